@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_takes_its_name_from_the_file_and_mistakes_have_a_place() {
+    fn yaml_takes_its_name_from_the_file_and_mistakes_have_a_location() {
         let entry = &yaml("tflops_fp16: 100\nhbm_tb_s: 1\nmemory_gib: 24\n").unwrap()[0];
         assert_eq!((entry.name.as_str(), entry.gpu.mfu), ("mine", None));
         insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tbs: 1\n").unwrap_err(), @r"

@@ -422,7 +422,7 @@ mod tests {
     ];
 
     #[test]
-    fn mistakes_have_a_place() {
+    fn mistakes_have_a_location() {
         insta::assert_snapshot!(read("m", "{\n \"hidden_size\": \"big\"\n}").unwrap_err(), @r#"config.json:2:21: invalid type: string "big", expected u32"#);
         insta::assert_snapshot!(read("m", "{\n \"head_dim\": -1\n}").unwrap_err(), @"config.json:2:15: invalid value: integer `-1`, expected u32");
         insta::assert_snapshot!(read("m", "{").unwrap_err(), @"config.json:1:1: EOF while parsing an object");

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_a_place() {
+    fn mistakes_have_a_location() {
         let parse = |text| CoefficientFile::parse(Path::new("mine.yaml"), text).unwrap_err().to_string();
         assert!(parse("fitted: 2026-11-22\nblis: 1\ndatas: []\n").starts_with("mine.yaml:3:1: unknown field `datas`"));
     }

@@ -560,8 +560,8 @@ fn moe_comm(args: &DeploymentArgs, kind: LatencyKind, config: Option<&LoadedMode
         None => return Ok(MoeComm::default()),
     };
     let has_experts = config.is_some_and(|model| model.config.moe.is_some());
-    let can_place_experts = kind == LatencyKind::Physics && backend.is_none();
-    if !(kind == LatencyKind::TrainedPhysics || can_place_experts) || !has_experts {
+    let distributes_experts = kind == LatencyKind::Physics && backend.is_none();
+    if !(kind == LatencyKind::TrainedPhysics || distributes_experts) || !has_experts {
         return Err(ConfigError::Conflict {
             message: format!(
                 "`{option}` needs a mixture-of-experts model and the physics or trained-physics latency model"

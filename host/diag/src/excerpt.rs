@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn any_place_can_be_shown() {
+    fn any_location_can_be_shown() {
         for (line, column, len) in [(0, 0, 0), (1, u64::MAX, u64::MAX), (u64::MAX, 1, 1), (1, 1, u64::MAX)] {
             for text in ["", "a", "é\n"] {
                 let _ = excerpt(text, line, column, len);

@@ -40,12 +40,12 @@ mod tests {
     #[test]
     fn errors_have_a_column_but_no_line() {
         #[derive(Debug, Deserialize)]
-        struct Row {
+        struct NumberRow {
             #[expect(dead_code, reason = "only read")]
             n: u32,
         }
-        let told = |text: &str| json_object::<Row>(text.as_bytes()).expect_err(text).at(&"x".into(), 3).to_string();
-        assert_eq!(told("[1]"), "x:3: not a JSON object: `[1]`");
-        assert_eq!(told(r#"{"n": 1, "n": 2}"#), "x:3:12: duplicate field `n`");
+        let message = |text: &str| json_object::<NumberRow>(text.as_bytes()).expect_err(text).at(&"x".into(), 3).to_string();
+        assert_eq!(message("[1]"), "x:3: not a JSON object: `[1]`");
+        assert_eq!(message(r#"{"n": 1, "n": 2}"#), "x:3:12: duplicate field `n`");
     }
 }

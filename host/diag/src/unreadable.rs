@@ -29,16 +29,16 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_remedy() {
-        let told = |kind: ErrorKind| unreadable("a.csv", &kind.into()).to_string();
-        assert_eq!(told(ErrorKind::NotFound), "`a.csv` does not exist\nhint: check the path and the current folder");
-        assert_eq!(told(ErrorKind::IsADirectory), "`a.csv` is a folder\nhint: name a file in it");
-        assert!(told(ErrorKind::PermissionDenied).starts_with("`a.csv` may not be read\nhint: "));
-        assert!(told(ErrorKind::UnexpectedEof).starts_with("cannot unpack `a.csv`: "));
-        assert!(told(ErrorKind::Other).starts_with("cannot read `a.csv`: "));
+        let message = |kind: ErrorKind| unreadable("a.csv", &kind.into()).to_string();
+        assert_eq!(message(ErrorKind::NotFound), "`a.csv` does not exist\nhint: check the path and the current folder");
+        assert_eq!(message(ErrorKind::IsADirectory), "`a.csv` is a folder\nhint: name a file in it");
+        assert!(message(ErrorKind::PermissionDenied).starts_with("`a.csv` may not be read\nhint: "));
+        assert!(message(ErrorKind::UnexpectedEof).starts_with("cannot unpack `a.csv`: "));
+        assert!(message(ErrorKind::Other).starts_with("cannot read `a.csv`: "));
         let binary = String::from_utf8(vec![0xff]).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8"));
-        let told = unreadable("a.csv", &binary.expect_err("binary"));
+        let message = unreadable("a.csv", &binary.expect_err("binary"));
         assert_eq!(
-            (told.what.as_str(), told.hint.as_deref()),
+            (message.what.as_str(), message.hint.as_deref()),
             ("`a.csv` is not text (UTF-8)", Some("is this the right file?"))
         );
     }

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_fit_is_said() {
+    fn nothing_to_fit_is_an_error() {
         let mut run = synthetic(&Prior::GENERAL.values);
         run.requests.iter_mut().for_each(|request| request.split = RunSplit::Test);
         let error = calibrate(&[&run], &Prior::GENERAL).unwrap_err().to_string();

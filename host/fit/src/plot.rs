@@ -32,7 +32,7 @@ pub fn draw(path: &Path, runs: &[Validated]) -> Result<(), String> {
 }
 
 fn draw_run(panel: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, run: &Validated) -> Result<(), String> {
-    let said = |error: DrawingAreaErrorKind<_>| error.to_string();
+    let message = |error: DrawingAreaErrorKind<_>| error.to_string();
     let lines = [line(run, |point| point.1), line(run, |point| point.2)];
     let highest = lines.iter().flatten().map(|point| point.1).fold(0.0, f64::max);
     let (first, last) =
@@ -44,15 +44,15 @@ fn draw_run(panel: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, run: &V
         .x_label_area_size(32)
         .y_label_area_size(52)
         .build_cartesian_2d(first..last.max(first + 1e-6), 0.0..highest.max(1e-6) * 1.1)
-        .map_err(said)?;
-    chart.configure_mesh().light_line_style(TRANSPARENT).x_desc("arrival, s").y_desc("E2E, s").draw().map_err(said)?;
+        .map_err(message)?;
+    chart.configure_mesh().light_line_style(TRANSPARENT).x_desc("arrival, s").y_desc("E2E, s").draw().map_err(message)?;
     for (line, (name, colour)) in lines.into_iter().zip([("measured", MEASURED), ("simulated", SIMULATED)]) {
         let series = LineSeries::new(line, colour.stroke_width(2));
-        let drawn = chart.draw_series(series).map_err(said)?;
+        let drawn = chart.draw_series(series).map_err(message)?;
         drawn.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
     }
     let labels = chart.configure_series_labels().border_style(TRANSPARENT).draw();
-    labels.map_err(said)
+    labels.map_err(message)
 }
 
 /// Means of `what` over sections of the requests.

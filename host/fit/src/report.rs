@@ -49,7 +49,7 @@ pub fn fit(
     leave_out: LeaveOut,
 ) -> Result<FitReport, FitError> {
     let runs: Vec<MeasuredRun> = runs.iter().map(split_by_time).collect();
-    let places: Vec<MeasuredDeployment> = runs.iter().map(place).collect::<Result<_, _>>()?;
+    let deployments: Vec<MeasuredDeployment> = runs.iter().map(measured_deployment).collect::<Result<_, _>>()?;
     let base = match base {
         Some(base) => base,
         None => CoefficientFile {
@@ -70,15 +70,15 @@ pub fn fit(
         models_left_out: Vec::new(),
         workloads_left_out: Vec::new(),
     };
-    for here in places.iter().collect::<BTreeSet<_>>() {
+    for here in deployments.iter().collect::<BTreeSet<_>>() {
         let own = |at: &(&MeasuredRun, &MeasuredDeployment)| at.1 == here;
-        let members: Vec<&MeasuredRun> = runs.iter().zip(&places).filter(own).map(|(run, _)| run).collect();
+        let members: Vec<&MeasuredRun> = runs.iter().zip(&deployments).filter(own).map(|(run, _)| run).collect();
         report.deployment(here, &members, &general, leave_out)?;
     }
     if leave_out.models {
         report.file.general.errors.clear();
-        for model in places.iter().map(|place| &place.0).collect::<BTreeSet<_>>() {
-            let (out, rest): (Vec<_>, Vec<_>) = runs.iter().zip(&places).partition(|(_, place)| place.0 == *model);
+        for model in deployments.iter().map(|measured_deployment| &measured_deployment.0).collect::<BTreeSet<_>>() {
+            let (out, rest): (Vec<_>, Vec<_>) = runs.iter().zip(&deployments).partition(|(_, measured_deployment)| measured_deployment.0 == *model);
             let rest: Vec<&MeasuredRun> = rest.into_iter().map(|(run, _)| run).collect();
             let weights = calibrate(&rest, &Prior::GENERAL)?.weights;
             for (run, _) in out {
@@ -150,7 +150,7 @@ fn split_by_time(run: &MeasuredRun) -> MeasuredRun {
     run
 }
 
-fn place(run: &MeasuredRun) -> Result<MeasuredDeployment, FitError> {
+fn measured_deployment(run: &MeasuredRun) -> Result<MeasuredDeployment, FitError> {
     let deployment = deployment(run)?;
     Ok((short_name(&run.deployment.model), deployment.hardware, deployment.tensor_parallel_size))
 }

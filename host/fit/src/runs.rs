@@ -162,7 +162,7 @@ pub struct RunOptions {
     /// Folders of models and GPUs that are not built in.
     pub model_config_folder: Option<PathBuf>,
     pub hardware_config: Option<PathBuf>,
-    /// A coefficient file in place of the built-in one.
+    /// A coefficient file instead of the built-in one.
     pub coefficients: Option<PathBuf>,
 }
 
@@ -374,25 +374,25 @@ fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<MeasuredRequest>, FitError
         if line.trim().is_empty() {
             continue;
         }
-        let stamps: TimestampRow = serde_json::from_str(&line)
+        let times: TimestampRow = serde_json::from_str(&line)
             .map_err(|error| FitError::file(path, Some(number), Diagnostic::new(error.to_string())))?;
-        let ordered = [stamps.queued_ts, stamps.scheduled_ts, stamps.first_token_ts, stamps.last_token_ts];
-        if !ordered.is_sorted() || !stamps.arrival_time.is_finite() || stamps.output_toks == 0 {
+        let ordered = [times.queued_ts, times.scheduled_ts, times.first_token_ts, times.last_token_ts];
+        if !ordered.is_sorted() || !times.arrival_time.is_finite() || times.output_toks == 0 {
             let mistake = Diagnostic::new("its times are not in order").hint("leave out requests that failed");
             return Err(FitError::file(path, Some(number), mistake));
         }
-        all.push(stamps);
+        all.push(times);
     }
     // The two clocks are aligned at the request with the shortest time from arrival to queue.
-    let offset = all.iter().map(|stamps| stamps.queued_ts - stamps.arrival_time).fold(f64::INFINITY, f64::min);
-    let first = all.iter().map(|stamps| stamps.arrival_time).fold(f64::INFINITY, f64::min);
-    let request = |stamps: &TimestampRow| MeasuredRequest {
-        arrival_us: ((stamps.arrival_time - first) * 1e6).round() as u64,
-        input_tokens: stamps.input_toks,
-        output_tokens: stamps.output_toks,
-        ttft_us: (stamps.first_token_ts - offset - stamps.arrival_time) * 1e6,
-        e2e_us: (stamps.last_token_ts - offset - stamps.arrival_time) * 1e6,
-        queue_us: Some((stamps.scheduled_ts - stamps.queued_ts) * 1e6),
+    let offset = all.iter().map(|times| times.queued_ts - times.arrival_time).fold(f64::INFINITY, f64::min);
+    let first = all.iter().map(|times| times.arrival_time).fold(f64::INFINITY, f64::min);
+    let request = |times: &TimestampRow| MeasuredRequest {
+        arrival_us: ((times.arrival_time - first) * 1e6).round() as u64,
+        input_tokens: times.input_toks,
+        output_tokens: times.output_toks,
+        ttft_us: (times.first_token_ts - offset - times.arrival_time) * 1e6,
+        e2e_us: (times.last_token_ts - offset - times.arrival_time) * 1e6,
+        queue_us: Some((times.scheduled_ts - times.queued_ts) * 1e6),
         split: RunSplit::Train,
         prompt: None,
     };
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_a_place() {
+    fn mistakes_have_a_location() {
         let error = |text: &str| durations_of(text, false).unwrap_err().to_string();
         let head = "arrival_us,input_tokens,output_tokens,ttft_us,e2e_us,split\n";
         assert!(error(&format!("{head}1,2,3,4,x,train\n")).starts_with("a.csv:2: "));

@@ -39,10 +39,10 @@ pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
 pub fn validate(run: &MeasuredRun, splits: &[RunSplit]) -> Result<Validated, FitError> {
     let deployment = deployment(run)?;
     let predicted = replay(run, &deployment, &deployment.latency)?;
-    judge(run, &predicted, splits, deployment.notes)
+    compare_predicted(run, &predicted, splits, deployment.notes)
 }
 
-fn judge(
+fn compare_predicted(
     run: &MeasuredRun,
     predicted: &[Predicted],
     splits: &[RunSplit],

@@ -1,7 +1,7 @@
 //! Summary of the decisions of a run in BLIS's terms (`--summarize-trace`).
 //!
 //! *Score regret* is the best score of a routing decision minus the score of the chosen instance; without scores, minus
-//! the effective load takes the place of the score. It is 0 by definition for a policy that chooses its best score, so
+//! the effective load replaces the score. It is 0 by definition for a policy that chooses its best score, so
 //! it is a bad figure for comparing policies; it is here because BLIS prints it.
 
 use std::collections::BTreeMap;

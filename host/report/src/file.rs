@@ -160,9 +160,9 @@ mod tests {
     use serde::ser::SerializeSeq as _;
 
     /// An empty folder that is deleted at the end of the test.
-    struct TestFolder(PathBuf);
+    struct TargetFolder(PathBuf);
 
-    impl TestFolder {
+    impl TargetFolder {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("blis-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    impl Drop for TestFolder {
+    impl Drop for TargetFolder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn replaces_the_file_and_leaves_nothing_else() {
-        let folder = TestFolder::new("replace");
+        let folder = TargetFolder::new("replace");
         let path = folder.0.join("out.json");
         write_json(&path, &[1]).expect("first");
         write_json(&path, &[1, 2]).expect("second");
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_failure_keeps_the_old_file() {
-        let folder = TestFolder::new("keep");
+        let folder = TargetFolder::new("keep");
         let path = folder.0.join("out.json");
         write_json(&path, &[1]).expect("first");
         let error = write_json(&path, &Broken).expect_err("must fail").to_string();
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn says_where_it_cannot_write() {
-        let folder = TestFolder::new("where");
+        let folder = TargetFolder::new("where");
         let inside = folder.0.join("missing/out.json");
         let error = check_target(&inside).expect_err("no such folder");
         assert!(error.to_string().contains("there is no folder `"), "{error}");
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_device_is_written_to_and_a_link_stays() {
         write_json(Path::new("/dev/null"), &[1]).expect("device");
-        let folder = TestFolder::new("link");
+        let folder = TargetFolder::new("link");
         let (target, link) = (folder.0.join("target.json"), folder.0.join("link.json"));
         fs::write(&target, "old").expect("target");
         std::os::unix::fs::symlink(&target, &link).expect("link");

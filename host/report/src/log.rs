@@ -50,15 +50,15 @@ fn log_decision(decision: &Decision<'_>) {
             let (request, time_us, instance) = (request.id, cluster.now.0, cluster.instances[choice.target].id);
             debug!(request, time_us, instance, reason = %choice.reason, ?scores, "routed");
         }
-        Decision::Scheduling(told) => log_scheduling(told),
-        Decision::Preemption(told) => log_preemption(told),
+        Decision::Scheduling(decision) => log_scheduling(decision),
+        Decision::Preemption(decision) => log_preemption(decision),
     }
 }
 
-fn log_scheduling(told: &SchedulingDecision) {
-    let &SchedulingDecision { request, now, instance, running, waiting, free_kv_blocks, token_budget, .. } = told;
+fn log_scheduling(decision: &SchedulingDecision) {
+    let &SchedulingDecision { request, now, instance, running, waiting, free_kv_blocks, token_budget, .. } = decision;
     let time_us = now.0;
-    match told.entry {
+    match decision.entry {
         Entry::Enters { cached_tokens, num_tokens } => debug!(
             request,
             time_us, instance, running, waiting, free_kv_blocks, token_budget, cached_tokens, num_tokens, "scheduled"
@@ -69,10 +69,10 @@ fn log_scheduling(told: &SchedulingDecision) {
     }
 }
 
-fn log_preemption(told: &PreemptionDecision) {
+fn log_preemption(decision: &PreemptionDecision) {
     let &PreemptionDecision {
         victim, wanting, now, instance, needed_kv_blocks, free_kv_blocks, computed_tokens, ..
-    } = told;
+    } = decision;
     let (request, time_us) = (victim, now.0);
     debug!(request, time_us, instance, wanting, needed_kv_blocks, free_kv_blocks, computed_tokens, "preempted");
 }

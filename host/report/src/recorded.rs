@@ -251,12 +251,12 @@ impl Case {
     }
 
     fn as_recorded(&self, name: &str) -> String {
-        let (plain, packed) = (self.folder.join(name), self.folder.join(format!("{name}.gz")));
+        let (plain, compressed) = (self.folder.join(name), self.folder.join(format!("{name}.gz")));
         if let Ok(text) = fs::read_to_string(plain) {
             return text;
         }
         let mut text = String::new();
-        flate2::read::GzDecoder::new(File::open(packed).expect(name)).read_to_string(&mut text).expect(name);
+        flate2::read::GzDecoder::new(File::open(compressed).expect(name)).read_to_string(&mut text).expect(name);
         text
     }
 

@@ -96,7 +96,7 @@ impl Summary<'_> {
             let what = format_args!("{rps:.2} requests/s within their SLO, {share:.1} % of those that have one");
             self.row(f, "Goodput", what)?;
         }
-        self.row(f, "Prefix cache", format_args!("{:.1} % of block look-ups hit", 100.0 * all.cache_hit_rate))?;
+        self.row(f, "Prefix cache", format_args!("{:.1} % hit rate", 100.0 * all.cache_hit_rate))?;
         self.row(f, "Preemptions", Grouped(all.counters.preemptions))
     }
 
@@ -208,10 +208,10 @@ impl Summary<'_> {
         if let Some(states) = sessions.states {
             let states = [
                 (states.completed, "completed"),
-                (states.cancelled, "cancelled by a round without an answer"),
+                (states.cancelled, "cancelled by a round that did not complete"),
                 (states.horizon_interrupted, "cut off by the horizon"),
                 (states.budget_exhausted, "ended with the number of requests"),
-                (states.active, "waiting for an answer at the end"),
+                (states.active, "with a request in flight at the end"),
             ];
             let states = states.into_iter().filter(|&(count, _)| count > 0);
             let states: Vec<String> = states.map(|(count, what)| format!("{} {what}", Grouped(count))).collect();
@@ -230,7 +230,7 @@ impl Summary<'_> {
         }
         f.write_char('\n')?;
         if inversions > 0 {
-            let what = "requests entered a batch before an earlier one at least as urgent";
+            let what = "requests entered a batch before an earlier one of at least their priority";
             self.row(f, "Inversions", format_args!("{} {what}", Grouped(inversions)))?;
         }
         for blocked in &anomalies.head_of_line_blocking {
@@ -390,7 +390,7 @@ mod tests {
             ..Aggregate::default()
         };
         let class = |base| ClassReport { counts, ttft: d(base), itl: d(base / 4.0), e2e: d(base * 50.0) };
-        let nobody =
+        let empty_class =
             ClassReport { counts: Counts { rejected_by_routing: 3, ..Counts::default() }, ..ClassReport::default() };
         let report = Report {
             cluster: Aggregate {
@@ -399,7 +399,7 @@ mod tests {
                 ..aggregate()
             },
             instances: vec![instance(350, 0.5), instance(300, 6.5), instance(350, 0.5)],
-            classes: vec![(Name::NONE, class(20.0)), (gold, class(28.0)), (batch, nobody)],
+            classes: vec![(Name::NONE, class(20.0)), (gold, class(28.0)), (batch, empty_class)],
             tenants: tenants.iter().map(|&tenant| (tenant, TenantReport { counts })).collect(),
             jain_index: Some(0.987_65),
             sessions: Some(SessionReport {

@@ -171,7 +171,7 @@ fn seconds(item: Number, _: &str) -> Result<f64, RowError> {
 
 /// vLLM writes an error text for every request, an empty one if it succeeded; other tools write `null`.
 fn failed(error: Option<HasError>, _: &str) -> Result<bool, RowError> {
-    Ok(error.is_some_and(|HasError(told)| told))
+    Ok(error.is_some_and(|HasError(present)| present))
 }
 
 /// Whether there is an error text, without the text.

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_tokens_share_blocks_through_the_answer() {
+    fn equal_tokens_share_blocks_through_the_output() {
         let rows = "0.1,a,m,\"[1,2,3]\",\"[4,5]\"\r\n0.2,b,m,\"[1,2,3,4,5,6]\",\"[7]\",more\n\
                     0.30000001,c,m,\"[ 9, 2 ]\",[]\n";
         let workload = trace(rows, &options(2)).unwrap();

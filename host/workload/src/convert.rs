@@ -111,9 +111,9 @@ impl TargetFormat {
                 Self::Mooncake => mooncake(&request, &names, block_size, &mut tokens, out)?,
                 Self::BlisCsv => blis_csv(&request, &names, &mut tokens, out)?,
                 Self::Azure => {
-                    let (prompt, answer) = (request.input_tokens, request.output_tokens);
+                    let (prompt, output) = (request.input_tokens, request.output_tokens);
                     let time = timestamp(request.arrival.0).ok_or(WriteError::TooLate)?;
-                    writeln!(out, "{time},{prompt},{answer}")?;
+                    writeln!(out, "{time},{prompt},{output}")?;
                 }
             }
             count += 1;

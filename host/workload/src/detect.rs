@@ -57,8 +57,8 @@ impl TraceFormat {
 /// Whether the text has `key` before a colon.
 fn has_key(text: &[u8], key: &str) -> bool {
     let quoted = format!("\"{key}\"");
-    let mut places = text.windows(quoted.len()).enumerate().filter(|(_, window)| *window == quoted.as_bytes());
-    places.any(|(at, _)| text[at + quoted.len()..].trim_ascii_start().starts_with(b":"))
+    let mut positions = text.windows(quoted.len()).enumerate().filter(|(_, window)| *window == quoted.as_bytes());
+    positions.any(|(at, _)| text[at + quoted.len()..].trim_ascii_start().starts_with(b":"))
 }
 
 /// Whether the format is a guess: the text is JSON without any key of Mooncake's.
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_told_from_their_first_line() {
+    fn formats_are_detected_by_their_first_line() {
         let detect = |start: &str| TraceFormat::detect("x", start.as_bytes()).unwrap();
         assert_eq!(detect("\u{feff}TIMESTAMP,ContextTokens,GeneratedTokens\r\n"), TraceFormat::Azure);
         assert_eq!(detect("\n{\"timestamp\": 0}"), TraceFormat::Mooncake);

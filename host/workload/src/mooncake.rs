@@ -42,12 +42,12 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let mut lines = LineReader::new(input, &file);
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
     let (mut names, mut turns) = (Names::default(), SessionTurns::default());
-    let (mut stamps, mut scratch) = (TimestampNotes::default(), Vec::new());
+    let (mut timestamps, mut scratch) = (TimestampNotes::default(), Vec::new());
     turns.waits = options.closed_loop.is_some();
     while intake.wants_more() && lines.advance()? {
         let id = intake.next_id()?;
         let read = parse(lines.text(), &mut scratch, &prompts, id).and_then(|(record, row)| {
-            let row = turns.place(&record, row, &mut names)?;
+            let row = turns.in_session(&record, row, &mut names)?;
             Ok((record, row))
         });
         let (record, mut row) = match read {
@@ -58,11 +58,11 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             }
         };
         row.prefix = prompts.insert(&record.hash_ids, row.input, &intake)?;
-        stamps.add(row, record.delay.is_some());
+        timestamps.add(row, record.delay.is_some());
         intake.add(row);
     }
-    intake.notes.extend(stamps.notes(turns.waits));
-    intake.aside.extend((stamps.delays > 0).then_some("delays between turns"));
+    intake.notes.extend(timestamps.notes(turns.waits));
+    intake.aside.extend((timestamps.delays > 0).then_some("delays between turns"));
     let extras = turns.in_order(&mut intake.rows);
     let shared = prompts.finish(&mut intake, options.block_size)?;
     match &options.closed_loop {
@@ -92,7 +92,7 @@ impl SessionTurns {
     /// each row for closed loop.
     fn in_order(&mut self, rows: &mut [TraceRow<NamedMetadata>]) -> Vec<Extra> {
         let delays = self.delays.iter().map(|delay| delay.unwrap_or(Micros::ZERO));
-        let extra = |(row, think_time): (&TraceRow<NamedMetadata>, _)| Extra { own: row.input, think_time, patience: None };
+        let extra = |(row, think_time): (&TraceRow<NamedMetadata>, _)| Extra { own: row.input, think_time, time_to_deadline: None };
         let mut extras: Vec<Extra> = rows.iter().zip(delays).map(extra).collect();
         let mut order: Vec<usize> = (0..rows.len()).filter(|&at| rows[at].terms.tags.session != Name::NONE).collect();
         order.sort_by_key(|&at| rows[at].arrival);
@@ -110,7 +110,7 @@ impl SessionTurns {
     }
 
     /// `row`, with its session and round.
-    fn place(&mut self, record: &MooncakeRecord<'_>, mut row: TraceRow<NamedMetadata>, names: &mut Names) -> Result<TraceRow<NamedMetadata>, RowError> {
+    fn in_session(&mut self, record: &MooncakeRecord<'_>, mut row: TraceRow<NamedMetadata>, names: &mut Names) -> Result<TraceRow<NamedMetadata>, RowError> {
         let delay = record.delay.map(|ms| ms.micros("delay", MILLISECOND)).transpose()?;
         let session = record.session_id.as_ref().map_or(Name::NONE, |Label(name)| names.intern(name));
         let before = self.by_session.get(&session).copied().filter(|_| session != Name::NONE);
@@ -121,7 +121,7 @@ impl SessionTurns {
                 (Some(_), Some(_)) => {
                     let fault =
                         RowError::new("`timestamp` is missing: the turn has only a `delay` after the one before it");
-                    return Err(fault.hint("`blis run --session-mode closed-loop` has turns wait for their answers"));
+                    return Err(fault.hint("`blis run --session-mode closed-loop` lets rounds wait for the end of the round before"));
                 }
                 (None, Some(_)) => {
                     let fault =
@@ -273,7 +273,7 @@ mod tests {
         ");
         insta::assert_snapshot!(error(TURNS), @r"
         t.jsonl:2: `timestamp` is missing: the turn has only a `delay` after the one before it
-        hint: `blis run --session-mode closed-loop` has turns wait for their answers
+        hint: `blis run --session-mode closed-loop` lets rounds wait for the end of the round before
         ");
         insta::assert_snapshot!(error(&TURNS.replace("\"delay\": 2500", "\"delay\": -1")), @"t.jsonl:2: `delay` is negative: `-1`");
         insta::assert_snapshot!(error(r#"{"input_length": 1, "output_length": 1, "session_id": "a"}"#), @"t.jsonl:1: `timestamp` is missing");
@@ -293,7 +293,7 @@ mod tests {
 "#;
 
     #[test]
-    fn turns_with_delays_wait_for_answers() {
+    fn rounds_with_delays_wait_for_earlier_ones() {
         use crate::trace_v2::{ClosedLoop, ThinkTime};
         use blis_sim::outcome::{Outcome, Status};
 
@@ -337,8 +337,8 @@ mod tests {
         use blis_sim::outcome::{Outcome, Status};
 
         let line = |ms: u32| {
-            let answer = ms / 1000;
-            format!(r#"{{"session_id": "a", "timestamp": {ms}, "input_length": 5, "output_length": {answer}}}"#)
+            let output = ms / 1000;
+            format!(r#"{{"session_id": "a", "timestamp": {ms}, "input_length": 5, "output_length": {output}}}"#)
         };
         let text = [5000, 1000, 9000].map(line).join("\n");
         let Workload { requests, .. } = trace(&text, &options(16, 512)).unwrap();

@@ -82,8 +82,8 @@ mod tests {
         assert_eq!((first, names.intern("batch")), (Name(1), Name(1)), "to be called after all names are interned");
         let first = names.first_session();
         let texts = names.texts();
-        let said = [Name::NONE, Name(1), first, Name(first.0 + 7)].map(|name| session_text(texts, name));
-        assert_eq!(said, ["", "batch", "sess_0", "sess_7"]);
+        let texts_of = [Name::NONE, Name(1), first, Name(first.0 + 7)].map(|name| session_text(texts, name));
+        assert_eq!(texts_of, ["", "batch", "sess_0", "sess_7"]);
         assert_eq!(session_text(&[], Name::NONE), "");
     }
 }

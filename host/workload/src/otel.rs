@@ -511,7 +511,7 @@ mod tests {
         fork("llm_request", "vllm.api", ("t1", span, ""), &attributes.replace("SPAN", span), &events.join(", "))
     }
 
-    fn core(request: &str, parent: &str, prompt: u32, answer: u32, finish: &str) -> String {
+    fn core(request: &str, parent: &str, prompt: u32, output: u32, finish: &str) -> String {
         let attributes = format!(r#"{{"key": "gen_ai.request.id", "value": {{"stringValue": "{request}"}}}}"#);
         let event = |name: &str, prefilled: u32, decoded: u32, more: &str| {
             format!(
@@ -521,16 +521,16 @@ mod tests {
         let more = |key: &str, word: &str| format!(r#", {{"key": "{key}", "value": {{"stringValue": "{word}"}}}}"#);
         let mut events = vec![event("QUEUED", 0, 0, ""), event("SCHEDULED", 0, 0, &more("schedule.kind", "FIRST"))];
         if !finish.is_empty() {
-            events.push(event("FINISHED", prompt, answer, &more("finish.status", finish)));
+            events.push(event("FINISHED", prompt, output, &more("finish.status", finish)));
         }
         let span = format!("of-{request}");
         fork("llm_core", "vllm.scheduler", ("t1", &span, parent), &attributes, &events.join(", "))
     }
 
     /// Arrival, input tokens, output tokens, limit of output tokens.
-    type RequestFields = (u64, u32, u32, Option<u32>);
+    type SpanLengths = (u64, u32, u32, Option<u32>);
 
-    fn read_in(lines: &[String]) -> (Vec<String>, Vec<RequestFields>) {
+    fn read_in(lines: &[String]) -> (Vec<String>, Vec<SpanLengths>) {
         let workload = trace(&lines.join("\n")).unwrap();
         let seen = workload.requests.map(|r| (r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens));
         (workload.notes, seen.collect())
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_requests_are_no_requests_with_short_answers() {
+    fn failed_requests_are_no_requests_with_short_outputs() {
         let lines = [
             api("a", DAY, "DEPARTED"),
             core("cmpl-a-0-1", "a", 100, 21, "length"),

@@ -1,11 +1,11 @@
-//! Which KV blocks of different requests are equal, found once when a trace is loaded.
+//! Finds the KV blocks that requests of a trace share, once when the trace is loaded.
 //!
 //! ```text
 //!            root                 A request is a path of symbols (a hash id, a block of tokens).
 //!           /    \                Equal path = equal tokens from the start, so a node stands for
 //!       s0 ●      ● s9            one content. Nodes on two or more paths are shareable and get
 //!         / \      \              consecutive block keys, in order of creation: a path is then
-//!     s1 ●   ● s4   ● …           a few runs of keys. All other nodes are forgotten.
+//!     s1 ●   ● s4   ● …           a few runs of keys. All other nodes are dropped.
 //! ```
 
 use std::num::NonZeroU32;
@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 /// A node of a [`PrefixTree`], later of [`SharedPrefixes`].
 pub(super) type PathNode = u32;
 
-/// Where every path starts: nothing read yet, nothing shared.
+/// The root, at which every path starts.
 pub(super) const ROOT: PathNode = 0;
 
 /// More nodes or keys than 32 bits can number.
@@ -28,7 +28,7 @@ pub(super) struct TooManyBlocks;
 pub(super) struct PrefixTree {
     parent: Vec<PathNode>,
     symbol: Vec<u64>,
-    /// On the path of at least two requests.
+    /// Whether a node is on the path of at least two requests.
     shared: Vec<bool>,
     /// Children that do not directly follow their parent. Most do: a new path is one run.
     branches: FxHashMap<(PathNode, u64), PathNode>,
@@ -39,7 +39,7 @@ impl PrefixTree {
         Self { parent: vec![ROOT], symbol: vec![0], shared: vec![false], branches: FxHashMap::default() }
     }
 
-    /// Adds the path of one request; answers its last node.
+    /// Adds the path of one request and returns its last node.
     pub fn insert(&mut self, symbols: impl IntoIterator<Item = u64>) -> Result<PathNode, TooManyBlocks> {
         let mut node = ROOT;
         for symbol in symbols {
@@ -73,15 +73,14 @@ impl PrefixTree {
         Ok(node)
     }
 
-    /// Keeps what is shareable. `blocks_to(d)`: how many engine blocks end within the first `d`
-    /// symbols of a path. Also answers, for each old node, the new node of its deepest shareable
-    /// ancestor or self.
+    /// Keeps the shareable nodes. `blocks_to(d)` is the number of engine blocks that end within the first `d` symbols
+    /// of a path. Also returns, for each old node, the new node of its deepest shareable ancestor or itself.
     pub fn finish(self, blocks_to: impl Fn(u32) -> u32) -> Result<(SharedPrefixes, Vec<PathNode>), TooManyBlocks> {
         let mut kept = SharedPrefixes::default();
         let mut depth = vec![0_u32];
         let mut renumbered = vec![ROOT];
         for (&parent, &shared) in self.parent.iter().zip(&self.shared).skip(1) {
-            // A node is shared only if its parent is, so the parent's new number is its own.
+            // A node is shared only if its parent is, so the parent already has its new number.
             let parent = renumbered[parent as usize];
             renumbered.push(if shared {
                 depth.push(depth[parent as usize] + 1);
@@ -95,24 +94,24 @@ impl PrefixTree {
     }
 }
 
-/// A [`PrefixTree`] for paths that are told in runs of counting symbols, each an engine block: it takes memory
-/// by the run, however long, and finds the same contents and keys.
+/// A [`PrefixTree`] for paths given as runs of consecutive symbols, each an engine block: memory depends on the number
+/// of runs, not on their lengths. It finds the same contents and keys.
 pub(super) struct RunTree {
     nodes: Vec<SymbolRun>,
-    /// By parent and first symbol.
+    /// Children by parent and first symbol.
     children: FxHashMap<(PathNode, u32), PathNode>,
-    /// Symbols in all nodes.
+    /// Number of symbols in all nodes.
     made: u64,
 }
 
-/// Symbols that count up from `first`, on the same paths all of them.
+/// Consecutive symbols from `first` on, all of which are on the same paths.
 struct SymbolRun {
     parent: PathNode,
     first: u32,
     len: u32,
-    /// On the path of at least two requests.
+    /// Whether it is on the path of at least two requests.
     shared: bool,
-    /// Symbols that were made before: parents come before their children.
+    /// Number of symbols that were created before: parents come before their children.
     made: u64,
 }
 
@@ -122,7 +121,7 @@ impl RunTree {
         Self { nodes: vec![root], children: FxHashMap::default(), made: 0 }
     }
 
-    /// Adds the path of one request; answers its last node.
+    /// Adds the path of one request and returns its last node.
     pub fn insert(&mut self, runs: impl IntoIterator<Item = Range<u32>>) -> Result<PathNode, TooManyBlocks> {
         let mut node = ROOT;
         for mut left in runs {
@@ -136,7 +135,7 @@ impl RunTree {
         Ok(node)
     }
 
-    /// All that is `left` is new.
+    /// Adds the rest of a path as a new node.
     fn add(&mut self, parent: PathNode, left: &mut Range<u32>) -> Result<PathNode, TooManyBlocks> {
         let run = SymbolRun { parent, first: left.start, len: left.end - left.start, shared: false, made: self.made };
         self.made += u64::from(run.len);
@@ -144,7 +143,8 @@ impl RunTree {
         self.push(run)
     }
 
-    /// What is `left` starts as `node` does. If it ends before, the start of `node` becomes one of its own.
+    /// Follows `node` with the rest of a path. If the path diverges within the node, its start becomes a node of its
+    /// own.
     fn pass(&mut self, node: PathNode, left: &mut Range<u32>) -> Result<PathNode, TooManyBlocks> {
         let run = &mut self.nodes[node as usize];
         let common = run.len.min(left.end - left.start);
@@ -171,7 +171,7 @@ impl RunTree {
         Ok(node)
     }
 
-    /// As [`PrefixTree::finish`], a symbol being a block.
+    /// As [`PrefixTree::finish`]; a symbol is a block.
     pub fn finish(self) -> Result<(SharedPrefixes, Vec<PathNode>), TooManyBlocks> {
         let mut order: Vec<usize> = (1..self.nodes.len()).collect();
         order.sort_unstable_by_key(|&node| self.nodes[node].made);
@@ -191,11 +191,11 @@ impl RunTree {
     }
 }
 
-/// Shareable block contents and their keys.
+/// The contents of shareable blocks and their keys.
 pub(super) struct SharedPrefixes {
     parent: Vec<PathNode>,
     first_key: Vec<BlockKey>,
-    /// Blocks from the start of the path to the end of this node.
+    /// Number of blocks from the start of the path to the end of each node.
     blocks_to: Vec<u32>,
     next_key: BlockKey,
 }
@@ -207,7 +207,7 @@ impl Default for SharedPrefixes {
 }
 
 impl SharedPrefixes {
-    /// Adds a content that ends, counted from the start of its path, after `blocks_to` blocks.
+    /// Adds a content that ends `blocks_to` blocks after the start of its path.
     pub fn add(&mut self, parent: PathNode, blocks_to: u32) -> Result<PathNode, TooManyBlocks> {
         let node = PathNode::try_from(self.parent.len()).map_err(|_| TooManyBlocks)?;
         let own = blocks_to - self.blocks_to[parent as usize];
@@ -246,14 +246,14 @@ impl SharedPrefixes {
     }
 }
 
-/// Numbers for blocks of token ids: equal number ⇔ equal tokens. Tokens are compared, not only
-/// hashed, so no two contents can be confused; they are dropped when the trace is loaded.
+/// Numbers for blocks of token ids: equal number ⇔ equal tokens. Tokens are compared, not only hashed, so contents are
+/// never confused; they are dropped after the trace is loaded.
 pub(super) struct TokenBlocks {
     block: usize,
     tokens: Vec<u32>,
-    /// Hash → the block seen last with it.
+    /// The latest block with each hash.
     latest: FxHashMap<u64, u32>,
-    /// Per block, the one seen before it with the same hash.
+    /// For each block, the previous one with the same hash.
     earlier: Vec<Option<NonZeroU32>>,
 }
 
@@ -262,7 +262,7 @@ impl TokenBlocks {
         Self { block: block.get() as usize, tokens: Vec::new(), latest: FxHashMap::default(), earlier: vec![None] }
     }
 
-    /// The number of this block of exactly the block size, from 1.
+    /// The number of a block, from 1. It must have exactly the block size.
     pub fn intern(&mut self, tokens: &[u32]) -> Result<u64, TooManyBlocks> {
         let hash = hash_tokens(tokens);
         let head = self.latest.get(&hash).copied().and_then(NonZeroU32::new);
@@ -282,7 +282,7 @@ impl TokenBlocks {
     }
 }
 
-/// A 64-bit mix of a block's tokens, good enough to find candidates.
+/// A 64-bit hash of a block's tokens, good enough to find candidates.
 fn hash_tokens(tokens: &[u32]) -> u64 {
     tokens.iter().fold(0x9e37_79b9_7f4a_7c15, |hash: u64, &token| {
         let mixed = (hash ^ u64::from(token)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     proptest! {
-        /// The definition of a key, taken literally: equal ⇔ equal path up to and including it.
+        /// The definition of a key: equal ⇔ equal path up to and including its symbol.
         #[test]
         fn keys_are_equal_where_prefixes_are(paths in vec(vec(0_u64..3, 0..6), 0..12), per in 1_u32..4) {
             let shared = contents(&paths, per);
@@ -365,7 +365,7 @@ mod tests {
             prop_assert_eq!(distinct.len(), key_of.len());
         }
 
-        /// Runs of any cut say the same as their symbols one by one, keys included.
+        /// Runs that are cut anywhere give the same result as their symbols one by one, keys included.
         #[test]
         fn runs_are_their_symbols(paths in vec(vec((0_u32..6, 1_u32..5), 0..5), 0..10)) {
             let runs = |path: &[(u32, u32)]| path.iter().map(|&(first, len)| first..first + len).collect::<Vec<_>>();

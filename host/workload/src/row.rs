@@ -24,7 +24,7 @@ pub(super) trait RequestMetadata: Copy + Send + 'static {
         None
     }
     /// Time from its arrival to its deadline, µs; negative if the deadline was earlier.
-    fn patience(self) -> Option<i64> {
+    fn time_to_deadline(self) -> Option<i64> {
         None
     }
     fn client_priority(self) -> Option<i32> {

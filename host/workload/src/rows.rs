@@ -119,7 +119,7 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
                 input_tokens: row.input,
                 output_tokens: row.output,
                 max_output_tokens: row.terms.max_output_tokens(),
-                deadline: row.terms.patience().map(|patience| Micros(at.saturating_add_signed(patience))),
+                deadline: row.terms.time_to_deadline().map(|time_to_deadline| Micros(at.saturating_add_signed(time_to_deadline))),
                 client_priority: row.terms.client_priority(),
                 priority: 0,
                 tags: Tags { session, ..row.terms.tags() },

@@ -163,12 +163,12 @@ fn gzip(text: &str) -> Vec<u8> {
 const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n";
 
 #[test]
-fn a_packed_trace_is_read_like_any_other() {
+fn a_compressed_trace_is_read_like_any_other() {
     let scratch = TestFolder::new("gzip");
     let plain = scratch.file("plain.csv", AZURE.as_bytes());
-    let packed = scratch.file("packed", &gzip(AZURE));
-    let [plain, packed] = [plain, packed].map(|path| requests(&path, &TraceOptions::default()));
-    assert_eq!((plain.len(), &plain), (1, &packed));
+    let compressed = scratch.file("compressed", &gzip(AZURE));
+    let [plain, compressed] = [plain, compressed].map(|path| requests(&path, &TraceOptions::default()));
+    assert_eq!((plain.len(), &plain), (1, &compressed));
     let torn = scratch.file("torn.gz", &gzip(AZURE)[..40]);
     assert!(matches!(open_trace(&torn, &TraceOptions::default()), Err(TraceError::Io { .. })));
 }
@@ -191,10 +191,10 @@ fn either_half_of_a_trace_v2_finds_the_other() {
         status,error_message,finish_reason";
     let data = format!("{columns}\n0,c0,,,,0,,0,false,10,5,0,0,0,0,0,,0,0,1000,0,0,0,0,ok,,\n");
     let header = scratch.file("a.yaml", b"trace_version: 3\ntime_unit: microseconds\n");
-    let packed = scratch.file("a.csv.gz", &gzip(&data));
+    let compressed = scratch.file("a.csv.gz", &gzip(&data));
     let lone = scratch.file("b.csv", data.as_bytes());
     assert_eq!(requests(&header, &TraceOptions::default()).len(), 1);
-    assert_eq!(requests(&packed, &TraceOptions::default()).len(), 1);
+    assert_eq!(requests(&compressed, &TraceOptions::default()).len(), 1);
     assert_eq!(open_trace_v2(&header, &lone, &TraceOptions::default()).unwrap().count, Some(1));
     let error = open_trace(&lone, &TraceOptions::default()).unwrap_err().to_string();
     let error = error.replace(&scratch.0.display().to_string(), "DIR");

@@ -124,7 +124,7 @@ struct RecordReader {
 #[derive(Clone, Copy)]
 struct TraceV2Metadata {
     max_output_tokens: Option<u32>,
-    patience: Option<i64>,
+    time_to_deadline: Option<i64>,
     client_priority: Option<i32>,
     tags: Tags,
 }
@@ -133,8 +133,8 @@ impl RequestMetadata for TraceV2Metadata {
     fn max_output_tokens(self) -> Option<u32> {
         self.max_output_tokens
     }
-    fn patience(self) -> Option<i64> {
-        self.patience
+    fn time_to_deadline(self) -> Option<i64> {
+        self.time_to_deadline
     }
     fn client_priority(self) -> Option<i32> {
         self.client_priority
@@ -185,14 +185,14 @@ impl RecordReader {
             None => self.groups.join(group, prefix_length, self.ids.len() - 1),
         };
         // Both fit a signed integer, so their difference does.
-        let patience = (deadline_us > 0).then(|| deadline_us.cast_signed() - arrival.cast_signed());
+        let time_to_deadline = (deadline_us > 0).then(|| deadline_us.cast_signed() - arrival.cast_signed());
         Ok(TraceRow {
             arrival,
             id,
             input,
             output,
             prefix,
-            terms: TraceV2Metadata { max_output_tokens, patience, client_priority, tags },
+            terms: TraceV2Metadata { max_output_tokens, time_to_deadline, client_priority, tags },
         })
     }
 

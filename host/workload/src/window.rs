@@ -79,13 +79,13 @@ impl TraceWindow {
 /// the next timestamp at the latest, so that the order does not change.
 fn spread<T: RequestMetadata>(rows: &mut [TraceRow<T>], bin: u64) {
     let mut start = 0;
-    while let Some(&TraceRow { arrival: stamp, .. }) = rows.get(start) {
-        let count = rows[start..].partition_point(|row| row.arrival == stamp);
+    while let Some(&TraceRow { arrival: timestamp, .. }) = rows.get(start) {
+        let count = rows[start..].partition_point(|row| row.arrival == timestamp);
         let next = rows.get(start + count).map_or(u64::MAX, |row| row.arrival);
-        let width = u128::from(bin.min(next - stamp));
+        let width = u128::from(bin.min(next - timestamp));
         for (index, row) in rows[start..start + count].iter_mut().enumerate() {
             // Less than the width, which fits.
-            row.arrival = stamp.saturating_add((width * index as u128 / count as u128) as u64);
+            row.arrival = timestamp.saturating_add((width * index as u128 / count as u128) as u64);
         }
         start += count;
     }

@@ -53,7 +53,7 @@ impl Bundle {
         let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
         read.map_err(|error| PolicyError::unreadable(&file, &error))?;
         if text.len() as u64 > BYTES_MAX {
-            return Err(PolicyError::said(format!("`{file}` is longer than 1 MiB"), "is this the right file?"));
+            return Err(PolicyError::new(format!("`{file}` is longer than 1 MiB"), "is this the right file?"));
         }
         Self::parse(&file, &text)
     }
@@ -66,8 +66,8 @@ impl Bundle {
         let reader = BundleReader(Document { file: file.into(), text });
         let raw: Option<RawBundle> = reader.0.read().map_err(|error| reader.yaml_error(&error))?;
         let Some(raw) = raw else {
-            let spot = Location::start(reader.0.file);
-            return Err(PolicyError::at(spot, text, "the bundle is empty", "`{}` selects the default of everything"));
+            let location = Location::start(reader.0.file);
+            return Err(PolicyError::at(location, text, "the bundle is empty", "`{}` selects the default of everything"));
         };
         Ok(Self { choices: reader.choices(raw)?, text: text.to_owned() })
     }
@@ -186,8 +186,8 @@ impl BundleReader<'_> {
         }
         let threshold = self.whole("`tier_shed_threshold`", admission.tier_shed_threshold, 0..=LOAD_MAX)?;
         choices.set("tier_shed_threshold", threshold.map(|threshold| threshold.map(f64::from)));
-        let urgencies = i32::MIN..=i32::MAX;
-        let least = self.whole("`tier_shed_min_priority`", admission.tier_shed_min_priority, urgencies)?;
+        let priorities = i32::MIN..=i32::MAX;
+        let least = self.whole("`tier_shed_min_priority`", admission.tier_shed_min_priority, priorities)?;
         choices.set("tier_shed_min_priority", least.map(|least| least.map(f64::from)));
         Ok(choices)
     }
@@ -254,12 +254,12 @@ impl BundleReader<'_> {
         }
         let plain: Vec<WeightedScorer> = scorers.iter().map(|scorer| scorer.value).collect();
         WeightedScorer::check(&plain).map_err(|ScorerFault { index, in_weight, what, hint }| {
-            let spot = match raw.value.get(index) {
+            let location = match raw.value.get(index) {
                 Some(scorer) if in_weight => self.0.location(scorer.weight.referenced),
                 Some(scorer) => self.0.location(scorer.name.referenced),
                 None => self.0.location(raw.referenced),
             };
-            PolicyError::at(spot, self.0.text, what, hint)
+            PolicyError::at(location, self.0.text, what, hint)
         })?;
         Ok(scorers)
     }
@@ -281,11 +281,11 @@ impl BundleReader<'_> {
             }
             other => explain(other),
         };
-        let spot = match error.location() {
+        let location = match error.location() {
             Some(at) => self.0.location(at),
             None => Location::start(Arc::clone(&self.0.file)),
         };
-        PolicyError::at(spot, self.0.text, what, hint)
+        PolicyError::at(location, self.0.text, what, hint)
     }
 }
 

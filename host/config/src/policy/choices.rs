@@ -31,7 +31,7 @@ pub struct ParameterSetting {
 }
 
 impl Choices {
-    /// Selects `policy` for `kind`, in place of any other.
+    /// Selects `policy` for `kind` instead of any other.
     #[must_use]
     pub fn with(mut self, kind: Kind, policy: Sourced<String>) -> Self {
         self.policies.retain(|(other, _)| *other != kind);

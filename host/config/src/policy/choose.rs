@@ -16,16 +16,16 @@ impl PolicySettings {
     ///
     /// # Errors
     /// If a setting could have no effect, two settings exclude each other, or a policy is neither built in nor known to
-    /// `outside`.
-    pub fn choose(flags: &Choices, bundle: Option<&Bundle>, outside: &dyn PluginLookup) -> Result<Self, PolicyError> {
+    /// `plugins`.
+    pub fn choose(flags: &Choices, bundle: Option<&Bundle>, plugins: &dyn PluginLookup) -> Result<Self, PolicyError> {
         let nothing = Choices::default();
-        let said = SettingSources { flags, file: bundle.map_or(&nothing, Bundle::choices) };
-        let used = |kind| said.used(kind, outside).map_err(|fault| fault.told(bundle));
+        let sources = SettingSources { flags, file: bundle.map_or(&nothing, Bundle::choices) };
+        let used = |kind| sources.used(kind, plugins).map_err(|fault| fault.into_error(bundle));
         Ok(Self {
             uses: Kind::ALL.into_iter().filter_map(|kind| used(kind).transpose()).collect::<Result<_, _>>()?,
-            slo_priorities: over(&flags.slo_priorities, &said.file.slo_priorities),
-            tenant_budgets: over(&flags.tenant_budgets, &said.file.tenant_budgets),
-            latency_parameters: said.latency_parameters(),
+            slo_priorities: over(&flags.slo_priorities, &sources.file.slo_priorities),
+            tenant_budgets: over(&flags.tenant_budgets, &sources.file.tenant_budgets),
+            latency_parameters: sources.latency_parameters(),
         })
     }
 }
@@ -51,8 +51,8 @@ impl Choices {
             if beside.is_some_and(is_owner) || is_owner(chosen) {
                 continue;
             }
-            let (told, what, owner) = (told(source, key), kind.what(), owner.blis_name());
-            let what = format!("{told} only makes sense with the {what} `{owner}`, not `{}`", beside.unwrap_or(chosen));
+            let (setting, what, owner) = (setting_name(source, key), kind.what(), owner.blis_name());
+            let what = format!("{setting} only makes sense with the {what} `{owner}`, not `{}`", beside.unwrap_or(chosen));
             return Err(Contradiction::new(source, what, format!("leave it out, or choose `{owner}`")));
         }
         Ok(())
@@ -63,7 +63,7 @@ impl Choices {
         let pair = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD);
         match pair.and_then(|pair| self.by_key(pair).next()).filter(|_| self.scorers.is_some()) {
             Some(ParameterSetting { value: Sourced { source, .. }, key, .. }) => {
-                let what = format!("{} cannot be used with a list of scorers", told(source, key.unwrap_or_default()));
+                let what = format!("{} cannot be used with a list of scorers", setting_name(source, key.unwrap_or_default()));
                 Err(Contradiction::new(source, what, "in a list, kv-utilization and load-balance come next to it"))
             }
             None => Ok(()),
@@ -80,16 +80,16 @@ struct SettingSources<'a> {
 
 impl SettingSources<'_> {
     /// The policy for `kind` with its parameters; `None` for a latency model of the deployment.
-    fn used(self, kind: Kind, outside: &dyn PluginLookup) -> Result<Option<PolicyUse>, Contradiction> {
+    fn used(self, kind: Kind, plugins: &dyn PluginLookup) -> Result<Option<PolicyUse>, Contradiction> {
         let Self { flags, file } = self;
         let usual = Sourced::default_value(BuiltIn::default_of(kind).name.to_owned());
         let name = flags.name(kind).or(file.name(kind)).unwrap_or(&usual);
-        for said in [flags, file] {
-            said.check_owners(kind, name)
-                .and_then(|()| if kind == Kind::Routing { said.check_weights() } else { Ok(()) })?;
+        for choices in [flags, file] {
+            choices.check_owners(kind, name)
+                .and_then(|()| if kind == Kind::Routing { choices.check_weights() } else { Ok(()) })?;
         }
         let Some(row) = BuiltIn::find(kind, name) else {
-            let loaded = outside.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
+            let loaded = plugins.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
             let mut used = PolicyUse::new(kind, name.source.clone(), loaded);
             used.set(&self.by_name(kind)).map_err(Contradiction::from)?;
             return Ok(Some(used));
@@ -104,11 +104,11 @@ impl SettingSources<'_> {
     fn built_in(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Contradiction> {
         let mut used = PolicyUse::built_in(row, name.source.clone());
         self.change_defaults(row, &mut used);
-        for said in [self.file, self.flags] {
-            for given in said.by_key(row) {
+        for choices in [self.file, self.flags] {
+            for given in choices.by_key(row) {
                 put(&mut used.parameters, &given.name, given.value.clone());
             }
-            used.set(&self.of(said, row.kind)).map_err(Contradiction::from)?;
+            used.set(&self.of(choices, row.kind)).map_err(Contradiction::from)?;
         }
         if row.name == CACHE_AND_LOAD {
             check_pair(&used)?;
@@ -138,11 +138,11 @@ impl SettingSources<'_> {
             return self.built_in(pair, name);
         }
         let mut used = PolicyUse::built_in(row, name.source.clone());
-        for said in [self.file, self.flags] {
-            if let Some(scorers) = &said.scorers {
+        for choices in [self.file, self.flags] {
+            if let Some(scorers) = &choices.scorers {
                 used.parameters = listed(row, scorers);
             }
-            used.set(&self.of(said, Kind::Routing)).map_err(Contradiction::from)?;
+            used.set(&self.of(choices, Kind::Routing)).map_err(Contradiction::from)?;
         }
         // Scorers without a weight add nothing to the sum; they follow in the order of the registry.
         let (weighed, rest): (Vec<_>, Vec<_>) = used.parameters.drain(..).partition(|(_, weight)| **weight > 0.0);
@@ -159,21 +159,21 @@ impl SettingSources<'_> {
 
     /// Whether BLIS's two weights are in effect.
     fn pair(self) -> bool {
-        let pair = |said: &Choices| {
-            BuiltIn::find(Kind::Routing, CACHE_AND_LOAD).is_some_and(|row| said.by_key(row).next().is_some())
+        let pair = |choices: &Choices| {
+            BuiltIn::find(Kind::Routing, CACHE_AND_LOAD).is_some_and(|row| choices.by_key(row).next().is_some())
         };
         pair(self.flags) || (self.flags.scorers.is_none() && self.file.scorers.is_none() && pair(self.file))
     }
 
     /// The values that are set by the names of parameters of the selected policy.
     fn by_name(self, kind: Kind) -> Vec<(String, Sourced<f64>)> {
-        [self.file, self.flags].into_iter().flat_map(|said| self.of(said, kind)).collect()
+        [self.file, self.flags].into_iter().flat_map(|choices| self.of(choices, kind)).collect()
     }
 
     /// The values of one source. A bundle's values belong to the policy that the bundle names, if it names one.
-    fn of(self, said: &Choices, kind: Kind) -> Vec<(String, Sourced<f64>)> {
+    fn of(self, choices: &Choices, kind: Kind) -> Vec<(String, Sourced<f64>)> {
         let other = self.flags.name(kind).zip(self.file.name(kind)).is_some_and(|(flag, file)| flag != file);
-        if std::ptr::eq(said, self.file) && other { Vec::new() } else { said.by_name(kind) }
+        if std::ptr::eq(choices, self.file) && other { Vec::new() } else { choices.by_name(kind) }
     }
 
     /// The coefficients of the built-in latency model that are set by name, each once: the last value counts.
@@ -232,7 +232,7 @@ fn check_pair(used: &PolicyUse) -> Result<(), Contradiction> {
 }
 
 /// The name of the setting as the user wrote it: the flag or the key.
-fn told(source: &SettingSource, key: &str) -> String {
+fn setting_name(source: &SettingSource, key: &str) -> String {
     match source {
         SettingSource::Flag(name) => format!("`{name}`"),
         _ => format!("`{key}`"),
@@ -257,11 +257,11 @@ impl Contradiction {
         Self { source: source.clone(), what: what.into(), hint: hint.into() }
     }
 
-    fn told(self, bundle: Option<&Bundle>) -> PolicyError {
+    fn into_error(self, bundle: Option<&Bundle>) -> PolicyError {
         let Self { source, what, hint } = self;
         match (source, bundle) {
-            (SettingSource::File(spot), Some(bundle)) => PolicyError::at(spot, bundle.text(), what, hint),
-            _ => PolicyError::said(what, hint),
+            (SettingSource::File(location), Some(bundle)) => PolicyError::at(location, bundle.text(), what, hint),
+            _ => PolicyError::new(what, hint),
         }
     }
 }

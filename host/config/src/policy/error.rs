@@ -22,7 +22,7 @@ impl PolicyError {
     }
 
     /// A mistake that has no location in a file.
-    pub(super) fn said(what: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(super) fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self(Diagnostic::new(what).hint(hint))
     }
 }

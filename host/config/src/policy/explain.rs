@@ -60,8 +60,8 @@ impl PolicySettings {
 
 impl PolicyUse {
     fn explain_plugin(&self, page: &mut YamlPage) {
-        let told = SettingSource::Other(format!("{}, SHA-256 {}", self.loaded.file, self.loaded.sha256).into());
-        page.entry("policy", text(&self.loaded.name), &told);
+        let source = SettingSource::Other(format!("{}, SHA-256 {}", self.loaded.file, self.loaded.sha256).into());
+        page.entry("policy", text(&self.loaded.name), &source);
         if !self.parameters.is_empty() {
             explain_parameters(page, &self.parameters);
         }

@@ -93,10 +93,10 @@ pub struct WeightedScorer {
 
 impl WeightedScorer {
     /// The scorers of `weighted` without any setting.
-    pub const DEFAULT: [Self; 3] = [Self::usual(0), Self::usual(1), Self::usual(2)];
+    pub const DEFAULT: [Self; 3] = [Self::default_at(0), Self::default_at(1), Self::default_at(2)];
 
-    const fn default_at(place: usize) -> Self {
-        let (name, weight) = DEFAULT_PROFILE[place];
+    const fn default_at(index: usize) -> Self {
+        let (name, weight) = DEFAULT_PROFILE[index];
         Self { name, weight }
     }
 

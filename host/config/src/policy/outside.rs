@@ -112,7 +112,7 @@ impl PolicyUse {
 
 /// Replaces the value of the parameter `name`, if it exists.
 pub(super) fn put(parameters: &mut [(String, Sourced<f64>)], name: &str, value: Sourced<f64>) {
-    if let Some((_, place)) = parameters.iter_mut().find(|(known, _)| known == name) {
-        *place = value;
+    if let Some((_, slot)) = parameters.iter_mut().find(|(known, _)| known == name) {
+        *slot = value;
     }
 }

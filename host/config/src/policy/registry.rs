@@ -82,26 +82,26 @@ impl BuiltIn {
 
 const TOKENS: (f64, f64) = (1.0, 1e6);
 /// Priorities of classes are from -100 to 100.
-const URGENCY: (f64, f64) = (-100.0, 101.0);
+const PRIORITY: (f64, f64) = (-100.0, 101.0);
 
 /// The rows of all kinds, those of a kind together, its default first.
 static BUILT_INS: &[BuiltIn] = &[
-    row(Kind::Admission, "always-admit", "Everybody", Build::Admission(|_| Ok(Box::new(AlwaysAdmit)))),
+    row(Kind::Admission, "always-admit", "All requests", Build::Admission(|_| Ok(Box::new(AlwaysAdmit)))),
     row(
         Kind::Admission,
         "token-bucket",
-        "Prompts take tokens out of a bucket that refills at a fixed rate",
+        "Token bucket over input tokens, refilled at a fixed rate",
         Build::Admission(|set| Ok(Box::new(TokenBucket::new(set.get("capacity"), set.get("refill-rate"))?))),
     )
     .with(&[
-        number("capacity", "token_bucket_capacity", 10_000.0, TOKENS, "Most tokens in the bucket"),
-        number("refill-rate", "token_bucket_refill_rate", 1_000.0, TOKENS, "Tokens per second that flow in"),
+        number("capacity", "token_bucket_capacity", 10_000.0, TOKENS, "Maximum number of tokens in the bucket"),
+        number("refill-rate", "token_bucket_refill_rate", 1_000.0, TOKENS, "Refill rate, tokens per second"),
     ]),
-    row(Kind::Admission, "reject-all", "Nobody, for comparison", Build::Admission(|_| Ok(Box::new(RejectAll)))),
+    row(Kind::Admission, "reject-all", "No request, for comparison", Build::Admission(|_| Ok(Box::new(RejectAll)))),
     row(
         Kind::Admission,
         "tier-shed",
-        "Under load, only classes urgent enough",
+        "Under load, only classes of sufficient priority",
         Build::Admission(|set| {
             Ok(Box::new(TierShed::new(set.get("threshold") as u64, set.get("min-priority") as i32)))
         }),
@@ -109,7 +109,7 @@ static BUILT_INS: &[BuiltIn] = &[
     .with(&[
         number("threshold", "tier_shed_threshold", 0.0, (0.0, 10_000.0), "Largest load of an instance up to which all are admitted, requests")
             .rounded(Rounding::Down),
-        number("min-priority", "tier_shed_min_priority", 0.0, URGENCY, "Least urgency that is admitted beyond it")
+        number("min-priority", "tier_shed_min_priority", 0.0, PRIORITY, "Smallest priority that is admitted beyond it")
             .rounded(Rounding::Up),
     ]),
     row(
@@ -119,17 +119,17 @@ static BUILT_INS: &[BuiltIn] = &[
         Build::Admission(|set| Ok(Box::new(GaieLegacy::new(set.get("queue-depth"), set.get("kv-utilization"))?))),
     )
     .with(&[
-        number("queue-depth", "gaie_qd_threshold", 5.0, (0.1, 1_000.0), "Wait queue that means saturation"),
-        number("kv-utilization", "gaie_kv_threshold", 0.8, (0.01, 1.0), "Used share of KV blocks that means saturation"),
+        number("queue-depth", "gaie_qd_threshold", 5.0, (0.1, 1_000.0), "Waiting queue length that counts as saturated, requests"),
+        number("kv-utilization", "gaie_kv_threshold", 0.8, (0.01, 1.0), "KV-cache utilisation that counts as saturated, 0 to 1"),
     ]),
-    row(Kind::Routing, "round-robin", "One after the other", Build::Routing(|_| Ok(Box::<RoundRobin>::default()))),
+    row(Kind::Routing, "round-robin", "Instances in turn", Build::Routing(|_| Ok(Box::<RoundRobin>::default()))),
     row(
         Kind::Routing,
         "least-loaded",
-        "The one with the fewest requests",
+        "Instance with the fewest requests",
         Build::Routing(|_| Ok(Box::<LeastLoaded>::default())),
     ),
-    row(Kind::Routing, WEIGHTED, "The best weighted sum of scores", Build::Routing(weighted))
+    row(Kind::Routing, WEIGHTED, "Instance with the best weighted sum of scores", Build::Routing(weighted))
         .with(&[
             scorer(ScorerKind::PrecisePrefixCache, 2.0),
             scorer(ScorerKind::QueueDepth, 1.0),
@@ -147,7 +147,7 @@ static BUILT_INS: &[BuiltIn] = &[
     row(
         Kind::Routing,
         CACHE_AND_LOAD,
-        "What weighted meant before it had scorers",
+        "Weighted sum of free KV blocks and low load (BLIS before scorers)",
         Build::Routing(|set| Ok(Box::new(CacheAndLoad::new(set.get("cache-weight"), set.get("load-weight"))?))),
     )
     .with(&[
@@ -158,39 +158,39 @@ static BUILT_INS: &[BuiltIn] = &[
     row(
         Kind::Routing,
         "prefix-affinity",
-        "The same prompt to the same instance, others to the least loaded",
+        "Same instance for the same prompt, else the least loaded",
         Build::Routing(|_| Ok(Box::<PrefixAffinity>::default())),
     ),
     row(
         Kind::Routing,
         "always-busiest",
-        "The one with the most requests, for comparison",
+        "Instance with the most requests, for comparison",
         Build::Routing(|_| Ok(Box::new(AlwaysBusiest))),
     ),
-    row(Kind::Priority, "class", "By its class", Build::Priority(|classes| Box::new(ClassPriority::new(classes)))),
-    row(Kind::Priority, "constant", "All alike", Build::Priority(|_| Box::new(ConstantPriority))),
-    row(Kind::Priority, "slo-based", "The older, the more urgent", Build::Priority(|_| Box::new(SloBased))),
+    row(Kind::Priority, "class", "Priority of the class", Build::Priority(|classes| Box::new(ClassPriority::new(classes)))),
+    row(Kind::Priority, "constant", "Same priority for all", Build::Priority(|_| Box::new(ConstantPriority))),
+    row(Kind::Priority, "slo-based", "Priority grows with age", Build::Priority(|_| Box::new(SloBased))),
     row(
         Kind::Priority,
         "inverted-slo",
-        "The older, the less urgent: for comparison",
+        "Priority falls with age, for comparison",
         Build::Priority(|_| Box::new(InvertedSlo)),
     ),
     row(Kind::Scheduling, "fcfs", "In order of arrival", Build::Scheduling(Scheduler::Fcfs)),
-    row(Kind::Scheduling, "priority-fcfs", "Most urgent first", Build::Scheduling(Scheduler::PriorityFcfs)),
+    row(Kind::Scheduling, "priority-fcfs", "Highest priority first", Build::Scheduling(Scheduler::PriorityFcfs)),
     row(Kind::Scheduling, "sjf", "Shortest prompt first", Build::Scheduling(Scheduler::Sjf)),
     row(
         Kind::Scheduling,
         "reverse-priority",
-        "Least urgent first, for comparison",
+        "Lowest priority first, for comparison",
         Build::Scheduling(Scheduler::ReversePriority),
     ),
     row(Kind::Preemption, "fcfs", "By order of arrival", Build::Preemption(Preemption::Fcfs)),
-    row(Kind::Preemption, "priority", "By urgency", Build::Preemption(Preemption::Priority)),
+    row(Kind::Preemption, "priority", "By priority", Build::Preemption(Preemption::Priority)),
     latency(LatencyKind::TrainedPhysics, "Physical terms with fitted weights (BLIS)"),
     latency(LatencyKind::Physics, "Kernels on measured curves, calibrated against real servers"),
     latency(LatencyKind::Roofline, "The larger of compute and memory time"),
-    latency(LatencyKind::Blackbox, "Linear in prompt and answer tokens, fitted per model, GPU and vLLM version"),
+    latency(LatencyKind::Blackbox, "Linear in input and output tokens, fitted per model, GPU and vLLM version"),
 ];
 
 const fn latency(kind: LatencyKind, about: &'static str) -> BuiltIn {
@@ -349,8 +349,8 @@ mod tests {
 
     #[test]
     fn rows_are_described_as_plugins_are() {
-        for (place, row) in BUILT_INS.iter().enumerate() {
-            let again = BUILT_INS[..place].iter().any(|other| (other.kind, other.name) == (row.kind, row.name));
+        for (index, row) in BUILT_INS.iter().enumerate() {
+            let again = BUILT_INS[..index].iter().any(|other| (other.kind, other.name) == (row.kind, row.name));
             assert!(!again && !row.about.is_empty() && !row.about.ends_with('.'), "{}", row.name);
             let loaded = row.load();
             let description = loaded.plugin.description().clone();
@@ -380,9 +380,9 @@ mod tests {
 
     #[test]
     fn a_name_of_two_kinds_needs_its_kind() {
-        let told = BuiltIn::named("fcfs").expect_err("two are called so");
-        assert_eq!(told.what, "`fcfs` is the name of a scheduler and of a preemption policy");
-        assert_eq!(told.hint, "write `scheduling/fcfs` or `preemption/fcfs`");
+        let error = BuiltIn::named("fcfs").expect_err("two are called so");
+        assert_eq!(error.what, "`fcfs` is the name of a scheduler and of a preemption policy");
+        assert_eq!(error.hint, "write `scheduling/fcfs` or `preemption/fcfs`");
         assert_eq!(BuiltIn::named("weighted").map(|row| row.map(|row| row.kind)), Ok(Some(Kind::Routing)));
         for nothing in ["nothing", "routing/fcfs", "cooking/fcfs", "policies/mine.rhai", "a/b/c"] {
             assert!(BuiltIn::named(nothing).is_ok_and(|row| row.is_none()), "{nothing}");

@@ -79,7 +79,7 @@ impl Display for SettingSource {
         match self {
             Self::Default => f.write_str("default"),
             Self::Flag(name) => write!(f, "flag {name}"),
-            Self::File(spot) => Display::fmt(spot, f),
+            Self::File(location) => Display::fmt(location, f),
             Self::Other(text) => f.write_str(text),
         }
     }

@@ -1,4 +1,4 @@
-//! What bundles mean, what nonsense is told, and that what is explained is a bundle again.
+//! The meaning of bundles, messages about mistakes, and that explained settings can be read as a bundle.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ tenant_budgets:
   t0: 1
 ";
 
-/// The policy for `kind`, and the parameters that have another value than 0.
+/// The policy for `kind`, and its parameters with values other than 0.
 fn policy(settings: &PolicySettings, kind: Kind) -> (&str, Vec<(&str, f64)>) {
     let used = settings.used(kind).expect("a policy");
     let parameters = used.parameters.iter().filter(|(_, value)| **value != 0.0);
@@ -119,7 +119,7 @@ fn what_is_left_out_is_the_default() {
     assert_eq!(policy(&gaie, Kind::Admission).1, [("queue-depth", 5.0), ("kv-utilization", 0.8)]);
 }
 
-/// BLIS's rule: 3 in a bundle that names the policy, 0 where only the flag does.
+/// BLIS's rule: 3 in a bundle that names the policy, 0 if only the flag does.
 #[test]
 fn tier_shed_has_two_defaults() {
     let least = |flags: &Choices, bundle: &str| {
@@ -200,16 +200,16 @@ fn a_parameter_wins_over_the_key_beside_it() {
 }
 
 #[test]
-fn parameters_that_a_built_in_does_not_have_are_told() {
-    let told = |name: &str, (parameter, value): (&str, f64)| {
+fn parameters_that_a_built_in_does_not_have_are_refused() {
+    let message = |name: &str, (parameter, value): (&str, f64)| {
         let flags = set(named(&[(Kind::Routing, name)]), Kind::Routing, &[(parameter, value)]);
         PolicySettings::choose(&flags, None, &NoPlugins).expect_err("a contradiction").to_string()
     };
     let all = [
-        told("round-robin", ("queue-depth", 2.0)),
-        told("weighted", ("queue-dpth", 2.0)),
-        told("weighted", ("queue-depth", 11.0)),
-        told("cache-and-load", ("queue-depth", 1.0)),
+        message("round-robin", ("queue-depth", 2.0)),
+        message("weighted", ("queue-dpth", 2.0)),
+        message("weighted", ("queue-depth", 11.0)),
+        message("cache-and-load", ("queue-depth", 1.0)),
     ];
     insta::assert_snapshot!(all.join("\n"), @r"
     `round-robin` has no parameter `queue-depth`
@@ -285,27 +285,27 @@ fn nonsense_is_shown_and_explained() {
         "scheduler: fcfs\n---\nscheduler: sjf\n",
         "scheduler: |\n  fcfs\n  sjf\n",
     ];
-    let told = bundles.map(|text| match parse(text) {
+    let message = bundles.map(|text| match parse(text) {
         Ok(settings) => panic!("`{text}` was accepted: {settings:?}"),
         Err(error) => format!("{error}\n"),
     });
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(message.join("\n"));
 }
 
 #[test]
 fn contradicting_flags_are_explained() {
-    let told =
+    let message =
         |flags: Choices| PolicySettings::choose(&flags, None, &NoPlugins).expect_err("a contradiction").to_string();
-    insta::assert_snapshot!(told(keyed(Choices::default(), &[("token_bucket_capacity", 1.0)])), @r"
+    insta::assert_snapshot!(message(keyed(Choices::default(), &[("token_bucket_capacity", 1.0)])), @r"
     `--some-flag` only makes sense with the admission policy `token-bucket`, not `always-admit`
     hint: leave it out, or choose `token-bucket`
     ");
-    insta::assert_snapshot!(told(keyed(Choices::default(), &[("cache_weight", 1.0)])), @r"
+    insta::assert_snapshot!(message(keyed(Choices::default(), &[("cache_weight", 1.0)])), @r"
     `--some-flag` only makes sense with the routing policy `weighted`, not `round-robin`
     hint: leave it out, or choose `weighted`
     ");
     let weighted = named(&[(Kind::Routing, "weighted")]);
-    insta::assert_snapshot!(told(keyed(weighted, &[("load_weight", 0.0)])), @r"
+    insta::assert_snapshot!(message(keyed(weighted, &[("load_weight", 0.0)])), @r"
     the cache weight and the load weight are both 0
     hint: raise one of them
     ");
@@ -355,9 +355,9 @@ fn no_trick_of_yaml_stops_the_reader() {
     ];
     for text in refused {
         let start: String = text.chars().take(50).collect();
-        let told = parse(&text).map_or_else(|error| error.to_string(), |settings| panic!("{start}: {settings:?}"));
-        assert!(told.starts_with("policy.yaml:") && told.contains("\nhint: "), "{start}: {told}");
-        assert!(told.len() < 2_000, "{start}: {} bytes", told.len());
+        let message = parse(&text).map_or_else(|error| error.to_string(), |settings| panic!("{start}: {settings:?}"));
+        assert!(message.starts_with("policy.yaml:") && message.contains("\nhint: "), "{start}: {message}");
+        assert!(message.len() < 2_000, "{start}: {} bytes", message.len());
     }
     assert_eq!(settings(&format!("tenant_budgets:\n{many}")).tenant_budgets.len(), 20_000);
 }
@@ -368,8 +368,8 @@ fn files_that_cannot_be_read_are_named() {
     std::fs::create_dir_all(&folder).expect("scratch");
     let path = folder.join("policy.yaml");
     let load = || Bundle::load(&path).expect_err("unreadable").to_string();
-    let told = load();
-    assert!(told.ends_with("does not exist\nhint: check the path and the current folder"), "{told}");
+    let message = load();
+    assert!(message.ends_with("does not exist\nhint: check the path and the current folder"), "{message}");
     std::fs::write(&path, [0xff, 0xfe]).expect("scratch");
     assert!(load().ends_with("is not text (UTF-8)\nhint: is this the right file?"));
     std::fs::write(&path, " ".repeat(2 << 20)).expect("scratch");
@@ -473,7 +473,7 @@ fn of_kind(kind: Kind) -> impl Strategy<Value = Sourced<String>> {
     sourced(proptest::sample::select(built_in_names(kind)).prop_map(str::to_owned))
 }
 
-/// A value each for names of every kind.
+/// A value for each name, for names of every kind.
 fn entries<T: std::fmt::Debug>(
     value: impl Strategy<Value = T> + Clone,
 ) -> impl Strategy<Value = Vec<(String, Sourced<T>)>> {
@@ -515,7 +515,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_bundle_or_an_error_with_a_place(
+    fn any_text_is_a_bundle_or_an_error_with_a_location(
         parts in proptest::collection::vec(proptest::sample::select(vec![
             "admission", "routing", "policy", "scorers", "weighted", "tenant_budgets", "name", "weight", ": ", ":", "\n",
             "  ", "- ", "{", "}", "[", "]", ",", "&a ", "*a", "<<: ", "'", "\"", "|", ">", "# ", "? ", "!!", "\t", "1",
@@ -526,8 +526,8 @@ proptest! {
         match parse(&text) {
             Ok(settings) => prop_assert_eq!(parse(&explained_page(&settings)).expect("explained"), settings),
             Err(error) => {
-                let told = error.to_string();
-                prop_assert!(told.starts_with("policy.yaml:") && told.contains("\nhint: "), "{}", told);
+                let message = error.to_string();
+                prop_assert!(message.starts_with("policy.yaml:") && message.contains("\nhint: "), "{}", message);
             }
         }
     }

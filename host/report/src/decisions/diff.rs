@@ -152,8 +152,8 @@ impl Diff {
         let mut diff = Self::of(&in_a, &in_b, headers.map(|header| Side { file: String::new(), header }));
         (diff.a.file, diff.b.file) = (file_a, file_b);
         if let Some(first) = &mut diff.first {
-            first.a = told(&mut open_a()?, first)?;
-            first.b = told(&mut open_b()?, first)?;
+            first.a = decision_at(&mut open_a()?, first)?;
+            first.b = decision_at(&mut open_b()?, first)?;
         }
         Ok(diff)
     }
@@ -224,12 +224,12 @@ fn counts(pairs: &[(u32, &ComparedRequest, &ComparedRequest)]) -> Vec<DecisionCo
             differ: pairs.iter().filter(|(_, a, b)| differs(a, b)).count() as u64,
         }
     };
-    let answers = |a: &ComparedRequest, b: &ComparedRequest| {
+    let differs = |a: &ComparedRequest, b: &ComparedRequest| {
         let decision = |record: &ComparedRequest| record.admission.map(|(_, admitted)| admitted);
         decision(a).zip(decision(b)).is_some_and(|(a, b)| a != b)
     };
     vec![
-        count(LineKind::Admission, |record| record.admission.is_some(), answers),
+        count(LineKind::Admission, |record| record.admission.is_some(), differs),
         count(
             LineKind::Routing,
             |record| record.routed_at.is_some(),
@@ -284,7 +284,7 @@ impl First {
 }
 
 /// The decision of `reader` at the difference `first`.
-fn told(reader: &mut TraceReader, first: &First) -> Result<Option<DecisionWithSignals>, TraceError> {
+fn decision_at(reader: &mut TraceReader, first: &First) -> Result<Option<DecisionWithSignals>, TraceError> {
     while let Some(line) = reader.next_line()? {
         let waits = matches!(&line, TraceLine::Scheduling(scheduling) if scheduling.decision == BatchEntry::Waits);
         if line.request() != Some(first.request) || line.kind() != first.kind || waits {
@@ -386,8 +386,8 @@ impl Diff {
             return writeln!(f, "\nno decision differs");
         };
         writeln!(f, "\nThe first difference: {} of request {request} at {} s", kind.name(), seconds(*time_us))?;
-        for (name, told) in [("A", a), ("B", b)] {
-            let Some(DecisionWithSignals { line, saw }) = told else {
+        for (name, decision) in [("A", a), ("B", b)] {
+            let Some(DecisionWithSignals { line, saw }) = decision else {
                 writeln!(f, "  {name}  never")?;
                 continue;
             };

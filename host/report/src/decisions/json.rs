@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_at_the_end() {
+    fn a_full_disk_is_reported_at_the_end() {
         let mut lines = JsonLines::new(Full(100_000));
         for i in 0..100_000 {
             lines.begin("{\"kind\":\"test\"");

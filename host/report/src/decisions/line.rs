@@ -303,7 +303,7 @@ pub struct RoutingLine {
     /// The policy's score for each instance; `None` if it is not a finite number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<Option<f64>>,
-    /// Best score minus the score of the chosen instance. Without scores, minus the load takes the place of the score.
+    /// Best score minus the score of the chosen instance. Without scores, minus the load replaces the score.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score_regret: Option<f64>,
     /// The instances with the best scores.

@@ -101,7 +101,7 @@ fn in_words(line: &TraceLine, signals: Option<&SignalsLine>) -> String {
     let what = match line {
         TraceLine::Signals(signals) => signals.to_string(),
         TraceLine::Admission(admission) => admission.to_string(),
-        TraceLine::Routing(routing) => told(routing, signals),
+        TraceLine::Routing(routing) => routing_text(routing, signals),
         TraceLine::Scheduling(scheduling) => scheduling.to_string(),
         TraceLine::Preemption(preemption) => preemption.to_string(),
         TraceLine::Outcome(outcome) => outcome.to_string(),
@@ -112,7 +112,7 @@ fn in_words(line: &TraceLine, signals: Option<&SignalsLine>) -> String {
 }
 
 /// A description of a routing decision, with the signals of the chosen instance.
-fn told(routing: &RoutingLine, signals: Option<&SignalsLine>) -> String {
+fn routing_text(routing: &RoutingLine, signals: Option<&SignalsLine>) -> String {
     let saw = InstanceSignals::of_chosen(routing, signals);
     let reason = if routing.reason.is_empty() { "chosen" } else { &routing.reason };
     let saw = if saw.is_empty() { String::new() } else { format!("; it had {saw}") };
@@ -126,7 +126,7 @@ impl Display for SignalsLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sum = |column: &[u32]| column.iter().map(|&entry| u64::from(entry)).sum::<u64>();
         let (waiting, running, free) = (sum(&self.queue_depth), sum(&self.batch_size), sum(&self.free_kv_blocks));
-        write!(f, "reading {}: {waiting} queued, {running} running, {free} blocks free in all", self.reading)
+        write!(f, "reading {}: {waiting} queued, {running} running, {free} blocks free in total", self.reading)
     }
 }
 
@@ -167,7 +167,7 @@ impl Display for SchedulingLine {
         write!(f, "; waited {} ms, {} more in the queue", ms(self.waited_us), self.waiting.saturating_sub(1))?;
         match self.preemptions {
             0 => Ok(()),
-            times => write!(f, ", thrown out {} before", plural(times.into(), "time")),
+            times => write!(f, ", preempted {} before", plural(times.into(), "time")),
         }
     }
 }
@@ -176,18 +176,18 @@ impl SchedulingLine {
     fn fmt_obstacle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.obstacle {
             Some(BatchObstacle::TokenBudget) => {
-                write!(f, "the {} of the batch take all tokens of the step", self.running)
+                write!(f, "the {} of the batch use the whole token budget of the step", self.running)
             }
-            Some(BatchObstacle::BatchFull) => write!(f, "all {} places of the batch are taken", self.running),
+            Some(BatchObstacle::BatchFull) => write!(f, "all {} batch slots are taken", self.running),
             Some(BatchObstacle::UnsplitPrompt) => {
                 let tokens = plural(self.num_tokens.unwrap_or(0).into(), "token");
-                write!(f, "its {tokens} must not be split, and {} are left in the step", self.token_budget)
+                write!(f, "its {tokens} must not be chunked, and {} of the token budget are left", self.token_budget)
             }
             Some(BatchObstacle::KvBlocks) => {
                 let needed = plural(self.needed_kv_blocks.unwrap_or(0).into(), "KV block");
                 write!(f, "it takes {needed}, and {} are free ({} running)", self.free_kv_blocks, self.running)
             }
-            None => f.write_str("nobody says why"),
+            None => f.write_str("no reason recorded"),
         }
     }
 }
@@ -195,8 +195,8 @@ impl SchedulingLine {
 impl Display for PreemptionLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let needed = plural(self.needed_kv_blocks.into(), "KV block");
-        let whose = if self.wanting == self.request { "it".to_owned() } else { format!("request {}", self.wanting) };
-        write!(f, "thrown out of the batch of {}: {whose} needs {needed}, ", self.running)?;
+        let wanting = if self.wanting == self.request { "it".to_owned() } else { format!("request {}", self.wanting) };
+        write!(f, "preempted in a batch of {}: {wanting} needs {needed}, ", self.running)?;
         let lost = plural(self.computed_tokens.into(), "computed token");
         write!(f, "{} are free; {lost} to compute again, {} generated", self.free_kv_blocks, self.generated_tokens)
     }
@@ -217,7 +217,7 @@ impl Display for OutcomeLine {
         }
         match self.preemptions {
             0 => Ok(()),
-            times => write!(f, ", thrown out {}", plural(times.into(), "time")),
+            times => write!(f, ", preempted {}", plural(times.into(), "time")),
         }
     }
 }
@@ -226,16 +226,16 @@ impl OutcomeStatus {
     pub(super) fn in_words(self) -> &'static str {
         match self {
             Self::Completed => "completed",
-            Self::LengthCapped => "completed, cut off at the longest sequence there may be",
+            Self::LengthCapped => "completed, cut off at the maximum model length",
             Self::TimedOut => "timed out",
             Self::DroppedPromptTooLong => "dropped: the prompt alone is too long",
-            Self::DroppedBudgetTooLong => "dropped: prompt and answer are too long",
+            Self::DroppedBudgetTooLong => "dropped: input and output are too long",
             Self::DroppedKvTooSmall => "dropped: larger than the KV cache",
             Self::Queued => "still queued at the end",
             Self::Running => "still running at the end",
-            Self::Arriving => "still on its way at the end",
+            Self::Arriving => "still between client and instance at the end",
             Self::RejectedByAdmission => "rejected by the admission policy",
-            Self::RejectedByRouting => "rejected: nobody serves its model",
+            Self::RejectedByRouting => "rejected: no instance serves its model",
         }
     }
 }

@@ -165,7 +165,7 @@ impl RequestHistory {
             }
             TraceLine::Preemption(preemption) if preemption.request != self.request => {
                 let (victim, needed) = (preemption.request, plural(preemption.needed_kv_blocks.into(), "KV block"));
-                writeln!(f, "request {victim} is thrown out for it: it needs {needed}")?;
+                writeln!(f, "request {victim} is preempted for it: it needs {needed}")?;
             }
             TraceLine::Scheduling(scheduling) => writeln!(f, "{scheduling}")?,
             TraceLine::Preemption(preemption) => writeln!(f, "{preemption}")?,
@@ -182,7 +182,7 @@ impl RequestHistory {
             let ages = saw.ages();
             writeln!(
                 f,
-                "      what the policy saw{}",
+                "      signals of the policy{}",
                 if ages.is_empty() { String::new() } else { format!(" ({ages})") }
             )?;
             write!(f, "{saw}")?;

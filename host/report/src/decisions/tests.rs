@@ -231,7 +231,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn fields_may_come_in_any_order() {
+fn fields_may_have_any_order() {
     // Keys of the test's values are sorted: `kind` is in the middle.
     let lines = small();
     assert!(!trace(&lines).lines().nth(3).expect("a line").starts_with("{\"kind\""));

@@ -186,20 +186,20 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         let mut best: Vec<(usize, f64)> = (0..cluster.len()).map(|i| (i, score(cluster, scores, i))).collect();
         best.sort_by(|one, other| other.1.total_cmp(&one.1));
         self.lines.raw(",\"candidates\":[");
-        for (place, &(i, score)) in best.iter().take(self.candidates).enumerate() {
-            self.lines.int(if place == 0 { "{\"instance\":" } else { ",{\"instance\":" }, cluster.instances[i].id);
+        for (rank, &(i, score)) in best.iter().take(self.candidates).enumerate() {
+            self.lines.int(if rank == 0 { "{\"instance\":" } else { ",{\"instance\":" }, cluster.instances[i].id);
             self.lines.float(key!("score"), score);
             self.lines.raw("}");
         }
         self.lines.raw("]");
     }
 
-    fn scheduling(&mut self, told: &SchedulingDecision) {
+    fn scheduling(&mut self, decision: &SchedulingDecision) {
         self.lines.begin("{\"kind\":\"scheduling\"");
-        self.lines.int(key!("request"), told.request);
-        self.lines.int(key!("time_us"), told.now.0);
-        self.lines.int(key!("instance"), told.instance);
-        match told.entry {
+        self.lines.int(key!("request"), decision.request);
+        self.lines.int(key!("time_us"), decision.now.0);
+        self.lines.int(key!("instance"), decision.instance);
+        match decision.entry {
             Entry::Enters { cached_tokens, num_tokens } => {
                 self.lines.raw(",\"decision\":\"enters\"");
                 self.lines.int(key!("num_tokens"), num_tokens);
@@ -219,30 +219,30 @@ impl<'a, W: Write> DecisionLog<'a, W> {
                 }
             }
         }
-        self.lines.int(key!("waited_us"), told.waited.0);
-        self.lines.int(key!("waiting"), told.waiting);
-        self.lines.int(key!("running"), told.running);
-        self.lines.int(key!("free_kv_blocks"), told.free_kv_blocks);
-        self.lines.int(key!("token_budget"), told.token_budget);
-        self.lines.int_unless_0(key!("priority"), told.priority);
-        self.lines.int_unless_0(key!("generated_tokens"), told.generated_tokens);
-        self.lines.int_unless_0(key!("preemptions"), told.preemptions);
+        self.lines.int(key!("waited_us"), decision.waited.0);
+        self.lines.int(key!("waiting"), decision.waiting);
+        self.lines.int(key!("running"), decision.running);
+        self.lines.int(key!("free_kv_blocks"), decision.free_kv_blocks);
+        self.lines.int(key!("token_budget"), decision.token_budget);
+        self.lines.int_unless_0(key!("priority"), decision.priority);
+        self.lines.int_unless_0(key!("generated_tokens"), decision.generated_tokens);
+        self.lines.int_unless_0(key!("preemptions"), decision.preemptions);
         self.lines.end();
     }
 
-    fn preemption(&mut self, told: &PreemptionDecision) {
+    fn preemption(&mut self, decision: &PreemptionDecision) {
         self.lines.begin("{\"kind\":\"preemption\"");
-        self.lines.int(key!("request"), told.victim);
-        self.lines.int(key!("time_us"), told.now.0);
-        self.lines.int(key!("instance"), told.instance);
-        self.lines.int(key!("wanting"), told.wanting);
-        self.lines.int(key!("needed_kv_blocks"), told.needed_kv_blocks);
-        self.lines.int(key!("free_kv_blocks"), told.free_kv_blocks);
-        self.lines.int(key!("waiting"), told.waiting);
-        self.lines.int(key!("running"), told.running);
-        self.lines.int(key!("computed_tokens"), told.computed_tokens);
-        self.lines.int(key!("generated_tokens"), told.generated_tokens);
-        self.lines.int_unless_0(key!("preemptions"), told.preemptions);
+        self.lines.int(key!("request"), decision.victim);
+        self.lines.int(key!("time_us"), decision.now.0);
+        self.lines.int(key!("instance"), decision.instance);
+        self.lines.int(key!("wanting"), decision.wanting);
+        self.lines.int(key!("needed_kv_blocks"), decision.needed_kv_blocks);
+        self.lines.int(key!("free_kv_blocks"), decision.free_kv_blocks);
+        self.lines.int(key!("waiting"), decision.waiting);
+        self.lines.int(key!("running"), decision.running);
+        self.lines.int(key!("computed_tokens"), decision.computed_tokens);
+        self.lines.int(key!("generated_tokens"), decision.generated_tokens);
+        self.lines.int_unless_0(key!("preemptions"), decision.preemptions);
         self.lines.end();
     }
 
@@ -285,8 +285,8 @@ impl<W: Write> DecisionLog<'_, W> {
             Decision::Routing { request, cluster, columns, choice, scores } => {
                 self.routing(request, cluster, columns, (choice, scores));
             }
-            Decision::Scheduling(ref told) => self.scheduling(told),
-            Decision::Preemption(ref told) => self.preemption(told),
+            Decision::Scheduling(ref decision) => self.scheduling(decision),
+            Decision::Preemption(ref decision) => self.preemption(decision),
         }
     }
 }
@@ -296,8 +296,8 @@ impl<W: Write> Observer for DecisionLog<'_, W> {
     /// the run.
     #[inline]
     fn interests(&self) -> Interests {
-        let told = Interests::DECISIONS | Interests::SCHEDULING | Interests::OUTCOMES;
-        if self.candidates == 0 { told } else { told | Interests::LOAD | Interests::IN_FLIGHT }
+        let decision = Interests::DECISIONS | Interests::SCHEDULING | Interests::OUTCOMES;
+        if self.candidates == 0 { decision } else { decision | Interests::LOAD | Interests::IN_FLIGHT }
     }
 
     #[inline]
@@ -341,8 +341,8 @@ impl TraceFile {
     /// The error of the operating system.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::create(path)?;
-        let packed = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
-        Ok(if packed { Self::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))) } else { Self::Plain(file) })
+        let is_gzip = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
+        Ok(if is_gzip { Self::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))) } else { Self::Plain(file) })
     }
 
     /// Writes the rest of the file.
@@ -352,7 +352,7 @@ impl TraceFile {
     pub fn finish(self) -> io::Result<()> {
         match self {
             Self::Plain(mut file) => file.flush(),
-            Self::Gzip(packed) => packed.finish().map(|_| ()),
+            Self::Gzip(is_gzip) => is_gzip.finish().map(|_| ()),
         }
     }
 }
@@ -361,7 +361,7 @@ impl Write for TraceFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(file) => file.write(bytes),
-            Self::Gzip(packed) => packed.write(bytes),
+            Self::Gzip(is_gzip) => is_gzip.write(bytes),
         }
     }
 

@@ -93,16 +93,16 @@ impl Journal {
     }
 
     fn journey(&mut self, id: u32) -> Option<&mut Journey> {
-        self.by_id.get(&id).map(|&place| &mut self.journeys[place])
+        self.by_id.get(&id).map(|&index| &mut self.journeys[index])
     }
 
     fn number(&mut self, instance: u32) -> u64 {
-        let place = instance as usize;
-        if self.counts.len() <= place {
-            self.counts.resize(place + 1, 0);
+        let index = instance as usize;
+        if self.counts.len() <= index {
+            self.counts.resize(index + 1, 0);
         }
-        self.counts[place] += 1;
-        self.counts[place]
+        self.counts[index] += 1;
+        self.counts[index]
     }
 }
 
@@ -119,8 +119,8 @@ impl Journey {
 
     /// Time of the first output token.
     pub fn first_token(&self) -> Option<Micros> {
-        let told = self.outcome.and_then(|outcome| outcome.ttft).map(|ttft| self.request.arrival + ttft);
-        told.or(self.tokens.first().copied())
+        let first_token = self.outcome.and_then(|outcome| outcome.ttft).map(|ttft| self.request.arrival + ttft);
+        first_token.or(self.tokens.first().copied())
     }
 
     /// The outcome, if the request completed.
@@ -241,8 +241,8 @@ impl Journal {
 impl Observer for Journal {
     #[inline]
     fn interests(&self) -> Interests {
-        let told = Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES;
-        if self.steps_wanted { told | Interests::STEPS } else { told }
+        let first_token = Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES;
+        if self.steps_wanted { first_token | Interests::STEPS } else { first_token }
     }
 
     #[inline]

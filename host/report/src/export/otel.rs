@@ -31,9 +31,9 @@ pub(super) fn write(journal: &Journal, about: &ServiceInfo, names: &Names, out: 
     for journey in &journal.journeys {
         let instance = journey.outcome.and_then(|outcome| outcome.instance);
         let steps = instance.and_then(|instance| by_instance.get(instance as usize)).map_or(&[][..], Vec::as_slice);
-        let told = RequestSpans { journey, about, names, steps };
-        let core = told.core().map(|span| ("vllm.scheduler", span));
-        line(out, [("vllm.api", told.request())].into_iter().chain(core))?;
+        let spans = RequestSpans { journey, about, names, steps };
+        let core = spans.core().map(|span| ("vllm.scheduler", span));
+        line(out, [("vllm.api", spans.request())].into_iter().chain(core))?;
     }
     for (instance, steps) in (0..).zip(&by_instance) {
         line(out, [("vllm.scheduler.step", scheduler(instance, steps, about))].into_iter())?;
@@ -188,18 +188,18 @@ impl RequestSpans<'_> {
         }));
         for change in &journey.in_batch {
             let name = if change.entered { "SCHEDULED" } else { "PREEMPTED" };
-            let mut told = event(name, change.at, change.step, change.prefilled, change.generated);
-            let kind = if told.preemptions == 0 { "FIRST" } else { "RESUME" };
-            told.more = change.entered.then(|| text("schedule.kind", kind));
-            events.push(told);
+            let mut spans = event(name, change.at, change.step, change.prefilled, change.generated);
+            let kind = if spans.preemptions == 0 { "FIRST" } else { "RESUME" };
+            spans.more = change.entered.then(|| text("schedule.kind", kind));
+            events.push(spans);
         }
         let first = journey.tokens.first().zip(journey.first_step);
         let first = first.filter(|&(&at, _)| self.ended().is_none_or(|outcome| at <= outcome.ended_at));
         events.extend(first.map(|(&at, step)| event("FIRST_TOKEN", at, step, prompt, 1)));
         events.extend(self.ended().map(|outcome| {
             let step = journey.last_step.unwrap_or_else(|| self.steps_before(outcome.ended_at));
-            let told = event("FINISHED", outcome.ended_at, step, journey.prefilled, outcome.generated_tokens);
-            CoreEvent { more: Some(text("finish.status", self.finish_status(outcome))), ..told }
+            let spans = event("FINISHED", outcome.ended_at, step, journey.prefilled, outcome.generated_tokens);
+            CoreEvent { more: Some(text("finish.status", self.finish_status(outcome))), ..spans }
         }));
         // The end of a step and the beginning of the next may have the same time.
         events.sort_by_key(|event| (event.at, event.step));
@@ -261,7 +261,7 @@ struct CoreEvent {
 }
 
 impl CoreEvent {
-    fn json(&self, told: &RequestSpans<'_>) -> Value {
+    fn json(&self, spans: &RequestSpans<'_>) -> Value {
         let mut attributes = vec![
             text("event.type", self.name),
             double("ts.monotonic", seconds(self.at)),
@@ -269,9 +269,9 @@ impl CoreEvent {
             int("scheduler.step", self.step),
             text("phase", self.phase),
             int("prefill.done_tokens", self.prefilled.into()),
-            int("prefill.total_tokens", told.journey.request.input_tokens.into()),
+            int("prefill.total_tokens", spans.journey.request.input_tokens.into()),
             int("decode.done_tokens", self.generated.into()),
-            int("decode.max_tokens", told.max_tokens().into()),
+            int("decode.max_tokens", spans.max_tokens().into()),
             int("num_preemptions", self.preemptions),
         ];
         attributes.extend(self.more.clone());

@@ -119,7 +119,7 @@ fn tokens_and_steps_are_those_of_the_engine() {
 }
 
 #[test]
-fn vllm_bench_has_a_place_for_every_request() {
+fn vllm_bench_has_an_entry_for_every_request() {
     let (journal, ..) = journal(true);
     let document: Value = serde_json::from_str(&text(|out| vllm_bench::write(&journal, &about(), out))).expect("JSON");
     for name in ["input_lens", "output_lens", "ttfts", "itls", "start_times", "generated_texts", "errors"] {
@@ -128,9 +128,9 @@ fn vllm_bench_has_a_place_for_every_request() {
     assert_eq!((&document["completed"], &document["failed"]), (&38.into(), &2.into()));
     assert_eq!((&document["errors"][7], &document["output_lens"][11]), (&"timeout".into(), &0.into()));
     // As a reader computes it: E2E is TTFT plus all gaps (and the host's time at the end, here 0).
-    let sum = |place: usize| {
-        let gaps = document["itls"][place].as_array().expect("a list").iter().filter_map(Value::as_f64).sum::<f64>();
-        document["ttfts"][place].as_f64().expect("seconds") + gaps
+    let sum = |index: usize| {
+        let gaps = document["itls"][index].as_array().expect("a list").iter().filter_map(Value::as_f64).sum::<f64>();
+        document["ttfts"][index].as_f64().expect("seconds") + gaps
     };
     let outcome = journal.journeys[20].completed().expect("answered");
     assert!((sum(20) - outcome.e2e.expect("answered").as_secs_f64()).abs() < 1e-9);
@@ -159,8 +159,8 @@ fn aiperf_has_what_its_models_require() {
     let (mut journal, ..) = journal(true);
     let mut names = Names::default();
     let talks = [names.intern("a"), names.intern("b")];
-    for (place, talk) in [(0, 0), (2, 1), (3, 0), (5, 1)] {
-        journal.journeys[place].request.tags.session = talks[talk];
+    for (index, talk) in [(0, 0), (2, 1), (3, 0), (5, 1)] {
+        journal.journeys[index].request.tags.session = talks[talk];
     }
     let lines = text(|out| aiperf::requests(&journal, &names, out));
     let all: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -235,8 +235,8 @@ fn otel_tells_the_journey_and_every_step() {
     assert_eq!(names(&all[11][1].1), ["journey.QUEUED", "journey.FINISHED"]);
     assert_eq!(all[11][0].1["status"]["code"], 2);
     assert!(all[40..].iter().all(|spans| spans[0].0 == "vllm.scheduler.step"));
-    let told = |line: usize| names(&all[line][0].1).len() as u64;
-    assert_eq!(told(40) + told(41), steps);
+    let events_of = |line: usize| names(&all[line][0].1).len() as u64;
+    assert_eq!(events_of(40) + events_of(41), steps);
     insta::assert_snapshot!(serde_json::to_string_pretty(&all[41][0].1["events"][0]).expect("JSON"));
 }
 

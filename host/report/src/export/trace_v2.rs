@@ -52,7 +52,7 @@ pub(super) fn data(journal: &Journal, about: &ServiceInfo, names: &Names, out: &
     let mut csv = csv::Writer::from_writer(out);
     let mut columns: Vec<&str> = COLUMNS.to_vec();
     if with_priority {
-        let after = columns.iter().position(|&column| column == "slo_class").map_or(columns.len(), |place| place + 1);
+        let after = columns.iter().position(|&column| column == "slo_class").map_or(columns.len(), |index| index + 1);
         columns.insert(after, VLLM_PRIORITY);
     }
     if with_budgets {

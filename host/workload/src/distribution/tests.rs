@@ -88,7 +88,7 @@ fn lengths_are_normal_and_clamped() {
 }
 
 #[test]
-fn prompts_and_answers_are_independent() {
+fn inputs_and_outputs_are_independent() {
     let requests = generate(&DistributionSpec::default().clone_with(20_000));
     let x = requests.iter().map(|request| f64::from(request.input_tokens));
     let y = requests.iter().map(|request| f64::from(request.output_tokens));

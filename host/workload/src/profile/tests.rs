@@ -9,7 +9,7 @@ fn profile(text: &str) -> WorkloadProfile {
     WorkloadProfile::of(workload, 16).unwrap()
 }
 
-fn lines(stamps: &[u64]) -> String {
+fn lines(times: &[u64]) -> String {
     let line = |(n, ms): (usize, &u64)| {
         let session = n % 2;
         format!(
@@ -17,7 +17,7 @@ fn lines(stamps: &[u64]) -> String {
             32 << n
         )
     };
-    stamps.iter().enumerate().map(line).collect()
+    times.iter().enumerate().map(line).collect()
 }
 
 #[test]

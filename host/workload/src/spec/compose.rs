@@ -27,7 +27,7 @@ pub(super) struct SpecSource {
     file: Arc<str>,
     text: String,
     spec: Spec,
-    places: SpecLocations,
+    locations: SpecLocations,
     /// Name of its part, and suffix for names that are already used.
     name: String,
 }
@@ -41,7 +41,7 @@ pub fn compose(paths: &[PathBuf]) -> Result<Composed, SpecFileError> {
     let mut notes = Vec::new();
     for path in paths {
         let source = SpecSource::new(path, parse::load(path, ServeGenReading::Blis)?);
-        if source.places.servegen {
+        if source.locations.servegen {
             // Measured lengths of every window would be written out: a file too long to be read.
             notes.push(format!(
                 "{}: of ServeGen's clients, average rates and lognormal lengths are written, at three times of the day, \
@@ -104,14 +104,14 @@ impl Spec {
 
 impl SpecSource {
     /// The content of the file at `path`.
-    pub fn new(path: &Path, (spec, text, places): (Spec, String, SpecLocations)) -> Self {
-        Self { file: path.display().to_string().into(), text, spec, places, name: stem(path) }
+    pub fn new(path: &Path, (spec, text, locations): (Spec, String, SpecLocations)) -> Self {
+        Self { file: path.display().to_string().into(), text, spec, locations, name: stem(path) }
     }
 
-    /// Something is wrong with the client or cohort at `place`.
-    fn wrong(&self, place: usize, what: String, hint: &str) -> SpecFileError {
-        match self.places.senders.get(place) {
-            Some(spot) => SpecFileError::at(spot.clone(), &self.text, what, hint),
+    /// A mistake in the client or cohort number `index`.
+    fn wrong(&self, index: usize, what: String, hint: &str) -> SpecFileError {
+        match self.locations.senders.get(index) {
+            Some(location) => SpecFileError::at(location.clone(), &self.text, what, hint),
             None => SpecFileError::whole(&self.file, what, hint),
         }
     }
@@ -125,18 +125,18 @@ impl SpecSource {
 /// Refuses contents that one specification cannot express.
 fn check(sources: &[SpecSource]) -> Result<(), SpecFileError> {
     let first = |kind: fn(&Client) -> bool| {
-        sources.iter().find_map(|source| source.find(kind).map(|(place, client)| (source, place, client)))
+        sources.iter().find_map(|source| source.find(kind).map(|(index, client)| (source, index, client)))
     };
     let in_loop = (first(|c| matches!(c.load, ClientLoad::Users { .. })), first(|c| c.multi_turn.is_some()));
-    if let (Some((of, _, users)), Some((source, place, turns))) = in_loop {
+    if let (Some((of, _, users)), Some((source, index, turns))) = in_loop {
         let what =
             format!("client `{}` has `multi_turn`, client `{}` of {} has `concurrency`", turns.id, users.id, of.file);
-        return Err(source.wrong(place, what, "they do not go together in one specification"));
+        return Err(source.wrong(index, what, "they do not go together in one specification"));
     }
     let classes = (first(|c| !c.slo_class.is_empty()), first(|c| c.slo_class.is_empty()));
-    if let (Some((of, _, with)), Some((source, place, without))) = classes {
+    if let (Some((of, _, with)), Some((source, index, without))) = classes {
         let what = format!("client `{}` has no `slo_class`, client `{}` of {} has one", without.id, with.id, of.file);
-        return Err(source.wrong(place, what, "name a class for all clients and cohorts, or for none"));
+        return Err(source.wrong(index, what, "name a class for all clients and cohorts, or for none"));
     }
     for (number, source) in sources.iter().enumerate() {
         for (class, targets) in &source.spec.goodput_slo_targets {
@@ -144,8 +144,8 @@ fn check(sources: &[SpecSource]) -> Result<(), SpecFileError> {
             let Some(other) = sources[..number].iter().find(other) else { continue };
             let what = format!("class `{class}` has other targets in {}", other.file);
             let hint = "make the targets equal, or give the clients of one file another class";
-            return Err(match source.places.targets.get(class) {
-                Some(spot) => SpecFileError::at(spot.clone(), &source.text, what, hint),
+            return Err(match source.locations.targets.get(class) {
+                Some(location) => SpecFileError::at(location.clone(), &source.text, what, hint),
                 None => SpecFileError::whole(&source.file, what, hint),
             });
         }
@@ -174,7 +174,7 @@ fn rename(sources: &mut [SpecSource], notes: &mut Vec<String>) {
     let (mut ids, mut groups) = (BTreeSet::new(), BTreeSet::new());
     for source in sources {
         let SpecSource { spec, name, file, .. } = source;
-        let mut told = |what: &str, old: &str, new: &str| {
+        let mut note = |what: &str, old: &str, new: &str| {
             notes.push(format!("{what} `{old}` of {file} is called `{new}`: the name is taken"));
         };
         let own_ids: BTreeSet<String> = spec
@@ -195,7 +195,7 @@ fn rename(sources: &mut [SpecSource], notes: &mut Vec<String>) {
                 let new = free_name(&client.id, name, |new| {
                     ids_of(new, population).any(|id| ids.contains(&id) || own_ids.contains(&id))
                 });
-                told("client", &client.id, &new);
+                note("client", &client.id, &new);
                 client.id = new;
             }
             renamed.extend(ids_of(&client.id, population));
@@ -208,7 +208,7 @@ fn rename(sources: &mut [SpecSource], notes: &mut Vec<String>) {
                     let begins = |taken: &String| taken == new || taken.starts_with(&format!("{new}-"));
                     groups.iter().any(begins) || own_groups.iter().any(begins)
                 });
-                told("prefix group", &group, &new);
+                note("prefix group", &group, &new);
                 for prefix in
                     spec.senders_mut().filter_map(|client| client.prefix.as_mut()).filter(|p| p.group == group)
                 {

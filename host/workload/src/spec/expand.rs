@@ -175,11 +175,11 @@ pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded,
     let parts = std::iter::once(None).chain((0..spec.parts.len()).map(Some));
     let parts: Vec<Sharing<'_>> = parts.map(|part| Sharing::new(spec, part, &groups)).collect();
     for group in &groups {
-        let place = group.client.part.map_or(0, |part| part + 1);
-        let part = &parts[place];
+        let part_index = group.client.part.map_or(0, |part| part + 1);
+        let part = &parts[part_index];
         let end = options.horizon.min(part.horizon);
         let lanes: Vec<Arc<[Segment]>> = lanes(cut(part.segments(group), end)).into_iter().map(Arc::from).collect();
-        making.members(group, &lanes, (place, end), &mut plans)?;
+        making.members(group, &lanes, (part_index, end), &mut plans)?;
     }
     check_end(spec, &plans, options)?;
     Ok(Expanded { plans, names: making.names, first_key: making.prefixes.next_key })
@@ -348,7 +348,7 @@ impl Making<'_> {
         };
         let timeout = self.options.timeout.unwrap_or(match client.timeout {
             Timeout::After(timeout) => Some(timeout),
-            Timeout::Unsaid if client.waits_for_answers() => Some(USUAL_TIMEOUT),
+            Timeout::Unsaid if client.is_closed_loop() => Some(USUAL_TIMEOUT),
             Timeout::Unsaid | Timeout::Never => None,
         });
         for member in 0..group.members() {

@@ -38,7 +38,7 @@ impl Requests {
         let left = Budgets::new(options.num_requests, parts.iter().map(|part| part.num_requests));
         let numbers = RequestNumbers::new(options, left, first_key, names.first_session());
         let sources: Vec<RequestSource> = plans.into_iter().map(RequestSource::new).collect();
-        let first = sources.iter().enumerate().filter_map(|(place, source)| Some(Reverse((source.peek()?, place))));
+        let first = sources.iter().enumerate().filter_map(|(index, source)| Some(Reverse((source.peek()?, index))));
         let queue = first.collect();
         (Self { sources, queue, numbers, waiting: FxHashMap::default(), over: SessionStates::default() }, names)
     }
@@ -95,25 +95,25 @@ impl Iterator for Requests {
     type Item = DrawnRequest;
 
     fn next(&mut self) -> Option<DrawnRequest> {
-        let (mut first, place) = loop {
+        let (mut first, index) = loop {
             let first = self.queue.peek_mut()?;
-            let Reverse((at, place)) = *first;
+            let Reverse((at, index)) = *first;
             if self.numbers.left.left(0) == Some(0) || at >= self.numbers.horizon {
                 return None;
             }
-            let plan = &self.sources[place].plan;
+            let plan = &self.sources[index].plan;
             if at < plan.end && self.numbers.left.left(plan.part) != Some(0) {
-                break (first, place);
+                break (first, index);
             }
             // Its part has ended.
             PeekMut::pop(first);
         };
         let id = self.numbers.next_id?;
-        let source = &mut self.sources[place];
+        let source = &mut self.sources[index];
         let part = source.plan.part;
         let given = source.next(&mut self.numbers)?;
         match source.peek() {
-            Some(next) => *first = Reverse((next, place)),
+            Some(next) => *first = Reverse((next, index)),
             None => {
                 PeekMut::pop(first);
             }
@@ -128,7 +128,7 @@ impl Iterator for Requests {
             }
         };
         drawn.request.id = id;
-        drawn.sender = place;
+        drawn.sender = index;
         Some(drawn)
     }
 }

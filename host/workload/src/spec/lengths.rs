@@ -170,7 +170,7 @@ impl Empirical {
 
     fn draw(&self, random: &mut Generator) -> u32 {
         let uniform: f64 = OpenClosed01.sample(random);
-        let place = self.cumulated.partition_point(|&sum| sum < uniform);
-        self.tokens[place.min(self.tokens.len() - 1)]
+        let index = self.cumulated.partition_point(|&sum| sum < uniform);
+        self.tokens[index.min(self.tokens.len() - 1)]
     }
 }

@@ -314,7 +314,7 @@ impl Client {
 
     /// Whether its requests wait for the end of earlier ones.
     #[must_use]
-    pub fn waits_for_answers(&self) -> bool {
+    pub fn is_closed_loop(&self) -> bool {
         matches!(self.load, ClientLoad::Users { .. }) || (self.closed_loop && self.multi_turn.is_some())
     }
 }
@@ -363,7 +363,7 @@ impl Spec {
     #[must_use]
     pub fn first_in_closed_loop(&self) -> Option<&Client> {
         let cohorts = self.cohorts.iter().map(|cohort| &cohort.client);
-        self.clients.iter().chain(cohorts).find(|client| client.waits_for_answers())
+        self.clients.iter().chain(cohorts).find(|client| client.is_closed_loop())
     }
 
     /// The requests. Of closed loops, only those that wait for no other request; the others follow from calls of

@@ -61,8 +61,8 @@ impl Budgets {
 
     /// Counts a request of `part`.
     pub fn spend(&mut self, part: usize) {
-        for place in [Some(0), Some(part).filter(|&part| part > 0)].into_iter().flatten() {
-            if let Some(Some(left)) = self.left.get_mut(place) {
+        for index in [Some(0), Some(part).filter(|&part| part > 0)].into_iter().flatten() {
+            if let Some(Some(left)) = self.left.get_mut(index) {
                 *left = left.saturating_sub(1);
             }
         }

@@ -42,8 +42,8 @@ pub(super) fn load(path: &Path, servegen: ServeGenReading) -> Result<(Spec, Stri
     let name = Path::new(path.file_name().unwrap_or(path.as_os_str()));
     let files = Beside(folder);
     let text = files.read(name).map_err(|error| SpecFileError::unreadable(&file, &error))?;
-    let (spec, places) = parse_placed(&file, &text, &files, servegen)?;
-    Ok((spec, text, places))
+    let (spec, locations) = parse_placed(&file, &text, &files, servegen)?;
+    Ok((spec, text, locations))
 }
 
 /// Parses `text`, the content of `file`.
@@ -78,7 +78,7 @@ pub(super) fn parse_placed(
     };
     let parser = Parser { reader, files, servegen };
     let spec = parser.spec(&raw)?;
-    let senders = parser.all(&raw, &spec).map(|(at, ..)| parser.reader.location(place(at))).collect();
+    let senders = parser.all(&raw, &spec).map(|(at, ..)| parser.reader.location(client_location(at))).collect();
     let targets = raw.goodput_slo_targets.iter().flat_map(|targets| &targets.0);
     let targets = targets.map(|(class, _)| (class.value.clone(), parser.reader.location(class.referenced))).collect();
     Ok((spec, SpecLocations { senders, targets, servegen: raw.servegen_data.is_some() }))
@@ -229,7 +229,7 @@ impl Parser<'_> {
             return Ok(());
         };
         let what = format!("client `{}` has no `slo_class`, client `{}` has one", without.id, with.id);
-        Err(self.reader.wrong(place(at), what, "name a class for all clients and cohorts, or for none"))
+        Err(self.reader.wrong(client_location(at), what, "name a class for all clients and cohorts, or for none"))
     }
 
     /// Refuses a mixture of users and sessions in closed loop.
@@ -238,7 +238,7 @@ impl Parser<'_> {
         let turns = self.all(raw, spec).find(|(_, client, _)| client.multi_turn.is_some());
         let (Some((_, users, _)), Some((at, turns, _))) = (users, turns) else { return Ok(()) };
         let what = format!("client `{}` has `multi_turn`, client `{}` has `concurrency`", turns.id, users.id);
-        Err(self.reader.wrong(place(at), what, "put them in specifications of their own"))
+        Err(self.reader.wrong(client_location(at), what, "put them in specifications of their own"))
     }
 
     /// Without an aggregate rate, every window needs its own rate.
@@ -262,7 +262,7 @@ impl Parser<'_> {
             let of = client.part.map_or_else(String::new, |part| format!(" of part `{}`", spec.parts[part].name));
             let what = format!("client `{}` has no rate: `aggregate_rate`{of} is 0, and {missing}", client.id);
             return Err(self.reader.wrong(
-                place(at),
+                client_location(at),
                 what,
                 "set `aggregate_rate`, in requests per second, or give every rate",
             ));
@@ -281,7 +281,7 @@ impl Parser<'_> {
             if first != prefix.tokens && at.value.prefix_length.is_some() && warned.insert(&prefix.group) {
                 let what = format!(
                     "{}: the prefix of group `{}` has {first} tokens, by its first client, not {}",
-                    self.reader.location(place(at)),
+                    self.reader.location(client_location(at)),
                     prefix.group,
                     prefix.tokens
                 );
@@ -387,6 +387,6 @@ impl Parser<'_> {
 const RATE: NumberRange = NumberRange { fits: |rate| (0.0..=RATE_MAX).contains(&rate), text: "a number from 0 to 1e9" };
 
 /// The location of a client: its id, or the start of its entry.
-fn place(client: &Spanned<RawClient>) -> Mark {
+fn client_location(client: &Spanned<RawClient>) -> Mark {
     client.value.id.as_ref().map_or(client.referenced, |id| id.referenced)
 }

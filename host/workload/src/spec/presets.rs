@@ -102,8 +102,8 @@ impl Preset {
                 vec![Client::new(self.name(), 1.0, lognormal(15_000.0, 22_000.0), lognormal(500.0, 300.0))]
             }
             Self::SyntheticData => {
-                let answers = Lengths::Uniform(Bounds { min: 500, max: 8000 });
-                vec![Client::new(self.name(), 1.0, lognormal(500.0, 1200.0), answers)]
+                let outputs = Lengths::Uniform(Bounds { min: 500, max: 8000 });
+                vec![Client::new(self.name(), 1.0, lognormal(500.0, 1200.0), outputs)]
             }
             Self::InteractiveChat | Self::CodeGeneration | Self::DeepResearch => vec![self.conversations()],
         };

@@ -198,7 +198,7 @@ impl RequestSource {
         }
         let start = self.next_start?;
         self.advance();
-        if self.plan.client.waits_for_answers() {
+        if self.plan.client.is_closed_loop() {
             let (session, drawn) = Session::begin(&self.plan, start, numbers);
             return Some(SourceItem::Session(session, drawn));
         }

@@ -150,7 +150,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn broken_files_are_refused_with_place_and_reason() {
+fn broken_files_are_refused_with_location_and_reason() {
     let scratch = Scratch::new("broken");
     let folder = format!("{}/", scratch.0.display());
     let mut table = String::new();
@@ -160,7 +160,7 @@ fn broken_files_are_refused_with_place_and_reason() {
         if name.starts_with("trace-v2") && !name.contains("no-header") {
             scratch.file(&name.replace(".csv", ".yaml"), b"trace_version: 3\ntime_unit: microseconds\n");
         }
-        let answer = match open_trace(&path, &TraceOptions::default()) {
+        let result = match open_trace(&path, &TraceOptions::default()) {
             Ok(workload) => {
                 read += 1;
                 let (count, notes) = (workload.count.unwrap_or(0), workload.notes.join("; "));
@@ -168,12 +168,12 @@ fn broken_files_are_refused_with_place_and_reason() {
             }
             Err(error) => {
                 refused += 1;
-                let told = error.to_string();
-                assert!(told.contains(&name), "{name} is not named: {told}");
-                format!("{}\n", told.replace(&folder, ""))
+                let message = error.to_string();
+                assert!(message.contains(&name), "{name} is not named: {message}");
+                format!("{}\n", message.replace(&folder, ""))
             }
         };
-        let _ = writeln!(table, "{answer}");
+        let _ = writeln!(table, "{result}");
     }
     assert!(refused >= 60, "{refused} refused, {read} read");
     insta::assert_snapshot!(table);
@@ -242,19 +242,19 @@ fn servegen() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
 
 /// Once, lengths were guessed, and unknown patterns were Poisson.
 #[test]
-fn broken_servegen_folders_are_refused_with_place_and_reason() {
+fn broken_servegen_folders_are_refused_with_location_and_reason() {
     let scratch = Scratch::new("broken-servegen");
     let mut table = String::new();
     for (name, trace, lengths) in servegen() {
         std::fs::create_dir_all(scratch.0.join(name)).unwrap();
         scratch.file(&format!("{name}/chunk-7-trace.csv"), &trace);
         scratch.file(&format!("{name}/chunk-7-dataset.json"), &lengths);
-        let answer = match Spec::load(&scratch.0.join(name)) {
+        let result = match Spec::load(&scratch.0.join(name)) {
             Ok(spec) => format!("{name}: read, {} windows", spec.clients[0].windows.len()),
             Err(error) => error.to_string().replace(&format!("{}/", scratch.0.display()), ""),
         };
-        assert!(answer.contains(name), "{name} is not named: {answer}");
-        let _ = writeln!(table, "{answer}\n");
+        assert!(result.contains(name), "{name} is not named: {result}");
+        let _ = writeln!(table, "{result}\n");
     }
     insta::assert_snapshot!(table);
 }

@@ -252,12 +252,12 @@ impl<'a> Fields<'a> {
             parts |= self.count(column)? > 0;
         }
         let reasons = field::float(self.bytes(ReasonRatio), ReasonRatio.name())? > 0.0;
-        let said = [
+        let unused = [
             (parts, "the parts of prompts: text, images, audio and video"),
             (reasons, "the share of reasoning in outputs"),
             (self.think_time()? > 0, "think times"),
         ];
-        Ok(said.into_iter().filter_map(|(there, what)| there.then_some(what)))
+        Ok(unused.into_iter().filter_map(|(there, what)| there.then_some(what)))
     }
 
     /// The time in a column, µs.

@@ -60,12 +60,12 @@ pub struct TraceHeader {
 impl TraceHeader {
     /// The parts of the header that no request contains.
     pub(super) fn aside(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let said = [
+        let unused = [
             (self.workload_seed.is_some(), "the seed"),
             (self.session_context_growth == SessionGrowth::Accumulate, "the growth of prompts in sessions"),
             (self.server.is_some(), "the server"),
         ];
-        said.into_iter().filter_map(|(there, what)| there.then_some(what))
+        unused.into_iter().filter_map(|(there, what)| there.then_some(what))
     }
 }
 

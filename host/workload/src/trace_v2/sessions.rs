@@ -28,7 +28,7 @@ pub(crate) struct Extra {
     /// Think time after the end of the round before.
     pub think_time: Micros,
     /// Time from its arrival to its deadline, if it has one.
-    pub patience: Option<Micros>,
+    pub time_to_deadline: Option<Micros>,
 }
 
 impl Extra {
@@ -37,7 +37,7 @@ impl Extra {
         Ok(Self {
             own: super::own_tokens(fields)?,
             think_time: Micros(fields.think_time()?),
-            patience: (deadline > 0).then(|| Micros(deadline.saturating_sub(arrival))),
+            time_to_deadline: (deadline > 0).then(|| Micros(deadline.saturating_sub(arrival))),
         })
     }
 }
@@ -50,7 +50,7 @@ struct Round {
     output: u32,
     max_output_tokens: Option<u32>,
     think_time: Micros,
-    patience: Option<Micros>,
+    time_to_deadline: Option<Micros>,
     client_priority: Option<i32>,
     tags: Tags,
     /// Length of the whole prompt and its shared blocks, if prompts do not grow.
@@ -73,7 +73,7 @@ pub(crate) struct Later {
     /// The sessions in the order of appearance, each with its rounds in order, the first one included.
     rounds: Vec<Round>,
     /// The range of each session's rounds in `rounds`: start and end.
-    places: FxHashMap<Name, (usize, usize)>,
+    ranges: FxHashMap<Name, (usize, usize)>,
     /// The first block key that no prefix has.
     first_key: BlockKey,
 }
@@ -88,15 +88,15 @@ impl Later {
     ) -> Result<Self, TraceError> {
         let order = in_sessions(rows);
         check_rounds(&order, rows, (file, names))?;
-        let recorded = order.iter().any(|&(_, round, place)| round > 0 && extras[place].think_time > Micros::ZERO);
+        let recorded = order.iter().any(|&(_, round, index)| round > 0 && extras[index].think_time > Micros::ZERO);
         let content = |row: &TraceRow<T>| {
             let node = shared.renumbered.get(row.prefix as usize).copied().unwrap_or(ROOT);
             shared.prefixes.content(node, shared.block_size.map_or(u32::MAX, |size| row.input / size))
         };
         let mut rounds = Vec::with_capacity(order.len());
-        let mut places: FxHashMap<Name, (usize, usize)> = FxHashMap::default();
-        for (at, &(_, round, place)) in order.iter().enumerate() {
-            let (row, extra) = (&rows[place], &extras[place]);
+        let mut ranges: FxHashMap<Name, (usize, usize)> = FxHashMap::default();
+        for (at, &(_, round, index)) in order.iter().enumerate() {
+            let (row, extra) = (&rows[index], &extras[index]);
             let gap = match at.checked_sub(1) {
                 Some(before) if round > 0 => row.arrival.saturating_sub(rows[order[before].2].arrival),
                 _ => 0,
@@ -107,15 +107,15 @@ impl Later {
                 output: row.output,
                 max_output_tokens: row.terms.max_output_tokens(),
                 think_time: if recorded { extra.think_time } else { Micros(gap) },
-                patience: extra.patience,
+                time_to_deadline: extra.time_to_deadline,
                 client_priority: row.terms.client_priority(),
                 tags: row.terms.tags(),
                 alone: (row.input, content(row)),
             });
-            places.entry(row.terms.tags().session).or_insert((at, at)).1 = at + 1;
+            ranges.entry(row.terms.tags().session).or_insert((at, at)).1 = at + 1;
         }
         rows.retain(|row| row.terms.tags().session == Name::NONE || row.terms.tags().round_index == 0);
-        Ok(Self { rounds, places, first_key: shared.prefixes.next_key() })
+        Ok(Self { rounds, ranges, first_key: shared.prefixes.next_key() })
     }
 
     /// `workload` with the later rounds following the ends of earlier ones.
@@ -146,10 +146,10 @@ impl Later {
 fn in_sessions<T: RequestMetadata>(rows: &[TraceRow<T>]) -> Vec<(usize, u32, usize)> {
     let mut numbers: FxHashMap<Name, usize> = FxHashMap::default();
     let mut order = Vec::new();
-    for (place, row) in rows.iter().enumerate().filter(|(_, row)| row.terms.tags().session != Name::NONE) {
+    for (index, row) in rows.iter().enumerate().filter(|(_, row)| row.terms.tags().session != Name::NONE) {
         let next = numbers.len();
         let number = *numbers.entry(row.terms.tags().session).or_insert(next);
-        order.push((number, row.terms.tags().round_index, place));
+        order.push((number, row.terms.tags().round_index, index));
     }
     order.sort_unstable();
     order
@@ -162,12 +162,12 @@ fn check_rounds<T: RequestMetadata>(
     (file, names): (&Arc<str>, &Names),
 ) -> Result<(), TraceError> {
     let mut expected = 0;
-    for (at, &(number, round, place)) in order.iter().enumerate() {
+    for (at, &(number, round, index)) in order.iter().enumerate() {
         if at == 0 || order[at - 1].0 != number {
             expected = 0;
         }
         if round != expected {
-            let session = names.text(rows[place].terms.tags().session).to_owned();
+            let session = names.text(rows[index].terms.tags().session).to_owned();
             let (what, round) = if round < expected { ("twice", round) } else { ("not", expected) };
             return Err(TraceError::Rounds { file: Arc::clone(file), session, what, round });
         }
@@ -194,7 +194,7 @@ struct SessionReplay {
 impl SessionReplay {
     /// Begins a session with `request`.
     fn begin(&mut self, request: &mut Request) {
-        let Some(&(at, end)) = self.later.places.get(&request.tags.session) else { return };
+        let Some(&(at, end)) = self.later.ranges.get(&request.tags.session) else { return };
         let mut context = Conversation::new(request.input_tokens, request.content.spans());
         if self.accumulate && at + 1 < end {
             context.extend(request.input_tokens.saturating_add(request.output_tokens), &mut self.keys);
@@ -245,7 +245,7 @@ impl SessionReplay {
             input_tokens,
             output_tokens: round.output,
             max_output_tokens: round.max_output_tokens,
-            deadline: round.patience.or(self.how.timeout).map(|patience| at.saturating_add(patience)),
+            deadline: round.time_to_deadline.or(self.how.timeout).map(|time_to_deadline| at.saturating_add(time_to_deadline)),
             client_priority: round.client_priority,
             priority: 0,
             tags: round.tags,

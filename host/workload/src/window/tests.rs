@@ -5,18 +5,18 @@ use crate::{TraceError, TraceOptions, Workload, mooncake, trace_v2};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn trace(stamps: &[u64], window: TraceWindow, more: &TraceOptions) -> Result<Workload, TraceError> {
+fn trace(times: &[u64], window: TraceWindow, more: &TraceOptions) -> Result<Workload, TraceError> {
     let line = |ms: &u64| {
         format!(
             "{{\"timestamp\": {ms}, \"input_length\": 32, \"output_length\": 1, \"hash_ids\": [1], \"session_id\": \"s\"}}\n"
         )
     };
-    let text: String = stamps.iter().map(line).collect();
+    let text: String = times.iter().map(line).collect();
     mooncake::read(text.as_bytes(), "t.jsonl", &TraceOptions { window, ..more.clone() })
 }
 
-fn ms(stamps: &[u64], window: TraceWindow) -> Vec<f64> {
-    let requests = trace(stamps, window, &TraceOptions::default()).unwrap().requests;
+fn ms(times: &[u64], window: TraceWindow) -> Vec<f64> {
+    let requests = trace(times, window, &TraceOptions::default()).unwrap().requests;
     requests.map(|request| request.arrival.as_millis_f64()).collect()
 }
 
@@ -79,7 +79,7 @@ fn the_first_requests_of_all_passes_are_taken() {
 }
 
 #[test]
-fn equal_stamps_are_spread_over_their_bin() {
+fn equal_timestamps_are_spread_over_their_bin() {
     let window = TraceWindow { spread: Some(Micros(3_000_000)), ..TraceWindow::default() };
     assert_eq!(ms(&[0, 0, 0, 3_000, 3_000, 9_000], window), [0.0, 1_000.0, 2_000.0, 3_000.0, 4_500.0, 9_000.0]);
     // Never past the next timestamp.
@@ -87,7 +87,7 @@ fn equal_stamps_are_spread_over_their_bin() {
 }
 
 #[test]
-fn patience_is_not_stretched() {
+fn deadlines_are_not_stretched() {
     let header = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,\
         input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,\
         server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,\
@@ -104,7 +104,7 @@ fn patience_is_not_stretched() {
 proptest! {
     #[test]
     fn order_count_and_ids_hold(
-        stamps in vec(0_u64..50, 1..30), start in 0_u64..60_000, duration in proptest::option::of(1_u64..60_000),
+        times in vec(0_u64..50, 1..30), start in 0_u64..60_000, duration in proptest::option::of(1_u64..60_000),
         repeat in 1_u32..4, time_scale in 0.01_f64..10.0, spread in proptest::option::of(1_u64..20_000),
         horizon in prop_oneof![Just(Micros::MAX), (0_u64..200_000).prop_map(Micros)],
         max_requests in proptest::option::of(0_u64..40),
@@ -114,7 +114,7 @@ proptest! {
             spread: spread.map(Micros),
         };
         let options = TraceOptions { horizon, max_requests, ..TraceOptions::default() };
-        let Ok(workload) = trace(&stamps, window, &options) else { return Ok(()) };
+        let Ok(workload) = trace(&times, window, &options) else { return Ok(()) };
         let count = workload.count;
         let all: Vec<Request> = workload.requests.collect();
         prop_assert_eq!(count, Some(all.len() as u64));

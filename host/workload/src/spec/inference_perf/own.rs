@@ -280,7 +280,7 @@ data:
     }
 
     #[test]
-    fn what_is_not_simulated_is_said() {
+    fn what_is_not_simulated_is_reported() {
         insta::assert_snapshot!(error(&FILE.replace("type: poisson", "type: concurrent")), @r"
         perf.yaml:2:9: load: `type` is `concurrent`, which is not simulated yet
           2 |   type: concurrent

@@ -99,7 +99,7 @@ data:
     }
 
     #[test]
-    fn what_a_sweep_needs_is_said() {
+    fn what_a_sweep_needs_is_reported() {
         let error = |from: &str, to: &str| Spec::parse("perf.yaml", &FILE.replace(from, to), &NoFiles).unwrap_err();
         insta::assert_snapshot!(error(", saturation_rate: 16", ""), @r"
         perf.yaml:4:10: load: sweep: inference-perf measures the rate at which the service is saturated, and that is not known here

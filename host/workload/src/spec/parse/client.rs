@@ -12,7 +12,7 @@ use super::super::read::{FROM_0, NumberRange, SpecReader};
 use super::super::{
     Arrival, Client, Cohort, Lengths, ClientLoad, MultiTurn, Multimodal, ClientNetwork, Prefix, Timeout, Turns, Window, WindowRate,
 };
-use super::{NAME_MAX, Parser, RATE, place};
+use super::{NAME_MAX, Parser, RATE, client_location};
 use blis_diag::{name_hint, quoted};
 
 const CLASSES: [&str; 6] = ["", "critical", "standard", "sheddable", "batch", "background"];
@@ -75,7 +75,7 @@ impl<'a> ClientParser<'a> {
             .transpose()?;
         Ok(Cohort {
             client: self.common(&who, raw)?,
-            population: reader.needs(&who, "population", population, place(raw))?,
+            population: reader.needs(&who, "population", population, client_location(raw))?,
             prefix_sharing: if sharing == Some("per_member") {
                 PrefixSharing::PerMember
             } else {
@@ -89,7 +89,7 @@ impl<'a> ClientParser<'a> {
 
     /// Parses the keys that clients and cohorts share.
     fn common(&mut self, who: &str, raw: &Spanned<RawClient>) -> Result<Client, SpecFileError> {
-        let (parser, reader, at, raw) = (self.parser, self.reader(), place(raw), &raw.value);
+        let (parser, reader, at, raw) = (self.parser, self.reader(), client_location(raw), &raw.value);
         let multimodal = raw.multimodal.as_ref().map(|parts| self.multimodal(who, parts)).transpose()?;
         let input = match (&raw.input_distribution, &multimodal) {
             // It is not used: the prompt consists of several parts.
@@ -318,8 +318,8 @@ impl<'a> ClientParser<'a> {
         let exact = self.reader().number(who, "rate", raw.rate.as_ref(), RATE)?.map(WindowRate::Exact);
         let count = self.reader().whole(who, "requests", raw.requests.as_ref(), 0..=u32::MAX)?;
         let count = count.map(|count| WindowRate::Count(count.into()));
-        let mut said = [weight, exact, count].into_iter().flatten();
-        match (said.next(), said.next()) {
+        let mut given = [weight, exact, count].into_iter().flatten();
+        match (given.next(), given.next()) {
             (_, Some(_)) => {
                 let what = format!("{who}: `trace_rate`, `rate` and `requests` all define how much it sends");
                 Err(self.reader().wrong(at, what, "keep one of them"))

@@ -36,7 +36,7 @@ impl Parser<'_> {
             (None, None) => IntervalShape::Cv(number("cv", cv.as_ref())?.unwrap_or(1.0)),
             _ => {
                 let what = format!("{who}: `shape` and `scale` go together");
-                return Err(reader.wrong(raw.referenced, what, "give both, in place of the rate, or only `cv`"));
+                return Err(reader.wrong(raw.referenced, what, "give both, instead of the rate, or only `cv`"));
             }
         };
         let in_range = |(least, most): (f64, f64)| match form {

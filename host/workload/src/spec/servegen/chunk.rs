@@ -144,8 +144,8 @@ fn check(
     let what = match chunk.dataset_at(row.start) {
         Some(other) => {
             let what = format!("nothing at {} s in {lengths}; those from {} s on are used", row.start, other.start);
-            let place = format!("{}:{}: the client sends, but its lengths are unknown: {what}", trace.file, row.line);
-            return Ok(Some((place, "complete the file, or set the rate to 0".to_owned())));
+            let warning = format!("{}:{}: the client sends, but its lengths are unknown: {what}", trace.file, row.line);
+            return Ok(Some((warning, "complete the file, or set the rate to 0".to_owned())));
         }
         None => format!("the client sends, but {lengths} has no start with `input_tokens` and `output_tokens`"),
     };
@@ -159,8 +159,8 @@ fn check(
 
 fn wrong_field(trace: &ChunkFile, row: &ChunkRow, what: String) -> SpecFileError {
     let line = usize::try_from(row.line).ok().and_then(|line| trace.content().lines().nth(line - 1));
-    let spot = spot(&trace.file, row.line, line.unwrap_or_default(), 1);
-    SpecFileError::at(spot, trace.content(), what, "complete the file, or set the rate to 0")
+    let location_of = location_of(&trace.file, row.line, line.unwrap_or_default(), 1);
+    SpecFileError::at(location_of, trace.content(), what, "complete the file, or set the rate to 0")
 }
 
 const ROW: &str = "a row is start,rate,cv,pattern[,shape,scale], seconds and requests per second";
@@ -178,7 +178,7 @@ pub(in super::super) fn rows(file: &Arc<str>, text: &str) -> Result<Vec<ChunkRow
             }
             _ => Ok(row),
         });
-        rows.push(row.map_err(|(field, what)| SpecFileError::at(spot(file, line, content, field), text, what, ROW))?);
+        rows.push(row.map_err(|(field, what)| SpecFileError::at(location_of(file, line, content, field), text, what, ROW))?);
     }
     if rows.is_empty() {
         return Err(SpecFileError::whole(file, "there is no row", ROW));
@@ -191,7 +191,7 @@ fn is_header(content: &str) -> bool {
 }
 
 /// The location of field number `field` of a line, from 0.
-fn spot(file: &Arc<str>, line: u64, content: &str, field: usize) -> Location {
+fn location_of(file: &Arc<str>, line: u64, content: &str, field: usize) -> Location {
     let before: usize = content.split(',').take(field).map(|field| field.chars().count() + 1).sum();
     let len = content.split(',').nth(field).map_or(1, |field| field.chars().count().max(1));
     Location::file(Arc::clone(file)).characters(line, before as u64 + 1, len as u64)

@@ -232,10 +232,10 @@ fn guessed_lengths_come_with_a_warning() {
     folder.0.insert("chunk-0-dataset.json", "{}".to_owned());
     let senders = read(&folder, &ServeGenOptions { reading: BLIS, ..ServeGenOptions::default() }).unwrap();
     assert_eq!(senders.cohorts[1].client.input, Lengths::gaussian(512.0, 128.0, 1, 32_768));
-    let told = |(what, _): &(String, String)| {
+    let message = |(what, _): &(String, String)| {
         what.starts_with("data/chunk-0-trace.csv:1: the client sends, but data/chunk-0-dataset.json has no")
     };
-    assert!(senders.warnings.iter().any(told), "{:?}", senders.warnings);
+    assert!(senders.warnings.iter().any(message), "{:?}", senders.warnings);
 }
 
 fn options() -> GenerateOptions {
@@ -278,7 +278,7 @@ fn thinking_clients_become_one_window() {
     let [cohort] = &cohorts[..] else { panic!("{cohorts:?}") };
     assert_eq!((cohort.client.id.as_str(), cohort.client.arrival), ("reasoning-critical", Arrival::Poisson));
     assert_eq!(cohort.client.reason_ratio, Some(Lengths::Empirical(Empirical::new([(70, 1.0)]).unwrap().into())));
-    assert!(!cohort.client.waits_for_answers());
+    assert!(!cohort.client.is_closed_loop());
 }
 
 #[test]

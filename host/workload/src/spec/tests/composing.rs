@@ -50,9 +50,9 @@ fn of_part(part: &str) -> String {
 }
 
 fn source(file: &str, text: &str) -> Source {
-    let (spec, places) =
+    let (spec, locations) =
         parse_placed(file, text, &NoFiles, ServeGenReading::Measured).unwrap_or_else(|error| panic!("{error}"));
-    Source::new(Path::new(file), (spec, text.to_owned(), places))
+    Source::new(Path::new(file), (spec, text.to_owned(), locations))
 }
 
 fn composed(files: &[(&str, &str)]) -> Composed {
@@ -255,8 +255,8 @@ fn extensions_are_understood_or_refused() {
         (format!("parts: {{ a: {{ rate: 1 }} }}\n{JOBS}"), "unknown key `rate`"),
         ("parts: { a: {} }\nservegen_data: { path: x }\n".to_owned(), "`parts` with `servegen_data`"),
     ] {
-        let told = error(&text);
-        assert!(told.contains(expected), "{expected}: {told}");
+        let message = error(&text);
+        assert!(message.contains(expected), "{expected}: {message}");
     }
 }
 

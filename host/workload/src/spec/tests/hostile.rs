@@ -41,9 +41,9 @@ fn edits() -> impl Strategy<Value = (usize, Edit)> {
         Just(Edit::Remove),
         Just(Edit::Repeat),
         Just(Edit::Indent),
-        (0_usize..4, 0..VALUES.len()).prop_map(|(place, value)| Edit::Value(place, value)),
-        (0_usize..4, 0..VALUES.len()).prop_map(|(place, value)| Edit::Value(place, value)),
-        (0_usize..60, any::<char>()).prop_map(|(place, character)| Edit::Character(place, character)),
+        (0_usize..4, 0..VALUES.len()).prop_map(|(index, value)| Edit::Value(index, value)),
+        (0_usize..4, 0..VALUES.len()).prop_map(|(index, value)| Edit::Value(index, value)),
+        (0_usize..60, any::<char>()).prop_map(|(index, character)| Edit::Character(index, character)),
     ];
     (0..WHOLE.lines().count(), edit)
 }
@@ -57,14 +57,14 @@ fn apply(lines: &mut Vec<String>, line: usize, edit: &Edit) {
             lines.insert(line, again);
         }
         Edit::Indent => text.insert(0, ' '),
-        Edit::Value(place, value) => {
-            let Some((colon, _)) = text.match_indices(": ").nth(*place) else { return };
+        Edit::Value(index, value) => {
+            let Some((colon, _)) = text.match_indices(": ").nth(*index) else { return };
             let start = colon + 2;
             let end = text[start..].find([',', '}']).map_or(text.len(), |end| start + end);
             text.replace_range(start..end, VALUES[*value]);
         }
-        Edit::Character(place, character) => {
-            let at = text.char_indices().nth(*place).map_or(text.len(), |(at, _)| at);
+        Edit::Character(index, character) => {
+            let at = text.char_indices().nth(*index).map_or(text.len(), |(at, _)| at);
             text.insert(at, *character);
         }
     }

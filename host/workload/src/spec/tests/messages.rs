@@ -132,7 +132,7 @@ fn values_out_of_range_name_client_and_field() {
     spec.yaml:6:14: client `chat`: arrival: `shape` and `scale` go together
       6 |     arrival: { process: gamma, shape: 2 }
         |              ^
-    hint: give both, in place of the rate, or only `cv`
+    hint: give both, instead of the rate, or only `cv`
     ");
     insta::assert_snapshot!(error(&with("type: constant, params: { value: 100 }", "type: gaussian, params: { mean: 5, std_dev: 1, min: 9, max: 3 }")), @r"
     spec.yaml:7:79: client `chat`: input_distribution: `min` is 9, more than `max`, 3
@@ -185,7 +185,7 @@ fn contradictions_are_refused() {
     hint: keep one of them
     ");
     insta::assert_snapshot!(error("seed: 3\n"), @r"
-    spec.yaml: nobody sends requests
+    spec.yaml: no client sends requests
     hint: name `clients`, at least one
     ");
     insta::assert_snapshot!(error(""), @r"

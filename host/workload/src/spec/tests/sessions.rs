@@ -22,18 +22,18 @@ fn rounds(requests: &[Request]) -> Vec<(f64, u32, u32, Vec<u32>)> {
 }
 
 #[test]
-fn rounds_follow_after_think_time_and_answer() {
+fn rounds_follow_after_think_time_and_output() {
     let (requests, names) = requests(&Spec { horizon: Some(secs(11)), ..spec(0.1, vec![chat(true, false)]) });
-    let told = rounds(&requests);
+    let message = rounds(&requests);
     // 40 tokens of the prefix, then 100 + 10 per round; 110 µs are negligible against the think time.
-    assert_eq!(told, [(10.0, 0, 140, (0..9).collect::<Vec<_>>())][..told.len()]);
+    assert_eq!(message, [(10.0, 0, 140, (0..9).collect::<Vec<_>>())][..message.len()]);
     let (requests, _) = self::requests(&Spec { horizon: Some(secs(19)), ..spec(0.1, vec![chat(true, false)]) });
-    let told = rounds(&requests);
-    assert_eq!(told.iter().map(|t| (t.1, t.2)).collect::<Vec<_>>(), [(0, 140), (1, 250), (2, 360)]);
-    assert_eq!(told[1].0, 12.000_01, "10 s + 2 s + 10 µs");
+    let message = rounds(&requests);
+    assert_eq!(message.iter().map(|t| (t.1, t.2)).collect::<Vec<_>>(), [(0, 140), (1, 250), (2, 360)]);
+    assert_eq!(message[1].0, 12.000_01, "10 s + 2 s + 10 µs");
     // (40 + 110) / 16 = 9 full blocks, then 260 / 16 = 16. Nothing follows the last round.
-    assert_eq!(told.iter().map(|t| t.3.len()).collect::<Vec<_>>(), [9, 16, 16]);
-    assert_eq!((&told[1].3[..9], &told[2].3), (&told[0].3[..], &told[1].3));
+    assert_eq!(message.iter().map(|t| t.3.len()).collect::<Vec<_>>(), [9, 16, 16]);
+    assert_eq!((&message[1].3[..9], &message[2].3), (&message[0].3[..], &message[1].3));
     let sessions: Vec<_> = requests.iter().map(|r| session(&r.tags, &names)).collect();
     assert_eq!(sessions, ["sess_0", "sess_0", "sess_0"]);
 }
@@ -54,9 +54,9 @@ fn sessions_share_nothing_but_the_prefix() {
     let (requests, _) = requests(&Spec { num_requests: Some(3000), ..spec(10.0, vec![chat(true, false)]) });
     let mut owner: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
     for request in &requests {
-        for (place, key) in request.content.keys().enumerate().skip(2) {
-            let first = *owner.entry(key).or_insert((request.tags.session.0, place));
-            assert_eq!(first, (request.tags.session.0, place), "key {key}");
+        for (position, key) in request.content.keys().enumerate().skip(2) {
+            let first = *owner.entry(key).or_insert((request.tags.session.0, position));
+            assert_eq!(first, (request.tags.session.0, position), "key {key}");
         }
     }
     let most = owner.keys().max().copied().unwrap();

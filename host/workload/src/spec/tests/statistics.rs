@@ -70,7 +70,7 @@ fn weibull_intervals_have_their_coefficient_of_variation() {
 }
 
 #[test]
-fn shape_and_scale_take_the_place_of_the_rate() {
+fn shape_and_scale_replace_the_rate() {
     let own = IntervalShape::Own { shape: 4.0, scale_us: 5_000.0 };
     let gamma = Gamma::new(4.0, 1.0 / 5_000.0).unwrap();
     check_intervals(Arrival::Gamma(own), 0.5, |us| gamma.cdf(us));

@@ -169,7 +169,7 @@ fn prompts_grow_where_the_header_says_so() {
 
 /// The next prompt contains the output that was generated, not the recorded one.
 #[test]
-fn a_short_answer_makes_a_short_context() {
+fn a_short_output_makes_a_short_context() {
     let records = [RECORD, RoundRecord { round: 1, ..RECORD }];
     let workload = open(&records, USUAL, SessionGrowth::Accumulate, Micros::MAX).unwrap();
     let (mut requests, mut follow_ups) = (workload.requests, workload.follow_ups.expect("closed loop"));
@@ -183,16 +183,16 @@ fn a_short_answer_makes_a_short_context() {
 
 #[test]
 fn rounds_must_count_from_0() {
-    let told = |rounds: &[u32]| {
+    let message = |rounds: &[u32]| {
         let records: Vec<RoundRecord> = rounds.iter().map(|&round| RoundRecord { round, ..RECORD }).collect();
         open(&records, USUAL, SessionGrowth::None, Micros::MAX).unwrap_err()
     };
-    insta::assert_snapshot!(told(&[1, 2]), @r"
+    insta::assert_snapshot!(message(&[1, 2]), @r"
     t.csv: round 0 of session `s` is not there
     hint: in closed loop the rounds of a session count 0, 1, 2, …; with `--session-mode fixed` each arrives as recorded
     ");
-    assert!(told(&[3, 0, 1]).to_string().starts_with("t.csv: round 2 of session `s` is not there"));
-    assert!(told(&[1, 0, 1]).to_string().starts_with("t.csv: round 1 of session `s` is twice there"));
+    assert!(message(&[3, 0, 1]).to_string().starts_with("t.csv: round 2 of session `s` is not there"));
+    assert!(message(&[1, 0, 1]).to_string().starts_with("t.csv: round 1 of session `s` is twice there"));
     let fixed =
         read(csv(&[RoundRecord { round: 4, ..RECORD }]).as_bytes(), "t.csv", &TraceHeader::default(), &TraceOptions::default());
     assert_eq!(fixed.unwrap().requests.count(), 1, "as recorded, any round will do");
@@ -201,8 +201,8 @@ fn rounds_must_count_from_0() {
 #[test]
 fn a_think_time_is_read_even_if_it_is_not_used() {
     let text = csv(&[RECORD]).replace(",ok,,,0", ",ok,,,-3");
-    let told = read(text.as_bytes(), "t.csv", &TraceHeader::default(), &TraceOptions::default()).unwrap_err();
-    assert!(told.to_string().starts_with("t.csv:2: `think_time_us` is negative: `-3`"), "{told}");
+    let message = read(text.as_bytes(), "t.csv", &TraceHeader::default(), &TraceOptions::default()).unwrap_err();
+    assert!(message.to_string().starts_with("t.csv:2: `think_time_us` is negative: `-3`"), "{message}");
 }
 
 proptest! {
@@ -227,7 +227,7 @@ proptest! {
     /// In any course of events, every open or ended session is in one state, and no round arrives early.
     #[test]
     fn sessions_are_complete_and_causal(
-        rounds in proptest::collection::vec(1_u32..5, 1..8), fates in proptest::collection::vec(0_u8..8, 40),
+        rounds in proptest::collection::vec(1_u32..5, 1..8), outcomes in proptest::collection::vec(0_u8..8, 40),
         takes in 1_u64..500, think in 0_u64..300, horizon in 50_u64..3_000, grows: bool
     ) {
         const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -239,17 +239,17 @@ proptest! {
         let how = ClosedLoop { think_time: Some(ThinkTime::Constant(Micros(think))), ..USUAL };
         let growth = if grows { SessionGrowth::Accumulate } else { SessionGrowth::None };
         let workload = open(&records, how, growth, Micros(horizon)).unwrap();
-        let fate = |request: &Request| if fates[request.id as usize] == 0 { Status::TimedOut } else { Status::Completed };
-        let (all, states) = play(workload, takes, fate);
+        let outcome = |request: &Request| if outcomes[request.id as usize] == 0 { Status::TimedOut } else { Status::Completed };
+        let (all, states) = play(workload, takes, outcome);
         let begun = all.iter().filter(|request| request.tags.round_index == 0).count() as u64;
         prop_assert_eq!((states.sessions(), states.active), (begun, 0));
-        let failed = all.iter().filter(|request| fate(request) == Status::TimedOut).count() as u64;
+        let failed = all.iter().filter(|request| outcome(request) == Status::TimedOut).count() as u64;
         prop_assert_eq!(states.cancelled, failed);
         for later in all.iter().filter(|request| request.tags.round_index > 0) {
             let before = all.iter().find(|other| other.tags.session == later.tags.session
                 && other.tags.round_index + 1 == later.tags.round_index).expect("the round before");
             prop_assert_eq!(later.arrival, before.arrival + Micros(takes + think));
-            prop_assert!(later.arrival.0 <= horizon && fate(before) == Status::Completed);
+            prop_assert!(later.arrival.0 <= horizon && outcome(before) == Status::Completed);
             if grows {
                 prop_assert_eq!(later.input_tokens, before.input_tokens + 28 + 100);
                 let shared = before.content.keys().zip(later.content.keys()).filter(|(a, b)| a == b).count() as u32;

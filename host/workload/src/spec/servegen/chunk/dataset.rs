@@ -25,7 +25,7 @@ pub(in super::super::super) fn datasets(file: &Arc<str>, text: &str) -> Result<V
     let mut datasets = Vec::new();
     for (start, fields) in &read.0 {
         datasets.push(dataset(start, fields).map_err(|DatasetError { at, len, what, hint }| {
-            SpecFileError::at(spot(file, text, at.unwrap_or_default(), len), text, what, hint)
+            SpecFileError::at(location_of(file, text, at.unwrap_or_default(), len), text, what, hint)
         })?);
     }
     datasets.sort_by_key(|dataset: &Dataset| dataset.start);
@@ -100,7 +100,7 @@ struct DatasetError {
 }
 
 /// Line and column of the address `at`.
-fn spot(file: &Arc<str>, text: &str, at: usize, len: u64) -> Location {
+fn location_of(file: &Arc<str>, text: &str, at: usize, len: u64) -> Location {
     let before = at.checked_sub(text.as_ptr().addr()).and_then(|offset| text.get(..offset)).unwrap_or_default();
     let line = before.matches('\n').count() as u64 + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() as u64 + 1;
