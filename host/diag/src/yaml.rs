@@ -60,6 +60,20 @@ impl Document<'_> {
         })
     }
 
+    /// Refuses a plain value that continues on the next line. YAML joins the lines with a blank, which is rarely meant:
+    /// usually the next line lacks a `:` or has the wrong indentation.
+    pub fn check_one_line(&self, name: impl Display, word: &Word) -> Result<(), Diagnostic> {
+        let span = word.referenced.span();
+        let source = span.byte_offset().and_then(|start| self.text.get(usize::try_from(start).ok()?..));
+        let source: String = source.unwrap_or_default().chars().take(usize::try_from(span.len()).unwrap_or(usize::MAX)).collect();
+        if source.starts_with(['"', '\'', '|', '>']) || !source.trim_end().contains('\n') {
+            return Ok(());
+        }
+        let what = format!("{name} continues on the next line: YAML reads {}", quoted(word.value.as_bytes()));
+        let hint = "write the value on one line; a key needs a `:` and the indentation of its neighbours";
+        Err(self.wrong(word.referenced, what, hint))
+    }
+
     pub fn out_of_range(&self, name: impl Display, word: &Word, range: &str) -> Diagnostic {
         let what = format!("{name} is {}", quoted(word.value.as_bytes()));
         self.wrong(word.referenced, what, format!("it must be {range}"))

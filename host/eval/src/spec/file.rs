@@ -92,6 +92,7 @@ fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &
         }
     };
     for word in words {
+        document.check_one_line(format_args!("`{}`", key.name), word).map_err(Failure::refused)?;
         let source = SettingSource::File(document.location(word.referenced));
         spec.set(key, &word.value, source).map_err(|told| {
             let what = format!("`{}` is {}", key.name, quoted(word.value.as_bytes()));
