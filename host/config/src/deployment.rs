@@ -106,7 +106,7 @@ pub struct Deployment {
     pub max_model_len: Option<u32>,
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json
     /// and in the GPU's file.
-    pub facts: Vec<(String, f64)>,
+    pub model_facts: Vec<(String, f64)>,
     /// Notes for the user: defaults chosen, simplifications, figures that were never measured.
     pub notes: Vec<String>,
 }

@@ -48,7 +48,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
 
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
     let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
-    replace_coefficients(args, kind, (&mut alpha, &mut beta), &mut notes)?;
+    replace_coefficients(args, kind, (alpha.as_mut_slice(), beta.as_mut_slice()), &mut notes)?;
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
     let (total_kv_blocks, kv_blocks_source) = choice.kv_blocks(tensor_parallel_size, &mut notes)?;
     let max_model_len = choice.max_model_len(total_kv_blocks, &mut notes);
@@ -74,7 +74,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         total_kv_blocks,
         kv_blocks_source,
         max_model_len,
-        facts: facts(config.as_ref(), hardware, (tensor_parallel_size, args.data_parallel_size)),
+        model_facts: model_facts(config.as_ref(), hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
         model: name,
     })
@@ -98,7 +98,7 @@ fn replace_coefficients(
 
 /// Properties for latency models that are plugins, by the names in `config.json` and in the GPU's file. Without a model
 /// configuration, only those of the GPU.
-fn facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32, u32)) -> Vec<(String, f64)> {
+fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32, u32)) -> Vec<(String, f64)> {
     let gpu = &hardware.gpu;
     let mut facts = vec![
         ("tensor_parallel_size", f64::from(tp)),
