@@ -126,7 +126,7 @@ impl fmt::Display for KvBlocksSource {
         f.pad(match self {
             Self::Flag => "given by --total-kv-blocks",
             Self::CoefficientRow => "recorded with the blackbox coefficients",
-            Self::Computed => "computed from the memory left beside the weights",
+            Self::Computed => "computed from the memory that the weights leave",
         })
     }
 }

@@ -55,7 +55,7 @@ impl Catalogue {
                 entries.extend(parse(&file, &text)?);
             }
             if entries.is_empty() {
-                let none = Diagnostic::new("no GPU here").hint("give a .yaml or .json file, or their folder");
+                let none = Diagnostic::new("no GPU file found").hint("give a .yaml or .json file, or their folder");
                 return Err(ConfigError::in_file(path, none));
             }
         }

@@ -96,13 +96,13 @@ pub fn explain(error: &Error) -> (String, String) {
             (format!("unknown key {}", quoted(field.as_bytes())), name_hint(field, expected))
         }
         Error::Unexpected { expected: "mapping start", .. } => {
-            ("keys with their values belong here".to_owned(), "write `key: value`, a line each".to_owned())
+            ("keys with values are expected here".to_owned(), "write `key: value`, one per line".to_owned())
         }
         Error::Unexpected { expected: "sequence start", .. } => {
-            ("a list belongs here".to_owned(), "write `- `, then an item, a line each".to_owned())
+            ("a list is expected here".to_owned(), "write `- ` and an item, one per line".to_owned())
         }
         Error::Unexpected { expected: "string scalar", .. } => {
-            ("a name or a number belongs here".to_owned(), "write it alone, without brackets or keys".to_owned())
+            ("a name or a number is expected here".to_owned(), "write it alone, without brackets or keys".to_owned())
         }
         Error::NullIntoString { .. } => ("the value is missing".to_owned(), "give one".to_owned()),
         Error::DuplicateMappingKey { key: Some(key), .. } => {
@@ -111,7 +111,7 @@ pub fn explain(error: &Error) -> (String, String) {
         other => {
             // Control characters of the file must not reach a terminal.
             let what = UserMessageFormatter.format_message(other).replace(char::is_control, " ");
-            (what, "mend the YAML; a value with special characters needs quotes".to_owned())
+            (what, "correct the YAML; a value with special characters needs quotes".to_owned())
         }
     }
 }

@@ -256,7 +256,7 @@ fn deployment(options: &RunOptions, model: String) -> DeploymentArgs {
 
 fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredRun, FitError> {
     let Some(model) = options.model.clone() else {
-        let mistake = Diagnostic::new("a file of requests alone does not say what was measured")
+        let mistake = Diagnostic::new("a file of requests does not contain the deployment that was measured")
             .hint("give `--model` and `--hardware`, or the folder of a `runs.csv`");
         return Err(FitError::file(path, None, mistake));
     };

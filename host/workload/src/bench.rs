@@ -92,8 +92,8 @@ impl BenchRun {
     fn lengths(&self, detailed: &str) -> Result<(&[u32], &[u32]), RowError> {
         let list = |list: &'_ Option<Vec<u32>>, name: &str| match list {
             Some(_) => Ok(()),
-            None => Err(RowError::new(format!("there is no list `{name}`"))
-                .hint(format!("the result says nothing of single requests; benchmark with `{detailed}`"))),
+            None => Err(RowError::new(format!("the list is missing: `{name}`"))
+                .hint(format!("the result contains no single requests; benchmark with `{detailed}`"))),
         };
         list(&self.input_lens, "input_lens").and(list(&self.output_lens, "output_lens"))?;
         let (inputs, outputs) = (self.input_lens.as_deref().unwrap_or(&[]), self.output_lens.as_deref().unwrap_or(&[]));

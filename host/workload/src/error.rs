@@ -156,7 +156,7 @@ impl TraceError {
     /// The same error with a hint that the format was only guessed.
     pub(super) fn of_a_guess(self) -> Self {
         let guess =
-            "no key in the first 4 KiB tells the format, so it was taken for mooncake; name it with `--trace-format`";
+            "no key in the first 4 KiB identifies the format, so mooncake was assumed; give it with `--trace-format`";
         match self {
             Self::Line(error) => {
                 let hint = error.hint.map_or(guess.to_owned(), |hint| format!("{guess}; {hint}"));

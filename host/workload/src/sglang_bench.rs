@@ -60,17 +60,17 @@ mod tests {
     fn without_a_rate_nothing_is_made_up() {
         let error = |rate: &str| trace(&RUN.replace("4.0", rate)).unwrap_err().to_string();
         insta::assert_snapshot!(error("\"trace\""), @r"
-        s.jsonl:2: `request_rate` is `trace`: the file does not tell when requests arrived
+        s.jsonl:2: `request_rate` is `trace`: the file does not contain when requests arrived
         hint: benchmark at a rate of so many requests per second, or replay the trace that was used
         ");
         insta::assert_snapshot!(error("Infinity"), @r"
-        s.jsonl:2: `request_rate` is `inf`: the file does not tell when requests arrived
+        s.jsonl:2: `request_rate` is `inf`: the file does not contain when requests arrived
         hint: benchmark at a rate of so many requests per second, or replay the trace that was used
         ");
         insta::assert_snapshot!(error("0"), @"s.jsonl:2: `request_rate` is 0, not above 0");
         insta::assert_snapshot!(trace(&RUN.replace("\"input_lens\"", "\"x\"")).unwrap_err(), @r"
-        s.jsonl:2: there is no list `input_lens`
-        hint: the result says nothing of single requests; benchmark with `--output-details`
+        s.jsonl:2: the list is missing: `input_lens`
+        hint: the result contains no single requests; benchmark with `--output-details`
         ");
     }
 }

@@ -72,8 +72,8 @@ mod tests {
         hint: benchmark with `--save-detailed`
         ");
         insta::assert_snapshot!(error("\"input_lens\"", "\"lens\""), @r"
-        v.json:4: there is no list `input_lens`
-        hint: the result says nothing of single requests; benchmark with `--save-detailed`
+        v.json:4: the list is missing: `input_lens`
+        hint: the result contains no single requests; benchmark with `--save-detailed`
         ");
         insta::assert_snapshot!(error("[5, 0, 7, 8]", "[5, 0, 7]"), @"v.json:4: 4 `input_lens`, but 3 `output_lens`");
         insta::assert_snapshot!(error("[5, 0, 7, 8]", "[5, 0, -7, 8]"), @"v.json:2:106: `output_lens[2]` is negative: `-7`");

@@ -37,7 +37,7 @@ const NAME_MAX: usize = 128;
 /// Sections of BLIS's bundles that are not simulated yet, and their subjects.
 const NOT_SIMULATED: [(&str, &str); 4] = [
     ("node_pools", "nodes that instances are placed on"),
-    ("autoscaler", "instances that come and go"),
+    ("autoscaler", "instances that are added and removed"),
     ("instance_lifecycle", "instances that take time to load"),
     ("slo_targets", "the queue of the gateway that is ordered by them"),
 ];
@@ -196,7 +196,7 @@ impl BundleReader<'_> {
     fn latency_model(&self, word: Option<Word>) -> Result<Option<Word>, PolicyError> {
         if let Some(word) = word.as_ref().filter(|word| BuiltIn::find(Kind::Latency, &word.value).is_some()) {
             let what = format!("`{}` is built in; a bundle names plugins only", word.value);
-            return Err(self.wrong(word, what, format!("say `--latency-model {}`", word.value)));
+            return Err(self.wrong(word, what, format!("use `--latency-model {}`", word.value)));
         }
         Ok(word)
     }

@@ -64,7 +64,7 @@ impl Choices {
         match pair.and_then(|pair| self.by_key(pair).next()).filter(|_| self.scorers.is_some()) {
             Some(ParameterSetting { value: Sourced { source, .. }, key, .. }) => {
                 let what = format!("{} cannot be used with a list of scorers", setting_name(source, key.unwrap_or_default()));
-                Err(Contradiction::new(source, what, "in a list, kv-utilization and load-balance come next to it"))
+                Err(Contradiction::new(source, what, "in a list, use the scorers kv-utilization and load-balance"))
             }
             None => Ok(()),
         }

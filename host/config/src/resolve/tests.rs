@@ -128,7 +128,7 @@ fn a_model_without_architecture_takes_its_coefficients() {
     insta::assert_snapshot!(deployment.notes.join("\n"), @r"
     blackbox latency model: the architecture of gpt-oss-120b is unknown, trained coefficients are not
     blackbox coefficients of gpt-oss-120b on H100 tp2 v0.10.1.1
-    the context length of gpt-oss-120b is unknown: requests may have any length
+    the context length of gpt-oss-120b is unknown: no request is too long
     ");
     insta::assert_snapshot!(refused("gpt-oss-120b", |args| args.latency_model = Some(LatencyKind::Roofline)), @r"
     the architecture of `gpt-oss-120b` is unknown, and roofline needs it

@@ -96,7 +96,7 @@ proptest! {
             let (back, _, lost) = there_and_back(target, &requests, &Names::default(), block(16));
             prop_assert_eq!(back.iter().map(figures).collect::<Vec<_>>(), requests.iter().map(figures).collect::<Vec<_>>());
             let some_shared = requests.iter().any(|request| request.content.shared_blocks() > 0);
-            prop_assert_eq!(lost.contains("what prompts have in common"), target == TargetFormat::Azure && some_shared);
+            prop_assert_eq!(lost.contains("shared prefixes of prompts"), target == TargetFormat::Azure && some_shared);
             if target != TargetFormat::Azure {
                 let all = |request: &Request| request.input_tokens / 16;
                 prop_assert_eq!(structure(&back, all), structure(&requests, all), "{:?}", target);
@@ -149,7 +149,7 @@ fn trace_v2_carries_names_groups_and_deadlines() {
     }
     let (_, _, lost) = there_and_back(TargetFormat::Azure, &[first], &names, block(1));
     let all = "budgets, deadlines, names of prefix groups, numbers of requests, priorities, service classes, sessions, tenants, \
-               the time before the first arrival, what prompts have in common";
+               the time before the first arrival, shared prefixes of prompts";
     assert_eq!(lost.into_iter().collect::<Vec<_>>().join(", "), all);
 }
 

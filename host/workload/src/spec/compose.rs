@@ -131,7 +131,7 @@ fn check(sources: &[SpecSource]) -> Result<(), SpecFileError> {
     if let (Some((of, _, users)), Some((source, index, turns))) = in_loop {
         let what =
             format!("client `{}` has `multi_turn`, client `{}` of {} has `concurrency`", turns.id, users.id, of.file);
-        return Err(source.wrong(index, what, "they do not go together in one specification"));
+        return Err(source.wrong(index, what, "one specification cannot have both"));
     }
     let classes = (first(|c| !c.slo_class.is_empty()), first(|c| c.slo_class.is_empty()));
     if let (Some((of, _, with)), Some((source, index, without))) = classes {
@@ -293,7 +293,7 @@ fn as_parts(sources: Vec<SpecSource>, merged: &mut Spec) -> Result<(), SpecFileE
         let (spec, before) = (&mut source.spec, merged.parts.len());
         if let (Some(number), false) = (spec.num_requests, spec.parts.is_empty()) {
             let what = format!("`num_requests` {number} of all its parts together");
-            return Err(SpecFileError::whole(&source.file, what, "say how many of each part, under `parts`"));
+            return Err(SpecFileError::whole(&source.file, what, "give the number of requests of each part, under `parts`"));
         }
         for part in &spec.parts {
             let horizon = [part.horizon, spec.horizon].into_iter().flatten().min();

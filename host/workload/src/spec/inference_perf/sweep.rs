@@ -43,7 +43,7 @@ pub(super) fn stages(reader: &SpecReader<'_>, sweep: &Spanned<RawSweep>) -> Resu
     let seconds = reader.number(WHO, "stage_duration", raw.stage_duration.as_ref(), SECONDS)?.unwrap_or(USUAL_SECONDS);
     let saturation = reader.number(WHO, "saturation_rate", raw.saturation_rate.as_ref(), ABOVE_FIRST)?;
     let saturation = saturation.ok_or_else(|| {
-        let what = "load: sweep: inference-perf measures the rate at which the service is saturated, and that is not known here";
+        let what = "load: sweep: inference-perf measures the rate at which the service is saturated, which is unknown here";
         let hint = "add `saturation_rate: …` to the sweep, in requests per second: what inference-perf logs as \
                     `Saturation point estimated at`, or the rate from which `blis run` shows queues that grow";
         reader.wrong(sweep.referenced, what, hint)
@@ -102,7 +102,7 @@ data:
     fn what_a_sweep_needs_is_reported() {
         let error = |from: &str, to: &str| Spec::parse("perf.yaml", &FILE.replace(from, to), &NoFiles).unwrap_err();
         insta::assert_snapshot!(error(", saturation_rate: 16", ""), @r"
-        perf.yaml:4:10: load: sweep: inference-perf measures the rate at which the service is saturated, and that is not known here
+        perf.yaml:4:10: load: sweep: inference-perf measures the rate at which the service is saturated, which is unknown here
           4 |   sweep: { type: linear, timeout: 60, num_stages: 4, stage_duration: 30, saturation_percentile: 95 }
             |          ^
         hint: add `saturation_rate: …` to the sweep, in requests per second: what inference-perf logs as `Saturation point estimated at`, or the rate from which `blis run` shows queues that grow
@@ -120,7 +120,7 @@ data:
         hint: known are linear, geometric
         ");
         insta::assert_snapshot!(error("  interval: 15", "  stages: [{ rate: 1, duration: 2 }]"), @r"
-        perf.yaml:4:10: load: `stages` and `sweep` both say how the rate changes
+        perf.yaml:4:10: load: `stages` and `sweep` both define how the rate changes
           4 |   sweep: { type: linear, timeout: 60, num_stages: 4, stage_duration: 30, saturation_percentile: 95, …
             |          ^
         hint: keep one of them

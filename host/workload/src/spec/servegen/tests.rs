@@ -134,7 +134,7 @@ fn a_misspelt_key_is_no_reason_to_guess_lengths() {
     data/chunk-0-dataset.json:1:9: start `0`: unknown key `text_tokens`
       1 | {"0": {"text_tokens": "{5: 1}"}}
         |         ^^^^^^^^^^^
-    hint: folders of multimodal clients are not read: state their parts as `multimodal` of a client
+    hint: folders of multimodal clients cannot be read: give their parts as `multimodal` of a client
     "#);
     insta::assert_snapshot!(dataset("{}"), @r"
     data/chunk-0-trace.csv:1:7: the client sends, but data/chunk-0-dataset.json has no start with `input_tokens` and `output_tokens`
@@ -220,7 +220,7 @@ fn lengths_of_another_time_come_with_a_warning() {
     let (what, _) = read(&folder(), &ServeGenOptions::default()).unwrap().warnings.remove(0);
     assert_eq!(
         what,
-        "data/chunk-10-trace.csv:1: the client sends, but its lengths are not known: nothing at 0 s in \
+        "data/chunk-10-trace.csv:1: the client sends, but its lengths are unknown: nothing at 0 s in \
          data/chunk-10-dataset.json; those from 21600 s on are used"
     );
 }

@@ -184,7 +184,7 @@ fn what_one_file_cannot_say_is_refused() {
     turns.yaml:13:9: client `help` has `multi_turn`, client `batch` of users.yaml has `concurrency`
       13 |   - id: help
          |         ^^^^
-    hint: they do not go together in one specification
+    hint: one specification cannot have both
     ");
     let classless = JOBS.replace("    slo_class: batch\n", "");
     insta::assert_snapshot!(refused(&[("chat.yaml", CHAT), ("jobs.yaml", &classless)]), @r"
@@ -196,16 +196,16 @@ fn what_one_file_cannot_say_is_refused() {
     let promise = |ms: u32| format!("goodput_slo_targets:\n  batch: {{ e2e_ms: {ms} }}\n");
     let [one, other] = [10, 20].map(|ms| JOBS.replace("seed: 7\n", &promise(ms)));
     insta::assert_snapshot!(refused(&[("one.yaml", &one), ("other.yaml", &other)]), @r"
-    other.yaml:3:3: class `batch` is promised something else in one.yaml
+    other.yaml:3:3: class `batch` has other targets in one.yaml
       3 |   batch: { e2e_ms: 20 }
         |   ^^^^^
-    hint: make the promises equal, or give the clients of one file another class
+    hint: make the targets equal, or give the clients of one file another class
     ");
     assert_eq!(composed(&[("one.yaml", &one), ("same.yaml", &one)]).spec.goodput_slo_targets.len(), 1);
     let limited = format!("num_requests: 5\nparts: {{ a: {{ aggregate_rate: 3 }} }}\n{}", of_part("a"));
     insta::assert_snapshot!(refused(&[("parts.yaml", &limited), ("jobs.yaml", JOBS)]), @r"
     parts.yaml: `num_requests` 5 of all its parts together
-    hint: say how many of each part, under `parts`
+    hint: give the number of requests of each part, under `parts`
     ");
     insta::assert_snapshot!(error(&limited.replace("part: a", "part: b")), @r"
     spec.yaml:7:11: client `batch`: there is no part `b`
@@ -217,7 +217,7 @@ fn what_one_file_cannot_say_is_refused() {
     spec.yaml:6:9: client `batch` has no rate: `aggregate_rate` of part `a` is 0, and each of its `lifecycle` windows needs a `trace_rate`
       6 |   - id: batch
         |         ^^^^^
-    hint: set `aggregate_rate`, in requests per second, or say every rate
+    hint: set `aggregate_rate`, in requests per second, or give every rate
     ");
 }
 
@@ -247,10 +247,10 @@ fn extensions_are_understood_or_refused() {
     assert!(prompts(2).count() > 100 && prompts(3).count() == 0, "three rounds");
     assert_eq!(composed(&[("x.yaml", &opened.to_string())]).spec.clients, opened.clients);
     for (text, expected) in [
-        (window("rate: 7, requests: 7"), "`trace_rate`, `rate` and `requests` all say how much it sends"),
+        (window("rate: 7, requests: 7"), "`trace_rate`, `rate` and `requests` all define how much it sends"),
         (window("requests: 7.5"), "it must be a whole number"),
-        (turns(&format!("think_time_us: 5, think_time_ms_distribution: {}", value(3))), "say the same thing"),
-        (turns("opening_distribution: 7"), "keys with their values belong here"),
+        (turns(&format!("think_time_us: 5, think_time_ms_distribution: {}", value(3))), "both define the think time"),
+        (turns("opening_distribution: 7"), "keys with values are expected here"),
         (format!("parts: {{ \"\": {{ aggregate_rate: 1 }} }}\n{JOBS}"), "the name has 0 bytes"),
         (format!("parts: {{ a: {{ rate: 1 }} }}\n{JOBS}"), "unknown key `rate`"),
         ("parts: { a: {} }\nservegen_data: { path: x }\n".to_owned(), "`parts` with `servegen_data`"),

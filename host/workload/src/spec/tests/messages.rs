@@ -138,7 +138,7 @@ fn values_out_of_range_name_client_and_field() {
     spec.yaml:7:79: client `chat`: input_distribution: `min` is 9, more than `max`, 3
       7 |     input_distribution: { type: gaussian, params: { mean: 5, std_dev: 1, min: 9, max: 3 } }
         |                                                                               ^
-    hint: the shortest must not be longer than the longest
+    hint: the minimum must not exceed the maximum
     ");
     insta::assert_snapshot!(error(&with("type: constant, params: { value: 100 }", "type: gaussian, params: { mean: 5, std_dev: 1, min: 1 }")), @r"
     spec.yaml:7:33: client `chat`: input_distribution: params: `max` is missing
@@ -169,7 +169,7 @@ fn values_out_of_range_name_client_and_field() {
 #[test]
 fn contradictions_are_refused() {
     insta::assert_snapshot!(error(&and("concurrency: 4")), @r"
-    spec.yaml:4:9: client `chat`: `rate_fraction` and `concurrency` both say how much it sends
+    spec.yaml:4:9: client `chat`: `rate_fraction` and `concurrency` both define how much it sends
       4 |   - id: chat
         |         ^^^^
     hint: keep one of them
@@ -178,10 +178,10 @@ fn contradictions_are_refused() {
     spec.yaml:4:9: client `chat` has no rate: `aggregate_rate` is 0, and each of its `lifecycle` windows needs a `trace_rate`
       4 |   - id: chat
         |         ^^^^
-    hint: set `aggregate_rate`, in requests per second, or say every rate
+    hint: set `aggregate_rate`, in requests per second, or give every rate
     ");
     insta::assert_snapshot!(error(&format!("{CLIENT}inference_perf: {{}}\n")), @r"
-    spec.yaml: `clients` and `inference_perf` both say where requests come from
+    spec.yaml: `clients` and `inference_perf` both define the requests
     hint: keep one of them
     ");
     insta::assert_snapshot!(error("seed: 3\n"), @r"

@@ -124,7 +124,7 @@ fn what_never_ends_or_never_starts_is_refused() {
     let late = Client { windows: vec![window(100, 200)], ..client("a", 1.0) };
     insta::assert_snapshot!(check(&spec(1.0, vec![late]), &GenerateOptions { horizon: secs(50), ..options() }), @r"
     no client ever sends a request
-    hint: the windows lie behind the horizon, or the rates are 0
+    hint: the windows lie after the horizon, or the rates are 0
     ");
     let counted = Client { windows: vec![weighted(0, 1_000_000, 1e9)], ..client("a", 1.0) };
     insta::assert_snapshot!(check(&spec(0.0, vec![counted]), &GenerateOptions { num_requests: Some(1), ..options() }), @r"
