@@ -24,11 +24,7 @@ pub enum ConfigError {
         extra: Option<String>,
     },
     /// An option with a value out of range.
-    OutOfRange {
-        option: &'static str,
-        given: String,
-        expected: &'static str,
-    },
+    OutOfRange { option: &'static str, given: String, expected: &'static str },
     /// Options that contradict each other.
     Conflict {
         /// The options and the contradiction.
@@ -61,18 +57,9 @@ pub enum ConfigError {
         available: String,
     },
     /// The latency model refuses its inputs.
-    Latency {
-        kind: LatencyKind,
-        model: String,
-        hardware: String,
-        source: LatencyError,
-    },
+    Latency { kind: LatencyKind, model: String, hardware: String, source: LatencyError },
     /// The size of the KV cache cannot be computed.
-    Capacity {
-        model: String,
-        hardware: String,
-        source: CapacityError,
-    },
+    Capacity { model: String, hardware: String, source: CapacityError },
 }
 
 impl Diagnose for ConfigError {

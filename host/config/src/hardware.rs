@@ -122,7 +122,8 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
             serde_json::from_str(text).map_err(|error| with_known_keys(ConfigError::json(path, &error)))?;
         return table.into_iter().map(|(name, entry)| entry.check(path, Some(name))).collect();
     }
-    let entry: HardwareEntry = serde_yaml::from_str(text).map_err(|error| with_known_keys(ConfigError::yaml(path, &error)))?;
+    let entry: HardwareEntry =
+        serde_yaml::from_str(text).map_err(|error| with_known_keys(ConfigError::yaml(path, &error)))?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Ok(vec![entry.check(path, stem)?])
 }

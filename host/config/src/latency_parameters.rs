@@ -128,7 +128,8 @@ pub(crate) fn replace(
             })
         })?;
         let slot = if index < ALPHAS { alpha.get_mut(index) } else { beta.get_mut(index - ALPHAS) };
-        *slot.expect("no list of coefficients is given, and the defaults are complete: a test counts them") = value.value;
+        *slot.expect("no list of coefficients is given, and the defaults are complete: a test counts them") =
+            value.value;
     }
     Ok(())
 }

@@ -132,8 +132,16 @@ impl Coefficients {
     /// The β coefficients in the form that the model takes.
     #[must_use]
     pub fn beta(&self) -> PhysicsBeta {
-        let BetaCoefficients { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us } =
-            self.beta;
+        let BetaCoefficients {
+            gemm,
+            experts,
+            decode_attention,
+            prefill_attention,
+            collectives,
+            layer_us,
+            request_us,
+            step_us,
+        } = self.beta;
         PhysicsBeta { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us }
     }
 

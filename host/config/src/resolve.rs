@@ -305,9 +305,7 @@ impl Resolution<'_> {
         if let Some(given) = self.args.max_model_len.filter(|given| *given > 0) {
             let capped = capacity::max_model_len(u64::from(given), blocks, block_size);
             if capped < u64::from(given) {
-                notes.push(format!(
-                    "max_model_len {capped}: the size of the KV cache; `--max-model-len` is {given}"
-                ));
+                notes.push(format!("max_model_len {capped}: the size of the KV cache; `--max-model-len` is {given}"));
             }
             return Some(u32::try_from(capped).unwrap_or(u32::MAX));
         }

@@ -44,7 +44,8 @@ mod tests {
             #[expect(dead_code, reason = "only read")]
             n: u32,
         }
-        let message = |text: &str| json_object::<NumberRow>(text.as_bytes()).expect_err(text).at(&"x".into(), 3).to_string();
+        let message =
+            |text: &str| json_object::<NumberRow>(text.as_bytes()).expect_err(text).at(&"x".into(), 3).to_string();
         assert_eq!(message("[1]"), "x:3: not a JSON object: `[1]`");
         assert_eq!(message(r#"{"n": 1, "n": 2}"#), "x:3:12: duplicate field `n`");
     }

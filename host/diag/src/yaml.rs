@@ -65,7 +65,8 @@ impl Document<'_> {
     pub fn check_one_line(&self, name: impl Display, word: &Word) -> Result<(), Diagnostic> {
         let span = word.referenced.span();
         let source = span.byte_offset().and_then(|start| self.text.get(usize::try_from(start).ok()?..));
-        let source: String = source.unwrap_or_default().chars().take(usize::try_from(span.len()).unwrap_or(usize::MAX)).collect();
+        let source: String =
+            source.unwrap_or_default().chars().take(usize::try_from(span.len()).unwrap_or(usize::MAX)).collect();
         if source.starts_with(['"', '\'', '|', '>']) || !source.trim_end().contains('\n') {
             return Ok(());
         }

@@ -45,7 +45,13 @@ fn draw_run(panel: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, run: &V
         .y_label_area_size(52)
         .build_cartesian_2d(first..last.max(first + 1e-6), 0.0..highest.max(1e-6) * 1.1)
         .map_err(message)?;
-    chart.configure_mesh().light_line_style(TRANSPARENT).x_desc("arrival, s").y_desc("E2E, s").draw().map_err(message)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_desc("arrival, s")
+        .y_desc("E2E, s")
+        .draw()
+        .map_err(message)?;
     for (line, (name, colour)) in lines.into_iter().zip([("measured", MEASURED), ("simulated", SIMULATED)]) {
         let series = LineSeries::new(line, colour.stroke_width(2));
         let drawn = chart.draw_series(series).map_err(message)?;

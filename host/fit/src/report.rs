@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use super::calibrate::{Fitted, NAMES, Prior, CoefficientValues, calibrate};
+use super::calibrate::{CoefficientValues, Fitted, NAMES, Prior, calibrate};
 use super::errors::{Errors, comparable};
 use super::runs::{FitError, MeasuredRun, RunSplit};
 use super::validate::{Validated, deployment, validate};
 use blis_config::physics::{
-    Alpha, Beta, CoefficientFile, Coefficients, DeploymentCoefficients, FittedRun, CoefficientInterval, RunErrors,
+    Alpha, Beta, CoefficientFile, CoefficientInterval, Coefficients, DeploymentCoefficients, FittedRun, RunErrors,
 };
 use blis_config::short_name;
 
@@ -78,7 +78,8 @@ pub fn fit(
     if leave_out.models {
         report.file.general.errors.clear();
         for model in deployments.iter().map(|measured_deployment| &measured_deployment.0).collect::<BTreeSet<_>>() {
-            let (out, rest): (Vec<_>, Vec<_>) = runs.iter().zip(&deployments).partition(|(_, measured_deployment)| measured_deployment.0 == *model);
+            let (out, rest): (Vec<_>, Vec<_>) =
+                runs.iter().zip(&deployments).partition(|(_, measured_deployment)| measured_deployment.0 == *model);
             let rest: Vec<&MeasuredRun> = rest.into_iter().map(|(run, _)| run).collect();
             let weights = calibrate(&rest, &Prior::GENERAL)?.weights;
             for (run, _) in out {

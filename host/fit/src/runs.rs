@@ -20,22 +20,13 @@ use blis_diag::{Diagnose, Diagnostic, Location, display, unreadable};
 #[error("{}", self.diagnostic())]
 pub enum FitError {
     /// A file or folder cannot be read.
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The content of a file is invalid.
     File(Box<Diagnostic>),
     /// The deployment of a run cannot be simulated.
-    Deployment {
-        run: String,
-        source: Box<ConfigError>,
-    },
+    Deployment { run: String, source: Box<ConfigError> },
     /// A run cannot be simulated or compared.
-    Run {
-        run: String,
-        mistake: Box<Diagnostic>,
-    },
+    Run { run: String, mistake: Box<Diagnostic> },
     /// There are no data to fit to.
     Nothing(Box<Diagnostic>),
 }

@@ -19,7 +19,10 @@ pub fn metrics_document<'a>(report: &Report, log: &'a RequestLog, names: &'a Nam
         cache_hit_rate: Some(aggregate.cache_hit_rate),
         ..AggregateDocument::of(id, aggregate)
     };
-    AggregateDocument { requests: Some(RequestsDocument { log, names }), ..AggregateDocument::new(report, names, with_cache) }
+    AggregateDocument {
+        requests: Some(RequestsDocument { log, names }),
+        ..AggregateDocument::new(report, names, with_cache)
+    }
 }
 
 /// The figures of the cluster or of one instance. Published fields come first; fields from `still_arriving` on are

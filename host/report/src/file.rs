@@ -18,21 +18,12 @@ pub enum FileError {
     IsFolder(PathBuf),
     /// The folder for the file does not exist.
     #[error("cannot write `{}`: there is no folder `{}`", .path.display(), .folder.display())]
-    NoFolder {
-        path: PathBuf,
-        folder: PathBuf,
-    },
+    NoFolder { path: PathBuf, folder: PathBuf },
     /// No file can be created in the folder, as a check before the run found.
     #[error("cannot write `{}`: its folder takes no file: {source}", .path.display())]
-    Refused {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Refused { path: PathBuf, source: io::Error },
     #[error("cannot write `{}`: {source}", .path.display())]
-    Io {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl Diagnose for FileError {

@@ -19,11 +19,11 @@ mod summary;
 pub use aggregate::{metrics_document, report_document};
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
-pub use export::{ServiceInfo, Export, ExportFormat, Journal};
+pub use export::{Export, ExportFormat, Journal, ServiceInfo};
 pub use file::{FileError, check_target, write_json, write_text};
 pub use log::EventLog;
 pub use plugins::plugins_document;
-pub use requests::{RequestRecord, RequestLog};
+pub use requests::{RequestLog, RequestRecord};
 pub use results::results_document;
 pub use summary::{Setting, Summary};
 

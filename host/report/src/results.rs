@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::requests::{RequestRecord, RequestLog};
+use super::requests::{RequestLog, RequestRecord};
 use blis_workload::Names;
 
 /// The array of `--results-path`: requests that have both TTFT and end-to-end latency, in the order of their numbers.

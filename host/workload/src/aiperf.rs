@@ -16,7 +16,7 @@ use super::error::TraceError;
 use super::json::{self, Label, NANOSECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{TraceRow, NamedMetadata};
+use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload};
 use blis_diag::LineReader;

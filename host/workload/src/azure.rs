@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::error::TraceError;
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{TraceRow, NoMetadata};
+use super::row::{NoMetadata, TraceRow};
 use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload, field};
 use blis_diag::LineReader;

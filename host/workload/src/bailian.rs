@@ -21,7 +21,7 @@ use super::hashed::HashedPrompts;
 use super::json::{self, Label, Number, SECOND, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{TraceRow, NamedMetadata};
+use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin, counted};
 use super::{TraceOptions, Workload};
 use blis_diag::LineReader;

@@ -12,7 +12,7 @@ use super::error::TraceError;
 use super::json::{Documents, Number, SECOND, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{TraceRow, NamedMetadata};
+use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload};
 use blis_diag::RowError;

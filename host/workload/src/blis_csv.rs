@@ -15,7 +15,7 @@ use super::error::TraceError;
 use super::names::Names;
 use super::prefix::{PrefixTree, ROOT, TokenBlocks, TooManyBlocks};
 use super::records::Records;
-use super::row::{TraceRow, NoMetadata};
+use super::row::{NoMetadata, TraceRow};
 use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload, field};
 use blis_diag::{RowError, quoted};

@@ -19,7 +19,7 @@ use super::json::{Number, SECOND};
 use super::names::Names;
 use super::prefix::ROOT;
 use super::records::Records;
-use super::row::{TraceRow, NamedMetadata};
+use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload, field};
 use blis_diag::{RowError, quoted};
@@ -94,7 +94,12 @@ impl BurstGptColumns {
     }
 
     /// The request of a record; `None` if it failed.
-    fn row(&self, record: &ByteRecord, id: u32, names: &mut BurstGptNames) -> Result<Option<TraceRow<NamedMetadata>>, RowError> {
+    fn row(
+        &self,
+        record: &ByteRecord,
+        id: u32,
+        names: &mut BurstGptNames,
+    ) -> Result<Option<TraceRow<NamedMetadata>>, RowError> {
         if record.len() != self.all {
             return Err(RowError::new(format!("{} fields where the header has {}", record.len(), self.all)));
         }
@@ -114,7 +119,14 @@ impl BurstGptColumns {
             tags.round_index = *turn;
             *turn += 1;
         }
-        Ok(Some(TraceRow { arrival, id, input, output, prefix: ROOT, terms: NamedMetadata { tags, max_output_tokens: None } }))
+        Ok(Some(TraceRow {
+            arrival,
+            id,
+            input,
+            output,
+            prefix: ROOT,
+            terms: NamedMetadata { tags, max_output_tokens: None },
+        }))
     }
 }
 

@@ -28,7 +28,9 @@ impl KeyAllocator {
         let first = self.next?;
         self.next = first.checked_add(len);
         if self.next.is_none() {
-            tracing::warn!("more than 2^32 shareable KV blocks: later rounds of sessions have no prefix-cache hits on earlier ones");
+            tracing::warn!(
+                "more than 2^32 shareable KV blocks: later rounds of sessions have no prefix-cache hits on earlier ones"
+            );
         }
         self.next.map(|_| Span { first, len })
     }

@@ -127,10 +127,11 @@ impl Diagnose for TraceError {
                 )
             }
             Self::NoSessions { file, format } => {
-                of(file, format!("a trace in the format {format} has no rounds that could follow the end of others")).hint(
-                    "closed loop is for mooncake and trace-v2; with `--session-mode fixed` each request arrives as \
+                of(file, format!("a trace in the format {format} has no rounds that could follow the end of others"))
+                    .hint(
+                        "closed loop is for mooncake and trace-v2; with `--session-mode fixed` each request arrives as \
                      recorded",
-                )
+                    )
             }
             Self::TooMany { file, what, hint } => of(file, format!("more than 4294967295 {what}")).hint(*hint),
         }

@@ -39,7 +39,12 @@ impl HashedPrompts {
     }
 
     /// Adds a checked prompt of `input` tokens; its node is for [`TraceRow::prefix`](super::row::Row::prefix).
-    pub fn insert<T: RequestMetadata>(&mut self, ids: &[u64], input: u32, intake: &Intake<'_, T>) -> Result<PathNode, TraceError> {
+    pub fn insert<T: RequestMetadata>(
+        &mut self,
+        ids: &[u64],
+        input: u32,
+        intake: &Intake<'_, T>,
+    ) -> Result<PathNode, TraceError> {
         self.short += u64::from(!ids.is_empty() && ids.len() < (input / self.hash_block) as usize);
         if ids.is_empty() {
             return Ok(ROOT);
@@ -48,7 +53,11 @@ impl HashedPrompts {
     }
 
     /// Finds the shared prefixes. Leaves a note if the ids do not cover all prompts.
-    pub fn finish<T: RequestMetadata>(self, intake: &mut Intake<'_, T>, block_size: NonZeroU32) -> Result<SharedContents, TraceError> {
+    pub fn finish<T: RequestMetadata>(
+        self,
+        intake: &mut Intake<'_, T>,
+        block_size: NonZeroU32,
+    ) -> Result<SharedContents, TraceError> {
         if self.short > 0 {
             let short = self.short;
             intake

@@ -22,7 +22,7 @@ use super::hashed::HashedPrompts;
 use super::json::{self, Label, MILLISECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{TraceRow, NamedMetadata};
+use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin};
 use super::trace_v2::{Extra, Later, SessionGrowth};
 use super::{TraceOptions, Workload};
@@ -92,7 +92,11 @@ impl SessionTurns {
     /// each row for closed loop.
     fn in_order(&mut self, rows: &mut [TraceRow<NamedMetadata>]) -> Vec<Extra> {
         let delays = self.delays.iter().map(|delay| delay.unwrap_or(Micros::ZERO));
-        let extra = |(row, think_time): (&TraceRow<NamedMetadata>, _)| Extra { own: row.input, think_time, time_to_deadline: None };
+        let extra = |(row, think_time): (&TraceRow<NamedMetadata>, _)| Extra {
+            own: row.input,
+            think_time,
+            time_to_deadline: None,
+        };
         let mut extras: Vec<Extra> = rows.iter().zip(delays).map(extra).collect();
         let mut order: Vec<usize> = (0..rows.len()).filter(|&at| rows[at].terms.tags.session != Name::NONE).collect();
         order.sort_by_key(|&at| rows[at].arrival);
@@ -110,7 +114,12 @@ impl SessionTurns {
     }
 
     /// `row`, with its session and round.
-    fn in_session(&mut self, record: &MooncakeRecord<'_>, mut row: TraceRow<NamedMetadata>, names: &mut Names) -> Result<TraceRow<NamedMetadata>, RowError> {
+    fn in_session(
+        &mut self,
+        record: &MooncakeRecord<'_>,
+        mut row: TraceRow<NamedMetadata>,
+        names: &mut Names,
+    ) -> Result<TraceRow<NamedMetadata>, RowError> {
         let delay = record.delay.map(|ms| ms.micros("delay", MILLISECOND)).transpose()?;
         let session = record.session_id.as_ref().map_or(Name::NONE, |Label(name)| names.intern(name));
         let before = self.by_session.get(&session).copied().filter(|_| session != Name::NONE);
@@ -121,7 +130,9 @@ impl SessionTurns {
                 (Some(_), Some(_)) => {
                     let fault =
                         RowError::new("`timestamp` is missing: the turn has only a `delay` after the one before it");
-                    return Err(fault.hint("`blis run --session-mode closed-loop` lets rounds wait for the end of the round before"));
+                    return Err(fault.hint(
+                        "`blis run --session-mode closed-loop` lets rounds wait for the end of the round before",
+                    ));
                 }
                 (None, Some(_)) => {
                     let fault =

@@ -23,7 +23,7 @@ use super::error::TraceError;
 use super::json::{Documents, NANOSECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{TraceRow, NamedMetadata};
+use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload, field};
 use blis_diag::RowError;

@@ -10,7 +10,7 @@ use blis_sim::units::Micros;
 use super::error::{Skipped, TraceError};
 use super::names::Names;
 use super::prefix::{PathNode, ROOT, SharedPrefixes};
-use super::row::{TraceRow, RequestMetadata};
+use super::row::{RequestMetadata, TraceRow};
 use super::window::{ScheduledArrival, TracePasses};
 use super::{TraceOptions, Workload};
 use blis_diag::{Diagnostic, quoted};
@@ -119,7 +119,10 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
                 input_tokens: row.input,
                 output_tokens: row.output,
                 max_output_tokens: row.terms.max_output_tokens(),
-                deadline: row.terms.time_to_deadline().map(|time_to_deadline| Micros(at.saturating_add_signed(time_to_deadline))),
+                deadline: row
+                    .terms
+                    .time_to_deadline()
+                    .map(|time_to_deadline| Micros(at.saturating_add_signed(time_to_deadline))),
                 client_priority: row.terms.client_priority(),
                 priority: 0,
                 tags: Tags { session, ..row.terms.tags() },

@@ -33,7 +33,9 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         Ok((at, end))
     })
     .map(|mut workload| {
-        workload.notes.push("arrivals are not recorded: requests arrive at constant inter-arrival times, by `request_rate`".into());
+        workload.notes.push(
+            "arrivals are not recorded: requests arrive at constant inter-arrival times, by `request_rate`".into(),
+        );
         workload
     })
 }

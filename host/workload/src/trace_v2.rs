@@ -18,7 +18,7 @@ use super::error::TraceError;
 use super::names::Names;
 use super::prefix::{PathNode, ROOT, RunTree, SharedPrefixes, TooManyBlocks};
 use super::records::Records;
-use super::row::{TraceRow, RequestMetadata};
+use super::row::{RequestMetadata, TraceRow};
 use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload, field};
 use blis_diag::RowError;
@@ -29,8 +29,8 @@ mod sessions;
 mod think_time;
 
 pub use columns::{BLOCK_KEYS, COLUMNS, MAX_TOKENS, VLLM_PRIORITY, keys_text};
-use columns::{TraceColumn, TraceColumns, Fields};
-pub use header::{GoodputTargets, TraceHeader, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
+use columns::{Fields, TraceColumn, TraceColumns};
+pub use header::{GoodputTargets, Mode, Network, ObservedKv, Server, SessionGrowth, TraceHeader, read_header};
 pub(super) use sessions::{Extra, Later};
 pub use think_time::{ClosedLoop, ThinkTime};
 
@@ -38,7 +38,12 @@ pub use think_time::{ClosedLoop, ThinkTime};
 ///
 /// # Errors
 /// See [`TraceError`].
-pub fn read(data: impl BufRead, file: &str, header: &TraceHeader, options: &TraceOptions) -> Result<Workload, TraceError> {
+pub fn read(
+    data: impl BufRead,
+    file: &str,
+    header: &TraceHeader,
+    options: &TraceOptions,
+) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
     let mut records = Records::new(data, &file);

@@ -17,7 +17,7 @@ use super::hashed::HashedPrompts;
 use super::json::{self, Label, MILLISECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{TraceRow, NamedMetadata};
+use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin};
 use super::{TraceOptions, Workload};
 use blis_diag::LineReader;

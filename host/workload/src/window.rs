@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::error::TraceError;
 use super::names::Names;
-use super::row::{TraceRow, RequestMetadata};
+use super::row::{RequestMetadata, TraceRow};
 
 /// Changes to the arrivals of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -150,7 +150,10 @@ impl TracePasses {
     }
 
     /// All arrivals, in order.
-    pub fn arrivals<T: RequestMetadata>(self, rows: Vec<TraceRow<T>>) -> impl Iterator<Item = ScheduledArrival<T>> + Send {
+    pub fn arrivals<T: RequestMetadata>(
+        self,
+        rows: Vec<TraceRow<T>>,
+    ) -> impl Iterator<Item = ScheduledArrival<T>> + Send {
         let rows_per_round = rows.len();
         (0..rows_per_round as u64 * u64::from(self.repeat)).map(move |number| {
             // Quotient and remainder are smaller than the numbers that they are computed from.

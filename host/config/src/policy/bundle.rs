@@ -16,7 +16,9 @@ use serde::Deserialize;
 use serde_yaml::{Error, Spanned};
 
 use super::error::PolicyError;
-use super::{BuiltIn, Choices, ParameterSetting, WeightedScorer, ScorerFault, ScorerKind, SettingSource, Sourced, scorer_hint};
+use super::{
+    BuiltIn, Choices, ParameterSetting, ScorerFault, ScorerKind, SettingSource, Sourced, WeightedScorer, scorer_hint,
+};
 use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, FROM_0, NumberRange, Word, explain, real};
 use blis_diag::{Location, name_hint, quoted};
 use blis_plugin::Kind;
@@ -67,7 +69,12 @@ impl Bundle {
         let raw: Option<RawBundle> = reader.0.read().map_err(|error| reader.yaml_error(&error))?;
         let Some(raw) = raw else {
             let location = Location::start(reader.0.file);
-            return Err(PolicyError::at(location, text, "the bundle is empty", "`{}` selects the default of everything"));
+            return Err(PolicyError::at(
+                location,
+                text,
+                "the bundle is empty",
+                "`{}` selects the default of everything",
+            ));
         };
         Ok(Self { choices: reader.choices(raw)?, text: text.to_owned() })
     }
@@ -172,7 +179,12 @@ impl BundleReader<'_> {
             let values = self.entries(parameters, |name, word| {
                 self.number(&format!("parameter {}", quoted(name.as_bytes())), Some(word), ANY)
             })?;
-            choices.parameters.extend(values.into_iter().map(|(name, value)| ParameterSetting { kind, name, value, key: None }));
+            choices.parameters.extend(values.into_iter().map(|(name, value)| ParameterSetting {
+                kind,
+                name,
+                value,
+                key: None,
+            }));
         }
         for (key, word, range) in [
             ("token_bucket_capacity", admission.token_bucket_capacity, ABOVE_0),
@@ -297,8 +309,10 @@ fn unknown_key(key: &str, known: &[&str]) -> (String, String) {
     }
 }
 
-const FROM_0_TO_1: NumberRange = NumberRange { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
-const SHARE: NumberRange = NumberRange { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
+const FROM_0_TO_1: NumberRange =
+    NumberRange { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
+const SHARE: NumberRange =
+    NumberRange { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
 
 /// Largest threshold, requests. No instance has more.
 const LOAD_MAX: u32 = u32::MAX;

@@ -1,7 +1,7 @@
 //! The policy settings of the flags or of a bundle, before they are combined.
 
 use super::registry::BuiltIn;
-use super::{WeightedScorer, Sourced};
+use super::{Sourced, WeightedScorer};
 use blis_plugin::Kind;
 
 /// The policy settings of the flags or of a bundle; what is not set is `None` or empty.
@@ -42,7 +42,12 @@ impl Choices {
     /// Sets the parameter with BLIS's key `key`, if there is a value.
     pub fn set(&mut self, key: &'static str, value: Option<Sourced<f64>>) {
         let (Some(value), Some((row, parameter))) = (value, BuiltIn::by_key(key)) else { return };
-        self.parameters.push(ParameterSetting { kind: row.kind, name: parameter.name.to_owned(), value, key: Some(key) });
+        self.parameters.push(ParameterSetting {
+            kind: row.kind,
+            name: parameter.name.to_owned(),
+            value,
+            key: Some(key),
+        });
     }
 
     /// The same settings without those of `kind`.

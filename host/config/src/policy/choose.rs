@@ -4,8 +4,8 @@ use super::error::PolicyError;
 use super::outside::put;
 use super::registry::{CACHE_AND_LOAD, WEIGHTED};
 use super::{
-    BuiltIn, Bundle, Choices, ParameterSetting, PluginLookup, PolicySettings, PolicyUse, WeightedScorer, SettingSource, Sourced, TOO_LARGE, PluginLookupError,
-    built_in_names,
+    BuiltIn, Bundle, Choices, ParameterSetting, PluginLookup, PluginLookupError, PolicySettings, PolicyUse,
+    SettingSource, Sourced, TOO_LARGE, WeightedScorer, built_in_names,
 };
 use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
@@ -52,7 +52,8 @@ impl Choices {
                 continue;
             }
             let (setting, what, owner) = (setting_name(source, key), kind.what(), owner.blis_name());
-            let what = format!("{setting} only makes sense with the {what} `{owner}`, not `{}`", beside.unwrap_or(chosen));
+            let what =
+                format!("{setting} only makes sense with the {what} `{owner}`, not `{}`", beside.unwrap_or(chosen));
             return Err(Contradiction::new(source, what, format!("leave it out, or choose `{owner}`")));
         }
         Ok(())
@@ -63,7 +64,8 @@ impl Choices {
         let pair = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD);
         match pair.and_then(|pair| self.by_key(pair).next()).filter(|_| self.scorers.is_some()) {
             Some(ParameterSetting { value: Sourced { source, .. }, key, .. }) => {
-                let what = format!("{} cannot be used with a list of scorers", setting_name(source, key.unwrap_or_default()));
+                let what =
+                    format!("{} cannot be used with a list of scorers", setting_name(source, key.unwrap_or_default()));
                 Err(Contradiction::new(source, what, "in a list, use the scorers kv-utilization and load-balance"))
             }
             None => Ok(()),
@@ -85,7 +87,8 @@ impl SettingSources<'_> {
         let usual = Sourced::default_value(BuiltIn::default_of(kind).name.to_owned());
         let name = flags.name(kind).or(file.name(kind)).unwrap_or(&usual);
         for choices in [flags, file] {
-            choices.check_owners(kind, name)
+            choices
+                .check_owners(kind, name)
                 .and_then(|()| if kind == Kind::Routing { choices.check_weights() } else { Ok(()) })?;
         }
         let Some(row) = BuiltIn::find(kind, name) else {
@@ -222,7 +225,8 @@ fn over<T: Clone>(flags: &[(String, Sourced<T>)], file: &[(String, Sourced<T>)])
 }
 
 fn check_pair(used: &PolicyUse) -> Result<(), Contradiction> {
-    let given = used.parameters.iter().map(|(_, weight)| &weight.source).find(|source| **source != SettingSource::Default);
+    let given =
+        used.parameters.iter().map(|(_, weight)| &weight.source).find(|source| **source != SettingSource::Default);
     let source = given.unwrap_or(&used.source);
     let sum: f64 = used.parameters.iter().map(|(_, weight)| weight.value).sum();
     if sum == 0.0 {

@@ -28,7 +28,7 @@ pub use blis_sim::policy::ScorerKind;
 pub use bundle::Bundle;
 pub use choices::{Choices, ParameterSetting};
 pub use error::PolicyError;
-pub use outside::{NoPlugins, PluginLookup, PolicyUse, PluginLookupError};
+pub use outside::{NoPlugins, PluginLookup, PluginLookupError, PolicyUse};
 pub use registry::{Ambiguous, BuiltIn, built_in_names};
 pub use sourced::{SettingSource, Sourced};
 

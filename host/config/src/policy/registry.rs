@@ -107,8 +107,14 @@ static BUILT_INS: &[BuiltIn] = &[
         }),
     )
     .with(&[
-        number("threshold", "tier_shed_threshold", 0.0, (0.0, 10_000.0), "Largest load of an instance up to which all are admitted, requests")
-            .rounded(Rounding::Down),
+        number(
+            "threshold",
+            "tier_shed_threshold",
+            0.0,
+            (0.0, 10_000.0),
+            "Largest load of an instance up to which all are admitted, requests",
+        )
+        .rounded(Rounding::Down),
         number("min-priority", "tier_shed_min_priority", 0.0, PRIORITY, "Smallest priority that is admitted beyond it")
             .rounded(Rounding::Up),
     ]),
@@ -119,8 +125,20 @@ static BUILT_INS: &[BuiltIn] = &[
         Build::Admission(|set| Ok(Box::new(GaieLegacy::new(set.get("queue-depth"), set.get("kv-utilization"))?))),
     )
     .with(&[
-        number("queue-depth", "gaie_qd_threshold", 5.0, (0.1, 1_000.0), "Waiting queue length that counts as saturated, requests"),
-        number("kv-utilization", "gaie_kv_threshold", 0.8, (0.01, 1.0), "KV-cache utilisation that counts as saturated, 0 to 1"),
+        number(
+            "queue-depth",
+            "gaie_qd_threshold",
+            5.0,
+            (0.1, 1_000.0),
+            "Waiting queue length that counts as saturated, requests",
+        ),
+        number(
+            "kv-utilization",
+            "gaie_kv_threshold",
+            0.8,
+            (0.01, 1.0),
+            "KV-cache utilisation that counts as saturated, 0 to 1",
+        ),
     ]),
     row(Kind::Routing, "round-robin", "Instances in turn", Build::Routing(|_| Ok(Box::<RoundRobin>::default()))),
     row(
@@ -167,7 +185,12 @@ static BUILT_INS: &[BuiltIn] = &[
         "Instance with the most requests, for comparison",
         Build::Routing(|_| Ok(Box::new(AlwaysBusiest))),
     ),
-    row(Kind::Priority, "class", "Priority of the class", Build::Priority(|classes| Box::new(ClassPriority::new(classes)))),
+    row(
+        Kind::Priority,
+        "class",
+        "Priority of the class",
+        Build::Priority(|classes| Box::new(ClassPriority::new(classes))),
+    ),
     row(Kind::Priority, "constant", "Same priority for all", Build::Priority(|_| Box::new(ConstantPriority))),
     row(Kind::Priority, "slo-based", "Priority grows with age", Build::Priority(|_| Box::new(SloBased))),
     row(

@@ -454,7 +454,8 @@ type RoutingCase = (&'static str, Vec<(&'static str, Sourced<f64>)>, Option<Vec<
 fn routing() -> impl Strategy<Value = RoutingCase> {
     let scorers = proptest::sample::subsequence(ScorerKind::ALL.to_vec(), 1..=ScorerKind::ALL.len()).prop_shuffle();
     let scorers = scorers.prop_flat_map(|names| {
-        let scorer = |name| sourced(positive()).prop_map(move |weight| weight.map(|weight| WeightedScorer { name, weight }));
+        let scorer =
+            |name| sourced(positive()).prop_map(move |weight| weight.map(|weight| WeightedScorer { name, weight }));
         names.into_iter().map(scorer).collect::<Vec<_>>()
     });
     prop_oneof![

@@ -301,7 +301,11 @@ fn decision_at(reader: &mut TraceReader, first: &First) -> Result<Option<Decisio
 }
 
 impl LatencyChange {
-    fn of(what: &'static str, pairs: &[(u32, &ComparedRequest, &ComparedRequest)], of: fn(&ComparedRequest) -> Option<u64>) -> Self {
+    fn of(
+        what: &'static str,
+        pairs: &[(u32, &ComparedRequest, &ComparedRequest)],
+        of: fn(&ComparedRequest) -> Option<u64>,
+    ) -> Self {
         let both: Vec<(u64, u64)> = pairs.iter().filter_map(|(_, a, b)| of(a).zip(of(b))).collect();
         let mean = |sum: u128| if both.is_empty() { 0.0 } else { sum as f64 / both.len() as f64 };
         Self {

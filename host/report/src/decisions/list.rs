@@ -3,7 +3,10 @@
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use super::line::{AdmissionLine, BatchEntry, LineKind, TraceLine, BatchObstacle, OutcomeLine, PreemptionLine, RoutingLine, SchedulingLine, SignalsLine, OutcomeStatus};
+use super::line::{
+    AdmissionLine, BatchEntry, BatchObstacle, LineKind, OutcomeLine, OutcomeStatus, PreemptionLine, RoutingLine,
+    SchedulingLine, SignalsLine, TraceLine,
+};
 use super::read::TraceReader;
 use super::seen::InstanceSignals;
 use super::table::{ms, plural, score, seconds};
@@ -24,7 +27,8 @@ pub struct Filter {
 
 impl Filter {
     fn takes(&self, line: &TraceLine) -> bool {
-        let kind = if self.kinds.is_empty() { line.kind() != LineKind::Signals } else { self.kinds.contains(&line.kind()) };
+        let kind =
+            if self.kinds.is_empty() { line.kind() != LineKind::Signals } else { self.kinds.contains(&line.kind()) };
         let instance = self.instance.is_none() || line.instance() == self.instance;
         let from = self.from_us.is_none_or(|from| line.time_us().is_some_and(|at| at >= from));
         let to = self.to_us.is_none_or(|to| line.time_us().is_some_and(|at| at < to));

@@ -22,7 +22,7 @@ mod top;
 mod write;
 
 pub use diff::Diff;
-pub use line::{DecisionHeader, InstanceGroup, LineKind, TraceLine, PolicyNames};
+pub use line::{DecisionHeader, InstanceGroup, LineKind, PolicyNames, TraceLine};
 pub use list::{Filter, Listing};
 pub use read::TraceReader;
 pub use story::RequestHistory;

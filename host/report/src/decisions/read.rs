@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::line::{End, DecisionHeader, TraceLine, DecisionSignals, SignalsLine};
+use super::line::{DecisionHeader, DecisionSignals, End, SignalsLine, TraceLine};
 use super::{FORMAT, VERSION};
 use blis_diag::{Diagnostic, LineReader, RowError, json_error, json_object, open as open_input, quoted};
 use blis_workload::TraceError;

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use serde::Serialize;
 
-use super::line::{RoutingLine, DecisionSignals, SignalsLine};
+use super::line::{DecisionSignals, RoutingLine, SignalsLine};
 use super::table::{TextTable, ms, or_dash, score};
 
 /// The signals that a policy had, by instance.
@@ -115,7 +115,8 @@ impl InstanceSignals {
         const MOST: usize = 16;
         let mut all: Vec<&SignalsOfInstance> = self.instances.iter().collect();
         if all.len() > MOST {
-            let key = |saw: &SignalsOfInstance| (Some(saw.instance) == self.chosen, saw.score.unwrap_or(f64::NEG_INFINITY));
+            let key =
+                |saw: &SignalsOfInstance| (Some(saw.instance) == self.chosen, saw.score.unwrap_or(f64::NEG_INFINITY));
             all.sort_by(|one, other| {
                 let (one, other) = (key(one), key(other));
                 other.0.cmp(&one.0).then(other.1.total_cmp(&one.1))

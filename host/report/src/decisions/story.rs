@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::line::{AdmissionLine, BatchEntry, TraceLine, OutcomeLine};
+use super::line::{AdmissionLine, BatchEntry, OutcomeLine, TraceLine};
 use super::read::TraceReader;
 use super::seen::InstanceSignals;
 use super::table::{ms, plural, seconds};
@@ -97,7 +97,9 @@ impl RequestHistory {
     fn tell(&mut self, line: TraceLine, reader: &TraceReader, queue: &mut Option<Queue>) {
         let mut event = HistoryEvent { line, saw: None, entered_meanwhile: None };
         match &event.line {
-            TraceLine::Admission(admission) => event.saw = Some(InstanceSignals::new(&admission.seen(), reader.signals())),
+            TraceLine::Admission(admission) => {
+                event.saw = Some(InstanceSignals::new(&admission.seen(), reader.signals()))
+            }
             TraceLine::Routing(routing) => {
                 event.saw = Some(InstanceSignals::routing(routing, reader.signals()));
                 *queue = Some(Queue::new(routing.instance, routing.time_us));
@@ -107,7 +109,9 @@ impl RequestHistory {
                 event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(since));
             }
             TraceLine::Preemption(preemption) => *queue = Some(Queue::new(preemption.instance, preemption.time_us)),
-            TraceLine::Outcome(_) => event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(queue.since_us)),
+            TraceLine::Outcome(_) => {
+                event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(queue.since_us))
+            }
             TraceLine::Signals(_) | TraceLine::Scheduling(_) => {}
         }
         event.saw = event.saw.filter(|saw| !saw.is_empty());
@@ -156,7 +160,11 @@ impl Display for RequestHistory {
 }
 
 impl RequestHistory {
-    fn fmt_event(&self, f: &mut fmt::Formatter<'_>, HistoryEvent { line, saw, entered_meanwhile }: &HistoryEvent) -> fmt::Result {
+    fn fmt_event(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        HistoryEvent { line, saw, entered_meanwhile }: &HistoryEvent,
+    ) -> fmt::Result {
         match line {
             TraceLine::Admission(admission) => writeln!(f, "{}", self.admitted(admission))?,
             TraceLine::Routing(routing) => {

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::line::{TraceLine, OutcomeLine, RoutingLine, OutcomeStatus};
+use super::line::{OutcomeLine, OutcomeStatus, RoutingLine, TraceLine};
 use super::read::TraceReader;
 use super::seen::InstanceSignals;
 use super::table::{TextTable, ms, or_dash, score, seconds};

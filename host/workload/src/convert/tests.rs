@@ -10,7 +10,9 @@ type ReadTrace = fn(&[u8], &str, &TraceOptions) -> Result<Workload, TraceError>;
 
 fn reader(target: TargetFormat) -> ReadTrace {
     match target {
-        TargetFormat::TraceV2 => |bytes, file, options| trace_v2::read(bytes, file, &trace_v2::TraceHeader::default(), options),
+        TargetFormat::TraceV2 => {
+            |bytes, file, options| trace_v2::read(bytes, file, &trace_v2::TraceHeader::default(), options)
+        }
         TargetFormat::Mooncake => |bytes, file, options| mooncake::read(bytes, file, options),
         TargetFormat::BlisCsv => |bytes, file, options| blis_csv::read(bytes, file, options),
         TargetFormat::Azure => |bytes, file, options| azure::read(bytes, file, options),
@@ -161,7 +163,8 @@ fn turns_of_a_session_are_counted_again_in_mooncake() {
         tags: Tags { session, round_index, ..Tags::default() },
         ..Request::new(id, Micros(u64::from(id) * 1_001), 600, 3)
     };
-    let (back, read, lost) = there_and_back(TargetFormat::Mooncake, &[request(0, 0), request(1, 1)], &names, block(512));
+    let (back, read, lost) =
+        there_and_back(TargetFormat::Mooncake, &[request(0, 0), request(1, 1)], &names, block(512));
     assert!(lost.is_empty());
     let seen: Vec<_> = back.iter().map(|r| (r.arrival.0, r.tags.round_index, read.text(r.tags.session))).collect();
     assert_eq!(seen, [(0, 0, "chat \"1\""), (1_001, 1, "chat \"1\"")]);

@@ -12,7 +12,7 @@ use blis_sim::units::Micros;
 use super::error::SpecFileError;
 use super::parse::{self, SpecLocations};
 use super::servegen::ServeGenReading;
-use super::{Client, Cohort, ClientLoad, Part, PrefixSharing, Spec};
+use super::{Client, ClientLoad, Cohort, Part, PrefixSharing, Spec};
 
 /// One specification composed of several.
 #[derive(Clone, Debug, PartialEq)]
@@ -293,7 +293,11 @@ fn as_parts(sources: Vec<SpecSource>, merged: &mut Spec) -> Result<(), SpecFileE
         let (spec, before) = (&mut source.spec, merged.parts.len());
         if let (Some(number), false) = (spec.num_requests, spec.parts.is_empty()) {
             let what = format!("`num_requests` {number} of all its parts together");
-            return Err(SpecFileError::whole(&source.file, what, "give the number of requests of each part, under `parts`"));
+            return Err(SpecFileError::whole(
+                &source.file,
+                what,
+                "give the number of requests of each part, under `parts`",
+            ));
         }
         for part in &spec.parts {
             let horizon = [part.horizon, spec.horizon].into_iter().flatten().min();

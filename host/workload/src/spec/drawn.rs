@@ -91,7 +91,14 @@ impl SenderPlan {
 
     /// Draws round `round` of `start`, arriving at `at`. `context` is the conversation so far, and is extended by this
     /// round.
-    pub fn draw(&self, at: Micros, start: &SenderStart, round: u32, context: &mut Conversation, numbers: &mut RequestNumbers) -> DrawnRequest {
+    pub fn draw(
+        &self,
+        at: Micros,
+        start: &SenderStart,
+        round: u32,
+        context: &mut Conversation,
+        numbers: &mut RequestNumbers,
+    ) -> DrawnRequest {
         let number = self.number(start, round);
         let (mut own, parts) = self.prompt(start, number);
         if let Some(opening) = self.client.turns.opening.as_ref().filter(|_| round == 0) {

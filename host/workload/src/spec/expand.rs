@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::arrival::Intervals;
 use super::error::ExpandError;
-use super::{Client, GenerateOptions, Lengths, ClientLoad, PrefixSharing, Spec, Timeout, Window, WindowRate};
+use super::{Client, ClientLoad, GenerateOptions, Lengths, PrefixSharing, Spec, Timeout, Window, WindowRate};
 use crate::Names;
 
 pub(super) struct Expanded {
@@ -162,8 +162,11 @@ impl SenderGroup<'_> {
 
 /// Plans for all senders of `spec`.
 pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded, ExpandError> {
-    let mut groups: Vec<SenderGroup<'_>> =
-        spec.clients.iter().map(|client| SenderGroup { client, population: None, windows: client.windows.clone() }).collect();
+    let mut groups: Vec<SenderGroup<'_>> = spec
+        .clients
+        .iter()
+        .map(|client| SenderGroup { client, population: None, windows: client.windows.clone() })
+        .collect();
     groups.extend(spec.cohorts.iter().map(|cohort| SenderGroup {
         client: &cohort.client,
         population: Some((cohort.population, cohort.prefix_sharing)),
@@ -438,7 +441,8 @@ fn check_end(spec: &Spec, plans: &[SenderPlan], options: &GenerateOptions) -> Re
         return Ok(());
     }
     // A part with a number of requests ends there.
-    let counted = |plan: &&SenderPlan| plan.part.checked_sub(1).is_some_and(|part| spec.parts[part].num_requests.is_some());
+    let counted =
+        |plan: &&SenderPlan| plan.part.checked_sub(1).is_some_and(|part| spec.parts[part].num_requests.is_some());
     let open = || plans.iter().filter(|plan| !counted(plan));
     if open().any(|plan| !plan.is_single_session() && plan.segments.iter().any(|s| s.end == Micros::MAX)) {
         return Err(ExpandError::Endless);

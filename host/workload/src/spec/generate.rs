@@ -13,7 +13,7 @@ pub use super::drawn::DrawnRequest;
 use super::expand::{Expanded, Pace};
 use super::numbers::{Budgets, RequestNumbers};
 use super::session::{RequestEnd, Session, SessionState};
-use super::source::{SourceItem, RequestSource};
+use super::source::{RequestSource, SourceItem};
 use super::{GenerateOptions, Part};
 use crate::Names;
 use crate::closed_loop::SessionSource;

@@ -12,7 +12,7 @@ use super::files::{Beside, Files};
 use super::raw::{Entries, RawClient, RawInferencePerf, RawPart, RawServeGen, RawSpec, RawTargets, Word};
 use super::read::{ABOVE_0, FROM_0, NumberRange, SpecReader};
 use super::servegen::{self, Senders, ServeGenReading};
-use super::{Cohort, ClientLoad, Part, Spec, WindowRate, inference_perf};
+use super::{ClientLoad, Cohort, Part, Spec, WindowRate, inference_perf};
 use crate::trace_v2::GoodputTargets;
 use blis_diag::Location;
 use blis_diag::quoted;
@@ -198,9 +198,11 @@ impl Parser<'_> {
                 "parts are for `clients` and `cohorts`; leave them out",
             )),
             [_] => Ok(()),
-            [] => {
-                Err(SpecFileError::whole(self.reader.file(), "no client sends requests", "name `clients`, at least one"))
-            }
+            [] => Err(SpecFileError::whole(
+                self.reader.file(),
+                "no client sends requests",
+                "name `clients`, at least one",
+            )),
             [first, second, ..] => Err(SpecFileError::whole(
                 self.reader.file(),
                 format!("`{first}` and `{second}` both define the requests"),

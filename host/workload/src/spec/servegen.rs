@@ -61,7 +61,12 @@ pub(super) struct Senders {
 }
 
 /// The clients of the folder at `path`.
-pub(super) fn load(files: &dyn Files, path: &Path, shown: &str, options: &ServeGenOptions) -> Result<Senders, SpecFileError> {
+pub(super) fn load(
+    files: &dyn Files,
+    path: &Path,
+    shown: &str,
+    options: &ServeGenOptions,
+) -> Result<Senders, SpecFileError> {
     let (chunks, warnings) = chunk::load(files, path, shown, options.reading)?;
     let mut senders = Senders { warnings, ..Senders::default() };
     match options.reading {

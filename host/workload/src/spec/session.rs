@@ -28,7 +28,11 @@ pub struct Session {
 
 impl Session {
     /// The session that begins with `start`, and its first request.
-    pub(super) fn begin(plan: &Arc<SenderPlan>, start: SenderStart, numbers: &mut RequestNumbers) -> (Self, DrawnRequest) {
+    pub(super) fn begin(
+        plan: &Arc<SenderPlan>,
+        start: SenderStart,
+        numbers: &mut RequestNumbers,
+    ) -> (Self, DrawnRequest) {
         let plan = Arc::clone(plan);
         let mut context = Conversation::new(plan.prefix_tokens, &[plan.prefix]);
         let start = SenderStart { session: numbers.session(), ..start };

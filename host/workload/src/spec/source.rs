@@ -10,7 +10,7 @@ use blis_sim::units::Micros;
 use super::ClientLoad;
 use super::arrival::whole;
 use super::drawn::{DrawnRequest, SenderStart};
-use super::expand::{Pace, SenderPlan, Segment, Streams};
+use super::expand::{Pace, Segment, SenderPlan, Streams};
 use super::numbers::RequestNumbers;
 use super::session::Session;
 use crate::conversation::Conversation;

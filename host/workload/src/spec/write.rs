@@ -5,7 +5,8 @@ use std::fmt::{self, Display};
 use super::arrival::IntervalShape;
 use super::lengths::{Bounds, LONGEST};
 use super::{
-    Arrival, Client, Cohort, Lengths, ClientLoad, Multimodal, Part, PrefixSharing, Spec, Timeout, Turns, Window, WindowRate,
+    Arrival, Client, ClientLoad, Cohort, Lengths, Multimodal, Part, PrefixSharing, Spec, Timeout, Turns, Window,
+    WindowRate,
 };
 use crate::trace_v2::GoodputTargets;
 use blis_diag::text;

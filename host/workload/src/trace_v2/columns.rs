@@ -221,7 +221,9 @@ pub(super) struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// Checks the columns that a replay does not use: an invalid one means that the file is not a TraceV2 trace.
     pub fn check(&self) -> Result<(), RowError> {
-        use TraceColumn::{AudioTokens, FirstChunkTimeUs, ImageTokens, LastChunkTimeUs, NumChunks, TextTokens, VideoTokens};
+        use TraceColumn::{
+            AudioTokens, FirstChunkTimeUs, ImageTokens, LastChunkTimeUs, NumChunks, TextTokens, VideoTokens,
+        };
         for column in [TextTokens, ImageTokens, AudioTokens, VideoTokens, NumChunks] {
             self.count(column)?;
         }

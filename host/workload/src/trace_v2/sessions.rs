@@ -10,13 +10,13 @@ use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
 use super::SessionGrowth;
-use super::columns::{TraceColumn, Fields};
+use super::columns::{Fields, TraceColumn};
 use super::think_time::ClosedLoop;
 use crate::closed_loop::{self, SessionSource};
-use crate::conversation::{Conversation, EndStatus, RequestEnd, KeyAllocator, SessionState};
+use crate::conversation::{Conversation, EndStatus, KeyAllocator, RequestEnd, SessionState};
 use crate::error::TraceError;
 use crate::prefix::ROOT;
-use crate::row::{TraceRow, RequestMetadata};
+use crate::row::{RequestMetadata, TraceRow};
 use crate::rows::Shared;
 use crate::{Names, TraceOptions, Workload};
 use blis_diag::RowError;
@@ -245,7 +245,10 @@ impl SessionReplay {
             input_tokens,
             output_tokens: round.output,
             max_output_tokens: round.max_output_tokens,
-            deadline: round.time_to_deadline.or(self.how.timeout).map(|time_to_deadline| at.saturating_add(time_to_deadline)),
+            deadline: round
+                .time_to_deadline
+                .or(self.how.timeout)
+                .map(|time_to_deadline| at.saturating_add(time_to_deadline)),
             client_priority: round.client_priority,
             priority: 0,
             tags: round.tags,

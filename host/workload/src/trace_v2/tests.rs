@@ -212,7 +212,8 @@ fn a_budget_is_what_max_tokens_says() {
 fn a_run_of_millions_of_block_keys_is_kept_as_a_run() {
     let endless: &[(TraceColumn, &str)] = &[(TraceColumn::InputTokens, "4294967290")];
     let keys: Vec<String> = (0..2_000).map(|n| format!("{n}+60000000")).collect();
-    let records: Vec<(&[(TraceColumn, &str)], &str)> = keys.iter().flat_map(|keys| [(endless, keys.as_str()); 2]).collect();
+    let records: Vec<(&[(TraceColumn, &str)], &str)> =
+        keys.iter().flat_map(|keys| [(endless, keys.as_str()); 2]).collect();
     // More blocks than 32 bits can number are shared, which is detected without creating them.
     assert!(matches!(with_keys(&records), Err(TraceError::TooMany { .. })));
     let spans: Vec<_> =

@@ -95,8 +95,10 @@ fn deadlines_are_not_stretched() {
     let text = format!("{header}\n7,c,,,,0,,0,false,10,5,0,0,0,0,0,,1500,0,1000,0,0,0,0,ok,,\n");
     let window = TraceWindow { time_scale: 3.0, repeat: twice(), ..TraceWindow::default() };
     let options = TraceOptions { window, ..TraceOptions::default() };
-    let all: Vec<Request> =
-        trace_v2::read(text.as_bytes(), "t.csv", &trace_v2::TraceHeader::default(), &options).unwrap().requests.collect();
+    let all: Vec<Request> = trace_v2::read(text.as_bytes(), "t.csv", &trace_v2::TraceHeader::default(), &options)
+        .unwrap()
+        .requests
+        .collect();
     let seen: Vec<_> = all.iter().map(|r| (r.id, r.arrival.0, r.deadline.map(|deadline| deadline.0))).collect();
     assert_eq!(seen, [(7, 3_000, Some(3_500)), (15, 6_000, Some(6_500))]);
 }

@@ -226,9 +226,12 @@ fn shared_prefix(
     let (aggregate_rate, clients) = section.clients();
     let mut spec = Spec { aggregate_rate, clients, ..Spec::default() };
     if arrival == Arrival::Constant {
-        let what =
-            format!("{}: the users' requests arrive as a Poisson process, not at constant inter-arrival times", reader.location(raw.referenced));
-        spec.warnings.push((what, "many users together are not constant; `type: poisson` has the same meaning".to_owned()));
+        let what = format!(
+            "{}: the users' requests arrive as a Poisson process, not at constant inter-arrival times",
+            reader.location(raw.referenced)
+        );
+        spec.warnings
+            .push((what, "many users together are not constant; `type: poisson` has the same meaning".to_owned()));
     }
     Ok(spec)
 }

@@ -27,7 +27,8 @@ pub(super) struct RawSweep {
 
 /// Rate of the first stage of all sweeps, requests per second.
 const FIRST_RATE: f64 = 1.0;
-const ABOVE_FIRST: NumberRange = NumberRange { fits: |rate| rate > FIRST_RATE && rate <= 1e9, text: "a number above 1, up to 1e9" };
+const ABOVE_FIRST: NumberRange =
+    NumberRange { fits: |rate| rate > FIRST_RATE && rate <= 1e9, text: "a number above 1, up to 1e9" };
 const SECONDS: NumberRange = NumberRange { fits: |seconds| seconds > 0.0, text: "a number above 0" };
 /// Number of stages if the file has none, as in inference-perf.
 const USUAL_STAGES: u32 = 5;
@@ -43,7 +44,8 @@ pub(super) fn stages(reader: &SpecReader<'_>, sweep: &Spanned<RawSweep>) -> Resu
     let seconds = reader.number(WHO, "stage_duration", raw.stage_duration.as_ref(), SECONDS)?.unwrap_or(USUAL_SECONDS);
     let saturation = reader.number(WHO, "saturation_rate", raw.saturation_rate.as_ref(), ABOVE_FIRST)?;
     let saturation = saturation.ok_or_else(|| {
-        let what = "load: sweep: inference-perf measures the rate at which the service is saturated, which is unknown here";
+        let what =
+            "load: sweep: inference-perf measures the rate at which the service is saturated, which is unknown here";
         let hint = "add `saturation_rate: …` to the sweep, in requests per second: what inference-perf logs as \
                     `Saturation point estimated at`, or the rate from which `blis run` shows queues that grow";
         reader.wrong(sweep.referenced, what, hint)

@@ -10,7 +10,8 @@ use super::super::raw::{
 };
 use super::super::read::{FROM_0, NumberRange, SpecReader};
 use super::super::{
-    Arrival, Client, Cohort, Lengths, ClientLoad, MultiTurn, Multimodal, ClientNetwork, Prefix, Timeout, Turns, Window, WindowRate,
+    Arrival, Client, ClientLoad, ClientNetwork, Cohort, Lengths, MultiTurn, Multimodal, Prefix, Timeout, Turns, Window,
+    WindowRate,
 };
 use super::{NAME_MAX, Parser, RATE, client_location};
 use blis_diag::{name_hint, quoted};
@@ -221,7 +222,8 @@ impl<'a> ClientParser<'a> {
                 "{}: {who}: `prefix_length` without `prefix_group` has no effect",
                 self.reader().location(word.referenced)
             );
-            self.warnings.push((what, "name a group; a client alone in it shares the prefix among its own requests".to_owned()));
+            self.warnings
+                .push((what, "name a group; a client alone in it shares the prefix among its own requests".to_owned()));
         }
         Ok(None)
     }
@@ -334,7 +336,8 @@ impl<'a> ClientParser<'a> {
     }
 
     fn diurnal(&self, who: &str, raw: &Spanned<RawDiurnal>) -> Result<Diurnal, SpecFileError> {
-        const HOUR: NumberRange = NumberRange { fits: |hour| (0.0..24.0).contains(&hour), text: "a number from 0 to below 24" };
+        const HOUR: NumberRange =
+            NumberRange { fits: |hour| (0.0..24.0).contains(&hour), text: "a number from 0 to below 24" };
         const RATIO: NumberRange = NumberRange { fits: |ratio| ratio >= 1.0, text: "a number from 1 on" };
         let (reader, who, at) = (self.reader(), format!("{who}: diurnal"), raw.referenced);
         let hour = reader.number(&who, "peak_hour", raw.value.peak_hour.as_ref(), HOUR)?;

@@ -46,7 +46,9 @@ impl Parser<'_> {
                 let what = format!("{who}: `cv` is out of range");
                 Err(reader.wrong(word, what, format!("it must be a number from {least} to {most}")))
             }
-            IntervalShape::Own { shape, scale_us } if SHAPES.contains(&shape) && SCALES_US.contains(&scale_us) => Ok(()),
+            IntervalShape::Own { shape, scale_us } if SHAPES.contains(&shape) && SCALES_US.contains(&scale_us) => {
+                Ok(())
+            }
             IntervalShape::Own { shape, scale_us } => {
                 let what = format!("{who}: shape {shape} with scale {scale_us} µs");
                 let hint = "a shape is from 0.0001 to 10000, a scale from 1e-6 to 1e18 µs";

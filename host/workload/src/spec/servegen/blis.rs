@@ -9,7 +9,7 @@ use super::super::arrival::IntervalShape;
 use super::super::lengths::Bounds;
 use super::super::{Arrival, Client, Cohort, Empirical, Lengths, MultiTurn, PrefixSharing, Spike};
 use super::ServeGenOptions;
-use super::chunk::{Chunk, DAY_SECS, Dataset, Pattern, ChunkRow, WINDOW_SECS};
+use super::chunk::{Chunk, ChunkRow, DAY_SECS, Dataset, Pattern, WINDOW_SECS};
 
 const CLASSES: [&str; 5] = ["critical", "standard", "batch", "sheddable", "background"];
 

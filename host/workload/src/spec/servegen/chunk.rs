@@ -178,7 +178,9 @@ pub(in super::super) fn rows(file: &Arc<str>, text: &str) -> Result<Vec<ChunkRow
             }
             _ => Ok(row),
         });
-        rows.push(row.map_err(|(field, what)| SpecFileError::at(location_of(file, line, content, field), text, what, ROW))?);
+        rows.push(
+            row.map_err(|(field, what)| SpecFileError::at(location_of(file, line, content, field), text, what, ROW))?,
+        );
     }
     if rows.is_empty() {
         return Err(SpecFileError::whole(file, "there is no row", ROW));

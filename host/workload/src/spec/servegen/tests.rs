@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use blis_sim::units::Micros;
 
 use super::super::arrival::IntervalShape;
-use super::super::{Arrival, Empirical, GenerateOptions, Lengths, ClientLoad, Spec, Window, WindowRate};
+use super::super::{Arrival, ClientLoad, Empirical, GenerateOptions, Lengths, Spec, Window, WindowRate};
 use super::*;
 use crate::profile::WorkloadProfile;
 
@@ -398,7 +398,8 @@ fn the_published_clients_send_what_was_measured() {
     let whole = Spec::load(&path).unwrap();
     let windows: usize = whole.clients.iter().map(|client| client.windows.len()).sum();
     assert_eq!((whole.clients.len(), windows, &whole.warnings[..]), (20, 1499, &[][..]));
-    let part = ServeGenOptions { start_secs: PART.0, duration_secs: Some(PART.1 - PART.0), ..ServeGenOptions::default() };
+    let part =
+        ServeGenOptions { start_secs: PART.0, duration_secs: Some(PART.1 - PART.0), ..ServeGenOptions::default() };
     let clients = load(&crate::spec::Beside(path.clone()), Path::new(""), "data", &part).unwrap().clients;
     let spec = Spec { clients, ..Spec::default() };
     let profile = WorkloadProfile::of(spec.generate_answered(&options()).unwrap(), 16).unwrap();

@@ -3,7 +3,7 @@
 use blis_sim::rng::Stream;
 use statrs::distribution::{ContinuousCDF as _, Exp, Gamma, LogNormal, Normal, Pareto, Weibull};
 
-use super::super::arrival::{Intervals, IntervalShape};
+use super::super::arrival::{IntervalShape, Intervals};
 use super::super::lengths::{Bounds, LONGEST};
 use super::*;
 

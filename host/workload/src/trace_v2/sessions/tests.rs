@@ -2,7 +2,7 @@ use blis_sim::outcome::{Outcome, Status};
 use blis_sim::request::Span;
 use proptest::prelude::*;
 
-use super::super::{TraceHeader, ThinkTime, read};
+use super::super::{ThinkTime, TraceHeader, read};
 use super::*;
 
 const COLUMNS: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason,think_time_us";
@@ -18,7 +18,8 @@ struct RoundRecord {
     prefix: u32,
 }
 
-const RECORD: RoundRecord = RoundRecord { session: "s", round: 0, arrival: 0, input: 100, think_time: 0, deadline: 0, prefix: 0 };
+const RECORD: RoundRecord =
+    RoundRecord { session: "s", round: 0, arrival: 0, input: 100, think_time: 0, deadline: 0, prefix: 0 };
 
 /// Every output has 28 tokens.
 fn csv(records: &[RoundRecord]) -> String {
@@ -34,7 +35,12 @@ fn csv(records: &[RoundRecord]) -> String {
 
 const USUAL: ClosedLoop = ClosedLoop { think_time: None, seed: 1, timeout: None };
 
-fn open(records: &[RoundRecord], how: ClosedLoop, growth: SessionGrowth, horizon: Micros) -> Result<Workload, TraceError> {
+fn open(
+    records: &[RoundRecord],
+    how: ClosedLoop,
+    growth: SessionGrowth,
+    horizon: Micros,
+) -> Result<Workload, TraceError> {
     let header = TraceHeader { session_context_growth: growth, ..TraceHeader::default() };
     let options = TraceOptions { closed_loop: Some(how), horizon, ..TraceOptions::default() };
     read(csv(records).as_bytes(), "t.csv", &header, &options)
@@ -193,8 +199,12 @@ fn rounds_must_count_from_0() {
     ");
     assert!(message(&[3, 0, 1]).to_string().starts_with("t.csv: round 2 of session `s` is not there"));
     assert!(message(&[1, 0, 1]).to_string().starts_with("t.csv: round 1 of session `s` is twice there"));
-    let fixed =
-        read(csv(&[RoundRecord { round: 4, ..RECORD }]).as_bytes(), "t.csv", &TraceHeader::default(), &TraceOptions::default());
+    let fixed = read(
+        csv(&[RoundRecord { round: 4, ..RECORD }]).as_bytes(),
+        "t.csv",
+        &TraceHeader::default(),
+        &TraceOptions::default(),
+    );
     assert_eq!(fixed.unwrap().requests.count(), 1, "as recorded, any round will do");
 }
 
