@@ -32,12 +32,12 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
     let mut records = Records::new(input, &file);
-    let (mut names, mut failed) = (BurstGptNames::default(), 0_u64);
+    let (mut state, mut failed) = (BurstGptState::default(), 0_u64);
     if records.advance()? {
         let columns = BurstGptColumns::of(&records.record).map_err(|fault| records.locate(fault))?;
         while intake.wants_more() && records.advance()? {
             let id = intake.next_id()?;
-            match columns.row(&records.record, id, &mut names) {
+            match columns.row(&records.record, id, &mut state) {
                 Ok(Some(row)) => intake.add(row),
                 Ok(None) => failed += 1,
                 Err(fault) => intake.bad(records.locate(fault))?,
@@ -47,12 +47,12 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     if failed > 0 {
         intake.notes.push(format!("{} (0 response tokens) left out", counted(failed, "failed request")));
     }
-    intake.finish(Origin::FirstArrival, SharedContents::default(), names.names)
+    intake.finish(Origin::FirstArrival, SharedContents::default(), state.names)
 }
 
 /// Names so far, and the number of rounds of each session.
 #[derive(Default)]
-struct BurstGptNames {
+struct BurstGptState {
     names: Names,
     turns: FxHashMap<Name, u32>,
 }
@@ -98,7 +98,7 @@ impl BurstGptColumns {
         &self,
         record: &ByteRecord,
         id: u32,
-        names: &mut BurstGptNames,
+        state: &mut BurstGptState,
     ) -> Result<Option<TraceRow<NamedMetadata>>, RowError> {
         if record.len() != self.all {
             return Err(RowError::new(format!("{} fields where the header has {}", record.len(), self.all)));
@@ -111,11 +111,11 @@ impl BurstGptColumns {
             return Ok(None);
         }
         let input = field::prompt_tokens(input, REQUEST)?;
-        let session = names.names.intern(text(self.session).trim());
-        let client = names.names.intern(format!("{} {}", text(self.model).trim(), text(self.kind).trim()).trim());
+        let session = state.names.intern(text(self.session).trim());
+        let client = state.names.intern(format!("{} {}", text(self.model).trim(), text(self.kind).trim()).trim());
         let mut tags = Tags { session, client, ..Tags::default() };
         if session != Name::NONE {
-            let turn = names.turns.entry(session).or_default();
+            let turn = state.turns.entry(session).or_default();
             tags.round_index = *turn;
             *turn += 1;
         }

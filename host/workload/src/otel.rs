@@ -174,7 +174,7 @@ struct OtlpSpan {
     #[serde(default)]
     events: Vec<SpanEvent>,
     #[serde(default)]
-    status: serde_json::AttributeValue,
+    status: serde_json::Value,
 }
 
 #[derive(Deserialize)]
@@ -337,7 +337,7 @@ impl<'de> Deserialize<'de> for Attributes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct AttributeVisitor;
         impl<'de> Visitor<'de> for AttributeVisitor {
-            type AttributeValue = Attributes;
+            type Value = Attributes;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of attributes")
             }

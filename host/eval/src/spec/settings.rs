@@ -262,7 +262,7 @@ impl ExperimentSpec {
     pub fn set_named(&mut self, name: &str, text: &str) -> Result<(), Failure> {
         let key =
             Key::find(name).map_err(|hint| Failure::usage(format_args!("there is no setting `{name}`")).hint(hint))?;
-        self.set(key, text, SettingSource::Told("the specification".into()))
+        self.set(key, text, SettingSource::Other("the specification".into()))
             .map_err(|told| Failure::usage(format_args!("`{name}` is `{text}`")).hint(format_args!("it {told}")))
     }
 

@@ -8,7 +8,7 @@ use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
 use super::generate::Requests;
-use crate::closed_loop::Sessions as _;
+use crate::closed_loop::SessionSource as _;
 use crate::conversation::{EndStatus, RequestEnd};
 
 /// All requests of a specification in the order of arrival. As in BLIS's estimate for open loops, an output token takes

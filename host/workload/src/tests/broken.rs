@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Scratch, gzip};
+use super::{TestFolder, gzip};
 use crate::spec::Spec;
 use crate::{TraceOptions, open_trace};
 
@@ -151,7 +151,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn broken_files_are_refused_with_location_and_reason() {
-    let scratch = Scratch::new("broken");
+    let scratch = TestFolder::new("broken");
     let folder = format!("{}/", scratch.0.display());
     let mut table = String::new();
     let (mut refused, mut read) = (0, 0);
@@ -182,7 +182,7 @@ fn broken_files_are_refused_with_location_and_reason() {
 /// The rest of any file is valid after bad lines are skipped.
 #[test]
 fn broken_files_are_survived_with_bad_lines_skipped() {
-    let scratch = Scratch::new("skipped");
+    let scratch = TestFolder::new("skipped");
     for (name, bytes) in files() {
         let path = scratch.file(&name, &bytes);
         let options = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
@@ -243,7 +243,7 @@ fn servegen() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
 /// Once, lengths were guessed, and unknown patterns were Poisson.
 #[test]
 fn broken_servegen_folders_are_refused_with_location_and_reason() {
-    let scratch = Scratch::new("broken-servegen");
+    let scratch = TestFolder::new("broken-servegen");
     let mut table = String::new();
     for (name, trace, lengths) in servegen() {
         std::fs::create_dir_all(scratch.0.join(name)).unwrap();

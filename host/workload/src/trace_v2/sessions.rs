@@ -17,7 +17,7 @@ use crate::conversation::{Conversation, EndStatus, KeyAllocator, RequestEnd, Ses
 use crate::error::TraceError;
 use crate::prefix::ROOT;
 use crate::row::{RequestMetadata, TraceRow};
-use crate::rows::Shared;
+use crate::rows::SharedContents;
 use crate::{Names, TraceOptions, Workload};
 use blis_diag::RowError;
 
@@ -83,7 +83,7 @@ impl Later {
     pub fn take<T: RequestMetadata>(
         rows: &mut Vec<TraceRow<T>>,
         extras: &[Extra],
-        shared: &Shared,
+        shared: &SharedContents,
         (file, names): (&Arc<str>, &Names),
     ) -> Result<Self, TraceError> {
         let order = in_sessions(rows);

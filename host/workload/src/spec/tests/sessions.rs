@@ -1,6 +1,6 @@
 //! Sessions: rounds in open loop, follow-ups in closed loop, and the KV blocks they share.
 
-use super::super::numbers::{Budgets, Numbers};
+use super::super::numbers::{Budgets, RequestNumbers};
 use super::super::session::SessionState;
 use super::*;
 
@@ -114,9 +114,9 @@ fn sessions_end_early_for_four_reasons() {
         let expanded = expand::expand(&spec(0.1, vec![chat(true, true)]), &options).unwrap();
         let plan = std::sync::Arc::new(expanded.plans.into_iter().next().unwrap());
         let start =
-            drawn::Start { at: secs(10), number: 0, segment: 0, session: blis_sim::request::Name(9), rounds: Some(3) };
+            drawn::SenderStart { at: secs(10), number: 0, segment: 0, session: blis_sim::request::Name(9), rounds: Some(3) };
         let follow_ups = Budgets::new(Some(num_requests - 1), std::iter::empty());
-        let mut numbers = Numbers::new(&options, follow_ups, expanded.first_key, blis_sim::request::Name(5));
+        let mut numbers = RequestNumbers::new(&options, follow_ups, expanded.first_key, blis_sim::request::Name(5));
         let (mut session, _) = session::Session::begin(&plan, start, &mut numbers);
         let next = session.next_round(RequestEnd { at: secs(20), generated_tokens: 10, status }, &mut numbers);
         assert_eq!((session.state(), next.is_some()), (expected, expected == SessionState::Active));
