@@ -296,8 +296,8 @@ impl<W: Write> Observer for DecisionLog<'_, W> {
     /// the run.
     #[inline]
     fn interests(&self) -> Interests {
-        let decision = Interests::DECISIONS | Interests::SCHEDULING | Interests::OUTCOMES;
-        if self.candidates == 0 { decision } else { decision | Interests::LOAD | Interests::IN_FLIGHT }
+        let interests = Interests::DECISIONS | Interests::SCHEDULING | Interests::OUTCOMES;
+        if self.candidates == 0 { interests } else { interests | Interests::LOAD | Interests::IN_FLIGHT }
     }
 
     #[inline]

@@ -119,8 +119,8 @@ impl Journey {
 
     /// Time of the first output token.
     pub fn first_token(&self) -> Option<Micros> {
-        let first_token = self.outcome.and_then(|outcome| outcome.ttft).map(|ttft| self.request.arrival + ttft);
-        first_token.or(self.tokens.first().copied())
+        let recorded = self.outcome.and_then(|outcome| outcome.ttft).map(|ttft| self.request.arrival + ttft);
+        recorded.or(self.tokens.first().copied())
     }
 
     /// The outcome, if the request completed.
@@ -241,8 +241,8 @@ impl Journal {
 impl Observer for Journal {
     #[inline]
     fn interests(&self) -> Interests {
-        let first_token = Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES;
-        if self.steps_wanted { first_token | Interests::STEPS } else { first_token }
+        let interests = Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES;
+        if self.steps_wanted { interests | Interests::STEPS } else { interests }
     }
 
     #[inline]

@@ -188,18 +188,18 @@ impl RequestSpans<'_> {
         }));
         for change in &journey.in_batch {
             let name = if change.entered { "SCHEDULED" } else { "PREEMPTED" };
-            let mut spans = event(name, change.at, change.step, change.prefilled, change.generated);
-            let kind = if spans.preemptions == 0 { "FIRST" } else { "RESUME" };
-            spans.more = change.entered.then(|| text("schedule.kind", kind));
-            events.push(spans);
+            let mut entry = event(name, change.at, change.step, change.prefilled, change.generated);
+            let kind = if entry.preemptions == 0 { "FIRST" } else { "RESUME" };
+            entry.more = change.entered.then(|| text("schedule.kind", kind));
+            events.push(entry);
         }
         let first = journey.tokens.first().zip(journey.first_step);
         let first = first.filter(|&(&at, _)| self.ended().is_none_or(|outcome| at <= outcome.ended_at));
         events.extend(first.map(|(&at, step)| event("FIRST_TOKEN", at, step, prompt, 1)));
         events.extend(self.ended().map(|outcome| {
             let step = journey.last_step.unwrap_or_else(|| self.steps_before(outcome.ended_at));
-            let spans = event("FINISHED", outcome.ended_at, step, journey.prefilled, outcome.generated_tokens);
-            CoreEvent { more: Some(text("finish.status", self.finish_status(outcome))), ..spans }
+            let finished = event("FINISHED", outcome.ended_at, step, journey.prefilled, outcome.generated_tokens);
+            CoreEvent { more: Some(text("finish.status", self.finish_status(outcome))), ..finished }
         }));
         // The end of a step and the beginning of the next may have the same time.
         events.sort_by_key(|event| (event.at, event.step));

@@ -159,8 +159,8 @@ fn check(
 
 fn wrong_field(trace: &ChunkFile, row: &ChunkRow, what: String) -> SpecFileError {
     let line = usize::try_from(row.line).ok().and_then(|line| trace.content().lines().nth(line - 1));
-    let location_of = location_of(&trace.file, row.line, line.unwrap_or_default(), 1);
-    SpecFileError::at(location_of, trace.content(), what, "complete the file, or set the rate to 0")
+    let location = location_of(&trace.file, row.line, line.unwrap_or_default(), 1);
+    SpecFileError::at(location, trace.content(), what, "complete the file, or set the rate to 0")
 }
 
 const ROW: &str = "a row is start,rate,cv,pattern[,shape,scale], seconds and requests per second";
