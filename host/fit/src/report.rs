@@ -8,7 +8,7 @@ use super::errors::{Errors, comparable};
 use super::runs::{FitError, MeasuredRun, RunSplit};
 use super::validate::{Validated, deployment, validate};
 use blis_config::physics::{
-    Alpha, Beta, CoefficientFile, CoefficientInterval, Coefficients, DeploymentCoefficients, FittedRun, RunErrors,
+    AlphaCoefficients, BetaCoefficients, CoefficientFile, CoefficientInterval, Coefficients, DeploymentCoefficients, FittedRun, RunErrors,
 };
 use blis_config::short_name;
 
@@ -199,8 +199,8 @@ fn coefficients(fitted: &Fitted) -> Coefficients {
         })
     };
     Coefficients {
-        alpha: Alpha { arrival_us, input_token_us, first_token_steps },
-        beta: Beta { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us },
+        alpha: AlphaCoefficients { arrival_us, input_token_us, first_token_steps },
+        beta: BetaCoefficients { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us },
         intervals: NAMES.iter().zip(&fitted.intervals).filter_map(interval).collect(),
         errors: Vec::new(),
     }
