@@ -56,6 +56,7 @@ fn mistakes_in_a_configuration_are_told() {
         told("model: m\nengine:\n  max-num-seqs: none\n", ""),
         told("model: m\nrouting:\n  policy: wieghted\n", ""),
         told("rate: 3\n", ""),
+        told("model: a\n  b\nrate: 3\n", ""),
         told("model: m\nconcurrency: 3\n", "--rate 5"),
         told("model: m\nworkload: chatbot\n", "--workload-trace t.csv"),
     ];

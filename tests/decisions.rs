@@ -200,7 +200,7 @@ fn a_trace_is_shown() {
     insta::assert_snapshot!("story_of_a_victim", show(&format!("--request {victim}")));
     let waited = |line: &&&Value| line["waited_us"].as_u64();
     let enters = of_kind(&lines, "scheduling");
-    let longest = enters.iter().filter(|line| line["answer"] == "enters").max_by_key(waited).expect("somebody");
+    let longest = enters.iter().filter(|line| line["decision"] == "enters").max_by_key(waited).expect("somebody");
     insta::assert_snapshot!("story_of_a_wait", show(&format!("--request request_{}", longest["request"])));
     let all =
         folder.told("trace show d.jsonl --output json --kind signals,admission,routing,scheduling,preemption,outcome");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ::blis_fit::errors::Errors;
-use ::blis_fit::{MeasuredRun, RunOptions, Split, load, validate};
+use ::blis_fit::{MeasuredRun, RunOptions, RunSplit, load, validate};
 
 use crate::shared::shared;
 
@@ -11,7 +11,7 @@ fn runs(path: PathBuf, options: &RunOptions) -> Vec<MeasuredRun> {
     load(&[path], options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn errors(run: &MeasuredRun, splits: &[Split]) -> Errors {
+fn errors(run: &MeasuredRun, splits: &[RunSplit]) -> Errors {
     validate(run, splits).unwrap_or_else(|error| panic!("{error}")).errors
 }
 
@@ -23,7 +23,7 @@ fn the_next_fifth_of_every_run_is_predicted() {
     let runs = runs(folder, &RunOptions::default());
     assert_eq!(runs.len(), 8);
     for run in &runs {
-        let errors = errors(run, &[Split::Validation]);
+        let errors = errors(run, &[RunSplit::Validation]);
         let itl = errors.itl.expect("answers have many tokens");
         assert!(errors.requests > 1_000, "{}", run.name);
         assert!(errors.e2e.mean.abs() < 5.0 && errors.e2e.p99.abs() < 15.0, "{}: {errors:?}", run.name);
@@ -42,7 +42,7 @@ fn heavy_queueing_is_predicted() {
         max_num_seqs: Some(128),
         ..RunOptions::default()
     };
-    let errors = errors(&runs(file, &options)[0], &[Split::Train, Split::Validation, Split::Test]);
+    let errors = errors(&runs(file, &options)[0], &[RunSplit::Train, RunSplit::Validation, RunSplit::Test]);
     let queue = errors.queue.and_then(|queue| queue.mean).expect("it was measured");
     assert!(errors.e2e.mean.abs() < 5.0 && queue.abs() < 10.0, "{errors:?}");
 }

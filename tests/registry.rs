@@ -55,6 +55,32 @@ fn the_list_shows_parameters_and_defaults() {
 }
 
 #[test]
+fn the_list_shows_the_coefficients_of_latency_models() {
+    let text = done("plugin list --output text");
+    for line in [
+        "Parameters of trained-physics:",
+        "Defaults: the general fit; a deployment that was measured has its own",
+        "No parameters: it has no coefficients",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    for row in [&["weight-loading", "1.36252915", "0", "to", "100"][..], &["decode-token-us", "by", "deployment"]] {
+        assert!(rows.iter().any(|words| words.starts_with(row)), "{row:?}: {text}");
+    }
+    let list = json("plugin list --output json");
+    let parameters = |name: &str| {
+        let mut models = list.as_array().expect("a list").iter().filter(|entry| entry["kinds"][0] == "latency");
+        let model = models.find(|entry| entry["name"] == name).expect("it is built in");
+        model["parameters"].as_array().expect("a list").clone()
+    };
+    let counts = ["trained-physics", "physics", "roofline", "blackbox"].map(|name| parameters(name).len());
+    assert_eq!(counts, [14, 11, 0, 6]);
+    assert_eq!(parameters("trained-physics")[9]["default"], 126.024825);
+    assert_eq!((&parameters("blackbox")[3]["default"], &parameters("blackbox")[3]["max"]), (&Value::Null, &1e6.into()));
+}
+
+#[test]
 fn every_built_in_policy_passes_the_check() {
     let weighted = json("plugin check weighted --no-cost --output json");
     assert_eq!((&weighted[0]["passed"], &weighted[0]["technology"]), (&true.into(), &"built-in".into()));
@@ -104,6 +130,61 @@ fn a_weight_is_a_parameter() {
     assert!(explained.contains("- {name: queue-depth, weight: 2}  # flag --policy-param"), "{explained}");
     let told = refused("run --model m --policy-param routing.queue-depth=2");
     assert_eq!(told, "error: `round-robin` has no parameter `queue-depth`\nhint: it has no parameters\n");
+}
+
+const DEPLOYMENT: &str = "run --model meta-llama/llama-3.1-8b-instruct --num-requests 40 --rate 10";
+
+#[test]
+fn a_coefficient_is_a_parameter_of_its_latency_model() {
+    let alike = [
+        (
+            "--latency-model trained-physics --policy-param latency.step-us=300",
+            "--latency-model trained-physics --alpha-coeffs 15563.199579,777.3455,45.907545 --beta-coeffs \
+             0.152128,0,1.36252915,0.752037,32.09546717,4.41684444,300,481.8613888,0,1.94710771,0.752037",
+        ),
+        (
+            "--latency-model blackbox --tp 2 --policy-param latency.arrival-us=5 --policy-param latency.step-us=7000",
+            "--latency-model blackbox --tp 2 --total-kv-blocks 132139 --alpha-coeffs 5,3.512476196805965,1805.5430360826988 \
+             --beta-coeffs 7000,17.67057489844186,2.8377471109943855",
+        ),
+    ];
+    for (by_name, by_list) in alike {
+        let parameter = done(&format!("{DEPLOYMENT} {by_name}"));
+        assert_eq!(parameter, done(&format!("{DEPLOYMENT} {by_list}")), "{by_name}");
+        let (without, _) = by_name.split_once(" --policy-param").expect("it has a parameter");
+        assert_ne!(parameter, done(&format!("{DEPLOYMENT} {without}")), "{by_name}");
+    }
+}
+
+#[test]
+fn an_explained_coefficient_reads_back() {
+    let folder = std::env::temp_dir().join(format!("blis-coefficient-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("scratch");
+    let file = folder.join("e.yaml");
+    let line = format!("{DEPLOYMENT} --policy-param latency.gemm=1.5 --policy-param latency.gemm=1.25");
+    let explained = done(&format!("{line} --explain-config"));
+    assert!(explained.contains("latency:\n  parameters:\n    gemm: 1.25  # flag --policy-param\n"), "{explained}");
+    std::fs::write(&file, &explained).expect("scratch");
+    assert_eq!(done(&format!("run --config {}", file.display())), done(&line), "{explained}");
+    std::fs::write(&file, "latency:\n  parameters: {gemms: 1}\n").expect("scratch");
+    let message = refused(&format!("{DEPLOYMENT} --policy-config {}", file.display()));
+    assert!(message.contains("e.yaml:2:23: `physics` has no parameter `gemms`\n"), "{message}");
+    assert!(message.contains("hint: did you mean `gemm`?"), "{message}");
+    std::fs::remove_dir_all(&folder).expect("scratch");
+}
+
+#[test]
+fn wrong_coefficients_are_refused() {
+    let messages = [
+        "latency.step-us=1 --latency-model roofline",
+        "latency.step=1",
+        "latency.prefill-token-us=1",
+        "latency.gemm=-1",
+        "latency.gemm=101",
+        "latency.step-us=1 --latency-model blackbox --alpha-coeffs 1,2,3 --beta-coeffs 4,5,6",
+    ]
+    .map(|rest| refused(&format!("{DEPLOYMENT} --policy-param {rest}")));
+    insta::assert_snapshot!(messages.join("\n"));
 }
 
 #[test]

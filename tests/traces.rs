@@ -62,7 +62,7 @@ fn a_trace_is_converted_and_says_what_it_lost() {
     assert_eq!(told, "12 requests written to b.csv\nlost: sessions\n");
     same(&profile_of(&scratch, "b.csv"), &profile, &[&figures[..], &["ideal_prefix_hit"]].concat());
     let told = good(&scratch, "convert m.jsonl a.csv --to azure");
-    assert_eq!(told, "12 requests written to a.csv\nlost: sessions, what prompts have in common\n");
+    assert_eq!(told, "12 requests written to a.csv\nlost: sessions, shared prefixes of prompts\n");
     same(&profile_of(&scratch, "a.csv"), &profile, &figures);
     let told = good(&scratch, "convert m.jsonl v2 --to trace-v2");
     assert_eq!(told, "12 requests written to v2.csv\nnothing is lost\n");

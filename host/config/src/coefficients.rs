@@ -12,34 +12,34 @@ use super::error::ConfigError;
 use super::short_name::short_name;
 use blis_diag::Diagnostic;
 
-/// One deployment measured and fitted: a row of `model_configs/blackbox.csv`.
+/// Coefficients fitted to one measured deployment: a row of `model_configs/blackbox.csv`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlackboxRow {
-    /// Model, lower case, without the part before the last `/`.
+    /// Short name of the model: after the last `/`, lower case.
     pub model: String,
-    /// GPU.
+    /// GPU of the measurement, by the name of its hardware file.
     pub hardware: String,
-    /// GPUs per instance.
+    /// Tensor-parallel size: GPUs of one instance.
     pub tensor_parallel_size: u32,
     /// vLLM release, like `v0.8.4`.
     pub vllm_version: String,
-    /// KV blocks of 16 tokens, where recorded.
+    /// Number of KV blocks of 16 tokens, if it was recorded.
     pub total_kv_blocks: Option<u32>,
-    /// µs per request, per prompt token, per output token.
+    /// Host times, µs: per request, per input token, per output token.
     pub alpha: [f64; 3],
-    /// µs per step, per prompt token, per decode token.
+    /// Step times, µs: per step, per prefill token, per decode token.
     pub beta: [f64; 3],
 }
 
 impl BlackboxRow {
-    /// `H100 tp1 v0.8.4`.
+    /// The deployment in messages, like `H100 tp1 v0.8.4`.
     #[must_use]
     pub fn deployment(&self) -> String {
         format!("{} tp{} {}", self.hardware, self.tensor_parallel_size, self.vllm_version)
     }
 }
 
-/// The rows in file order.
+/// All rows, in the order of the file.
 #[must_use]
 pub fn blackbox_rows() -> &'static [BlackboxRow] {
     static ROWS: LazyLock<Vec<BlackboxRow>> = LazyLock::new(|| {
@@ -49,20 +49,20 @@ pub fn blackbox_rows() -> &'static [BlackboxRow] {
     &ROWS
 }
 
-/// What the February 2026 BLIS assumed where the command line was silent.
+/// Defaults of BLIS (February 2026) for options that the command line leaves out.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Presets {
-    /// GPU of every model.
+    /// GPU of all models.
     pub hardware: String,
     /// vLLM release, unless the model has its own.
     pub vllm_version: String,
-    models: BTreeMap<String, Preset>,
+    models: BTreeMap<String, BlackboxPreset>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Preset {
+struct BlackboxPreset {
     tensor_parallel_size: u32,
     vllm_version: Option<String>,
 }
@@ -75,13 +75,13 @@ impl Presets {
         &PRESETS
     }
 
-    /// GPUs per instance, if the model has a preset.
+    /// Tensor-parallel size, if the model has a preset.
     #[must_use]
     pub fn tensor_parallel_size(&self, model: &str) -> Option<u32> {
         self.models.get(model).map(|preset| preset.tensor_parallel_size)
     }
 
-    /// vLLM release assumed for that model.
+    /// The default vLLM release for the model.
     #[must_use]
     pub fn vllm_version(&self, model: &str) -> &str {
         self.models.get(model).and_then(|preset| preset.vllm_version.as_deref()).unwrap_or(&self.vllm_version)
@@ -92,16 +92,15 @@ impl Presets {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainedDefaults {
-    /// Where they come from.
+    /// Origin of the coefficients.
     pub source: String,
-    /// µs per request before the queue, after its last token, and per output token.
+    /// Host times, µs: per request before the queue, per request after its last token, per output token.
     pub alpha: Vec<f64>,
-    /// b0 … b10 of `engine.md` §4.3.
+    /// The weights b0 … b10 of `engine.md` §4.3.
     pub beta: Vec<f64>,
 }
 
 impl TrainedDefaults {
-    /// The embedded ones.
     #[must_use]
     pub fn get() -> &'static Self {
         static DEFAULTS: LazyLock<TrainedDefaults> = LazyLock::new(|| embedded_yaml(&embedded::TRAINED_PHYSICS));

@@ -1,4 +1,4 @@
-//! A deployment: as the user describes it, and with nothing left open.
+//! A deployment: the options of the user, and the resolved form.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,13 +7,14 @@ use std::sync::Arc;
 use blis_sim::latency::LatencyModel;
 
 use super::latency_kind::LatencyKind;
+use super::policy::Sourced;
 
-/// What the user said about a deployment.
+/// The deployment options of the user.
 #[derive(Clone, Debug)]
 pub struct DeploymentArgs {
-    /// `--model`: what follows the last `/` counts, upper or lower case.
+    /// `--model`: only the part after the last `/` counts, in upper or lower case.
     pub model: String,
-    /// `--hardware`: a GPU. H100 by default.
+    /// `--hardware`: name of a GPU; H100 by default.
     pub hardware: Option<String>,
     /// `--tensor-parallel-size`, at least 1. By default the smallest power of two that fits.
     pub tensor_parallel_size: Option<u32>,
@@ -21,18 +22,20 @@ pub struct DeploymentArgs {
     pub data_parallel_size: u32,
     /// `--vllm-version`: selects coefficients of the blackbox model.
     pub vllm_version: Option<String>,
-    /// `--enable-expert-parallel`.
+    /// `--enable-expert-parallel`: experts are distributed over the ranks instead of sliced.
     pub enable_expert_parallel: bool,
     /// `--moe-comm-backend`: how data-parallel ranks exchange tokens with experts.
     pub moe_comm_backend: Option<String>,
-    /// `--latency-model`.
+    /// `--latency-model`: by default the one that the other options imply.
     pub latency_model: Option<LatencyKind>,
-    /// Which one it is if nothing else says so: physics, for BLIS trained-physics.
-    pub usual_latency: LatencyKind,
-    /// `--alpha-coeffs`, three.
+    /// The latency model if no option implies another: physics, or trained-physics with `--parity blis`.
+    pub default_latency: LatencyKind,
+    /// `--alpha-coeffs`, three; only together with `beta_coeffs`.
     pub alpha_coeffs: Option<Vec<f64>>,
     /// `--beta-coeffs`: three for blackbox, 7 to 11 for trained-physics, 8 for physics.
     pub beta_coeffs: Option<Vec<f64>>,
+    /// `--policy-param latency.NAME=VALUE`: coefficients that replace single ones; excludes the two lists.
+    pub latency_parameters: Vec<(String, Sourced<f64>)>,
     /// `--coefficients`: a file of `blis fit` for physics; the built-in one by default.
     pub coefficients: Option<PathBuf>,
     /// `--total-kv-blocks`, at least 1.
@@ -50,7 +53,7 @@ pub struct DeploymentArgs {
 }
 
 impl DeploymentArgs {
-    /// A model, and the default for everything else.
+    /// The options of a model alone; everything else has its default.
     #[must_use]
     pub fn new(model: impl Into<String>) -> Self {
         Self {
@@ -62,9 +65,10 @@ impl DeploymentArgs {
             enable_expert_parallel: false,
             moe_comm_backend: None,
             latency_model: None,
-            usual_latency: LatencyKind::Physics,
+            default_latency: LatencyKind::Physics,
             alpha_coeffs: None,
             beta_coeffs: None,
+            latency_parameters: Vec::new(),
             coefficients: None,
             total_kv_blocks: None,
             block_size: 16,
@@ -76,46 +80,44 @@ impl DeploymentArgs {
     }
 }
 
-/// A deployment with nothing left open.
+/// A resolved deployment: every option has a value.
 #[derive(Clone, Debug)]
 pub struct Deployment {
     /// Short name of the model, lower case.
     pub model: String,
-    /// Name of the GPU's file.
+    /// Name of the GPU's file in `hardware/`.
     pub hardware: String,
-    /// GPUs that share each layer.
+    /// Tensor-parallel size: GPUs that share each layer.
     pub tensor_parallel_size: u32,
-    /// Attention replicas that share experts.
+    /// Data-parallel size: attention replicas that share experts.
     pub data_parallel_size: u32,
-    /// The latency model.
     pub latency: Arc<dyn LatencyModel>,
-    /// Which one it is.
+    /// Kind of the latency model.
     pub latency_kind: LatencyKind,
-    /// Its α coefficients, µs.
+    /// α coefficients of the latency model; units depend on the model.
     pub alpha: Vec<f64>,
-    /// Its β coefficients. Roofline has none; three zeros, as BLIS reports them.
+    /// β coefficients of the latency model. Roofline has none: three zeros, as BLIS reports them.
     pub beta: Vec<f64>,
-    /// KV blocks of the instance.
+    /// Size of the KV cache of an instance, blocks.
     pub total_kv_blocks: u32,
-    /// Where that number comes from.
+    /// Origin of that number.
     pub kv_blocks_source: KvBlocksSource,
-    /// Longest request, prompt and answer, tokens; `None` if unlimited.
+    /// Maximum length of a request, input and output tokens together; `None` if unlimited.
     pub max_model_len: Option<u32>,
-    /// What is known about model and hardware, for latency models from outside: names of the model's
-    /// config.json and of the GPU's file.
-    pub facts: Vec<(String, f64)>,
-    /// What the user should know: defaults chosen, simplifications, figures never measured.
+    /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json
+    /// and in the GPU's file.
+    pub model_facts: Vec<(String, f64)>,
+    /// Notes for the user: defaults chosen, simplifications, figures that were never measured.
     pub notes: Vec<String>,
 }
 
-/// Where a number of KV blocks comes from.
+/// Origin of the number of KV blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvBlocksSource {
-    /// `--total-kv-blocks`.
     Flag,
     /// Recorded with the blackbox coefficients.
     CoefficientRow,
-    /// Memory left beside the weights.
+    /// Computed from the memory that the weights leave.
     Computed,
 }
 
@@ -124,7 +126,7 @@ impl fmt::Display for KvBlocksSource {
         f.pad(match self {
             Self::Flag => "given by --total-kv-blocks",
             Self::CoefficientRow => "recorded with the blackbox coefficients",
-            Self::Computed => "computed from the memory left beside the weights",
+            Self::Computed => "computed from the memory that the weights leave",
         })
     }
 }

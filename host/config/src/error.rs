@@ -1,4 +1,4 @@
-//! What can be wrong with a deployment, and what to do about it.
+//! Errors in a deployment, with hints.
 
 use std::path::{Path, PathBuf};
 
@@ -13,78 +13,53 @@ use super::latency_kind::LatencyKind;
 #[derive(Debug, Error)]
 #[error("{}", self.diagnostic())]
 pub enum ConfigError {
-    /// A name that nothing known carries.
+    /// A name that is not among the known ones.
     Unknown {
-        /// `model`, `hardware`, …
+        /// Kind of the name: `model`, `hardware`, …
         what: &'static str,
-        /// What the user wrote.
+        /// The name that the user wrote.
         given: String,
-        /// All known names.
+        /// All names that are known for it.
         known: Vec<String>,
-        /// A further way out.
         extra: Option<String>,
     },
-    /// An option outside its range.
-    OutOfRange {
-        /// The option.
-        option: &'static str,
-        /// Its value.
-        given: String,
-        /// What it may be.
-        expected: &'static str,
-    },
+    /// An option with a value out of range.
+    OutOfRange { option: &'static str, given: String, expected: &'static str },
     /// Options that contradict each other.
     Conflict {
-        /// Which ones, and how.
+        /// The options and the contradiction.
         message: String,
-        /// What to do.
         hint: String,
     },
     /// A file or folder that cannot be read.
     Read {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
-    /// A file whose content makes no sense.
+    /// A file with invalid content.
     Parse(Diagnostic),
-    /// The architecture is needed, and unknown.
+    /// A coefficient by name that the latency model does not have, or with a value out of range.
+    Parameter(Diagnostic),
+    /// The architecture is needed but unknown.
     NoModelConfig {
-        /// The model.
         model: String,
-        /// What needs the architecture.
+        /// The computation that needs the architecture.
         needed_for: String,
-        /// A way without it, starting with a comma.
+        /// An alternative without it, starting with a comma.
         instead: &'static str,
     },
-    /// No coefficients were trained for that deployment.
+    /// No coefficients were fitted for that deployment.
     NoCoefficients {
-        /// Model, GPU, TP and vLLM version asked for.
+        /// The requested model, GPU, tensor-parallel size and vLLM version.
         wanted: String,
-        /// The deployments of that model that have some.
+        /// The deployments of that model that have coefficients.
         available: String,
     },
     /// The latency model refuses its inputs.
-    Latency {
-        /// The latency model.
-        kind: LatencyKind,
-        /// The served model.
-        model: String,
-        /// The GPU.
-        hardware: String,
-        /// Why.
-        source: LatencyError,
-    },
-    /// The KV cache cannot be sized.
-    Capacity {
-        /// The served model.
-        model: String,
-        /// The GPU.
-        hardware: String,
-        /// Why.
-        source: CapacityError,
-    },
+    Latency { kind: LatencyKind, model: String, hardware: String, source: LatencyError },
+    /// The size of the KV cache cannot be computed.
+    Capacity { model: String, hardware: String, source: CapacityError },
 }
 
 impl Diagnose for ConfigError {
@@ -99,7 +74,7 @@ impl Diagnose for ConfigError {
             }
             Self::Conflict { message, hint } => Diagnostic::new(message).hint(hint),
             Self::Read { path, source } => unreadable(&path.display().to_string(), source),
-            Self::Parse(diagnostic) => diagnostic.clone(),
+            Self::Parse(diagnostic) | Self::Parameter(diagnostic) => diagnostic.clone(),
             Self::NoModelConfig { model, needed_for, instead } => Diagnostic::new(format!(
                 "the architecture of `{model}` is unknown, and {needed_for} needs it"
             ))
@@ -121,7 +96,6 @@ impl Diagnose for ConfigError {
 }
 
 impl ConfigError {
-    /// An unknown name.
     pub(super) fn unknown(what: &'static str, given: &str, known: Vec<String>, extra: Option<&str>) -> Self {
         Self::Unknown { what, given: given.into(), known, extra: extra.map(str::to_owned) }
     }
@@ -131,14 +105,14 @@ impl ConfigError {
         Self::Parse(mistake.at(whole(path)))
     }
 
-    /// What `serde_json` says, with its line and column as location.
+    /// An error of `serde_json`, with its line and column as location.
     pub(super) fn json(path: &Path, error: &serde_json::Error) -> Self {
         let (line, column) = (error.line() as u64, error.column() as u64);
         let location = if line > 0 { whole(path).characters(line, column, 1) } else { whole(path) };
         Self::Parse(Diagnostic::new(json_words(error)).at(location))
     }
 
-    /// What the YAML reader says, with its line and column as location.
+    /// An error of the YAML reader, with its line and column as location.
     pub(super) fn yaml(path: &Path, error: &serde_yaml::Error) -> Self {
         use serde_yaml::MessageFormatter;
         let error = error.without_snippet();
@@ -154,7 +128,7 @@ fn whole(path: &Path) -> Location {
     Location::file(blis_diag::display(path))
 }
 
-/// The known name that looks most like `given`, if one looks at all like it, and all of them.
+/// The hint for an unknown name: the most similar known name, if any is similar, and all of them.
 pub(super) fn known_hint(given: &str, known: &[impl AsRef<str>]) -> String {
     let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
     let guess = most_alike(given, &known).map_or(String::new(), |name| format!("did you mean `{name}`? "));

@@ -12,43 +12,40 @@ use super::embedded;
 use super::error::{ConfigError, known_hint};
 use blis_diag::Diagnostic;
 
-/// A GPU with its names.
+/// A GPU with its names and figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hardware {
-    /// The name of its file.
+    /// Name of its file, without extension.
     pub name: String,
-    /// Further names.
     pub aliases: Vec<String>,
-    /// Its figures.
     pub gpu: Gpu,
-    /// How fast its kernels are, and where that was measured; `None` if nobody did.
+    /// The curves of its kernels and their origin; `None` if they were not measured.
     pub kernels: Option<MeasuredKernels>,
-    /// What its user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Curves of a GPU with their origin.
+/// Curves of the kernels of a GPU with their origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredKernels {
-    /// The curves.
     pub curves: Kernels,
-    /// What was measured, by whom, and when the curves were fitted.
+    /// Origin of the measurement, and the day on which the curves were fitted.
     pub source: String,
 }
 
-/// All GPUs a deployment can name: those of `--hardware-config` first, then the embedded ones.
+/// All GPUs that a deployment can name: those of `--hardware-config` first, then the embedded ones.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
     entries: Vec<Hardware>,
-    /// How many of them come from the command line.
+    /// Number of GPUs of `--hardware-config`.
     given: usize,
 }
 
 impl Catalogue {
-    /// Reads a file or a folder of them (`*.yaml`, `*.yml`, `*.json`), if one is given, and the embedded ones.
+    /// Reads `path`, a file or a folder of files (`*.yaml`, `*.yml`, `*.json`), if it is given, and the embedded files.
     ///
     /// # Errors
-    /// If a file cannot be read or makes no sense.
+    /// If a file cannot be read or its content is invalid.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let mut entries = Vec::new();
         if let Some(path) = path {
@@ -58,7 +55,7 @@ impl Catalogue {
                 entries.extend(parse(&file, &text)?);
             }
             if entries.is_empty() {
-                let none = Diagnostic::new("no GPU here").hint("give a .yaml or .json file, or their folder");
+                let none = Diagnostic::new("no GPU file found").hint("give a .yaml or .json file, or their folder");
                 return Err(ConfigError::in_file(path, none));
             }
         }
@@ -69,10 +66,10 @@ impl Catalogue {
         Ok(Self { entries, given })
     }
 
-    /// The GPU of that name or alias, upper or lower case.
+    /// The GPU with that name or alias, in upper or lower case.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the name is unknown.
     pub fn find(&self, name: &str) -> Result<&Hardware, ConfigError> {
         let has_name = |entry: &&Hardware| {
             std::iter::once(&entry.name).chain(&entry.aliases).any(|known| known.eq_ignore_ascii_case(name))
@@ -86,13 +83,13 @@ impl Catalogue {
         })
     }
 
-    /// The one GPU of `--hardware-config`, if it has exactly one.
+    /// The GPU of `--hardware-config`, if there is exactly one.
     #[must_use]
     pub fn only_given(&self) -> Option<&Hardware> {
         if self.given == 1 { self.entries.first() } else { None }
     }
 
-    /// All GPUs, those of the command line first.
+    /// All GPUs, those of `--hardware-config` first.
     #[must_use]
     pub fn entries(&self) -> &[Hardware] {
         &self.entries
@@ -115,22 +112,23 @@ fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, ConfigError> {
     Ok(files)
 }
 
-/// Reads a file of GPUs: JSON if `path` ends so, YAML otherwise.
+/// Reads a file of GPUs: JSON if the extension of `path` is `json`, YAML otherwise.
 ///
 /// # Errors
-/// If it is no such file.
+/// If the content is invalid.
 pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
     if path.extension().is_some_and(|end| end == "json") {
-        let table: BTreeMap<String, Entry> =
+        let table: BTreeMap<String, HardwareEntry> =
             serde_json::from_str(text).map_err(|error| with_known_keys(ConfigError::json(path, &error)))?;
         return table.into_iter().map(|(name, entry)| entry.check(path, Some(name))).collect();
     }
-    let entry: Entry = serde_yaml::from_str(text).map_err(|error| with_known_keys(ConfigError::yaml(path, &error)))?;
+    let entry: HardwareEntry =
+        serde_yaml::from_str(text).map_err(|error| with_known_keys(ConfigError::yaml(path, &error)))?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Ok(vec![entry.check(path, stem)?])
 }
 
-/// The keys of today; the reader also accepts those of older BLIS versions, and would list them all.
+/// The current keys. The reader also accepts the keys of older BLIS versions, which messages leave out.
 const KEYS: [&str; 11] = [
     "name",
     "aliases",
@@ -145,7 +143,7 @@ const KEYS: [&str; 11] = [
     "note",
 ];
 
-/// Answers an unknown key with the keys of today.
+/// Lists the current keys in the message about an unknown key.
 fn with_known_keys(error: ConfigError) -> ConfigError {
     let ConfigError::Parse(diagnostic) = error else { return error };
     ConfigError::Parse(match diagnostic.what.split_once(", expected one of ") {
@@ -157,10 +155,10 @@ fn with_known_keys(error: ConfigError) -> ConfigError {
     })
 }
 
-/// A GPU as it is written, with the key names of all times.
+/// A GPU in a file, with the current keys and those of older BLIS versions.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct HardwareEntry {
     name: Option<String>,
     #[serde(default)]
     aliases: Vec<String>,
@@ -181,13 +179,13 @@ struct Entry {
     note: Option<String>,
     kernels: Option<KernelsEntry>,
 
-    /// Attainable instead of peak figures: utilisation is 1 then.
+    /// Attainable instead of peak throughput, 10¹² operations per second: utilisation is then 1.
     #[serde(rename = "TFlopsEff")]
     tflops_effective: Option<f64>,
-    /// In GB/s.
+    /// Memory bandwidth, GB/s (10⁹ bytes per second).
     memory_bandwidth_gb_s: Option<f64>,
 
-    // Keys of the first BLIS versions that no latency model of ours uses.
+    // Keys of the first BLIS versions that no latency model here uses.
     sm_count: Option<f64>,
     #[serde(rename = "BwEffConstant")]
     bw_eff_constant: Option<f64>,
@@ -215,7 +213,7 @@ struct Entry {
     mixed_prefill_overhead_micros: Option<f64>,
 }
 
-/// The curves as they are written. See [`Kernels`].
+/// The curves in a file. See [`Kernels`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KernelsEntry {
@@ -268,7 +266,7 @@ impl KernelsEntry {
     }
 }
 
-impl Entry {
+impl HardwareEntry {
     fn check(self, path: &Path, default_name: Option<String>) -> Result<Hardware, ConfigError> {
         let unused = self.unused_keys();
         let name = self.name.or(default_name).unwrap_or_default();
@@ -398,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_takes_its_name_from_the_file_and_mistakes_have_a_place() {
+    fn yaml_takes_its_name_from_the_file_and_mistakes_have_a_location() {
         let entry = &yaml("tflops_fp16: 100\nhbm_tb_s: 1\nmemory_gib: 24\n").unwrap()[0];
         assert_eq!((entry.name.as_str(), entry.gpu.mfu), ("mine", None));
         insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tbs: 1\n").unwrap_err(), @r"

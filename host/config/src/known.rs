@@ -4,18 +4,18 @@ use super::coefficients::blackbox_rows;
 use super::embedded;
 use super::hardware::{Catalogue, Hardware};
 
-/// What is built in for a model.
+/// A model with a built-in architecture or built-in coefficients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownModel {
     /// Short name, lower case.
     pub name: String,
-    /// Whether its architecture is known: needed by roofline and trained-physics.
+    /// Whether its architecture is known, which roofline, physics and trained-physics need.
     pub has_config: bool,
-    /// Deployments with blackbox coefficients, like `H100 tp2 v0.8.4`.
+    /// Deployments that have blackbox coefficients, like `H100 tp2 v0.8.4`.
     pub blackbox: Vec<String>,
 }
 
-/// The built-in models, by name.
+/// The built-in models, sorted by name.
 #[must_use]
 pub fn known_models() -> Vec<KnownModel> {
     let mut models: Vec<KnownModel> = embedded::model_names()
@@ -36,7 +36,7 @@ pub fn known_models() -> Vec<KnownModel> {
     models
 }
 
-/// The built-in GPUs, by name.
+/// The built-in GPUs, sorted by name.
 #[must_use]
 pub fn known_hardware() -> Vec<Hardware> {
     let catalogue = Catalogue::load(None).expect("embedded files are read by a test");

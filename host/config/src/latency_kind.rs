@@ -1,22 +1,17 @@
-//! The built-in latency models by kind. Errors name them, so nothing here may need an error.
+//! The kinds of built-in latency models. Errors contain them, so nothing in this file may return an error.
 
 use std::fmt;
 
 /// The built-in latency models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LatencyKind {
-    /// [`blis_sim::latency::Blackbox`].
     Blackbox,
-    /// [`blis_sim::latency::Physics`].
     Physics,
-    /// [`blis_sim::latency::Roofline`].
     Roofline,
-    /// [`blis_sim::latency::TrainedPhysics`].
     TrainedPhysics,
 }
 
 impl LatencyKind {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::TrainedPhysics, Self::Physics, Self::Roofline, Self::Blackbox];
 
     /// The name on the command line.

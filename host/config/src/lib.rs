@@ -1,8 +1,7 @@
-//! From options to a deployment: which model on which GPUs, how long its steps take, how many KV blocks
-//! it has.
+//! From options to a resolved deployment: model, GPUs, latency model and number of KV blocks.
 //!
-//! Whatever the options leave open is filled in by published rules (BLIS's, `engine.md` §4), and every
-//! choice a user might not expect is written into [`Deployment::notes`].
+//! Options that are left out get their values by published rules (BLIS's, `engine.md` §4). Every choice that a user
+//! might not expect is recorded in [`Deployment::notes`].
 
 mod coefficients;
 mod deployment;
@@ -12,6 +11,7 @@ mod hardware;
 mod known;
 mod latency_kind;
 mod latency_name;
+mod latency_parameters;
 mod model;
 pub mod physics;
 pub mod policy;

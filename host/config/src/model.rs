@@ -11,22 +11,21 @@ use super::embedded;
 use super::error::ConfigError;
 use blis_diag::Diagnostic;
 
-/// An architecture and where it was read.
+/// An architecture and the file that it comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedModel {
-    /// The architecture.
     pub config: ModelConfig,
-    /// The file; for an embedded one the path in the repository.
+    /// The file; of an embedded one, its path in the repository.
     pub path: PathBuf,
-    /// What its user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Looks for the architecture of `name` (short, lower case): in `folder/<name>/config.json`, then
-/// `folder/config.json`, then among the embedded ones. `None` if there is none.
+/// The architecture of the model `name` (short, lower case), from the first of `folder/<name>/config.json`,
+/// `folder/config.json` and the embedded files that exists. `None` if there is none.
 ///
 /// # Errors
-/// If the folder does not exist, or a file cannot be read or makes no sense.
+/// If the folder does not exist, or a file cannot be read or is invalid.
 pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, ConfigError> {
     if let Some(folder) = folder {
         let read = |path: &Path, source| ConfigError::Read { path: path.into(), source };
@@ -52,17 +51,17 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
     Ok(Some(model))
 }
 
-/// Reads the `config.json` of model `name`; `path` is for messages.
+/// Reads the `config.json` of the model `name`; `path` is for messages.
 ///
 /// # Errors
-/// If it is no such file.
+/// If the content is invalid.
 pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, ConfigError> {
-    // serde would take a list for a config, its items in the order of our fields.
+    // serde would read a list as a config, its items in the order of the fields.
     if text.trim_start().starts_with('[') {
         let list = Diagnostic::new("this is a JSON list").hint("a config is an object: {\"hidden_size\": …}");
         return Err(ConfigError::in_file(&path, list));
     }
-    let keys: Keys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
+    let keys: ConfigKeys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
     let mut notes = Vec::new();
     let config = keys.flatten().resolve(name, &mut notes).map_err(|mistake| ConfigError::in_file(&path, mistake))?;
     if let Some(head_dim) = config.head_dim
@@ -78,18 +77,18 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     Ok(LoadedModel { config, path, notes })
 }
 
-/// The keys we read, each optional, and `text_config` laid over the others: multimodal models keep the
-/// numbers of their language model there.
+/// The keys that are read, all optional. Those of `text_config` replace the others: there, multimodal models keep the
+/// numbers of their language model.
 macro_rules! keys {
     ($($key:ident: $type:ty),* $(,)?) => {
         #[derive(Default, Deserialize)]
         #[serde(default)]
-        struct Keys {
+        struct ConfigKeys {
             $($key: Option<$type>,)*
-            text_config: Option<Box<Keys>>,
+            text_config: Option<Box<ConfigKeys>>,
         }
 
-        impl Keys {
+        impl ConfigKeys {
             fn flatten(mut self) -> Self {
                 if let Some(text) = self.text_config.take() {
                     $(self.$key = text.$key.or(self.$key);)*
@@ -135,7 +134,7 @@ keys! {
     rope_scaling: Value,
 }
 
-impl Keys {
+impl ConfigKeys {
     fn resolve(self, name: &str, notes: &mut Vec<String>) -> Result<ModelConfig, Diagnostic> {
         let heads = self.num_attention_heads.unwrap_or(0);
         let kv_heads = first_nonzero(&[self.num_key_value_heads, self.num_kv_heads, self.multi_query_group_num]);
@@ -212,14 +211,14 @@ impl Keys {
         first_nonzero(&self.expert_counts()).is_none() && first_nonzero(&traits).is_some()
     }
 
-    /// Bytes per weight by `quantization_config`, where it has them.
+    /// Bytes per weight by `quantization_config`, if it says so.
     fn quantized_weight_bytes(&self) -> Option<f64> {
         let config = self.quantization_config.as_ref()?;
         let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
         let bits = config.get("bits").and_then(number).or_else(|| match config.get("quant_method")?.as_str()? {
             "fp8" => Some(8.0),
             "compressed-tensors" => {
-                // A JSON map of serde_json is sorted by key, as BLIS sorts it.
+                // A JSON map of serde_json is sorted by key, as in BLIS.
                 let groups = config.get("config_groups")?.as_object()?;
                 groups.values().find_map(|group| number(group.get("weights")?.get("num_bits")?))
             }
@@ -228,7 +227,7 @@ impl Keys {
         (bits > 0.0 && bits.is_finite()).then_some(bits / 8.0)
     }
 
-    /// The context length: `max_position_embeddings`, scaled where `rope_scaling` stretches it.
+    /// The context length, tokens: `max_position_embeddings`, scaled by `rope_scaling`.
     fn max_model_len(&self) -> Option<u64> {
         let native = nonzero(self.max_position_embeddings)?;
         let Some(rope) = self.rope_scaling.as_ref().and_then(Value::as_object) else { return Some(native) };
@@ -253,7 +252,7 @@ fn first_nonzero(values: &[Option<u32>]) -> Option<u32> {
     values.iter().copied().find_map(nonzero)
 }
 
-/// `…-quantized.w4a16` has 4-bit weights, `…-fp8-dynamic` 8-bit ones.
+/// Bytes per weight by the name: `…-quantized.w4a16` has 4-bit weights, `…-fp8-dynamic` 8-bit ones.
 fn weight_bytes_from_name(name: &str) -> Option<f64> {
     name.split(|c: char| !c.is_ascii_alphanumeric()).find_map(|token| {
         if token == "fp8" {
@@ -367,7 +366,7 @@ mod tests {
             let _ = read("m-w4a16", &json);
         }
 
-        /// Whatever numbers stand in a config: it is refused, or everything made of it is.
+        /// Any numbers in a config are either refused or usable in everything that is computed from them.
         #[test]
         fn arbitrary_numbers_never_panic(
             values in vec((0..NUMBERS.len(), prop_oneof![0_u32..70, any::<u32>()]), 0..20), factor: f64,
@@ -381,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Everything that is computed from a config.
+    /// Runs every computation that uses a config.
     fn simulate_a_step(model: &ModelConfig) {
         let gpu = Catalogue::load(None).unwrap().find("H100").unwrap().gpu;
         let trained = TrainedDefaults::get();
@@ -423,7 +422,7 @@ mod tests {
     ];
 
     #[test]
-    fn mistakes_have_a_place() {
+    fn mistakes_have_a_location() {
         insta::assert_snapshot!(read("m", "{\n \"hidden_size\": \"big\"\n}").unwrap_err(), @r#"config.json:2:21: invalid type: string "big", expected u32"#);
         insta::assert_snapshot!(read("m", "{\n \"head_dim\": -1\n}").unwrap_err(), @"config.json:2:15: invalid value: integer `-1`, expected u32");
         insta::assert_snapshot!(read("m", "{").unwrap_err(), @"config.json:1:1: EOF while parsing an object");

@@ -1,4 +1,4 @@
-//! Coefficient files of the `physics` latency model: what `blis fit` writes and every simulation reads.
+//! Coefficient files of the `physics` latency model: `blis fit` writes them, simulations read them.
 
 use std::fs;
 use std::path::Path;
@@ -10,19 +10,19 @@ use serde::{Deserialize, Serialize};
 use super::embedded;
 use super::error::ConfigError;
 
-/// One coefficient file: weights for any deployment, and better ones for those that were measured.
+/// A coefficient file: general coefficients for any deployment, and specific ones for those that were measured.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoefficientFile {
-    /// The day it was fitted, as `2026-11-22`.
+    /// Date of the fit, as `2026-11-22`.
     pub fitted: String,
-    /// The version that fitted it.
+    /// Version of the program that fitted it.
     pub blis: String,
-    /// What it was fitted to.
+    /// Measured runs that the coefficients were fitted to.
     pub data: Vec<FittedRun>,
-    /// For deployments that are not below.
+    /// Coefficients for deployments that were not measured.
     pub general: Coefficients,
-    /// For those that were measured.
+    /// Coefficients for deployments that were measured.
     #[serde(default)]
     pub deployments: Vec<DeploymentCoefficients>,
 }
@@ -31,59 +31,57 @@ pub struct CoefficientFile {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FittedRun {
-    /// Its name.
     pub run: String,
-    /// SHA-256 of the file with its requests, as it lies on disk.
+    /// SHA-256 of the file with its requests, compressed or not, as it is stored.
     pub sha256: String,
-    /// Requests of it that were compared.
+    /// Number of its requests that were compared.
     pub requests: usize,
 }
 
-/// Weights for one deployment.
+/// Coefficients for one deployment.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeploymentCoefficients {
     /// Short name of the model, lower case.
     pub model: String,
-    /// Name of the GPU's file.
+    /// Name of the GPU's file in `hardware/`.
     pub hardware: String,
-    /// GPUs per instance.
+    /// Tensor-parallel size: GPUs of one instance.
     pub tensor_parallel_size: u32,
-    /// The weights.
     #[serde(flatten)]
     pub coefficients: Coefficients,
 }
 
-/// Weights, and how far they were tested.
+/// Coefficients and their validation.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Coefficients {
-    /// Host times.
-    pub alpha: Alpha,
+    /// Times of the host around the engine.
+    pub alpha: AlphaCoefficients,
     /// Weights of the parts of a step.
-    pub beta: Beta,
-    /// Fitted ones with their 95 % interval: what the data leave open.
+    pub beta: BetaCoefficients,
+    /// Fitted coefficients with their 95 % intervals, which show how well the data determine them.
     #[serde(default)]
-    pub intervals: Vec<Interval>,
+    pub intervals: Vec<CoefficientInterval>,
     /// Errors on requests that took no part in the fit.
     #[serde(default)]
     pub errors: Vec<RunErrors>,
 }
 
-/// α by name; see [`PhysicsAlpha`].
+/// α by name; units as in [`PhysicsAlpha`].
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "those of `PhysicsAlpha`")]
-pub struct Alpha {
+pub struct AlphaCoefficients {
     pub arrival_us: f64,
     pub input_token_us: f64,
     pub first_token_steps: f64,
 }
 
-/// β by name; see [`PhysicsBeta`].
+/// β by name; units as in [`PhysicsBeta`].
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "those of `PhysicsBeta`")]
-pub struct Beta {
+pub struct BetaCoefficients {
     pub gemm: f64,
     pub experts: f64,
     pub decode_attention: f64,
@@ -94,15 +92,14 @@ pub struct Beta {
     pub step_us: f64,
 }
 
-/// Where a coefficient probably lies.
+/// The interval that probably contains a coefficient.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Interval {
-    /// Its name.
+pub struct CoefficientInterval {
     pub coefficient: String,
-    /// From.
+    /// Lower end of the 95 % interval.
     pub low: f64,
-    /// To.
+    /// Upper end of the 95 % interval.
     pub high: f64,
 }
 
@@ -110,38 +107,46 @@ pub struct Interval {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunErrors {
-    /// Name of the run.
+    /// Name of the measured run.
     pub run: String,
-    /// Which of its requests: `validation`, `left out`, …
+    /// The requests that were compared: `validation`, `left out`, …
     pub requests: String,
-    /// Of the mean end-to-end latency.
+    /// Error of the mean end-to-end latency, %.
     pub mean_e2e: f64,
-    /// Of its 99th percentile.
+    /// Error of the 99th percentile of the end-to-end latency, %.
     pub p99_e2e: f64,
-    /// Of the mean time to first token.
+    /// Error of the mean TTFT, %.
     pub mean_ttft: f64,
-    /// Of the mean inter-token latency.
+    /// Error of the mean ITL, %.
     pub mean_itl: f64,
 }
 
 impl Coefficients {
-    /// As the model takes them.
+    /// The α coefficients in the form that the model takes.
     #[must_use]
     pub fn alpha(&self) -> PhysicsAlpha {
-        let Alpha { arrival_us, input_token_us, first_token_steps } = self.alpha;
+        let AlphaCoefficients { arrival_us, input_token_us, first_token_steps } = self.alpha;
         PhysicsAlpha { arrival_us, input_token_us, first_token_steps }
     }
 
-    /// As the model takes them.
+    /// The β coefficients in the form that the model takes.
     #[must_use]
     pub fn beta(&self) -> PhysicsBeta {
-        let Beta { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us } =
-            self.beta;
+        let BetaCoefficients {
+            gemm,
+            experts,
+            decode_attention,
+            prefill_attention,
+            collectives,
+            layer_us,
+            request_us,
+            step_us,
+        } = self.beta;
         PhysicsBeta { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us }
     }
 
-    /// The largest error of the mean end-to-end latency on requests the fit has not seen, %, and how many runs
-    /// that is over; `None` if it was never tested.
+    /// The largest error of the mean end-to-end latency on requests that took no part in the fit, %, and the number of
+    /// runs; `None` without validation.
     #[must_use]
     pub fn validated(&self) -> Option<(f64, usize)> {
         let worst = self.errors.iter().map(|run| run.mean_e2e.abs()).max_by(f64::total_cmp)?;
@@ -150,25 +155,25 @@ impl Coefficients {
 }
 
 impl CoefficientFile {
-    /// The file on the command line, or the embedded one.
+    /// The file at `path`, or the embedded one.
     ///
     /// # Errors
-    /// If it cannot be read or makes no sense.
+    /// If it cannot be read or is invalid.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let Some(path) = path else { return Ok(Self::embedded().clone()) };
         let text = fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
         Self::parse(path, &text)
     }
 
-    /// Reads a file.
+    /// Reads the text of a coefficient file.
     ///
     /// # Errors
-    /// If it makes no sense.
+    /// If it is invalid.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         serde_yaml::from_str(text).map_err(|error| ConfigError::yaml(path, &error))
     }
 
-    /// The one of the repository.
+    /// The file of the repository, `model_configs/physics.yaml`.
     #[must_use]
     pub fn embedded() -> &'static Self {
         static FILE: LazyLock<CoefficientFile> = LazyLock::new(|| {
@@ -178,7 +183,7 @@ impl CoefficientFile {
         &FILE
     }
 
-    /// The weights measured on that deployment, if there are any.
+    /// The coefficients fitted to that deployment, if it was measured.
     #[must_use]
     pub fn exact(&self, model: &str, hardware: &str, tensor_parallel_size: u32) -> Option<&Coefficients> {
         let same = |entry: &&DeploymentCoefficients| {
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_a_place() {
+    fn mistakes_have_a_location() {
         let parse = |text| CoefficientFile::parse(Path::new("mine.yaml"), text).unwrap_err().to_string();
         assert!(parse("fitted: 2026-11-22\nblis: 1\ndatas: []\n").starts_with("mine.yaml:3:1: unknown field `datas`"));
     }

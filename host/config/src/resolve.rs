@@ -1,4 +1,4 @@
-//! Fills in what the options leave open.
+//! Resolves a deployment: fills in the options that the user leaves out.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels};
 use super::model::LoadedModel;
 use super::physics::CoefficientFile;
-use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, model, short_name};
+use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, latency_parameters, model, short_name};
 use blis_diag::Diagnostic;
 
 const DEFAULT_HARDWARE: &str = "H100";
 
-/// The largest tensor parallel size that is tried where none is given.
+/// The largest tensor-parallel size that is tried if none is given.
 const LARGEST_TENSOR_PARALLEL: u32 = 64;
 
-/// Tokens per block of the KV sizes recorded with blackbox coefficients.
+/// Tokens per block of the KV cache sizes that are recorded with blackbox coefficients.
 const RECORDED_BLOCK_SIZE: u64 = 16;
 
-/// Turns options into a deployment with nothing left open.
+/// Resolves the options to a deployment in which everything has a value.
 ///
 /// # Errors
-/// If options are out of range, contradict each other or name something unknown; if a file makes no
-/// sense; or if the model does not fit its GPUs.
+/// If options are out of range, contradict each other or contain an unknown name; if a file is invalid; or if the model
+/// does not fit its GPUs.
 pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     check_ranges(args)?;
     let mut notes = Vec::new();
@@ -44,10 +44,11 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let hardware = choose_hardware(args, row, &catalogue, &mut notes)?;
     let moe_comm = moe_comm(args, kind, config.as_ref())?;
     let choice =
-        Choice { args, name: &name, config: config.as_ref(), catalogue: &catalogue, hardware, kind, row, moe_comm };
+        Resolution { args, name: &name, config: config.as_ref(), catalogue: &catalogue, hardware, kind, row, moe_comm };
 
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
-    let (alpha, beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
+    let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
+    replace_coefficients(args, kind, (alpha.as_mut_slice(), beta.as_mut_slice()), &mut notes)?;
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
     let (total_kv_blocks, kv_blocks_source) = choice.kv_blocks(tensor_parallel_size, &mut notes)?;
     let max_model_len = choice.max_model_len(total_kv_blocks, &mut notes);
@@ -73,15 +74,31 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         total_kv_blocks,
         kv_blocks_source,
         max_model_len,
-        facts: facts(config.as_ref(), hardware, (tensor_parallel_size, args.data_parallel_size)),
+        model_facts: model_facts(config.as_ref(), hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
         model: name,
     })
 }
 
-/// What latency models are made of, by the names of `config.json` and of the GPU's file. Without a
-/// model's configuration, only what is known of the GPU.
-fn facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32, u32)) -> Vec<(String, f64)> {
+/// Replaces the coefficients that are set by name, and adds a note that lists them.
+fn replace_coefficients(
+    args: &DeploymentArgs,
+    kind: LatencyKind,
+    (alpha, beta): (&mut [f64], &mut [f64]),
+    notes: &mut Vec<String>,
+) -> Result<(), ConfigError> {
+    let values = &args.latency_parameters;
+    latency_parameters::replace(kind, values, alpha, beta)?;
+    if !values.is_empty() {
+        let values: Vec<_> = values.iter().map(|(name, value)| format!("{name} {}", value.value)).collect();
+        notes.push(format!("{kind} with coefficients of its own ({}): not validated", values.join(", ")));
+    }
+    Ok(())
+}
+
+/// Properties for latency models that are plugins, by the names in `config.json` and in the GPU's file. Without a model
+/// configuration, only those of the GPU.
+fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32, u32)) -> Vec<(String, f64)> {
     let gpu = &hardware.gpu;
     let mut facts = vec![
         ("tensor_parallel_size", f64::from(tp)),
@@ -125,8 +142,8 @@ fn facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32, u32)
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// What is already decided.
-struct Choice<'a> {
+/// The part of the deployment that is resolved first.
+struct Resolution<'a> {
     args: &'a DeploymentArgs,
     name: &'a str,
     config: Option<&'a LoadedModel>,
@@ -137,8 +154,8 @@ struct Choice<'a> {
     moe_comm: MoeComm,
 }
 
-impl Choice<'_> {
-    /// The option, the coefficients' own, or the smallest power of two that holds the model.
+impl Resolution<'_> {
+    /// The option, the size of the coefficients' deployment, or the smallest power of two that holds the model.
     fn tensor_parallel_size(&self, notes: &mut Vec<String>) -> Result<u32, ConfigError> {
         if let Some(size) = self.args.tensor_parallel_size.or(self.row.map(|row| row.tensor_parallel_size)) {
             return Ok(size);
@@ -191,7 +208,7 @@ impl Choice<'_> {
         })
     }
 
-    /// Those measured on this deployment, else those for any; and how far they were tested.
+    /// The coefficients fitted to this deployment, else the general ones; notes how they were validated.
     fn physics_coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
         let file = CoefficientFile::load(self.args.coefficients.as_deref())?;
         let plain = self.args.data_parallel_size == 1 && !self.args.enable_expert_parallel;
@@ -202,13 +219,13 @@ impl Choice<'_> {
             None => "general, not measured on this deployment",
         };
         let tested = match (coefficients.validated(), exact) {
-            (None, _) => "never tested".to_owned(),
+            (None, _) => "never validated".to_owned(),
             (Some((worst, runs)), Some(_)) => {
-                format!("mean E2E within {worst:.1} % on requests of {runs} runs that the fit has not seen")
+                format!("mean E2E within {worst:.1} % on requests of {runs} runs that took no part in the fit")
             }
-            // General weights come from one kind of GPU.
+            // The general coefficients were validated on one kind of GPU only.
             (Some((worst, runs)), None) => format!(
-                "mean E2E within {worst:.1} % on {runs} runs of models left out, on H100; not tested on other GPUs"
+                "mean E2E within {worst:.1} % on {runs} runs of models left out, on H100; not validated on other GPUs"
             ),
         };
         notes.push(format!("physics coefficients: {whose}; {tested}"));
@@ -226,7 +243,7 @@ impl Choice<'_> {
         Physics::new(config, (&self.hardware.gpu, kernels), parallelism, self.args.enable_expert_parallel, alpha, beta)
     }
 
-    /// The curves of the GPU, or those of the default one: they are shares of the peaks.
+    /// The curves of the GPU, or those of the default one: curves are shares of peak figures.
     fn kernels(&self) -> &MeasuredKernels {
         let default = || self.catalogue.find(DEFAULT_HARDWARE).ok().and_then(|hardware| hardware.kernels.as_ref());
         let kernels = self.hardware.kernels.as_ref().or_else(default);
@@ -289,19 +306,17 @@ impl Choice<'_> {
         if let Some(given) = self.args.max_model_len.filter(|given| *given > 0) {
             let capped = capacity::max_model_len(u64::from(given), blocks, block_size);
             if capped < u64::from(given) {
-                notes.push(format!(
-                    "max_model_len {capped}: what the KV cache holds; `--max-model-len` asks for {given}"
-                ));
+                notes.push(format!("max_model_len {capped}: the size of the KV cache; `--max-model-len` is {given}"));
             }
             return Some(u32::try_from(capped).unwrap_or(u32::MAX));
         }
         let Some(context) = self.config.and_then(|model| model.config.max_model_len) else {
-            notes.push(format!("the context length of {} is unknown: requests may have any length", self.name));
+            notes.push(format!("the context length of {} is unknown: no request is too long", self.name));
             return None;
         };
         let capped = capacity::max_model_len(context, blocks, block_size);
         if capped < context {
-            notes.push(format!("max_model_len {capped}: what the KV cache holds; the model allows {context}"));
+            notes.push(format!("max_model_len {capped}: the size of the KV cache; the model allows {context}"));
         }
         Some(u32::try_from(capped).unwrap_or(u32::MAX))
     }
@@ -321,7 +336,7 @@ impl Choice<'_> {
         ConfigError::Capacity { model: self.name.into(), hardware: self.hardware.name.clone(), source }
     }
 
-    /// `field` is missing or zero, if it is one of the model's: told with the file it should stand in.
+    /// The error for `field` missing or zero, with the file that should contain it, if it is a field of the model.
     fn missing_in_config(&self, field: &str) -> Option<ConfigError> {
         const FIELDS: [&str; 7] = [
             "num_hidden_layers",
@@ -383,10 +398,16 @@ fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
             hint: "coefficients belong together: give both or neither".into(),
         });
     }
+    if let (Some(_), Some((name, _))) = (&args.beta_coeffs, args.latency_parameters.first()) {
+        return Err(ConfigError::Conflict {
+            message: format!("`{name}` of the latency model cannot be set together with `--beta-coeffs`"),
+            hint: "the lists name every coefficient: change the value there, or leave out the lists".into(),
+        });
+    }
     Ok(())
 }
 
-/// The option; else by the number of coefficients; else blackbox where only it can serve the request.
+/// The option; else implied by the number of coefficients; else blackbox if only that model is possible.
 fn latency_kind(
     args: &DeploymentArgs,
     name: &str,
@@ -427,7 +448,7 @@ fn latency_kind(
             LatencyKind::Blackbox
         }
         (None, None) if args.moe_comm_backend.is_some() => LatencyKind::TrainedPhysics,
-        (None, None) => args.usual_latency,
+        (None, None) => args.default_latency,
     };
     let coefficients_suffice = kind == LatencyKind::Blackbox && betas.is_some();
     if config.is_none() && !has_rows && !coefficients_suffice {
@@ -441,7 +462,7 @@ fn latency_kind(
     Ok(kind)
 }
 
-/// The first row that agrees with the options; of several, the one that agrees with the presets.
+/// The first row that matches the options; of several, the one that matches the presets.
 fn blackbox_row(
     args: &DeploymentArgs,
     name: &str,
@@ -491,7 +512,7 @@ fn blackbox_row(
     Ok(row)
 }
 
-/// A vLLM release of the coefficient table, with or without its `v`.
+/// A vLLM release of the coefficient table, given with or without its `v`.
 fn version(given: &str) -> Result<&'static str, ConfigError> {
     let mut known: Vec<&'static str> = blackbox_rows().iter().map(|row| row.vllm_version.as_str()).collect();
     known.sort_unstable();
@@ -519,7 +540,7 @@ fn choose_hardware<'a>(
     Ok(hardware)
 }
 
-/// The backends BLIS knows (`engine.md` §4.3), and how often each sends a token.
+/// BLIS's backends (`engine.md` §4.3), and how often each sends a token.
 const MOE_COMM_BACKENDS: [(&str, MoeComm); 7] = [
     ("naive", MoeComm::AllGather),
     ("allgather_reducescatter", MoeComm::AllGather),
@@ -538,8 +559,8 @@ fn moe_comm(args: &DeploymentArgs, kind: LatencyKind, config: Option<&LoadedMode
         None => return Ok(MoeComm::default()),
     };
     let has_experts = config.is_some_and(|model| model.config.moe.is_some());
-    let can_place_experts = kind == LatencyKind::Physics && backend.is_none();
-    if !(kind == LatencyKind::TrainedPhysics || can_place_experts) || !has_experts {
+    let distributes_experts = kind == LatencyKind::Physics && backend.is_none();
+    if !(kind == LatencyKind::TrainedPhysics || distributes_experts) || !has_experts {
         return Err(ConfigError::Conflict {
             message: format!(
                 "`{option}` needs a mixture-of-experts model and the physics or trained-physics latency model"

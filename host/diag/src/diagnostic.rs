@@ -1,7 +1,7 @@
-//! What is wrong with something that a user gave: what, where, and what to do about it.
+//! A mistake in what a user gave: what is wrong, where, and a hint what to do about it.
 //!
 //! Every error of the host that a user reads is a [`Diagnostic`] or makes one ([`Diagnose`]). Its parts are fields:
-//! who shows a part alone, or adds to one, takes the field. Only [`Display`] puts them together:
+//! code that shows one part, or adds to it, uses the field. Only [`Display`] puts the parts together:
 //!
 //! ```text
 //! policy.yaml:2:11: unknown routing policy `wieghted`
@@ -14,16 +14,15 @@ use std::fmt::{self, Display};
 
 use crate::{Excerpt, Location};
 
-/// Something is wrong.
+/// A mistake in what the user gave, with its location and a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// What is wrong.
     pub what: String,
-    /// Where, if it is in a file.
+    /// Location of the mistake, if it is in a file.
     pub location: Option<Location>,
-    /// The line of the file with carets under the culprit, or another place's trace: lines that follow `what`.
+    /// Lines that follow `what`: the line of the file with carets under the mistake, or a stack trace.
     pub excerpt: Option<Box<str>>,
-    /// What to do about it.
+    /// What the user can do about it.
     pub hint: Option<String>,
 }
 
@@ -34,36 +33,35 @@ pub trait Diagnose {
 }
 
 impl Diagnostic {
-    /// Something is wrong; neither location nor remedy are known yet.
+    /// A mistake without location and hint, which can be added.
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), location: None, excerpt: None, hint: None }
     }
 
-    /// Something is wrong at `location` of a file that reads `text`: shows the line.
+    /// A mistake at `location` of a file with the content `text`; the excerpt shows the line.
     pub fn in_text(location: Location, text: &str, what: impl Into<String>) -> Self {
         let excerpt = Excerpt::of(text, &location).map(|excerpt| excerpt.to_string().into());
         Self { excerpt, ..Self::new(what).at(location) }
     }
 
-    /// Where it is.
     #[must_use]
     pub fn at(self, location: Location) -> Self {
         Self { location: Some(location), ..self }
     }
 
-    /// What to do about it.
+    /// Sets the hint: what the user can do about it.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// What to do about it, unless that was said.
+    /// Sets the hint, unless there is one.
     #[must_use]
     pub fn or_hint(self, hint: impl Into<String>) -> Self {
         if self.hint.is_some() { self } else { self.hint(hint) }
     }
 
-    /// Location and what is wrong, without excerpt and hint: for a text that goes on after it.
+    /// Location and mistake, without excerpt and hint: for a text that continues after it.
     pub fn headline(&self) -> impl Display {
         fmt::from_fn(|f| match &self.location {
             Some(location) => write!(f, "{location}: {}", self.what),
@@ -71,7 +69,7 @@ impl Diagnostic {
         })
     }
 
-    /// All but the hint.
+    /// Everything except the hint.
     pub fn without_hint(&self) -> impl Display {
         fmt::from_fn(|f| write!(f, "{}{}", self.headline(), self.excerpt.as_deref().unwrap_or_default()))
     }

@@ -1,14 +1,14 @@
-//! A line of a file with carets under the culprit, for messages.
+//! A line of a file with carets under the mistake, for messages.
 
 use std::fmt::{self, Display};
 
 use crate::Location;
 
-/// Characters of a line that are shown; of a longer line, those around the culprit.
+/// Number of characters of a line that are shown; of a longer line, those around the mistake.
 const SHOWN: usize = 100;
 
-/// Part of a line of `text`. Lines and columns count from 1, columns and `len` in characters. Shows
-/// nothing if there is no such line.
+/// A part of a line of `text`, which has `len` characters from `column` on. Lines and columns count from 1, columns in
+/// characters. Prints nothing if there is no such line.
 #[derive(Clone, Copy, Debug)]
 pub struct Excerpt<'a> {
     pub text: &'a str,
@@ -18,13 +18,13 @@ pub struct Excerpt<'a> {
 }
 
 impl<'a> Excerpt<'a> {
-    /// What stands at `location` of a file that reads `text`; `None` if line or column are not known.
+    /// The text at `location` of a file with the content `text`; `None` if line or column are not known.
     pub fn of(text: &'a str, location: &Location) -> Option<Self> {
         Some(Self { text, line: location.line?, column: location.column?, len: location.len })
     }
 }
 
-/// Starts with the end of the line before it, and ends without one.
+/// Begins with a line feed, and ends without one.
 impl Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let index = |number: u64| usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
@@ -43,7 +43,7 @@ impl Display for Excerpt<'_> {
     }
 }
 
-/// A tab moves the caret, and control characters of a file must not reach a terminal.
+/// A tab would shift the caret, and control characters of a file must not reach a terminal.
 fn printable(c: char) -> char {
     match c {
         '\t' => ' ',
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn any_place_can_be_shown() {
+    fn any_location_can_be_shown() {
         for (line, column, len) in [(0, 0, 0), (1, u64::MAX, u64::MAX), (u64::MAX, 1, 1), (1, 1, u64::MAX)] {
             for text in ["", "a", "é\n"] {
                 let _ = excerpt(text, line, column, len);

@@ -1,9 +1,9 @@
-//! What every crate of the host needs to read files strictly and to say what is wrong with them.
+//! Diagnostics and strict readers of files, for all crates of the host.
 //!
-//! An error is a [`Diagnostic`]: what is wrong, where ([`Location`], [`Excerpt`]) and what to do about it, a hint.
-//! Parsers of single rows return a [`RowError`], which becomes one as soon as file and line are known. Readers: lines
-//! of plain or gzip-compressed text ([`Lines`]), JSON objects on them ([`json_object`]), strict YAML ([`yaml`]).
-//! [`Page`] writes YAML that people read.
+//! An error is a [`Diagnostic`]: what is wrong, where ([`Location`], [`Excerpt`]) and a hint what to do about it.
+//! Parsers of single rows return a [`RowError`], which becomes a diagnostic as soon as file and line are known. The
+//! readers take lines of plain or gzip-compressed text ([`LineReader`]), JSON objects on lines ([`json_object`]) and strict
+//! YAML ([`yaml`]). [`YamlPage`] writes YAML for people.
 
 mod diagnostic;
 mod excerpt;
@@ -19,9 +19,9 @@ pub mod yaml;
 pub use diagnostic::{Diagnose, Diagnostic};
 pub use excerpt::Excerpt;
 pub use json::{check_json_object, json_error, json_object, json_words};
-pub use lines::{LINE_BYTES_MAX, Lines, ReadError, display, open};
+pub use lines::{LINE_BYTES_MAX, LineReader, ReadError, display, open};
 pub use location::Location;
 pub use names::{most_alike, name_hint, nearest, quoted};
-pub use page::{Page, text};
+pub use page::{YamlPage, text};
 pub use row::RowError;
 pub use unreadable::unreadable;

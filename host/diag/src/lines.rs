@@ -1,4 +1,4 @@
-//! Bytes of a text file, plain or gzip-compressed, read line by line into one reused buffer.
+//! Lines of a text file, plain or gzip-compressed, read one at a time into one reused buffer.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
@@ -9,21 +9,21 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::{Diagnose, Diagnostic, RowError, unreadable};
 
-/// No row of a trace is longer (a prompt of several million token ids fits).
+/// Maximum length of a line, bytes. A prompt of several million token ids fits.
 pub const LINE_BYTES_MAX: u64 = 64 << 20;
 
-/// Why a file cannot be read on.
+/// Why the rest of a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.diagnostic())]
 pub enum ReadError {
     /// The file cannot be opened or read, or its gzip stream is damaged.
     Io {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A line is wrong.
+    /// A line that is too long, or has invalid content.
     Line(Diagnostic),
 }
 
@@ -44,10 +44,10 @@ impl From<Diagnostic> for ReadError {
 
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// Opens `path`; what starts with the gzip magic number is unpacked on the way.
+/// Opens a file and decompresses it if it begins with the gzip magic number.
 ///
 /// # Errors
-/// What the system says about the file.
+/// The error of the operating system, if the file cannot be opened or read.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ReadError> {
     let io_error = |source| ReadError::Io { file: display(path), source };
     let mut file = BufReader::with_capacity(BUFFER_BYTES, File::open(path).map_err(io_error)?);
@@ -59,25 +59,26 @@ pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ReadError> {
     }
 }
 
-/// A path as messages show it.
+/// A path in the form in which messages show it.
 pub fn display(path: &Path) -> Arc<str> {
     path.display().to_string().into()
 }
 
-/// The lines of an input, one at a time. `\r\n` ends a line too; a byte order mark is dropped.
-pub struct Lines<R> {
+/// The lines of an input, one at a time. `\r
+/// ` also ends a line; a byte order mark is skipped.
+pub struct LineReader<R> {
     input: R,
     file: Arc<str>,
     line: Vec<u8>,
     number: u64,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> LineReader<R> {
     pub fn new(input: R, file: &Arc<str>) -> Self {
         Self { input, file: Arc::clone(file), line: Vec::new(), number: 0 }
     }
 
-    /// Goes to the next line that is not blank; false at the end.
+    /// Reads the next line that is not blank; false at the end of the input.
     pub fn advance(&mut self) -> Result<bool, ReadError> {
         loop {
             self.line.clear();
@@ -98,7 +99,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The present line, without its end.
+    /// The current line, without its line end.
     pub fn text(&self) -> &[u8] {
         let mut line = self.line.as_slice();
         if self.number == 1 {
@@ -108,7 +109,7 @@ impl<R: BufRead> Lines<R> {
         line.strip_suffix(b"\r").unwrap_or(line)
     }
 
-    /// `error` is one of the present line.
+    /// The diagnostic of an `error` in the current line.
     pub fn locate(&self, error: RowError) -> Diagnostic {
         error.at(&self.file, self.number)
     }
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     fn lines(input: &[u8]) -> Vec<(u64, Vec<u8>)> {
-        let mut lines = Lines::new(input, &"x".into());
+        let mut lines = LineReader::new(input, &"x".into());
         let mut all = Vec::new();
         while lines.advance().unwrap() {
             all.push((lines.number, lines.text().to_vec()));
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn an_endless_line_is_refused() {
-        let mut lines = Lines::new(BufReader::new(io::repeat(b'x')), &"x".into());
+        let mut lines = LineReader::new(BufReader::new(io::repeat(b'x')), &"x".into());
         let error = lines.advance().unwrap_err();
         assert!(error.to_string().starts_with("x:1: the line is longer than 64 MiB"), "{error}");
     }

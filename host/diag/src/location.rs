@@ -1,4 +1,4 @@
-//! Where in a file something stands.
+//! Locations in files.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 /// A position in a file, or the file as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Path as given. That of an embedded file is the one it has in the repository.
+    /// Path of the file as the user wrote it; of an embedded file, its path in the repository.
     pub file: Arc<str>,
-    /// Line, from 1, where it is known.
+    /// Line, from 1, if it is known.
     pub line: Option<u64>,
-    /// Character in the line (byte, in lines of data), from 1, where it is known.
+    /// Column, from 1, if it is known: characters in text, bytes in lines of data.
     pub column: Option<u64>,
-    /// Characters that belong to it.
+    /// Length of the marked text, characters.
     pub len: u64,
 }
 
@@ -22,19 +22,19 @@ impl Location {
         Self { file: file.into(), line: None, column: None, len: 1 }
     }
 
-    /// A line of it.
+    /// A line of the file.
     #[must_use]
     pub fn line(self, line: u64) -> Self {
         Self { line: Some(line), ..self }
     }
 
-    /// `len` characters from `column` of a line on.
+    /// `len` characters of a line, from `column` on.
     #[must_use]
     pub fn characters(self, line: u64, column: u64, len: u64) -> Self {
         Self { line: Some(line), column: Some(column), len, ..self }
     }
 
-    /// The first character, of what has no better location.
+    /// The first character of a file, where no better location is known.
     pub fn start(file: impl Into<Arc<str>>) -> Self {
         Self::file(file).characters(1, 1, 1)
     }

@@ -1,6 +1,6 @@
-//! Text of the user in messages: quoted safely, and the known name it may have meant.
+//! Names in messages: the user's text, quoted safely, and the known name that it probably means.
 
-/// The start of what the user wrote, quoted and safe to print.
+/// The first 40 characters of the user's text, in backquotes, with control characters escaped.
 pub fn quoted(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * SHOWN)]);
@@ -11,7 +11,7 @@ pub fn quoted(bytes: &[u8]) -> String {
     format!("`{shown}`")
 }
 
-/// "did you mean" for an unknown name, or the list of names if none is near.
+/// A hint for an unknown name: "did you mean" the nearest known one, or the list of all if none is near.
 pub fn name_hint(unknown: &str, known: &[&str]) -> String {
     match nearest(unknown, known) {
         Some(name) => format!("did you mean `{name}`?"),
@@ -19,15 +19,16 @@ pub fn name_hint(unknown: &str, known: &[&str]) -> String {
     }
 }
 
-/// The known name nearest to `unknown`, if it is near enough to be a slip of the pen: sure enough to be told alone.
+/// The known name with the smallest edit distance to `unknown`, if that is small enough for a typing error: safe to be
+/// suggested alone.
 pub fn nearest<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
     let far = (unknown.chars().count() / 3).max(2);
     let distance = |name: &str| strsim::osa_distance(&unknown.to_lowercase(), &name.to_lowercase());
     known.iter().map(|&name| (distance(name), name)).filter(|&(d, _)| d <= far).min().map(|(_, name)| name)
 }
 
-/// The known name that looks most like `unknown`, as `deepep_low_latency` does for `deepep`, if one looks at all like it:
-/// a guess, for where more is told than it.
+/// The known name that is most similar to `unknown` (as `deepep_low_latency` is to `deepep`), if any is similar enough.
+/// This is a guess, for messages that list the other names too.
 pub fn most_alike<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
     const ALIKE: f64 = 0.75;
     let likeness = |name: &str| strsim::jaro_winkler(&unknown.to_lowercase(), &name.to_lowercase());

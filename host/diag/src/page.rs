@@ -1,34 +1,34 @@
-//! YAML for people: a value a line, and behind it where the value comes from.
+//! YAML for people: one value per line, followed by its source in a comment.
 
 use std::fmt::{self, Display, Write as _};
 
-/// A YAML document in the making.
+/// A YAML document that is being written.
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct YamlPage {
     text: String,
     indent: usize,
 }
 
-impl Page {
-    /// A line of its own.
+impl YamlPage {
+    /// A comment on a line of its own.
     pub fn comment(&mut self, comment: impl Display) {
         let comment = one_line(&comment.to_string());
         self.line(format_args!("# {comment}"));
     }
 
-    /// `key: value  # source`. Both must be YAML already: see [`text`].
+    /// `key: value  # source`. `key` and `value` must be valid YAML: see [`text`].
     pub fn entry(&mut self, key: &str, value: impl Display, source: &impl Display) {
         let source = one_line(&source.to_string());
         self.line(format_args!("{key}: {value}  # {source}"));
     }
 
-    /// `- value  # source`.
+    /// A list item: `- value  # source`.
     pub fn item(&mut self, value: impl Display, source: &impl Display) {
         let source = one_line(&source.to_string());
         self.line(format_args!("- {value}  # {source}"));
     }
 
-    /// `key:` and what belongs to it, indented.
+    /// A key with an indented section below it.
     pub fn section(&mut self, key: &str, content: impl FnOnce(&mut Self)) {
         self.line(format_args!("{key}:"));
         self.indent += 2;
@@ -42,13 +42,13 @@ impl Page {
     }
 }
 
-impl Display for Page {
+impl Display for YamlPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// `words` as a YAML scalar, quoted where YAML might take it for something else.
+/// `words` as a YAML scalar, quoted if YAML would read a plain scalar as something else.
 #[must_use]
 pub fn text(words: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
@@ -63,7 +63,7 @@ pub fn text(words: &str) -> String {
     for c in words.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            // As short as can be: a key has 1024 characters at most, its quotes and escapes included.
+            // The shortest escape: a YAML key has at most 1024 characters, with its quotes and escapes.
             c if is_special(c) && u32::from(c) < 0x100 => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
             c if is_special(c) => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => quoted.push(c),
@@ -72,12 +72,12 @@ pub fn text(words: &str) -> String {
     quoted + "\""
 }
 
-/// A comment must not end before it ends.
+/// A line end in the text would end the comment.
 fn one_line(comment: &str) -> String {
     comment.replace(is_special, "\u{fffd}")
 }
 
-/// Line ends and what YAML does not allow unescaped.
+/// Line ends and characters that YAML forbids unescaped.
 fn is_special(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
@@ -108,11 +108,11 @@ mod tests {
         assert_eq!(quoted, expected);
     }
 
-    /// As long as names of classes and tenants may be, of what takes most room.
+    /// Names of classes and tenants at their maximum length, of the character with the longest escape.
     #[test]
     fn the_longest_names_can_be_keys() {
         let name = "\u{2028}".repeat(128);
-        let mut page = Page::default();
+        let mut page = YamlPage::default();
         page.entry(&text(&name), 1, &"here");
         let read: std::collections::BTreeMap<String, u32> = serde_yaml::from_str(&page.to_string()).expect("a key");
         assert_eq!(read.into_iter().collect::<Vec<_>>(), [(name, 1)]);
@@ -121,7 +121,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_words_come_back(words in any::<String>(), source in any::<String>()) {
-            let mut page = Page::default();
+            let mut page = YamlPage::default();
             page.comment(&source);
             page.entry("key", text(&words), &source);
             let read: std::collections::BTreeMap<String, String> =

@@ -1,48 +1,47 @@
-//! What is wrong with a row of data, said by a parser that knows neither file nor line.
+//! Errors in a row of data, from parsers that do not have the file and line number.
 
 use std::sync::Arc;
 
 use crate::{Diagnostic, Location};
 
-/// A [`Diagnostic`] without its location. The type keeps it from reaching a user before the reader has added
-/// file and line ([`Self::at`]), and is small, because the parser of every field may return one.
+/// A [`Diagnostic`] without location. Because it is another type, it cannot reach a user before the reader has added
+/// file and line ([`Self::at`]). It is small, because the parser of every field may return one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowError {
-    /// Byte within the line, from 1, where it is known.
+    /// Byte within the line, from 1, if it is known.
     pub column: Option<u64>,
     diagnostic: Box<Diagnostic>,
 }
 
 impl RowError {
-    /// Something is wrong with the row.
+    /// A mistake in the row.
     pub fn new(what: impl Into<String>) -> Self {
         Self { column: None, diagnostic: Box::new(Diagnostic::new(what)) }
     }
 
-    /// What to do about it.
+    /// Sets the hint: what the user can do about it.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.diagnostic.hint = Some(hint.into());
         self
     }
 
-    /// What to do about it, unless that was said.
+    /// Sets the hint, unless there is one.
     pub fn or_hint(mut self, hint: &str) -> Self {
         self.diagnostic.hint.get_or_insert_with(|| hint.to_owned());
         self
     }
 
-    /// `offset`: bytes before the culprit in its line.
+    /// Sets the column: `offset` bytes of the line are before the mistake.
     pub fn column_after(mut self, offset: usize) -> Self {
         self.column = Some(offset as u64 + 1);
         self
     }
 
-    /// What is wrong.
     pub fn what(&self) -> &str {
         &self.diagnostic.what
     }
 
-    /// It is in `line` of `file`.
+    /// The diagnostic of this error in `line` of `file`.
     pub fn at(self, file: &Arc<str>, line: u64) -> Diagnostic {
         let location = Location { column: self.column, ..Location::file(Arc::clone(file)).line(line) };
         self.diagnostic.at(location)

@@ -1,10 +1,10 @@
-//! What a user reads when a file cannot be read: the same words for every kind of file.
+//! Messages for files that cannot be read: the same text for every kind of file.
 
 use std::io::{self, ErrorKind};
 
 use crate::Diagnostic;
 
-/// `error` happened to `file`.
+/// The diagnostic of an input `error` of `file`.
 pub fn unreadable(file: &str, error: &io::Error) -> Diagnostic {
     let (what, hint) = match error.kind() {
         ErrorKind::NotFound => (format!("`{file}` does not exist"), "check the path and the current folder"),
@@ -13,7 +13,7 @@ pub fn unreadable(file: &str, error: &io::Error) -> Diagnostic {
         ErrorKind::InvalidData if error.to_string().contains("UTF-8") => {
             (format!("`{file}` is not text (UTF-8)"), "is this the right file?")
         }
-        // flate2 has these three for a gzip stream that is damaged or ends early.
+        // flate2 has these three kinds for a gzip stream that is damaged or cut off.
         ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData => (
             format!("cannot unpack `{file}`: {error}"),
             "it is damaged or cut off; fetch it again (`gzip -t` checks it)",
@@ -29,16 +29,16 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_remedy() {
-        let told = |kind: ErrorKind| unreadable("a.csv", &kind.into()).to_string();
-        assert_eq!(told(ErrorKind::NotFound), "`a.csv` does not exist\nhint: check the path and the current folder");
-        assert_eq!(told(ErrorKind::IsADirectory), "`a.csv` is a folder\nhint: name a file in it");
-        assert!(told(ErrorKind::PermissionDenied).starts_with("`a.csv` may not be read\nhint: "));
-        assert!(told(ErrorKind::UnexpectedEof).starts_with("cannot unpack `a.csv`: "));
-        assert!(told(ErrorKind::Other).starts_with("cannot read `a.csv`: "));
+        let message = |kind: ErrorKind| unreadable("a.csv", &kind.into()).to_string();
+        assert_eq!(message(ErrorKind::NotFound), "`a.csv` does not exist\nhint: check the path and the current folder");
+        assert_eq!(message(ErrorKind::IsADirectory), "`a.csv` is a folder\nhint: name a file in it");
+        assert!(message(ErrorKind::PermissionDenied).starts_with("`a.csv` may not be read\nhint: "));
+        assert!(message(ErrorKind::UnexpectedEof).starts_with("cannot unpack `a.csv`: "));
+        assert!(message(ErrorKind::Other).starts_with("cannot read `a.csv`: "));
         let binary = String::from_utf8(vec![0xff]).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8"));
-        let told = unreadable("a.csv", &binary.expect_err("binary"));
+        let message = unreadable("a.csv", &binary.expect_err("binary"));
         assert_eq!(
-            (told.what.as_str(), told.hint.as_deref()),
+            (message.what.as_str(), message.hint.as_deref()),
             ("`a.csv` is not text (UTF-8)", Some("is this the right file?"))
         );
     }

@@ -1,7 +1,7 @@
-//! What strict YAML files have in common: policy bundles and workload specifications.
+//! Strict YAML: values with their locations, ranges of numbers, and messages about mistakes.
 //!
-//! Their values are read as text with its place and understood afterwards, so that an error can show the
-//! line and say what the value may be instead of how YAML would type it.
+//! Values of policy bundles and workload specifications are read as text with its location and parsed afterwards. An
+//! error can therefore show the line and say which values are valid, instead of YAML's type names.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -14,40 +14,40 @@ use serde_yaml::{Error, Location as Mark, MessageFormatter as _, Spanned, UserMe
 
 use crate::{Diagnostic, Location, name_hint, quoted};
 
-/// A value, or a key, and where it stands.
+/// A value or a key, with its location.
 pub type Word = Spanned<String>;
 
-/// A file.
+/// A YAML file with its text.
 #[derive(Clone, Debug)]
 pub struct Document<'a> {
     pub file: Arc<str>,
     pub text: &'a str,
 }
 
-/// What a number may be.
+/// The valid values of a number, and their description in messages.
 #[derive(Clone, Copy)]
-pub struct Range {
+pub struct NumberRange {
     pub fits: fn(f64) -> bool,
     pub text: &'static str,
 }
 
-pub const ANY: Range = Range { fits: |_| true, text: "a number" };
-pub const ABOVE_0: Range = Range { fits: |number| number > 0.0, text: "a number above 0" };
-pub const FROM_0: Range = Range { fits: |number| number >= 0.0, text: "a number from 0 on" };
+pub const ANY: NumberRange = NumberRange { fits: |_| true, text: "a number" };
+pub const ABOVE_0: NumberRange = NumberRange { fits: |number| number > 0.0, text: "a number above 0" };
+pub const FROM_0: NumberRange = NumberRange { fits: |number| number >= 0.0, text: "a number from 0 on" };
 
 impl Document<'_> {
-    /// The whole file; `None` if it is empty.
+    /// The document; `None` if the file is empty.
     pub fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         serde_yaml::from_str(self.text)
     }
 
-    /// A number. `name`: how a message calls it.
-    pub fn number(&self, name: impl Display, word: &Word, range: Range) -> Result<f64, Diagnostic> {
+    /// A finite number within `range`. `name` is the subject of the message.
+    pub fn number(&self, name: impl Display, word: &Word, range: NumberRange) -> Result<f64, Diagnostic> {
         let number = real(&word.value).filter(|&number| number.is_finite() && (range.fits)(number));
         number.ok_or_else(|| self.out_of_range(name, word, range.text))
     }
 
-    /// A whole number, `1e6` and `2.0` included.
+    /// An integer within `range`; `1e6` and `2.0` are integers too.
     pub fn whole<T>(&self, name: impl Display, word: &Word, range: RangeInclusive<T>) -> Result<T, Diagnostic>
     where
         T: FromStr + PartialOrd + Display,
@@ -58,6 +58,21 @@ impl Document<'_> {
             let text = format!("a whole number from {} to {}", range.start(), range.end());
             self.out_of_range(name, word, &text)
         })
+    }
+
+    /// Refuses a plain value that continues on the next line. YAML joins the lines with a blank, which is rarely meant:
+    /// usually the next line lacks a `:` or has the wrong indentation.
+    pub fn check_one_line(&self, name: impl Display, word: &Word) -> Result<(), Diagnostic> {
+        let span = word.referenced.span();
+        let source = span.byte_offset().and_then(|start| self.text.get(usize::try_from(start).ok()?..));
+        let source: String =
+            source.unwrap_or_default().chars().take(usize::try_from(span.len()).unwrap_or(usize::MAX)).collect();
+        if source.starts_with(['"', '\'', '|', '>']) || !source.trim_end().contains('\n') {
+            return Ok(());
+        }
+        let what = format!("{name} continues on the next line: YAML reads {}", quoted(word.value.as_bytes()));
+        let hint = "write the value on one line; a key needs a `:` and the indentation of its neighbours";
+        Err(self.wrong(word.referenced, what, hint))
     }
 
     pub fn out_of_range(&self, name: impl Display, word: &Word, range: &str) -> Diagnostic {
@@ -75,20 +90,20 @@ impl Document<'_> {
     }
 }
 
-/// What the YAML reader says, in our words where it knows less than we do: what is wrong, what to do.
+/// The message and hint for an error of the YAML reader, in the words of the user where the reader's are too technical.
 pub fn explain(error: &Error) -> (String, String) {
     match error.without_snippet() {
         Error::SerdeUnknownField { field, expected, .. } => {
             (format!("unknown key {}", quoted(field.as_bytes())), name_hint(field, expected))
         }
         Error::Unexpected { expected: "mapping start", .. } => {
-            ("keys with their values belong here".to_owned(), "write `key: value`, a line each".to_owned())
+            ("keys with values are expected here".to_owned(), "write `key: value`, one per line".to_owned())
         }
         Error::Unexpected { expected: "sequence start", .. } => {
-            ("a list belongs here".to_owned(), "write `- `, then an item, a line each".to_owned())
+            ("a list is expected here".to_owned(), "write `- ` and an item, one per line".to_owned())
         }
         Error::Unexpected { expected: "string scalar", .. } => {
-            ("a name or a number belongs here".to_owned(), "write it alone, without brackets or keys".to_owned())
+            ("a name or a number is expected here".to_owned(), "write it alone, without brackets or keys".to_owned())
         }
         Error::NullIntoString { .. } => ("the value is missing".to_owned(), "give one".to_owned()),
         Error::DuplicateMappingKey { key: Some(key), .. } => {
@@ -97,12 +112,12 @@ pub fn explain(error: &Error) -> (String, String) {
         other => {
             // Control characters of the file must not reach a terminal.
             let what = UserMessageFormatter.format_message(other).replace(char::is_control, " ");
-            (what, "mend the YAML; a value with special characters needs quotes".to_owned())
+            (what, "correct the YAML; a value with special characters needs quotes".to_owned())
         }
     }
 }
 
-/// Numbers as YAML 1.2 writes them. `+`, `.5` and `1e3` are understood by `parse` itself.
+/// A number in the notation of YAML 1.2. `parse` itself reads `+`, `.5` and `1e3`.
 pub fn real(text: &str) -> Option<f64> {
     match text {
         ".nan" | ".NaN" | ".NAN" => Some(f64::NAN),
@@ -112,7 +127,7 @@ pub fn real(text: &str) -> Option<f64> {
     }
 }
 
-/// A map in the order of the file.
+/// A map that keeps its entries in the order of the file.
 pub struct Entries<T>(pub Vec<(Word, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
@@ -123,7 +138,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
             type Value = Entries<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("names with a value each")
+                f.write_str("a map from names to values")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {

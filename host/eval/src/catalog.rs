@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::spec::ExperimentSpec;
-use blis_config::policy::{Outside, Unusable, built_in_names};
+use blis_config::policy::{PluginLookup, PluginLookupError, built_in_names};
 use blis_plugin::find::Finder;
 use blis_plugin::{Fault, Kind, Limits, LoadedPlugin};
 
@@ -64,22 +64,22 @@ impl fmt::Debug for Catalog {
     }
 }
 
-impl Outside for Catalog {
-    fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<LoadedPlugin>, Unusable> {
+impl PluginLookup for Catalog {
+    fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<LoadedPlugin>, PluginLookupError> {
         let broken = |fault: Fault| {
             let diagnostic = fault.diagnostic.or_hint("`blis plugin check` looks at it from all sides");
             let what = diagnostic.without_hint().to_string();
-            Unusable::Broken { what, hint: diagnostic.hint.unwrap_or_default() }
+            PluginLookupError::Broken { what, hint: diagnostic.hint.unwrap_or_default() }
         };
         let loaded = self.load(name).map_err(broken)?;
         let Some(loaded) = loaded else {
-            return Err(Unusable::Unknown { hint: self.finder.hint(name, &built_in_names(kind)) });
+            return Err(PluginLookupError::Unknown { hint: self.finder.hint(name, &built_in_names(kind)) });
         };
         let kinds = &loaded.plugin.description().kinds;
         if !kinds.contains(&kind) {
             let known: Vec<&str> = kinds.iter().map(|kind| kind.what()).collect();
             let what = format!("`{name}` ({}) is no {}", loaded.file, kind.what());
-            return Err(Unusable::Broken { what, hint: format!("it is a {}", known.join(" and a ")) });
+            return Err(PluginLookupError::Broken { what, hint: format!("it is a {}", known.join(" and a ")) });
         }
         Ok(loaded)
     }

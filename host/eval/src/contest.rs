@@ -7,7 +7,7 @@ use crate::error::Failure;
 use crate::experiment::{Experiment, as_in_blis};
 use crate::spec::parse;
 use blis_config::policy::{
-    BuiltIn, Bundle, Choices, Outside as _, PolicyError, PolicySettings, Source, Sourced, Unusable,
+    BuiltIn, Bundle, Choices, PluginLookup as _, PolicyError, PolicySettings, SettingSource, Sourced, PluginLookupError,
 };
 use blis_plugin::Kind;
 
@@ -32,7 +32,7 @@ impl Experiment {
     }
 
     fn policies_of(&self, contestant: &str, others: Others) -> Result<PolicySettings, Failure> {
-        let source = || Source::Told(format!("contestant {contestant}").into());
+        let source = || SettingSource::Other(format!("contestant {contestant}").into());
         let routed_by = |name: &str, choices: Choices| {
             choices.with(Kind::Routing, Sourced { value: name.to_owned(), source: source() })
         };
@@ -55,9 +55,16 @@ impl Experiment {
                 Others::Kept => self.choices.clone(),
                 Others::Defaults => Choices::default(),
             };
-            return PolicySettings::choose(&flags, Some(&bundle), &*self.catalog).map_err(usage);
+            let settings = PolicySettings::choose(&flags, Some(&bundle), &*self.catalog).map_err(usage)?;
+            // The deployment, and with it the latency model, is the same for all candidates.
+            let of_bundle = |(_, value): &&(String, Sourced<f64>)| matches!(value.source, SettingSource::File(_));
+            if let Some((name, _)) = settings.latency_parameters.iter().find(of_bundle) {
+                return Err(Failure::usage(format_args!("`{contestant}` sets `{name}` of the latency model"))
+                    .hint(format!("set it for all candidates: `--policy-param latency.{name}=VALUE`")));
+            }
+            return Ok(settings);
         }
-        if let Err(Unusable::Unknown { hint }) = self.catalog.plugin(Kind::Routing, contestant) {
+        if let Err(PluginLookupError::Unknown { hint }) = self.catalog.plugin(Kind::Routing, contestant) {
             return Err(
                 Failure::usage(format_args!("`{contestant}` is neither a routing policy nor a file")).hint(hint)
             );

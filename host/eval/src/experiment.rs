@@ -12,7 +12,7 @@ use blis_sim::policy::Classes;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
-use blis_config::policy::{Bundle, Choices, Given, PolicySettings, Source, Sourced};
+use blis_config::policy::{Bundle, Choices, ParameterSetting, PolicySettings, SettingSource, Sourced};
 use blis_config::{Deployment, DeploymentArgs, LatencyKind};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
@@ -205,7 +205,10 @@ impl Experiment {
         }
         check_apart(evaluation.trace_path.as_deref(), &files)?;
         Ok(Self {
-            deployment: deployment(model, &spec),
+            deployment: DeploymentArgs {
+                latency_parameters: policies.latency_parameters.clone(),
+                ..deployment(model, &spec)
+            },
             engine: EngineConfig::new(&spec, &policies),
             cluster: ClusterSettings::new(&spec, policies),
             evaluation,
@@ -326,7 +329,7 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         (Kind::Preemption, set.value("preemption-policy", spec.preemption_policy.clone()).or(both)),
         (Kind::Latency, set.value("latency-model", spec.latency_model.clone())),
     ];
-    let parameter = |PolicyParam { kind, name, value }: &PolicyParam| Given {
+    let parameter = |PolicyParam { kind, name, value }: &PolicyParam| ParameterSetting {
         kind: *kind,
         name: name.clone(),
         value: set.sourced("policy-param", *value),
@@ -351,7 +354,7 @@ struct Values<'a>(&'a ExperimentSpec);
 
 impl Values<'_> {
     fn sourced<T>(&self, name: &str, value: T) -> Sourced<T> {
-        let flag = Source::Flag(format!("--{name}").into());
+        let flag = SettingSource::Flag(format!("--{name}").into());
         Sourced { value, source: self.0.source(name, flag) }
     }
 
@@ -365,13 +368,13 @@ impl Values<'_> {
 pub fn as_in_blis(mut policies: PolicySettings, semantics: Semantics) -> (PolicySettings, Vec<(String, String)>) {
     let used = policies.used(Kind::Priority).filter(|used| used.built_in.is_some() && used.name() != "class");
     let location = match used.map(|used| &used.source) {
-        Some(Source::File(location)) if semantics == Semantics::BLIS => location.clone(),
+        Some(SettingSource::File(location)) if semantics == Semantics::BLIS => location.clone(),
         _ => return (policies, Vec::new()),
     };
     let name = policies.name(Kind::Priority);
     let what = format!("{location}: the priority policy `{name}` has no effect with `--parity blis`");
     let hint = format!("BLIS goes by class, whatever a bundle says; `--priority-policy {name}` has an effect");
-    policies.reset(Kind::Priority, Source::Told(format!("--parity blis ignores {location}").into()));
+    policies.reset(Kind::Priority, SettingSource::Other(format!("--parity blis ignores {location}").into()));
     (policies, vec![(what, hint)])
 }
 
@@ -497,12 +500,13 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         moe_comm_backend: spec.moe_comm_backend.clone(),
         // A plugin's fallback is the usual model.
         latency_model: spec.latency_model.as_deref().and_then(|name| name.parse().ok()),
-        usual_latency: match parity {
+        default_latency: match parity {
             ParityName::Blis => LatencyKind::TrainedPhysics,
             ParityName::Vllm => LatencyKind::Physics,
         },
         alpha_coeffs: spec.alpha_coeffs.clone(),
         beta_coeffs: spec.beta_coeffs.clone(),
+        latency_parameters: Vec::new(),
         coefficients: spec.coefficients.clone(),
         total_kv_blocks: spec.total_kv_blocks,
         block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),

@@ -8,9 +8,9 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use blis_config::policy::{Source, Sourced};
+use blis_config::policy::{SettingSource, Sourced};
 use blis_config::{Deployment, KvBlocksSource, LatencyKind};
-use blis_diag::{Page, text};
+use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
 use blis_sim::semantics::Semantics;
@@ -26,8 +26,8 @@ use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfi
 
 /// The document.
 #[must_use]
-pub fn explain(config: &Experiment, deployment: &Deployment) -> Page {
-    let mut page = Page::default();
+pub fn explain(config: &Experiment, deployment: &Deployment) -> YamlPage {
+    let mut page = YamlPage::default();
     let told = Explanation { config, deployment };
     page.section("model-and-hardware", |page| told.model_and_hardware(page));
     page.section("engine", |page| told.engine(page));
@@ -47,23 +47,23 @@ struct Explanation<'a> {
 
 impl Explanation<'_> {
     /// What the setting `key` came to: its own value, or the default.
-    fn flag(&self, page: &mut Page, key: &str, value: impl Display) {
-        self.or_else(page, key, value, Source::Default);
+    fn flag(&self, page: &mut YamlPage, key: &str, value: impl Display) {
+        self.or_else(page, key, value, SettingSource::Default);
     }
 
     /// What the setting `key` came to: its own value, or one from elsewhere.
-    fn or_else(&self, page: &mut Page, key: &str, value: impl Display, otherwise: Source) {
+    fn or_else(&self, page: &mut YamlPage, key: &str, value: impl Display, otherwise: SettingSource) {
         line(page, key, value, &self.config.spec.source(key, otherwise));
     }
 
     /// The reason the deployment notes for what starts with `what`, or `usual`.
-    fn noted(&self, what: &str, usual: &'static str) -> Source {
+    fn noted(&self, what: &str, usual: &'static str) -> SettingSource {
         let note = self.deployment.notes.iter().find(|note| note.starts_with(what));
         let reason = note.map(|note| note.split_once(": ").map_or(note.as_str(), |(_, reason)| reason));
-        Source::Told(reason.map_or(usual.into(), |reason| reason.to_owned().into()))
+        SettingSource::Other(reason.map_or(usual.into(), |reason| reason.to_owned().into()))
     }
 
-    fn model_and_hardware(&self, page: &mut Page) {
+    fn model_and_hardware(&self, page: &mut YamlPage) {
         let (args, deployment) = (&self.config.deployment, self.deployment);
         self.flag(page, "model", text(&args.model));
         self.or_else(page, "hardware", text(&deployment.hardware), self.noted("hardware ", "the coefficients' own"));
@@ -73,22 +73,26 @@ impl Explanation<'_> {
         self.flag(page, "enable-expert-parallel", args.enable_expert_parallel);
         self.flag(page, "moe-comm-backend", optional(args.moe_comm_backend.as_deref().map(text)));
         self.flag(page, "vllm-version", optional(args.vllm_version.as_deref().map(text)));
-        let built_in = Source::Told("built in".into());
+        let built_in = SettingSource::Other("built in".into());
         self.or_else(page, "model-config-folder", path(args.model_config_folder.as_deref()), built_in.clone());
         self.or_else(page, "hardware-config", path(args.hardware_config.as_deref()), built_in);
         self.latency_model(page);
         let trained = match deployment.latency_kind {
-            LatencyKind::TrainedPhysics => Source::Told("trained".into()),
+            LatencyKind::TrainedPhysics => SettingSource::Other("trained".into()),
             LatencyKind::Physics => self.noted("physics coefficients", "trained"),
-            LatencyKind::Roofline => Source::Told("roofline has none".into()),
+            LatencyKind::Roofline => SettingSource::Other("roofline has none".into()),
             LatencyKind::Blackbox => self.noted("blackbox coefficients ", "trained"),
+        };
+        let trained = match args.latency_parameters.is_empty() {
+            true => trained,
+            false => SettingSource::Other(format!("{trained}; parameters of `latency` below").into()),
         };
         self.flag(page, "coefficients", path(args.coefficients.as_deref()));
         self.or_else(page, "alpha-coeffs", list(&deployment.alpha), trained.clone());
         self.or_else(page, "beta-coeffs", list(&deployment.beta), trained);
         let blocks = match deployment.kv_blocks_source {
-            KvBlocksSource::Flag => self.config.spec.source("total-kv-blocks", Source::Default),
-            source => Source::Told(source.to_string().into()),
+            KvBlocksSource::Flag => self.config.spec.source("total-kv-blocks", SettingSource::Default),
+            source => SettingSource::Other(source.to_string().into()),
         };
         line(page, "total-kv-blocks", deployment.total_kv_blocks, &blocks);
         self.flag(page, "block-size-in-tokens", args.block_size);
@@ -104,30 +108,30 @@ impl Explanation<'_> {
     }
 
     /// A built-in model that was asked for holds; everything else follows.
-    fn latency_model(&self, page: &mut Page) {
+    fn latency_model(&self, page: &mut YamlPage) {
         let (kind, spec) = (self.deployment.latency_kind, &self.config.spec);
         let plugin = self.config.cluster.policies.plugin(Kind::Latency).is_some();
-        let source = match spec.source("latency-model", Source::Default) {
-            _ if plugin => Source::Told("in the place of the plugin, should it fail".into()),
-            Source::Default => self.latency_source(),
+        let source = match spec.source("latency-model", SettingSource::Default) {
+            _ if plugin => SettingSource::Other("in the place of the plugin, should it fail".into()),
+            SettingSource::Default => self.latency_source(),
             source => source,
         };
         line(page, "latency-model", kind, &source);
     }
 
     /// Why it is that model, if none was asked for.
-    fn latency_source(&self) -> Source {
+    fn latency_source(&self) -> SettingSource {
         let by_flag = if self.config.spec.beta_coeffs.is_some() { "beta-coeffs" } else { "vllm-version" };
         match self.deployment.latency_kind {
-            LatencyKind::Physics | LatencyKind::Roofline => Source::Told("default".into()),
-            _ => match self.config.spec.source(by_flag, Source::Default) {
-                Source::Default => self.noted("blackbox latency model", "default"),
-                source => Source::Told(source.to_string().into()),
+            LatencyKind::Physics | LatencyKind::Roofline => SettingSource::Other("default".into()),
+            _ => match self.config.spec.source(by_flag, SettingSource::Default) {
+                SettingSource::Default => self.noted("blackbox latency model", "default"),
+                source => SettingSource::Other(source.to_string().into()),
             },
         }
     }
 
-    fn engine(&self, page: &mut Page) {
+    fn engine(&self, page: &mut YamlPage) {
         let engine = &self.config.engine;
         self.flag(page, "max-num-seqs", engine.max_num_seqs);
         self.flag(page, "max-num-batched-tokens", engine.max_num_batched_tokens);
@@ -141,7 +145,7 @@ impl Explanation<'_> {
         self.flag(page, "engine", engine.engine);
     }
 
-    fn cluster(&self, page: &mut Page) {
+    fn cluster(&self, page: &mut YamlPage) {
         let cluster = &self.config.cluster;
         self.flag(page, "num-instances", cluster.num_instances);
         self.flag(page, "admission-latency", cluster.admission_latency.0);
@@ -160,7 +164,7 @@ impl Explanation<'_> {
         self.flag(page, "on-plugin-error", on_error);
     }
 
-    fn evaluation(&self, page: &mut Page) {
+    fn evaluation(&self, page: &mut YamlPage) {
         let evaluation = &self.config.evaluation;
         self.flag(page, "slo-ttft", self.targets(|targets| &targets.ttft));
         self.flag(page, "slo-itl", self.targets(|targets| &targets.itl));
@@ -192,7 +196,7 @@ impl Explanation<'_> {
         optional((!given.is_empty()).then(|| text(&given.join(","))))
     }
 
-    fn workload(&self, page: &mut Page) {
+    fn workload(&self, page: &mut YamlPage) {
         match &self.config.workload {
             WorkloadConfig::Synthetic(synthetic) => self.synthetic(page, synthetic),
             WorkloadConfig::Trace(trace) => self.trace(page, trace),
@@ -207,7 +211,7 @@ impl Explanation<'_> {
         }
     }
 
-    fn sessions(&self, page: &mut Page, closed_loop: Option<Option<ThinkTime>>) {
+    fn sessions(&self, page: &mut YamlPage, closed_loop: Option<Option<ThinkTime>>) {
         let mode = if closed_loop.is_some() { SessionMode::ClosedLoop } else { SessionMode::Fixed };
         self.flag(page, "session-mode", mode);
         match closed_loop.flatten() {
@@ -216,13 +220,13 @@ impl Explanation<'_> {
                 self.flag(page, "think-time-dist", text(&think_time_text(&time)));
             }
             None if closed_loop.is_some() => {
-                self.or_else(page, "think-time-ms", "null", Source::Told("what the trace says".into()));
+                self.or_else(page, "think-time-ms", "null", SettingSource::Other("what the trace says".into()));
             }
             None => {}
         }
     }
 
-    fn synthetic(&self, page: &mut Page, SyntheticConfig { name: preset, spec, .. }: &SyntheticConfig) {
+    fn synthetic(&self, page: &mut YamlPage, SyntheticConfig { name: preset, spec, .. }: &SyntheticConfig) {
         self.flag(page, "workload", preset);
         self.flag(page, "rate", spec.rate);
         let arrivals = match spec.arrival {
@@ -234,12 +238,12 @@ impl Explanation<'_> {
         self.lengths(page, preset, spec);
     }
 
-    fn lengths(&self, page: &mut Page, preset: &str, spec: &DistributionSpec) {
+    fn lengths(&self, page: &mut YamlPage, preset: &str, spec: &DistributionSpec) {
         for (what, LengthSpec { mean, stdev, min, max }) in [("prompt", spec.prompt), ("output", spec.output)] {
             let usual = if preset == "distribution" {
-                Source::Default
+                SettingSource::Default
             } else {
-                Source::Told(format!("preset {preset}").into())
+                SettingSource::Other(format!("preset {preset}").into())
             };
             for (figure, value) in [("", mean), ("-stdev", stdev), ("-min", min.into()), ("-max", max.into())] {
                 self.or_else(page, &format!("{what}-tokens{figure}"), value, usual.clone());
@@ -249,8 +253,8 @@ impl Explanation<'_> {
         self.flag(page, "timeout", timeout(spec.timeout));
     }
 
-    fn specified(&self, page: &mut Page, SpecConfig { origin, spec, num_requests, timeout: all }: &SpecConfig) {
-        let (number, own) = (num_requests.unwrap_or(0), Source::Told("specification".into()));
+    fn specified(&self, page: &mut YamlPage, SpecConfig { origin, spec, num_requests, timeout: all }: &SpecConfig) {
+        let (number, own) = (num_requests.unwrap_or(0), SettingSource::Other("specification".into()));
         match origin {
             SpecOrigin::File(file) => {
                 self.flag(page, "workload-spec", path(Some(file)));
@@ -267,19 +271,19 @@ impl Explanation<'_> {
                 self.flag(page, "workload", name);
                 self.flag(page, "concurrency", count);
                 self.flag(page, "think-time-ms", think_time.as_millis_f64());
-                let until = Source::Told("until the horizon".into());
+                let until = SettingSource::Other("until the horizon".into());
                 self.or_else(page, "num-requests", number, until);
                 self.lengths(page, name, lengths);
             }
         }
     }
 
-    fn trace(&self, page: &mut Page, trace: &TraceConfig) {
-        let understood = Source::Told("flag --workload-trace".into());
+    fn trace(&self, page: &mut YamlPage, trace: &TraceConfig) {
+        let understood = SettingSource::Other("flag --workload-trace".into());
         self.or_else(page, "workload", WorkloadName::Traces, understood);
         self.flag(page, "workload-trace", path(Some(&trace.path)));
         self.flag(page, "trace-format", trace.format);
-        let usual = Source::Told("the format's own".into());
+        let usual = SettingSource::Other("the format's own".into());
         self.or_else(page, "mooncake-block-size", optional(trace.mooncake_block_size), usual);
         self.flag(page, "skip-bad-lines", trace.skip_bad_lines);
         self.part(page, &trace.part);
@@ -288,7 +292,7 @@ impl Explanation<'_> {
         self.flag(page, "timeout", timeout(trace.timeout));
     }
 
-    fn part(&self, page: &mut Page, TracePart { window, max_requests }: &TracePart) {
+    fn part(&self, page: &mut YamlPage, TracePart { window, max_requests }: &TracePart) {
         self.flag(page, "start", window.start.as_secs_f64());
         self.flag(page, "duration", optional(window.duration.map(Micros::as_secs_f64)));
         self.flag(page, "time-scale", window.time_scale);
@@ -297,26 +301,26 @@ impl Explanation<'_> {
         self.flag(page, "max-requests", optional(*max_requests));
     }
 
-    fn simulation(&self, page: &mut Page) {
+    fn simulation(&self, page: &mut YamlPage) {
         let Experiment { seed, horizon, workload, engine, .. } = self.config;
         let specified = match workload {
             WorkloadConfig::Specified(SpecConfig { spec, .. }) => (spec.seed.is_some(), spec.horizon.is_some()),
             _ => (false, false),
         };
-        let own = || Source::Told("specification".into());
+        let own = || SettingSource::Other("specification".into());
         let of_header = matches!(workload, WorkloadConfig::Recorded { header, .. } if recorded_seed(header).is_some());
         let seed_is_from = if specified.0 {
             own()
         } else if of_header {
-            Source::Told("header of the trace".into())
+            SettingSource::Other("header of the trace".into())
         } else {
-            Source::Default
+            SettingSource::Default
         };
         self.or_else(page, "seed", seed, seed_is_from);
         let replay_of_blis = matches!(workload, WorkloadConfig::Recorded { .. }) && engine.semantics == Semantics::BLIS;
         let usual = if replay_of_blis { "twice the last arrival" } else { "when every request has ended" };
         let end = optional(Some(horizon.0).filter(|_| *horizon != Micros::MAX));
-        self.or_else(page, "horizon", end, if specified.1 { own() } else { Source::Told(usual.into()) });
+        self.or_else(page, "horizon", end, if specified.1 { own() } else { SettingSource::Other(usual.into()) });
     }
 }
 
@@ -339,10 +343,10 @@ fn timeout(timeout: Option<Micros>) -> f64 {
 }
 
 /// A setting that holds, or in a comment what follows from others.
-fn line(page: &mut Page, key: &str, value: impl Display, source: &Source) {
+fn line(page: &mut YamlPage, key: &str, value: impl Display, source: &SettingSource) {
     debug_assert!(Key::find(key).is_ok(), "{key}");
     match source {
-        Source::Told(_) => page.comment(format_args!("{key}: {value}  ({source})")),
+        SettingSource::Other(_) => page.comment(format_args!("{key}: {value}  ({source})")),
         _ => page.entry(key, value, source),
     }
 }

@@ -11,7 +11,7 @@ use blis_config::Deployment;
 use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_report::FileError;
-use blis_report::decisions::{DecisionLog, FORMAT, Header, InstanceGroup, PolicyNames, TraceFile, VERSION};
+use blis_report::decisions::{DecisionLog, FORMAT, DecisionHeader, InstanceGroup, PolicyNames, TraceFile, VERSION};
 use blis_workload::Names;
 
 /// The trace of a run, if one is wanted.
@@ -35,9 +35,9 @@ fn failed(path: &Path, source: std::io::Error) -> Failure {
     Failure::file(&FileError::Io { path: path.to_owned(), source })
 }
 
-fn header(config: &Experiment, deployment: &Deployment) -> Header {
+fn header(config: &Experiment, deployment: &Deployment) -> DecisionHeader {
     let (cluster, engine) = (&config.cluster, &config.engine);
-    Header {
+    DecisionHeader {
         format: FORMAT.to_owned(),
         version: VERSION,
         program: format!("blis {}", env!("CARGO_PKG_VERSION")),

@@ -186,7 +186,7 @@ fn export(
     (names, slo_targets): (&Names, &BTreeMap<String, GoodputTargets>),
 ) -> Result<(), Failure> {
     let Some(journal) = journal else { return Ok(()) };
-    let about = blis_report::About {
+    let about = blis_report::ServiceInfo {
         model: deployment.model.clone(),
         block_size: config.engine.block_size,
         total_kv_blocks: deployment.total_kv_blocks,

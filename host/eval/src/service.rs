@@ -49,7 +49,7 @@ pub(crate) fn cluster<I: Instance>(
         abort: &abort,
         instances: instances.iter().map(InstanceInfo::from).collect(),
         names: names.texts().into(),
-        facts: deployment.facts.as_slice().into(),
+        facts: deployment.model_facts.as_slice().into(),
     };
     guests.move_in(&mut instances)?;
     let policies = policies(&guests, &classes, names)?;

@@ -19,7 +19,7 @@ use serde_yaml::Spanned;
 use sha2::{Digest as _, Sha256};
 
 use super::{FitnessScale, FitnessWeights};
-use blis_diag::yaml::{Document, Entries, Range, Word, explain};
+use blis_diag::yaml::{Document, Entries, NumberRange, Word, explain};
 use blis_diag::{Diagnose, Diagnostic, Location, nearest, quoted};
 use blis_plugin::Kind;
 
@@ -302,9 +302,9 @@ struct RawScenario {
 /// Knows where the words of a file stand.
 struct Reader<'a>(Document<'a>);
 
-const SHARE: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
-const UP_TO_1000: Range = Range { fits: |number| (0.0..=1000.0).contains(&number), text: "a number from 0 to 1000" };
-const SECONDS: Range = Range { fits: |number| number > 0.0 && number <= 86_400.0, text: "above 0, at most 86400" };
+const SHARE: NumberRange = NumberRange { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
+const UP_TO_1000: NumberRange = NumberRange { fits: |number| (0.0..=1000.0).contains(&number), text: "a number from 0 to 1000" };
+const SECONDS: NumberRange = NumberRange { fits: |number| number > 0.0 && number <= 86_400.0, text: "above 0, at most 86400" };
 
 impl Reader<'_> {
     fn suite(&self, raw: RawSuite) -> Result<Suite, Diagnostic> {

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blis_sim::units::Micros;
-use blis_workload::Window;
+use blis_workload::TraceWindow;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 use blis_workload::spec::presets::Preset;
-use blis_workload::spec::{Arrival, Client, LONGEST, Lengths, Load, Prefix, ServeGenReading, Spec};
+use blis_workload::spec::{Arrival, Client, LONGEST, Lengths, ClientLoad, Prefix, ServeGenReading, Spec};
 use blis_workload::trace_v2::ThinkTime;
 
 use crate::error::Failure;
@@ -67,7 +67,7 @@ pub enum SpecOrigin {
 /// Which part of a trace, and how fast.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TracePart {
-    pub window: Window,
+    pub window: TraceWindow,
     /// At most so many.
     pub max_requests: Option<u64>,
 }
@@ -90,7 +90,7 @@ pub struct TraceConfig {
 /// Of `--session-mode` and what goes with it.
 fn closed_loop(spec: &ExperimentSpec) -> Result<Option<Option<ThinkTime>>, Failure> {
     let mode = spec.session_mode.unwrap_or(defaults::SESSION_MODE);
-    let usual = Window::default();
+    let usual = TraceWindow::default();
     let moved = given([
         (spec.start.is_some_and(|start| start != usual.start), "--start"),
         (spec.duration.is_some(), "--duration"),
@@ -298,7 +298,7 @@ fn users(
     let prefix =
         (lengths.prefix_tokens > 0).then(|| Prefix { group: "shared".to_owned(), tokens: lengths.prefix_tokens });
     let client = Client {
-        load: Load::Users { count, think_time },
+        load: ClientLoad::Users { count, think_time },
         prefix,
         ..Client::new("users", 1.0, drawn(lengths.prompt), drawn(lengths.output))
     };
@@ -441,8 +441,8 @@ impl TracePart {
     /// What `spec` says of it.
     #[must_use]
     pub fn new(spec: &ExperimentSpec) -> Self {
-        let usual = Window::default();
-        let window = Window {
+        let usual = TraceWindow::default();
+        let window = TraceWindow {
             start: spec.start.unwrap_or(usual.start),
             duration: spec.duration,
             repeat: spec.repeat.unwrap_or(usual.repeat),

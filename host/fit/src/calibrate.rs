@@ -1,14 +1,14 @@
-//! Closed-loop calibration: the weights with which the simulator itself comes closest to the measurements.
+//! Closed-loop calibration: finds the coefficients with which the simulator comes closest to the measurements.
 //!
-//! Under load a step that is 5 % too slow makes batches larger, which makes steps slower still, so weights
-//! are not fitted to single steps but to what requests saw, with the whole simulator between weights and
-//! errors. A run is cut into windows of time; each contributes the logarithm of simulated over measured mean
-//! end-to-end latency and time to first token. That covers every level of load the run went through with
-//! equal weight, and a few windows in which the server hiccuped are bounded by a robust loss.
+//! Under load, a step that is 5 % too slow makes batches larger, which makes steps slower still. Coefficients are
+//! therefore not fitted to single steps but to the latencies of requests, with the whole simulation between
+//! coefficients and errors. A run is divided into time windows. Each window contributes the logarithm of simulated over
+//! measured mean end-to-end latency and TTFT, so that every level of load in the run has equal weight. A robust loss
+//! limits the influence of a few windows in which the server stalled.
 //!
-//! Weights are fitted as logarithms, so that they stay positive, and each is drawn to its prior: the curves
-//! measured on kernels say 1, give or take a few percent. That keeps apart what load cannot tell apart
-//! (requests in the batch and tokens of KV grow together), and is why the weights hold for other models.
+//! Coefficients are fitted as logarithms, so that they stay positive, and each has a prior: the curves measured on
+//! kernels say 1 within a few percent. The prior separates coefficients that load alone cannot separate (requests in
+//! the batch and tokens of KV grow together), and is the reason why the coefficients hold for other models.
 
 use blis_sim::latency::{PhysicsAlpha, PhysicsBeta};
 use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
@@ -18,11 +18,11 @@ use rayon::prelude::*;
 
 use super::errors::{comparable, mean};
 use super::replay::replay;
-use super::runs::{FitError, MeasuredRun, Split};
+use super::runs::{FitError, MeasuredRun, RunSplit};
 use super::validate::deployment;
 use blis_diag::Diagnostic;
 
-/// α and β in one row.
+/// Names of the coefficients: α, then β.
 pub const NAMES: [&str; 11] = [
     PhysicsAlpha::NAMES[0],
     PhysicsAlpha::NAMES[1],
@@ -37,67 +37,67 @@ pub const NAMES: [&str; 11] = [
     PhysicsBeta::NAMES[7],
 ];
 
-/// α and β in the order of [`NAMES`].
-pub type Weights = [f64; NAMES.len()];
+/// Values of the coefficients: α, then β, in the order of [`NAMES`].
+pub type CoefficientValues = [f64; NAMES.len()];
 
-/// What is believed of the weights before anything is measured.
+/// Prior distribution of the coefficients, before any measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prior {
-    /// Where each one is.
-    pub values: Weights,
-    /// Standard deviation of its logarithm; 0 keeps it where it is.
-    pub spread: Weights,
-    /// Deviation of a window's mean end-to-end latency that is no news: of the logarithm.
+    /// Median of each coefficient.
+    pub values: CoefficientValues,
+    /// Standard deviation of its logarithm; 0 fixes the coefficient.
+    pub spread: CoefficientValues,
+    /// Expected standard deviation of the logarithm of a window's mean end-to-end latency.
     pub e2e_spread: f64,
 }
 
 impl Prior {
-    /// Of weights for any deployment: kernels are as measured, the rest is open within reason.
+    /// Prior of the general coefficients: kernels are as measured, the others are free within reason.
     pub const GENERAL: Self = Self {
         values: [2500.0, 0.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0, 12.0, 1.0, 200.0],
         spread: [0.7, 0.0, 0.3, 0.05, 0.05, 0.05, 0.3, 0.3, 0.7, 1.5, 1.0],
         e2e_spread: 0.02,
     };
 
-    /// Of one deployment, given the weights for any: what differs is how well the curves fit its shapes.
+    /// Prior of the coefficients of one deployment, given the general ones: only the fit of the curves to its shapes
+    /// differs.
     #[must_use]
-    pub fn around(values: Weights) -> Self {
+    pub fn around(values: CoefficientValues) -> Self {
         Self { values, spread: [0.5, 0.0, 0.2, 0.05, 0.05, 0.05, 0.3, 0.3, 0.5, 1.5, 1.0], e2e_spread: 0.01 }
     }
 }
 
-/// Weights with what the data leave open.
+/// Fitted coefficients and their uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fitted {
-    /// The weights.
-    pub weights: Weights,
-    /// 95 % intervals; equal bounds for what was not fitted.
+    pub weights: CoefficientValues,
+    /// 95 % intervals; equal bounds for a coefficient that was not fitted.
     pub intervals: [(f64, f64); NAMES.len()],
 }
 
-/// Seconds after the start of a long run that are left out: caches fill, kernels are still compiled.
+/// Seconds at the start of a long run that are left out: caches fill, and kernels are still being compiled.
 const WARM_UP_S: u64 = 30;
 
-/// A run shorter than this has no seconds to spare.
+/// A shorter run has no warm-up that could be left out, s.
 const LONG_RUN_S: u64 = 300;
 
-/// As [`Prior::e2e_spread`], of the mean time to first token.
+/// As [`Prior::e2e_spread`], for the mean TTFT.
 const TTFT_SPREAD: f64 = 0.1;
 
-/// Every run weighs as much as this many windows, however long it is.
+/// Weight of every run in windows, whatever its length.
 const WINDOWS: f64 = 20.0;
 
-/// Fits weights to the training part of `runs`.
+/// Fits coefficients to the training part of `runs`.
 ///
 /// # Errors
-/// If a run cannot be simulated, or there is nothing to fit.
+/// If a run cannot be simulated, or no run has requests to fit to.
 pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitError> {
     if runs.is_empty() {
         return Err(FitError::nothing(Diagnostic::new("no run is left to fit to").hint("give more runs")));
     }
-    let targets: Vec<Target> = runs.iter().map(|run| Target::new(run)).collect::<Result<_, _>>()?;
+    let targets: Vec<FitTarget> = runs.iter().map(|run| FitTarget::new(run)).collect::<Result<_, _>>()?;
     let free: Vec<usize> = (0..NAMES.len()).filter(|&index| prior.spread[index] > 0.0).collect();
-    let problem = Problem::new(&targets, prior, free)?;
+    let problem = FitProblem::new(&targets, prior, free)?;
     let (problem, _) = LevenbergMarquardt::new()
         .with_patience(2)
         .with_ftol(1e-4)
@@ -105,7 +105,7 @@ pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitErro
         .with_stepbound(1.0)
         .minimize(problem);
     let Some(jacobian) = problem.jacobian() else {
-        return Err(problem.failed.unwrap_or_else(|| FitError::nothing(Diagnostic::new("the fit came to nothing"))));
+        return Err(problem.failed.unwrap_or_else(|| FitError::nothing(Diagnostic::new("the fit did not converge"))));
     };
     let covariance = (jacobian.transpose() * &jacobian).try_inverse();
     let weights = problem.weights(&problem.at);
@@ -118,30 +118,31 @@ pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitErro
     Ok(Fitted { weights, intervals })
 }
 
-/// A run made ready: its training part with what it was served beside, and the windows in which it is compared.
-struct Target {
+/// A run prepared for the fit: its training part, the requests served at the same time, and the windows of comparison.
+struct FitTarget {
     run: MeasuredRun,
-    /// Numbers of its requests, window by window.
+    /// Numbers of the requests of each window.
     windows: Vec<Vec<usize>>,
-    /// Measured mean end-to-end latency and time to first token, µs, of each.
+    /// Measured mean end-to-end latency and TTFT of each window, µs.
     measured: Vec<(f64, f64)>,
 }
 
-impl Target {
+impl FitTarget {
     fn new(run: &MeasuredRun) -> Result<Self, FitError> {
-        /// Requests whose mean is worth something, and most windows.
+        /// Number of requests that gives a reliable mean, and maximum number of windows.
         const REQUESTS: usize = 30;
         const MOST: usize = 40;
         let mut run = run.clone();
-        // Of later requests only their arrivals count: training requests were served beside the first of them.
+        // Of later requests only the arrivals are needed: training requests were served at the same time as the first
+        // of them.
         let total = run.requests.len();
-        let trained = run.requests.iter().filter(|request| request.split == Split::Train);
+        let trained = run.requests.iter().filter(|request| request.split == RunSplit::Train);
         let last = trained.clone().map(|request| request.arrival_us).max().unwrap_or(0);
         let longest = trained.map(|request| request.e2e_us).fold(0.0, f64::max);
         run.requests.retain(|request| request.arrival_us as f64 <= last as f64 + 2.0 * longest);
         run.cut_off |= run.requests.len() < total;
         let start = if last > LONG_RUN_S * 1_000_000 { WARM_UP_S * 1_000_000 } else { 0 };
-        let mut numbers = comparable(&run, &[Split::Train]);
+        let mut numbers = comparable(&run, &[RunSplit::Train]);
         numbers.retain(|&number| run.requests[number].arrival_us >= start);
         if numbers.is_empty() {
             let mistake =
@@ -152,7 +153,7 @@ impl Target {
         let windows: Vec<Vec<usize>> = (0..count)
             .map(|window| numbers[window * numbers.len() / count..(window + 1) * numbers.len() / count].to_vec())
             .collect();
-        let of = |numbers: &Vec<usize>, what: fn(&super::Measured) -> f64| {
+        let of = |numbers: &Vec<usize>, what: fn(&super::MeasuredRequest) -> f64| {
             mean(&numbers.iter().map(|&number| what(&run.requests[number])).collect::<Vec<_>>())
         };
         let measured = windows
@@ -162,8 +163,8 @@ impl Target {
         Ok(Self { run, windows, measured })
     }
 
-    /// How far the simulation with these weights is off, window by window, in expected deviations.
-    fn residuals(&self, weights: &Weights, e2e_spread: f64) -> Result<Vec<f64>, FitError> {
+    /// Errors of the simulation with these coefficients, one per window and figure, in expected deviations.
+    fn residuals(&self, weights: &CoefficientValues, e2e_spread: f64) -> Result<Vec<f64>, FitError> {
         let mut run = self.run.clone();
         run.deployment.alpha_coeffs = Some(weights[..3].to_vec());
         run.deployment.beta_coeffs = Some(weights[3..].to_vec());
@@ -182,32 +183,32 @@ impl Target {
     }
 }
 
-/// A residual whose square is the soft-L1 loss of `r`: quadratic for small ones, linear for large ones.
+/// A residual that has the soft-L1 loss of `r` as its square: quadratic for small ones, linear for large ones.
 pub(super) fn robust(r: f64) -> f64 {
     (2.0 * ((1.0 + r * r).sqrt() - 1.0)).sqrt().copysign(r)
 }
 
-/// The least-squares problem: residuals of all windows, then the distance of each weight from its prior.
-struct Problem<'a> {
-    targets: &'a [Target],
+/// The least-squares problem: the residuals of all windows, then the distance of each coefficient from its prior.
+struct FitProblem<'a> {
+    targets: &'a [FitTarget],
     prior: &'a Prior,
-    /// Which weights are fitted.
+    /// Indices of the coefficients that are fitted.
     free: Vec<usize>,
-    /// Their logarithms, relative to the prior, in standard deviations.
+    /// Their logarithms relative to the prior, in standard deviations.
     at: DVector<f64>,
     residuals: Option<DVector<f64>>,
     failed: Option<FitError>,
 }
 
-impl<'a> Problem<'a> {
-    fn new(targets: &'a [Target], prior: &'a Prior, free: Vec<usize>) -> Result<Self, FitError> {
+impl<'a> FitProblem<'a> {
+    fn new(targets: &'a [FitTarget], prior: &'a Prior, free: Vec<usize>) -> Result<Self, FitError> {
         let at = DVector::zeros(free.len());
         let mut problem = Self { targets, prior, free, at, residuals: None, failed: None };
         problem.residuals = Some(problem.evaluate(&problem.at)?);
         Ok(problem)
     }
 
-    fn weights(&self, at: &DVector<f64>) -> Weights {
+    fn weights(&self, at: &DVector<f64>) -> CoefficientValues {
         let mut weights = self.prior.values;
         for (&index, shift) in self.free.iter().zip(at.iter()) {
             weights[index] *= (shift * self.prior.spread[index]).exp();
@@ -229,7 +230,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
+impl LeastSquaresProblem<f64, Dyn, Dyn> for FitProblem<'_> {
     type ParameterStorage = Owned<f64, Dyn>;
     type ResidualStorage = Owned<f64, Dyn>;
     type JacobianStorage = Owned<f64, Dyn, Dyn>;
@@ -253,9 +254,9 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
         self.residuals.clone()
     }
 
-    /// By differences: far enough apart that whole microseconds do not show.
+    /// Finite differences with a step that is large against the rounding of latencies to whole microseconds.
     fn jacobian(&self) -> Option<DMatrix<f64>> {
-        /// Change of a weight's logarithm.
+        /// Change of the logarithm of a coefficient.
         const STEP: f64 = 0.01;
         let here = self.residuals.as_ref()?;
         let columns: Option<Vec<DVector<f64>>> = self
@@ -276,19 +277,19 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Measured;
+    use crate::MeasuredRequest;
     use blis_config::DeploymentArgs;
 
-    /// A run at two levels of load whose latencies are the simulator's own under `weights`.
-    fn synthetic(weights: &Weights) -> MeasuredRun {
-        let request = |number: u64| Measured {
+    /// A run at two levels of load with the latencies of the simulator itself under `weights`.
+    fn synthetic(weights: &CoefficientValues) -> MeasuredRun {
+        let request = |number: u64| MeasuredRequest {
             arrival_us: if number < 400 { number * 150_000 } else { 60_000_000 + (number - 400) * 55_000 },
             input_tokens: 300 + 7 * (number % 40) as u32,
             output_tokens: 100 + (number % 60) as u32,
             ttft_us: 1.0,
             e2e_us: 2.0,
             queue_us: None,
-            split: Split::Train,
+            split: RunSplit::Train,
             prompt: None,
         };
         let mut run = MeasuredRun {
@@ -323,25 +324,25 @@ mod tests {
         (truth[0], truth[2], truth[3], truth[5], truth[8]) = (4000.0, 1.2, 1.06, 0.93, 20.0);
         let run = synthetic(&truth);
         let fitted = calibrate(&[&run], &Prior::GENERAL).unwrap();
-        let target = Target::new(&run).unwrap();
-        let off = |weights: &Weights| {
+        let target = FitTarget::new(&run).unwrap();
+        let off = |weights: &CoefficientValues| {
             let residuals = target.residuals(weights, 0.02).unwrap();
             residuals.iter().map(|residual| residual * residual).sum::<f64>()
         };
-        assert!(off(&truth) < 1e-9, "the truth is no error");
-        assert!(off(&fitted.weights) < 0.02 * off(&Prior::GENERAL.values), "most of the error is gone");
+        assert!(off(&truth) < 1e-9, "the true coefficients have no error");
+        assert!(off(&fitted.weights) < 0.02 * off(&Prior::GENERAL.values), "the fit removes most of the error");
         let again = calibrate(&[&run], &Prior::GENERAL).unwrap();
-        assert_eq!(fitted.weights, again.weights, "the same data give the same weights");
-        assert_eq!(fitted.weights[1], 0.0, "what has no spread stays");
+        assert_eq!(fitted.weights, again.weights, "the same data give the same coefficients");
+        assert_eq!(fitted.weights[1], 0.0, "a coefficient without spread is fixed");
         for (weight, (low, high)) in fitted.weights.iter().zip(fitted.intervals) {
             assert!(low <= *weight && *weight <= high);
         }
     }
 
     #[test]
-    fn nothing_to_fit_is_said() {
+    fn nothing_to_fit_is_an_error() {
         let mut run = synthetic(&Prior::GENERAL.values);
-        run.requests.iter_mut().for_each(|request| request.split = Split::Test);
+        run.requests.iter_mut().for_each(|request| request.split = RunSplit::Test);
         let error = calibrate(&[&run], &Prior::GENERAL).unwrap_err().to_string();
         assert!(error.starts_with("run `synthetic`: no training request can be compared\nhint: "), "{error}");
         assert!(calibrate(&[], &Prior::GENERAL).is_err());

@@ -1,22 +1,22 @@
-//! How far a simulation is from what was measured.
+//! Errors of a simulation relative to a measurement.
 
 use serde::Serialize;
 
 use super::replay::Predicted;
-use super::runs::{Measured, MeasuredRun, Split};
+use super::runs::{MeasuredRequest, MeasuredRun, RunSplit};
 
-/// Signed relative errors of one run, %: positive where the simulation is slower.
+/// Signed relative errors on one run, %: positive if the simulation is slower.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Errors {
-    /// Requests compared.
+    /// Number of requests that were compared.
     pub requests: usize,
-    /// End-to-end latency.
+    /// Errors of the end-to-end latency.
     pub e2e: OfDistribution,
-    /// Time to first token.
+    /// Errors of the TTFT.
     pub ttft: OfDistribution,
-    /// Mean inter-token latency of a request; absent if all answers have one token.
+    /// Errors of the mean ITL of a request; absent if all requests have one output token.
     pub itl: Option<OfDistribution>,
-    /// From the wait queue to the batch; absent if it was not measured.
+    /// Errors of the time in the waiting queue; absent if it was not measured.
     pub queue: Option<OfStage>,
     /// Mean absolute error of the end-to-end latency of single requests, %.
     pub e2e_mape: f64,
@@ -27,58 +27,58 @@ pub struct Errors {
 /// Measured and simulated mean, ms, and signed errors, %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OfDistribution {
-    /// Measured mean, ms.
+    /// Mean of the measured latency, ms.
     pub measured_ms: f64,
-    /// Simulated mean, ms.
+    /// Mean of the simulated latency, ms.
     pub simulated_ms: f64,
-    /// Error of the mean.
+    /// Error of the mean, %.
     pub mean: f64,
-    /// Error of the 90th percentile.
+    /// Error of the 90th percentile, %.
     pub p90: f64,
-    /// Error of the 99th percentile.
+    /// Error of the 99th percentile, %.
     pub p99: f64,
 }
 
-/// Measured and simulated mean of a stage, ms, and the signed error, %.
+/// Measured and simulated mean of a stage, ms, and its signed error, %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OfStage {
-    /// Measured mean, ms.
+    /// Mean of the measured latency, ms.
     pub measured_ms: f64,
-    /// Simulated mean, ms.
+    /// Mean of the simulated latency, ms.
     pub simulated_ms: f64,
-    /// Error of the mean; absent where nothing was measured to wait 1 µs.
+    /// Error of the mean, %; absent if the measured mean is below 1 µs.
     pub mean: Option<f64>,
 }
 
-/// The requests of a run that can be compared, by number: of one of `splits`, and not so close to the cut
-/// of a run that went on that requests missing here were served beside them.
+/// Numbers of the requests of a run that can be compared: those of one of `splits`, except those close to the end of a
+/// run that was cut off, because requests that were served at the same time are missing.
 #[must_use]
-pub fn comparable(run: &MeasuredRun, splits: &[Split]) -> Vec<usize> {
-    /// Mean latencies before the cut from which on neighbours are missing.
+pub fn comparable(run: &MeasuredRun, splits: &[RunSplit]) -> Vec<usize> {
+    /// Width of that margin, in mean latencies.
     const MARGIN: f64 = 1.5;
     let last = run.requests.last().map_or(0.0, |request| request.arrival_us as f64);
     let mean = run.requests.iter().map(|request| request.e2e_us).sum::<f64>() / run.requests.len().max(1) as f64;
     let limit = if run.cut_off { last - MARGIN * mean } else { f64::INFINITY };
-    let fits = |request: &Measured| splits.contains(&request.split) && request.arrival_us as f64 <= limit;
+    let fits = |request: &MeasuredRequest| splits.contains(&request.split) && request.arrival_us as f64 <= limit;
     (0..run.requests.len()).filter(|&number| fits(&run.requests[number])).collect()
 }
 
 /// Compares the requests of `run` with those numbers; `None` if there are none.
 #[must_use]
 pub fn compare(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usize]) -> Option<Errors> {
-    let pairs: Vec<(&Measured, &Predicted)> =
+    let pairs: Vec<(&MeasuredRequest, &Predicted)> =
         numbers.iter().map(|&number| (&run.requests[number], &predicted[number])).collect();
     if pairs.is_empty() {
         return None;
     }
-    let columns = |measured: fn(&Measured) -> f64, simulated: fn(&Measured, &Predicted) -> f64| {
+    let columns = |measured: fn(&MeasuredRequest) -> f64, simulated: fn(&MeasuredRequest, &Predicted) -> f64| {
         let measured: Vec<f64> = pairs.iter().map(|(request, _)| measured(request)).collect();
         let simulated: Vec<f64> = pairs.iter().map(|(request, predicted)| simulated(request, predicted)).collect();
         (measured, simulated)
     };
     let e2e = columns(|request| request.e2e_us, |_, predicted| predicted.e2e_us);
     let ttft = columns(|request| request.ttft_us, |_, predicted| predicted.ttft_us);
-    let gap = |request: &Measured, predicted: &Predicted| {
+    let gap = |request: &MeasuredRequest, predicted: &Predicted| {
         (predicted.e2e_us - predicted.ttft_us) / f64::from(request.output_tokens.max(2) - 1)
     };
     let itl = pairs
@@ -121,18 +121,18 @@ fn of_distribution((mut measured, mut simulated): (Vec<f64>, Vec<f64>)) -> OfDis
     }
 }
 
-/// Error in percent.
+/// Signed error of a simulated value in % of the measured one.
 fn percent(measured: f64, simulated: f64) -> f64 {
     100.0 * (simulated - measured) / measured
 }
 
-/// The arithmetic mean; NaN of nothing.
+/// The arithmetic mean; NaN without values.
 #[must_use]
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Linear interpolation between neighbours, as numpy has it. `sorted` is not empty.
+/// Linear interpolation between neighbours, as in NumPy. `sorted` must not be empty.
 fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let rank = percent / 100.0 * (sorted.len() - 1) as f64;
     let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
@@ -152,14 +152,14 @@ mod tests {
     use blis_config::DeploymentArgs;
 
     fn run(latencies: &[(f64, f64)]) -> MeasuredRun {
-        let request = |(at, &(ttft_us, e2e_us)): (u64, &(f64, f64))| Measured {
+        let request = |(at, &(ttft_us, e2e_us)): (u64, &(f64, f64))| MeasuredRequest {
             arrival_us: at * 1000,
             input_tokens: 10,
             output_tokens: 11,
             ttft_us,
             e2e_us,
             queue_us: None,
-            split: if at < 2 { Split::Train } else { Split::Test },
+            split: if at < 2 { RunSplit::Train } else { RunSplit::Test },
             prompt: None,
         };
         MeasuredRun {
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn what_is_compared_is_of_the_split_and_before_the_cut() {
         let mut run = run(&[(1.0, 1000.0); 5]);
-        assert_eq!(comparable(&run, &[Split::Train]), [0, 1]);
-        assert_eq!(comparable(&run, &[Split::Test, Split::Validation]), [2, 3, 4]);
+        assert_eq!(comparable(&run, &[RunSplit::Train]), [0, 1]);
+        assert_eq!(comparable(&run, &[RunSplit::Test, RunSplit::Validation]), [2, 3, 4]);
         run.cut_off = true;
-        assert_eq!(comparable(&run, &[Split::Test]), [2], "1.5 ms before the last arrival at 4 ms");
+        assert_eq!(comparable(&run, &[RunSplit::Test]), [2], "1.5 ms before the last arrival at 4 ms");
     }
 }

@@ -1,8 +1,8 @@
-//! The curves of a GPU from tables of measured kernels, as NVIDIA's aiconfigurator has them: one file per kind of
-//! kernel, a line per shape, times in ms.
+//! Fits the curves of a GPU to tables of measured kernels in the form of NVIDIA's aiconfigurator: one file per kind of
+//! kernel, one line per shape, times in ms.
 //!
-//! Each curve is fitted to the logarithm of the times, so that small and large shapes count alike, and with a
-//! robust loss, since tables contain shapes for which the library chose badly.
+//! Each curve is fitted to the logarithm of the times, so that small and large shapes have equal weight, and with a
+//! robust loss, because tables contain shapes for which the library selected a slow kernel.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,26 +17,26 @@ use super::calibrate::robust;
 use super::runs::{FitError, read_rows};
 use blis_diag::Diagnostic;
 
-/// Deviation of a measured kernel from its curve that is no news: of the logarithm.
+/// Expected standard deviation of the logarithm of a measured kernel time around its curve.
 const SPREAD: f64 = 0.1;
 
-/// Numbers of a curve, and how well they fit.
+/// The parameters of a curve, and the errors of the fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FittedCurve {
-    /// Its name in hardware files.
+    /// Name of the curve in hardware files.
     pub name: &'static str,
-    /// Name and value of each number.
+    /// Name and value of each parameter.
     pub values: Vec<(&'static str, f64)>,
-    /// Kernels it was fitted to.
+    /// Number of kernels that it was fitted to.
     pub kernels: usize,
     /// Median and 90th percentile of the absolute error, %.
     pub errors: (f64, f64),
 }
 
-/// Fits every curve for which `folder` has a file whose name starts with `prefix`.
+/// Fits every curve for which `folder` has a file with a name that starts with `prefix`.
 ///
 /// # Errors
-/// If a file cannot be read or makes no sense, or there is none.
+/// If a file cannot be read or is invalid, or there is none.
 pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<FittedCurve>, FitError> {
     let files = files(folder, prefix)?;
     let find = |part: &str| files.iter().find(|file| name(file).contains(part));
@@ -70,7 +70,7 @@ pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<FittedC
     Ok(curves)
 }
 
-/// As they stand in a hardware file, each with its error.
+/// The curves in the form of a hardware file, each with its error.
 #[must_use]
 pub fn yaml(curves: &[FittedCurve]) -> String {
     let mut text = String::from("kernels:\n");
@@ -112,7 +112,7 @@ struct GemmRow {
     latency: f64,
 }
 
-/// The larger of two times and a little more, as the latency model has it.
+/// The larger of two times plus a small part of the smaller one, as in the latency model.
 fn slower(memory: f64, arithmetic: f64) -> f64 {
     (memory.powi(4) + arithmetic.powi(4)).sqrt().sqrt()
 }
@@ -122,7 +122,7 @@ fn peak(gpu: &Gpu, bytes: f64) -> f64 {
 }
 
 fn gemm(curve: &'static str, rows: &[GemmRow], dtype: &str, gpu: &Gpu, bytes: f64) -> Option<FittedCurve> {
-    /// Smaller matrices are of no model.
+    /// Smaller matrices occur in no model.
     const SMALLEST: f64 = 512.0;
     let (bandwidth, flops) = (gpu.hbm_tb_s * 1e6, peak(gpu, bytes));
     let points: Vec<(f64, f64, f64)> = rows
@@ -151,7 +151,7 @@ struct MoeRow {
     latency: f64,
 }
 
-/// Tokens choose experts about evenly.
+/// The table in which tokens select experts almost uniformly.
 const EVEN: &str = "power_law_1.01";
 
 fn experts(curve: &'static str, rows: &[MoeRow], dtype: &str, gpu: &Gpu, bytes: f64) -> Option<FittedCurve> {
@@ -199,7 +199,7 @@ impl AttentionRow {
 }
 
 fn decode_attention(rows: &[AttentionRow], gpu: &Gpu) -> Option<FittedCurve> {
-    // Batches and contexts of a service; with less, a kernel is hardly more than its launch.
+    // Batches and contexts that occur in a service; smaller kernels consist of little more than their launch.
     let serving = |row: &&AttentionRow| {
         let context = row.isl + row.step;
         row.is_16bit() && (8.0..=256.0).contains(&row.batch_size) && (255.0..=4096.0).contains(&context)
@@ -243,7 +243,7 @@ struct ReduceRow {
 }
 
 fn reductions(rows: &[ReduceRow]) -> Option<FittedCurve> {
-    /// Larger messages take another way.
+    /// Larger messages use another algorithm.
     const LARGEST: f64 = 33_554_432.0;
     let points: Vec<&ReduceRow> =
         rows.iter().filter(|row| row.backend.ends_with("graph") && row.message_size <= LARGEST).collect();
@@ -256,7 +256,7 @@ fn reductions(rows: &[ReduceRow]) -> Option<FittedCurve> {
     fitted("reduce", &names, &[4.0, 120.0, 10.0, 140.0], &points, us, |row| row.latency * 1e3)
 }
 
-/// Fits the numbers of a curve, starting at `start`; `None` without a kernel.
+/// Fits the parameters of a curve, starting at `start`; `None` without a kernel.
 fn fitted<P>(
     name: &'static str,
     names: &[&'static str],
@@ -271,7 +271,7 @@ fn fitted<P>(
     let deviations =
         |x: &[f64]| -> Vec<f64> { points.iter().map(|point| (us(x, point) / measured(point)).ln()).collect() };
     let residuals = |x: &[f64]| deviations(x).into_iter().map(|deviation| robust(deviation / SPREAD)).collect();
-    let problem = Curve { start, at: DVector::zeros(start.len()), residuals: &residuals };
+    let problem = CurveProblem { start, at: DVector::zeros(start.len()), residuals: &residuals };
     let (problem, _) = LevenbergMarquardt::new().minimize(problem);
     let values = problem.values(&problem.at);
     let mut errors: Vec<f64> = deviations(&values).into_iter().map(|deviation| 100.0 * deviation.abs()).collect();
@@ -285,14 +285,14 @@ fn fitted<P>(
     })
 }
 
-/// Numbers as logarithms, relative to where they start.
-struct Curve<'a> {
+/// Parameters of a curve as logarithms relative to their start values.
+struct CurveProblem<'a> {
     start: &'a [f64],
     at: DVector<f64>,
     residuals: &'a dyn Fn(&[f64]) -> Vec<f64>,
 }
 
-impl Curve<'_> {
+impl CurveProblem<'_> {
     fn values(&self, at: &DVector<f64>) -> Vec<f64> {
         self.start.iter().zip(at.iter()).map(|(start, shift)| start * shift.exp()).collect()
     }
@@ -302,7 +302,7 @@ impl Curve<'_> {
     }
 }
 
-impl LeastSquaresProblem<f64, Dyn, Dyn> for Curve<'_> {
+impl LeastSquaresProblem<f64, Dyn, Dyn> for CurveProblem<'_> {
     type ParameterStorage = Owned<f64, Dyn>;
     type ResidualStorage = Owned<f64, Dyn>;
     type JacobianStorage = Owned<f64, Dyn, Dyn>;
@@ -347,9 +347,9 @@ mod tests {
         let sizes = [1.0, 16.0, 128.0, 1024.0, 8192.0];
         let mut rows: Vec<GemmRow> =
             sizes.into_iter().flat_map(|m| [1024.0, 8192.0, 16_384.0].map(|n| shape((m, n)))).collect();
-        rows[0].latency *= 10.0; // one shape for which the library chose badly
+        rows[0].latency *= 10.0; // one shape for which the library selected a slow kernel
         let curve = gemm("gemm", &rows, "bfloat16", &gpu, 2.0).unwrap();
-        // The bad one is among the small shapes, which decide about the launch.
+        // The slow kernel is one of the small shapes, which determine the launch time.
         for ((name, value), (expected, within)) in curve.values.iter().zip([(5.0, 0.15), (0.85, 0.05), (0.7, 0.05)]) {
             assert!((value / expected - 1.0).abs() < within, "{name}: {value}");
         }

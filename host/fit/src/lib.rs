@@ -1,4 +1,4 @@
-//! Coefficients of the `physics` latency model from measurements, and how far they hold.
+//! Coefficients of the `physics` latency model from measurements, and their validation.
 //!
 //! ```text
 //! runs (measured requests) ─► replay (the simulator) ─► errors
@@ -17,5 +17,5 @@ pub mod validate;
 
 pub use errors::Errors;
 pub use report::{FitReport, LeaveOut, fit};
-pub use runs::{FitError, Measured, MeasuredRun, RunOptions, Split, load};
+pub use runs::{FitError, MeasuredRequest, MeasuredRun, RunOptions, RunSplit, load};
 pub use validate::{Validated, validate};

@@ -10,16 +10,16 @@ use super::validate::Validated;
 /// Size of one run's panel, pixels.
 const PANEL: (u32, u32) = (720, 260);
 
-/// Points of a line: means over as many stretches of requests.
+/// Number of points of a line: each is the mean over one section of the requests.
 const STRETCHES: usize = 120;
 
 const MEASURED: RGBColor = RGBColor(0x33, 0x33, 0x33);
 const SIMULATED: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
 
-/// Writes one panel per run: mean end-to-end latency of neighbouring requests, measured dark, simulated orange.
+/// Draws one panel per run: mean end-to-end latency of neighbouring requests, measured dark, simulated orange.
 ///
 /// # Errors
-/// If the file cannot be written, in words.
+/// If the file cannot be written, as text.
 pub fn draw(path: &Path, runs: &[Validated]) -> Result<(), String> {
     let height = PANEL.1 * u32::try_from(runs.len().max(1)).unwrap_or(1);
     let root = SVGBackend::new(path, (PANEL.0, height)).into_drawing_area();
@@ -32,7 +32,7 @@ pub fn draw(path: &Path, runs: &[Validated]) -> Result<(), String> {
 }
 
 fn draw_run(panel: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, run: &Validated) -> Result<(), String> {
-    let said = |error: DrawingAreaErrorKind<_>| error.to_string();
+    let message = |error: DrawingAreaErrorKind<_>| error.to_string();
     let lines = [line(run, |point| point.1), line(run, |point| point.2)];
     let highest = lines.iter().flatten().map(|point| point.1).fold(0.0, f64::max);
     let (first, last) =
@@ -44,18 +44,24 @@ fn draw_run(panel: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, run: &V
         .x_label_area_size(32)
         .y_label_area_size(52)
         .build_cartesian_2d(first..last.max(first + 1e-6), 0.0..highest.max(1e-6) * 1.1)
-        .map_err(said)?;
-    chart.configure_mesh().light_line_style(TRANSPARENT).x_desc("arrival, s").y_desc("E2E, s").draw().map_err(said)?;
+        .map_err(message)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_desc("arrival, s")
+        .y_desc("E2E, s")
+        .draw()
+        .map_err(message)?;
     for (line, (name, colour)) in lines.into_iter().zip([("measured", MEASURED), ("simulated", SIMULATED)]) {
         let series = LineSeries::new(line, colour.stroke_width(2));
-        let drawn = chart.draw_series(series).map_err(said)?;
+        let drawn = chart.draw_series(series).map_err(message)?;
         drawn.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
     }
     let labels = chart.configure_series_labels().border_style(TRANSPARENT).draw();
-    labels.map_err(said)
+    labels.map_err(message)
 }
 
-/// Means of `what` over stretches of requests.
+/// Means of `what` over sections of the requests.
 fn line(run: &Validated, what: fn(&(f64, f64, f64)) -> f64) -> Vec<(f64, f64)> {
     let stretch = run.points.len().div_ceil(STRETCHES).max(1);
     let of = |points: &[(f64, f64, f64)], what: fn(&(f64, f64, f64)) -> f64| {

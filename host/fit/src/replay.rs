@@ -1,4 +1,4 @@
-//! The requests of a measured run through the simulator.
+//! Simulates the requests of a measured run.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use super::runs::{FitError, MeasuredRun};
 use blis_config::Deployment;
 use blis_diag::Diagnostic;
 
-/// What became of one request in the simulation, µs.
+/// Simulated latencies of one request, µs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Predicted {
-    /// To the first token.
+    /// From arrival to the first token, µs.
     pub ttft_us: f64,
-    /// To the last.
+    /// From arrival to the last token, µs.
     pub e2e_us: f64,
-    /// From the wait queue to the batch.
+    /// From the waiting queue to the running batch, µs.
     pub queue_us: f64,
 }
 
-/// The requests of `run`, simulated on `deployment` with steps as `latency` has them; in their order.
+/// Simulates the requests of `run` on `deployment` with the step times of `latency`; results in their order.
 ///
 /// # Errors
 /// If one of them cannot be served.
@@ -72,7 +72,7 @@ fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc<dyn Latenc
     }
 }
 
-/// Equal prompts have equal blocks, and the first ones of all prompts are the same.
+/// Equal prompts have equal blocks, and the shared prefix has the same blocks in all prompts.
 fn requests(run: &MeasuredRun) -> impl Iterator<Item = Request> {
     let block = run.deployment.block_size;
     let longest = run.requests.iter().map(|request| request.input_tokens / block).max().unwrap_or(0);

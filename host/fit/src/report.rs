@@ -1,44 +1,44 @@
-//! What `blis fit` does with runs: weights for any deployment, for each that was measured, and what happens
-//! to those left out.
+//! The whole of `blis fit`: general coefficients, those of each measured deployment, and validation on data that were
+//! left out.
 
 use std::collections::BTreeSet;
 
-use super::calibrate::{Fitted, NAMES, Prior, Weights, calibrate};
+use super::calibrate::{CoefficientValues, Fitted, NAMES, Prior, calibrate};
 use super::errors::{Errors, comparable};
-use super::runs::{FitError, MeasuredRun, Split};
+use super::runs::{FitError, MeasuredRun, RunSplit};
 use super::validate::{Validated, deployment, validate};
 use blis_config::physics::{
-    Alpha, Beta, CoefficientFile, Coefficients, DeploymentCoefficients, FittedRun, Interval, RunErrors,
+    AlphaCoefficients, BetaCoefficients, CoefficientFile, CoefficientInterval, Coefficients, DeploymentCoefficients, FittedRun, RunErrors,
 };
 use blis_config::short_name;
 
-/// Which further fits to make, to see what becomes of what a fit has not seen.
+/// Further fits for validation on data that were left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaveOut {
-    /// Each model in turn.
+    /// Leave out each model in turn.
     pub models: bool,
-    /// Each workload of a deployment in turn.
+    /// Leave out each workload of a deployment in turn.
     pub workloads: bool,
 }
 
-/// Everything a fit found out.
+/// The results of a fit.
 #[derive(Clone, Debug)]
 pub struct FitReport {
-    /// The coefficients, with errors.
+    /// The coefficients, with their errors.
     pub file: CoefficientFile,
-    /// Validation part of each run, with the weights of its deployment.
+    /// Errors on the validation part of each run, with the coefficients of its deployment.
     pub validation: Vec<Validated>,
-    /// All of each run, with weights fitted to the other models.
+    /// Errors on all of each run, with coefficients fitted to the other models.
     pub models_left_out: Vec<Validated>,
-    /// All of each run, with weights fitted to other workloads of its deployment.
+    /// Errors on all of each run, with coefficients fitted to the other workloads of its deployment.
     pub workloads_left_out: Vec<Validated>,
 }
 
-/// Where a run was measured: model, GPU, tensor parallel size.
-type Place = (String, String, u32);
+/// Model, GPU and tensor-parallel size of a measured run.
+type MeasuredDeployment = (String, String, u32);
 
-/// Fits general weights to all `runs`, those of each deployment to its own, and tests them. With a `base` its
-/// general weights and its other deployments stay. `fitted` is the day.
+/// Fits general coefficients to all `runs` and those of each deployment to its own runs, and validates them. If there
+/// is a `base`, its general coefficients and its other deployments are kept. `fitted` is the date.
 ///
 /// # Errors
 /// If a run cannot be simulated.
@@ -49,7 +49,7 @@ pub fn fit(
     leave_out: LeaveOut,
 ) -> Result<FitReport, FitError> {
     let runs: Vec<MeasuredRun> = runs.iter().map(split_by_time).collect();
-    let places: Vec<Place> = runs.iter().map(place).collect::<Result<_, _>>()?;
+    let deployments: Vec<MeasuredDeployment> = runs.iter().map(measured_deployment).collect::<Result<_, _>>()?;
     let base = match base {
         Some(base) => base,
         None => CoefficientFile {
@@ -70,19 +70,20 @@ pub fn fit(
         models_left_out: Vec::new(),
         workloads_left_out: Vec::new(),
     };
-    for here in places.iter().collect::<BTreeSet<_>>() {
-        let own = |at: &(&MeasuredRun, &Place)| at.1 == here;
-        let members: Vec<&MeasuredRun> = runs.iter().zip(&places).filter(own).map(|(run, _)| run).collect();
+    for here in deployments.iter().collect::<BTreeSet<_>>() {
+        let own = |at: &(&MeasuredRun, &MeasuredDeployment)| at.1 == here;
+        let members: Vec<&MeasuredRun> = runs.iter().zip(&deployments).filter(own).map(|(run, _)| run).collect();
         report.deployment(here, &members, &general, leave_out)?;
     }
     if leave_out.models {
         report.file.general.errors.clear();
-        for model in places.iter().map(|place| &place.0).collect::<BTreeSet<_>>() {
-            let (out, rest): (Vec<_>, Vec<_>) = runs.iter().zip(&places).partition(|(_, place)| place.0 == *model);
+        for model in deployments.iter().map(|measured_deployment| &measured_deployment.0).collect::<BTreeSet<_>>() {
+            let (out, rest): (Vec<_>, Vec<_>) =
+                runs.iter().zip(&deployments).partition(|(_, measured_deployment)| measured_deployment.0 == *model);
             let rest: Vec<&MeasuredRun> = rest.into_iter().map(|(run, _)| run).collect();
             let weights = calibrate(&rest, &Prior::GENERAL)?.weights;
             for (run, _) in out {
-                let tested = test(run, &weights, &[Split::Train, Split::Validation])?;
+                let tested = test(run, &weights, &[RunSplit::Train, RunSplit::Validation])?;
                 report.file.general.errors.push(run_errors(&tested, "model left out"));
                 report.models_left_out.push(tested);
             }
@@ -92,19 +93,19 @@ pub fn fit(
 }
 
 impl FitReport {
-    /// The weights of one deployment, from its own runs.
+    /// The coefficients of one deployment, fitted to its own runs.
     fn deployment(
         &mut self,
-        (model, hardware, tensor_parallel_size): &Place,
+        (model, hardware, tensor_parallel_size): &MeasuredDeployment,
         runs: &[&MeasuredRun],
-        general: &Weights,
+        general: &CoefficientValues,
         leave_out: LeaveOut,
     ) -> Result<(), FitError> {
         let prior = Prior::around(*general);
         let own = calibrate(runs, &prior)?;
         let mut coefficients = coefficients(&own);
         for run in runs {
-            let tested = test(run, &own.weights, &[Split::Validation])?;
+            let tested = test(run, &own.weights, &[RunSplit::Validation])?;
             coefficients.errors.push(run_errors(&tested, "validation"));
             self.validation.push(tested);
         }
@@ -127,36 +128,36 @@ impl FitReport {
                 runs.iter().partition(|run| run.workload == workload);
             let weights = calibrate(&rest, &prior)?.weights;
             for run in out {
-                self.workloads_left_out.push(test(run, &weights, &[Split::Train, Split::Validation])?);
+                self.workloads_left_out.push(test(run, &weights, &[RunSplit::Train, RunSplit::Validation])?);
             }
         }
         Ok(())
     }
 }
 
-/// 60 % of the arrivals to fit to, 20 % to choose by, 20 % to leave alone, if the data do not say.
+/// Splits by arrival if the data have no split: 60 % to fit, 20 % to select, 20 % held out.
 fn split_by_time(run: &MeasuredRun) -> MeasuredRun {
     let mut run = run.clone();
-    if run.requests.iter().all(|request| request.split == Split::Train) {
+    if run.requests.iter().all(|request| request.split == RunSplit::Train) {
         let count = run.requests.len();
         for (number, request) in run.requests.iter_mut().enumerate() {
             request.split = match 5 * number / count.max(1) {
-                0..=2 => Split::Train,
-                3 => Split::Validation,
-                _ => Split::Test,
+                0..=2 => RunSplit::Train,
+                3 => RunSplit::Validation,
+                _ => RunSplit::Test,
             };
         }
     }
     run
 }
 
-fn place(run: &MeasuredRun) -> Result<Place, FitError> {
+fn measured_deployment(run: &MeasuredRun) -> Result<MeasuredDeployment, FitError> {
     let deployment = deployment(run)?;
     Ok((short_name(&run.deployment.model), deployment.hardware, deployment.tensor_parallel_size))
 }
 
-/// `run` under `weights`, compared on its requests of `splits`.
-fn test(run: &MeasuredRun, weights: &Weights, splits: &[Split]) -> Result<Validated, FitError> {
+/// Errors of `run` with the coefficients `weights`, on its requests of `splits`.
+fn test(run: &MeasuredRun, weights: &CoefficientValues, splits: &[RunSplit]) -> Result<Validated, FitError> {
     let mut run = run.clone();
     run.deployment.alpha_coeffs = Some(weights[..3].to_vec());
     run.deployment.beta_coeffs = Some(weights[3..].to_vec());
@@ -164,7 +165,7 @@ fn test(run: &MeasuredRun, weights: &Weights, splits: &[Split]) -> Result<Valida
 }
 
 fn fitted_run(run: &MeasuredRun) -> FittedRun {
-    FittedRun { run: run.name.clone(), sha256: run.sha256.clone(), requests: comparable(run, &[Split::Train]).len() }
+    FittedRun { run: run.name.clone(), sha256: run.sha256.clone(), requests: comparable(run, &[RunSplit::Train]).len() }
 }
 
 fn run_errors(tested: &Validated, requests: &str) -> RunErrors {
@@ -179,8 +180,8 @@ fn run_errors(tested: &Validated, requests: &str) -> RunErrors {
     }
 }
 
-/// α and β in one row.
-fn weights(coefficients: &Coefficients) -> Weights {
+/// The coefficients as one list: α, then β.
+fn weights(coefficients: &Coefficients) -> CoefficientValues {
     let mut weights = [0.0; NAMES.len()];
     let values = coefficients.alpha().to_array().into_iter().chain(coefficients.beta().to_array());
     weights.iter_mut().zip(values).for_each(|(slot, value)| *slot = value);
@@ -191,21 +192,21 @@ fn coefficients(fitted: &Fitted) -> Coefficients {
     let [arrival_us, input_token_us, first_token_steps, beta @ ..] = fitted.weights.map(|weight| rounded(weight, 6));
     let [gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us] = beta;
     let interval = |(coefficient, &(low, high)): (&&str, &(f64, f64))| {
-        (low < high).then(|| Interval {
+        (low < high).then(|| CoefficientInterval {
             coefficient: (*coefficient).to_owned(),
             low: rounded(low, 4),
             high: rounded(high, 4),
         })
     };
     Coefficients {
-        alpha: Alpha { arrival_us, input_token_us, first_token_steps },
-        beta: Beta { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us },
+        alpha: AlphaCoefficients { arrival_us, input_token_us, first_token_steps },
+        beta: BetaCoefficients { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us },
         intervals: NAMES.iter().zip(&fitted.intervals).filter_map(interval).collect(),
         errors: Vec::new(),
     }
 }
 
-/// To that many significant digits: more say nothing.
+/// Rounds to that many significant digits; more would claim a precision that the data do not have.
 fn rounded(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;

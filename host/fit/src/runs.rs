@@ -1,6 +1,6 @@
-//! Measured runs: the requests a real server answered, when, and how it was set up.
+//! Measured runs: the requests that a real server served, their latencies, and the configuration of the server.
 //!
-//! Three ways to name them: a folder with `runs.csv` (one line per run, requests in `requests/<run>.csv`),
+//! There are three ways to name runs: a folder with `runs.csv` (one line per run, requests in `requests/<run>.csv`),
 //! that `runs.csv` itself, or one file of requests with the deployment on the command line.
 
 use std::collections::BTreeMap;
@@ -15,44 +15,29 @@ use thiserror::Error;
 use blis_config::{ConfigError, DeploymentArgs};
 use blis_diag::{Diagnose, Diagnostic, Location, display, unreadable};
 
-/// What can be wrong with measured runs, or with a fit to them.
+/// An error in measured runs, or in a fit to them.
 #[derive(Debug, Error)]
 #[error("{}", self.diagnostic())]
 pub enum FitError {
     /// A file or folder cannot be read.
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// A file makes no sense.
+    Read { path: PathBuf, source: std::io::Error },
+    /// The content of a file is invalid.
     File(Box<Diagnostic>),
     /// The deployment of a run cannot be simulated.
-    Deployment {
-        /// Which run.
-        run: String,
-        /// Why not.
-        source: Box<ConfigError>,
-    },
+    Deployment { run: String, source: Box<ConfigError> },
     /// A run cannot be simulated or compared.
-    Run {
-        /// Which run.
-        run: String,
-        /// Why not.
-        mistake: Box<Diagnostic>,
-    },
-    /// There is nothing to fit.
+    Run { run: String, mistake: Box<Diagnostic> },
+    /// There are no data to fit to.
     Nothing(Box<Diagnostic>),
 }
 
 impl FitError {
-    /// There is nothing to fit.
+    /// There are no data to fit to.
     pub(super) fn nothing(mistake: Diagnostic) -> Self {
         Self::Nothing(Box::new(mistake))
     }
 
-    /// `mistake` is in `path`, in a line of it or in all.
+    /// A `mistake` in a file, or in one line of it.
     pub(super) fn file(path: &Path, line: Option<u64>, mistake: Diagnostic) -> Self {
         Self::File(Box::new(mistake.at(Location { line, ..Location::file(display(path)) })))
     }
@@ -74,19 +59,19 @@ fn of_run(run: &str, mistake: Diagnostic) -> Diagnostic {
     Diagnostic { hint: mistake.hint, ..Diagnostic::new(what) }
 }
 
-/// Which part of a run a request belongs to.
+/// The part of a run that a request belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Split {
-    /// Coefficients may be fitted to it.
+pub enum RunSplit {
+    /// Coefficients are fitted to these requests.
     Train,
-    /// Choices may be made by it.
+    /// Alternatives are selected by these requests.
     Validation,
-    /// Nothing may.
+    /// Held out: takes part in neither fit nor selection.
     Test,
 }
 
-impl Split {
-    /// Its name in files.
+impl RunSplit {
+    /// The name in files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -97,91 +82,85 @@ impl Split {
     }
 }
 
-/// One request, measured from outside.
+/// One request with its measured latencies.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
-    /// Since the first arrival of the run, µs.
+pub struct MeasuredRequest {
+    /// Arrival since the first arrival of the run, µs.
     pub arrival_us: u64,
-    /// Prompt tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
-    /// Output tokens, at least 1: those the server was told to generate.
+    /// Output tokens, at least 1: the number that the server had to generate.
     pub output_tokens: u32,
-    /// To the first token, µs.
+    /// From arrival to the first token, µs.
     pub ttft_us: f64,
-    /// To the last, µs.
+    /// From arrival to the last token, µs.
     pub e2e_us: f64,
-    /// From the wait queue to the batch, µs, where the server says.
+    /// From the waiting queue to the running batch, µs, if the server reports it.
     pub queue_us: Option<f64>,
-    /// The part of the run it belongs to.
-    pub split: Split,
-    /// Requests with the same number have the same prompt; `None` for one of its own.
+    /// The part of the run that it belongs to.
+    pub split: RunSplit,
+    /// Number of its prompt: requests with the same number have the same prompt; `None` for a unique prompt.
     pub prompt: Option<u32>,
 }
 
-impl Measured {
-    /// True mean inter-token latency, µs: what a load generator publishes counts events, not tokens.
+impl MeasuredRequest {
+    /// Mean ITL, µs, counted in tokens: load generators publish it counted in events.
     #[must_use]
     pub fn itl_us(&self) -> Option<f64> {
         (self.output_tokens > 1).then(|| (self.e2e_us - self.ttft_us) / f64::from(self.output_tokens - 1))
     }
 }
 
-/// One run of a server.
+/// One measured run of a server.
 #[derive(Clone, Debug)]
 pub struct MeasuredRun {
-    /// Its name.
     pub name: String,
-    /// What kind of requests; runs that share it are left out together.
+    /// Kind of the requests; runs of the same kind are left out together.
     pub workload: String,
-    /// Model, GPUs, KV blocks.
+    /// The deployment that was measured.
     pub deployment: DeploymentArgs,
-    /// vLLM's `max_num_seqs`.
+    /// `max_num_seqs` of the measured vLLM server.
     pub max_num_seqs: u32,
-    /// vLLM's `max_num_batched_tokens`.
+    /// `max_num_batched_tokens` of the measured vLLM server.
     pub max_num_batched_tokens: u32,
-    /// Whether prompts found their beginning in the KV cache.
+    /// Whether prompts could hit the prefix cache.
     pub prefix_caching: bool,
-    /// Tokens with which every prompt begins.
+    /// Length of the shared prefix of all prompts, tokens.
     pub shared_prefix_tokens: u32,
-    /// Whether requests arrived later that are not here.
+    /// Whether later requests of the run are missing in the data.
     pub cut_off: bool,
-    /// In the order of arrival.
-    pub requests: Vec<Measured>,
-    /// SHA-256 of the file of requests, in hex.
+    /// The requests in the order of arrival.
+    pub requests: Vec<MeasuredRequest>,
+    /// SHA-256 of the file of requests, hexadecimal.
     pub sha256: String,
 }
 
-/// What the command line says of runs; it goes before what files say.
+/// Settings of the command line, which take precedence over those of files.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// Model.
     pub model: Option<String>,
-    /// GPU.
     pub hardware: Option<String>,
-    /// GPUs per instance.
+    /// Tensor-parallel size: GPUs of one instance.
     pub tensor_parallel_size: Option<u32>,
-    /// vLLM's `max_num_seqs`.
     pub max_num_seqs: Option<u32>,
-    /// vLLM's `max_num_batched_tokens`.
     pub max_num_batched_tokens: Option<u32>,
-    /// KV blocks of the server.
+    /// Size of the KV cache of the server, blocks.
     pub total_kv_blocks: Option<u64>,
     /// Tokens per KV block.
     pub block_size: Option<u32>,
-    /// Longest prompt plus answer.
+    /// Maximum length of a request, input and output tokens together.
     pub max_model_len: Option<u32>,
     /// Folders of models and GPUs that are not built in.
     pub model_config_folder: Option<PathBuf>,
-    /// As above.
     pub hardware_config: Option<PathBuf>,
-    /// Coefficients other than the built-in ones.
+    /// A coefficient file instead of the built-in one.
     pub coefficients: Option<PathBuf>,
 }
 
-/// Reads every run that `paths` name, in order.
+/// Reads the runs of all `paths`, in their order.
 ///
 /// # Errors
-/// If a file cannot be read or makes no sense.
+/// If a file cannot be read or is invalid.
 pub fn load(paths: &[PathBuf], options: &RunOptions) -> Result<Vec<MeasuredRun>, FitError> {
     let mut runs = Vec::new();
     for path in paths {
@@ -197,7 +176,7 @@ pub fn load(paths: &[PathBuf], options: &RunOptions) -> Result<Vec<MeasuredRun>,
 
 /// A line of `runs.csv`.
 #[derive(Deserialize)]
-struct Entry {
+struct RunEntry {
     run: String,
     model: String,
     gpu: String,
@@ -212,7 +191,7 @@ struct Entry {
     requests_given: Option<u64>,
     requests_in_run: Option<u64>,
     workload: Option<String>,
-    /// File of its requests, from the folder of `runs.csv`.
+    /// File of the requests, relative to the folder of `runs.csv`.
     requests: Option<PathBuf>,
 }
 
@@ -220,7 +199,7 @@ fn load_catalogue(path: &Path, options: &RunOptions) -> Result<Vec<MeasuredRun>,
     let (text, _) = read(path)?;
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut runs = Vec::new();
-    for entry in rows::<Entry>(path, &text)? {
+    for entry in rows::<RunEntry>(path, &text)? {
         let file = match &entry.requests {
             Some(file) => folder.join(file),
             None => {
@@ -268,7 +247,7 @@ fn deployment(options: &RunOptions, model: String) -> DeploymentArgs {
 
 fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredRun, FitError> {
     let Some(model) = options.model.clone() else {
-        let mistake = Diagnostic::new("a file of requests alone does not say what was measured")
+        let mistake = Diagnostic::new("a file of requests does not contain the deployment that was measured")
             .hint("give `--model` and `--hardware`, or the folder of a `runs.csv`");
         return Err(FitError::file(path, None, mistake));
     };
@@ -295,14 +274,14 @@ fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredRun, FitErro
     })
 }
 
-/// The requests of a file, and its SHA-256. With `repeats`, prompts of one length are taken for one prompt,
-/// unless the file tells them apart.
-fn load_requests(path: &Path, repeats: bool) -> Result<(Vec<Measured>, String), FitError> {
+/// The requests of a file, and its SHA-256. With `repeats`, prompts of equal length count as the same prompt, unless
+/// the file distinguishes them.
+fn load_requests(path: &Path, repeats: bool) -> Result<(Vec<MeasuredRequest>, String), FitError> {
     let (text, sha256) = read(path)?;
     let json = text.trim_ascii_start().starts_with(b"{");
     let mut requests = if json { timestamps(path, &text)? } else { durations(path, &text, repeats)? };
     if requests.is_empty() {
-        let mistake = Diagnostic::new("no request was answered").hint("is this the right file?");
+        let mistake = Diagnostic::new("no request was completed").hint("is this the right file?");
         return Err(FitError::file(path, None, mistake));
     }
     requests.sort_by_key(|request| request.arrival_us);
@@ -315,7 +294,7 @@ fn load_requests(path: &Path, repeats: bool) -> Result<(Vec<Measured>, String), 
 
 /// A line of a file with durations.
 #[derive(Deserialize)]
-struct Row {
+struct RequestRow {
     arrival_us: u64,
     input_tokens: u32,
     output_tokens: u32,
@@ -327,18 +306,18 @@ struct Row {
     prompt: Option<String>,
 }
 
-fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<Measured>, FitError> {
+fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<MeasuredRequest>, FitError> {
     let mut prompts = BTreeMap::new();
     let mut requests = Vec::new();
-    for (row, line) in rows::<Row>(path, text)?.into_iter().zip(2..) {
+    for (row, line) in rows::<RequestRow>(path, text)?.into_iter().zip(2..) {
         if row.ok == Some(0) {
             continue;
         }
         let wrong = |what: String, hint| FitError::file(path, Some(line), Diagnostic::new(what).hint(hint));
         let split = match row.split.as_deref() {
-            None | Some("train" | "") => Split::Train,
-            Some("validation") => Split::Validation,
-            Some("test") => Split::Test,
+            None | Some("train" | "") => RunSplit::Train,
+            Some("validation") => RunSplit::Validation,
+            Some("test") => RunSplit::Test,
             Some(other) => {
                 return Err(wrong(format!("unknown split `{other}`"), "known: train, validation, test"));
             }
@@ -352,7 +331,7 @@ fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<Measured>, F
         }
         let name = row.prompt.filter(|name| !name.is_empty()).or_else(|| repeats.then(|| row.input_tokens.to_string()));
         let next = prompts.len() as u32;
-        requests.push(Measured {
+        requests.push(MeasuredRequest {
             arrival_us: row.arrival_us,
             input_tokens: row.input_tokens,
             output_tokens: row.output_tokens,
@@ -366,12 +345,12 @@ fn durations(path: &Path, text: &[u8], repeats: bool) -> Result<Vec<Measured>, F
     Ok(requests)
 }
 
-/// A line of a file with points in time, s, as vLLM's `RequestStateStats` has them.
+/// A line of a file with timestamps, s, as in vLLM's `RequestStateStats`.
 #[derive(Deserialize)]
-struct Stamps {
+struct TimestampRow {
     input_toks: u32,
     output_toks: u32,
-    /// On the clock of the day; the others run since the machine's start.
+    /// Time of day; the other timestamps count from the start of the machine.
     arrival_time: f64,
     queued_ts: f64,
     scheduled_ts: f64,
@@ -379,44 +358,44 @@ struct Stamps {
     last_token_ts: f64,
 }
 
-fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<Measured>, FitError> {
+fn timestamps(path: &Path, text: &[u8]) -> Result<Vec<MeasuredRequest>, FitError> {
     let mut all = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         let line = line.map_err(|source| FitError::Read { path: path.into(), source })?;
         if line.trim().is_empty() {
             continue;
         }
-        let stamps: Stamps = serde_json::from_str(&line)
+        let times: TimestampRow = serde_json::from_str(&line)
             .map_err(|error| FitError::file(path, Some(number), Diagnostic::new(error.to_string())))?;
-        let ordered = [stamps.queued_ts, stamps.scheduled_ts, stamps.first_token_ts, stamps.last_token_ts];
-        if !ordered.is_sorted() || !stamps.arrival_time.is_finite() || stamps.output_toks == 0 {
+        let ordered = [times.queued_ts, times.scheduled_ts, times.first_token_ts, times.last_token_ts];
+        if !ordered.is_sorted() || !times.arrival_time.is_finite() || times.output_toks == 0 {
             let mistake = Diagnostic::new("its times are not in order").hint("leave out requests that failed");
             return Err(FitError::file(path, Some(number), mistake));
         }
-        all.push(stamps);
+        all.push(times);
     }
-    // The two clocks are laid over each other where the way from arrival to queue was shortest.
-    let offset = all.iter().map(|stamps| stamps.queued_ts - stamps.arrival_time).fold(f64::INFINITY, f64::min);
-    let first = all.iter().map(|stamps| stamps.arrival_time).fold(f64::INFINITY, f64::min);
-    let request = |stamps: &Stamps| Measured {
-        arrival_us: ((stamps.arrival_time - first) * 1e6).round() as u64,
-        input_tokens: stamps.input_toks,
-        output_tokens: stamps.output_toks,
-        ttft_us: (stamps.first_token_ts - offset - stamps.arrival_time) * 1e6,
-        e2e_us: (stamps.last_token_ts - offset - stamps.arrival_time) * 1e6,
-        queue_us: Some((stamps.scheduled_ts - stamps.queued_ts) * 1e6),
-        split: Split::Train,
+    // The two clocks are aligned at the request with the shortest time from arrival to queue.
+    let offset = all.iter().map(|times| times.queued_ts - times.arrival_time).fold(f64::INFINITY, f64::min);
+    let first = all.iter().map(|times| times.arrival_time).fold(f64::INFINITY, f64::min);
+    let request = |times: &TimestampRow| MeasuredRequest {
+        arrival_us: ((times.arrival_time - first) * 1e6).round() as u64,
+        input_tokens: times.input_toks,
+        output_tokens: times.output_toks,
+        ttft_us: (times.first_token_ts - offset - times.arrival_time) * 1e6,
+        e2e_us: (times.last_token_ts - offset - times.arrival_time) * 1e6,
+        queue_us: Some((times.scheduled_ts - times.queued_ts) * 1e6),
+        split: RunSplit::Train,
         prompt: None,
     };
     Ok(all.iter().map(request).collect())
 }
 
-/// The records of a CSV file with a header, plain or gzip.
+/// The records of a CSV file with a header, gzip-compressed or not.
 pub(super) fn read_rows<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<T>, FitError> {
     rows(path, &read(path)?.0)
 }
 
-/// The records of a CSV with a header.
+/// The records of a CSV text with a header.
 fn rows<T: for<'de> Deserialize<'de>>(path: &Path, text: &[u8]) -> Result<Vec<T>, FitError> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text);
     let mut rows = Vec::new();
@@ -433,7 +412,7 @@ fn rows<T: for<'de> Deserialize<'de>>(path: &Path, text: &[u8]) -> Result<Vec<T>
     Ok(rows)
 }
 
-/// The content of a file, unpacked if need be, and the SHA-256 of the file itself.
+/// The content of a file, decompressed if necessary, and the SHA-256 of the file itself.
 fn read(path: &Path) -> Result<(Vec<u8>, String), FitError> {
     let failed = |source| FitError::Read { path: path.into(), source };
     let bytes = std::fs::read(path).map_err(failed)?;
@@ -455,7 +434,7 @@ mod tests {
                         1000,100,2,20000,40000,1,validation\n\
                         2000,50,1,20000,20000,0,train\n";
 
-    fn durations_of(text: &str, repeats: bool) -> Result<Vec<Measured>, FitError> {
+    fn durations_of(text: &str, repeats: bool) -> Result<Vec<MeasuredRequest>, FitError> {
         durations(Path::new("a.csv"), text.as_bytes(), repeats)
     }
 
@@ -465,12 +444,12 @@ mod tests {
         assert_eq!(requests.len(), 2);
         assert_eq!((requests[0].prompt, requests[1].prompt), (Some(0), Some(0)));
         assert_eq!(requests[0].itl_us(), Some(10_000.0), "10 gaps between 11 tokens");
-        assert_eq!(requests[1].split, Split::Validation);
+        assert_eq!(requests[1].split, RunSplit::Validation);
         assert_eq!(durations_of(ROWS, false).unwrap()[0].prompt, None);
     }
 
     #[test]
-    fn mistakes_have_a_place() {
+    fn mistakes_have_a_location() {
         let error = |text: &str| durations_of(text, false).unwrap_err().to_string();
         let head = "arrival_us,input_tokens,output_tokens,ttft_us,e2e_us,split\n";
         assert!(error(&format!("{head}1,2,3,4,x,train\n")).starts_with("a.csv:2: "));

@@ -1,31 +1,30 @@
-//! Measured runs against the simulator with coefficients as they are.
+//! Compares measured runs with simulations under given coefficients.
 
 use serde::Serialize;
 
 use super::errors::{Errors, comparable, compare};
 use super::replay::{Predicted, replay};
-use super::runs::{FitError, MeasuredRun, Split};
+use super::runs::{FitError, MeasuredRun, RunSplit};
 use blis_config::{Deployment, resolve};
 use blis_diag::Diagnostic;
 
-/// One run, compared.
+/// Errors of the simulation of one measured run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Validated {
-    /// Its name.
     pub run: String,
-    /// Which of its requests.
+    /// The part of its requests that was compared.
     pub requests: String,
-    /// How far the simulation is off.
+    /// Errors of the simulation.
     #[serde(flatten)]
     pub errors: Errors,
-    /// What the user should know: where the coefficients come from.
+    /// Notes for the user: the origin of the coefficients.
     pub notes: Vec<String>,
-    /// (arrival s, measured s, simulated s) of each request compared.
+    /// (arrival s, measured s, simulated s) of each compared request.
     #[serde(skip)]
     pub points: Vec<(f64, f64, f64)>,
 }
 
-/// The deployment of `run`.
+/// The deployment of `run`, resolved.
 ///
 /// # Errors
 /// If it cannot be simulated.
@@ -33,25 +32,25 @@ pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
     resolve(&run.deployment).map_err(|source| FitError::Deployment { run: run.name.clone(), source: Box::new(source) })
 }
 
-/// Simulates `run` and compares its requests of `splits`; if it has none of them, all of it.
+/// Simulates `run` and compares its requests of `splits`; all requests if it has none of them.
 ///
 /// # Errors
 /// If it cannot be simulated.
-pub fn validate(run: &MeasuredRun, splits: &[Split]) -> Result<Validated, FitError> {
+pub fn validate(run: &MeasuredRun, splits: &[RunSplit]) -> Result<Validated, FitError> {
     let deployment = deployment(run)?;
     let predicted = replay(run, &deployment, &deployment.latency)?;
-    judge(run, &predicted, splits, deployment.notes)
+    compare_predicted(run, &predicted, splits, deployment.notes)
 }
 
-fn judge(
+fn compare_predicted(
     run: &MeasuredRun,
     predicted: &[Predicted],
-    splits: &[Split],
+    splits: &[RunSplit],
     notes: Vec<String>,
 ) -> Result<Validated, FitError> {
-    const ALL: [Split; 3] = [Split::Train, Split::Validation, Split::Test];
-    let present = |split: &Split| run.requests.iter().any(|request| request.split == *split);
-    let chosen: Vec<Split> = splits.iter().copied().filter(present).collect();
+    const ALL: [RunSplit; 3] = [RunSplit::Train, RunSplit::Validation, RunSplit::Test];
+    let present = |split: &RunSplit| run.requests.iter().any(|request| request.split == *split);
+    let chosen: Vec<RunSplit> = splits.iter().copied().filter(present).collect();
     let all = chosen.is_empty() || ALL.into_iter().filter(present).all(|split| chosen.contains(&split));
     let splits = if all { ALL.to_vec() } else { chosen };
     let numbers = comparable(run, &splits);

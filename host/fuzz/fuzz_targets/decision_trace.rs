@@ -2,11 +2,11 @@
 
 use std::io::Cursor;
 
-use blis_report::decisions::{Diff, Filter, Listing, Reader, Story, Top, TopBy};
+use blis_report::decisions::{Diff, Filter, Listing, TraceReader, RequestHistory, Top, TopBy};
 
 // Whatever the bytes are, `blis trace` reads them to the end or reports an error.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let open = || Reader::new(Box::new(Cursor::new(bytes.to_vec())), &"fuzz".into());
+    let open = || TraceReader::new(Box::new(Cursor::new(bytes.to_vec())), &"fuzz".into());
     let reader = match open() {
         Ok(reader) => reader,
         Err(error) => return assert!(!error.to_string().is_empty()),
@@ -25,7 +25,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert!(top.is_ok() == whole && top.is_ok_and(|top| !top.to_string().is_empty()) == whole);
     }
     for request in [0, 1, 7] {
-        let story = Story::of(&mut open().expect("as before"), request);
+        let story = RequestHistory::of(&mut open().expect("as before"), request);
         assert_eq!(story.is_ok(), whole);
         assert!(story.ok().flatten().is_none_or(|story| !story.to_string().is_empty()));
     }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use blis_config::{Catalogue, TrainedDefaults};
-use blis_workload::spec::{Drawn, Files, GenerateOptions, Spec, Window, WindowRate};
+use blis_workload::spec::{DrawnRequest, Files, GenerateOptions, Spec, Window, WindowRate};
 use blis_sim::capacity::{self, MemoryBudget};
 use blis_sim::latency::{Batch, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use blis_sim::model::{ModelConfig, Parallelism};
@@ -58,8 +58,8 @@ fn filled(spec: &Spec) -> f64 {
     windows.map(requests).sum()
 }
 
-/// Checks that generated requests are valid.
-fn check_drawn(requests: impl Iterator<Item = Drawn>, block_size: u32) {
+/// Generated requests make sense.
+fn check_drawn(requests: impl Iterator<Item = DrawnRequest>, block_size: u32) {
     let mut before = Micros::ZERO;
     for (id, drawn) in requests.enumerate() {
         let request = drawn.request;

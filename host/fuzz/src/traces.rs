@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use blis_workload::convert::{Target, WriteError};
-use blis_workload::{TraceError, TraceFormat, TraceOptions, Window, Workload};
+use blis_workload::convert::{TargetFormat, WriteError};
+use blis_workload::{TraceError, TraceFormat, TraceOptions, TraceWindow, Workload};
 use blis_workload::{azure, blis_csv, mooncake, trace_v2};
 use blis_sim::outcome::{Outcome, Status};
 use blis_sim::request::Request;
@@ -21,7 +21,7 @@ pub fn read(bytes: &[u8], parser: impl Fn(&[u8], &str, &TraceOptions) -> ReadRes
         block_size: NonZeroU32::new(7).expect("not 0"),
         hash_block_size: NonZeroU32::new(10),
         max_requests: Some(20),
-        window: Window {
+        window: TraceWindow {
             start: Micros(1),
             duration: Some(Micros(3_600_000_000)),
             repeat: NonZeroU32::new(3).expect("not 0"),
@@ -87,7 +87,7 @@ const WRITTEN: u64 = 100_000;
 /// Writes the requests of `bytes` in every format that can be written, reads them again, and compares.
 pub fn reread(bytes: &[u8]) {
     let Ok(format) = TraceFormat::detect("fuzz", bytes) else { return };
-    for target in [Target::TraceV2, Target::Mooncake, Target::BlisCsv, Target::Azure] {
+    for target in [TargetFormat::TraceV2, TargetFormat::Mooncake, TargetFormat::BlisCsv, TargetFormat::Azure] {
         let block_size = target.block_size();
         let options = TraceOptions { block_size, skip_bad_lines: true, ..TraceOptions::default() };
         let Ok(workload) = open(format, bytes, &options) else { return };
@@ -120,15 +120,15 @@ pub fn reread(bytes: &[u8]) {
         let strict = TraceOptions { skip_bad_lines: false, ..options };
         let written = String::from_utf8_lossy(&text);
         let workload = match target {
-            Target::TraceV2 => trace_v2::read(&*text, "again", &trace_v2::Header::default(), &strict),
-            Target::Mooncake => mooncake::read(&*text, "again", &strict),
-            Target::BlisCsv => blis_csv::read(&*text, "again", &strict),
-            Target::Azure => azure::read(&*text, "again", &strict),
+            TargetFormat::TraceV2 => trace_v2::read(&*text, "again", &trace_v2::TraceHeader::default(), &strict),
+            TargetFormat::Mooncake => mooncake::read(&*text, "again", &strict),
+            TargetFormat::BlisCsv => blis_csv::read(&*text, "again", &strict),
+            TargetFormat::Azure => azure::read(&*text, "again", &strict),
         };
         let workload = workload.unwrap_or_else(|error| panic!("{target:?}: {error}\n{written}"));
         let figures = |request: Request| (request.arrival, request.input_tokens, request.output_tokens);
-        // These two formats begin with the first arrival.
-        let cut = matches!(target, Target::Azure | Target::Mooncake);
+        // These two begin with the first arrival.
+        let cut = matches!(target, TargetFormat::Azure | TargetFormat::Mooncake);
         let start = if cut { requests[0].arrival } else { Micros::ZERO };
         let shifted = |request: Request| Request { arrival: request.arrival - start, ..request };
         let expected: Vec<_> = requests.into_iter().map(shifted).map(figures).collect();
@@ -144,7 +144,7 @@ fn open(format: TraceFormat, bytes: &[u8], options: &TraceOptions) -> ReadResult
         TraceFormat::Azure => azure::read(bytes, "fuzz", options),
         TraceFormat::Mooncake => mooncake::read(bytes, "fuzz", options),
         TraceFormat::BlisCsv => blis_csv::read(bytes, "fuzz", options),
-        TraceFormat::TraceV2 => trace_v2::read(bytes, "fuzz", &trace_v2::Header::default(), options),
+        TraceFormat::TraceV2 => trace_v2::read(bytes, "fuzz", &trace_v2::TraceHeader::default(), options),
         TraceFormat::Bailian => bailian::read(bytes, "fuzz", options),
         TraceFormat::BurstGpt => burstgpt::read(bytes, "fuzz", options),
         TraceFormat::VllmBench => vllm_bench::read(bytes, "fuzz", options),

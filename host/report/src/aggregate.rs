@@ -1,31 +1,34 @@
-//! The figures of a simulation as one JSON object: the published fields in their order, then ours.
+//! The figures of a simulation as one JSON object: BLIS's published fields in their order, then the additions.
 
 use blis_sim::metrics::{Aggregate, Distribution, Report};
 use serde::Serialize;
 
 use super::breakdown::{Breakdown, PublishedGoodput};
-use super::requests::{RequestLog, Requests};
+use super::requests::{RequestLog, RequestsDocument};
 use blis_workload::Names;
 
-/// What goes to standard output.
+/// The document for standard output.
 #[must_use]
 pub fn report_document<'a>(report: &Report, names: &'a Names) -> impl Serialize + 'a {
-    Document::new(report, names, Document::of)
+    AggregateDocument::new(report, names, AggregateDocument::of)
 }
 
-/// What goes to the file of `--metrics-path`: the same, the cache hit rates, and every request.
+/// The document for the file of `--metrics-path`: the same figures, prefix-cache hit rates, and every request.
 pub fn metrics_document<'a>(report: &Report, log: &'a RequestLog, names: &'a Names) -> impl Serialize + 'a {
-    let with_cache = |id, aggregate: &Aggregate| Document {
+    let with_cache = |id, aggregate: &Aggregate| AggregateDocument {
         cache_hit_rate: Some(aggregate.cache_hit_rate),
-        ..Document::of(id, aggregate)
+        ..AggregateDocument::of(id, aggregate)
     };
-    Document { requests: Some(Requests { log, names }), ..Document::new(report, names, with_cache) }
+    AggregateDocument {
+        requests: Some(RequestsDocument { log, names }),
+        ..AggregateDocument::new(report, names, with_cache)
+    }
 }
 
-/// Of the cluster or of one instance. Published fields first; those from `still_arriving` on are
+/// The figures of the cluster or of one instance. Published fields come first; fields from `still_arriving` on are
 /// additions.
 #[derive(Serialize)]
-struct Document<'a> {
+struct AggregateDocument<'a> {
     instance_id: String,
     completed_requests: u64,
     still_queued: u64,
@@ -82,22 +85,22 @@ struct Document<'a> {
     scheduling_delay_p95_ms: f64,
     scheduling_delay_max_ms: f64,
     mean_queue_length: f64,
-    /// Of the cluster only.
+    /// Present for the cluster only.
     #[serde(flatten)]
     breakdown: Option<Breakdown<'a>>,
-    /// Of the cluster only, if it has several.
+    /// Present for a cluster of several instances only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     instances: Vec<Self>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    requests: Option<Requests<'a>>,
+    requests: Option<RequestsDocument<'a>>,
 }
 
-impl<'a> Document<'a> {
-    /// The cluster, each `part` made by `of`.
+impl<'a> AggregateDocument<'a> {
+    /// The document of the cluster, with every part built by `of`.
     fn new(report: &Report, names: &'a Names, of: impl Fn(String, &Aggregate) -> Self) -> Self {
         let several = report.instances.len() > 1;
         let instances = report.instances.iter().enumerate().filter(|_| several);
-        Document {
+        AggregateDocument {
             goodput: report.goodput.as_ref().map(|goodput| PublishedGoodput::new(goodput, names)),
             breakdown: Some(Breakdown::new(report, names)),
             instances: instances.map(|(number, instance)| of(format!("instance_{number}"), instance)).collect(),
@@ -105,10 +108,9 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// One `part`.
     fn of(instance_id: String, aggregate: &Aggregate) -> Self {
         let (counts, counters) = (&aggregate.counts, &aggregate.counters);
-        // As published: no latencies at all when nothing completed, although first tokens may exist.
+        // As published: without a completed request there are no latencies, although first tokens may exist.
         let published = |distribution| if counts.completed == 0 { Distribution::default() } else { distribution };
         let [e2e, ttft, itl, scheduling] =
             [aggregate.e2e, aggregate.ttft, aggregate.itl, aggregate.scheduling_delay].map(published);
@@ -172,7 +174,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// By reference because serde passes it so.
+/// Takes a reference because serde passes one.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
@@ -225,7 +227,7 @@ mod tests {
         (observer.0.report(&[counters()], Micros::MAX), observer.1)
     }
 
-    /// Two instances, classes with targets, tenants, and one request of each kind of trouble.
+    /// Two instances, classes with targets, tenants, and one request with each kind of failure.
     fn cluster() -> (Report, RequestLog, Names) {
         let mut names = Names::default();
         let [gold, batch, ours, theirs] = ["gold", "batch", "ours", "theirs"].map(|text| names.intern(text));
@@ -281,6 +283,6 @@ mod tests {
         let report = metrics.report(&[Counters { kv_allocation_failures: 4, ..Counters::default() }], Micros::MAX);
         let document = serde_json::to_value(report_document(&report, &Names::default())).expect("JSON");
         assert_eq!((&document["ttft_mean_ms"], &document["ttft_count"]), (&0.0.into(), &0.into()));
-        assert_eq!(document["kv_allocation_failures"], 4, "shown unless 0");
+        assert_eq!(document["kv_allocation_failures"], 4, "present unless 0");
     }
 }

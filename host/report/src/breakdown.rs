@@ -1,5 +1,5 @@
-//! The cluster's figures by class and tenant, and what went wrong: the parts of the JSON document
-//! that exist once, not per instance.
+//! The cluster's figures by class and tenant, and the anomalies: parts of the JSON document that exist once, not per
+//! instance.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use blis_workload::Names;
 
-/// How well the targets were kept, as published.
+/// Attainment of the SLO targets, as published.
 #[derive(Serialize)]
 pub(super) struct PublishedGoodput<'a> {
     goodput_rps: f64,
@@ -56,7 +56,7 @@ impl PublishedClass {
     }
 }
 
-/// Not published; what does not apply is left out.
+/// Additions to the published fields; those that do not apply are left out.
 #[derive(Serialize)]
 pub(super) struct Breakdown<'a> {
     rejected_requests: u64,
@@ -95,7 +95,7 @@ impl<'a> Breakdown<'a> {
     }
 }
 
-/// Every request that arrived is in exactly one of the others.
+/// Numbers of requests by state. Every request that arrived is in exactly one of the others.
 #[derive(Serialize)]
 struct Conservation {
     arrived: u64,
@@ -126,11 +126,11 @@ impl Conservation {
     }
 }
 
-/// Those that requests name.
+/// Figures of the models that requests name.
 #[derive(Serialize)]
 struct SessionsJson {
     count: u64,
-    /// In closed loop only.
+    /// Present in closed loop only.
     #[serde(flatten)]
     states: Option<StatesJson>,
     ttft_first_round: DistributionJson,
@@ -138,7 +138,7 @@ struct SessionsJson {
     duration: DistributionJson,
 }
 
-/// How they ended.
+/// Number of requests by the way in which they ended.
 #[derive(Serialize)]
 struct StatesJson {
     completed: u64,
@@ -170,7 +170,7 @@ struct ClassJson {
     #[serde(flatten)]
     counts: CountsJson,
     ttft: DistributionJson,
-    /// Of each request's mean.
+    /// Distribution of the mean ITL of each request.
     itl_mean: DistributionJson,
     e2e: DistributionJson,
 }
@@ -186,7 +186,7 @@ impl ClassJson {
     }
 }
 
-/// Named as in the whole document.
+/// Field names are those of the whole document.
 #[derive(Serialize)]
 struct CountsJson {
     arrived_requests: u64,
@@ -239,8 +239,8 @@ impl DistributionJson {
     }
 }
 
-/// The anomalies that are no counts of the document itself. Each has the name and the meaning of
-/// its [`blis_sim::metrics::Anomaly`].
+/// The anomalies that are not counts of the document itself. Each has the name and definition of its
+/// [`blis_sim::metrics::Anomaly`].
 #[derive(Serialize)]
 struct AnomaliesJson {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -257,7 +257,7 @@ struct BlockedJson {
 }
 
 impl AnomaliesJson {
-    /// `None` if nobody looked for any: one instance has no others to be compared with.
+    /// `None` for a single instance, because anomalies come from comparing instances.
     fn new(anomalies: &Anomalies, instances: usize) -> Option<Self> {
         let blocked = |&BlockedInstance { instance, mean_queue_length, others_mean_queue_length }: &BlockedInstance| {
             BlockedJson { instance_id: format!("instance_{instance}"), mean_queue_length, others_mean_queue_length }
@@ -269,12 +269,12 @@ impl AnomaliesJson {
     }
 }
 
-/// Sorted by name.
+/// `list` as JSON, sorted by name.
 fn by_name<'a, T, J>(list: &[(Name, T)], names: &'a Names, json: impl Fn(&T) -> J) -> BTreeMap<&'a str, J> {
     list.iter().map(|(name, item)| (shown(*name, names), json(item))).collect()
 }
 
-/// What reports call a class or tenant.
+/// The name of a class or tenant in reports.
 pub(super) fn shown(name: Name, names: &Names) -> &str {
     if name == Name::NONE { "default" } else { names.text(name) }
 }

@@ -1,9 +1,8 @@
-//! What the decisions of a run came to, in BLIS's terms (`--summarize-trace`).
+//! Summary of the decisions of a run in BLIS's terms (`--summarize-trace`).
 //!
-//! *Score regret* is how far the choice was from the policy's own favourite: the best score minus
-//! that of the chosen instance. A policy without scores is measured by minus its effective load.
-//! It is 0 by construction for a policy that takes its own best, so it compares policies badly;
-//! it is here because BLIS prints it.
+//! *Score regret* is the best score of a routing decision minus the score of the chosen instance; without scores, minus
+//! the effective load replaces the score. It is 0 by definition for a policy that chooses its best score, so
+//! it is a bad figure for comparing policies; it is here because BLIS prints it.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -13,28 +12,26 @@ use blis_sim::outcome::Decision;
 use blis_sim::policy::{AdmissionDecision, ClusterView};
 use serde::Serialize;
 
-/// Counts and score regret of every decision.
+/// Numbers of decisions, and score regret.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DecisionSummary {
-    /// Admission decisions.
     pub total_decisions: u64,
-    /// Admitted.
     pub admitted: u64,
-    /// Rejected by the admission policy.
+    /// Requests rejected by the admission policy.
     pub rejected: u64,
-    /// Instances that were chosen at least once.
+    /// Number of instances that were chosen at least once.
     pub unique_targets: usize,
-    /// Requests by chosen instance, by number.
+    /// Number of requests by chosen instance.
     pub target_distribution: BTreeMap<u32, u64>,
-    /// Mean score regret over routing decisions; 0 if there were none.
+    /// Mean score regret over routing decisions; 0 without any.
     pub mean_regret: f64,
-    /// Largest score regret.
+    /// Largest score regret of a routing decision.
     pub max_regret: f64,
     #[serde(skip)]
     regret_sum: f64,
 }
 
-/// In BLIS's words.
+/// The text that BLIS prints.
 impl Display for DecisionSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "=== Trace Summary ===\nTotal Decisions: {}", self.total_decisions)?;
@@ -85,12 +82,12 @@ impl Observer for DecisionSummary {
     }
 }
 
-/// The policy's own score of instance `i`; minus its effective load under a policy without scores.
+/// The policy's score of instance `i`; minus its effective load under a policy without scores.
 pub fn score(cluster: &ClusterView<'_>, scores: &[f64], i: usize) -> f64 {
     scores.get(i).copied().unwrap_or_else(|| -(cluster.effective_load(i) as f64))
 }
 
-/// How far `target` is below the best.
+/// Difference between the best score and that of `target`.
 pub fn score_regret(cluster: &ClusterView<'_>, scores: &[f64], target: usize) -> f64 {
     let best = (0..cluster.len()).map(|i| score(cluster, scores, i)).fold(f64::NEG_INFINITY, f64::max);
     (best - score(cluster, scores, target)).max(0.0)

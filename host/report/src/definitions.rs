@@ -1,4 +1,4 @@
-//! What is counted as an anomaly, in words, for `--help`.
+//! Definitions of the anomalies, for `--help`.
 
 use blis_sim::metrics::Anomaly;
 

@@ -1,5 +1,5 @@
-//! Writing a result file: whole or not at all, so that a reader never sees half a document and a
-//! crash never costs the results of the run before.
+//! Writes a result file completely or not at all: readers never see half a document, and a crash does not destroy the
+//! results of an earlier run.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,33 +13,17 @@ use thiserror::Error;
 /// A result file that cannot be written.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// The path names a folder.
+    /// The path is a folder.
     #[error("cannot write `{}`: it is a folder", .0.display())]
     IsFolder(PathBuf),
-    /// There is no folder to put the file in.
+    /// The folder for the file does not exist.
     #[error("cannot write `{}`: there is no folder `{}`", .path.display(), .folder.display())]
-    NoFolder {
-        /// The file.
-        path: PathBuf,
-        /// The missing folder.
-        folder: PathBuf,
-    },
-    /// The folder takes no file. Found before the run.
+    NoFolder { path: PathBuf, folder: PathBuf },
+    /// No file can be created in the folder, as a check before the run found.
     #[error("cannot write `{}`: its folder takes no file: {source}", .path.display())]
-    Refused {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The system refused.
+    Refused { path: PathBuf, source: io::Error },
     #[error("cannot write `{}`: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl Diagnose for FileError {
@@ -49,7 +33,7 @@ impl Diagnose for FileError {
 }
 
 impl FileError {
-    /// What to do about it.
+    /// What the user can do about it.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -61,11 +45,11 @@ impl FileError {
     }
 }
 
-/// Whether a file could be written at `path`: a run should not simulate for minutes and then find
-/// that it has nowhere to put its results. An empty file is made beside it and taken away again.
+/// Checks before a run whether a file can be written at `path`, so that a simulation of minutes does not end without
+/// results. Creates an empty file beside it and removes it again.
 ///
 /// # Errors
-/// The path is a folder, or lies in one that does not exist or takes no file.
+/// If the path is a folder, or lies in one that does not exist or is not writable.
 pub fn check_target(path: &Path) -> Result<(), FileError> {
     check_folder(path)?;
     if is_special(path) {
@@ -84,21 +68,21 @@ fn check_folder(path: &Path) -> Result<(), FileError> {
     if folder.is_dir() { Ok(()) } else { Err(FileError::NoFolder { path: path.to_owned(), folder }) }
 }
 
-/// A pipe or a device: written to directly.
+/// Whether the path is a pipe or a device, which is written to directly.
 fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| !found.is_file())
 }
 
-/// A link stays a link: what it points to is replaced.
+/// The file that a link points to: a link is kept, and its target replaced.
 fn target_of(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Writes `document` to `path` as JSON, indented by two spaces. A regular file is replaced in one step;
-/// anything else (a pipe, `/dev/stdout`) is written to directly.
+/// Writes `document` to `path` as JSON, indented by two spaces. A regular file is replaced in one step; anything else
+/// (a pipe, `/dev/stdout`) is written to directly.
 ///
 /// # Errors
-/// Names `path`; nothing is left behind.
+/// If the file cannot be written: the error contains `path`, and no temporary file remains.
 pub fn write_json(path: &Path, document: &impl Serialize) -> Result<(), FileError> {
     write_whole(path, |out| {
         serde_json::to_writer_pretty(&mut *out, document)?;
@@ -106,19 +90,19 @@ pub fn write_json(path: &Path, document: &impl Serialize) -> Result<(), FileErro
     })
 }
 
-/// Writes `text` to `path`, as [`write_json`] does.
+/// Writes `text` to `path`, in the way of [`write_json`].
 ///
 /// # Errors
-/// Names `path`; nothing is left behind.
+/// If the file cannot be written: the error contains `path`, and no temporary file remains.
 pub fn write_text(path: &Path, text: &str) -> Result<(), FileError> {
     write_whole(path, |out| out.write_all(text.as_bytes()))
 }
 
-/// Writes `content` to `path`. A regular file is replaced in one step; anything else (a pipe,
-/// `/dev/stdout`) is written to directly.
+/// Writes `content` to `path`. A regular file is replaced in one step; anything else (a pipe, `/dev/stdout`) is written
+/// to directly.
 ///
 /// # Errors
-/// Names `path`; nothing is left behind.
+/// If the file cannot be written: the error contains `path`, and no temporary file remains.
 pub(super) fn write_whole(
     path: &Path,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -134,7 +118,7 @@ pub(super) fn write_whole(
         .and_then(|file| write_to(file, content))
         .and_then(|()| fs::rename(&temporary, &target));
     if written.is_err() {
-        // The first error is the one to report.
+        // The first error is reported, not one of the clean-up.
         let _ = fs::remove_file(&temporary);
     }
     written.map_err(wrap)
@@ -153,7 +137,7 @@ fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
-/// In the same folder, because a rename does not cross file systems.
+/// The temporary file is in the same folder, because a rename does not cross file systems.
 fn temporary_beside(target: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(target.file_name().unwrap_or_default());
@@ -166,10 +150,10 @@ mod tests {
     use super::*;
     use serde::ser::SerializeSeq as _;
 
-    /// An empty folder that goes when the test ends.
-    struct Folder(PathBuf);
+    /// An empty folder that is deleted at the end of the test.
+    struct TargetFolder(PathBuf);
 
-    impl Folder {
+    impl TargetFolder {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("blis-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
@@ -182,13 +166,13 @@ mod tests {
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for TargetFolder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
-    /// Serialises to an error half-way.
+    /// Fails in the middle of its serialisation.
     struct Broken;
 
     impl Serialize for Broken {
@@ -201,7 +185,7 @@ mod tests {
 
     #[test]
     fn replaces_the_file_and_leaves_nothing_else() {
-        let folder = Folder::new("replace");
+        let folder = TargetFolder::new("replace");
         let path = folder.0.join("out.json");
         write_json(&path, &[1]).expect("first");
         write_json(&path, &[1, 2]).expect("second");
@@ -211,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_failure_keeps_the_old_file() {
-        let folder = Folder::new("keep");
+        let folder = TargetFolder::new("keep");
         let path = folder.0.join("out.json");
         write_json(&path, &[1]).expect("first");
         let error = write_json(&path, &Broken).expect_err("must fail").to_string();
@@ -222,7 +206,7 @@ mod tests {
 
     #[test]
     fn says_where_it_cannot_write() {
-        let folder = Folder::new("where");
+        let folder = TargetFolder::new("where");
         let inside = folder.0.join("missing/out.json");
         let error = check_target(&inside).expect_err("no such folder");
         assert!(error.to_string().contains("there is no folder `"), "{error}");
@@ -235,7 +219,7 @@ mod tests {
     #[test]
     fn a_device_is_written_to_and_a_link_stays() {
         write_json(Path::new("/dev/null"), &[1]).expect("device");
-        let folder = Folder::new("link");
+        let folder = TargetFolder::new("link");
         let (target, link) = (folder.0.join("target.json"), folder.0.join("link.json"));
         fs::write(&target, "old").expect("target");
         std::os::unix::fs::symlink(&target, &link).expect("link");

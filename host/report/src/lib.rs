@@ -1,7 +1,7 @@
-//! What a simulation leaves behind: JSON documents, files and a readable summary.
+//! The results of a simulation: JSON documents, files and a readable summary.
 //!
-//! Nothing here prints. A document is a value that serialises itself; a file is written whole or
-//! not at all.
+//! Nothing in this crate prints. A document is a value that serialises itself; a file is written completely or not at
+//! all.
 
 mod aggregate;
 mod breakdown;
@@ -19,11 +19,11 @@ mod summary;
 pub use aggregate::{metrics_document, report_document};
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
-pub use export::{About, Export, ExportFormat, Journal};
+pub use export::{Export, ExportFormat, Journal, ServiceInfo};
 pub use file::{FileError, check_target, write_json, write_text};
 pub use log::EventLog;
 pub use plugins::plugins_document;
-pub use requests::{Record, RequestLog};
+pub use requests::{RequestLog, RequestRecord};
 pub use results::results_document;
 pub use summary::{Setting, Summary};
 

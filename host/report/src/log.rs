@@ -1,7 +1,7 @@
-//! Decisions and steps of a run in the program's log, as they happen (`--log debug`).
+//! Writes decisions and steps to the program's log while the simulation runs (`--log debug`).
 //!
-//! Steps of an instance come when it is looked at, so that they may stand behind later ones of another. What is
-//! written here is for people: programs read a decision trace ([`decisions`](crate::decisions)).
+//! The simulation advances an instance only when it is needed, so steps may appear after later ones of another
+//! instance. This log is for people; programs read a decision trace ([`decisions`](crate::decisions)).
 
 use blis_sim::instance::StepRecord;
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -9,12 +9,12 @@ use blis_sim::outcome::{Decision, PreemptionDecision, SchedulingDecision, Schedu
 use blis_sim::policy::AdmissionDecision;
 use tracing::{Level, debug, trace};
 
-/// Writes to the log what happens in a simulation.
+/// An observer that writes to the program's log.
 #[derive(Clone, Copy, Debug)]
 pub struct EventLog(());
 
 impl EventLog {
-    /// `None` if the log shows none of it: a run that nobody watches takes equal steps at once.
+    /// `None` if the log level excludes all of it: without an observer, runs of equal steps are simulated at once.
     #[must_use]
     pub fn if_enabled() -> Option<Self> {
         tracing::enabled!(Level::DEBUG).then_some(Self(()))
@@ -50,15 +50,15 @@ fn log_decision(decision: &Decision<'_>) {
             let (request, time_us, instance) = (request.id, cluster.now.0, cluster.instances[choice.target].id);
             debug!(request, time_us, instance, reason = %choice.reason, ?scores, "routed");
         }
-        Decision::Scheduling(told) => log_scheduling(told),
-        Decision::Preemption(told) => log_preemption(told),
+        Decision::Scheduling(decision) => log_scheduling(decision),
+        Decision::Preemption(decision) => log_preemption(decision),
     }
 }
 
-fn log_scheduling(told: &SchedulingDecision) {
-    let &SchedulingDecision { request, now, instance, running, waiting, free_kv_blocks, token_budget, .. } = told;
+fn log_scheduling(decision: &SchedulingDecision) {
+    let &SchedulingDecision { request, now, instance, running, waiting, free_kv_blocks, token_budget, .. } = decision;
     let time_us = now.0;
-    match told.result {
+    match decision.result {
         SchedulingResult::Scheduled { cached_tokens, num_tokens } => debug!(
             request,
             time_us, instance, running, waiting, free_kv_blocks, token_budget, cached_tokens, num_tokens, "scheduled"
@@ -69,15 +69,15 @@ fn log_scheduling(told: &SchedulingDecision) {
     }
 }
 
-fn log_preemption(told: &PreemptionDecision) {
+fn log_preemption(decision: &PreemptionDecision) {
     let &PreemptionDecision {
         victim, wanting, now, instance, needed_kv_blocks, free_kv_blocks, computed_tokens, ..
-    } = told;
+    } = decision;
     let (request, time_us) = (victim, now.0);
     debug!(request, time_us, instance, wanting, needed_kv_blocks, free_kv_blocks, computed_tokens, "preempted");
 }
 
-/// In sums; request by request, as (request, tokens, context before), at the level below.
+/// Logs the sums of a step, and at the next level each request as (request, tokens, context before).
 fn log_step(instance: u32, step: &StepRecord) {
     let tokens: u64 = step.scheduled.iter().map(|&(_, tokens, _)| u64::from(tokens)).sum();
     let &StepRecord { now, end, running, waiting, free_blocks, .. } = step;

@@ -1,4 +1,4 @@
-//! Which plugins decided in a run, and how that went.
+//! The plugins that decided in a run, and their faults.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use blis_config::policy::{PolicySettings, PolicyUse};
 use blis_plugin::Technology;
 use blis_plugin::incidents::Incident;
 
-/// What goes under `plugins` in JSON: one entry for each plugin used; none if all policies are built in.
+/// The value of `plugins` in JSON: one entry for each plugin; none if all policies are built in.
 #[must_use]
 pub fn plugins_document(policies: &PolicySettings, incidents: &[Incident]) -> Option<impl Serialize + use<>> {
     let used = |used: &PolicyUse| Used::new(used, incidents);
@@ -20,13 +20,13 @@ struct Used {
     kind: &'static str,
     name: String,
     technology: &'static str,
-    /// Whether its results can be trusted to depend on nothing but its inputs.
+    /// Whether a sandbox guarantees that its results depend on its inputs alone.
     sandboxed: bool,
     file: String,
     sha256: String,
     version: String,
     parameters: BTreeMap<String, f64>,
-    /// Decisions that a built-in took in its place.
+    /// Faults after which a built-in policy decided instead.
     faults: Vec<Counted>,
 }
 

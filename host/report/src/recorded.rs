@@ -1,8 +1,7 @@
-//! The reports against the recorded answers of the published BLIS.
+//! Compares the reports with recorded results of the published BLIS.
 //!
-//! The outcomes are rebuilt from the recorded requests, the inter-token latencies from the
-//! recorded steps (a request that decodes gets `step time + output token time`); what the reports
-//! make of them must be what was recorded.
+//! The outcomes are rebuilt from the recorded requests, and the ITLs from the recorded steps (a request in decode gets
+//! `step time + output token time`). The reports on them must equal the recorded ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -23,7 +22,7 @@ use super::{RequestLog, metrics_document, report_document, results_document};
 
 const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/cases/blis");
 
-/// Several instances, but a gateway queue or other stages before them.
+/// Cases with several instances and a gateway queue or other stages before them.
 const OTHERS: [&str; 3] = ["c23", "c27", "c29"];
 
 #[test]
@@ -108,7 +107,7 @@ fn anomalies_equal_the_recorded_ones() {
                 "Dropped Unservable" => field("dropped_unservable"),
                 "Timed Out Requests" => field("timed_out_requests"),
                 "Length-Capped Requests" => field("length_capped_requests"),
-                // Here, and only here, BLIS takes requests without a class for standard ones.
+                // Here alone, BLIS counts requests without a class as `standard`.
                 "Shed (standard)" => shed("standard") + shed("default"),
                 _ => match name.strip_prefix("Shed (").and_then(|name| name.strip_suffix(')')) {
                     Some(class) => shed(class),
@@ -163,7 +162,7 @@ fn sessions_equal_the_recorded_ones() {
                 _ => panic!("{}: {line}", case.name),
             };
             for (field, key) in [("mean_ms", "mean="), ("p50_ms", "p50="), ("p95_ms", "p95="), ("p99_ms", "p99=")] {
-                // Printed with two digits; `assert_rounded` takes thousandths.
+                // The figure has two digits; `assert_rounded` takes thousandths.
                 assert_rounded(&ours[field], 1e3 * after(rest, key), 10.0, &format!("{}: {figure} {field}", case.name));
             }
             assert_eq!(ours["count"].as_f64(), Some(after(rest, "(n=")), "{}: {figure}", case.name);
@@ -179,7 +178,7 @@ fn results_equal_the_recorded_ones() {
         let recorded = case.json("results.json");
         let document = to_value(&results_document(&case.log, &case.names));
         let (theirs, ours) = (recorded.as_array().expect("array"), document.as_array().expect("array"));
-        // BLIS leaves out later rounds of sessions, whose ids are no numbers.
+        // BLIS leaves out later rounds of sessions, because their ids are not numbers.
         let later = |request: &&Value| request["round_index"].as_u64() > Some(0);
         let later: Vec<u32> = case.requests().iter().filter(later).map(number).collect();
         let ours: Vec<&Value> = ours.iter().filter(|ours| !later.iter().any(|&id| ours["request_id"] == id)).collect();
@@ -194,7 +193,7 @@ fn results_equal_the_recorded_ones() {
     });
 }
 
-/// A recorded case and what our sinks made of it.
+/// A recorded case and the results of our observers on it.
 struct Case {
     name: String,
     folder: PathBuf,
@@ -252,16 +251,16 @@ impl Case {
     }
 
     fn as_recorded(&self, name: &str) -> String {
-        let (plain, packed) = (self.folder.join(name), self.folder.join(format!("{name}.gz")));
+        let (plain, compressed) = (self.folder.join(name), self.folder.join(format!("{name}.gz")));
         if let Ok(text) = fs::read_to_string(plain) {
             return text;
         }
         let mut text = String::new();
-        flate2::read::GzDecoder::new(File::open(packed).expect(name)).read_to_string(&mut text).expect(name);
+        flate2::read::GzDecoder::new(File::open(compressed).expect(name)).read_to_string(&mut text).expect(name);
         text
     }
 
-    /// Later rounds of sessions are called `session_<session>_round_<round>_<counter>`; here, as in the trace.
+    /// Later rounds of sessions are called `session_<session>_round_<round>_<counter>` here, as in the trace.
     fn numbered(&self, text: &str) -> String {
         let trace = self.as_recorded("trace.csv");
         let mut rows = csv::Reader::from_reader(trace.as_bytes());
@@ -287,7 +286,7 @@ impl Case {
         self.json("metrics.json")["requests"].as_array().expect("requests").clone()
     }
 
-    /// The documents of the instances, of which standard output has one each if there are several.
+    /// The documents of the instances; standard output has one for each if there are several.
     fn recorded_instances(&self) -> Vec<Value> {
         let stdout = self.text("stdout.txt");
         let blocks = stdout.split("=== Simulation Metrics ===\n").skip(1);
@@ -296,8 +295,8 @@ impl Case {
         blocks.map(document).filter(|document: &Value| document["instance_id"] != "cluster").collect()
     }
 
-    /// What no request carries is taken over: it is not ours to compute. The cache hit rate is known
-    /// for all instances together only.
+    /// Counters that no request carries are copied from the record. The cache hit rate is recorded for all instances
+    /// together only.
     fn counters(&self) -> Vec<Counters> {
         const LOOKUPS: u64 = 1 << 40;
         let all = self.json("metrics.json");
@@ -315,7 +314,7 @@ impl Case {
         if instances.is_empty() { vec![counters(&all)] } else { instances.iter().map(counters).collect() }
     }
 
-    /// Of `--slo-ttft critical=60ms,batch=2s` and the like.
+    /// The targets of options like `--slo-ttft critical=60ms,batch=2s`.
     fn targets(&mut self) -> Vec<(Name, SloTargets)> {
         let command = self.text("cmd.txt");
         let mut targets: BTreeMap<&str, SloTargets> = BTreeMap::new();
@@ -344,7 +343,7 @@ impl Case {
     fn tags(&mut self, request: &Value) -> Tags {
         let mut name = |field: &str| self.names.intern(request[field].as_str().unwrap_or_default());
         let [slo_class, tenant, session] = ["slo_class", "tenant_id", "session_id"].map(&mut name);
-        // A column of the trace is text.
+        // The trace has this column as text.
         let round_index = request["round_index"].as_u64().unwrap_or(0) as u32;
         Tags { slo_class, tenant, session, round_index, ..Tags::default() }
     }
@@ -353,7 +352,7 @@ impl Case {
         let recorded = self.json("metrics.json");
         let count = |name: &str| recorded[name].as_u64().expect("count") as usize;
         let steps = Steps::read(&self.text("steps.csv"), output_token_us);
-        // The records do not say how a request ended that did not complete: only how many did so.
+        // The records contain how many requests did not complete for which reason, not which ones.
         let mut unfinished = [
             (Status::TimedOut, count("timed_out_requests")),
             (Status::Running, count("still_running")),
@@ -400,7 +399,7 @@ impl Case {
         }
     }
 
-    /// In a cluster without drops, a request of the trace without a record was turned away.
+    /// In a cluster without drops, a request of the trace without a record was rejected.
     fn reject_the_rest(&mut self, observer: &mut impl Observer) {
         let known: BTreeSet<u32> = self.requests().iter().map(number).collect();
         let trace = self.text("trace.csv");
@@ -416,7 +415,7 @@ impl Case {
     }
 }
 
-/// What the recorded steps say about requests.
+/// Figures of requests that the recorded steps contain.
 #[derive(Default)]
 struct Steps {
     admitted: BTreeSet<u32>,
@@ -424,7 +423,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// Items are `id:progress before:new tokens:prompt`.
+    /// Parses items of the form `id:progress before:new tokens:prompt`.
     fn read(text: &str, output_token_us: u64) -> Self {
         let mut steps = Self::default();
         let mut progress: BTreeMap<u32, u64> = BTreeMap::new();
@@ -439,7 +438,7 @@ impl Steps {
                 steps.admitted.insert(id);
                 let gaps = steps.gaps.entry(id).or_default();
                 if progress.insert(id, before).is_some_and(|last| before < last) {
-                    gaps.clear(); // preempted: starts again
+                    gaps.clear(); // preempted: starts from the beginning
                 }
                 if before >= input && new > 0 {
                     gaps.push(gap);
@@ -467,14 +466,14 @@ fn present(ms: &Value) -> Option<Micros> {
     Some(micros(ms, 1e3)).filter(|&duration| duration != Micros::ZERO)
 }
 
-/// The number behind `key`.
+/// The number that follows `key`.
 fn after(text: &str, key: &str) -> f64 {
     let (_, rest) = text.split_once(key).expect(key);
     let end = rest.find([' ', ',', ')']).unwrap_or(rest.len());
     rest[..end].parse().expect("number")
 }
 
-/// `us`, in thousandths of the unit of `ours`, was rounded to multiples of `step`.
+/// Asserts that `us`, in thousandths of the unit of `ours`, was rounded to multiples of `step`.
 fn assert_rounded(ours: &Value, us: f64, step: f64, what: &str) {
     let ours = 1e3 * ours.as_f64().expect("number");
     assert!((ours - us).abs() <= 0.500_001 * step, "{what}: recorded {us}, ours {ours}");
@@ -484,7 +483,7 @@ fn to_value(document: &impl Serialize) -> Value {
     serde_json::to_value(document).expect("JSON")
 }
 
-/// Equal; numbers to 1e-9 of their size.
+/// Asserts equality; of numbers to a relative 1e-9.
 fn assert_same(expected: &Value, actual: &Value, what: &str) {
     if let (Some(x), Some(y)) = (expected.as_f64(), actual.as_f64()) {
         assert!((x - y).abs() <= 1e-9 * x.abs(), "{what}: recorded {x}, ours {y}");

@@ -1,7 +1,7 @@
 //! One record per request, for the file of `--metrics-path`.
 //!
-//! Kept only if such a file is wanted: a [`RequestLog`] takes 104 bytes per request, the aggregate
-//! needs 12.
+//! Records are kept only if that file is written: a [`RequestLog`] takes 104 bytes per request, the aggregate figures
+//! need 12.
 
 use std::borrow::Cow;
 
@@ -14,60 +14,57 @@ use serde::{Serialize, Serializer};
 use blis_sim::request::session_text;
 use blis_workload::Names;
 
-/// Keeps the outcome of every request.
+/// An observer that keeps the outcome of every request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestLog {
-    records: Vec<Record>,
+    records: Vec<RequestRecord>,
 }
 
-/// An [`Outcome`] without what no report needs.
+/// An [`Outcome`] without the fields that no report needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Record {
-    /// When it arrived.
+pub struct RequestRecord {
     pub arrival: Micros,
-    /// Time to first token; [`Record::MISSING`] if there was none.
+    /// TTFT; [`RequestRecord::MISSING`] without a first token.
     ttft: Micros,
-    /// End-to-end latency; [`Record::MISSING`] unless it completed.
+    /// End-to-end latency; [`RequestRecord::MISSING`] unless the request completed.
     e2e: Micros,
-    /// Arrival to last admission; [`Record::MISSING`] if never admitted.
+    /// From arrival to the last admission to the batch; [`RequestRecord::MISSING`] if it never entered one.
     scheduling_delay: Micros,
-    /// Mean inter-token latency, µs.
+    /// Mean ITL of this request, µs.
     pub itl_mean_us: f64,
-    /// Number in the workload.
+    /// Number of the request in the workload.
     pub id: u32,
-    /// Prompt tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
-    /// Output tokens it asked for.
+    /// Output tokens that the request asks for.
     pub output_tokens: u32,
-    /// Times it was thrown out of the batch.
+    /// Number of its preemptions.
     pub preemptions: u32,
     /// Prompt tokens found in the prefix cache.
     pub cached_tokens: u32,
-    /// How it ended.
     pub status: Status,
-    /// The instance that had it.
+    /// The instance that served it.
     pub instance: Option<u32>,
-    /// What it said about itself.
+    /// Class, tenant, session and model of the request.
     pub tags: Tags,
 }
 
-impl Record {
-    /// No duration is that long; saves the 8 bytes an `Option` would take.
+impl RequestRecord {
+    /// Stands for a missing duration, which saves the 8 bytes of an `Option`.
     const MISSING: Micros = Micros(u64::MAX);
 
-    /// Time to first token.
+    /// The TTFT, if there was a first token.
     #[must_use]
     pub fn ttft(&self) -> Option<Micros> {
         Self::present(self.ttft)
     }
 
-    /// End-to-end latency.
     #[must_use]
     pub fn e2e(&self) -> Option<Micros> {
         Self::present(self.e2e)
     }
 
-    /// From arrival to the last admission into the batch.
+    /// From arrival to the last admission to the running batch.
     #[must_use]
     pub fn scheduling_delay(&self) -> Option<Micros> {
         Self::present(self.scheduling_delay)
@@ -78,7 +75,7 @@ impl Record {
     }
 }
 
-impl From<&Outcome> for Record {
+impl From<&Outcome> for RequestRecord {
     fn from(outcome: &Outcome) -> Self {
         Self {
             arrival: outcome.arrival,
@@ -99,21 +96,20 @@ impl From<&Outcome> for Record {
 }
 
 impl RequestLog {
-    /// Nothing kept yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The records by arrival, then by number.
-    pub(super) fn by_arrival(&self) -> Vec<&Record> {
+    /// The records in the order of arrival, then of their numbers.
+    pub(super) fn by_arrival(&self) -> Vec<&RequestRecord> {
         let mut records: Vec<_> = self.records.iter().collect();
         records.sort_unstable_by_key(|record| (record.arrival, record.id));
         records
     }
 
-    /// The records by number.
-    pub(super) fn by_id(&self) -> Vec<&Record> {
+    /// The records in the order of their numbers.
+    pub(super) fn by_id(&self) -> Vec<&RequestRecord> {
         let mut records: Vec<_> = self.records.iter().collect();
         records.sort_unstable_by_key(|record| record.id);
         records
@@ -134,14 +130,14 @@ impl Observer for RequestLog {
     }
 }
 
-/// `requests[]` of the metrics file: every request that was neither rejected nor dropped, in order of arrival. The
-/// published fields and their order, then ours (`status` and below). What is missing is 0.
-pub(super) struct Requests<'a> {
+/// `requests[]` of the metrics file: every request that was neither rejected nor dropped, in the order of arrival.
+/// Published fields come first, in their order, then the additions (from `status` on). A missing value is 0.
+pub(super) struct RequestsDocument<'a> {
     pub log: &'a RequestLog,
     pub names: &'a Names,
 }
 
-impl Serialize for Requests<'_> {
+impl Serialize for RequestsDocument<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let records = self.log.by_arrival();
         let served =
@@ -150,7 +146,7 @@ impl Serialize for Requests<'_> {
     }
 }
 
-/// Fields, names and order as published.
+/// Names and order of the fields are those published.
 #[derive(Serialize)]
 struct RequestJson<'a> {
     arrived_at: f64,
@@ -181,7 +177,7 @@ struct RequestJson<'a> {
 }
 
 impl<'a> RequestJson<'a> {
-    fn new(record: &Record, names: &'a Names) -> Self {
+    fn new(record: &RequestRecord, names: &'a Names) -> Self {
         let ms = |duration: Option<Micros>| duration.unwrap_or_default().as_millis_f64();
         Self {
             arrived_at: record.arrival.as_secs_f64(),

@@ -1,11 +1,11 @@
-//! The results of a replay, as calibration tools read them: integer µs per completed request.
+//! The results of a replay for calibration tools: integers in µs per completed request.
 
 use serde::{Serialize, Serializer};
 
-use super::requests::{Record, RequestLog};
+use super::requests::{RequestLog, RequestRecord};
 use blis_workload::Names;
 
-/// The array of `--results-path`: requests with both TTFT and end-to-end latency, by number.
+/// The array of `--results-path`: requests that have both TTFT and end-to-end latency, in the order of their numbers.
 pub fn results_document<'a>(log: &'a RequestLog, names: &'a Names) -> impl Serialize + 'a {
     Results { log, names }
 }
@@ -23,7 +23,7 @@ impl Serialize for Results<'_> {
     }
 }
 
-/// Fields, names and order as published.
+/// Names and order of the fields are those published.
 #[derive(Serialize)]
 struct ResultJson<'a> {
     request_id: u32,
@@ -40,7 +40,7 @@ struct ResultJson<'a> {
 }
 
 impl<'a> ResultJson<'a> {
-    fn new(record: &Record, names: &'a Names) -> Option<Self> {
+    fn new(record: &RequestRecord, names: &'a Names) -> Option<Self> {
         Some(Self {
             request_id: record.id,
             ttft_us: record.ttft()?.0,

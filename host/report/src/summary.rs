@@ -1,4 +1,4 @@
-//! The summary a person reads: what was simulated, what came of it, and what to be wary of.
+//! The summary for people: setting, figures and warnings.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -8,41 +8,38 @@ use blis_sim::request::Name;
 use super::breakdown::shown;
 use blis_workload::Names;
 
-/// What was simulated, in words.
+/// Setting of the simulation, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setting {
-    /// Model.
     pub model: String,
-    /// GPU, and how many of them: `H100 × 2 (TP 2)`.
+    /// GPU and number of GPUs per instance: `H100 × 2 (TP 2)`.
     pub hardware: String,
-    /// Latency model and where its coefficients come from.
+    /// Latency model and origin of its coefficients.
     pub latency_model: String,
-    /// KV blocks of the instance.
+    /// Size of the KV cache of an instance, blocks.
     pub kv_blocks: u32,
     /// Tokens per KV block.
     pub block_size: u32,
-    /// Where the number of KV blocks comes from.
+    /// Origin of the number of KV blocks.
     pub kv_blocks_source: String,
-    /// Longest prompt and answer together, tokens; `None` if unlimited.
+    /// Maximum length of a request, input and output tokens together; `None` if unlimited.
     pub max_model_len: Option<u32>,
-    /// The requests.
     pub workload: String,
-    /// Choices made on the user's behalf.
+    /// Defaults that were chosen for the user.
     pub notes: Vec<String>,
 }
 
-/// Setting, figures and warnings, ready to be shown with [`Display`].
+/// Setting, figures and warnings, to be printed with [`Display`].
 #[derive(Clone, Debug)]
 pub struct Summary<'a> {
-    /// What was simulated.
     pub setting: &'a Setting,
-    /// What came of it.
+    /// Figures of the simulation.
     pub report: &'a Report,
-    /// The text of its names.
+    /// Texts of the names in the report.
     pub names: &'a Names,
-    /// What to be wary of: (what, what to do).
+    /// Warnings, each with a hint.
     pub warnings: &'a [(String, String)],
-    /// Whether to emphasise with colour and weight. Nothing is said by colour alone.
+    /// Whether to use colour and bold text. Colour alone carries no information.
     pub colour: bool,
 }
 
@@ -99,11 +96,11 @@ impl Summary<'_> {
             let what = format_args!("{rps:.2} requests/s within their SLO, {share:.1} % of those that have one");
             self.row(f, "Goodput", what)?;
         }
-        self.row(f, "Prefix cache", format_args!("{:.1} % of block look-ups hit", 100.0 * all.cache_hit_rate))?;
+        self.row(f, "Prefix cache", format_args!("{:.1} % hit rate", 100.0 * all.cache_hit_rate))?;
         self.row(f, "Preemptions", Grouped(all.counters.preemptions))
     }
 
-    /// Completed always; the rest where it is not zero.
+    /// Number of completed requests, and the other states that occur.
     fn counts(&self) -> String {
         let counts = &self.report.cluster.counts;
         let mut text = format!("{} completed", Grouped(counts.completed));
@@ -123,7 +120,7 @@ impl Summary<'_> {
         text
     }
 
-    /// The least and the most loaded of several.
+    /// The instances with the lowest and the highest load.
     fn write_instances(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let instances = &self.report.instances;
         if instances.len() < 2 {
@@ -131,7 +128,7 @@ impl Summary<'_> {
         }
         let extremes = |load: &dyn Fn(&Aggregate) -> f64, digits| {
             let loads = || instances.iter().map(load).enumerate();
-            // The first of equal ones.
+            // Of several equal ones, the first.
             let least = loads().min_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default();
             let most = loads().rev().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default();
             let (low, high) = (format!("{:.digits$}", least.1), format!("{:.digits$}", most.1));
@@ -211,10 +208,10 @@ impl Summary<'_> {
         if let Some(states) = sessions.states {
             let states = [
                 (states.completed, "completed"),
-                (states.cancelled, "cancelled by a round without an answer"),
+                (states.cancelled, "cancelled by a round that did not complete"),
                 (states.horizon_interrupted, "cut off by the horizon"),
                 (states.budget_exhausted, "ended with the number of requests"),
-                (states.active, "waiting for an answer at the end"),
+                (states.active, "with a request in flight at the end"),
             ];
             let states = states.into_iter().filter(|&(count, _)| count > 0);
             let states: Vec<String> = states.map(|(count, what)| format!("{} {what}", Grouped(count))).collect();
@@ -223,7 +220,7 @@ impl Summary<'_> {
         self.row(f, "Sessions", text)
     }
 
-    /// Those that [`Self::counts`] does not name.
+    /// The anomalies that [`Self::counts`] does not contain.
     fn write_anomalies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let anomalies = &self.report.anomalies;
         let inversions = anomalies.priority_inversions.unwrap_or(0);
@@ -233,7 +230,7 @@ impl Summary<'_> {
         }
         f.write_char('\n')?;
         if inversions > 0 {
-            let what = "requests entered a batch before an earlier one at least as urgent";
+            let what = "requests entered a batch before an earlier one of at least their priority";
             self.row(f, "Inversions", format_args!("{} {what}", Grouped(inversions)))?;
         }
         for blocked in &anomalies.head_of_line_blocking {
@@ -248,14 +245,14 @@ impl Summary<'_> {
         self.row(f, "Rejected by class", by_class.collect::<Vec<_>>().join(", "))
     }
 
-    /// In the order of the names as shown.
+    /// The list in the order of the names as shown.
     fn sorted<T: Copy>(&self, list: &[(Name, T)]) -> Vec<(Name, T)> {
         let mut list = list.to_vec();
         list.sort_by_key(|&(name, _)| shown(name, self.names));
         list
     }
 
-    /// The head of a table, after an empty line.
+    /// The heading of a table, after an empty line.
     fn header(&self, f: &mut fmt::Formatter<'_>, name: &str, columns: &[&str], last: &str) -> fmt::Result {
         let (bold, plain) = self.emphasis("\x1b[1m");
         write!(f, "\n{bold}{name:<18}")?;
@@ -292,12 +289,12 @@ fn latency(f: &mut fmt::Formatter<'_>, name: &str, d: &Distribution) -> fmt::Res
     writeln!(f, "{:>16}", Grouped(d.count).to_string())
 }
 
-/// Nothing measured is not the same as 0 ms.
+/// Without samples, a dash: no measurement is not the same as 0 ms.
 fn cell(f: &mut fmt::Formatter<'_>, samples: u64, ms: f64) -> fmt::Result {
     if samples == 0 { write!(f, "{:>11}", "-") } else { write!(f, "{ms:>11.2}") }
 }
 
-/// A number with its thousands apart: `1 234 567`.
+/// A number with spaces between thousands: `1 234 567`.
 struct Grouped(u64);
 
 impl Display for Grouped {
@@ -381,7 +378,7 @@ mod tests {
         Report { cluster: aggregate(), instances: vec![aggregate()], ..Report::default() }
     }
 
-    /// A report in which everything there is to say occurs.
+    /// A report in which every part of the summary occurs.
     fn cluster() -> (Report, Names) {
         let mut names = Names::default();
         let [gold, batch] = ["gold", "batch"].map(|text| names.intern(text));
@@ -393,7 +390,7 @@ mod tests {
             ..Aggregate::default()
         };
         let class = |base| ClassReport { counts, ttft: d(base), itl: d(base / 4.0), e2e: d(base * 50.0) };
-        let nobody =
+        let empty_class =
             ClassReport { counts: Counts { rejected_by_routing: 3, ..Counts::default() }, ..ClassReport::default() };
         let report = Report {
             cluster: Aggregate {
@@ -402,7 +399,7 @@ mod tests {
                 ..aggregate()
             },
             instances: vec![instance(350, 0.5), instance(300, 6.5), instance(350, 0.5)],
-            classes: vec![(Name::NONE, class(20.0)), (gold, class(28.0)), (batch, nobody)],
+            classes: vec![(Name::NONE, class(20.0)), (gold, class(28.0)), (batch, empty_class)],
             tenants: tenants.iter().map(|&tenant| (tenant, TenantReport { counts })).collect(),
             jain_index: Some(0.987_65),
             sessions: Some(SessionReport {

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use blis_config::policy::{BuiltIn, Source};
+use blis_config::policy::{BuiltIn, SettingSource};
 use blis_eval::error::Failure;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
@@ -43,8 +43,8 @@ impl FromArgMatches for Settings {
         for key in KEYS {
             let id = key.name.replace('-', "_");
             let off = format!("no_{id}");
-            let flag = |name: &str| Source::Flag(format!("--{name}").into());
-            let mut set = |text: &str, source: Source| {
+            let flag = |name: &str| SettingSource::Flag(format!("--{name}").into());
+            let mut set = |text: &str, source: SettingSource| {
                 spec.set(key, text, source).map_err(|told| {
                     let what = format!("invalid value '{text}' for '--{}': {told}", key.name);
                     clap::Error::raw(clap::error::ErrorKind::ValueValidation, what)

@@ -13,7 +13,7 @@ use blis_eval::error::Failure;
 use blis_fit::errors::{OfDistribution, mean};
 use blis_fit::kernels::{fit_kernels, yaml};
 use blis_fit::plot::draw;
-use blis_fit::{FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, Split, Validated, fit, load, validate};
+use blis_fit::{FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, RunSplit, Validated, fit, load, validate};
 use blis_report::check_target;
 
 #[derive(Debug, Args)]
@@ -119,13 +119,13 @@ enum Which {
 }
 
 impl Which {
-    fn splits(self) -> &'static [Split] {
+    fn splits(self) -> &'static [RunSplit] {
         match self {
-            Self::Unseen => &[Split::Validation, Split::Test],
-            Self::Train => &[Split::Train],
-            Self::Validation => &[Split::Validation],
-            Self::Test => &[Split::Test],
-            Self::All => &[Split::Train, Split::Validation, Split::Test],
+            Self::Unseen => &[RunSplit::Validation, RunSplit::Test],
+            Self::Train => &[RunSplit::Train],
+            Self::Validation => &[RunSplit::Validation],
+            Self::Test => &[RunSplit::Test],
+            Self::All => &[RunSplit::Train, RunSplit::Validation, RunSplit::Test],
         }
     }
 }

@@ -8,14 +8,14 @@ use blis_sim::units::Micros;
 
 use super::*;
 use blis_config::LatencyKind;
-use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings, Scorer, ScorerKind, Sourced};
+use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings, WeightedScorer, ScorerKind, Sourced};
 use blis_eval::FitnessScale;
 use blis_eval::experiment::{EngineConfig, SloTargets};
 use blis_eval::spec::{EngineName, ExperimentSpec, KEYS, TieBreakName, TraceFormatName, TraceLevelName};
 use blis_eval::workload_config::{SyntheticConfig, WorkloadConfig};
 use blis_plugin::Kind;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
-use blis_workload::spec::Load;
+use blis_workload::spec::ClientLoad;
 use blis_workload::trace_v2::ThinkTime;
 
 /// The run that `blis <line>` asks for, or what the user reads instead.
@@ -454,7 +454,7 @@ fn closed_loops_arrive() {
         WorkloadConfig::Specified(config) => (config.spec.clients[0].load, config.num_requests, config.timeout),
         other => panic!("no users: {other:?}"),
     };
-    let load = |count, think_time| Load::Users { count, think_time: Micros(think_time) };
+    let load = |count, think_time| ClientLoad::Users { count, think_time: Micros(think_time) };
     let usual = Some(Some(Micros(300_000_000)));
     assert_eq!(users("--concurrency 8 --num-requests 90"), (load(8, 0), Some(90), usual));
     assert_eq!(
@@ -582,7 +582,7 @@ fn help_names_all_scorers_and_the_usual_ones() {
     let help = flag.get_help().expect("help").to_string();
     let names: Vec<&str> = ScorerKind::ALL.iter().map(|name| name.name()).collect();
     assert!(help.contains(&names.join(", ")), "{help}");
-    let usual = Scorer::USUAL.map(|Scorer { name, weight }| format!("{}:{weight}", name.name()));
+    let usual = WeightedScorer::DEFAULT.map(|WeightedScorer { name, weight }| format!("{}:{weight}", name.name()));
     assert!(help.contains(&format!("[default: {}]", usual.join(","))), "{help}");
 }
 

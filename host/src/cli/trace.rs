@@ -10,7 +10,7 @@ use super::output::OutputForm;
 use super::output::{print, print_document, wants_text_form};
 use blis_eval::error::Failure;
 use blis_eval::spec::parse;
-use blis_report::decisions::{Diff, Filter, Kind, Listing, Story, Top, TopBy};
+use blis_report::decisions::{Diff, Filter, LineKind, Listing, RequestHistory, Top, TopBy};
 use blis_workload::TraceError;
 
 #[derive(Debug, Args)]
@@ -118,7 +118,7 @@ enum TopByName {
     Wait,
 }
 
-impl From<KindName> for Kind {
+impl From<KindName> for LineKind {
     fn from(name: KindName) -> Self {
         match name {
             KindName::Signals => Self::Signals,
@@ -155,7 +155,7 @@ pub(super) fn dispatch(args: TraceArgs) -> Result<(), Failure> {
 }
 
 fn tell(args: &ShowArgs, request: u32) -> Result<(), Failure> {
-    let story = Story::read(&args.file, request).map_err(unusable)?;
+    let story = RequestHistory::read(&args.file, request).map_err(unusable)?;
     let story = story.ok_or_else(|| {
         let file = args.file.display();
         Failure::usage(format_args!("{file}: no request {request}"))
@@ -170,7 +170,7 @@ fn list(args: ShowArgs) -> Result<(), Failure> {
         instance: args.instance,
         from_us: args.from.map(|from| from.0),
         to_us: args.to.map(|to| to.0),
-        kinds: args.kind.into_iter().map(Kind::from).collect(),
+        kinds: args.kind.into_iter().map(LineKind::from).collect(),
     };
     let text = wants_text_form(args.output);
     let mut listing = Listing::open(&args.file, filter).map_err(unusable)?;

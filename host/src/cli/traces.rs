@@ -14,10 +14,10 @@ use blis_eval::error::Failure;
 use blis_eval::spec::{TraceFormatName, WorkloadName, defaults, parse};
 use blis_eval::workload_config::TracePart;
 use blis_report::check_target;
-use blis_workload::convert::{TRACE_V2_HEADER, Target};
-use blis_workload::profile::{Profile, ProfileText};
+use blis_workload::convert::{TRACE_V2_HEADER, TargetFormat};
+use blis_workload::profile::{WorkloadProfile, ProfileText};
 use blis_workload::spec::{GenerateOptions, Spec};
-use blis_workload::{TraceOptions, Window, Workload, is_trace_v2_header, open_trace};
+use blis_workload::{TraceOptions, TraceWindow, Workload, is_trace_v2_header, open_trace};
 
 #[derive(Debug, Args)]
 pub(super) struct WorkloadCommandArgs {
@@ -113,7 +113,7 @@ enum TargetName {
     Azure,
 }
 
-impl From<TargetName> for Target {
+impl From<TargetName> for TargetFormat {
     fn from(name: TargetName) -> Self {
         match name {
             TargetName::TraceV2 => Self::TraceV2,
@@ -155,7 +155,7 @@ impl InspectArgs {
     /// The requests of `spec`, and what the user should know about them.
     fn generated(&self, spec: &Spec) -> Result<(Workload, Vec<String>), Failure> {
         let TracePart { window, max_requests } = TracePart::new(&self.input.given.0);
-        let flag = if window != Window::default() {
+        let flag = if window != TraceWindow::default() {
             Some("--start, --duration, --repeat, --time-scale or --spread-bins")
         } else if self.input.trace_format != TraceFormatName::Auto {
             Some("--trace-format")
@@ -225,7 +225,7 @@ fn inspect(args: &InspectArgs) -> Result<(), Failure> {
         let name = args.file.as_ref().map_or_else(String::new, |file| format!("{}: ", file.display()));
         Failure::usage(format_args!("{name}no requests are left")).hint("allow more with `--max-requests`")
     };
-    let profile = Profile::of(workload, block_size.get()).ok_or_else(nothing)?;
+    let profile = WorkloadProfile::of(workload, block_size.get()).ok_or_else(nothing)?;
     tell(&notes);
     if args.json {
         return print_document(&profile);
@@ -237,10 +237,10 @@ fn inspect(args: &InspectArgs) -> Result<(), Failure> {
 }
 
 pub(super) fn convert(args: &ConvertArgs) -> Result<(), Failure> {
-    let target = Target::from(args.to);
-    let data = if target == Target::TraceV2 { args.out.with_extension("csv") } else { args.out.clone() };
-    let header = (target == Target::TraceV2).then(|| args.out.with_extension("yaml"));
-    if target == Target::TraceV2 && args.block_size_in_tokens.is_some() {
+    let target = TargetFormat::from(args.to);
+    let data = if target == TargetFormat::TraceV2 { args.out.with_extension("csv") } else { args.out.clone() };
+    let header = (target == TargetFormat::TraceV2).then(|| args.out.with_extension("yaml"));
+    if target == TargetFormat::TraceV2 && args.block_size_in_tokens.is_some() {
         return Err(Failure::usage("`--block-size-in-tokens` cannot be used with `--to trace-v2`")
             .hint("it tells equal beginnings to the token"));
     }

@@ -1,9 +1,8 @@
-//! AIPerf's `profile_export.jsonl`: one request a line, with metadata and metrics.
+//! AIPerf's `profile_export.jsonl`: one request per line, with metadata and metrics.
 //!
-//! A request arrives at `metadata.request_start_ns` (epoch ns), lengths are the metrics
-//! `input_sequence_length` and `output_sequence_length`. The session is `conversation_id` (or
-//! `x_correlation_id`), the round `turn_index`. Requests with an `error`, cancelled ones and those of the
-//! benchmark phase `warmup` are left out and counted.
+//! A request arrives at `metadata.request_start_ns` (ns since 1970); lengths are the metrics `input_sequence_length`
+//! and `output_sequence_length`. The session is `conversation_id` (or `x_correlation_id`), the round `turn_index`.
+//! Requests with an `error`, cancelled ones and those of the benchmark phase `warmup` are left out and counted.
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -17,25 +16,25 @@ use super::error::TraceError;
 use super::json::{self, Label, NANOSECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
-use super::rows::{Intake, Origin, Shared, counted};
+use super::row::{NamedMetadata, TraceRow};
+use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload};
-use blis_diag::Lines;
+use blis_diag::LineReader;
 use blis_diag::RowError;
 
 /// Reads a `profile_export.jsonl` of AIPerf.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut lines = Lines::new(input, &file);
+    let mut lines = LineReader::new(input, &file);
     let (mut names, mut scratch) = (Names::default(), Vec::new());
     let (mut failed, mut cancelled, mut warmup) = (0_u64, 0_u64, 0_u64);
     while intake.wants_more() && lines.advance()? {
         let id = intake.next_id()?;
-        let record: Record<'_> = match json::object(lines.text(), &mut scratch) {
+        let record: AiperfRecord<'_> = match json::object(lines.text(), &mut scratch) {
             Ok(record) => record,
             Err(fault) => {
                 intake.bad(lines.locate(fault))?;
@@ -62,22 +61,22 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             intake.notes.push(format!("{} left out", counted(left_out, what)));
         }
     }
-    intake.finish(Origin::FirstArrival, Shared::default(), names)
+    intake.finish(Origin::FirstArrival, SharedContents::default(), names)
 }
 
 #[derive(Deserialize)]
-struct Record<'a> {
+struct AiperfRecord<'a> {
     #[serde(borrow)]
     metadata: Option<Metadata<'a>>,
     #[serde(default)]
-    metrics: Option<Metrics>,
+    metrics: Option<AiperfMetrics>,
     #[serde(default)]
     error: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
 struct Metadata<'a> {
-    /// ns since 1970.
+    /// Time of arrival, ns since 1970.
     request_start_ns: Option<Number>,
     #[serde(borrow, default)]
     conversation_id: Option<Label<'a>>,
@@ -92,19 +91,19 @@ struct Metadata<'a> {
 }
 
 #[derive(Deserialize)]
-struct Metrics {
-    input_sequence_length: Option<Metric>,
-    /// With the tokens of reasoning.
-    output_sequence_length: Option<Metric>,
-    output_token_count: Option<Metric>,
+struct AiperfMetrics {
+    input_sequence_length: Option<AiperfMetric>,
+    /// Output tokens, including those of reasoning.
+    output_sequence_length: Option<AiperfMetric>,
+    output_token_count: Option<AiperfMetric>,
 }
 
 #[derive(Deserialize)]
-struct Metric {
+struct AiperfMetric {
     value: Number,
 }
 
-fn row(record: &Record<'_>, id: u32, names: &mut Names) -> Result<Row<Said>, RowError> {
+fn row(record: &AiperfRecord<'_>, id: u32, names: &mut Names) -> Result<TraceRow<NamedMetadata>, RowError> {
     let metadata = need(record.metadata.as_ref(), "metadata")?;
     let metrics = need(record.metrics.as_ref(), "metrics")?;
     let arrival = need(metadata.request_start_ns, "request_start_ns")?.micros("request_start_ns", NANOSECOND)?;
@@ -116,7 +115,7 @@ fn row(record: &Record<'_>, id: u32, names: &mut Names) -> Result<Row<Said>, Row
     let session = metadata.conversation_id.as_ref().or(metadata.x_correlation_id.as_ref());
     let session = names.intern(session.map_or("", |Label(name)| name));
     let tags = Tags { session, round_index, ..Tags::default() };
-    Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said { tags, max_output_tokens: None } })
+    Ok(TraceRow { arrival, id, input, output, prefix: ROOT, terms: NamedMetadata { tags, max_output_tokens: None } })
 }
 
 #[cfg(test)]

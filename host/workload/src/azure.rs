@@ -1,10 +1,10 @@
 //! Azure LLM inference traces: `TIMESTAMP,ContextTokens,GeneratedTokens`.
 //!
-//! The 2023 files write `2023-11-16 18:15:46.6805900`, those of 2024 add `+00:00`, the multimodal
-//! one of 2025 writes ISO 8601 with `T` and `Z` and has a column more. All three are read, by the
-//! names in the header. <https://github.com/Azure/AzurePublicDataset>
+//! The files of 2023 write `2023-11-16 18:15:46.6805900`, those of 2024 append `+00:00`, and the multimodal one of 2025
+//! writes ISO 8601 with `T` and `Z` and has one more column. All of them can be read; the header gives the order of the
+//! columns. <https://github.com/Azure/AzurePublicDataset>
 //!
-//! Time 0 is the first arrival. Prompts have nothing in common: the traces do not tell.
+//! Time 0 is the first arrival. Prompts share no prefixes, because the traces contain none.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use std::sync::Arc;
 use super::error::TraceError;
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Unrecorded};
-use super::rows::{Intake, Origin, Shared};
+use super::row::{NoMetadata, TraceRow};
+use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload, field};
-use blis_diag::Lines;
+use blis_diag::LineReader;
 use blis_diag::{RowError, quoted};
 
 /// Reads an Azure trace.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut lines = Lines::new(input, &file);
+    let mut lines = LineReader::new(input, &file);
     if lines.advance()? {
-        let (columns, unread) = Columns::of(lines.text()).map_err(|fault| lines.locate(fault))?;
+        let (columns, unread) = AzureColumns::of(lines.text()).map_err(|fault| lines.locate(fault))?;
         intake.notes.extend(unread);
         while intake.wants_more() && lines.advance()? {
             let id = intake.next_id()?;
@@ -37,20 +37,20 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             }
         }
     }
-    intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
+    intake.finish(Origin::FirstArrival, SharedContents::default(), Names::default())
 }
 
 const NAMES: [&str; 3] = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"];
 
-/// Where the three columns are, and how many there are in all.
+/// Indices of the three columns, and the number of all columns.
 #[derive(Clone, Copy)]
-struct Columns {
+struct AzureColumns {
     at: [usize; 3],
     all: usize,
 }
 
-impl Columns {
-    /// The columns of a header line, and a note about those not read.
+impl AzureColumns {
+    /// The columns of a header line, and a note about those that are not read.
     fn of(header: &[u8]) -> Result<(Self, Option<String>), RowError> {
         let names: Vec<&[u8]> = header.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
         let mut at = [0; 3];
@@ -72,7 +72,7 @@ impl Columns {
     }
 }
 
-fn row(line: &[u8], columns: Columns, id: u32) -> Result<Row, RowError> {
+fn row(line: &[u8], columns: AzureColumns, id: u32) -> Result<TraceRow, RowError> {
     let mut found: [(usize, &[u8]); 3] = [(0, &[]); 3];
     let (mut start, mut fields) = (0, 0);
     for text in line.split(|&byte| byte == b',') {
@@ -87,17 +87,17 @@ fn row(line: &[u8], columns: Columns, id: u32) -> Result<Row, RowError> {
     }
     let [(time_at, time), (input_at, input), (output_at, output)] = found;
     let prompt = |tokens| field::prompt_tokens(tokens, NAMES[1]);
-    Ok(Row {
+    Ok(TraceRow {
         arrival: timestamp(time).map_err(|fault| fault.column_after(time_at))?,
         input: field::count(input, NAMES[1]).and_then(prompt).map_err(|fault| fault.column_after(input_at))?,
         output: field::count(output, NAMES[2]).map_err(|fault| fault.column_after(output_at))?,
         id,
         prefix: ROOT,
-        terms: Unrecorded,
+        terms: NoMetadata,
     })
 }
 
-/// µs from the start of year 1 to `YYYY-MM-DD HH:MM:SS[.f…][Z|±HH:MM]`; finer digits are cut off.
+/// µs from the start of year 1 to `YYYY-MM-DD HH:MM:SS[.f…][Z|±HH:MM]`; digits beyond 1 µs are cut off.
 fn timestamp(bytes: &[u8]) -> Result<u64, RowError> {
     let text = bytes.trim_ascii();
     parse_timestamp(text).ok_or_else(|| {
@@ -120,7 +120,7 @@ fn parse_timestamp(text: &[u8]) -> Option<u64> {
     }
     let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
     let (fraction_us, zone) = fraction(rest)?;
-    // The day before year 1 is there to be subtracted from.
+    // One day is added first, so that the offset of the time zone can be subtracted.
     let local_us = (seconds + 86_400) * 1_000_000 + fraction_us;
     local_us.checked_add_signed(-zone_offset_us(zone)?)
 }
@@ -130,7 +130,7 @@ fn digits2(text: &[u8], at: usize) -> Option<u64> {
     (tens <= 9 && ones <= 9).then(|| u64::from(tens) * 10 + u64::from(ones))
 }
 
-/// The fraction of a second in µs, and what follows it.
+/// The fraction of a second in µs, and the rest of the text.
 fn fraction(text: &[u8]) -> Option<(u64, &[u8])> {
     let Some(digits) = text.strip_prefix(b".") else {
         return Some((0, text));
@@ -142,7 +142,7 @@ fn fraction(text: &[u8]) -> Option<(u64, &[u8])> {
     (length > 0).then_some((micros, rest))
 }
 
-/// How far local time is ahead of UTC.
+/// Offset of the local time from UTC, µs.
 fn zone_offset_us(zone: &[u8]) -> Option<i64> {
     let (sign, digits) = match zone {
         [] | [b'Z'] => return Some(0),
@@ -161,7 +161,7 @@ fn zone_offset_us(zone: &[u8]) -> Option<i64> {
     Some(sign * i64::try_from((hours * 60 + minutes) * 60_000_000).ok()?)
 }
 
-/// Days from the first day of year 1 in the Gregorian calendar; `None` for a day that is not.
+/// Days from the first day of year 1 in the Gregorian calendar; `None` for a date that does not exist.
 fn days_from_civil(year: u64, month: u64, day: u64) -> Option<u64> {
     const BEFORE_MONTH: [u64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
     if year == 0 || !(1..=12).contains(&month) {

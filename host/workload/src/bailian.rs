@@ -1,11 +1,11 @@
-//! Alibaba Bailian (Qwen) traces: JSONL of arrival (s), lengths, a hash id per 16 tokens, and chats.
+//! Alibaba Bailian (Qwen) traces: JSONL with arrival (s), lengths, one hash id per 16 tokens, and chats.
 //!
 //! ```text
 //! {"chat_id": 7, "parent_chat_id": 3, "timestamp": 61.114, "input_length": 521, "output_length": 132,
 //!  "type": "text", "turn": 2, "hash_ids": [1089, 1090, …]}
 //! ```
-//! A request follows the one that `parent_chat_id` names (−1: none). The session is the first request
-//! of that chain; `type` becomes the client. <https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon>
+//! A request follows the one that `parent_chat_id` refers to (−1: none). The session is the first request of that
+//! chain; `type` becomes the client. <https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon>
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -21,10 +21,10 @@ use super::hashed::HashedPrompts;
 use super::json::{self, Label, Number, SECOND, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
+use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin, counted};
 use super::{TraceOptions, Workload};
-use blis_diag::Lines;
+use blis_diag::LineReader;
 use blis_diag::RowError;
 
 /// Tokens per hash id in the published traces.
@@ -33,17 +33,17 @@ pub const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(16).expect("16 > 0");
 /// Reads a Bailian trace.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut lines = Lines::new(input, &file);
+    let mut lines = LineReader::new(input, &file);
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
     let mut chats = Chats::default();
     let mut scratch = Vec::new();
     while intake.wants_more() && lines.advance()? {
         let id = intake.next_id()?;
-        let parsed = json::object(lines.text(), &mut scratch).and_then(|record: Record<'_>| {
+        let parsed = json::object(lines.text(), &mut scratch).and_then(|record: BailianRecord<'_>| {
             let row = row(&record, &prompts, id)?;
             Ok((record, row))
         });
@@ -67,25 +67,25 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
 }
 
 #[derive(Deserialize)]
-struct Record<'a> {
+struct BailianRecord<'a> {
     #[serde(borrow)]
     chat_id: Option<Label<'a>>,
     #[serde(borrow, default)]
     parent_chat_id: Option<Label<'a>>,
-    /// s.
+    /// Time of arrival, s from the start of the trace.
     timestamp: Option<Number>,
     input_length: Option<Number>,
     output_length: Option<Number>,
     #[serde(borrow, default, rename = "type")]
     kind: Option<Cow<'a, str>>,
-    /// From 1.
+    /// Number of the round in its session, from 1.
     #[serde(default)]
     turn: Option<Number>,
     #[serde(default)]
     hash_ids: Vec<u64>,
 }
 
-fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said>, RowError> {
+fn row(record: &BailianRecord<'_>, prompts: &HashedPrompts, id: u32) -> Result<TraceRow<NamedMetadata>, RowError> {
     need(record.chat_id.as_ref(), "chat_id")?;
     let arrival = need(record.timestamp, "timestamp")?.micros("timestamp", SECOND)?;
     let input = need(record.input_length, "input_length")?.prompt("input_length")?;
@@ -93,10 +93,10 @@ fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said
     let turn = record.turn.map_or(Ok(1), |turn| turn.count("turn"))?;
     prompts.check(record.hash_ids.len(), input, "hash_ids")?;
     let tags = Tags { round_index: turn.saturating_sub(1), ..Tags::default() };
-    Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said { tags, max_output_tokens: None } })
+    Ok(TraceRow { arrival, id, input, output, prefix: ROOT, terms: NamedMetadata { tags, max_output_tokens: None } })
 }
 
-/// Which request belongs to which chat.
+/// The chats of all requests so far.
 #[derive(Default)]
 struct Chats {
     names: Names,
@@ -106,7 +106,7 @@ struct Chats {
 }
 
 impl Chats {
-    fn tags(&mut self, record: &Record<'_>, round_index: u32) -> Tags {
+    fn tags(&mut self, record: &BailianRecord<'_>, round_index: u32) -> Tags {
         let own = record.chat_id.as_ref().map_or("", |Label(id)| id);
         let parent = record.parent_chat_id.as_ref().map_or("-1", |Label(id)| id);
         let session = match self.sessions.get(parent) {

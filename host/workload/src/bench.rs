@@ -1,5 +1,5 @@
-//! What `vllm bench serve` and SGLang's `bench_serving` write about a run: one JSON object, in it a
-//! list per quantity with an entry per request. Only what a replay needs is kept of it.
+//! Results of `vllm bench serve` and SGLang's `bench_serving`: one JSON object with one list per quantity, which has an
+//! entry per request. Only the lists that a replay needs are read.
 
 use std::fmt;
 use std::io::BufRead;
@@ -12,47 +12,47 @@ use super::error::TraceError;
 use super::json::{Documents, Number, SECOND, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
-use super::rows::{Intake, Origin, Shared, counted};
+use super::row::{NamedMetadata, TraceRow};
+use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload};
 use blis_diag::RowError;
 
-/// One run of a benchmark. All lists are by request.
+/// One run of a benchmark. All lists have one entry per request.
 #[derive(Default)]
-pub(super) struct Run {
-    /// Tokens.
+pub(super) struct BenchRun {
+    /// Lengths of the prompts, tokens.
     input_lens: Option<Vec<u32>>,
     output_lens: Option<Vec<u32>>,
-    /// s, of some clock.
+    /// Start times, s, of an arbitrary clock.
     pub start_times: Option<Vec<f64>>,
-    /// Whether it failed.
+    /// One flag per request: whether it failed.
     errors: Option<Vec<bool>>,
-    /// s.
+    /// Duration of the run, s.
     pub duration: Option<f64>,
-    /// Requests per second; infinite where all were sent at once.
+    /// Requests per second; infinite if all were sent at once.
     pub request_rate: Option<Rate>,
     model: Option<String>,
 }
 
-/// A rate, which may be `inf`, or a word.
+/// A rate, which may be `inf` or text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Rate {
     Finite(f64),
     Word(String),
 }
 
-/// Reads runs, one behind the other. `arrivals`: when each of so many requests arrived, µs from the
-/// start of the run, and when the run ended.
+/// Reads consecutive runs. `arrivals` gives the arrival times of so many requests, µs from the start of the run, and
+/// the end of the run.
 pub(super) fn read(
     input: impl BufRead,
     file: &str,
     options: &TraceOptions,
     detailed: &str,
-    arrivals: impl Fn(&Run, usize) -> Result<(Vec<u64>, u64), RowError>,
+    arrivals: impl Fn(&BenchRun, usize) -> Result<(Vec<u64>, u64), RowError>,
 ) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut documents: Documents<_, Run> = Documents::new(input, &file);
+    let mut documents: Documents<_, BenchRun> = Documents::new(input, &file);
     let (mut base, mut runs, mut failed) = (0_u64, 0_u64, 0_u64);
     while let Some(run) = if intake.wants_more() { documents.next()? } else { None } {
         let located = |fault: RowError| fault.at(&file, documents.line());
@@ -71,29 +71,29 @@ pub(super) fn read(
                     "`input_lens[{index}]` is 0: a prompt has at least one token"
                 ))))?;
             } else if intake.wants_more() {
-                let (arrival, terms) = (base.saturating_add(at), Said::default());
-                intake.add(Row { arrival, id, input, output, prefix: ROOT, terms });
+                let (arrival, terms) = (base.saturating_add(at), NamedMetadata::default());
+                intake.add(TraceRow { arrival, id, input, output, prefix: ROOT, terms });
             }
         }
         base = base.saturating_add(end);
         runs += 1;
     }
     if runs > 1 {
-        intake.notes.push(format!("{runs} runs, one behind the other"));
+        intake.notes.push(format!("{runs} consecutive runs"));
     }
     if failed > 0 {
         intake.notes.push(format!("{} left out", counted(failed, "failed request")));
     }
-    intake.finish(Origin::Zero, Shared::default(), Names::default())
+    intake.finish(Origin::Zero, SharedContents::default(), Names::default())
 }
 
-impl Run {
-    /// Prompt and answer lengths; all lists are as long. `detailed`: the option that makes them be written.
+impl BenchRun {
+    /// Input and output lengths, in lists of equal length. `detailed` is the option of the benchmark that writes them.
     fn lengths(&self, detailed: &str) -> Result<(&[u32], &[u32]), RowError> {
         let list = |list: &'_ Option<Vec<u32>>, name: &str| match list {
             Some(_) => Ok(()),
-            None => Err(RowError::new(format!("there is no list `{name}`"))
-                .hint(format!("the result says nothing of single requests; benchmark with `{detailed}`"))),
+            None => Err(RowError::new(format!("the list is missing: `{name}`"))
+                .hint(format!("the result contains no single requests; benchmark with `{detailed}`"))),
         };
         list(&self.input_lens, "input_lens").and(list(&self.output_lens, "output_lens"))?;
         let (inputs, outputs) = (self.input_lens.as_deref().unwrap_or(&[]), self.output_lens.as_deref().unwrap_or(&[]));
@@ -109,7 +109,7 @@ impl Run {
         }
     }
 
-    /// The end of the run, µs from its start, after the last arrival.
+    /// The end of the run, µs from its start, not before the last arrival.
     pub fn end(&self, last: u64) -> Result<u64, RowError> {
         let duration = self.duration.map_or(Ok(0), |seconds| Number::Real(seconds).micros("duration", SECOND))?;
         Ok(duration.max(last))
@@ -120,28 +120,28 @@ impl Run {
     }
 }
 
-impl<'de> Deserialize<'de> for Run {
+impl<'de> Deserialize<'de> for BenchRun {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Keys;
-        impl<'de> Visitor<'de> for Keys {
-            type Value = Run;
+        struct BenchVisitor;
+        impl<'de> Visitor<'de> for BenchVisitor {
+            type Value = BenchRun;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object with the results of a benchmark")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Run, A::Error> {
-                let mut run = Run::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<BenchRun, A::Error> {
+                let mut run = BenchRun::default();
                 while let Some(key) = map.next_key::<String>()? {
                     let twice = match key.as_str() {
                         "input_lens" => {
-                            run.input_lens.replace(map.next_value_seed(List("input_lens", count))?).is_some()
+                            run.input_lens.replace(map.next_value_seed(CheckedList("input_lens", count))?).is_some()
                         }
                         "output_lens" => {
-                            run.output_lens.replace(map.next_value_seed(List("output_lens", count))?).is_some()
+                            run.output_lens.replace(map.next_value_seed(CheckedList("output_lens", count))?).is_some()
                         }
                         "start_times" => {
-                            run.start_times.replace(map.next_value_seed(List("start_times", seconds))?).is_some()
+                            run.start_times.replace(map.next_value_seed(CheckedList("start_times", seconds))?).is_some()
                         }
-                        "errors" => run.errors.replace(map.next_value_seed(List("errors", failed))?).is_some(),
+                        "errors" => run.errors.replace(map.next_value_seed(CheckedList("errors", failed))?).is_some(),
                         "duration" => run.duration.replace(map.next_value::<Number>()?.real()).is_some(),
                         "request_rate" => run.request_rate.replace(map.next_value()?).is_some(),
                         "model_id" => std::mem::replace(&mut run.model, map.next_value()?).is_some(),
@@ -157,7 +157,7 @@ impl<'de> Deserialize<'de> for Run {
                 Ok(run)
             }
         }
-        deserializer.deserialize_map(Keys)
+        deserializer.deserialize_map(BenchVisitor)
     }
 }
 
@@ -169,41 +169,41 @@ fn seconds(item: Number, _: &str) -> Result<f64, RowError> {
     Ok(item.real())
 }
 
-/// vLLM writes the error of every request, an empty one where there was none; others write `null`.
-fn failed(error: Option<Told>, _: &str) -> Result<bool, RowError> {
-    Ok(error.is_some_and(|Told(told)| told))
+/// vLLM writes an error text for every request, an empty one if it succeeded; other tools write `null`.
+fn failed(error: Option<HasError>, _: &str) -> Result<bool, RowError> {
+    Ok(error.is_some_and(|HasError(present)| present))
 }
 
-/// Whether an error was told, without its text.
-struct Told(bool);
+/// Whether there is an error text, without the text.
+struct HasError(bool);
 
-impl<'de> Deserialize<'de> for Told {
+impl<'de> Deserialize<'de> for HasError {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = Told;
+        struct HasErrorVisitor;
+        impl Visitor<'_> for HasErrorVisitor {
+            type Value = HasError;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an error message")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Told, E> {
-                Ok(Told(!text.is_empty()))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<HasError, E> {
+                Ok(HasError(!text.is_empty()))
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_str(HasErrorVisitor)
     }
 }
 
-/// A list by its name, each item through a check.
-struct List<I, O>(&'static str, fn(I, &str) -> Result<O, RowError>);
+/// The list of a given name, each of its items converted by a check.
+struct CheckedList<I, O>(&'static str, fn(I, &str) -> Result<O, RowError>);
 
-impl<'de, I: Deserialize<'de>, O> DeserializeSeed<'de> for List<I, O> {
+impl<'de, I: Deserialize<'de>, O> DeserializeSeed<'de> for CheckedList<I, O> {
     type Value = Vec<O>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<O>, D::Error> {
         deserializer.deserialize_seq(self)
     }
 }
 
-impl<'de, I: Deserialize<'de>, O> Visitor<'de> for List<I, O> {
+impl<'de, I: Deserialize<'de>, O> Visitor<'de> for CheckedList<I, O> {
     type Value = Vec<O>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the list `{}`", self.0)
@@ -234,7 +234,7 @@ impl<'de> Deserialize<'de> for Rate {
             }
             fn visit_str<E: de::Error>(self, word: &str) -> Result<Rate, E> {
                 let finite = word.parse().ok().filter(|rate: &f64| rate.is_finite());
-                // Nothing is what stands for Python's `Infinity` by now.
+                // An empty text replaces Python's `Infinity` here.
                 let word = if word.is_empty() { "inf" } else { word };
                 Ok(finite.map_or_else(|| Rate::Word(word.to_owned()), Rate::Finite))
             }

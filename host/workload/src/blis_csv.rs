@@ -1,9 +1,9 @@
-//! The CSV of the first BLIS versions (`--workload traces`): real token ids.
+//! The CSV of the first BLIS versions (`--workload traces`), which contains token ids.
 //!
-//! Columns by position, after one header row: arrival (s), request id (not used), model (not
-//! used), prompt tokens and output tokens as JSON arrays. Requests share the KV blocks in which
-//! their tokens, prompt and output, are equal from the start. There is no client budget and no
-//! deadline. Rows are expected in order: reading stops at the first one after the horizon.
+//! Columns by position, after one header row: arrival (s), request id (not used), model (not used), input tokens and
+//! output tokens as JSON arrays. Requests share the KV blocks in which their tokens, input and output, are equal from
+//! the start. There is no limit of output tokens and no deadline. Rows must be in order: reading stops at the first one
+//! after the horizon.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::error::TraceError;
 use super::names::Names;
 use super::prefix::{PrefixTree, ROOT, TokenBlocks, TooManyBlocks};
 use super::records::Records;
-use super::row::{Row, Unrecorded};
-use super::rows::{Intake, Origin, Shared};
+use super::row::{NoMetadata, TraceRow};
+use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload, field};
 use blis_diag::{RowError, quoted};
 
 /// Reads a BLIS CSV.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
@@ -39,19 +39,19 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             Ok(row) => {
                 late = options.window.is_whole() && row.arrival > options.horizon.0;
                 let prefix = contents.path().map_err(|_| intake.too_many("shared KV blocks"))?;
-                intake.add(Row { prefix, ..row });
+                intake.add(TraceRow { prefix, ..row });
             }
             Err(fault) => intake.bad(records.locate(fault))?,
         }
     }
     let (prefixes, renumbered) =
         contents.tree.finish(|depth| depth).map_err(|_| intake.too_many("shared KV blocks"))?;
-    intake.finish(Origin::Zero, Shared { prefixes, renumbered, block_size: None }, Names::default())
+    intake.finish(Origin::Zero, SharedContents { prefixes, renumbered, block_size: None }, Names::default())
 }
 
-/// Equal beginnings of token sequences.
+/// Shared prefixes of token sequences.
 struct Contents {
-    /// Prompt and output of the present row.
+    /// Input and output tokens of the current row.
     tokens: Vec<u32>,
     block: usize,
     blocks: TokenBlocks,
@@ -71,8 +71,8 @@ impl Contents {
     }
 }
 
-/// Leaves prompt and output in `tokens`.
-fn row(record: &ByteRecord, id: u32, tokens: &mut Vec<u32>) -> Result<Row, RowError> {
+/// Parses a row; its input and output tokens are left in `tokens`.
+fn row(record: &ByteRecord, id: u32, tokens: &mut Vec<u32>) -> Result<TraceRow, RowError> {
     const COLUMNS: usize = 5;
     if record.len() < COLUMNS {
         let fault = RowError::new(format!("{} fields, at least {COLUMNS} are needed", record.len()));
@@ -92,7 +92,7 @@ fn row(record: &ByteRecord, id: u32, tokens: &mut Vec<u32>) -> Result<Row, RowEr
     field::prompt_tokens(input, "number of prefill_tokens")?;
     token_array(&record[4], "decode_tokens", tokens)?;
     let output = field::fits_u32((tokens.len() - input as usize) as u64, "number of decode_tokens")?;
-    Ok(Row { arrival: arrival.0, id, input, output, prefix: ROOT, terms: Unrecorded })
+    Ok(TraceRow { arrival: arrival.0, id, input, output, prefix: ROOT, terms: NoMetadata })
 }
 
 /// Appends the numbers of a JSON array.
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_tokens_share_blocks_through_the_answer() {
+    fn equal_tokens_share_blocks_through_the_output() {
         let rows = "0.1,a,m,\"[1,2,3]\",\"[4,5]\"\r\n0.2,b,m,\"[1,2,3,4,5,6]\",\"[7]\",more\n\
                     0.30000001,c,m,\"[ 9, 2 ]\",[]\n";
         let workload = trace(rows, &options(2)).unwrap();

@@ -1,11 +1,11 @@
-//! BurstGPT traces: CSV of arrival (s), model, lengths and kind of a request.
+//! BurstGPT traces: CSV with arrival (s), model, lengths and kind of a request.
 //!
 //! ```text
 //! Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type
 //! ```
-//! The first release has no session and no elapsed time. A request without response tokens failed: it
-//! is left out and counted. `Model` and `Log Type` become the client, as `GPT-4 API log`: the model that is
-//! simulated is another one. <https://github.com/HPMLL/BurstGPT>
+//! The first release has neither session nor elapsed time. A request without response tokens failed: it is left out and
+//! counted. `Model` and `Log Type` become the client, as in `GPT-4 API log`, because the simulated model is another
+//! one. <https://github.com/HPMLL/BurstGPT>
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use super::json::{Number, SECOND};
 use super::names::Names;
 use super::prefix::ROOT;
 use super::records::Records;
-use super::row::{Row, Said};
-use super::rows::{Intake, Origin, Shared, counted};
+use super::row::{NamedMetadata, TraceRow};
+use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload, field};
 use blis_diag::{RowError, quoted};
 
 /// Reads a BurstGPT trace.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
     let mut records = Records::new(input, &file);
-    let (mut said, mut failed) = (Seen::default(), 0_u64);
+    let (mut state, mut failed) = (BurstGptState::default(), 0_u64);
     if records.advance()? {
-        let columns = Columns::of(&records.record).map_err(|fault| records.locate(fault))?;
+        let columns = BurstGptColumns::of(&records.record).map_err(|fault| records.locate(fault))?;
         while intake.wants_more() && records.advance()? {
             let id = intake.next_id()?;
-            match columns.row(&records.record, id, &mut said) {
+            match columns.row(&records.record, id, &mut state) {
                 Ok(Some(row)) => intake.add(row),
                 Ok(None) => failed += 1,
                 Err(fault) => intake.bad(records.locate(fault))?,
@@ -47,12 +47,12 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
     if failed > 0 {
         intake.notes.push(format!("{} (0 response tokens) left out", counted(failed, "failed request")));
     }
-    intake.finish(Origin::FirstArrival, Shared::default(), said.names)
+    intake.finish(Origin::FirstArrival, SharedContents::default(), state.names)
 }
 
-/// Names so far, and the turns of each session.
+/// Names so far, and the number of rounds of each session.
 #[derive(Default)]
-struct Seen {
+struct BurstGptState {
     names: Names,
     turns: FxHashMap<Name, u32>,
 }
@@ -61,8 +61,8 @@ const TIMESTAMP: &str = "Timestamp";
 const REQUEST: &str = "Request tokens";
 const RESPONSE: &str = "Response tokens";
 
-/// Where the columns are, and how many there are in all.
-struct Columns {
+/// Indices of the columns, and the number of all columns.
+struct BurstGptColumns {
     timestamp: usize,
     request: usize,
     response: usize,
@@ -72,7 +72,7 @@ struct Columns {
     all: usize,
 }
 
-impl Columns {
+impl BurstGptColumns {
     fn of(header: &ByteRecord) -> Result<Self, RowError> {
         let find = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());
         let must = |name: &str| {
@@ -93,8 +93,13 @@ impl Columns {
         })
     }
 
-    /// `None` for a request that failed.
-    fn row(&self, record: &ByteRecord, id: u32, said: &mut Seen) -> Result<Option<Row<Said>>, RowError> {
+    /// The request of a record; `None` if it failed.
+    fn row(
+        &self,
+        record: &ByteRecord,
+        id: u32,
+        state: &mut BurstGptState,
+    ) -> Result<Option<TraceRow<NamedMetadata>>, RowError> {
         if record.len() != self.all {
             return Err(RowError::new(format!("{} fields where the header has {}", record.len(), self.all)));
         }
@@ -106,19 +111,26 @@ impl Columns {
             return Ok(None);
         }
         let input = field::prompt_tokens(input, REQUEST)?;
-        let session = said.names.intern(text(self.session).trim());
-        let client = said.names.intern(format!("{} {}", text(self.model).trim(), text(self.kind).trim()).trim());
+        let session = state.names.intern(text(self.session).trim());
+        let client = state.names.intern(format!("{} {}", text(self.model).trim(), text(self.kind).trim()).trim());
         let mut tags = Tags { session, client, ..Tags::default() };
         if session != Name::NONE {
-            let turn = said.turns.entry(session).or_default();
+            let turn = state.turns.entry(session).or_default();
             tags.round_index = *turn;
             *turn += 1;
         }
-        Ok(Some(Row { arrival, id, input, output, prefix: ROOT, terms: Said { tags, max_output_tokens: None } }))
+        Ok(Some(TraceRow {
+            arrival,
+            id,
+            input,
+            output,
+            prefix: ROOT,
+            terms: NamedMetadata { tags, max_output_tokens: None },
+        }))
     }
 }
 
-/// A count, also written as `12.0`: what pandas makes of a column with gaps.
+/// A count, which may be written as `12.0`: pandas writes columns with gaps in this way.
 fn tokens(text: &[u8], name: &str) -> Result<u32, RowError> {
     field::count(text.strip_suffix(b".0").unwrap_or(text), name)
 }

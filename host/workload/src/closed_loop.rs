@@ -1,7 +1,8 @@
-//! The two sides of a workload whose clients wait for answers: what comes by itself, and what follows.
+//! The two sides of a closed-loop workload: requests that arrive by themselves, and those that follow the end of
+//! another.
 //!
-//! Both draw on the same numbers, so they share what makes them. They take turns in one thread; the lock
-//! only says so.
+//! Both sides change the same state, so they share it. They run alternately in one thread; the lock satisfies the
+//! compiler.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,41 +10,40 @@ use blis_sim::cluster::{FollowUps, SessionStates};
 use blis_sim::outcome::Outcome;
 use blis_sim::request::{Name, Request};
 
-use super::conversation::{EndStatus, Ended};
+use super::conversation::{EndStatus, RequestEnd};
 
-/// What makes both.
-pub(super) trait Sessions {
-    /// The next request that waits for nothing.
+pub(super) trait SessionSource {
+    /// The next request that does not wait for another one.
     fn start(&mut self) -> Option<Request>;
 
-    /// A request of `session` has ended: the one that follows. Requests of no session end too.
-    fn ended(&mut self, session: Name, ended: Ended) -> Option<Request>;
+    /// A request of `session`, if any, has ended: the request that follows it.
+    fn ended(&mut self, session: Name, ended: RequestEnd) -> Option<Request>;
 
-    /// What became of the sessions that have begun.
+    /// Numbers of begun sessions by state.
     fn states(&self) -> SessionStates;
 }
 
-/// What comes by itself, and what follows from the ends of that.
+/// Divides `sessions` into the requests that arrive by themselves, and those that follow the ends of others.
 pub(super) fn split<S>(sessions: S) -> (impl Iterator<Item = Request> + Send, Box<dyn FollowUps + Send>)
 where
-    S: Sessions + Send + 'static,
+    S: SessionSource + Send + 'static,
 {
     let shared = Arc::new(Mutex::new(sessions));
-    let answered = Box::new(Shared(Arc::clone(&shared)));
+    let answered = Box::new(SharedSessions(Arc::clone(&shared)));
     (std::iter::from_fn(move || lock(&shared).start()), answered)
 }
 
-struct Shared<S>(Arc<Mutex<S>>);
+struct SharedSessions<S>(Arc<Mutex<S>>);
 
 fn lock<S>(shared: &Mutex<S>) -> MutexGuard<'_, S> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<S: Sessions> FollowUps for Shared<S> {
+impl<S: SessionSource> FollowUps for SharedSessions<S> {
     fn next(&mut self, ended: &Outcome) -> Option<Request> {
         let status = if ended.completed() { EndStatus::Completed } else { EndStatus::Failed };
         let generated_tokens = ended.generated_tokens;
-        lock(&self.0).ended(ended.tags.session, Ended { at: ended.ended_at, generated_tokens, status })
+        lock(&self.0).ended(ended.tags.session, RequestEnd { at: ended.ended_at, generated_tokens, status })
     }
 
     fn states(&self) -> SessionStates {

@@ -1,7 +1,7 @@
-//! Conversations: the tokens that pile up from round to round, the KV blocks they are in, and how a
-//! session goes on and ends.
+//! Conversations: the tokens that accumulate from round to round, their KV blocks, and how a session continues and
+//! ends.
 //!
-//! What specifications and recorded traces have in common; the rounds themselves come from there.
+//! Specifications and recorded traces both use this; they generate the rounds.
 
 use std::num::NonZeroU32;
 
@@ -9,27 +9,28 @@ use blis_sim::cluster::SessionStates;
 use blis_sim::request::{BlockKey, Content, Span};
 use blis_sim::units::Micros;
 
-/// Hands out keys of KV blocks, one after the other.
+/// Allocates consecutive keys of KV blocks.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
+pub(super) struct KeyAllocator {
     /// Tokens per KV block.
     block_size: u32,
-    /// As long as there are any.
+    /// The next key; `None` if all are used up.
     next: Option<BlockKey>,
 }
 
-impl Keys {
-    /// From `first` on.
+impl KeyAllocator {
     pub fn new(block_size: NonZeroU32, first: BlockKey) -> Self {
         Self { block_size: block_size.get(), next: Some(first) }
     }
 
-    /// Keys for `len` blocks. There are 2^32 of them; what comes after is shared with nobody.
+    /// Keys for `len` blocks. There are 2^32 keys; blocks beyond that are never shared.
     fn take(&mut self, len: u32) -> Option<Span> {
         let first = self.next?;
         self.next = first.checked_add(len);
         if self.next.is_none() {
-            tracing::warn!("more than 2^32 shareable KV blocks: later rounds of sessions find nothing of earlier ones");
+            tracing::warn!(
+                "more than 2^32 shareable KV blocks: later rounds of sessions have no prefix-cache hits on earlier ones"
+            );
         }
         self.next.map(|_| Span { first, len })
     }
@@ -37,27 +38,27 @@ impl Keys {
 
 /// The tokens of a conversation so far, and the keys of their full blocks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Context {
+pub(super) struct Conversation {
     pub tokens: u32,
     spans: Vec<Span>,
-    /// Blocks in `spans`.
+    /// Number of blocks in `spans`.
     blocks: u32,
 }
 
-impl Context {
-    /// Nothing but so many tokens, of which the first are in the blocks of `prefix`.
+impl Conversation {
+    /// A conversation of `tokens` tokens that begins with the blocks of `prefix`.
     pub fn new(tokens: u32, prefix: &[Span]) -> Self {
         let spans: Vec<Span> = prefix.iter().copied().filter(|span| span.len > 0).collect();
         Self { tokens, blocks: spans.iter().map(|span| span.len).sum(), spans }
     }
 
-    /// So many tokens, whose blocks are of no interest.
+    /// A conversation of `tokens` tokens that shares no blocks.
     pub fn unshared(tokens: u32) -> Self {
         Self { tokens, ..Self::default() }
     }
 
-    /// The conversation goes on to `tokens`, and will be continued.
-    pub fn extend(&mut self, tokens: u32, keys: &mut Keys) {
+    /// Extends the conversation to `tokens` tokens, which later rounds will contain.
+    pub fn extend(&mut self, tokens: u32, keys: &mut KeyAllocator) {
         self.tokens = tokens;
         let more = (tokens / keys.block_size).saturating_sub(self.blocks);
         if more == 0 {
@@ -72,8 +73,8 @@ impl Context {
         }
     }
 
-    /// It ended earlier than thought.
-    pub fn shorten(&mut self, tokens: u32, keys: &Keys) {
+    /// Shortens the conversation to `tokens` tokens, because a round ended early.
+    pub fn shorten(&mut self, tokens: u32, keys: &KeyAllocator) {
         self.tokens = tokens;
         let kept = (tokens / keys.block_size).min(self.blocks);
         while self.blocks > kept {
@@ -87,50 +88,48 @@ impl Context {
         }
     }
 
-    /// Of a request that starts with it.
+    /// The content of a request that begins with the conversation.
     pub fn content(&self) -> Content {
         Content::shared(&self.spans)
     }
 }
 
-/// How a request of a session ended.
+/// The end of a request of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// When its client had the whole answer, or gave up.
+pub struct RequestEnd {
+    /// Time at which the client had the whole output, or at which the request timed out.
     pub at: Micros,
-    /// Length of the answer as the client keeps it, tokens.
+    /// Length of the output in the next round's prompt, tokens.
     pub generated_tokens: u32,
-    /// Whether it was answered.
     pub status: EndStatus,
 }
 
-/// Whether a request was answered.
+/// Whether a request completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndStatus {
-    /// It was, if need be up to the limit of its length.
+    /// It completed, possibly at the limit of its length.
     Completed,
-    /// It was not: it timed out, was dropped or rejected.
+    /// It timed out, was dropped or was rejected.
     Failed,
 }
 
-/// What became of a session.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionState {
-    /// It waits for an answer.
+    /// A request of it is in flight.
     #[default]
     Active,
-    /// All its rounds were answered.
     Completed,
-    /// A round was not.
+    /// A round did not complete.
     Cancelled,
-    /// The next round would come too late.
+    /// The next round would arrive after the horizon.
     HorizonInterrupted,
-    /// There were enough requests.
+    /// The number of requests was reached.
     BudgetExhausted,
 }
 
 impl SessionState {
-    /// Where sessions of this state are counted.
+    /// The counter of sessions in this state.
     pub(super) fn count(self, states: &mut SessionStates) -> &mut u64 {
         match self {
             Self::Active => &mut states.active,

@@ -1,6 +1,6 @@
-//! Writes a workload as a trace, request by request, in a format of the user's choice.
+//! Writes a workload as a trace, request by request, in one of several formats.
 //!
-//! What the format cannot carry is not written, and named afterwards ([`Lost`]).
+//! Properties that the format cannot represent are left out and reported afterwards ([`Lost`]).
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -17,20 +17,18 @@ mod tokens;
 
 use tokens::{Tokens, hash_ids};
 
-/// A format that can be written.
+/// A trace format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum TargetFormat {
     /// The CSV half of a TraceV2 trace; see [`TRACE_V2_HEADER`] for the other.
     TraceV2,
-    /// Mooncake JSONL.
     Mooncake,
     /// The CSV of the first BLIS versions.
     BlisCsv,
-    /// Azure CSV.
     Azure,
 }
 
-/// What of a workload a format did not carry. Ordered, for messages.
+/// Properties of a workload that a format cannot represent. Ordered, for messages.
 pub type Lost = BTreeSet<&'static str>;
 
 /// The YAML half of a TraceV2 trace.
@@ -48,9 +46,9 @@ const TRACE_V2_PRIORITY: &str = "slo_class,vllm_priority,";
 pub enum WriteError {
     /// The file could not be written.
     Io(#[from] io::Error),
-    /// More contents than 32-bit token ids can tell apart.
+    /// There are more distinct contents than 32-bit token ids.
     TooManyTokens,
-    /// An arrival later than dates with four digits for the year can tell.
+    /// An arrival in a year that needs more than four digits.
     TooLate,
 }
 
@@ -67,24 +65,23 @@ impl Diagnose for WriteError {
     }
 }
 
-impl Target {
-    /// Tokens of a KV block in which this format tells what prompts have in common, if the workload is
-    /// read for it.
+impl TargetFormat {
+    /// Tokens of the KV blocks in which this format represents shared prefixes, if the workload is read for it.
     #[must_use]
     pub fn block_size(self) -> NonZeroU32 {
         match self {
-            // To the token: a prefix group has a length of its own.
+            // Blocks of one token, because a prefix group may have any length.
             Self::TraceV2 => NonZeroU32::MIN,
             Self::Mooncake => super::mooncake::HASH_BLOCK_TOKENS,
             Self::BlisCsv | Self::Azure => NonZeroU32::new(16).unwrap_or(NonZeroU32::MIN),
         }
     }
 
-    /// Writes `workload`, whose KV blocks have `block_size` tokens; answers how many requests, and what
-    /// they lost.
+    /// Writes `workload`, which has KV blocks of `block_size` tokens; returns the number of requests, and the properties
+    /// that were left out.
     ///
     /// # Errors
-    /// [`WriteError`].
+    /// See [`WriteError`].
     pub fn write(
         self,
         workload: Workload,
@@ -114,9 +111,9 @@ impl Target {
                 Self::Mooncake => mooncake(&request, &names, block_size, &mut tokens, out)?,
                 Self::BlisCsv => blis_csv(&request, &names, &mut tokens, out)?,
                 Self::Azure => {
-                    let (prompt, answer) = (request.input_tokens, request.output_tokens);
+                    let (prompt, output) = (request.input_tokens, request.output_tokens);
                     let time = timestamp(request.arrival.0).ok_or(WriteError::TooLate)?;
-                    writeln!(out, "{time},{prompt},{answer}")?;
+                    writeln!(out, "{time},{prompt},{output}")?;
                 }
             }
             count += 1;
@@ -125,7 +122,7 @@ impl Target {
         Ok((count, lost))
     }
 
-    /// What of `request`, which is number `index`, will be missing.
+    /// Records the properties of `request`, number `index`, that are left out.
     fn note_lost(self, request: &Request, block_size: NonZeroU32, index: u64, lost: &mut Lost) {
         let Tags { slo_class, tenant, session, model, client, prefix_group, round_index: _ } = request.tags;
         let shared = u64::from(request.content.shared_blocks()) * u64::from(block_size.get());
@@ -136,8 +133,8 @@ impl Target {
                 lost.insert(what);
             }
         };
-        note(hashes || ids || v2, prompt_shared > 0, "what prompts have in common");
-        note(ids || v2, shared > prompt_shared, "what later prompts have in common with answers");
+        note(hashes || ids || v2, prompt_shared > 0, "shared prefixes of prompts");
+        note(ids || v2, shared > prompt_shared, "outputs in the prompts of later rounds");
         note(v2, prefix_group != Name::NONE, "names of prefix groups");
         note(v2 || hashes, session != Name::NONE, "sessions");
         note(v2, slo_class != Name::NONE, "service classes");
@@ -161,7 +158,7 @@ fn trace_v2(request: &Request, names: &Names, out: &mut impl Write) -> io::Resul
     let [class, tenant, model, client, group] =
         [slo_class, tenant, model, client, prefix_group].map(|name| field(names.text(name)));
     let session = field(&session_text(names.texts(), session)).into_owned();
-    // Blocks are tokens here.
+    // A block is a token here.
     let prefix = if prefix_group == Name::NONE { 0 } else { request.content.shared_blocks().min(request.input_tokens) };
     let own = request.input_tokens - prefix;
     let priority = request.client_priority.map_or(String::new(), |priority| priority.to_string());
@@ -205,7 +202,7 @@ fn blis_csv(request: &Request, names: &Names, tokens: &mut Tokens, out: &mut imp
     let mut all = tokens.of(request).ok_or(WriteError::TooManyTokens)?;
     let (seconds, us) = (request.arrival.0 / 1_000_000, request.arrival.0 % 1_000_000);
     let model = field(names.text(request.tags.model));
-    // Half a µs more: whoever reads it cuts off what a float cannot hold.
+    // Half a µs more, because readers cut off the digits that a float cannot hold.
     write!(out, "{seconds}.{us:06}5,request_{},{model},", request.id)?;
     for (count, end) in [(request.input_tokens, ","), (request.output_tokens, "\n")] {
         write!(out, "\"[")?;
@@ -217,7 +214,7 @@ fn blis_csv(request: &Request, names: &Names, tokens: &mut Tokens, out: &mut imp
     Ok(())
 }
 
-/// A field of a CSV, quoted where it must be.
+/// A field of a CSV, quoted if necessary.
 fn field(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains(['"', ',', '\n', '\r']) || text.trim() != text {
         format!("\"{}\"", text.replace('"', "\"\"")).into()
@@ -226,7 +223,7 @@ fn field(text: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// µs from the start of 2023, as Azure writes it; `None` after the year 9999.
+/// µs from the start of 2023, in Azure's notation; `None` after the year 9999.
 fn timestamp(us: u64) -> Option<String> {
     let (days, rest) = (us / 86_400_000_000, us % 86_400_000_000);
     let (seconds, fraction) = (rest / 1_000_000, rest % 1_000_000);
@@ -236,11 +233,11 @@ fn timestamp(us: u64) -> Option<String> {
     (year <= 9_999).then_some(text)
 }
 
-/// Year, month and day, so many days after 2023-01-01.
+/// Year, month and day of the given number of days after 2023-01-01.
 fn civil(mut days: u64) -> (u64, usize, u64) {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut year = 2023;
-    // 400 years have as many days as any other 400 years.
+    // Any 400 consecutive years have the same number of days.
     year += days / 146_097 * 400;
     days %= 146_097;
     while days >= 365 + u64::from(leap(year)) {

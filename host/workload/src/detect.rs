@@ -1,4 +1,4 @@
-//! Which format a trace has, told from its first bytes or by its name.
+//! Detects the format of a trace by its first bytes or by its name.
 
 use std::str::FromStr;
 
@@ -7,10 +7,10 @@ use super::format::TraceFormat;
 use blis_diag::{name_hint, quoted};
 
 impl TraceFormat {
-    /// The format of `file`, which (unpacked) starts with the bytes `start`.
+    /// The format of `file`, by the bytes `start` at the start of its (decompressed) content.
     ///
     /// # Errors
-    /// [`TraceError::UnknownFormat`], or [`TraceError::Empty`] where there is nothing to tell it from.
+    /// [`TraceError::UnknownFormat`], or [`TraceError::Empty`] if there is no content.
     pub fn detect(file: &str, start: &[u8]) -> Result<Self, TraceError> {
         let text = without_mark(start);
         let first = text.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or(&[]);
@@ -35,9 +35,9 @@ impl TraceFormat {
 }
 
 impl TraceFormat {
-    /// The format of JSON objects, told from the keys at the start of the text; Mooncake if from none.
+    /// The format of JSON objects, by the keys at the start of the text; Mooncake if no key is known.
     fn of_object(text: &[u8]) -> Self {
-        /// Each of the keys has to be there. vLLM's results may have a `dataset_name` as well, by `--metadata`.
+        /// All keys of a format must be present. vLLM's results may also have a `dataset_name`, by `--metadata`.
         const KEYS: [(TraceFormat, &[&str]); 9] = [
             (TraceFormat::Otel, &["resourceSpans"]),
             (TraceFormat::AiPerf, &["metadata", "request_start_ns"]),
@@ -57,11 +57,11 @@ impl TraceFormat {
 /// Whether the text has `key` before a colon.
 fn has_key(text: &[u8], key: &str) -> bool {
     let quoted = format!("\"{key}\"");
-    let mut places = text.windows(quoted.len()).enumerate().filter(|(_, window)| *window == quoted.as_bytes());
-    places.any(|(at, _)| text[at + quoted.len()..].trim_ascii_start().starts_with(b":"))
+    let mut positions = text.windows(quoted.len()).enumerate().filter(|(_, window)| *window == quoted.as_bytes());
+    positions.any(|(at, _)| text[at + quoted.len()..].trim_ascii_start().starts_with(b":"))
 }
 
-/// Whether not even a key of Mooncake's is there, and a trace is taken for one because it is JSON.
+/// Whether the format is a guess: the text is JSON without any key of Mooncake's.
 pub(super) fn is_guess(start: &[u8]) -> bool {
     let keys = ["timestamp", "input_length", "output_length", "hash_ids", "session_id", "text_input", "delay"];
     !keys.iter().any(|key| has_key(start, key))
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_told_from_their_first_line() {
+    fn formats_are_detected_by_their_first_line() {
         let detect = |start: &str| TraceFormat::detect("x", start.as_bytes()).unwrap();
         assert_eq!(detect("\u{feff}TIMESTAMP,ContextTokens,GeneratedTokens\r\n"), TraceFormat::Azure);
         assert_eq!(detect("\n{\"timestamp\": 0}"), TraceFormat::Mooncake);

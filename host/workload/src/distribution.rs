@@ -1,8 +1,8 @@
-//! The workload that is drawn: arrivals at a rate, lengths from clamped normal distributions.
+//! Generated workloads: arrivals at a rate, lengths from clamped normal distributions.
 //!
-//! What request `n` is depends on (seed, stream, `n`) and nothing else, and requests are made as
-//! they are asked for: a workload of any length takes no memory, and its start does not depend on
-//! its end. Arrivals and lengths are two streams, so other arrivals leave the lengths alone.
+//! Request `n` depends on (seed, stream, `n`) alone, and requests are generated when they are needed: a workload of any
+//! length takes no memory, and its beginning does not depend on its length. Arrivals and lengths are separate streams,
+//! so other arrivals leave the lengths unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -21,50 +21,48 @@ use blis_diag::{Diagnose, Diagnostic, name_hint};
 /// A workload of one kind of request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DistributionSpec {
-    /// Requests per second, > 0.
+    /// Requests per second, above 0.
     pub rate: f64,
-    /// How many; `None` for as many as arrive before the horizon.
+    /// Number of requests; `None` for all that arrive before the horizon.
     pub num_requests: Option<u64>,
-    /// How they are spaced.
+    /// Distribution of the inter-arrival times.
     pub arrival: ArrivalProcess,
-    /// Length of a prompt, without the shared prefix.
+    /// Input tokens, without the shared prefix.
     pub prompt: LengthSpec,
-    /// Length of an answer. The client's budget is the same.
+    /// Output tokens. The client's limit is the same.
     pub output: LengthSpec,
-    /// Tokens that all prompts start with, on top of their own.
+    /// Length of the prefix that all prompts share, in addition to their own tokens.
     pub prefix_tokens: u32,
-    /// How long a client waits for its answer; `None` for ever.
+    /// Timeout of a request from its arrival; `None` for no deadline.
     pub timeout: Option<Micros>,
     /// Seed of the two streams.
     pub seed: u64,
-    /// No request arrives at this time or later. [`Micros::MAX`] = none.
+    /// No request arrives at this time or later. [`Micros::MAX`] = no limit.
     pub horizon: Micros,
 }
 
-/// How arrivals are spaced.
+/// Distribution of the inter-arrival times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArrivalProcess {
-    /// Evenly.
     #[default]
     Constant,
-    /// As by many independent clients: exponential intervals.
+    /// A Poisson process: exponential inter-arrival times, as of many independent clients.
     Poisson,
 }
 
-/// A normal distribution, clamped to whole numbers from `min` to `max`. All in tokens.
+/// A normal distribution, clamped to integers from `min` to `max`. All in tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LengthSpec {
-    /// Mean before clamping, within `min` and `max`.
+    /// Mean before clamping, within `min` and `max`, tokens.
     pub mean: f64,
-    /// Standard deviation before clamping: 0, or from `min` to `max` as BLIS demands.
+    /// Standard deviation before clamping, tokens: 0, or from `min` to `max` as in BLIS.
     pub stdev: f64,
-    /// Shortest, ≥ 1.
+    /// Smallest length, tokens, at least 1.
     pub min: u32,
-    /// Longest.
     pub max: u32,
 }
 
-/// What is wrong with a [`DistributionSpec`].
+/// An error in a [`DistributionSpec`].
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", self.diagnostic())]
 pub enum SpecError {
@@ -72,25 +70,22 @@ pub enum SpecError {
     Range {
         /// Name of the setting.
         name: String,
-        /// What it was set to.
         value: String,
-        /// What it may be.
         range: String,
     },
-    /// It would never end.
+    /// A workload without end.
     Endless,
-    /// More requests than can be numbered.
+    /// More requests than 32 bits can number.
     TooMany {
-        /// Rate times horizon.
+        /// Rate times horizon: the expected number of requests.
         requests: f64,
     },
     /// No preset or arrival process of this name.
     Unknown {
-        /// What was asked for.
+        /// Kind of the name.
         what: &'static str,
-        /// The name given.
         name: String,
-        /// The nearest name, or all of them.
+        /// The nearest known name, or all of them.
         hint: String,
     },
 }
@@ -115,7 +110,7 @@ const fn lengths(mean: f64, stdev: f64, min: u32, max: u32) -> LengthSpec {
     LengthSpec { mean, stdev, min, max }
 }
 
-/// Name, prompt and output of each preset, as in BLIS's `defaults.yaml`.
+/// Name, input and output lengths of each preset, as in BLIS's `defaults.yaml`.
 const PRESETS: [(&str, LengthSpec, LengthSpec); 4] = [
     ("chatbot", lengths(256.0, 100.0, 2, 800), lengths(256.0, 100.0, 1, 1024)),
     ("contentgen", lengths(1024.0, 150.0, 10, 2048), lengths(1024.0, 200.0, 10, 2048)),
@@ -149,7 +144,7 @@ impl DistributionSpec {
         ["distribution", a, b, c, d]
     }
 
-    /// The lengths of a named kind of application; all else by default.
+    /// The lengths of a named kind of application; everything else has its default.
     ///
     /// # Errors
     /// [`SpecError::Unknown`], with the nearest name.
@@ -182,7 +177,7 @@ impl DistributionSpec {
             None if self.horizon == Micros::MAX => Err(SpecError::Endless),
             None => {
                 let requests = self.rate * self.horizon.as_secs_f64();
-                // 1 % is many standard deviations of a Poisson count this large.
+                // 1 % is many standard deviations of a Poisson count of this size.
                 if requests > f64::from(u32::MAX) * 0.99 { Err(SpecError::TooMany { requests }) } else { Ok(()) }
             }
         }
@@ -191,10 +186,10 @@ impl DistributionSpec {
     /// The requests, for an engine with KV blocks of `block_size` tokens.
     ///
     /// # Errors
-    /// Those of [`DistributionSpec::validate`].
+    /// See [`DistributionSpec::validate`].
     pub fn generate(&self, block_size: NonZeroU32) -> Result<Workload, SpecError> {
         self.validate()?;
-        let requests = Requests::new(self, block_size);
+        let requests = DistributionRequests::new(self, block_size);
         let count = requests.known_count();
         Ok(Workload {
             requests: Box::new(requests),
@@ -209,10 +204,10 @@ impl DistributionSpec {
     }
 }
 
-/// The timeout of a request, given in seconds as BLIS's `--timeout`: negative means none.
+/// The timeout of a request from seconds as in BLIS's `--timeout`: negative means none.
 ///
 /// # Errors
-/// [`SpecError::Range`] for 0, for less than 1 µs and for what is not a number.
+/// [`SpecError::Range`] for 0, for less than 1 µs and for NaN.
 pub fn timeout_from_secs(seconds: f64) -> Result<Option<Micros>, SpecError> {
     if seconds < 0.0 {
         return Ok(None);
@@ -247,7 +242,7 @@ impl LengthSpec {
 
     /// The length `z` standard deviations from the mean.
     fn at(&self, z: f64) -> u32 {
-        // `round` rounds half away from zero; the bounds are whole and positive.
+        // `round` rounds half away from zero; the bounds are positive integers.
         (self.mean + self.stdev * z).clamp(f64::from(self.min), f64::from(self.max)).round() as u32
     }
 }
@@ -263,13 +258,13 @@ fn unknown(what: &'static str, name: &str, known: &[&str]) -> SpecError {
     SpecError::Unknown { what, name: name.into(), hint: name_hint(name, known) }
 }
 
-/// Makes requests one at a time.
-struct Requests {
+/// Generates requests one at a time.
+struct DistributionRequests {
     arrivals: Stream,
     lengths: Stream,
-    /// Mean time between arrivals, µs.
+    /// Mean inter-arrival time, µs.
     interval_us: f64,
-    /// The same in whole µs, where it never changes.
+    /// The inter-arrival time in whole µs, if it is constant.
     constant: Option<Micros>,
     prompt: LengthSpec,
     output: LengthSpec,
@@ -282,9 +277,9 @@ struct Requests {
     now: Micros,
 }
 
-impl Requests {
+impl DistributionRequests {
     fn new(spec: &DistributionSpec, block_size: NonZeroU32) -> Self {
-        // Requests per µs first, then its inverse, so that it truncates as in BLIS: 10/s is 99 999 µs.
+        // Requests per µs first, then its inverse, so that it is truncated as in BLIS: 10/s is 99 999 µs.
         let interval_us = 1.0 / (spec.rate / 1e6).max(1e-15);
         let constant = matches!(spec.arrival, ArrivalProcess::Constant).then(|| whole_interval(interval_us));
         Self {
@@ -304,7 +299,7 @@ impl Requests {
         }
     }
 
-    /// How many there are, where nothing needs to be drawn to know it.
+    /// The number of requests, if it is known without generating them.
     fn known_count(&self) -> Option<u64> {
         let before_horizon = |interval: Micros| self.horizon.0.saturating_sub(1) / interval.0;
         match self.constant {
@@ -318,7 +313,7 @@ fn whole_interval(us: f64) -> Micros {
     Micros::from_f64(us).max(Micros(1))
 }
 
-impl Iterator for Requests {
+impl Iterator for DistributionRequests {
     type Item = Request;
 
     fn next(&mut self) -> Option<Request> {
@@ -334,7 +329,7 @@ impl Iterator for Requests {
         self.next_id += 1;
         self.now = arrival;
         let mut generator = self.lengths.at(u64::from(id));
-        // Both are drawn always: one length's spec must not shift the other's draw.
+        // Both are always drawn, so that the specification of one length does not shift the other's random numbers.
         let [prompt, output]: [f64; 2] = [StandardNormal.sample(&mut generator), StandardNormal.sample(&mut generator)];
         let output_tokens = self.output.at(output);
         Some(Request {

@@ -1,7 +1,7 @@
-//! What can be wrong with a trace, said so that the user can find it and mend it.
+//! Errors in traces, with everything that the user needs to correct them.
 //!
-//! Parsers of a single row know nothing of files: they return a [`RowError`](blis_diag::RowError), and the reader adds
-//! file and line. A row can be skipped on request ([`Skipped`]); everything else ends the reading.
+//! Parsers of a single row do not have the file: they return a [`RowError`](blis_diag::RowError), and the reader adds
+//! file and line. A bad row can be skipped on request ([`Skipped`]); every other error ends the reading.
 
 use std::io;
 use std::sync::Arc;
@@ -17,83 +17,81 @@ use blis_diag::{Diagnose, Diagnostic, Location, ReadError, unreadable};
 pub enum TraceError {
     /// The file cannot be opened or read, or its gzip stream is damaged.
     Io {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A line is wrong.
+    /// A line is invalid.
     Line(Diagnostic),
-    /// The format is none of those known.
+    /// The format is not one of those known.
     UnknownFormat {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
         /// First bytes of the file, quoted.
         start: String,
-        /// The names that can be given.
+        /// The names of all formats.
         formats: String,
     },
-    /// No such format name.
+    /// There is no format of that name.
     UnknownFormatName {
-        /// The name given.
         name: String,
-        /// The nearest name, or all of them.
+        /// The nearest known name, or all of them.
         hint: String,
     },
     /// There is no row to simulate.
     Empty {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
-        /// Rows that were skipped as bad.
+        /// Rows that were skipped because they are invalid.
         skipped: Skipped,
-        /// What else was left out.
+        /// Notes about other rows that were left out.
         notes: Vec<String>,
     },
-    /// Nothing arrives in the part of the trace that was asked for.
+    /// Nothing arrives in the selected part of the trace.
     EmptyWindow {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
         /// Start of the part, on the clock of the trace.
         start: Micros,
-        /// Its end, where it has one.
+        /// End of the part, if it has one.
         end: Option<Micros>,
         /// The last arrival of the trace.
         last: Micros,
     },
-    /// A TraceV2 trace has two files, and one of them is not where it should be.
+    /// A TraceV2 trace has two files, and one of them is missing.
     HalfMissing {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
-        /// `header` or `data`.
+        /// The half of the pair: `header` or `data`.
         half: &'static str,
-        /// Where the other half was looked for.
+        /// Path at which the other half was expected.
         missing: String,
     },
-    /// The rounds of a session do not count 0, 1, 2, …
+    /// The rounds of a session are not numbered 0, 1, 2, …
     Rounds {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
-        /// Its name in the trace.
+        /// Name of the session in the trace.
         session: String,
-        /// `not` or `twice`.
+        /// How often it is given: `not` or `twice`.
         what: &'static str,
-        /// The first round of which that is so.
+        /// The first missing or repeated round.
         round: u32,
     },
-    /// Closed loop was asked for, and the format does not tell which turn waits for which answer.
+    /// Closed loop was requested, but the format does not contain which round follows which.
     NoSessions {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
-        /// Its format.
         format: TraceFormat,
     },
     /// More than 32 bits can number.
     TooMany {
-        /// Path as given.
+        /// Path of the file, as the user wrote it.
         file: Arc<str>,
-        /// `requests` or `shared KV blocks`.
+        /// The objects that are too many: `requests` or `shared KV blocks`.
         what: &'static str,
-        /// How to make them fewer.
+        /// How to reduce their number.
         hint: &'static str,
     },
 }
@@ -129,10 +127,11 @@ impl Diagnose for TraceError {
                 )
             }
             Self::NoSessions { file, format } => {
-                of(file, format!("a trace in the format {format} has no rounds that could wait for answers")).hint(
-                    "closed loop is for mooncake and trace-v2; with `--session-mode fixed` each request arrives as \
+                of(file, format!("a trace in the format {format} has no rounds that could follow the end of others"))
+                    .hint(
+                        "closed loop is for mooncake and trace-v2; with `--session-mode fixed` each request arrives as \
                      recorded",
-                )
+                    )
             }
             Self::TooMany { file, what, hint } => of(file, format!("more than 4294967295 {what}")).hint(*hint),
         }
@@ -155,10 +154,10 @@ impl From<ReadError> for TraceError {
 }
 
 impl TraceError {
-    /// The same, where nothing told the format.
+    /// The same error with a hint that the format was only guessed.
     pub(super) fn of_a_guess(self) -> Self {
         let guess =
-            "no key in the first 4 KiB tells the format, so it was taken for mooncake; name it with `--trace-format`";
+            "no key in the first 4 KiB identifies the format, so mooncake was assumed; give it with `--trace-format`";
         match self {
             Self::Line(error) => {
                 let hint = error.hint.map_or(guess.to_owned(), |hint| format!("{guess}; {hint}"));
@@ -185,24 +184,24 @@ fn left_out_text(skipped: &Skipped, notes: &[String]) -> String {
 fn skipped_text(skipped: &Skipped) -> String {
     match skipped.first.first() {
         Some(first) => {
-            // The row's own hint would be one too many.
+            // The row's own hint would be a second one.
             format!(" ({} bad rows were skipped, the first is {})", skipped.count, first.headline())
         }
         None => String::new(),
     }
 }
 
-/// Rows left out because they could not be read.
+/// Rows that were left out because they are invalid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// How many.
+    /// Number of lines that were skipped.
     pub count: u64,
-    /// The first few of them, at most [`Skipped::KEPT`].
+    /// The first errors, at most [`Skipped::KEPT`].
     pub first: Vec<Diagnostic>,
 }
 
 impl Skipped {
-    /// How many errors are kept for the user to read.
+    /// Number of errors that are kept for the user.
     pub const KEPT: usize = 5;
 
     pub(super) fn add(&mut self, error: Diagnostic) {

@@ -1,10 +1,10 @@
-//! Numbers as they stand in traces, read from bytes without a copy.
+//! Numbers in traces, parsed from bytes without a copy.
 //!
-//! Every error names the field and shows the value; none panics.
+//! Every error contains the name of the field and its value; nothing panics.
 
 use blis_diag::{RowError, quoted};
 
-/// A count or time that fits `u64`: decimal digits, blanks around them allowed.
+/// A count or time that fits `u64`: decimal digits, possibly between blanks.
 pub(super) fn unsigned(bytes: &[u8], name: &str) -> Result<u64, RowError> {
     let digits = bytes.trim_ascii();
     let mut value: u64 = 0;
@@ -41,7 +41,7 @@ pub(super) fn fits_u32(value: u64, name: &str) -> Result<u32, RowError> {
     u32::try_from(value).map_err(|_| RowError::new(format!("`{name}` is {value}, more than {}", u32::MAX)))
 }
 
-/// A time in µs: what a signed 64-bit integer holds, as in every BLIS file.
+/// A time in µs that fits a signed 64-bit integer, as in every BLIS file.
 pub(super) fn micros(bytes: &[u8], name: &str) -> Result<u64, RowError> {
     let value = unsigned(bytes, name)?;
     if value > i64::MAX as u64 {
@@ -61,7 +61,7 @@ pub(super) fn float(bytes: &[u8], name: &str) -> Result<f64, RowError> {
     }
 }
 
-/// A prompt has at least one token.
+/// Refuses an empty prompt: it has at least one token.
 pub(super) fn prompt_tokens(tokens: u32, name: &str) -> Result<u32, RowError> {
     if tokens == 0 { Err(RowError::new(format!("`{name}` is 0: a prompt has at least one token"))) } else { Ok(tokens) }
 }

@@ -1,27 +1,26 @@
-//! The formats of traces. Errors name them, so nothing here may need an error.
+//! The formats of traces. Errors contain them, so nothing in this file may return an error.
 
 use std::fmt;
 
 /// A trace format that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceFormat {
-    /// Azure LLM inference traces: a CSV of times and lengths.
+    /// Azure LLM inference traces: CSV with times and lengths.
     Azure,
     /// Mooncake JSONL: times, lengths and hashes of the prompt.
     Mooncake,
-    /// The CSV of the first BLIS versions: real token ids.
+    /// The CSV of the first BLIS versions, with token ids.
     BlisCsv,
     /// TraceV2 of BLIS: a YAML header and a CSV.
     TraceV2,
     /// Alibaba Bailian (Qwen) JSONL: times, lengths, hashes of the prompt, chats.
     Bailian,
-    /// BurstGPT: a CSV of times, models and lengths.
+    /// BurstGPT: CSV with times, models and lengths.
     BurstGpt,
     /// Results of `vllm bench serve --save-detailed`, JSON.
     VllmBench,
     /// Results of SGLang's `bench_serving --output-details`, JSONL.
     SglangBench,
-    /// AIPerf's `profile_export.jsonl`.
     AiPerf,
     /// OpenTelemetry spans of vLLM, OTLP-JSON.
     Otel,
@@ -30,7 +29,6 @@ pub enum TraceFormat {
 }
 
 impl TraceFormat {
-    /// All formats.
     pub const ALL: [Self; 11] = [
         Self::Azure,
         Self::Mooncake,
@@ -45,7 +43,7 @@ impl TraceFormat {
         Self::VllmVcr,
     ];
 
-    /// As written on the command line.
+    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

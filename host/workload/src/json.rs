@@ -1,4 +1,4 @@
-//! JSON as the tools of this trade write it: numbers as strings, counts as `1e3`, Python's `NaN`.
+//! JSON as serving tools write it: numbers as text, counts as `1e3`, Python's `NaN`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,15 +14,15 @@ use super::error::TraceError;
 use super::field;
 use blis_diag::{RowError, check_json_object, json_error};
 
-/// Reads the JSON object on a line. Bare `NaN` and `Infinity`, which Python writes, count as no
-/// number; `scratch` holds the line without them, where there are any.
+/// Reads the JSON object on a line. Bare `NaN` and `Infinity`, which Python writes, count as missing; `scratch` holds
+/// the line without them, if there are any.
 pub(super) fn object<'a, T: Deserialize<'a>>(line: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<T, RowError> {
     check_json_object(line)?;
     let error = match serde_json::from_slice(line) {
         Ok(record) => return Ok(record),
         Err(error) => error,
     };
-    let mut plain = Plain::default();
+    let mut plain = NanFilter::default();
     scratch.clear();
     scratch.extend(line.iter().map(|&byte| plain.byte(byte)));
     if scratch == line {
@@ -31,29 +31,29 @@ pub(super) fn object<'a, T: Deserialize<'a>>(line: &'a [u8], scratch: &'a mut Ve
     serde_json::from_slice(scratch).map_err(|error| json_error(&error))
 }
 
-/// What must be there.
+/// The value of a mandatory field.
 pub(super) fn need<T>(value: Option<T>, name: &str) -> Result<T, RowError> {
     value.ok_or_else(|| RowError::new(format!("`{name}` is missing")))
 }
 
-/// Bytes of JSON in which `NaN` and `Infinity` outside of strings become `""`, padded: columns stay.
+/// Bytes of JSON in which `NaN` and `Infinity` outside of strings become `""`, padded so that columns stay the same.
 #[derive(Clone, Copy, Debug, Default)]
-struct Plain {
+struct NanFilter {
     in_string: bool,
     escaped: bool,
-    /// What is left of the word that is being replaced.
+    /// The rest of the word that is being replaced.
     rest: &'static [u8],
     second: bool,
 }
 
-impl Plain {
+impl NanFilter {
     fn byte(&mut self, byte: u8) -> u8 {
         if let Some((&expected, rest)) = self.rest.split_first() {
             if byte == expected {
                 self.rest = rest;
                 return if std::mem::take(&mut self.second) { b'"' } else { b' ' };
             }
-            // No such word: what was replaced is no JSON either way.
+            // It is another word: the text is not JSON in either case.
             self.rest = &[];
         }
         match byte {
@@ -71,9 +71,9 @@ impl Plain {
     }
 }
 
-/// The documents of a JSON file, however they are spread over lines, read without keeping its text.
+/// The documents of a JSON file, which may span lines, read without keeping the text.
 pub(super) struct Documents<R: BufRead, T> {
-    documents: serde_json::StreamDeserializer<'static, serde_json::de::IoRead<Source<R>>, T>,
+    documents: serde_json::StreamDeserializer<'static, serde_json::de::IoRead<JsonBytes<R>>, T>,
     file: Arc<str>,
     lines: Arc<AtomicU64>,
     kind: PhantomData<T>,
@@ -82,7 +82,7 @@ pub(super) struct Documents<R: BufRead, T> {
 impl<R: BufRead, T: DeserializeOwned> Documents<R, T> {
     pub fn new(input: R, file: &Arc<str>) -> Self {
         let lines = Arc::new(AtomicU64::new(1));
-        let source = Source { input, lines: Arc::clone(&lines), plain: Plain::default(), started: false };
+        let source = JsonBytes { input, lines: Arc::clone(&lines), plain: NanFilter::default(), started: false };
         let documents = serde_json::Deserializer::from_reader(source).into_iter();
         Self { documents, file: Arc::clone(file), lines, kind: PhantomData }
     }
@@ -101,21 +101,21 @@ impl<R: BufRead, T: DeserializeOwned> Documents<R, T> {
         Err(json_error(&error).at(&file, line).into())
     }
 
-    /// The line in which the present document ends.
+    /// The line in which the current document ends.
     pub fn line(&self) -> u64 {
         self.lines.load(Ordering::Relaxed)
     }
 }
 
-/// The bytes behind [`Documents`].
-struct Source<R> {
+/// The bytes that [`Documents`] reads.
+struct JsonBytes<R> {
     input: R,
     lines: Arc<AtomicU64>,
-    plain: Plain,
+    plain: NanFilter,
     started: bool,
 }
 
-impl<R: BufRead> Read for Source<R> {
+impl<R: BufRead> Read for JsonBytes<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut available = self.input.fill_buf()?;
         if !std::mem::replace(&mut self.started, true) && available.starts_with(b"\xef\xbb\xbf") {
@@ -134,11 +134,11 @@ impl<R: BufRead> Read for Source<R> {
     }
 }
 
-/// A number, also as a string: whole ones exactly.
+/// A number, possibly written as text; integers are exact.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Number {
     Whole(u64),
-    /// Finite.
+    /// A finite number that is no integer.
     Real(f64),
 }
 
@@ -148,7 +148,7 @@ pub(super) const MILLISECOND: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000_000_000;
 
 impl Number {
-    /// As a count that fits 32 bits.
+    /// The number as a count that fits 32 bits.
     pub fn count(self, name: &str) -> Result<u32, RowError> {
         match self {
             Self::Whole(value) => field::fits_u32(value, name),
@@ -156,18 +156,18 @@ impl Number {
             Self::Real(value) if value.fract() != 0.0 => {
                 Err(RowError::new(format!("`{name}` is not a whole number: `{value}`")))
             }
-            // A float becomes an integer by clamping at 2^64, which is far beyond the limit.
+            // The conversion of a float clamps at 2^64, which is far beyond the limit.
             Self::Real(value) => field::fits_u32(value as u64, name),
         }
     }
 
-    /// As a prompt length, at least 1.
+    /// The number as a prompt length, at least 1.
     pub fn prompt(self, name: &str) -> Result<u32, RowError> {
         field::prompt_tokens(self.count(name)?, name)
     }
 
-    /// As a time in µs, where it counts units of so many ns. Whole numbers are cut off to whole µs;
-    /// others, which are not exact to begin with, are rounded.
+    /// The number as a time in µs, if it counts units of so many ns. Integers are truncated to whole µs; floats, which
+    /// are not exact, are rounded.
     pub fn micros(self, name: &str, unit: u64) -> Result<u64, RowError> {
         let us = match self {
             Self::Whole(value) => u64::try_from(u128::from(value) * u128::from(unit) / 1_000).ok(),
@@ -212,7 +212,7 @@ impl<'de> Deserialize<'de> for Number {
                 Ok(Number::Real(value))
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
-                // An empty string is what stands for `NaN` by now.
+                // An empty string replaces `NaN` here.
                 let not_finite = || E::custom("not a finite number");
                 let no_number = || E::invalid_value(de::Unexpected::Str(text), &self);
                 Number::of_text(text).ok_or_else(|| if text.is_empty() { not_finite() } else { no_number() })
@@ -228,8 +228,8 @@ pub(super) struct Label<'a>(pub Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Label<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl<'de> Visitor<'de> for Text {
+        struct LabelVisitor;
+        impl<'de> Visitor<'de> for LabelVisitor {
             type Value = Label<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a name or a whole number")
@@ -247,7 +247,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Label<'a> {
                 Ok(Label(number.to_string().into()))
             }
         }
-        deserializer.deserialize_any(Text)
+        deserializer.deserialize_any(LabelVisitor)
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[derive(Deserialize, Debug, PartialEq)]
-    struct Record<'a> {
+    struct NumberRecord<'a> {
         n: Option<Number>,
         #[serde(borrow, default)]
         name: Option<Label<'a>>,
@@ -265,7 +265,7 @@ mod tests {
 
     fn number(text: &str) -> Result<Option<Number>, String> {
         let mut scratch = Vec::new();
-        object::<Record<'_>>(format!("{{\"x\": 1, \"n\": {text}}}").as_bytes(), &mut scratch)
+        object::<NumberRecord<'_>>(format!("{{\"x\": 1, \"n\": {text}}}").as_bytes(), &mut scratch)
             .map(|record| record.n)
             .map_err(|fault| format!("{}: {}", fault.column.unwrap_or(0), fault.what()))
     }
@@ -292,7 +292,7 @@ mod tests {
     fn what_python_writes_for_no_number_is_passed_over() {
         let line = br#"{"a": [NaN, Infinity, "NaN \" Infinity", {"b": NaN}], "n": 7, "name": "NaN"}"#;
         let mut scratch = Vec::new();
-        let record: Record<'_> = object(line, &mut scratch).unwrap();
+        let record: NumberRecord<'_> = object(line, &mut scratch).unwrap();
         assert_eq!((record.n, record.name), (Some(Number::Whole(7)), Some(Label("NaN".into()))));
     }
 
@@ -312,7 +312,7 @@ mod tests {
         #[test]
         fn json_without_nan_is_left_alone(text in "\\PC{0,20}", n: f64) {
             let line = serde_json::json!({ "text": text, "n": n }).to_string();
-            let mut plain = Plain::default();
+            let mut plain = NanFilter::default();
             let after: Vec<u8> = line.bytes().map(|byte| plain.byte(byte)).collect();
             prop_assert_eq!(after, line.into_bytes());
         }

@@ -1,7 +1,7 @@
-//! Workloads: where requests come from.
+//! Workloads: the requests of a simulation.
 //!
-//! A generator ([`distribution`]) or a trace in one of several formats, one importer a file, ends
-//! as the same thing: a [`Workload`], numbers for the simulator and names for the reports.
+//! A generator ([`distribution`], [`spec`]) or a trace in one of several formats (one importer per file) results in a
+//! [`Workload`]: requests with numbers for the simulator, and names for the reports.
 //!
 //! ```text
 //! file → input (gzip, lines) → one of the importers → rows → window → Workload
@@ -49,15 +49,15 @@ pub use error::{Skipped, TraceError};
 pub use format::TraceFormat;
 pub use names::Names;
 pub use trace_options::TraceOptions;
-pub use window::Window;
+pub use window::TraceWindow;
 pub use workload::Workload;
 
-/// Reads the trace at `path`, gzipped or not, in the format it has.
+/// Reads the trace at `path`, gzip-compressed or not, and detects its format.
 ///
-/// A TraceV2 trace is two files, `x.yaml` and `x.csv` (or `x.csv.gz`): either names both.
+/// A TraceV2 trace has two files, `x.yaml` and `x.csv` (or `x.csv.gz`): either path selects both.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file = blis_diag::display(path);
     let (start, input) = peek(path)?;
@@ -96,16 +96,16 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
     }
 }
 
-/// Reads a TraceV2 trace whose two files are named one by one.
+/// Reads a TraceV2 trace from two given files.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn open_trace_v2(header: &Path, data: &Path, options: &TraceOptions) -> Result<Workload, TraceError> {
     let header = trace_v2::read_header(blis_diag::open(header)?, &blis_diag::display(header))?;
     trace_v2::read(blis_diag::open(data)?, &blis_diag::display(data), &header, options)
 }
 
-/// Whether the file at `path` begins like the header of a TraceV2 trace. Not, if it cannot be read.
+/// Whether the file at `path` begins like the header of a TraceV2 trace. False if it cannot be read.
 #[must_use]
 pub fn is_trace_v2_header(path: &Path) -> bool {
     let start = peek(path).map(|(start, _)| start).unwrap_or_default();

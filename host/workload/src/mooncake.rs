@@ -1,11 +1,11 @@
-//! Mooncake traces: JSONL of arrival (ms), lengths, and a hash id per 512 tokens of the prompt.
+//! Mooncake traces: JSONL with arrival (ms), lengths, and one hash id per 512 tokens of the prompt.
 //!
 //! ```text
 //! {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353, …]}
 //! ```
-//! Fields that AIPerf and dynamo add: `session_id` is kept, and turns of a session are counted; `delay`
-//! is the time (ms) from the answer before to the turn, and counts in closed loop. Without it that is the
-//! time between the timestamps. <https://github.com/kvcache-ai/Mooncake>
+//! AIPerf and dynamo add fields: `session_id` groups rounds, which are counted; `delay` is the think time (ms) from the
+//! end of the round before, used in closed loop. Without it, the think time is the time between the timestamps.
+//! <https://github.com/kvcache-ai/Mooncake>
 
 use std::io::BufRead;
 use std::num::NonZeroU32;
@@ -22,11 +22,11 @@ use super::hashed::HashedPrompts;
 use super::json::{self, Label, MILLISECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
+use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin};
 use super::trace_v2::{Extra, Later, SessionGrowth};
 use super::{TraceOptions, Workload};
-use blis_diag::Lines;
+use blis_diag::LineReader;
 use blis_diag::RowError;
 
 /// Tokens per hash id in the published traces.
@@ -35,19 +35,19 @@ pub const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(512).expect("512 > 0")
 /// Reads a Mooncake trace.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut lines = Lines::new(input, &file);
+    let mut lines = LineReader::new(input, &file);
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
-    let (mut names, mut turns) = (Names::default(), Turns::default());
-    let (mut stamps, mut scratch) = (Stamps::default(), Vec::new());
+    let (mut names, mut turns) = (Names::default(), SessionTurns::default());
+    let (mut timestamps, mut scratch) = (TimestampNotes::default(), Vec::new());
     turns.waits = options.closed_loop.is_some();
     while intake.wants_more() && lines.advance()? {
         let id = intake.next_id()?;
         let read = parse(lines.text(), &mut scratch, &prompts, id).and_then(|(record, row)| {
-            let row = turns.place(&record, row, &mut names)?;
+            let row = turns.in_session(&record, row, &mut names)?;
             Ok((record, row))
         });
         let (record, mut row) = match read {
@@ -58,11 +58,11 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             }
         };
         row.prefix = prompts.insert(&record.hash_ids, row.input, &intake)?;
-        stamps.add(row, record.delay.is_some());
+        timestamps.add(row, record.delay.is_some());
         intake.add(row);
     }
-    intake.notes.extend(stamps.notes(turns.waits));
-    intake.aside.extend((stamps.delays > 0).then_some("delays between turns"));
+    intake.notes.extend(timestamps.notes(turns.waits));
+    intake.aside.extend((timestamps.delays > 0).then_some("delays between turns"));
     let extras = turns.in_order(&mut intake.rows);
     let shared = prompts.finish(&mut intake, options.block_size)?;
     match &options.closed_loop {
@@ -70,29 +70,33 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         Some(how) => {
             let later = Later::take(&mut intake.rows, &extras, &shared, (&file, &names))?;
             let first = intake.finish(Origin::FirstArrival, shared, names)?;
-            // Prompts are what their records say, and so are their contents.
+            // Prompts have the lengths and contents of their records.
             Ok(later.follow(first, how, SessionGrowth::None, options))
         }
     }
 }
 
-/// The turns of sessions.
+/// The rounds of sessions.
 #[derive(Default)]
-struct Turns {
-    /// Turns wait for the answers before them.
+struct SessionTurns {
+    /// Whether rounds wait for the end of the round before (closed loop).
     waits: bool,
-    /// Number of the next turn, and arrival of the last one, µs.
+    /// Number of the next round, and arrival of the last one, µs.
     by_session: FxHashMap<Name, (u32, u64)>,
-    /// Of each row, where it has one.
+    /// Think time of each row, if it has one.
     delays: Vec<Option<Micros>>,
 }
 
-impl Turns {
-    /// Numbers the turns of `rows` in the order of time, in whichever their lines are. What is known of each row in
-    /// closed loop.
-    fn in_order(&mut self, rows: &mut [Row<Said>]) -> Vec<Extra> {
+impl SessionTurns {
+    /// Numbers the rounds of `rows` in the order of time, whatever the order of the lines. Returns the properties of
+    /// each row for closed loop.
+    fn in_order(&mut self, rows: &mut [TraceRow<NamedMetadata>]) -> Vec<Extra> {
         let delays = self.delays.iter().map(|delay| delay.unwrap_or(Micros::ZERO));
-        let extra = |(row, think_time): (&Row<Said>, _)| Extra { own: row.input, think_time, patience: None };
+        let extra = |(row, think_time): (&TraceRow<NamedMetadata>, _)| Extra {
+            own: row.input,
+            think_time,
+            time_to_deadline: None,
+        };
         let mut extras: Vec<Extra> = rows.iter().zip(delays).map(extra).collect();
         let mut order: Vec<usize> = (0..rows.len()).filter(|&at| rows[at].terms.tags.session != Name::NONE).collect();
         order.sort_by_key(|&at| rows[at].arrival);
@@ -109,19 +113,26 @@ impl Turns {
         extras
     }
 
-    /// `row`, in its session.
-    fn place(&mut self, record: &Record<'_>, mut row: Row<Said>, names: &mut Names) -> Result<Row<Said>, RowError> {
+    /// `row`, with its session and round.
+    fn in_session(
+        &mut self,
+        record: &MooncakeRecord<'_>,
+        mut row: TraceRow<NamedMetadata>,
+        names: &mut Names,
+    ) -> Result<TraceRow<NamedMetadata>, RowError> {
         let delay = record.delay.map(|ms| ms.micros("delay", MILLISECOND)).transpose()?;
         let session = record.session_id.as_ref().map_or(Name::NONE, |Label(name)| names.intern(name));
         let before = self.by_session.get(&session).copied().filter(|_| session != Name::NONE);
         if record.timestamp.is_none() {
-            // It stands where it would if the answer before took no time.
+            // Its arrival if the round before took no time.
             row.arrival = match (before, delay) {
                 (Some((_, last)), Some(delay)) if self.waits => last.saturating_add(delay),
                 (Some(_), Some(_)) => {
                     let fault =
                         RowError::new("`timestamp` is missing: the turn has only a `delay` after the one before it");
-                    return Err(fault.hint("`blis run --session-mode closed-loop` has turns wait for their answers"));
+                    return Err(fault.hint(
+                        "`blis run --session-mode closed-loop` lets rounds wait for the end of the round before",
+                    ));
                 }
                 (None, Some(_)) => {
                     let fault =
@@ -143,8 +154,8 @@ impl Turns {
 }
 
 #[derive(Deserialize)]
-struct Record<'a> {
-    /// ms.
+struct MooncakeRecord<'a> {
+    /// Time of arrival, ms from the start of the trace.
     timestamp: Option<Number>,
     input_length: Option<Number>,
     output_length: Option<Number>,
@@ -163,8 +174,8 @@ fn parse<'a>(
     scratch: &'a mut Vec<u8>,
     prompts: &HashedPrompts,
     id: u32,
-) -> Result<(Record<'a>, Row<Said>), RowError> {
-    let record: Record<'_> = json::object(line, scratch)?;
+) -> Result<(MooncakeRecord<'a>, TraceRow<NamedMetadata>), RowError> {
+    let record: MooncakeRecord<'_> = json::object(line, scratch)?;
     let arrival = record.timestamp.map_or(Ok(0), |ms| ms.micros("timestamp", MILLISECOND))?;
     let input = match (record.input_length, &record.text_input) {
         (None, Some(_)) => {
@@ -175,12 +186,12 @@ fn parse<'a>(
     };
     let output = need(record.output_length, "output_length")?.count("output_length")?;
     prompts.check(record.hash_ids.len(), input, "hash_ids")?;
-    Ok((record, Row { arrival, id, input, output, prefix: ROOT, terms: Said::default() }))
+    Ok((record, TraceRow { arrival, id, input, output, prefix: ROOT, terms: NamedMetadata::default() }))
 }
 
-/// What is odd about the rows, for the notes.
+/// Irregularities of the rows, for the notes.
 #[derive(Default)]
-struct Stamps {
+struct TimestampNotes {
     rows: u64,
     distinct: u64,
     last: Option<u64>,
@@ -188,8 +199,8 @@ struct Stamps {
     delays: u64,
 }
 
-impl Stamps {
-    fn add(&mut self, row: Row<Said>, delayed: bool) {
+impl TimestampNotes {
+    fn add(&mut self, row: TraceRow<NamedMetadata>, delayed: bool) {
         self.rows += 1;
         self.distinct += u64::from(self.last != Some(row.arrival));
         self.last = Some(row.arrival);
@@ -197,7 +208,7 @@ impl Stamps {
         self.delays += u64::from(delayed);
     }
 
-    /// `waits`: whether delays count.
+    /// `waits`: whether delays are used.
     fn notes(&self, waits: bool) -> impl Iterator<Item = String> {
         let Self { rows, distinct, delays, .. } = *self;
         let shift = self.first.filter(|&first| first > 0);
@@ -273,7 +284,7 @@ mod tests {
         ");
         insta::assert_snapshot!(error(TURNS), @r"
         t.jsonl:2: `timestamp` is missing: the turn has only a `delay` after the one before it
-        hint: `blis run --session-mode closed-loop` has turns wait for their answers
+        hint: `blis run --session-mode closed-loop` lets rounds wait for the end of the round before
         ");
         insta::assert_snapshot!(error(&TURNS.replace("\"delay\": 2500", "\"delay\": -1")), @"t.jsonl:2: `delay` is negative: `-1`");
         insta::assert_snapshot!(error(r#"{"input_length": 1, "output_length": 1, "session_id": "a"}"#), @"t.jsonl:1: `timestamp` is missing");
@@ -283,7 +294,7 @@ mod tests {
         ");
     }
 
-    /// As AIPerf and dynamo write sessions: only the first turn says when it comes.
+    /// Sessions as AIPerf and dynamo write them: only the first round has a timestamp.
     const TURNS: &str = r#"{"session_id": "a", "timestamp": 1000, "input_length": 100, "output_length": 7, "hash_ids": [1]}
 {"session_id": "a", "delay": 2500, "input_length": 600, "output_length": 8, "hash_ids": [1, 2]}
 {"timestamp": 1500, "input_length": 9, "output_length": 9}
@@ -293,7 +304,7 @@ mod tests {
 "#;
 
     #[test]
-    fn turns_with_delays_wait_for_answers() {
+    fn rounds_with_delays_wait_for_earlier_ones() {
         use crate::trace_v2::{ClosedLoop, ThinkTime};
         use blis_sim::outcome::{Outcome, Status};
 
@@ -305,19 +316,19 @@ mod tests {
             assert_eq!(notes, ["the trace starts at 1000 ms; time 0 is its first arrival", sorted]);
             let (mut waiting, mut follow_ups) = (requests.collect::<Vec<Request>>(), follow_ups.unwrap());
             let mut seen = Vec::new();
-            // Every answer takes a second.
+            // Every request takes a second.
             while !waiting.is_empty() {
                 let request = waiting.remove(0);
                 let ended_at = request.arrival + Micros(1_000_000);
                 seen.push((request.id, request.arrival.0, request.input_tokens, request.content.shared_blocks()));
-                assert_eq!(request.max_output_tokens, None, "a trace does not know budgets");
+                assert_eq!(request.max_output_tokens, None, "a trace has no limits of output tokens");
                 waiting.extend(follow_ups.next(&Outcome { ended_at, ..Outcome::new(&request, Status::Completed) }));
                 waiting.sort_by_key(|request| request.arrival);
             }
             (seen, follow_ups.states().completed)
         };
         let (seen, completed) = run(None);
-        // `a`: 1 s for the answer, then 2.5 s; then at once, whatever its timestamp. `b`: 3 s between its stamps.
+        // `a`: 1 s for the output, then 2.5 s; then at once, whatever its timestamp. `b`: 3 s between its timestamps.
         let expected = [
             (0, 0, 100, 6),
             (3, 250_000, 512, 32),
@@ -337,8 +348,8 @@ mod tests {
         use blis_sim::outcome::{Outcome, Status};
 
         let line = |ms: u32| {
-            let answer = ms / 1000;
-            format!(r#"{{"session_id": "a", "timestamp": {ms}, "input_length": 5, "output_length": {answer}}}"#)
+            let output = ms / 1000;
+            format!(r#"{{"session_id": "a", "timestamp": {ms}, "input_length": 5, "output_length": {output}}}"#)
         };
         let text = [5000, 1000, 9000].map(line).join("\n");
         let Workload { requests, .. } = trace(&text, &options(16, 512)).unwrap();
@@ -378,8 +389,8 @@ mod tests {
             let _ = trace(&text, &TraceOptions::default());
         }
 
-        /// Keys against what they mean, token by token: a hash block is its path of ids, a token
-        /// is that and an offset, an engine block is all tokens up to its end.
+        /// Keys against their definition, token by token: a hash block is its path of ids, a token is that block with
+        /// an offset, an engine block is all tokens up to its end.
         #[test]
         fn keys_are_equal_where_tokens_are(
             prompts in vec((vec(0_u64..2, 1..5), 1_u32..=8), 1..8), block in 1_u32..20,
@@ -400,7 +411,7 @@ mod tests {
                     prop_assert_eq!(meaning.entry(key).or_insert(content.clone()), &content);
                 }
             }
-            // Nothing that two prompts have in common is missed.
+            // All shared prefixes of two prompts are found.
             for (a, (ids, last)) in prompts.iter().enumerate() {
                 for (b, (other, other_last)) in prompts.iter().enumerate().filter(|&(b, _)| b != a) {
                     let common = ids.iter().zip(other).take_while(|(x, y)| x == y).count() as u32 * 8;

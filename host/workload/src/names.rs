@@ -1,24 +1,24 @@
-//! The text behind the numbers of a workload: the simulator never sees a string.
+//! The texts of the names in a workload. The simulator uses their numbers only.
 
 use blis_sim::request::Name;
 use rustc_hash::FxHashMap;
 
-/// Every name of a workload, by number. Empty where requests say nothing about themselves.
+/// Every name of a workload, by number. Empty if requests have no names.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     numbers: FxHashMap<Box<str>, Name>,
-    /// By number; number 0 is the empty name.
+    /// Texts by number; number 0 is the empty name.
     texts: Vec<Box<str>>,
 }
 
 impl Names {
-    /// The text of `name`; empty for [`Name::NONE`] and for numbers never handed out.
+    /// The text of `name`; empty for [`Name::NONE`] and for unknown numbers.
     #[must_use]
     pub fn text(&self, name: Name) -> &str {
         self.texts.get(name.index()).map_or("", |text| text)
     }
 
-    /// The number of `text`; `None` if no request says it.
+    /// The number of `text`; `None` if no request has that name.
     #[must_use]
     pub fn find(&self, text: &str) -> Option<Name> {
         self.numbers.get(text).copied()
@@ -35,15 +35,15 @@ impl Names {
         if self.texts.is_empty() {
             self.texts.push("".into());
         }
-        // At most 6 names per request and 2^32 requests; memory ends before the numbers do.
+        // At most 6 names per request and 2^32 requests: memory runs out before the numbers do.
         let name = Name(u32::try_from(self.texts.len()).unwrap_or(0));
         self.texts.push(text.into());
         self.numbers.insert(text.into(), name);
         name
     }
 
-    /// The number of the first session that is not a name of its own. Sessions are as many as requests:
-    /// where they are generated, their text follows from their number, see [`session_text`](blis_sim::request::session_text).
+    /// The number of the first session without a stored name. There are as many sessions as requests, so the text of
+    /// generated ones follows from their number, see [`session_text`](blis_sim::request::session_text).
     pub fn first_session(&mut self) -> Name {
         if self.texts.is_empty() {
             self.texts.push("".into());
@@ -51,7 +51,7 @@ impl Names {
         Name(u32::try_from(self.texts.len()).unwrap_or(u32::MAX))
     }
 
-    /// All texts by number, the empty one first; nothing at all if there are no names.
+    /// All texts by number, the empty one first; empty if there are no names.
     #[must_use]
     pub fn texts(&self) -> &[Box<str>] {
         &self.texts
@@ -67,7 +67,7 @@ mod tests {
     fn equal_names_have_equal_numbers() {
         let mut names = Names::default();
         assert_eq!(names.intern(""), Name::NONE);
-        assert!(names.texts().is_empty(), "what nobody names costs nothing");
+        assert!(names.texts().is_empty(), "a workload without names has no texts");
         let batch = names.intern("batch");
         assert_eq!((names.intern("batch"), names.find("batch")), (batch, Some(batch)));
         assert_ne!(names.intern("critical"), batch);
@@ -79,11 +79,11 @@ mod tests {
     fn sessions_are_numbered_behind_the_names() {
         let mut names = Names::default();
         let first = names.first_session();
-        assert_eq!((first, names.intern("batch")), (Name(1), Name(1)), "to be asked when all names are there");
+        assert_eq!((first, names.intern("batch")), (Name(1), Name(1)), "to be called after all names are interned");
         let first = names.first_session();
         let texts = names.texts();
-        let said = [Name::NONE, Name(1), first, Name(first.0 + 7)].map(|name| session_text(texts, name));
-        assert_eq!(said, ["", "batch", "sess_0", "sess_7"]);
+        let texts_of = [Name::NONE, Name(1), first, Name(first.0 + 7)].map(|name| session_text(texts, name));
+        assert_eq!(texts_of, ["", "batch", "sess_0", "sess_7"]);
         assert_eq!(session_text(&[], Name::NONE), "");
     }
 }

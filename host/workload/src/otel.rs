@@ -1,15 +1,15 @@
-//! OpenTelemetry spans of vLLM, as OTLP-JSON: documents with `resourceSpans`, usually one a line.
+//! OpenTelemetry spans of vLLM, as OTLP-JSON: documents with `resourceSpans`, usually one per line.
 //!
-//! A request is a span `llm_request`, or any span with an event `ARRIVED` (the journey events of
-//! instrumented vLLM; a prefix as in `api.ARRIVED` is let pass). It arrives at that event, else at the start
-//! of the span. Its child `llm_core`, the span of the engine, may stand before or behind it and is found by
-//! `parentSpanId`, else by the same `gen_ai.request.id`; without a parent, and as a further child (several
-//! prompts in one call), it is a request of its own. Lengths are `gen_ai.usage.*`, else the highest
-//! `prefill.total_tokens` and `decode.done_tokens` (or `prefill_total_tokens`, …) of the events; the client's
-//! budget is `gen_ai.request.max_tokens`. Spans of other names are passed over.
+//! A request is a span `llm_request`, or any span with an event `ARRIVED` (the journey events of instrumented vLLM;
+//! prefixes as in `api.ARRIVED` are accepted). It arrives at that event, else at the start of the span. Its child
+//! `llm_core`, the span of the engine, may come before or after it and is found by `parentSpanId`, else by the same
+//! `gen_ai.request.id`; without a parent, and as a further child (several prompts in one call), it is a request of its
+//! own. Lengths are `gen_ai.usage.*`, else the highest `prefill.total_tokens` and `decode.done_tokens` (or
+//! `prefill_total_tokens`, …) of the events; the client's limit of output tokens is `gen_ai.request.max_tokens`. Spans
+//! of other names are skipped.
 //!
-//! Left out and counted: requests that failed (an event `ABORTED`, a status of error, a `finish.status` that
-//! says so, no answer), and those that the engine had not finished.
+//! Requests that failed (an event `ABORTED`, an error status, a `finish.status` of failure, no output tokens) and those
+//! that the engine had not finished are left out and counted.
 
 use std::fmt;
 use std::io::BufRead;
@@ -23,20 +23,20 @@ use super::error::TraceError;
 use super::json::{Documents, NANOSECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
-use super::rows::{Intake, Origin, Shared, counted};
+use super::row::{NamedMetadata, TraceRow};
+use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload, field};
 use blis_diag::RowError;
 
 /// Reads OTLP-JSON with spans of vLLM.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut documents: Documents<_, Document> = Documents::new(input, &file);
-    let mut requests = Requests::default();
+    let mut documents: Documents<_, OtlpDocument> = Documents::new(input, &file);
+    let mut requests = SpanRequests::default();
     while let Some(document) = documents.next()? {
         for resource in document.resource_spans {
             for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
@@ -69,40 +69,40 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         }
     }
     if requests.others > 0 {
-        intake.notes.push(format!("{} of other names passed over", counted(requests.others, "span")));
+        intake.notes.push(format!("{} of other names skipped", counted(requests.others, "span")));
     }
-    intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
+    intake.finish(Origin::FirstArrival, SharedContents::default(), Names::default())
 }
 
-/// The spans read, put together.
+/// The spans read so far, grouped into requests.
 #[derive(Default)]
-struct Requests {
-    seen: Vec<Seen>,
+struct SpanRequests {
+    seen: Vec<SpanRequest>,
     by_span: FxHashMap<String, usize>,
     by_id: FxHashMap<String, usize>,
-    /// Parents may come later.
-    children: Vec<Seen>,
-    /// Spans of other names.
+    /// Child spans, because their parents may come later.
+    children: Vec<SpanRequest>,
+    /// Number of spans with other names.
     others: u64,
 }
 
-impl Requests {
-    fn take(&mut self, seen: Seen) {
+impl SpanRequests {
+    fn take(&mut self, seen: SpanRequest) {
         match seen.kind {
-            Kind::Request => match seen.id.as_ref().and_then(|id| self.by_id.get(id).copied()) {
+            SpanRole::Request => match seen.id.as_ref().and_then(|id| self.by_id.get(id).copied()) {
                 Some(at) => {
                     self.by_span.extend(seen.span.clone().map(|span| (span, at)));
                     self.seen[at].join(seen);
                 }
                 None => self.add(seen),
             },
-            Kind::Core => self.children.push(seen),
-            Kind::Other if seen.id.is_some() => self.children.push(seen),
-            Kind::Other => self.others += 1,
+            SpanRole::Core => self.children.push(seen),
+            SpanRole::Other if seen.id.is_some() => self.children.push(seen),
+            SpanRole::Other => self.others += 1,
         }
     }
 
-    fn add(&mut self, seen: Seen) {
+    fn add(&mut self, seen: SpanRequest) {
         self.by_span.extend(seen.span.clone().map(|span| (span, self.seen.len())));
         self.by_id.extend(seen.id.clone().map(|id| (id, self.seen.len())));
         self.seen.push(seen);
@@ -113,7 +113,7 @@ impl Requests {
             let same = child.id.as_ref().and_then(|id| self.by_id.get(id));
             let parent = same.or_else(|| child.parent.as_ref().and_then(|parent| self.by_span.get(parent)));
             match parent.copied() {
-                Some(at) if child.kind == Kind::Core && self.seen[at].core_id.is_some() => {
+                Some(at) if child.kind == SpanRole::Core && self.seen[at].core_id.is_some() => {
                     let parent = &self.seen[at];
                     if parent.core_id == child.id {
                         self.seen[at].join(child);
@@ -125,13 +125,13 @@ impl Requests {
                     }
                 }
                 Some(at) => {
-                    if child.kind == Kind::Core {
+                    if child.kind == SpanRole::Core {
                         self.by_id.extend(child.id.clone().map(|id| (id, at)));
                         self.seen[at].core_id = child.id.clone();
                     }
                     self.seen[at].join(child);
                 }
-                None if child.kind == Kind::Core => self.add(child),
+                None if child.kind == SpanRole::Core => self.add(child),
                 None => self.others += 1,
             }
         }
@@ -139,7 +139,7 @@ impl Requests {
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct OtlpDocument {
     #[serde(rename = "resourceSpans")]
     resource_spans: Vec<ResourceSpans>,
 }
@@ -153,11 +153,11 @@ struct ResourceSpans {
 #[derive(Deserialize)]
 struct ScopeSpans {
     #[serde(default)]
-    spans: Vec<Span>,
+    spans: Vec<OtlpSpan>,
 }
 
 #[derive(Deserialize)]
-struct Span {
+struct OtlpSpan {
     #[serde(default, rename = "traceId")]
     trace: String,
     #[serde(default, rename = "spanId")]
@@ -166,19 +166,19 @@ struct Span {
     parent: Option<String>,
     #[serde(default)]
     name: String,
-    /// ns since 1970.
+    /// Start of the span, ns since 1970.
     #[serde(default, rename = "startTimeUnixNano")]
     start: Option<Number>,
     #[serde(default)]
     attributes: Attributes,
     #[serde(default)]
-    events: Vec<Event>,
+    events: Vec<SpanEvent>,
     #[serde(default)]
     status: serde_json::Value,
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct SpanEvent {
     #[serde(default)]
     name: String,
     #[serde(default, rename = "timeUnixNano")]
@@ -187,7 +187,7 @@ struct Event {
     attributes: Attributes,
 }
 
-/// What is read of all attributes.
+/// The attributes that are read.
 #[derive(Clone, Default)]
 struct Attributes {
     id: Option<String>,
@@ -200,25 +200,24 @@ struct Attributes {
     finish: Option<String>,
 }
 
-/// What a span is of.
+/// The role of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum SpanRole {
     Request,
-    /// The engine's part of one.
+    /// The engine's part of a request.
     Core,
     Other,
 }
 
-/// What spans say of a request.
-struct Seen {
-    kind: Kind,
-    /// The line of the first of them.
+/// The properties of a request that its spans contain.
+struct SpanRequest {
+    kind: SpanRole,
+    /// Line of its first span.
     line: u64,
-    /// Trace and span.
     span: Option<String>,
     parent: Option<String>,
     id: Option<String>,
-    /// `id` of the engine's span: it may differ.
+    /// `id` in the span of the engine, which may differ.
     core_id: Option<String>,
     model: Option<String>,
     arrived: Option<Number>,
@@ -226,7 +225,7 @@ struct Seen {
     prompt: Option<Number>,
     completion: Option<Number>,
     max_tokens: Option<Number>,
-    /// Counters of events.
+    /// Numbers of events by type.
     prefill: Option<Number>,
     decoded: Option<Number>,
     in_engine: bool,
@@ -234,8 +233,8 @@ struct Seen {
     failed: bool,
 }
 
-impl Span {
-    fn seen(self, line: u64) -> Seen {
+impl OtlpSpan {
+    fn seen(self, line: u64) -> SpanRequest {
         let own = self.attributes;
         let find = |wanted: &[&str]| {
             self.events.iter().find(|event| event.name.rsplit('.').next().is_some_and(|name| wanted.contains(&name)))
@@ -248,18 +247,18 @@ impl Span {
         let finish = self.events.iter().filter_map(|event| event.attributes.finish.as_deref());
         let status = &self.status["code"];
         let kind = match self.name.as_str() {
-            "llm_request" => Kind::Request,
-            _ if arrived.is_some() => Kind::Request,
-            "llm_core" => Kind::Core,
-            _ => Kind::Other,
+            "llm_request" => SpanRole::Request,
+            _ if arrived.is_some() => SpanRole::Request,
+            "llm_core" => SpanRole::Core,
+            _ => SpanRole::Other,
         };
         let span = |span: &str| (!span.is_empty()).then(|| format!("{} {span}", self.trace));
-        Seen {
+        SpanRequest {
             kind,
             line,
             span: span(&self.id),
             parent: self.parent.as_deref().and_then(span),
-            core_id: own.id.clone().filter(|_| kind == Kind::Core),
+            core_id: own.id.clone().filter(|_| kind == SpanRole::Core),
             arrived,
             start: self.start,
             prefill: highest(|attributes| attributes.prefill),
@@ -279,7 +278,7 @@ impl Span {
     }
 }
 
-/// Whether a request that finished so has no whole answer: vLLM's words, and those of the first exports of ours.
+/// Whether a request with this finish status did not complete: vLLM's words, and those of this program's first exports.
 fn is_failure(finish: &str) -> bool {
     ["aborted", "abort", "error", "ignored", "timeout", "dropped", "rejected"].contains(&finish)
 }
@@ -288,7 +287,7 @@ fn higher(a: Number, b: Number) -> Number {
     if b.real() > a.real() { b } else { a }
 }
 
-/// Of what may be known twice.
+/// One of two values, either of which may be missing.
 fn either(a: Option<Number>, b: Option<Number>, choose: fn(Number, Number) -> Number) -> Option<Number> {
     match (a, b) {
         (Some(a), Some(b)) => Some(choose(a, b)),
@@ -296,8 +295,8 @@ fn either(a: Option<Number>, b: Option<Number>, choose: fn(Number, Number) -> Nu
     }
 }
 
-impl Seen {
-    /// Another span of the same request.
+impl SpanRequest {
+    /// Adds another span of the same request.
     fn join(&mut self, other: Self) {
         let lower: fn(Number, Number) -> Number = |a, b| if b.real() < a.real() { b } else { a };
         self.model = self.model.take().or(other.model);
@@ -321,7 +320,7 @@ impl Seen {
         self.completion.or(self.decoded)
     }
 
-    fn row(&self, id: u32) -> Result<Row<Said>, RowError> {
+    fn row(&self, id: u32) -> Result<TraceRow<NamedMetadata>, RowError> {
         let arrival = need(self.arrived.or(self.start), "startTimeUnixNano")?;
         let arrival = arrival.micros("startTimeUnixNano", NANOSECOND)?;
         let input = need(self.prompt.or(self.prefill), "gen_ai.usage.prompt_tokens")?;
@@ -329,15 +328,15 @@ impl Seen {
         let output = need(self.completion(), "gen_ai.usage.completion_tokens")?;
         let output = output.count("gen_ai.usage.completion_tokens")?;
         let max_output_tokens = self.max_tokens.map(|tokens| tokens.count("gen_ai.request.max_tokens")).transpose()?;
-        let terms = Said { max_output_tokens, ..Said::default() };
-        Ok(Row { arrival, id, input, output, prefix: ROOT, terms })
+        let terms = NamedMetadata { max_output_tokens, ..NamedMetadata::default() };
+        Ok(TraceRow { arrival, id, input, output, prefix: ROOT, terms })
     }
 }
 
 impl<'de> Deserialize<'de> for Attributes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs;
-        impl<'de> Visitor<'de> for Pairs {
+        struct AttributeVisitor;
+        impl<'de> Visitor<'de> for AttributeVisitor {
             type Value = Attributes;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of attributes")
@@ -350,7 +349,7 @@ impl<'de> Deserialize<'de> for Attributes {
                 Ok(all)
             }
         }
-        deserializer.deserialize_seq(Pairs)
+        deserializer.deserialize_seq(AttributeVisitor)
     }
 }
 
@@ -359,13 +358,13 @@ struct Attribute {
     #[serde(default)]
     key: String,
     #[serde(default)]
-    value: Option<Value>,
+    value: Option<AttributeValue>,
 }
 
-/// The kinds of values that matter. Whole numbers are written as strings.
+/// The types of values that are read. Integers are written as text.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Value {
+struct AttributeValue {
     #[serde(rename = "intValue")]
     int: Option<Number>,
     #[serde(rename = "doubleValue")]
@@ -377,7 +376,7 @@ struct Value {
 }
 
 impl Attributes {
-    fn take(&mut self, key: &str, value: Value) -> Result<(), String> {
+    fn take(&mut self, key: &str, value: AttributeValue) -> Result<(), String> {
         let number = value.int.or(value.double);
         let slot = match (key, key.rsplit('.').next().unwrap_or_default()) {
             ("gen_ai.request.id", _) | (_, "request_id") => {
@@ -401,7 +400,7 @@ impl Attributes {
             _ => return Ok(()),
         };
         let Some(number) = number else { return Err(format!("`{key}` is no number")) };
-        // Of total and done, total is the larger one.
+        // Of the total and done counts, the total is the larger one.
         let larger = slot.is_none_or(|before| before.real() < number.real());
         if larger {
             *slot = Some(number);
@@ -461,7 +460,7 @@ mod tests {
             ]),
         ];
         let workload = trace(&text.join("\n")).unwrap();
-        assert_eq!(workload.notes[..2], ["recorded with `m`", "1 span of other names passed over"]);
+        assert_eq!(workload.notes[..2], ["recorded with `m`", "1 span of other names skipped"]);
         let seen: Vec<_> = workload
             .requests
             .map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens))
@@ -491,7 +490,7 @@ mod tests {
         assert_eq!(seen, [(0, 300, 21), (3, 100, 7)]);
     }
 
-    /// As a vLLM with journey tracing writes them: a line per scope, the engine's id with a suffix.
+    /// The form of a vLLM with journey tracing: one line per scope, the engine's id with a suffix.
     fn fork(name: &str, scope: &str, ids: (&str, &str, &str), attributes: &str, events: &str) -> String {
         let (trace, span, parent) = ids;
         let parent = if parent.is_empty() { String::new() } else { format!(r#""parentSpanId": "{parent}", "#) };
@@ -512,7 +511,7 @@ mod tests {
         fork("llm_request", "vllm.api", ("t1", span, ""), &attributes.replace("SPAN", span), &events.join(", "))
     }
 
-    fn core(request: &str, parent: &str, prompt: u32, answer: u32, finish: &str) -> String {
+    fn core(request: &str, parent: &str, prompt: u32, output: u32, finish: &str) -> String {
         let attributes = format!(r#"{{"key": "gen_ai.request.id", "value": {{"stringValue": "{request}"}}}}"#);
         let event = |name: &str, prefilled: u32, decoded: u32, more: &str| {
             format!(
@@ -522,16 +521,16 @@ mod tests {
         let more = |key: &str, word: &str| format!(r#", {{"key": "{key}", "value": {{"stringValue": "{word}"}}}}"#);
         let mut events = vec![event("QUEUED", 0, 0, ""), event("SCHEDULED", 0, 0, &more("schedule.kind", "FIRST"))];
         if !finish.is_empty() {
-            events.push(event("FINISHED", prompt, answer, &more("finish.status", finish)));
+            events.push(event("FINISHED", prompt, output, &more("finish.status", finish)));
         }
         let span = format!("of-{request}");
         fork("llm_core", "vllm.scheduler", ("t1", &span, parent), &attributes, &events.join(", "))
     }
 
-    /// Arrival, prompt, answer, budget.
-    type Asked = (u64, u32, u32, Option<u32>);
+    /// Arrival, input tokens, output tokens, limit of output tokens.
+    type SpanLengths = (u64, u32, u32, Option<u32>);
 
-    fn read_in(lines: &[String]) -> (Vec<String>, Vec<Asked>) {
+    fn read_in(lines: &[String]) -> (Vec<String>, Vec<SpanLengths>) {
         let workload = trace(&lines.join("\n")).unwrap();
         let seen = workload.requests.map(|r| (r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens));
         (workload.notes, seen.collect())
@@ -553,7 +552,7 @@ mod tests {
         for order in [[0, 1, 2, 3, 4], [1, 0, 4, 3, 2], [3, 1, 2, 0, 4], [4, 2, 0, 3, 1]] {
             let (notes, seen) = read_in(&order.map(|at| lines[at].clone()));
             assert_eq!(seen, [(0, 100, 21, Some(64)), (8, 100, 5, Some(64))], "{order:?}");
-            assert_eq!(notes[..2], ["recorded with `m`", "1 span of other names passed over"]);
+            assert_eq!(notes[..2], ["recorded with `m`", "1 span of other names skipped"]);
         }
     }
 
@@ -573,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_requests_are_no_requests_with_short_answers() {
+    fn failed_requests_are_no_requests_with_short_outputs() {
         let lines = [
             api("a", DAY, "DEPARTED"),
             core("cmpl-a-0-1", "a", 100, 21, "length"),

@@ -1,11 +1,11 @@
-//! Which KV blocks of different requests are equal, found once when a trace is loaded.
+//! Finds the KV blocks that requests of a trace share, once when the trace is loaded.
 //!
 //! ```text
 //!            root                 A request is a path of symbols (a hash id, a block of tokens).
 //!           /    \                Equal path = equal tokens from the start, so a node stands for
 //!       s0 ●      ● s9            one content. Nodes on two or more paths are shareable and get
 //!         / \      \              consecutive block keys, in order of creation: a path is then
-//!     s1 ●   ● s4   ● …           a few runs of keys. All other nodes are forgotten.
+//!     s1 ●   ● s4   ● …           a few runs of keys. All other nodes are dropped.
 //! ```
 
 use std::num::NonZeroU32;
@@ -15,10 +15,10 @@ use blis_sim::request::{BlockKey, Content, Span};
 use rustc_hash::FxHashMap;
 
 /// A node of a [`PrefixTree`], later of [`SharedPrefixes`].
-pub(super) type Node = u32;
+pub(super) type PathNode = u32;
 
-/// Where every path starts: nothing read yet, nothing shared.
-pub(super) const ROOT: Node = 0;
+/// The root, at which every path starts.
+pub(super) const ROOT: PathNode = 0;
 
 /// More nodes or keys than 32 bits can number.
 #[derive(Debug)]
@@ -26,12 +26,12 @@ pub(super) struct TooManyBlocks;
 
 /// The paths of all requests read so far.
 pub(super) struct PrefixTree {
-    parent: Vec<Node>,
+    parent: Vec<PathNode>,
     symbol: Vec<u64>,
-    /// On the path of at least two requests.
+    /// Whether a node is on the path of at least two requests.
     shared: Vec<bool>,
     /// Children that do not directly follow their parent. Most do: a new path is one run.
-    branches: FxHashMap<(Node, u64), Node>,
+    branches: FxHashMap<(PathNode, u64), PathNode>,
 }
 
 impl PrefixTree {
@@ -39,8 +39,8 @@ impl PrefixTree {
         Self { parent: vec![ROOT], symbol: vec![0], shared: vec![false], branches: FxHashMap::default() }
     }
 
-    /// Adds the path of one request; answers its last node.
-    pub fn insert(&mut self, symbols: impl IntoIterator<Item = u64>) -> Result<Node, TooManyBlocks> {
+    /// Adds the path of one request and returns its last node.
+    pub fn insert(&mut self, symbols: impl IntoIterator<Item = u64>) -> Result<PathNode, TooManyBlocks> {
         let mut node = ROOT;
         for symbol in symbols {
             node = match self.child(node, symbol) {
@@ -54,7 +54,7 @@ impl PrefixTree {
         Ok(node)
     }
 
-    fn child(&self, node: Node, symbol: u64) -> Option<Node> {
+    fn child(&self, node: PathNode, symbol: u64) -> Option<PathNode> {
         let next = node as usize + 1;
         if next < self.parent.len() && self.parent[next] == node && self.symbol[next] == symbol {
             return Some(node + 1);
@@ -62,8 +62,8 @@ impl PrefixTree {
         self.branches.get(&(node, symbol)).copied()
     }
 
-    fn add(&mut self, parent: Node, symbol: u64) -> Result<Node, TooManyBlocks> {
-        let node = Node::try_from(self.parent.len()).map_err(|_| TooManyBlocks)?;
+    fn add(&mut self, parent: PathNode, symbol: u64) -> Result<PathNode, TooManyBlocks> {
+        let node = PathNode::try_from(self.parent.len()).map_err(|_| TooManyBlocks)?;
         if parent + 1 != node {
             self.branches.insert((parent, symbol), node);
         }
@@ -73,15 +73,14 @@ impl PrefixTree {
         Ok(node)
     }
 
-    /// Keeps what is shareable. `blocks_to(d)`: how many engine blocks end within the first `d`
-    /// symbols of a path. Also answers, for each old node, the new node of its deepest shareable
-    /// ancestor or self.
-    pub fn finish(self, blocks_to: impl Fn(u32) -> u32) -> Result<(SharedPrefixes, Vec<Node>), TooManyBlocks> {
+    /// Keeps the shareable nodes. `blocks_to(d)` is the number of engine blocks that end within the first `d` symbols
+    /// of a path. Also returns, for each old node, the new node of its deepest shareable ancestor or itself.
+    pub fn finish(self, blocks_to: impl Fn(u32) -> u32) -> Result<(SharedPrefixes, Vec<PathNode>), TooManyBlocks> {
         let mut kept = SharedPrefixes::default();
         let mut depth = vec![0_u32];
         let mut renumbered = vec![ROOT];
         for (&parent, &shared) in self.parent.iter().zip(&self.shared).skip(1) {
-            // A node is shared only if its parent is, so the parent's new number is its own.
+            // A node is shared only if its parent is, so the parent already has its new number.
             let parent = renumbered[parent as usize];
             renumbered.push(if shared {
                 depth.push(depth[parent as usize] + 1);
@@ -95,35 +94,35 @@ impl PrefixTree {
     }
 }
 
-/// A [`PrefixTree`] for paths that are told in runs of counting symbols, each an engine block: it takes memory
-/// by the run, however long, and finds the same contents and keys.
+/// A [`PrefixTree`] for paths given as runs of consecutive symbols, each an engine block: memory depends on the number
+/// of runs, not on their lengths. It finds the same contents and keys.
 pub(super) struct RunTree {
-    nodes: Vec<Run>,
-    /// By parent and first symbol.
-    children: FxHashMap<(Node, u32), Node>,
-    /// Symbols in all nodes.
+    nodes: Vec<SymbolRun>,
+    /// Children by parent and first symbol.
+    children: FxHashMap<(PathNode, u32), PathNode>,
+    /// Number of symbols in all nodes.
     made: u64,
 }
 
-/// Symbols that count up from `first`, on the same paths all of them.
-struct Run {
-    parent: Node,
+/// Consecutive symbols from `first` on, all of which are on the same paths.
+struct SymbolRun {
+    parent: PathNode,
     first: u32,
     len: u32,
-    /// On the path of at least two requests.
+    /// Whether it is on the path of at least two requests.
     shared: bool,
-    /// Symbols that were made before: parents come before their children.
+    /// Number of symbols that were created before: parents come before their children.
     made: u64,
 }
 
 impl RunTree {
     pub fn new() -> Self {
-        let root = Run { parent: ROOT, first: 0, len: 0, shared: false, made: 0 };
+        let root = SymbolRun { parent: ROOT, first: 0, len: 0, shared: false, made: 0 };
         Self { nodes: vec![root], children: FxHashMap::default(), made: 0 }
     }
 
-    /// Adds the path of one request; answers its last node.
-    pub fn insert(&mut self, runs: impl IntoIterator<Item = Range<u32>>) -> Result<Node, TooManyBlocks> {
+    /// Adds the path of one request and returns its last node.
+    pub fn insert(&mut self, runs: impl IntoIterator<Item = Range<u32>>) -> Result<PathNode, TooManyBlocks> {
         let mut node = ROOT;
         for mut left in runs {
             while !left.is_empty() {
@@ -136,16 +135,17 @@ impl RunTree {
         Ok(node)
     }
 
-    /// All that is `left` is new.
-    fn add(&mut self, parent: Node, left: &mut Range<u32>) -> Result<Node, TooManyBlocks> {
-        let run = Run { parent, first: left.start, len: left.end - left.start, shared: false, made: self.made };
+    /// Adds the rest of a path as a new node.
+    fn add(&mut self, parent: PathNode, left: &mut Range<u32>) -> Result<PathNode, TooManyBlocks> {
+        let run = SymbolRun { parent, first: left.start, len: left.end - left.start, shared: false, made: self.made };
         self.made += u64::from(run.len);
         left.start = left.end;
         self.push(run)
     }
 
-    /// What is `left` starts as `node` does. If it ends before, the start of `node` becomes one of its own.
-    fn pass(&mut self, node: Node, left: &mut Range<u32>) -> Result<Node, TooManyBlocks> {
+    /// Follows `node` with the rest of a path. If the path diverges within the node, its start becomes a node of its
+    /// own.
+    fn pass(&mut self, node: PathNode, left: &mut Range<u32>) -> Result<PathNode, TooManyBlocks> {
         let run = &mut self.nodes[node as usize];
         let common = run.len.min(left.end - left.start);
         left.start += common;
@@ -153,7 +153,7 @@ impl RunTree {
             run.shared = true;
             return Ok(node);
         }
-        let start = Run { len: common, shared: true, ..*run };
+        let start = SymbolRun { len: common, shared: true, ..*run };
         run.first += common;
         run.len -= common;
         run.made += u64::from(common);
@@ -164,15 +164,15 @@ impl RunTree {
         Ok(start)
     }
 
-    fn push(&mut self, run: Run) -> Result<Node, TooManyBlocks> {
-        let node = Node::try_from(self.nodes.len()).map_err(|_| TooManyBlocks)?;
+    fn push(&mut self, run: SymbolRun) -> Result<PathNode, TooManyBlocks> {
+        let node = PathNode::try_from(self.nodes.len()).map_err(|_| TooManyBlocks)?;
         self.children.insert((run.parent, run.first), node);
         self.nodes.push(run);
         Ok(node)
     }
 
-    /// As [`PrefixTree::finish`], a symbol being a block.
-    pub fn finish(self) -> Result<(SharedPrefixes, Vec<Node>), TooManyBlocks> {
+    /// As [`PrefixTree::finish`]; a symbol is a block.
+    pub fn finish(self) -> Result<(SharedPrefixes, Vec<PathNode>), TooManyBlocks> {
         let mut order: Vec<usize> = (1..self.nodes.len()).collect();
         order.sort_unstable_by_key(|&node| self.nodes[node].made);
         let mut kept = SharedPrefixes::default();
@@ -191,11 +191,11 @@ impl RunTree {
     }
 }
 
-/// Shareable block contents and their keys.
+/// The contents of shareable blocks and their keys.
 pub(super) struct SharedPrefixes {
-    parent: Vec<Node>,
+    parent: Vec<PathNode>,
     first_key: Vec<BlockKey>,
-    /// Blocks from the start of the path to the end of this node.
+    /// Number of blocks from the start of the path to the end of each node.
     blocks_to: Vec<u32>,
     next_key: BlockKey,
 }
@@ -207,9 +207,9 @@ impl Default for SharedPrefixes {
 }
 
 impl SharedPrefixes {
-    /// Adds a content that ends, counted from the start of its path, after `blocks_to` blocks.
-    pub fn add(&mut self, parent: Node, blocks_to: u32) -> Result<Node, TooManyBlocks> {
-        let node = Node::try_from(self.parent.len()).map_err(|_| TooManyBlocks)?;
+    /// Adds a content that ends `blocks_to` blocks after the start of its path.
+    pub fn add(&mut self, parent: PathNode, blocks_to: u32) -> Result<PathNode, TooManyBlocks> {
+        let node = PathNode::try_from(self.parent.len()).map_err(|_| TooManyBlocks)?;
         let own = blocks_to - self.blocks_to[parent as usize];
         self.parent.push(parent);
         self.first_key.push(self.next_key);
@@ -224,7 +224,7 @@ impl SharedPrefixes {
     }
 
     /// The shareable blocks of a path that ends in `node`, at most `blocks_max` of them.
-    pub fn content(&self, node: Node, blocks_max: u32) -> Content {
+    pub fn content(&self, node: PathNode, blocks_max: u32) -> Content {
         let mut spans: Vec<Span> = Vec::new();
         let mut node = node as usize;
         while node != ROOT as usize {
@@ -246,14 +246,14 @@ impl SharedPrefixes {
     }
 }
 
-/// Numbers for blocks of token ids: equal number ⇔ equal tokens. Tokens are compared, not only
-/// hashed, so no two contents can be confused; they are dropped when the trace is loaded.
+/// Numbers for blocks of token ids: equal number ⇔ equal tokens. Tokens are compared, not only hashed, so contents are
+/// never confused; they are dropped after the trace is loaded.
 pub(super) struct TokenBlocks {
     block: usize,
     tokens: Vec<u32>,
-    /// Hash → the block seen last with it.
+    /// The latest block with each hash.
     latest: FxHashMap<u64, u32>,
-    /// Per block, the one seen before it with the same hash.
+    /// For each block, the previous one with the same hash.
     earlier: Vec<Option<NonZeroU32>>,
 }
 
@@ -262,7 +262,7 @@ impl TokenBlocks {
         Self { block: block.get() as usize, tokens: Vec::new(), latest: FxHashMap::default(), earlier: vec![None] }
     }
 
-    /// The number of this block of exactly the block size, from 1.
+    /// The number of a block, from 1. It must have exactly the block size.
     pub fn intern(&mut self, tokens: &[u32]) -> Result<u64, TooManyBlocks> {
         let hash = hash_tokens(tokens);
         let head = self.latest.get(&hash).copied().and_then(NonZeroU32::new);
@@ -282,7 +282,7 @@ impl TokenBlocks {
     }
 }
 
-/// A 64-bit mix of a block's tokens, good enough to find candidates.
+/// A 64-bit hash of a block's tokens, good enough to find candidates.
 fn hash_tokens(tokens: &[u32]) -> u64 {
     tokens.iter().fold(0x9e37_79b9_7f4a_7c15, |hash: u64, &token| {
         let mixed = (hash ^ u64::from(token)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -300,9 +300,9 @@ mod tests {
     /// Contents of requests given as paths of symbols, each symbol `per` blocks.
     fn contents(paths: &[Vec<u64>], per: u32) -> Vec<Vec<BlockKey>> {
         let mut tree = PrefixTree::new();
-        let leaves: Vec<Node> = paths.iter().map(|path| tree.insert(path.iter().copied()).unwrap()).collect();
+        let leaves: Vec<PathNode> = paths.iter().map(|path| tree.insert(path.iter().copied()).unwrap()).collect();
         let (prefixes, renumbered) = tree.finish(|depth| depth * per).unwrap();
-        let keys = |&leaf: &Node| prefixes.content(renumbered[leaf as usize], u32::MAX).keys().collect();
+        let keys = |&leaf: &PathNode| prefixes.content(renumbered[leaf as usize], u32::MAX).keys().collect();
         leaves.iter().map(keys).collect()
     }
 
@@ -341,7 +341,7 @@ mod tests {
     }
 
     proptest! {
-        /// The definition of a key, taken literally: equal ⇔ equal path up to and including it.
+        /// The definition of a key: equal ⇔ equal path up to and including its symbol.
         #[test]
         fn keys_are_equal_where_prefixes_are(paths in vec(vec(0_u64..3, 0..6), 0..12), per in 1_u32..4) {
             let shared = contents(&paths, per);
@@ -365,18 +365,18 @@ mod tests {
             prop_assert_eq!(distinct.len(), key_of.len());
         }
 
-        /// Runs of any cut say the same as their symbols one by one, keys included.
+        /// Runs that are cut anywhere give the same result as their symbols one by one, keys included.
         #[test]
         fn runs_are_their_symbols(paths in vec(vec((0_u32..6, 1_u32..5), 0..5), 0..10)) {
             let runs = |path: &[(u32, u32)]| path.iter().map(|&(first, len)| first..first + len).collect::<Vec<_>>();
             let mut tree = RunTree::new();
-            let leaves: Vec<Node> = paths.iter().map(|path| tree.insert(runs(path)).unwrap()).collect();
+            let leaves: Vec<PathNode> = paths.iter().map(|path| tree.insert(runs(path)).unwrap()).collect();
             let (prefixes, renumbered) = tree.finish().unwrap();
             let found: Vec<Content> =
                 leaves.iter().map(|&leaf| prefixes.content(renumbered[leaf as usize], u32::MAX)).collect();
             let mut tree = PrefixTree::new();
             let symbols = |path: &[(u32, u32)]| runs(path).into_iter().flatten().map(u64::from).collect::<Vec<_>>();
-            let leaves: Vec<Node> = paths.iter().map(|path| tree.insert(symbols(path)).unwrap()).collect();
+            let leaves: Vec<PathNode> = paths.iter().map(|path| tree.insert(symbols(path)).unwrap()).collect();
             let (prefixes, renumbered) = tree.finish(|depth| depth).unwrap();
             let expected: Vec<Content> =
                 leaves.iter().map(|&leaf| prefixes.content(renumbered[leaf as usize], u32::MAX)).collect();

@@ -1,4 +1,4 @@
-//! What a workload is like, in figures: how much of it there is, how bursty, how long, how much alike.
+//! Figures of a workload: size, burstiness, lengths, and shared prefixes.
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Range};
@@ -15,87 +15,79 @@ pub use text::ProfileText;
 
 /// The figures of a workload.
 #[derive(Clone, Debug, Serialize)]
-pub struct Profile {
-    /// Requests.
+pub struct WorkloadProfile {
     pub requests: u64,
     /// From the first arrival to the last, s.
     pub span_s: f64,
     /// Requests per second of that span; `None` if all arrive at once.
     pub requests_per_s: Option<f64>,
-    /// Coefficient of variation of the intervals between arrivals: 0 for a clock, 1 for Poisson
-    /// arrivals, more for bursts. `None` if all arrive at once.
+    /// Coefficient of variation of the inter-arrival times: 0 for constant ones, 1 for Poisson arrivals, more for
+    /// bursts. `None` if all arrive at once.
     pub interarrival_cv: Option<f64>,
-    /// Most requests within one second, from its first arrival.
+    /// Most requests within one second that begins with an arrival.
     pub peak_requests_per_s: u64,
-    /// Prompts.
-    pub input_tokens: Lengths,
-    /// Answers.
-    pub output_tokens: Lengths,
-    /// Share of all prompt tokens that a prefix cache would find that held everything for ever, in
-    /// full KV blocks; 0 to 1.
+    /// Input tokens per request.
+    pub input_tokens: LengthFigures,
+    /// Output tokens per request.
+    pub output_tokens: LengthFigures,
+    /// Share of all input tokens that hit an unlimited prefix cache, in full KV blocks; 0 to 1.
     pub ideal_prefix_hit: f64,
-    /// Tokens of those blocks.
+    /// Tokens per block of that cache.
     pub block_size: u32,
-    /// Sessions, and their requests.
-    pub sessions: Sessions,
-    /// Requests by service class; nothing where none is named. The same below.
+    /// Sessions, and the requests in them.
+    pub sessions: SessionFigures,
+    /// Requests by service class; empty if no request has one. The same for the fields below.
     pub classes: BTreeMap<String, u64>,
-    /// Requests by tenant.
     pub tenants: BTreeMap<String, u64>,
-    /// Requests by model.
     pub models: BTreeMap<String, u64>,
-    /// Requests by client.
     pub clients: BTreeMap<String, u64>,
-    /// Requests by tenth… of the span: as many parts as fit a line.
+    /// Requests in each of many equal parts of the span, for a chart of arrivals.
     #[serde(skip)]
     arrivals: Vec<u64>,
 }
 
-/// How long prompts or answers are, tokens. Percentiles are values that occur: nearest rank.
+/// Lengths of inputs or outputs, tokens. Percentiles are values that occur: nearest rank.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Lengths {
-    /// Sum.
+pub struct LengthFigures {
+    /// Sum over all requests, tokens.
     pub total: u64,
-    /// Mean.
     pub mean: f64,
-    /// Median.
+    /// Median of the lengths, tokens.
     pub p50: u32,
-    /// 90th percentile.
+    /// 90th percentile of the lengths, tokens.
     pub p90: u32,
-    /// 99th percentile.
+    /// 99th percentile of the lengths, tokens.
     pub p99: u32,
-    /// Longest.
     pub max: u32,
-    /// Requests by length: entry `n` counts those of 2ⁿ⁻¹ to 2ⁿ − 1 tokens, entry 0 those of none.
+    /// Requests by length: entry `n` counts those of 2ⁿ⁻¹ to 2ⁿ − 1 tokens, entry 0 those without tokens.
     pub by_power_of_2: Vec<u64>,
 }
 
-/// Conversations.
+/// Number and length of the sessions.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Sessions {
-    /// How many.
+pub struct SessionFigures {
     pub count: u64,
-    /// Requests that belong to one.
+    /// Requests that belong to a session.
     pub requests: u64,
-    /// Turns of the longest.
+    /// Number of rounds of the longest session.
     pub turns_max: u64,
 }
 
-/// Parts of the span that arrivals are counted in, before they are drawn.
+/// Number of parts of the span in which arrivals are counted for the chart.
 const PARTS: usize = 240;
 
-impl Profile {
-    /// Takes in all of `workload`, whose KV blocks have `block_size` tokens. `None` if it is empty.
+impl WorkloadProfile {
+    /// The figures of `workload` with KV blocks of `block_size` tokens. `None` if it is empty.
     #[must_use]
     pub fn of(workload: Workload, block_size: u32) -> Option<Self> {
         let Workload { requests, names, .. } = workload;
-        let mut seen = Seen::default();
+        let mut seen = ProfileCounts::default();
         requests.for_each(|request| seen.add(&request, block_size));
         let (&first, &last) = (seen.arrivals.first()?, seen.arrivals.last()?);
         let count = seen.arrivals.len() as u64;
         let span_s = (last - first) as f64 / 1e6;
         let known = (last > first).then_some(());
-        let input_tokens = Lengths::of(seen.inputs);
+        let input_tokens = LengthFigures::of(seen.inputs);
         Some(Self {
             requests: count,
             span_s,
@@ -104,9 +96,9 @@ impl Profile {
             peak_requests_per_s: peak(&seen.arrivals),
             ideal_prefix_hit: seen.hit as f64 / input_tokens.total as f64,
             input_tokens,
-            output_tokens: Lengths::of(seen.outputs),
+            output_tokens: LengthFigures::of(seen.outputs),
             block_size,
-            sessions: Sessions {
+            sessions: SessionFigures {
                 count: seen.sessions.len() as u64,
                 requests: seen.sessions.values().sum(),
                 turns_max: seen.sessions.values().copied().max().unwrap_or(0),
@@ -120,16 +112,16 @@ impl Profile {
     }
 }
 
-/// What must be kept of requests to tell their figures.
+/// Sums over the requests read so far.
 #[derive(Default)]
-struct Seen {
-    /// µs.
+struct ProfileCounts {
+    /// Arrival times in the order of the requests, µs.
     arrivals: Vec<u64>,
     inputs: Vec<u32>,
     outputs: Vec<u32>,
-    /// Runs of block keys that requests had, start and end, with gaps between them.
+    /// Runs of block keys that requests have had, by start and end, without overlap.
     cached: BTreeMap<u32, u32>,
-    /// Tokens found.
+    /// Input tokens that a prefix-cache hit would save.
     hit: u64,
     sessions: BTreeMap<Name, u64>,
     classes: BTreeMap<Name, u64>,
@@ -138,7 +130,7 @@ struct Seen {
     clients: BTreeMap<Name, u64>,
 }
 
-impl Seen {
+impl ProfileCounts {
     fn add(&mut self, request: &Request, block_size: u32) {
         self.arrivals.push(request.arrival.0);
         self.inputs.push(request.input_tokens);
@@ -170,12 +162,12 @@ impl Seen {
         }
     }
 
-    /// The end of the run of cached keys that holds `key`; `key` itself if none does.
+    /// The end of the run of cached keys that contains `key`; `key` itself if none does.
     fn cached_to(&self, key: u32) -> u32 {
         self.cached.range(..=key).next_back().map_or(key, |(_, &end)| end.max(key))
     }
 
-    /// Joins `keys` with the runs that they overlap or touch.
+    /// Merges `keys` with the runs that they overlap or touch.
     fn cache(&mut self, mut keys: Range<u32>) {
         if keys.is_empty() {
             return;
@@ -190,14 +182,14 @@ impl Seen {
     }
 }
 
-/// With the names' texts; nothing where nobody is named.
+/// The counts by the texts of the names; empty if no request has a name.
 fn by_text(counts: &BTreeMap<Name, u64>, names: &Names) -> BTreeMap<String, u64> {
     let named = counts.keys().any(|&name| name != Name::NONE);
     let texts = counts.iter().filter(|_| named);
     texts.map(|(&name, &count)| (session_text(names.texts(), name).into_owned(), count)).collect()
 }
 
-impl Lengths {
+impl LengthFigures {
     fn of(mut all: Vec<u32>) -> Self {
         all.sort_unstable();
         let rank = |share: f64| all.get(((share * all.len() as f64).ceil() as usize).saturating_sub(1)).copied();
@@ -220,7 +212,7 @@ impl Lengths {
     }
 }
 
-/// Coefficient of variation of the intervals, which are not all 0.
+/// Coefficient of variation of the inter-arrival times, not all of which are 0.
 fn variation(arrivals: &[u64]) -> f64 {
     let gaps = || arrivals.windows(2).map(|pair| (pair[1] - pair[0]) as f64);
     let count = (arrivals.len() - 1) as f64;

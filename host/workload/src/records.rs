@@ -8,15 +8,15 @@ use csv::ByteRecord;
 
 use super::error::TraceError;
 
-/// The records of a CSV, one at a time; a quoted field may hold commas and ends of lines.
+/// The records of a CSV, one at a time; a quoted field may contain commas and line ends.
 pub(super) struct Records<R> {
     reader: csv::Reader<Limited<R>>,
     file: Arc<str>,
     pub record: ByteRecord,
 }
 
-/// An input that ends with an error where one record takes too much of it: an open quotation mark may
-/// make one of all the rest, which may be more than there is memory for.
+/// An input that fails if one record takes too much of it: an unclosed quotation mark could turn the rest of the file
+/// into one record that does not fit into memory.
 struct Limited<R> {
     input: R,
     left: u64,
@@ -40,7 +40,7 @@ impl<R: BufRead> Records<R> {
         Self { reader, file: Arc::clone(file), record: ByteRecord::new() }
     }
 
-    /// Goes to the next record; false at the end.
+    /// Reads the next record; false at the end.
     pub fn advance(&mut self) -> Result<bool, TraceError> {
         self.reader.get_mut().left = LINE_BYTES_MAX;
         let start = self.reader.position().line();
@@ -61,7 +61,7 @@ impl<R: BufRead> Records<R> {
         })
     }
 
-    /// `fault` happened in the present record.
+    /// The diagnostic of a `fault` in the current record.
     pub fn locate(&self, fault: RowError) -> Diagnostic {
         fault.at(&self.file, self.record.position().map_or(0, csv::Position::line))
     }

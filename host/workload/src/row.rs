@@ -1,29 +1,30 @@
-//! One row of a trace, whatever the format.
+//! One row of a trace in any format.
 
 use blis_sim::request::Tags;
 
-use super::prefix::Node;
+use super::prefix::PathNode;
 
-/// One request as read. `terms`: what only some formats record.
+/// One request of a trace. `terms`: its properties beside lengths, which depend on the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Row<T = Unrecorded> {
-    /// µs on the clock of the trace.
+pub(super) struct TraceRow<T = NoMetadata> {
+    /// Time of arrival on the clock of the trace, µs.
     pub arrival: u64,
     pub id: u32,
     pub input: u32,
     pub output: u32,
-    pub prefix: Node,
+    pub prefix: PathNode,
     pub terms: T,
 }
 
-/// What a request says beside its lengths. Most formats record little of it.
-pub(super) trait Terms: Copy + Send + 'static {
-    /// Not to be guessed from the answer's length: policies may see the budget, but never that.
+/// The properties of a request beside its lengths. Most formats record few of them.
+pub(super) trait RequestMetadata: Copy + Send + 'static {
+    /// The client's limit of output tokens. It must not be guessed from the output length: policies may see the limit,
+    /// but not the length.
     fn max_output_tokens(self) -> Option<u32> {
         None
     }
-    /// From its arrival to the moment its client gives up, µs; negative if it had given up before.
-    fn patience(self) -> Option<i64> {
+    /// Time from its arrival to its deadline, µs; negative if the deadline was earlier.
+    fn time_to_deadline(self) -> Option<i64> {
         None
     }
     fn client_priority(self) -> Option<i32> {
@@ -34,20 +35,20 @@ pub(super) trait Terms: Copy + Send + 'static {
     }
 }
 
-/// The format records none of them.
+/// The format records no such property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unrecorded;
+pub(super) struct NoMetadata;
 
-impl Terms for Unrecorded {}
+impl RequestMetadata for NoMetadata {}
 
-/// What the newer formats record: names, and sometimes the budget.
+/// The properties that the newer formats record: names, and sometimes the limit of output tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct NamedMetadata {
     pub tags: Tags,
     pub max_output_tokens: Option<u32>,
 }
 
-impl Terms for Said {
+impl RequestMetadata for NamedMetadata {
     fn max_output_tokens(self) -> Option<u32> {
         self.max_output_tokens
     }

@@ -1,4 +1,4 @@
-//! The rows of a trace between its reader and the simulator: compact, sorted, then handed out.
+//! The rows of a trace between its reader and the simulator: compact, sorted, then issued as requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -9,59 +9,59 @@ use blis_sim::units::Micros;
 
 use super::error::{Skipped, TraceError};
 use super::names::Names;
-use super::prefix::{Node, ROOT, SharedPrefixes};
-use super::row::{Row, Terms};
-use super::window::{Arrival, Rounds};
+use super::prefix::{PathNode, ROOT, SharedPrefixes};
+use super::row::{RequestMetadata, TraceRow};
+use super::window::{ScheduledArrival, TracePasses};
 use super::{TraceOptions, Workload};
 use blis_diag::{Diagnostic, quoted};
 
-/// `1 failed request`, `2 failed requests`.
+/// A count with its noun: `1 failed request`, `2 failed requests`.
 pub(super) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What time 0 of the simulation is.
+/// The meaning of time 0 of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// Time 0 of the trace.
     Zero,
-    /// The first arrival: the trace has the time of day, or is cut from a longer one.
+    /// The first arrival: the trace contains the time of day, or is cut from a longer one.
     FirstArrival,
 }
 
-/// Takes rows in, and decides what becomes of bad ones.
+/// Collects rows, and either skips bad ones or ends.
 pub(super) struct Intake<'a, T> {
     pub file: Arc<str>,
     pub notes: Vec<String>,
-    /// See [`Workload::aside`].
+    /// See [`Workload::aside`] for the meaning.
     pub aside: BTreeSet<&'static str>,
-    /// In the order of the file.
-    pub rows: Vec<Row<T>>,
+    /// The rows in the order of the file.
+    pub rows: Vec<TraceRow<T>>,
     options: &'a TraceOptions,
     skipped: Skipped,
     rows_seen: u64,
 }
 
-impl<'a, T: Terms> Intake<'a, T> {
+impl<'a, T: RequestMetadata> Intake<'a, T> {
     pub fn new(file: &Arc<str>, options: &'a TraceOptions) -> Self {
         let (rows, skipped) = (Vec::new(), Skipped::default());
         Self { file: Arc::clone(file), notes: Vec::new(), aside: BTreeSet::new(), options, rows, skipped, rows_seen: 0 }
     }
 
-    /// Whether another row is wanted.
+    /// Whether another row is needed.
     pub fn wants_more(&self) -> bool {
         let most = self.options.max_requests.filter(|_| self.options.window.takes_the_start());
         most.is_none_or(|most| (self.rows.len() as u64) < most)
     }
 
-    /// The trace was recorded with `model`. Its requests ask for whichever is simulated.
+    /// Notes that the trace was recorded with `model`. Its requests use the simulated model.
     pub fn measured_with(&mut self, model: Option<&str>) {
         let note =
             model.filter(|model| !model.is_empty()).map(|model| format!("recorded with {}", quoted(model.as_bytes())));
         self.notes.extend(note.filter(|note| !self.notes.contains(note)));
     }
 
-    /// Number of the next row, from 0. Bad rows count, so that one does not rename all others.
+    /// Number of the next row, from 0. Bad rows count too, so that one does not change the numbers of all others.
     pub fn next_id(&mut self) -> Result<u32, TraceError> {
         let id = u32::try_from(self.rows_seen).map_err(|_| self.too_many("requests"))?;
         self.rows_seen += 1;
@@ -72,18 +72,18 @@ impl<'a, T: Terms> Intake<'a, T> {
         TraceError::TooMany { file: Arc::clone(&self.file), what, hint: "read fewer requests of it" }
     }
 
-    pub fn add(&mut self, row: Row<T>) {
+    pub fn add(&mut self, row: TraceRow<T>) {
         self.rows.push(row);
     }
 
-    /// Row number `row` has `tokens` more in front of its prompt.
+    /// Adds `tokens` tokens in front of the prompt of row number `row`.
     pub fn lengthen(&mut self, row: usize, tokens: u32) -> Result<(), TraceError> {
         let longer = self.rows[row].input.checked_add(tokens).ok_or_else(|| self.too_many("tokens in one prompt"))?;
         self.rows[row].input = longer;
         Ok(())
     }
 
-    /// A row could not be read: the end, or one more skipped.
+    /// A row is invalid: ends the reading, or skips it.
     pub fn bad(&mut self, error: Diagnostic) -> Result<(), TraceError> {
         if !self.options.skip_bad_lines {
             return Err(error.into());
@@ -92,8 +92,8 @@ impl<'a, T: Terms> Intake<'a, T> {
         Ok(())
     }
 
-    /// All rows are in. Each row's `prefix` must be a node of `shared`.
-    pub fn finish(mut self, origin: Origin, shared: Shared, mut names: Names) -> Result<Workload, TraceError> {
+    /// Turns all rows into a workload. Each row's `prefix` must be a node of `shared`.
+    pub fn finish(mut self, origin: Origin, shared: SharedContents, mut names: Names) -> Result<Workload, TraceError> {
         if self.rows.is_empty() {
             return Err(TraceError::Empty { file: self.file, skipped: self.skipped, notes: self.notes });
         }
@@ -104,14 +104,14 @@ impl<'a, T: Terms> Intake<'a, T> {
         }
         let options = self.options;
         self.notes.extend(options.window.apply(&self.file, &mut self.rows)?);
-        let Shared { prefixes, renumbered, block_size } = shared;
+        let SharedContents { prefixes, renumbered, block_size } = shared;
         for row in &mut self.rows {
             row.prefix = renumbered.get(row.prefix as usize).copied().unwrap_or(ROOT);
         }
-        let rounds = Rounds::new(options.window, &self.file, &self.rows, &mut names)?;
+        let rounds = TracePasses::new(options.window, &self.file, &self.rows, &mut names)?;
         let count = self.count(&rounds);
         let rows = self.rows;
-        let requests = rounds.arrivals(rows).map(move |Arrival { row, at, id, session }| {
+        let requests = rounds.arrivals(rows).map(move |ScheduledArrival { row, at, id, session }| {
             let content = prefixes.content(row.prefix, block_size.map_or(u32::MAX, |size| row.input / size));
             Request {
                 id,
@@ -119,7 +119,10 @@ impl<'a, T: Terms> Intake<'a, T> {
                 input_tokens: row.input,
                 output_tokens: row.output,
                 max_output_tokens: row.terms.max_output_tokens(),
-                deadline: row.terms.patience().map(|patience| Micros(at.saturating_add_signed(patience))),
+                deadline: row
+                    .terms
+                    .time_to_deadline()
+                    .map(|time_to_deadline| Micros(at.saturating_add_signed(time_to_deadline))),
                 client_priority: row.terms.client_priority(),
                 priority: 0,
                 tags: Tags { session, ..row.terms.tags() },
@@ -145,9 +148,9 @@ impl<'a, T: Terms> Intake<'a, T> {
         }
     }
 
-    /// How many requests appear in the simulation: not those that arrive after its end, and no more
-    /// than wanted.
-    fn count(&mut self, rounds: &Rounds) -> u64 {
+    /// The number of requests in the simulation: without those that arrive after its end, and at most the requested
+    /// number.
+    fn count(&mut self, rounds: &TracePasses) -> u64 {
         let all = rounds.count(&self.rows, u64::MAX);
         let kept = rounds.count(&self.rows, self.options.horizon.0);
         if kept < all {
@@ -157,29 +160,28 @@ impl<'a, T: Terms> Intake<'a, T> {
     }
 }
 
-/// Which contents rows may share.
+/// The contents that rows may share.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct SharedContents {
     pub prefixes: SharedPrefixes,
-    /// By the node in the row: the node in `prefixes`.
-    pub renumbered: Vec<Node>,
-    /// Where only prompts are known: tokens per engine block, to leave out the prompt's last,
-    /// partial block.
+    /// For each node in the rows, the node in `prefixes`.
+    pub renumbered: Vec<PathNode>,
+    /// Tokens per engine block, if only prompts are known: the last, partial block of the prompt is left out.
     pub block_size: Option<NonZeroU32>,
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::Unrecorded;
+    use super::super::row::NoMetadata;
     use super::*;
 
     fn intake(options: &TraceOptions, arrivals: &[u64]) -> Result<Workload, TraceError> {
         let mut intake = Intake::new(&"x".into(), options);
         for &arrival in arrivals {
             let id = intake.next_id()?;
-            intake.add(Row { arrival, id, input: 1, output: 1, prefix: ROOT, terms: Unrecorded });
+            intake.add(TraceRow { arrival, id, input: 1, output: 1, prefix: ROOT, terms: NoMetadata });
         }
-        intake.finish(Origin::FirstArrival, Shared::default(), Names::default())
+        intake.finish(Origin::FirstArrival, SharedContents::default(), Names::default())
     }
 
     #[test]

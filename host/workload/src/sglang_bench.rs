@@ -1,8 +1,8 @@
 //! Results of SGLang's `bench_serving --output-details`: JSON lines, one per run.
 //!
-//! They do not say when a request started. Requests arrive evenly at `request_rate` per second; where
-//! that is `inf` (all at once) or `trace`, nothing is known of their arrivals and the file is refused.
-//! Of several runs each starts where the one before ended.
+//! The results contain no start times. Requests arrive at constant inter-arrival times, `request_rate` per second;
+//! where that is `inf` (all at once) or `trace`, nothing is known of the arrivals and the file is refused. Each of
+//! several runs starts at the end of the one before.
 
 use std::io::BufRead;
 
@@ -14,7 +14,7 @@ use blis_diag::RowError;
 /// Reads results of SGLang's `bench_serving`.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     bench::read(input, file, options, "--output-details", |run, requests| {
         let rate = match &run.request_rate {
@@ -22,7 +22,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             Some(Rate::Finite(rate)) => return Err(RowError::new(format!("`request_rate` is {rate}, not above 0"))),
             Some(Rate::Word(word)) => {
                 return Err(RowError::new(format!(
-                    "`request_rate` is `{word}`: the file does not tell when requests arrived"
+                    "`request_rate` is `{word}`: the file does not contain when requests arrived"
                 ))
                 .hint("benchmark at a rate of so many requests per second, or replay the trace that was used"));
             }
@@ -33,7 +33,9 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         Ok((at, end))
     })
     .map(|mut workload| {
-        workload.notes.push("arrivals are not recorded: requests arrive evenly at `request_rate`".into());
+        workload.notes.push(
+            "arrivals are not recorded: requests arrive at constant inter-arrival times, by `request_rate`".into(),
+        );
         workload
     })
 }
@@ -60,17 +62,17 @@ mod tests {
     fn without_a_rate_nothing_is_made_up() {
         let error = |rate: &str| trace(&RUN.replace("4.0", rate)).unwrap_err().to_string();
         insta::assert_snapshot!(error("\"trace\""), @r"
-        s.jsonl:2: `request_rate` is `trace`: the file does not tell when requests arrived
+        s.jsonl:2: `request_rate` is `trace`: the file does not contain when requests arrived
         hint: benchmark at a rate of so many requests per second, or replay the trace that was used
         ");
         insta::assert_snapshot!(error("Infinity"), @r"
-        s.jsonl:2: `request_rate` is `inf`: the file does not tell when requests arrived
+        s.jsonl:2: `request_rate` is `inf`: the file does not contain when requests arrived
         hint: benchmark at a rate of so many requests per second, or replay the trace that was used
         ");
         insta::assert_snapshot!(error("0"), @"s.jsonl:2: `request_rate` is 0, not above 0");
         insta::assert_snapshot!(trace(&RUN.replace("\"input_lens\"", "\"x\"")).unwrap_err(), @r"
-        s.jsonl:2: there is no list `input_lens`
-        hint: the result says nothing of single requests; benchmark with `--output-details`
+        s.jsonl:2: the list is missing: `input_lens`
+        hint: the result contains no single requests; benchmark with `--output-details`
         ");
     }
 }

@@ -1,4 +1,4 @@
-//! Whole traces: real ones, where the folder `shared` is there, and how files are found.
+//! Whole traces: real ones, if the folder `shared` exists, and how files are found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use super::*;
 
 mod broken;
 
-/// A file of the reference data; `None`, with a word on stderr, where the data is not there.
+/// A file of the reference data; `None`, with a note on stderr, if the data are missing.
 fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")).join(path);
     if path.exists() {
@@ -28,7 +28,7 @@ fn requests(path: &Path, options: &TraceOptions) -> Vec<Request> {
     open_trace(path, options).unwrap().requests.collect()
 }
 
-/// Requests, Σ prompt and Σ output tokens.
+/// Number of requests, sum of input tokens, sum of output tokens.
 fn totals(requests: &[Request]) -> (usize, u64, u64) {
     let sum = |tokens: fn(&Request) -> u32| requests.iter().map(|request| u64::from(tokens(request))).sum();
     (requests.len(), sum(|request| request.input_tokens), sum(|request| request.output_tokens))
@@ -38,7 +38,7 @@ fn with_block(tokens: u32) -> TraceOptions {
     TraceOptions { block_size: NonZeroU32::new(tokens).unwrap(), ..TraceOptions::default() }
 }
 
-/// Share of prompt tokens found in a cache that never evicts.
+/// Share of input tokens that hit a prefix cache without evictions.
 fn ideal_hit(requests: &[Request], block: u32) -> f64 {
     let mut cached = BTreeSet::new();
     let mut hit = 0;
@@ -61,8 +61,8 @@ fn azure_2023_is_read_whole() {
     assert!(code.is_sorted_by_key(|request| (request.arrival, request.id)));
 }
 
-/// 65.1 % is published; 0.650 430 950 and 0.651 216 901 follow from the ids by a program of ten
-/// lines that knows nothing of spans (full blocks of 512 and 16 tokens only).
+/// 65.1 % is published; 0.650 430 950 and 0.651 216 901 follow from the ids by an independent program of ten lines
+/// without runs of keys (full blocks of 512 and 16 tokens only).
 #[test]
 fn mooncake_prefixes_give_the_ideal_hit_rate() {
     let Some(path) = shared("data/traces/mooncake/synthetic_trace.jsonl") else { return };
@@ -89,7 +89,7 @@ fn every_recorded_case_is_read() {
         }
         let requests = requests(&header, &TraceOptions::default());
         assert_eq!(requests.len() as u64, case["n_requests"].as_u64().unwrap(), "{name}");
-        // Where BLIS counted every prompt, ours must sum to the same.
+        // Where BLIS counted every prompt, the sums must agree.
         let aggregate = &case["aggregate"];
         let all_counted = aggregate["injected_requests"] == case["n_requests"] && aggregate["dropped_unservable"] == 0;
         if all_counted && case["flags"]["session-mode"] != "closed-loop" && !name.starts_with('c') {
@@ -100,7 +100,7 @@ fn every_recorded_case_is_read() {
     assert!(whole > 15, "{whole} cases compared");
 }
 
-/// s12 has groups A 160, B 1024, C 100 and D 2055: at 32 tokens a block 5, 32, 3 and 64 blocks.
+/// s12 has groups A 160, B 1024, C 100 and D 2055: with blocks of 32 tokens, 5, 32, 3 and 64 blocks.
 #[test]
 fn recorded_groups_share_their_blocks() {
     let Some(path) = shared("cases/blis/s21-block-32/trace.csv") else { return };
@@ -112,8 +112,8 @@ fn recorded_groups_share_their_blocks() {
     assert_eq!(spans.iter().map(|span| span.1).sum::<u32>(), 104);
 }
 
-/// Counted with awk: 68 of s18's 120 requests have a deadline; s06 has 12 critical, 31 standard or
-/// unnamed, 9 batch, 14 sheddable and 14 background ones.
+/// Counted with awk: 68 of s18's 120 requests have a deadline; s06 has 12 critical, 31 standard or unnamed, 9 batch, 14
+/// sheddable and 14 background ones.
 #[test]
 fn recorded_deadlines_and_classes_arrive() {
     let Some(folder) = shared("cases/blis") else { return };
@@ -131,10 +131,10 @@ fn recorded_deadlines_and_classes_arrive() {
     assert!(counts.iter().map(|(name, &count)| (name.as_str(), count)).eq(rest), "{counts:?}");
 }
 
-/// A folder of its own for one test, gone at its end.
-struct Scratch(PathBuf);
+/// A folder for one test, deleted at its end.
+struct TestFolder(PathBuf);
 
-impl Scratch {
+impl TestFolder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("blis-workload-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -147,7 +147,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -163,19 +163,19 @@ fn gzip(text: &str) -> Vec<u8> {
 const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n";
 
 #[test]
-fn a_packed_trace_is_read_like_any_other() {
-    let scratch = Scratch::new("gzip");
+fn a_compressed_trace_is_read_like_any_other() {
+    let scratch = TestFolder::new("gzip");
     let plain = scratch.file("plain.csv", AZURE.as_bytes());
-    let packed = scratch.file("packed", &gzip(AZURE));
-    let [plain, packed] = [plain, packed].map(|path| requests(&path, &TraceOptions::default()));
-    assert_eq!((plain.len(), &plain), (1, &packed));
+    let compressed = scratch.file("compressed", &gzip(AZURE));
+    let [plain, compressed] = [plain, compressed].map(|path| requests(&path, &TraceOptions::default()));
+    assert_eq!((plain.len(), &plain), (1, &compressed));
     let torn = scratch.file("torn.gz", &gzip(AZURE)[..40]);
     assert!(matches!(open_trace(&torn, &TraceOptions::default()), Err(TraceError::Io { .. })));
 }
 
 #[test]
 fn a_given_format_is_not_doubted() {
-    let scratch = Scratch::new("format");
+    let scratch = TestFolder::new("format");
     let path = scratch.file("azure.csv", AZURE.as_bytes());
     let options = TraceOptions { format: Some(TraceFormat::Mooncake), ..TraceOptions::default() };
     let error = open_trace(&path, &options).unwrap_err().to_string();
@@ -184,17 +184,17 @@ fn a_given_format_is_not_doubted() {
 
 #[test]
 fn either_half_of_a_trace_v2_finds_the_other() {
-    let scratch = Scratch::new("halves");
+    let scratch = TestFolder::new("halves");
     let columns = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,\
         streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,\
         deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,\
         status,error_message,finish_reason";
     let data = format!("{columns}\n0,c0,,,,0,,0,false,10,5,0,0,0,0,0,,0,0,1000,0,0,0,0,ok,,\n");
     let header = scratch.file("a.yaml", b"trace_version: 3\ntime_unit: microseconds\n");
-    let packed = scratch.file("a.csv.gz", &gzip(&data));
+    let compressed = scratch.file("a.csv.gz", &gzip(&data));
     let lone = scratch.file("b.csv", data.as_bytes());
     assert_eq!(requests(&header, &TraceOptions::default()).len(), 1);
-    assert_eq!(requests(&packed, &TraceOptions::default()).len(), 1);
+    assert_eq!(requests(&compressed, &TraceOptions::default()).len(), 1);
     assert_eq!(open_trace_v2(&header, &lone, &TraceOptions::default()).unwrap().count, Some(1));
     let error = open_trace(&lone, &TraceOptions::default()).unwrap_err().to_string();
     let error = error.replace(&scratch.0.display().to_string(), "DIR");

@@ -1,8 +1,9 @@
-//! TraceV2, the trace format of BLIS: a YAML header ([`Header`]) and a CSV of requests.
+//! TraceV2, the trace format of BLIS: a YAML header ([`TraceHeader`]) and a CSV of requests.
 //!
-//! Replay as recorded ("fixed"): every record arrives at its recorded time, sessions included. In closed
-//! loop ([`ClosedLoop`]) the later rounds of a session follow from the ends of earlier ones.
-//! Requests of one prefix group start with the same tokens, so many as the group's first record
+//! In a replay as recorded ("fixed"), every record arrives at its recorded time, sessions included. In closed loop
+//! ([`ClosedLoop`]), the later rounds of a session follow the ends of earlier ones. The requests of a prefix group
+//! start with the same tokens, as many as the group's first record says, and share nothing else. Columns are found by
+//! name.
 //! says, and have nothing else in common. Columns are found by name.
 
 use std::io::BufRead;
@@ -15,10 +16,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::error::TraceError;
 use super::names::Names;
-use super::prefix::{Node, ROOT, RunTree, SharedPrefixes, TooManyBlocks};
+use super::prefix::{PathNode, ROOT, RunTree, SharedPrefixes, TooManyBlocks};
 use super::records::Records;
-use super::row::{Row, Terms};
-use super::rows::{Intake, Origin, Shared};
+use super::row::{RequestMetadata, TraceRow};
+use super::rows::{Intake, Origin, SharedContents};
 use super::{TraceOptions, Workload, field};
 use blis_diag::RowError;
 
@@ -28,24 +29,29 @@ mod sessions;
 mod think_time;
 
 pub use columns::{BLOCK_KEYS, COLUMNS, MAX_TOKENS, VLLM_PRIORITY, keys_text};
-use columns::{Column, Columns, Fields};
-pub use header::{GoodputTargets, Header, Mode, Network, ObservedKv, Server, SessionGrowth, read_header};
+use columns::{Fields, TraceColumn, TraceColumns};
+pub use header::{GoodputTargets, Mode, RecordedNetwork, ObservedKv, RecordedServer, SessionGrowth, TraceHeader, read_header};
 pub(super) use sessions::{Extra, Later};
 pub use think_time::{ClosedLoop, ThinkTime};
 
 /// Reads the CSV half of the TraceV2 trace with this `header`.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
-pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOptions) -> Result<Workload, TraceError> {
+/// See [`TraceError`].
+pub fn read(
+    data: impl BufRead,
+    file: &str,
+    header: &TraceHeader,
+    options: &TraceOptions,
+) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
     let mut records = Records::new(data, &file);
     let mut extras = Vec::new();
-    let mut replay = Replay::new(options);
+    let mut replay = RecordReader::new(options);
     intake.aside.extend(header.aside());
     if records.advance()? {
-        let first = Columns::of(&records.record, options.block_size);
+        let first = TraceColumns::of(&records.record, options.block_size);
         let (columns, notes) = first.map_err(|fault| records.locate(fault))?;
         replay.contents = columns.has_block_keys().then(RunTree::new);
         intake.notes.extend(notes);
@@ -66,7 +72,7 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
     }
     let shared = if let Some(contents) = replay.contents {
         let (prefixes, renumbered) = contents.finish().map_err(|_| intake.too_many("shared KV blocks"))?;
-        Shared { prefixes, renumbered, block_size: None }
+        SharedContents { prefixes, renumbered, block_size: None }
     } else {
         for &(row, group) in &replay.groups.early {
             intake.lengthen(row, replay.groups.groups[group as usize - 1].length)?;
@@ -85,7 +91,7 @@ pub fn read(data: impl BufRead, file: &str, header: &Header, options: &TraceOpti
     Ok(Workload { slo_targets: header.goodput_slo_targets.clone(), ..workload })
 }
 
-/// The seed that the header at `path` names; none if it cannot be read, which its reader will say.
+/// The seed in the header at `path`; `None` if it cannot be read, which the reader of the trace reports.
 #[must_use]
 pub fn recorded_seed(path: &Path) -> Option<u64> {
     let header = read_header(blis_diag::open(path).ok()?, "").ok()?;
@@ -93,47 +99,47 @@ pub fn recorded_seed(path: &Path) -> Option<u64> {
     header.workload_seed.map(|seed| seed as u64)
 }
 
-/// When it was sent, where that is known. µs on the clock of the trace.
+/// The time at which it was sent, if known, else of its arrival, µs on the clock of the trace.
 fn arrival_us(fields: &Fields<'_>) -> Result<u64, RowError> {
-    match fields.time(Column::SendTimeUs)? {
-        0 => fields.time(Column::ArrivalTimeUs),
+    match fields.time(TraceColumn::SendTimeUs)? {
+        0 => fields.time(TraceColumn::ArrivalTimeUs),
         sent => Ok(sent),
     }
 }
 
 /// Tokens of the prompt, without those of a prefix group.
 fn own_tokens(fields: &Fields<'_>) -> Result<u32, RowError> {
-    match fields.count(Column::ServerInputTokens)? {
-        counted if counted > 0 && fields.text(Column::PrefixGroup)?.is_empty() => Ok(counted),
-        _ => fields.count(Column::InputTokens),
+    match fields.count(TraceColumn::ServerInputTokens)? {
+        counted if counted > 0 && fields.text(TraceColumn::PrefixGroup)?.is_empty() => Ok(counted),
+        _ => fields.count(TraceColumn::InputTokens),
     }
 }
 
-/// What earlier records mean for later ones.
-struct Replay {
+/// The state of the reading, which earlier records determine for later ones.
+struct RecordReader {
     recorded_priority: bool,
     ids: FxHashSet<u32>,
-    /// Of traces that say which blocks are equal; groups then mean nothing but their names.
+    /// Block contents of traces that record which blocks are equal; groups are then only names.
     contents: Option<RunTree>,
     groups: Groups,
     names: Names,
 }
 
-/// Budget, deadline, priority and names as recorded.
+/// Output limit, deadline, priority and names as recorded.
 #[derive(Clone, Copy)]
-struct Recorded {
+struct TraceV2Metadata {
     max_output_tokens: Option<u32>,
-    patience: Option<i64>,
+    time_to_deadline: Option<i64>,
     client_priority: Option<i32>,
     tags: Tags,
 }
 
-impl Terms for Recorded {
+impl RequestMetadata for TraceV2Metadata {
     fn max_output_tokens(self) -> Option<u32> {
         self.max_output_tokens
     }
-    fn patience(self) -> Option<i64> {
-        self.patience
+    fn time_to_deadline(self) -> Option<i64> {
+        self.time_to_deadline
     }
     fn client_priority(self) -> Option<i32> {
         self.client_priority
@@ -143,7 +149,7 @@ impl Terms for Recorded {
     }
 }
 
-impl Replay {
+impl RecordReader {
     fn new(options: &TraceOptions) -> Self {
         Self {
             recorded_priority: options.recorded_priority,
@@ -154,23 +160,23 @@ impl Replay {
         }
     }
 
-    fn row(&mut self, fields: &Fields<'_>) -> Result<Row<Recorded>, RowError> {
+    fn row(&mut self, fields: &Fields<'_>) -> Result<TraceRow<TraceV2Metadata>, RowError> {
         fields.check()?;
-        let id = fields.count(Column::RequestId)?;
-        let (arrived, arrival) = (fields.time(Column::ArrivalTimeUs)?, arrival_us(fields)?);
-        let deadline_us = fields.time(Column::DeadlineUs)?;
+        let id = fields.count(TraceColumn::RequestId)?;
+        let (arrived, arrival) = (fields.time(TraceColumn::ArrivalTimeUs)?, arrival_us(fields)?);
+        let deadline_us = fields.time(TraceColumn::DeadlineUs)?;
         if deadline_us > 0 && deadline_us < arrived {
             return Err(RowError::new(format!("`deadline_us` {deadline_us} is before `arrival_time_us` {arrived}")));
         }
-        let group = fields.text(Column::PrefixGroup)?;
+        let group = fields.text(TraceColumn::PrefixGroup)?;
         let own = own_tokens(fields)?;
         let tags = self.tags(fields)?;
         let client_priority = fields.vllm_priority()?.filter(|_| self.recorded_priority);
-        let prefix_length = fields.count(Column::PrefixLength)?;
+        let prefix_length = fields.count(TraceColumn::PrefixLength)?;
         let length = self.groups.length(group, prefix_length);
         let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;
-        let input = field::prompt_tokens(input, Column::InputTokens.name())?;
-        let output = fields.count(Column::OutputTokens)?;
+        let input = field::prompt_tokens(input, TraceColumn::InputTokens.name())?;
+        let output = fields.count(TraceColumn::OutputTokens)?;
         let max_output_tokens = fields.max_tokens(output)?;
         let keys = fields.block_keys(u64::from(input) + u64::from(output))?;
         if !self.ids.insert(id) {
@@ -178,33 +184,33 @@ impl Replay {
                 RowError::new(format!("`request_id` {id} is there already")).hint("every request needs its own")
             );
         }
-        // Only now is the record known to be good: a skipped one must not found a group.
+        // Only now is the record known to be valid: a skipped one must not create a group.
         let prefix = match &mut self.contents {
             Some(contents) => contents.insert(keys).map_err(|_| too_many_blocks())?,
             None => self.groups.join(group, prefix_length, self.ids.len() - 1),
         };
         // Both fit a signed integer, so their difference does.
-        let patience = (deadline_us > 0).then(|| deadline_us.cast_signed() - arrival.cast_signed());
-        Ok(Row {
+        let time_to_deadline = (deadline_us > 0).then(|| deadline_us.cast_signed() - arrival.cast_signed());
+        Ok(TraceRow {
             arrival,
             id,
             input,
             output,
             prefix,
-            terms: Recorded { max_output_tokens, patience, client_priority, tags },
+            terms: TraceV2Metadata { max_output_tokens, time_to_deadline, client_priority, tags },
         })
     }
 
     fn tags(&mut self, fields: &Fields<'_>) -> Result<Tags, RowError> {
         let mut name = |column| -> Result<Name, RowError> { Ok(self.names.intern(fields.text(column)?)) };
         Ok(Tags {
-            slo_class: name(Column::SloClass)?,
-            tenant: name(Column::TenantId)?,
-            session: name(Column::SessionId)?,
-            model: name(Column::Model)?,
-            client: name(Column::ClientId)?,
-            prefix_group: name(Column::PrefixGroup)?,
-            round_index: fields.count(Column::RoundIndex)?,
+            slo_class: name(TraceColumn::SloClass)?,
+            tenant: name(TraceColumn::TenantId)?,
+            session: name(TraceColumn::SessionId)?,
+            model: name(TraceColumn::Model)?,
+            client: name(TraceColumn::ClientId)?,
+            prefix_group: name(TraceColumn::PrefixGroup)?,
+            round_index: fields.count(TraceColumn::RoundIndex)?,
         })
     }
 }
@@ -213,25 +219,25 @@ fn too_many_blocks() -> RowError {
     RowError::new("more than 4294967295 different KV blocks".to_owned()).hint("read fewer requests of it")
 }
 
-/// Prefix groups, in order of appearance.
+/// Prefix groups, in the order of appearance.
 #[derive(Default)]
 struct Groups {
-    by_name: FxHashMap<Box<str>, Node>,
-    groups: Vec<Group>,
-    /// Rows, by number, that were read before the length of their group was known.
-    early: Vec<(usize, Node)>,
+    by_name: FxHashMap<Box<str>, PathNode>,
+    groups: Vec<PrefixGroup>,
+    /// Numbers of rows that were read before the length of their group was known.
+    early: Vec<(usize, PathNode)>,
 }
 
-struct Group {
-    /// Tokens, from the first record that says more than 0.
+struct PrefixGroup {
+    /// Length in tokens, from the first record with more than 0.
     length: u32,
     requests: u64,
-    /// Some later record says another length.
+    /// Another length that a later record has.
     disputed: Option<u32>,
 }
 
 impl Groups {
-    /// The length of `group`'s prefix, tokens; `recorded` if no earlier record knows it.
+    /// The length of `group`'s prefix, tokens; `recorded` if no earlier record has it.
     fn length(&self, group: &str, recorded: u32) -> u32 {
         let known = self.by_name.get(group).map_or(0, |&node| self.groups[node as usize - 1].length);
         match known {
@@ -241,17 +247,17 @@ impl Groups {
         }
     }
 
-    /// A record of `group` is taken in. Nodes count from 1; [`ROOT`] is no group.
-    fn join(&mut self, group: &str, recorded: u32, row: usize) -> Node {
+    /// Adds a record to `group`. Nodes count from 1; [`ROOT`] is no group.
+    fn join(&mut self, group: &str, recorded: u32, row: usize) -> PathNode {
         if group.is_empty() {
             return ROOT;
         }
         let node = match self.by_name.get(group) {
             Some(&node) => node,
             None => {
-                self.groups.push(Group { length: recorded, requests: 0, disputed: None });
-                // No more groups than requests, and those are numbered in 32 bits.
-                let node = self.groups.len() as Node;
+                self.groups.push(PrefixGroup { length: recorded, requests: 0, disputed: None });
+                // There are no more groups than requests, which are numbered in 32 bits.
+                let node = self.groups.len() as PathNode;
                 self.by_name.insert(group.into(), node);
                 node
             }
@@ -270,15 +276,15 @@ impl Groups {
         node
     }
 
-    /// The full blocks of the prefix of every group that has two requests.
-    fn shared(&self, block_size: NonZeroU32) -> Result<Shared, TooManyBlocks> {
+    /// The full blocks of the prefix of every group with at least two requests.
+    fn shared(&self, block_size: NonZeroU32) -> Result<SharedContents, TooManyBlocks> {
         let mut prefixes = SharedPrefixes::default();
         let mut renumbered = vec![ROOT];
         for group in &self.groups {
             let blocks = if group.requests > 1 { group.length / block_size } else { 0 };
             renumbered.push(if blocks > 0 { prefixes.add(ROOT, blocks)? } else { ROOT });
         }
-        Ok(Shared { prefixes, renumbered, block_size: Some(block_size) })
+        Ok(SharedContents { prefixes, renumbered, block_size: Some(block_size) })
     }
 
     fn notes(&self) -> Option<String> {

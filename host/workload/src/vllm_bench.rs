@@ -1,9 +1,8 @@
-//! Results of `vllm bench serve --save-result --save-detailed`: one JSON object, or with
-//! `--append-result` one after another.
+//! Results of `vllm bench serve --save-result --save-detailed`: one JSON object, or several with `--append-result`.
 //!
-//! Request `i` arrives at `start_times[i]` (s) − the earliest of them; its lengths are `input_lens[i]`
-//! and `output_lens[i]`. Failed requests, which have an error or no answer, are left out and counted.
-//! Of several runs each starts where the one before ended.
+//! Request `i` arrives at `start_times[i]` (s) minus the earliest of them; its lengths are `input_lens[i]` and
+//! `output_lens[i]`. Failed requests, which have an error or no output tokens, are left out and counted. Each of
+//! several runs starts at the end of the one before.
 
 use std::io::BufRead;
 
@@ -15,7 +14,7 @@ use blis_diag::RowError;
 /// Reads results of `vllm bench serve`.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     bench::read(input, file, options, "--save-detailed", |run, _| {
         let starts = run.start_times().map_err(|fault| fault.hint("benchmark with `--save-detailed`"))?;
@@ -59,7 +58,7 @@ mod tests {
     #[test]
     fn appended_runs_follow_each_other() {
         let workload = trace(&format!("{RUN}\n{RUN}\n")).unwrap();
-        assert!(workload.notes.contains(&"2 runs, one behind the other".to_owned()), "{:?}", workload.notes);
+        assert!(workload.notes.contains(&"2 consecutive runs".to_owned()), "{:?}", workload.notes);
         let seen: Vec<_> = workload.requests.map(|r| (r.id, r.arrival.0)).collect();
         let expected = [(0, 250_000), (3, 500_000), (2, 1_000_000), (4, 12_750_000), (7, 13_000_000), (6, 13_500_000)];
         assert_eq!(seen, expected);
@@ -73,8 +72,8 @@ mod tests {
         hint: benchmark with `--save-detailed`
         ");
         insta::assert_snapshot!(error("\"input_lens\"", "\"lens\""), @r"
-        v.json:4: there is no list `input_lens`
-        hint: the result says nothing of single requests; benchmark with `--save-detailed`
+        v.json:4: the list is missing: `input_lens`
+        hint: the result contains no single requests; benchmark with `--save-detailed`
         ");
         insta::assert_snapshot!(error("[5, 0, 7, 8]", "[5, 0, 7]"), @"v.json:4: 4 `input_lens`, but 3 `output_lens`");
         insta::assert_snapshot!(error("[5, 0, 7, 8]", "[5, 0, -7, 8]"), @"v.json:2:106: `output_lens[2]` is negative: `-7`");

@@ -1,8 +1,8 @@
-//! Captures of vllm-vcr: JSONL, a line with `meta` at most, then one request a line.
+//! Captures of vllm-vcr: JSONL, at most one line with `meta`, then one request per line.
 //!
-//! A request arrives at `arrival_ms`; `prompt_tokens` and `output_tokens` are its lengths. Its
-//! `block_hashes` are chained: each stands for a block and all before it. They cover full blocks of
-//! `meta.block_size` tokens (16 where it does not say).
+//! A request arrives at `arrival_ms`; `prompt_tokens` and `output_tokens` are its lengths. Its `block_hashes` are
+//! chained: each stands for a block and all blocks before it. They cover full blocks of `meta.block_size` tokens (16 if
+//! it is missing).
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -17,10 +17,10 @@ use super::hashed::HashedPrompts;
 use super::json::{self, Label, MILLISECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
-use super::row::{Row, Said};
+use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin};
 use super::{TraceOptions, Workload};
-use blis_diag::Lines;
+use blis_diag::LineReader;
 use blis_diag::RowError;
 
 const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(16).expect("16 > 0");
@@ -28,15 +28,15 @@ const HASH_BLOCK_TOKENS: NonZeroU32 = NonZeroU32::new(16).expect("16 > 0");
 /// Reads a capture of vllm-vcr.
 ///
 /// # Errors
-/// Whatever [`TraceError`] lists.
+/// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut lines = Lines::new(input, &file);
+    let mut lines = LineReader::new(input, &file);
     let mut prompts = HashedPrompts::new(options, HASH_BLOCK_TOKENS);
-    let (mut hashes, mut scratch) = (Hashes::default(), Vec::new());
+    let (mut hashes, mut scratch) = (BlockHashes::default(), Vec::new());
     while intake.wants_more() && lines.advance()? {
-        let record: Record<'_> = match json::object(lines.text(), &mut scratch) {
+        let record: VcrRecord<'_> = match json::object(lines.text(), &mut scratch) {
             Ok(record) => record,
             Err(fault) => {
                 intake.next_id()?;
@@ -56,7 +56,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
             Ok(row) => {
                 let path = hashes.numbers(&record.block_hashes);
                 let prefix = prompts.insert(&path, row.input, &intake)?;
-                intake.add(Row { prefix, ..row });
+                intake.add(TraceRow { prefix, ..row });
             }
             Err(fault) => intake.bad(lines.locate(fault))?,
         }
@@ -66,7 +66,7 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
 }
 
 #[derive(Deserialize)]
-struct Record<'a> {
+struct VcrRecord<'a> {
     #[serde(borrow, default)]
     meta: Option<Meta<'a>>,
     prompt_tokens: Option<Number>,
@@ -88,19 +88,19 @@ fn block_size(size: Number) -> Result<NonZeroU32, RowError> {
     NonZeroU32::new(size.count("block_size")?).ok_or_else(|| RowError::new("`block_size` is 0"))
 }
 
-fn row(record: &Record<'_>, prompts: &HashedPrompts, id: u32) -> Result<Row<Said>, RowError> {
+fn row(record: &VcrRecord<'_>, prompts: &HashedPrompts, id: u32) -> Result<TraceRow<NamedMetadata>, RowError> {
     let arrival = need(record.arrival_ms, "arrival_ms")?.micros("arrival_ms", MILLISECOND)?;
     let input = need(record.prompt_tokens, "prompt_tokens")?.prompt("prompt_tokens")?;
     let output = need(record.output_tokens, "output_tokens")?.count("output_tokens")?;
     prompts.check(record.block_hashes.len(), input, "block_hashes")?;
-    Ok(Row { arrival, id, input, output, prefix: ROOT, terms: Said::default() })
+    Ok(TraceRow { arrival, id, input, output, prefix: ROOT, terms: NamedMetadata::default() })
 }
 
-/// Hashes are numbers of any length or hexadecimal text: what matters is which are equal.
+/// Maps hashes to numbers. Hashes are integers of any length or hexadecimal text: only their equality matters.
 #[derive(Default)]
-struct Hashes(FxHashMap<Box<str>, u64>);
+struct BlockHashes(FxHashMap<Box<str>, u64>);
 
-impl Hashes {
+impl BlockHashes {
     fn numbers(&mut self, hashes: &[Label<'_>]) -> Vec<u64> {
         let number = |Label(hash): &Label<'_>| match self.0.get(hash.as_ref()) {
             Some(&number) => number,

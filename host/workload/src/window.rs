@@ -1,4 +1,4 @@
-//! Which part of a trace is simulated, and how fast: a window, stretched, repeated, spread.
+//! The part of a trace that is simulated, and its speed: cut to a window, scaled, repeated, spread.
 //!
 //! ```text
 //! as recorded → spread-bins → start, duration → repeat → time-scale → horizon
@@ -14,32 +14,33 @@ use rustc_hash::FxHashMap;
 
 use super::error::TraceError;
 use super::names::Names;
-use super::row::{Row, Terms};
+use super::row::{RequestMetadata, TraceRow};
 
 /// Changes to the arrivals of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Window {
-    /// Leave out what arrives before; this becomes time 0.
+pub struct TraceWindow {
+    /// Start of the window, which becomes time 0; earlier arrivals are left out.
     pub start: Micros,
-    /// Leave out what arrives so long after `start`, or later.
+    /// Length of the window; later arrivals are left out.
     pub duration: Option<Micros>,
-    /// How often the trace is simulated, one pass behind the other.
+    /// Number of consecutive passes over the trace.
     pub repeat: NonZeroU32,
-    /// Multiplies every arrival time: above 1 stretches the trace and lowers its rate. Finite, > 0.
+    /// Multiplies every arrival time: above 1 stretches the trace and lowers its rate. Finite, above 0.
     pub time_scale: f64,
-    /// Width of the bins that equal stamps stand for: requests of one stamp are spread evenly over it.
+    /// Width of the bins that equal timestamps stand for: the requests of one timestamp get constant inter-arrival
+    /// times within the bin.
     pub spread: Option<Micros>,
 }
 
-impl Default for Window {
-    /// All of it, once, as recorded.
+impl Default for TraceWindow {
+    /// The whole trace, once, as recorded.
     fn default() -> Self {
         Self { start: Micros::ZERO, duration: None, repeat: NonZeroU32::MIN, time_scale: 1.0, spread: None }
     }
 }
 
-impl Window {
-    /// Whether a trace can be read from its start up to the last request wanted, and no further.
+impl TraceWindow {
+    /// Whether a trace can be read from its start up to the last request needed, and no further.
     pub(super) fn takes_the_start(&self) -> bool {
         self.start == Micros::ZERO && self.duration.is_none() && self.repeat == NonZeroU32::MIN && self.spread.is_none()
     }
@@ -49,11 +50,11 @@ impl Window {
         *self == Self::default()
     }
 
-    /// Spreads and cuts `rows`, which are in order. Answers a note about what was left out.
-    pub(super) fn apply<T: Terms>(
+    /// Spreads and cuts `rows`, which are in order. Returns a note about what was left out.
+    pub(super) fn apply<T: RequestMetadata>(
         &self,
         file: &Arc<str>,
-        rows: &mut Vec<Row<T>>,
+        rows: &mut Vec<TraceRow<T>>,
     ) -> Result<Option<String>, TraceError> {
         if let Some(Micros(bin)) = self.spread {
             spread(rows, bin);
@@ -74,54 +75,54 @@ impl Window {
     }
 }
 
-/// Requests of one stamp, spread evenly over the bin that it stands for. A bin ends at the next stamp
-/// at the latest, so that the order stays.
-fn spread<T: Terms>(rows: &mut [Row<T>], bin: u64) {
+/// Gives the requests of one timestamp constant inter-arrival times within the bin that it stands for. A bin ends at
+/// the next timestamp at the latest, so that the order does not change.
+fn spread<T: RequestMetadata>(rows: &mut [TraceRow<T>], bin: u64) {
     let mut start = 0;
-    while let Some(&Row { arrival: stamp, .. }) = rows.get(start) {
-        let count = rows[start..].partition_point(|row| row.arrival == stamp);
+    while let Some(&TraceRow { arrival: timestamp, .. }) = rows.get(start) {
+        let count = rows[start..].partition_point(|row| row.arrival == timestamp);
         let next = rows.get(start + count).map_or(u64::MAX, |row| row.arrival);
-        let width = u128::from(bin.min(next - stamp));
+        let width = u128::from(bin.min(next - timestamp));
         for (index, row) in rows[start..start + count].iter_mut().enumerate() {
             // Less than the width, which fits.
-            row.arrival = stamp.saturating_add((width * index as u128 / count as u128) as u64);
+            row.arrival = timestamp.saturating_add((width * index as u128 / count as u128) as u64);
         }
         start += count;
     }
 }
 
 /// The passes over a trace.
-pub(super) struct Rounds {
+pub(super) struct TracePasses {
     repeat: u32,
-    /// From the start of one pass to the start of the next, µs of the trace.
+    /// Time from the start of one pass to the start of the next, µs of the trace.
     span: u64,
     time_scale: f64,
-    /// Highest id of a pass, plus 1: what is added to the ids of the next one.
+    /// Highest id of a pass, plus 1: the offset between the ids of consecutive passes.
     ids: u32,
-    /// The names of a session in the passes after the first.
+    /// The names of sessions in the passes after the first.
     sessions: FxHashMap<(u32, Name), Name>,
 }
 
 /// One request of one pass.
-pub(super) struct Arrival<T> {
-    pub row: Row<T>,
-    /// µs.
+pub(super) struct ScheduledArrival<T> {
+    pub row: TraceRow<T>,
+    /// Time of arrival, µs.
     pub at: u64,
     pub id: u32,
     pub session: Name,
 }
 
-impl Rounds {
-    /// The passes over `rows`, which are not empty.
-    pub fn new<T: Terms>(
-        window: Window,
+impl TracePasses {
+    /// The passes over `rows`, which must not be empty.
+    pub fn new<T: RequestMetadata>(
+        window: TraceWindow,
         file: &Arc<str>,
-        rows: &[Row<T>],
+        rows: &[TraceRow<T>],
         names: &mut Names,
     ) -> Result<Self, TraceError> {
         let repeat = window.repeat.get();
         let (first, last) = (rows.first().map_or(0, |row| row.arrival), rows.last().map_or(0, |row| row.arrival));
-        // A trace ends one usual interval after its last arrival.
+        // A trace ends one mean inter-arrival time after its last arrival.
         let gap = (last - first) / (rows.len() as u64).saturating_sub(1).max(1);
         let span = window.duration.map_or(last.saturating_add(gap), |duration| duration.0);
         let highest = rows.iter().map(|row| row.id).max().unwrap_or(0);
@@ -142,21 +143,24 @@ impl Rounds {
         Ok(Self { repeat, span, time_scale: window.time_scale, ids, sessions })
     }
 
-    /// How many requests arrive up to `horizon`.
-    pub fn count<T: Terms>(&self, rows: &[Row<T>], horizon: u64) -> u64 {
+    /// The number of requests that arrive up to `horizon`.
+    pub fn count<T: RequestMetadata>(&self, rows: &[TraceRow<T>], horizon: u64) -> u64 {
         let until = |round| rows.partition_point(|row| self.at(row.arrival, round) <= horizon) as u64;
         (0..self.repeat).map(until).sum()
     }
 
-    /// All of them, in order.
-    pub fn arrivals<T: Terms>(self, rows: Vec<Row<T>>) -> impl Iterator<Item = Arrival<T>> + Send {
+    /// All arrivals, in order.
+    pub fn arrivals<T: RequestMetadata>(
+        self,
+        rows: Vec<TraceRow<T>>,
+    ) -> impl Iterator<Item = ScheduledArrival<T>> + Send {
         let rows_per_round = rows.len();
         (0..rows_per_round as u64 * u64::from(self.repeat)).map(move |number| {
-            // Both quotient and rest are smaller than what they are taken from.
+            // Quotient and remainder are smaller than the numbers that they are computed from.
             let (round, index) = ((number / rows_per_round as u64) as u32, (number % rows_per_round as u64) as usize);
             let row = rows[index];
             let session = row.terms.tags().session;
-            Arrival {
+            ScheduledArrival {
                 row,
                 at: self.at(row.arrival, round),
                 id: row.id + round * self.ids * u32::from(round > 0),

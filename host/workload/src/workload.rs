@@ -1,4 +1,4 @@
-//! What every source of requests ends as.
+//! The common result of all sources of requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,23 +10,23 @@ use super::error::Skipped;
 use super::names::Names;
 use super::trace_v2::GoodputTargets;
 
-/// Requests for one simulation.
+/// The requests of one simulation.
 pub struct Workload {
-    /// In order of arrival. Generated workloads make them one at a time.
+    /// The requests in the order of arrival. Generated workloads produce them one at a time.
     pub requests: Box<dyn Iterator<Item = Request> + Send>,
-    /// What follows from the ends of earlier ones, where clients wait for answers.
+    /// The source of requests that follow the ends of earlier ones, in closed loop.
     pub follow_ups: Option<Box<dyn FollowUps + Send>>,
-    /// How many there will be, where that is known beforehand.
+    /// Number of requests, if it is known in advance.
     pub count: Option<u64>,
-    /// The text behind the numbers in their [`Tags`](blis_sim::request::Tags).
+    /// The texts of the names in their [`Tags`](blis_sim::request::Tags).
     pub names: Names,
-    /// Latency targets by class, where the trace brings any.
+    /// Latency targets by class, if the trace contains any.
     pub slo_targets: BTreeMap<String, GoodputTargets>,
-    /// What the trace says beside, and what is not carried on from here. Ordered, for messages.
+    /// Properties of the trace that the simulation does not use and a conversion loses. Ordered, for messages.
     pub aside: BTreeSet<&'static str>,
-    /// Rows left out under [`TraceOptions::skip_bad_lines`](super::TraceOptions::skip_bad_lines).
+    /// Rows that were left out under [`TraceOptions::skip_bad_lines`](super::TraceOptions::skip_bad_lines).
     pub skipped: Skipped,
-    /// What the user should know about this workload, a sentence each.
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
 }
 

@@ -1,33 +1,33 @@
-//! The built-in policies that settings name, ready for a simulation.
+//! The built-in policies that the settings select, ready for a simulation.
 
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingPolicy};
 
-use super::registry::{Build, BuiltIn, Values};
+use super::registry::{Build, BuiltIn, ParameterValues};
 use super::{PolicySettings, PolicyUse};
 use blis_plugin::Kind;
 
 impl PolicyUse {
-    /// The values of the parameters, in the order in which they were given.
-    pub(super) fn values(&self) -> Values {
-        Values(self.parameters.iter().map(|(name, value)| (name.clone(), value.value)).collect())
+    /// The values of the parameters, in the order of the settings.
+    pub(super) fn values(&self) -> ParameterValues {
+        ParameterValues(self.parameters.iter().map(|(name, value)| (name.clone(), value.value)).collect())
     }
 }
 
 impl PolicySettings {
-    /// The built-in policy for `kind` with its values; the default where a plugin decides.
-    fn built_in(&self, kind: Kind) -> (&'static BuiltIn, Values) {
+    /// The built-in policy for `kind` with its values; the default if a plugin decides.
+    fn built_in(&self, kind: Kind) -> (&'static BuiltIn, ParameterValues) {
         let used = self.used(kind).and_then(|used| Some((used.built_in?, used.values())));
         used.unwrap_or_else(|| {
             let row = BuiltIn::default_of(kind);
-            (row, Values(row.parameters().into_iter().map(|number| (number.name, number.default)).collect()))
+            (row, ParameterValues(row.parameters().into_iter().map(|one| (one.name, one.default)).collect()))
         })
     }
 
     /// The built-in admission policy, without the budgets of tenants.
     ///
     /// # Errors
-    /// Says which value makes no sense.
+    /// If a value makes no sense: which one.
     pub fn admission(&self) -> Result<Box<dyn AdmissionPolicy>, String> {
         match self.built_in(Kind::Admission) {
             (BuiltIn { build: Build::Admission(build), .. }, values) => build(&values),
@@ -35,10 +35,10 @@ impl PolicySettings {
         }
     }
 
-    /// Which instance serves a request.
+    /// The built-in routing policy, which selects the instance for a request.
     ///
     /// # Errors
-    /// Says which value makes no sense.
+    /// If a value makes no sense: which one.
     pub fn routing(&self) -> Result<Box<dyn RoutingPolicy>, String> {
         match self.built_in(Kind::Routing) {
             (BuiltIn { build: Build::Routing(build), .. }, values) => build(&values),
@@ -46,10 +46,10 @@ impl PolicySettings {
         }
     }
 
-    /// How urgent a request is, whose class is one of `classes`.
+    /// The built-in priority policy for requests of `classes`.
     ///
     /// # Errors
-    /// None of a registry that makes sense.
+    /// None, as long as the rows of the registry are consistent.
     pub fn priority(&self, classes: &Classes) -> Result<Box<dyn PriorityPolicy>, String> {
         match self.built_in(Kind::Priority) {
             (BuiltIn { build: Build::Priority(build), .. }, _) => Ok(build(classes)),
@@ -57,7 +57,7 @@ impl PolicySettings {
         }
     }
 
-    /// The order of wait queues.
+    /// The order of the waiting queues.
     #[must_use]
     pub fn scheduler(&self) -> Scheduler {
         match self.built_in(Kind::Scheduling).0.build {
@@ -66,7 +66,7 @@ impl PolicySettings {
         }
     }
 
-    /// Who leaves the batch when KV blocks run out.
+    /// The choice of the preemption victim when KV blocks run out.
     #[must_use]
     pub fn preemption(&self) -> Preemption {
         match self.built_in(Kind::Preemption).0.build {
@@ -77,5 +77,5 @@ impl PolicySettings {
 }
 
 fn wrong_kind(row: &BuiltIn) -> String {
-    format!("`{}` is built in as a {} and made as something else; please report it", row.name, row.kind.what())
+    format!("`{}` is registered as a {} but builds another kind; please report it", row.name, row.kind.what())
 }

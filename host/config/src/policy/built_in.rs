@@ -1,5 +1,5 @@
-//! A built-in policy as a plugin, so that it is checked, measured and tuned as one. Simulations do without: they
-//! are given the policy itself (`build.rs`).
+//! A built-in policy as a plugin, so that it can be checked, measured and tuned like one. Simulations use the policy
+//! itself (`build.rs`).
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use blis_sim::policy::{
 };
 use blis_sim::units::Micros;
 
-use super::registry::{Build, BuiltIn, VERSION, Values};
+use super::registry::{Build, BuiltIn, ParameterValues, VERSION};
+use crate::latency_parameters::ALPHAS;
 use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_plugin::find::sha256;
 use blis_plugin::{
@@ -20,26 +21,34 @@ use blis_plugin::{
     PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, Technology,
 };
 
-/// A row of the registry, described.
+/// A row of the registry with its plugin description.
 #[derive(Debug)]
 struct BuiltInPlugin {
     row: &'static BuiltIn,
     description: PolicyDescription,
 }
 
-/// The deployment on which built-in latency models are described, checked and measured.
+/// The model of the deployment on which built-in latency models are described, checked and measured.
 const MODEL: &str = "meta-llama/llama-3.1-8b-instruct";
 
-fn deployment(kind: LatencyKind) -> Result<Deployment, String> {
-    let args = DeploymentArgs { latency_model: Some(kind), ..DeploymentArgs::new(MODEL) };
+/// Resolves that deployment. `coefficients` are those of the latency model, α before β; empty if it has none.
+fn deployment(kind: LatencyKind, coefficients: &[f64]) -> Result<Deployment, String> {
+    let (alpha, beta) = coefficients.split_at(ALPHAS.min(coefficients.len()));
+    let list = |values: &[f64]| (!coefficients.is_empty()).then(|| values.to_vec());
+    let args = DeploymentArgs {
+        latency_model: Some(kind),
+        alpha_coeffs: list(alpha),
+        beta_coeffs: list(beta),
+        ..DeploymentArgs::new(MODEL)
+    };
     resolve(&args).map_err(|error| error.to_string())
 }
 
 impl BuiltInPlugin {
     fn new(row: &'static BuiltIn) -> Self {
         let parameters = row.parameters();
-        let defaults = Values(parameters.iter().map(|one| (one.name.clone(), one.default)).collect());
-        // A policy whose defaults make no sense reads nothing; a test builds them all.
+        let defaults = ParameterValues(parameters.iter().map(|one| (one.name.clone(), one.default)).collect());
+        // A policy with invalid defaults reads no signals; a test builds all of them.
         let reads = match row.build {
             Build::Admission(build) => build(&defaults).map_or(Reads::NOTHING, |policy| policy.reads()),
             Build::Routing(build) => build(&defaults).map_or(Reads::NOTHING, |policy| policy.reads()),
@@ -47,7 +56,9 @@ impl BuiltInPlugin {
         };
         let every_step = match row.build {
             Build::Latency(kind) => {
-                deployment(kind).is_ok_and(|deployment| deployment.latency.context_effect() == ContextEffect::Any)
+                let coefficients: Vec<f64> = parameters.iter().map(|parameter| parameter.default).collect();
+                deployment(kind, &coefficients)
+                    .is_ok_and(|deployment| deployment.latency.context_effect() == ContextEffect::Any)
             }
             _ => false,
         };
@@ -67,7 +78,7 @@ impl BuiltInPlugin {
 }
 
 impl BuiltIn {
-    /// As a plugin that was found.
+    /// The policy in the form of a plugin that was found.
     #[must_use]
     pub fn load(&'static self) -> LoadedPlugin {
         let plugin = BuiltInPlugin::new(self);
@@ -93,25 +104,25 @@ impl Plugin for BuiltInPlugin {
     fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault> {
         let refused = |what: String| Fault::new(FaultKind::Refused, format!("{}: {what}", self.row.name));
         let names = self.description.parameters.iter().map(|parameter| parameter.name.clone());
-        let values = Values(names.zip(setup.parameters.iter().copied()).collect());
+        let values = ParameterValues(names.zip(setup.parameters.iter().copied()).collect());
         Ok(match self.row.build {
             Build::Admission(build) => build(&values).map_err(refused)?.start(),
             Build::Routing(build) => build(&values).map_err(refused)?.start(),
             Build::Priority(build) => build(&Classes::new(setup.names.iter().map(AsRef::as_ref), &[])).start(),
             Build::Scheduling(scheduler) => scheduler.start(),
             Build::Preemption(preemption) => preemption.start(),
-            Build::Latency(kind) => deployment(kind).map_err(refused)?.latency.start(),
+            Build::Latency(kind) => deployment(kind, &setup.parameters).map_err(refused)?.latency.start(),
         })
     }
 }
 
-/// A built-in policy that answers as a plugin does.
+/// A built-in policy with the interface of a plugin.
 #[derive(Debug)]
 struct BuiltInGuest<P>(P);
 
-/// What built-in policies of all kinds can do.
-trait Policy: Debug + Send {
-    /// As a guest of its kind.
+/// The operations that built-in policies of all kinds share.
+trait BuiltInPolicy: Debug + Send {
+    /// Wraps the policy as a guest of its kind.
     fn start(self) -> StartedGuest;
 
     fn copy(&self) -> Self;
@@ -119,7 +130,7 @@ trait Policy: Debug + Send {
     fn notice(&mut self, _: &Event) {}
 }
 
-impl Policy for Box<dyn AdmissionPolicy> {
+impl BuiltInPolicy for Box<dyn AdmissionPolicy> {
     fn start(self) -> StartedGuest {
         StartedGuest::Admission(Box::new(BuiltInGuest(self)))
     }
@@ -133,7 +144,7 @@ impl Policy for Box<dyn AdmissionPolicy> {
     }
 }
 
-impl Policy for Box<dyn RoutingPolicy> {
+impl BuiltInPolicy for Box<dyn RoutingPolicy> {
     fn start(self) -> StartedGuest {
         StartedGuest::Routing(Box::new(BuiltInGuest(self)))
     }
@@ -147,7 +158,7 @@ impl Policy for Box<dyn RoutingPolicy> {
     }
 }
 
-impl Policy for Box<dyn PriorityPolicy> {
+impl BuiltInPolicy for Box<dyn PriorityPolicy> {
     fn start(self) -> StartedGuest {
         StartedGuest::Priority(Box::new(BuiltInGuest(self)))
     }
@@ -161,7 +172,7 @@ impl Policy for Box<dyn PriorityPolicy> {
     }
 }
 
-impl Policy for Scheduler {
+impl BuiltInPolicy for Scheduler {
     fn start(self) -> StartedGuest {
         StartedGuest::Scheduling(Box::new(BuiltInGuest(self)))
     }
@@ -171,7 +182,7 @@ impl Policy for Scheduler {
     }
 }
 
-impl Policy for Preemption {
+impl BuiltInPolicy for Preemption {
     fn start(self) -> StartedGuest {
         StartedGuest::Preemption(Box::new(BuiltInGuest(self)))
     }
@@ -181,7 +192,7 @@ impl Policy for Preemption {
     }
 }
 
-impl Policy for Arc<dyn LatencyModel> {
+impl BuiltInPolicy for Arc<dyn LatencyModel> {
     fn start(self) -> StartedGuest {
         StartedGuest::Latency(Box::new(BuiltInGuest(self)))
     }
@@ -192,10 +203,10 @@ impl Policy for Arc<dyn LatencyModel> {
 }
 
 fn not_saved() -> Fault {
-    Fault::new(FaultKind::Refused, "a built-in policy is copied, not saved")
+    Fault::new(FaultKind::Refused, "a built-in policy can be copied, not saved")
 }
 
-impl<P: Policy> Guest for BuiltInGuest<P> {
+impl<P: BuiltInPolicy> Guest for BuiltInGuest<P> {
     fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         self.0.notice(event);
         Ok(())
@@ -221,7 +232,7 @@ impl AdmissionGuest for BuiltInGuest<Box<dyn AdmissionPolicy>> {
 }
 
 impl RoutingGuest for BuiltInGuest<Box<dyn RoutingPolicy>> {
-    /// The request goes where the policy sends it: nothing else decides here.
+    /// Routes the request and reports it as sent to the policy's own target: no other policy decides here.
     fn route(
         &mut self,
         request: &RequestView<'_>,

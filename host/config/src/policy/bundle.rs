@@ -1,8 +1,8 @@
-//! The policy bundle: one YAML file with all policies. Strict: what is not understood is an error
-//! that shows the line, with carets under the culprit.
+//! The policy bundle: one YAML file with all policies. It is strict: everything unknown is an error that shows the line
+//! with carets under the mistake.
 //!
-//! All values are read as text and understood here, so that each error can say what the value may
-//! be instead of how YAML would type it.
+//! All values are read as text and parsed here, so that an error can say which values are valid instead of YAML's type
+//! names.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -16,12 +16,14 @@ use serde::Deserialize;
 use serde_yaml::{Error, Spanned};
 
 use super::error::PolicyError;
-use super::{BuiltIn, Choices, Given, Scorer, ScorerFault, ScorerKind, Source, Sourced, scorer_hint};
-use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, FROM_0, Range, Word, explain, real};
+use super::{
+    BuiltIn, Choices, ParameterSetting, ScorerFault, ScorerKind, SettingSource, Sourced, WeightedScorer, scorer_hint,
+};
+use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, FROM_0, NumberRange, Word, explain, real};
 use blis_diag::{Location, name_hint, quoted};
 use blis_plugin::Kind;
 
-/// A bundle that makes sense in itself, and its text for later complaints.
+/// A bundle that is valid by itself, with its text for later messages.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     choices: Choices,
@@ -30,14 +32,14 @@ pub struct Bundle {
 
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Longest name of a class or tenant, characters. Explained, each takes six at most (`\u2028`), and a
-/// YAML key may have 1024.
+/// Maximum length of a class or tenant name, characters. `--explain-config` needs up to six characters for each
+/// (`\u2028`), and a YAML key may have 1024.
 const NAME_MAX: usize = 128;
 
-/// Parts of BLIS's bundles that are not simulated yet, and what they are about.
+/// Sections of BLIS's bundles that are not simulated yet, and their subjects.
 const NOT_SIMULATED: [(&str, &str); 4] = [
     ("node_pools", "nodes that instances are placed on"),
-    ("autoscaler", "instances that come and go"),
+    ("autoscaler", "instances that are added and removed"),
     ("instance_lifecycle", "instances that take time to load"),
     ("slo_targets", "the queue of the gateway that is ordered by them"),
 ];
@@ -46,39 +48,42 @@ impl Bundle {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// If it cannot be read, is no YAML, or says anything that is not understood.
+    /// If it cannot be read, is not YAML, or contains an unknown key or an invalid value.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         let file: Arc<str> = path.display().to_string().into();
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
         read.map_err(|error| PolicyError::unreadable(&file, &error))?;
         if text.len() as u64 > BYTES_MAX {
-            return Err(PolicyError::said(format!("`{file}` is longer than 1 MiB"), "is this the right file?"));
+            return Err(PolicyError::new(format!("`{file}` is longer than 1 MiB"), "is this the right file?"));
         }
         Self::parse(&file, &text)
     }
 
-    /// Understands `text`, the content of `file`.
+    /// Parses `text`, the content of `file`.
     ///
     /// # Errors
     /// As [`Self::load`].
     pub fn parse(file: &str, text: &str) -> Result<Self, PolicyError> {
-        let reader = Reader(Document { file: file.into(), text });
+        let reader = BundleReader(Document { file: file.into(), text });
         let raw: Option<RawBundle> = reader.0.read().map_err(|error| reader.yaml_error(&error))?;
         let Some(raw) = raw else {
-            let spot = Location::start(reader.0.file);
-            return Err(PolicyError::at(spot, text, "the bundle is empty", "`{}` means the default of everything"));
+            let location = Location::start(reader.0.file);
+            return Err(PolicyError::at(
+                location,
+                text,
+                "the bundle is empty",
+                "`{}` selects the default of everything",
+            ));
         };
         Ok(Self { choices: reader.choices(raw)?, text: text.to_owned() })
     }
 
-    /// What it says.
     #[must_use]
     pub fn choices(&self) -> &Choices {
         &self.choices
     }
 
-    /// Its text.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -135,10 +140,10 @@ struct RawPolicy {
     parameters: Option<Entries<Word>>,
 }
 
-/// Knows where the words of a file stand.
-struct Reader<'a>(Document<'a>);
+/// The document, with the locations of its words.
+struct BundleReader<'a>(Document<'a>);
 
-impl Reader<'_> {
+impl BundleReader<'_> {
     fn choices(&self, raw: RawBundle) -> Result<Choices, PolicyError> {
         let admission = raw.admission.unwrap_or_default();
         let routing = raw.routing.unwrap_or_default();
@@ -148,7 +153,7 @@ impl Reader<'_> {
         let latency = raw.latency.unwrap_or_default();
         if let (Some(word), Some(_)) = (&raw.scheduler, &scheduling.policy) {
             let hint = "keep one of them; `scheduling` may have parameters";
-            return Err(self.wrong(word, "`scheduler` and `scheduling` say the same thing", hint));
+            return Err(self.wrong(word, "`scheduler` and `scheduling` are two names of one setting", hint));
         }
         let mut choices = Choices {
             slo_priorities: self.entries(admission.slo_priorities, |name, word| {
@@ -168,13 +173,18 @@ impl Reader<'_> {
             (Kind::Preemption, preemption.policy, preemption.parameters),
             (Kind::Latency, self.latency_model(latency.policy)?, latency.parameters),
         ] {
-            // BLIS takes an empty name for none.
+            // BLIS reads an empty name as no name.
             let name = name.filter(|word| !word.value.is_empty());
             choices.policies.extend(name.map(|word| (kind, self.sourced(word.value.clone(), &word))));
             let values = self.entries(parameters, |name, word| {
                 self.number(&format!("parameter {}", quoted(name.as_bytes())), Some(word), ANY)
             })?;
-            choices.parameters.extend(values.into_iter().map(|(name, value)| Given { kind, name, value, key: None }));
+            choices.parameters.extend(values.into_iter().map(|(name, value)| ParameterSetting {
+                kind,
+                name,
+                value,
+                key: None,
+            }));
         }
         for (key, word, range) in [
             ("token_bucket_capacity", admission.token_bucket_capacity, ABOVE_0),
@@ -188,22 +198,22 @@ impl Reader<'_> {
         }
         let threshold = self.whole("`tier_shed_threshold`", admission.tier_shed_threshold, 0..=LOAD_MAX)?;
         choices.set("tier_shed_threshold", threshold.map(|threshold| threshold.map(f64::from)));
-        let urgencies = i32::MIN..=i32::MAX;
-        let least = self.whole("`tier_shed_min_priority`", admission.tier_shed_min_priority, urgencies)?;
+        let priorities = i32::MIN..=i32::MAX;
+        let least = self.whole("`tier_shed_min_priority`", admission.tier_shed_min_priority, priorities)?;
         choices.set("tier_shed_min_priority", least.map(|least| least.map(f64::from)));
         Ok(choices)
     }
 
-    /// Built-in models belong to the deployment, which flags describe.
+    /// Built-in latency models belong to the deployment, which flags describe.
     fn latency_model(&self, word: Option<Word>) -> Result<Option<Word>, PolicyError> {
         if let Some(word) = word.as_ref().filter(|word| BuiltIn::find(Kind::Latency, &word.value).is_some()) {
             let what = format!("`{}` is built in; a bundle names plugins only", word.value);
-            return Err(self.wrong(word, what, format!("say `--latency-model {}`", word.value)));
+            return Err(self.wrong(word, what, format!("use `--latency-model {}`", word.value)));
         }
         Ok(word)
     }
 
-    fn number(&self, key: &str, word: Option<Word>, range: Range) -> Result<Option<Sourced<f64>>, PolicyError> {
+    fn number(&self, key: &str, word: Option<Word>, range: NumberRange) -> Result<Option<Sourced<f64>>, PolicyError> {
         let Some(word) = word else { return Ok(None) };
         Ok(Some(self.sourced(self.0.number(key, &word, range)?, &word)))
     }
@@ -221,7 +231,7 @@ impl Reader<'_> {
         Ok(Some(self.sourced(self.0.whole(key, &word, range)?, &word)))
     }
 
-    /// In the order of the file. That no name stands twice has been checked.
+    /// The entries in the order of the file. The YAML reader has already refused duplicate names.
     fn entries<T>(
         &self,
         entries: Option<Entries<Word>>,
@@ -231,14 +241,14 @@ impl Reader<'_> {
         for (name, word) in entries.map(|entries| entries.0).unwrap_or_default() {
             if name.value.chars().count() > NAME_MAX {
                 let what = format!("a name longer than {NAME_MAX} characters");
-                return Err(self.wrong(&name, what, "is the file what it should be?"));
+                return Err(self.wrong(&name, what, "is this the right file?"));
             }
             understood.extend(value(&name.value, word)?.map(|value| (name.value, value)));
         }
         Ok(understood)
     }
 
-    fn scorers(&self, raw: &Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<Scorer>>, PolicyError> {
+    fn scorers(&self, raw: &Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<WeightedScorer>>, PolicyError> {
         let mut scorers = Vec::new();
         for (index, RawScorer { name, weight }) in raw.value.iter().enumerate() {
             let number = index + 1;
@@ -252,16 +262,16 @@ impl Reader<'_> {
                     .out_of_range(format_args!("weight of scorer {number}"), weight, ABOVE_0.text)
                     .into());
             };
-            scorers.push(self.sourced(Scorer { name: known, weight: value }, name));
+            scorers.push(self.sourced(WeightedScorer { name: known, weight: value }, name));
         }
-        let plain: Vec<Scorer> = scorers.iter().map(|scorer| scorer.value).collect();
-        Scorer::check(&plain).map_err(|ScorerFault { index, in_weight, what, hint }| {
-            let spot = match raw.value.get(index) {
+        let plain: Vec<WeightedScorer> = scorers.iter().map(|scorer| scorer.value).collect();
+        WeightedScorer::check(&plain).map_err(|ScorerFault { index, in_weight, what, hint }| {
+            let location = match raw.value.get(index) {
                 Some(scorer) if in_weight => self.0.location(scorer.weight.referenced),
                 Some(scorer) => self.0.location(scorer.name.referenced),
                 None => self.0.location(raw.referenced),
             };
-            PolicyError::at(spot, self.0.text, what, hint)
+            PolicyError::at(location, self.0.text, what, hint)
         })?;
         Ok(scorers)
     }
@@ -271,10 +281,10 @@ impl Reader<'_> {
     }
 
     fn sourced<T>(&self, value: T, word: &Word) -> Sourced<T> {
-        Sourced { value, source: Source::File(self.0.location(word.referenced)) }
+        Sourced { value, source: SettingSource::File(self.0.location(word.referenced)) }
     }
 
-    /// What the YAML reader says, where a bundle knows more of it.
+    /// The message for an error of the YAML reader, more specific where bundles allow it.
     fn yaml_error(&self, error: &Error) -> PolicyError {
         let (what, hint) = match error.without_snippet() {
             Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
@@ -283,11 +293,11 @@ impl Reader<'_> {
             }
             other => explain(other),
         };
-        let spot = match error.location() {
+        let location = match error.location() {
             Some(at) => self.0.location(at),
             None => Location::start(Arc::clone(&self.0.file)),
         };
-        PolicyError::at(spot, self.0.text, what, hint)
+        PolicyError::at(location, self.0.text, what, hint)
     }
 }
 
@@ -299,8 +309,10 @@ fn unknown_key(key: &str, known: &[&str]) -> (String, String) {
     }
 }
 
-const FROM_0_TO_1: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
-const SHARE: Range = Range { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
+const FROM_0_TO_1: NumberRange =
+    NumberRange { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
+const SHARE: NumberRange =
+    NumberRange { fits: |number| number > 0.0 && number <= 1.0, text: "a number above 0 and at most 1" };
 
-/// Requests. No instance has more.
+/// Largest threshold, requests. No instance has more.
 const LOAD_MAX: u32 = u32::MAX;

@@ -1,39 +1,37 @@
-//! What flags or a bundle say of policies, before anything is chosen.
+//! The policy settings of the flags or of a bundle, before they are combined.
 
 use super::registry::BuiltIn;
-use super::{Scorer, Sourced};
+use super::{Sourced, WeightedScorer};
 use blis_plugin::Kind;
 
-/// What flags or a bundle say of policies: whatever was not said is `None` or empty.
+/// The policy settings of the flags or of a bundle; what is not set is `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choices {
-    /// Names, built in or not, at most one of a kind.
+    /// Names of built-in policies or plugins, at most one per kind.
     pub policies: Vec<(Kind, Sourced<String>)>,
-    /// Values of parameters. Of several of a name the last counts.
-    pub parameters: Vec<Given>,
-    /// A list takes the place of all weights of `weighted`.
-    pub scorers: Option<Vec<Sourced<Scorer>>>,
+    /// Values of parameters. If a parameter occurs several times, the last value counts.
+    pub parameters: Vec<ParameterSetting>,
+    /// A list of scorers, which replaces all weights of `weighted`.
+    pub scorers: Option<Vec<Sourced<WeightedScorer>>>,
     /// As in [`PolicySettings`](super::PolicySettings).
     pub slo_priorities: Vec<(String, Sourced<i32>)>,
     /// As in [`PolicySettings`](super::PolicySettings).
     pub tenant_budgets: Vec<(String, Sourced<f64>)>,
 }
 
-/// The value of a parameter.
+/// A value that was given for a parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given {
-    /// What the policy decides.
+pub struct ParameterSetting {
+    /// Kind of the policy that has the parameter.
     pub kind: Kind,
-    /// The parameter.
     pub name: String,
-    /// Its value.
     pub value: Sourced<f64>,
-    /// BLIS's key that stands for it, and for one policy only; `None` where a parameter was named.
+    /// BLIS's key for the parameter, which belongs to one policy only; `None` if the parameter itself was named.
     pub key: Option<&'static str>,
 }
 
 impl Choices {
-    /// Names `policy` for `kind`, in place of what was named.
+    /// Selects `policy` for `kind` instead of any other.
     #[must_use]
     pub fn with(mut self, kind: Kind, policy: Sourced<String>) -> Self {
         self.policies.retain(|(other, _)| *other != kind);
@@ -41,13 +39,18 @@ impl Choices {
         self
     }
 
-    /// Sets the parameter that BLIS calls `key`, if there is a value.
+    /// Sets the parameter with BLIS's key `key`, if there is a value.
     pub fn set(&mut self, key: &'static str, value: Option<Sourced<f64>>) {
-        let (Some(value), Some((row, number))) = (value, BuiltIn::by_key(key)) else { return };
-        self.parameters.push(Given { kind: row.kind, name: number.name.to_owned(), value, key: Some(key) });
+        let (Some(value), Some((row, parameter))) = (value, BuiltIn::by_key(key)) else { return };
+        self.parameters.push(ParameterSetting {
+            kind: row.kind,
+            name: parameter.name.to_owned(),
+            value,
+            key: Some(key),
+        });
     }
 
-    /// The same without a word about `kind`.
+    /// The same settings without those of `kind`.
     #[must_use]
     pub fn without(&self, kind: Kind) -> Self {
         let mut choices = self.clone();
@@ -57,7 +60,7 @@ impl Choices {
         choices
     }
 
-    /// The same without what it says of policies that are not of `kinds`, classes or tenants.
+    /// The settings of policies of `kinds` alone, without classes and tenants.
     #[must_use]
     pub fn only(&self, kinds: &[Kind]) -> Self {
         let mut choices = Self { slo_priorities: Vec::new(), tenant_budgets: Vec::new(), ..self.clone() };
@@ -66,25 +69,25 @@ impl Choices {
         choices
     }
 
-    /// What it names for `kind`.
+    /// The name of the policy for `kind`.
     pub(super) fn name(&self, kind: Kind) -> Option<&Sourced<String>> {
         self.policies.iter().find(|(other, _)| *other == kind).map(|(_, name)| name)
     }
 
-    /// What it gives by BLIS's keys of parameters of `row`.
-    pub(super) fn by_key(&self, row: &BuiltIn) -> impl Iterator<Item = &Given> {
+    /// The parameters of `row` that are set by BLIS's keys.
+    pub(super) fn by_key(&self, row: &BuiltIn) -> impl Iterator<Item = &ParameterSetting> {
         self.parameters.iter().filter(move |given| given.owner().is_some_and(|owner| std::ptr::eq(owner, row)))
     }
 
-    /// What it gives by the names of parameters.
+    /// The parameters of the policy for `kind` that are set by their own names.
     pub(super) fn by_name(&self, kind: Kind) -> Vec<(String, Sourced<f64>)> {
         let given = self.parameters.iter().filter(|given| given.kind == kind && given.key.is_none());
         given.map(|given| (given.name.clone(), given.value.clone())).collect()
     }
 }
 
-impl Given {
-    /// The policy whose parameter it is, if a key says so.
+impl ParameterSetting {
+    /// The policy that owns the parameter, if it was set by BLIS's key.
     pub(super) fn owner(&self) -> Option<&'static BuiltIn> {
         self.key.and_then(BuiltIn::by_key).map(|(row, _)| row)
     }

@@ -1,44 +1,45 @@
-//! Flag before bundle before default, and what contradicts itself.
+//! Combines flags, bundle and defaults, and refuses contradictions.
 
 use super::error::PolicyError;
 use super::outside::put;
 use super::registry::{CACHE_AND_LOAD, WEIGHTED};
 use super::{
-    BuiltIn, Bundle, Choices, Given, Outside, PolicySettings, PolicyUse, Scorer, Source, Sourced, TOO_LARGE, Unusable,
-    built_in_names,
+    BuiltIn, Bundle, Choices, ParameterSetting, PluginLookup, PluginLookupError, PolicySettings, PolicyUse,
+    SettingSource, Sourced, TOO_LARGE, WeightedScorer, built_in_names,
 };
 use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 
 impl PolicySettings {
-    /// What `flags` and `bundle` come to: of every value the flag, else the bundle's, else the
-    /// default. A policy chosen by flag does without the bundle's parameters of another.
+    /// The settings that result from `flags` and `bundle`: the flag's value, else the bundle's, else the default. If a
+    /// flag selects another policy than the bundle, the bundle's parameters for that kind are not used.
     ///
     /// # Errors
-    /// If something was given that can have no effect, two things exclude each other, or a policy that
-    /// is not built in is not `outside` either.
-    pub fn choose(flags: &Choices, bundle: Option<&Bundle>, outside: &dyn Outside) -> Result<Self, PolicyError> {
+    /// If a setting could have no effect, two settings exclude each other, or a policy is neither built in nor known to
+    /// `plugins`.
+    pub fn choose(flags: &Choices, bundle: Option<&Bundle>, plugins: &dyn PluginLookup) -> Result<Self, PolicyError> {
         let nothing = Choices::default();
-        let said = Said { flags, file: bundle.map_or(&nothing, Bundle::choices) };
-        let used = |kind| said.used(kind, outside).map_err(|fault| fault.told(bundle));
+        let sources = SettingSources { flags, file: bundle.map_or(&nothing, Bundle::choices) };
+        let used = |kind| sources.used(kind, plugins).map_err(|fault| fault.into_error(bundle));
         Ok(Self {
             uses: Kind::ALL.into_iter().filter_map(|kind| used(kind).transpose()).collect::<Result<_, _>>()?,
-            slo_priorities: over(&flags.slo_priorities, &said.file.slo_priorities),
-            tenant_budgets: over(&flags.tenant_budgets, &said.file.tenant_budgets),
+            slo_priorities: over(&flags.slo_priorities, &sources.file.slo_priorities),
+            tenant_budgets: over(&flags.tenant_budgets, &sources.file.tenant_budgets),
+            latency_parameters: sources.latency_parameters(),
         })
     }
 }
 
 impl Default for PolicySettings {
-    /// BLIS's.
+    /// The policies that BLIS uses without flags and bundle.
     fn default() -> Self {
         Self::choose(&Choices::default(), None, &super::NoPlugins).expect("nothing contradicts nothing")
     }
 }
 
 impl Choices {
-    /// Keys must belong to the policy named beside them, or to the one that is `chosen`.
-    fn check_owners(&self, kind: Kind, chosen: &str) -> Result<(), Fault> {
+    /// A key must belong to the policy that the same source names, or to the `chosen` one.
+    fn check_owners(&self, kind: Kind, chosen: &str) -> Result<(), Contradiction> {
         let scorers = self.scorers.iter().flatten().next().filter(|_| kind == Kind::Routing);
         let list = scorers.map(|scorer| ("scorers", &scorer.source, BuiltIn::find(kind, WEIGHTED)));
         let keys = self.parameters.iter().filter(|given| given.kind == kind);
@@ -50,64 +51,67 @@ impl Choices {
             if beside.is_some_and(is_owner) || is_owner(chosen) {
                 continue;
             }
-            let (told, what, owner) = (told(source, key), kind.what(), owner.blis_name());
-            let what = format!("{told} only makes sense with the {what} `{owner}`, not `{}`", beside.unwrap_or(chosen));
-            return Err(Fault::new(source, what, format!("leave it out, or choose `{owner}`")));
+            let (setting, what, owner) = (setting_name(source, key), kind.what(), owner.blis_name());
+            let what =
+                format!("{setting} only makes sense with the {what} `{owner}`, not `{}`", beside.unwrap_or(chosen));
+            return Err(Contradiction::new(source, what, format!("leave it out, or choose `{owner}`")));
         }
         Ok(())
     }
 
-    /// Scorers or the pair, not both.
-    fn check_weights(&self) -> Result<(), Fault> {
+    /// A list of scorers and BLIS's two weights exclude each other.
+    fn check_weights(&self) -> Result<(), Contradiction> {
         let pair = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD);
         match pair.and_then(|pair| self.by_key(pair).next()).filter(|_| self.scorers.is_some()) {
-            Some(Given { value: Sourced { source, .. }, key, .. }) => {
-                let what = format!("{} cannot be used with a list of scorers", told(source, key.unwrap_or_default()));
-                Err(Fault::new(source, what, "in a list, kv-utilization and load-balance come next to it"))
+            Some(ParameterSetting { value: Sourced { source, .. }, key, .. }) => {
+                let what =
+                    format!("{} cannot be used with a list of scorers", setting_name(source, key.unwrap_or_default()));
+                Err(Contradiction::new(source, what, "in a list, use the scorers kv-utilization and load-balance"))
             }
             None => Ok(()),
         }
     }
 }
 
-/// Who says something of policies: the second only where the first does not.
+/// The two sources of settings; the file counts only where the flags are silent.
 #[derive(Clone, Copy)]
-struct Said<'a> {
+struct SettingSources<'a> {
     flags: &'a Choices,
     file: &'a Choices,
 }
 
-impl Said<'_> {
-    /// The policy for `kind` with its parameters; `None` if the deployment has it.
-    fn used(self, kind: Kind, outside: &dyn Outside) -> Result<Option<PolicyUse>, Fault> {
+impl SettingSources<'_> {
+    /// The policy for `kind` with its parameters; `None` for a latency model of the deployment.
+    fn used(self, kind: Kind, plugins: &dyn PluginLookup) -> Result<Option<PolicyUse>, Contradiction> {
         let Self { flags, file } = self;
         let usual = Sourced::default_value(BuiltIn::default_of(kind).name.to_owned());
         let name = flags.name(kind).or(file.name(kind)).unwrap_or(&usual);
-        for said in [flags, file] {
-            said.check_owners(kind, name)
-                .and_then(|()| if kind == Kind::Routing { said.check_weights() } else { Ok(()) })?;
+        for choices in [flags, file] {
+            choices
+                .check_owners(kind, name)
+                .and_then(|()| if kind == Kind::Routing { choices.check_weights() } else { Ok(()) })?;
         }
         let Some(row) = BuiltIn::find(kind, name) else {
-            let loaded = outside.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
+            let loaded = plugins.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
             let mut used = PolicyUse::new(kind, name.source.clone(), loaded);
-            used.set(&self.by_name(kind)).map_err(Fault::from)?;
+            used.set(&self.by_name(kind)).map_err(Contradiction::from)?;
             return Ok(Some(used));
         };
         match kind {
-            Kind::Latency => self.check_latency().map(|()| None),
+            Kind::Latency => Ok(None),
             Kind::Routing if row.name == WEIGHTED => self.weighted(row, name).map(Some),
             _ => self.built_in(row, name).map(Some),
         }
     }
 
-    fn built_in(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Fault> {
+    fn built_in(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Contradiction> {
         let mut used = PolicyUse::built_in(row, name.source.clone());
         self.change_defaults(row, &mut used);
-        for said in [self.file, self.flags] {
-            for given in said.by_key(row) {
+        for choices in [self.file, self.flags] {
+            for given in choices.by_key(row) {
                 put(&mut used.parameters, &given.name, given.value.clone());
             }
-            used.set(&self.of(said, row.kind)).map_err(Fault::from)?;
+            used.set(&self.of(choices, row.kind)).map_err(Contradiction::from)?;
         }
         if row.name == CACHE_AND_LOAD {
             check_pair(&used)?;
@@ -115,7 +119,7 @@ impl Said<'_> {
         Ok(used)
     }
 
-    /// What BLIS assumes depends on what is said.
+    /// Defaults that depend, as in BLIS, on which settings are given.
     fn change_defaults(self, row: &'static BuiltIn, used: &mut PolicyUse) {
         let file_names = |name: &str| self.file.name(row.kind).is_some_and(|known| known.value == name);
         if row.name == "tier-shed" && file_names(row.name) {
@@ -128,27 +132,27 @@ impl Said<'_> {
         }
     }
 
-    /// `weighted` means one policy with a list of scorers and another with BLIS's two weights: whatever is nearer,
-    /// the flags' or the bundle's.
-    fn weighted(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Fault> {
+    /// `weighted` is one policy with a list of scorers and another with BLIS's two weights: the settings of the flags
+    /// decide, then those of the bundle.
+    fn weighted(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Contradiction> {
         if self.pair()
             && let Some(pair) = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD)
         {
             return self.built_in(pair, name);
         }
         let mut used = PolicyUse::built_in(row, name.source.clone());
-        for said in [self.file, self.flags] {
-            if let Some(scorers) = &said.scorers {
+        for choices in [self.file, self.flags] {
+            if let Some(scorers) = &choices.scorers {
                 used.parameters = listed(row, scorers);
             }
-            used.set(&self.of(said, Kind::Routing)).map_err(Fault::from)?;
+            used.set(&self.of(choices, Kind::Routing)).map_err(Contradiction::from)?;
         }
-        // Those without a weight are out of the sum: their order is their own.
+        // Scorers without a weight add nothing to the sum; they follow in the order of the registry.
         let (weighed, rest): (Vec<_>, Vec<_>) = used.parameters.drain(..).partition(|(_, weight)| **weight > 0.0);
-        let last = rest.iter().map(|(_, weight)| &weight.source).rfind(|source| **source != Source::Default);
+        let last = rest.iter().map(|(_, weight)| &weight.source).rfind(|source| **source != SettingSource::Default);
         if weighed.is_empty() {
             let source = last.unwrap_or(&name.source);
-            return Err(Fault::new(source, "every scorer of `weighted` has the weight 0", "raise one of them"));
+            return Err(Contradiction::new(source, "every scorer of `weighted` has the weight 0", "raise one of them"));
         }
         let without = |name: &str| rest.iter().find(|(known, _)| known == name).cloned();
         used.parameters = weighed;
@@ -156,35 +160,42 @@ impl Said<'_> {
         Ok(used)
     }
 
-    /// Whether BLIS's two weights are what counts.
+    /// Whether BLIS's two weights are in effect.
     fn pair(self) -> bool {
-        let pair = |said: &Choices| {
-            BuiltIn::find(Kind::Routing, CACHE_AND_LOAD).is_some_and(|row| said.by_key(row).next().is_some())
+        let pair = |choices: &Choices| {
+            BuiltIn::find(Kind::Routing, CACHE_AND_LOAD).is_some_and(|row| choices.by_key(row).next().is_some())
         };
         pair(self.flags) || (self.flags.scorers.is_none() && self.file.scorers.is_none() && pair(self.file))
     }
 
-    /// What is given by the names of parameters, of the policy that is chosen.
+    /// The values that are set by the names of parameters of the selected policy.
     fn by_name(self, kind: Kind) -> Vec<(String, Sourced<f64>)> {
-        [self.file, self.flags].into_iter().flat_map(|said| self.of(said, kind)).collect()
+        [self.file, self.flags].into_iter().flat_map(|choices| self.of(choices, kind)).collect()
     }
 
-    /// A bundle's parameters go with the policy that it names, if it names one.
-    fn of(self, said: &Choices, kind: Kind) -> Vec<(String, Sourced<f64>)> {
+    /// The values of one source. A bundle's values belong to the policy that the bundle names, if it names one.
+    fn of(self, choices: &Choices, kind: Kind) -> Vec<(String, Sourced<f64>)> {
         let other = self.flags.name(kind).zip(self.file.name(kind)).is_some_and(|(flag, file)| flag != file);
-        if std::ptr::eq(said, self.file) && other { Vec::new() } else { said.by_name(kind) }
+        if std::ptr::eq(choices, self.file) && other { Vec::new() } else { choices.by_name(kind) }
     }
 
-    /// The coefficients of built-in latency models are no parameters of policies.
-    fn check_latency(self) -> Result<(), Fault> {
-        let Some((name, value)) = self.by_name(Kind::Latency).into_iter().next() else { return Ok(()) };
-        let what = format!("{} is set, but the latency model is built in", told(&value.source, &name));
-        Err(Fault::new(&value.source, what, "`--alpha-coeffs` and `--beta-coeffs` set its coefficients"))
+    /// The coefficients of the built-in latency model that are set by name, each once: the last value counts.
+    fn latency_parameters(self) -> Vec<(String, Sourced<f64>)> {
+        let name = self.flags.name(Kind::Latency).or(self.file.name(Kind::Latency));
+        if name.is_some_and(|name| BuiltIn::find(Kind::Latency, name).is_none()) {
+            return Vec::new();
+        }
+        let mut parameters: Vec<(String, Sourced<f64>)> = Vec::new();
+        for (name, value) in self.by_name(Kind::Latency) {
+            parameters.retain(|(other, _)| *other != name);
+            parameters.push((name, value));
+        }
+        parameters
     }
 }
 
-/// The weights that `scorers` say, in that order, then the others without a weight.
-fn listed(row: &BuiltIn, scorers: &[Sourced<Scorer>]) -> Vec<(String, Sourced<f64>)> {
+/// The weights of the `scorers` in their order, then all other scorers with weight 0.
+fn listed(row: &BuiltIn, scorers: &[Sourced<WeightedScorer>]) -> Vec<(String, Sourced<f64>)> {
     let mut parameters: Vec<_> = scorers
         .iter()
         .map(|scorer| (scorer.name.name().to_owned(), scorer.clone().map(|scorer| scorer.weight)))
@@ -197,63 +208,64 @@ fn listed(row: &BuiltIn, scorers: &[Sourced<Scorer>]) -> Vec<(String, Sourced<f6
     parameters
 }
 
-fn unusable_fault(kind: Kind, name: &Sourced<String>, unusable: Unusable) -> Fault {
+fn unusable_fault(kind: Kind, name: &Sourced<String>, unusable: PluginLookupError) -> Contradiction {
     match unusable {
-        Unusable::Broken { what, hint } => Fault::new(&name.source, what, hint),
-        Unusable::Unknown { hint } => {
+        PluginLookupError::Broken { what, hint } => Contradiction::new(&name.source, what, hint),
+        PluginLookupError::Unknown { hint } => {
             let hint = if hint.is_empty() { name_hint(name, &built_in_names(kind)) } else { hint };
-            Fault::new(&name.source, format!("unknown {} {}", kind.what(), quoted(name.as_bytes())), hint)
+            Contradiction::new(&name.source, format!("unknown {} {}", kind.what(), quoted(name.as_bytes())), hint)
         }
     }
 }
 
-/// All of `file` that `flags` do not name, and all of `flags`.
+/// The entries of `file` that `flags` do not have, then those of `flags`.
 fn over<T: Clone>(flags: &[(String, Sourced<T>)], file: &[(String, Sourced<T>)]) -> Vec<(String, Sourced<T>)> {
     let kept = file.iter().filter(|(name, _)| flags.iter().all(|(other, _)| other != name));
     kept.chain(flags).cloned().collect()
 }
 
-fn check_pair(used: &PolicyUse) -> Result<(), Fault> {
-    let given = used.parameters.iter().map(|(_, weight)| &weight.source).find(|source| **source != Source::Default);
+fn check_pair(used: &PolicyUse) -> Result<(), Contradiction> {
+    let given =
+        used.parameters.iter().map(|(_, weight)| &weight.source).find(|source| **source != SettingSource::Default);
     let source = given.unwrap_or(&used.source);
     let sum: f64 = used.parameters.iter().map(|(_, weight)| weight.value).sum();
     if sum == 0.0 {
-        return Err(Fault::new(source, "the cache weight and the load weight are both 0", "raise one of them"));
+        return Err(Contradiction::new(source, "the cache weight and the load weight are both 0", "raise one of them"));
     }
-    if sum.is_finite() { Ok(()) } else { Err(Fault::new(source, "the weights add up to infinity", TOO_LARGE)) }
+    if sum.is_finite() { Ok(()) } else { Err(Contradiction::new(source, "the weights add up to infinity", TOO_LARGE)) }
 }
 
-/// What the user wrote: the flag, or the key.
-fn told(source: &Source, key: &str) -> String {
+/// The name of the setting as the user wrote it: the flag or the key.
+fn setting_name(source: &SettingSource, key: &str) -> String {
     match source {
-        Source::Flag(name) => format!("`{name}`"),
+        SettingSource::Flag(name) => format!("`{name}`"),
         _ => format!("`{key}`"),
     }
 }
 
-/// A contradiction, before it is known what the file looks like.
-struct Fault {
-    source: Source,
+/// A contradiction, without the text of the file.
+struct Contradiction {
+    source: SettingSource,
     what: String,
     hint: String,
 }
 
-impl From<(Source, String, String)> for Fault {
-    fn from((source, what, hint): (Source, String, String)) -> Self {
+impl From<(SettingSource, String, String)> for Contradiction {
+    fn from((source, what, hint): (SettingSource, String, String)) -> Self {
         Self { source, what, hint }
     }
 }
 
-impl Fault {
-    fn new(source: &Source, what: impl Into<String>, hint: impl Into<String>) -> Self {
+impl Contradiction {
+    fn new(source: &SettingSource, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { source: source.clone(), what: what.into(), hint: hint.into() }
     }
 
-    fn told(self, bundle: Option<&Bundle>) -> PolicyError {
+    fn into_error(self, bundle: Option<&Bundle>) -> PolicyError {
         let Self { source, what, hint } = self;
         match (source, bundle) {
-            (Source::File(spot), Some(bundle)) => PolicyError::at(spot, bundle.text(), what, hint),
-            _ => PolicyError::said(what, hint),
+            (SettingSource::File(location), Some(bundle)) => PolicyError::at(location, bundle.text(), what, hint),
+            _ => PolicyError::new(what, hint),
         }
     }
 }

@@ -1,28 +1,28 @@
-//! What can be wrong with the choice of policies.
+//! Errors in the selection of policies.
 
 use std::io;
 
 use blis_diag::{Diagnose, Diagnostic, Location, unreadable};
 use thiserror::Error;
 
-/// Policies that cannot be used as described.
+/// A policy setting that is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(transparent)]
 pub struct PolicyError(#[from] Diagnostic);
 
 impl PolicyError {
-    /// The bundle cannot be read.
+    /// The bundle file cannot be read.
     pub(super) fn unreadable(file: &str, error: &io::Error) -> Self {
         Self(unreadable(file, error))
     }
 
-    /// Something is wrong at `location` of a file that reads `text`.
+    /// A mistake at `location` of a file with the content `text`.
     pub(super) fn at(location: Location, text: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self(Diagnostic::in_text(location, text, what).hint(hint))
     }
 
-    /// Something is wrong that has no location in a file.
-    pub(super) fn said(what: impl Into<String>, hint: impl Into<String>) -> Self {
+    /// A mistake that has no location in a file.
+    pub(super) fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self(Diagnostic::new(what).hint(hint))
     }
 }

@@ -1,15 +1,15 @@
-//! Policies as a bundle again, each value with where it comes from.
+//! The policy settings written as a bundle, each value with its source.
 
 use std::fmt::Display;
 
 use super::registry::WEIGHTED;
-use super::{BuiltIn, PolicySettings, PolicyUse, Source, Sourced};
-use blis_diag::{Page, text};
+use super::{BuiltIn, PolicySettings, PolicyUse, SettingSource, Sourced};
+use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
 
 impl PolicySettings {
-    /// A legal bundle that says all of this. Reading it gives the same settings.
-    pub fn explain(&self, page: &mut Page) {
+    /// Writes a valid bundle with all settings. Reading it gives the same settings.
+    pub fn explain(&self, page: &mut YamlPage) {
         page.section("admission", |page| {
             self.explain_used(page, Kind::Admission);
             self.explain_slo_priorities(page);
@@ -23,9 +23,11 @@ impl PolicySettings {
         page.section("preemption", |page| self.explain_used(page, Kind::Preemption));
         if self.used(Kind::Latency).is_some() {
             page.section("latency", |page| self.explain_used(page, Kind::Latency));
+        } else if !self.latency_parameters.is_empty() {
+            page.section("latency", |page| explain_parameters(page, &self.latency_parameters));
         }
         if self.tenant_budgets.is_empty() {
-            page.entry("tenant_budgets", "{}", &Source::Default);
+            page.entry("tenant_budgets", "{}", &SettingSource::Default);
         } else {
             page.section("tenant_budgets", |page| {
                 for (tenant, budget) in &self.tenant_budgets {
@@ -35,7 +37,7 @@ impl PolicySettings {
         }
     }
 
-    fn explain_used(&self, page: &mut Page, kind: Kind) {
+    fn explain_used(&self, page: &mut YamlPage, kind: Kind) {
         let Some(used) = self.used(kind) else { return };
         match used.built_in {
             Some(row) => used.explain_built_in(row, page),
@@ -43,9 +45,9 @@ impl PolicySettings {
         }
     }
 
-    fn explain_slo_priorities(&self, page: &mut Page) {
+    fn explain_slo_priorities(&self, page: &mut YamlPage) {
         if self.slo_priorities.is_empty() {
-            page.entry("slo_priorities", "{}", &Source::Default);
+            page.entry("slo_priorities", "{}", &SettingSource::Default);
         } else {
             page.section("slo_priorities", |page| {
                 for (class, priority) in &self.slo_priorities {
@@ -57,23 +59,19 @@ impl PolicySettings {
 }
 
 impl PolicyUse {
-    fn explain_plugin(&self, page: &mut Page) {
-        let told = Source::Told(format!("{}, SHA-256 {}", self.loaded.file, self.loaded.sha256).into());
-        page.entry("policy", text(&self.loaded.name), &told);
+    fn explain_plugin(&self, page: &mut YamlPage) {
+        let source = SettingSource::Other(format!("{}, SHA-256 {}", self.loaded.file, self.loaded.sha256).into());
+        page.entry("policy", text(&self.loaded.name), &source);
         if !self.parameters.is_empty() {
-            page.section("parameters", |page| {
-                for (name, value) in &self.parameters {
-                    entry(page, &text(name), value);
-                }
-            });
+            explain_parameters(page, &self.parameters);
         }
     }
 
-    /// By BLIS's keys, which every parameter of a built-in policy has; scorers are a list.
-    fn explain_built_in(&self, row: &BuiltIn, page: &mut Page) {
+    /// Writes BLIS's keys, which every parameter of a built-in policy has; scorers are written as a list.
+    fn explain_built_in(&self, row: &BuiltIn, page: &mut YamlPage) {
         page.entry("policy", self.name(), &self.source);
         for (name, value) in &self.parameters {
-            if let Some(key) = row.number(name).map(|number| number.key).filter(|key| !key.is_empty()) {
+            if let Some(key) = row.parameter(name).map(|parameter| parameter.key).filter(|key| !key.is_empty()) {
                 entry(page, key, value);
             }
         }
@@ -87,6 +85,14 @@ impl PolicyUse {
     }
 }
 
-fn entry<T: Display>(page: &mut Page, key: &str, sourced: &Sourced<T>) {
+fn explain_parameters(page: &mut YamlPage, parameters: &[(String, Sourced<f64>)]) {
+    page.section("parameters", |page| {
+        for (name, value) in parameters {
+            entry(page, &text(name), value);
+        }
+    });
+}
+
+fn entry<T: Display>(page: &mut YamlPage, key: &str, sourced: &Sourced<T>) {
     page.entry(key, &sourced.value, &sourced.source);
 }

@@ -1,15 +1,15 @@
-//! Which policies run the service, with their parameters: plain data, chosen by flags and a bundle.
+//! The policies of the service and their parameters: plain data, selected by flags and a bundle.
 //!
 //! ```text
 //! flags ──────────────────┐
 //! bundle (YAML) → Choices ┴→ PolicySettings → YAML again, for `--explain-config`
 //! ```
 //!
-//! A flag wins over the bundle, the bundle over the default ([`PolicySettings::choose`]). Every
-//! value says where it comes from ([`Sourced`]). What is given and could have no effect is an error.
+//! A flag wins over the bundle, the bundle over the default ([`PolicySettings::choose`]). Every value carries its
+//! source ([`Sourced`]). A setting that could have no effect is an error.
 //!
-//! Built-in policies and plugins are used alike ([`PolicyUse`]): a name, and numbers by name. What is built in is
-//! one table ([`BuiltIn`]); BLIS's flags and keys are other names for parameters in it.
+//! Built-in policies and plugins are used alike ([`PolicyUse`]): by name, with numeric parameters. The built-in ones
+//! are rows of one table ([`BuiltIn`]); BLIS's flags and keys are aliases of its parameters.
 
 mod build;
 mod built_in;
@@ -19,60 +19,64 @@ mod choose;
 mod error;
 mod explain;
 mod outside;
+pub(crate) mod parameter;
 mod registry;
 mod sourced;
 
 use blis_sim::policy::DEFAULT_PROFILE;
 pub use blis_sim::policy::ScorerKind;
 pub use bundle::Bundle;
-pub use choices::{Choices, Given};
+pub use choices::{Choices, ParameterSetting};
 pub use error::PolicyError;
-pub use outside::{NoPlugins, Outside, PolicyUse, Unusable};
+pub use outside::{NoPlugins, PluginLookup, PluginLookupError, PolicyUse};
 pub use registry::{Ambiguous, BuiltIn, built_in_names};
-pub use sourced::{Source, Sourced};
+pub use sourced::{SettingSource, Sourced};
 
 use blis_diag::name_hint;
 use blis_plugin::Kind;
 
-/// The policies of a service, with nothing left open.
+/// The policies of a service, all resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicySettings {
-    /// One of each kind, in the order of [`Kind::ALL`]; of latency only a plugin: the deployment has what is built in.
+    /// One policy of each kind, in the order of [`Kind::ALL`]; of latency only a plugin, because built-in models belong
+    /// to the deployment.
     uses: Vec<PolicyUse>,
-    /// Urgency of classes that differ from the usual table, -100 to 100: bigger is more urgent,
-    /// below 0 may be shed. In the order of the bundle.
+    /// Priorities of classes that differ from the default table, -100 to 100: a higher one is served first, classes
+    /// below 0 are sheddable. In the order of the bundle.
     pub slo_priorities: Vec<(String, Sourced<i32>)>,
-    /// Share of the service's batch slots that a tenant may have in flight, 0 to 1. In the order
-    /// of the bundle; tenants that are not named have no limit.
+    /// Share of the service's batch slots that a tenant may have in flight, 0 to 1. In the order of the bundle; other
+    /// tenants have no limit.
     pub tenant_budgets: Vec<(String, Sourced<f64>)>,
+    /// Coefficients that replace those of the built-in latency model, by name; empty if a plugin computes latency.
+    /// The deployment checks them, because it decides which model it is.
+    pub latency_parameters: Vec<(String, Sourced<f64>)>,
 }
 
 impl PolicySettings {
-    /// The policy for `kind`; `None` if it is latency and no plugin computes it.
+    /// The policy for `kind`; `None` for latency without a plugin.
     #[must_use]
     pub fn used(&self, kind: Kind) -> Option<&PolicyUse> {
         self.uses.iter().find(|used| used.kind == kind)
     }
 
-    /// The plugin used for `kind`; `None` if a built-in decides.
+    /// The plugin for `kind`; `None` if a built-in policy decides.
     #[must_use]
     pub fn plugin(&self, kind: Kind) -> Option<&PolicyUse> {
         self.used(kind).filter(|used| used.built_in.is_none())
     }
 
-    /// All plugins.
     pub fn plugins(&self) -> impl Iterator<Item = &PolicyUse> {
         self.uses.iter().filter(|used| used.built_in.is_none())
     }
 
-    /// What bundles and results call the policy for `kind`; empty for a latency model that is built in.
+    /// The name of the policy for `kind` in bundles and results; empty for a built-in latency model.
     #[must_use]
     pub fn name(&self, kind: Kind) -> &str {
         self.used(kind).map_or("", PolicyUse::name)
     }
 
-    /// Puts the default of `kind` in place of what was chosen, because of `source`.
-    pub fn reset(&mut self, kind: Kind, source: Source) {
+    /// Resets the policy for `kind` to the default, because of `source`.
+    pub fn reset(&mut self, kind: Kind, source: SettingSource) {
         if let Some(used) = self.uses.iter_mut().find(|used| used.kind == kind) {
             *used = PolicyUse::built_in(BuiltIn::default_of(kind), source);
         }
@@ -81,26 +85,25 @@ impl PolicySettings {
 
 /// A scorer and its weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scorer {
-    /// What is scored.
+pub struct WeightedScorer {
     pub name: ScorerKind,
-    /// Above 0, finite.
+    /// A finite number above 0; only the ratios of weights matter.
     pub weight: f64,
 }
 
-impl Scorer {
-    /// What `weighted` adds up where nobody says otherwise.
-    pub const USUAL: [Self; 3] = [Self::usual(0), Self::usual(1), Self::usual(2)];
+impl WeightedScorer {
+    /// The scorers of `weighted` without any setting.
+    pub const DEFAULT: [Self; 3] = [Self::default_at(0), Self::default_at(1), Self::default_at(2)];
 
-    const fn usual(place: usize) -> Self {
-        let (name, weight) = DEFAULT_PROFILE[place];
+    const fn default_at(index: usize) -> Self {
+        let (name, weight) = DEFAULT_PROFILE[index];
         Self { name, weight }
     }
 
     /// Checks a list of scorers.
     ///
     /// # Errors
-    /// If the list is empty, a name stands twice, or a weight is out of range.
+    /// If the list is empty, a scorer occurs twice, or a weight is out of range.
     pub fn check(scorers: &[Self]) -> Result<(), ScorerFault> {
         let fault = |index, in_weight, what, hint: &str| ScorerFault { index, in_weight, what, hint: hint.into() };
         if scorers.is_empty() {
@@ -122,22 +125,21 @@ impl Scorer {
     }
 }
 
-/// What is wrong with a list of scorers.
+/// An error in a list of scorers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScorerFault {
-    /// Place of the culprit in the list, from 0.
+    /// Index of the wrong scorer in the list, from 0.
     pub index: usize,
-    /// Whether its weight is wrong, not its name.
+    /// Whether its weight is wrong, instead of its name.
     pub in_weight: bool,
-    /// What is wrong.
     pub what: String,
-    /// What to do about it.
+    /// What the user can do about it.
     pub hint: String,
 }
 
 const TOO_LARGE: &str = "only their ratios matter: divide them all by the largest";
 
-/// What to tell about `name`, which no scorer is called.
+/// The hint for an unknown scorer `name`.
 #[must_use]
 pub fn scorer_hint(name: &str) -> String {
     name_hint(name, &ScorerKind::ALL.map(ScorerKind::name))

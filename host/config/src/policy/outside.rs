@@ -1,63 +1,62 @@
-//! Policies in use: built in, or found among the plugins by whoever looks them up.
+//! The policies in use: built in, or plugins that a lookup finds.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::{BuiltIn, Source, Sourced};
+use super::{BuiltIn, SettingSource, Sourced, parameter};
 use blis_plugin::{Kind, LoadedPlugin};
 
-/// Knows the policies that are not built in.
-pub trait Outside {
-    /// The plugin called `name`, to be used for `kind`.
+/// Finds the policies that are not built in.
+pub trait PluginLookup {
+    /// The plugin `name`, for use as `kind`.
     ///
     /// # Errors
-    /// If there is none, or it cannot be used for that.
-    fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<LoadedPlugin>, Unusable>;
+    /// If there is no such plugin, or it cannot be used as `kind`.
+    fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<LoadedPlugin>, PluginLookupError>;
 }
 
-/// Why a policy cannot be used.
+/// Why a plugin cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unusable {
-    /// Nothing has that name.
+pub enum PluginLookupError {
+    /// No plugin has that name.
     Unknown {
-        /// Names close to it among plugins, and where was looked; may be empty.
+        /// Similar names of plugins and the folders that were searched; may be empty.
         hint: String,
     },
-    /// It was found, but.
+    /// The plugin was found, but cannot be loaded or used.
     Broken {
-        /// What is wrong.
         what: String,
-        /// What to do about it.
+        /// What the user can do about it.
         hint: String,
     },
 }
 
-/// There are none.
+/// No policies but the built-in ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoPlugins;
 
-impl Outside for NoPlugins {
-    fn plugin(&self, _: Kind, _: &str) -> Result<Arc<LoadedPlugin>, Unusable> {
-        Err(Unusable::Unknown { hint: String::new() })
+impl PluginLookup for NoPlugins {
+    fn plugin(&self, _: Kind, _: &str) -> Result<Arc<LoadedPlugin>, PluginLookupError> {
+        Err(PluginLookupError::Unknown { hint: String::new() })
     }
 }
 
-/// A policy and its parameters.
+/// A policy with the values of its parameters.
 #[derive(Clone)]
 pub struct PolicyUse {
-    /// What it is used for.
+    /// The decision that it makes.
     pub kind: Kind,
-    /// What says so.
-    pub source: Source,
-    /// The policy.
+    /// The flag or file that names the policy.
+    pub source: SettingSource,
     pub loaded: Arc<LoadedPlugin>,
-    /// Its row, if it is built in.
+    /// Its row in the registry, if it is built in.
     pub built_in: Option<&'static BuiltIn>,
-    /// Its parameters with their values, in its order; scorers with a weight come first, as they were listed.
+    /// The parameters with their values, in the order of the declaration; of `weighted`, scorers with a weight come
+    /// first, in the order of the list.
     pub parameters: Vec<(String, Sourced<f64>)>,
 }
 
-/// What it is, not what says so.
+/// Shows the policy, without the source that selects it.
 impl fmt::Debug for PolicyUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.loaded.file)?;
@@ -73,19 +72,19 @@ impl PartialEq for PolicyUse {
 }
 
 impl PolicyUse {
-    /// With the defaults of all parameters.
-    pub(super) fn new(kind: Kind, source: Source, loaded: Arc<LoadedPlugin>) -> Self {
+    /// The policy with the defaults of all parameters.
+    pub(super) fn new(kind: Kind, source: SettingSource, loaded: Arc<LoadedPlugin>) -> Self {
         let declared = &loaded.plugin.description().parameters;
         let parameters = declared.iter().map(|one| (one.name.clone(), Sourced::default_value(one.default))).collect();
         Self { kind, source, loaded, built_in: None, parameters }
     }
 
     /// A built-in policy with its defaults.
-    pub(super) fn built_in(row: &'static BuiltIn, source: Source) -> Self {
+    pub(super) fn built_in(row: &'static BuiltIn, source: SettingSource) -> Self {
         Self { built_in: Some(row), ..Self::new(row.kind, source, Arc::new(row.load())) }
     }
 
-    /// As bundles and results call it.
+    /// The name in bundles and results.
     #[must_use]
     pub fn name(&self) -> &str {
         match self.built_in {
@@ -94,39 +93,26 @@ impl PolicyUse {
         }
     }
 
-    /// Sets parameters by name, the last value of a name counting.
+    /// Sets parameters by name; the last value of a name counts.
     ///
     /// # Errors
-    /// The source of the first value that is not one of a parameter of the policy, what is wrong, and what to do.
-    pub(super) fn set(&mut self, given: &[(String, Sourced<f64>)]) -> Result<(), (Source, String, String)> {
+    /// If a parameter does not exist or its value is out of range: the source of the value, the mistake, and the hint.
+    pub(super) fn set(&mut self, given: &[(String, Sourced<f64>)]) -> Result<(), (SettingSource, String, String)> {
         let declared = &self.loaded.plugin.description().parameters;
         for (name, value) in given {
-            let fault = |what, hint| (value.source.clone(), what, hint);
-            let Some(parameter) = declared.iter().find(|parameter| parameter.name == *name) else {
-                let known: Vec<&str> = declared.iter().map(|parameter| parameter.name.as_str()).collect();
-                let quoted = blis_diag::quoted(name.as_bytes());
-                let hint = match known.is_empty() {
-                    true => "it has no parameters".to_owned(),
-                    false => blis_diag::name_hint(name, &known),
-                };
-                return Err(fault(format!("`{}` has no parameter {quoted}", self.loaded.name), hint));
-            };
-            let (min, max) = (parameter.min, parameter.max);
-            if !(min..=max).contains(&value.value) {
-                let what = format!("parameter `{name}` of `{}` is {}", self.loaded.name, value.value);
-                return Err(fault(what, format!("it must be a number from {min} to {max}")));
-            }
-            let number = self.built_in.and_then(|row| row.number(name));
-            let value = value.clone().map(|value| number.map_or(value, |number| number.written(value)));
+            parameter::find(&self.loaded.name, declared, name, value.value)
+                .map_err(|(what, hint)| (value.source.clone(), what, hint))?;
+            let parameter = self.built_in.and_then(|row| row.parameter(name));
+            let value = value.clone().map(|value| parameter.map_or(value, |parameter| parameter.written(value)));
             put(&mut self.parameters, name, value);
         }
         Ok(())
     }
 }
 
-/// The value of the parameter `name`, which is there.
+/// Replaces the value of the parameter `name`, if it exists.
 pub(super) fn put(parameters: &mut [(String, Sourced<f64>)], name: &str, value: Sourced<f64>) {
-    if let Some((_, place)) = parameters.iter_mut().find(|(known, _)| known == name) {
-        *place = value;
+    if let Some((_, slot)) = parameters.iter_mut().find(|(known, _)| known == name) {
+        *slot = value;
     }
 }

@@ -1,5 +1,5 @@
-//! The built-in policies: one row each, from which follow their names, help, parameters and bundles. A row gives
-//! the same description as a plugin, and can be loaded like one ([`BuiltIn::load`]).
+//! The built-in policies: one row each, from which names, help, parameters and bundles follow. A row gives the same
+//! description as a plugin and can be loaded like one ([`BuiltIn::load`]).
 
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
@@ -8,100 +8,71 @@ use blis_sim::policy::{
     SloBased, TierShed, TokenBucket, Weighted,
 };
 
-use crate::LatencyKind;
+use super::parameter::{NumericParameter, Rounding};
+use crate::{LatencyKind, latency_parameters};
 use blis_plugin::{Kind, PolicyParameter};
 
-/// A built-in policy.
 #[derive(Debug)]
 pub struct BuiltIn {
-    /// What it decides.
     pub kind: Kind,
-    /// As users write it; unique within its kind.
+    /// Name as users write it; unique within its kind.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Summary in one line, for help and lists.
     pub about: &'static str,
-    /// Numbers that users may set.
-    numbers: &'static [Number],
-    /// Whether it has a score for every instance.
+    /// Parameters of the row; those of a latency model are in [`latency_parameters`].
+    parameters: &'static [NumericParameter],
+    /// Whether the policy has a score for every instance.
     pub(super) scores: bool,
     pub(super) build: Build,
 }
 
-/// How a policy is made.
+/// How the policy is built from the values of its parameters.
 #[derive(Debug)]
 pub(super) enum Build {
-    Admission(fn(&Values) -> Result<Box<dyn AdmissionPolicy>, String>),
-    Routing(fn(&Values) -> Result<Box<dyn RoutingPolicy>, String>),
+    Admission(fn(&ParameterValues) -> Result<Box<dyn AdmissionPolicy>, String>),
+    Routing(fn(&ParameterValues) -> Result<Box<dyn RoutingPolicy>, String>),
     Priority(fn(&Classes) -> Box<dyn PriorityPolicy>),
     Scheduling(Scheduler),
     Preemption(Preemption),
-    /// The deployment has it.
+    /// The deployment builds the model.
     Latency(LatencyKind),
-}
-
-/// A number that users may set.
-#[derive(Debug)]
-pub(super) struct Number {
-    pub name: &'static str,
-    pub default: f64,
-    pub min: f64,
-    pub max: f64,
-    pub about: &'static str,
-    /// BLIS's key in bundles; empty if it has none of its own.
-    pub key: &'static str,
-    pub whole: Whole,
-}
-
-/// The whole number that means the same as a real one. Searches try real numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Whole {
-    /// Real numbers have a meaning of their own.
-    No,
-    /// What is compared with it by ≤ is whole.
-    Down,
-    /// What is compared with it by ≥ is whole.
-    Up,
 }
 
 /// Values of parameters by name. The order matters where a policy adds them up.
 #[derive(Debug)]
-pub(super) struct Values(pub Vec<(String, f64)>);
+pub(super) struct ParameterValues(pub Vec<(String, f64)>);
 
-impl Values {
-    /// The value of a parameter that the policy has.
+impl ParameterValues {
+    /// The value of a parameter, which the policy must have.
     fn get(&self, name: &str) -> f64 {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.expect("a policy is built with the parameters of its own row").1
     }
 }
 
-const fn number(name: &'static str, key: &'static str, default: f64, (min, max): (f64, f64)) -> Number {
-    Number { name, default, min, max, about: "", key, whole: Whole::No }
-}
-
-impl Number {
-    const fn about(self, about: &'static str) -> Self {
-        Self { about, ..self }
-    }
-
-    const fn whole(self, whole: Whole) -> Self {
-        Self { whole, ..self }
-    }
+const fn number(
+    name: &'static str,
+    key: &'static str,
+    default: f64,
+    range: (f64, f64),
+    about: &'static str,
+) -> NumericParameter {
+    NumericParameter::new(name, default, range, about).with_key(key)
 }
 
 /// A weight of `weighted`. Only the ratios of weights matter.
-const fn scorer(kind: ScorerKind, default: f64) -> Number {
-    number(kind.name(), "", default, (0.0, 10.0)).about(kind.about())
+const fn scorer(kind: ScorerKind, default: f64) -> NumericParameter {
+    NumericParameter::new(kind.name(), default, (0.0, 10.0), kind.about())
 }
 
 /// A row without parameters.
 const fn row(kind: Kind, name: &'static str, about: &'static str, build: Build) -> BuiltIn {
-    BuiltIn { kind, name, about, numbers: &[], scores: false, build }
+    BuiltIn { kind, name, about, parameters: &[], scores: false, build }
 }
 
 impl BuiltIn {
-    const fn with(self, numbers: &'static [Number]) -> Self {
-        Self { numbers, ..self }
+    const fn with(self, parameters: &'static [NumericParameter]) -> Self {
+        Self { parameters, ..self }
     }
 
     const fn with_scores(self) -> Self {
@@ -110,38 +81,42 @@ impl BuiltIn {
 }
 
 const TOKENS: (f64, f64) = (1.0, 1e6);
-/// Urgencies of classes are from -100 to 100.
-const URGENCY: (f64, f64) = (-100.0, 101.0);
+/// Priorities of classes are from -100 to 100.
+const PRIORITY: (f64, f64) = (-100.0, 101.0);
 
-/// All of them, those of a kind together, its default first.
+/// The rows of all kinds, those of a kind together, its default first.
 static BUILT_INS: &[BuiltIn] = &[
-    row(Kind::Admission, "always-admit", "Everybody", Build::Admission(|_| Ok(Box::new(AlwaysAdmit)))),
+    row(Kind::Admission, "always-admit", "All requests", Build::Admission(|_| Ok(Box::new(AlwaysAdmit)))),
     row(
         Kind::Admission,
         "token-bucket",
-        "Prompts take tokens out of a bucket that refills at a fixed rate",
+        "Token bucket over input tokens, refilled at a fixed rate",
         Build::Admission(|set| Ok(Box::new(TokenBucket::new(set.get("capacity"), set.get("refill-rate"))?))),
     )
     .with(&[
-        number("capacity", "token_bucket_capacity", 10_000.0, TOKENS).about("Most tokens in the bucket"),
-        number("refill-rate", "token_bucket_refill_rate", 1_000.0, TOKENS).about("Tokens per second that flow in"),
+        number("capacity", "token_bucket_capacity", 10_000.0, TOKENS, "Maximum number of tokens in the bucket"),
+        number("refill-rate", "token_bucket_refill_rate", 1_000.0, TOKENS, "Refill rate, tokens per second"),
     ]),
-    row(Kind::Admission, "reject-all", "Nobody, for comparison", Build::Admission(|_| Ok(Box::new(RejectAll)))),
+    row(Kind::Admission, "reject-all", "No request, for comparison", Build::Admission(|_| Ok(Box::new(RejectAll)))),
     row(
         Kind::Admission,
         "tier-shed",
-        "Under load, only classes urgent enough",
+        "Under load, only classes of sufficient priority",
         Build::Admission(|set| {
             Ok(Box::new(TierShed::new(set.get("threshold") as u64, set.get("min-priority") as i32)))
         }),
     )
     .with(&[
-        number("threshold", "tier_shed_threshold", 0.0, (0.0, 10_000.0))
-            .about("Largest load of an instance up to which all are admitted, requests")
-            .whole(Whole::Down),
-        number("min-priority", "tier_shed_min_priority", 0.0, URGENCY)
-            .about("Least urgency that is admitted beyond it")
-            .whole(Whole::Up),
+        number(
+            "threshold",
+            "tier_shed_threshold",
+            0.0,
+            (0.0, 10_000.0),
+            "Largest load of an instance up to which all are admitted, requests",
+        )
+        .rounded(Rounding::Down),
+        number("min-priority", "tier_shed_min_priority", 0.0, PRIORITY, "Smallest priority that is admitted beyond it")
+            .rounded(Rounding::Up),
     ]),
     row(
         Kind::Admission,
@@ -150,18 +125,29 @@ static BUILT_INS: &[BuiltIn] = &[
         Build::Admission(|set| Ok(Box::new(GaieLegacy::new(set.get("queue-depth"), set.get("kv-utilization"))?))),
     )
     .with(&[
-        number("queue-depth", "gaie_qd_threshold", 5.0, (0.1, 1_000.0)).about("Wait queue that means saturation"),
-        number("kv-utilization", "gaie_kv_threshold", 0.8, (0.01, 1.0))
-            .about("Used share of KV blocks that means saturation"),
+        number(
+            "queue-depth",
+            "gaie_qd_threshold",
+            5.0,
+            (0.1, 1_000.0),
+            "Waiting queue length that counts as saturated, requests",
+        ),
+        number(
+            "kv-utilization",
+            "gaie_kv_threshold",
+            0.8,
+            (0.01, 1.0),
+            "KV-cache utilisation that counts as saturated, 0 to 1",
+        ),
     ]),
-    row(Kind::Routing, "round-robin", "One after the other", Build::Routing(|_| Ok(Box::<RoundRobin>::default()))),
+    row(Kind::Routing, "round-robin", "Instances in turn", Build::Routing(|_| Ok(Box::<RoundRobin>::default()))),
     row(
         Kind::Routing,
         "least-loaded",
-        "The one with the fewest requests",
+        "Instance with the fewest requests",
         Build::Routing(|_| Ok(Box::<LeastLoaded>::default())),
     ),
-    row(Kind::Routing, WEIGHTED, "The best weighted sum of scores", Build::Routing(weighted))
+    row(Kind::Routing, WEIGHTED, "Instance with the best weighted sum of scores", Build::Routing(weighted))
         .with(&[
             scorer(ScorerKind::PrecisePrefixCache, 2.0),
             scorer(ScorerKind::QueueDepth, 1.0),
@@ -179,66 +165,71 @@ static BUILT_INS: &[BuiltIn] = &[
     row(
         Kind::Routing,
         CACHE_AND_LOAD,
-        "What weighted meant before it had scorers",
+        "Weighted sum of free KV blocks and low load (BLIS before scorers)",
         Build::Routing(|set| Ok(Box::new(CacheAndLoad::new(set.get("cache-weight"), set.get("load-weight"))?))),
     )
     .with(&[
-        number("cache-weight", "cache_weight", 1.0, (0.0, 10.0)).about("Weight of free KV blocks"),
-        number("load-weight", "load_weight", 1.0, (0.0, 10.0)).about("Weight of a low load"),
+        number("cache-weight", "cache_weight", 1.0, (0.0, 10.0), "Weight of free KV blocks"),
+        number("load-weight", "load_weight", 1.0, (0.0, 10.0), "Weight of a low load"),
     ])
     .with_scores(),
     row(
         Kind::Routing,
         "prefix-affinity",
-        "The same prompt to the same instance, others to the least loaded",
+        "Same instance for the same prompt, else the least loaded",
         Build::Routing(|_| Ok(Box::<PrefixAffinity>::default())),
     ),
     row(
         Kind::Routing,
         "always-busiest",
-        "The one with the most requests, for comparison",
+        "Instance with the most requests, for comparison",
         Build::Routing(|_| Ok(Box::new(AlwaysBusiest))),
     ),
-    row(Kind::Priority, "class", "By its class", Build::Priority(|classes| Box::new(ClassPriority::new(classes)))),
-    row(Kind::Priority, "constant", "All alike", Build::Priority(|_| Box::new(ConstantPriority))),
-    row(Kind::Priority, "slo-based", "The older, the more urgent", Build::Priority(|_| Box::new(SloBased))),
+    row(
+        Kind::Priority,
+        "class",
+        "Priority of the class",
+        Build::Priority(|classes| Box::new(ClassPriority::new(classes))),
+    ),
+    row(Kind::Priority, "constant", "Same priority for all", Build::Priority(|_| Box::new(ConstantPriority))),
+    row(Kind::Priority, "slo-based", "Priority grows with age", Build::Priority(|_| Box::new(SloBased))),
     row(
         Kind::Priority,
         "inverted-slo",
-        "The older, the less urgent: for comparison",
+        "Priority falls with age, for comparison",
         Build::Priority(|_| Box::new(InvertedSlo)),
     ),
     row(Kind::Scheduling, "fcfs", "In order of arrival", Build::Scheduling(Scheduler::Fcfs)),
-    row(Kind::Scheduling, "priority-fcfs", "Most urgent first", Build::Scheduling(Scheduler::PriorityFcfs)),
+    row(Kind::Scheduling, "priority-fcfs", "Highest priority first", Build::Scheduling(Scheduler::PriorityFcfs)),
     row(Kind::Scheduling, "sjf", "Shortest prompt first", Build::Scheduling(Scheduler::Sjf)),
     row(
         Kind::Scheduling,
         "reverse-priority",
-        "Least urgent first, for comparison",
+        "Lowest priority first, for comparison",
         Build::Scheduling(Scheduler::ReversePriority),
     ),
     row(Kind::Preemption, "fcfs", "By order of arrival", Build::Preemption(Preemption::Fcfs)),
-    row(Kind::Preemption, "priority", "By urgency", Build::Preemption(Preemption::Priority)),
+    row(Kind::Preemption, "priority", "By priority", Build::Preemption(Preemption::Priority)),
     latency(LatencyKind::TrainedPhysics, "Physical terms with fitted weights (BLIS)"),
     latency(LatencyKind::Physics, "Kernels on measured curves, calibrated against real servers"),
     latency(LatencyKind::Roofline, "The larger of compute and memory time"),
-    latency(LatencyKind::Blackbox, "Linear in prompt and answer tokens, fitted per model, GPU and vLLM version"),
+    latency(LatencyKind::Blackbox, "Linear in input and output tokens, fitted per model, GPU and vLLM version"),
 ];
 
 const fn latency(kind: LatencyKind, about: &'static str) -> BuiltIn {
     row(Kind::Latency, kind.name(), about, Build::Latency(kind))
 }
 
-/// Of all built-in policies.
+/// Version of all built-in policies.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The name of the policy that a list of scorers belongs to.
+/// Name of the policy that a list of scorers configures.
 pub(super) const WEIGHTED: &str = "weighted";
 /// The policy that BLIS's two weights select. BLIS, bundles and results call it `weighted`.
 pub(super) const CACHE_AND_LOAD: &str = "cache-and-load";
 
-/// Adds up, in the order given, the scorers that have a weight.
-fn weighted(set: &Values) -> Result<Box<dyn RoutingPolicy>, String> {
+/// A weighted sum of the scorers that have a weight, in the order of the list.
+fn weighted(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> {
     let weighed = set.0.iter().filter(|(_, weight)| *weight > 0.0);
     let scorers = weighed.map(|(name, weight)| Some((ScorerKind::find(name)?, *weight)));
     let scorers = scorers.collect::<Option<Vec<_>>>().expect("the parameters are named as the scorers");
@@ -246,28 +237,28 @@ fn weighted(set: &Values) -> Result<Box<dyn RoutingPolicy>, String> {
 }
 
 impl BuiltIn {
-    /// All of `kind`, its default first.
+    /// The policies of `kind`, its default first.
     pub fn of(kind: Kind) -> impl Iterator<Item = &'static Self> {
         BUILT_INS.iter().filter(move |row| row.kind == kind)
     }
 
-    /// All of them.
+    /// The rows of all kinds, those of a kind together.
     #[must_use]
     pub fn all() -> &'static [Self] {
         BUILT_INS
     }
 
-    /// The one of `kind` called `name`.
+    /// The policy of `kind` with the name `name`.
     #[must_use]
     pub fn find(kind: Kind, name: &str) -> Option<&'static Self> {
         Self::of(kind).find(|row| row.name == name)
     }
 
-    /// What is meant by `name` where no kind is: a name that one kind has, or `KIND/NAME`. `None` if no built-in
-    /// policy is called so.
+    /// The policy `name` of any kind: a name that only one kind has, or `KIND/NAME`. `None` if there is no such
+    /// built-in policy.
     ///
     /// # Errors
-    /// If several kinds have one of that name: what to say instead.
+    /// If several kinds have a policy of that name: the full names to use instead.
     pub fn named(name: &str) -> Result<Option<&'static Self>, Ambiguous> {
         if let Some((kind, name)) = name.split_once('/') {
             let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
@@ -281,71 +272,78 @@ impl BuiltIn {
         }
     }
 
-    /// What `kind` does where nothing is said.
+    /// The policy that decides `kind` by default.
     pub(super) fn default_of(kind: Kind) -> &'static Self {
         Self::of(kind).next().expect("every kind has a built-in policy")
     }
 
-    /// The row and the parameter that bundles call `key`.
-    pub(super) fn by_key(key: &str) -> Option<(&'static Self, &'static Number)> {
-        BUILT_INS.iter().find_map(|row| Some((row, row.numbers.iter().find(|number| number.key == key)?)))
+    /// The row and the parameter that have `key` in bundles.
+    pub(super) fn by_key(key: &str) -> Option<(&'static Self, &'static NumericParameter)> {
+        BUILT_INS.iter().find_map(|row| Some((row, row.parameters.iter().find(|parameter| parameter.key == key)?)))
     }
 
-    /// As bundles and results call it: BLIS has one name for two policies.
+    /// The name in bundles and results: BLIS has one name for two policies.
     #[must_use]
     pub fn blis_name(&self) -> &'static str {
         if self.kind == Kind::Routing && self.name == CACHE_AND_LOAD { WEIGHTED } else { self.name }
     }
 
-    /// Its parameters, as a plugin declares them.
+    /// The parameters in the form that plugins declare.
     #[must_use]
     pub fn parameters(&self) -> Vec<PolicyParameter> {
-        self.numbers.iter().map(PolicyParameter::from).collect()
+        self.declared().iter().map(PolicyParameter::from).collect()
     }
 
-    /// Its parameter called `name`.
-    pub(super) fn number(&self, name: &str) -> Option<&'static Number> {
-        self.numbers.iter().find(|number| number.name == name)
+    fn declared(&self) -> &'static [NumericParameter] {
+        match self.build {
+            Build::Latency(kind) => latency_parameters::parameters(kind),
+            _ => self.parameters,
+        }
     }
 
-    /// `KIND/NAME`: no other is called so.
+    /// The parameter called `name`.
+    pub(super) fn parameter(&self, name: &str) -> Option<&'static NumericParameter> {
+        self.declared().iter().find(|parameter| parameter.name == name)
+    }
+
+    /// Whether every deployment has its own defaults of the parameters, so that the listed ones are an example.
+    #[must_use]
+    pub fn defaults_by_deployment(&self) -> bool {
+        matches!(self.build, Build::Latency(LatencyKind::Blackbox))
+    }
+
+    /// Where the defaults of the parameters come from, if not from the registry alone.
+    #[must_use]
+    pub fn defaults_note(&self) -> Option<&'static str> {
+        match self.build {
+            Build::Latency(LatencyKind::Physics) => {
+                Some("Defaults: the general fit; a deployment that was measured has its own")
+            }
+            Build::Latency(LatencyKind::Blackbox) => Some("Defaults: by model, GPU, TP and vLLM version"),
+            Build::Latency(LatencyKind::Roofline) => Some("No parameters: it has no coefficients"),
+            _ => None,
+        }
+    }
+
+    /// The unique name `KIND/NAME`.
     #[must_use]
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.kind, self.name)
     }
 
-    /// What hashes of it are taken of: it has no file.
+    /// The text that stands for the policy in hashes, because it has no file.
     #[must_use]
     pub fn identity(&self) -> String {
-        let parameters = self.numbers.iter().map(|number| format!(" {}={}", number.name, number.default));
+        let parameters = self.declared().iter().map(|one| format!(" {}={}", one.name, one.default));
         format!("built-in {} {VERSION}{}", self.full_name(), parameters.collect::<String>())
     }
 }
 
-impl From<&Number> for PolicyParameter {
-    fn from(number: &Number) -> Self {
-        let &Number { name, default, min, max, about, .. } = number;
-        Self { name: name.to_owned(), default, min, max, about: about.to_owned() }
-    }
-}
-
-impl Number {
-    /// The value that means the same as `value` and can be written in a bundle.
-    pub(super) fn written(&self, value: f64) -> f64 {
-        match self.whole {
-            Whole::No => value,
-            Whole::Down => value.floor(),
-            Whole::Up => value.ceil(),
-        }
-    }
-}
-
-/// A name that built-in policies of several kinds have.
+/// A name that built-in policies of several kinds share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ambiguous {
-    /// What is wrong.
     pub what: String,
-    /// What to do about it.
+    /// The full names to use instead.
     pub hint: String,
 }
 
@@ -374,8 +372,8 @@ mod tests {
 
     #[test]
     fn rows_are_described_as_plugins_are() {
-        for (place, row) in BUILT_INS.iter().enumerate() {
-            let again = BUILT_INS[..place].iter().any(|other| (other.kind, other.name) == (row.kind, row.name));
+        for (index, row) in BUILT_INS.iter().enumerate() {
+            let again = BUILT_INS[..index].iter().any(|other| (other.kind, other.name) == (row.kind, row.name));
             assert!(!again && !row.about.is_empty() && !row.about.ends_with('.'), "{}", row.name);
             let loaded = row.load();
             let description = loaded.plugin.description().clone();
@@ -393,10 +391,10 @@ mod tests {
     #[test]
     fn the_parameters_of_weighted_are_the_scorers() {
         let weighted = BuiltIn::find(Kind::Routing, WEIGHTED).expect("it is built in");
-        let weighed: Vec<_> = weighted.numbers.iter().filter(|number| number.default > 0.0).collect();
-        let defaults: Vec<_> = weighed.iter().map(|number| (number.name, number.default)).collect();
+        let weighed: Vec<_> = weighted.parameters.iter().filter(|one| one.default > 0.0).collect();
+        let defaults: Vec<_> = weighed.iter().map(|one| (one.name, one.default)).collect();
         assert_eq!(defaults, DEFAULT_PROFILE.map(|(kind, weight)| (kind.name(), weight)));
-        let mut named: Vec<_> = weighted.numbers.iter().map(|number| number.name).collect();
+        let mut named: Vec<_> = weighted.parameters.iter().map(|one| one.name).collect();
         let mut all = ScorerKind::ALL.map(ScorerKind::name);
         named.sort_unstable();
         all.sort_unstable();
@@ -405,9 +403,9 @@ mod tests {
 
     #[test]
     fn a_name_of_two_kinds_needs_its_kind() {
-        let told = BuiltIn::named("fcfs").expect_err("two are called so");
-        assert_eq!(told.what, "`fcfs` is the name of a scheduler and of a preemption policy");
-        assert_eq!(told.hint, "write `scheduling/fcfs` or `preemption/fcfs`");
+        let error = BuiltIn::named("fcfs").expect_err("two are called so");
+        assert_eq!(error.what, "`fcfs` is the name of a scheduler and of a preemption policy");
+        assert_eq!(error.hint, "write `scheduling/fcfs` or `preemption/fcfs`");
         assert_eq!(BuiltIn::named("weighted").map(|row| row.map(|row| row.kind)), Ok(Some(Kind::Routing)));
         for nothing in ["nothing", "routing/fcfs", "cooking/fcfs", "policies/mine.rhai", "a/b/c"] {
             assert!(BuiltIn::named(nothing).is_ok_and(|row| row.is_none()), "{nothing}");
@@ -416,7 +414,7 @@ mod tests {
 
     #[test]
     fn no_key_is_in_two_rows() {
-        let keys: Vec<_> = BUILT_INS.iter().flat_map(|row| row.numbers).map(|number| number.key).collect();
+        let keys: Vec<_> = BUILT_INS.iter().flat_map(|row| row.parameters).map(|one| one.key).collect();
         let named = keys.iter().filter(|key| !key.is_empty());
         assert!(named.clone().all(|key| keys.iter().filter(|other| *other == key).count() == 1));
         assert_eq!(named.count(), 8);

@@ -1,45 +1,54 @@
-//! Values that remember where they come from.
+//! Values with their sources.
 
 use blis_diag::Location;
 use std::borrow::Cow;
 use std::fmt::{self, Debug, Display};
 use std::ops::Deref;
 
-/// A value and where it comes from. It behaves like the value: two are equal if their values are,
-/// and `Debug` shows the value alone.
+/// A value with its source. It behaves like the value: two are equal if their values are, and `Debug` shows the value
+/// alone.
 #[derive(Clone)]
 pub struct Sourced<T> {
-    /// The value.
     pub value: T,
-    /// Where it comes from.
-    pub source: Source,
+    /// The flag, file or default that sets the value.
+    pub source: SettingSource,
 }
 
-/// Where a value comes from.
+/// The flag, file or default that sets a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Nobody asked for anything else.
+pub enum SettingSource {
+    /// The default: nothing else is set.
     Default,
-    /// A flag, named with its dashes.
+    /// A flag, with its dashes.
     Flag(Cow<'static, str>),
-    /// A place in a file.
+    /// A location in a file.
     File(Location),
-    /// Something else, in words.
-    Told(Cow<'static, str>),
+    /// Another source, described in words.
+    Other(Cow<'static, str>),
+}
+
+impl SettingSource {
+    /// The location in a file, if a file says so.
+    pub(crate) fn location(&self) -> Option<&Location> {
+        match self {
+            Self::File(location) => Some(location),
+            _ => None,
+        }
+    }
 }
 
 impl<T> Sourced<T> {
-    /// `value`, because nobody asked for anything else.
+    /// `value` as a default.
     pub fn default_value(value: T) -> Self {
-        Self { value, source: Source::Default }
+        Self { value, source: SettingSource::Default }
     }
 
-    /// `value`, as the flag `name` says.
+    /// `value`, set by the flag `name`.
     pub fn flag(name: &'static str, value: T) -> Self {
-        Self { value, source: Source::Flag(Cow::Borrowed(name)) }
+        Self { value, source: SettingSource::Flag(Cow::Borrowed(name)) }
     }
 
-    /// Another value from the same place.
+    /// Another value with the same source.
     pub fn map<U>(self, other: impl FnOnce(T) -> U) -> Sourced<U> {
         Sourced { value: other(self.value), source: self.source }
     }
@@ -65,13 +74,13 @@ impl<T: Debug> Debug for Sourced<T> {
     }
 }
 
-impl Display for Source {
+impl Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
             Self::Flag(name) => write!(f, "flag {name}"),
-            Self::File(spot) => Display::fmt(spot, f),
-            Self::Told(text) => f.write_str(text),
+            Self::File(location) => Display::fmt(location, f),
+            Self::Other(text) => f.write_str(text),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What bundles mean, what nonsense is told, and that what is explained is a bundle again.
+//! The meaning of bundles, messages about mistakes, and that explained settings can be read as a bundle.
 
 use proptest::prelude::*;
 
 use super::*;
-use blis_diag::Page;
+use blis_diag::YamlPage;
 use blis_sim::instance::{Preemption, Scheduler};
 
 fn parse(text: &str) -> Result<PolicySettings, PolicyError> {
@@ -43,7 +43,7 @@ tenant_budgets:
   t0: 1
 ";
 
-/// The policy for `kind`, and the parameters that have another value than 0.
+/// The policy for `kind`, and its parameters with values other than 0.
 fn policy(settings: &PolicySettings, kind: Kind) -> (&str, Vec<(&str, f64)>) {
     let used = settings.used(kind).expect("a policy");
     let parameters = used.parameters.iter().filter(|(_, value)| **value != 0.0);
@@ -74,7 +74,7 @@ fn keyed(mut choices: Choices, keys: &[(&'static str, f64)]) -> Choices {
 
 /// Flags that set parameters by their names.
 fn set(mut choices: Choices, kind: Kind, values: &[(&str, f64)]) -> Choices {
-    choices.parameters.extend(values.iter().map(|&(name, value)| Given {
+    choices.parameters.extend(values.iter().map(|&(name, value)| ParameterSetting {
         kind,
         name: name.to_owned(),
         value: Sourced::flag("--policy-param", value),
@@ -111,7 +111,7 @@ fn what_is_left_out_is_the_default() {
     for text in ["{}", "admission:\nrouting: {}\n", "routing: {policy: ''}\nscheduler: ~\ntenant_budgets: {}\n"] {
         assert_eq!(settings(text), usual, "{text}");
     }
-    let scorers = Scorer::USUAL.map(|scorer| (scorer.name.name(), scorer.weight));
+    let scorers = WeightedScorer::DEFAULT.map(|scorer| (scorer.name.name(), scorer.weight));
     assert_eq!(routing_of("routing: {policy: weighted}"), weights(&scorers));
     let bucket = settings("admission: {policy: token-bucket}");
     assert_eq!(policy(&bucket, Kind::Admission).1, [("capacity", 10_000.0), ("refill-rate", 1_000.0)]);
@@ -119,7 +119,7 @@ fn what_is_left_out_is_the_default() {
     assert_eq!(policy(&gaie, Kind::Admission).1, [("queue-depth", 5.0), ("kv-utilization", 0.8)]);
 }
 
-/// BLIS's rule: 3 in a bundle that names the policy, 0 where only the flag does.
+/// BLIS's rule: 3 in a bundle that names the policy, 0 if only the flag does.
 #[test]
 fn tier_shed_has_two_defaults() {
     let least = |flags: &Choices, bundle: &str| {
@@ -158,7 +158,7 @@ fn a_pair_of_weights_may_come_from_both() {
     let flags = keyed(Choices::default(), &[("cache_weight", 0.6)]);
     let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("legal");
     assert_eq!(policy(&both, Kind::Routing), ("cache-and-load", vec![("cache-weight", 0.6), ("load-weight", 0.4)]));
-    let scorers = vec![Sourced::flag("--routing-scorers", Scorer::USUAL[0])];
+    let scorers = vec![Sourced::flag("--routing-scorers", WeightedScorer::DEFAULT[0])];
     let flags = Choices { scorers: Some(scorers), ..Choices::default() };
     let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("the flag replaces the pair");
     assert_eq!(policy(&both, Kind::Routing), ("weighted", vec![("precise-prefix-cache", 2.0)]));
@@ -181,7 +181,7 @@ fn weights_are_set_one_by_one() {
     let list = "routing: {policy: weighted, scorers: [{name: vllm-dp, weight: 1}], parameters: {queue-depth: 4}}";
     assert_eq!(chosen(Choices::default(), list), weights(&[("vllm-dp", 1.0), ("queue-depth", 4.0)]));
     assert_eq!(chosen(two, list), weights(&[("vllm-dp", 1.0), ("queue-depth", 2.0)]), "the flag wins");
-    let scorers = Some(vec![Sourced::flag("--routing-scorers", Scorer::USUAL[1])]);
+    let scorers = Some(vec![Sourced::flag("--routing-scorers", WeightedScorer::DEFAULT[1])]);
     let listed = Choices { scorers, ..weighted() };
     assert_eq!(chosen(listed, list), weights(&[("queue-depth", 1.0)]), "a list replaces all");
 }
@@ -200,16 +200,16 @@ fn a_parameter_wins_over_the_key_beside_it() {
 }
 
 #[test]
-fn parameters_that_a_built_in_does_not_have_are_told() {
-    let told = |name: &str, (parameter, value): (&str, f64)| {
+fn parameters_that_a_built_in_does_not_have_are_refused() {
+    let message = |name: &str, (parameter, value): (&str, f64)| {
         let flags = set(named(&[(Kind::Routing, name)]), Kind::Routing, &[(parameter, value)]);
         PolicySettings::choose(&flags, None, &NoPlugins).expect_err("a contradiction").to_string()
     };
     let all = [
-        told("round-robin", ("queue-depth", 2.0)),
-        told("weighted", ("queue-dpth", 2.0)),
-        told("weighted", ("queue-depth", 11.0)),
-        told("cache-and-load", ("queue-depth", 1.0)),
+        message("round-robin", ("queue-depth", 2.0)),
+        message("weighted", ("queue-dpth", 2.0)),
+        message("weighted", ("queue-depth", 11.0)),
+        message("cache-and-load", ("queue-depth", 1.0)),
     ];
     insta::assert_snapshot!(all.join("\n"), @r"
     `round-robin` has no parameter `queue-depth`
@@ -285,27 +285,27 @@ fn nonsense_is_shown_and_explained() {
         "scheduler: fcfs\n---\nscheduler: sjf\n",
         "scheduler: |\n  fcfs\n  sjf\n",
     ];
-    let told = bundles.map(|text| match parse(text) {
+    let message = bundles.map(|text| match parse(text) {
         Ok(settings) => panic!("`{text}` was accepted: {settings:?}"),
         Err(error) => format!("{error}\n"),
     });
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(message.join("\n"));
 }
 
 #[test]
 fn contradicting_flags_are_explained() {
-    let told =
+    let message =
         |flags: Choices| PolicySettings::choose(&flags, None, &NoPlugins).expect_err("a contradiction").to_string();
-    insta::assert_snapshot!(told(keyed(Choices::default(), &[("token_bucket_capacity", 1.0)])), @r"
+    insta::assert_snapshot!(message(keyed(Choices::default(), &[("token_bucket_capacity", 1.0)])), @r"
     `--some-flag` only makes sense with the admission policy `token-bucket`, not `always-admit`
     hint: leave it out, or choose `token-bucket`
     ");
-    insta::assert_snapshot!(told(keyed(Choices::default(), &[("cache_weight", 1.0)])), @r"
+    insta::assert_snapshot!(message(keyed(Choices::default(), &[("cache_weight", 1.0)])), @r"
     `--some-flag` only makes sense with the routing policy `weighted`, not `round-robin`
     hint: leave it out, or choose `weighted`
     ");
     let weighted = named(&[(Kind::Routing, "weighted")]);
-    insta::assert_snapshot!(told(keyed(weighted, &[("load_weight", 0.0)])), @r"
+    insta::assert_snapshot!(message(keyed(weighted, &[("load_weight", 0.0)])), @r"
     the cache weight and the load weight are both 0
     hint: raise one of them
     ");
@@ -355,9 +355,9 @@ fn no_trick_of_yaml_stops_the_reader() {
     ];
     for text in refused {
         let start: String = text.chars().take(50).collect();
-        let told = parse(&text).map_or_else(|error| error.to_string(), |settings| panic!("{start}: {settings:?}"));
-        assert!(told.starts_with("policy.yaml:") && told.contains("\nhint: "), "{start}: {told}");
-        assert!(told.len() < 2_000, "{start}: {} bytes", told.len());
+        let message = parse(&text).map_or_else(|error| error.to_string(), |settings| panic!("{start}: {settings:?}"));
+        assert!(message.starts_with("policy.yaml:") && message.contains("\nhint: "), "{start}: {message}");
+        assert!(message.len() < 2_000, "{start}: {} bytes", message.len());
     }
     assert_eq!(settings(&format!("tenant_budgets:\n{many}")).tenant_budgets.len(), 20_000);
 }
@@ -368,8 +368,8 @@ fn files_that_cannot_be_read_are_named() {
     std::fs::create_dir_all(&folder).expect("scratch");
     let path = folder.join("policy.yaml");
     let load = || Bundle::load(&path).expect_err("unreadable").to_string();
-    let told = load();
-    assert!(told.ends_with("does not exist\nhint: check the path and the current folder"), "{told}");
+    let message = load();
+    assert!(message.ends_with("does not exist\nhint: check the path and the current folder"), "{message}");
     std::fs::write(&path, [0xff, 0xfe]).expect("scratch");
     assert!(load().ends_with("is not text (UTF-8)\nhint: is this the right file?"));
     std::fs::write(&path, " ".repeat(2 << 20)).expect("scratch");
@@ -407,18 +407,18 @@ fn explained() {
 }
 
 fn explained_page(settings: &PolicySettings) -> String {
-    let mut page = Page::default();
+    let mut page = YamlPage::default();
     settings.explain(&mut page);
     page.to_string()
 }
 
-fn source() -> impl Strategy<Value = Source> {
+fn source() -> impl Strategy<Value = SettingSource> {
     prop_oneof![
-        Just(Source::Default),
-        Just(Source::Flag("--routing-policy".into())),
-        any::<String>().prop_map(|words| Source::Told(words.into())),
+        Just(SettingSource::Default),
+        Just(SettingSource::Flag("--routing-policy".into())),
+        any::<String>().prop_map(|words| SettingSource::Other(words.into())),
         (any::<String>(), any::<u64>())
-            .prop_map(|(file, line)| Source::File(blis_diag::Location::file(file).characters(line, 3, 1))),
+            .prop_map(|(file, line)| SettingSource::File(blis_diag::Location::file(file).characters(line, 3, 1))),
     ]
 }
 
@@ -449,12 +449,13 @@ fn admission() -> impl Strategy<Value = (&'static str, Vec<(&'static str, Source
 }
 
 /// A routing policy, keys and values, scorers.
-type Routing = (&'static str, Vec<(&'static str, Sourced<f64>)>, Option<Vec<Sourced<Scorer>>>);
+type RoutingCase = (&'static str, Vec<(&'static str, Sourced<f64>)>, Option<Vec<Sourced<WeightedScorer>>>);
 
-fn routing() -> impl Strategy<Value = Routing> {
+fn routing() -> impl Strategy<Value = RoutingCase> {
     let scorers = proptest::sample::subsequence(ScorerKind::ALL.to_vec(), 1..=ScorerKind::ALL.len()).prop_shuffle();
     let scorers = scorers.prop_flat_map(|names| {
-        let scorer = |name| sourced(positive()).prop_map(move |weight| weight.map(|weight| Scorer { name, weight }));
+        let scorer =
+            |name| sourced(positive()).prop_map(move |weight| weight.map(|weight| WeightedScorer { name, weight }));
         names.into_iter().map(scorer).collect::<Vec<_>>()
     });
     prop_oneof![
@@ -473,7 +474,7 @@ fn of_kind(kind: Kind) -> impl Strategy<Value = Sourced<String>> {
     sourced(proptest::sample::select(built_in_names(kind)).prop_map(str::to_owned))
 }
 
-/// A value each for names of every kind.
+/// A value for each name, for names of every kind.
 fn entries<T: std::fmt::Debug>(
     value: impl Strategy<Value = T> + Clone,
 ) -> impl Strategy<Value = Vec<(String, Sourced<T>)>> {
@@ -515,7 +516,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_bundle_or_an_error_with_a_place(
+    fn any_text_is_a_bundle_or_an_error_with_a_location(
         parts in proptest::collection::vec(proptest::sample::select(vec![
             "admission", "routing", "policy", "scorers", "weighted", "tenant_budgets", "name", "weight", ": ", ":", "\n",
             "  ", "- ", "{", "}", "[", "]", ",", "&a ", "*a", "<<: ", "'", "\"", "|", ">", "# ", "? ", "!!", "\t", "1",
@@ -526,8 +527,8 @@ proptest! {
         match parse(&text) {
             Ok(settings) => prop_assert_eq!(parse(&explained_page(&settings)).expect("explained"), settings),
             Err(error) => {
-                let told = error.to_string();
-                prop_assert!(told.starts_with("policy.yaml:") && told.contains("\nhint: "), "{}", told);
+                let message = error.to_string();
+                prop_assert!(message.starts_with("policy.yaml:") && message.contains("\nhint: "), "{}", message);
             }
         }
     }

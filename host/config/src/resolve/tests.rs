@@ -30,7 +30,7 @@ fn a_model_is_enough() {
     tensor parallel size 1: the smallest that holds the model
     ");
     assert!(deployment.notes[2].starts_with("physics coefficients: general"), "{:?}", deployment.notes);
-    let blis = with(LLAMA, |args| args.usual_latency = LatencyKind::TrainedPhysics).unwrap();
+    let blis = with(LLAMA, |args| args.default_latency = LatencyKind::TrainedPhysics).unwrap();
     assert_eq!((blis.latency_kind, blis.beta.len()), (LatencyKind::TrainedPhysics, 11));
 }
 
@@ -128,7 +128,7 @@ fn a_model_without_architecture_takes_its_coefficients() {
     insta::assert_snapshot!(deployment.notes.join("\n"), @r"
     blackbox latency model: the architecture of gpt-oss-120b is unknown, trained coefficients are not
     blackbox coefficients of gpt-oss-120b on H100 tp2 v0.10.1.1
-    the context length of gpt-oss-120b is unknown: requests may have any length
+    the context length of gpt-oss-120b is unknown: no request is too long
     ");
     insta::assert_snapshot!(refused("gpt-oss-120b", |args| args.latency_model = Some(LatencyKind::Roofline)), @r"
     the architecture of `gpt-oss-120b` is unknown, and roofline needs it
@@ -323,4 +323,14 @@ fn folders_of_the_command_line_come_first() {
     hint: add them to the hardware file, each in (0, 1]
     ");
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn listed_defaults_are_those_of_the_deployment() {
+    for kind in LatencyKind::ALL {
+        let deployment = with(LLAMA, |args| args.latency_model = Some(kind)).unwrap();
+        let listed: Vec<f64> = latency_parameters::parameters(kind).iter().map(|parameter| parameter.default).collect();
+        let resolved = [deployment.alpha, deployment.beta].concat();
+        assert_eq!(listed, if kind == LatencyKind::Roofline { Vec::new() } else { resolved }, "{kind}");
+    }
 }

@@ -26,7 +26,7 @@ use crate::suite::{Scenario, Suite, hex};
 use crate::{Figure, Figures};
 use crate::{counterfactual, open};
 use blis_config::Deployment;
-use blis_config::policy::{Given, PolicySettings, Source, Sourced};
+use blis_config::policy::{ParameterSetting, PolicySettings, SettingSource, Sourced};
 use blis_plugin::{LoadedPlugin, Technology};
 use blis_workload::spec::Spec;
 use blis_workload::spec::files::Beside;
@@ -115,13 +115,13 @@ impl Bench {
         let config = |prepared: &Prepared| -> Result<Experiment, Failure> {
             let base = &prepared.config;
             let catalog = Arc::new(base.catalog.with(&loaded, limits_of(&self.suite.limits)));
-            let source = || Source::Told("the candidate".into());
+            let source = || SettingSource::Other("the candidate".into());
             let kinds = &loaded.plugin.description().kinds;
             let mut choices = base.choices.clone();
             for kind in self.suite.decides.iter().copied().filter(|kind| kinds.contains(kind)) {
                 let name = Sourced { value: loaded.name.clone(), source: source() };
                 choices = choices.without(kind).with(kind, name);
-                let set = parameters.iter().map(|(name, value)| Given {
+                let set = parameters.iter().map(|(name, value)| ParameterSetting {
                     kind,
                     name: name.clone(),
                     value: Sourced { value: *value, source: source() },

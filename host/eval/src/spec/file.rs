@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use blis_config::policy::Source;
+use blis_config::policy::SettingSource;
 use blis_diag::yaml::{Document, Word, explain};
 use blis_diag::{quoted, unreadable};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -92,7 +92,8 @@ fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &
         }
     };
     for word in words {
-        let source = Source::File(document.location(word.referenced));
+        document.check_one_line(format_args!("`{}`", key.name), word).map_err(Failure::refused)?;
+        let source = SettingSource::File(document.location(word.referenced));
         spec.set(key, &word.value, source).map_err(|told| {
             let what = format!("`{}` is {}", key.name, quoted(word.value.as_bytes()));
             wrong(word.referenced, what, format!("it {told}"))

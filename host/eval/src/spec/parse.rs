@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use blis_sim::units::Micros;
 
-use blis_config::policy::{Scorer, ScorerFault, ScorerKind, scorer_hint};
+use blis_config::policy::{WeightedScorer, ScorerFault, ScorerKind, scorer_hint};
 use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 use blis_workload::trace_v2::ThinkTime;
@@ -25,7 +25,7 @@ pub struct PolicyParam {
 
 /// The value of `routing-scorers`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ScorerList(pub Vec<Scorer>);
+pub struct ScorerList(pub Vec<WeightedScorer>);
 
 /// The value of `slo-ttft` and its like: class and target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -285,14 +285,14 @@ pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
 
 /// A list of scorers.
 pub fn scorers(text: &str) -> Result<ScorerList, String> {
-    let scorers: Result<Vec<Scorer>, String> =
+    let scorers: Result<Vec<WeightedScorer>, String> =
         text.split(',').enumerate().map(|(index, part)| scorer(part.trim(), index + 1)).collect();
     let scorers = scorers?;
-    Scorer::check(&scorers).map_err(|ScorerFault { what, hint, .. }| format!("{what}; {hint}"))?;
+    WeightedScorer::check(&scorers).map_err(|ScorerFault { what, hint, .. }| format!("{what}; {hint}"))?;
     Ok(ScorerList(scorers))
 }
 
-fn scorer(text: &str, number: usize) -> Result<Scorer, String> {
+fn scorer(text: &str, number: usize) -> Result<WeightedScorer, String> {
     let Some((name, weight)) = text.split_once(':') else {
         return Err(format!("scorer {number}, `{text}`: must be a name and a weight, like queue-depth:1"));
     };
@@ -300,7 +300,7 @@ fn scorer(text: &str, number: usize) -> Result<Scorer, String> {
     let known = ScorerKind::find(name);
     let name = known.ok_or_else(|| format!("scorer {number}: unknown scorer `{name}`; {}", scorer_hint(name)))?;
     match weight.parse() {
-        Ok(weight) => Ok(Scorer { name, weight }),
+        Ok(weight) => Ok(WeightedScorer { name, weight }),
         Err(_) => {
             Err(format!("scorer {number}, `{}`: the weight is `{weight}`; it must be a number above 0", name.name()))
         }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The table in this file is the one list of settings: their names, their types, how text becomes a value and back.
-//! A value remembers where it comes from ([`Source`]), which is no part of the specification: two are equal if their
+//! A value remembers where it comes from ([`SettingSource`]), which is no part of the specification: two are equal if their
 //! values are, and files hold values only.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use blis_config::policy::Source;
+use blis_config::policy::SettingSource;
 use blis_diag::name_hint;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
@@ -81,7 +81,7 @@ macro_rules! settings {
             /// Policies written into the file itself, as a bundle.
             pub policies: Option<InlinePolicies>,
             /// Where values come from, by name; what is missing here came without a source.
-            sources: BTreeMap<&'static str, Source>,
+            sources: BTreeMap<&'static str, SettingSource>,
         }
 
         /// All settings, in the order of help.
@@ -249,7 +249,7 @@ impl ExperimentSpec {
     ///
     /// # Errors
     /// What it must be.
-    pub fn set(&mut self, key: &'static Key, text: &str, source: Source) -> Result<(), String> {
+    pub fn set(&mut self, key: &'static Key, text: &str, source: SettingSource) -> Result<(), String> {
         (key.set)(self, text)?;
         self.sources.insert(key.name, source);
         Ok(())
@@ -262,7 +262,7 @@ impl ExperimentSpec {
     pub fn set_named(&mut self, name: &str, text: &str) -> Result<(), Failure> {
         let key =
             Key::find(name).map_err(|hint| Failure::usage(format_args!("there is no setting `{name}`")).hint(hint))?;
-        self.set(key, text, Source::Told("the specification".into()))
+        self.set(key, text, SettingSource::Other("the specification".into()))
             .map_err(|told| Failure::usage(format_args!("`{name}` is `{text}`")).hint(format_args!("it {told}")))
     }
 
@@ -295,7 +295,7 @@ impl ExperimentSpec {
 
     /// Where the value of `name` comes from, or `otherwise` if it is not set.
     #[must_use]
-    pub fn source(&self, name: &str, otherwise: Source) -> Source {
+    pub fn source(&self, name: &str, otherwise: SettingSource) -> SettingSource {
         self.sources.get(name).cloned().unwrap_or(otherwise)
     }
 

@@ -1,6 +1,6 @@
 //! Settings from text, from files and from JSON.
 
-use blis_config::policy::Source;
+use blis_config::policy::SettingSource;
 use proptest::prelude::*;
 
 use super::*;
@@ -13,7 +13,7 @@ fn parsed(text: &str) -> Result<ExperimentSpec, String> {
 fn names_of_flags_and_their_aliases_mean_the_same() {
     let spec = parsed("model: m\ngpu: H100\ntensor_parallel_size: 2\nmax-prompts: 7\n").expect("legal");
     assert_eq!((spec.hardware.as_deref(), spec.tp, spec.num_requests), (Some("H100"), Some(2), Some(7)));
-    assert!(matches!(spec.source("tp", Source::Default), Source::File(location) if location.line == Some(3)));
+    assert!(matches!(spec.source("tp", SettingSource::Default), SettingSource::File(location) if location.line == Some(3)));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn value_of(key: &Key, number: u16) -> Option<String> {
         "poisson".to_owned(),
     ];
     let key = Key::find(key.name).expect("known");
-    let fits = |text: &&String| ExperimentSpec::default().set(key, text, Source::Default).is_ok();
+    let fits = |text: &&String| ExperimentSpec::default().set(key, text, SettingSource::Default).is_ok();
     candidates.iter().find(fits).cloned()
 }
 
@@ -111,11 +111,11 @@ fn every_setting_comes_back_from_its_text() {
     for key in KEYS {
         let text = value_of(key, 3).unwrap_or_else(|| panic!("no value for {}", key.name));
         let mut spec = ExperimentSpec::default();
-        spec.set(key, &text, Source::Default).expect("legal");
+        spec.set(key, &text, SettingSource::Default).expect("legal");
         let texts: Vec<String> = spec.entries().flat_map(|(_, texts)| texts).collect();
         let mut again = ExperimentSpec::default();
         for text in &texts {
-            again.set(key, text, Source::Default).unwrap_or_else(|told| panic!("{} = {text}: {told}", key.name));
+            again.set(key, text, SettingSource::Default).unwrap_or_else(|told| panic!("{} = {text}: {told}", key.name));
         }
         assert_eq!(again, spec, "{}", key.name);
         let json = serde_json::to_string(&spec).expect("JSON");
@@ -136,7 +136,7 @@ proptest! {
             let key = &KEYS[index];
             if let Some(text) = value_of(key, number) {
                 spec.unset(key);
-                spec.set(key, &text, Source::Default).expect("legal");
+                spec.set(key, &text, SettingSource::Default).expect("legal");
             }
         }
         let json = serde_json::to_string(&spec).expect("JSON");

@@ -1,8 +1,8 @@
-//! `blis trace diff`: where two runs first decide differently, how often they do, and what that did to the
+//! `blis trace diff`: the first decision on which two runs differ, how often they differ, and the effect on the
 //! requests.
 //!
-//! The first trace leaves a few numbers of every request, the second is compared with them as it is read;
-//! then both are read again up to the first difference, for what each policy saw there.
+//! A few numbers of every request of the first trace are kept, and compared with the second trace while it is read.
+//! Then both are read again up to the first difference, to show the signals of each policy there.
 
 use std::fmt::{self, Display};
 use std::path::Path;
@@ -10,80 +10,80 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::line::{Answer, Header, Kind, Line};
-use super::read::Reader;
-use super::seen::Saw;
-use super::table::{Table, ms, ms_more, or_dash, plural, seconds};
+use super::line::{BatchEntry, DecisionHeader, LineKind, TraceLine};
+use super::read::TraceReader;
+use super::seen::InstanceSignals;
+use super::table::{TextTable, ms, ms_more, or_dash, plural, seconds};
 use blis_workload::TraceError;
 
-/// Two runs, compared.
+/// Differences between the decisions of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diff {
     a: Side,
     b: Side,
-    /// Requests in both.
+    /// Requests that occur in both files.
     requests: u64,
     only_in_a: u64,
     only_in_b: u64,
-    /// Requests in both that are not the same: another arrival, or another length.
+    /// Requests in both files that are not the same: another arrival, or another length.
     other_requests: u64,
-    decisions: Vec<Count>,
+    decisions: Vec<DecisionCount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first: Option<First>,
-    latencies: Vec<Latency>,
-    /// By E2E latency, those that lose most by going from A to B.
-    worst: Vec<Pair>,
+    latencies: Vec<LatencyChange>,
+    /// The requests with the largest increase of E2E latency from A to B.
+    worst: Vec<RequestPair>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Side {
     file: String,
     #[serde(flatten)]
-    header: Header,
+    header: DecisionHeader,
 }
 
-/// Decisions of one kind about requests that are in both.
+/// Decisions of one kind about requests that are in both files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-struct Count {
+struct DecisionCount {
     #[serde(serialize_with = "kind_name")]
-    kind: Kind,
-    /// Made in both.
+    kind: LineKind,
+    /// Decisions that both runs made.
     both: u64,
-    /// Of those, with different answers. Scheduling: at another time, whatever the reason; preemption: made in
-    /// only one of them, or another number of times.
+    /// Number of those that differ. Scheduling: at another time, for whatever reason; preemption: in only one of the
+    /// runs, or another number of times.
     differ: u64,
 }
 
-fn kind_name<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
+fn kind_name<S: serde::Serializer>(kind: &LineKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(kind.name())
 }
 
-/// The first decision that differs.
+/// The first decision on which the runs differ.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct First {
     request: u32,
     #[serde(serialize_with = "kind_name")]
-    kind: Kind,
-    /// When the first of the two is made.
+    kind: LineKind,
+    /// Time of the earlier one of the two decisions, µs.
     time_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    a: Option<Told>,
+    a: Option<DecisionWithSignals>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    b: Option<Told>,
+    b: Option<DecisionWithSignals>,
 }
 
-/// A decision and what it saw.
+/// A decision with the signals of the policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Told {
+struct DecisionWithSignals {
     #[serde(flatten)]
-    line: Line,
+    line: TraceLine,
     #[serde(skip_serializing_if = "Option::is_none")]
-    saw: Option<Saw>,
+    saw: Option<InstanceSignals>,
 }
 
-/// A latency of the requests that have it in both.
+/// A latency of the requests that have it in both files.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Latency {
+struct LatencyChange {
     what: &'static str,
     requests: u64,
     mean_a_us: f64,
@@ -93,18 +93,18 @@ struct Latency {
     longer_in_b: u64,
 }
 
-/// A request under both.
+/// A request under both configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-struct Pair {
+struct RequestPair {
     request: u32,
-    a: Record,
-    b: Record,
+    a: ComparedRequest,
+    b: ComparedRequest,
     e2e_difference_us: i64,
 }
 
-/// What is kept of a request.
+/// The numbers of a request that are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Record {
+struct ComparedRequest {
     #[serde(skip)]
     admission: Option<(u64, bool)>,
     #[serde(skip)]
@@ -124,26 +124,26 @@ struct Record {
 }
 
 impl Diff {
-    /// Listed at most.
+    /// Maximum number of requests that are listed.
     const WORST: usize = 10;
 
-    /// From the trace `a` to the trace `b`.
+    /// Compares the trace `a` with the trace `b`.
     ///
     /// # Errors
-    /// One of them cannot be read.
+    /// If one of them cannot be read.
     pub fn read(a: &Path, b: &Path) -> Result<Self, TraceError> {
         let name = |path: &Path| path.display().to_string();
-        Self::between([name(a), name(b)], || Reader::open(a), || Reader::open(b))
+        Self::between([name(a), name(b)], || TraceReader::open(a), || TraceReader::open(b))
     }
 
-    /// As [`Self::read`], of traces with the names `files` that can be opened again and again.
+    /// Compares traces with the names `files`, as [`Self::read`]; they are opened several times.
     ///
     /// # Errors
-    /// One of them cannot be read.
+    /// If one of them cannot be read.
     pub fn between(
         [file_a, file_b]: [String; 2],
-        open_a: impl Fn() -> Result<Reader, TraceError>,
-        open_b: impl Fn() -> Result<Reader, TraceError>,
+        open_a: impl Fn() -> Result<TraceReader, TraceError>,
+        open_b: impl Fn() -> Result<TraceReader, TraceError>,
     ) -> Result<Self, TraceError> {
         let mut readers = [open_a()?, open_b()?];
         let headers = readers.each_ref().map(|reader| reader.header().clone());
@@ -152,17 +152,17 @@ impl Diff {
         let mut diff = Self::of(&in_a, &in_b, headers.map(|header| Side { file: String::new(), header }));
         (diff.a.file, diff.b.file) = (file_a, file_b);
         if let Some(first) = &mut diff.first {
-            first.a = told(&mut open_a()?, first)?;
-            first.b = told(&mut open_b()?, first)?;
+            first.a = decision_at(&mut open_a()?, first)?;
+            first.b = decision_at(&mut open_b()?, first)?;
         }
         Ok(diff)
     }
 
-    fn of(in_a: &FxHashMap<u32, Record>, in_b: &FxHashMap<u32, Record>, [a, b]: [Side; 2]) -> Self {
-        let mut pairs: Vec<(u32, &Record, &Record)> =
+    fn of(in_a: &FxHashMap<u32, ComparedRequest>, in_b: &FxHashMap<u32, ComparedRequest>, [a, b]: [Side; 2]) -> Self {
+        let mut pairs: Vec<(u32, &ComparedRequest, &ComparedRequest)> =
             in_a.iter().filter_map(|(&request, a)| Some((request, a, in_b.get(&request)?))).collect();
         pairs.sort_unstable_by_key(|&(request, ..)| request);
-        let differs = |a: &Record, b: &Record| (a.arrival_us, a.tokens) != (b.arrival_us, b.tokens);
+        let differs = |a: &ComparedRequest, b: &ComparedRequest| (a.arrival_us, a.tokens) != (b.arrival_us, b.tokens);
         let first = pairs.iter().filter_map(|&(request, a, b)| First::of(request, a, b)).min_by_key(First::order);
         Self {
             requests: pairs.len() as u64,
@@ -172,8 +172,8 @@ impl Diff {
             decisions: counts(&pairs),
             first,
             latencies: vec![
-                Latency::of("TTFT", &pairs, |record| record.ttft_us),
-                Latency::of("E2E", &pairs, |record| record.e2e_us),
+                LatencyChange::of("TTFT", &pairs, |record| record.ttft_us),
+                LatencyChange::of("E2E", &pairs, |record| record.e2e_us),
             ],
             worst: worst(&pairs),
             a,
@@ -182,29 +182,29 @@ impl Diff {
     }
 }
 
-/// Every request that `reader` has to tell of.
-fn records(reader: &mut Reader) -> Result<FxHashMap<u32, Record>, TraceError> {
-    let mut records: FxHashMap<u32, Record> = FxHashMap::default();
+/// The numbers of every request in the trace.
+fn records(reader: &mut TraceReader) -> Result<FxHashMap<u32, ComparedRequest>, TraceError> {
+    let mut records: FxHashMap<u32, ComparedRequest> = FxHashMap::default();
     while let Some(line) = reader.next_line()? {
         let Some(request) = line.request() else { continue };
         let record = records.entry(request).or_default();
         match line {
-            Line::Signals(_) => {}
-            Line::Admission(admission) => record.admission = Some((admission.time_us, admission.admitted)),
-            Line::Routing(routing) => {
+            TraceLine::Signals(_) => {}
+            TraceLine::Admission(admission) => record.admission = Some((admission.time_us, admission.admitted)),
+            TraceLine::Routing(routing) => {
                 record.routed_at = Some(routing.time_us);
                 record.instance = Some(routing.instance);
             }
-            Line::Scheduling(scheduling) => {
-                if scheduling.answer == Answer::Enters {
+            TraceLine::Scheduling(scheduling) => {
+                if scheduling.decision == BatchEntry::Enters {
                     record.entered_at.get_or_insert(scheduling.time_us);
                 }
             }
-            Line::Preemption(preemption) => {
+            TraceLine::Preemption(preemption) => {
                 record.first_preempted_at.get_or_insert(preemption.time_us);
                 record.preemptions += 1;
             }
-            Line::Outcome(outcome) => {
+            TraceLine::Outcome(outcome) => {
                 record.arrival_us = Some(outcome.arrival_us);
                 record.tokens = (outcome.input_tokens, outcome.output_tokens);
                 record.ttft_us = outcome.ttft_us;
@@ -215,41 +215,41 @@ fn records(reader: &mut Reader) -> Result<FxHashMap<u32, Record>, TraceError> {
     Ok(records)
 }
 
-fn counts(pairs: &[(u32, &Record, &Record)]) -> Vec<Count> {
-    let count = |kind, made: fn(&Record) -> bool, differs: fn(&Record, &Record) -> bool| {
+fn counts(pairs: &[(u32, &ComparedRequest, &ComparedRequest)]) -> Vec<DecisionCount> {
+    let count = |kind, made: fn(&ComparedRequest) -> bool, differs: fn(&ComparedRequest, &ComparedRequest) -> bool| {
         let both = pairs.iter().filter(|(_, a, b)| made(a) && made(b));
-        Count {
+        DecisionCount {
             kind,
             both: both.clone().count() as u64,
             differ: pairs.iter().filter(|(_, a, b)| differs(a, b)).count() as u64,
         }
     };
-    let answers = |a: &Record, b: &Record| {
-        let answer = |record: &Record| record.admission.map(|(_, admitted)| admitted);
-        answer(a).zip(answer(b)).is_some_and(|(a, b)| a != b)
+    let differs = |a: &ComparedRequest, b: &ComparedRequest| {
+        let decision = |record: &ComparedRequest| record.admission.map(|(_, admitted)| admitted);
+        decision(a).zip(decision(b)).is_some_and(|(a, b)| a != b)
     };
     vec![
-        count(Kind::Admission, |record| record.admission.is_some(), answers),
+        count(LineKind::Admission, |record| record.admission.is_some(), differs),
         count(
-            Kind::Routing,
+            LineKind::Routing,
             |record| record.routed_at.is_some(),
             |a, b| a.routed_at.is_some() && b.routed_at.is_some() && a.instance != b.instance,
         ),
         count(
-            Kind::Scheduling,
+            LineKind::Scheduling,
             |record| record.entered_at.is_some(),
             |a, b| a.entered_at.is_some() && b.entered_at.is_some() && a.entered_at != b.entered_at,
         ),
-        count(Kind::Preemption, |record| record.preemptions > 0, |a, b| a.preemptions != b.preemptions),
+        count(LineKind::Preemption, |record| record.preemptions > 0, |a, b| a.preemptions != b.preemptions),
     ]
 }
 
-fn worst(pairs: &[(u32, &Record, &Record)]) -> Vec<Pair> {
-    let mut all: Vec<Pair> = pairs
+fn worst(pairs: &[(u32, &ComparedRequest, &ComparedRequest)]) -> Vec<RequestPair> {
+    let mut all: Vec<RequestPair> = pairs
         .iter()
         .filter_map(|&(request, &a, &b)| {
             let e2e_difference_us = b.e2e_us?.cast_signed().saturating_sub(a.e2e_us?.cast_signed());
-            (e2e_difference_us > 0).then_some(Pair { request, a, b, e2e_difference_us })
+            (e2e_difference_us > 0).then_some(RequestPair { request, a, b, e2e_difference_us })
         })
         .collect();
     all.sort_by_key(|pair| (-pair.e2e_difference_us, pair.request));
@@ -258,50 +258,54 @@ fn worst(pairs: &[(u32, &Record, &Record)]) -> Vec<Pair> {
 }
 
 impl First {
-    fn of(request: u32, a: &Record, b: &Record) -> Option<Self> {
+    fn of(request: u32, a: &ComparedRequest, b: &ComparedRequest) -> Option<Self> {
         let earlier = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         let first = |kind, time_us: Option<u64>| Some(Self { request, kind, time_us: time_us?, a: None, b: None });
-        let times = |of: fn(&Record) -> Option<u64>| (of(a), of(b));
+        let times = |of: fn(&ComparedRequest) -> Option<u64>| (of(a), of(b));
         let (admission_a, admission_b) = (a.admission?, b.admission?);
         if admission_a.1 != admission_b.1 {
-            return first(Kind::Admission, Some(admission_a.0.min(admission_b.0)));
+            return first(LineKind::Admission, Some(admission_a.0.min(admission_b.0)));
         }
         if a.instance != b.instance {
-            return first(Kind::Routing, earlier(a.routed_at, b.routed_at));
+            return first(LineKind::Routing, earlier(a.routed_at, b.routed_at));
         }
         let (entered_a, entered_b) = times(|record| record.entered_at);
         if entered_a != entered_b {
-            return first(Kind::Scheduling, earlier(entered_a, entered_b));
+            return first(LineKind::Scheduling, earlier(entered_a, entered_b));
         }
         let (left_a, left_b) = times(|record| record.first_preempted_at);
-        if left_a != left_b { first(Kind::Preemption, earlier(left_a, left_b)) } else { None }
+        if left_a != left_b { first(LineKind::Preemption, earlier(left_a, left_b)) } else { None }
     }
 
-    /// Decisions of the same moment come in the order of their kinds.
-    fn order(&self) -> (u64, Kind, u32) {
+    /// Decisions at the same time are ordered by their kinds.
+    fn order(&self) -> (u64, LineKind, u32) {
         (self.time_us, self.kind, self.request)
     }
 }
 
-/// The decision at which `first` happened, as `reader` tells of it.
-fn told(reader: &mut Reader, first: &First) -> Result<Option<Told>, TraceError> {
+/// The decision of `reader` at the difference `first`.
+fn decision_at(reader: &mut TraceReader, first: &First) -> Result<Option<DecisionWithSignals>, TraceError> {
     while let Some(line) = reader.next_line()? {
-        let waits = matches!(&line, Line::Scheduling(scheduling) if scheduling.answer == Answer::Waits);
+        let waits = matches!(&line, TraceLine::Scheduling(scheduling) if scheduling.decision == BatchEntry::Waits);
         if line.request() != Some(first.request) || line.kind() != first.kind || waits {
             continue;
         }
         let saw = match &line {
-            Line::Admission(admission) => Some(Saw::new(&admission.seen(), reader.signals())),
-            Line::Routing(routing) => Some(Saw::routing(routing, reader.signals())),
+            TraceLine::Admission(admission) => Some(InstanceSignals::new(&admission.seen(), reader.signals())),
+            TraceLine::Routing(routing) => Some(InstanceSignals::routing(routing, reader.signals())),
             _ => None,
         };
-        return Ok(Some(Told { line, saw: saw.filter(|saw| !saw.is_empty()) }));
+        return Ok(Some(DecisionWithSignals { line, saw: saw.filter(|saw| !saw.is_empty()) }));
     }
     Ok(None)
 }
 
-impl Latency {
-    fn of(what: &'static str, pairs: &[(u32, &Record, &Record)], of: fn(&Record) -> Option<u64>) -> Self {
+impl LatencyChange {
+    fn of(
+        what: &'static str,
+        pairs: &[(u32, &ComparedRequest, &ComparedRequest)],
+        of: fn(&ComparedRequest) -> Option<u64>,
+    ) -> Self {
         let both: Vec<(u64, u64)> = pairs.iter().filter_map(|(_, a, b)| of(a).zip(of(b))).collect();
         let mean = |sum: u128| if both.is_empty() { 0.0 } else { sum as f64 / both.len() as f64 };
         Self {
@@ -322,15 +326,15 @@ impl Display for Diff {
         if self.decisions.iter().all(|count| count.differ == 0) && self.first.is_none() {
             return Ok(());
         }
-        let mut table = Table::new(0, ["decisions", "in both", "differ", ""]);
-        for Count { kind, both, differ } in &self.decisions {
+        let mut table = TextTable::new(0, ["decisions", "in both", "differ", ""]);
+        for DecisionCount { kind, both, differ } in &self.decisions {
             table.row(vec![kind.name().to_owned(), both.to_string(), differ.to_string(), String::new()]);
         }
         writeln!(f, "\n{table}")?;
         let headings = ["latency", "requests", "mean A, ms", "mean B, ms", "B - A", "shorter in B", "longer in B", ""];
-        let mut table = Table::new(0, headings);
+        let mut table = TextTable::new(0, headings);
         for latency in &self.latencies {
-            let Latency { what, requests, mean_a_us: a, mean_b_us: b, shorter_in_b, longer_in_b } = latency;
+            let LatencyChange { what, requests, mean_a_us: a, mean_b_us: b, shorter_in_b, longer_in_b } = latency;
             let numbers = [requests, shorter_in_b, longer_in_b].map(u64::to_string);
             let [requests, shorter, longer] = numbers;
             let means = [format!("{:.3}", a / 1e3), format!("{:.3}", b / 1e3), format!("{:+.3}", (b - a) / 1e3)];
@@ -386,21 +390,21 @@ impl Diff {
             return writeln!(f, "\nno decision differs");
         };
         writeln!(f, "\nThe first difference: {} of request {request} at {} s", kind.name(), seconds(*time_us))?;
-        for (name, told) in [("A", a), ("B", b)] {
-            let Some(Told { line, saw }) = told else {
+        for (name, decision) in [("A", a), ("B", b)] {
+            let Some(DecisionWithSignals { line, saw }) = decision else {
                 writeln!(f, "  {name}  never")?;
                 continue;
             };
             let time = line.time_us().map_or_else(String::new, seconds);
             match line {
-                Line::Routing(routing) => {
+                TraceLine::Routing(routing) => {
                     let reason = if routing.reason.is_empty() { "no reason given" } else { &routing.reason };
                     writeln!(f, "  {name}  {time} s: to instance {}: {reason}", routing.instance)?;
                 }
-                Line::Admission(admission) => writeln!(f, "  {name}  {time} s: {admission}")?,
-                Line::Scheduling(scheduling) => writeln!(f, "  {name}  {time} s: {scheduling}")?,
-                Line::Preemption(preemption) => writeln!(f, "  {name}  {time} s: {preemption}")?,
-                Line::Outcome(_) | Line::Signals(_) => {}
+                TraceLine::Admission(admission) => writeln!(f, "  {name}  {time} s: {admission}")?,
+                TraceLine::Scheduling(scheduling) => writeln!(f, "  {name}  {time} s: {scheduling}")?,
+                TraceLine::Preemption(preemption) => writeln!(f, "  {name}  {time} s: {preemption}")?,
+                TraceLine::Outcome(_) | TraceLine::Signals(_) => {}
             }
             if let Some(saw) = saw {
                 let ages = saw.ages();
@@ -415,11 +419,11 @@ impl Diff {
         if self.worst.is_empty() {
             return Ok(());
         }
-        writeln!(f, "\nWho loses most from A to B, by E2E, ms\n")?;
+        writeln!(f, "\nRequests that lose most from A to B, by E2E, ms\n")?;
         let headings = ["request", "instance A", "B", "TTFT A", "B", "E2E A", "B", "B - A", ""];
-        let mut table = Table::new(0, headings);
-        for Pair { request, a, b, e2e_difference_us } in &self.worst {
-            let instance = |record: &Record| or_dash(record.instance, |instance| instance.to_string());
+        let mut table = TextTable::new(0, headings);
+        for RequestPair { request, a, b, e2e_difference_us } in &self.worst {
+            let instance = |record: &ComparedRequest| or_dash(record.instance, |instance| instance.to_string());
             table.row(vec![
                 request.to_string(),
                 instance(a),

@@ -1,5 +1,4 @@
-//! Lines of JSON, written field by field into one buffer: a line of a trace costs little more than
-//! its bytes.
+//! Writes lines of JSON field by field into one buffer, at a cost close to that of copying the bytes.
 
 use std::io::{self, Write};
 
@@ -11,38 +10,37 @@ macro_rules! key {
 }
 pub(super) use key;
 
-/// Lines that are not written yet.
+/// Lines in a buffer that is written in chunks.
 #[derive(Debug)]
-pub(super) struct Lines<W> {
+pub(super) struct JsonLines<W> {
     out: W,
     buffer: Vec<u8>,
-    /// Lines begun.
+    /// Number of lines that were begun.
     count: u64,
-    /// The first failure; nothing is written after it.
+    /// The first error of the output; nothing is written after it.
     failed: Option<io::Error>,
 }
 
-/// So many bytes are written at once; what is small stays in the processor's caches.
+/// Number of bytes that are written at once; small enough for the processor's caches.
 const CHUNK: usize = 32 << 10;
 
-impl<W: Write> Lines<W> {
+impl<W: Write> JsonLines<W> {
     pub fn new(out: W) -> Self {
         Self { out, buffer: Vec::with_capacity(2 * CHUNK), count: 0, failed: None }
     }
 
-    /// Lines begun so far.
+    /// Number of lines begun so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Begins a line with `start`, which opens an object and gives its first field.
+    /// Begins a line with `start`, which opens an object and contains its first field.
     #[inline]
     pub fn begin(&mut self, start: &str) {
         self.count += 1;
         self.raw(start);
     }
 
-    /// Ends a line.
     #[inline]
     pub fn end(&mut self) {
         self.raw("}\n");
@@ -51,7 +49,7 @@ impl<W: Write> Lines<W> {
         }
     }
 
-    /// Text that is JSON.
+    /// Adds text that is valid JSON.
     #[inline]
     pub fn raw(&mut self, text: &str) {
         self.buffer.extend_from_slice(text.as_bytes());
@@ -63,7 +61,7 @@ impl<W: Write> Lines<W> {
         self.raw(itoa::Buffer::new().format(value));
     }
 
-    /// A number that goes without saying if it is 0.
+    /// Adds a number; nothing if it is 0.
     #[inline]
     pub fn int_unless_0(&mut self, key: &'static str, value: impl itoa::Integer + Default + PartialEq) {
         if value != Default::default() {
@@ -109,7 +107,7 @@ impl<W: Write> Lines<W> {
         self.raw("]");
     }
 
-    /// Any text.
+    /// A field with text, escaped as JSON needs it.
     pub fn text(&mut self, key: &'static str, text: &str) {
         self.raw(key);
         let plain = text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\');
@@ -122,7 +120,7 @@ impl<W: Write> Lines<W> {
         }
     }
 
-    /// Any text; none if it is empty.
+    /// Adds a field with text, escaped; nothing if the text is empty.
     pub fn text_unless_empty(&mut self, key: &'static str, text: &str) {
         if !text.is_empty() {
             self.text(key, text);
@@ -136,7 +134,7 @@ impl<W: Write> Lines<W> {
         self.buffer.clear();
     }
 
-    /// Writes what is left.
+    /// Writes the rest of the buffer.
     pub fn finish(mut self) -> io::Result<W> {
         self.write();
         match self.failed {
@@ -152,8 +150,8 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    fn line(write: impl FnOnce(&mut Lines<Vec<u8>>)) -> Value {
-        let mut lines = Lines::new(Vec::new());
+    fn line(write: impl FnOnce(&mut JsonLines<Vec<u8>>)) -> Value {
+        let mut lines = JsonLines::new(Vec::new());
         lines.begin("{\"kind\":\"test\"");
         write(&mut lines);
         lines.end();
@@ -192,7 +190,7 @@ mod tests {
         assert_eq!(read, serde_json::json!({"kind": "test", "one": 1}));
     }
 
-    /// Takes some bytes, then nothing.
+    /// Accepts some bytes, then fails.
     struct Full(usize);
 
     impl Write for Full {
@@ -208,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_at_the_end() {
-        let mut lines = Lines::new(Full(100_000));
+    fn a_full_disk_is_reported_at_the_end() {
+        let mut lines = JsonLines::new(Full(100_000));
         for i in 0..100_000 {
             lines.begin("{\"kind\":\"test\"");
             lines.int(key!("i"), i);

@@ -1,48 +1,39 @@
-//! What a line says. Names and units are those of the file; times are µs on the clock of the simulation.
+//! The content of lines. Names and units are those of the file; times are µs on the clock of the simulation.
 
 use serde::{Deserialize, Serialize};
 
-/// A line of a trace.
+/// A line of a decision trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Line {
-    /// What instances reported when that was read anew.
-    Signals(Signals),
-    /// Whether a request may enter the service.
-    Admission(Admission),
-    /// Where it goes.
-    Routing(Routing),
-    /// Whether it enters the batch.
-    Scheduling(Scheduling),
-    /// It leaves the batch.
-    Preemption(Preemption),
-    /// How it ended.
-    Outcome(Outcome),
+pub enum TraceLine {
+    /// The signals of the instances, after a refresh of the periodic ones.
+    Signals(SignalsLine),
+    /// Decision of the admission policy.
+    Admission(AdmissionLine),
+    Routing(RoutingLine),
+    /// Decision whether a request enters the running batch.
+    Scheduling(SchedulingLine),
+    /// A request is preempted.
+    Preemption(PreemptionLine),
+    Outcome(OutcomeLine),
 }
 
-/// The kinds of lines that can be asked for.
+/// The kinds of lines that can be selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// [`Line::Signals`].
+pub enum LineKind {
     Signals,
-    /// [`Line::Admission`].
     Admission,
-    /// [`Line::Routing`].
     Routing,
-    /// [`Line::Scheduling`].
     Scheduling,
-    /// [`Line::Preemption`].
     Preemption,
-    /// [`Line::Outcome`].
     Outcome,
 }
 
-impl Kind {
-    /// All of them.
+impl LineKind {
     pub const ALL: [Self; 6] =
         [Self::Signals, Self::Admission, Self::Routing, Self::Scheduling, Self::Preemption, Self::Outcome];
 
-    /// As the file has it.
+    /// The name of the kind in the file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,21 +47,20 @@ impl Kind {
     }
 }
 
-impl Line {
-    /// Its kind.
+impl TraceLine {
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> LineKind {
         match self {
-            Self::Signals(_) => Kind::Signals,
-            Self::Admission(_) => Kind::Admission,
-            Self::Routing(_) => Kind::Routing,
-            Self::Scheduling(_) => Kind::Scheduling,
-            Self::Preemption(_) => Kind::Preemption,
-            Self::Outcome(_) => Kind::Outcome,
+            Self::Signals(_) => LineKind::Signals,
+            Self::Admission(_) => LineKind::Admission,
+            Self::Routing(_) => LineKind::Routing,
+            Self::Scheduling(_) => LineKind::Scheduling,
+            Self::Preemption(_) => LineKind::Preemption,
+            Self::Outcome(_) => LineKind::Outcome,
         }
     }
 
-    /// The request it is about.
+    /// The number of the request that the line is about.
     #[must_use]
     pub fn request(&self) -> Option<u32> {
         match self {
@@ -83,7 +73,7 @@ impl Line {
         }
     }
 
-    /// The one instance it is about.
+    /// The number of the instance that the line is about, if it is only one.
     #[must_use]
     pub fn instance(&self) -> Option<u32> {
         match self {
@@ -95,7 +85,7 @@ impl Line {
         }
     }
 
-    /// When it happened; `None` of a request that had not ended.
+    /// Time of the line; `None` for a request that had not ended.
     #[must_use]
     pub fn time_us(&self) -> Option<u64> {
         match self {
@@ -109,177 +99,162 @@ impl Line {
     }
 }
 
-/// The first line: what was simulated, and by whom it was decided.
+/// The first line: the configuration of the simulation and the names of the policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Header {
-    /// [`super::FORMAT`].
+pub struct DecisionHeader {
     pub format: String,
-    /// [`super::VERSION`].
     pub version: u32,
-    /// The program that wrote it, and its version.
+    /// Name and version of the program that wrote the file.
     pub program: String,
-    /// SHA-256 of everything the simulation depends on, without where it comes from and without what
-    /// is only written or judged.
+    /// SHA-256 of everything that the results of the simulation depend on, without the origin of the settings and
+    /// without outputs and evaluation.
     pub config_sha256: String,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Model.
     pub model: String,
-    /// GPU.
     pub hardware: String,
-    /// The workload, for people.
+    /// Description of the workload for people.
     pub workload: String,
-    /// Who decided.
     pub policies: PolicyNames,
-    /// From arrival to admission.
+    /// Delay from arrival to admission, µs.
     pub admission_latency_us: u64,
-    /// From admission to routing.
+    /// Delay from admission to routing, µs.
     pub routing_latency_us: u64,
-    /// Age at which the periodic columns are read anew; 0 for always fresh.
+    /// Refresh interval of the periodic signals, µs; 0 if they are always fresh.
     pub snapshot_refresh_interval_us: u64,
-    /// Age at which the contents of prefix caches are read anew; 0 for always fresh.
+    /// Refresh interval of the prefix-cache contents, µs; 0 if they are always fresh.
     pub cache_signal_delay_us: u64,
-    /// How many candidates are listed with a routing decision.
+    /// Number of candidates that are listed with a routing decision.
     pub counterfactual_k: u32,
-    /// The instances by number, those that are alike together.
+    /// The instances in the order of their numbers, equal ones grouped.
     pub instances: Vec<InstanceGroup>,
 }
 
-/// The names of the policies: built in, or of a plugin.
+/// The names of the policies, built in or plugins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyNames {
-    /// Who may enter.
     pub admission: String,
-    /// Where a request goes.
+    /// The routing policy, which selects the instance.
     pub routing: String,
-    /// How urgent it is there.
+    /// The priority policy, which orders requests on an instance.
     pub priority: String,
-    /// Order of the wait queues.
+    /// The scheduling policy, which orders the waiting queues.
     pub scheduling: String,
-    /// Who leaves the batch.
+    /// The preemption policy, which selects the victim.
     pub preemption: String,
 }
 
-/// Instances that are alike.
+/// Consecutive instances with the same configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceGroup {
-    /// Number of the first.
+    /// Number of the first instance.
     pub first: u32,
-    /// How many, numbered one after the other.
+    /// Number of instances, numbered consecutively.
     pub count: u32,
-    /// Most requests in the batch.
+    /// Maximum batch size, requests.
     pub max_num_seqs: u32,
     /// Token budget of a step.
     pub max_num_batched_tokens: u32,
-    /// KV blocks.
+    /// Size of the KV cache, blocks.
     pub total_kv_blocks: u32,
-    /// Tokens in one of them.
+    /// Tokens per KV block.
     pub block_size: u32,
 }
 
-/// The periodic columns, over instances. In the file, two of them are left out where they are as in the line
-/// before.
+/// The periodic signals, one entry per instance. The file leaves out two of the columns where they equal those of the
+/// line before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Signals {
-    /// Its number, from 1.
+pub struct SignalsLine {
+    /// Number of the refresh, from 1.
     pub reading: u64,
-    /// When they were read.
+    /// Time of the refresh.
     pub time_us: u64,
-    /// Requests in the wait queue.
+    /// Requests in the waiting queue.
     pub queue_depth: Vec<u32>,
-    /// Requests in the batch.
+    /// Requests in the running batch.
     pub batch_size: Vec<u32>,
-    /// KV blocks nobody holds.
+    /// KV blocks that no request uses.
     pub free_kv_blocks: Vec<u32>,
-    /// Share of prefix-cache look-ups that hit, since the start.
+    /// Prefix-cache hit rate since the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_hit_rate: Option<Vec<f64>>,
-    /// Requests thrown out of the batch since the start.
+    /// Preemptions since the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_count: Option<Vec<u64>>,
 }
 
-/// Whether a request may enter the service.
+/// Decision of the admission policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Admission {
-    /// Its number.
+pub struct AdmissionLine {
+    /// Number of the request.
     pub request: u32,
-    /// When it was decided.
+    /// Time of the decision.
     pub time_us: u64,
-    /// The answer.
     pub admitted: bool,
-    /// Why, if the policy says so.
+    /// Reason, if the policy gives one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Prompt tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
-    /// The client's budget for the answer.
+    /// The client's limit of output tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
-    /// When the client gives up.
+    /// Deadline of the client, µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_us: Option<u64>,
-    /// SLO class.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub class: String,
-    /// Tenant.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
-    /// The model it asks for.
+    /// The model that the request names.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,
-    /// Requests of its tenant in flight.
+    /// Requests in flight of the same tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_in_flight: Option<u32>,
-    /// The periodic columns: number of their [`Signals`] line.
+    /// Number of the [`SignalsLine`] line that holds the periodic signals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<u64>,
-    /// How old they were.
+    /// Age of the periodic signals, µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading_age_us: Option<u64>,
-    /// Requests handed to each instance and not yet answered. Always fresh.
+    /// Requests in flight on each instance. Always fresh.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<Vec<u32>>,
     /// Leading blocks of the prompt in the prefix cache of each instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_blocks: Option<Vec<u32>>,
-    /// How old that was.
+    /// Age of `cached_blocks`, µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_blocks_age_us: Option<u64>,
-    /// What of that the policy did not look at.
+    /// Names of those signals that the policy did not read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
 }
 
-/// What of the service was up to date at a decision: see [`Routing`].
+/// The signals of a decision: see [`RoutingLine`] for the fields.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
-    /// [`Routing::reading`].
+pub struct DecisionSignals<'a> {
     pub reading: Option<u64>,
-    /// [`Routing::reading_age_us`].
     pub reading_age_us: Option<u64>,
-    /// [`Routing::in_flight`].
     pub in_flight: Option<&'a [u32]>,
-    /// [`Routing::cached_blocks`].
     pub cached_blocks: Option<&'a [u32]>,
-    /// [`Routing::cached_blocks_age_us`].
     pub cached_blocks_age_us: Option<u64>,
-    /// [`Routing::unread`].
     pub unread: &'a [String],
 }
 
 macro_rules! seen {
     ($($line:ty),+) => {$(
         impl $line {
-            /// What the policy saw.
+            /// The signals of the policy.
             #[must_use]
-            pub fn seen(&self) -> Seen<'_> {
-                Seen {
+            pub fn seen(&self) -> DecisionSignals<'_> {
+                DecisionSignals {
                     reading: self.reading,
                     reading_age_us: self.reading_age_us,
                     in_flight: self.in_flight.as_deref(),
@@ -292,101 +267,100 @@ macro_rules! seen {
     )+};
 }
 
-seen!(Admission, Routing);
+seen!(AdmissionLine, RoutingLine);
 
-/// Which instance serves a request.
+/// Decision of the routing policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Routing {
-    /// Its number.
+pub struct RoutingLine {
+    /// Number of the request.
     pub request: u32,
-    /// When it was decided.
+    /// Time of the decision.
     pub time_us: u64,
-    /// The answer.
+    /// The instance that gets the request.
     pub instance: u32,
-    /// Why, if the policy says so.
+    /// Reason, if the policy gives one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The periodic columns: number of their [`Signals`] line.
+    /// Number of the [`SignalsLine`] line that holds the periodic signals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<u64>,
-    /// How old they were.
+    /// Age of the periodic signals, µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading_age_us: Option<u64>,
-    /// Requests handed to each instance and not yet answered. Always fresh.
+    /// Requests in flight on each instance. Always fresh.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<Vec<u32>>,
     /// Leading blocks of the prompt in the prefix cache of each instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_blocks: Option<Vec<u32>>,
-    /// How old that was.
+    /// Age of `cached_blocks`, µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_blocks_age_us: Option<u64>,
-    /// What of that the policy did not look at.
+    /// Names of those signals that the policy did not read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
-    /// The policy's score for each instance; `None` where it is no number.
+    /// The policy's score for each instance; `None` if it is not a finite number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<Option<f64>>,
-    /// How far the chosen instance is below the best score. Of a policy without scores: of minus the load.
+    /// Best score minus the score of the chosen instance. Without scores, minus the load replaces the score.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score_regret: Option<f64>,
-    /// The best instances by score.
+    /// The instances with the best scores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub candidates: Option<Vec<Candidate>>,
+    pub candidates: Option<Vec<RoutingCandidate>>,
 }
 
 /// An instance that could have been chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Candidate {
-    /// Its number.
+pub struct RoutingCandidate {
     pub instance: u32,
-    /// Its score; `None` where it is no number.
+    /// Its score; `None` if it is not a finite number.
     pub score: Option<f64>,
 }
 
-/// Whether the head of a wait queue enters the batch.
+/// Decision whether the request at the head of a waiting queue enters the running batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Scheduling {
-    /// Its number.
+pub struct SchedulingLine {
+    /// Number of the request.
     pub request: u32,
-    /// When: the start of a step.
+    /// Time of the decision: the start of a step.
     pub time_us: u64,
-    /// Where.
+    /// The instance that has the queue.
     pub instance: u32,
-    /// It enters, or waits: told for the first step that leaves it at the head.
-    pub answer: Answer,
-    /// Why it waits.
+    /// Whether it enters or waits; waiting is recorded for the first step that leaves it at the head.
+    pub decision: BatchEntry,
+    /// Why it is not in the running batch yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub obstacle: Option<Obstacle>,
-    /// Tokens it computes in this step, or would.
+    pub obstacle: Option<BatchObstacle>,
+    /// Tokens that it computes in this step, or would compute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_tokens: Option<u32>,
-    /// KV blocks it would take.
+    /// KV blocks that it would allocate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needed_kv_blocks: Option<u32>,
     /// KV blocks found in the prefix cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_blocks: Option<u32>,
-    /// Since it joined the queue.
+    /// Time since it joined the queue, µs.
     pub waited_us: u64,
-    /// Requests in the queue, with it.
+    /// Requests in the queue, this one included.
     pub waiting: u32,
-    /// Requests in the batch, without it.
+    /// Requests in the running batch, without this one.
     pub running: u32,
-    /// KV blocks nobody holds.
+    /// KV blocks that no request uses.
     pub free_kv_blocks: u32,
-    /// What is left of the step's token budget.
+    /// Rest of the step's token budget.
     pub token_budget: u32,
-    /// Its priority: lower is more urgent.
+    /// Its priority: a lower number is served first.
     #[serde(default, skip_serializing_if = "is_0")]
     pub priority: i64,
-    /// Tokens it got before it was thrown out.
+    /// Output tokens generated before its preemption.
     #[serde(default, skip_serializing_if = "is_0")]
     pub generated_tokens: u32,
-    /// How often it was thrown out.
+    /// Number of its preemptions.
     #[serde(default, skip_serializing_if = "is_0")]
     pub preemptions: u32,
 }
@@ -395,130 +369,128 @@ fn is_0<N: Default + PartialEq>(number: &N) -> bool {
     *number == N::default()
 }
 
-/// Whether a request enters the batch.
+/// Whether a request enters the running batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
-    /// It does.
+pub enum BatchEntry {
+    /// The request enters the running batch.
     Enters,
     /// It stays at the head of the queue.
     Waits,
 }
 
-/// Why a request does not enter the batch.
+/// Why a request does not enter the running batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Obstacle {
-    /// The step's tokens are used up.
+pub enum BatchObstacle {
+    /// The step's token budget is used up.
     TokenBudget,
-    /// Every place is taken.
+    /// All batch slots are taken.
     BatchFull,
-    /// Its prompt must not be split and exceeds what is left of the step's tokens.
+    /// Its prompt must not be chunked and exceeds the rest of the step's token budget.
     UnsplitPrompt,
     /// Not enough free KV blocks.
     KvBlocks,
 }
 
-/// A request leaves the batch, so that another can go on.
+/// A request is preempted, so that another can continue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Preemption {
-    /// The one that leaves.
+pub struct PreemptionLine {
+    /// Number of the preempted request.
     pub request: u32,
-    /// When: the start of a step.
+    /// Time of the decision: the start of a step.
     pub time_us: u64,
-    /// Where.
+    /// The instance that has the running batch.
     pub instance: u32,
-    /// The one that needs room; may be the same.
+    /// Number of the request that needs KV blocks; may be the same.
     pub wanting: u32,
-    /// KV blocks that one needs.
+    /// KV blocks that it needs.
     pub needed_kv_blocks: u32,
-    /// KV blocks nobody holds.
+    /// KV blocks that no request uses.
     pub free_kv_blocks: u32,
-    /// Requests in the queue before it comes back to it.
+    /// Requests in the queue before the preempted one returns to it.
     pub waiting: u32,
-    /// Requests in the batch, with it.
+    /// Requests in the running batch, the preempted one included.
     pub running: u32,
-    /// Tokens it had computed.
+    /// Tokens of the preempted request that were computed.
     pub computed_tokens: u32,
-    /// Tokens it had got.
+    /// Output tokens of the preempted request.
     pub generated_tokens: u32,
-    /// How often it had been thrown out before.
+    /// Number of its earlier preemptions.
     #[serde(default, skip_serializing_if = "is_0")]
     pub preemptions: u32,
 }
 
-/// How a request ended. Latencies count from its arrival.
+/// How a request ended. Latencies count from its arrival, in µs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Outcome {
-    /// Its number.
+pub struct OutcomeLine {
+    /// Number of the request.
     pub request: u32,
-    /// When, if it had ended. Its arrival if it was rejected.
+    /// Time of its end, if it had ended; its arrival if it was rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_us: Option<u64>,
-    /// How.
-    pub status: Status,
-    /// Where, if it reached an instance.
+    pub status: OutcomeStatus,
+    /// The instance that it was routed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<u32>,
-    /// When it arrived.
+    /// Time of arrival, µs.
     pub arrival_us: u64,
-    /// Prompt tokens.
+    /// Length of the prompt, tokens.
     pub input_tokens: u32,
-    /// Tokens it asked for.
+    /// Output tokens that the request asks for.
     pub output_tokens: u32,
-    /// Tokens it got.
+    /// Output tokens that were generated.
     pub generated_tokens: u32,
-    /// Time to first token.
+    /// Time to first token, µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttft_us: Option<u64>,
     /// End-to-end latency, if it completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e2e_us: Option<u64>,
-    /// Until it entered the batch, the last time if it was thrown out.
+    /// From arrival to its (last) entry into the running batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling_delay_us: Option<u64>,
-    /// KV blocks of its prompt found in the prefix cache, when it first entered the batch.
+    /// KV blocks of its prompt found in the prefix cache when it first entered the batch.
     #[serde(default, skip_serializing_if = "is_0")]
     pub cached_blocks: u32,
-    /// How often it was thrown out of the batch.
+    /// Number of its preemptions.
     #[serde(default, skip_serializing_if = "is_0")]
     pub preemptions: u32,
 }
 
-/// How a request ended, in a word.
+/// The state in which a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Status {
-    /// It got all it asked for.
+pub enum OutcomeStatus {
+    /// It has all output tokens.
     Completed,
-    /// It reached the longest sequence there may be.
+    /// It reached the maximum length of a sequence.
     LengthCapped,
-    /// Its client gave up.
     TimedOut,
     /// Its prompt alone is too long for the model.
     DroppedPromptTooLong,
-    /// Prompt and answer are (BLIS).
+    /// Input and output together are too long (BLIS).
     DroppedBudgetTooLong,
     /// The KV cache is too small for it.
     DroppedKvTooSmall,
-    /// In a wait queue at the end of the simulation.
+    /// In a waiting queue at the end of the simulation.
     Queued,
-    /// In a batch at the end of the simulation.
+    /// In a running batch at the end of the simulation.
     Running,
-    /// On its way at the end of the simulation.
+    /// Between client and instance at the end of the simulation.
     Arriving,
-    /// By the admission policy.
+    /// Rejected by the admission policy.
     RejectedByAdmission,
-    /// Nobody serves its model.
+    /// No instance serves its model.
     RejectedByRouting,
 }
 
-/// The last line.
+/// The last line of a complete file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct End {
-    /// Lines before it.
+    /// Number of lines before it.
     pub lines: u64,
 }

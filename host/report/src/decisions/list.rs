@@ -1,30 +1,34 @@
-//! `blis trace show`: the lines of a trace, each in words.
+//! `blis trace show`: the lines of a trace, described in words.
 
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use super::line::{Admission, Answer, Kind, Line, Obstacle, Outcome, Preemption, Routing, Scheduling, Signals, Status};
-use super::read::Reader;
-use super::seen::Saw;
+use super::line::{
+    AdmissionLine, BatchEntry, BatchObstacle, LineKind, OutcomeLine, OutcomeStatus, PreemptionLine, RoutingLine,
+    SchedulingLine, SignalsLine, TraceLine,
+};
+use super::read::TraceReader;
+use super::seen::InstanceSignals;
 use super::table::{ms, plural, score, seconds};
 use blis_workload::TraceError;
 
-/// Which lines are shown.
+/// Selects the lines that are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Of this instance.
+    /// Lists the lines of this instance alone.
     pub instance: Option<u32>,
-    /// From this time on, µs.
+    /// Start of the time window, µs.
     pub from_us: Option<u64>,
-    /// Before this time, µs.
+    /// End of the time window, µs.
     pub to_us: Option<u64>,
-    /// Of these kinds; of all but signals if there are none.
-    pub kinds: Vec<Kind>,
+    /// Selected kinds; an empty list selects all but signals.
+    pub kinds: Vec<LineKind>,
 }
 
 impl Filter {
-    fn takes(&self, line: &Line) -> bool {
-        let kind = if self.kinds.is_empty() { line.kind() != Kind::Signals } else { self.kinds.contains(&line.kind()) };
+    fn takes(&self, line: &TraceLine) -> bool {
+        let kind =
+            if self.kinds.is_empty() { line.kind() != LineKind::Signals } else { self.kinds.contains(&line.kind()) };
         let instance = self.instance.is_none() || line.instance() == self.instance;
         let from = self.from_us.is_none_or(|from| line.time_us().is_some_and(|at| at >= from));
         let to = self.to_us.is_none_or(|to| line.time_us().is_some_and(|at| at < to));
@@ -32,28 +36,28 @@ impl Filter {
     }
 }
 
-/// The lines of a trace that a filter takes, one after the other.
+/// The lines of a trace that pass a filter.
 pub struct Listing {
-    reader: Reader,
+    reader: TraceReader,
     filter: Filter,
 }
 
 impl Listing {
-    /// Of the trace `path`.
+    /// The lines of the trace at `path`.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// If it cannot be read.
     pub fn open(path: &Path, filter: Filter) -> Result<Self, TraceError> {
-        Ok(Self::of(Reader::open(path)?, filter))
+        Ok(Self::of(TraceReader::open(path)?, filter))
     }
 
-    /// Of what `reader` has to read.
+    /// The lines of `reader`.
     #[must_use]
-    pub fn of(reader: Reader, filter: Filter) -> Self {
+    pub fn of(reader: TraceReader, filter: Filter) -> Self {
         Self { reader, filter }
     }
 
-    /// What stands above the lines in words.
+    /// The heading above the lines.
     #[must_use]
     pub fn heading(&self) -> String {
         let header = self.reader.header();
@@ -74,10 +78,10 @@ impl Listing {
         )
     }
 
-    /// The next line in words, or as the file has it; `None` behind the last.
+    /// The next line in words, or as in the file; `None` at the end.
     ///
     /// # Errors
-    /// The trace cannot be read on.
+    /// If the rest of the trace cannot be read.
     pub fn next_text(&mut self, raw: bool) -> Result<Option<String>, TraceError> {
         while let Some(line) = self.reader.next_line()? {
             if self.filter.takes(&line) {
@@ -96,24 +100,24 @@ fn row(time: &str, kind: &str, request: &str, instance: &str, what: impl Display
     format!("{time:>14}  {kind:<10}  {request:>7}  {instance:>8}  {what}").trim_end().to_owned()
 }
 
-/// `line`, behind the line `signals`.
-fn in_words(line: &Line, signals: Option<&Signals>) -> String {
+/// A description of `line`, which follows the line `signals`.
+fn in_words(line: &TraceLine, signals: Option<&SignalsLine>) -> String {
     let what = match line {
-        Line::Signals(signals) => signals.to_string(),
-        Line::Admission(admission) => admission.to_string(),
-        Line::Routing(routing) => told(routing, signals),
-        Line::Scheduling(scheduling) => scheduling.to_string(),
-        Line::Preemption(preemption) => preemption.to_string(),
-        Line::Outcome(outcome) => outcome.to_string(),
+        TraceLine::Signals(signals) => signals.to_string(),
+        TraceLine::Admission(admission) => admission.to_string(),
+        TraceLine::Routing(routing) => routing_text(routing, signals),
+        TraceLine::Scheduling(scheduling) => scheduling.to_string(),
+        TraceLine::Preemption(preemption) => preemption.to_string(),
+        TraceLine::Outcome(outcome) => outcome.to_string(),
     };
     let number = |number: Option<u32>| number.map_or("-".to_owned(), |number| number.to_string());
     let time = line.time_us().map_or("-".to_owned(), seconds);
     row(&time, line.kind().name(), &number(line.request()), &number(line.instance()), what)
 }
 
-/// A routing decision, with what was seen of the chosen instance.
-fn told(routing: &Routing, signals: Option<&Signals>) -> String {
-    let saw = Saw::of_chosen(routing, signals);
+/// A description of a routing decision, with the signals of the chosen instance.
+fn routing_text(routing: &RoutingLine, signals: Option<&SignalsLine>) -> String {
+    let saw = InstanceSignals::of_chosen(routing, signals);
     let reason = if routing.reason.is_empty() { "chosen" } else { &routing.reason };
     let saw = if saw.is_empty() { String::new() } else { format!("; it had {saw}") };
     match routing.score_regret {
@@ -122,15 +126,15 @@ fn told(routing: &Routing, signals: Option<&Signals>) -> String {
     }
 }
 
-impl Display for Signals {
+impl Display for SignalsLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sum = |column: &[u32]| column.iter().map(|&entry| u64::from(entry)).sum::<u64>();
         let (waiting, running, free) = (sum(&self.queue_depth), sum(&self.batch_size), sum(&self.free_kv_blocks));
-        write!(f, "reading {}: {waiting} queued, {running} running, {free} blocks free in all", self.reading)
+        write!(f, "reading {}: {waiting} queued, {running} running, {free} blocks free in total", self.reading)
     }
 }
 
-impl Display for Admission {
+impl Display for AdmissionLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.admitted { "admitted" } else { "rejected" })?;
         if !self.reason.is_empty() {
@@ -149,17 +153,17 @@ impl Display for Admission {
     }
 }
 
-impl Display for Scheduling {
+impl Display for SchedulingLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.answer {
-            Answer::Enters => {
+        match self.decision {
+            BatchEntry::Enters => {
                 let tokens = plural(self.num_tokens.unwrap_or(0).into(), "token");
                 write!(f, "enters the batch of {} with {tokens}", self.running)?;
                 if let Some(blocks) = self.cached_blocks.filter(|&blocks| blocks > 0) {
                     write!(f, " and {} from the cache", plural(blocks.into(), "block"))?;
                 }
             }
-            Answer::Waits => {
+            BatchEntry::Waits => {
                 f.write_str("waits at the head of the queue: ")?;
                 self.fmt_obstacle(f)?;
             }
@@ -167,42 +171,42 @@ impl Display for Scheduling {
         write!(f, "; waited {} ms, {} more in the queue", ms(self.waited_us), self.waiting.saturating_sub(1))?;
         match self.preemptions {
             0 => Ok(()),
-            times => write!(f, ", thrown out {} before", plural(times.into(), "time")),
+            times => write!(f, ", preempted {} before", plural(times.into(), "time")),
         }
     }
 }
 
-impl Scheduling {
+impl SchedulingLine {
     fn fmt_obstacle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.obstacle {
-            Some(Obstacle::TokenBudget) => {
-                write!(f, "the {} of the batch take all tokens of the step", self.running)
+            Some(BatchObstacle::TokenBudget) => {
+                write!(f, "the {} of the batch use the whole token budget of the step", self.running)
             }
-            Some(Obstacle::BatchFull) => write!(f, "all {} places of the batch are taken", self.running),
-            Some(Obstacle::UnsplitPrompt) => {
+            Some(BatchObstacle::BatchFull) => write!(f, "all {} batch slots are taken", self.running),
+            Some(BatchObstacle::UnsplitPrompt) => {
                 let tokens = plural(self.num_tokens.unwrap_or(0).into(), "token");
-                write!(f, "its {tokens} must not be split, and {} are left in the step", self.token_budget)
+                write!(f, "its {tokens} must not be chunked, and {} of the token budget are left", self.token_budget)
             }
-            Some(Obstacle::KvBlocks) => {
+            Some(BatchObstacle::KvBlocks) => {
                 let needed = plural(self.needed_kv_blocks.unwrap_or(0).into(), "KV block");
                 write!(f, "it takes {needed}, and {} are free ({} running)", self.free_kv_blocks, self.running)
             }
-            None => f.write_str("nobody says why"),
+            None => f.write_str("no reason recorded"),
         }
     }
 }
 
-impl Display for Preemption {
+impl Display for PreemptionLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let needed = plural(self.needed_kv_blocks.into(), "KV block");
-        let whose = if self.wanting == self.request { "it".to_owned() } else { format!("request {}", self.wanting) };
-        write!(f, "thrown out of the batch of {}: {whose} needs {needed}, ", self.running)?;
+        let wanting = if self.wanting == self.request { "it".to_owned() } else { format!("request {}", self.wanting) };
+        write!(f, "preempted in a batch of {}: {wanting} needs {needed}, ", self.running)?;
         let lost = plural(self.computed_tokens.into(), "computed token");
         write!(f, "{} are free; {lost} to compute again, {} generated", self.free_kv_blocks, self.generated_tokens)
     }
 }
 
-impl Display for Outcome {
+impl Display for OutcomeLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.status.in_words())?;
         if let Some(ttft) = self.ttft_us {
@@ -217,26 +221,25 @@ impl Display for Outcome {
         }
         match self.preemptions {
             0 => Ok(()),
-            times => write!(f, ", thrown out {}", plural(times.into(), "time")),
+            times => write!(f, ", preempted {}", plural(times.into(), "time")),
         }
     }
 }
 
-impl Status {
-    /// For people.
+impl OutcomeStatus {
     pub(super) fn in_words(self) -> &'static str {
         match self {
             Self::Completed => "completed",
-            Self::LengthCapped => "completed, cut off at the longest sequence there may be",
+            Self::LengthCapped => "completed, cut off at the maximum model length",
             Self::TimedOut => "timed out",
             Self::DroppedPromptTooLong => "dropped: the prompt alone is too long",
-            Self::DroppedBudgetTooLong => "dropped: prompt and answer are too long",
+            Self::DroppedBudgetTooLong => "dropped: input and output are too long",
             Self::DroppedKvTooSmall => "dropped: larger than the KV cache",
             Self::Queued => "still queued at the end",
             Self::Running => "still running at the end",
-            Self::Arriving => "still on its way at the end",
+            Self::Arriving => "still between client and instance at the end",
             Self::RejectedByAdmission => "rejected by the admission policy",
-            Self::RejectedByRouting => "rejected: nobody serves its model",
+            Self::RejectedByRouting => "rejected: no instance serves its model",
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The decision trace: every decision of a run as a line of JSON, with what the policy saw, and later
-//! what became of the request. docs/decisions.md describes it, docs/decision-trace.schema.json defines it.
+//! The decision trace: every decision of a run as a line of JSON, with the signals of the policy, and later the outcome
+//! of the request. docs/decisions.md describes it, docs/decision-trace.schema.json defines it.
 //!
 //! ```text
 //! simulation → write (an Observer) → FILE.jsonl[.gz] → read (checked, line by line) → list   every line, for people
@@ -8,7 +8,7 @@
 //!                                                                              └→ diff   two runs
 //! ```
 //!
-//! Reading and writing keep what is live, not what has been; only `diff` keeps a few numbers of every request.
+//! Memory of reading and writing does not grow with the trace; only `diff` keeps a few numbers of every request.
 
 mod diff;
 mod json;
@@ -22,17 +22,17 @@ mod top;
 mod write;
 
 pub use diff::Diff;
-pub use line::{Header, InstanceGroup, Kind, Line, PolicyNames};
+pub use line::{DecisionHeader, InstanceGroup, LineKind, PolicyNames, TraceLine};
 pub use list::{Filter, Listing};
-pub use read::Reader;
-pub use story::Story;
+pub use read::TraceReader;
+pub use story::RequestHistory;
 pub use top::{Top, TopBy};
 pub use write::{DecisionLog, TraceFile};
 
-/// The first line of a trace says so.
+/// The `format` in the first line of a trace.
 pub const FORMAT: &str = "blis-decisions";
 
-/// Of the format. Whatever changes it makes a new one.
+/// Version of the format. Any change of the format needs a new one.
 pub const VERSION: u32 = 1;
 
 #[cfg(test)]

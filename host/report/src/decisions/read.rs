@@ -1,4 +1,4 @@
-//! Reading a trace line by line, each checked before anybody relies on it.
+//! Reads a trace line by line and checks every line.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -7,41 +7,41 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::line::{End, Header, Line, Seen, Signals};
+use super::line::{DecisionHeader, DecisionSignals, End, SignalsLine, TraceLine};
 use super::{FORMAT, VERSION};
-use blis_diag::{Diagnostic, Lines, RowError, json_error, json_object, open as open_input, quoted};
+use blis_diag::{Diagnostic, LineReader, RowError, json_error, json_object, open as open_input, quoted};
 use blis_workload::TraceError;
 
-/// The lines of a trace, one after the other.
-pub struct Reader {
-    lines: Lines<Box<dyn BufRead + Send>>,
+/// The lines of a trace, one at a time.
+pub struct TraceReader {
+    lines: LineReader<Box<dyn BufRead + Send>>,
     file: Arc<str>,
-    header: Header,
+    header: DecisionHeader,
     instances: u64,
-    /// Lines read.
+    /// Number of lines read so far.
     count: u64,
-    /// The latest periodic columns, complete.
-    signals: Option<Signals>,
+    /// The latest periodic signals, with all columns.
+    signals: Option<SignalsLine>,
     ended: bool,
 }
 
 const WRITE_ANEW: &str = "the file is damaged; write it anew with `blis run --trace-level decisions --trace-path FILE`";
 
-impl Reader {
-    /// Opens the file `path`, packed or not.
+impl TraceReader {
+    /// Opens the file at `path`, gzip-compressed or not.
     ///
     /// # Errors
-    /// It cannot be read, or is no trace of this version.
+    /// If it cannot be read, or is not a trace of this version.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         Self::new(open_input(path)?, &path.display().to_string().into())
     }
 
-    /// Reads `input`, which messages call `file`.
+    /// Reads `input`; `file` is its name in messages.
     ///
     /// # Errors
-    /// It cannot be read, or is no trace of this version.
+    /// If it cannot be read, or is not a trace of this version.
     pub fn new(input: Box<dyn BufRead + Send>, file: &Arc<str>) -> Result<Self, TraceError> {
-        let mut lines = Lines::new(input, file);
+        let mut lines = LineReader::new(input, file);
         if !lines.advance()? {
             let fault = RowError::new("the file is empty: a decision trace begins with its header").hint(WRITE_ANEW);
             return Err(fault.at(file, 1).into());
@@ -51,29 +51,28 @@ impl Reader {
         Ok(Self { lines, file: Arc::clone(file), header, instances, count: 1, signals: None, ended: false })
     }
 
-    /// What was simulated.
     #[must_use]
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &DecisionHeader {
         &self.header
     }
 
-    /// The periodic columns as decisions that follow see them.
+    /// The periodic signals that the following decisions use.
     #[must_use]
-    pub fn signals(&self) -> Option<&Signals> {
+    pub fn signals(&self) -> Option<&SignalsLine> {
         self.signals.as_ref()
     }
 
-    /// The present line as the file has it.
+    /// The current line as it is in the file.
     #[must_use]
     pub fn text(&self) -> &[u8] {
         self.lines.text()
     }
 
-    /// The next line; `None` behind the last.
+    /// The next line; `None` at the end.
     ///
     /// # Errors
-    /// It cannot be read, or makes no sense; or the trace does not end as it should.
-    pub fn next_line(&mut self) -> Result<Option<Line>, TraceError> {
+    /// If it cannot be read or is invalid, or if the trace is cut off.
+    pub fn next_line(&mut self) -> Result<Option<TraceLine>, TraceError> {
         if !self.lines.advance()? {
             return if self.ended { Ok(None) } else { Err(self.cut_off().into()) };
         }
@@ -81,29 +80,29 @@ impl Reader {
         self.count += 1;
         match line {
             Some(line) => Ok(Some(line)),
-            None => self.next_line(), // only once: nothing may follow the end
+            None => self.next_line(), // at most once: nothing may follow the end
         }
     }
 
     fn cut_off(&self) -> Diagnostic {
         let what = "the trace is cut off: its last line is not `end`";
-        let hint = "the run was stopped or is still going on; `blis trace show` prints what is there";
+        let hint = "the run was stopped or is still running; `blis trace show` prints the lines so far";
         RowError::new(what).hint(hint).at(&self.file, self.count)
     }
 
-    /// The present line; `None` if it is the end.
-    fn parse(&mut self) -> Result<Option<Line>, RowError> {
+    /// The current line; `None` if it is the end of the trace.
+    fn parse(&mut self) -> Result<Option<TraceLine>, RowError> {
         let text = self.lines.text();
         if self.ended {
-            return Err(RowError::new("something follows the line `end`"));
+            return Err(RowError::new("there are lines after the line `end`"));
         }
         let line = match kind(text)?.as_str() {
-            "signals" => Line::Signals(self.complete(object(text)?)?),
-            "admission" => Line::Admission(object(text)?),
-            "routing" => Line::Routing(object(text)?),
-            "scheduling" => Line::Scheduling(object(text)?),
-            "preemption" => Line::Preemption(object(text)?),
-            "outcome" => Line::Outcome(object(text)?),
+            "signals" => TraceLine::Signals(self.complete(object(text)?)?),
+            "admission" => TraceLine::Admission(object(text)?),
+            "routing" => TraceLine::Routing(object(text)?),
+            "scheduling" => TraceLine::Scheduling(object(text)?),
+            "preemption" => TraceLine::Preemption(object(text)?),
+            "outcome" => TraceLine::Outcome(object(text)?),
             "end" => {
                 let End { lines } = object(text)?;
                 self.ended = true;
@@ -117,14 +116,14 @@ impl Reader {
             other => return Err(RowError::new(format!("unknown kind of line {}", quoted(other.as_bytes())))),
         };
         self.check(&line)?;
-        if let Line::Signals(signals) = &line {
+        if let TraceLine::Signals(signals) = &line {
             self.signals = Some(signals.clone());
         }
         Ok(Some(line))
     }
 
-    /// Columns that are left out are as before.
-    fn complete(&self, signals: Signals) -> Result<Signals, RowError> {
+    /// Fills in columns that are left out because they are unchanged.
+    fn complete(&self, signals: SignalsLine) -> Result<SignalsLine, RowError> {
         let before = self.signals.as_ref();
         let expected = before.map_or(1, |before| before.reading.saturating_add(1));
         if signals.reading != expected {
@@ -139,34 +138,34 @@ impl Reader {
                 return Err(RowError::new(format!("the first line `signals` has no `{name}`")));
             }
         }
-        Ok(Signals { cache_hit_rate, preemption_count, ..signals })
+        Ok(SignalsLine { cache_hit_rate, preemption_count, ..signals })
     }
 
-    /// Whether it speaks of instances that are there.
-    fn check(&self, line: &Line) -> Result<(), RowError> {
+    /// Refuses a line with numbers of instances that do not exist.
+    fn check(&self, line: &TraceLine) -> Result<(), RowError> {
         if let Some(instance) = line.instance().filter(|&instance| u64::from(instance) >= self.instances) {
             return Err(RowError::new(format!("there is no instance {instance}: the header has {}", self.instances)));
         }
         match line {
-            Line::Signals(signals) => {
+            TraceLine::Signals(signals) => {
                 self.column("queue_depth", signals.queue_depth.len())?;
                 self.column("batch_size", signals.batch_size.len())?;
                 self.column("free_kv_blocks", signals.free_kv_blocks.len())?;
                 self.column("cache_hit_rate", signals.cache_hit_rate.iter().map(Vec::len).sum())?;
                 self.column("preemption_count", signals.preemption_count.iter().map(Vec::len).sum())
             }
-            Line::Admission(admission) => self.check_seen(&admission.seen()),
-            Line::Routing(routing) => {
+            TraceLine::Admission(admission) => self.check_seen(&admission.seen()),
+            TraceLine::Routing(routing) => {
                 if !routing.scores.is_empty() {
                     self.column("scores", routing.scores.len())?;
                 }
                 self.check_seen(&routing.seen())
             }
-            Line::Scheduling(_) | Line::Preemption(_) | Line::Outcome(_) => Ok(()),
+            TraceLine::Scheduling(_) | TraceLine::Preemption(_) | TraceLine::Outcome(_) => Ok(()),
         }
     }
 
-    fn check_seen(&self, seen: &Seen<'_>) -> Result<(), RowError> {
+    fn check_seen(&self, seen: &DecisionSignals<'_>) -> Result<(), RowError> {
         let read = self.signals.as_ref().map(|signals| signals.reading);
         if seen.reading.is_some_and(|reading| Some(reading) != read) {
             return Err(RowError::new("`reading` is not that of the line `signals` before it"));
@@ -187,9 +186,9 @@ impl Reader {
     }
 }
 
-fn header(text: &[u8]) -> Result<Header, RowError> {
+fn header(text: &[u8]) -> Result<DecisionHeader, RowError> {
     #[derive(Deserialize)]
-    struct Start {
+    struct FormatOnly {
         format: String,
         version: u32,
         #[serde(default)]
@@ -199,7 +198,7 @@ fn header(text: &[u8]) -> Result<Header, RowError> {
         RowError::new(format!("not a decision trace: it starts with {}", quoted(text)))
             .hint("`blis run --trace-level decisions --trace-path FILE` writes one")
     };
-    let start: Start = serde_json::from_slice(text).map_err(|_| no_trace())?;
+    let start: FormatOnly = serde_json::from_slice(text).map_err(|_| no_trace())?;
     if start.format != FORMAT {
         return Err(no_trace());
     }
@@ -208,7 +207,7 @@ fn header(text: &[u8]) -> Result<Header, RowError> {
         let program = if start.program.is_empty() { "the program that wrote it" } else { &start.program };
         return Err(fault.hint(format!("read it with {program}, or write it anew")));
     }
-    let header: Header = object(text).map_err(|fault| fault.or_hint(WRITE_ANEW))?;
+    let header: DecisionHeader = object(text).map_err(|fault| fault.or_hint(WRITE_ANEW))?;
     let mut next = 0_u64;
     for group in &header.instances {
         if u64::from(group.first) != next || group.count == 0 {
@@ -222,19 +221,19 @@ fn header(text: &[u8]) -> Result<Header, RowError> {
     Ok(header)
 }
 
-/// The kind of a line. We write it first; others need not.
+/// The kind of a line. This program writes it first; other programs may not.
 fn kind(text: &[u8]) -> Result<String, RowError> {
     #[derive(Deserialize)]
-    struct Only {
+    struct KindOnly {
         kind: String,
     }
     match leading_kind(text) {
         Some((kind, _)) => Ok(kind.to_owned()),
-        None => json_object::<Only>(text).map(|only| only.kind),
+        None => json_object::<KindOnly>(text).map(|only| only.kind),
     }
 }
 
-/// The kind, if it comes first, and where what follows it begins.
+/// The kind, if it is the first field, and the index of the rest.
 fn leading_kind(text: &[u8]) -> Option<(&str, usize)> {
     const START: &[u8] = b"{\"kind\":\"";
     let rest = text.strip_prefix(START)?;
@@ -244,11 +243,11 @@ fn leading_kind(text: &[u8]) -> Option<(&str, usize)> {
     Some((kind, next + usize::from(text.get(next) == Some(&b','))))
 }
 
-/// The fields of a line besides its kind.
+/// The fields of a line without its kind.
 fn object<T: DeserializeOwned>(text: &[u8]) -> Result<T, RowError> {
     let read = match leading_kind(text) {
         Some((_, next)) => {
-            // Blanks in its place, so that columns in messages stay.
+            // Blanks instead, so that columns in messages stay the same.
             let mut rest = text.to_vec();
             rest[1..next].fill(b' ');
             serde_json::from_slice(&rest)

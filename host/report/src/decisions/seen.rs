@@ -1,32 +1,32 @@
-//! What a policy saw of each instance, put together from a decision and the columns it refers to.
+//! The signals of each instance at a decision, from the decision and the columns that it refers to.
 
 use std::fmt::{self, Display};
 
 use serde::Serialize;
 
-use super::line::{Routing, Seen, Signals};
-use super::table::{Table, ms, or_dash, score};
+use super::line::{DecisionSignals, RoutingLine, SignalsLine};
+use super::table::{TextTable, ms, or_dash, score};
 
-/// What a policy saw, by instance.
+/// The signals that a policy had, by instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Saw {
-    /// Age of the periodic columns.
+pub(super) struct InstanceSignals {
+    /// Age of the periodic signals, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_us: Option<u64>,
-    /// Age of `cached_blocks`.
+    /// Age of the reading of `cached_blocks`, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     cached_blocks_age_us: Option<u64>,
-    /// What was up to date and not looked at.
+    /// Names of the signals that were available but not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unread: Vec<String>,
-    instances: Vec<SawInstance>,
+    instances: Vec<SignalsOfInstance>,
     #[serde(skip)]
     chosen: Option<u32>,
 }
 
-/// One of them. What is `None` nobody kept up to date.
+/// The signals of one instance; `None` for those that were not maintained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-struct SawInstance {
+struct SignalsOfInstance {
     instance: u32,
     #[serde(flatten)]
     load: Option<LoadSeen>,
@@ -47,9 +47,9 @@ struct LoadSeen {
     preemption_count: u64,
 }
 
-impl Saw {
-    /// At a decision that saw `seen`, behind the line `signals`.
-    pub fn new(seen: &Seen<'_>, signals: Option<&Signals>) -> Self {
+impl InstanceSignals {
+    /// The signals `seen` of a decision that follows the line `signals`.
+    pub fn new(seen: &DecisionSignals<'_>, signals: Option<&SignalsLine>) -> Self {
         let load = signals.filter(|_| seen.reading.is_some());
         let lengths = [load.map(|load| load.queue_depth.len()), seen.in_flight.map(<[u32]>::len)];
         let count = lengths.into_iter().chain([seen.cached_blocks.map(<[u32]>::len)]).flatten().max().unwrap_or(0);
@@ -57,17 +57,17 @@ impl Saw {
             age_us: seen.reading_age_us,
             cached_blocks_age_us: seen.cached_blocks_age_us,
             unread: seen.unread.to_vec(),
-            instances: (0..count).map(|i| SawInstance::new(seen, load, i)).collect(),
+            instances: (0..count).map(|i| SignalsOfInstance::new(seen, load, i)).collect(),
             chosen: None,
         }
     }
 
-    /// At a routing decision.
-    pub fn routing(routing: &Routing, signals: Option<&Signals>) -> Self {
+    /// The signals of a routing decision.
+    pub fn routing(routing: &RoutingLine, signals: Option<&SignalsLine>) -> Self {
         let mut saw = Self::new(&routing.seen(), signals);
         for (i, &score) in routing.scores.iter().enumerate() {
             if saw.instances.len() <= i {
-                saw.instances.push(SawInstance { instance: i as u32, ..SawInstance::default() });
+                saw.instances.push(SignalsOfInstance { instance: i as u32, ..SignalsOfInstance::default() });
             }
             saw.instances[i].score = score;
         }
@@ -75,12 +75,12 @@ impl Saw {
         saw
     }
 
-    /// Whether it saw nothing of the instances.
+    /// Whether there are no signals of instances.
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty()
     }
 
-    /// How old it was, in words.
+    /// The ages of the signals in words.
     pub fn ages(&self) -> String {
         let load = self.age_us.map(|age| format!("queue, batch and blocks {} ms old", ms(age)));
         let cached = self.cached_blocks_age_us.map(|age| format!("caches {} ms old", ms(age)));
@@ -91,12 +91,12 @@ impl Saw {
         load.into_iter().chain(cached).chain(unread).collect::<Vec<_>>().join("; ")
     }
 
-    /// The chosen instance in a few words, at the decision `routing` behind the line `signals`.
-    pub fn of_chosen(routing: &Routing, signals: Option<&Signals>) -> String {
+    /// The signals of the chosen instance in a few words, for the decision `routing` after the line `signals`.
+    pub fn of_chosen(routing: &RoutingLine, signals: Option<&SignalsLine>) -> String {
         let (seen, i) = (routing.seen(), routing.instance as usize);
-        let chosen = SawInstance {
+        let chosen = SignalsOfInstance {
             score: routing.scores.get(i).copied().flatten(),
-            ..SawInstance::new(&seen, signals.filter(|_| seen.reading.is_some()), i)
+            ..SignalsOfInstance::new(&seen, signals.filter(|_| seen.reading.is_some()), i)
         };
         let mut parts = Vec::new();
         if let Some(load) = chosen.load {
@@ -110,12 +110,13 @@ impl Saw {
         parts.join(", ")
     }
 
-    /// The instances that are worth a line: all of a few; of many, the chosen one and the best by score.
-    fn shown(&self) -> Vec<&SawInstance> {
+    /// The instances to be shown: all of a few; of many, the chosen one and those with the best scores.
+    fn shown(&self) -> Vec<&SignalsOfInstance> {
         const MOST: usize = 16;
-        let mut all: Vec<&SawInstance> = self.instances.iter().collect();
+        let mut all: Vec<&SignalsOfInstance> = self.instances.iter().collect();
         if all.len() > MOST {
-            let key = |saw: &SawInstance| (Some(saw.instance) == self.chosen, saw.score.unwrap_or(f64::NEG_INFINITY));
+            let key =
+                |saw: &SignalsOfInstance| (Some(saw.instance) == self.chosen, saw.score.unwrap_or(f64::NEG_INFINITY));
             all.sort_by(|one, other| {
                 let (one, other) = (key(one), key(other));
                 other.0.cmp(&one.0).then(other.1.total_cmp(&one.1))
@@ -127,8 +128,8 @@ impl Saw {
     }
 }
 
-impl SawInstance {
-    fn new(seen: &Seen<'_>, load: Option<&Signals>, i: usize) -> Self {
+impl SignalsOfInstance {
+    fn new(seen: &DecisionSignals<'_>, load: Option<&SignalsLine>, i: usize) -> Self {
         let at = |column: Option<&[u32]>| column.and_then(|column| column.get(i).copied());
         Self {
             instance: i as u32,
@@ -141,7 +142,7 @@ impl SawInstance {
 }
 
 impl LoadSeen {
-    fn new(signals: &Signals, i: usize) -> Option<Self> {
+    fn new(signals: &SignalsLine, i: usize) -> Option<Self> {
         Some(Self {
             queue_depth: *signals.queue_depth.get(i)?,
             batch_size: *signals.batch_size.get(i)?,
@@ -152,10 +153,10 @@ impl LoadSeen {
     }
 }
 
-/// A table, indented by six.
-impl Display for Saw {
+/// A table, indented by six columns.
+impl Display for InstanceSignals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let any = |has: fn(&SawInstance) -> bool| self.instances.iter().any(has);
+        let any = |has: fn(&SignalsOfInstance) -> bool| self.instances.iter().any(has);
         let load = any(|saw| saw.load.is_some());
         let (in_flight, cached) = (any(|saw| saw.in_flight.is_some()), any(|saw| saw.cached_blocks.is_some()));
         let scores = any(|saw| saw.score.is_some());
@@ -168,7 +169,7 @@ impl Display for Saw {
         ];
         headings.extend(columns.iter().filter(|(there, _)| *there).flat_map(|(_, names)| *names));
         headings.push("");
-        let mut table = Table::new(6, headings);
+        let mut table = TextTable::new(6, headings);
         let shown = self.shown();
         for saw in &shown {
             let mut row = vec![saw.instance.to_string()];

@@ -1,34 +1,34 @@
-//! `blis trace show --request`: everything that was decided about one request, and whom it waited for.
+//! `blis trace show --request`: all decisions about one request, and the requests that it waited for.
 
 use std::fmt::{self, Display};
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::line::{Admission, Answer, Line, Outcome};
-use super::read::Reader;
-use super::seen::Saw;
+use super::line::{AdmissionLine, BatchEntry, OutcomeLine, TraceLine};
+use super::read::TraceReader;
+use super::seen::InstanceSignals;
 use super::table::{ms, plural, seconds};
 use blis_workload::TraceError;
 
-/// The life of a request as its trace tells it.
+/// The history of one request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Story {
+pub struct RequestHistory {
     request: u32,
-    events: Vec<Event>,
-    /// By what name who decided goes.
+    events: Vec<HistoryEvent>,
+    /// Name of the admission policy.
     #[serde(skip)]
     admission: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Event {
+struct HistoryEvent {
     #[serde(flatten)]
-    line: Line,
-    /// What the policy saw.
+    line: TraceLine,
+    /// The signals of the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    saw: Option<Saw>,
-    /// Who entered the batch while it waited.
+    saw: Option<InstanceSignals>,
+    /// The requests that entered the running batch while it waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     entered_meanwhile: Option<Meanwhile>,
 }
@@ -41,7 +41,7 @@ struct Meanwhile {
 }
 
 impl Meanwhile {
-    /// Named at most.
+    /// Maximum number of requests that are named.
     const NAMED: usize = 8;
 
     fn new(entered: impl Iterator<Item = u32>) -> Self {
@@ -56,30 +56,30 @@ impl Meanwhile {
     }
 }
 
-/// A queue the request is in.
+/// A waiting queue that contains the request.
 #[derive(Debug)]
 struct Queue {
     instance: u32,
-    /// Since when, if not later.
+    /// Time at which it joined the queue at the latest.
     since_us: u64,
-    /// (when, who) entered the batch from it since.
+    /// Entries into the batch from that queue since then: (time, number of the request).
     entered: Vec<(u64, u32)>,
 }
 
-impl Story {
-    /// That of `request` in the trace `path`; `None` if it is not in it.
+impl RequestHistory {
+    /// The history of `request` in the trace at `path`; `None` if the trace does not contain it.
     ///
     /// # Errors
-    /// The trace cannot be read.
+    /// If the trace cannot be read.
     pub fn read(path: &Path, request: u32) -> Result<Option<Self>, TraceError> {
-        Self::of(&mut Reader::open(path)?, request)
+        Self::of(&mut TraceReader::open(path)?, request)
     }
 
-    /// That of `request` in what `reader` has to read.
+    /// The history of `request` in the lines of `reader`.
     ///
     /// # Errors
-    /// The trace cannot be read.
-    pub fn of(reader: &mut Reader, request: u32) -> Result<Option<Self>, TraceError> {
+    /// If the trace cannot be read.
+    pub fn of(reader: &mut TraceReader, request: u32) -> Result<Option<Self>, TraceError> {
         let admission = reader.header().policies.admission.clone();
         let mut story = Self { request, events: Vec::new(), admission };
         let mut queue: Option<Queue> = None;
@@ -93,39 +93,43 @@ impl Story {
         Ok((!story.events.is_empty()).then_some(story))
     }
 
-    /// Something about the request.
-    fn tell(&mut self, line: Line, reader: &Reader, queue: &mut Option<Queue>) {
-        let mut event = Event { line, saw: None, entered_meanwhile: None };
+    /// Adds a line about the request.
+    fn tell(&mut self, line: TraceLine, reader: &TraceReader, queue: &mut Option<Queue>) {
+        let mut event = HistoryEvent { line, saw: None, entered_meanwhile: None };
         match &event.line {
-            Line::Admission(admission) => event.saw = Some(Saw::new(&admission.seen(), reader.signals())),
-            Line::Routing(routing) => {
-                event.saw = Some(Saw::routing(routing, reader.signals()));
+            TraceLine::Admission(admission) => {
+                event.saw = Some(InstanceSignals::new(&admission.seen(), reader.signals()))
+            }
+            TraceLine::Routing(routing) => {
+                event.saw = Some(InstanceSignals::routing(routing, reader.signals()));
                 *queue = Some(Queue::new(routing.instance, routing.time_us));
             }
-            Line::Scheduling(scheduling) if scheduling.answer == Answer::Enters => {
+            TraceLine::Scheduling(scheduling) if scheduling.decision == BatchEntry::Enters => {
                 let since = scheduling.time_us.saturating_sub(scheduling.waited_us);
                 event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(since));
             }
-            Line::Preemption(preemption) => *queue = Some(Queue::new(preemption.instance, preemption.time_us)),
-            Line::Outcome(_) => event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(queue.since_us)),
-            Line::Signals(_) | Line::Scheduling(_) => {}
+            TraceLine::Preemption(preemption) => *queue = Some(Queue::new(preemption.instance, preemption.time_us)),
+            TraceLine::Outcome(_) => {
+                event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(queue.since_us))
+            }
+            TraceLine::Signals(_) | TraceLine::Scheduling(_) => {}
         }
         event.saw = event.saw.filter(|saw| !saw.is_empty());
         event.entered_meanwhile = event.entered_meanwhile.filter(|meanwhile| meanwhile.count > 0);
         self.events.push(event);
     }
 
-    /// Something about others.
-    fn overhear(&mut self, line: &Line, queue: &mut Option<Queue>) {
+    /// Updates the state of the queue from a line about another request.
+    fn overhear(&mut self, line: &TraceLine, queue: &mut Option<Queue>) {
         match line {
-            Line::Scheduling(scheduling) if scheduling.answer == Answer::Enters => {
+            TraceLine::Scheduling(scheduling) if scheduling.decision == BatchEntry::Enters => {
                 let queue = queue.as_mut().filter(|queue| queue.instance == scheduling.instance);
                 if let Some(queue) = queue.filter(|queue| queue.since_us <= scheduling.time_us) {
                     queue.entered.push((scheduling.time_us, scheduling.request));
                 }
             }
-            Line::Preemption(preemption) if preemption.wanting == self.request => {
-                self.events.push(Event { line: line.clone(), saw: None, entered_meanwhile: None });
+            TraceLine::Preemption(preemption) if preemption.wanting == self.request => {
+                self.events.push(HistoryEvent { line: line.clone(), saw: None, entered_meanwhile: None });
             }
             _ => {}
         }
@@ -142,7 +146,7 @@ impl Queue {
     }
 }
 
-impl Display for Story {
+impl Display for RequestHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Request {}\n", self.request)?;
         for event in &self.events {
@@ -155,22 +159,26 @@ impl Display for Story {
     }
 }
 
-impl Story {
-    fn fmt_event(&self, f: &mut fmt::Formatter<'_>, Event { line, saw, entered_meanwhile }: &Event) -> fmt::Result {
+impl RequestHistory {
+    fn fmt_event(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        HistoryEvent { line, saw, entered_meanwhile }: &HistoryEvent,
+    ) -> fmt::Result {
         match line {
-            Line::Admission(admission) => writeln!(f, "{}", self.admitted(admission))?,
-            Line::Routing(routing) => {
+            TraceLine::Admission(admission) => writeln!(f, "{}", self.admitted(admission))?,
+            TraceLine::Routing(routing) => {
                 let reason = if routing.reason.is_empty() { "no reason given" } else { &routing.reason };
                 writeln!(f, "to instance {}: {reason}", routing.instance)?;
             }
-            Line::Preemption(preemption) if preemption.request != self.request => {
+            TraceLine::Preemption(preemption) if preemption.request != self.request => {
                 let (victim, needed) = (preemption.request, plural(preemption.needed_kv_blocks.into(), "KV block"));
-                writeln!(f, "request {victim} is thrown out for it: it needs {needed}")?;
+                writeln!(f, "request {victim} is preempted for it: it needs {needed}")?;
             }
-            Line::Scheduling(scheduling) => writeln!(f, "{scheduling}")?,
-            Line::Preemption(preemption) => writeln!(f, "{preemption}")?,
-            Line::Outcome(outcome) => writeln!(f, "{outcome}")?,
-            Line::Signals(signals) => writeln!(f, "{signals}")?,
+            TraceLine::Scheduling(scheduling) => writeln!(f, "{scheduling}")?,
+            TraceLine::Preemption(preemption) => writeln!(f, "{preemption}")?,
+            TraceLine::Outcome(outcome) => writeln!(f, "{outcome}")?,
+            TraceLine::Signals(signals) => writeln!(f, "{signals}")?,
         }
         if let Some(meanwhile) = entered_meanwhile {
             let listed: Vec<String> = meanwhile.first.iter().map(u32::to_string).collect();
@@ -182,29 +190,29 @@ impl Story {
             let ages = saw.ages();
             writeln!(
                 f,
-                "      what the policy saw{}",
+                "      signals of the policy{}",
                 if ages.is_empty() { String::new() } else { format!(" ({ages})") }
             )?;
             write!(f, "{saw}")?;
         }
-        if let Line::Outcome(outcome) = line {
+        if let TraceLine::Outcome(outcome) = line {
             writeln!(f, "      {}", where_time_went(outcome))?;
         }
         Ok(())
     }
 
-    fn admitted(&self, admission: &Admission) -> String {
+    fn admitted(&self, admission: &AdmissionLine) -> String {
         format!("{admission}; decided by {}", self.admission)
     }
 }
 
-/// Waiting, first token, the rest.
-fn where_time_went(outcome: &Outcome) -> String {
-    let Outcome { scheduling_delay_us, ttft_us, e2e_us, .. } = *outcome;
-    let Some(waited) = scheduling_delay_us else { return "it never entered a batch".to_owned() };
+/// The parts of its latency: waiting, first token, the rest.
+fn where_time_went(outcome: &OutcomeLine) -> String {
+    let OutcomeLine { scheduling_delay_us, ttft_us, e2e_us, .. } = *outcome;
+    let Some(waited) = scheduling_delay_us else { return "it never entered a running batch".to_owned() };
     let mut parts = vec![format!("{} ms until it (last) entered the batch", ms(waited))];
     if let Some(ttft) = ttft_us {
-        // A first token from before a preemption came earlier than that.
+        // A first token from before a preemption is earlier than the last entry into the batch.
         parts.push(format!("first token {} ms after its arrival", ms(ttft)));
         parts.extend(e2e_us.map(|e2e| format!("{} ms from that to the last", ms(e2e.saturating_sub(ttft)))));
     }

@@ -2,26 +2,26 @@
 
 use std::fmt::{self, Display};
 
-/// A table with a line of headings. The last column is text and starts at the left; all others are numbers.
+/// A table with a heading. The last column is text and left-aligned; all others are numbers.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct TextTable {
     indent: usize,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     pub fn new<'a>(indent: usize, headings: impl IntoIterator<Item = &'a str>) -> Self {
         Self { indent, rows: vec![headings.into_iter().map(str::to_owned).collect()] }
     }
 
-    /// A row, with as many cells as there are headings.
+    /// Adds a row, with as many cells as there are headings.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.rows[0].len());
         self.rows.push(cells);
     }
 }
 
-impl Display for Table {
+impl Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.rows[0].len();
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -40,34 +40,34 @@ impl Display for Table {
     }
 }
 
-/// A time, in seconds to the microsecond.
+/// A time in seconds, with microseconds.
 pub(super) fn seconds(us: u64) -> String {
     format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
 }
 
-/// A duration, in ms to the microsecond.
+/// A duration in ms, with microseconds.
 pub(super) fn ms(us: u64) -> String {
     format!("{}.{:03}", us / 1000, us % 1000)
 }
 
-/// A difference of durations, in ms with its sign.
+/// A difference of durations in ms, with its sign.
 pub(super) fn ms_more(us: i64) -> String {
     format!("{}{}", if us < 0 { '-' } else { '+' }, ms(us.unsigned_abs()))
 }
 
-/// What there may be.
+/// The text of a value, or a dash if there is none.
 pub(super) fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), text)
 }
 
-/// A score, as short as it is exact to four places.
+/// A score with at most four decimals.
 pub(super) fn score(score: f64) -> String {
     let text = format!("{score:.4}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// `1 request`, `2 requests`.
+/// A number with its noun: `1 request`, `2 requests`.
 pub(super) fn plural(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn numbers_stand_under_each_other() {
-        let mut table = Table::new(2, ["request", "s", "what"]);
+        let mut table = TextTable::new(2, ["request", "s", "what"]);
         table.row(vec!["7".into(), seconds(12_345_678), "entered".into()]);
         table.row(vec!["12345".into(), seconds(1), String::new()]);
         insta::assert_snapshot!(table.to_string(), @r"

@@ -1,4 +1,4 @@
-//! A small trace by hand, read in every way. Traces of real runs are in the integration tests.
+//! A small trace written by hand, read in every way. Integration tests use traces of real runs.
 
 use std::io::Cursor;
 
@@ -8,9 +8,9 @@ use super::*;
 
 const INSTANCES: u32 = 2;
 
-fn header() -> Header {
+fn header() -> DecisionHeader {
     let named = |name: &str| name.to_owned();
-    Header {
+    DecisionHeader {
         format: FORMAT.to_owned(),
         version: VERSION,
         program: named("blis 0.1.0"),
@@ -42,7 +42,7 @@ fn header() -> Header {
     }
 }
 
-/// A header, `lines`, an end.
+/// A trace of a header, `lines`, and an end.
 fn trace(lines: &[Value]) -> String {
     let mut text = serde_json::to_value(header()).expect("JSON");
     text["kind"] = "header".into();
@@ -50,8 +50,8 @@ fn trace(lines: &[Value]) -> String {
     [&[text][..], lines, &[end]].concat().iter().map(|line| format!("{line}\n")).collect()
 }
 
-fn reader(text: &str) -> Result<Reader, blis_workload::TraceError> {
-    Reader::new(Box::new(Cursor::new(text.as_bytes().to_vec())), &"t".into())
+fn reader(text: &str) -> Result<TraceReader, blis_workload::TraceError> {
+    TraceReader::new(Box::new(Cursor::new(text.as_bytes().to_vec())), &"t".into())
 }
 
 /// The error of the trace with `lines`.
@@ -81,7 +81,7 @@ fn admission(request: u32, time_us: u64) -> Value {
 }
 
 fn enters(request: u32, time_us: u64, instance: u32, waited_us: u64) -> Value {
-    json!({"kind": "scheduling", "request": request, "time_us": time_us, "instance": instance, "answer": "enters",
+    json!({"kind": "scheduling", "request": request, "time_us": time_us, "instance": instance, "decision": "enters",
            "num_tokens": 40, "cached_blocks": 0, "waited_us": waited_us, "waiting": 1, "running": 0, "free_kv_blocks": 10,
            "token_budget": 100})
 }
@@ -92,11 +92,11 @@ fn outcome(request: u32, instance: u32, ttft_us: u64, e2e_us: u64) -> Value {
            "e2e_us": e2e_us, "scheduling_delay_us": 5})
 }
 
-/// Three requests; 2 waits for 0 and 1, is thrown out for 1, and comes back.
+/// Three requests; 2 waits for 0 and 1, is preempted for 1, and returns.
 fn small() -> Vec<Value> {
     let out = json!({"kind": "preemption", "request": 2, "time_us": 700, "instance": 0, "wanting": 1, "needed_kv_blocks": 1,
                      "free_kv_blocks": 0, "waiting": 0, "running": 2, "computed_tokens": 41, "generated_tokens": 1});
-    let stays = json!({"kind": "scheduling", "request": 2, "time_us": 300, "instance": 0, "answer": "waits",
+    let stays = json!({"kind": "scheduling", "request": 2, "time_us": 300, "instance": 0, "decision": "waits",
                        "obstacle": "kv-blocks", "needed_kv_blocks": 3, "waited_us": 100, "waiting": 1, "running": 2,
                        "free_kv_blocks": 1, "token_budget": 98});
     vec![
@@ -107,7 +107,7 @@ fn small() -> Vec<Value> {
         routing(1, 150, 0, [0.25, 0.75]),
         admission(2, 200),
         routing(2, 200, 0, [0.75, 0.25]),
-        // Told late: of another instance, and from before it joined the queue.
+        // Recorded late: of another instance, and from before it joined the queue.
         enters(9, 250, 1, 0),
         enters(0, 100, 0, 0),
         enters(1, 200, 0, 50),
@@ -124,12 +124,12 @@ fn small() -> Vec<Value> {
 #[test]
 fn a_request_has_a_story() {
     let text = trace(&small());
-    let story = |request| Story::of(&mut reader(&text).expect("a header"), request).expect("a trace");
+    let story = |request| RequestHistory::of(&mut reader(&text).expect("a header"), request).expect("a trace");
     insta::assert_snapshot!(story(2).expect("it is there").to_string());
     assert_eq!(story(77), None);
     let made_room = serde_json::to_value(story(1)).expect("JSON");
     let kinds: Vec<_> = made_room["events"].as_array().expect("a list").iter().map(|event| &event["kind"]).collect();
-    assert_eq!(kinds, ["admission", "routing", "scheduling", "preemption", "outcome"], "2 was thrown out for it");
+    assert_eq!(kinds, ["admission", "routing", "scheduling", "preemption", "outcome"], "2 was preempted for it");
     assert_eq!(made_room["events"][1]["saw"]["instances"][1]["score"], 0.75);
 }
 
@@ -143,7 +143,7 @@ fn scores_make_regret_and_margin() {
         top["decisions"].as_array().expect("a list").iter().map(of).collect::<Vec<_>>()
     };
     let pairs = |pairs: [(u64, f64); 2]| pairs.map(|(request, value)| (Some(request), Some(value))).to_vec();
-    assert_eq!(top(TopBy::ScoreRegret), pairs([(1, 0.5), (0, 0.0)]), "of equal ones the first");
+    assert_eq!(top(TopBy::ScoreRegret), pairs([(1, 0.5), (0, 0.0)]), "the first of equal ones");
     assert_eq!(top(TopBy::Margin), pairs([(2, 0.5), (0, 0.4)]));
     assert_eq!(top(TopBy::Ttft), pairs([(2, 400.0), (1, 80.0)]));
     assert_eq!(top(TopBy::E2e), pairs([(2, 2000.0), (1, 1000.0)]));
@@ -193,7 +193,8 @@ fn lines_are_filtered() {
     assert_eq!(list(Filter::default()), small()[1..], "signals only if asked for");
     let on_1 = list(Filter { instance: Some(1), ..Filter::default() });
     assert_eq!(on_1, [enters(9, 250, 1, 0)]);
-    let at_200 = list(Filter { from_us: Some(200), to_us: Some(201), kinds: vec![Kind::Routing], ..Filter::default() });
+    let at_200 =
+        list(Filter { from_us: Some(200), to_us: Some(201), kinds: vec![LineKind::Routing], ..Filter::default() });
     assert_eq!(at_200, [routing(2, 200, 0, [0.75, 0.25])]);
 }
 
@@ -231,8 +232,8 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn fields_may_come_in_any_order() {
-    // Keys of our Values are sorted: `kind` is in the middle.
+fn fields_may_have_any_order() {
+    // Keys of the test's values are sorted: `kind` is in the middle.
     let lines = small();
     assert!(!trace(&lines).lines().nth(3).expect("a line").starts_with("{\"kind\""));
     let mut reader = reader(&trace(&lines)).expect("a header");

@@ -1,4 +1,4 @@
-//! `blis trace top`: the decisions that look worst, by what came of them or by the policy's own scores.
+//! `blis trace top`: the worst decisions, by the outcome of the request or by the policy's own scores.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -8,25 +8,24 @@ use std::path::Path;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::line::{Line, Outcome, Routing, Status};
-use super::read::Reader;
-use super::seen::Saw;
-use super::table::{Table, ms, or_dash, score, seconds};
+use super::line::{OutcomeLine, OutcomeStatus, RoutingLine, TraceLine};
+use super::read::TraceReader;
+use super::seen::InstanceSignals;
+use super::table::{TextTable, ms, or_dash, score, seconds};
 use blis_workload::TraceError;
 
-/// What makes a decision bad.
+/// The figure by which decisions are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TopBy {
-    /// How far the chosen instance was below the best score.
+    /// Best score minus the score of the chosen instance.
     ScoreRegret,
-    /// How far it was above the best of the others: where the policy was surest.
+    /// Score of the chosen instance minus the best of the others: a large margin means a clear choice.
     Margin,
     /// Time to first token of the request.
     Ttft,
-    /// Its end-to-end latency.
     E2e,
-    /// How long it took until it entered the batch, the last time if it was thrown out.
+    /// Time until the (last) entry into the running batch.
     Wait,
 }
 
@@ -34,20 +33,20 @@ pub enum TopBy {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Top {
     by: TopBy,
-    /// Requests of which there is such a figure.
+    /// Number of requests that have the figure.
     of: u64,
-    decisions: Vec<Entry>,
+    decisions: Vec<RankedDecision>,
 }
 
-/// A request: how it was routed and what became of it.
+/// A request with its routing decision and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Entry {
+struct RankedDecision {
     request: u32,
-    /// By which it is here: µs, or in units of the scores.
+    /// The figure: µs, or in units of the scores.
     value: f64,
     #[serde(flatten)]
     routed: Option<Routed>,
-    status: Status,
+    status: OutcomeStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
     ttft_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,13 +55,13 @@ struct Entry {
     scheduling_delay_us: Option<u64>,
 }
 
-/// What is kept of a routing decision until its request ends.
+/// The part of a routing decision that is kept until the request ends.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Routed {
     time_us: u64,
     instance: u32,
     reason: String,
-    /// What it saw of the chosen instance.
+    /// The signals of the chosen instance, in words.
     saw: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     score_regret: Option<f64>,
@@ -71,33 +70,33 @@ struct Routed {
 }
 
 impl Top {
-    /// The `limit` worst of the trace `path`.
+    /// The `limit` worst decisions of the trace at `path`.
     ///
     /// # Errors
-    /// The trace cannot be read.
+    /// If the trace cannot be read.
     pub fn read(path: &Path, by: TopBy, limit: usize) -> Result<Self, TraceError> {
-        Self::of(&mut Reader::open(path)?, by, limit)
+        Self::of(&mut TraceReader::open(path)?, by, limit)
     }
 
-    /// The `limit` worst of what `reader` has to read.
+    /// The `limit` worst decisions in the lines of `reader`.
     ///
     /// # Errors
-    /// The trace cannot be read.
-    pub fn of(reader: &mut Reader, by: TopBy, limit: usize) -> Result<Self, TraceError> {
+    /// If the trace cannot be read.
+    pub fn of(reader: &mut TraceReader, by: TopBy, limit: usize) -> Result<Self, TraceError> {
         let mut live: FxHashMap<u32, Routed> = FxHashMap::default();
         let mut worst: BinaryHeap<Reverse<Ranked>> = BinaryHeap::new();
         let mut of = 0;
         while let Some(line) = reader.next_line()? {
             match line {
-                Line::Routing(routing) => {
-                    let saw = Saw::of_chosen(&routing, reader.signals());
+                TraceLine::Routing(routing) => {
+                    let saw = InstanceSignals::of_chosen(&routing, reader.signals());
                     live.insert(routing.request, Routed::new(&routing, saw));
                 }
-                Line::Outcome(outcome) => {
+                TraceLine::Outcome(outcome) => {
                     let routed = live.remove(&outcome.request);
                     let Some(value) = by.value(routed.as_ref(), &outcome) else { continue };
                     of += 1;
-                    worst.push(Reverse(Ranked(Entry::new(value, routed, &outcome))));
+                    worst.push(Reverse(Ranked(RankedDecision::new(value, routed, &outcome))));
                     if worst.len() > limit {
                         worst.pop();
                     }
@@ -111,7 +110,7 @@ impl Top {
 }
 
 impl TopBy {
-    fn value(self, routed: Option<&Routed>, outcome: &Outcome) -> Option<f64> {
+    fn value(self, routed: Option<&Routed>, outcome: &OutcomeLine) -> Option<f64> {
         let value = match self {
             Self::ScoreRegret => routed?.score_regret?,
             Self::Margin => routed?.margin?,
@@ -134,7 +133,7 @@ impl TopBy {
 }
 
 impl Routed {
-    fn new(routing: &Routing, saw: String) -> Self {
+    fn new(routing: &RoutingLine, saw: String) -> Self {
         Self {
             time_us: routing.time_us,
             instance: routing.instance,
@@ -146,8 +145,8 @@ impl Routed {
     }
 }
 
-/// How far the chosen instance is above the best of the others; needs two scores, listed or of candidates.
-pub(super) fn margin(routing: &Routing) -> Option<f64> {
+/// Score of the chosen instance minus the best of the others; needs two scores, listed or of candidates.
+pub(super) fn margin(routing: &RoutingLine) -> Option<f64> {
     let by_column = || routing.scores.iter().enumerate().map(|(i, &score)| (i as u32, score));
     let listed = routing.candidates.iter().flatten().map(|candidate| (candidate.instance, candidate.score));
     let scores: Vec<(u32, f64)> = if routing.scores.is_empty() {
@@ -162,8 +161,8 @@ pub(super) fn margin(routing: &Routing) -> Option<f64> {
     Some(of(true)? - of(false)?)
 }
 
-impl Entry {
-    fn new(value: f64, routed: Option<Routed>, outcome: &Outcome) -> Self {
+impl RankedDecision {
+    fn new(value: f64, routed: Option<Routed>, outcome: &OutcomeLine) -> Self {
         Self {
             request: outcome.request,
             value,
@@ -176,9 +175,9 @@ impl Entry {
     }
 }
 
-/// In the order of its value; among equals, the earlier request is worse.
+/// Ordered by the value; of equal values, the earlier request counts as worse.
 #[derive(Debug)]
-struct Ranked(Entry);
+struct Ranked(RankedDecision);
 
 impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -220,7 +219,7 @@ impl Display for Top {
         )?;
         let scored = matches!(self.by, TopBy::ScoreRegret | TopBy::Margin);
         let headings = ["request", "routed at s", "instance", "wait", "TTFT", "E2E"];
-        let mut table = Table::new(0, headings.into_iter().chain(scored.then_some(heading)).chain(["why there"]));
+        let mut table = TextTable::new(0, headings.into_iter().chain(scored.then_some(heading)).chain(["why there"]));
         for entry in &self.decisions {
             let routed = entry.routed.as_ref();
             let mut row = vec![

@@ -1,4 +1,4 @@
-//! The trace as it is written: an [`Observer`] that turns every decision and every end of a request into a line.
+//! The writer of a trace: an [`Observer`] that writes every decision and the end of every request as a line.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -15,28 +15,28 @@ use blis_sim::request::Name;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::json::{Lines, key};
-use super::line::Header;
+use super::json::{JsonLines, key};
+use super::line::DecisionHeader;
 use crate::{score, score_regret};
 use blis_workload::Names;
 
-/// Writes every decision as it is made, and every request as it ends. What it keeps does not grow.
+/// Writes decisions and ends of requests at once; its memory does not grow with the run.
 pub struct DecisionLog<'a, W: Write> {
-    lines: Lines<W>,
+    lines: JsonLines<W>,
     names: &'a Names,
-    /// The best instances that are listed with a routing decision (`--counterfactual-k`).
+    /// Number of best instances that are listed with a routing decision (`--counterfactual-k`).
     candidates: usize,
     block_size: u32,
     signals: Written,
     scratch: String,
 }
 
-/// The periodic columns as they were written last.
+/// The periodic signals as they were last written.
 #[derive(Debug, Default)]
 struct Written {
-    /// How often they were written.
+    /// Number of times that they were written.
     reading: u64,
-    /// [`blis_sim::policy::Versions::load`] of that; 0 before the first time.
+    /// [`blis_sim::policy::Versions::load`] at that time; 0 before the first.
     version: u64,
     cache_hit_rate: Vec<f64>,
     preemption_count: Vec<u64>,
@@ -46,9 +46,9 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     /// Writes to `out`, with the `candidates` best instances of each routing decision.
     ///
     /// # Panics
-    /// Never: a header is JSON.
-    pub fn new(out: W, header: &Header, names: &'a Names, candidates: usize) -> Self {
-        let mut lines = Lines::new(out);
+    /// Never: a header can be written as JSON.
+    pub fn new(out: W, header: &DecisionHeader, names: &'a Names, candidates: usize) -> Self {
+        let mut lines = JsonLines::new(out);
         let fields = serde_json::to_string(header).expect("a header is JSON");
         lines.begin("{\"kind\":\"header\",");
         lines.raw(&fields[1..fields.len() - 1]);
@@ -57,10 +57,10 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         Self { lines, names, candidates, block_size, signals: Written::default(), scratch: String::new() }
     }
 
-    /// Ends the trace.
+    /// Writes the last line.
     ///
     /// # Errors
-    /// The first write that failed.
+    /// The first write error.
     pub fn finish(mut self) -> io::Result<W> {
         let lines = self.lines.count();
         self.lines.begin("{\"kind\":\"end\"");
@@ -129,7 +129,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.end();
     }
 
-    /// The periodic columns, if they were read anew.
+    /// Writes the periodic signals, if they were refreshed.
     fn reading(&mut self, cluster: &ClusterView<'_>, shown: bool) {
         let (written, signals) = (&mut self.signals, cluster.signals);
         let same = written.version != 0 && written.version == cluster.versions.load;
@@ -156,7 +156,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.end();
     }
 
-    /// What of the view is up to date. What the policy did not look at is named.
+    /// Writes the signals that are maintained, and the names of those that the policy did not read.
     fn seen(&mut self, cluster: &ClusterView<'_>, SignalColumns { current, read }: SignalColumns) {
         if current.load {
             self.lines.int(key!("reading"), self.signals.reading);
@@ -188,36 +188,36 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.text_unless_empty(key!("reason"), &self.scratch);
     }
 
-    /// Best first, of equal ones the lowest number; the chosen one may be among them.
+    /// Best first, of equal scores the lowest number; the chosen instance may be among them.
     fn list_candidates(&mut self, cluster: &ClusterView<'_>, scores: &[f64]) {
         let mut best: Vec<(usize, f64)> = (0..cluster.len()).map(|i| (i, score(cluster, scores, i))).collect();
         best.sort_by(|one, other| other.1.total_cmp(&one.1));
         self.lines.raw(",\"candidates\":[");
-        for (place, &(i, score)) in best.iter().take(self.candidates).enumerate() {
-            self.lines.int(if place == 0 { "{\"instance\":" } else { ",{\"instance\":" }, cluster.instances[i].id);
+        for (rank, &(i, score)) in best.iter().take(self.candidates).enumerate() {
+            self.lines.int(if rank == 0 { "{\"instance\":" } else { ",{\"instance\":" }, cluster.instances[i].id);
             self.lines.float(key!("score"), score);
             self.lines.raw("}");
         }
         self.lines.raw("]");
     }
 
-    fn scheduling(&mut self, told: &SchedulingDecision) {
+    fn scheduling(&mut self, decision: &SchedulingDecision) {
         self.lines.begin("{\"kind\":\"scheduling\"");
-        self.lines.int(key!("request"), told.request);
-        self.lines.int(key!("time_us"), told.now.0);
-        self.lines.int(key!("instance"), told.instance);
-        match told.result {
+        self.lines.int(key!("request"), decision.request);
+        self.lines.int(key!("time_us"), decision.now.0);
+        self.lines.int(key!("instance"), decision.instance);
+        match decision.result {
             SchedulingResult::Scheduled { cached_tokens, num_tokens } => {
-                self.lines.raw(",\"answer\":\"enters\"");
+                self.lines.raw(",\"decision\":\"enters\"");
                 self.lines.int(key!("num_tokens"), num_tokens);
                 self.lines.int(key!("cached_blocks"), cached_tokens / self.block_size);
             }
             SchedulingResult::Waits(reason) => {
                 self.lines.raw(match reason {
-                    WaitReason::TokenBudget => ",\"answer\":\"waits\",\"obstacle\":\"token-budget\"",
-                    WaitReason::BatchFull => ",\"answer\":\"waits\",\"obstacle\":\"batch-full\"",
-                    WaitReason::UnsplitPrompt { .. } => ",\"answer\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
-                    WaitReason::KvBlocks { .. } => ",\"answer\":\"waits\",\"obstacle\":\"kv-blocks\"",
+                    WaitReason::TokenBudget => ",\"decision\":\"waits\",\"obstacle\":\"token-budget\"",
+                    WaitReason::BatchFull => ",\"decision\":\"waits\",\"obstacle\":\"batch-full\"",
+                    WaitReason::UnsplitPrompt { .. } => ",\"decision\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
+                    WaitReason::KvBlocks { .. } => ",\"decision\":\"waits\",\"obstacle\":\"kv-blocks\"",
                 });
                 match reason {
                     WaitReason::UnsplitPrompt { num_tokens } => self.lines.int(key!("num_tokens"), num_tokens),
@@ -226,30 +226,30 @@ impl<'a, W: Write> DecisionLog<'a, W> {
                 }
             }
         }
-        self.lines.int(key!("waited_us"), told.waited.0);
-        self.lines.int(key!("waiting"), told.waiting);
-        self.lines.int(key!("running"), told.running);
-        self.lines.int(key!("free_kv_blocks"), told.free_kv_blocks);
-        self.lines.int(key!("token_budget"), told.token_budget);
-        self.lines.int_unless_0(key!("priority"), told.priority);
-        self.lines.int_unless_0(key!("generated_tokens"), told.generated_tokens);
-        self.lines.int_unless_0(key!("preemptions"), told.preemptions);
+        self.lines.int(key!("waited_us"), decision.waited.0);
+        self.lines.int(key!("waiting"), decision.waiting);
+        self.lines.int(key!("running"), decision.running);
+        self.lines.int(key!("free_kv_blocks"), decision.free_kv_blocks);
+        self.lines.int(key!("token_budget"), decision.token_budget);
+        self.lines.int_unless_0(key!("priority"), decision.priority);
+        self.lines.int_unless_0(key!("generated_tokens"), decision.generated_tokens);
+        self.lines.int_unless_0(key!("preemptions"), decision.preemptions);
         self.lines.end();
     }
 
-    fn preemption(&mut self, told: &PreemptionDecision) {
+    fn preemption(&mut self, decision: &PreemptionDecision) {
         self.lines.begin("{\"kind\":\"preemption\"");
-        self.lines.int(key!("request"), told.victim);
-        self.lines.int(key!("time_us"), told.now.0);
-        self.lines.int(key!("instance"), told.instance);
-        self.lines.int(key!("wanting"), told.wanting);
-        self.lines.int(key!("needed_kv_blocks"), told.needed_kv_blocks);
-        self.lines.int(key!("free_kv_blocks"), told.free_kv_blocks);
-        self.lines.int(key!("waiting"), told.waiting);
-        self.lines.int(key!("running"), told.running);
-        self.lines.int(key!("computed_tokens"), told.computed_tokens);
-        self.lines.int(key!("generated_tokens"), told.generated_tokens);
-        self.lines.int_unless_0(key!("preemptions"), told.preemptions);
+        self.lines.int(key!("request"), decision.victim);
+        self.lines.int(key!("time_us"), decision.now.0);
+        self.lines.int(key!("instance"), decision.instance);
+        self.lines.int(key!("wanting"), decision.wanting);
+        self.lines.int(key!("needed_kv_blocks"), decision.needed_kv_blocks);
+        self.lines.int(key!("free_kv_blocks"), decision.free_kv_blocks);
+        self.lines.int(key!("waiting"), decision.waiting);
+        self.lines.int(key!("running"), decision.running);
+        self.lines.int(key!("computed_tokens"), decision.computed_tokens);
+        self.lines.int(key!("generated_tokens"), decision.generated_tokens);
+        self.lines.int_unless_0(key!("preemptions"), decision.preemptions);
         self.lines.end();
     }
 
@@ -292,19 +292,19 @@ impl<W: Write> DecisionLog<'_, W> {
             Decision::Routing { request, cluster, columns, choice, scores } => {
                 self.routing(request, cluster, columns, (choice, scores));
             }
-            Decision::Scheduling(ref told) => self.scheduling(told),
-            Decision::Preemption(ref told) => self.preemption(told),
+            Decision::Scheduling(ref decision) => self.scheduling(decision),
+            Decision::Preemption(ref decision) => self.preemption(decision),
         }
     }
 }
 
 impl<W: Write> Observer for DecisionLog<'_, W> {
-    /// Without candidates, the signals that the policies read and no more: to keep signals up to date that nobody
-    /// looks at can cost more than the rest of the run.
+    /// Without candidates, only the signals that the policies read: maintaining others can cost more than the rest of
+    /// the run.
     #[inline]
     fn interests(&self) -> Interests {
-        let told = Interests::DECISIONS | Interests::SCHEDULING | Interests::OUTCOMES;
-        if self.candidates == 0 { told } else { told | Interests::LOAD | Interests::IN_FLIGHT }
+        let interests = Interests::DECISIONS | Interests::SCHEDULING | Interests::OUTCOMES;
+        if self.candidates == 0 { interests } else { interests | Interests::LOAD | Interests::IN_FLIGHT }
     }
 
     #[inline]
@@ -334,33 +334,32 @@ pub(super) fn status(status: Status) -> &'static str {
     }
 }
 
-/// A file for a trace, packed on the way if its name ends with `.gz`.
+/// A file for a trace, gzip-compressed if its name ends with `.gz`.
 pub enum TraceFile {
-    /// As it is.
     Plain(File),
-    /// gzip.
-    Packed(Box<GzEncoder<File>>),
+    /// A gzip-compressed file.
+    Gzip(Box<GzEncoder<File>>),
 }
 
 impl TraceFile {
-    /// Creates the file `path`, or empties it.
+    /// Creates the file at `path`, or truncates it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::create(path)?;
-        let packed = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
-        Ok(if packed { Self::Packed(Box::new(GzEncoder::new(file, Compression::fast()))) } else { Self::Plain(file) })
+        let is_gzip = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
+        Ok(if is_gzip { Self::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))) } else { Self::Plain(file) })
     }
 
-    /// Ends the file.
+    /// Writes the rest of the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the operating system.
     pub fn finish(self) -> io::Result<()> {
         match self {
             Self::Plain(mut file) => file.flush(),
-            Self::Packed(packed) => packed.finish().map(|_| ()),
+            Self::Gzip(is_gzip) => is_gzip.finish().map(|_| ()),
         }
     }
 }
@@ -369,15 +368,15 @@ impl Write for TraceFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(file) => file.write(bytes),
-            Self::Packed(packed) => packed.write(bytes),
+            Self::Gzip(is_gzip) => is_gzip.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(file) => file.flush(),
-            // What is packed is flushed when it is finished: blocks that end early are larger.
-            Self::Packed(_) => Ok(()),
+            // A compressed file is flushed at its end only: larger blocks compress better.
+            Self::Gzip(_) => Ok(()),
         }
     }
 }

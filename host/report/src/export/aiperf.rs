@@ -1,4 +1,4 @@
-//! As AIPerf writes it: `profile_export.jsonl`, a line per request, and the summary beside it.
+//! The export in AIPerf's formats: `profile_export.jsonl`, one line per request, and the summary beside it.
 //!
 //! Times of day count from the start of the simulation.
 
@@ -10,15 +10,15 @@ use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 
-use super::About;
+use super::ServiceInfo;
 use super::journal::{Journal, Journey};
 use super::statistics::Statistics;
 use blis_sim::request::session_text;
 use blis_workload::Names;
 
-/// A line per request, in the order of arrival.
+/// Writes one line per request, in the order of arrival.
 pub(super) fn requests(journal: &Journal, names: &Names, out: &mut dyn Write) -> io::Result<()> {
-    let mut sessions = Sessions::default();
+    let mut sessions = Conversations::default();
     for journey in &journal.journeys {
         let session = sessions.number(journey.request.tags.session);
         serde_json::to_writer(&mut *out, &line(session, journey, names))?;
@@ -27,14 +27,15 @@ pub(super) fn requests(journal: &Journal, names: &Names, out: &mut dyn Write) ->
     Ok(())
 }
 
-/// Numbers of conversations, in the order of their first requests. A request outside of any is one of its own.
+/// Numbers of conversations, in the order of their first requests. A request without a session is a conversation of its
+/// own.
 #[derive(Default)]
-struct Sessions {
+struct Conversations {
     numbers: FxHashMap<Name, u64>,
     next: u64,
 }
 
-impl Sessions {
+impl Conversations {
     fn number(&mut self, session: Name) -> u64 {
         let next = self.next;
         let number = if session == Name::NONE { next } else { *self.numbers.entry(session).or_insert(next) };
@@ -67,7 +68,7 @@ fn line(session: u64, journey: &Journey, names: &Names) -> Value {
             "request_start_ns": ns(request.arrival),
             "request_ack_ns": ns(journey.handed_over.unwrap_or(request.arrival)),
             "request_end_ns": ns(end),
-            // One sends all requests, and one keeps the records.
+            // One worker sends all requests, and one record processor keeps the records.
             "worker_id": "worker_0",
             "record_processor_id": "record_processor_0",
             "benchmark_phase": "profiling",
@@ -81,10 +82,10 @@ fn line(session: u64, journey: &Journey, names: &Names) -> Value {
 
 fn error_details(word: &'static str) -> Value {
     let message = match word {
-        "timeout" => "the client's deadline passed before the answer was complete",
+        "timeout" => "the client's deadline passed before the output was complete",
         "dropped" => "it can never be served: too long for the model or for the KV cache",
         "rejected" => "the service refused it on arrival",
-        _ => "the simulation ended before the answer was complete",
+        _ => "the simulation ended before the output was complete",
     };
     json!({ "code": Value::Null, "type": word, "message": message })
 }
@@ -106,7 +107,7 @@ fn latencies<'a>(outcome: &Outcome, journey: &'a Journey) -> impl Iterator<Item 
     .filter_map(|(name, value)| Some((name, value?)))
 }
 
-/// Tokens a second that its client sees, from the first on.
+/// Output tokens per second for one client, from the first token on.
 fn per_user(outcome: &Outcome) -> Option<f64> {
     (outcome.itl_count > 0 && outcome.itl_mean_us > 0.0).then(|| 1e6 / outcome.itl_mean_us)
 }
@@ -115,8 +116,8 @@ fn measured(value: impl Into<Value>, unit: &str) -> Value {
     json!({ "value": value.into(), "unit": unit })
 }
 
-/// Each figure with its distribution.
-pub(super) fn summary(journal: &Journal, about: &About, out: &mut dyn Write) -> io::Result<()> {
+/// Writes every figure with its distribution.
+pub(super) fn summary(journal: &Journal, about: &ServiceInfo, out: &mut dyn Write) -> io::Result<()> {
     let answered = || journal.journeys.iter().filter_map(|journey| Some((journey, journey.completed()?)));
     let first = journal.journeys.first().map_or(Micros::ZERO, |journey| journey.request.arrival);
     let last = answered().filter_map(|(_, outcome)| Some(outcome.arrival + outcome.e2e?)).max().unwrap_or(first);

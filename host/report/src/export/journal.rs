@@ -1,4 +1,4 @@
-//! Everything that happened to every request, and every step of every instance.
+//! The record of all events of every request and of every step of every instance.
 
 use std::sync::Arc;
 
@@ -11,58 +11,58 @@ use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
-/// Kept from arrival to the end of the run: some 400 bytes per request, and 8 per token and 64 per step
-/// where a format tells of them.
+/// An observer; its record is kept to the end of the run: some 400 bytes per request, and for formats that need them 8
+/// bytes per token and 64 per step.
 #[derive(Debug)]
 pub struct Journal {
     steps_wanted: bool,
     /// [`Semantics::preemption_restarts`](blis_sim::semantics::Semantics::preemption_restarts).
     restarts: bool,
-    /// Knows how long requests take into the queue; `None` if only a plugin does.
+    /// The model that gives the queueing time of requests; `None` if a plugin computes latency.
     latency: Option<Arc<dyn LatencyModel>>,
-    /// In the order of arrival.
+    /// The requests in the order of arrival.
     pub(super) journeys: Vec<Journey>,
     by_id: FxHashMap<u32, usize>,
-    /// In the order in which they were planned.
-    pub(super) steps: Vec<Step>,
-    /// Steps of each instance.
+    /// The steps in the order in which they were planned.
+    pub(super) steps: Vec<StepSums>,
+    /// Number of steps of each instance.
     counts: Vec<u64>,
 }
 
-/// One request on its way.
+/// The events of one request.
 #[derive(Clone, Debug)]
 pub(super) struct Journey {
     pub request: Request,
-    /// When it was handed to an instance.
+    /// Time at which an instance got it.
     pub handed_over: Option<Micros>,
-    /// When it joined the wait queue there.
+    /// Time at which it joined the waiting queue of the instance.
     pub queued: Option<Micros>,
-    pub in_batch: Vec<Change>,
-    /// When each token was out, before what the host adds to all.
+    pub in_batch: Vec<BatchChange>,
+    /// Time at which the engine produced each output token, without the host's time per token.
     pub tokens: Vec<Micros>,
-    /// The step that gave the first of them.
+    /// Number of the step that produced the first output token.
     pub first_step: Option<u64>,
-    /// Most prompt tokens that ever had their KV in place: preemption does not take them back.
+    /// Largest number of prompt tokens with computed KV: preemption does not lower it.
     pub prefilled: u32,
-    /// The step in which it ended.
+    /// Number of the step in which it ended.
     pub last_step: Option<u64>,
     pub outcome: Option<Outcome>,
 }
 
-/// It entered the batch, or was thrown out of it.
+/// An entry into the running batch, or a preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct BatchChange {
     pub at: Micros,
     pub step: u64,
     pub entered: bool,
-    /// [`Journey::prefilled`] at that moment.
+    /// [`Journey::prefilled`] at that time.
     pub prefilled: u32,
     pub generated: u32,
 }
 
-/// One step in sums.
+/// The sums of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct StepSums {
     pub instance: u32,
     pub number: u64,
     pub start: Micros,
@@ -78,7 +78,7 @@ pub(super) struct Step {
 }
 
 impl Journal {
-    /// Of a service with that latency model; `steps_wanted` if a format tells of tokens or steps.
+    /// A journal for a service with that latency model; `steps_wanted` if a format needs tokens or steps.
     #[must_use]
     pub fn new(steps_wanted: bool, semantics: Semantics, latency: Option<Arc<dyn LatencyModel>>) -> Self {
         Self {
@@ -93,21 +93,21 @@ impl Journal {
     }
 
     fn journey(&mut self, id: u32) -> Option<&mut Journey> {
-        self.by_id.get(&id).map(|&place| &mut self.journeys[place])
+        self.by_id.get(&id).map(|&index| &mut self.journeys[index])
     }
 
     fn number(&mut self, instance: u32) -> u64 {
-        let place = instance as usize;
-        if self.counts.len() <= place {
-            self.counts.resize(place + 1, 0);
+        let index = instance as usize;
+        if self.counts.len() <= index {
+            self.counts.resize(index + 1, 0);
         }
-        self.counts[place] += 1;
-        self.counts[place]
+        self.counts[index] += 1;
+        self.counts[index]
     }
 }
 
 impl Journey {
-    /// Latencies from token to token: between the ends of steps, and what the host adds to each.
+    /// The ITLs: between the ends of steps, with the host's time per token.
     pub fn gaps(&self) -> impl Iterator<Item = Micros> + '_ {
         let ends = self.tokens.first().zip(self.tokens.last());
         let steps = ends.map_or(Micros::ZERO, |(first, last)| *last - *first);
@@ -117,18 +117,18 @@ impl Journey {
         self.tokens.windows(2).map(move |pair| pair[1] - pair[0] + added)
     }
 
-    /// When its first token was out.
+    /// Time of the first output token.
     pub fn first_token(&self) -> Option<Micros> {
-        let told = self.outcome.and_then(|outcome| outcome.ttft).map(|ttft| self.request.arrival + ttft);
-        told.or(self.tokens.first().copied())
+        let recorded = self.outcome.and_then(|outcome| outcome.ttft).map(|ttft| self.request.arrival + ttft);
+        recorded.or(self.tokens.first().copied())
     }
 
-    /// Its outcome, if it was answered.
+    /// The outcome, if the request completed.
     pub fn completed(&self) -> Option<&Outcome> {
         self.outcome.as_ref().filter(|outcome| outcome.completed())
     }
 
-    /// Why it was not answered, in a word; `None` if it was.
+    /// The reason in one word for which it did not complete; `None` if it did.
     pub fn failure(&self) -> Option<&'static str> {
         match self.outcome.map(|outcome| outcome.status) {
             Some(Status::Completed | Status::LengthCapped) => None,
@@ -139,21 +139,21 @@ impl Journey {
         }
     }
 
-    /// Whether it entered the batch and is in it.
+    /// Whether it is in the running batch.
     fn is_in_batch(&self) -> bool {
         self.in_batch.last().is_some_and(|change| change.entered)
     }
 
-    /// `n` tokens are computed after `context` others in the step `number` from `start` to `end`.
+    /// Adds a step `number` from `start` to `end` that computes `n` tokens after a context of `context`.
     fn computes(&mut self, (start, end): (Micros, Micros), number: u64, n: u32, context: u32) {
         let generated = self.tokens.len() as u32;
         let known = |tokens: u32| tokens.min(self.request.input_tokens).max(self.prefilled);
         let (before, after) = (known(context), known(context + n));
         if !self.is_in_batch() {
-            self.in_batch.push(Change { at: start, step: number, entered: true, prefilled: before, generated });
+            self.in_batch.push(BatchChange { at: start, step: number, entered: true, prefilled: before, generated });
         }
         self.prefilled = after;
-        // The last of prompt and answer so far gives the next token.
+        // The last token of prompt and output so far produces the next output token.
         if context + n == self.request.input_tokens + generated && generated < self.request.output_tokens {
             if self.tokens.is_empty() {
                 self.first_step = Some(number);
@@ -196,7 +196,7 @@ impl Journal {
             if let Some(journey) = self.journey(id) {
                 let generated = journey.tokens.len() as u32;
                 let prefilled = journey.prefilled;
-                journey.in_batch.push(Change { at: step.now, step: number, entered: false, prefilled, generated });
+                journey.in_batch.push(BatchChange { at: step.now, step: number, entered: false, prefilled, generated });
                 if restarts {
                     journey.tokens.clear();
                 }
@@ -215,7 +215,7 @@ impl Journal {
                 journey.last_step = Some(number);
             }
         }
-        self.steps.push(Step {
+        self.steps.push(StepSums {
             instance,
             number,
             start: step.now,
@@ -241,8 +241,8 @@ impl Journal {
 impl Observer for Journal {
     #[inline]
     fn interests(&self) -> Interests {
-        let told = Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES;
-        if self.steps_wanted { told | Interests::STEPS } else { told }
+        let interests = Interests::ARRIVALS | Interests::DECISIONS | Interests::OUTCOMES;
+        if self.steps_wanted { interests | Interests::STEPS } else { interests }
     }
 
     #[inline]

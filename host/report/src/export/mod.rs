@@ -1,4 +1,4 @@
-//! A run as others would have recorded it: for tools that read real measurements.
+//! A run in the formats of other tools, which read it like a real measurement.
 //!
 //! | format | what is written |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `aiperf` | a folder with AIPerf's `profile_export.jsonl` and `profile_export_aiperf.json` |
 //! | `otel` | OpenTelemetry spans, a JSON document per line: a request's journey, and every engine step |
 //!
-//! What is exported is kept in a [`Journal`] until the end of the run.
+//! The data are kept in a [`Journal`] until the end of the run.
 
 mod aiperf;
 mod journal;
@@ -28,12 +28,11 @@ use blis_diag::name_hint;
 use blis_workload::Names;
 use blis_workload::trace_v2::GoodputTargets;
 
-/// A format to export to.
+/// A format of the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
     /// BLIS's trace, two files.
     TraceV2,
-    /// vLLM's load generator.
     VllmBench,
     /// AIPerf, two files in a folder.
     Aiperf,
@@ -42,29 +41,28 @@ pub enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// All, with the names they are given by.
+    /// All formats with their names.
     pub const ALL: [(&str, Self); 4] =
         [("trace-v2", Self::TraceV2), ("vllm-bench", Self::VllmBench), ("aiperf", Self::Aiperf), ("otel", Self::Otel)];
 
-    /// The name it is given by.
+    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether it tells what every step did.
+    /// Whether it contains the steps.
     #[must_use]
     pub fn needs_steps(self) -> bool {
         matches!(self, Self::VllmBench | Self::Aiperf | Self::Otel)
     }
 }
 
-/// A format and where to write.
+/// A format and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// The format.
     pub format: ExportFormat,
-    /// File, folder (`aiperf`), or what two file names begin with (`trace-v2`).
+    /// File, folder (`aiperf`), or the common beginning of two file names (`trace-v2`).
     pub path: PathBuf,
 }
 
@@ -86,7 +84,7 @@ impl FromStr for Export {
 }
 
 impl Export {
-    /// The files it writes.
+    /// The files that it writes.
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         match self.format {
@@ -98,11 +96,11 @@ impl Export {
         }
     }
 
-    /// Writes its files, each whole or not at all.
+    /// Writes the files, each completely or not at all.
     ///
     /// # Errors
-    /// Names the file that cannot be written.
-    pub fn write(&self, journal: &Journal, about: &About, names: &Names) -> Result<(), FileError> {
+    /// If a file cannot be written: which one.
+    pub fn write(&self, journal: &Journal, about: &ServiceInfo, names: &Names) -> Result<(), FileError> {
         let files = self.files();
         match self.format {
             ExportFormat::TraceV2 => {
@@ -119,24 +117,23 @@ impl Export {
     }
 }
 
-/// What the formats say about the service.
+/// The properties of the service that the formats contain.
 #[derive(Clone, Debug, PartialEq)]
-pub struct About {
-    /// The model served.
+pub struct ServiceInfo {
     pub model: String,
     /// Tokens per KV block.
     pub block_size: u32,
-    /// KV blocks of an instance.
+    /// Size of the KV cache of an instance, blocks.
     pub total_kv_blocks: u32,
-    /// GPUs per model copy.
+    /// Tensor-parallel size: GPUs of one instance.
     pub tensor_parallel: u32,
-    /// Most requests in a batch.
+    /// Maximum batch size, sequences.
     pub max_num_seqs: u32,
-    /// Longest prompt plus answer, tokens.
+    /// Maximum length of a request, input and output tokens together.
     pub max_model_len: Option<u32>,
-    /// Seed of the run.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Latency targets by class that the workload brought.
+    /// Latency targets by class, from the workload.
     pub slo_targets: BTreeMap<String, GoodputTargets>,
 }
 

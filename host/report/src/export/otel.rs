@@ -1,11 +1,10 @@
-//! As a vLLM with journey and step tracing writes it: OTLP in JSON, a document per line.
+//! The export in the form of a vLLM with journey and step tracing: OTLP in JSON, one document per line.
 //!
-//! A request is two linked spans. `llm_request` (scope `vllm.api`) has vLLM's attributes (latencies in
-//! seconds) and the events of the server: `api.ARRIVED`, `api.HANDOFF_TO_CORE`,
-//! `api.FIRST_RESPONSE_FROM_CORE`, `api.DEPARTED` or `api.ABORTED`. Its child `llm_core` (scope
-//! `vllm.scheduler`), which a request has once it joined a wait queue, has those of the engine:
-//! `journey.QUEUED`, `journey.SCHEDULED`, `journey.FIRST_TOKEN`, `journey.PREEMPTED`, `journey.FINISHED`.
-//! An engine step is an event `step.BATCH_SUMMARY` of a span `scheduler_steps` (scope
+//! A request has two linked spans. `llm_request` (scope `vllm.api`) has vLLM's attributes (latencies in seconds) and
+//! the events of the server: `api.ARRIVED`, `api.HANDOFF_TO_CORE`, `api.FIRST_RESPONSE_FROM_CORE`, `api.DEPARTED` or
+//! `api.ABORTED`. Its child `llm_core` (scope `vllm.scheduler`), which exists once the request has joined a waiting
+//! queue, has those of the engine: `journey.QUEUED`, `journey.SCHEDULED`, `journey.FIRST_TOKEN`, `journey.PREEMPTED`,
+//! `journey.FINISHED`. An engine step is an event `step.BATCH_SUMMARY` of a span `scheduler_steps` (scope
 //! `vllm.scheduler.step`), one line per instance.
 
 use std::io::{self, Write};
@@ -14,27 +13,27 @@ use blis_sim::outcome::{Outcome, Status};
 use blis_sim::units::Micros;
 use serde_json::{Value, json};
 
-use super::About;
-use super::journal::{Journal, Journey, Step};
+use super::ServiceInfo;
+use super::journal::{Journal, Journey, StepSums};
 use blis_sim::request::session_text;
 use blis_workload::Names;
 
-/// What every clock shows when the simulation starts: readers take a time of 0 for none.
+/// Time of all clocks at the start of the simulation: readers take a time of 0 as missing.
 const START: Micros = Micros(1_000_000);
 
-/// Requests in the order of arrival, then the steps of each instance.
-pub(super) fn write(journal: &Journal, about: &About, names: &Names, out: &mut dyn Write) -> io::Result<()> {
+/// Writes the requests in the order of arrival, then the steps of each instance.
+pub(super) fn write(journal: &Journal, about: &ServiceInfo, names: &Names, out: &mut dyn Write) -> io::Result<()> {
     let instances = journal.steps.iter().map(|step| step.instance as usize + 1).max().unwrap_or(0);
-    let mut by_instance: Vec<Vec<&Step>> = vec![Vec::new(); instances];
+    let mut by_instance: Vec<Vec<&StepSums>> = vec![Vec::new(); instances];
     for step in &journal.steps {
         by_instance[step.instance as usize].push(step);
     }
     for journey in &journal.journeys {
         let instance = journey.outcome.and_then(|outcome| outcome.instance);
         let steps = instance.and_then(|instance| by_instance.get(instance as usize)).map_or(&[][..], Vec::as_slice);
-        let told = Told { journey, about, names, steps };
-        let core = told.core().map(|span| ("vllm.scheduler", span));
-        line(out, [("vllm.api", told.request())].into_iter().chain(core))?;
+        let spans = RequestSpans { journey, about, names, steps };
+        let core = spans.core().map(|span| ("vllm.scheduler", span));
+        line(out, [("vllm.api", spans.request())].into_iter().chain(core))?;
     }
     for (instance, steps) in (0..).zip(&by_instance) {
         line(out, [("vllm.scheduler.step", scheduler(instance, steps, about))].into_iter())?;
@@ -42,7 +41,7 @@ pub(super) fn write(journal: &Journal, about: &About, names: &Names, out: &mut d
     Ok(())
 }
 
-/// Spans with their scopes.
+/// Writes spans with their scopes as one line.
 fn line(out: &mut dyn Write, spans: impl Iterator<Item = (&'static str, Value)>) -> io::Result<()> {
     let scopes = spans.map(|(scope, span)| json!({ "scope": { "name": scope }, "spans": [span] }));
     let document = json!({ "resourceSpans": [{
@@ -53,16 +52,16 @@ fn line(out: &mut dyn Write, spans: impl Iterator<Item = (&'static str, Value)>)
     out.write_all(b"\n")
 }
 
-/// A request, as its spans tell of it.
-struct Told<'a> {
+/// The spans of one request.
+struct RequestSpans<'a> {
     journey: &'a Journey,
-    about: &'a About,
+    about: &'a ServiceInfo,
     names: &'a Names,
-    /// Of the instance that had it.
-    steps: &'a [&'a Step],
+    /// Steps of the instance that served it.
+    steps: &'a [&'a StepSums],
 }
 
-impl Told<'_> {
+impl RequestSpans<'_> {
     /// The span of the server.
     fn request(&self) -> Value {
         let request = &self.journey.request;
@@ -121,7 +120,7 @@ impl Told<'_> {
         latencies.into_iter().filter_map(|(name, time)| Some(double(name, time?.as_secs_f64())))
     }
 
-    /// In the order of time.
+    /// The events of the server, in the order of time.
     fn api_events(&self) -> Vec<(Micros, Value)> {
         let journey = self.journey;
         let event = |name: &str, at: Micros, more: Vec<Value>| {
@@ -131,7 +130,7 @@ impl Told<'_> {
         };
         let ended = self.ended().map(|outcome| outcome.ended_at);
         let failed = journey.failure().zip(ended);
-        // The host may add to the time of a token, and the client be gone by then.
+        // The host's time may delay a token until after the client has left.
         let first = journey.first_token().filter(|&at| failed.is_none_or(|(_, ended)| at <= ended));
         let departed = journey.completed().and_then(|outcome| Some(outcome.arrival + outcome.e2e?));
         let mut events = vec![event("api.ARRIVED", journey.request.arrival, Vec::new())];
@@ -140,14 +139,14 @@ impl Told<'_> {
         events.extend(departed.map(|at| event("api.DEPARTED", at, Vec::new())));
         events.extend(failed.map(|(word, at)| {
             let reason = if word == "timeout" { "client_disconnect" } else { word };
-            // Who was rejected or dropped is told when that was decided.
+            // A rejected or dropped request ends when that was decided.
             let at = journey.handed_over.map_or(at, |handed| handed.max(at));
             event("api.ABORTED", at, vec![text("error", word), text("reason", reason)])
         }));
         events
     }
 
-    /// The span of the engine, if it came that far.
+    /// The span of the engine, if the request reached it.
     fn core(&self) -> Option<Value> {
         let Journey { request, queued, in_batch, outcome, .. } = self.journey;
         let since = queued.or(in_batch.first().map(|change| change.at))?;
@@ -166,7 +165,7 @@ impl Told<'_> {
                 "kind": 1,
                 "startTimeUnixNano": ns(since),
                 "endTimeUnixNano": ns(until),
-                // The engine adds the number of the prompt and a suffix of its own.
+                // The engine appends the number of the prompt and a suffix of its own.
                 "attributes": [text("gen_ai.request.id", &format!("request_{0}-0-{0:08x}", request.id))],
                 "events": events.iter().map(|event| event.json(self)).collect::<Vec<_>>(),
                 "status": {},
@@ -189,25 +188,25 @@ impl Told<'_> {
         }));
         for change in &journey.in_batch {
             let name = if change.entered { "SCHEDULED" } else { "PREEMPTED" };
-            let mut told = event(name, change.at, change.step, change.prefilled, change.generated);
-            let kind = if told.preemptions == 0 { "FIRST" } else { "RESUME" };
-            told.more = change.entered.then(|| text("schedule.kind", kind));
-            events.push(told);
+            let mut entry = event(name, change.at, change.step, change.prefilled, change.generated);
+            let kind = if entry.preemptions == 0 { "FIRST" } else { "RESUME" };
+            entry.more = change.entered.then(|| text("schedule.kind", kind));
+            events.push(entry);
         }
         let first = journey.tokens.first().zip(journey.first_step);
         let first = first.filter(|&(&at, _)| self.ended().is_none_or(|outcome| at <= outcome.ended_at));
         events.extend(first.map(|(&at, step)| event("FIRST_TOKEN", at, step, prompt, 1)));
         events.extend(self.ended().map(|outcome| {
             let step = journey.last_step.unwrap_or_else(|| self.steps_before(outcome.ended_at));
-            let told = event("FINISHED", outcome.ended_at, step, journey.prefilled, outcome.generated_tokens);
-            CoreEvent { more: Some(text("finish.status", self.finish_status(outcome))), ..told }
+            let finished = event("FINISHED", outcome.ended_at, step, journey.prefilled, outcome.generated_tokens);
+            CoreEvent { more: Some(text("finish.status", self.finish_status(outcome))), ..finished }
         }));
-        // What ends a step and what begins the next may be at one time.
+        // The end of a step and the beginning of the next may have the same time.
         events.sort_by_key(|event| (event.at, event.step));
         events
     }
 
-    /// How vLLM would call it.
+    /// vLLM's name for the way in which it ended.
     fn finish_status(&self, outcome: &Outcome) -> &'static str {
         match outcome.status {
             Status::TimedOut => "aborted",
@@ -217,14 +216,14 @@ impl Told<'_> {
         }
     }
 
-    /// The budget: as vLLM, what the model's context leaves where the client has none.
+    /// The limit of output tokens: without a limit by the client, the rest of the model's context, as in vLLM.
     fn max_tokens(&self) -> u32 {
         let request = &self.journey.request;
         let left = || self.about.max_model_len.map(|most| most.saturating_sub(request.input_tokens));
         request.max_output_tokens.or_else(left).unwrap_or(request.output_tokens)
     }
 
-    /// Its outcome, if it is done with.
+    /// The outcome, if the request has ended.
     fn ended(&self) -> Option<&Outcome> {
         self.journey
             .outcome
@@ -232,7 +231,7 @@ impl Told<'_> {
             .filter(|outcome| !matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving))
     }
 
-    /// Number of the last step that began before.
+    /// Number of the last step that began before `at`.
     fn steps_before(&self, at: Micros) -> u64 {
         let begun = self.steps.partition_point(|step| step.start < at);
         begun.checked_sub(1).map_or(0, |last| self.steps[last].number)
@@ -242,13 +241,13 @@ impl Told<'_> {
         format!("{:032x}", u128::from(self.journey.request.id) + 1)
     }
 
-    /// Of its first or second span.
+    /// Id of its first or second span.
     fn span_id(&self, which: u64) -> String {
         format!("{:016x}", 2 * u64::from(self.journey.request.id) + which)
     }
 }
 
-/// What happened to a request in the engine.
+/// An event of a request in the engine.
 struct CoreEvent {
     name: &'static str,
     at: Micros,
@@ -257,12 +256,12 @@ struct CoreEvent {
     prefilled: u32,
     generated: u32,
     preemptions: u64,
-    /// What only some have.
+    /// Attributes that only some events have.
     more: Option<Value>,
 }
 
 impl CoreEvent {
-    fn json(&self, told: &Told<'_>) -> Value {
+    fn json(&self, spans: &RequestSpans<'_>) -> Value {
         let mut attributes = vec![
             text("event.type", self.name),
             double("ts.monotonic", seconds(self.at)),
@@ -270,9 +269,9 @@ impl CoreEvent {
             int("scheduler.step", self.step),
             text("phase", self.phase),
             int("prefill.done_tokens", self.prefilled.into()),
-            int("prefill.total_tokens", told.journey.request.input_tokens.into()),
+            int("prefill.total_tokens", spans.journey.request.input_tokens.into()),
             int("decode.done_tokens", self.generated.into()),
-            int("decode.max_tokens", told.max_tokens().into()),
+            int("decode.max_tokens", spans.max_tokens().into()),
             int("num_preemptions", self.preemptions),
         ];
         attributes.extend(self.more.clone());
@@ -280,7 +279,7 @@ impl CoreEvent {
     }
 }
 
-fn scheduler(instance: u32, steps: &[&Step], about: &About) -> Value {
+fn scheduler(instance: u32, steps: &[&StepSums], about: &ServiceInfo) -> Value {
     let (first, last) = (steps.first().map_or(Micros::ZERO, |s| s.start), steps.last().map_or(Micros::ZERO, |s| s.end));
     json!({
         "traceId": format!("{:032x}", (1_u128 << 64) + u128::from(instance)),
@@ -294,7 +293,7 @@ fn scheduler(instance: u32, steps: &[&Step], about: &About) -> Value {
     })
 }
 
-fn batch_summary(step: &Step, about: &About) -> Value {
+fn batch_summary(step: &StepSums, about: &ServiceInfo) -> Value {
     let used = about.total_kv_blocks.saturating_sub(step.free_blocks);
     json!({
         "name": "step.BATCH_SUMMARY",
@@ -320,7 +319,7 @@ fn batch_summary(step: &Step, about: &About) -> Value {
     })
 }
 
-/// 64-bit numbers are text in OTLP's JSON.
+/// A time as text, because OTLP's JSON writes 64-bit numbers as text.
 fn ns(at: Micros) -> String {
     nanos(at).to_string()
 }

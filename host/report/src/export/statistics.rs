@@ -1,9 +1,9 @@
-//! Figures over all requests, as load generators give them: NumPy's percentiles.
+//! Figures over all requests in the way of load generators: NumPy's percentiles.
 
-/// Of one latency.
+/// Sorted values of one latency.
 #[derive(Clone, Debug)]
 pub(super) struct Statistics {
-    /// In ascending order.
+    /// Values in ascending order.
     sorted: Vec<f64>,
 }
 
@@ -18,24 +18,24 @@ impl Statistics {
         self.sorted.len()
     }
 
-    /// 0 without any, as vLLM and AIPerf write it.
+    /// The mean; 0 without values, as vLLM and AIPerf write it.
     pub fn mean(&self) -> f64 {
         self.sorted.iter().sum::<f64>() / self.sorted.len().max(1) as f64
     }
 
-    /// Of the values themselves, not of what they are a sample of.
+    /// Standard deviation of the population, not of a sample.
     pub fn std(&self) -> f64 {
         let mean = self.mean();
         let squares: f64 = self.sorted.iter().map(|value| (value - mean).powi(2)).sum();
         (squares / self.sorted.len().max(1) as f64).sqrt()
     }
 
-    /// Between the two nearest values in proportion; `percent` from 0 to 100.
+    /// Linear interpolation between the two nearest values; `percent` from 0 to 100.
     pub fn percentile(&self, percent: f64) -> f64 {
         let Some(last) = self.sorted.len().checked_sub(1) else { return 0.0 };
-        let place = percent / 100.0 * last as f64;
-        let (low, high) = (place.floor() as usize, place.ceil() as usize);
-        self.sorted[low] + (self.sorted[high] - self.sorted[low]) * (place - low as f64)
+        let rank = percent / 100.0 * last as f64;
+        let (low, high) = (rank.floor() as usize, rank.ceil() as usize);
+        self.sorted[low] + (self.sorted[high] - self.sorted[low]) * (rank - low as f64)
     }
 }
 

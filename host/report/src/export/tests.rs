@@ -1,4 +1,4 @@
-//! What is exported is what happened.
+//! Exports contain the events of the simulation.
 
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
 use blis_sim::instance::{Fast, InstanceConfig, Plain, Preemption, Scheduler};
@@ -14,7 +14,7 @@ use super::*;
 use blis_workload::TraceOptions;
 use blis_workload::trace_v2::read_header;
 
-/// So little KV that requests are thrown out of the batch; one gives up, one can never be served.
+/// A small KV cache that causes preemptions; one request times out, one can never be served.
 fn journal(recording: bool) -> (Journal, Metrics, u64) {
     let latency = std::sync::Arc::new(Blackbox::new(&[232.0, 1.7, 33.4], &[52.7, 17.2, 5.9]).expect("valid"));
     let instance = |index| InstanceConfig {
@@ -75,8 +75,8 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
     (sink.1, sink.0, steps)
 }
 
-fn about() -> About {
-    About {
+fn about() -> ServiceInfo {
+    ServiceInfo {
         model: "m".to_owned(),
         block_size: 16,
         total_kv_blocks: 20,
@@ -103,11 +103,11 @@ fn tokens_and_steps_are_those_of_the_engine() {
     assert_eq!(journal.steps.len() as u64, steps);
     let mut preempted = 0;
     for journey in &journal.journeys {
-        let outcome = journey.outcome.expect("everyone ends");
+        let outcome = journey.outcome.expect("every request ends");
         assert_eq!(journey.tokens.len() as u32, outcome.generated_tokens, "{outcome:?}");
         preempted += journey.in_batch.iter().filter(|change| !change.entered).count();
         if let Some(first) = journey.completed().and_then(|outcome| outcome.ttft) {
-            // Tokens are out 33 µs after their step.
+            // Tokens reach the client 33 µs after their step.
             assert_eq!(journey.tokens[0] + Micros(33), outcome.arrival + first);
             assert_eq!(journey.gaps().sum::<Micros>(), outcome.itl_sum);
             assert_eq!(journey.last_step.map(|_| *journey.tokens.last().expect("answered")), Some(outcome.ended_at));
@@ -119,7 +119,7 @@ fn tokens_and_steps_are_those_of_the_engine() {
 }
 
 #[test]
-fn vllm_bench_has_a_place_for_every_request() {
+fn vllm_bench_has_an_entry_for_every_request() {
     let (journal, ..) = journal(true);
     let document: Value = serde_json::from_str(&text(|out| vllm_bench::write(&journal, &about(), out))).expect("JSON");
     for name in ["input_lens", "output_lens", "ttfts", "itls", "start_times", "generated_texts", "errors"] {
@@ -127,10 +127,10 @@ fn vllm_bench_has_a_place_for_every_request() {
     }
     assert_eq!((&document["completed"], &document["failed"]), (&38.into(), &2.into()));
     assert_eq!((&document["errors"][7], &document["output_lens"][11]), (&"timeout".into(), &0.into()));
-    // As its reader would: E2E is TTFT and all gaps (and what the host adds at the end, here nothing).
-    let sum = |place: usize| {
-        let gaps = document["itls"][place].as_array().expect("a list").iter().filter_map(Value::as_f64).sum::<f64>();
-        document["ttfts"][place].as_f64().expect("seconds") + gaps
+    // As a reader computes it: E2E is TTFT plus all gaps (and the host's time at the end, here 0).
+    let sum = |index: usize| {
+        let gaps = document["itls"][index].as_array().expect("a list").iter().filter_map(Value::as_f64).sum::<f64>();
+        document["ttfts"][index].as_f64().expect("seconds") + gaps
     };
     let outcome = journal.journeys[20].completed().expect("answered");
     assert!((sum(20) - outcome.e2e.expect("answered").as_secs_f64()).abs() < 1e-9);
@@ -159,8 +159,8 @@ fn aiperf_has_what_its_models_require() {
     let (mut journal, ..) = journal(true);
     let mut names = Names::default();
     let talks = [names.intern("a"), names.intern("b")];
-    for (place, talk) in [(0, 0), (2, 1), (3, 0), (5, 1)] {
-        journal.journeys[place].request.tags.session = talks[talk];
+    for (index, talk) in [(0, 0), (2, 1), (3, 0), (5, 1)] {
+        journal.journeys[index].request.tags.session = talks[talk];
     }
     let lines = text(|out| aiperf::requests(&journal, &names, out));
     let all: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -184,7 +184,7 @@ fn aiperf_has_what_its_models_require() {
     assert!(errors.iter().all(|error| error["error_details"]["message"].is_string() && error["count"] == 1));
 }
 
-/// Spans of a line, with their scopes.
+/// The spans of a line, with their scopes.
 fn spans(line: &str) -> Vec<(String, Value)> {
     let document: Value = serde_json::from_str(line).expect("JSON");
     let scopes = document["resourceSpans"][0]["scopeSpans"].as_array().expect("scopes");
@@ -192,7 +192,7 @@ fn spans(line: &str) -> Vec<(String, Value)> {
     scopes.iter().map(|scope| (word(&scope["scope"]["name"]), scope["spans"][0].clone())).collect()
 }
 
-/// Name, and attributes as a reader has them.
+/// Names and attributes of the events, as a reader gets them.
 fn events(span: &Value) -> Vec<(String, serde_json::Map<String, Value>)> {
     let plain = |attribute: &Value| {
         let (kind, value) = attribute["value"].as_object().and_then(|value| value.iter().next()).expect("a value");
@@ -227,20 +227,20 @@ fn otel_tells_the_journey_and_every_step() {
     assert_eq!(names(api), ["api.ARRIVED", "api.HANDOFF_TO_CORE", "api.FIRST_RESPONSE_FROM_CORE", "api.DEPARTED"]);
     assert_eq!(names(core), ["journey.QUEUED", "journey.SCHEDULED", "journey.FIRST_TOKEN", "journey.FINISHED"]);
     insta::assert_snapshot!("otel_event", serde_json::to_string_pretty(&core["events"][1]).expect("JSON"));
-    // Readers take 0 for no time.
+    // Readers take 0 as a missing time.
     assert_eq!(api["startTimeUnixNano"], "1000000000");
-    // It gave up; one can never be served.
+    // This request timed out; the next can never be served.
     assert_eq!(names(&all[7][0].1).last().map(String::as_str), Some("api.ABORTED"));
     assert_eq!(names(&all[11][0].1), ["api.ARRIVED", "api.HANDOFF_TO_CORE", "api.ABORTED"]);
     assert_eq!(names(&all[11][1].1), ["journey.QUEUED", "journey.FINISHED"]);
     assert_eq!(all[11][0].1["status"]["code"], 2);
     assert!(all[40..].iter().all(|spans| spans[0].0 == "vllm.scheduler.step"));
-    let told = |line: usize| names(&all[line][0].1).len() as u64;
-    assert_eq!(told(40) + told(41), steps);
+    let events_of = |line: usize| names(&all[line][0].1).len() as u64;
+    assert_eq!(events_of(40) + events_of(41), steps);
     insta::assert_snapshot!(serde_json::to_string_pretty(&all[41][0].1["events"][0]).expect("JSON"));
 }
 
-/// What code that learns from traced servers checks before it learns.
+/// The conditions that tools which learn from traced servers check first.
 #[test]
 fn otel_journeys_have_every_attribute_and_are_in_order() {
     let (journal, ..) = journal(true);
@@ -284,7 +284,7 @@ fn otel_comes_back_without_the_failed() {
     let lines = text(|out| otel::write(&journal, &about(), &Names::default(), out));
     let read = |text: &str| blis_workload::otel::read(text.as_bytes(), "o", &Default::default()).expect("ours");
     let workload = read(&lines);
-    assert_eq!(workload.notes[1..], ["2 failed requests left out", "2 spans of other names passed over"]);
+    assert_eq!(workload.notes[1..], ["2 failed requests left out", "2 spans of other names skipped"]);
     let seen: Vec<_> = workload.requests.map(|r| (r.arrival, r.input_tokens, r.output_tokens)).collect();
     let asked = journal.journeys.iter().filter(|journey| journey.completed().is_some());
     let asked: Vec<_> = asked.map(|j| (j.request.arrival, j.request.input_tokens, j.request.output_tokens)).collect();

@@ -1,24 +1,23 @@
 //! The run as a TraceV2 trace, two files.
 //!
-//! Arrivals are those that happened, follow-ups of sessions included. What the published columns cannot
-//! say stands in two more at the end: clients' budgets, `max_tokens`, where they are not the answer's length; and which
-//! KV blocks are equal, `block_keys_N` for blocks of N tokens: runs of keys, `first+count`, in the order of the tokens.
-//! With that a replay has the same results.
+//! Arrivals are those that happened, follow-up rounds of sessions included. Two columns at the end hold what the
+//! published columns cannot: the client's limit of output tokens (`max_tokens`) if it differs from the output length;
+//! and which KV blocks are equal (`block_keys_N` for blocks of N tokens: runs of keys, `first+count`, in the order of
+//! the tokens). With them a replay has the same results.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use blis_sim::outcome::Status;
 
-use super::About;
+use super::ServiceInfo;
 use super::journal::{Journal, Journey};
 use blis_sim::request::session_text;
 use blis_workload::Names;
 use blis_workload::trace_v2::{BLOCK_KEYS, COLUMNS, GoodputTargets, MAX_TOKENS, VLLM_PRIORITY, keys_text};
 
-/// The header.
-pub(super) fn header(about: &About, out: &mut dyn Write) -> io::Result<()> {
-    let About { model, block_size, tensor_parallel, max_num_seqs, max_model_len, seed, slo_targets, .. } = about;
+pub(super) fn header(about: &ServiceInfo, out: &mut dyn Write) -> io::Result<()> {
+    let ServiceInfo { model, block_size, tensor_parallel, max_num_seqs, max_model_len, seed, slo_targets, .. } = about;
     let model = serde_json::to_string(model)?;
     write!(
         out,
@@ -43,8 +42,8 @@ pub(super) fn header(about: &About, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The requests, in the order in which they arrived.
-pub(super) fn data(journal: &Journal, about: &About, names: &Names, out: &mut dyn Write) -> io::Result<()> {
+/// Writes the requests in the order in which they arrived.
+pub(super) fn data(journal: &Journal, about: &ServiceInfo, names: &Names, out: &mut dyn Write) -> io::Result<()> {
     let with_priority = journal.journeys.iter().any(|journey| journey.request.client_priority.is_some());
     let with_keys = journal.journeys.iter().any(|journey| !journey.request.content.spans().is_empty());
     let with_budgets =
@@ -53,7 +52,7 @@ pub(super) fn data(journal: &Journal, about: &About, names: &Names, out: &mut dy
     let mut csv = csv::Writer::from_writer(out);
     let mut columns: Vec<&str> = COLUMNS.to_vec();
     if with_priority {
-        let after = columns.iter().position(|&column| column == "slo_class").map_or(columns.len(), |place| place + 1);
+        let after = columns.iter().position(|&column| column == "slo_class").map_or(columns.len(), |index| index + 1);
         columns.insert(after, VLLM_PRIORITY);
     }
     if with_budgets {

@@ -1,4 +1,4 @@
-//! As `vllm bench serve --save-result --save-detailed` writes it: figures in ms, details in seconds.
+//! The export in the form of `vllm bench serve --save-result --save-detailed`: figures in ms, details in seconds.
 
 use std::io::{self, Write};
 
@@ -6,13 +6,12 @@ use blis_sim::units::Micros;
 use serde::Serializer as _;
 use serde_json::{Value, json};
 
-use super::About;
+use super::ServiceInfo;
 use super::journal::Journal;
 use super::statistics::Statistics;
 
-/// One object. Times of day mean nothing in a simulation: `date` is left out, and `start_times` count
-/// from its start.
-pub(super) fn write(journal: &Journal, about: &About, out: &mut dyn Write) -> io::Result<()> {
+/// Writes one object. A simulation has no time of day: `date` is left out, and `start_times` count from its start.
+pub(super) fn write(journal: &Journal, about: &ServiceInfo, out: &mut dyn Write) -> io::Result<()> {
     let journeys = &journal.journeys;
     let answered = || journeys.iter().filter_map(|journey| Some((journey, journey.completed()?)));
     let ends = answered().filter_map(|(_, outcome)| Some(outcome.arrival + outcome.e2e?));

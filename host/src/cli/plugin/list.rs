@@ -28,6 +28,10 @@ struct Entry {
     version: String,
     about: String,
     parameters: Vec<PolicyParameter>,
+    /// Every deployment has its own defaults: none is shown.
+    defaults_by_deployment: bool,
+    /// Where the defaults come from, if not from the registry alone.
+    defaults_note: Option<&'static str>,
     file: Option<String>,
     sha256: Option<String>,
     /// Why it cannot be used.
@@ -54,7 +58,9 @@ fn entries(finder: &Finder) -> Vec<Entry> {
 fn built_in(row: &'static BuiltIn) -> Entry {
     let loaded = row.load();
     let name = row.name.to_owned();
-    Entry { technology: loaded.plugin.technology().name(), ..Entry { name, ..Entry::default() } }.described(&loaded)
+    let technology = loaded.plugin.technology().name();
+    let (defaults_by_deployment, defaults_note) = (row.defaults_by_deployment(), row.defaults_note());
+    Entry { name, technology, defaults_by_deployment, defaults_note, ..Entry::default() }.described(&loaded)
 }
 
 fn of(finder: &Finder, found: &PluginFile) -> Entry {
@@ -93,6 +99,7 @@ impl Entry {
     fn document(&self) -> Value {
         let parameter = |parameter: &PolicyParameter| {
             let PolicyParameter { name, default, min, max, about } = parameter;
+            let default = (!self.defaults_by_deployment).then_some(default);
             json!({ "name": name, "default": default, "min": min, "max": max, "about": about })
         };
         json!({
@@ -102,6 +109,7 @@ impl Entry {
             "version": self.version,
             "about": self.about,
             "parameters": self.parameters.iter().map(parameter).collect::<Vec<_>>(),
+            "defaults_note": self.defaults_note,
             "file": self.file,
             "sha256": self.sha256,
             "error": self.error,
@@ -132,7 +140,8 @@ impl Entry {
     fn details(&self) -> String {
         let mut text = format!("\n{}\n", self.title());
         let file = self.file.as_ref().map(|file| format!("File: {file}"));
-        for line in [Some(self.about.clone()).filter(|about| !about.is_empty()), file].into_iter().flatten() {
+        let (about, note) = (Some(self.about.clone()).filter(|about| !about.is_empty()), self.defaults_note);
+        for line in [about, note.map(str::to_owned), file].into_iter().flatten() {
             text += &wrapped(&line);
         }
         if self.parameters.is_empty() {
@@ -141,7 +150,8 @@ impl Entry {
         text += &format!("Parameters of {}:\n", self.title());
         let row = |parameter: &PolicyParameter| {
             let PolicyParameter { name, default, min, max, .. } = parameter;
-            vec![format!("  {name}"), default.to_string(), format!("{min} to {max}")]
+            let default = if self.defaults_by_deployment { "by deployment".to_owned() } else { default.to_string() };
+            vec![format!("  {name}"), default, format!("{min} to {max}")]
         };
         let rows: Vec<_> = self.parameters.iter().map(row).collect();
         let table = table(&["  NAME", "DEFAULT", "RANGE"], &rows);

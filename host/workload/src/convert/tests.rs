@@ -6,14 +6,16 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-type Reader = fn(&[u8], &str, &TraceOptions) -> Result<Workload, TraceError>;
+type ReadTrace = fn(&[u8], &str, &TraceOptions) -> Result<Workload, TraceError>;
 
-fn reader(target: Target) -> Reader {
+fn reader(target: TargetFormat) -> ReadTrace {
     match target {
-        Target::TraceV2 => |bytes, file, options| trace_v2::read(bytes, file, &trace_v2::Header::default(), options),
-        Target::Mooncake => |bytes, file, options| mooncake::read(bytes, file, options),
-        Target::BlisCsv => |bytes, file, options| blis_csv::read(bytes, file, options),
-        Target::Azure => |bytes, file, options| azure::read(bytes, file, options),
+        TargetFormat::TraceV2 => {
+            |bytes, file, options| trace_v2::read(bytes, file, &trace_v2::TraceHeader::default(), options)
+        }
+        TargetFormat::Mooncake => |bytes, file, options| mooncake::read(bytes, file, options),
+        TargetFormat::BlisCsv => |bytes, file, options| blis_csv::read(bytes, file, options),
+        TargetFormat::Azure => |bytes, file, options| azure::read(bytes, file, options),
     }
 }
 
@@ -36,9 +38,9 @@ fn workload(requests: Vec<Request>, names: Names) -> Workload {
     }
 }
 
-/// Writes and reads back.
+/// Writes a workload and reads it back.
 fn there_and_back(
-    target: Target,
+    target: TargetFormat,
     requests: &[Request],
     names: &Names,
     size: NonZeroU32,
@@ -51,7 +53,7 @@ fn there_and_back(
     (read.requests.collect(), read.names, lost)
 }
 
-/// Keys renamed by first appearance, so that equal structures are equal.
+/// Keys renamed by first appearance, so that equal structures compare as equal.
 fn structure(requests: &[Request], most: impl Fn(&Request) -> u32) -> Vec<Vec<usize>> {
     let mut uses: BTreeMap<BlockKey, u32> = BTreeMap::new();
     let keys: Vec<Vec<BlockKey>> = requests.iter().map(|r| r.content.keys().take(most(r) as usize).collect()).collect();
@@ -76,7 +78,7 @@ fn figures(request: &Request) -> (u64, u32, u32) {
     (request.arrival.0, request.input_tokens, request.output_tokens)
 }
 
-/// Requests with a common prefix of some of three lengths, one after another.
+/// Requests with a shared prefix of one of three lengths, in sequence.
 fn requests() -> impl Strategy<Value = Vec<Request>> {
     vec((0_u64..3_000_000, 1_u32..100, 0_u32..50, 0_u32..4), 1..20).prop_map(|drafts| {
         let mut at = 0;
@@ -92,12 +94,12 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
 proptest! {
     #[test]
     fn what_a_format_carries_comes_back(requests in requests()) {
-        for target in [Target::Azure, Target::Mooncake, Target::BlisCsv, Target::TraceV2] {
+        for target in [TargetFormat::Azure, TargetFormat::Mooncake, TargetFormat::BlisCsv, TargetFormat::TraceV2] {
             let (back, _, lost) = there_and_back(target, &requests, &Names::default(), block(16));
             prop_assert_eq!(back.iter().map(figures).collect::<Vec<_>>(), requests.iter().map(figures).collect::<Vec<_>>());
             let some_shared = requests.iter().any(|request| request.content.shared_blocks() > 0);
-            prop_assert_eq!(lost.contains("what prompts have in common"), target == Target::Azure && some_shared);
-            if target != Target::Azure {
+            prop_assert_eq!(lost.contains("shared prefixes of prompts"), target == TargetFormat::Azure && some_shared);
+            if target != TargetFormat::Azure {
                 let all = |request: &Request| request.input_tokens / 16;
                 prop_assert_eq!(structure(&back, all), structure(&requests, all), "{:?}", target);
             }
@@ -107,7 +109,7 @@ proptest! {
     #[test]
     fn times_of_any_day_come_back(us in 0_u64..250_000_000_000_000_000) {
         let requests = [Request::new(0, Micros(0), 1, 1), Request::new(1, Micros(us), 1, 1)];
-        let (back, _, _) = there_and_back(Target::Azure, &requests, &Names::default(), block(16));
+        let (back, _, _) = there_and_back(TargetFormat::Azure, &requests, &Names::default(), block(16));
         prop_assert_eq!(back[1].arrival.0, us);
     }
 }
@@ -132,7 +134,7 @@ fn trace_v2_carries_names_groups_and_deadlines() {
         client_priority: None,
         ..first.clone()
     };
-    let (back, read, lost) = there_and_back(Target::TraceV2, &[first.clone(), second.clone()], &names, block(1));
+    let (back, read, lost) = there_and_back(TargetFormat::TraceV2, &[first.clone(), second.clone()], &names, block(1));
     assert!(lost.is_empty(), "{lost:?}");
     for (back, request) in back.iter().zip([&first, &second]) {
         assert_eq!((back.id, figures(back), back.deadline), (request.id, figures(request), request.deadline));
@@ -147,9 +149,9 @@ fn trace_v2_carries_names_groups_and_deadlines() {
         assert_eq!(texts(back.tags, &read), texts(request.tags, &names));
         assert_eq!(back.tags.round_index, request.tags.round_index);
     }
-    let (_, _, lost) = there_and_back(Target::Azure, &[first], &names, block(1));
+    let (_, _, lost) = there_and_back(TargetFormat::Azure, &[first], &names, block(1));
     let all = "budgets, deadlines, names of prefix groups, numbers of requests, priorities, service classes, sessions, tenants, \
-               the time before the first arrival, what prompts have in common";
+               the time before the first arrival, shared prefixes of prompts";
     assert_eq!(lost.into_iter().collect::<Vec<_>>().join(", "), all);
 }
 
@@ -161,13 +163,14 @@ fn turns_of_a_session_are_counted_again_in_mooncake() {
         tags: Tags { session, round_index, ..Tags::default() },
         ..Request::new(id, Micros(u64::from(id) * 1_001), 600, 3)
     };
-    let (back, read, lost) = there_and_back(Target::Mooncake, &[request(0, 0), request(1, 1)], &names, block(512));
+    let (back, read, lost) =
+        there_and_back(TargetFormat::Mooncake, &[request(0, 0), request(1, 1)], &names, block(512));
     assert!(lost.is_empty());
     let seen: Vec<_> = back.iter().map(|r| (r.arrival.0, r.tags.round_index, read.text(r.tags.session))).collect();
     assert_eq!(seen, [(0, 0, "chat \"1\""), (1_001, 1, "chat \"1\"")]);
 }
 
-/// Takes so many bytes, and no more.
+/// Accepts so many bytes, and no more.
 struct Short(usize);
 
 impl Write for Short {
@@ -184,6 +187,6 @@ impl Write for Short {
 #[test]
 fn billions_of_tokens_are_written_one_by_one() {
     let request = Request::new(0, Micros(0), u32::MAX, u32::MAX);
-    let written = Target::BlisCsv.write(workload(vec![request], Names::default()), block(16), &mut Short(1_000));
+    let written = TargetFormat::BlisCsv.write(workload(vec![request], Names::default()), block(16), &mut Short(1_000));
     assert!(matches!(written, Err(WriteError::Io(error)) if error.kind() == io::ErrorKind::StorageFull));
 }

@@ -1,16 +1,16 @@
-//! Hash ids and token ids for contents that are known by their block keys only.
+//! Hash ids and token ids for contents that are known only by their block keys.
 //!
-//! Blocks with equal keys get equal ids, all others ids of their own: so whoever reads them finds the
-//! same contents in common, and no more.
+//! Blocks with equal keys get equal ids, all others unique ids: a reader of the ids finds the same shared contents, and
+//! no others.
 
 use std::num::NonZeroU32;
 
 use blis_sim::request::Request;
 
-/// Hands out ids, and remembers how many are spent.
+/// Allocates ids and counts how many are used.
 pub(super) struct Tokens {
     block: NonZeroU32,
-    /// Blocks so far that no other request has.
+    /// Number of blocks so far that no other request has.
     unique: u64,
     /// Highest key so far, plus 1.
     keys: u64,
@@ -26,9 +26,9 @@ impl Tokens {
         self.unique - 1
     }
 
-    /// Token ids of prompt and answer, one at a time: there may be billions. `None` if 32 bits are too few
-    /// for them. The first token of a block tells it from others: keys count up from 0, unique blocks down
-    /// from the top.
+    /// Token ids of input and output, one at a time, because there may be billions. `None` if 32 bits are too few for
+    /// them. The first token of a block distinguishes it from others: keys count up from 0, unique blocks down from the
+    /// maximum.
     pub fn of<'r>(&mut self, request: &'r Request) -> Option<impl Iterator<Item = u32> + use<'r>> {
         let all = u64::from(request.input_tokens) + u64::from(request.output_tokens);
         let block = u64::from(self.block.get());
@@ -50,7 +50,7 @@ impl Tokens {
         Some((0..all).map(move |at| match at % block {
             0 => keys.next().unwrap_or_else(|| {
                 next += 1;
-                // No more than 32 bits can number, as checked above.
+                // There are no more than 32 bits can number, as checked above.
                 u32::MAX - (next - 1) as u32
             }),
             _ => 0,
@@ -58,8 +58,8 @@ impl Tokens {
     }
 }
 
-/// An id per block of the prompt, the last one included if it is only begun. Keys first; what is unique
-/// counts from where no key can be.
+/// One id per block of the prompt, including a partial last block. Keys come first; ids of unique blocks start where no
+/// key can be.
 pub(super) fn hash_ids(request: &Request, block_size: NonZeroU32, tokens: &mut Tokens) -> impl Iterator<Item = u64> {
     let full = request.input_tokens / block_size;
     let all = request.input_tokens.div_ceil(block_size.get());

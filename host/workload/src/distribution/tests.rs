@@ -88,7 +88,7 @@ fn lengths_are_normal_and_clamped() {
 }
 
 #[test]
-fn prompts_and_answers_are_independent() {
+fn inputs_and_outputs_are_independent() {
     let requests = generate(&DistributionSpec::default().clone_with(20_000));
     let x = requests.iter().map(|request| f64::from(request.input_tokens));
     let y = requests.iter().map(|request| f64::from(request.output_tokens));
@@ -143,13 +143,13 @@ fn presets_have_names() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    type Change = fn(&mut DistributionSpec);
-    let error = |change: Change| {
+    type SpecChange = fn(&mut DistributionSpec);
+    let error = |change: SpecChange| {
         let mut spec = DistributionSpec::default();
         change(&mut spec);
         spec.validate().unwrap_err().to_string()
     };
-    let changes: [Change; 14] = [
+    let changes: [SpecChange; 14] = [
         |s| s.rate = 0.0,
         |s| s.rate = f64::NAN,
         |s| s.prompt.min = 0,
@@ -208,7 +208,7 @@ proptest! {
         prop_assert!(requests[0].arrival > Micros::ZERO);
         let fits = |tokens: u32| (lengths.min..=lengths.max).contains(&tokens);
         prop_assert!(requests.iter().all(|request| fits(request.input_tokens) && fits(request.output_tokens)));
-        // The start does not depend on the end.
+        // The beginning does not depend on the end.
         prop_assert_eq!(&generate(&spec.clone_with(10))[..], &requests[..10]);
     }
 }

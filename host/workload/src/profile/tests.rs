@@ -4,12 +4,12 @@ use blis_sim::request::{Content, Span};
 use blis_sim::units::Micros;
 use std::path::Path;
 
-fn profile(text: &str) -> Profile {
+fn profile(text: &str) -> WorkloadProfile {
     let workload = mooncake::read(text.as_bytes(), "t.jsonl", &TraceOptions::default()).unwrap();
-    Profile::of(workload, 16).unwrap()
+    WorkloadProfile::of(workload, 16).unwrap()
 }
 
-fn lines(stamps: &[u64]) -> String {
+fn lines(times: &[u64]) -> String {
     let line = |(n, ms): (usize, &u64)| {
         let session = n % 2;
         format!(
@@ -17,7 +17,7 @@ fn lines(stamps: &[u64]) -> String {
             32 << n
         )
     };
-    stamps.iter().enumerate().map(line).collect()
+    times.iter().enumerate().map(line).collect()
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn figures_are_those_of_the_definition() {
     assert_eq!((profile.interarrival_cv, profile.peak_requests_per_s), (Some(0.0), 1));
     let input = &profile.input_tokens;
     assert_eq!((input.total, input.mean, input.p50, input.p90, input.max), (480, 120.0, 64, 256, 256));
-    // 32, 64 and 128 tokens were there when 64, 128 and 256 came.
+    // 32, 64 and 128 tokens were in the cache when the prompts of 64, 128 and 256 arrived.
     assert!((profile.ideal_prefix_hit - 224.0 / 480.0).abs() < 1e-12, "{}", profile.ideal_prefix_hit);
     assert_eq!((profile.sessions.count, profile.sessions.requests, profile.sessions.turns_max), (2, 4, 2));
     assert!(profile.classes.is_empty() && profile.models.is_empty());
@@ -48,9 +48,9 @@ fn prefixes_of_billions_of_tokens_are_counted_by_the_run() {
     let requests = vec![
         request(0, &[(0, 1_000_000_000)]),
         request(1, &[(2_000_000_000, 7), (500_000_000, 1_000_000_000)]),
-        // All of the first billion, and of the half billion behind it.
+        // All blocks of the first billion tokens, and of the half billion after it.
         request(2, &[(0, 2_000_000_000)]),
-        // Not the 8th block of the second; what comes behind a gap is not found.
+        // Not the 8th block of the second request; nothing after a gap is a hit.
         request(3, &[(2_000_000_000, 8), (0, 5)]),
     ];
     let (requests, count) = (Box::new(requests.into_iter()), Some(4));
@@ -65,7 +65,7 @@ fn prefixes_of_billions_of_tokens_are_counted_by_the_run() {
         skipped,
         notes,
     };
-    let profile = Profile::of(workload, 1).unwrap();
+    let profile = WorkloadProfile::of(workload, 1).unwrap();
     assert_eq!(profile.ideal_prefix_hit, 1_500_000_007.0 / 16_000_000_000.0);
 }
 
@@ -83,12 +83,12 @@ fn a_profile_fits_its_terminal() {
     }
 }
 
-/// The table of published traces: count, span, rate, CV, mean, p50, p90, p99, max, ideal hit in %.
+/// The table of published traces: number of requests, span, rate, CV, mean, p50, p90, p99, max, ideal hit rate in %.
 #[test]
 fn published_traces_have_their_published_figures() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/traces"));
-    type Figures = [u32; 5];
-    type Published = (&'static str, u64, [f64; 3], Figures, Figures, f64);
+    type PublishedFigures = [u32; 5];
+    type Published = (&'static str, u64, [f64; 3], PublishedFigures, PublishedFigures, f64);
     let table: [Published; 3] = [
         (
             "azure-2023/AzureLLMInferenceTrace_code.csv",
@@ -124,7 +124,7 @@ fn published_traces_have_their_published_figures() {
             }
             continue;
         }
-        let profile = Profile::of(open_trace(&path, &TraceOptions::default()).unwrap(), 16).unwrap();
+        let profile = WorkloadProfile::of(open_trace(&path, &TraceOptions::default()).unwrap(), 16).unwrap();
         assert_eq!(profile.requests, requests);
         assert!((profile.span_s - span).abs() <= 1.0, "{file}: {}", profile.span_s);
         assert!((profile.requests_per_s.unwrap() - rate).abs() < 0.006, "{file}: {:?}", profile.requests_per_s);
@@ -133,7 +133,7 @@ fn published_traces_have_their_published_figures() {
         for (lengths, [mean, p50, p90, p99, max]) in [(&profile.input_tokens, input), (&profile.output_tokens, output)]
         {
             assert_eq!(lengths.mean.round() as u32, mean, "{file}");
-            // Between two ranks the table may have taken the lower one.
+            // Between two ranks the table may contain the lower one.
             for (ours, published) in [(lengths.p50, p50), (lengths.p90, p90), (lengths.p99, p99), (lengths.max, max)] {
                 let near = f64::from(ours.abs_diff(published)) <= (0.003 * f64::from(published)).max(1.0);
                 assert!(near, "{file}: {ours} for {published}");

@@ -1,22 +1,21 @@
-//! A profile to read: figures first, then how arrivals and lengths are distributed, in bars.
+//! A profile as text: figures first, then bars for arrivals and lengths.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-use super::{Lengths, Profile};
+use super::{LengthFigures, WorkloadProfile};
 
 /// A profile as text.
 #[derive(Clone, Copy, Debug)]
 pub struct ProfileText<'a> {
-    /// What to show.
-    pub profile: &'a Profile,
+    pub profile: &'a WorkloadProfile,
     /// Columns of the terminal.
     pub width: usize,
-    /// Whether bars have a colour. It says nothing that they do not.
+    /// Whether bars have a colour, which carries no information of its own.
     pub colour: bool,
 }
 
-/// Nobody reads bars that are longer.
+/// Maximum number of columns: longer bars are hard to read.
 const WIDTH_MAX: usize = 100;
 const WIDTH_MIN: usize = 40;
 
@@ -33,11 +32,11 @@ impl Display for ProfileText<'_> {
             _ => writeln!(f, "rate               all at once")?,
         }
         let (hit, block) = (profile.ideal_prefix_hit * 100.0, profile.block_size);
-        writeln!(f, "ideal prefix hit   {hit:.1} % of prompt tokens, in blocks of {block}")?;
+        writeln!(f, "ideal prefix hit   {hit:.1} % of input tokens, in blocks of {block}")?;
         let sessions = &profile.sessions;
         if sessions.count > 0 {
             let mean = sessions.requests as f64 / sessions.count as f64;
-            write!(f, "sessions           {} with {mean:.2} turns on average", sessions.count)?;
+            write!(f, "sessions           {} with {mean:.2} rounds on average", sessions.count)?;
             writeln!(f, " ({} at most)", sessions.turns_max)?;
         }
         for (what, counts) in [
@@ -50,7 +49,7 @@ impl Display for ProfileText<'_> {
         }
         writeln!(f, "\n{:18} {:>10} {:>9} {:>9} {:>9} {:>9}", "tokens", "mean", "p50", "p90", "p99", "max")?;
         for (what, lengths) in [("input", &profile.input_tokens), ("output", &profile.output_tokens)] {
-            let Lengths { mean, p50, p90, p99, max, .. } = lengths;
+            let LengthFigures { mean, p50, p90, p99, max, .. } = lengths;
             writeln!(f, "{what:18} {mean:>10.1} {p50:>9} {p90:>9} {p99:>9} {max:>9}")?;
         }
         self.arrivals(f)?;
@@ -68,7 +67,7 @@ impl ProfileText<'_> {
         if self.colour && !bar.is_empty() { format!("\x1b[36m{bar}\x1b[0m") } else { bar.to_owned() }
     }
 
-    /// The largest few by name.
+    /// The largest counts, with their names.
     fn counts(&self, f: &mut fmt::Formatter<'_>, what: &str, counts: &BTreeMap<String, u64>) -> fmt::Result {
         const SHOWN: usize = 6;
         if counts.is_empty() {
@@ -84,7 +83,7 @@ impl ProfileText<'_> {
         writeln!(f, "{what:18} {} ({shown}{more})", counts.len())
     }
 
-    /// One line: a column per part of the span.
+    /// A chart in one line: one column per part of the span.
     fn arrivals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         let (parts, columns) = (&self.profile.arrivals, self.columns());
@@ -95,15 +94,15 @@ impl ProfileText<'_> {
         let heights: Vec<f64> =
             (0..columns).map(|n| column(n).sum::<u64>() as f64 / column(n).count().max(1) as f64).collect();
         let top = heights.iter().copied().fold(0.0, f64::max);
-        // What is there at all is seen.
+        // Every part with arrivals is visible.
         let level =
             |height: f64| if height > 0.0 { LEVELS[((height / top * 8.0).round() as usize).max(1)] } else { ' ' };
         let line: String = heights.into_iter().map(level).collect();
         writeln!(f, "\narrivals over time\n{}", self.paint(line.trim_end()))
     }
 
-    /// A line per power of two, longest bar as wide as the terminal leaves room.
-    fn lengths(&self, f: &mut fmt::Formatter<'_>, what: &str, lengths: &Lengths) -> fmt::Result {
+    /// One line per power of two; the longest bar uses the available width.
+    fn lengths(&self, f: &mut fmt::Formatter<'_>, what: &str, lengths: &LengthFigures) -> fmt::Result {
         const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
         const LABEL: usize = 17;
         const COUNT: usize = 10;

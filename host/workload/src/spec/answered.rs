@@ -1,4 +1,4 @@
-//! Requests as they come where answers take next to no time: closed loops go on without a simulation.
+//! The requests of closed loops without a simulation: requests take almost no time, so follow-ups are known at once.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,18 +8,18 @@ use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
 use super::generate::Requests;
-use crate::closed_loop::Sessions as _;
-use crate::conversation::{EndStatus, Ended};
+use crate::closed_loop::SessionSource as _;
+use crate::conversation::{EndStatus, RequestEnd};
 
-/// All requests of a specification in order of arrival. As in BLIS's guess for open loops, a token of an
-/// answer takes 1 µs.
+/// All requests of a specification in the order of arrival. As in BLIS's estimate for open loops, an output token takes
+/// 1 µs.
 pub(super) struct Answered {
     requests: Requests,
-    /// The next that comes by itself.
+    /// The next request that arrives by itself.
     start: Option<Request>,
-    /// Ends to come: when, of which session, and how long the answer was.
+    /// Ends to come: time, session, and number of output tokens.
     ends: BinaryHeap<Reverse<(Micros, Name, u32)>>,
-    /// What follows from earlier ends, by arrival.
+    /// Requests that follow earlier ends, by arrival.
     follow_ups: BTreeMap<(Micros, u32), Request>,
 }
 
@@ -30,7 +30,7 @@ impl Answered {
         answered
     }
 
-    /// When the next request arrives that is known so far.
+    /// Arrival of the next request that is known so far.
     fn known(&self) -> Option<Micros> {
         let start = self.start.as_ref().map(|request| request.arrival);
         let follow_up = self.follow_ups.first_key_value().map(|(&(at, _), _)| at);
@@ -47,7 +47,7 @@ impl Iterator for Answered {
                 break;
             }
             self.ends.pop();
-            let ended = Ended { at, generated_tokens, status: EndStatus::Completed };
+            let ended = RequestEnd { at, generated_tokens, status: EndStatus::Completed };
             let follow_up = self.requests.ended(session, ended);
             self.follow_ups.extend(follow_up.map(|request| ((request.arrival, request.id), request)));
         }

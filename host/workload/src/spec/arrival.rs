@@ -1,55 +1,55 @@
-//! Arrival processes: how the requests of a client are spaced.
+//! Arrival processes: the inter-arrival times of a client.
 
 use blis_sim::rng::Generator;
 use blis_sim::units::Micros;
 use rand_distr::{Distribution as _, Exp1, Gamma, OpenClosed01};
 
-/// How requests are spaced.
+/// Distribution of the inter-arrival times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Arrival {
-    /// Evenly.
+    /// Constant inter-arrival times.
     Constant,
-    /// As by many independent clients: exponential intervals.
+    /// A Poisson process: exponential inter-arrival times, as of many independent clients.
     #[default]
     Poisson,
-    /// Gamma intervals; bursty for a coefficient of variation above 1.
-    Gamma(Shape),
-    /// Weibull intervals.
-    Weibull(Shape),
+    /// Gamma-distributed inter-arrival times; bursty for a coefficient of variation above 1.
+    Gamma(IntervalShape),
+    /// Weibull-distributed inter-arrival times.
+    Weibull(IntervalShape),
 }
 
-/// The form of an interval's distribution.
+/// Shape of the distribution of the inter-arrival times.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Shape {
-    /// Coefficient of variation, > 0. The rate gives the mean.
+pub enum IntervalShape {
+    /// Coefficient of variation, above 0. The rate determines the mean.
     Cv(f64),
-    /// Its own parameters, both > 0. In place of the rate, except where a number of requests has to
-    /// fill a window.
+    /// The parameters of the distribution, both above 0. They replace the rate, except where a number of requests has
+    /// to fill a window.
     Own {
-        /// The distribution's k.
+        /// Shape k of the distribution.
         shape: f64,
-        /// Its θ or λ, µs.
+        /// Scale of the distribution, θ or λ, µs.
         scale_us: f64,
     },
 }
 
 impl Arrival {
-    /// Coefficients of variation that a Weibull distribution is fitted to.
+    /// Coefficients of variation to which a Weibull distribution can be fitted.
     pub const WEIBULL_CV: (f64, f64) = (0.01, 10.4);
-    /// Those of a Gamma distribution. Beyond, nearly all intervals are 0.
+    /// Valid coefficients of variation of a Gamma distribution. Beyond them, almost all inter-arrival times are 0.
     pub const GAMMA_CV: (f64, f64) = (0.001, 100.0);
 }
 
-/// Draws the time from one arrival to the next.
+/// Draws inter-arrival times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Intervals {
-    /// Of what is drawn, µs.
+    /// Mean of the drawn times, µs.
     pub mean_us: f64,
-    kind: Kind,
+    kind: IntervalDistribution,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum IntervalDistribution {
     Constant,
     Exponential,
     Gamma(Gamma<f64>),
@@ -57,65 +57,65 @@ enum Kind {
 }
 
 impl Intervals {
-    /// Intervals of `rate` requests per second.
+    /// Inter-arrival times for `rate` requests per second.
     pub fn new(arrival: Arrival, rate: f64) -> Self {
-        // Requests per µs first, then its inverse, so that it truncates as in BLIS: 10/s is 99 999 µs.
+        // Requests per µs first, then its inverse, so that it is truncated as in BLIS: 10/s is 99 999 µs.
         let mean_us = 1.0 / (rate / 1e6).max(1e-15);
         match arrival {
-            Arrival::Constant => Self { mean_us, kind: Kind::Constant },
-            Arrival::Poisson => Self { mean_us, kind: Kind::Exponential },
-            Arrival::Gamma(Shape::Cv(cv)) => Self::gamma(1.0 / (cv * cv), cv * cv * mean_us),
-            Arrival::Gamma(Shape::Own { shape, scale_us }) => Self::gamma(shape, scale_us),
-            Arrival::Weibull(Shape::Cv(cv)) => {
+            Arrival::Constant => Self { mean_us, kind: IntervalDistribution::Constant },
+            Arrival::Poisson => Self { mean_us, kind: IntervalDistribution::Exponential },
+            Arrival::Gamma(IntervalShape::Cv(cv)) => Self::gamma(1.0 / (cv * cv), cv * cv * mean_us),
+            Arrival::Gamma(IntervalShape::Own { shape, scale_us }) => Self::gamma(shape, scale_us),
+            Arrival::Weibull(IntervalShape::Cv(cv)) => {
                 let shape = weibull_shape(cv);
                 Self::weibull(shape, mean_us / libm::tgamma(1.0 + 1.0 / shape))
             }
-            Arrival::Weibull(Shape::Own { shape, scale_us }) => Self::weibull(shape, scale_us),
+            Arrival::Weibull(IntervalShape::Own { shape, scale_us }) => Self::weibull(shape, scale_us),
         }
     }
 
     fn gamma(shape: f64, scale_us: f64) -> Self {
         let mean_us = shape * scale_us;
-        // Both were checked to be above 0 and finite.
-        let kind = Gamma::new(shape, scale_us).map_or(Kind::Constant, Kind::Gamma);
+        // Both are above 0 and finite, as checked before.
+        let kind = Gamma::new(shape, scale_us).map_or(IntervalDistribution::Constant, IntervalDistribution::Gamma);
         Self { mean_us, kind }
     }
 
     fn weibull(shape: f64, scale_us: f64) -> Self {
         let inverse_shape = 1.0 / shape;
         let mean_us = scale_us * libm::tgamma(1.0 + inverse_shape);
-        Self { mean_us, kind: Kind::Weibull { scale_us, inverse_shape } }
+        Self { mean_us, kind: IntervalDistribution::Weibull { scale_us, inverse_shape } }
     }
 
-    /// An interval, µs, not rounded.
+    /// An inter-arrival time, µs, not rounded.
     pub fn draw(&self, random: &mut Generator) -> f64 {
         match self.kind {
-            Kind::Constant => self.mean_us,
-            Kind::Exponential => {
+            IntervalDistribution::Constant => self.mean_us,
+            IntervalDistribution::Exponential => {
                 let scaled: f64 = Exp1.sample(random);
                 scaled * self.mean_us
             }
-            Kind::Gamma(gamma) => gamma.sample(random),
-            Kind::Weibull { scale_us, inverse_shape } => {
+            IntervalDistribution::Gamma(gamma) => gamma.sample(random),
+            IntervalDistribution::Weibull { scale_us, inverse_shape } => {
                 let uniform: f64 = OpenClosed01.sample(random);
                 scale_us * libm::pow(-libm::log(uniform), inverse_shape)
             }
         }
     }
 
-    /// The same interval every time, where it is.
+    /// The inter-arrival time, if it is constant.
     pub fn constant(&self) -> Option<Micros> {
-        matches!(self.kind, Kind::Constant).then(|| whole(self.mean_us))
+        matches!(self.kind, IntervalDistribution::Constant).then(|| whole(self.mean_us))
     }
 }
 
-/// An interval in whole µs: it truncates, and time goes on.
+/// An inter-arrival time in whole µs: truncated, and at least 1 so that time advances.
 pub(super) fn whole(us: f64) -> Micros {
     Micros::from_f64(us).max(Micros(1))
 }
 
-/// The k for which a Weibull distribution has the coefficient of variation `cv`:
-/// CV(k)² = Γ(1 + 2/k) / Γ(1 + 1/k)² − 1, which falls with k. By bisection.
+/// The shape k of the Weibull distribution with the coefficient of variation `cv`: CV(k)² = Γ(1 + 2/k) / Γ(1 + 1/k)² −
+/// 1, which decreases with k. By bisection.
 fn weibull_shape(cv: f64) -> f64 {
     let squared = |shape: f64| {
         let log_ratio = libm::lgamma(1.0 + 2.0 / shape) - 2.0 * libm::lgamma(1.0 + 1.0 / shape);

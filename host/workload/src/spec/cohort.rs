@@ -1,4 +1,4 @@
-//! Cohorts: when their members send.
+//! Cohorts: the times in which their members send requests.
 
 use blis_sim::units::Micros;
 
@@ -9,39 +9,39 @@ const HOUR_US: f64 = 3.6e9;
 /// Whether the members of a cohort share their prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrefixSharing {
-    /// All start with the same tokens.
+    /// All members have the same prefix.
     #[default]
     Shared,
-    /// Each has its own: the group `system` becomes `system-0`, `system-1`, …
+    /// Each member has its own: the group `system` becomes `system-0`, `system-1`, …
     PerMember,
 }
 
-/// Load by the hour of a day: in each of 24 hours members send for a share of the hour, at its start.
+/// Load by the hour of the day: in each of 24 hours, members send for a share of the hour, from its start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Diurnal {
     /// The hour in which they send all the time, 0 to 23.
     pub peak_hour: f64,
-    /// How much more that is than in the quietest hour, at least 1.
+    /// Ratio of the load in that hour to the load in the quietest one, at least 1.
     pub peak_to_trough_ratio: f64,
 }
 
-/// A time in which they send.
+/// A phase in which members send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spike {
-    /// From.
+    /// Start of the phase.
     pub start: Micros,
-    /// How long, > 0.
+    /// Duration of the phase, above 0.
     pub duration: Micros,
-    /// As in a window, of all members together.
+    /// Rate of all members together, as in a window.
     pub trace_rate: Option<f64>,
 }
 
-/// They send until a time, then in ten steps for less and less of the step.
+/// Members send until `start`, then in ten steps for less and less of each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drain {
-    /// Until when they send as usual.
+    /// Start of the decrease.
     pub start: Micros,
-    /// How long it takes them to fall silent, > 0.
+    /// Duration of the decrease to 0, above 0.
     pub ramp: Micros,
 }
 
@@ -74,14 +74,14 @@ impl Drain {
     }
 }
 
-/// Nothing where it would be empty.
+/// A window; `None` if it would be empty.
 fn window(start: Micros, length: Micros) -> Option<Window> {
     let end = start.saturating_add(length);
     (end > start).then(|| Window::usual(start, end))
 }
 
 impl Cohort {
-    /// When its members send; always, where there is none. Rates are those of all together.
+    /// The windows in which its members send; always, if there is none. Rates are those of all members together.
     #[must_use]
     pub fn windows(&self) -> Vec<Window> {
         let mut windows: Vec<Window> = Vec::new();

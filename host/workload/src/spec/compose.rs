@@ -1,8 +1,7 @@
-//! Several specifications as one that sends what they send together.
+//! Composes several specifications to one that sends the requests of all of them.
 //!
-//! Without windows in time the rates add up, and every fraction becomes that of the sum, as BLIS has it.
-//! Windows, numbers of requests and ends do not add up: there every specification becomes a
-//! [`Part`] that keeps its own.
+//! Without windows the rates add up, and every fraction is converted to one of the sum, as in BLIS. Windows, numbers of
+//! requests and horizons do not add up: in that case every specification becomes a [`Part`] with its own.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,40 +10,39 @@ use std::sync::Arc;
 use blis_sim::units::Micros;
 
 use super::error::SpecFileError;
-use super::parse::{self, Places};
+use super::parse::{self, SpecLocations};
 use super::servegen::ServeGenReading;
-use super::{Client, Cohort, Load, Part, PrefixSharing, Spec};
+use super::{Client, ClientLoad, Cohort, Part, PrefixSharing, Spec};
 
-/// One specification out of several.
+/// One specification composed of several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Composed {
-    /// It.
     pub spec: Spec,
-    /// What had to be changed, a sentence each.
+    /// Notes about everything that had to be changed.
     pub notes: Vec<String>,
 }
 
 /// One of the specifications that are composed.
-pub(super) struct Source {
+pub(super) struct SpecSource {
     file: Arc<str>,
     text: String,
     spec: Spec,
-    places: Places,
-    /// What its part is called, and what is added to a name that is taken.
+    locations: SpecLocations,
+    /// Name of its part, and suffix for names that are already used.
     name: String,
 }
 
 /// Composes the specifications, ServeGen folders and inference-perf files at `paths`.
 ///
 /// # Errors
-/// Of a file; or if what they say cannot be said by one of them.
+/// If a file is invalid, or if one specification cannot express the contents of all of them.
 pub fn compose(paths: &[PathBuf]) -> Result<Composed, SpecFileError> {
     let mut sources = Vec::new();
     let mut notes = Vec::new();
     for path in paths {
-        let source = Source::new(path, parse::load(path, ServeGenReading::Blis)?);
-        if source.places.servegen {
-            // Every length that was counted, for every window: no file that anybody could read.
+        let source = SpecSource::new(path, parse::load(path, ServeGenReading::Blis)?);
+        if source.locations.servegen {
+            // Measured lengths of every window would be written out: a file too long to be read.
             notes.push(format!(
                 "{}: of ServeGen's clients, average rates and lognormal lengths are written, at three times of the day, \
                  as BLIS has it; the folder itself, as `--workload-spec`, has them as they were measured",
@@ -58,13 +56,13 @@ pub fn compose(paths: &[PathBuf]) -> Result<Composed, SpecFileError> {
     Ok(composed)
 }
 
-/// The name of a file without what is behind the dot.
+/// The name of a file without its extension.
 fn stem(path: &Path) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().chars().take(64).collect::<String>());
     stem.filter(|stem| !stem.is_empty()).unwrap_or_else(|| "part".to_owned())
 }
 
-/// `name`, with a number behind it if it is taken; now it is.
+/// `name`, with a number appended if it is already used; marks it as used.
 fn unlike(name: &str, taken: &mut BTreeSet<String>) -> String {
     let numbered = (2_u32..).map(|number| format!("{name}-{number}"));
     let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
@@ -73,8 +71,8 @@ fn unlike(name: &str, taken: &mut BTreeSet<String>) -> String {
     free
 }
 
-/// One specification out of `sources`.
-pub(super) fn merge(mut sources: Vec<Source>) -> Result<Composed, SpecFileError> {
+/// One specification with the contents of `sources`.
+pub(super) fn merge(mut sources: Vec<SpecSource>) -> Result<Composed, SpecFileError> {
     check(&sources)?;
     let mut names = BTreeSet::new();
     sources.iter_mut().for_each(|source| source.name = unlike(&source.name, &mut names));
@@ -94,7 +92,7 @@ pub(super) fn merge(mut sources: Vec<Source>) -> Result<Composed, SpecFileError>
 }
 
 impl Spec {
-    /// Its clients, and what the members of its cohorts have in common.
+    /// Its clients, and the common properties of its cohorts.
     fn senders(&self) -> impl Iterator<Item = &Client> {
         self.clients.iter().chain(self.cohorts.iter().map(|cohort| &cohort.client))
     }
@@ -104,50 +102,50 @@ impl Spec {
     }
 }
 
-impl Source {
-    /// What was read from the file at `path`.
-    pub fn new(path: &Path, (spec, text, places): (Spec, String, Places)) -> Self {
-        Self { file: path.display().to_string().into(), text, spec, places, name: stem(path) }
+impl SpecSource {
+    /// The content of the file at `path`.
+    pub fn new(path: &Path, (spec, text, locations): (Spec, String, SpecLocations)) -> Self {
+        Self { file: path.display().to_string().into(), text, spec, locations, name: stem(path) }
     }
 
-    /// Something is wrong with the client or cohort at `place`.
-    fn wrong(&self, place: usize, what: String, hint: &str) -> SpecFileError {
-        match self.places.senders.get(place) {
-            Some(spot) => SpecFileError::at(spot.clone(), &self.text, what, hint),
+    /// A mistake in the client or cohort number `index`.
+    fn wrong(&self, index: usize, what: String, hint: &str) -> SpecFileError {
+        match self.locations.senders.get(index) {
+            Some(location) => SpecFileError::at(location.clone(), &self.text, what, hint),
             None => SpecFileError::whole(&self.file, what, hint),
         }
     }
 
-    /// The first client of its kind, with its place.
+    /// The first client of its kind, with its index.
     fn find(&self, kind: impl Fn(&Client) -> bool) -> Option<(usize, &Client)> {
         self.spec.senders().enumerate().find(|(_, client)| kind(client))
     }
 }
 
-/// What no single specification can say.
-fn check(sources: &[Source]) -> Result<(), SpecFileError> {
+/// Refuses contents that one specification cannot express.
+fn check(sources: &[SpecSource]) -> Result<(), SpecFileError> {
     let first = |kind: fn(&Client) -> bool| {
-        sources.iter().find_map(|source| source.find(kind).map(|(place, client)| (source, place, client)))
+        sources.iter().find_map(|source| source.find(kind).map(|(index, client)| (source, index, client)))
     };
-    let in_loop = (first(|c| matches!(c.load, Load::Users { .. })), first(|c| c.multi_turn.is_some()));
-    if let (Some((of, _, users)), Some((source, place, turns))) = in_loop {
+    let in_loop = (first(|c| matches!(c.load, ClientLoad::Users { .. })), first(|c| c.multi_turn.is_some()));
+    if let (Some((of, _, users)), Some((source, index, turns))) = in_loop {
         let what =
             format!("client `{}` has `multi_turn`, client `{}` of {} has `concurrency`", turns.id, users.id, of.file);
-        return Err(source.wrong(place, what, "they do not go together in one specification"));
+        return Err(source.wrong(index, what, "one specification cannot have both"));
     }
     let classes = (first(|c| !c.slo_class.is_empty()), first(|c| c.slo_class.is_empty()));
-    if let (Some((of, _, with)), Some((source, place, without))) = classes {
+    if let (Some((of, _, with)), Some((source, index, without))) = classes {
         let what = format!("client `{}` has no `slo_class`, client `{}` of {} has one", without.id, with.id, of.file);
-        return Err(source.wrong(place, what, "name a class for all clients and cohorts, or for none"));
+        return Err(source.wrong(index, what, "name a class for all clients and cohorts, or for none"));
     }
     for (number, source) in sources.iter().enumerate() {
         for (class, targets) in &source.spec.goodput_slo_targets {
-            let other = |other: &&Source| other.spec.goodput_slo_targets.get(class).is_some_and(|t| t != targets);
+            let other = |other: &&SpecSource| other.spec.goodput_slo_targets.get(class).is_some_and(|t| t != targets);
             let Some(other) = sources[..number].iter().find(other) else { continue };
-            let what = format!("class `{class}` is promised something else in {}", other.file);
-            let hint = "make the promises equal, or give the clients of one file another class";
-            return Err(match source.places.targets.get(class) {
-                Some(spot) => SpecFileError::at(spot.clone(), &source.text, what, hint),
+            let what = format!("class `{class}` has other targets in {}", other.file);
+            let hint = "make the targets equal, or give the clients of one file another class";
+            return Err(match source.locations.targets.get(class) {
+                Some(location) => SpecFileError::at(location.clone(), &source.text, what, hint),
                 None => SpecFileError::whole(&source.file, what, hint),
             });
         }
@@ -155,8 +153,8 @@ fn check(sources: &[Source]) -> Result<(), SpecFileError> {
     Ok(())
 }
 
-/// That of the first that has one.
-fn seed(sources: &[Source], notes: &mut Vec<String>) -> Option<u64> {
+/// The seed of the first source that has one.
+fn seed(sources: &[SpecSource], notes: &mut Vec<String>) -> Option<u64> {
     let first = sources.iter().find(|source| source.spec.seed.is_some())?;
     for other in sources.iter().filter(|other| other.spec.seed.is_some_and(|seed| Some(seed) != first.spec.seed)) {
         let (seed, not) = (first.spec.seed.unwrap_or_default(), other.spec.seed.unwrap_or_default());
@@ -165,18 +163,18 @@ fn seed(sources: &[Source], notes: &mut Vec<String>) -> Option<u64> {
     first.spec.seed
 }
 
-/// What all of them have in mind.
-fn category(sources: &[Source]) -> String {
+/// The common category of all sources.
+fn category(sources: &[SpecSource]) -> String {
     let category = sources.first().map(|source| source.spec.category.clone()).unwrap_or_default();
     if sources.iter().all(|source| source.spec.category == category) { category } else { String::new() }
 }
 
-/// Clients and prefix groups of different files stay different ones.
-fn rename(sources: &mut [Source], notes: &mut Vec<String>) {
+/// Renames clients and prefix groups so that those of different files stay different.
+fn rename(sources: &mut [SpecSource], notes: &mut Vec<String>) {
     let (mut ids, mut groups) = (BTreeSet::new(), BTreeSet::new());
     for source in sources {
-        let Source { spec, name, file, .. } = source;
-        let mut told = |what: &str, old: &str, new: &str| {
+        let SpecSource { spec, name, file, .. } = source;
+        let mut note = |what: &str, old: &str, new: &str| {
             notes.push(format!("{what} `{old}` of {file} is called `{new}`: the name is taken"));
         };
         let own_ids: BTreeSet<String> = spec
@@ -197,7 +195,7 @@ fn rename(sources: &mut [Source], notes: &mut Vec<String>) {
                 let new = free_name(&client.id, name, |new| {
                     ids_of(new, population).any(|id| ids.contains(&id) || own_ids.contains(&id))
                 });
-                told("client", &client.id, &new);
+                note("client", &client.id, &new);
                 client.id = new;
             }
             renamed.extend(ids_of(&client.id, population));
@@ -210,7 +208,7 @@ fn rename(sources: &mut [Source], notes: &mut Vec<String>) {
                     let begins = |taken: &String| taken == new || taken.starts_with(&format!("{new}-"));
                     groups.iter().any(begins) || own_groups.iter().any(begins)
                 });
-                told("prefix group", &group, &new);
+                note("prefix group", &group, &new);
                 for prefix in
                     spec.senders_mut().filter_map(|client| client.prefix.as_mut()).filter(|p| p.group == group)
                 {
@@ -222,7 +220,7 @@ fn rename(sources: &mut [Source], notes: &mut Vec<String>) {
     }
 }
 
-/// `old@part`, with a number behind it if need be.
+/// `old@part`, with a number appended if necessary.
 fn free_name(old: &str, part: &str, is_taken: impl Fn(&str) -> bool) -> String {
     // Names may have 256 bytes.
     let old: String = old.chars().take(150 / old.chars().map(char::len_utf8).max().unwrap_or(1)).collect();
@@ -230,7 +228,7 @@ fn free_name(old: &str, part: &str, is_taken: impl Fn(&str) -> bool) -> String {
     std::iter::once(format!("{old}@{part}")).chain(numbered).find(|new| !is_taken(new)).unwrap_or_default()
 }
 
-/// The names of a client, or of the members of a cohort. A client without a name has none.
+/// The ids of a client, or of the members of a cohort. A client without id has none.
 fn ids_of(id: &str, population: Option<u32>) -> impl Iterator<Item = String> {
     let alone = population.is_none() && !id.is_empty();
     let members = (0..population.unwrap_or(0)).map(move |member| format!("{id}-{member}"));
@@ -238,7 +236,7 @@ fn ids_of(id: &str, population: Option<u32>) -> impl Iterator<Item = String> {
     alone.then_some(id).into_iter().chain(members.collect::<Vec<_>>())
 }
 
-/// The prefix groups of `spec`, each with the names that it comes to.
+/// The prefix groups of `spec`, each with the names of its members' groups.
 fn groups_of(spec: &Spec) -> Vec<(String, BTreeSet<String>)> {
     let mut groups: Vec<(String, BTreeSet<String>)> = Vec::new();
     let cohorts = spec.cohorts.iter().map(|cohort| (&cohort.client, Some(cohort)));
@@ -257,17 +255,17 @@ fn groups_of(spec: &Spec) -> Vec<(String, BTreeSet<String>)> {
     groups
 }
 
-/// Whether the rates of `spec` may be added to those of others that end as `first` does.
+/// Whether the rates of `spec` can be added to those of `first`: both must end alike.
 fn adds_up(spec: &Spec, first: &Spec) -> bool {
     let always = spec.clients.iter().all(|client| client.windows.is_empty())
         && spec.cohorts.iter().all(|c| c.diurnal.is_none() && c.spike.is_none() && c.drain.is_none());
     always && spec.parts.is_empty() && spec.num_requests.is_none() && spec.horizon == first.horizon
 }
 
-/// The sum of the rates, and the share of each client in it. BLIS multiplies fractions by their
-/// specification's share, which is right only where they add up to 1; so they are made to.
-fn add_up(sources: Vec<Source>, merged: &mut Spec) {
-    let share = |client: &Client| if let Load::Share(share) = client.load { share } else { 0.0 };
+/// The sum of the rates, and the share of each client in it. BLIS multiplies fractions by the share of their
+/// specification, which is right only if they add up to 1; so they are normalised.
+fn add_up(sources: Vec<SpecSource>, merged: &mut Spec) {
+    let share = |client: &Client| if let ClientLoad::Share(share) = client.load { share } else { 0.0 };
     let rate = |spec: &Spec| if spec.senders().any(|client| share(client) > 0.0) { spec.aggregate_rate } else { 0.0 };
     let total: f64 = sources.iter().map(|source| rate(&source.spec)).sum();
     let alone = sources.len() == 1;
@@ -277,7 +275,7 @@ fn add_up(sources: Vec<Source>, merged: &mut Spec) {
         let all: f64 = source.spec.senders().map(share).sum();
         let of_all = rate(&source.spec) / total;
         for client in source.spec.senders_mut().filter(|_| !alone) {
-            if let Load::Share(share) = &mut client.load {
+            if let ClientLoad::Share(share) = &mut client.load {
                 *share = *share / all * of_all;
             }
         }
@@ -286,8 +284,8 @@ fn add_up(sources: Vec<Source>, merged: &mut Spec) {
     }
 }
 
-/// Every specification keeps its rate, its number and its end. One that has parts already keeps them.
-fn as_parts(sources: Vec<Source>, merged: &mut Spec) -> Result<(), SpecFileError> {
+/// Every specification keeps its rate, its number of requests and its horizon; existing parts are kept.
+fn as_parts(sources: Vec<SpecSource>, merged: &mut Spec) -> Result<(), SpecFileError> {
     let mut names = BTreeSet::new();
     let ends: Vec<Option<Micros>> = sources.iter().map(|source| end_of(&source.spec)).collect();
     merged.horizon = ends.into_iter().collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().max());
@@ -295,7 +293,11 @@ fn as_parts(sources: Vec<Source>, merged: &mut Spec) -> Result<(), SpecFileError
         let (spec, before) = (&mut source.spec, merged.parts.len());
         if let (Some(number), false) = (spec.num_requests, spec.parts.is_empty()) {
             let what = format!("`num_requests` {number} of all its parts together");
-            return Err(SpecFileError::whole(&source.file, what, "say how many of each part, under `parts`"));
+            return Err(SpecFileError::whole(
+                &source.file,
+                what,
+                "give the number of requests of each part, under `parts`",
+            ));
         }
         for part in &spec.parts {
             let horizon = [part.horizon, spec.horizon].into_iter().flatten().min();
@@ -319,7 +321,7 @@ fn as_parts(sources: Vec<Source>, merged: &mut Spec) -> Result<(), SpecFileError
     Ok(())
 }
 
-/// When nothing of `spec` arrives any more.
+/// The horizon of `spec`, after which nothing arrives.
 fn end_of(spec: &Spec) -> Option<Micros> {
     let parts = spec.parts.iter().map(|part| part.horizon).collect::<Option<Vec<_>>>();
     let alone = spec.senders().all(|client| client.part.is_some());

@@ -1,78 +1,78 @@
-//! A request as its sender's plan draws it.
+//! One request, drawn by the plan of its sender.
 
 use blis_sim::request::{Name, Request, Tags};
 use blis_sim::units::Micros;
 
-use super::Load;
-use super::expand::Plan;
+use super::ClientLoad;
+use super::expand::SenderPlan;
 use super::lengths::LONGEST;
-use super::numbers::Numbers;
-use crate::conversation::Context;
+use super::numbers::RequestNumbers;
+use crate::conversation::Conversation;
 
-/// A request, and what the simulator has no use for.
+/// A request with properties that the simulator does not use.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Drawn {
-    /// Without a number, until it is its turn.
+pub struct DrawnRequest {
+    /// The request, without a number until it is issued.
     pub request: Request,
-    /// Tokens of text, images, audio and video of a prompt of several parts; 0 for others.
+    /// Tokens of text, images, audio and video in a prompt of several parts; 0 for others.
     pub parts: [u32; 4],
-    /// Share of the answer that is thought, 0 to 1.
+    /// Share of reasoning in the output, 0 to 1.
     pub reason_ratio: f64,
-    /// Which client it is of: a place in the list of all senders.
+    /// Index of its client in the list of all senders.
     pub sender: usize,
 }
 
-/// Something starts: a request, or a session.
+/// The start of a request or of a session.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Start {
+pub(super) struct SenderStart {
     pub at: Micros,
-    /// Of this sender, from 0.
+    /// Number of the start of this sender, from 0.
     pub number: u64,
-    /// The segment whose lengths hold.
+    /// Index of the segment that gives the lengths.
     pub segment: usize,
     pub session: Name,
-    /// How many rounds there will be; `None`: any number.
+    /// Number of rounds; `None`: unlimited.
     pub rounds: Option<u32>,
 }
 
-impl Start {
-    /// Whether no round follows `round`.
+impl SenderStart {
+    /// Whether `round` is the last one.
     pub fn is_last(&self, round: u32) -> bool {
         self.rounds.is_some_and(|rounds| round + 1 >= rounds)
     }
 }
 
-impl Plan {
-    /// Rounds of what starts as number `number`; `None`: any number.
+impl SenderPlan {
+    /// Number of rounds of start number `number`; `None`: unlimited.
     pub fn rounds(&self, number: u64) -> Option<u32> {
         let turns = match (self.client.load, self.client.multi_turn) {
-            (Load::Users { .. }, _) => return None,
-            (Load::Share(_), None) => return Some(1),
-            (Load::Share(_), Some(turns)) => turns,
+            (ClientLoad::Users { .. }, _) => return None,
+            (ClientLoad::Share(_), None) => return Some(1),
+            (ClientLoad::Share(_), Some(turns)) => turns,
         };
         let drawn = self.client.turns.rounds.as_ref().map(|rounds| rounds.draw(&mut self.streams.rounds.at(number)));
         Some(drawn.map_or(turns.max_rounds, |rounds| rounds.min(turns.max_rounds)))
     }
 
-    /// Number of round `round` of what began with `start`. Rounds are numbered after each other; users
-    /// have any number of them, in 2^32 each.
-    fn number(&self, start: &Start, round: u32) -> u64 {
+    /// Number of round `round` of `start`. Rounds of all starts are numbered consecutively; users, which have unlimited
+    /// rounds, get 2^32 numbers each.
+    fn number(&self, start: &SenderStart, round: u32) -> u64 {
         let rounds = match (self.client.load, self.client.multi_turn) {
-            (Load::Users { .. }, _) => 1 << 32,
-            (Load::Share(_), turns) => u64::from(turns.map_or(1, |turns| turns.max_rounds)),
+            (ClientLoad::Users { .. }, _) => 1 << 32,
+            (ClientLoad::Share(_), turns) => u64::from(turns.map_or(1, |turns| turns.max_rounds)),
         };
         start.number.wrapping_mul(rounds).wrapping_add(u64::from(round))
     }
 
-    /// From the answer of round `round` to the next prompt.
-    pub fn think_time(&self, start: &Start, round: u32) -> Micros {
+    /// Think time between the end of round `round` and the next prompt.
+    pub fn think_time(&self, start: &SenderStart, round: u32) -> Micros {
         let drawn = self.client.turns.think_time_ms.as_ref().map(|think_time| {
             let ms = think_time.draw(&mut self.streams.think_times.at(self.number(start, round)));
             Micros(u64::from(ms) * 1000)
         });
         match (self.client.load, self.client.multi_turn) {
-            (Load::Users { think_time, .. }, _) => think_time,
-            (Load::Share(_), turns) => drawn.unwrap_or(turns.map_or(Micros::ZERO, |turns| turns.think_time)),
+            (ClientLoad::Users { think_time, .. }, _) => think_time,
+            (ClientLoad::Share(_), turns) => drawn.unwrap_or(turns.map_or(Micros::ZERO, |turns| turns.think_time)),
         }
     }
 
@@ -84,14 +84,21 @@ impl Plan {
             || cohort.iter().any(|segment| during(segment.start, segment.end))
     }
 
-    /// Whether prompts hold the conversation before them.
+    /// Whether prompts contain the conversation before them.
     pub fn accumulates(&self) -> bool {
         self.client.multi_turn.is_some_and(|turns| turns.accumulate)
     }
 
-    /// Round `round` of what began with `start`, arriving `at`. `context`: the conversation so far;
-    /// afterwards, with this round.
-    pub fn draw(&self, at: Micros, start: &Start, round: u32, context: &mut Context, numbers: &mut Numbers) -> Drawn {
+    /// Draws round `round` of `start`, arriving at `at`. `context` is the conversation so far, and is extended by this
+    /// round.
+    pub fn draw(
+        &self,
+        at: Micros,
+        start: &SenderStart,
+        round: u32,
+        context: &mut Conversation,
+        numbers: &mut RequestNumbers,
+    ) -> DrawnRequest {
         let number = self.number(start, round);
         let (mut own, parts) = self.prompt(start, number);
         if let Some(opening) = self.client.turns.opening.as_ref().filter(|_| round == 0) {
@@ -118,11 +125,11 @@ impl Plan {
             tags: Tags { session: start.session, round_index: round, ..self.tags },
             content: context.content(),
         };
-        Drawn { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
+        DrawnRequest { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
     }
 
-    /// Tokens of the prompt itself, in all and by part.
-    fn prompt(&self, start: &Start, number: u64) -> (u32, [u32; 4]) {
+    /// Tokens of the prompt itself, in total and by part.
+    fn prompt(&self, start: &SenderStart, number: u64) -> (u32, [u32; 4]) {
         let mut random = self.streams.inputs.at(number);
         let own = self.segments.get(start.segment).and_then(|segment| segment.input.as_ref());
         let Some(multimodal) = self.client.multimodal.as_ref().filter(|_| own.is_none()) else {
@@ -140,5 +147,5 @@ impl Plan {
     }
 }
 
-/// Images, or other items, of one prompt. A tail of the distribution must not take for ever.
+/// Maximum number of images or other items in one prompt: limits the time to draw the tail of a distribution.
 const ITEMS_MAX: u32 = 10_000;

@@ -1,4 +1,4 @@
-//! What can be wrong with a workload specification.
+//! Errors in workload specifications.
 
 use std::io;
 
@@ -16,12 +16,12 @@ impl SpecFileError {
         Self(unreadable(file, error))
     }
 
-    /// Something is wrong at `location` of a file that reads `text`.
+    /// A mistake at `location` of a file with the content `text`.
     pub(super) fn at(location: Location, text: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self(Diagnostic::in_text(location, text, what).hint(hint))
     }
 
-    /// Something is wrong with `file` as a whole.
+    /// A mistake in `file` as a whole.
     pub(super) fn whole(file: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self(Diagnostic::new(what).at(Location::file(file)).hint(hint))
     }
@@ -33,30 +33,30 @@ impl Diagnose for SpecFileError {
     }
 }
 
-/// A specification that makes sense, but no workload.
+/// A valid specification that results in no usable workload.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("{}", self.diagnostic())]
 pub enum ExpandError {
-    /// It would never end.
+    /// It has no end.
     Endless,
-    /// More requests than can be numbered.
+    /// More requests than 32 bits can number.
     TooMany {
-        /// Rate times time.
+        /// Rate times duration: the expected number of requests.
         requests: f64,
     },
-    /// Too many requests in a window that is to be filled: their intervals are drawn twice.
+    /// Too many requests in a window that is to be filled: their inter-arrival times are drawn twice.
     FullWindow {
-        /// Rate times time.
+        /// Rate times duration: the expected number of requests.
         requests: f64,
     },
-    /// The same in the first windows of all clients together.
+    /// Too many requests in the first windows of all clients together, for the same reason.
     FullWindows {
-        /// Rates times times.
+        /// Sum of rates times durations: the expected number of requests.
         requests: f64,
     },
-    /// More prefixes than can be numbered.
+    /// More prefix blocks than 32 bits can number.
     TooManyBlocks,
-    /// No client sends anything.
+    /// No client sends any request.
     Empty,
 }
 
@@ -80,7 +80,7 @@ impl Diagnose for ExpandError {
             Self::TooManyBlocks => Diagnostic::new("the prefixes of all groups have more than 4294967295 KV blocks")
                 .hint("make them fewer or shorter"),
             Self::Empty => Diagnostic::new("no client ever sends a request")
-                .hint("the windows lie behind the horizon, or the rates are 0"),
+                .hint("the windows lie after the horizon, or the rates are 0"),
         }
     }
 }

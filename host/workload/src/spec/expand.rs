@@ -1,5 +1,5 @@
-//! From what was said to one plan per sender: rates are shared out, windows become segments, names
-//! become numbers, prefixes get their block keys.
+//! Expands a specification to one plan per sender: distributes rates, turns windows into segments and names into
+//! numbers, and allocates the block keys of prefixes.
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -12,41 +12,40 @@ use rustc_hash::FxHashMap;
 
 use super::arrival::Intervals;
 use super::error::ExpandError;
-use super::{Client, GenerateOptions, Lengths, Load, PrefixSharing, Spec, Timeout, Window, WindowRate};
+use super::{Client, ClientLoad, GenerateOptions, Lengths, PrefixSharing, Spec, Timeout, Window, WindowRate};
 use crate::Names;
 
-/// Everything that sends.
 pub(super) struct Expanded {
-    pub plans: Vec<Plan>,
+    pub plans: Vec<SenderPlan>,
     pub names: Names,
     /// The first block key that no prefix has.
     pub first_key: BlockKey,
 }
 
-/// One sender, ready to draw from.
+/// The plan of one sender.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct SenderPlan {
     pub client: Arc<Client>,
     pub tags: Tags,
     /// Length of the prefix, tokens.
     pub prefix_tokens: u32,
-    /// Its full blocks.
+    /// The prefix, as far as it fills whole blocks.
     pub prefix: Span,
-    /// In order, without overlap.
+    /// Segments in order, without overlap.
     pub segments: Arc<[Segment]>,
     pub timeout: Option<Micros>,
-    /// Place of the part it belongs to, in [`Numbers`](super::numbers::Numbers); the first is none.
+    /// Index of its part in [`RequestNumbers`](super::numbers::Numbers); the first entry stands for no part.
     pub part: usize,
     /// Nothing arrives at this time or later.
     pub end: Micros,
     pub streams: Streams,
 }
 
-/// A time with one pace.
+/// A time span with one pace.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub start: Micros,
-    /// Exclusive; [`Micros::MAX`] = never.
+    /// End of the span, exclusive; [`Micros::MAX`] = unlimited.
     pub end: Micros,
     pub pace: Pace,
     pub input: Option<Lengths>,
@@ -56,19 +55,19 @@ pub(super) struct Segment {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
-    /// One interval after the other.
+    /// Arrivals with independent inter-arrival times.
     Steady(Intervals),
-    /// As many requests as come to `rate` per second fill the segment. If that is not a whole
-    /// number, chance decides between its neighbours.
+    /// Fills the segment with as many requests as `rate` per second yields. A fractional number is rounded at random,
+    /// with the right mean.
     Filled { rate: f64, intervals: Intervals },
-    /// So many requests fill the segment.
+    /// Fills the segment with a fixed number of requests.
     Counted { count: u64, intervals: Intervals },
-    /// The users of a closed loop.
+    /// The concurrent users of a closed loop.
     Users,
 }
 
 impl Segment {
-    /// How many requests start in it, on average.
+    /// The mean number of requests that start in it.
     pub fn expected(&self) -> f64 {
         let length = (self.end - self.start).0 as f64;
         match self.pace {
@@ -80,13 +79,13 @@ impl Segment {
     }
 }
 
-impl Plan {
-    /// Whether only its first arrival begins anything.
+impl SenderPlan {
+    /// Whether only its first arrival begins a session.
     pub fn is_single_session(&self) -> bool {
         self.client.multi_turn.is_some_and(|turns| turns.single_session)
     }
 
-    /// How many requests it sends, on average, if no round comes too late.
+    /// The mean number of requests that it sends, if no round arrives after the horizon.
     fn expected(&self) -> f64 {
         let rounds = f64::from(self.client.multi_turn.map_or(1, |turns| turns.max_rounds));
         let starts: f64 = self.segments.iter().map(Segment::expected).sum();
@@ -94,11 +93,11 @@ impl Plan {
     }
 }
 
-/// The randomness of one sender, one stream for each thing drawn: other prompts leave answers alone.
+/// The random streams of one sender, one per drawn quantity: other inputs leave the outputs unchanged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streams {
     pub arrivals: Stream,
-    /// Whether a segment that wants 2.3 requests gets 2 or 3.
+    /// Whether a segment with a mean of 2.3 requests gets 2 or 3.
     pub counts: Stream,
     pub inputs: Stream,
     pub outputs: Stream,
@@ -124,20 +123,20 @@ impl Streams {
     }
 }
 
-/// A client, or the like members of a cohort.
-struct Group<'a> {
+/// A client, or the members of a cohort, which are alike.
+struct SenderGroup<'a> {
     client: &'a Client,
-    /// `None`: a client.
+    /// Members of the cohort; `None` for a single client.
     population: Option<(u32, PrefixSharing)>,
     windows: Vec<Window>,
 }
 
-impl Group<'_> {
-    /// Weight in the aggregate rate where a window says nothing else.
+impl SenderGroup<'_> {
+    /// Weight in the aggregate rate, where a window has none of its own.
     fn share(&self) -> f64 {
         match self.client.load {
-            Load::Share(share) => share,
-            Load::Users { .. } => 0.0,
+            ClientLoad::Share(share) => share,
+            ClientLoad::Users { .. } => 0.0,
         }
     }
 
@@ -152,7 +151,7 @@ impl Group<'_> {
         }
     }
 
-    /// Weight of its first window that overlaps `time`; always, if it has no windows.
+    /// Weight of its first window that overlaps `time`; its usual weight if it has no windows.
     fn weight_during(&self, time: &Window) -> f64 {
         if self.windows.is_empty() {
             return self.share();
@@ -161,11 +160,14 @@ impl Group<'_> {
     }
 }
 
-/// Plans for all of `spec`.
+/// Plans for all senders of `spec`.
 pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded, ExpandError> {
-    let mut groups: Vec<Group<'_>> =
-        spec.clients.iter().map(|client| Group { client, population: None, windows: client.windows.clone() }).collect();
-    groups.extend(spec.cohorts.iter().map(|cohort| Group {
+    let mut groups: Vec<SenderGroup<'_>> = spec
+        .clients
+        .iter()
+        .map(|client| SenderGroup { client, population: None, windows: client.windows.clone() })
+        .collect();
+    groups.extend(spec.cohorts.iter().map(|cohort| SenderGroup {
         client: &cohort.client,
         population: Some((cohort.population, cohort.prefix_sharing)),
         windows: cohort.windows(),
@@ -176,34 +178,34 @@ pub(super) fn expand(spec: &Spec, options: &GenerateOptions) -> Result<Expanded,
     let parts = std::iter::once(None).chain((0..spec.parts.len()).map(Some));
     let parts: Vec<Sharing<'_>> = parts.map(|part| Sharing::new(spec, part, &groups)).collect();
     for group in &groups {
-        let place = group.client.part.map_or(0, |part| part + 1);
-        let part = &parts[place];
+        let part_index = group.client.part.map_or(0, |part| part + 1);
+        let part = &parts[part_index];
         let end = options.horizon.min(part.horizon);
         let lanes: Vec<Arc<[Segment]>> = lanes(cut(part.segments(group), end)).into_iter().map(Arc::from).collect();
-        making.members(group, &lanes, (place, end), &mut plans)?;
+        making.members(group, &lanes, (part_index, end), &mut plans)?;
     }
     check_end(spec, &plans, options)?;
     Ok(Expanded { plans, names: making.names, first_key: making.prefixes.next_key })
 }
 
-/// Those who share one aggregate rate.
+/// The groups that share one aggregate rate.
 struct Sharing<'a> {
     aggregate_rate: f64,
-    /// [`Micros::MAX`] = none of its own.
+    /// Horizon of the part; [`Micros::MAX`] = none.
     horizon: Micros,
-    groups: Vec<&'a Group<'a>>,
-    /// Whether any of them has a window with something of its own.
+    groups: Vec<&'a SenderGroup<'a>>,
+    /// Whether any of them has a window with a rate or distribution of its own.
     varying: bool,
     sums: RefCell<Sums>,
 }
 
-/// By start and end of a group's windows: the shares of all groups that are ever active together with it.
+/// By the windows of a group: the sum of the shares of all groups that are ever active at the same time.
 type Sums = FxHashMap<Vec<(Micros, Micros)>, f64>;
 
 impl<'a> Sharing<'a> {
-    /// A part of `spec`, or whoever is in none.
-    fn new(spec: &Spec, part: Option<usize>, groups: &'a [Group<'a>]) -> Self {
-        let groups: Vec<&Group<'_>> = groups.iter().filter(|group| group.client.part == part).collect();
+    /// The groups of one part of `spec`, or those outside all parts.
+    fn new(spec: &Spec, part: Option<usize>, groups: &'a [SenderGroup<'a>]) -> Self {
+        let groups: Vec<&SenderGroup<'_>> = groups.iter().filter(|group| group.client.part == part).collect();
         let varying = groups.iter().any(|group| group.windows.iter().any(Window::overrides));
         let (aggregate_rate, horizon) = match part.map(|part| &spec.parts[part]) {
             Some(part) => (part.aggregate_rate, part.horizon.unwrap_or(Micros::MAX)),
@@ -212,14 +214,14 @@ impl<'a> Sharing<'a> {
         Self { aggregate_rate, horizon, groups, varying, sums: RefCell::default() }
     }
 
-    fn segments(&self, group: &Group<'_>) -> Vec<Segment> {
+    fn segments(&self, group: &SenderGroup<'_>) -> Vec<Segment> {
         if self.varying { self.varying(group) } else { self.steady(group) }
     }
 
-    /// Every window at one rate: of the aggregate rate, the share among those that are ever active
-    /// together with the group.
-    fn steady(&self, group: &Group<'_>) -> Vec<Segment> {
-        let together = |other: &&&Group<'_>| {
+    /// Segments with constant rates: the group's share of the aggregate rate, among the groups that are ever active at
+    /// the same time.
+    fn steady(&self, group: &SenderGroup<'_>) -> Vec<Segment> {
+        let together = |other: &&&SenderGroup<'_>| {
             let (a, b) = (&group.windows, &other.windows);
             a.is_empty() || b.is_empty() || a.iter().any(|window| b.iter().any(|other| window.overlaps(other)))
         };
@@ -236,9 +238,9 @@ impl<'a> Sharing<'a> {
         windows.iter().filter_map(|window| group.segment(window, rate, false)).collect()
     }
 
-    /// The same where windows have rates or distributions of their own: each is filled with its number
-    /// of requests. Who has no windows sends steadily.
-    fn varying(&self, group: &Group<'_>) -> Vec<Segment> {
+    /// Segments if windows have rates or distributions of their own: each is filled with its number of requests. A
+    /// group without windows sends at a constant rate.
+    fn varying(&self, group: &SenderGroup<'_>) -> Vec<Segment> {
         if group.windows.is_empty() {
             return self.steady(group);
         }
@@ -255,18 +257,18 @@ impl<'a> Sharing<'a> {
     }
 }
 
-/// Nobody's share of nothing is nothing.
+/// The share of a rate; 0 if the sum of the weights is 0.
 fn share_of(rate: f64, weight: f64, sum: f64) -> f64 {
     if sum > 0.0 { rate * weight / sum } else { 0.0 }
 }
 
-impl Group<'_> {
-    /// What a member does in `window`, if all together send `rate` requests per second.
+impl SenderGroup<'_> {
+    /// The segment of a member in `window`, if all members together send `rate` requests per second.
     fn segment(&self, window: &Window, rate: f64, filled: bool) -> Option<Segment> {
         let arrival = window.arrival.unwrap_or(self.client.arrival);
         let rate = rate / f64::from(self.members());
         let pace = match (self.client.load, window.rate) {
-            (Load::Users { .. }, _) => Pace::Users,
+            (ClientLoad::Users { .. }, _) => Pace::Users,
             (_, WindowRate::Count(count)) => Pace::Counted { count, intervals: Intervals::new(arrival, 1.0) },
             (_, WindowRate::Exact(rate)) => Pace::Steady(Intervals::new(arrival, rate)),
             _ if rate <= 0.0 => return None,
@@ -278,7 +280,7 @@ impl Group<'_> {
     }
 }
 
-/// Windows that overlap and have nothing of their own are one.
+/// Merges overlapping windows, which have no settings of their own.
 fn union(mut windows: Vec<Window>) -> Vec<Window> {
     windows.sort_by_key(|window| window.start);
     let mut joined: Vec<Window> = Vec::new();
@@ -295,11 +297,11 @@ fn union(mut windows: Vec<Window>) -> Vec<Window> {
     joined
 }
 
-/// What is left before the horizon, in order.
+/// The segments before the horizon, in order.
 fn cut(mut segments: Vec<Segment>, horizon: Micros) -> Vec<Segment> {
     segments.retain(|segment| segment.start < horizon);
     for segment in &mut segments {
-        // A counted segment is spread over all its length; what comes too late is left out when it comes.
+        // A counted segment spreads over its whole length; requests after the horizon are left out when they are drawn.
         if !matches!(segment.pace, Pace::Counted { .. }) {
             segment.end = segment.end.min(horizon);
         }
@@ -308,7 +310,7 @@ fn cut(mut segments: Vec<Segment>, horizon: Micros) -> Vec<Segment> {
     segments
 }
 
-/// Segments that overlap are sent side by side: as few lists without overlap as will do.
+/// Distributes overlapping segments over the smallest number of lists without overlap.
 fn lanes(segments: Vec<Segment>) -> Vec<Vec<Segment>> {
     let mut lanes: Vec<Vec<Segment>> = Vec::new();
     for segment in segments {
@@ -321,23 +323,23 @@ fn lanes(segments: Vec<Segment>) -> Vec<Vec<Segment>> {
     lanes
 }
 
-/// Hands out numbers on the way.
+/// Builds plans and allocates numbers.
 struct Making<'a> {
     options: &'a GenerateOptions,
     names: Names,
-    /// How many senders have had an id so far: it need not be unique.
+    /// Number of senders by id so far: an id need not be unique.
     ids: FxHashMap<String, u32>,
     prefixes: Prefixes,
 }
 
 impl Making<'_> {
-    /// A plan for each member and lane.
+    /// One plan for each member and lane.
     fn members(
         &mut self,
-        group: &Group<'_>,
+        group: &SenderGroup<'_>,
         lanes: &[Arc<[Segment]>],
         (part, end): (usize, Micros),
-        plans: &mut Vec<Plan>,
+        plans: &mut Vec<SenderPlan>,
     ) -> Result<(), ExpandError> {
         let client = Arc::new(group.client.clone());
         let names = &mut self.names;
@@ -349,7 +351,7 @@ impl Making<'_> {
         };
         let timeout = self.options.timeout.unwrap_or(match client.timeout {
             Timeout::After(timeout) => Some(timeout),
-            Timeout::Unsaid if client.waits_for_answers() => Some(USUAL_TIMEOUT),
+            Timeout::Unsaid if client.is_closed_loop() => Some(USUAL_TIMEOUT),
             Timeout::Unsaid | Timeout::Never => None,
         });
         for member in 0..group.members() {
@@ -365,13 +367,13 @@ impl Making<'_> {
                 let name = if lane == 0 { name.clone() } else { format!("{name} lane {lane}") };
                 let streams = Streams::new(self.options.seed, &name);
                 let (client, segments) = (Arc::clone(&client), Arc::clone(segments));
-                plans.push(Plan { client, tags, prefix_tokens, prefix, segments, timeout, part, end, streams });
+                plans.push(SenderPlan { client, tags, prefix_tokens, prefix, segments, timeout, part, end, streams });
             }
         }
         Ok(())
     }
 
-    /// The same for the same id, whoever else there is; other clients of that id get others.
+    /// The name of the random streams: it depends on the id alone; further clients with the same id get other streams.
     fn stream_name(&mut self, id: String) -> String {
         let before = self.ids.entry(id.clone()).or_default();
         *before += 1;
@@ -391,7 +393,7 @@ impl Making<'_> {
     }
 }
 
-/// How long BLIS's clients in closed loop wait, where they do not say.
+/// Timeout of clients in closed loop without a timeout of their own, as in BLIS.
 const USUAL_TIMEOUT: Micros = Micros(300_000_000);
 
 /// Length and blocks of each prefix group.
@@ -415,11 +417,11 @@ impl Prefixes {
     }
 }
 
-/// Requests of a window that is filled: a second or two to draw them beforehand.
+/// Maximum number of requests of a window that is filled: they take a second or two to draw.
 const FILLED_MAX: f64 = 1e8;
 
-/// It must end, and after no more requests than can be numbered.
-fn check_end(spec: &Spec, plans: &[Plan], options: &GenerateOptions) -> Result<(), ExpandError> {
+/// Checks that the workload ends, after no more requests than 32 bits can number.
+fn check_end(spec: &Spec, plans: &[SenderPlan], options: &GenerateOptions) -> Result<(), ExpandError> {
     let segments = || plans.iter().flat_map(|plan| plan.segments.iter());
     if segments().next().is_none() {
         return Err(ExpandError::Empty);
@@ -438,14 +440,15 @@ fn check_end(spec: &Spec, plans: &[Plan], options: &GenerateOptions) -> Result<(
     if options.num_requests.is_some() {
         return Ok(());
     }
-    // A part with a number of its own ends there.
-    let counted = |plan: &&Plan| plan.part.checked_sub(1).is_some_and(|part| spec.parts[part].num_requests.is_some());
+    // A part with a number of requests ends there.
+    let counted =
+        |plan: &&SenderPlan| plan.part.checked_sub(1).is_some_and(|part| spec.parts[part].num_requests.is_some());
     let open = || plans.iter().filter(|plan| !counted(plan));
     if open().any(|plan| !plan.is_single_session() && plan.segments.iter().any(|s| s.end == Micros::MAX)) {
         return Err(ExpandError::Endless);
     }
     let numbers: u64 = spec.parts.iter().filter_map(|part| part.num_requests).sum();
-    let requests: f64 = open().map(Plan::expected).sum::<f64>() + numbers as f64;
-    // 1 % is many standard deviations of a Poisson count this large.
+    let requests: f64 = open().map(SenderPlan::expected).sum::<f64>() + numbers as f64;
+    // 1 % is many standard deviations of a Poisson count of this size.
     if requests > f64::from(u32::MAX) * 0.99 { Err(ExpandError::TooMany { requests }) } else { Ok(()) }
 }

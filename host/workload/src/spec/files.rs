@@ -1,28 +1,28 @@
-//! The files that a specification names.
+//! The files that a specification refers to.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Larger files are not what they should be.
+/// Maximum length of a file: a longer one is probably the wrong file.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Where files are found.
+/// Access to the files of a specification.
 pub trait Files {
     /// The text of the file at `path`.
     ///
     /// # Errors
-    /// Of the system; and if it is no text, or far too long.
+    /// The error of the operating system; or if the file is not text, or too long.
     fn read(&self, path: &Path) -> io::Result<String>;
 
     /// The names of the files in the folder at `path`, sorted.
     ///
     /// # Errors
-    /// Of the system.
+    /// The error of the operating system.
     fn names(&self, path: &Path) -> io::Result<Vec<String>>;
 }
 
-/// Paths are relative to a folder: that of the specification.
+/// Files relative to a folder: that of the specification.
 #[derive(Clone, Debug)]
 pub struct Beside(pub PathBuf);
 
@@ -46,7 +46,7 @@ impl Files for Beside {
     }
 }
 
-/// There are none.
+/// No files at all: a specification that names one is refused.
 #[derive(Clone, Copy, Debug)]
 pub struct NoFiles;
 

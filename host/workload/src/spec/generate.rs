@@ -1,4 +1,4 @@
-//! All senders together: their requests in order of arrival, made one at a time.
+//! Generates the requests of all senders in the order of arrival, one at a time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,44 +9,44 @@ use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
-pub use super::drawn::Drawn;
+pub use super::drawn::DrawnRequest;
 use super::expand::{Expanded, Pace};
-use super::numbers::{Budgets, Numbers};
-use super::session::{Ended, Session, SessionState};
-use super::source::{Given, Source};
+use super::numbers::{Budgets, RequestNumbers};
+use super::session::{RequestEnd, Session, SessionState};
+use super::source::{RequestSource, SourceItem};
 use super::{GenerateOptions, Part};
 use crate::Names;
-use crate::closed_loop::Sessions;
+use crate::closed_loop::SessionSource;
 
-/// The requests of a specification. They take memory for what is under way, not for what was made.
+/// The requests of a specification. Memory depends on the number of open sessions, not on the number of requests.
 #[derive(Clone, Debug)]
 pub struct Requests {
-    sources: Vec<Source>,
-    /// Next arrival and place of each source that has one; of equals, the first.
+    sources: Vec<RequestSource>,
+    /// Next arrival and index of each source that has one; of equal times, the first source comes first.
     queue: BinaryHeap<Reverse<(Micros, usize)>>,
-    numbers: Numbers,
-    /// Sessions in closed loop that wait for an answer.
+    numbers: RequestNumbers,
+    /// Sessions in closed loop with a request in flight.
     waiting: FxHashMap<Name, Session>,
-    /// Those that do not any more.
+    /// Numbers of sessions that have ended, by state.
     over: SessionStates,
 }
 
 impl Requests {
-    /// What `expanded` sends, and the names of it.
+    /// The requests of `expanded`, and their names.
     pub(super) fn new(expanded: Expanded, parts: &[Part], options: &GenerateOptions) -> (Self, Names) {
         let Expanded { plans, mut names, first_key } = expanded;
         let left = Budgets::new(options.num_requests, parts.iter().map(|part| part.num_requests));
-        let numbers = Numbers::new(options, left, first_key, names.first_session());
-        let sources: Vec<Source> = plans.into_iter().map(Source::new).collect();
-        let first = sources.iter().enumerate().filter_map(|(place, source)| Some(Reverse((source.peek()?, place))));
+        let numbers = RequestNumbers::new(options, left, first_key, names.first_session());
+        let sources: Vec<RequestSource> = plans.into_iter().map(RequestSource::new).collect();
+        let first = sources.iter().enumerate().filter_map(|(index, source)| Some(Reverse((source.peek()?, index))));
         let queue = first.collect();
         (Self { sources, queue, numbers, waiting: FxHashMap::default(), over: SessionStates::default() }, names)
     }
 
-    /// How many there will be, where that is known beforehand: if only their number ends them.
+    /// The number of requests, if it is known: if only that number ends the workload.
     #[must_use]
     pub fn known_count(&self) -> Option<u64> {
-        let steady = |source: &Source| {
+        let steady = |source: &RequestSource| {
             let plan = &source.plan;
             let for_ever = plan.segments.last().is_some_and(|last| last.end == Micros::MAX);
             for_ever
@@ -57,9 +57,9 @@ impl Requests {
         self.numbers.left.of_all_alone().filter(|_| endless)
     }
 
-    /// A request of the session `session` has ended: the next one, if there is one. It may arrive
-    /// before others that were made already, never before `ended.at`.
-    pub fn ended(&mut self, session: Name, ended: Ended) -> Option<Request> {
+    /// The request that follows the end of a request of `session`, if there is one. It may arrive before others that
+    /// were already issued, but never before `ended.at`.
+    pub fn ended(&mut self, session: Name, ended: RequestEnd) -> Option<Request> {
         let waiting = self.waiting.get_mut(&session)?;
         let next = waiting.next_round(ended, &mut self.numbers);
         let state = waiting.state();
@@ -70,19 +70,19 @@ impl Requests {
         next
     }
 
-    /// Sessions in closed loop that wait for an answer.
+    /// Number of sessions in closed loop with a request in flight.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 }
 
-impl Sessions for Requests {
+impl SessionSource for Requests {
     fn start(&mut self) -> Option<Request> {
         self.next().map(|drawn| drawn.request)
     }
 
-    fn ended(&mut self, session: Name, ended: Ended) -> Option<Request> {
+    fn ended(&mut self, session: Name, ended: RequestEnd) -> Option<Request> {
         Self::ended(self, session, ended)
     }
 
@@ -92,28 +92,28 @@ impl Sessions for Requests {
 }
 
 impl Iterator for Requests {
-    type Item = Drawn;
+    type Item = DrawnRequest;
 
-    fn next(&mut self) -> Option<Drawn> {
-        let (mut first, place) = loop {
+    fn next(&mut self) -> Option<DrawnRequest> {
+        let (mut first, index) = loop {
             let first = self.queue.peek_mut()?;
-            let Reverse((at, place)) = *first;
+            let Reverse((at, index)) = *first;
             if self.numbers.left.left(0) == Some(0) || at >= self.numbers.horizon {
                 return None;
             }
-            let plan = &self.sources[place].plan;
+            let plan = &self.sources[index].plan;
             if at < plan.end && self.numbers.left.left(plan.part) != Some(0) {
-                break (first, place);
+                break (first, index);
             }
             // Its part has ended.
             PeekMut::pop(first);
         };
         let id = self.numbers.next_id?;
-        let source = &mut self.sources[place];
+        let source = &mut self.sources[index];
         let part = source.plan.part;
         let given = source.next(&mut self.numbers)?;
         match source.peek() {
-            Some(next) => *first = Reverse((next, place)),
+            Some(next) => *first = Reverse((next, index)),
             None => {
                 PeekMut::pop(first);
             }
@@ -121,14 +121,14 @@ impl Iterator for Requests {
         self.numbers.next_id = id.checked_add(1);
         self.numbers.left.spend(part);
         let mut drawn = match given {
-            Given::Request(drawn) => drawn,
-            Given::Session(session, drawn) => {
+            SourceItem::Request(drawn) => drawn,
+            SourceItem::Session(session, drawn) => {
                 self.waiting.insert(session.name(), session);
                 drawn
             }
         };
         drawn.request.id = id;
-        drawn.sender = place;
+        drawn.sender = index;
         Some(drawn)
     }
 }

@@ -1,5 +1,5 @@
-//! inference-perf's shared-prefix load: groups of users, each group with a system prompt of its own,
-//! at a rate that changes in stages.
+//! inference-perf's shared-prefix load: groups of users, each group with its own system prompt, at a rate that changes
+//! in stages.
 
 use blis_sim::units::Micros;
 
@@ -9,26 +9,25 @@ mod countable;
 pub(super) mod own;
 mod sweep;
 
-/// The load.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SharedPrefix {
-    /// Requests per second of all users together, and seconds.
+    /// Stages: requests per second of all users together, and duration in s.
     pub stages: Vec<(f64, f64)>,
     pub system_prompts: u32,
-    /// Of each system prompt.
+    /// Number of users of each system prompt.
     pub users: u32,
     pub system_tokens: u32,
     pub question_tokens: u32,
     pub output_tokens: u32,
-    /// A user's requests are the rounds of one session.
+    /// Whether the requests of a user are rounds of one session.
     pub multi_turn: bool,
 }
 
-/// Senders of one specification.
+/// Maximum number of senders of one specification.
 const SENDERS_MAX: u64 = 1_000_000;
 
 impl SharedPrefix {
-    /// What is wrong, and what to do about it.
+    /// The first mistake, and a hint.
     pub fn check(&self) -> Result<(), (String, &'static str)> {
         if self.stages.is_empty() {
             return Err(("there is no stage".to_owned(), "add `stages`, each with `rate` and `duration`"));
@@ -41,7 +40,7 @@ impl SharedPrefix {
         Ok(())
     }
 
-    /// The aggregate rate, and who sends.
+    /// The aggregate rate, and the clients.
     pub fn clients(&self) -> (f64, Vec<Client>) {
         let users = u64::from(self.system_prompts) * u64::from(self.users);
         let mut clients = Vec::new();

@@ -5,73 +5,69 @@ use std::sync::Arc;
 use blis_sim::rng::Generator;
 use rand_distr::{Distribution as _, Exp1, OpenClosed01, StandardNormal};
 
-/// No prompt or answer is drawn longer than this: far beyond what any model serves, and short
-/// enough that a conversation of many fits the arithmetic. Heavy tails reach it.
+/// Maximum length of an input or output that is drawn: far beyond any model's context, and small enough that the tokens
+/// of a long conversation do not overflow. Heavy-tailed distributions reach it.
 pub const LONGEST: u32 = 1 << 28;
 
-/// A distribution over whole numbers of tokens ≥ 1.
+/// A distribution over integers of at least 1 token.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lengths {
-    /// Normal, clamped, rounded.
+    /// A normal distribution, clamped, then rounded.
     Gaussian {
-        /// Before clamping.
+        /// Mean before clamping, tokens.
         mean: f64,
-        /// Before clamping, ≥ 0.
+        /// Standard deviation before clamping, tokens, at least 0.
         std_dev: f64,
-        /// Bounds.
         bounds: Bounds,
     },
-    /// Exponential, rounded, clamped.
+    /// An exponential distribution, rounded, then clamped.
     Exponential {
-        /// Before clamping.
+        /// Mean before clamping, tokens.
         mean: f64,
-        /// Bounds.
         bounds: Bounds,
     },
-    /// exp(mu + sigma Z), rounded, clamped.
+    /// exp(mu + sigma Z), rounded, then clamped.
     LogNormal {
         /// Mean of the logarithm.
         mu: f64,
-        /// Standard deviation of the logarithm, ≥ 0.
+        /// Standard deviation of the logarithm, at least 0.
         sigma: f64,
-        /// Bounds.
         bounds: Bounds,
     },
-    /// With a weight a Pareto distribution, else a lognormal one; rounded.
+    /// A mixture of a Pareto and a lognormal distribution, rounded.
     ParetoLogNormal {
-        /// Exponent of the Pareto tail, > 0.
+        /// Exponent of the Pareto tail, above 0.
         alpha: f64,
-        /// Its least value, > 0.
+        /// Smallest value of the Pareto distribution, above 0.
         xm: f64,
         /// Mean of the logarithm.
         mu: f64,
-        /// Standard deviation of the logarithm, ≥ 0.
+        /// Standard deviation of the logarithm, at least 0.
         sigma: f64,
-        /// How often Pareto, 0 to 1.
+        /// Probability of the Pareto distribution, 0 to 1.
         mix_weight: f64,
     },
-    /// Any whole number within the bounds, with equal chances.
+    /// Any integer within the bounds, with equal probabilities.
     Uniform(Bounds),
-    /// Always the same.
     Constant(u32),
-    /// As counted.
+    /// Frequencies of lengths as measured.
     Empirical(Arc<Empirical>),
 }
 
-/// Least and largest length.
+/// Smallest and largest length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// ≥ 1.
+    /// Smallest length, tokens, at least 1.
     pub min: u32,
-    /// ≥ min, ≤ [`LONGEST`].
+    /// Largest length, tokens, from `min` to [`LONGEST`].
     pub max: u32,
 }
 
 impl Bounds {
-    /// None.
+    /// The widest bounds: every length is allowed.
     pub const NONE: Self = Self { min: 1, max: LONGEST };
 
-    /// The nearest whole number within; halves go away from zero.
+    /// The nearest integer within the bounds; halves are rounded away from zero.
     fn round(self, tokens: f64) -> u32 {
         if tokens.is_finite() {
             tokens.round().clamp(f64::from(self.min), f64::from(self.max)) as u32
@@ -84,28 +80,27 @@ impl Bounds {
 }
 
 impl Lengths {
-    /// The same as [`Lengths::Gaussian`] with bounds that are in order.
+    /// [`Lengths::Gaussian`] with bounds that are in order.
     #[must_use]
     pub fn gaussian(mean: f64, std_dev: f64, min: u32, max: u32) -> Self {
         let min = min.clamp(1, LONGEST);
         Self::Gaussian { mean, std_dev, bounds: Bounds { min, max: max.clamp(min, LONGEST) } }
     }
 
-    /// Without bounds.
+    /// An exponential distribution with the widest bounds.
     #[must_use]
     pub fn exponential(mean: f64) -> Self {
         Self::Exponential { mean, bounds: Bounds::NONE }
     }
 
-    /// The lognormal distribution with this mean and standard deviation, before clamping: moments
-    /// m, s give σ² = ln(1 + s²/m²) and μ = ln m − σ²/2.
+    /// The lognormal distribution with this mean and standard deviation before clamping: mean m and deviation s give σ²
+    /// = ln(1 + s²/m²) and μ = ln m − σ²/2.
     #[must_use]
     pub fn lognormal_of(mean: f64, std_dev: f64, bounds: Bounds) -> Self {
         let variance = libm::log1p((std_dev / mean) * (std_dev / mean));
         Self::LogNormal { mu: libm::log(mean) - variance / 2.0, sigma: libm::sqrt(variance), bounds }
     }
 
-    /// One length.
     #[must_use]
     pub fn draw(&self, random: &mut Generator) -> u32 {
         let mut normal = || -> f64 { StandardNormal.sample(random) };
@@ -137,15 +132,15 @@ impl Lengths {
 /// A distribution given by its probabilities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Empirical {
-    /// Ascending.
+    /// Lengths in ascending order.
     tokens: Vec<u32>,
-    /// Sum of the probabilities up to and including each; the last is 1.
+    /// Sum of the probabilities up to and including each length; the last is 1.
     cumulated: Vec<f64>,
 }
 
 impl Empirical {
-    /// Of tokens and their weights, in any order: those ≤ 0 are left out, the others are made to
-    /// add up to 1. `None` if none is left, or they add up to infinity.
+    /// From lengths and their weights, in any order: weights ≤ 0 are left out, the others are normalised. `None` if
+    /// none is left, or their sum is infinite.
     #[must_use]
     pub fn new(weights: impl IntoIterator<Item = (u32, f64)>) -> Option<Self> {
         let mut weights: Vec<(u32, f64)> = weights.into_iter().filter(|&(_, weight)| weight > 0.0).collect();
@@ -167,7 +162,7 @@ impl Empirical {
         Some(Self { tokens, cumulated })
     }
 
-    /// Tokens and their probabilities.
+    /// Lengths and their probabilities.
     pub fn probabilities(&self) -> impl Iterator<Item = (u32, f64)> + '_ {
         let before = std::iter::once(0.0).chain(self.cumulated.iter().copied());
         self.tokens.iter().zip(self.cumulated.iter().zip(before)).map(|(&tokens, (to, from))| (tokens, to - from))
@@ -175,7 +170,7 @@ impl Empirical {
 
     fn draw(&self, random: &mut Generator) -> u32 {
         let uniform: f64 = OpenClosed01.sample(random);
-        let place = self.cumulated.partition_point(|&sum| sum < uniform);
-        self.tokens[place.min(self.tokens.len() - 1)]
+        let index = self.cumulated.partition_point(|&sum| sum < uniform);
+        self.tokens[index.min(self.tokens.len() - 1)]
     }
 }

@@ -1,15 +1,14 @@
-//! Workload specifications: many clients, each with its own arrivals, lengths and sessions, in one
-//! YAML file.
+//! Workload specifications: many clients, each with its own arrivals, lengths and sessions, in one YAML file.
 //!
 //! ```text
 //! file ─ parse ──────────┐
 //! ServeGen folder ───────┤→ Spec: clients, cohorts → expand → a Plan per client → generate → requests
-//! inference-perf stages ─┤          (what was said)           (rates, windows)     (merged, one at a time)
+//! inference-perf stages ─┤          (as specified)            (rates, windows)     (merged, one at a time)
 //! named workloads ───────┘                                                              ↑ session
 //! ```
 //!
-//! The schema is that of BLIS, versions 1 and 2. What request `n` of a client is depends on the
-//! seed, the client's id and `n`, and on no other client but through the share of the rate.
+//! The schema is that of BLIS, versions 1 and 2. Request `n` of a client depends on the seed, the client's id and `n`;
+//! other clients only affect its share of the rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -42,93 +41,90 @@ pub use arrival::Arrival;
 pub use cohort::{Diurnal, Drain, PrefixSharing, Spike};
 pub use error::{ExpandError, SpecFileError};
 pub use files::{Beside, Files, NoFiles};
-pub use generate::{Drawn, Requests};
+pub use generate::{DrawnRequest, Requests};
 pub use lengths::{Empirical, LONGEST, Lengths};
 pub use servegen::ServeGenReading;
 
 use super::trace_v2::GoodputTargets;
 use super::{Names, Skipped, Workload, closed_loop};
 
-/// A workload as specified.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
-    /// Seed of everything drawn, where it says one.
+    /// Seed of all random numbers, if the file has one.
     pub seed: Option<u64>,
-    /// `language`, `multimodal`, `reasoning` or empty. Says what the authors had in mind, no more.
+    /// `language`, `multimodal`, `reasoning` or empty. A label without effect.
     pub category: String,
-    /// Requests per second of all clients together; 0: every window says its own rate.
+    /// Requests per second of all clients together; 0: every window has its own rate.
     pub aggregate_rate: f64,
-    /// At most so many; `None` for as many as arrive.
+    /// Maximum number of requests; `None` for no limit.
     pub num_requests: Option<u64>,
     /// No request arrives at this time or later.
     pub horizon: Option<Micros>,
-    /// One by one.
     pub clients: Vec<Client>,
-    /// Many of a kind.
+    /// Groups of clients that are alike.
     pub cohorts: Vec<Cohort>,
-    /// Parts with a rate, a number and an end of their own. A client is in one of them, or in none.
+    /// Parts with their own rate, number of requests and horizon. A client belongs to at most one of them.
     pub parts: Vec<Part>,
-    /// Latencies to keep to, by class.
+    /// Latency targets by class.
     pub goodput_slo_targets: BTreeMap<String, GoodputTargets>,
-    /// What may not be what the author expects: (what, what to do).
+    /// Warnings about settings that may have unexpected effects: (what, hint).
     pub warnings: Vec<(String, String)>,
 }
 
-/// Clients that share a rate of their own: what was a specification before several were composed.
+/// Clients that share a rate of their own: one of several specifications before they were composed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
-    /// What its clients and cohorts call it.
+    /// Name by which clients and cohorts refer to it.
     pub name: String,
-    /// As [`Spec::aggregate_rate`], of its clients.
+    /// As [`Spec::aggregate_rate`], for its clients.
     pub aggregate_rate: f64,
-    /// At most so many requests of its clients.
+    /// Maximum number of requests of its clients.
     pub num_requests: Option<u64>,
     /// None of its requests arrives at this time or later.
     pub horizon: Option<Micros>,
 }
 
-/// One sender of requests.
+/// A sender of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Client {
-    /// Its name.
     pub id: String,
-    /// Place in [`Spec::parts`]; `None`: the rate of the specification is shared.
+    /// Index in [`Spec::parts`]; `None`: it shares the rate of the specification.
     pub part: Option<usize>,
-    /// Who pays.
+    /// Tenant of its requests, for budgets and fairness.
     pub tenant_id: String,
-    /// Service class, of version 2.
+    /// Service class, by its name in version 2.
     pub slo_class: String,
-    /// The model asked for.
     pub model: String,
-    /// The LoRA adapter asked for. Not simulated yet.
+    /// The requested LoRA adapter. Not simulated yet.
     pub adapter: String,
     /// How much it sends.
-    pub load: Load,
-    /// How its requests are spaced.
+    pub load: ClientLoad,
+    /// Distribution of its inter-arrival times.
     pub arrival: Arrival,
-    /// Prompt, without prefix and earlier rounds.
+    /// Input tokens, without prefix and earlier rounds.
     pub input: Lengths,
-    /// Answer. The client's budget is the same.
+    /// Output tokens. The client's limit is the same.
     pub output: Lengths,
-    /// What its prompts start with.
+    /// Shared prefix of its prompts.
     pub prefix: Option<Prefix>,
-    /// Whether it reads tokens as they come.
+    /// Whether it reads tokens as they are generated.
     pub streaming: bool,
-    /// The way between client and service. Nothing in a simulation: for the client's view of it.
-    pub network: Option<Network>,
-    /// When it sends; always, where there is none.
+    /// The network between client and service. It does not affect the simulation, only the latencies that the client
+    /// sees.
+    pub network: Option<ClientNetwork>,
+    /// Windows in which it sends; always, if there is none.
     pub windows: Vec<Window>,
-    /// Prompts of several parts; then `input` is not used, but by windows that bring their own.
+    /// Prompts of several parts, which replace `input`, except in windows with inputs of their own.
     pub multimodal: Option<Multimodal>,
-    /// Share of the answer that is thought, percent. Recorded only.
+    /// Share of reasoning in the output, percent. Recorded only.
     pub reason_ratio: Option<Lengths>,
     /// Sessions of several requests.
     pub multi_turn: Option<MultiTurn>,
-    /// What differs from session to session and from turn to turn.
+    /// Properties that differ from session to session and from round to round.
     pub turns: Turns,
-    /// How long it waits for an answer.
+    /// Timeout of its requests.
     pub timeout: Timeout,
-    /// Latency it expects. Recorded only.
+    /// The latency that it expects. Recorded only.
     pub slo_target: Option<Micros>,
     /// Whether the next round of a session waits for the end of the one before.
     pub closed_loop: bool,
@@ -136,85 +132,85 @@ pub struct Client {
 
 /// How much a client sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Load {
-    /// A share of the aggregate rate, relative to those of the others; above 0.
+pub enum ClientLoad {
+    /// A share of the aggregate rate, relative to the shares of the others; above 0.
     Share(f64),
-    /// So many users, each with one request at a time.
+    /// A number of concurrent users, each with one request at a time.
     Users {
-        /// At least 1.
+        /// Number of concurrent users, at least 1.
         count: u32,
-        /// From the end of a request to the next of the user.
+        /// Think time of a user between the end of a request and the next one.
         think_time: Micros,
     },
 }
 
-/// Requests of one group start with the same tokens.
+/// A shared prefix: the requests of one group start with the same tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// Name of the group.
     pub group: String,
-    /// Length; that of the group's first client holds for all.
+    /// Length, tokens; the length in the group's first client counts for all.
     pub tokens: u32,
 }
 
-/// The way between client and service.
+/// The network between client and service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Network {
-    /// Round trip, ms ≥ 0.
+pub struct ClientNetwork {
+    /// Round-trip time, ms, at least 0.
     pub rtt_ms: f64,
-    /// Mbit/s; 0 for unlimited.
+    /// Bandwidth, Mbit/s; 0 for unlimited.
     pub bandwidth_mbps: f64,
 }
 
-impl Network {
-    /// Seconds that `tokens` take, at four bytes each.
+impl ClientNetwork {
+    /// Transfer time of `tokens` tokens of four bytes each, s.
     #[must_use]
     pub fn transfer_secs(&self, tokens: u32) -> f64 {
         if self.bandwidth_mbps > 0.0 { f64::from(tokens) * 32.0 / (self.bandwidth_mbps * 1e6) } else { 0.0 }
     }
 }
 
-/// A time in which a client sends.
+/// A time window in which a client sends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
-    /// From.
+    /// Start of the window.
     pub start: Micros,
-    /// To, exclusive; after `start`.
+    /// End of the window, exclusive; after `start`.
     pub end: Micros,
-    /// How much, where not as usual.
+    /// Rate within the window, if it differs.
     pub rate: WindowRate,
-    /// Other spacing.
+    /// Arrival process within the window, if it differs.
     pub arrival: Option<Arrival>,
-    /// Other prompts.
+    /// Input lengths within the window, if they differ.
     pub input: Option<Lengths>,
-    /// Other answers.
+    /// Output lengths within the window, if they differ.
     pub output: Option<Lengths>,
-    /// Another share of the answer that is thought, percent.
+    /// Share of reasoning within the window, percent, if it differs.
     pub reason_ratio: Option<Lengths>,
 }
 
 /// How much a client sends in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum WindowRate {
-    /// Its share.
+    /// Its share of the aggregate rate.
     #[default]
     Usual,
     /// `trace_rate`: requests per second in absolute mode, else its weight in the aggregate rate.
     Weight(f64),
-    /// Requests per second, whatever the others send.
+    /// Requests per second, independent of other clients.
     Exact(f64),
-    /// So many requests.
+    /// A fixed number of requests.
     Count(u64),
 }
 
 impl Window {
-    /// From `start` to `end`, as usual.
+    /// A window from `start` to `end` without other settings.
     #[must_use]
     pub fn usual(start: Micros, end: Micros) -> Self {
         Self { start, end, rate: WindowRate::Usual, arrival: None, input: None, output: None, reason_ratio: None }
     }
 
-    /// Whether anything in it is not as usual.
+    /// Whether it has a rate or distribution of its own.
     fn overrides(&self) -> bool {
         let as_usual = matches!(self.rate, WindowRate::Usual | WindowRate::Exact(_) | WindowRate::Count(_));
         let lengths = [&self.input, &self.output, &self.reason_ratio];
@@ -229,67 +225,66 @@ impl Window {
 /// Parts of a prompt, tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Multimodal {
-    /// Text.
     pub text: Option<Lengths>,
-    /// One item of each kind, and how many items: images, audio, video.
+    /// Tokens of one item and number of items, for images, audio and video.
     pub items: [Option<(Lengths, Lengths)>; 3],
 }
 
 /// Sessions of several requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MultiTurn {
-    /// Rounds of a session, at least 1; where [`Turns::rounds`] says how many, no more than these.
+    /// Number of rounds of a session, at least 1; the maximum if [`Turns::rounds`] gives the number.
     pub max_rounds: u32,
-    /// From an answer to the next prompt.
+    /// Think time between a round and the next prompt.
     pub think_time: Micros,
-    /// Whether a prompt holds the conversation before it.
+    /// Whether a prompt contains the conversation before it.
     pub accumulate: bool,
-    /// One session only, not one per arrival.
+    /// Whether there is only one session, instead of one per arrival.
     pub single_session: bool,
 }
 
-/// What is drawn anew where sessions are not all alike.
+/// Distributions of the properties of sessions that are not all alike.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turns {
-    /// Rounds of a session.
+    /// Number of rounds of a session.
     pub rounds: Option<Lengths>,
-    /// From an answer to the next prompt, ms, in place of [`MultiTurn::think_time`].
+    /// Think time between a round and the next prompt, ms; replaces [`MultiTurn::think_time`].
     pub think_time_ms: Option<Lengths>,
-    /// Tokens in front of the first prompt: what the session is about.
+    /// Tokens in front of the first prompt, which later rounds contain.
     pub opening: Option<Lengths>,
 }
 
-/// How long a client waits.
+/// Timeout of the requests of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timeout {
-    /// Not said: 300 s in closed loop, else for ever.
+    /// The default: 300 s in closed loop, else no deadline.
     #[default]
     Unsaid,
-    /// For ever.
+    /// Requests have no deadline.
     Never,
-    /// So long.
+    /// Requests time out after this duration.
     After(Micros),
 }
 
-/// Clients of a kind.
+/// Clients that are alike.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cohort {
-    /// What they have in common. Its share is that of all of them together; its windows are not used.
+    /// Their common properties. The share is that of all members together; the windows are not used.
     pub client: Client,
-    /// How many, 1 to 100 000.
+    /// Number of members, 1 to 100 000.
     pub population: u32,
-    /// Whether they share their prefix.
+    /// Whether members share their prefix.
     pub prefix_sharing: PrefixSharing,
-    /// By the hour of the day.
+    /// Load by the hour of the day.
     pub diurnal: Option<Diurnal>,
-    /// More of them for a while.
+    /// A phase with its own rate.
     pub spike: Option<Spike>,
-    /// Fewer and fewer of them.
+    /// A gradual end of the load.
     pub drain: Option<Drain>,
 }
 
 impl Client {
-    /// A client with a share of the rate, Poisson arrivals, and nothing else to say.
+    /// A client with a share of the rate and Poisson arrivals.
     #[must_use]
     pub fn new(id: &str, share: f64, input: Lengths, output: Lengths) -> Self {
         Self {
@@ -299,7 +294,7 @@ impl Client {
             slo_class: String::new(),
             model: String::new(),
             adapter: String::new(),
-            load: Load::Share(share),
+            load: ClientLoad::Share(share),
             arrival: Arrival::Poisson,
             input,
             output,
@@ -319,36 +314,36 @@ impl Client {
 
     /// Whether its requests wait for the end of earlier ones.
     #[must_use]
-    pub fn waits_for_answers(&self) -> bool {
-        matches!(self.load, Load::Users { .. }) || (self.closed_loop && self.multi_turn.is_some())
+    pub fn is_closed_loop(&self) -> bool {
+        matches!(self.load, ClientLoad::Users { .. }) || (self.closed_loop && self.multi_turn.is_some())
     }
 }
 
-/// How requests are made from a [`Spec`].
+/// Options for generating requests from a [`Spec`].
 #[derive(Clone, Copy, Debug)]
 pub struct GenerateOptions {
-    /// Seed of everything drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
     /// Tokens per KV block of the engine.
     pub block_size: NonZeroU32,
-    /// No request arrives at this time or later. [`Micros::MAX`] = none.
+    /// No request arrives at this time or later. [`Micros::MAX`] = no limit.
     pub horizon: Micros,
-    /// At most so many.
+    /// Maximum number of requests.
     pub num_requests: Option<u64>,
-    /// The same for all clients, in place of what they say; `Some(None)` for never.
+    /// A timeout for all clients, which replaces their own; `Some(None)` for no deadline.
     pub timeout: Option<Option<Micros>>,
 }
 
 impl Spec {
-    /// Reads the file at `path`, or the ServeGen folder.
+    /// Reads the specification or the ServeGen folder at `path`.
     ///
     /// # Errors
-    /// If it cannot be read, is no YAML, or says anything that is not understood.
+    /// If it cannot be read, is not YAML, or contains an unknown key or an invalid value.
     pub fn load(path: &Path) -> Result<Self, SpecFileError> {
         Self::load_with(path, ServeGenReading::Measured)
     }
 
-    /// The same, with the ServeGen folder that it is, or names, read in one of two ways.
+    /// Reads `path`; if it is a ServeGen folder, or refers to one, in the given way.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -356,7 +351,7 @@ impl Spec {
         parse::load(path, servegen).map(|(spec, ..)| spec)
     }
 
-    /// Understands `text`, the content of `file`. `files`: where to find the files it names.
+    /// Parses `text`, the content of `file`. `files` gives access to the files that it refers to.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -364,25 +359,24 @@ impl Spec {
         parse::parse(file, text, files)
     }
 
-    /// The first client whose requests wait for answers.
+    /// The first client with requests that wait for the ends of others.
     #[must_use]
     pub fn first_in_closed_loop(&self) -> Option<&Client> {
         let cohorts = self.cohorts.iter().map(|cohort| &cohort.client);
-        self.clients.iter().chain(cohorts).find(|client| client.waits_for_answers())
+        self.clients.iter().chain(cohorts).find(|client| client.is_closed_loop())
     }
 
-    /// The requests, those of closed loops included: of these only what nothing must be waited for,
-    /// until [`Requests::ended`] is told of the ends.
+    /// The requests. Of closed loops, only those that wait for no other request; the others follow from calls of
+    /// [`Requests::ended`].
     ///
     /// # Errors
-    /// If it has no end, or more requests than can be numbered.
+    /// If the workload has no end, or more requests than 32 bits can number.
     pub fn requests(&self, options: &GenerateOptions) -> Result<(Requests, Names), ExpandError> {
         let expanded = expand::expand(self, options)?;
         Ok(Requests::new(expanded, &self.parts, options))
     }
 
-    /// The requests as they come where every answer takes 1 µs a token: what there is to see without a
-    /// simulation.
+    /// The requests if every output token takes 1 µs: closed loops without a simulation.
     ///
     /// # Errors
     /// As [`Self::requests`].

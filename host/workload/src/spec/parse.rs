@@ -1,5 +1,5 @@
-//! From the text of a specification to what it says. Strict: what is not understood is an error that
-//! shows the line, with carets under the culprit.
+//! Parses the text of a specification. It is strict: everything unknown is an error that shows the line with carets
+//! under the mistake.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,9 +10,9 @@ use serde_yaml::{Location as Mark, Spanned};
 use super::error::SpecFileError;
 use super::files::{Beside, Files};
 use super::raw::{Entries, RawClient, RawInferencePerf, RawPart, RawServeGen, RawSpec, RawTargets, Word};
-use super::read::{ABOVE_0, FROM_0, Range, Reader};
+use super::read::{ABOVE_0, FROM_0, NumberRange, SpecReader};
 use super::servegen::{self, Senders, ServeGenReading};
-use super::{Cohort, Load, Part, Spec, WindowRate, inference_perf};
+use super::{ClientLoad, Cohort, Part, Spec, WindowRate, inference_perf};
 use crate::trace_v2::GoodputTargets;
 use blis_diag::Location;
 use blis_diag::quoted;
@@ -20,73 +20,73 @@ use blis_diag::quoted;
 mod client;
 mod lengths;
 
-use client::Clients;
+use client::ClientParser;
 
-/// Longest name of a client, class, group …, bytes.
+/// Maximum length of the name of a client, class, group …, bytes.
 const NAME_MAX: usize = 256;
 
-/// Requests per second, and the like: beyond, time has no room for them.
+/// Maximum rate, requests per second: the clock does not resolve higher ones.
 const RATE_MAX: f64 = 1e9;
 
-/// Reads the file, or the ServeGen folder, at `path`. With its text and the places in it, where it is a file.
-pub(super) fn load(path: &Path, servegen: ServeGenReading) -> Result<(Spec, String, Places), SpecFileError> {
+/// Reads the file or the ServeGen folder at `path`; of a file, also its text and the locations in it.
+pub(super) fn load(path: &Path, servegen: ServeGenReading) -> Result<(Spec, String, SpecLocations), SpecFileError> {
     let file = path.display().to_string();
     if path.is_dir() {
-        let options = servegen::Options { reading: servegen, ..servegen::Options::default() };
+        let options = servegen::ServeGenOptions { reading: servegen, ..servegen::ServeGenOptions::default() };
         let Senders { clients, cohorts, warnings } =
             servegen::load(&Beside(path.to_owned()), Path::new(""), &file, &options)?;
         let spec = Spec { seed: Some(options.seed), clients, cohorts, warnings, ..Spec::default() };
-        return Ok((spec, String::new(), Places { servegen: true, ..Places::default() }));
+        return Ok((spec, String::new(), SpecLocations { servegen: true, ..SpecLocations::default() }));
     }
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let name = Path::new(path.file_name().unwrap_or(path.as_os_str()));
     let files = Beside(folder);
     let text = files.read(name).map_err(|error| SpecFileError::unreadable(&file, &error))?;
-    let (spec, places) = parse_placed(&file, &text, &files, servegen)?;
-    Ok((spec, text, places))
+    let (spec, locations) = parse_placed(&file, &text, &files, servegen)?;
+    Ok((spec, text, locations))
 }
 
-/// Understands `text`, the content of `file`.
+/// Parses `text`, the content of `file`.
 pub(super) fn parse(file: &str, text: &str, files: &dyn Files) -> Result<Spec, SpecFileError> {
     parse_placed(file, text, files, ServeGenReading::Measured).map(|(spec, _)| spec)
 }
 
-/// Where a specification says what it says; nothing of what is not written client by client.
+/// Locations of the parts of a specification; empty if it does not list its clients.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places {
-    /// Of the clients, then of the cohorts.
+pub(super) struct SpecLocations {
+    /// Locations of the clients, then of the cohorts.
     pub senders: Vec<Location>,
-    /// Of targets, by class.
+    /// Locations of targets, by class.
     pub targets: BTreeMap<String, Location>,
-    /// Whether senders are those of a ServeGen folder, and have no place.
+    /// Whether the senders are those of a ServeGen folder, which have no locations.
     pub servegen: bool,
 }
 
-/// The same, with the places.
+/// Parses `text`, and also returns the locations.
 pub(super) fn parse_placed(
     file: &str,
     text: &str,
     files: &dyn Files,
     servegen: ServeGenReading,
-) -> Result<(Spec, Places), SpecFileError> {
-    let reader = Reader::new(file, text);
+) -> Result<(Spec, SpecLocations), SpecFileError> {
+    let reader = SpecReader::new(file, text);
     if inference_perf::own::is_own(text) {
-        return Ok((inference_perf::own::parse(&reader)?, Places::default()));
+        return Ok((inference_perf::own::parse(&reader)?, SpecLocations::default()));
     }
     let Some(raw) = reader.yaml::<RawSpec>()? else {
         return Err(SpecFileError::whole(file, "the specification is empty", "name `clients`, at least one"));
     };
     let parser = Parser { reader, files, servegen };
     let spec = parser.spec(&raw)?;
-    let senders = parser.all(&raw, &spec).map(|(at, ..)| parser.reader.location(place(at))).collect();
+    let senders = parser.all(&raw, &spec).map(|(at, ..)| parser.reader.location(client_location(at))).collect();
     let targets = raw.goodput_slo_targets.iter().flat_map(|targets| &targets.0);
     let targets = targets.map(|(class, _)| (class.value.clone(), parser.reader.location(class.referenced))).collect();
-    Ok((spec, Places { senders, targets, servegen: raw.servegen_data.is_some() }))
+    Ok((spec, SpecLocations { senders, targets, servegen: raw.servegen_data.is_some() }))
 }
 
-/// Knows the file and where others are.
+/// The document, with access to the files that it refers to.
 pub(super) struct Parser<'a> {
-    reader: Reader<'a>,
+    reader: SpecReader<'a>,
     files: &'a dyn Files,
     servegen: ServeGenReading,
 }
@@ -132,7 +132,7 @@ impl Parser<'_> {
         self.members(raw, version, spec)
     }
 
-    /// Rate, number and end: of all, or of some.
+    /// Rate, number of requests and horizon of all clients or of a part.
     fn part(
         &self,
         who: &str,
@@ -163,10 +163,9 @@ impl Parser<'_> {
         parts.map(part).collect()
     }
 
-    /// Clients and cohorts.
     fn members(&self, raw: &RawSpec, version: &str, spec: Spec) -> Result<Spec, SpecFileError> {
         let mut spec = Spec { parts: self.parts(raw)?, ..spec };
-        let mut clients = Clients::new(self, version, spec.parts.iter().map(|part| part.name.clone()).collect());
+        let mut clients = ClientParser::new(self, version, spec.parts.iter().map(|part| part.name.clone()).collect());
         for (index, client) in raw.clients.iter().flatten().enumerate() {
             spec.clients.push(clients.client(index, client)?);
         }
@@ -181,7 +180,7 @@ impl Parser<'_> {
         Ok(spec)
     }
 
-    /// Where requests come from: one thing only.
+    /// Refuses more than one source of requests.
     fn one_source(&self, raw: &RawSpec) -> Result<(), SpecFileError> {
         let members = |members: &Option<Vec<Spanned<RawClient>>>| members.as_ref().is_some_and(|list| !list.is_empty());
         let given: Vec<&str> = [
@@ -199,18 +198,20 @@ impl Parser<'_> {
                 "parts are for `clients` and `cohorts`; leave them out",
             )),
             [_] => Ok(()),
-            [] => {
-                Err(SpecFileError::whole(self.reader.file(), "nobody sends requests", "name `clients`, at least one"))
-            }
+            [] => Err(SpecFileError::whole(
+                self.reader.file(),
+                "no client sends requests",
+                "name `clients`, at least one",
+            )),
             [first, second, ..] => Err(SpecFileError::whole(
                 self.reader.file(),
-                format!("`{first}` and `{second}` both say where requests come from"),
+                format!("`{first}` and `{second}` both define the requests"),
                 "keep one of them",
             )),
         }
     }
 
-    /// Every place that names a client or cohort, and what it came to.
+    /// Parses all clients or cohorts.
     fn all<'r, 's>(
         &self,
         raw: &'r RawSpec,
@@ -221,7 +222,7 @@ impl Parser<'_> {
         clients.chain(cohorts.map(|(raw, cohort)| (raw, &cohort.client, Some(cohort))))
     }
 
-    /// All or none have a class: those without would be of the class `default`.
+    /// Refuses a mixture of clients with and without a class: those without would get the class `default`.
     fn classes(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
         let all = || self.all(raw, spec);
         let some = all().find(|(_, client, _)| !client.slo_class.is_empty());
@@ -230,23 +231,23 @@ impl Parser<'_> {
             return Ok(());
         };
         let what = format!("client `{}` has no `slo_class`, client `{}` has one", without.id, with.id);
-        Err(self.reader.wrong(place(at), what, "name a class for all clients and cohorts, or for none"))
+        Err(self.reader.wrong(client_location(at), what, "name a class for all clients and cohorts, or for none"))
     }
 
-    /// Users and sessions in closed loop do not mix.
+    /// Refuses a mixture of users and sessions in closed loop.
     fn loops(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
-        let users = self.all(raw, spec).find(|(_, client, _)| matches!(client.load, Load::Users { .. }));
+        let users = self.all(raw, spec).find(|(_, client, _)| matches!(client.load, ClientLoad::Users { .. }));
         let turns = self.all(raw, spec).find(|(_, client, _)| client.multi_turn.is_some());
         let (Some((_, users, _)), Some((at, turns, _))) = (users, turns) else { return Ok(()) };
         let what = format!("client `{}` has `multi_turn`, client `{}` has `concurrency`", turns.id, users.id);
-        Err(self.reader.wrong(place(at), what, "put them in specifications of their own"))
+        Err(self.reader.wrong(client_location(at), what, "put them in specifications of their own"))
     }
 
-    /// Without an aggregate rate every window has to say its own.
+    /// Without an aggregate rate, every window needs its own rate.
     fn absolute(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
         for (at, client, cohort) in self.all(raw, spec) {
             let shared = client.part.map_or(spec.aggregate_rate, |part| spec.parts[part].aggregate_rate);
-            if matches!(client.load, Load::Users { .. }) || shared > 0.0 {
+            if matches!(client.load, ClientLoad::Users { .. }) || shared > 0.0 {
                 continue;
             }
             let windows = cohort.map_or_else(|| client.windows.clone(), Cohort::windows);
@@ -263,15 +264,15 @@ impl Parser<'_> {
             let of = client.part.map_or_else(String::new, |part| format!(" of part `{}`", spec.parts[part].name));
             let what = format!("client `{}` has no rate: `aggregate_rate`{of} is 0, and {missing}", client.id);
             return Err(self.reader.wrong(
-                place(at),
+                client_location(at),
                 what,
-                "set `aggregate_rate`, in requests per second, or say every rate",
+                "set `aggregate_rate`, in requests per second, or give every rate",
             ));
         }
         Ok(())
     }
 
-    /// One group, one length.
+    /// Gives every prefix group one length.
     fn prefixes(&self, raw: &RawSpec, spec: &mut Spec) -> Result<(), SpecFileError> {
         let mut lengths: BTreeMap<&str, u32> = BTreeMap::new();
         let mut warned = BTreeSet::new();
@@ -281,12 +282,12 @@ impl Parser<'_> {
             let first = *lengths.entry(&prefix.group).or_insert(prefix.tokens);
             if first != prefix.tokens && at.value.prefix_length.is_some() && warned.insert(&prefix.group) {
                 let what = format!(
-                    "{}: the prefix of group `{}` has {first} tokens, as its first client says, not {}",
-                    self.reader.location(place(at)),
+                    "{}: the prefix of group `{}` has {first} tokens, by its first client, not {}",
+                    self.reader.location(client_location(at)),
                     prefix.group,
                     prefix.tokens
                 );
-                warnings.push((what, "give another group to whoever has another prefix".to_owned()));
+                warnings.push((what, "give clients with another prefix another group".to_owned()));
             }
         }
         spec.warnings.extend(warnings);
@@ -312,9 +313,9 @@ impl Parser<'_> {
         const WHO: &str = "servegen_data";
         let (reader, data) = (&self.reader, &raw.value);
         let path = reader.needs(WHO, "path", data.path.as_ref(), raw.referenced)?;
-        let usual = servegen::Options::default();
+        let usual = servegen::ServeGenOptions::default();
         let secs = |key, word: &Option<Word>, most| reader.whole(WHO, key, word.as_ref(), 0..=most);
-        let options = servegen::Options {
+        let options = servegen::ServeGenOptions {
             reading: self.servegen,
             start_secs: secs("start_secs", &data.start_secs, 1_000_000_000)?.unwrap_or(0),
             duration_secs: secs("duration_secs", &data.duration_secs, 1_000_000_000)?.filter(|&secs| secs > 0),
@@ -385,9 +386,9 @@ impl Parser<'_> {
     }
 }
 
-const RATE: Range = Range { fits: |rate| (0.0..=RATE_MAX).contains(&rate), text: "a number from 0 to 1e9" };
+const RATE: NumberRange = NumberRange { fits: |rate| (0.0..=RATE_MAX).contains(&rate), text: "a number from 0 to 1e9" };
 
-/// The place of a client: its id, or where it begins.
-fn place(client: &Spanned<RawClient>) -> Mark {
+/// The location of a client: its id, or the start of its entry.
+fn client_location(client: &Spanned<RawClient>) -> Mark {
     client.value.id.as_ref().map_or(client.referenced, |id| id.referenced)
 }

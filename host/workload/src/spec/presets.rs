@@ -1,38 +1,37 @@
-//! Workloads of several clients that have a name.
+//! Named workloads of several clients.
 
 use blis_sim::units::Micros;
 
-use super::arrival::Shape;
+use super::arrival::IntervalShape;
 use super::lengths::Bounds;
 use super::{Arrival, Client, Empirical, Lengths, MultiTurn, Prefix, Spec, Turns};
 
-/// A workload with a name.
+/// A named workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// One client, Gamma arrivals with a coefficient of variation of 3.5 (BLIS).
+    /// One client with Gamma arrivals, coefficient of variation 3.5 (BLIS).
     Bursty,
-    /// Nine tenths of the requests are one tenant's batch work (BLIS).
+    /// Nine tenths of the requests are batch work of one tenant (BLIS).
     UnfairTenants,
-    /// Four fifths of the prompts start with the same 50 tokens (BLIS).
+    /// Four fifths of the prompts share a prefix of 50 tokens (BLIS).
     PrefixHeavy,
-    /// A third each critical, standard and batch, of different lengths (BLIS).
+    /// A third of the requests each critical, standard and batch, with different lengths (BLIS).
     MixedSlo,
-    /// Answers eight times as long as prompts (inference-perf's catalogue).
+    /// Outputs eight times as long as inputs (inference-perf's catalogue).
     Reasoning,
-    /// Very long prompts, short answers (inference-perf's catalogue).
+    /// Very long inputs, short outputs (inference-perf's catalogue).
     SummarizationRag,
-    /// Short prompts, answers of 500 to 8000 tokens (inference-perf's catalogue).
+    /// Short inputs, outputs of 500 to 8000 tokens (inference-perf's catalogue).
     SyntheticData,
-    /// People who chat (inference-perf's catalogue).
+    /// Chats of people (inference-perf's catalogue).
     InteractiveChat,
-    /// Agents that write code, with a whole repository in front of them (inference-perf's catalogue).
+    /// Coding agents with a whole repository as context (inference-perf's catalogue).
     CodeGeneration,
-    /// Agents that read and search (inference-perf's catalogue).
+    /// Agents that search and read (inference-perf's catalogue).
     DeepResearch,
 }
 
 impl Preset {
-    /// All of them.
     pub const ALL: [Self; 10] = [
         Self::Bursty,
         Self::UnfairTenants,
@@ -46,7 +45,7 @@ impl Preset {
         Self::DeepResearch,
     ];
 
-    /// As written on the command line.
+    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,12 +62,12 @@ impl Preset {
         }
     }
 
-    /// The workload, at `rate` requests per second; so many conversations begin where it has conversations.
+    /// The workload at `rate` requests per second; of conversations, at `rate` new conversations per second.
     #[must_use]
     pub fn spec(self, rate: f64) -> Spec {
         let clients = match self {
             Self::Bursty => vec![Client {
-                arrival: Arrival::Gamma(Shape::Cv(3.5)),
+                arrival: Arrival::Gamma(IntervalShape::Cv(3.5)),
                 ..client("bursty", 1.0, "tenant-A", "batch", 512.0, 256.0)
             }],
             Self::UnfairTenants => vec![
@@ -97,14 +96,14 @@ impl Preset {
                 },
                 client("batch", 0.33, "tenant-C", "batch", 1024.0, 512.0),
             ],
-            // The catalogue gives means and standard deviations; lognormal, as it has lengths elsewhere.
+            // The catalogue gives means and standard deviations; its other lengths are lognormal.
             Self::Reasoning => vec![Client::new(self.name(), 1.0, lognormal(1000.0, 800.0), lognormal(8000.0, 6500.0))],
             Self::SummarizationRag => {
                 vec![Client::new(self.name(), 1.0, lognormal(15_000.0, 22_000.0), lognormal(500.0, 300.0))]
             }
             Self::SyntheticData => {
-                let answers = Lengths::Uniform(Bounds { min: 500, max: 8000 });
-                vec![Client::new(self.name(), 1.0, lognormal(500.0, 1200.0), answers)]
+                let outputs = Lengths::Uniform(Bounds { min: 500, max: 8000 });
+                vec![Client::new(self.name(), 1.0, lognormal(500.0, 1200.0), outputs)]
             }
             Self::InteractiveChat | Self::CodeGeneration | Self::DeepResearch => vec![self.conversations()],
         };
@@ -112,11 +111,10 @@ impl Preset {
     }
 }
 
-/// Means, standard deviations and bounds as in the catalogue. Its `input_sequence_length` stands in front
-/// of the first prompt, as in its own configurations of `conversation_replay`; `time_between_turns` is
-/// from an answer to the next prompt.
+/// Means, standard deviations and bounds are those of the catalogue. Its `input_sequence_length` is in front of the
+/// first prompt, as in its own configurations of `conversation_replay`; `time_between_turns` is the think time.
 impl Preset {
-    /// Sessions in closed loop whose prompts grow.
+    /// Sessions in closed loop with growing prompts.
     fn conversations(self) -> Client {
         let within = |min, max| Bounds { min, max };
         let lognormal = |mean, std_dev, min, max| Lengths::lognormal_of(mean, std_dev, within(min, max));
@@ -132,8 +130,8 @@ impl Preset {
             Self::DeepResearch => (
                 2000,
                 lognormal(3000.0, 2500.0, 500, 15_000),
-                // "Bimodal" from 50 to 4000, 300 ± 850: of two lengths, the shorter the least, these have that mean
-                // and that deviation.
+                // "Bimodal" from 50 to 4000, 300 ± 850: two lengths, of which the shorter is the minimum, with that
+                // mean and standard deviation.
                 two_lengths(50, 300.0, 850.0),
                 Lengths::gaussian(15.0, 8.5, 2, 50),
                 Lengths::gaussian(25_000.0, 12_000.0, 5000, 60_000),
@@ -168,8 +166,8 @@ impl Preset {
     }
 }
 
-/// `least` or one longer length, with this mean and standard deviation: the longer one with the
-/// probability p for which (mean − least)² (1 − p) / p = std_dev².
+/// A distribution of `least` and one longer length with this mean and standard deviation; the longer one has the
+/// probability p with (mean − least)² (1 − p) / p = std_dev².
 fn two_lengths(least: u32, mean: f64, std_dev: f64) -> Lengths {
     let above = mean - f64::from(least);
     let p = 1.0 / (1.0 + (std_dev / above) * (std_dev / above));
@@ -178,7 +176,7 @@ fn two_lengths(least: u32, mean: f64, std_dev: f64) -> Lengths {
     Empirical::new(weights).map_or(Lengths::Constant(least), |counted| Lengths::Empirical(counted.into()))
 }
 
-/// Poisson arrivals, exponential lengths.
+/// A client with Poisson arrivals and exponential lengths.
 fn client(id: &str, share: f64, tenant: &str, class: &str, input: f64, output: f64) -> Client {
     Client {
         tenant_id: tenant.to_owned(),
@@ -224,7 +222,7 @@ mod tests {
         near(mean(Preset::SyntheticData, output), 4250.0);
     }
 
-    /// Means as drawn; bounds cut the tails, and whole rounds are rounded.
+    /// Means as drawn; bounds cut the tails, and numbers of rounds are rounded.
     #[test]
     fn conversations_are_as_long_as_the_catalogue_says() {
         let drawn = |preset: Preset| {

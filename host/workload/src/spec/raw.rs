@@ -1,5 +1,5 @@
-//! The keys of a specification, as serde sees them: every value is text, understood in `parse`, so
-//! that each error can say what the value may be instead of how YAML would type it.
+//! The keys of a specification for serde: every value is text that `parse` interprets, so that errors can say which
+//! values are valid instead of YAML's type names.
 
 use serde::Deserialize;
 use serde_yaml::Spanned;
@@ -23,7 +23,7 @@ pub(super) struct RawSpec {
     pub goodput_slo_targets: Option<Entries<RawTargets>>,
 }
 
-/// What several clients share in place of what the specification says.
+/// The settings of a part, which replace those of the specification for its clients.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawPart {

@@ -1,4 +1,4 @@
-//! Knows where the words of a YAML file stand, and what to say of them.
+//! Reads the words of a YAML file with their locations, and reports mistakes in them.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -9,25 +9,24 @@ use serde_yaml::Location as Mark;
 
 use super::error::SpecFileError;
 use blis_diag::Location;
-pub(super) use blis_diag::yaml::{ABOVE_0, ANY, FROM_0, Range, Word, real};
+pub(super) use blis_diag::yaml::{ABOVE_0, ANY, FROM_0, NumberRange, Word, real};
 use blis_diag::yaml::{Document, explain};
 use blis_diag::{name_hint, quoted};
 
-/// One file.
-pub(super) struct Reader<'a>(Document<'a>);
+pub(super) struct SpecReader<'a>(Document<'a>);
 
-impl<'a> Reader<'a> {
-    /// The file `file`, which reads `text`.
+impl<'a> SpecReader<'a> {
+    /// The file `file` with the content `text`.
     pub fn new(file: &str, text: &'a str) -> Self {
         Self(Document { file: file.into(), text })
     }
 
-    /// Its name, as given.
+    /// The name of the file, as the user wrote it.
     pub fn file(&self) -> &str {
         &self.0.file
     }
 
-    /// The whole file; `None` if it is empty.
+    /// The whole document; `None` if the file is empty.
     pub fn yaml<T: DeserializeOwned>(&self) -> Result<Option<T>, SpecFileError> {
         self.0.read().map_err(|error| {
             let (what, hint) = explain(&error);
@@ -44,13 +43,13 @@ impl<'a> Reader<'a> {
         who: &str,
         key: &str,
         word: Option<&Word>,
-        range: Range,
+        range: NumberRange,
     ) -> Result<Option<f64>, SpecFileError> {
         let Some(word) = word else { return Ok(None) };
         Ok(Some(self.0.number(format_args!("{who}: `{key}`"), word, range)?))
     }
 
-    /// A whole number, `1e6` and `2.0` included; `None` if it is not given.
+    /// An integer, `1e6` and `2.0` included; `None` if it is not given.
     pub fn whole<T>(
         &self,
         who: &str,
@@ -75,7 +74,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One of `known`; `None` if it is not given.
+    /// One of the `known` values; `None` if it is not given.
     pub fn one_of(
         &self,
         who: &str,
@@ -90,7 +89,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What stands at `key` must be there.
+    /// The value of the mandatory key `key`.
     pub fn needs<T>(&self, who: &str, key: &str, value: Option<T>, at: Mark) -> Result<T, SpecFileError> {
         value.ok_or_else(|| self.wrong(at, format!("{who}: `{key}` is missing"), format!("add `{key}: …`")))
     }

@@ -1,7 +1,7 @@
 //! ServeGen folders: measured rates and lengths of the clients of a real service.
 //!
-//! A client ("chunk") is two files: `chunk-<id>-trace.csv`, per 600 s its rate and the form of its
-//! intervals, and `chunk-<id>-dataset.json`, the distributions of its lengths from some times on.
+//! A client ("chunk") has two files: `chunk-<id>-trace.csv`, with the rate and the inter-arrival distribution of every
+//! 600 s, and `chunk-<id>-dataset.json`, with the distributions of its lengths from certain times on.
 
 use std::path::Path;
 
@@ -13,33 +13,33 @@ mod blis;
 mod chunk;
 mod measured;
 
-/// How a ServeGen folder is read.
+/// The way to read a ServeGen folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServeGenReading {
-    /// A client per chunk, with a window per row of its trace and the lengths as counted.
+    /// One client per chunk, with one window per row of its trace, and lengths as measured.
     #[default]
     Measured,
-    /// As BLIS: cohorts with average rates and lognormal lengths, at three times of the day.
+    /// As BLIS: cohorts with mean rates and lognormal lengths, at three times of the day.
     Blis,
 }
 
-/// What to make of a folder.
+/// Options for reading a folder.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Options {
+pub(super) struct ServeGenOptions {
     pub reading: ServeGenReading,
-    /// Of the measurements, what comes before is left out.
+    /// Start of the selected part of the measurement, s.
     pub start_secs: u32,
-    /// And what comes so long after it.
+    /// Length of the selected part, s.
     pub duration_secs: Option<u32>,
-    /// Of BLIS's reading: simulated time of each part of the day.
+    /// For BLIS's reading: simulated time of each part of the day, s.
     pub window_secs: u32,
-    /// Of BLIS's reading: silence after it.
+    /// For BLIS's reading: pause after each part, s.
     pub drain_secs: u32,
-    /// Of BLIS's reading: decides which window of the day, and which client has which class.
+    /// For BLIS's reading: seed that selects the window of the day and the classes of clients.
     pub seed: u64,
 }
 
-impl Default for Options {
+impl Default for ServeGenOptions {
     fn default() -> Self {
         Self {
             reading: ServeGenReading::Measured,
@@ -52,17 +52,21 @@ impl Default for Options {
     }
 }
 
-/// Who sends.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Senders {
     pub clients: Vec<Client>,
     pub cohorts: Vec<Cohort>,
-    /// What may not be what the author expects: (what, what to do).
+    /// Warnings about settings that may have unexpected effects: (what, hint).
     pub warnings: Vec<(String, String)>,
 }
 
 /// The clients of the folder at `path`.
-pub(super) fn load(files: &dyn Files, path: &Path, shown: &str, options: &Options) -> Result<Senders, SpecFileError> {
+pub(super) fn load(
+    files: &dyn Files,
+    path: &Path,
+    shown: &str,
+    options: &ServeGenOptions,
+) -> Result<Senders, SpecFileError> {
     let (chunks, warnings) = chunk::load(files, path, shown, options.reading)?;
     let mut senders = Senders { warnings, ..Senders::default() };
     match options.reading {

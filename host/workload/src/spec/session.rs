@@ -1,57 +1,60 @@
-//! Sessions: several requests of one client, one after the other.
+//! Sessions: consecutive requests of one client.
 //!
-//! In open loop a round follows the one before after its think time and a guess at how long the
-//! answer took; in closed loop when it has ended ([`Session::next_round`]).
+//! In open loop a round follows the one before after its think time and an estimate of its latency; in closed loop
+//! after its end ([`Session::next_round`]).
 
 use std::sync::Arc;
 
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
-use super::drawn::{Drawn, Start};
-use super::expand::Plan;
-pub use super::numbers::Numbers;
-use crate::conversation::Context;
-pub use crate::conversation::{EndStatus, Ended, SessionState};
+use super::drawn::{DrawnRequest, SenderStart};
+use super::expand::SenderPlan;
+pub use super::numbers::RequestNumbers;
+use crate::conversation::Conversation;
+pub use crate::conversation::{EndStatus, RequestEnd, SessionState};
 
-/// A session in closed loop: makes a round when the one before has ended.
+/// A session in closed loop: creates a round when the one before has ended.
 #[derive(Clone, Debug)]
 pub struct Session {
-    plan: Arc<Plan>,
-    start: Start,
-    /// Of the round that is being answered.
+    plan: Arc<SenderPlan>,
+    start: SenderStart,
+    /// Number of the round in flight.
     round: u32,
     input_tokens: u32,
-    context: Context,
+    context: Conversation,
     state: SessionState,
 }
 
 impl Session {
     /// The session that begins with `start`, and its first request.
-    pub(super) fn begin(plan: &Arc<Plan>, start: Start, numbers: &mut Numbers) -> (Self, Drawn) {
+    pub(super) fn begin(
+        plan: &Arc<SenderPlan>,
+        start: SenderStart,
+        numbers: &mut RequestNumbers,
+    ) -> (Self, DrawnRequest) {
         let plan = Arc::clone(plan);
-        let mut context = Context::new(plan.prefix_tokens, &[plan.prefix]);
-        let start = Start { session: numbers.session(), ..start };
+        let mut context = Conversation::new(plan.prefix_tokens, &[plan.prefix]);
+        let start = SenderStart { session: numbers.session(), ..start };
         let drawn = plan.draw(start.at, &start, 0, &mut context, numbers);
         let input_tokens = drawn.request.input_tokens;
         (Self { plan, start, round: 0, input_tokens, context, state: SessionState::Active }, drawn)
     }
 
-    /// Its number, in the tags of all its requests.
+    /// Its number, which is in the tags of all its requests.
     #[must_use]
     pub fn name(&self) -> Name {
         self.start.session
     }
 
-    /// What became of it.
+    /// The state of the session.
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.state
     }
 
-    /// The next request, if there is one, when the last one has `ended`. A session that is over
-    /// stays over.
-    pub fn next_round(&mut self, ended: Ended, numbers: &mut Numbers) -> Option<Request> {
+    /// The next request, if there is one, after the last one has `ended`. A session that has ended does not continue.
+    pub fn next_round(&mut self, ended: RequestEnd, numbers: &mut RequestNumbers) -> Option<Request> {
         let at = ended.at.saturating_add(self.plan.think_time(&self.start, self.round));
         self.state = self.after(ended.status, at, numbers);
         if self.state != SessionState::Active {
@@ -70,8 +73,8 @@ impl Session {
         Some(request)
     }
 
-    /// The state after a round, if the next would arrive `at`.
-    fn after(&self, status: EndStatus, at: Micros, numbers: &Numbers) -> SessionState {
+    /// The state after a round, if the next one would arrive at `at`.
+    fn after(&self, status: EndStatus, at: Micros, numbers: &RequestNumbers) -> SessionState {
         if self.state != SessionState::Active {
             self.state
         } else if status == EndStatus::Failed {

@@ -1,4 +1,4 @@
-//! The requests of one sender, in order of arrival.
+//! The requests of one sender, in the order of arrival.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,21 +7,21 @@ use std::sync::Arc;
 use blis_sim::request::{Content, Name};
 use blis_sim::units::Micros;
 
-use super::Load;
+use super::ClientLoad;
 use super::arrival::whole;
-use super::drawn::{Drawn, Start};
-use super::expand::{Pace, Plan, Segment, Streams};
-use super::numbers::Numbers;
+use super::drawn::{DrawnRequest, SenderStart};
+use super::expand::{Pace, Segment, SenderPlan, Streams};
+use super::numbers::RequestNumbers;
 use super::session::Session;
-use crate::conversation::Context;
+use crate::conversation::Conversation;
 
 /// The starts of one sender.
 #[derive(Clone, Debug)]
 struct Starts {
     segment: usize,
-    /// Intervals drawn so far, in all segments.
+    /// Number of inter-arrival times drawn so far, in all segments.
     drawn: u64,
-    /// Starts so far.
+    /// Number of requests started so far.
     number: u64,
     /// The last start in this segment, or its begin.
     now: Option<Micros>,
@@ -32,13 +32,13 @@ struct Starts {
 #[derive(Clone, Copy, Debug)]
 struct Filling {
     left: u64,
-    /// Sum of the intervals so far, and of all: what is drawn is scaled to the length of the segment.
+    /// Sum of the inter-arrival times so far, and of all: the drawn times are scaled to the length of the segment.
     sum: f64,
     total: f64,
 }
 
 impl Starts {
-    fn next(&mut self, plan: &Plan) -> Option<Start> {
+    fn next(&mut self, plan: &SenderPlan) -> Option<SenderStart> {
         loop {
             let segment = plan.segments.get(self.segment)?;
             let at = match segment.pace {
@@ -48,7 +48,7 @@ impl Starts {
             };
             if let Some(at) = at {
                 let rounds = plan.rounds(self.number);
-                let start = Start { at, number: self.number, segment: self.segment, session: Name::NONE, rounds };
+                let start = SenderStart { at, number: self.number, segment: self.segment, session: Name::NONE, rounds };
                 self.number += 1;
                 return Some(start);
             }
@@ -56,8 +56,8 @@ impl Starts {
         }
     }
 
-    /// One interval after the last, the first one after the begin of the segment. Constant arrivals
-    /// stay on the grid that starts at 0.
+    /// The start that follows the last one, or the begin of the segment, after one inter-arrival time. Constant
+    /// arrivals stay on the grid that starts at 0.
     fn steady(&mut self, segment: &Segment, streams: &Streams) -> Option<Micros> {
         let Pace::Steady(intervals) = segment.pace else { return None };
         let at = match (intervals.constant(), self.now) {
@@ -99,29 +99,29 @@ impl Starts {
         Some(segment.start.saturating_add(after))
     }
 
-    /// The users begin one after the other, spread over one think time.
-    fn user(&self, segment: &Segment, plan: &Plan) -> Option<Micros> {
-        let Load::Users { count, think_time } = plan.client.load else { return None };
+    /// The users start one after the other, spread over one think time.
+    fn user(&self, segment: &Segment, plan: &SenderPlan) -> Option<Micros> {
+        let ClientLoad::Users { count, think_time } = plan.client.load else { return None };
         let after = u128::from(think_time.0) * u128::from(self.number) / u128::from(count.max(1));
         let at = segment.start.saturating_add(Micros(u64::try_from(after).unwrap_or(u64::MAX)));
         (self.number < u64::from(count) && at < segment.end).then_some(at)
     }
 }
 
-/// A whole number that is `expected` on average.
+/// A random integer with the mean `expected`.
 fn chance(expected: f64, streams: &Streams, segment: usize) -> u64 {
     use rand::RngExt as _;
     let more: bool = streams.counts.at(segment as u64).random_bool(expected.fract().clamp(0.0, 1.0));
     expected.trunc() as u64 + u64::from(more)
 }
 
-/// A round of an open-loop session that is still to come.
+/// A later round of an open-loop session.
 #[derive(Clone, Debug)]
 struct Coming {
     at: Micros,
-    start: Start,
+    start: SenderStart,
     round: u32,
-    context: Context,
+    context: Conversation,
 }
 
 /// The earliest first; of those at the same time, the one of the earlier session.
@@ -145,26 +145,26 @@ impl PartialEq for Coming {
 
 impl Eq for Coming {}
 
-/// The requests of one sender. What lives: the next start, and sessions with rounds to come.
+/// The requests of one sender. Memory holds the next start, and sessions with later rounds.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
-    pub plan: Arc<Plan>,
+pub(super) struct RequestSource {
+    pub plan: Arc<SenderPlan>,
     starts: Starts,
-    next_start: Option<Start>,
+    next_start: Option<SenderStart>,
     coming: BinaryHeap<Reverse<Coming>>,
     /// Content of every request without earlier rounds.
     prefix: Content,
 }
 
-/// What a source gives.
-pub(super) enum Given {
-    Request(Drawn),
-    /// With the first request of a session in closed loop.
-    Session(Session, Drawn),
+/// An item that a source produces.
+pub(super) enum SourceItem {
+    Request(DrawnRequest),
+    /// A session in closed loop with its first request.
+    Session(Session, DrawnRequest),
 }
 
-impl Source {
-    pub fn new(plan: Plan) -> Self {
+impl RequestSource {
+    pub fn new(plan: SenderPlan) -> Self {
         let starts = Starts { segment: 0, drawn: 0, number: 0, now: None, filling: None };
         let prefix = Content::shared(&[plan.prefix]);
         let mut source = Self { plan: Arc::new(plan), starts, next_start: None, coming: BinaryHeap::new(), prefix };
@@ -177,7 +177,7 @@ impl Source {
         self.next_start = if done { None } else { self.starts.next(&self.plan) };
     }
 
-    /// When the next request arrives.
+    /// Arrival of the next request.
     pub fn peek(&self) -> Option<Micros> {
         let coming = self.coming.peek().map(|Reverse(coming)| coming.at);
         let start = self.next_start.map(|start| start.at);
@@ -187,45 +187,44 @@ impl Source {
         }
     }
 
-    /// That request.
-    pub fn next(&mut self, numbers: &mut Numbers) -> Option<Given> {
+    pub fn next(&mut self, numbers: &mut RequestNumbers) -> Option<SourceItem> {
         let round_first = match (self.next_start, self.coming.peek()) {
             (Some(start), Some(Reverse(coming))) => coming.at <= start.at,
             (start, _) => start.is_none(),
         };
         if round_first {
             let Reverse(coming) = self.coming.pop()?;
-            return Some(Given::Request(self.round(coming, numbers)));
+            return Some(SourceItem::Request(self.round(coming, numbers)));
         }
         let start = self.next_start?;
         self.advance();
-        if self.plan.client.waits_for_answers() {
+        if self.plan.client.is_closed_loop() {
             let (session, drawn) = Session::begin(&self.plan, start, numbers);
-            return Some(Given::Session(session, drawn));
+            return Some(SourceItem::Session(session, drawn));
         }
         if self.plan.client.multi_turn.is_some() {
-            let start = Start { session: numbers.session(), ..start };
-            let context = Context::new(self.plan.prefix_tokens, &[self.plan.prefix]);
-            return Some(Given::Request(self.round(Coming { at: start.at, start, round: 0, context }, numbers)));
+            let start = SenderStart { session: numbers.session(), ..start };
+            let context = Conversation::new(self.plan.prefix_tokens, &[self.plan.prefix]);
+            return Some(SourceItem::Request(self.round(Coming { at: start.at, start, round: 0, context }, numbers)));
         }
-        Some(Given::Request(self.single(&start, numbers)))
+        Some(SourceItem::Request(self.single(&start, numbers)))
     }
 
-    /// A request that is no session.
-    fn single(&self, start: &Start, numbers: &mut Numbers) -> Drawn {
-        let mut context = Context::unshared(self.plan.prefix_tokens);
+    /// A request without a session.
+    fn single(&self, start: &SenderStart, numbers: &mut RequestNumbers) -> DrawnRequest {
+        let mut context = Conversation::unshared(self.plan.prefix_tokens);
         let mut drawn = self.plan.draw(start.at, start, 0, &mut context, numbers);
         drawn.request.content = self.prefix.clone();
         drawn
     }
 
-    /// One round; the next one is on its way.
-    fn round(&mut self, coming: Coming, numbers: &mut Numbers) -> Drawn {
+    /// One round of a session; schedules the next one.
+    fn round(&mut self, coming: Coming, numbers: &mut RequestNumbers) -> DrawnRequest {
         let Coming { at, start, round, mut context } = coming;
         let plan = Arc::clone(&self.plan);
         let drawn = plan.draw(at, &start, round, &mut context, numbers);
         if !start.is_last(round) {
-            // As BLIS guesses: a token takes 1 µs.
+            // As BLIS estimates: an output token takes 1 µs.
             let pause = plan.think_time(&start, round).saturating_add(Micros(drawn.request.output_tokens.into()));
             let at = at.saturating_add(pause.max(Micros(1)));
             if at < plan.end && plan.is_active(at) {

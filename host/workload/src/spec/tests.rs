@@ -1,4 +1,4 @@
-//! What comes out of specifications: distributions, rates, order, sharing, messages.
+//! Results of specifications: distributions, rates, order, shared prefixes, messages.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
-use super::session::{EndStatus, Ended};
+use super::session::{EndStatus, RequestEnd};
 use super::*;
 
 mod composing;
@@ -37,7 +37,7 @@ fn error(text: &str) -> String {
     Spec::parse("spec.yaml", text, &NoFiles).expect_err("it is wrong").to_string()
 }
 
-/// As many as the specification says.
+/// The number of requests that the specification gives.
 fn requests(spec: &Spec) -> (Vec<Request>, Names) {
     let options =
         GenerateOptions { num_requests: spec.num_requests, horizon: spec.horizon.unwrap_or(Micros::MAX), ..options() };
@@ -45,14 +45,14 @@ fn requests(spec: &Spec) -> (Vec<Request>, Names) {
     (workload.requests.collect(), workload.names)
 }
 
-/// What a client sends: all but numbers that depend on others.
+/// The requests of a client without the numbers that depend on other clients.
 fn of_client(requests: &[Request], names: &Names, id: &str) -> Vec<(Micros, u32, u32, u32)> {
     let name = names.find(id);
     let own = requests.iter().filter(|request| Some(request.tags.client) == name);
     own.map(|r| (r.arrival, r.input_tokens, r.output_tokens, r.content.shared_blocks())).collect()
 }
 
-/// A client of fixed lengths.
+/// A client with constant lengths.
 fn client(id: &str, share: f64) -> Client {
     Client::new(id, share, Lengths::Constant(100), Lengths::Constant(10))
 }
@@ -72,8 +72,8 @@ fn mean_and_stdev(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     (mean, variance.sqrt())
 }
 
-/// Largest distance between the empirical and the given distribution function. `below(x)`: the
-/// probability of less than x; `at_most(x)`: of x or less. They differ where the distribution jumps.
+/// Largest distance between the empirical and the given distribution function. `below(x)` is the probability of less
+/// than x, `at_most(x)` that of x or less. They differ where the distribution jumps.
 fn kolmogorov_smirnov(mut values: Vec<f64>, below: impl Fn(f64) -> f64, at_most: impl Fn(f64) -> f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let count = values.len() as f64;
@@ -88,7 +88,7 @@ fn kolmogorov_smirnov(mut values: Vec<f64>, below: impl Fn(f64) -> f64, at_most:
     distance
 }
 
-/// The distance that one sample in a hundred of this size exceeds.
+/// The distance that one sample of this size in a hundred exceeds.
 fn one_percent(count: usize) -> f64 {
     1.628 / (count as f64).sqrt()
 }

@@ -1,11 +1,12 @@
-//! A specification as YAML: what is read back is the same.
+//! Writes a specification as YAML; reading it gives the same specification.
 
 use std::fmt::{self, Display};
 
-use super::arrival::Shape;
+use super::arrival::IntervalShape;
 use super::lengths::{Bounds, LONGEST};
 use super::{
-    Arrival, Client, Cohort, Lengths, Load, Multimodal, Part, PrefixSharing, Spec, Timeout, Turns, Window, WindowRate,
+    Arrival, Client, ClientLoad, Cohort, Lengths, Multimodal, Part, PrefixSharing, Spec, Timeout, Turns, Window,
+    WindowRate,
 };
 use crate::trace_v2::GoodputTargets;
 use blis_diag::text;
@@ -32,7 +33,7 @@ impl Display for Spec {
         list(f, "goodput_slo_targets", &self.goodput_slo_targets, |f, (class, targets)| {
             writeln!(f, "  {}: {{ {} }}", text(class), Targets(targets))
         })?;
-        list(f, "parts", &self.parts, |f, part| writeln!(f, "  {}: {{ {} }}", text(&part.name), Limits(part)))?;
+        list(f, "parts", &self.parts, |f, part| writeln!(f, "  {}: {{ {} }}", text(&part.name), PartText(part)))?;
         list(f, "clients", &self.clients, |f, client| Sender { client, parts: &self.parts, cohort: None }.write(f))?;
         list(f, "cohorts", &self.cohorts, |f, cohort| {
             Sender { client: &cohort.client, parts: &self.parts, cohort: Some(cohort) }.write(f)
@@ -40,7 +41,7 @@ impl Display for Spec {
     }
 }
 
-/// A key and what belongs to it, if anything does.
+/// A key and its list, if the list is not empty.
 fn list<T>(
     f: &mut fmt::Formatter<'_>,
     key: &str,
@@ -70,9 +71,9 @@ impl Display for Targets<'_> {
     }
 }
 
-struct Limits<'a>(&'a Part);
+struct PartText<'a>(&'a Part);
 
-impl Display for Limits<'_> {
+impl Display for PartText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Part { name: _, aggregate_rate, num_requests, horizon } = self.0;
         let number = num_requests.map(|number| ("num_requests", number.to_string()));
@@ -81,7 +82,7 @@ impl Display for Limits<'_> {
     }
 }
 
-/// A client, or the like members of a cohort.
+/// A client, or the members of a cohort, which are alike.
 struct Sender<'a> {
     client: &'a Client,
     parts: &'a [Part],
@@ -105,8 +106,8 @@ impl Sender<'_> {
             }
         }
         match client.load {
-            Load::Share(share) => writeln!(f, "    rate_fraction: {share}")?,
-            Load::Users { count, think_time } => {
+            ClientLoad::Share(share) => writeln!(f, "    rate_fraction: {share}")?,
+            ClientLoad::Users { count, think_time } => {
                 writeln!(f, "    concurrency: {count}\n    think_time_us: {}", think_time.0)?;
             }
         }
@@ -114,8 +115,8 @@ impl Sender<'_> {
             population(f, cohort)?;
         }
         writeln!(f, "    arrival: {{ {} }}", Spacing(client.arrival))?;
-        writeln!(f, "    input_distribution: {}", Drawn(&client.input))?;
-        writeln!(f, "    output_distribution: {}", Drawn(&client.output))?;
+        writeln!(f, "    input_distribution: {}", LengthsText(&client.input))?;
+        writeln!(f, "    output_distribution: {}", LengthsText(&client.output))?;
         if let Some(prefix) = &client.prefix {
             writeln!(f, "    prefix_group: {}\n    prefix_length: {}", text(&prefix.group), prefix.tokens)?;
         }
@@ -128,7 +129,7 @@ impl Sender<'_> {
         }
         if self.cohort.is_none() && !client.windows.is_empty() {
             writeln!(f, "    lifecycle:\n      windows:")?;
-            client.windows.iter().try_for_each(|window| writeln!(f, "        - {{ {} }}", Span(window)))?;
+            client.windows.iter().try_for_each(|window| writeln!(f, "        - {{ {} }}", WindowText(window)))?;
         }
         if let Some(parts) = &client.multimodal {
             multimodal(f, parts)?;
@@ -174,12 +175,12 @@ fn multimodal(f: &mut fmt::Formatter<'_>, parts: &Multimodal) -> fmt::Result {
     const KINDS: [&str; 3] = ["image", "audio", "video"];
     writeln!(f, "    multimodal:")?;
     if let Some(tokens) = &parts.text {
-        writeln!(f, "      text_distribution: {}", Drawn(tokens))?;
+        writeln!(f, "      text_distribution: {}", LengthsText(tokens))?;
     }
     for (kind, (size, count)) in KINDS.iter().zip(&parts.items).filter_map(|(kind, item)| Some((kind, item.as_ref()?)))
     {
-        writeln!(f, "      {kind}_distribution: {}", Drawn(size))?;
-        writeln!(f, "      {kind}_count_distribution: {}", Drawn(count))?;
+        writeln!(f, "      {kind}_distribution: {}", LengthsText(size))?;
+        writeln!(f, "      {kind}_count_distribution: {}", LengthsText(count))?;
     }
     Ok(())
 }
@@ -189,7 +190,7 @@ fn sessions(f: &mut fmt::Formatter<'_>, client: &Client) -> fmt::Result {
         writeln!(f, "    reasoning:")?;
     }
     if let Some(ratio) = &client.reason_ratio {
-        writeln!(f, "      reason_ratio_distribution: {}", Drawn(ratio))?;
+        writeln!(f, "      reason_ratio_distribution: {}", LengthsText(ratio))?;
     }
     let Some(turns) = client.multi_turn else { return Ok(()) };
     writeln!(f, "      multi_turn:\n        max_rounds: {}", turns.max_rounds)?;
@@ -203,7 +204,7 @@ fn sessions(f: &mut fmt::Formatter<'_>, client: &Client) -> fmt::Result {
         ("opening_distribution", opening),
     ] {
         if let Some(lengths) = lengths {
-            writeln!(f, "        {key}: {}", Drawn(lengths))?;
+            writeln!(f, "        {key}: {}", LengthsText(lengths))?;
         }
     }
     if turns.accumulate {
@@ -228,15 +229,15 @@ impl Display for Spacing {
         write!(f, "process: {name}")?;
         match shape {
             None => Ok(()),
-            Some(Shape::Cv(cv)) => write!(f, ", cv: {cv}"),
-            Some(Shape::Own { shape, scale_us }) => write!(f, ", shape: {shape}, scale: {scale_us}"),
+            Some(IntervalShape::Cv(cv)) => write!(f, ", cv: {cv}"),
+            Some(IntervalShape::Own { shape, scale_us }) => write!(f, ", shape: {shape}, scale: {scale_us}"),
         }
     }
 }
 
-struct Span<'a>(&'a Window);
+struct WindowText<'a>(&'a Window);
 
-impl Display for Span<'_> {
+impl Display for WindowText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Window { start, end, rate, arrival, input, output, reason_ratio } = self.0;
         let rate = match rate {
@@ -246,7 +247,7 @@ impl Display for Span<'_> {
             WindowRate::Count(count) => Some(("requests", count.to_string())),
         };
         let lengths =
-            |key, lengths: &Option<Lengths>| lengths.as_ref().map(|lengths| (key, Drawn(lengths).to_string()));
+            |key, lengths: &Option<Lengths>| lengths.as_ref().map(|lengths| (key, LengthsText(lengths).to_string()));
         pairs(
             f,
             [
@@ -262,12 +263,12 @@ impl Display for Span<'_> {
     }
 }
 
-/// A distribution.
-struct Drawn<'a>(&'a Lengths);
+/// A length distribution as YAML.
+struct LengthsText<'a>(&'a Lengths);
 
-impl Display for Drawn<'_> {
+impl Display for LengthsText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Both bounds where they must be there, else those that say something.
+        // Both bounds if they are mandatory, else those that have an effect.
         let both = |bounds: &Bounds| format!("min: {}, max: {}", bounds.min, bounds.max);
         let some = |bounds: &Bounds| {
             let min = (bounds.min > 1).then(|| format!(", min: {}", bounds.min));
@@ -290,7 +291,7 @@ impl Display for Drawn<'_> {
             Lengths::Constant(tokens) => ("constant", format!("value: {tokens}")),
             Lengths::Empirical(counted) => {
                 let counted: Vec<(u32, f64)> = counted.probabilities().collect();
-                // 0 tokens are 1: there may be two of them.
+                // 0 tokens count as 1: there may be two such entries.
                 let pair = |same: &[(u32, f64)]| {
                     format!("{}: {}", same[0].0, same.iter().map(|&(_, probability)| probability).sum::<f64>())
                 };

@@ -1,9 +1,9 @@
-//! Broken files, for every format: each is refused with file, line and reason, or repaired where the
-//! documentation says so. The whole table of answers is one snapshot.
+//! Broken files of every format: each is refused with file, line and reason, or repaired where the documentation says
+//! so. The whole table of results is one snapshot.
 
 use std::fmt::Write as _;
 
-use super::{Scratch, gzip};
+use super::{TestFolder, gzip};
 use crate::spec::Spec;
 use crate::{TraceOptions, open_trace};
 
@@ -23,11 +23,10 @@ const SGLANG: &str = r#"{"tag": null, "backend": "sglang", "dataset_name": "rand
 const OTEL: &str = r#"{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "llm_request", "startTimeUnixNano": "1700000000000000000", "attributes": [{"key": "gen_ai.usage.prompt_tokens", "value": {"intValue": "20"}}, {"key": "gen_ai.usage.completion_tokens", "value": {"intValue": "5"}}]}]}]}]}"#;
 const V2_ROW: &str = "0,c,,,,0,,0,false,10,5,0,0,0,0,0,,0,0,1000,0,0,0,0,ok,,";
 
-/// Name and bytes.
 fn files() -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = Vec::new();
     let mut add = |name: &str, bytes: &[u8]| all.push((name.to_owned(), bytes.to_vec()));
-    // Whatever the format.
+    // Any format.
     add("empty", b"");
     add("blank", b"\n \r\n\n");
     add("mark-only", b"\xef\xbb\xbf");
@@ -85,7 +84,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     rows("trace-v2-streaming", V2, &V2_ROW.replace("false", "perhaps"));
     rows("trace-v2-ratio", V2, &V2_ROW.replace(",0,,0,0,1000", ",NaN,,0,0,1000"));
     rows("trace-v2-missing-column", &V2.replace("round_index", "round"), V2_ROW);
-    // JSON, a request a line.
+    // JSON, one request per line.
     for (name, line, number) in
         [("mooncake", MOON, "600"), ("bailian", BAILIAN, "20"), ("aiperf", AIPERF, "20"), ("vllm-vcr", VCR, "40")]
     {
@@ -151,8 +150,8 @@ fn files() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn broken_files_are_refused_with_place_and_reason() {
-    let scratch = Scratch::new("broken");
+fn broken_files_are_refused_with_location_and_reason() {
+    let scratch = TestFolder::new("broken");
     let folder = format!("{}/", scratch.0.display());
     let mut table = String::new();
     let (mut refused, mut read) = (0, 0);
@@ -161,7 +160,7 @@ fn broken_files_are_refused_with_place_and_reason() {
         if name.starts_with("trace-v2") && !name.contains("no-header") {
             scratch.file(&name.replace(".csv", ".yaml"), b"trace_version: 3\ntime_unit: microseconds\n");
         }
-        let answer = match open_trace(&path, &TraceOptions::default()) {
+        let result = match open_trace(&path, &TraceOptions::default()) {
             Ok(workload) => {
                 read += 1;
                 let (count, notes) = (workload.count.unwrap_or(0), workload.notes.join("; "));
@@ -169,21 +168,21 @@ fn broken_files_are_refused_with_place_and_reason() {
             }
             Err(error) => {
                 refused += 1;
-                let told = error.to_string();
-                assert!(told.contains(&name), "{name} is not named: {told}");
-                format!("{}\n", told.replace(&folder, ""))
+                let message = error.to_string();
+                assert!(message.contains(&name), "{name} is not named: {message}");
+                format!("{}\n", message.replace(&folder, ""))
             }
         };
-        let _ = writeln!(table, "{answer}");
+        let _ = writeln!(table, "{result}");
     }
     assert!(refused >= 60, "{refused} refused, {read} read");
     insta::assert_snapshot!(table);
 }
 
-/// What is left when bad lines are skipped makes sense, whatever the file.
+/// The rest of any file is valid after bad lines are skipped.
 #[test]
 fn broken_files_are_survived_with_bad_lines_skipped() {
-    let scratch = Scratch::new("skipped");
+    let scratch = TestFolder::new("skipped");
     for (name, bytes) in files() {
         let path = scratch.file(&name, &bytes);
         let options = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
@@ -195,7 +194,7 @@ fn broken_files_are_survived_with_bad_lines_skipped() {
     }
 }
 
-/// The trace and the dataset of a ServeGen client, and what is wrong with them.
+/// The trace and the dataset of a ServeGen client, and the mistake in them.
 fn servegen() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     const ROW: &str = "0,1,1,Gamma,0.5,2\n";
     const LENGTHS: &str = "{\"0\": {\"input_tokens\": \"{100: 0.5, 400: 0.5}\", \"output_tokens\": \"{50: 1.0}\"}}";
@@ -241,21 +240,21 @@ fn servegen() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     ]
 }
 
-/// Lengths were guessed, and unknown patterns were Poisson.
+/// Once, lengths were guessed, and unknown patterns were Poisson.
 #[test]
-fn broken_servegen_folders_are_refused_with_place_and_reason() {
-    let scratch = Scratch::new("broken-servegen");
+fn broken_servegen_folders_are_refused_with_location_and_reason() {
+    let scratch = TestFolder::new("broken-servegen");
     let mut table = String::new();
     for (name, trace, lengths) in servegen() {
         std::fs::create_dir_all(scratch.0.join(name)).unwrap();
         scratch.file(&format!("{name}/chunk-7-trace.csv"), &trace);
         scratch.file(&format!("{name}/chunk-7-dataset.json"), &lengths);
-        let answer = match Spec::load(&scratch.0.join(name)) {
+        let result = match Spec::load(&scratch.0.join(name)) {
             Ok(spec) => format!("{name}: read, {} windows", spec.clients[0].windows.len()),
             Err(error) => error.to_string().replace(&format!("{}/", scratch.0.display()), ""),
         };
-        assert!(answer.contains(name), "{name} is not named: {answer}");
-        let _ = writeln!(table, "{answer}\n");
+        assert!(result.contains(name), "{name} is not named: {result}");
+        let _ = writeln!(table, "{result}\n");
     }
     insta::assert_snapshot!(table);
 }

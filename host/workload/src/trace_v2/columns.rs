@@ -1,4 +1,4 @@
-//! The columns of a TraceV2 CSV: 27 that must be there, seven that may.
+//! The columns of a TraceV2 CSV: 27 mandatory ones, and seven optional ones.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -10,9 +10,9 @@ use csv::ByteRecord;
 use crate::field;
 use blis_diag::{RowError, nearest, quoted};
 
-/// A column every trace has, and that is looked at here.
+/// A mandatory column that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum TraceColumn {
     RequestId,
     ClientId,
     TenantId,
@@ -39,7 +39,7 @@ pub(super) enum Column {
     NumChunks,
 }
 
-/// All columns every trace has, in the order of the file and of `Column`.
+/// The mandatory columns, in the order of the file and of `TraceColumn`.
 pub const COLUMNS: [&str; 27] = [
     "request_id",
     "client_id",
@@ -70,17 +70,18 @@ pub const COLUMNS: [&str; 27] = [
     "finish_reason",
 ];
 
-/// The instance priority a request asks for.
+/// The priority of a request on its instance.
 pub const VLLM_PRIORITY: &str = "vllm_priority";
-/// With the tokens of a KV block behind it: which blocks may equal blocks of other requests, as runs of
-/// keys, `first+count`. Only in traces of ours.
+/// Prefix of a column name, followed by the tokens of a KV block. The column contains the blocks that may equal blocks
+/// of other requests, as runs of keys, `first+count`. Only in traces of this program.
 pub const BLOCK_KEYS: &str = "block_keys_";
-/// The client's budget, empty for none. Only in traces of ours; in others it is the length of the answer.
+/// The client's limit of output tokens, empty for none. Only in traces of this program; in others, the limit is the
+/// output length.
 pub const MAX_TOKENS: &str = "max_tokens";
 const THINK_TIME_US: &str = "think_time_us";
 const OPTIONAL: [&str; 6] = [VLLM_PRIORITY, "slo_target_us", "x_request_id", "adapter", THINK_TIME_US, MAX_TOKENS];
 
-impl Column {
+impl TraceColumn {
     pub fn name(self) -> &'static str {
         COLUMNS[self as usize]
     }
@@ -89,8 +90,8 @@ impl Column {
 /// No prompt has more KV blocks.
 const MOST_BLOCKS: u64 = 1 << 26;
 
-/// Where the columns of one file are.
-pub(super) struct Columns {
+/// Indices of the columns of one file.
+pub(super) struct TraceColumns {
     at: [usize; COLUMNS.len()],
     vllm_priority: Option<usize>,
     think_time_us: Option<usize>,
@@ -99,26 +100,26 @@ pub(super) struct Columns {
     all: usize,
 }
 
-/// The column that says which blocks are equal.
+/// The column that contains which blocks are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BlockKeys {
     at: usize,
-    /// Tokens of its blocks.
+    /// Tokens per block of the column.
     tokens: u32,
     scale: Scale,
 }
 
-/// From its blocks to those that are wanted.
+/// Conversion from the blocks of the column to those of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scale {
-    /// Each is so many of ours.
+    /// Each is divided into so many engine blocks.
     Split(u32),
-    /// So many are one of ours.
+    /// So many are one engine block.
     Join(u32),
 }
 
 impl BlockKeys {
-    /// That of `header` whose blocks are, or make up, or are made up of blocks of `block_size` tokens.
+    /// The column of `header` with blocks that equal, divide or are divided by blocks of `block_size` tokens.
     fn find(header: &ByteRecord, block_size: NonZeroU32) -> Option<Self> {
         let wanted = block_size.get();
         let scales = header.iter().enumerate().filter_map(|(at, field)| {
@@ -138,7 +139,7 @@ impl BlockKeys {
 }
 
 impl Scale {
-    /// The same contents in our blocks. `None` if 32 bits are too few for their keys.
+    /// The same contents in engine blocks. `None` if 32 bits are too few for their keys.
     fn ours(self, runs: Vec<Range<u32>>) -> Option<Vec<Range<u32>>> {
         match self {
             Self::Split(1) | Self::Join(1) => Some(runs),
@@ -146,7 +147,8 @@ impl Scale {
                 let wider = |run: Range<u32>| Some(run.start.checked_mul(each)?..run.end.checked_mul(each)?);
                 runs.into_iter().map(wider).collect()
             }
-            // A key stands for everything up to its block, so the last one of ours stands for ours.
+            // A key stands for everything up to its block, so the key of the last joined block stands for the engine
+            // block.
             Self::Join(each) => {
                 let last = runs.into_iter().flatten().skip(each as usize - 1).step_by(each as usize);
                 Some(last.map(|key| key..key.saturating_add(1)).collect())
@@ -155,9 +157,8 @@ impl Scale {
     }
 }
 
-impl Columns {
-    /// Reads the header row; notes say which columns mean nothing here.
-    /// Block keys are wanted for blocks of `block_size` tokens.
+impl TraceColumns {
+    /// Reads the header row, for engine blocks of `block_size` tokens; the note lists columns that are not used.
     pub fn of(header: &ByteRecord, block_size: NonZeroU32) -> Result<(Self, Option<String>), RowError> {
         let block_keys = BlockKeys::find(header, block_size);
         let position = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());
@@ -187,12 +188,12 @@ impl Columns {
         Ok((Self { at, vllm_priority, think_time_us, max_tokens, block_keys, all: header.len() }, note))
     }
 
-    /// Whether records say which of their blocks are equal.
+    /// Whether records contain which of their blocks are equal.
     pub fn has_block_keys(&self) -> bool {
         self.block_keys.is_some()
     }
 
-    /// The fields of a record that has all columns.
+    /// The fields of a record, which must have all columns.
     pub fn fields<'a>(&'a self, record: &'a ByteRecord) -> Result<Fields<'a>, RowError> {
         if record.len() == self.all {
             Ok(Fields { record, columns: self })
@@ -211,17 +212,18 @@ fn missing(name: &str, unknown: &[String]) -> RowError {
     }
 }
 
-/// One record by column.
+/// The fields of one record, by column.
 pub(super) struct Fields<'a> {
     record: &'a ByteRecord,
-    columns: &'a Columns,
+    columns: &'a TraceColumns,
 }
 
 impl<'a> Fields<'a> {
-    /// What a replay does not use must make sense nevertheless: if it does not, the file is not
-    /// what it seems.
+    /// Checks the columns that a replay does not use: an invalid one means that the file is not a TraceV2 trace.
     pub fn check(&self) -> Result<(), RowError> {
-        use Column::{AudioTokens, FirstChunkTimeUs, ImageTokens, LastChunkTimeUs, NumChunks, TextTokens, VideoTokens};
+        use TraceColumn::{
+            AudioTokens, FirstChunkTimeUs, ImageTokens, LastChunkTimeUs, NumChunks, TextTokens, VideoTokens,
+        };
         for column in [TextTokens, ImageTokens, AudioTokens, VideoTokens, NumChunks] {
             self.count(column)?;
         }
@@ -229,49 +231,49 @@ impl<'a> Fields<'a> {
             self.time(column)?;
         }
         self.think_time()?;
-        let ratio = field::float(self.bytes(Column::ReasonRatio), Column::ReasonRatio.name())?;
+        let ratio = field::float(self.bytes(TraceColumn::ReasonRatio), TraceColumn::ReasonRatio.name())?;
         if !(0.0..=1.0).contains(&ratio) {
             return Err(RowError::new(format!("`reason_ratio` is {ratio}, not within 0 and 1")));
         }
-        match self.bytes(Column::Streaming) {
+        match self.bytes(TraceColumn::Streaming) {
             b"true" | b"True" | b"TRUE" | b"t" | b"T" | b"1" => Ok(()),
             b"false" | b"False" | b"FALSE" | b"f" | b"F" | b"0" => Ok(()),
             other => Err(RowError::new(format!("`streaming` is neither `true` nor `false`: {}", quoted(other)))),
         }
     }
 
-    pub fn count(&self, column: Column) -> Result<u32, RowError> {
+    pub fn count(&self, column: TraceColumn) -> Result<u32, RowError> {
         field::count(self.bytes(column), column.name())
     }
 
-    /// What this record says that no simulation asks about.
+    /// The properties of this record that no simulation uses.
     pub fn aside(&self) -> Result<impl Iterator<Item = &'static str> + use<>, RowError> {
-        use Column::{AudioTokens, ImageTokens, ReasonRatio, TextTokens, VideoTokens};
+        use TraceColumn::{AudioTokens, ImageTokens, ReasonRatio, TextTokens, VideoTokens};
         let mut parts = false;
         for column in [TextTokens, ImageTokens, AudioTokens, VideoTokens] {
             parts |= self.count(column)? > 0;
         }
         let reasons = field::float(self.bytes(ReasonRatio), ReasonRatio.name())? > 0.0;
-        let said = [
-            (parts, "how prompts are made up of text, images, audio and video"),
-            (reasons, "how much of answers is reasoning"),
+        let unused = [
+            (parts, "the parts of prompts: text, images, audio and video"),
+            (reasons, "the share of reasoning in outputs"),
             (self.think_time()? > 0, "think times"),
         ];
-        Ok(said.into_iter().filter_map(|(there, what)| there.then_some(what)))
+        Ok(unused.into_iter().filter_map(|(there, what)| there.then_some(what)))
     }
 
-    /// µs.
-    pub fn time(&self, column: Column) -> Result<u64, RowError> {
+    /// The time in a column, µs.
+    pub fn time(&self, column: TraceColumn) -> Result<u64, RowError> {
         field::micros(self.bytes(column), column.name())
     }
 
-    pub fn text(&self, column: Column) -> Result<&'a str, RowError> {
+    pub fn text(&self, column: TraceColumn) -> Result<&'a str, RowError> {
         let bytes = self.bytes(column);
         std::str::from_utf8(bytes)
             .map_err(|_| RowError::new(format!("`{}` is not UTF-8: {}", column.name(), quoted(bytes))))
     }
 
-    /// The instance priority, where the trace has one.
+    /// The priority on the instance, if the trace has one.
     pub fn vllm_priority(&self) -> Result<Option<i32>, RowError> {
         let Some(bytes) = self.columns.vllm_priority.map(|at| self.record[at].trim_ascii()) else {
             return Ok(None);
@@ -284,7 +286,7 @@ impl<'a> Fields<'a> {
         value.ok_or_else(fault).map(Some)
     }
 
-    /// The client's budget: that of traces which say so, else the length of the answer.
+    /// The client's limit of output tokens: from its column if there is one, else the output length.
     pub fn max_tokens(&self, output: u32) -> Result<Option<u32>, RowError> {
         let Some(bytes) = self.columns.max_tokens.map(|at| self.record[at].trim_ascii()) else {
             return Ok(Some(output));
@@ -292,14 +294,14 @@ impl<'a> Fields<'a> {
         if bytes.is_empty() { Ok(None) } else { field::count(bytes, MAX_TOKENS).map(Some) }
     }
 
-    /// From the answer before to this prompt, µs; 0 where the trace says nothing of it.
+    /// Think time before this prompt, µs; 0 if the trace has none.
     pub fn think_time(&self) -> Result<u64, RowError> {
         let bytes = self.columns.think_time_us.map(|at| self.record[at].trim_ascii());
         bytes.filter(|bytes| !bytes.is_empty()).map_or(Ok(0), |bytes| field::micros(bytes, THINK_TIME_US))
     }
 
-    /// Keys of the leading blocks that may equal others, where the trace has them: runs. The request has
-    /// `all_tokens`, answer included.
+    /// Runs of keys of the leading blocks that may equal others, if the trace has them. The request has `all_tokens`,
+    /// output included.
     pub fn block_keys(&self, all_tokens: u64) -> Result<Vec<Range<u32>>, RowError> {
         let Some(BlockKeys { at, tokens, scale }) = self.columns.block_keys else { return Ok(Vec::new()) };
         let (bytes, full_blocks) = (&self.record[at], all_tokens / u64::from(tokens));
@@ -326,12 +328,12 @@ impl<'a> Fields<'a> {
         scale.ours(runs).ok_or_else(too_many)
     }
 
-    fn bytes(&self, column: Column) -> &'a [u8] {
+    fn bytes(&self, column: TraceColumn) -> &'a [u8] {
         &self.record[self.columns.at[column as usize]]
     }
 }
 
-/// What stands in a column [`BLOCK_KEYS`].
+/// The content of a column [`BLOCK_KEYS`].
 pub fn keys_text(content: &Content) -> String {
     let mut text = String::new();
     for span in content.spans().iter().filter(|span| span.len > 0) {

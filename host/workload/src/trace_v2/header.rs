@@ -1,7 +1,7 @@
-//! The YAML header of a TraceV2 trace. Strict: a key that is not known is an error.
+//! The YAML header of a TraceV2 trace. It is strict: an unknown key is an error.
 //!
-//! Replay needs none of its values but must refuse what it would misread (another version, other
-//! units). Server, network and targets say how the trace was made, for calibration and reports.
+//! A replay needs none of its values, but must refuse a trace that it would misread (another version, other units).
+//! Server, network and targets describe the recording, for calibration and reports.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read as _};
@@ -13,28 +13,28 @@ use serde_yaml::{DefaultMessageFormatter, MessageFormatter as _};
 use crate::error::TraceError;
 use blis_diag::{RowError, name_hint};
 
-/// What a TraceV2 trace says of itself.
+/// The metadata of a TraceV2 trace.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Header {
-    /// Always 3.
+pub struct TraceHeader {
+    /// Version of the format; always 3.
     pub trace_version: u32,
-    /// Always `microseconds`.
+    /// Unit of times; always `microseconds`.
     #[serde(default)]
     pub time_unit: String,
-    /// When it was made, as written.
+    /// Time of the recording, as text.
     #[serde(default)]
     pub created_at: Option<String>,
-    /// Where the times are from.
+    /// Origin of the times.
     #[serde(default)]
     pub mode: Option<Mode>,
-    /// How many requests at the start were meant to warm the server up.
+    /// Number of requests at the start that were sent to warm up the server.
     #[serde(default)]
     pub warm_up_requests: u64,
     /// Seed of the workload that was recorded.
     #[serde(default)]
     pub workload_seed: Option<i64>,
-    /// The specification it was generated from.
+    /// The specification that it was generated from.
     #[serde(default)]
     pub workload_spec: Option<String>,
     /// How prompts of a session grow.
@@ -42,42 +42,39 @@ pub struct Header {
     pub session_context_growth: SessionGrowth,
     /// The server that was measured.
     #[serde(default)]
-    pub server: Option<Server>,
+    pub server: Option<RecordedServer>,
     /// The network between client and server.
     #[serde(default)]
-    pub network: Option<Network>,
+    pub network: Option<RecordedNetwork>,
     /// Latency targets by service class.
     #[serde(default)]
     pub goodput_slo_targets: BTreeMap<String, GoodputTargets>,
     /// Settings of KV offloading, by name.
     #[serde(default)]
     pub kv_offload: BTreeMap<String, f64>,
-    /// What the server reported about its KV cache.
+    /// Figures of the KV cache that the server reported.
     #[serde(default)]
     pub observed_kv_metrics: Option<ObservedKv>,
 }
 
-impl Header {
-    /// What it says that no request carries.
+impl TraceHeader {
+    /// The parts of the header that no request contains.
     pub(super) fn aside(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let said = [
+        let unused = [
             (self.workload_seed.is_some(), "the seed"),
-            (self.session_context_growth == SessionGrowth::Accumulate, "that prompts hold the conversation before"),
+            (self.session_context_growth == SessionGrowth::Accumulate, "the growth of prompts in sessions"),
             (self.server.is_some(), "the server"),
         ];
-        said.into_iter().filter_map(|(there, what)| there.then_some(what))
+        unused.into_iter().filter_map(|(there, what)| there.then_some(what))
     }
 }
 
-/// Where the times of a trace are from.
+/// Origin of the times in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// A real server.
     Real,
-    /// A workload generator.
     Generated,
-    /// A simulation.
     Replayed,
 }
 
@@ -85,19 +82,19 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionGrowth {
-    /// They do not.
+    /// Prompts do not contain the conversation before.
     #[default]
     #[serde(rename = "")]
     None,
-    /// Each holds the conversation before it.
+    /// Every prompt contains the conversation before it.
     Accumulate,
 }
 
-/// The server a trace was recorded at.
+/// The server on which a trace was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs, reason = "the fields are vLLM's own settings of these names")]
-pub struct Server {
+pub struct RecordedServer {
     #[serde(rename = "type")]
     pub kind: Option<String>,
     pub model: Option<String>,
@@ -111,8 +108,8 @@ pub struct Server {
 /// The network between client and server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Network {
-    /// Round trip, ms.
+pub struct RecordedNetwork {
+    /// Round-trip time between client and server, ms.
     pub measured_rtt_ms: f64,
 }
 
@@ -120,31 +117,31 @@ pub struct Network {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GoodputTargets {
-    /// Time to first token.
+    /// Target of the TTFT, ms.
     pub ttft_ms: Option<f64>,
-    /// Inter-token latency.
+    /// Target of the inter-token latency, ms.
     pub itl_ms: Option<f64>,
-    /// End to end.
+    /// Target of the end-to-end latency, ms.
     pub e2e_ms: Option<f64>,
 }
 
-/// What a server reported about its KV cache while the trace was recorded.
+/// Figures of the KV cache that a server reported during the recording.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ObservedKv {
     /// Name of the counters.
     pub source: Option<String>,
-    /// Share of blocks found, 0 to 1.
+    /// Prefix-cache hit rate, 0 to 1.
     pub hit_rate: Option<f64>,
-    /// Blocks found.
+    /// Prefix-cache hits, blocks.
     pub block_hits: Option<f64>,
-    /// Blocks looked up.
+    /// Prefix-cache look-ups, blocks.
     pub block_queries: Option<f64>,
-    /// Time spent reading blocks back, s.
+    /// Time of loading blocks from offload storage, s.
     pub read_time_total: Option<f64>,
-    /// Time spent writing blocks out, s.
+    /// Time of storing blocks to offload storage, s.
     pub write_time_total: Option<f64>,
-    /// The version measured.
+    /// Commit of the vLLM that was measured.
     pub vllm_commit: Option<String>,
 }
 
@@ -152,7 +149,7 @@ pub struct ObservedKv {
 ///
 /// # Errors
 /// [`TraceError::Io`], or [`TraceError::Line`] with line and column.
-pub fn read_header(input: impl BufRead, file: &str) -> Result<Header, TraceError> {
+pub fn read_header(input: impl BufRead, file: &str) -> Result<TraceHeader, TraceError> {
     const HEADER_BYTES_MAX: u64 = 1 << 20;
     let file: Arc<str> = file.into();
     let mut text = Vec::new();
@@ -162,14 +159,14 @@ pub fn read_header(input: impl BufRead, file: &str) -> Result<Header, TraceError
         let fault = RowError::new("the header is longer than 1 MiB").hint("is this the header, or the data?");
         return Err(fault.at(&file, 1).into());
     }
-    let header: Header = serde_yaml::from_slice(&text).map_err(|error| yaml_error(&error, &file))?;
+    let header: TraceHeader = serde_yaml::from_slice(&text).map_err(|error| yaml_error(&error, &file))?;
     match check(&header) {
         Ok(()) => Ok(header),
         Err((key, fault)) => Err(fault.at(&file, line_of(&text, key)).into()),
     }
 }
 
-fn check(header: &Header) -> Result<(), (&'static str, RowError)> {
+fn check(header: &TraceHeader) -> Result<(), (&'static str, RowError)> {
     if header.trace_version != 3 {
         let fault = RowError::new(format!("`trace_version` is {}, only 3 can be read", header.trace_version));
         return Err(("trace_version", fault.hint("export the trace anew with a current BLIS")));
@@ -198,7 +195,7 @@ fn yaml_error(error: &serde_yaml::Error, file: &Arc<str>) -> TraceError {
     fault.at(file, error.location().map_or(1, |location| location.line())).into()
 }
 
-/// The line of a top-level key; the first line if it is not there.
+/// The line of a top-level key; the first line if it is missing.
 fn line_of(text: &[u8], key: &str) -> u64 {
     let mut lines = text.split(|&byte| byte == b'\n');
     lines.position(|line| line.starts_with(key.as_bytes())).map_or(1, |index| index as u64 + 1)

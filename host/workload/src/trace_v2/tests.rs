@@ -7,7 +7,7 @@ use super::*;
 const HEADER: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason";
 
 fn trace(text: &str) -> Result<Workload, TraceError> {
-    read(text.as_bytes(), "t.csv", &Header::default(), &TraceOptions::default())
+    read(text.as_bytes(), "t.csv", &TraceHeader::default(), &TraceOptions::default())
 }
 
 fn rows(rows: &str) -> Result<Workload, TraceError> {
@@ -15,7 +15,7 @@ fn rows(rows: &str) -> Result<Workload, TraceError> {
 }
 
 /// A record that differs from a plain one in `changes`.
-fn record(changes: &[(Column, &str)]) -> String {
+fn record(changes: &[(TraceColumn, &str)]) -> String {
     let plain = "0,c0,,,,0,,0,false,10,5,0,0,0,0,0,,0,0,1000,0,0,0,0,ok,,";
     let mut fields: Vec<&str> = plain.split(',').collect();
     for &(column, value) in changes {
@@ -31,13 +31,13 @@ fn requests(workload: Workload) -> Vec<Request> {
 #[test]
 fn a_record_becomes_a_request() {
     let text = record(&[
-        (Column::RequestId, "17"),
-        (Column::SloClass, "batch"),
-        (Column::SessionId, "s1"),
-        (Column::RoundIndex, "3"),
-        (Column::DeadlineUs, "5000"),
-        (Column::SendTimeUs, "2000"),
-        (Column::ServerInputTokens, "12"),
+        (TraceColumn::RequestId, "17"),
+        (TraceColumn::SloClass, "batch"),
+        (TraceColumn::SessionId, "s1"),
+        (TraceColumn::RoundIndex, "3"),
+        (TraceColumn::DeadlineUs, "5000"),
+        (TraceColumn::SendTimeUs, "2000"),
+        (TraceColumn::ServerInputTokens, "12"),
     ]);
     let text = text.replace(",ok,,", ",ok,\"late, \"\"very\"\"\nlate\",");
     let workload = rows(&text).unwrap();
@@ -60,12 +60,12 @@ fn a_record_becomes_a_request() {
 #[test]
 fn groups_share_the_full_blocks_of_their_prefix() {
     let member = |id: &str, group: &str, length: &str| {
-        // The server counts the prefix too, so its count says nothing about the rest.
+        // The server counts the prefix too, so its count is no check of the rest.
         record(&[
-            (Column::RequestId, id),
-            (Column::PrefixGroup, group),
-            (Column::PrefixLength, length),
-            (Column::ServerInputTokens, "999"),
+            (TraceColumn::RequestId, id),
+            (TraceColumn::PrefixGroup, group),
+            (TraceColumn::PrefixLength, length),
+            (TraceColumn::ServerInputTokens, "999"),
         ])
     };
     let all =
@@ -83,11 +83,11 @@ fn groups_share_the_full_blocks_of_their_prefix() {
     assert_eq!(spans, [&a[..], &[], &b, &a, &b, &[]]);
 }
 
-/// As BLIS does: a group's first positive length holds for all its records, earlier ones too.
+/// As in BLIS, the first positive length of a group counts for all its records, earlier ones too.
 #[test]
 fn a_group_whose_length_comes_late() {
     let member = |id: &str, length: &str| {
-        record(&[(Column::RequestId, id), (Column::PrefixGroup, "A"), (Column::PrefixLength, length)])
+        record(&[(TraceColumn::RequestId, id), (TraceColumn::PrefixGroup, "A"), (TraceColumn::PrefixLength, length)])
     };
     let text: String = [("0", "0"), ("1", "64"), ("2", "0")].iter().map(|(id, length)| member(id, length)).collect();
     let requests = requests(rows(&text).unwrap());
@@ -111,14 +111,14 @@ fn optional_columns_may_shift_the_others() {
 
 #[test]
 fn errors_say_where() {
-    let error = |changes: &[(Column, &str)]| rows(&record(changes)).unwrap_err().to_string();
-    insta::assert_snapshot!(error(&[(Column::TextTokens, "-1")]), @"t.csv:2: `text_tokens` is negative: `-1`");
-    insta::assert_snapshot!(error(&[(Column::ReasonRatio, "1.5")]), @"t.csv:2: `reason_ratio` is 1.5, not within 0 and 1");
-    insta::assert_snapshot!(error(&[(Column::ReasonRatio, "NaN")]), @"t.csv:2: `reason_ratio` is not finite: `NaN`");
-    insta::assert_snapshot!(error(&[(Column::DeadlineUs, "999")]), @"t.csv:2: `deadline_us` 999 is before `arrival_time_us` 1000");
-    insta::assert_snapshot!(error(&[(Column::Streaming, "maybe")]), @"t.csv:2: `streaming` is neither `true` nor `false`: `maybe`");
-    insta::assert_snapshot!(error(&[(Column::InputTokens, "0")]), @"t.csv:2: `input_tokens` is 0: a prompt has at least one token");
-    let long = [(Column::PrefixGroup, "A"), (Column::PrefixLength, "4294967295")];
+    let error = |changes: &[(TraceColumn, &str)]| rows(&record(changes)).unwrap_err().to_string();
+    insta::assert_snapshot!(error(&[(TraceColumn::TextTokens, "-1")]), @"t.csv:2: `text_tokens` is negative: `-1`");
+    insta::assert_snapshot!(error(&[(TraceColumn::ReasonRatio, "1.5")]), @"t.csv:2: `reason_ratio` is 1.5, not within 0 and 1");
+    insta::assert_snapshot!(error(&[(TraceColumn::ReasonRatio, "NaN")]), @"t.csv:2: `reason_ratio` is not finite: `NaN`");
+    insta::assert_snapshot!(error(&[(TraceColumn::DeadlineUs, "999")]), @"t.csv:2: `deadline_us` 999 is before `arrival_time_us` 1000");
+    insta::assert_snapshot!(error(&[(TraceColumn::Streaming, "maybe")]), @"t.csv:2: `streaming` is neither `true` nor `false`: `maybe`");
+    insta::assert_snapshot!(error(&[(TraceColumn::InputTokens, "0")]), @"t.csv:2: `input_tokens` is 0: a prompt has at least one token");
+    let long = [(TraceColumn::PrefixGroup, "A"), (TraceColumn::PrefixLength, "4294967295")];
     insta::assert_snapshot!(error(&long), @"t.csv:2: `prefix_length + input_tokens` is 4294967305, more than 4294967295");
     insta::assert_snapshot!(rows("1,2\n").unwrap_err(), @"t.csv:2: 2 fields where the header has 27");
     insta::assert_snapshot!(rows(&record(&[]).repeat(2)).unwrap_err(), @r"
@@ -133,25 +133,25 @@ fn errors_say_where() {
     t.csv: no requests
     hint: a trace needs at least one request after its header
     ");
-    // A deadline before arrival is fine where the arrival is 0, that is unknown.
-    assert!(rows(&record(&[(Column::DeadlineUs, "5"), (Column::ArrivalTimeUs, "0")])).is_ok());
+    // A deadline before the arrival is valid if the arrival is 0, which means unknown.
+    assert!(rows(&record(&[(TraceColumn::DeadlineUs, "5"), (TraceColumn::ArrivalTimeUs, "0")])).is_ok());
 }
 
 #[test]
 fn a_skipped_record_leaves_nothing_behind() {
-    let group = [(Column::PrefixGroup, "A"), (Column::PrefixLength, "32"), (Column::OutputTokens, "x")];
-    let text = record(&group) + record(&[(Column::PrefixGroup, "A"), (Column::PrefixLength, "16")]).as_str();
+    let group = [(TraceColumn::PrefixGroup, "A"), (TraceColumn::PrefixLength, "32"), (TraceColumn::OutputTokens, "x")];
+    let text = record(&group) + record(&[(TraceColumn::PrefixGroup, "A"), (TraceColumn::PrefixLength, "16")]).as_str();
     let options = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
-    let workload = read(format!("{HEADER}\n{text}").as_bytes(), "t.csv", &Header::default(), &options).unwrap();
+    let workload = read(format!("{HEADER}\n{text}").as_bytes(), "t.csv", &TraceHeader::default(), &options).unwrap();
     assert_eq!((workload.skipped.count, workload.notes.len()), (1, 0));
     assert_eq!(requests(workload)[0].input_tokens, 26);
 }
 
 /// Records that differ from a plain one in `changes`, each with the keys of its blocks of 16 tokens.
-fn with_keys(records: &[(&[(Column, &str)], &str)]) -> Result<Workload, TraceError> {
+fn with_keys(records: &[(&[(TraceColumn, &str)], &str)]) -> Result<Workload, TraceError> {
     let rows = records.iter().enumerate().map(|(id, (changes, keys))| {
         let id = id.to_string();
-        let record = record(&[&[(Column::RequestId, id.as_str())], *changes].concat());
+        let record = record(&[&[(TraceColumn::RequestId, id.as_str())], *changes].concat());
         format!("{},{keys}\n", record.trim_end())
     });
     trace(&format!("{HEADER},block_keys_16\n{}", rows.collect::<String>()))
@@ -159,8 +159,8 @@ fn with_keys(records: &[(&[(Column, &str)], &str)]) -> Result<Workload, TraceErr
 
 #[test]
 fn no_request_has_more_block_keys_than_full_blocks() {
-    // 5 tokens of the answer make it 37: two blocks, and a part of a third.
-    let long: &[(Column, &str)] = &[(Column::InputTokens, "32")];
+    // 5 output tokens make it 37: two blocks, and a part of a third.
+    let long: &[(TraceColumn, &str)] = &[(TraceColumn::InputTokens, "32")];
     let blocks = |workload: Workload| requests(workload).iter().map(|r| r.content.shared_blocks()).collect::<Vec<_>>();
     assert_eq!(blocks(with_keys(&[(long, "0+2"), (long, "0+1 1+1")]).unwrap()), [2, 2]);
     insta::assert_snapshot!(with_keys(&[(long, "0+2"), (long, "0+3")]).unwrap_err(), @r"
@@ -171,18 +171,18 @@ fn no_request_has_more_block_keys_than_full_blocks() {
 
 #[test]
 fn block_keys_serve_blocks_that_are_multiples_of_theirs() {
-    // 90 tokens and an answer of 6: six blocks. The second has the first five of them, the third four.
-    let long: &[(Column, &str)] = &[(Column::InputTokens, "90"), (Column::OutputTokens, "6")];
+    // 90 input and 6 output tokens: six blocks. The second request has the first five of them, the third four.
+    let long: &[(TraceColumn, &str)] = &[(TraceColumn::InputTokens, "90"), (TraceColumn::OutputTokens, "6")];
     let keys = ["0+6", "0+5 6+1", "0+1 1+3 7+2"];
     let rows = keys.iter().enumerate().map(|(id, keys)| {
         let id = id.to_string();
-        let record = record(&[&[(Column::RequestId, id.as_str())], long].concat());
+        let record = record(&[&[(TraceColumn::RequestId, id.as_str())], long].concat());
         format!("{},{keys}\n", record.trim_end())
     });
     let text = format!("{HEADER},block_keys_16\n{}", rows.collect::<String>());
     let shared = |tokens: u32| {
         let options = TraceOptions { block_size: tokens.try_into().unwrap(), ..TraceOptions::default() };
-        let workload = read(text.as_bytes(), "t.csv", &Header::default(), &options).unwrap();
+        let workload = read(text.as_bytes(), "t.csv", &TraceHeader::default(), &options).unwrap();
         let notes = workload.notes.len();
         (requests(workload).iter().map(|r| r.content.shared_blocks()).collect::<Vec<_>>(), notes)
     };
@@ -197,23 +197,24 @@ fn block_keys_serve_blocks_that_are_multiples_of_theirs() {
 #[test]
 fn a_budget_is_what_max_tokens_says() {
     let row = |id: &str, budget: &str| {
-        let record = record(&[(Column::RequestId, id), (Column::OutputTokens, "7")]);
+        let record = record(&[(TraceColumn::RequestId, id), (TraceColumn::OutputTokens, "7")]);
         format!("{},{budget}\n", record.trim_end())
     };
     let budgets =
         |text: &str| trace(text).map(|read| requests(read).iter().map(|r| r.max_output_tokens).collect::<Vec<_>>());
     let text = format!("{HEADER},max_tokens\n{}{}{}", row("0", "4000"), row("1", ""), row("2", "7"));
     assert_eq!(budgets(&text).unwrap(), vec![Some(4000), None, Some(7)]);
-    assert_eq!(budgets(&format!("{HEADER}\n{}", record(&[(Column::OutputTokens, "7")]))).unwrap(), vec![Some(7)]);
+    assert_eq!(budgets(&format!("{HEADER}\n{}", record(&[(TraceColumn::OutputTokens, "7")]))).unwrap(), vec![Some(7)]);
     insta::assert_snapshot!(budgets(&format!("{HEADER},max_tokens\n{}", row("0", "-1"))).unwrap_err(), @"t.csv:2: `max_tokens` is negative: `-1`");
 }
 
 #[test]
 fn a_run_of_millions_of_block_keys_is_kept_as_a_run() {
-    let endless: &[(Column, &str)] = &[(Column::InputTokens, "4294967290")];
+    let endless: &[(TraceColumn, &str)] = &[(TraceColumn::InputTokens, "4294967290")];
     let keys: Vec<String> = (0..2_000).map(|n| format!("{n}+60000000")).collect();
-    let records: Vec<(&[(Column, &str)], &str)> = keys.iter().flat_map(|keys| [(endless, keys.as_str()); 2]).collect();
-    // More than 32 bits can number are shared, which is found without making them.
+    let records: Vec<(&[(TraceColumn, &str)], &str)> =
+        keys.iter().flat_map(|keys| [(endless, keys.as_str()); 2]).collect();
+    // More blocks than 32 bits can number are shared, which is detected without creating them.
     assert!(matches!(with_keys(&records), Err(TraceError::TooMany { .. })));
     let spans: Vec<_> =
         requests(with_keys(&records[..4]).unwrap()).iter().map(|r| r.content.spans().to_vec()).collect();
@@ -221,7 +222,7 @@ fn a_run_of_millions_of_block_keys_is_kept_as_a_run() {
     assert_eq!(spans, [first.clone(), first, second.clone(), second]);
 }
 
-fn header(text: &str) -> Result<Header, TraceError> {
+fn header(text: &str) -> Result<TraceHeader, TraceError> {
     read_header(text.as_bytes(), "t.yaml")
 }
 
@@ -280,7 +281,7 @@ fn headers_are_strict() {
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>, row in "[0-9a,\"\n-]{0,90}") {
-        let _ = read(bytes.as_slice(), "x", &Header::default(), &TraceOptions::default());
+        let _ = read(bytes.as_slice(), "x", &TraceHeader::default(), &TraceOptions::default());
         let _ = read_header(bytes.as_slice(), "x");
         let _ = rows(&row);
         let _ = header(&row);

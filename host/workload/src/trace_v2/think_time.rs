@@ -1,41 +1,40 @@
-//! How recorded sessions are replayed in closed loop: how long clients think, and how long they wait.
+//! Options for the replay of recorded sessions in closed loop: think times and timeouts.
 
 use blis_sim::rng::Generator;
 use blis_sim::units::Micros;
 use rand_distr::{Distribution as _, StandardNormal};
 
-/// How to replay sessions in closed loop.
+/// Options for the replay of sessions in closed loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClosedLoop {
-    /// From an answer to the next prompt; `None` for what the trace says: its column `think_time_us`,
-    /// if any later round has more than 0 there, else the time between the recorded arrivals.
+    /// Think time after every round; `None` for that of the trace: its column `think_time_us` if any later round has
+    /// more than 0 there, else the time between the recorded arrivals.
     pub think_time: Option<ThinkTime>,
-    /// Seed of what is drawn.
+    /// Seed of the think times.
     pub seed: u64,
-    /// How long clients wait for the answers of later rounds that bring no deadline; `None` for ever.
+    /// Timeout of later rounds that have no deadline; `None` for no deadline.
     pub timeout: Option<Micros>,
 }
 
-/// From an answer to the next prompt.
+/// Time from the end of a round to the next prompt of its session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThinkTime {
-    /// Always so long.
+    /// The same time after every round.
     Constant(Micros),
-    /// exp(mu + sigma Z) seconds, but no less than `min` and no more than `max`.
+    /// exp(mu + sigma Z) seconds, clamped to `min` and `max`.
     LogNormal {
         /// Mean of the logarithm.
         mu: f64,
-        /// Standard deviation of the logarithm, ≥ 0.
+        /// Standard deviation of the logarithm, at least 0.
         sigma: f64,
-        /// Least.
+        /// Smallest think time.
         min: Micros,
-        /// Most.
+        /// Largest think time.
         max: Micros,
     },
 }
 
 impl ThinkTime {
-    /// One of them.
     pub(super) fn draw(self, mut random: Generator) -> Micros {
         match self {
             Self::Constant(time) => time,

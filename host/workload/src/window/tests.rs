@@ -5,18 +5,18 @@ use crate::{TraceError, TraceOptions, Workload, mooncake, trace_v2};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn trace(stamps: &[u64], window: Window, more: &TraceOptions) -> Result<Workload, TraceError> {
+fn trace(times: &[u64], window: TraceWindow, more: &TraceOptions) -> Result<Workload, TraceError> {
     let line = |ms: &u64| {
         format!(
             "{{\"timestamp\": {ms}, \"input_length\": 32, \"output_length\": 1, \"hash_ids\": [1], \"session_id\": \"s\"}}\n"
         )
     };
-    let text: String = stamps.iter().map(line).collect();
+    let text: String = times.iter().map(line).collect();
     mooncake::read(text.as_bytes(), "t.jsonl", &TraceOptions { window, ..more.clone() })
 }
 
-fn ms(stamps: &[u64], window: Window) -> Vec<f64> {
-    let requests = trace(stamps, window, &TraceOptions::default()).unwrap().requests;
+fn ms(times: &[u64], window: TraceWindow) -> Vec<f64> {
+    let requests = trace(times, window, &TraceOptions::default()).unwrap().requests;
     requests.map(|request| request.arrival.as_millis_f64()).collect()
 }
 
@@ -26,17 +26,17 @@ fn twice() -> NonZeroU32 {
 
 #[test]
 fn a_window_starts_at_0() {
-    let window = Window { start: Micros(1_000_000), duration: Some(Micros(2_000_000)), ..Window::default() };
+    let window = TraceWindow { start: Micros(1_000_000), duration: Some(Micros(2_000_000)), ..TraceWindow::default() };
     assert_eq!(ms(&[5_000, 6_000, 7_500, 7_999, 8_000], window), [0.0, 1_500.0, 1_999.0]);
     let workload = trace(&[0, 1_000], window, &TraceOptions::default()).unwrap();
     assert_eq!(workload.notes, ["1 of 2 requests are in the window"]);
-    let window = Window { start: Micros(9_000_000), ..window };
+    let window = TraceWindow { start: Micros(9_000_000), ..window };
     let error = trace(&[0, 1_000], window, &TraceOptions::default()).unwrap_err();
     insta::assert_snapshot!(error, @r"
     t.jsonl: no request arrives from 9 s to 11 s; the last one arrives at 1 s
     hint: change `--start` or `--duration`
     ");
-    let error = trace(&[0, 1_000], Window { duration: None, ..window }, &TraceOptions::default()).unwrap_err();
+    let error = trace(&[0, 1_000], TraceWindow { duration: None, ..window }, &TraceOptions::default()).unwrap_err();
     insta::assert_snapshot!(error, @r"
     t.jsonl: no request arrives from 9 s on; the last one arrives at 1 s
     hint: change `--start` or `--duration`
@@ -45,17 +45,17 @@ fn a_window_starts_at_0() {
 
 #[test]
 fn the_scale_stretches_times() {
-    assert_eq!(ms(&[10, 20, 40], Window { time_scale: 2.5, ..Window::default() }), [0.0, 25.0, 75.0]);
-    // The horizon is the simulation's.
+    assert_eq!(ms(&[10, 20, 40], TraceWindow { time_scale: 2.5, ..TraceWindow::default() }), [0.0, 25.0, 75.0]);
+    // The horizon counts on the clock of the simulation.
     let options = TraceOptions { horizon: Micros(25_000), ..TraceOptions::default() };
-    let workload = trace(&[10, 20, 40], Window { time_scale: 2.5, ..Window::default() }, &options).unwrap();
+    let workload = trace(&[10, 20, 40], TraceWindow { time_scale: 2.5, ..TraceWindow::default() }, &options).unwrap();
     assert_eq!(workload.count, Some(2));
 }
 
 #[test]
 fn passes_follow_each_other() {
-    let window = Window { repeat: twice(), ..Window::default() };
-    // One usual interval, 15 ms, lies between the last arrival of a pass and the first of the next.
+    let window = TraceWindow { repeat: twice(), ..TraceWindow::default() };
+    // One mean inter-arrival time, 15 ms, lies between the last arrival of a pass and the first of the next.
     assert_eq!(ms(&[0, 10, 30], window), [0.0, 10.0, 30.0, 45.0, 55.0, 75.0]);
     let workload = trace(&[0, 10, 30], window, &TraceOptions::default()).unwrap();
     let names = workload.names;
@@ -65,13 +65,13 @@ fn passes_follow_each_other() {
     assert_eq!([&all[2], &all[5]].map(|r| r.tags.round_index), [2, 2]);
     assert!(all.iter().all(|r| r.content == all[0].content && r.content.shared_blocks() == 2));
     // The span of a window is its duration.
-    let window = Window { duration: Some(Micros(100_000)), ..window };
+    let window = TraceWindow { duration: Some(Micros(100_000)), ..window };
     assert_eq!(ms(&[0, 10, 30], window), [0.0, 10.0, 30.0, 100.0, 110.0, 130.0]);
 }
 
 #[test]
 fn the_first_requests_of_all_passes_are_taken() {
-    let window = Window { repeat: twice(), start: Micros(5_000), ..Window::default() };
+    let window = TraceWindow { repeat: twice(), start: Micros(5_000), ..TraceWindow::default() };
     let options = TraceOptions { max_requests: Some(3), ..TraceOptions::default() };
     let workload = trace(&[0, 10, 30], window, &options).unwrap();
     assert_eq!(workload.count, Some(3));
@@ -79,24 +79,26 @@ fn the_first_requests_of_all_passes_are_taken() {
 }
 
 #[test]
-fn equal_stamps_are_spread_over_their_bin() {
-    let window = Window { spread: Some(Micros(3_000_000)), ..Window::default() };
+fn equal_timestamps_are_spread_over_their_bin() {
+    let window = TraceWindow { spread: Some(Micros(3_000_000)), ..TraceWindow::default() };
     assert_eq!(ms(&[0, 0, 0, 3_000, 3_000, 9_000], window), [0.0, 1_000.0, 2_000.0, 3_000.0, 4_500.0, 9_000.0]);
-    // Never past the next stamp.
+    // Never past the next timestamp.
     assert_eq!(ms(&[0, 0, 10], window), [0.0, 5.0, 10.0]);
 }
 
 #[test]
-fn patience_is_not_stretched() {
+fn deadlines_are_not_stretched() {
     let header = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,\
         input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,\
         server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,\
         error_message,finish_reason";
     let text = format!("{header}\n7,c,,,,0,,0,false,10,5,0,0,0,0,0,,1500,0,1000,0,0,0,0,ok,,\n");
-    let window = Window { time_scale: 3.0, repeat: twice(), ..Window::default() };
+    let window = TraceWindow { time_scale: 3.0, repeat: twice(), ..TraceWindow::default() };
     let options = TraceOptions { window, ..TraceOptions::default() };
-    let all: Vec<Request> =
-        trace_v2::read(text.as_bytes(), "t.csv", &trace_v2::Header::default(), &options).unwrap().requests.collect();
+    let all: Vec<Request> = trace_v2::read(text.as_bytes(), "t.csv", &trace_v2::TraceHeader::default(), &options)
+        .unwrap()
+        .requests
+        .collect();
     let seen: Vec<_> = all.iter().map(|r| (r.id, r.arrival.0, r.deadline.map(|deadline| deadline.0))).collect();
     assert_eq!(seen, [(7, 3_000, Some(3_500)), (15, 6_000, Some(6_500))]);
 }
@@ -104,17 +106,17 @@ fn patience_is_not_stretched() {
 proptest! {
     #[test]
     fn order_count_and_ids_hold(
-        stamps in vec(0_u64..50, 1..30), start in 0_u64..60_000, duration in proptest::option::of(1_u64..60_000),
+        times in vec(0_u64..50, 1..30), start in 0_u64..60_000, duration in proptest::option::of(1_u64..60_000),
         repeat in 1_u32..4, time_scale in 0.01_f64..10.0, spread in proptest::option::of(1_u64..20_000),
         horizon in prop_oneof![Just(Micros::MAX), (0_u64..200_000).prop_map(Micros)],
         max_requests in proptest::option::of(0_u64..40),
     ) {
-        let window = Window {
+        let window = TraceWindow {
             start: Micros(start), duration: duration.map(Micros), repeat: NonZeroU32::new(repeat).unwrap(), time_scale,
             spread: spread.map(Micros),
         };
         let options = TraceOptions { horizon, max_requests, ..TraceOptions::default() };
-        let Ok(workload) = trace(&stamps, window, &options) else { return Ok(()) };
+        let Ok(workload) = trace(&times, window, &options) else { return Ok(()) };
         let count = workload.count;
         let all: Vec<Request> = workload.requests.collect();
         prop_assert_eq!(count, Some(all.len() as u64));

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::{config, deployment};
-use blis_workload::spec::{Client, GenerateOptions, Lengths, Load, MultiTurn, Prefix, Spec};
+use blis_workload::spec::{Client, GenerateOptions, Lengths, ClientLoad, MultiTurn, Prefix, Spec};
 
 /// Everything that arrived and everything that ended, in that order.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ fn spec(users: u32, rate: f64, timeout_ms: Option<u64>) -> Spec {
         ..Client::new("chat", 1.0, lengths(100.0), lengths(10.0))
     };
     let users = Client {
-        load: Load::Users { count: users, think_time: THINK },
+        load: ClientLoad::Users { count: users, think_time: THINK },
         ..Client::new("users", 1.0, lengths(60.0), lengths(6.0))
     };
     let timeout = timeout_ms

@@ -1,13 +1,13 @@
-//! Whether a stage can be simulated at all.
+//! Whether the requests of a stage can be numbered.
 
 use serde_yaml::Location as Mark;
 
 use super::super::error::SpecFileError;
-use super::super::read::Reader;
+use super::super::read::SpecReader;
 
-/// A stage has no more requests than can be numbered.
+/// Refuses a stage with more requests than 32 bits can number.
 pub(super) fn countable(
-    reader: &Reader<'_>,
+    reader: &SpecReader<'_>,
     who: &str,
     (rate, duration): (f64, f64),
     at: Mark,

@@ -1,5 +1,5 @@
-//! inference-perf's own configuration file, as far as it says what is sent: `load` and `data`. What
-//! it says of servers, reports and the like is about a real run, and is passed over.
+//! inference-perf's own configuration file: `load` and `data`, which describe the requests. Sections about servers,
+//! reports and the like concern a real run and are skipped.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -10,7 +10,7 @@ use blis_sim::units::Micros;
 use super::super::error::SpecFileError;
 use super::super::lengths::{Bounds, LONGEST, Lengths};
 use super::super::raw::Word;
-use super::super::read::{ABOVE_0, FROM_0, Reader};
+use super::super::read::{ABOVE_0, FROM_0, SpecReader};
 use super::super::{Arrival, Client, Spec, Window, WindowRate};
 use super::countable::countable;
 use super::sweep::RawSweep;
@@ -18,7 +18,7 @@ use super::{SharedPrefix, sweep};
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct RawFile {
+struct RawPerfFile {
     load: Option<Spanned<RawLoad>>,
     data: Option<Spanned<RawData>>,
     api: Option<IgnoredAny>,
@@ -36,7 +36,7 @@ struct RawLoad {
     #[serde(rename = "type")]
     kind: Option<Word>,
     interval: Option<IgnoredAny>,
-    stages: Option<Vec<Spanned<RawStage>>>,
+    stages: Option<Vec<Spanned<RawPerfStage>>>,
     sweep: Option<Spanned<RawSweep>>,
     num_workers: Option<IgnoredAny>,
     worker_max_concurrency: Option<IgnoredAny>,
@@ -47,7 +47,7 @@ struct RawLoad {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct RawStage {
+struct RawPerfStage {
     rate: Option<Word>,
     duration: Option<Word>,
 }
@@ -83,15 +83,14 @@ struct RawShared {
     output_len: Option<Word>,
 }
 
-/// Whether `text` is such a file: a specification of ours has no `load`.
+/// Whether `text` is such a file: other specifications have no `load`.
 pub(in super::super) fn is_own(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("load:"))
 }
 
-/// What it sends.
-pub(in super::super) fn parse(reader: &Reader<'_>) -> Result<Spec, SpecFileError> {
+pub(in super::super) fn parse(reader: &SpecReader<'_>) -> Result<Spec, SpecFileError> {
     const SHAPES: [&str; 3] = ["synthetic", "random", "shared_prefix"];
-    let raw: RawFile = reader.yaml()?.unwrap_or_default();
+    let raw: RawPerfFile = reader.yaml()?.unwrap_or_default();
     let missing = |key: &str| {
         SpecFileError::whole(
             reader.file(),
@@ -117,12 +116,12 @@ pub(in super::super) fn parse(reader: &Reader<'_>) -> Result<Spec, SpecFileError
     spec.seed = seed;
     if let Some(split) = &load.value.lora_traffic_split {
         let what = format!("{}: adapters are not simulated yet", reader.location(split.referenced));
-        spec.warnings.push((what, "the model itself answers all requests".to_owned()));
+        spec.warnings.push((what, "the base model serves all requests".to_owned()));
     }
     Ok(spec)
 }
 
-fn arrival(reader: &Reader<'_>, load: &RawLoad) -> Result<Arrival, SpecFileError> {
+fn arrival(reader: &SpecReader<'_>, load: &RawLoad) -> Result<Arrival, SpecFileError> {
     match &load.kind {
         None => Ok(Arrival::Constant),
         Some(kind) if kind.value == "constant" => Ok(Arrival::Constant),
@@ -134,10 +133,10 @@ fn arrival(reader: &Reader<'_>, load: &RawLoad) -> Result<Arrival, SpecFileError
     }
 }
 
-fn stages(reader: &Reader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)>, SpecFileError> {
+fn stages(reader: &SpecReader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)>, SpecFileError> {
     if let Some(sweep) = &load.value.sweep {
         if load.value.stages.as_ref().is_some_and(|stages| !stages.is_empty()) {
-            let what = "load: `stages` and `sweep` both say how the rate changes";
+            let what = "load: `stages` and `sweep` both define how the rate changes";
             return Err(reader.wrong(sweep.referenced, what, "keep one of them"));
         }
         return sweep::stages(reader, sweep);
@@ -160,9 +159,9 @@ fn stages(reader: &Reader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, f64)
     Ok(stages)
 }
 
-/// One client with normal lengths.
+/// One client with normally distributed lengths.
 fn synthetic(
-    reader: &Reader<'_>,
+    reader: &SpecReader<'_>,
     data: &Spanned<RawData>,
     stages: &[(f64, f64)],
     arrival: Arrival,
@@ -185,7 +184,7 @@ fn synthetic(
     Ok(Spec { aggregate_rate, clients: vec![client], ..Spec::default() })
 }
 
-fn normal(reader: &Reader<'_>, who: &str, raw: &Spanned<RawNormal>) -> Result<Lengths, SpecFileError> {
+fn normal(reader: &SpecReader<'_>, who: &str, raw: &Spanned<RawNormal>) -> Result<Lengths, SpecFileError> {
     let needed = |key, word: &Option<Word>, range| {
         let number = reader.number(who, key, word.as_ref(), range)?;
         reader.needs(who, key, number, raw.referenced)
@@ -196,14 +195,14 @@ fn normal(reader: &Reader<'_>, who: &str, raw: &Spanned<RawNormal>) -> Result<Le
     let max = bound("max", &raw.value.max)?.unwrap_or(LONGEST);
     if min > max {
         let what = format!("{who}: `min` is {min}, more than `max`, {max}");
-        return Err(reader.wrong(raw.referenced, what, "the shortest must not be longer than the longest"));
+        return Err(reader.wrong(raw.referenced, what, "the minimum must not exceed the maximum"));
     }
     Ok(Lengths::Gaussian { mean, std_dev, bounds: Bounds { min, max } })
 }
 
 /// Groups of users that share a system prompt.
 fn shared_prefix(
-    reader: &Reader<'_>,
+    reader: &SpecReader<'_>,
     data: &Spanned<RawData>,
     stages: Vec<(f64, f64)>,
     arrival: Arrival,
@@ -227,9 +226,12 @@ fn shared_prefix(
     let (aggregate_rate, clients) = section.clients();
     let mut spec = Spec { aggregate_rate, clients, ..Spec::default() };
     if arrival == Arrival::Constant {
-        let what =
-            format!("{}: the users' requests arrive at random (Poisson), not evenly", reader.location(raw.referenced));
-        spec.warnings.push((what, "many users cannot keep one beat; `type: poisson` says the same".to_owned()));
+        let what = format!(
+            "{}: the users' requests arrive as a Poisson process, not at constant inter-arrival times",
+            reader.location(raw.referenced)
+        );
+        spec.warnings
+            .push((what, "many users together are not constant; `type: poisson` has the same meaning".to_owned()));
     }
     Ok(spec)
 }
@@ -281,7 +283,7 @@ data:
     }
 
     #[test]
-    fn what_is_not_simulated_is_said() {
+    fn what_is_not_simulated_is_reported() {
         insta::assert_snapshot!(error(&FILE.replace("type: poisson", "type: concurrent")), @r"
         perf.yaml:2:9: load: `type` is `concurrent`, which is not simulated yet
           2 |   type: concurrent

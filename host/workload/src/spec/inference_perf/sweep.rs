@@ -1,6 +1,6 @@
 //! `load.sweep`: stages up to the rate at which the service is saturated.
 //!
-//! inference-perf measures that rate first, and then makes the stages. Here it has to be stated.
+//! inference-perf measures that rate before it generates the stages. Here the file has to contain it.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -8,7 +8,7 @@ use serde_yaml::Spanned;
 
 use super::super::error::SpecFileError;
 use super::super::raw::Word;
-use super::super::read::{Range, Reader};
+use super::super::read::{NumberRange, SpecReader};
 use super::countable::countable;
 
 #[derive(Default, Deserialize)]
@@ -18,23 +18,24 @@ pub(super) struct RawSweep {
     kind: Option<Word>,
     num_stages: Option<Word>,
     stage_duration: Option<Word>,
-    /// Ours: what the other keys are there to measure.
+    /// The rate that the other keys are for measuring: an addition of this program.
     saturation_rate: Option<Word>,
     num_requests: Option<IgnoredAny>,
     timeout: Option<IgnoredAny>,
     saturation_percentile: Option<IgnoredAny>,
 }
 
-/// The tool begins all its sweeps with one request per second.
+/// Rate of the first stage of all sweeps, requests per second.
 const FIRST_RATE: f64 = 1.0;
-const ABOVE_FIRST: Range = Range { fits: |rate| rate > FIRST_RATE && rate <= 1e9, text: "a number above 1, up to 1e9" };
-const SECONDS: Range = Range { fits: |seconds| seconds > 0.0, text: "a number above 0" };
-/// Where the file does not say, as in the tool.
+const ABOVE_FIRST: NumberRange =
+    NumberRange { fits: |rate| rate > FIRST_RATE && rate <= 1e9, text: "a number above 1, up to 1e9" };
+const SECONDS: NumberRange = NumberRange { fits: |seconds| seconds > 0.0, text: "a number above 0" };
+/// Number of stages if the file has none, as in inference-perf.
 const USUAL_STAGES: u32 = 5;
 const USUAL_SECONDS: f64 = 180.0;
 
-/// Rate and seconds of each stage.
-pub(super) fn stages(reader: &Reader<'_>, sweep: &Spanned<RawSweep>) -> Result<Vec<(f64, f64)>, SpecFileError> {
+/// Rate and duration in s of each stage.
+pub(super) fn stages(reader: &SpecReader<'_>, sweep: &Spanned<RawSweep>) -> Result<Vec<(f64, f64)>, SpecFileError> {
     const WHO: &str = "load: sweep";
     let raw = &sweep.value;
     let kind = reader.needs(WHO, "type", raw.kind.as_ref(), sweep.referenced)?;
@@ -43,7 +44,8 @@ pub(super) fn stages(reader: &Reader<'_>, sweep: &Spanned<RawSweep>) -> Result<V
     let seconds = reader.number(WHO, "stage_duration", raw.stage_duration.as_ref(), SECONDS)?.unwrap_or(USUAL_SECONDS);
     let saturation = reader.number(WHO, "saturation_rate", raw.saturation_rate.as_ref(), ABOVE_FIRST)?;
     let saturation = saturation.ok_or_else(|| {
-        let what = "load: sweep: inference-perf measures the rate at which the service is saturated, and that is not known here";
+        let what =
+            "load: sweep: inference-perf measures the rate at which the service is saturated, which is unknown here";
         let hint = "add `saturation_rate: …` to the sweep, in requests per second: what inference-perf logs as \
                     `Saturation point estimated at`, or the rate from which `blis run` shows queues that grow";
         reader.wrong(sweep.referenced, what, hint)
@@ -52,8 +54,8 @@ pub(super) fn stages(reader: &Reader<'_>, sweep: &Spanned<RawSweep>) -> Result<V
     Ok(rates(saturation, count, geometric).map(|rate| (rate, seconds)).collect())
 }
 
-/// From 1 to `saturation`, in equal steps, or in steps that shrink by the same factor: close to saturation
-/// there are most stages. To two decimals, as the tool rounds.
+/// Rates from 1 to `saturation` in equal steps, or in steps that shrink by a constant factor, so that most stages are
+/// close to saturation. Rounded to two decimals, as in inference-perf.
 fn rates(saturation: f64, count: u32, geometric: bool) -> impl Iterator<Item = f64> {
     (0..count).map(move |stage| {
         let done = if count > 1 { f64::from(stage) / f64::from(count - 1) } else { 0.0 };
@@ -87,7 +89,7 @@ data:
         spec.clients[0].windows.iter().map(|window| (window.start.0 / 1_000_000, rate(window.rate))).collect()
     }
 
-    /// A sweep was refused, whatever it said.
+    /// Sweeps were once refused.
     #[test]
     fn a_sweep_with_its_saturation_rate_becomes_stages() {
         assert_eq!(windows(FILE), [(0, 1.0), (30, 6.0), (60, 11.0), (90, 16.0)]);
@@ -99,10 +101,10 @@ data:
     }
 
     #[test]
-    fn what_a_sweep_needs_is_said() {
+    fn what_a_sweep_needs_is_reported() {
         let error = |from: &str, to: &str| Spec::parse("perf.yaml", &FILE.replace(from, to), &NoFiles).unwrap_err();
         insta::assert_snapshot!(error(", saturation_rate: 16", ""), @r"
-        perf.yaml:4:10: load: sweep: inference-perf measures the rate at which the service is saturated, and that is not known here
+        perf.yaml:4:10: load: sweep: inference-perf measures the rate at which the service is saturated, which is unknown here
           4 |   sweep: { type: linear, timeout: 60, num_stages: 4, stage_duration: 30, saturation_percentile: 95 }
             |          ^
         hint: add `saturation_rate: …` to the sweep, in requests per second: what inference-perf logs as `Saturation point estimated at`, or the rate from which `blis run` shows queues that grow
@@ -120,7 +122,7 @@ data:
         hint: known are linear, geometric
         ");
         insta::assert_snapshot!(error("  interval: 15", "  stages: [{ rate: 1, duration: 2 }]"), @r"
-        perf.yaml:4:10: load: `stages` and `sweep` both say how the rate changes
+        perf.yaml:4:10: load: `stages` and `sweep` both define how the rate changes
           4 |   sweep: { type: linear, timeout: 60, num_stages: 4, stage_duration: 30, saturation_percentile: 95, …
             |          ^
         hint: keep one of them

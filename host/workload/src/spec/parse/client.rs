@@ -1,4 +1,4 @@
-//! Clients and cohorts, as written.
+//! Parses clients and cohorts.
 
 use blis_sim::units::Micros;
 use serde_yaml::{Location as Mark, Spanned};
@@ -8,36 +8,37 @@ use super::super::error::SpecFileError;
 use super::super::raw::{
     RawClient, RawDiurnal, RawDrain, RawLengths, RawMultiTurn, RawMultimodal, RawSpike, RawWindow, Word,
 };
-use super::super::read::{FROM_0, Range, Reader};
+use super::super::read::{FROM_0, NumberRange, SpecReader};
 use super::super::{
-    Arrival, Client, Cohort, Lengths, Load, MultiTurn, Multimodal, Network, Prefix, Timeout, Turns, Window, WindowRate,
+    Arrival, Client, ClientLoad, ClientNetwork, Cohort, Lengths, MultiTurn, Multimodal, Prefix, Timeout, Turns, Window,
+    WindowRate,
 };
-use super::{NAME_MAX, Parser, RATE, place};
+use super::{NAME_MAX, Parser, RATE, client_location};
 use blis_diag::{name_hint, quoted};
 
 const CLASSES: [&str; 6] = ["", "critical", "standard", "sheddable", "batch", "background"];
 
-/// A prefix group whose clients say no length.
+/// Prefix length of a group without any length, tokens.
 const USUAL_PREFIX: u32 = 50;
 const PREFIX_MAX: u32 = 1 << 24;
 const ROUNDS_MAX: u32 = 1_000_000;
 
-/// Reads clients, and remembers what to warn of.
-pub(super) struct Clients<'a> {
+/// Parses clients and collects warnings.
+pub(super) struct ClientParser<'a> {
     parser: &'a Parser<'a>,
-    /// Version 1 has other names for classes.
+    /// Whether the file has version 1, in which classes have other names.
     first_version: bool,
     /// Names of the parts, in order.
     parts: Vec<String>,
     pub warnings: Vec<(String, String)>,
 }
 
-impl<'a> Clients<'a> {
+impl<'a> ClientParser<'a> {
     pub fn new(parser: &'a Parser<'a>, version: &str, parts: Vec<String>) -> Self {
         Self { parser, first_version: version != "2", parts, warnings: Vec::new() }
     }
 
-    fn reader(&self) -> &'a Reader<'a> {
+    fn reader(&self) -> &'a SpecReader<'a> {
         &self.parser.reader
     }
 
@@ -75,7 +76,7 @@ impl<'a> Clients<'a> {
             .transpose()?;
         Ok(Cohort {
             client: self.common(&who, raw)?,
-            population: reader.needs(&who, "population", population, place(raw))?,
+            population: reader.needs(&who, "population", population, client_location(raw))?,
             prefix_sharing: if sharing == Some("per_member") {
                 PrefixSharing::PerMember
             } else {
@@ -87,20 +88,20 @@ impl<'a> Clients<'a> {
         })
     }
 
-    /// What clients and cohorts have in common.
+    /// Parses the keys that clients and cohorts share.
     fn common(&mut self, who: &str, raw: &Spanned<RawClient>) -> Result<Client, SpecFileError> {
-        let (parser, reader, at, raw) = (self.parser, self.reader(), place(raw), &raw.value);
+        let (parser, reader, at, raw) = (self.parser, self.reader(), client_location(raw), &raw.value);
         let multimodal = raw.multimodal.as_ref().map(|parts| self.multimodal(who, parts)).transpose()?;
         let input = match (&raw.input_distribution, &multimodal) {
-            // It will not be used.
+            // It is not used: the prompt consists of several parts.
             (None, Some(_)) => Lengths::Constant(1),
             (given, _) => parser.needed_lengths(who, "input_distribution", given.as_ref(), at)?,
         };
         let load = self.load(who, raw, at)?;
         let arrival = match (&raw.arrival, load) {
             (Some(arrival), _) => parser.arrival(who, arrival)?,
-            (None, Load::Users { .. }) => Arrival::Poisson,
-            (None, Load::Share(_)) => reader.needs(who, "arrival", None, at)?,
+            (None, ClientLoad::Users { .. }) => Arrival::Poisson,
+            (None, ClientLoad::Share(_)) => reader.needs(who, "arrival", None, at)?,
         };
         let reasoning = raw.reasoning.as_ref();
         let ratio = reasoning.and_then(|reasoning| reasoning.reason_ratio_distribution.as_ref());
@@ -142,7 +143,7 @@ impl<'a> Clients<'a> {
         match word {
             Some(word) if word.value.len() > NAME_MAX => {
                 let what = format!("{who}: `{key}` is longer than {NAME_MAX} bytes");
-                Err(self.reader().wrong(word.referenced, what, "is the file what it should be?"))
+                Err(self.reader().wrong(word.referenced, what, "is this the right file?"))
             }
             word => Ok(word.map_or_else(String::new, |word| word.value.clone())),
         }
@@ -176,28 +177,28 @@ impl<'a> Clients<'a> {
         let adapter = self.text(who, "adapter", word)?;
         if let Some(word) = word.filter(|_| !adapter.is_empty()) {
             let what = format!("{}: {who}: adapters are not simulated yet", self.reader().location(word.referenced));
-            self.warnings.push((what, "the model itself answers its requests".to_owned()));
+            self.warnings.push((what, "the base model serves its requests".to_owned()));
         }
         Ok(adapter)
     }
 
-    /// A share of the rate, or users.
-    fn load(&self, who: &str, raw: &RawClient, at: Mark) -> Result<Load, SpecFileError> {
+    /// Parses a share of the rate, or a number of users.
+    fn load(&self, who: &str, raw: &RawClient, at: Mark) -> Result<ClientLoad, SpecFileError> {
         let reader = self.reader();
         let share = reader.number(who, "rate_fraction", raw.rate_fraction.as_ref(), RATE)?.filter(|&share| share > 0.0);
         let users = reader.whole(who, "concurrency", raw.concurrency.as_ref(), 0..=1_000_000_u32)?.filter(|&n| n > 0);
         let think_time = reader.whole(who, "think_time_us", raw.think_time_us.as_ref(), 0..=Micros::MAX.0)?;
         match (share, users) {
             (Some(_), Some(_)) => {
-                let what = format!("{who}: `rate_fraction` and `concurrency` both say how much it sends");
+                let what = format!("{who}: `rate_fraction` and `concurrency` both define how much it sends");
                 Err(reader.wrong(at, what, "keep one of them"))
             }
-            (None, Some(count)) => Ok(Load::Users { count, think_time: Micros(think_time.unwrap_or(0)) }),
+            (None, Some(count)) => Ok(ClientLoad::Users { count, think_time: Micros(think_time.unwrap_or(0)) }),
             (Some(_), None) if think_time.is_some_and(|us| us > 0) => {
                 let what = format!("{who}: `think_time_us` without `concurrency`");
                 Err(reader.wrong(at, what, "sessions have theirs under `reasoning`, `multi_turn`"))
             }
-            (Some(share), None) => Ok(Load::Share(share)),
+            (Some(share), None) => Ok(ClientLoad::Share(share)),
             (None, None) => {
                 let word = raw.rate_fraction.as_ref().map_or(at, |word| word.referenced);
                 let what = match &raw.rate_fraction {
@@ -221,15 +222,16 @@ impl<'a> Clients<'a> {
                 "{}: {who}: `prefix_length` without `prefix_group` has no effect",
                 self.reader().location(word.referenced)
             );
-            self.warnings.push((what, "name a group; who is alone in it shares the prefix with itself".to_owned()));
+            self.warnings
+                .push((what, "name a group; a client alone in it shares the prefix among its own requests".to_owned()));
         }
         Ok(None)
     }
 
-    fn network(&self, who: &str, raw: &RawClient) -> Result<Option<Network>, SpecFileError> {
+    fn network(&self, who: &str, raw: &RawClient) -> Result<Option<ClientNetwork>, SpecFileError> {
         let Some(raw) = &raw.network else { return Ok(None) };
         let number = |key, word: &Option<Word>| self.reader().number(who, key, word.as_ref(), FROM_0);
-        Ok(Some(Network {
+        Ok(Some(ClientNetwork {
             rtt_ms: number("rtt_ms", &raw.rtt_ms)?.unwrap_or(0.0),
             bandwidth_mbps: number("bandwidth_mbps", &raw.bandwidth_mbps)?.unwrap_or(0.0),
         }))
@@ -245,7 +247,7 @@ impl<'a> Clients<'a> {
                 (None, None) => Ok(None),
                 (None, Some(_)) => {
                     let what = format!("{who}: multimodal: `{count_key}` without `{size_key}`");
-                    Err(self.reader().wrong(raw.referenced, what, "say how many tokens one has"))
+                    Err(self.reader().wrong(raw.referenced, what, "give the number of tokens of one item"))
                 }
             }
         };
@@ -263,7 +265,7 @@ impl<'a> Clients<'a> {
         let (reader, who, turns) = (self.reader(), format!("{who}: multi_turn"), &raw.value);
         let max_rounds = reader.whole(&who, "max_rounds", turns.max_rounds.as_ref(), 1..=ROUNDS_MAX)?;
         if let (Some(word), Some(_)) = (&turns.think_time_us, &turns.think_time_ms_distribution) {
-            let what = format!("{who}: `think_time_us` and `think_time_ms_distribution` say the same thing");
+            let what = format!("{who}: `think_time_us` and `think_time_ms_distribution` both define the think time");
             return Err(reader.wrong(word.referenced, what, "keep one of them"));
         }
         let think_time = reader.whole(&who, "think_time_us", turns.think_time_us.as_ref(), 0..=Micros::MAX.0)?;
@@ -277,7 +279,7 @@ impl<'a> Clients<'a> {
         })
     }
 
-    /// What differs from session to session.
+    /// Parses the properties that differ from session to session.
     fn turns(&self, who: &str, raw: &RawMultiTurn) -> Result<Turns, SpecFileError> {
         let (parser, who) = (self.parser, format!("{who}: multi_turn"));
         let lengths = |key: &str, raw: &Option<Spanned<RawLengths>>| parser.lengths(&who, key, raw.as_ref());
@@ -312,30 +314,31 @@ impl<'a> Clients<'a> {
         })
     }
 
-    /// What is said of it in one of three ways.
+    /// Parses the rate of a window, which has one of three keys.
     fn window_rate(&self, who: &str, raw: &RawWindow, at: Mark) -> Result<WindowRate, SpecFileError> {
         let weight = self.trace_rate(who, raw.trace_rate.as_ref())?.map(WindowRate::Weight);
         let exact = self.reader().number(who, "rate", raw.rate.as_ref(), RATE)?.map(WindowRate::Exact);
         let count = self.reader().whole(who, "requests", raw.requests.as_ref(), 0..=u32::MAX)?;
         let count = count.map(|count| WindowRate::Count(count.into()));
-        let mut said = [weight, exact, count].into_iter().flatten();
-        match (said.next(), said.next()) {
+        let mut given = [weight, exact, count].into_iter().flatten();
+        match (given.next(), given.next()) {
             (_, Some(_)) => {
-                let what = format!("{who}: `trace_rate`, `rate` and `requests` all say how much it sends");
+                let what = format!("{who}: `trace_rate`, `rate` and `requests` all define how much it sends");
                 Err(self.reader().wrong(at, what, "keep one of them"))
             }
             (rate, None) => Ok(rate.unwrap_or(WindowRate::Usual)),
         }
     }
 
-    /// 0 is a rate: in absolute mode, a pause.
+    /// 0 is a valid rate: in absolute mode, a pause.
     fn trace_rate(&self, who: &str, word: Option<&Word>) -> Result<Option<f64>, SpecFileError> {
         self.reader().number(who, "trace_rate", word, RATE)
     }
 
     fn diurnal(&self, who: &str, raw: &Spanned<RawDiurnal>) -> Result<Diurnal, SpecFileError> {
-        const HOUR: Range = Range { fits: |hour| (0.0..24.0).contains(&hour), text: "a number from 0 to below 24" };
-        const RATIO: Range = Range { fits: |ratio| ratio >= 1.0, text: "a number from 1 on" };
+        const HOUR: NumberRange =
+            NumberRange { fits: |hour| (0.0..24.0).contains(&hour), text: "a number from 0 to below 24" };
+        const RATIO: NumberRange = NumberRange { fits: |ratio| ratio >= 1.0, text: "a number from 1 on" };
         let (reader, who, at) = (self.reader(), format!("{who}: diurnal"), raw.referenced);
         let hour = reader.number(&who, "peak_hour", raw.value.peak_hour.as_ref(), HOUR)?;
         let ratio = reader.number(&who, "peak_to_trough_ratio", raw.value.peak_to_trough_ratio.as_ref(), RATIO)?;
@@ -367,7 +370,6 @@ impl<'a> Clients<'a> {
     }
 }
 
-/// For messages.
 fn name(what: &str, index: usize, raw: &RawClient) -> String {
     match raw.id.as_ref().filter(|id| !id.value.is_empty()) {
         Some(id) => format!("{what} {}", quoted(id.value.as_bytes())),

@@ -1,27 +1,27 @@
-//! Length distributions and arrival processes, as written.
+//! Parses length distributions and arrival processes.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_yaml::{Location as Mark, Spanned};
 
-use super::super::arrival::{Arrival, Shape};
+use super::super::arrival::{Arrival, IntervalShape};
 use super::super::error::SpecFileError;
 use super::super::lengths::{Bounds, Empirical, LONGEST, Lengths};
 use super::super::raw::{Entries, RawArrival, RawLengths, Word};
-use super::super::read::{ABOVE_0, ANY, FROM_0, Range, real};
+use super::super::read::{ABOVE_0, ANY, FROM_0, NumberRange, real};
 use super::Parser;
 use blis_diag::{Location, name_hint, quoted};
 
 const TYPES: [&str; 7] =
     ["gaussian", "exponential", "lognormal", "pareto_lognormal", "uniform", "constant", "empirical"];
-/// Of an arrival process.
+/// Valid shapes of an arrival process.
 const SHAPES: std::ops::RangeInclusive<f64> = 1e-4..=1e4;
 const SCALES_US: std::ops::RangeInclusive<f64> = 1e-6..=1e18;
 const PROCESSES: [&str; 4] = ["poisson", "constant", "gamma", "weibull"];
 
 impl Parser<'_> {
-    /// How requests are spaced.
+    /// Parses an arrival process.
     pub fn arrival(&self, who: &str, raw: &Spanned<RawArrival>) -> Result<Arrival, SpecFileError> {
         let (reader, who) = (&self.reader, format!("{who}: arrival"));
         let RawArrival { process, cv, shape, scale } = &raw.value;
@@ -32,22 +32,24 @@ impl Parser<'_> {
             reader.number(&who, key, word, FROM_0).map(|number| number.filter(|&number| number > 0.0))
         };
         let form = match (number("shape", shape.as_ref())?, number("scale", scale.as_ref())?) {
-            (Some(shape), Some(scale_us)) => Shape::Own { shape, scale_us },
-            (None, None) => Shape::Cv(number("cv", cv.as_ref())?.unwrap_or(1.0)),
+            (Some(shape), Some(scale_us)) => IntervalShape::Own { shape, scale_us },
+            (None, None) => IntervalShape::Cv(number("cv", cv.as_ref())?.unwrap_or(1.0)),
             _ => {
                 let what = format!("{who}: `shape` and `scale` go together");
-                return Err(reader.wrong(raw.referenced, what, "give both, in place of the rate, or only `cv`"));
+                return Err(reader.wrong(raw.referenced, what, "give both, instead of the rate, or only `cv`"));
             }
         };
         let in_range = |(least, most): (f64, f64)| match form {
-            Shape::Cv(value) if (least..=most).contains(&value) => Ok(()),
-            Shape::Cv(_) => {
+            IntervalShape::Cv(value) if (least..=most).contains(&value) => Ok(()),
+            IntervalShape::Cv(_) => {
                 let word = cv.as_ref().map_or(raw.referenced, |word| word.referenced);
                 let what = format!("{who}: `cv` is out of range");
                 Err(reader.wrong(word, what, format!("it must be a number from {least} to {most}")))
             }
-            Shape::Own { shape, scale_us } if SHAPES.contains(&shape) && SCALES_US.contains(&scale_us) => Ok(()),
-            Shape::Own { shape, scale_us } => {
+            IntervalShape::Own { shape, scale_us } if SHAPES.contains(&shape) && SCALES_US.contains(&scale_us) => {
+                Ok(())
+            }
+            IntervalShape::Own { shape, scale_us } => {
                 let what = format!("{who}: shape {shape} with scale {scale_us} µs");
                 let hint = "a shape is from 0.0001 to 10000, a scale from 1e-6 to 1e18 µs";
                 Err(reader.wrong(raw.referenced, what, hint))
@@ -61,7 +63,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A distribution that must be there.
+    /// Parses a mandatory distribution.
     pub fn needed_lengths(
         &self,
         who: &str,
@@ -73,7 +75,7 @@ impl Parser<'_> {
         self.reader.needs(who, key, lengths, at)
     }
 
-    /// `None` if it is not given.
+    /// Parses a distribution; `None` if it is not given.
     pub fn lengths(
         &self,
         who: &str,
@@ -131,7 +133,7 @@ impl Parser<'_> {
         Ok(Lengths::Empirical(Arc::new(empirical)))
     }
 
-    /// A file of tokens and probabilities, CSV or JSON.
+    /// Reads a file of lengths and probabilities, CSV or JSON.
     fn counted(&self, file: &Word) -> Result<Option<Empirical>, SpecFileError> {
         let text = self.files.read(Path::new(&file.value)).map_err(|error| {
             let reason = blis_diag::unreadable(&file.value, &error);
@@ -150,7 +152,8 @@ impl Parser<'_> {
     }
 }
 
-/// Lines of tokens and probability; the first may be a header. An error is a line, from 1, and what is wrong there.
+/// Parses lines of length and probability; the first line may be a header. An error is the line, from 1, and the
+/// mistake.
 fn csv(text: &str) -> Result<Vec<(u32, f64)>, (u64, String)> {
     let mut weights = Vec::new();
     for (number, line) in (1_u64..).zip(text.lines()) {
@@ -170,7 +173,7 @@ fn csv(text: &str) -> Result<Vec<(u32, f64)>, (u64, String)> {
     Ok(weights)
 }
 
-/// `{"tokens": probability, …}` or `[[tokens, probability], …]`.
+/// Parses `{"tokens": probability, …}` or `[[tokens, probability], …]`.
 fn json(text: &str) -> Result<Vec<(u32, f64)>, (u64, String)> {
     #[derive(serde::Deserialize)]
     #[serde(untagged)]
@@ -209,7 +212,7 @@ impl Params<'_> {
             "gaussian" => {
                 self.only(&["mean", "std_dev", "min", "max"])?;
                 let (mean, std_dev) = (self.number("mean", ANY)?, self.number("std_dev", FROM_0)?);
-                // Both must be there.
+                // Both must be given.
                 self.number("min", FROM_0)?;
                 self.number("max", ABOVE_0)?;
                 Ok(Lengths::Gaussian { mean, std_dev, bounds: self.bounds()? })
@@ -225,7 +228,7 @@ impl Params<'_> {
             }
             "pareto_lognormal" => {
                 self.only(&["alpha", "xm", "mu", "sigma", "mix_weight"])?;
-                let share = Range { fits: |share| (0.0..=1.0).contains(&share), text: "a number from 0 to 1" };
+                let share = NumberRange { fits: |share| (0.0..=1.0).contains(&share), text: "a number from 0 to 1" };
                 Ok(Lengths::ParetoLogNormal {
                     alpha: self.number("alpha", ABOVE_0)?,
                     xm: self.number("xm", ABOVE_0)?,
@@ -261,13 +264,13 @@ impl Params<'_> {
         }
     }
 
-    fn number(&self, key: &str, range: Range) -> Result<f64, SpecFileError> {
+    fn number(&self, key: &str, range: NumberRange) -> Result<f64, SpecFileError> {
         let reader = &self.parser.reader;
         let number = reader.number(&self.who, key, self.word(key), range)?;
         reader.needs(&format!("{}: params", self.who), key, number, self.at)
     }
 
-    /// 0 and nothing mean none.
+    /// The bounds; 0 and a missing value mean no bound.
     fn bounds(&self) -> Result<Bounds, SpecFileError> {
         let reader = &self.parser.reader;
         let bound = |key| -> Result<Option<u32>, SpecFileError> {
@@ -279,7 +282,7 @@ impl Params<'_> {
         if bounds.min > bounds.max {
             let at = self.word("min").map_or(self.at, |word| word.referenced);
             let what = format!("{}: `min` is {}, more than `max`, {}", self.who, bounds.min, bounds.max);
-            return Err(reader.wrong(at, what, "the shortest must not be longer than the longest"));
+            return Err(reader.wrong(at, what, "the minimum must not exceed the maximum"));
         }
         Ok(bounds)
     }

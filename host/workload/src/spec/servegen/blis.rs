@@ -1,30 +1,30 @@
-//! BLIS's conversion, for `--parity blis`: three windows of the day, clients of a class as one cohort with
-//! the average of their rates and lengths.
+//! BLIS's conversion, for `--parity blis`: three windows of the day, and the clients of a class as one cohort with
+//! their mean rates and lengths.
 
 use blis_sim::rng::{Generator, Stream};
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
-use super::super::arrival::Shape;
+use super::super::arrival::IntervalShape;
 use super::super::lengths::Bounds;
 use super::super::{Arrival, Client, Cohort, Empirical, Lengths, MultiTurn, PrefixSharing, Spike};
-use super::Options;
-use super::chunk::{Chunk, DAY_SECS, Dataset, Pattern, Row, WINDOW_SECS};
+use super::ServeGenOptions;
+use super::chunk::{Chunk, ChunkRow, DAY_SECS, Dataset, Pattern, WINDOW_SECS};
 
 const CLASSES: [&str; 5] = ["critical", "standard", "batch", "sheddable", "background"];
 
-/// Parts of the day: half an hour, three windows.
+/// Parts of the day, each with the start in s: half an hour, three windows.
 const PERIODS: [(&str, u32); 3] = [("midnight", 0), ("morning", 28_800), ("afternoon", 50_400)];
 
-/// Cohorts of the clients.
-pub(super) fn cohorts(chunks: &[Chunk], options: &Options) -> Vec<Cohort> {
+/// The cohorts of the clients.
+pub(super) fn cohorts(chunks: &[Chunk], options: &ServeGenOptions) -> Vec<Cohort> {
     let reasoning = chunks.first().is_some_and(Chunk::has_reason_ratio);
     let mut random = Stream::new(options.seed, "workload servegen").at(0);
     if reasoning { by_class_once(chunks, options, &mut random) } else { by_time_of_day(chunks, options, &mut random) }
 }
 
-/// Three parts of the day after each other, five classes in each.
-fn by_time_of_day(chunks: &[Chunk], options: &Options, random: &mut Generator) -> Vec<Cohort> {
+/// Three parts of the day, one after the other, with five classes in each.
+fn by_time_of_day(chunks: &[Chunk], options: &ServeGenOptions, random: &mut Generator) -> Vec<Cohort> {
     let mut cohorts = Vec::new();
     for (number, (name, start)) in (0_u32..).zip(PERIODS) {
         let time = start + WINDOW_SECS * random.random_range(0..3_u32);
@@ -38,7 +38,7 @@ fn by_time_of_day(chunks: &[Chunk], options: &Options, random: &mut Generator) -
 }
 
 /// The window in which most clients are active, once.
-fn by_class_once(chunks: &[Chunk], options: &Options, random: &mut Generator) -> Vec<Cohort> {
+fn by_class_once(chunks: &[Chunk], options: &ServeGenOptions, random: &mut Generator) -> Vec<Cohort> {
     let mut times: Vec<u32> =
         chunks.iter().flat_map(|chunk| &chunk.rows).filter(|row| row.rate > 0.0).map(|row| row.start).collect();
     times.sort_unstable();
@@ -51,7 +51,7 @@ fn by_class_once(chunks: &[Chunk], options: &Options, random: &mut Generator) ->
         .collect()
 }
 
-/// To the classes in turn, in random order. Classes without members are left out.
+/// Distributes the clients over the classes, in random order. Classes without members are left out.
 fn deal<'a>(mut active: Vec<Active<'a>>, random: &mut Generator) -> Vec<(&'static str, Vec<Active<'a>>)> {
     for last in (1..active.len()).rev() {
         active.swap(last, random.random_range(0..=last));
@@ -64,9 +64,9 @@ fn deal<'a>(mut active: Vec<Active<'a>>, random: &mut Generator) -> Vec<(&'stati
     dealt
 }
 
-/// A client at some time: the rows of that time that have a rate, and the lengths then.
+/// A client at some time: its rows of that time with a rate, and the lengths then.
 struct Active<'a> {
-    rows: Vec<&'a Row>,
+    rows: Vec<&'a ChunkRow>,
     datasets: Vec<&'a Dataset>,
 }
 
@@ -75,26 +75,24 @@ impl<'a> Active<'a> {
         Self::new(chunk, |start| start == time)
     }
 
-    /// On any day.
     fn at_time_of_day(chunk: &'a Chunk, time: u32) -> Option<Self> {
         Self::new(chunk, |start| start % DAY_SECS == time)
     }
 
     fn new(chunk: &'a Chunk, then: impl Fn(u32) -> bool) -> Option<Self> {
-        let rows: Vec<&Row> = chunk.rows.iter().filter(|row| then(row.start) && row.rate > 0.0).collect();
+        let rows: Vec<&ChunkRow> = chunk.rows.iter().filter(|row| then(row.start) && row.rate > 0.0).collect();
         let datasets = rows.iter().filter_map(|row| chunk.dataset_at(row.start)).collect();
         (!rows.is_empty()).then_some(Self { rows, datasets })
     }
 
-    /// Requests per second.
     fn rate(&self) -> f64 {
         mean(self.rows.iter().map(|row| row.rate)).unwrap_or(0.0)
     }
 }
 
-/// The members as one cohort, active for so many seconds from a time on.
+/// The members as one cohort that is active for `secs` seconds from `from` on.
 fn cohort(id: &str, class: &str, members: &[Active<'_>], (from, secs): (u64, u32), reasoning: bool) -> Cohort {
-    let rows: Vec<&Row> = members.iter().flat_map(|member| member.rows.iter().copied()).collect();
+    let rows: Vec<&ChunkRow> = members.iter().flat_map(|member| member.rows.iter().copied()).collect();
     let datasets = || members.iter().flat_map(|member| member.datasets.iter().copied());
     let input =
         lengths(datasets().filter_map(|dataset| dataset.input.as_deref()), Lengths::gaussian(512.0, 128.0, 1, 32_768));
@@ -131,19 +129,19 @@ fn cohort(id: &str, class: &str, members: &[Active<'_>], (from, secs): (u64, u32
     }
 }
 
-/// What most rows are like, with the means of their parameters.
-fn arrival(rows: &[&Row]) -> Arrival {
+/// The arrival process of most rows, with the means of their parameters.
+fn arrival(rows: &[&ChunkRow]) -> Arrival {
     let named = |pattern| rows.iter().copied().filter(move |row| row.pattern == pattern);
     let (gamma, weibull) = (named(Pattern::Gamma).count(), named(Pattern::Weibull).count());
     let of = |pattern| {
-        let own = |row: &Row| row.shape.zip(row.scale_secs).filter(|&(shape, scale)| shape > 0.0 && scale > 0.0);
+        let own = |row: &ChunkRow| row.shape.zip(row.scale_secs).filter(|&(shape, scale)| shape > 0.0 && scale > 0.0);
         let shape = mean(named(pattern).filter_map(own).map(|(shape, _)| shape));
         let scale_us = mean(named(pattern).filter_map(own).map(|(_, scale)| scale * 1e6));
         match shape.zip(scale_us) {
             Some((shape, scale_us)) => {
-                Shape::Own { shape: shape.clamp(1e-4, 1e4), scale_us: scale_us.clamp(1e-6, 1e18) }
+                IntervalShape::Own { shape: shape.clamp(1e-4, 1e4), scale_us: scale_us.clamp(1e-6, 1e18) }
             }
-            None => Shape::Cv(mean(named(pattern).map(|row| row.cv)).filter(|&cv| cv > 0.0).unwrap_or(1.0)),
+            None => IntervalShape::Cv(mean(named(pattern).map(|row| row.cv)).filter(|&cv| cv > 0.0).unwrap_or(1.0)),
         }
     };
     match (gamma, weibull) {
@@ -153,15 +151,14 @@ fn arrival(rows: &[&Row]) -> Arrival {
     }
 }
 
-fn within(shape: Shape, (least, most): (f64, f64)) -> Shape {
+fn within(shape: IntervalShape, (least, most): (f64, f64)) -> IntervalShape {
     match shape {
-        Shape::Cv(cv) => Shape::Cv(cv.clamp(least, most)),
-        own @ Shape::Own { .. } => own,
+        IntervalShape::Cv(cv) => IntervalShape::Cv(cv.clamp(least, most)),
+        own @ IntervalShape::Own { .. } => own,
     }
 }
 
-/// The lognormal distribution with the average of the parameters: mean and standard deviation of the
-/// logarithm.
+/// The lognormal distribution with the means of the parameters: mean and standard deviation of the logarithm.
 fn lengths<'a>(counted: impl Iterator<Item = &'a Empirical>, usual: Lengths) -> Lengths {
     let fits: Vec<(f64, f64)> = counted.map(fit).collect();
     let mu = mean(fits.iter().map(|&(mu, _)| mu));
@@ -179,7 +176,7 @@ fn fit(counted: &Empirical) -> (f64, f64) {
     (mu, libm::sqrt(variance))
 }
 
-/// All together, with equal weights.
+/// The distributions combined with equal weights.
 fn average<'a>(counted: impl Iterator<Item = &'a Empirical>) -> Option<Lengths> {
     let all = Empirical::new(counted.flat_map(Empirical::probabilities))?;
     Some(Lengths::Empirical(all.into()))

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::arrival::{Arrival, Shape};
+use super::super::arrival::{Arrival, IntervalShape};
 use super::super::error::SpecFileError;
 use super::super::files::Files;
 use super::super::lengths::Empirical;
@@ -16,27 +16,21 @@ mod dataset;
 pub(in super::super) use dataset::datasets;
 
 pub(super) const DAY_SECS: u32 = 86_400;
-/// What a row of a trace is about.
+/// Time that a row of a trace covers, s.
 pub(super) const WINDOW_SECS: u32 = 600;
 
-/// One client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Chunk {
     pub id: String,
-    /// Ascending by start.
-    pub rows: Vec<Row>,
-    /// Ascending by start.
+    pub rows: Vec<ChunkRow>,
     pub datasets: Vec<Dataset>,
 }
 
-/// 600 s of its arrivals.
+/// Arrivals of the client in one period of 600 s.
 #[derive(Clone, Debug, PartialEq)]
-pub(in super::super) struct Row {
-    /// Of the file.
+pub(in super::super) struct ChunkRow {
     pub line: u64,
-    /// Seconds.
     pub start: u32,
-    /// Requests per second.
     pub rate: f64,
     pub cv: f64,
     pub pattern: Pattern,
@@ -44,23 +38,22 @@ pub(in super::super) struct Row {
     pub scale_secs: Option<f64>,
 }
 
-/// The distribution of its intervals.
+/// The distribution of its inter-arrival times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Pattern {
-    /// None is named: exponential.
+    /// No pattern is named: exponential.
     Unsaid,
     Gamma,
     Weibull,
 }
 
-/// Its lengths from some time on. What was not seen is left out.
+/// The lengths of the client from some time on; a distribution without data is missing.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct Dataset {
-    /// Seconds.
     pub start: u32,
     pub input: Option<Arc<Empirical>>,
     pub output: Option<Arc<Empirical>>,
-    /// Percent of the answer that is thought.
+    /// Share of reasoning in the output, percent.
     pub reason_ratio: Option<Arc<Empirical>>,
 }
 
@@ -71,7 +64,7 @@ impl Dataset {
 }
 
 impl Chunk {
-    /// The lengths at `time`: of the last dataset that starts by then and has any, else of the first.
+    /// The lengths at `time`: of the last dataset that starts by then and has data, else of the first.
     pub fn dataset_at(&self, time: u32) -> Option<&Dataset> {
         let known = || self.datasets.iter().filter(|dataset| dataset.is_known());
         known().rfind(|dataset| dataset.start <= time).or_else(|| known().next())
@@ -81,14 +74,14 @@ impl Chunk {
         self.datasets.iter().any(|dataset| dataset.reason_ratio.is_some())
     }
 
-    /// The first row that sends when nothing of the time's own lengths is known.
-    fn first_without_lengths(&self) -> Option<&Row> {
+    /// The first row that has a rate but, at its time, no lengths.
+    fn first_without_lengths(&self) -> Option<&ChunkRow> {
         let own = |time| self.datasets.iter().rfind(|dataset| dataset.start <= time);
         self.rows.iter().find(|row| row.rate > 0.0 && !own(row.start).is_some_and(Dataset::is_known))
     }
 }
 
-/// (what, what to do).
+/// Warnings as (what, hint).
 type Warnings = Vec<(String, String)>;
 
 /// All clients of a folder, by number.
@@ -108,8 +101,8 @@ pub(super) fn load(
     }
     let mut warnings = Vec::new();
     let chunk = |id: String| {
-        let trace = Text::read(files, folder, shown, &format!("chunk-{id}-trace.csv"))?;
-        let lengths = Text::read(files, folder, shown, &format!("chunk-{id}-dataset.json"))?;
+        let trace = ChunkFile::read(files, folder, shown, &format!("chunk-{id}-trace.csv"))?;
+        let lengths = ChunkFile::read(files, folder, shown, &format!("chunk-{id}-dataset.json"))?;
         let rows = rows(&trace.file, trace.content())?;
         let chunk = Chunk { id, rows, datasets: datasets(&lengths.file, lengths.content())? };
         warnings.extend(check(&chunk, &trace, &lengths.file, reading)?);
@@ -120,12 +113,12 @@ pub(super) fn load(
 }
 
 /// A file of the folder.
-struct Text {
+struct ChunkFile {
     file: Arc<str>,
     text: String,
 }
 
-impl Text {
+impl ChunkFile {
     fn read(files: &dyn Files, folder: &Path, shown: &str, name: &str) -> Result<Self, SpecFileError> {
         let file: Arc<str> = format!("{shown}/{name}").into();
         match files.read(&folder.join(name)) {
@@ -134,16 +127,16 @@ impl Text {
         }
     }
 
-    /// Without the mark of its encoding.
+    /// The text without its byte order mark.
     fn content(&self) -> &str {
         self.text.strip_prefix('\u{feff}').unwrap_or(&self.text)
     }
 }
 
-/// Whoever sends has lengths, or there is something to say.
+/// Checks that a client that sends has lengths; otherwise refuses the folder or warns.
 fn check(
     chunk: &Chunk,
-    trace: &Text,
+    trace: &ChunkFile,
     lengths: &str,
     reading: ServeGenReading,
 ) -> Result<Option<(String, String)>, SpecFileError> {
@@ -151,8 +144,8 @@ fn check(
     let what = match chunk.dataset_at(row.start) {
         Some(other) => {
             let what = format!("nothing at {} s in {lengths}; those from {} s on are used", row.start, other.start);
-            let place = format!("{}:{}: the client sends, but its lengths are not known: {what}", trace.file, row.line);
-            return Ok(Some((place, "complete the file, or set the rate to 0".to_owned())));
+            let warning = format!("{}:{}: the client sends, but its lengths are unknown: {what}", trace.file, row.line);
+            return Ok(Some((warning, "complete the file, or set the rate to 0".to_owned())));
         }
         None => format!("the client sends, but {lengths} has no start with `input_tokens` and `output_tokens`"),
     };
@@ -164,17 +157,17 @@ fn check(
     Err(wrong_field(trace, row, what))
 }
 
-fn wrong_field(trace: &Text, row: &Row, what: String) -> SpecFileError {
+fn wrong_field(trace: &ChunkFile, row: &ChunkRow, what: String) -> SpecFileError {
     let line = usize::try_from(row.line).ok().and_then(|line| trace.content().lines().nth(line - 1));
-    let spot = spot(&trace.file, row.line, line.unwrap_or_default(), 1);
-    SpecFileError::at(spot, trace.content(), what, "complete the file, or set the rate to 0")
+    let location = location_of(&trace.file, row.line, line.unwrap_or_default(), 1);
+    SpecFileError::at(location, trace.content(), what, "complete the file, or set the rate to 0")
 }
 
 const ROW: &str = "a row is start,rate,cv,pattern[,shape,scale], seconds and requests per second";
 
-/// The CSV: start, rate, cv, pattern, and for most clients shape and scale.
-pub(in super::super) fn rows(file: &Arc<str>, text: &str) -> Result<Vec<Row>, SpecFileError> {
-    let mut rows: Vec<Row> = Vec::new();
+/// The rows of the CSV: start, rate, cv, pattern, and for most clients shape and scale.
+pub(in super::super) fn rows(file: &Arc<str>, text: &str) -> Result<Vec<ChunkRow>, SpecFileError> {
+    let mut rows: Vec<ChunkRow> = Vec::new();
     for (line, content) in (1_u64..).zip(text.lines()) {
         if content.trim().is_empty() || (line == 1 && is_header(content)) {
             continue;
@@ -185,7 +178,9 @@ pub(in super::super) fn rows(file: &Arc<str>, text: &str) -> Result<Vec<Row>, Sp
             }
             _ => Ok(row),
         });
-        rows.push(row.map_err(|(field, what)| SpecFileError::at(spot(file, line, content, field), text, what, ROW))?);
+        rows.push(
+            row.map_err(|(field, what)| SpecFileError::at(location_of(file, line, content, field), text, what, ROW))?,
+        );
     }
     if rows.is_empty() {
         return Err(SpecFileError::whole(file, "there is no row", ROW));
@@ -193,20 +188,19 @@ pub(in super::super) fn rows(file: &Arc<str>, text: &str) -> Result<Vec<Row>, Sp
     Ok(rows)
 }
 
-/// Names only.
 fn is_header(content: &str) -> bool {
     content.split(',').all(|field| field.trim().starts_with(|first: char| first.is_alphabetic()))
 }
 
-/// Where field `field` of a line is, from 0.
-fn spot(file: &Arc<str>, line: u64, content: &str, field: usize) -> Location {
+/// The location of field number `field` of a line, from 0.
+fn location_of(file: &Arc<str>, line: u64, content: &str, field: usize) -> Location {
     let before: usize = content.split(',').take(field).map(|field| field.chars().count() + 1).sum();
     let len = content.split(',').nth(field).map_or(1, |field| field.chars().count().max(1));
     Location::file(Arc::clone(file)).characters(line, before as u64 + 1, len as u64)
 }
 
-/// Or the place of the wrong field, from 0, and what is wrong with it.
-fn row(line: u64, content: &str) -> Result<Row, (usize, String)> {
+/// Parses a row; an error is the index of the wrong field, and the mistake.
+fn row(line: u64, content: &str) -> Result<ChunkRow, (usize, String)> {
     let fields: Vec<&str> = content.split(',').map(str::trim).collect();
     if !matches!(fields.len(), 4 | 6) {
         return Err((0, format!("{} fields; a row has 4 or 6", fields.len())));
@@ -226,7 +220,7 @@ fn row(line: u64, content: &str) -> Result<Row, (usize, String)> {
     if start.fract() > 0.0 {
         return Err(wrong(0, "the start", "a whole number of seconds".to_owned()));
     }
-    let row = Row {
+    let row = ChunkRow {
         line,
         start: start as u32,
         rate: number(1, "the rate", 1e6)?,
@@ -256,10 +250,10 @@ impl Pattern {
     }
 }
 
-impl Row {
-    /// How its requests are spaced: by the shape, or where there is none by the coefficient of variation.
+impl ChunkRow {
+    /// The arrival process: by the shape, or without one by the coefficient of variation.
     pub fn arrival(&self) -> Result<Arrival, (usize, String)> {
-        /// Of a Weibull distribution, beyond: intervals that no number can hold.
+        /// Smallest shape of a Weibull distribution: smaller ones have inter-arrival times that overflow.
         const WEIBULL_LEAST: f64 = 0.01;
         let (least, cvs) = match self.pattern {
             Pattern::Unsaid => return Ok(Arrival::Poisson),
@@ -270,12 +264,12 @@ impl Row {
             Some(shape) if !(least..=1e4).contains(&shape) => {
                 return Err((4, format!("the shape is {shape}, but must be a number from {least} to 10000")));
             }
-            // Which scale does not matter: requests fill the window.
+            // The scale has no effect, because requests fill the window.
             Some(shape) => {
                 let scale_us = self.scale_secs.filter(|&scale| scale > 0.0).unwrap_or(1.0) * 1e6;
-                Shape::Own { shape, scale_us: scale_us.clamp(1e-6, 1e18) }
+                IntervalShape::Own { shape, scale_us: scale_us.clamp(1e-6, 1e18) }
             }
-            None if (cvs.0..=cvs.1).contains(&self.cv) => Shape::Cv(self.cv),
+            None if (cvs.0..=cvs.1).contains(&self.cv) => IntervalShape::Cv(self.cv),
             None => {
                 let what =
                     format!("the cv is {}, but without a shape must be a number from {} to {}", self.cv, cvs.0, cvs.1);

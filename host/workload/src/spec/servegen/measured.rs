@@ -1,19 +1,19 @@
-//! Clients as they were measured: what ServeGen draws from the same files.
+//! Clients as they were measured, in the way in which ServeGen draws from the same files.
 
 use std::sync::Arc;
 
 use blis_sim::units::Micros;
 
 use super::super::{Client, Empirical, Lengths, Window, WindowRate};
-use super::Options;
-use super::chunk::{Chunk, Row, WINDOW_SECS};
+use super::ServeGenOptions;
+use super::chunk::{Chunk, ChunkRow, WINDOW_SECS};
 
-/// A client for each chunk that is active in the part of the time that is asked for.
-pub(super) fn clients(chunks: &[Chunk], options: &Options) -> Vec<Client> {
+/// One client for each chunk that is active in the selected part of the measurement.
+pub(super) fn clients(chunks: &[Chunk], options: &ServeGenOptions) -> Vec<Client> {
     chunks.iter().filter_map(|chunk| client(chunk, options)).collect()
 }
 
-fn client(chunk: &Chunk, options: &Options) -> Option<Client> {
+fn client(chunk: &Chunk, options: &ServeGenOptions) -> Option<Client> {
     let ends = chunk.rows.iter().skip(1).map(|next| next.start).chain([u32::MAX]);
     let windows: Vec<Window> =
         chunk.rows.iter().zip(ends).filter_map(|(row, end)| window(chunk, row, end, options)).collect();
@@ -22,8 +22,8 @@ fn client(chunk: &Chunk, options: &Options) -> Option<Client> {
     Some(Client { streaming: true, windows, ..Client::new(&format!("chunk-{}", chunk.id), 1.0, input, output) })
 }
 
-/// The time of `row`, at most until `end`. `None` if nothing is sent, or it is left out.
-fn window(chunk: &Chunk, row: &Row, end: u32, options: &Options) -> Option<Window> {
+/// The window of `row`, at most until `end`. `None` if it has no requests, or is not selected.
+fn window(chunk: &Chunk, row: &ChunkRow, end: u32, options: &ServeGenOptions) -> Option<Window> {
     let from = options.start_secs;
     let to = options.duration_secs.map_or(u32::MAX, |duration| from.saturating_add(duration));
     let (start, end) = (row.start.max(from), row.start.saturating_add(WINDOW_SECS).min(end).min(to));

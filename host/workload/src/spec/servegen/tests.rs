@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use blis_sim::units::Micros;
 
-use super::super::arrival::Shape;
-use super::super::{Arrival, Empirical, GenerateOptions, Lengths, Load, Spec, Window, WindowRate};
+use super::super::arrival::IntervalShape;
+use super::super::{Arrival, ClientLoad, Empirical, GenerateOptions, Lengths, Spec, Window, WindowRate};
 use super::*;
-use crate::profile::Profile;
+use crate::profile::WorkloadProfile;
 
 /// A folder in memory.
-struct Folder(BTreeMap<&'static str, String>);
+struct MemoryFolder(BTreeMap<&'static str, String>);
 
-impl Files for Folder {
+impl Files for MemoryFolder {
     fn read(&self, path: &Path) -> io::Result<String> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         self.0.get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -24,7 +24,7 @@ impl Files for Folder {
 }
 
 /// Two clients: `0` is active in the morning of both days, `10` at midnight.
-fn folder() -> Folder {
+fn folder() -> MemoryFolder {
     let mut busy = String::new();
     for day in [0, 86_400] {
         for window in 0..3 {
@@ -35,7 +35,7 @@ fn folder() -> Folder {
     let night = "0,0.5,1.5,Weibull\n600,0.5,1.5,Weibull\n1200,0.5,1.5,Weibull\n1800,0,0,\n";
     let lengths = "{\"0\": {\"input_tokens\": \"{}\", \"output_tokens\": \"{}\"}, \
                    \"21600\": {\"input_tokens\": \"{100: 0.5, 400: 0.5}\", \"output_tokens\": \"{50: 1.0}\"}}";
-    Folder(BTreeMap::from([
+    MemoryFolder(BTreeMap::from([
         ("chunk-0-trace.csv", busy),
         ("chunk-0-dataset.json", lengths.to_owned()),
         ("chunk-10-trace.csv", night.to_owned()),
@@ -43,22 +43,22 @@ fn folder() -> Folder {
     ]))
 }
 
-fn read(folder: &Folder, options: &Options) -> Result<Senders, SpecFileError> {
+fn read(folder: &MemoryFolder, options: &ServeGenOptions) -> Result<Senders, SpecFileError> {
     load(folder, Path::new("data"), "data", options)
 }
 
-/// As BLIS reads it.
+/// The folder read in BLIS's way.
 const BLIS: ServeGenReading = ServeGenReading::Blis;
 
-fn cohorts(folder: &Folder) -> Result<Vec<Cohort>, SpecFileError> {
-    read(folder, &Options { reading: BLIS, ..Options::default() }).map(|senders| senders.cohorts)
+fn cohorts(folder: &MemoryFolder) -> Result<Vec<Cohort>, SpecFileError> {
+    read(folder, &ServeGenOptions { reading: BLIS, ..ServeGenOptions::default() }).map(|senders| senders.cohorts)
 }
 
-/// The folder with other files, as measured.
+/// The folder with other files, read as measured.
 fn changed(files: &[(&'static str, &str)]) -> Result<Senders, SpecFileError> {
     let mut folder = folder();
     folder.0.extend(files.iter().map(|&(name, text)| (name, text.to_owned())));
-    read(&folder, &Options::default())
+    read(&folder, &ServeGenOptions::default())
 }
 
 fn counted(weights: &[(u32, f64)]) -> Option<Lengths> {
@@ -67,7 +67,7 @@ fn counted(weights: &[(u32, f64)]) -> Option<Lengths> {
 
 #[test]
 fn every_row_becomes_a_window_of_its_client() {
-    let senders = read(&folder(), &Options::default()).unwrap();
+    let senders = read(&folder(), &ServeGenOptions::default()).unwrap();
     let ids: Vec<_> = senders.clients.iter().map(|client| (client.id.as_str(), client.windows.len())).collect();
     assert_eq!(
         (ids, senders.cohorts.len()),
@@ -80,40 +80,40 @@ fn every_row_becomes_a_window_of_its_client() {
         *second,
         Window {
             rate: WindowRate::Weight(3.0),
-            arrival: Some(Arrival::Gamma(Shape::Own { shape: 0.25, scale_us: 2e6 })),
+            arrival: Some(Arrival::Gamma(IntervalShape::Own { shape: 0.25, scale_us: 2e6 })),
             input: counted(&[(100, 0.5), (400, 0.5)]),
             output: counted(&[(50, 1.0)]),
             ..Window::usual(start, end)
         }
     );
-    assert_eq!(senders.clients[1].windows[0].arrival, Some(Arrival::Weibull(Shape::Cv(1.5))));
+    assert_eq!(senders.clients[1].windows[0].arrival, Some(Arrival::Weibull(IntervalShape::Cv(1.5))));
 }
 
 #[test]
 fn a_part_of_the_measurements_starts_at_0() {
-    let options = Options { start_secs: 28_900, duration_secs: Some(700), ..Options::default() };
+    let options = ServeGenOptions { start_secs: 28_900, duration_secs: Some(700), ..ServeGenOptions::default() };
     let clients = read(&folder(), &options).unwrap().clients;
     let [client] = &clients[..] else { panic!("{clients:?}") };
     let spans: Vec<_> = client.windows.iter().map(|window| (window.start.0, window.end.0)).collect();
     assert_eq!(spans, [(0, 500_000_000), (500_000_000, 700_000_000)]);
 }
 
-/// They were one lognormal distribution for all times, without bounds.
+/// Once, all times had one lognormal distribution without bounds.
 #[test]
 fn lengths_are_those_counted_at_the_time() {
     let trace = "0,1,1,Gamma,1,1\n600,1,1,Weibull,1,1\n";
     let lengths = r#"{"600": {"input_tokens": "{7: 0.25, 9: 0.75}", "output_tokens": "{3: 1}", "reason_ratio": "{40: 1}"},
                       "0": {"input_tokens": "{5: 1}", "output_tokens": "{2: 1}", "reason_ratio": "{80: 1}"}}"#;
     let files = BTreeMap::from([("chunk-0-trace.csv", trace.to_owned()), ("chunk-0-dataset.json", lengths.to_owned())]);
-    let clients = read(&Folder(files), &Options::default()).unwrap().clients;
+    let clients = read(&MemoryFolder(files), &ServeGenOptions::default()).unwrap().clients;
     let spec = Spec { clients, ..Spec::default() };
     let drawn: Vec<_> = spec.requests(&options()).unwrap().0.collect();
     assert_eq!(drawn.len(), 1200);
     let (early, late) = drawn.split_at(600);
-    let all = |drawn: &[super::super::Drawn], output, ratio: f64| {
+    let all = |drawn: &[super::super::DrawnRequest], output, ratio: f64| {
         drawn.iter().all(|d| d.request.output_tokens == output && (d.reason_ratio - ratio).abs() < 1e-12)
     };
-    assert!(all(early, 2, 0.8) && all(late, 3, 0.4), "answers, and how much of them is thought");
+    assert!(all(early, 2, 0.8) && all(late, 3, 0.4), "outputs, and the share of reasoning in them");
     assert!(early.iter().all(|d| d.request.input_tokens == 5 && d.request.arrival < Micros(600_000_000)));
     let short = late.iter().filter(|d| d.request.input_tokens == 7).count();
     assert_eq!(short + late.iter().filter(|d| d.request.input_tokens == 9).count(), 600);
@@ -134,7 +134,7 @@ fn a_misspelt_key_is_no_reason_to_guess_lengths() {
     data/chunk-0-dataset.json:1:9: start `0`: unknown key `text_tokens`
       1 | {"0": {"text_tokens": "{5: 1}"}}
         |         ^^^^^^^^^^^
-    hint: folders of multimodal clients are not read: state their parts as `multimodal` of a client
+    hint: folders of multimodal clients cannot be read: give their parts as `multimodal` of a client
     "#);
     insta::assert_snapshot!(dataset("{}"), @r"
     data/chunk-0-trace.csv:1:7: the client sends, but data/chunk-0-dataset.json has no start with `input_tokens` and `output_tokens`
@@ -201,7 +201,7 @@ fn an_unknown_pattern_is_not_poisson() {
     ");
 }
 
-/// The first row was taken for a header, and its requests were lost.
+/// Once, the first row was read as a header, and its requests were lost.
 #[test]
 fn a_mark_of_the_encoding_hides_no_row() {
     let dataset = folder().0["chunk-0-dataset.json"].clone();
@@ -217,25 +217,25 @@ fn a_mark_of_the_encoding_hides_no_row() {
 
 #[test]
 fn lengths_of_another_time_come_with_a_warning() {
-    let (what, _) = read(&folder(), &Options::default()).unwrap().warnings.remove(0);
+    let (what, _) = read(&folder(), &ServeGenOptions::default()).unwrap().warnings.remove(0);
     assert_eq!(
         what,
-        "data/chunk-10-trace.csv:1: the client sends, but its lengths are not known: nothing at 0 s in \
+        "data/chunk-10-trace.csv:1: the client sends, but its lengths are unknown: nothing at 0 s in \
          data/chunk-10-dataset.json; those from 21600 s on are used"
     );
 }
 
-/// BLIS guesses 512 ± 128 and 128 ± 32 tokens.
+/// BLIS assumes 512 ± 128 and 128 ± 32 tokens.
 #[test]
 fn guessed_lengths_come_with_a_warning() {
     let mut folder = folder();
     folder.0.insert("chunk-0-dataset.json", "{}".to_owned());
-    let senders = read(&folder, &Options { reading: BLIS, ..Options::default() }).unwrap();
+    let senders = read(&folder, &ServeGenOptions { reading: BLIS, ..ServeGenOptions::default() }).unwrap();
     assert_eq!(senders.cohorts[1].client.input, Lengths::gaussian(512.0, 128.0, 1, 32_768));
-    let told = |(what, _): &(String, String)| {
+    let message = |(what, _): &(String, String)| {
         what.starts_with("data/chunk-0-trace.csv:1: the client sends, but data/chunk-0-dataset.json has no")
     };
-    assert!(senders.warnings.iter().any(told), "{:?}", senders.warnings);
+    assert!(senders.warnings.iter().any(message), "{:?}", senders.warnings);
 }
 
 fn options() -> GenerateOptions {
@@ -256,12 +256,12 @@ fn active_clients_become_cohorts_of_their_time_of_day() {
     let spikes: Vec<_> =
         cohorts.iter().map(|cohort| cohort.spike.unwrap()).map(|s| (s.start.0, s.duration.0, s.trace_rate)).collect();
     assert_eq!(spikes, [(0, 600_000_000, Some(0.5)), (780_000_000, 600_000_000, Some(2.0))], "the mean of both days");
-    assert_eq!(cohorts[0].client.arrival, Arrival::Weibull(Shape::Cv(1.5)));
-    assert_eq!(cohorts[1].client.arrival, Arrival::Gamma(Shape::Own { shape: 0.25, scale_us: 2e6 }));
+    assert_eq!(cohorts[0].client.arrival, Arrival::Weibull(IntervalShape::Cv(1.5)));
+    assert_eq!(cohorts[1].client.arrival, Arrival::Gamma(IntervalShape::Own { shape: 0.25, scale_us: 2e6 }));
     let Lengths::LogNormal { mu, sigma, .. } = cohorts[1].client.input else { panic!("{:?}", cohorts[1].client.input) };
-    // ln 100 and ln 400 lie 2 ln 2 apart: their mean is ln 200, their standard deviation ln 2.
+    // ln 100 and ln 400 differ by 2 ln 2: their mean is ln 200, their standard deviation ln 2.
     assert!((mu - 200_f64.ln()).abs() < 1e-12 && (sigma - 2_f64.ln()).abs() < 1e-12, "{mu} {sigma}");
-    assert_eq!((cohorts[1].population, cohorts[1].client.load), (1, Load::Share(1.0)));
+    assert_eq!((cohorts[1].population, cohorts[1].client.load), (1, ClientLoad::Share(1.0)));
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn thinking_clients_become_one_window() {
     let [cohort] = &cohorts[..] else { panic!("{cohorts:?}") };
     assert_eq!((cohort.client.id.as_str(), cohort.client.arrival), ("reasoning-critical", Arrival::Poisson));
     assert_eq!(cohort.client.reason_ratio, Some(Lengths::Empirical(Empirical::new([(70, 1.0)]).unwrap().into())));
-    assert!(!cohort.client.waits_for_answers());
+    assert!(!cohort.client.is_closed_loop());
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn mistakes_are_shown_where_they_are() {
         |                                  ^
     hint: it is {"start": {"input_tokens": "{tokens: probability, …}", "output_tokens": …}, …}
     "#);
-    insta::assert_snapshot!(cohorts(&Folder(BTreeMap::new())).unwrap_err(), @r"
+    insta::assert_snapshot!(cohorts(&MemoryFolder(BTreeMap::new())).unwrap_err(), @r"
     data: no file `chunk-<id>-trace.csv` in this folder
     hint: a ServeGen folder has one, and a `-dataset.json`, per client
     ");
@@ -325,7 +325,7 @@ fn mistakes_are_shown_where_they_are() {
     ");
 }
 
-/// The folder that ServeGen publishes, where it lies beside the repository.
+/// The folder that ServeGen publishes, if it lies beside the repository.
 fn published() -> Option<PathBuf> {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/traces/servegen-deepseek-r1"));
     if path.exists() {
@@ -338,8 +338,8 @@ fn published() -> Option<PathBuf> {
     None
 }
 
-/// 1268 prompt and 1527 answer tokens on average are stated for all 73 clients; here are the 20
-/// largest, at three times of the day.
+/// Means of 1268 input and 1527 output tokens are published for all 73 clients; the folder has the 20 largest, at three
+/// times of the day.
 #[test]
 fn the_published_clients_are_read_as_blis_does() {
     let Some(path) = published() else { return };
@@ -353,10 +353,11 @@ fn the_published_clients_are_read_as_blis_does() {
     assert!((500.0..3000.0).contains(&output), "{output}");
 }
 
-/// Two hours with the begin of another period in them: the whole day takes a minute.
+/// Two hours that contain the begin of another period: the whole day would take a minute.
 const PART: (u32, u32) = (18_000, 25_200);
 
-/// Requests, and how many of each length, over the rows of the part in all files: rate times the distribution of its period.
+/// Number of requests, and of requests by length, over the rows of the part in all files: rate times the distribution
+/// of the period.
 fn mixture(path: &Path, key: &str) -> (f64, BTreeMap<u32, f64>) {
     let (mut requests, mut mixture) = (0.0, BTreeMap::new());
     for entry in std::fs::read_dir(path).unwrap() {
@@ -382,7 +383,7 @@ fn mixture(path: &Path, key: &str) -> (f64, BTreeMap<u32, f64>) {
     (requests, mixture)
 }
 
-/// Lengths that are shorter than, and at most, `tokens`: shares of all.
+/// Shares of lengths below, and of at most, `tokens`.
 fn ranks(mixture: &BTreeMap<u32, f64>, tokens: u32) -> std::ops::RangeInclusive<f64> {
     let all: f64 = mixture.values().sum();
     let below: f64 = mixture.range(..tokens).map(|(_, weight)| weight).sum();
@@ -390,17 +391,18 @@ fn ranks(mixture: &BTreeMap<u32, f64>, tokens: u32) -> std::ops::RangeInclusive<
     below / all - 0.005..=upto / all + 0.005
 }
 
-/// What `blis workload inspect` says of the folder is what is in its files.
+/// `blis workload inspect` shows the figures of the folder's files.
 #[test]
 fn the_published_clients_send_what_was_measured() {
     let Some(path) = published() else { return };
     let whole = Spec::load(&path).unwrap();
     let windows: usize = whole.clients.iter().map(|client| client.windows.len()).sum();
     assert_eq!((whole.clients.len(), windows, &whole.warnings[..]), (20, 1499, &[][..]));
-    let part = Options { start_secs: PART.0, duration_secs: Some(PART.1 - PART.0), ..Options::default() };
+    let part =
+        ServeGenOptions { start_secs: PART.0, duration_secs: Some(PART.1 - PART.0), ..ServeGenOptions::default() };
     let clients = load(&crate::spec::Beside(path.clone()), Path::new(""), "data", &part).unwrap().clients;
     let spec = Spec { clients, ..Spec::default() };
-    let profile = Profile::of(spec.generate_answered(&options()).unwrap(), 16).unwrap();
+    let profile = WorkloadProfile::of(spec.generate_answered(&options()).unwrap(), 16).unwrap();
     for (key, lengths) in [("input_tokens", &profile.input_tokens), ("output_tokens", &profile.output_tokens)] {
         let (requests, mixture) = mixture(&path, key);
         assert!((profile.requests as f64 - requests).abs() < 20.0, "{} of {requests}", profile.requests);

@@ -1,10 +1,10 @@
-//! Several specifications as one: it sends what they send, and what it is written as reads back.
+//! Composed specifications send the requests of their sources, and can be written and read back.
 
 use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::super::compose::{Composed, Source, merge};
+use super::super::compose::{Composed, SpecSource, merge};
 use super::super::parse::parse_placed;
 use super::super::servegen::ServeGenReading;
 use super::properties::specs;
@@ -49,10 +49,10 @@ fn of_part(part: &str) -> String {
     JOBS.replace("aggregate_rate: 4\n", "").replace("    slo_class", &format!("    part: {part}\n    slo_class"))
 }
 
-fn source(file: &str, text: &str) -> Source {
-    let (spec, places) =
+fn source(file: &str, text: &str) -> SpecSource {
+    let (spec, locations) =
         parse_placed(file, text, &NoFiles, ServeGenReading::Measured).unwrap_or_else(|error| panic!("{error}"));
-    Source::new(Path::new(file), (spec, text.to_owned(), places))
+    SpecSource::new(Path::new(file), (spec, text.to_owned(), locations))
 }
 
 fn composed(files: &[(&str, &str)]) -> Composed {
@@ -62,7 +62,7 @@ fn composed(files: &[(&str, &str)]) -> Composed {
     composed
 }
 
-/// All that is written of it.
+/// Everything that is written of it.
 fn as_written(spec: &Spec) -> String {
     spec.to_string()
 }
@@ -71,7 +71,7 @@ fn refused(files: &[(&str, &str)]) -> String {
     merge(files.iter().map(|(file, text)| source(file, text)).collect()).expect_err("it is refused").to_string()
 }
 
-/// Requests until `end`, under the seed of the tests.
+/// Requests until `end`, with the seed of the tests.
 fn until(spec: &Spec, end: Micros) -> (Vec<Request>, Names) {
     let horizon = spec.horizon.unwrap_or(end).min(end);
     let options = GenerateOptions { horizon, num_requests: spec.num_requests, ..options() };
@@ -79,7 +79,7 @@ fn until(spec: &Spec, end: Micros) -> (Vec<Request>, Names) {
     (workload.requests.collect(), workload.names)
 }
 
-/// `id`, whatever it is called.
+/// `id`, under any name.
 fn sent(spec: &Spec, end: Micros, id: &str) -> Vec<(Micros, u32, u32, u32)> {
     let (requests, names) = until(spec, end);
     of_client(&requests, &names, id)
@@ -90,21 +90,21 @@ fn rates_add_up_and_every_client_sends_what_it_sent() {
     let Composed { spec, notes } = composed(&[("chat.yaml", CHAT), ("jobs.yaml", JOBS)]);
     assert_eq!((spec.aggregate_rate, spec.seed, spec.parts.len(), notes.len()), (16.0, Some(7), 0, 0));
     let shares: Vec<f64> =
-        spec.clients.iter().map(|c| if let Load::Share(share) = c.load { share } else { 0.0 }).collect();
-    // 9 and 3 of the chat's 12, 4 of the jobs: of 16 in all.
+        spec.clients.iter().map(|c| if let ClientLoad::Share(share) = c.load { share } else { 0.0 }).collect();
+    // 9 and 3 of the chat's 12, 4 of the jobs: 16 in total.
     assert!(shares.iter().zip([9.0, 3.0, 4.0]).all(|(share, rate)| (share * 16.0 - rate).abs() < 1e-12), "{shares:?}");
     for (id, text) in [("chat", CHAT), ("help", CHAT), ("batch", JOBS)] {
         let (alone, together) = (sent(&parse(text), secs(500), id), sent(&spec, secs(500), id));
         assert!(alone.len() > 1000 && alone.len().abs_diff(together.len()) <= 1, "{id}: {}", alone.len());
         for (alone, together) in alone.iter().zip(&together) {
-            // The last bit of a rate may differ, and then a µs here and there.
+            // The last bit of a rate may differ, and then some arrivals by a µs.
             assert!(alone.0.0.abs_diff(together.0.0) <= 100, "{id}");
             assert_eq!((alone.1, alone.2, alone.3), (together.1, together.2, together.3), "{id}");
         }
     }
 }
 
-/// Windows, numbers and ends are kept part by part: nothing is shifted by a µs.
+/// Windows, numbers of requests and horizons are kept part by part: no arrival moves by a µs.
 #[test]
 fn what_does_not_add_up_becomes_a_part() {
     let windows = "    lifecycle: { windows: [{ start_us: 0, end_us: 40000000 }, { start_us: 90000000, end_us: 200000000, trace_rate: 2 }] }\n";
@@ -122,7 +122,7 @@ fn what_does_not_add_up_becomes_a_part() {
     assert_eq!(sent(&spec, end, "batch").len(), 100);
     let (many, more) = (sent(&parse(JOBS), end, "batch").len() as f64, sent(&spec, end, "batch@more").len() as f64);
     assert!((many - more).abs() < 2.58 * (2.0 * many).sqrt() * 1.5, "other numbers, the same rate: {many} {more}");
-    // Composed again, parts stay parts.
+    // Composed again, parts remain parts.
     let again = merge(vec![source("x.yaml", &spec.to_string()), source("y.yaml", CHAT)]).unwrap();
     assert_eq!(again.spec.parts.len(), 4);
     for id in ["chat", "help", "batch", "batch@more"] {
@@ -184,7 +184,7 @@ fn what_one_file_cannot_say_is_refused() {
     turns.yaml:13:9: client `help` has `multi_turn`, client `batch` of users.yaml has `concurrency`
       13 |   - id: help
          |         ^^^^
-    hint: they do not go together in one specification
+    hint: one specification cannot have both
     ");
     let classless = JOBS.replace("    slo_class: batch\n", "");
     insta::assert_snapshot!(refused(&[("chat.yaml", CHAT), ("jobs.yaml", &classless)]), @r"
@@ -196,16 +196,16 @@ fn what_one_file_cannot_say_is_refused() {
     let promise = |ms: u32| format!("goodput_slo_targets:\n  batch: {{ e2e_ms: {ms} }}\n");
     let [one, other] = [10, 20].map(|ms| JOBS.replace("seed: 7\n", &promise(ms)));
     insta::assert_snapshot!(refused(&[("one.yaml", &one), ("other.yaml", &other)]), @r"
-    other.yaml:3:3: class `batch` is promised something else in one.yaml
+    other.yaml:3:3: class `batch` has other targets in one.yaml
       3 |   batch: { e2e_ms: 20 }
         |   ^^^^^
-    hint: make the promises equal, or give the clients of one file another class
+    hint: make the targets equal, or give the clients of one file another class
     ");
     assert_eq!(composed(&[("one.yaml", &one), ("same.yaml", &one)]).spec.goodput_slo_targets.len(), 1);
     let limited = format!("num_requests: 5\nparts: {{ a: {{ aggregate_rate: 3 }} }}\n{}", of_part("a"));
     insta::assert_snapshot!(refused(&[("parts.yaml", &limited), ("jobs.yaml", JOBS)]), @r"
     parts.yaml: `num_requests` 5 of all its parts together
-    hint: say how many of each part, under `parts`
+    hint: give the number of requests of each part, under `parts`
     ");
     insta::assert_snapshot!(error(&limited.replace("part: a", "part: b")), @r"
     spec.yaml:7:11: client `batch`: there is no part `b`
@@ -217,11 +217,11 @@ fn what_one_file_cannot_say_is_refused() {
     spec.yaml:6:9: client `batch` has no rate: `aggregate_rate` of part `a` is 0, and each of its `lifecycle` windows needs a `trace_rate`
       6 |   - id: batch
         |         ^^^^^
-    hint: set `aggregate_rate`, in requests per second, or say every rate
+    hint: set `aggregate_rate`, in requests per second, or give every rate
     ");
 }
 
-/// The keys that BLIS does not have are as strict as the others.
+/// The keys that BLIS does not have are checked as strictly as the others.
 #[test]
 fn extensions_are_understood_or_refused() {
     let window = |more: &str| format!("{JOBS}    lifecycle: {{ windows: [{{ end_us: 9000000, {more} }}] }}\n");
@@ -247,20 +247,20 @@ fn extensions_are_understood_or_refused() {
     assert!(prompts(2).count() > 100 && prompts(3).count() == 0, "three rounds");
     assert_eq!(composed(&[("x.yaml", &opened.to_string())]).spec.clients, opened.clients);
     for (text, expected) in [
-        (window("rate: 7, requests: 7"), "`trace_rate`, `rate` and `requests` all say how much it sends"),
+        (window("rate: 7, requests: 7"), "`trace_rate`, `rate` and `requests` all define how much it sends"),
         (window("requests: 7.5"), "it must be a whole number"),
-        (turns(&format!("think_time_us: 5, think_time_ms_distribution: {}", value(3))), "say the same thing"),
-        (turns("opening_distribution: 7"), "keys with their values belong here"),
+        (turns(&format!("think_time_us: 5, think_time_ms_distribution: {}", value(3))), "both define the think time"),
+        (turns("opening_distribution: 7"), "keys with values are expected here"),
         (format!("parts: {{ \"\": {{ aggregate_rate: 1 }} }}\n{JOBS}"), "the name has 0 bytes"),
         (format!("parts: {{ a: {{ rate: 1 }} }}\n{JOBS}"), "unknown key `rate`"),
         ("parts: { a: {} }\nservegen_data: { path: x }\n".to_owned(), "`parts` with `servegen_data`"),
     ] {
-        let told = error(&text);
-        assert!(told.contains(expected), "{expected}: {told}");
+        let message = error(&text);
+        assert!(message.contains(expected), "{expected}: {message}");
     }
 }
 
-/// A part ends after its number of requests, sessions included, and others go on.
+/// A part ends after its number of requests, sessions included, and others continue.
 #[test]
 fn parts_have_budgets_of_their_own() {
     let turns = "    reasoning: { multi_turn: { max_rounds: 4, think_time_us: 1000 } }\n    closed_loop: false\n";
@@ -271,7 +271,7 @@ fn parts_have_budgets_of_their_own() {
     let by = |id: &str| sent(&spec, Micros::MAX, id);
     assert_eq!(by("batch").len(), 30);
     assert!((30..70).contains(&by("late").len()) && by("late").iter().all(|sent| sent.0 < secs(5)));
-    // In closed loop a part ends as a specification of its own does.
+    // In closed loop a part ends in the same way as a separate specification.
     let waiting = |text: &str| parse(&text.replace("closed_loop: false", "closed_loop: true"));
     let answered = |spec: &Spec, num_requests| {
         let options = GenerateOptions { num_requests, ..options() };
@@ -286,7 +286,7 @@ fn parts_have_budgets_of_their_own() {
 }
 
 proptest! {
-    /// Whatever two specifications say, every client of theirs sends the same in one.
+    /// In the composition of any two specifications, every client sends the same requests as before.
     #[test]
     fn together_is_the_sum_of_the_parts(one in specs(), other in specs()) {
         let named = |spec: Spec, name: &str| {
@@ -298,7 +298,7 @@ proptest! {
             Spec { clients: spec.clients.into_iter().map(client).collect(), ..spec }
         };
         let (one, other) = (named(one, "one"), named(other, "other"));
-        let source = |name: &str, spec: &Spec| Source::new(Path::new(name), (spec.clone(), String::new(), Default::default()));
+        let source = |name: &str, spec: &Spec| SpecSource::new(Path::new(name), (spec.clone(), String::new(), Default::default()));
         let composed = merge(vec![source("a.yaml", &one), source("b.yaml", &other)]).unwrap().spec;
         let read = Spec::parse("c.yaml", &composed.to_string(), &NoFiles).map_err(|e| TestCaseError::fail(e.to_string()))?;
         prop_assert_eq!(read.to_string(), composed.to_string());

@@ -25,13 +25,13 @@ const VALUES: [&str; 16] = [
     "empirical",
 ];
 
-/// What is done to one line.
+/// A change of one line.
 #[derive(Clone, Debug)]
 enum Edit {
     Remove,
     Repeat,
     Indent,
-    /// The value behind the n-th colon becomes one of [`VALUES`].
+    /// Replaces the value after the n-th colon by one of [`VALUES`].
     Value(usize, usize),
     Character(usize, char),
 }
@@ -41,9 +41,9 @@ fn edits() -> impl Strategy<Value = (usize, Edit)> {
         Just(Edit::Remove),
         Just(Edit::Repeat),
         Just(Edit::Indent),
-        (0_usize..4, 0..VALUES.len()).prop_map(|(place, value)| Edit::Value(place, value)),
-        (0_usize..4, 0..VALUES.len()).prop_map(|(place, value)| Edit::Value(place, value)),
-        (0_usize..60, any::<char>()).prop_map(|(place, character)| Edit::Character(place, character)),
+        (0_usize..4, 0..VALUES.len()).prop_map(|(index, value)| Edit::Value(index, value)),
+        (0_usize..4, 0..VALUES.len()).prop_map(|(index, value)| Edit::Value(index, value)),
+        (0_usize..60, any::<char>()).prop_map(|(index, character)| Edit::Character(index, character)),
     ];
     (0..WHOLE.lines().count(), edit)
 }
@@ -57,14 +57,14 @@ fn apply(lines: &mut Vec<String>, line: usize, edit: &Edit) {
             lines.insert(line, again);
         }
         Edit::Indent => text.insert(0, ' '),
-        Edit::Value(place, value) => {
-            let Some((colon, _)) = text.match_indices(": ").nth(*place) else { return };
+        Edit::Value(index, value) => {
+            let Some((colon, _)) = text.match_indices(": ").nth(*index) else { return };
             let start = colon + 2;
             let end = text[start..].find([',', '}']).map_or(text.len(), |end| start + end);
             text.replace_range(start..end, VALUES[*value]);
         }
-        Edit::Character(place, character) => {
-            let at = text.char_indices().nth(*place).map_or(text.len(), |(at, _)| at);
+        Edit::Character(index, character) => {
+            let at = text.char_indices().nth(*index).map_or(text.len(), |(at, _)| at);
             text.insert(at, *character);
         }
     }
@@ -96,7 +96,7 @@ proptest! {
 
     #[test]
     fn no_text_is_too_broken(text in any::<String>(), trace in "[0-9.,aGm\n-]{0,80}", dataset in "[{}\":0-9., a-z]{0,80}") {
-        let folder = Pair(trace, dataset);
+        let folder = ServeGenPair(trace, dataset);
         let texts = [text.as_str(), "servegen_data: { path: x }", "load: {}\ndata: {}"];
         for text in texts {
             if let Err(error) = Spec::parse("spec.yaml", text, &folder) {
@@ -106,10 +106,9 @@ proptest! {
     }
 }
 
-/// A ServeGen client.
-struct Pair(String, String);
+struct ServeGenPair(String, String);
 
-impl Files for Pair {
+impl Files for ServeGenPair {
     fn read(&self, path: &Path) -> std::io::Result<String> {
         Ok(if path.extension().is_some_and(|e| e == "csv") { &self.0 } else { &self.1 }.clone())
     }

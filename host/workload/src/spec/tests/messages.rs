@@ -1,6 +1,6 @@
-//! What is wrong is said with its place and a remedy; what is right is understood.
+//! Mistakes are reported with location and hint; valid specifications are accepted.
 
-use super::super::arrival::Shape;
+use super::super::arrival::IntervalShape;
 use super::*;
 
 const CLIENT: &str = "\
@@ -14,7 +14,7 @@ clients:
     output_distribution: { type: constant, params: { value: 10 } }
 ";
 
-/// The client with one line replaced, or more lines behind it.
+/// The client with one line replaced, or with more lines after it.
 fn with(line: &str, by: &str) -> String {
     assert!(CLIENT.contains(line), "{line}");
     CLIENT.replace(line, by)
@@ -31,7 +31,7 @@ fn everything_the_schema_has_is_understood() {
     assert_eq!((spec.aggregate_rate, spec.category.as_str()), (25.0, "language"));
     assert_eq!(spec.goodput_slo_targets["critical"].ttft_ms, Some(200.0));
     let [chat, vision] = &spec.clients[..] else { panic!("{:?}", spec.clients) };
-    assert_eq!(chat.arrival, Arrival::Gamma(Shape::Cv(2.5)));
+    assert_eq!(chat.arrival, Arrival::Gamma(IntervalShape::Cv(2.5)));
     assert_eq!(chat.prefix, Some(Prefix { group: "system".into(), tokens: 64 }));
     assert_eq!(
         chat.multi_turn,
@@ -43,7 +43,7 @@ fn everything_the_schema_has_is_understood() {
     );
     assert_eq!(chat.windows.iter().map(|w| w.rate).collect::<Vec<_>>(), [WindowRate::Usual, WindowRate::Weight(2.0)]);
     assert_eq!(chat.network.unwrap().transfer_secs(25_000), 0.008);
-    assert_eq!(vision.arrival, Arrival::Weibull(Shape::Own { shape: 0.7, scale_us: 90_000.0 }));
+    assert_eq!(vision.arrival, Arrival::Weibull(IntervalShape::Own { shape: 0.7, scale_us: 90_000.0 }));
     let parts = vision.multimodal.as_ref().unwrap();
     assert_eq!(parts.items[0], Some((Lengths::Constant(576), Lengths::gaussian(2.0, 1.0, 1, 4))));
     let cohort = &spec.cohorts[0];
@@ -132,13 +132,13 @@ fn values_out_of_range_name_client_and_field() {
     spec.yaml:6:14: client `chat`: arrival: `shape` and `scale` go together
       6 |     arrival: { process: gamma, shape: 2 }
         |              ^
-    hint: give both, in place of the rate, or only `cv`
+    hint: give both, instead of the rate, or only `cv`
     ");
     insta::assert_snapshot!(error(&with("type: constant, params: { value: 100 }", "type: gaussian, params: { mean: 5, std_dev: 1, min: 9, max: 3 }")), @r"
     spec.yaml:7:79: client `chat`: input_distribution: `min` is 9, more than `max`, 3
       7 |     input_distribution: { type: gaussian, params: { mean: 5, std_dev: 1, min: 9, max: 3 } }
         |                                                                               ^
-    hint: the shortest must not be longer than the longest
+    hint: the minimum must not exceed the maximum
     ");
     insta::assert_snapshot!(error(&with("type: constant, params: { value: 100 }", "type: gaussian, params: { mean: 5, std_dev: 1, min: 1 }")), @r"
     spec.yaml:7:33: client `chat`: input_distribution: params: `max` is missing
@@ -169,7 +169,7 @@ fn values_out_of_range_name_client_and_field() {
 #[test]
 fn contradictions_are_refused() {
     insta::assert_snapshot!(error(&and("concurrency: 4")), @r"
-    spec.yaml:4:9: client `chat`: `rate_fraction` and `concurrency` both say how much it sends
+    spec.yaml:4:9: client `chat`: `rate_fraction` and `concurrency` both define how much it sends
       4 |   - id: chat
         |         ^^^^
     hint: keep one of them
@@ -178,14 +178,14 @@ fn contradictions_are_refused() {
     spec.yaml:4:9: client `chat` has no rate: `aggregate_rate` is 0, and each of its `lifecycle` windows needs a `trace_rate`
       4 |   - id: chat
         |         ^^^^
-    hint: set `aggregate_rate`, in requests per second, or say every rate
+    hint: set `aggregate_rate`, in requests per second, or give every rate
     ");
     insta::assert_snapshot!(error(&format!("{CLIENT}inference_perf: {{}}\n")), @r"
-    spec.yaml: `clients` and `inference_perf` both say where requests come from
+    spec.yaml: `clients` and `inference_perf` both define the requests
     hint: keep one of them
     ");
     insta::assert_snapshot!(error("seed: 3\n"), @r"
-    spec.yaml: nobody sends requests
+    spec.yaml: no client sends requests
     hint: name `clients`, at least one
     ");
     insta::assert_snapshot!(error(""), @r"
@@ -208,10 +208,10 @@ fn contradictions_are_refused() {
     ");
 }
 
-/// One file, whatever its name.
-struct Only(&'static str);
+/// A specification of one file with any name.
+struct SingleFile(&'static str);
 
-impl Files for Only {
+impl Files for SingleFile {
     fn read(&self, _path: &Path) -> std::io::Result<String> {
         Ok(self.0.to_owned())
     }
@@ -228,10 +228,10 @@ fn probabilities_may_come_from_a_file() {
     for file in
         ["tokens,probability\n10,0.25\n\n20,0.75\n", "10,1\n20,3", "{\"10\": 0.25, \"20\": 0.75}", "[[20, 3], [10, 1]]"]
     {
-        let spec = Spec::parse("spec.yaml", &text, &Only(file)).unwrap_or_else(|error| panic!("{error}"));
+        let spec = Spec::parse("spec.yaml", &text, &SingleFile(file)).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(spec.clients[0].input, expected, "{file}");
     }
-    let fault = |file| Spec::parse("spec.yaml", &text, &Only(file)).unwrap_err().to_string();
+    let fault = |file| Spec::parse("spec.yaml", &text, &SingleFile(file)).unwrap_err().to_string();
     insta::assert_snapshot!(fault("10,0.25\nten,0.75\n"), @r#"
     spec.yaml:7:50: lengths.csv:2: `ten,0.75` is no `tokens,probability`
       7 |     input_distribution: { type: empirical, file: lengths.csv }

@@ -1,17 +1,17 @@
-//! What holds of any specification.
+//! Properties of all specifications.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::arrival::Shape;
+use super::super::arrival::IntervalShape;
 use super::*;
 
 fn arrivals() -> impl Strategy<Value = Arrival> {
     prop_oneof![
         Just(Arrival::Constant),
         Just(Arrival::Poisson),
-        (0.2_f64..4.0).prop_map(|cv| Arrival::Gamma(Shape::Cv(cv))),
-        (0.2_f64..4.0).prop_map(|cv| Arrival::Weibull(Shape::Cv(cv))),
+        (0.2_f64..4.0).prop_map(|cv| Arrival::Gamma(IntervalShape::Cv(cv))),
+        (0.2_f64..4.0).prop_map(|cv| Arrival::Weibull(IntervalShape::Cv(cv))),
     ]
 }
 
@@ -76,7 +76,7 @@ proptest! {
         }
     }
 
-    /// The same seed gives the same requests, and more of them have the same beginning.
+    /// The same seed gives the same requests, and a longer workload has the same beginning.
     #[test]
     fn the_beginning_does_not_depend_on_the_end(spec in specs()) {
         let Some((all, _)) = try_requests(&spec) else { return Ok(()) };
@@ -85,13 +85,13 @@ proptest! {
         prop_assert_eq!(&all[..some.len()], &some[..]);
     }
 
-    /// Who else sends makes no difference to what a client sends, as long as its rate is the same.
+    /// Other clients make no difference to the requests of a client, as long as its rate is the same.
     #[test]
     fn clients_do_not_disturb_each_other(spec in specs(), other in clients()) {
-        // Without windows all shares count everywhere, so that it is known what keeps the rates.
+        // Without windows all shares count at all times, so that the test can compute the share that keeps the rates.
         let alone = |client: Client| Client { windows: Vec::new(), ..client };
         let spec = Spec { num_requests: None, clients: spec.clients.into_iter().map(alone).collect(), ..spec };
-        let share = |spec: &Spec| spec.clients.iter().map(|c| match c.load { Load::Share(s) => s, Load::Users { .. } => 0.0 }).sum::<f64>();
+        let share = |spec: &Spec| spec.clients.iter().map(|c| match c.load { ClientLoad::Share(s) => s, ClientLoad::Users { .. } => 0.0 }).sum::<f64>();
         let other = Client { id: "other".into(), windows: Vec::new(), prefix: None, ..other };
         let mut more = spec.clone();
         more.clients.insert(0, other);
@@ -99,7 +99,7 @@ proptest! {
         let (Some((alone, names)), Some((together, all_names))) = (try_requests(&spec), try_requests(&more)) else {
             return Ok(());
         };
-        // The last bit of the rate may differ; µs then do, rarely. Lengths never depend on the rate.
+        // The last bit of the rate may differ, and then, rarely, a µs. Lengths never depend on the rate.
         for client in &spec.clients {
             let before = of_client(&alone, &names, &client.id);
             let after = of_client(&together, &all_names, &client.id);
@@ -110,7 +110,7 @@ proptest! {
         }
     }
 
-    /// Blocks are equal where tokens are: within a group's prefix, and along a session.
+    /// Blocks are equal where tokens are equal: within a group's prefix, and along a session.
     #[test]
     fn equal_keys_mean_equal_beginnings(spec in specs()) {
         let Some((requests, _)) = try_requests(&spec) else { return Ok(()) };
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// Twins in all but their place get streams of their own.
+/// Clients that differ only in their index get different random streams.
 #[test]
 fn clients_of_the_same_id_are_not_the_same() {
     let twin = || Client::new("twin", 1.0, Lengths::exponential(500.0), Lengths::Constant(1));

@@ -1,6 +1,6 @@
 //! Sessions: rounds in open loop, follow-ups in closed loop, and the KV blocks they share.
 
-use super::super::numbers::{Budgets, Numbers};
+use super::super::numbers::{Budgets, RequestNumbers};
 use super::super::session::SessionState;
 use super::*;
 
@@ -15,25 +15,25 @@ fn chat(accumulate: bool, closed_loop: bool) -> Client {
     }
 }
 
-/// (arrival s, round, prompt, keys of its shareable blocks)
+/// (arrival s, round, input tokens, keys of the shareable blocks)
 fn rounds(requests: &[Request]) -> Vec<(f64, u32, u32, Vec<u32>)> {
     let one = |r: &Request| (r.arrival.as_secs_f64(), r.tags.round_index, r.input_tokens, r.content.keys().collect());
     requests.iter().map(one).collect()
 }
 
 #[test]
-fn rounds_follow_after_think_time_and_answer() {
+fn rounds_follow_after_think_time_and_output() {
     let (requests, names) = requests(&Spec { horizon: Some(secs(11)), ..spec(0.1, vec![chat(true, false)]) });
-    let told = rounds(&requests);
-    // 40 of the prefix, then 100 + 10 tokens a round; 110 µs are nothing beside the think time.
-    assert_eq!(told, [(10.0, 0, 140, (0..9).collect::<Vec<_>>())][..told.len()]);
+    let message = rounds(&requests);
+    // 40 tokens of the prefix, then 100 + 10 per round; 110 µs are negligible against the think time.
+    assert_eq!(message, [(10.0, 0, 140, (0..9).collect::<Vec<_>>())][..message.len()]);
     let (requests, _) = self::requests(&Spec { horizon: Some(secs(19)), ..spec(0.1, vec![chat(true, false)]) });
-    let told = rounds(&requests);
-    assert_eq!(told.iter().map(|t| (t.1, t.2)).collect::<Vec<_>>(), [(0, 140), (1, 250), (2, 360)]);
-    assert_eq!(told[1].0, 12.000_01, "10 s + 2 s + 10 µs");
-    // (40 + 110) / 16 = 9 full blocks, then 260 / 16 = 16. The last round leaves nothing behind.
-    assert_eq!(told.iter().map(|t| t.3.len()).collect::<Vec<_>>(), [9, 16, 16]);
-    assert_eq!((&told[1].3[..9], &told[2].3), (&told[0].3[..], &told[1].3));
+    let message = rounds(&requests);
+    assert_eq!(message.iter().map(|t| (t.1, t.2)).collect::<Vec<_>>(), [(0, 140), (1, 250), (2, 360)]);
+    assert_eq!(message[1].0, 12.000_01, "10 s + 2 s + 10 µs");
+    // (40 + 110) / 16 = 9 full blocks, then 260 / 16 = 16. Nothing follows the last round.
+    assert_eq!(message.iter().map(|t| t.3.len()).collect::<Vec<_>>(), [9, 16, 16]);
+    assert_eq!((&message[1].3[..9], &message[2].3), (&message[0].3[..], &message[1].3));
     let sessions: Vec<_> = requests.iter().map(|r| session(&r.tags, &names)).collect();
     assert_eq!(sessions, ["sess_0", "sess_0", "sess_0"]);
 }
@@ -48,15 +48,15 @@ fn without_growth_rounds_share_the_prefix_only() {
     assert_eq!(rounds(&requests).iter().map(|t| (t.2, t.3.clone())).collect::<Vec<_>>(), vec![(140, vec![0, 1]); 3]);
 }
 
-/// Keys are handed out when they are needed, and two sessions have only the prefix in common.
+/// Keys are allocated when they are needed, and two sessions share the prefix only.
 #[test]
 fn sessions_share_nothing_but_the_prefix() {
     let (requests, _) = requests(&Spec { num_requests: Some(3000), ..spec(10.0, vec![chat(true, false)]) });
     let mut owner: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
     for request in &requests {
-        for (place, key) in request.content.keys().enumerate().skip(2) {
-            let first = *owner.entry(key).or_insert((request.tags.session.0, place));
-            assert_eq!(first, (request.tags.session.0, place), "key {key}");
+        for (position, key) in request.content.keys().enumerate().skip(2) {
+            let first = *owner.entry(key).or_insert((request.tags.session.0, position));
+            assert_eq!(first, (request.tags.session.0, position), "key {key}");
         }
     }
     let most = owner.keys().max().copied().unwrap();
@@ -81,8 +81,8 @@ fn follow(client: Client, num_requests: u64, horizon: Micros) -> (Requests, Vec<
     (requests, first)
 }
 
-fn answered(at: Micros, generated_tokens: u32) -> Ended {
-    Ended { at, generated_tokens, status: EndStatus::Completed }
+fn answered(at: Micros, generated_tokens: u32) -> RequestEnd {
+    RequestEnd { at, generated_tokens, status: EndStatus::Completed }
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_round_follows_when_the_one_before_has_ended() {
     let (mut requests, first) = follow(chat(true, true), 100, Micros::MAX);
     let name = first[0].tags.session;
     assert_eq!((first[0].deadline, requests.waiting()), (Some(first[0].arrival + secs(300)), 1));
-    // The answer was cut at 4 of 10 tokens: 144 tokens are known, 9 blocks.
+    // The output ended at 4 of 10 tokens: 144 tokens are known, 9 blocks.
     let second = requests.ended(name, answered(secs(20), 4)).unwrap();
     assert_eq!((second.arrival, second.input_tokens, second.tags.round_index, second.id), (secs(22), 244, 1, 1));
     let shared = |a: &Request, b: &Request| a.content.keys().zip(b.content.keys()).take_while(|(a, b)| a == b).count();
@@ -114,11 +114,11 @@ fn sessions_end_early_for_four_reasons() {
         let expanded = expand::expand(&spec(0.1, vec![chat(true, true)]), &options).unwrap();
         let plan = std::sync::Arc::new(expanded.plans.into_iter().next().unwrap());
         let start =
-            drawn::Start { at: secs(10), number: 0, segment: 0, session: blis_sim::request::Name(9), rounds: Some(3) };
+            drawn::SenderStart { at: secs(10), number: 0, segment: 0, session: blis_sim::request::Name(9), rounds: Some(3) };
         let follow_ups = Budgets::new(Some(num_requests - 1), std::iter::empty());
-        let mut numbers = Numbers::new(&options, follow_ups, expanded.first_key, blis_sim::request::Name(5));
+        let mut numbers = RequestNumbers::new(&options, follow_ups, expanded.first_key, blis_sim::request::Name(5));
         let (mut session, _) = session::Session::begin(&plan, start, &mut numbers);
-        let next = session.next_round(Ended { at: secs(20), generated_tokens: 10, status }, &mut numbers);
+        let next = session.next_round(RequestEnd { at: secs(20), generated_tokens: 10, status }, &mut numbers);
         assert_eq!((session.state(), next.is_some()), (expected, expected == SessionState::Active));
     }
 }
@@ -128,7 +128,7 @@ fn rounds_of_closed_loops_count_among_the_requests_asked_for() {
     let options = GenerateOptions { num_requests: Some(20), ..options() };
     let (mut requests, _) = spec(1.0, vec![chat(true, true)]).requests(&options).unwrap();
     let (mut made, mut turn) = (0, 0);
-    // Between two sessions, each that has begun gets an answer.
+    // Between two new sessions, a request of every open session ends.
     while let Some(drawn) = requests.next() {
         made += 1;
         turn += 1;
@@ -140,7 +140,7 @@ fn rounds_of_closed_loops_count_among_the_requests_asked_for() {
 
 #[test]
 fn users_begin_one_after_the_other_and_go_on_for_ever() {
-    let users = Client { load: Load::Users { count: 4, think_time: secs(8) }, ..client("users", 1.0) };
+    let users = Client { load: ClientLoad::Users { count: 4, think_time: secs(8) }, ..client("users", 1.0) };
     let (mut requests, _) =
         spec(0.0, vec![users]).requests(&GenerateOptions { num_requests: Some(6), ..options() }).unwrap();
     let first: Vec<Request> = requests.by_ref().map(|drawn| drawn.request).collect();
@@ -148,5 +148,5 @@ fn users_begin_one_after_the_other_and_go_on_for_ever() {
     let next = requests.ended(first[2].tags.session, answered(secs(5), 10)).unwrap();
     assert_eq!((next.arrival, next.id, next.tags.round_index), (secs(13), 4, 1));
     assert!(requests.ended(first[2].tags.session, answered(secs(20), 10)).is_some());
-    assert_eq!(requests.ended(first[2].tags.session, answered(secs(30), 10)), None, "six requests were asked for");
+    assert_eq!(requests.ended(first[2].tags.session, answered(secs(30), 10)), None, "the limit is six requests");
 }

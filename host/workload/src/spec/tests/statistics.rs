@@ -3,24 +3,24 @@
 use blis_sim::rng::Stream;
 use statrs::distribution::{ContinuousCDF as _, Exp, Gamma, LogNormal, Normal, Pareto, Weibull};
 
-use super::super::arrival::{Intervals, Shape};
+use super::super::arrival::{IntervalShape, Intervals};
 use super::super::lengths::{Bounds, LONGEST};
 use super::*;
 
 const COUNT: usize = 20_000;
 
-/// The times between the arrivals of a single client with 50 requests per second.
+/// The inter-arrival times of a single client with 50 requests per second.
 fn intervals(arrival: Arrival) -> Vec<f64> {
     let client = Client { arrival, ..client("a", 1.0) };
     let (requests, _) = requests(&Spec { num_requests: Some(COUNT as u64 + 1), ..spec(50.0, vec![client]) });
     requests.windows(2).map(|pair| (pair[1].arrival.0 - pair[0].arrival.0) as f64).collect()
 }
 
-/// Truncation to whole µs, at least 1: drawn values from n to below n + 1 are seen as n.
+/// Truncation to whole µs, at least 1: drawn values from n to below n + 1 become n.
 fn check_intervals(arrival: Arrival, cv: f64, cdf: impl Fn(f64) -> f64) {
     let values = intervals(arrival);
     let (mean, _) = mean_and_stdev(values.iter().copied());
-    // 99 % of means of n independent values with this coefficient of variation.
+    // 99 % of the means of n independent values with this coefficient of variation are within it.
     let expected = 20_000.0;
     assert!((mean / expected - 1.0).abs() < 2.576 * cv / (COUNT as f64).sqrt() + 1e-4, "{arrival:?}: mean {mean} µs");
     check_cv(&values, cv, &format!("{arrival:?}"));
@@ -29,8 +29,8 @@ fn check_intervals(arrival: Arrival, cv: f64, cdf: impl Fn(f64) -> f64) {
     assert!(distance < one_percent(COUNT), "{arrival:?}: distance {distance}");
 }
 
-/// The coefficient of variation c of independent `values` lies within the 99 % interval around `cv`. By the delta
-/// method its variance is c²/n ((κ − 1)/4 − c γ + c²), where γ is the skewness and κ the kurtosis.
+/// Asserts that the coefficient of variation c of independent `values` lies within the 99 % interval around `cv`. By
+/// the delta method its variance is c²/n ((κ − 1)/4 − c γ + c²), with skewness γ and kurtosis κ.
 fn check_cv(values: &[f64], cv: f64, of: &str) {
     let n = values.len() as f64;
     let (mean, stdev) = mean_and_stdev(values.iter().copied());
@@ -52,7 +52,7 @@ fn poisson_intervals_are_exponential() {
 fn gamma_intervals_have_their_coefficient_of_variation() {
     for cv in [0.5_f64, 1.0, 3.5] {
         let gamma = Gamma::new(1.0 / (cv * cv), 1.0 / (cv * cv * 20_000.0)).unwrap();
-        check_intervals(Arrival::Gamma(Shape::Cv(cv)), cv, |us| gamma.cdf(us));
+        check_intervals(Arrival::Gamma(IntervalShape::Cv(cv)), cv, |us| gamma.cdf(us));
     }
 }
 
@@ -61,21 +61,21 @@ fn weibull_intervals_have_their_coefficient_of_variation() {
     // k from tables: CV 1 is k = 1, CV 2.236 is k = 0.5 (Γ(5) / Γ(3)² − 1 = 5).
     for (cv, shape, scale) in [(1.0, 1.0, 20_000.0), (5_f64.sqrt(), 0.5, 10_000.0)] {
         let weibull = Weibull::new(shape, scale).unwrap();
-        check_intervals(Arrival::Weibull(Shape::Cv(cv)), cv, |us| weibull.cdf(us));
+        check_intervals(Arrival::Weibull(IntervalShape::Cv(cv)), cv, |us| weibull.cdf(us));
     }
     for cv in [0.01, 0.1, 0.7, 3.0, 10.4] {
-        let intervals = Intervals::new(Arrival::Weibull(Shape::Cv(cv)), 1.0);
+        let intervals = Intervals::new(Arrival::Weibull(IntervalShape::Cv(cv)), 1.0);
         assert!((intervals.mean_us / 1e6 - 1.0).abs() < 1e-6, "cv {cv}: mean {} µs", intervals.mean_us);
     }
 }
 
 #[test]
-fn shape_and_scale_take_the_place_of_the_rate() {
-    let own = Shape::Own { shape: 4.0, scale_us: 5_000.0 };
+fn shape_and_scale_replace_the_rate() {
+    let own = IntervalShape::Own { shape: 4.0, scale_us: 5_000.0 };
     let gamma = Gamma::new(4.0, 1.0 / 5_000.0).unwrap();
     check_intervals(Arrival::Gamma(own), 0.5, |us| gamma.cdf(us));
     let weibull = Weibull::new(2.0, 20_000.0 / statrs::function::gamma::gamma(1.5)).unwrap();
-    let own = Shape::Own { shape: 2.0, scale_us: weibull.scale() };
+    let own = IntervalShape::Own { shape: 2.0, scale_us: weibull.scale() };
     check_intervals(Arrival::Weibull(own), 0.522_723, |us| weibull.cdf(us));
 }
 
@@ -91,7 +91,7 @@ fn drawn(lengths: &Lengths) -> Vec<f64> {
     (0..COUNT as u64).map(|n| f64::from(lengths.draw(&mut stream.at(n)))).collect()
 }
 
-/// Rounded and clamped: n stands for everything from n − ½ to n + ½, the bounds for all beyond.
+/// Rounded and clamped: n stands for the interval from n − ½ to n + ½, the bounds for everything beyond.
 fn check_lengths(lengths: &Lengths, min: f64, max: f64, cdf: impl Fn(f64) -> f64) {
     let values = drawn(lengths);
     assert!(values.iter().all(|tokens| (min..=max).contains(tokens) && tokens.fract() == 0.0), "{lengths:?}");
@@ -138,16 +138,16 @@ fn a_lognormal_distribution_has_the_mean_asked_for() {
     assert!((mean / 4000.0 - 1.0).abs() < 0.015 && (stdev / 2500.0 - 1.0).abs() < 0.06, "{mean} ± {stdev}");
 }
 
-/// Four clients side by side: each has its share of the rate and its own coefficient of variation.
+/// Four clients at the same time: each has its share of the rate and its own coefficient of variation.
 #[test]
 fn each_client_has_its_share_and_its_burstiness() {
-    let gamma = |cv| Arrival::Gamma(Shape::Cv(cv));
+    let gamma = |cv| Arrival::Gamma(IntervalShape::Cv(cv));
     let of = |id: &str, share, arrival| Client { arrival, ..client(id, share) };
     let clients = vec![
         of("steady", 1.0, gamma(0.3)),
         of("poisson", 2.0, Arrival::Poisson),
         of("bursty", 4.0, gamma(2.0)),
-        of("weibull", 3.0, Arrival::Weibull(Shape::Cv(1.5))),
+        of("weibull", 3.0, Arrival::Weibull(IntervalShape::Cv(1.5))),
     ];
     let horizon = secs(1000);
     let (requests, names) = requests(&Spec { horizon: Some(horizon), ..spec(100.0, clients) });
@@ -155,7 +155,7 @@ fn each_client_has_its_share_and_its_burstiness() {
     {
         let arrivals: Vec<f64> = of_client(&requests, &names, id).iter().map(|r| r.0.0 as f64).collect();
         let count = arrivals.len() as f64;
-        // The count of a renewal process has the variance n cv² (central limit).
+        // The count of a renewal process has the variance n cv² (central limit theorem).
         let expected = rate * 1000.0;
         assert!((count - expected).abs() < 2.576 * cv * f64::sqrt(expected), "{id}: {count} of {expected}");
         let gaps: Vec<f64> = arrivals.windows(2).map(|pair| pair[1] - pair[0]).collect();

@@ -1,6 +1,6 @@
-//! When clients send: windows, rates that change, cohorts, absolute rates.
+//! The times in which clients send: windows, changing rates, cohorts, absolute rates.
 
-use super::super::arrival::Shape;
+use super::super::arrival::IntervalShape;
 use super::*;
 
 fn window(from: u64, to: u64) -> Window {
@@ -16,7 +16,7 @@ fn count(requests: &[Request], names: &Names, id: &str, from: u64, to: u64) -> u
     of_client(requests, names, id).iter().filter(|r| during.contains(&r.0)).count()
 }
 
-/// `a` is alone with `always` in the first half, `b` in the second: as BLIS shares out.
+/// `a` and `always` share the first half, `b` and `always` the second, in BLIS's way.
 #[test]
 fn rates_are_shared_among_those_active_together() {
     let constant = |id: &str, windows| Client { arrival: Arrival::Constant, windows, ..client(id, 1.0) };
@@ -25,12 +25,12 @@ fn rates_are_shared_among_those_active_together() {
     let (requests, names) = requests(&Spec { horizon: Some(secs(200)), ..spec(12.0, clients) });
     let of = |id, from, to| count(&requests, &names, id, from, to);
     assert_eq!([of("a", 0, 100), of("a", 100, 200), of("b", 0, 100)], [600, 0, 0]);
-    // One period of 166 666 µs more fits into 100 s because of truncation.
+    // One more interval of 166 666 µs fits into 100 s because of truncation.
     assert!((599..=601).contains(&of("b", 100, 200)), "{}", of("b", 100, 200));
     assert_eq!(of("always", 0, 200), 799, "250 000 µs apart, the last one at the horizon");
 }
 
-/// Quirk of BLIS: there, such clients fall silent.
+/// Quirk of BLIS: there, such clients stop sending.
 #[test]
 fn who_has_no_windows_sends_where_others_have_rates() {
     let clients = vec![
@@ -39,7 +39,7 @@ fn who_has_no_windows_sends_where_others_have_rates() {
     ];
     let (requests, names) = requests(&Spec { horizon: Some(secs(40)), ..spec(20.0, clients) });
     let of = |id, from, to| count(&requests, &names, id, from, to);
-    // 20 · 3 / (3 + 1) and 20 · 1 / (1 + 1) per second; the whole number in each window, none lost.
+    // 20 · 3 / (3 + 1) and 20 · 1 / (1 + 1) per second; exactly that number in each window.
     assert_eq!(
         [of("varying", 0, 10), of("varying", 10, 20), of("varying", 20, 30), of("varying", 30, 40)],
         [0, 150, 100, 0]
@@ -70,11 +70,11 @@ fn windows_bring_lengths_and_spacing_of_their_own() {
     assert!(gaps.iter().all(|&us| us.abs_diff(909_090) <= 1), "ten requests make eleven equal parts: {gaps:?}");
 }
 
-/// The number of requests of a window is right on average, also where it is far below 1.
+/// The mean number of requests of a window is right, also far below 1.
 #[test]
 fn small_rates_are_not_rounded_up() {
     let windows = (0..1000).map(|n| weighted(n * 10, n * 10 + 10, 0.03)).collect();
-    let quiet = Client { windows, arrival: Arrival::Gamma(Shape::Cv(2.0)), ..client("quiet", 1.0) };
+    let quiet = Client { windows, arrival: Arrival::Gamma(IntervalShape::Cv(2.0)), ..client("quiet", 1.0) };
     let (requests, _) = requests(&spec(0.0, vec![quiet]));
     // Mean 300, standard deviation √(1000 · 0.3 · 0.7).
     assert!((requests.len() as f64 - 300.0).abs() < 2.576 * 14.5, "{}", requests.len());
@@ -124,7 +124,7 @@ fn what_never_ends_or_never_starts_is_refused() {
     let late = Client { windows: vec![window(100, 200)], ..client("a", 1.0) };
     insta::assert_snapshot!(check(&spec(1.0, vec![late]), &GenerateOptions { horizon: secs(50), ..options() }), @r"
     no client ever sends a request
-    hint: the windows lie behind the horizon, or the rates are 0
+    hint: the windows lie after the horizon, or the rates are 0
     ");
     let counted = Client { windows: vec![weighted(0, 1_000_000, 1e9)], ..client("a", 1.0) };
     insta::assert_snapshot!(check(&spec(0.0, vec![counted]), &GenerateOptions { num_requests: Some(1), ..options() }), @r"
@@ -146,7 +146,7 @@ fn windows_that_are_drawn_at_once_are_limited_together() {
     ");
 }
 
-/// Each of them asks who else is active then; they all get the same answer.
+/// Every window needs the groups that are active at the same time; equal windows get the same result.
 #[test]
 fn tens_of_thousands_of_users_are_ready_at_once() {
     let text = "load: { type: poisson, stages: [{ rate: 60000, duration: 1 }] }\n\

@@ -2,13 +2,13 @@ use blis_sim::outcome::{Outcome, Status};
 use blis_sim::request::Span;
 use proptest::prelude::*;
 
-use super::super::{Header, ThinkTime, read};
+use super::super::{ThinkTime, TraceHeader, read};
 use super::*;
 
 const COLUMNS: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason,think_time_us";
 
 #[derive(Clone, Copy)]
-struct Record {
+struct RoundRecord {
     session: &'static str,
     round: u32,
     arrival: u64,
@@ -18,12 +18,13 @@ struct Record {
     prefix: u32,
 }
 
-const RECORD: Record = Record { session: "s", round: 0, arrival: 0, input: 100, think_time: 0, deadline: 0, prefix: 0 };
+const RECORD: RoundRecord =
+    RoundRecord { session: "s", round: 0, arrival: 0, input: 100, think_time: 0, deadline: 0, prefix: 0 };
 
-/// Every answer has 28 tokens.
-fn csv(records: &[Record]) -> String {
-    let line = |(id, r): (usize, &Record)| {
-        let Record { session, round, arrival, input, think_time, deadline, prefix } = r;
+/// Every output has 28 tokens.
+fn csv(records: &[RoundRecord]) -> String {
+    let line = |(id, r): (usize, &RoundRecord)| {
+        let RoundRecord { session, round, arrival, input, think_time, deadline, prefix } = r;
         let group = if *prefix > 0 { "g" } else { "" };
         format!(
             "{id},c,,,{session},{round},{group},{prefix},false,{input},28,0,0,0,0,0,,{deadline},0,{arrival},0,0,0,0,ok,,,{think_time}\n"
@@ -34,13 +35,18 @@ fn csv(records: &[Record]) -> String {
 
 const USUAL: ClosedLoop = ClosedLoop { think_time: None, seed: 1, timeout: None };
 
-fn open(records: &[Record], how: ClosedLoop, growth: SessionGrowth, horizon: Micros) -> Result<Workload, TraceError> {
-    let header = Header { session_context_growth: growth, ..Header::default() };
+fn open(
+    records: &[RoundRecord],
+    how: ClosedLoop,
+    growth: SessionGrowth,
+    horizon: Micros,
+) -> Result<Workload, TraceError> {
+    let header = TraceHeader { session_context_growth: growth, ..TraceHeader::default() };
     let options = TraceOptions { closed_loop: Some(how), horizon, ..TraceOptions::default() };
     read(csv(records).as_bytes(), "t.csv", &header, &options)
 }
 
-/// Every request in the order in which they arrive, if each ends `takes` µs after that, as `ends` says.
+/// All requests in the order of arrival, if each ends `takes` µs after it, in the way `ends`.
 fn play(workload: Workload, takes: u64, ends: impl Fn(&Request) -> Status) -> (Vec<Request>, SessionStates) {
     let mut follow_ups = workload.follow_ups.expect("closed loop");
     let mut coming: Vec<Request> = workload.requests.collect();
@@ -64,15 +70,15 @@ fn arrivals(requests: &[Request]) -> Vec<(u32, u64)> {
     requests.iter().map(|request| (request.id, request.arrival.0)).collect()
 }
 
-/// Two sessions between which nothing is shared, and a request of none.
-fn two() -> Vec<Record> {
+/// Two sessions that share nothing, and a request without session.
+fn two() -> Vec<RoundRecord> {
     vec![
-        Record { arrival: 100, ..RECORD },
-        Record { session: "t", arrival: 150, ..RECORD },
-        Record { round: 1, arrival: 1_100, ..RECORD },
-        Record { session: "", round: 7, arrival: 160, ..RECORD },
-        Record { session: "t", round: 1, arrival: 155, ..RECORD },
-        Record { round: 2, arrival: 3_100, ..RECORD },
+        RoundRecord { arrival: 100, ..RECORD },
+        RoundRecord { session: "t", arrival: 150, ..RECORD },
+        RoundRecord { round: 1, arrival: 1_100, ..RECORD },
+        RoundRecord { session: "", round: 7, arrival: 160, ..RECORD },
+        RoundRecord { session: "t", round: 1, arrival: 155, ..RECORD },
+        RoundRecord { round: 2, arrival: 3_100, ..RECORD },
     ]
 }
 
@@ -90,9 +96,9 @@ fn rounds_follow_after_the_recorded_gap() {
 #[test]
 fn think_times_come_from_the_flag_the_column_or_the_gaps() {
     let mut records = two();
-    // Of a first round it means nothing.
+    // It has no effect on a first round.
     records[0].think_time = 9;
-    let of = |records: &[Record], think_time: Option<ThinkTime>| {
+    let of = |records: &[RoundRecord], think_time: Option<ThinkTime>| {
         let how = ClosedLoop { think_time, ..USUAL };
         let (all, _) = play(open(records, how, SessionGrowth::None, Micros::MAX).unwrap(), 10, completes);
         let time = |id: u32| all.iter().find(|request| request.id == id).map_or(0, |request| request.arrival.0);
@@ -106,7 +112,7 @@ fn think_times_come_from_the_flag_the_column_or_the_gaps() {
 
 #[test]
 fn sessions_end_in_one_of_five_ways() {
-    let one = [RECORD, Record { round: 1, arrival: 50, ..RECORD }];
+    let one = [RECORD, RoundRecord { round: 1, arrival: 50, ..RECORD }];
     let ends = |horizon: u64, status: Status| {
         let workload = open(&one, USUAL, SessionGrowth::None, Micros(horizon)).unwrap();
         let (all, states) = play(workload, 100, |request| if request.id == 1 { Status::Completed } else { status });
@@ -129,9 +135,9 @@ fn sessions_end_in_one_of_five_ways() {
 #[test]
 fn deadlines_keep_their_distance() {
     let records = [
-        Record { arrival: 10, deadline: 60, ..RECORD },
-        Record { round: 1, arrival: 100, deadline: 500, ..RECORD },
-        Record { round: 2, arrival: 1_000, ..RECORD },
+        RoundRecord { arrival: 10, deadline: 60, ..RECORD },
+        RoundRecord { round: 1, arrival: 100, deadline: 500, ..RECORD },
+        RoundRecord { round: 2, arrival: 1_000, ..RECORD },
     ];
     for timeout in [None, Some(Micros(7))] {
         let how = ClosedLoop { timeout, ..USUAL };
@@ -144,10 +150,10 @@ fn deadlines_keep_their_distance() {
 #[test]
 fn prompts_grow_where_the_header_says_so() {
     let records = [
-        Record { prefix: 40, input: 60, ..RECORD },
-        Record { session: "other", prefix: 40, ..RECORD },
-        Record { round: 1, prefix: 40, input: 50, ..RECORD },
-        Record { round: 2, prefix: 40, input: 20, ..RECORD },
+        RoundRecord { prefix: 40, input: 60, ..RECORD },
+        RoundRecord { session: "other", prefix: 40, ..RECORD },
+        RoundRecord { round: 1, prefix: 40, input: 50, ..RECORD },
+        RoundRecord { round: 2, prefix: 40, input: 20, ..RECORD },
     ];
     let of = |growth| {
         let (all, _) = play(open(&records, USUAL, growth, Micros::MAX).unwrap(), 100, completes);
@@ -158,7 +164,7 @@ fn prompts_grow_where_the_header_says_so() {
     let alone = of(SessionGrowth::None);
     assert_eq!(alone.iter().map(|(tokens, _)| *tokens).collect::<Vec<_>>(), [100, 90, 60]);
     assert!(alone.iter().all(|(_, content)| content.spans() == [Span { first: 0, len: 2 }]));
-    // 40 + 60 + 28 = 128 tokens are 8 blocks; 128 + 50 + 28 = 206 are 12, and the last round leaves none.
+    // 40 + 60 + 28 = 128 tokens are 8 blocks; 128 + 50 + 28 = 206 are 12, and the last round adds none.
     let grown = of(SessionGrowth::Accumulate);
     let expected = [(100, 8), (178, 12), (226, 12)];
     assert_eq!(grown.iter().map(|(tokens, content)| (*tokens, content.shared_blocks())).collect::<Vec<_>>(), expected);
@@ -167,42 +173,46 @@ fn prompts_grow_where_the_header_says_so() {
     assert_eq!(keys[1], (0..12).collect::<Vec<_>>());
 }
 
-/// The next prompt holds what was answered, not what might have been.
+/// The next prompt contains the output that was generated, not the recorded one.
 #[test]
-fn a_short_answer_makes_a_short_context() {
-    let records = [RECORD, Record { round: 1, ..RECORD }];
+fn a_short_output_makes_a_short_context() {
+    let records = [RECORD, RoundRecord { round: 1, ..RECORD }];
     let workload = open(&records, USUAL, SessionGrowth::Accumulate, Micros::MAX).unwrap();
     let (mut requests, mut follow_ups) = (workload.requests, workload.follow_ups.expect("closed loop"));
     let first = requests.next().expect("the first round");
     assert_eq!((first.input_tokens, first.content.shared_blocks()), (100, 8));
     let ended = Outcome { generated_tokens: 27, ..Outcome::new(&first, Status::LengthCapped) };
     let second = follow_ups.next(&ended).expect("the second round");
-    // 127 tokens are 7 full blocks: the last of the eight holds another token now.
+    // 127 tokens are 7 full blocks: the eighth now has another last token.
     assert_eq!((second.input_tokens, second.content.shared_blocks()), (227, 7));
 }
 
 #[test]
 fn rounds_must_count_from_0() {
-    let told = |rounds: &[u32]| {
-        let records: Vec<Record> = rounds.iter().map(|&round| Record { round, ..RECORD }).collect();
+    let message = |rounds: &[u32]| {
+        let records: Vec<RoundRecord> = rounds.iter().map(|&round| RoundRecord { round, ..RECORD }).collect();
         open(&records, USUAL, SessionGrowth::None, Micros::MAX).unwrap_err()
     };
-    insta::assert_snapshot!(told(&[1, 2]), @r"
+    insta::assert_snapshot!(message(&[1, 2]), @r"
     t.csv: round 0 of session `s` is not there
     hint: in closed loop the rounds of a session count 0, 1, 2, …; with `--session-mode fixed` each arrives as recorded
     ");
-    assert!(told(&[3, 0, 1]).to_string().starts_with("t.csv: round 2 of session `s` is not there"));
-    assert!(told(&[1, 0, 1]).to_string().starts_with("t.csv: round 1 of session `s` is twice there"));
-    let fixed =
-        read(csv(&[Record { round: 4, ..RECORD }]).as_bytes(), "t.csv", &Header::default(), &TraceOptions::default());
+    assert!(message(&[3, 0, 1]).to_string().starts_with("t.csv: round 2 of session `s` is not there"));
+    assert!(message(&[1, 0, 1]).to_string().starts_with("t.csv: round 1 of session `s` is twice there"));
+    let fixed = read(
+        csv(&[RoundRecord { round: 4, ..RECORD }]).as_bytes(),
+        "t.csv",
+        &TraceHeader::default(),
+        &TraceOptions::default(),
+    );
     assert_eq!(fixed.unwrap().requests.count(), 1, "as recorded, any round will do");
 }
 
 #[test]
 fn a_think_time_is_read_even_if_it_is_not_used() {
     let text = csv(&[RECORD]).replace(",ok,,,0", ",ok,,,-3");
-    let told = read(text.as_bytes(), "t.csv", &Header::default(), &TraceOptions::default()).unwrap_err();
-    assert!(told.to_string().starts_with("t.csv:2: `think_time_us` is negative: `-3`"), "{told}");
+    let message = read(text.as_bytes(), "t.csv", &TraceHeader::default(), &TraceOptions::default()).unwrap_err();
+    assert!(message.to_string().starts_with("t.csv:2: `think_time_us` is negative: `-3`"), "{message}");
 }
 
 proptest! {
@@ -224,32 +234,32 @@ proptest! {
         prop_assert_eq!(drawn, times(3 * takes + 1, Micros::MAX));
     }
 
-    /// Whatever happens, every session that began is in one state, and no round comes before its time.
+    /// In any course of events, every open or ended session is in one state, and no round arrives early.
     #[test]
     fn sessions_are_complete_and_causal(
-        rounds in proptest::collection::vec(1_u32..5, 1..8), fates in proptest::collection::vec(0_u8..8, 40),
+        rounds in proptest::collection::vec(1_u32..5, 1..8), outcomes in proptest::collection::vec(0_u8..8, 40),
         takes in 1_u64..500, think in 0_u64..300, horizon in 50_u64..3_000, grows: bool
     ) {
         const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
         let mut records = Vec::new();
         for (session, &rounds) in rounds.iter().enumerate() {
             let arrival = 40 * session as u64;
-            records.extend((0..rounds).map(|round| Record { session: NAMES[session], round, arrival, ..RECORD }));
+            records.extend((0..rounds).map(|round| RoundRecord { session: NAMES[session], round, arrival, ..RECORD }));
         }
         let how = ClosedLoop { think_time: Some(ThinkTime::Constant(Micros(think))), ..USUAL };
         let growth = if grows { SessionGrowth::Accumulate } else { SessionGrowth::None };
         let workload = open(&records, how, growth, Micros(horizon)).unwrap();
-        let fate = |request: &Request| if fates[request.id as usize] == 0 { Status::TimedOut } else { Status::Completed };
-        let (all, states) = play(workload, takes, fate);
+        let outcome = |request: &Request| if outcomes[request.id as usize] == 0 { Status::TimedOut } else { Status::Completed };
+        let (all, states) = play(workload, takes, outcome);
         let begun = all.iter().filter(|request| request.tags.round_index == 0).count() as u64;
         prop_assert_eq!((states.sessions(), states.active), (begun, 0));
-        let failed = all.iter().filter(|request| fate(request) == Status::TimedOut).count() as u64;
+        let failed = all.iter().filter(|request| outcome(request) == Status::TimedOut).count() as u64;
         prop_assert_eq!(states.cancelled, failed);
         for later in all.iter().filter(|request| request.tags.round_index > 0) {
             let before = all.iter().find(|other| other.tags.session == later.tags.session
                 && other.tags.round_index + 1 == later.tags.round_index).expect("the round before");
             prop_assert_eq!(later.arrival, before.arrival + Micros(takes + think));
-            prop_assert!(later.arrival.0 <= horizon && fate(before) == Status::Completed);
+            prop_assert!(later.arrival.0 <= horizon && outcome(before) == Status::Completed);
             if grows {
                 prop_assert_eq!(later.input_tokens, before.input_tokens + 28 + 100);
                 let shared = before.content.keys().zip(later.content.keys()).filter(|(a, b)| a == b).count() as u32;

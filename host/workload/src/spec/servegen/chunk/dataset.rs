@@ -1,4 +1,4 @@
-//! The JSON of one ServeGen client: by start, distributions as Python writes its dictionaries.
+//! The JSON of one ServeGen client: by start, distributions in the notation of Python's dictionaries.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,22 +17,22 @@ const NAMES: [&str; 3] = ["input_tokens", "output_tokens", "reason_ratio"];
 
 /// The distributions in `text`, ascending by start.
 pub(in super::super::super) fn datasets(file: &Arc<str>, text: &str) -> Result<Vec<Dataset>, SpecFileError> {
-    let read: Pairs<'_, Pairs<'_, Text<'_>>> = serde_json::from_str(text).map_err(|error| {
+    let read: OrderedPairs<'_, OrderedPairs<'_, FileText<'_>>> = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line().max(1) as u64, error.column().max(1) as u64);
         let location = Location::file(Arc::clone(file)).characters(line, column, 1);
         SpecFileError::at(location, text, format!("no ServeGen dataset: {}", json_words(&error)), HINT)
     })?;
     let mut datasets = Vec::new();
     for (start, fields) in &read.0 {
-        datasets.push(dataset(start, fields).map_err(|Fault { at, len, what, hint }| {
-            SpecFileError::at(spot(file, text, at.unwrap_or_default(), len), text, what, hint)
+        datasets.push(dataset(start, fields).map_err(|DatasetError { at, len, what, hint }| {
+            SpecFileError::at(location_of(file, text, at.unwrap_or_default(), len), text, what, hint)
         })?);
     }
     datasets.sort_by_key(|dataset: &Dataset| dataset.start);
     Ok(datasets)
 }
 
-fn dataset(start: &Text<'_>, fields: &Pairs<'_, Text<'_>>) -> Result<Dataset, Fault> {
+fn dataset(start: &FileText<'_>, fields: &OrderedPairs<'_, FileText<'_>>) -> Result<Dataset, DatasetError> {
     let seconds =
         start.0.trim().parse::<f64>().ok().filter(|start| (0.0..=1e9).contains(start) && start.fract() == 0.0);
     let seconds = seconds.ok_or_else(|| {
@@ -46,11 +46,11 @@ fn dataset(start: &Text<'_>, fields: &Pairs<'_, Text<'_>>) -> Result<Dataset, Fa
             "reason_ratio" => &mut dataset.reason_ratio,
             unknown => {
                 let what = format!("start {}: unknown key {}", quoted(start.0.as_bytes()), quoted(unknown.as_bytes()));
-                return Err(Fault { hint: hint_for(unknown), ..name.wrong(what) });
+                return Err(DatasetError { hint: hint_for(unknown), ..name.wrong(what) });
             }
         };
-        // Where the text had to be unescaped, the key says where it is.
-        let counted = dictionary(text).map_err(|fault| Fault { at: fault.at.or(name.address()), ..fault })?;
+        // If the text had to be unescaped, the location is that of its key.
+        let counted = dictionary(text).map_err(|fault| DatasetError { at: fault.at.or(name.address()), ..fault })?;
         *field = counted.map(Arc::new);
     }
     Ok(dataset)
@@ -59,13 +59,13 @@ fn dataset(start: &Text<'_>, fields: &Pairs<'_, Text<'_>>) -> Result<Dataset, Fa
 fn hint_for(unknown: &str) -> String {
     let multimodal = ["text", "image", "audio", "video"].into_iter().any(|kind| unknown.starts_with(kind));
     if multimodal {
-        return "folders of multimodal clients are not read: state their parts as `multimodal` of a client".to_owned();
+        return "folders of multimodal clients cannot be read: give their parts as `multimodal` of a client".to_owned();
     }
     name_hint(unknown, &NAMES)
 }
 
-/// `{45: 0.0097, 46: 0.01}`. Nothing where it is empty.
-fn dictionary(text: &Text<'_>) -> Result<Option<Empirical>, Fault> {
+/// Parses `{45: 0.0097, 46: 0.01}`; `None` if it is empty.
+fn dictionary(text: &FileText<'_>) -> Result<Option<Empirical>, DatasetError> {
     let inner = text.0.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}'));
     let inner = inner.ok_or_else(|| text.wrong(format!("{} is no dictionary", quoted(text.0.as_bytes()))))?;
     let mut weights = Vec::new();
@@ -82,7 +82,7 @@ fn dictionary(text: &Text<'_>) -> Result<Option<Empirical>, Fault> {
     counted.map(Some).ok_or_else(|| text.wrong("no probability is above 0, or they add up to infinity".to_owned()))
 }
 
-/// Whole tokens, and how probable they are.
+/// Parses a length and its probability.
 fn weight(pair: &str) -> Option<(u32, f64)> {
     let (tokens, probability) = pair.split_once(':')?;
     let tokens: f64 = tokens.trim().trim_matches(['\'', '"']).parse().ok()?;
@@ -91,26 +91,26 @@ fn weight(pair: &str) -> Option<(u32, f64)> {
     (fits && probability >= 0.0 && probability.is_finite()).then_some((tokens as u32, probability))
 }
 
-/// What is wrong, and the address of it, where it lies in the text of the file.
-struct Fault {
+/// A mistake, and its address if it lies in the text of the file.
+struct DatasetError {
     at: Option<usize>,
     len: u64,
     what: String,
     hint: String,
 }
 
-/// Line and column of what is at the address `at`.
-fn spot(file: &Arc<str>, text: &str, at: usize, len: u64) -> Location {
+/// Line and column of the address `at`.
+fn location_of(file: &Arc<str>, text: &str, at: usize, len: u64) -> Location {
     let before = at.checked_sub(text.as_ptr().addr()).and_then(|offset| text.get(..offset)).unwrap_or_default();
     let line = before.matches('\n').count() as u64 + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() as u64 + 1;
     Location::file(Arc::clone(file)).characters(line, column, len)
 }
 
-/// A text of the file, without a copy unless it has escapes.
-struct Text<'a>(Cow<'a, str>);
+/// A string of the file, without a copy unless it contains escapes.
+struct FileText<'a>(Cow<'a, str>);
 
-impl Text<'_> {
+impl FileText<'_> {
     fn address(&self) -> Option<usize> {
         match &self.0 {
             Cow::Borrowed(text) => Some(text.as_ptr().addr()),
@@ -118,66 +118,66 @@ impl Text<'_> {
         }
     }
 
-    fn wrong(&self, what: String) -> Fault {
+    fn wrong(&self, what: String) -> DatasetError {
         self.wrong_part(&self.0, what)
     }
 
-    /// A part of it is wrong.
-    fn wrong_part(&self, part: &str, what: String) -> Fault {
+    /// The mistake that a part of the string is wrong.
+    fn wrong_part(&self, part: &str, what: String) -> DatasetError {
         let at = self.address().map(|_| part.as_ptr().addr());
-        Fault { at, len: part.chars().count().max(1) as u64, what, hint: HINT.to_owned() }
+        DatasetError { at, len: part.chars().count().max(1) as u64, what, hint: HINT.to_owned() }
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for FileText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Whole;
 
         impl<'de> Visitor<'de> for Whole {
-            type Value = Text<'de>;
+            type Value = FileText<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
 
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<FileText<'de>, E> {
+                Ok(FileText(Cow::Borrowed(text)))
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<FileText<'de>, E> {
+                Ok(FileText(Cow::Owned(text.to_owned())))
             }
         }
         deserializer.deserialize_str(Whole)
     }
 }
 
-/// An object in the order of the file, each key once.
-struct Pairs<'a, T>(Vec<(Text<'a>, T)>);
+/// An object in the order of the file, with each key once.
+struct OrderedPairs<'a, T>(Vec<(FileText<'a>, T)>);
 
-impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for Pairs<'a, T> {
+impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for OrderedPairs<'a, T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder<'a, T>(PhantomData<(&'a (), T)>);
+        struct PairsVisitor<'a, T>(PhantomData<(&'a (), T)>);
 
-        impl<'de: 'a, 'a, T: Deserialize<'de>> Visitor<'de> for InOrder<'a, T> {
-            type Value = Pairs<'a, T>;
+        impl<'de: 'a, 'a, T: Deserialize<'de>> Visitor<'de> for PairsVisitor<'a, T> {
+            type Value = OrderedPairs<'a, T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut pairs: Vec<(Text<'a>, T)> = Vec::new();
+                let mut pairs: Vec<(FileText<'a>, T)> = Vec::new();
                 let mut seen = std::collections::BTreeSet::new();
-                while let Some(key) = map.next_key::<Text<'a>>()? {
+                while let Some(key) = map.next_key::<FileText<'a>>()? {
                     if !seen.insert(key.0.clone().into_owned()) {
                         return Err(de::Error::custom(format_args!("{} is given twice", quoted(key.0.as_bytes()))));
                     }
                     pairs.push((key, map.next_value()?));
                 }
-                Ok(Pairs(pairs))
+                Ok(OrderedPairs(pairs))
             }
         }
-        deserializer.deserialize_map(InOrder(PhantomData))
+        deserializer.deserialize_map(PairsVisitor(PhantomData))
     }
 }
