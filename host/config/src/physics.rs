@@ -165,7 +165,7 @@ impl CoefficientFile {
     /// # Errors
     /// If it makes no sense.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        serde_yaml::from_str(text).map_err(|error| ConfigError::yaml(path, &error))
+        blis_diag::yaml::from_str(text).map_err(|error| ConfigError::yaml(path, &error))
     }
 
     /// The one of the repository.

@@ -13,11 +13,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_yaml::{Error, Spanned};
 
 use super::error::PolicyError;
 use super::{BuiltIn, Choices, Given, Scorer, ScorerFault, ScorerKind, Source, Sourced, scorer_hint};
-use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, FROM_0, Range, Word, explain, real};
+use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, Error, FROM_0, Fault, Range, Spanned, Word, explain, real};
 use blis_diag::{Location, name_hint, quoted};
 use blis_plugin::Kind;
 
@@ -276,12 +275,12 @@ impl Reader<'_> {
 
     /// What the YAML reader says, where a bundle knows more of it.
     fn yaml_error(&self, error: &Error) -> PolicyError {
-        let (what, hint) = match error.without_snippet() {
-            Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
-            Error::SerdeMissingField { field, .. } => {
-                (format!("`{field}` is missing"), "a scorer has a `name` and a `weight`".to_owned())
+        let (what, hint) = match error.fault() {
+            Fault::UnknownKey { key, known } => unknown_key(key, known),
+            Fault::MissingKey(key) => {
+                (format!("`{key}` is missing"), "a scorer has a `name` and a `weight`".to_owned())
             }
-            other => explain(other),
+            _ => explain(error),
         };
         let spot = match error.location() {
             Some(at) => self.0.location(at),

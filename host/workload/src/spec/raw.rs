@@ -2,9 +2,8 @@
 //! that each error can say what the value may be instead of how YAML would type it.
 
 use serde::Deserialize;
-use serde_yaml::Spanned;
 
-pub(super) use blis_diag::yaml::{Entries, Word};
+pub(super) use blis_diag::yaml::{Entries, Spanned, Word};
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]

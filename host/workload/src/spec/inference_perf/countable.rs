@@ -1,9 +1,7 @@
 //! Whether a stage can be simulated at all.
 
-use serde_yaml::Location as Mark;
-
 use super::super::error::SpecFileError;
-use super::super::read::Reader;
+use super::super::read::{Mark, Reader};
 
 /// A stage has no more requests than can be numbered.
 pub(super) fn countable(

@@ -1,7 +1,6 @@
 //! Clients and cohorts, as written.
 
 use blis_sim::units::Micros;
-use serde_yaml::{Location as Mark, Spanned};
 
 use super::super::cohort::{Diurnal, Drain, PrefixSharing, Spike};
 use super::super::error::SpecFileError;
@@ -13,6 +12,7 @@ use super::super::{
     Arrival, Client, Cohort, Lengths, Load, MultiTurn, Multimodal, Network, Prefix, Timeout, Turns, Window, WindowRate,
 };
 use super::{NAME_MAX, Parser, RATE, place};
+use blis_diag::yaml::{Mark, Spanned};
 use blis_diag::{name_hint, quoted};
 
 const CLASSES: [&str; 6] = ["", "critical", "standard", "sheddable", "batch", "background"];
