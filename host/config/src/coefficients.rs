@@ -109,7 +109,7 @@ impl TrainedDefaults {
 }
 
 fn embedded_yaml<T: DeserializeOwned>(file: &Embedded) -> T {
-    let parsed = serde_yaml::from_str(file.text).map_err(|error| ConfigError::yaml(Path::new(file.path), &error));
+    let parsed = blis_diag::yaml::from_str(file.text).map_err(|error| ConfigError::yaml(Path::new(file.path), &error));
     parsed.expect("embedded files are read by a test")
 }
 

@@ -112,15 +112,11 @@ impl ConfigError {
         Self::Parse(Diagnostic::new(json_words(error)).at(location))
     }
 
-    /// An error of the YAML reader, with its line and column as location.
-    pub(super) fn yaml(path: &Path, error: &serde_yaml::Error) -> Self {
-        use serde_yaml::MessageFormatter;
-        let error = error.without_snippet();
-        // Control characters of the file must not reach a terminal.
-        let what = serde_yaml::UserMessageFormatter.format_message(error).replace(char::is_control, " ");
+    /// What the YAML reader says, with its line and column as location.
+    pub(super) fn yaml(path: &Path, error: &blis_diag::yaml::Error) -> Self {
         let location =
             error.location().map_or_else(|| whole(path), |at| whole(path).characters(at.line(), at.column(), 1));
-        Self::Parse(Diagnostic::new(what).at(location))
+        Self::Parse(Diagnostic::new(error.to_string()).at(location))
     }
 }
 

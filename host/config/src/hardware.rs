@@ -123,7 +123,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
         return table.into_iter().map(|(name, entry)| entry.check(path, Some(name))).collect();
     }
     let entry: HardwareEntry =
-        serde_yaml::from_str(text).map_err(|error| with_known_keys(ConfigError::yaml(path, &error)))?;
+        blis_diag::yaml::from_str(text).map_err(|error| with_known_keys(ConfigError::yaml(path, &error)))?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Ok(vec![entry.check(path, stem)?])
 }
@@ -403,7 +403,7 @@ mod tests {
         gpus/mine.yaml:2:1: unknown field `hbm_tbs`
         hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu_prefill, mfu_decode, kernels, source, note
         ");
-        insta::assert_snapshot!(yaml("tflops_fp16: fast\n").unwrap_err(), @"gpus/mine.yaml:1:14: invalid floating point");
+        insta::assert_snapshot!(yaml("tflops_fp16: fast\n").unwrap_err(), @"gpus/mine.yaml:1:14: the value is `fast`, not a number");
         insta::assert_snapshot!(yaml("tflops_fp16: 100\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: `hbm_tb_s` is missing");
         insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tb_s: .nan\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: `hbm_tb_s` is NaN: it must be a positive number");
         insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tb_s: 1\nmfu_prefill: 0.5\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: give both `mfu_prefill` and `mfu_decode`, or neither");

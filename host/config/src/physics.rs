@@ -170,7 +170,7 @@ impl CoefficientFile {
     /// # Errors
     /// If it is invalid.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        serde_yaml::from_str(text).map_err(|error| ConfigError::yaml(path, &error))
+        blis_diag::yaml::from_str(text).map_err(|error| ConfigError::yaml(path, &error))
     }
 
     /// The file of the repository, `model_configs/physics.yaml`.

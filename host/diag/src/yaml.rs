@@ -10,9 +10,19 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
-use serde_yaml::{Error, Location as Mark, MessageFormatter as _, Spanned, UserMessageFormatter};
 
 use crate::{Diagnostic, Location, name_hint, quoted};
+pub use error::{Error, Fault, Shape};
+use node::Node;
+pub use spanned::{Mark, Spanned};
+
+mod deserialize;
+mod error;
+mod node;
+mod numbers;
+mod spanned;
+#[cfg(test)]
+mod tests;
 
 /// A value or a key, with its location.
 pub type Word = Spanned<String>;
@@ -38,7 +48,8 @@ pub const FROM_0: NumberRange = NumberRange { fits: |number| number >= 0.0, text
 impl Document<'_> {
     /// The document; `None` if the file is empty.
     pub fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        serde_yaml::from_str(self.text)
+        let node = Node::read(self.text)?;
+        if node.is_null() { Ok(None) } else { node.to().map(Some) }
     }
 
     /// A finite number within `range`. `name` is the subject of the message.
@@ -85,35 +96,40 @@ impl Document<'_> {
     }
 
     pub fn location(&self, at: Mark) -> Location {
-        let len = at.span().len().max(1);
+        let len = at.len().max(1);
         Location::file(Arc::clone(&self.file)).characters(at.line().max(1), at.column().max(1), len)
     }
 }
 
-/// The message and hint for an error of the YAML reader, in the words of the user where the reader's are too technical.
+/// The whole of `text`; a file without values is a map without keys.
+///
+/// # Errors
+/// What is wrong with it, and where.
+pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    Node::read(text)?.or_empty_map().to()
+}
+
+/// What is wrong with a file, and what to do.
 pub fn explain(error: &Error) -> (String, String) {
-    match error.without_snippet() {
-        Error::SerdeUnknownField { field, expected, .. } => {
-            (format!("unknown key {}", quoted(field.as_bytes())), name_hint(field, expected))
+    match error.fault() {
+        Fault::UnknownKey { key, known } => (format!("unknown key {}", quoted(key.as_bytes())), name_hint(key, known)),
+        Fault::UnknownName { name, known } => {
+            let known: Vec<&str> = known.iter().map(|&name| if name.is_empty() { "\"\"" } else { name }).collect();
+            (format!("unknown value {}", quoted(name.as_bytes())), name_hint(name, &known))
         }
-        Error::Unexpected { expected: "mapping start", .. } => {
-            ("keys with values are expected here".to_owned(), "write `key: value`, one per line".to_owned())
+        Fault::MissingKey(key) => (format!("`{key}` is missing"), format!("add `{key}: …`")),
+        Fault::Shape(shape) => {
+            let (what, hint) = shape.explain();
+            (what.to_owned(), hint.to_owned())
         }
-        Error::Unexpected { expected: "sequence start", .. } => {
-            ("a list is expected here".to_owned(), "write `- ` and an item, one per line".to_owned())
+        Fault::Value { text, range } => {
+            (format!("the value is {}", quoted(text.as_bytes())), format!("it must be {range}"))
         }
-        Error::Unexpected { expected: "string scalar", .. } => {
-            ("a name or a number is expected here".to_owned(), "write it alone, without brackets or keys".to_owned())
-        }
-        Error::NullIntoString { .. } => ("the value is missing".to_owned(), "give one".to_owned()),
-        Error::DuplicateMappingKey { key: Some(key), .. } => {
+        Fault::NoValue => (error.to_string(), "give one".to_owned()),
+        Fault::Yaml(serde_yaml::Error::DuplicateMappingKey { key: Some(key), .. }) => {
             (format!("{} is given twice", quoted(key.as_bytes())), "keep one of them".to_owned())
         }
-        other => {
-            // Control characters of the file must not reach a terminal.
-            let what = UserMessageFormatter.format_message(other).replace(char::is_control, " ");
-            (what, "correct the YAML; a value with special characters needs quotes".to_owned())
-        }
+        _ => (error.to_string(), "mend the YAML; a value with special characters needs quotes".to_owned()),
     }
 }
 

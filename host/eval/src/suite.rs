@@ -15,11 +15,10 @@ use std::path::Path;
 
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
-use serde_yaml::Spanned;
 use sha2::{Digest as _, Sha256};
 
 use super::{FitnessScale, FitnessWeights};
-use blis_diag::yaml::{Document, Entries, NumberRange, Word, explain};
+use blis_diag::yaml::{self, Document, Entries, NumberRange, Spanned, Word, explain};
 use blis_diag::{Diagnose, Diagnostic, Location, nearest, quoted};
 use blis_plugin::Kind;
 
@@ -458,7 +457,7 @@ impl Reader<'_> {
         })
     }
 
-    fn yaml(&self, error: &serde_yaml::Error) -> Diagnostic {
+    fn yaml(&self, error: &yaml::Error) -> Diagnostic {
         let (what, hint) = explain(error);
         let location = error.location().map_or_else(|| Location::start(self.0.file.clone()), |at| self.0.location(at));
         Diagnostic::in_text(location, self.0.text, what).hint(hint)

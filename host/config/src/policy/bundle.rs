@@ -13,13 +13,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_yaml::{Error, Spanned};
 
 use super::error::PolicyError;
-use super::{
-    BuiltIn, Choices, ParameterSetting, ScorerFault, ScorerKind, SettingSource, Sourced, WeightedScorer, scorer_hint,
-};
-use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, FROM_0, NumberRange, Word, explain, real};
+use super::{BuiltIn, Choices, ParameterSetting, WeightedScorer, ScorerFault, ScorerKind, SettingSource, Sourced, scorer_hint};
+use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, Error, FROM_0, Fault, NumberRange, Spanned, Word, explain, real};
 use blis_diag::{Location, name_hint, quoted};
 use blis_plugin::Kind;
 
@@ -286,12 +283,12 @@ impl BundleReader<'_> {
 
     /// The message for an error of the YAML reader, more specific where bundles allow it.
     fn yaml_error(&self, error: &Error) -> PolicyError {
-        let (what, hint) = match error.without_snippet() {
-            Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
-            Error::SerdeMissingField { field, .. } => {
-                (format!("`{field}` is missing"), "a scorer has a `name` and a `weight`".to_owned())
+        let (what, hint) = match error.fault() {
+            Fault::UnknownKey { key, known } => unknown_key(key, known),
+            Fault::MissingKey(key) => {
+                (format!("`{key}` is missing"), "a scorer has a `name` and a `weight`".to_owned())
             }
-            other => explain(other),
+            _ => explain(error),
         };
         let location = match error.location() {
             Some(at) => self.0.location(at),

@@ -216,7 +216,7 @@ impl<'de> Visitor<'de> for SectionOrWord<'_> {
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<RawValue, E> {
         let name = self.name;
-        Ok(RawValue::One(Word { value: value.to_owned(), referenced: name.referenced, defined: name.defined }))
+        Ok(RawValue::One(Word { value: value.to_owned(), referenced: name.referenced }))
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<RawValue, E> {

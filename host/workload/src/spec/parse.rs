@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use blis_sim::units::Micros;
-use serde_yaml::{Location as Mark, Spanned};
 
 use super::error::SpecFileError;
 use super::files::{Beside, Files};
@@ -16,6 +15,7 @@ use super::{ClientLoad, Cohort, Part, Spec, WindowRate, inference_perf};
 use crate::trace_v2::GoodputTargets;
 use blis_diag::Location;
 use blis_diag::quoted;
+use blis_diag::yaml::{Mark, Spanned};
 
 mod client;
 mod lengths;

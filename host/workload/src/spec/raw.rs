@@ -2,9 +2,8 @@
 //! values are valid instead of YAML's type names.
 
 use serde::Deserialize;
-use serde_yaml::Spanned;
 
-pub(super) use blis_diag::yaml::{Entries, Word};
+pub(super) use blis_diag::yaml::{Entries, Spanned, Word};
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -5,11 +5,10 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
-use serde_yaml::Location as Mark;
 
 use super::error::SpecFileError;
 use blis_diag::Location;
-pub(super) use blis_diag::yaml::{ABOVE_0, ANY, FROM_0, NumberRange, Word, real};
+pub(super) use blis_diag::yaml::{ABOVE_0, ANY, FROM_0, Mark, NumberRange, Word, real};
 use blis_diag::yaml::{Document, explain};
 use blis_diag::{name_hint, quoted};
 

@@ -8,10 +8,9 @@ use std::io::{BufRead, Read as _};
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_yaml::{DefaultMessageFormatter, MessageFormatter as _};
 
 use crate::error::TraceError;
-use blis_diag::{RowError, name_hint};
+use blis_diag::{RowError, yaml};
 
 /// The metadata of a TraceV2 trace.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -159,7 +158,13 @@ pub fn read_header(input: impl BufRead, file: &str) -> Result<TraceHeader, Trace
         let fault = RowError::new("the header is longer than 1 MiB").hint("is this the header, or the data?");
         return Err(fault.at(&file, 1).into());
     }
-    let header: TraceHeader = serde_yaml::from_slice(&text).map_err(|error| yaml_error(&error, &file))?;
+    let Ok(text) = String::from_utf8(text) else {
+        return Err(RowError::new("the header is not valid UTF-8")
+            .hint("is this the header, or the data?")
+            .at(&file, 1)
+            .into());
+    };
+    let header: TraceHeader = yaml::from_str(&text).map_err(|error| yaml_error(&error, &file))?;
     match check(&header) {
         Ok(()) => Ok(header),
         Err((key, fault)) => Err(fault.at(&file, line_of(&text, key)).into()),
@@ -178,25 +183,15 @@ fn check(header: &TraceHeader) -> Result<(), (&'static str, RowError)> {
     Ok(())
 }
 
-fn yaml_error(error: &serde_yaml::Error, file: &Arc<str>) -> TraceError {
-    let error = error.without_snippet();
-    let mut fault = match error {
-        serde_yaml::Error::SerdeUnknownField { field, expected, .. } => {
-            RowError::new(format!("unknown key `{field}`")).hint(name_hint(field, expected))
-        }
-        serde_yaml::Error::SerdeUnknownVariant { variant, expected, .. } => {
-            let expected: Vec<&str> =
-                expected.iter().map(|&name| if name.is_empty() { "\"\"" } else { name }).collect();
-            RowError::new(format!("unknown value `{variant}`")).hint(name_hint(variant, &expected))
-        }
-        other => RowError::new(DefaultMessageFormatter.format_message(other)),
-    };
+fn yaml_error(error: &yaml::Error, file: &Arc<str>) -> TraceError {
+    let (what, hint) = yaml::explain(error);
+    let mut fault = RowError::new(what).hint(hint);
     fault.column = error.location().map(|location| location.column());
     fault.at(file, error.location().map_or(1, |location| location.line())).into()
 }
 
 /// The line of a top-level key; the first line if it is missing.
-fn line_of(text: &[u8], key: &str) -> u64 {
-    let mut lines = text.split(|&byte| byte == b'\n');
-    lines.position(|line| line.starts_with(key.as_bytes())).map_or(1, |index| index as u64 + 1)
+fn line_of(text: &str, key: &str) -> u64 {
+    let mut lines = text.split('\n');
+    lines.position(|line| line.starts_with(key)).map_or(1, |index| index as u64 + 1)
 }

@@ -265,8 +265,14 @@ fn headers_are_strict() {
     t.yaml:3:25: unknown value `shrink`
     hint: known are "", accumulate
     "#);
-    insta::assert_snapshot!(error("warm_up_requests: -1"), @"t.yaml:3:19: invalid u64");
-    insta::assert_snapshot!(error("server: ["), @"t.yaml:3:9: expected mapping start");
+    insta::assert_snapshot!(error("warm_up_requests: -1"), @r"
+    t.yaml:3:19: the value is `-1`
+    hint: it must be a whole number from 0 to 18446744073709551615
+    ");
+    insta::assert_snapshot!(error("server: []"), @r"
+    t.yaml:3:9: keys with their values belong here
+    hint: write `key: value`, a line each
+    ");
     insta::assert_snapshot!(header("time_unit: microseconds\ntrace_version: 2\n").unwrap_err(), @r"
     t.yaml:2: `trace_version` is 2, only 3 can be read
     hint: export the trace anew with a current BLIS
@@ -275,7 +281,10 @@ fn headers_are_strict() {
     t.yaml:3: `time_unit` is `seconds`, not `microseconds`
     hint: write `time_unit: microseconds` and convert the times of the CSV
     ");
-    insta::assert_snapshot!(header("").unwrap_err(), @"t.yaml:1:1: unexpected end of input");
+    insta::assert_snapshot!(header("").unwrap_err(), @r"
+    t.yaml:1:1: `trace_version` is missing
+    hint: add `trace_version: …`
+    ");
 }
 
 proptest! {

@@ -1,9 +1,7 @@
 //! Whether the requests of a stage can be numbered.
 
-use serde_yaml::Location as Mark;
-
 use super::super::error::SpecFileError;
-use super::super::read::SpecReader;
+use super::super::read::{Mark, SpecReader};
 
 /// Refuses a stage with more requests than 32 bits can number.
 pub(super) fn countable(

@@ -3,13 +3,12 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_yaml::Spanned;
 
 use blis_sim::units::Micros;
 
 use super::super::error::SpecFileError;
 use super::super::lengths::{Bounds, LONGEST, Lengths};
-use super::super::raw::Word;
+use super::super::raw::{Spanned, Word};
 use super::super::read::{ABOVE_0, FROM_0, SpecReader};
 use super::super::{Arrival, Client, Spec, Window, WindowRate};
 use super::countable::countable;

@@ -4,10 +4,9 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_yaml::Spanned;
 
 use super::super::error::SpecFileError;
-use super::super::raw::Word;
+use super::super::raw::{Spanned, Word};
 use super::super::read::{NumberRange, SpecReader};
 use super::countable::countable;
 

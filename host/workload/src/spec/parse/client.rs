@@ -1,7 +1,6 @@
 //! Parses clients and cohorts.
 
 use blis_sim::units::Micros;
-use serde_yaml::{Location as Mark, Spanned};
 
 use super::super::cohort::{Diurnal, Drain, PrefixSharing, Spike};
 use super::super::error::SpecFileError;
@@ -14,6 +13,7 @@ use super::super::{
     WindowRate,
 };
 use super::{NAME_MAX, Parser, RATE, client_location};
+use blis_diag::yaml::{Mark, Spanned};
 use blis_diag::{name_hint, quoted};
 
 const CLASSES: [&str; 6] = ["", "critical", "standard", "sheddable", "batch", "background"];

@@ -3,14 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_yaml::{Location as Mark, Spanned};
-
 use super::super::arrival::{Arrival, IntervalShape};
 use super::super::error::SpecFileError;
 use super::super::lengths::{Bounds, Empirical, LONGEST, Lengths};
 use super::super::raw::{Entries, RawArrival, RawLengths, Word};
 use super::super::read::{ABOVE_0, ANY, FROM_0, NumberRange, real};
 use super::Parser;
+use blis_diag::yaml::{Mark, Spanned};
 use blis_diag::{Location, name_hint, quoted};
 
 const TYPES: [&str; 7] =
