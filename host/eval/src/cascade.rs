@@ -1,16 +1,18 @@
-//! From the runs of a candidate to a verdict on it: stages, gates, the score.
+//! The evaluation cascade: from the runs of a candidate to its stages, gates and score.
 //!
 //! ```text
 //! smoke ──► train ──► select          each: all scenarios × paired seeds → gates → score in its band
 //!    └─ not promising    └─ worse than the incumbent
 //! ```
 //!
-//! A stage's score is the mean over its scenarios of the mean over its seeds of the relative fitness
-//! ([`FitnessWeights::relative`](super::FitnessWeights::relative)): 1/2 for the baseline, below 1. The bands of the stages do
-//! not overlap, so that who came further scored more; 0 is for what cannot be used.
+//! The score of a stage is the mean over its scenarios of the mean over its seeds of the relative fitness
+//! ([`FitnessWeights::relative`](super::FitnessWeights::relative)): 1/2 for the baseline, always below 1. The bands of
+//! the stages do not overlap, so a candidate that reaches a later stage always scores more. 0 is the score of a
+//! candidate that cannot be used.
 //!
-//! Everything here is a function of [`Facts`]. Who simulates is behind [`Runs`]: this process, or a table that
-//! several machines have filled. Runs are asked for by (who, scenario, seed), and reduced in that order.
+//! The cascade is a function of [`RunSummary`]s. A [`RunSource`] provides them: it simulates in this process, or reads
+//! a table that several machines have filled. Runs are requested by (policy, scenario, seed) and reduced in that
+//! order, so the result does not depend on the order in which they end.
 
 use std::collections::BTreeMap;
 
@@ -21,36 +23,35 @@ use super::paired::{Interval, student_t};
 use super::suite::{Split, Suite};
 use super::{Figure, Figures};
 
-/// What one simulation came to, as far as verdicts are built on it.
+/// The results of one simulation that the cascade uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Figures with a sample, by key.
+    /// Figures that have a sample, by [`Figure::key`].
     pub figures: BTreeMap<String, f64>,
-    /// Of each SLO class, if there are several.
+    /// Results by SLO class; empty if the requests belong to one class only.
     pub classes: BTreeMap<String, ClassFacts>,
-    /// Coefficient of variation of the requests that each instance got.
+    /// Coefficient of variation of the number of requests per instance.
     pub imbalance: f64,
-    /// Priority inversions and moments of head-of-line blocking.
+    /// Number of anomalies by name, for example priority inversions and instances with head-of-line blocking.
     pub anomalies: BTreeMap<String, u64>,
-    /// Decisions that plugins made.
+    /// Number of decisions that plugins made.
     pub decisions: u64,
-    /// Fuel or operations that they used.
+    /// Fuel or operations that the plugins used.
     pub operations: u64,
 }
 
-/// What became of a class.
+/// Results of the requests of one SLO class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassFacts {
-    /// Requests that came.
+    /// Number of requests of the class that arrived.
     pub arrived: u64,
-    /// Those that were answered.
+    /// Number of requests of the class that completed.
     pub completed: u64,
-    /// Mean end-to-end latency, ms; 0 if nobody was answered.
+    /// Mean end-to-end latency, ms; 0 if no request completed.
     pub mean_e2e_ms: f64,
 }
 
 impl Facts {
-    /// The figures as such.
     #[must_use]
     pub fn figures(&self) -> Figures {
         Figures::from_fn(|figure| self.figures.get(figure.key()).copied())
@@ -61,108 +62,105 @@ impl Facts {
     }
 }
 
-/// Who is simulated.
+/// Which of the policies of an evaluation is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Who {
-    /// Whom the verdict is on.
+    /// The candidate: the policy under evaluation.
     Candidate,
-    /// Against whom it is measured.
+    /// The baseline, which scores are relative to.
     Baseline,
-    /// The best so far.
+    /// The best candidate so far.
     Incumbent,
 }
 
-/// One simulation.
+/// One simulation that the cascade requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Task {
-    /// Whose policy.
+    /// The policy that is simulated.
     pub who: Who,
-    /// The place of the scenario in the suite.
+    /// Index of the scenario in the suite.
     pub scenario: usize,
-    /// Of its requests.
+    /// Seed of the requests.
     pub seed: u64,
 }
 
-/// Who simulates.
+/// Provides the results of simulations.
 pub trait Runs {
-    /// Why a run has no facts.
+    /// Why a run has no summary.
     type Error;
 
-    /// The facts of each of `tasks`, in their order.
+    /// The summaries of `tasks`, in the order of `tasks`.
     ///
     /// # Errors
-    /// The error of the first failed one.
+    /// The error of the first failed task, in that order.
     fn run(&self, tasks: &[Task]) -> Result<Vec<Facts>, Self::Error>;
 }
 
-/// What is asked of a candidate.
+/// Which stages a candidate runs through.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Course {
-    /// The last stage.
+    /// The last stage to run.
     pub until: Split,
-    /// Which seeds.
+    /// Epoch of the seeds: other epochs draw other requests.
     pub epoch: u64,
-    /// Whether there is an incumbent to be measured against.
+    /// Whether an incumbent exists that the candidate is compared with.
     pub incumbent: bool,
 }
 
-/// How far a candidate came.
+/// The stages that a candidate reached, and what it failed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Judgement {
-    /// By stage, in their order.
+    /// Results by stage, in the order in which they ran.
     pub stages: Vec<Stage>,
-    /// Why it went no further than that, if it was to.
+    /// Why the cascade stopped before its last stage; `None` if it did not.
     pub stopped: Option<String>,
-    /// What it must not do and did; nothing if it passed.
+    /// Gates that the candidate failed, a line each; empty if it passed all.
     pub failed: Vec<String>,
 }
 
-/// What one stage came to.
+/// The result of one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
-    /// Which.
     pub split: Split,
     /// Each run, by scenario, then by seed.
     pub runs: Vec<Scored>,
-    /// Mean of scenarios of means of seeds, 0 to 1.
+    /// Mean over scenarios of the means over seeds, 0 to 1.
     pub score: f64,
-    /// Against the baseline: score − 1/2.
+    /// Difference from the baseline: score − 1/2.
     pub against_baseline: Difference,
-    /// Against the incumbent, if there is one.
+    /// Difference from the incumbent, if there is one.
     pub against_incumbent: Option<Difference>,
 }
 
-/// One run beside that of the baseline.
+/// One run of the candidate beside that of the baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
-    /// The place of the scenario in the suite.
+    /// Index of the scenario in the suite.
     pub scenario: usize,
-    /// Of its requests.
+    /// Seed of the requests.
     pub seed: u64,
     /// Relative fitness, 0 to 1; 1/2 is as good as the baseline.
     pub score: f64,
-    /// Of the candidate.
     pub facts: Facts,
-    /// Of the baseline.
     pub baseline: Facts,
 }
 
-/// A mean of paired differences, scenario by scenario.
+/// Mean of paired differences, stratified by scenario.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
-    /// Pairs.
+    /// Number of pairs of runs.
     pub pairs: usize,
     /// Mean over scenarios of the means over seeds.
     pub mean: f64,
-    /// Where it lies with 95 % confidence; `None` with one seed per scenario.
+    /// 95 % confidence interval of the mean; `None` with one seed per scenario.
     pub interval: Option<Interval>,
-    /// How likely it is above 0; `None` with one seed per scenario.
+    /// Probability that the mean is above 0; `None` with one seed per scenario.
     pub p_better: Option<f64>,
 }
 
 impl Difference {
-    /// Of `scenarios`, each with the differences under its seeds. The standard error is that of a stratified
+    /// `scenarios` holds the differences of each scenario, one per seed. The standard error is that of a stratified
     /// sample: √(Σ s²/n) over the number of scenarios; the degrees of freedom are Σ (n − 1).
     #[must_use]
     pub fn stratified(scenarios: &[Vec<f64>]) -> Self {
@@ -190,20 +188,20 @@ impl Difference {
         }
     }
 
-    /// Whether more pairs would hardly make it positive.
+    /// Whether the whole interval lies below 0, so that more pairs would hardly make the mean positive.
     #[must_use]
     pub fn is_worse(&self) -> bool {
         self.interval.is_some_and(|interval| interval.high < 0.0)
     }
 }
 
-/// After so many seeds a stage may end early.
+/// A stage may end early after this many seeds.
 const ENOUGH_SEEDS: u32 = 3;
 
-/// Runs the candidate through the stages of `suite` up to `course.until`.
+/// Runs the candidate through the stages of `suite` up to `options.until`.
 ///
 /// # Errors
-/// Of a run.
+/// The first error of a run.
 pub fn judge<R: Runs>(suite: &Suite, course: &Course, runs: &R) -> Result<Judgement, R::Error> {
     let mut judgement = Judgement::default();
     for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= course.until) {
@@ -223,19 +221,18 @@ pub fn judge<R: Runs>(suite: &Suite, course: &Course, runs: &R) -> Result<Judgem
     Ok(judgement)
 }
 
-/// What is run in one stage.
+/// The runs of one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// Which.
     pub split: Split,
-    /// Places in the suite.
+    /// Indices of the scenarios in the suite.
     pub scenarios: Vec<usize>,
-    /// Of each.
+    /// Seeds under which each of the scenarios runs.
     pub seeds: Vec<u64>,
 }
 
 impl Part {
-    /// All of `split`.
+    /// All scenarios of `split`, under the seeds of `epoch`.
     #[must_use]
     pub fn of(suite: &Suite, split: Split, epoch: u64) -> Self {
         let seeds = (0..suite.seeds_of(split)).map(|turn| suite.seed(split, epoch, turn)).collect();
@@ -243,16 +240,16 @@ impl Part {
     }
 }
 
-/// Runs `part` alone, to its end.
+/// Runs one stage to its end, without the stages before it.
 ///
 /// # Errors
-/// Of a run.
+/// The first error of a run.
 pub fn judge_part<R: Runs>(suite: &Suite, part: &Part, runs: &R) -> Result<Judgement, R::Error> {
     let (stage, _) = run_stage(suite, part, false, runs)?;
     Ok(Judgement { failed: failed_gates(suite, &stage.runs), stages: vec![stage], stopped: None })
 }
 
-/// One stage, seed after seed; `true` if it ended early.
+/// Runs one stage, seed after seed. The second value is `true` if the stage ended early.
 fn run_stage<R: Runs>(suite: &Suite, part: &Part, incumbents: bool, runs: &R) -> Result<(Stage, bool), R::Error> {
     let Part { split, scenarios, seeds: all_seeds } = part;
     let _span = tracing::debug_span!("stage", split = split.name()).entered();
@@ -262,7 +259,7 @@ fn run_stage<R: Runs>(suite: &Suite, part: &Part, incumbents: bool, runs: &R) ->
     let mut incumbent: BTreeMap<(usize, u64), f64> = BTreeMap::new();
     let mut taken = 0;
     while taken < seeds {
-        // The first ones together, for many at a time keep all threads busy.
+        // The first seeds run together, because many tasks at a time keep all threads busy.
         let some = taken..if taken == 0 { ENOUGH_SEEDS.min(seeds) } else { taken + 1 };
         let pairs: Vec<(usize, u64)> = some
             .clone()
@@ -300,7 +297,7 @@ fn run_stage<R: Runs>(suite: &Suite, part: &Part, incumbents: bool, runs: &R) ->
     Ok((Stage { split, runs: done, score, against_baseline, against_incumbent }, taken < seeds))
 }
 
-/// What the scores differ by from those of somebody else.
+/// Differences between the scores of `runs` and those of another policy under the same scenario and seed.
 fn difference(scenarios: &[usize], runs: &[Scored], other: impl Fn(&Scored) -> f64) -> Difference {
     let of = |&scenario: &usize| {
         let those = runs.iter().filter(|one| one.scenario == scenario);
@@ -309,7 +306,7 @@ fn difference(scenarios: &[usize], runs: &[Scored], other: impl Fn(&Scored) -> f
     Difference::stratified(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>())
 }
 
-/// Whether the next stage is worth its time; else, why not.
+/// Whether the next stage is run; the error says why not.
 fn go_on(suite: &Suite, stage: &Stage, ended_early: bool, course: &Course) -> Result<(), String> {
     const SMOKE: f64 = 0.35;
     let least = suite.promote.get(&stage.split).copied();
@@ -329,7 +326,7 @@ fn go_on(suite: &Suite, stage: &Stage, ended_early: bool, course: &Course) -> Re
     Ok(())
 }
 
-/// What the runs must not have done and did, a line each.
+/// The gates that the runs failed, a line each.
 fn failed_gates(suite: &Suite, runs: &[Scored]) -> Vec<String> {
     let mut failed = Vec::new();
     let mut scenarios: Vec<usize> = runs.iter().map(|one| one.scenario).collect();
@@ -364,11 +361,11 @@ fn failed_gates(suite: &Suite, runs: &[Scored]) -> Vec<String> {
     failed
 }
 
-/// What happened to a class that must not.
+/// The gate that a class failed, if it completed too few requests or took too long.
 fn starved(suite: &Suite, scenario: &str, class: &str, own: &ClassFacts, baseline: &ClassFacts) -> Option<String> {
     let share = |facts: &ClassFacts| facts.completed as f64 / facts.arrived.max(1) as f64;
     let class = if class.is_empty() { "(none)" } else { class };
-    // Classes are smaller than the whole: one request of fifty weighs 2 %.
+    // A class is smaller than the whole: one request of fifty is 2 %.
     let allowed = 2.0 * suite.gates.completed;
     if share(own) < share(baseline) - allowed {
         return Some(format!(
@@ -399,22 +396,21 @@ impl ClassFacts {
 }
 
 impl Judgement {
-    /// The last stage that ran.
     #[must_use]
     pub fn last(&self) -> Option<&Stage> {
         self.stages.last()
     }
 
-    /// The stage `split`, if it ran.
+    /// The result of the stage `split`, if it ran.
     #[must_use]
     pub fn stage(&self, split: Split) -> Option<&Stage> {
         self.stages.iter().find(|stage| stage.split == split)
     }
 
-    /// 0 if it failed a gate, else within the band of the last stage.
+    /// 0 if a gate failed, else a number within the band of the last stage.
     #[must_use]
     pub fn score(&self) -> f64 {
-        // Bands do not touch, whatever the weights.
+        // Below 1, so that bands do not touch whatever the weights are.
         const MOST: f64 = 0.999;
         match self.last() {
             Some(stage) if self.failed.is_empty() => stage.split.band() + stage.score.clamp(0.0, MOST),
@@ -429,7 +425,7 @@ mod tests {
     use crate::suite::tests::suite;
     use std::cell::RefCell;
 
-    /// Who answers as he is told: latency by who and scenario.
+    /// Computes the latency of a task, and records which tasks were requested.
     struct Table<F> {
         latency: F,
         asked: RefCell<Vec<Task>>,
@@ -541,7 +537,8 @@ mod tests {
         assert_eq!(judgement.last().unwrap().split, Split::Train);
     }
 
-    /// Two scenarios, differences 1, 3 and 2, 2: mean 2, s² = 2 and 0, error √(2/2)/2 = 1/2, two degrees of freedom.
+    /// Two scenarios with the differences 1, 3 and 2, 2: mean 2, s² = 2 and 0, standard error √(2/2)/2 = 1/2, two
+    /// degrees of freedom.
     #[test]
     fn strata_by_hand() {
         let difference = Difference::stratified(&[vec![1.0, 3.0], vec![2.0, 2.0]]);

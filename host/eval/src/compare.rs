@@ -1,4 +1,4 @@
-//! Several policies under the same requests, seed by seed.
+//! Comparison of several policies under the same requests, seed by seed.
 
 use std::collections::BTreeMap;
 
@@ -21,23 +21,23 @@ use crate::spec::ExperimentSpec;
 use crate::table::Comparison;
 use crate::workload_config::WorkloadConfig;
 
-/// A comparison, ready to be run.
+/// A comparison with checked settings.
 pub struct CompareConfig {
-    /// Output, deployment, workload: the same for all.
+    /// Deployment, workload and output: the same for all policies.
     pub base: Experiment,
-    /// As named on the command line, and what that means.
+    /// Each policy as named on the command line, with its experiment. The first is the baseline of the comparison.
     pub contestants: Vec<(String, Experiment)>,
     seeds: Vec<u64>,
-    /// 0: one per core.
+    /// Number of threads; 0 for one per core.
     threads: usize,
 }
 
 impl CompareConfig {
-    /// `names`: policies, lists of scorers or bundles; the first is what the others are compared with. `seeds`: how
-    /// many, from that of `spec` on. `threads`: 0 for one per core.
+    /// `names`: policies, lists of scorers or bundles; the others are compared with the first. `seeds`: how many,
+    /// counted from the seed of `spec`. `threads`: 0 for one per core.
     ///
     /// # Errors
-    /// If there are fewer than two different names, or one of them or `spec` makes no sense.
+    /// If there are fewer than two names, a name is repeated, or a name or `spec` is invalid.
     pub fn new(spec: ExperimentSpec, names: &[String], seeds: u32, threads: usize) -> Result<Self, Failure> {
         if names.len() < 2 {
             return Err(Failure::usage("one contestant has nothing to be compared with")
@@ -55,7 +55,7 @@ impl CompareConfig {
     }
 }
 
-/// Runs everything. The answer does not depend on the number of threads.
+/// Runs every policy under every seed. The result does not depend on the number of threads.
 pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), Failure> {
     let deployment = open::resolve(&config.base)?;
     let load = Load::open(&config.base)?;
@@ -90,17 +90,16 @@ fn with_fitness(
     }
 }
 
-/// Requests that can be had again and again: drawn anew from each seed, or kept from a trace.
+/// A workload that can be read repeatedly: generated again from each seed, or kept in memory if it is a trace.
 struct Load {
     names: Names,
     slo_targets: BTreeMap<String, GoodputTargets>,
-    /// Of a trace.
+    /// The requests of a trace; `None` if they are generated again for each run.
     kept: Option<Vec<Request>>,
-    /// That of BLIS's replay, where it is followed.
+    /// The horizon of BLIS's replay, where it applies.
     horizon: Option<Micros>,
 }
 
-/// What comes by itself, and what follows from that.
 type Arrivals<'a> = (Box<dyn Iterator<Item = Request> + 'a>, Option<Box<dyn FollowUps + Send>>);
 
 impl Load {
@@ -109,7 +108,7 @@ impl Load {
         let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
         let kept = match config.workload {
             WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) => None,
-            // Of those that wait for answers, only the first requests are known.
+            // In a closed loop only the first request of each session is known before the run.
             WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } if follow_ups.is_some() => None,
             WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } => Some(requests.collect()),
         };

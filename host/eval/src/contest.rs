@@ -1,5 +1,5 @@
-//! Who is compared with whom: a routing policy (built in or a plugin), a list of scorers, or a bundle,
-//! on top of everything else that a configuration says.
+//! A policy given by its name in a comparison: a routing policy (built in or a plugin), a list of scorers, or a
+//! bundle, combined with the other settings of an experiment.
 
 use std::path::Path;
 
@@ -11,18 +11,17 @@ use blis_config::policy::{
 };
 use blis_plugin::Kind;
 
-/// What becomes of the policies that a contestant given by name does not name.
+/// Where the policies come from that the named policy does not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
     /// They are those of the configuration.
     Kept,
-    /// They are the defaults: a baseline must not inherit what it is there to judge.
+    /// They are the defaults: a baseline must not inherit the policies that it is compared with.
     Defaults,
 }
 
 impl Experiment {
-    /// The same configuration with `contestant` in the place of its policies. Flags that were typed
-    /// still win over a bundle.
+    /// The same experiment with `name` as its policy. Flags of the command line still win over a bundle.
     pub fn with_contestant(&self, contestant: &str, others: Others) -> Result<Self, Failure> {
         let (policies, warnings) = as_in_blis(self.policies_of(contestant, others)?, self.engine.semantics);
         let mut config = Self { warnings, ..self.clone() };
@@ -70,7 +69,7 @@ impl Experiment {
         match others {
             Others::Kept => PolicySettings::choose(choices, self.bundle.as_ref(), catalog),
             Others::Defaults => {
-                // The requests, and the engine that serves them, are the same for all.
+                // The requests, and the engine that serves them, are the same for all policies.
                 let kept = [Kind::Routing, Kind::Scheduling, Kind::Preemption, Kind::Latency];
                 let choices = choices.only(&kept);
                 PolicySettings::choose(&choices, None, catalog)
@@ -79,7 +78,7 @@ impl Experiment {
     }
 }
 
-/// By its name.
+/// Whether the extension of `file` is that of a plugin.
 fn is_plugin(file: &Path) -> bool {
     let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     ["rhai", "wasm", "so", "dylib", "dll"].contains(&extension)

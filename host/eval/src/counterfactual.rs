@@ -1,5 +1,5 @@
-//! The regret of a run: its sampled decisions, made otherwise in copies of the simulation; and how much a look-ahead
-//! gains.
+//! The regret of a run: its sampled decisions are made differently in branches of the simulation. Optionally also how
+//! much a look-ahead gains.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,17 +27,17 @@ use blis_config::Deployment;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 
-/// The regret of the policy of an experiment, and how much a look-ahead would gain if that is asked for.
+/// The regret of the policy of an experiment, and the gain of a look-ahead if it was requested.
 pub struct Surveyed {
-    /// What its decisions cost.
+    /// What the decisions of the policy cost.
     pub regret: Regret,
-    /// With `oracle`.
+    /// Present if the `oracle` was requested.
     pub bound: Option<Bound>,
-    /// What went wrong in plugins: (what, what to do).
+    /// Failures of plugins: (what, what to do).
     pub warnings: Vec<(String, String)>,
 }
 
-/// Runs `config`, which asks for its regret, and looks at its decisions.
+/// Runs `config`, which must request the regret, and evaluates its decisions.
 ///
 /// # Errors
 /// If the model, the workload or the simulation fails.
@@ -60,7 +60,7 @@ pub fn survey(config: &Experiment, oracle: bool) -> Result<Surveyed, Failure> {
     Ok(Surveyed { regret, bound: bound.transpose()?, warnings })
 }
 
-/// Watches the run, if its regret is asked for.
+/// An observer that records the run, if its regret is requested.
 pub(crate) fn surveyor(
     config: &Experiment,
     names: &Names,
@@ -78,7 +78,7 @@ pub(crate) fn surveyor(
     Some(Surveyor { survey: Survey::default(), missed })
 }
 
-/// The regret of the run that `survey` has watched.
+/// The regret of the run that `survey` has recorded.
 pub(crate) fn judge(
     config: &Experiment,
     deployment: &Deployment,
@@ -118,7 +118,7 @@ fn write(path: &Path, judged: &[Judged]) -> io::Result<()> {
     out.flush()
 }
 
-/// What all worlds have in common.
+/// The configuration and the arrivals that all branches share.
 struct Worlds<'a> {
     config: &'a Experiment,
     deployment: &'a Deployment,
@@ -127,7 +127,7 @@ struct Worlds<'a> {
 }
 
 impl Worlds<'_> {
-    /// What `work` makes of the run.
+    /// Builds the cluster and its timeline, and hands them to `work`.
     fn judge<I: Instance, T>(
         self,
         engine: impl Fn(InstanceConfig) -> I,
@@ -147,13 +147,13 @@ impl Texts for ClassTexts<'_> {
     }
 }
 
-/// The policy beside a look-ahead.
+/// The policy compared with a look-ahead.
 #[derive(Serialize)]
 pub struct Bound {
     #[serde(flatten)]
     oracle: Oracle,
     window_s: f64,
-    /// Smaller is better in all.
+    /// Latencies: smaller is better in all of them.
     figures: Vec<Gap>,
 }
 
@@ -162,7 +162,7 @@ struct Gap {
     figure: &'static str,
     policy: Option<f64>,
     oracle: Option<f64>,
-    /// By how much of the policy's figure the look-ahead's is smaller.
+    /// Relative gain: 1 − figure of the look-ahead / figure of the policy.
     gap: Option<f64>,
 }
 
@@ -191,7 +191,7 @@ impl Bound {
         Ok(Self { oracle, window_s: window.as_secs_f64(), figures })
     }
 
-    /// As people read it.
+    /// A table for the terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let Self { oracle: Oracle { decisions, changed }, window_s, figures } = self;
@@ -208,7 +208,7 @@ impl Bound {
     }
 }
 
-/// What the look-ahead gains.
+/// Compares the latencies of the two runs.
 fn gaps(policy: &Report, found: &Report) -> Vec<Gap> {
     const COMPARED: [Figure; 6] =
         [Figure::MeanTtft, Figure::P95Ttft, Figure::P99Ttft, Figure::MeanE2e, Figure::P95E2e, Figure::P99E2e];

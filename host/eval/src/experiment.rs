@@ -1,7 +1,7 @@
-//! From raw flags to a run that makes sense: defaults are filled in, contradictions refused.
+//! From raw settings to a valid experiment: defaults are filled in, contradictions are refused.
 //!
-//! Everything that can be known to be wrong without opening a file is found here, so that a
-//! mistake costs no simulation. The policy bundle is the one file that is read: flags win over it.
+//! Every mistake that can be found without opening a file is found here, so that it costs no simulation. The policy
+//! bundle is the only file that is read; flags win over it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,52 +30,52 @@ use crate::spec::{
 };
 use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, given};
 
-/// A simulation, ready to be set up.
+/// A simulation with checked settings.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     pub deployment: DeploymentArgs,
     pub engine: EngineConfig,
     pub cluster: ClusterSettings,
     pub evaluation: Evaluation,
-    /// What the flags say of policies.
+    /// Policies that flags name, before a bundle is applied.
     pub choices: Choices,
     /// The file of `--policy-config`.
     pub bundle: Option<Bundle>,
-    /// Where policies that are not built in come from.
+    /// Finds the policies that are not built in.
     pub catalog: Arc<Catalog>,
     pub on_plugin_error: OnError,
-    /// Holds simulations that must not run for ever.
+    /// Limits a run that must not take unlimited time.
     pub leash: Option<Leash>,
     pub workload: WorkloadConfig,
     pub seed: u64,
-    /// [`Micros::MAX`] for none.
+    /// End of the simulated time; [`Micros::MAX`] for none.
     pub horizon: Micros,
-    /// What a run writes.
+    /// The files that a run writes.
     pub files: OutputFiles,
-    /// What the user may not expect of all this: (what, what to do).
+    /// Effects of the settings that may surprise: (what, what to do).
     pub warnings: Vec<(String, String)>,
-    /// What it was made of: which settings were given, and where.
+    /// The specification that it was made of: which settings are set, and their sources.
     pub spec: Arc<ExperimentSpec>,
 }
 
-/// The service in front of the instances.
+/// Settings of the cluster: instances, latencies of the front end, signals, policies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterSettings {
     pub num_instances: u32,
     pub admission_latency: Micros,
     pub routing_latency: Micros,
-    /// Age at which the periodic signals are read again; 0: for every request.
+    /// Age at which the periodic signals are refreshed; 0 refreshes them for every request.
     pub snapshot_refresh_interval: Micros,
-    /// Age at which the contents of prefix caches are read again; 0: for every request.
+    /// Age at which the contents of prefix caches are refreshed; 0 refreshes them for every request.
     pub cache_signal_delay: Micros,
     pub tie_break: TieBreakName,
     pub policies: PolicySettings,
-    /// By class; `default` is the class of requests without one. Those of flags: they win over those
-    /// of a trace, target by target.
+    /// Targets of flags by SLO class; `default` is the class of requests without one. A target of a flag wins over the
+    /// same target of a trace.
     pub slo_targets: BTreeMap<String, SloTargets>,
 }
 
-/// Latencies a class should keep to.
+/// SLO targets of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SloTargets {
     pub ttft: Option<Sourced<Micros>>,
@@ -83,7 +83,7 @@ pub struct SloTargets {
     pub e2e: Option<Sourced<Micros>>,
 }
 
-/// How the run is judged and recorded.
+/// Settings of the evaluation and the recording of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
     /// `None`: no fitness is computed.
@@ -91,15 +91,15 @@ pub struct Evaluation {
     /// A routing policy or the path of a bundle, as written.
     pub baseline: Option<String>,
     pub trace_level: TraceLevelName,
-    /// File for every decision.
+    /// File to which every decision is written.
     pub trace_path: Option<PathBuf>,
-    /// Other instances kept with a routing decision.
+    /// Number of alternative instances recorded with a routing decision.
     pub counterfactual_k: u32,
     pub summarize_trace: bool,
     pub regret: RegretSettings,
 }
 
-/// How the instance schedules.
+/// Settings of the scheduler and the KV cache of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
     pub max_num_seqs: u32,
@@ -119,15 +119,15 @@ pub struct EngineConfig {
 /// Files that a run writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputFiles {
-    /// Results and every request, JSON.
+    /// Results and one record per request, JSON.
     pub metrics_path: Option<PathBuf>,
     /// Latencies of completed requests, JSON.
     pub results_path: Option<PathBuf>,
-    /// In the formats of other tools.
+    /// Files in the formats of other tools.
     pub exports: Vec<Export>,
 }
 
-/// How regret is measured.
+/// Settings of the outcome regret.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegretSettings {
     pub kind: RegretName,
@@ -138,7 +138,7 @@ pub struct RegretSettings {
 }
 
 impl Default for RegretSettings {
-    /// Nothing is asked.
+    /// No regret is computed.
     fn default() -> Self {
         Self { kind: RegretName::None, samples: 0, alternatives: 0, window: None, path: None }
     }
@@ -163,22 +163,22 @@ impl RegretSettings {
         })
     }
 
-    /// A look at `samples` decisions and the likeliest alternatives.
+    /// Few samples and few alternatives, for the feedback of an evaluation.
     pub(crate) fn brief(samples: u32) -> Self {
         Self { kind: RegretName::Outcome, samples, alternatives: 2, window: None, path: None }
     }
 
-    /// Whether anything is asked about alternatives.
+    /// Whether regret is computed.
     pub fn is_asked(&self) -> bool {
         self.kind != RegretName::None
     }
 }
 
 impl Experiment {
-    /// What `spec` asks for, checked; `files` are written by a run of it.
+    /// The experiment that `spec` describes, checked; a run of it writes `files`.
     ///
     /// # Errors
-    /// The first setting that makes no sense, what is wrong with the files it names.
+    /// The first invalid setting, or what is wrong with a file that a setting names.
     pub fn new(spec: ExperimentSpec, files: OutputFiles) -> Result<Self, Failure> {
         check_conflicts(&spec)?;
         let model = spec.model.clone().ok_or_else(|| {
@@ -200,7 +200,7 @@ impl Experiment {
             horizon = horizon.or(specified.horizon);
         }
         if let (WorkloadConfig::Recorded { header, .. }, None) = (&workload, spec.seed) {
-            // What was drawn under the seed of the recording is drawn again: ties in routing, above all.
+            // The seed of the recording reproduces what was drawn under it: above all, ties in routing.
             seed = recorded_seed(header).unwrap_or(seed);
         }
         check_apart(evaluation.trace_path.as_deref(), &files)?;
@@ -223,10 +223,10 @@ impl Experiment {
         })
     }
 
-    /// What all contestants of a comparison have in common.
+    /// The experiment that all policies of a comparison share.
     ///
     /// # Errors
-    /// As [`Self::new`]; and if `spec` says how requests are routed.
+    /// As [`Self::new`]; and if `spec` sets how requests are routed.
     pub fn for_comparison(spec: ExperimentSpec) -> Result<Self, Failure> {
         let routing = given([
             (spec.routing_policy.is_some(), "--routing-policy"),
@@ -243,7 +243,7 @@ impl Experiment {
         Self::new(spec, OutputFiles::default())
     }
 
-    /// The same under another seed.
+    /// The same experiment under another seed.
     #[must_use]
     pub fn with_seed(&self, seed: u64) -> Self {
         let mut config = Self { seed, ..self.clone() };
@@ -253,7 +253,7 @@ impl Experiment {
         config
     }
 
-    /// The same with the requests of `spec`, a scenario's own.
+    /// The same experiment with the requests of `spec`, the workload of a scenario.
     #[must_use]
     pub fn with_spec(self, name: &str, spec: Spec) -> Self {
         let num_requests = match &self.workload {
@@ -268,8 +268,8 @@ impl Experiment {
     }
 }
 
-/// Settings that exclude each other, and settings that mean nothing without another. The command line finds the same
-/// between its flags; files and suites are checked here.
+/// Refuses settings that exclude each other, and settings that have no effect without another one. The command line
+/// checks the same for its flags; this check serves files and suites.
 fn check_conflicts(spec: &ExperimentSpec) -> Result<(), Failure> {
     const APART: [(&str, &str); 6] = [
         ("routing-cache-weight", "routing-scorers"),
@@ -300,7 +300,7 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The file of `--policy-config`, or what stands in the configuration file itself.
+/// The bundle in the file of `--policy-config`, or the one in the configuration file itself.
 fn bundle(spec: &ExperimentSpec) -> Result<Option<Bundle>, Failure> {
     let inline = |InlinePolicies { file, text }: &InlinePolicies| Bundle::parse(file, text);
     let loaded = spec.policy_config.as_deref().map(Bundle::load);
@@ -312,7 +312,7 @@ fn check_files(files: &OutputFiles) -> Result<(), Failure> {
     check_exports(&files.exports, [files.metrics_path.as_deref(), files.results_path.as_deref()])
 }
 
-/// What the settings say of policies.
+/// The policies that the settings name.
 fn choices(spec: &ExperimentSpec) -> Choices {
     let set = Values(spec);
     let both = set.value("scheduling-policy", spec.scheduling_policy.clone());
@@ -346,7 +346,7 @@ fn choices(spec: &ExperimentSpec) -> Choices {
     choices
 }
 
-/// Values of settings with where they come from.
+/// Values of settings, each with its source.
 struct Values<'a>(&'a ExperimentSpec);
 
 impl Values<'_> {
@@ -360,8 +360,8 @@ impl Values<'_> {
     }
 }
 
-/// `policies` as `semantics` has them, and what is to be said of that: BLIS accepts a bundle's
-/// priority policy and goes by class all the same.
+/// `policies` as `semantics` uses them, and the warnings that follow: BLIS accepts the priority policy of a bundle,
+/// but uses the class priorities all the same.
 pub fn as_in_blis(mut policies: PolicySettings, semantics: Semantics) -> (PolicySettings, Vec<(String, String)>) {
     let used = policies.used(Kind::Priority).filter(|used| used.built_in.is_some() && used.name() != "class");
     let location = match used.map(|used| &used.source) {
@@ -405,7 +405,7 @@ fn slo_targets(spec: &ExperimentSpec) -> BTreeMap<String, SloTargets> {
 }
 
 impl Evaluation {
-    /// Whether anybody looks at the scores of a routing decision.
+    /// Whether the scores of routing decisions are needed: they are recorded, summarized or compared.
     pub fn reads_scores(&self) -> bool {
         self.trace_path.is_some() || self.summarize_trace || self.regret.is_asked()
     }
@@ -445,7 +445,8 @@ impl Evaluation {
     }
 }
 
-/// The decisions are written while the other files wait for the end: one would overwrite the other.
+/// The decision log is written during the run and the other files at its end: with the same path one would overwrite
+/// the other.
 fn check_apart(trace: Option<&Path>, output: &OutputFiles) -> Result<(), Failure> {
     let others = [("--metrics-path", &output.metrics_path), ("--results-path", &output.results_path)];
     match others.into_iter().find(|(_, other)| trace.is_some() && other.as_deref() == trace) {
@@ -484,7 +485,8 @@ fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), F
     metrics.into_iter().chain(results).try_for_each(|path| check_target(path).map_err(|error| Failure::file(&error)))
 }
 
-/// What does not depend on the model was checked when it was parsed, the rest when it is resolved.
+/// Arguments of the deployment. What does not depend on the model is checked when it is parsed, the rest when the
+/// deployment is resolved.
 fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
     let parity = spec.parity.unwrap_or(defaults::PARITY);
     DeploymentArgs {
@@ -495,7 +497,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         vllm_version: spec.vllm_version.clone(),
         enable_expert_parallel: spec.enable_expert_parallel.unwrap_or(false),
         moe_comm_backend: spec.moe_comm_backend.clone(),
-        // A plugin's fallback is the usual model.
+        // If the latency model is a plugin, its fallback is the default model.
         latency_model: spec.latency_model.as_deref().and_then(|name| name.parse().ok()),
         usual_latency: match parity {
             ParityName::Blis => LatencyKind::TrainedPhysics,
@@ -533,13 +535,13 @@ impl EngineConfig {
         engine
     }
 
-    /// Takes over what `policies` say of an instance.
+    /// Takes the scheduler and the preemption policy of `policies`.
     pub fn follow(&mut self, policies: &PolicySettings) {
         self.scheduler = policies.scheduler();
         self.preemption = policies.preemption();
     }
 
-    /// The instance that schedules so on `deployment`.
+    /// The configuration of the instance `index` with this scheduler on `deployment`.
     pub fn instance(&self, index: u32, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
         InstanceConfig {
             index,

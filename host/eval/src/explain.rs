@@ -1,9 +1,9 @@
-//! `--explain-config`: everything a run depends on, as YAML, each value with where it comes from.
+//! `--explain-config`: all settings that a run depends on, as YAML, each value with its source.
 //!
-//! Keys are the names of flags, and values are what the flags take: `--config` reads the page. What follows from other
-//! settings (the GPUs that a model needs, its KV blocks) stands in comments, so that it follows again when one of them
-//! is changed. The policies come last, without indentation: from there to the end it is a bundle for
-//! `--policy-config`.
+//! Keys are the names of flags, and values have the form that the flags take, so `--config` reads the page. Values
+//! that follow from other settings (the GPUs that a model needs, its KV blocks) are comments, so that they are
+//! computed again when one of those settings changes. The policies come last, without indentation: from there to the
+//! end the page is a bundle for `--policy-config`.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::spec::text::think_time_text;
 use crate::spec::{Key, ParityName, SessionMode, WorkloadName};
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig};
 
-/// The document.
+/// The page of all settings of `config` on `deployment`.
 #[must_use]
 pub fn explain(config: &Experiment, deployment: &Deployment) -> Page {
     let mut page = Page::default();
@@ -46,17 +46,17 @@ struct Explanation<'a> {
 }
 
 impl Explanation<'_> {
-    /// What the setting `key` came to: its own value, or the default.
+    /// Writes the value of the setting `key`, with its source or the default as source.
     fn flag(&self, page: &mut Page, key: &str, value: impl Display) {
         self.or_else(page, key, value, Source::Default);
     }
 
-    /// What the setting `key` came to: its own value, or one from elsewhere.
+    /// Writes the value of the setting `key`, with its source or, if it is not set, `otherwise`.
     fn or_else(&self, page: &mut Page, key: &str, value: impl Display, otherwise: Source) {
         line(page, key, value, &self.config.spec.source(key, otherwise));
     }
 
-    /// The reason the deployment notes for what starts with `what`, or `usual`.
+    /// The reason in the note of the deployment that starts with `what`, or `usual`.
     fn noted(&self, what: &str, usual: &'static str) -> Source {
         let note = self.deployment.notes.iter().find(|note| note.starts_with(what));
         let reason = note.map(|note| note.split_once(": ").map_or(note.as_str(), |(_, reason)| reason));
@@ -103,7 +103,7 @@ impl Explanation<'_> {
         self.flag(page, "gpu-memory-utilization", args.gpu_memory_utilization);
     }
 
-    /// A built-in model that was asked for holds; everything else follows.
+    /// A latency model that a setting names is that setting's; in all other cases the model is derived.
     fn latency_model(&self, page: &mut Page) {
         let (kind, spec) = (self.deployment.latency_kind, &self.config.spec);
         let plugin = self.config.cluster.policies.plugin(Kind::Latency).is_some();
@@ -115,7 +115,7 @@ impl Explanation<'_> {
         line(page, "latency-model", kind, &source);
     }
 
-    /// Why it is that model, if none was asked for.
+    /// Why the deployment uses that model, if no setting names one.
     fn latency_source(&self) -> Source {
         let by_flag = if self.config.spec.beta_coeffs.is_some() { "beta-coeffs" } else { "vllm-version" };
         match self.deployment.latency_kind {
@@ -182,7 +182,7 @@ impl Explanation<'_> {
         self.flag(page, "regret-path", path(regret.path.as_deref()));
     }
 
-    /// As the flag takes them.
+    /// SLO targets in the form that the flag takes.
     fn targets(&self, of: impl Fn(&SloTargets) -> &Option<Sourced<Micros>>) -> String {
         let targets = &self.config.cluster.slo_targets;
         let given: Vec<String> = targets
@@ -320,7 +320,7 @@ impl Explanation<'_> {
     }
 }
 
-/// `null` for nothing.
+/// The value, or `null` if there is none.
 fn optional(value: Option<impl Display>) -> String {
     value.map_or("null".to_owned(), |value| value.to_string())
 }
@@ -333,12 +333,12 @@ fn list(numbers: &[f64]) -> String {
     format!("[{}]", numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Seconds; negative for never.
+/// Seconds; −1 for no deadline.
 fn timeout(timeout: Option<Micros>) -> f64 {
     timeout.map_or(-1.0, Micros::as_secs_f64)
 }
 
-/// A setting that holds, or in a comment what follows from others.
+/// An entry for a setting, or a comment if the value is derived from other settings.
 fn line(page: &mut Page, key: &str, value: impl Display, source: &Source) {
     debug_assert!(Key::find(key).is_ok(), "{key}");
     match source {

@@ -1,5 +1,5 @@
-//! What a verdict says in words, within a budget of bytes: for whoever writes the next candidate, often a
-//! language model. Same order and same rounding every time, so that equal candidates make equal prompts.
+//! Feedback: the result of an evaluation as text within a budget of bytes, for the author of the next candidate, often
+//! a language model. Order and rounding are fixed, so that equal candidates make equal prompts.
 
 use std::fmt::Write as _;
 
@@ -10,21 +10,20 @@ use super::verdict::{Artifacts, VerdictDocument};
 use super::{Figure, Judgement};
 use blis_plugin::Kind;
 
-/// Decisions that are told in full.
+/// Decisions that are described in full.
 const DECISIONS: usize = 5;
-/// Instances whose state is told of a decision; services may have hundreds.
+/// Number of instances in the state that is shown with a decision; a service may have hundreds.
 const INSTANCES: usize = 8;
 
-/// Decisions of the candidate that were looked at.
+/// The regret of the candidate's decisions in one scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lesson {
-    /// The scenario.
+    /// Name of the scenario.
     pub scenario: String,
-    /// What came out.
     pub regret: Regret,
 }
 
-/// Fills in all texts but the error, cut to `bytes` together with it.
+/// Fills in all texts except the error, and cuts all of them to `bytes` together.
 pub fn tell(
     document: &mut VerdictDocument,
     suite: &Suite,
@@ -48,7 +47,7 @@ pub fn tell(
     cut(artifacts, bytes);
 }
 
-/// Cuts what exceeds `bytes` together, the last first.
+/// Cuts the texts to `bytes` together: the last ones first.
 pub fn cut(artifacts: &mut Artifacts, bytes: usize) {
     const MARK: &str = "\n… (cut)";
     let Artifacts { error, scenarios, worst_decisions, situations, anomalies, limits } = artifacts;
@@ -68,7 +67,7 @@ pub fn cut(artifacts: &mut Artifacts, bytes: usize) {
     }
 }
 
-/// The score of each scenario and the figures that count, worst first.
+/// The score of each scenario and the figures with the largest weights, worst scenario first.
 fn scenarios(suite: &Suite, stage: &Stage) -> String {
     let mut weights: Vec<(Figure, f64)> = suite.weights.iter().filter(|&(_, weight)| weight > 0.0).collect();
     weights.sort_by(|one, other| other.1.total_cmp(&one.1));
@@ -109,7 +108,7 @@ fn scenarios(suite: &Suite, stage: &Stage) -> String {
     text
 }
 
-/// Whether candidates make such decisions; what others decide they cannot learn from.
+/// Whether candidates of the suite make decisions of `kind`. Others are left out: a candidate cannot improve them.
 fn theirs(suite: &Suite, kind: DecisionKind) -> bool {
     suite.decides.contains(&match kind {
         DecisionKind::Admission => Kind::Admission,
@@ -237,7 +236,7 @@ fn limits(judgement: &Judgement, limits: &SuiteLimits) -> String {
     )
 }
 
-/// Four digits.
+/// The number with four significant digits.
 fn rounded(value: Option<f64>) -> String {
     let Some(value) = value else { return "none".to_owned() };
     let digits = if value == 0.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 6) };

@@ -1,4 +1,4 @@
-//! One simulation of an experiment, measured.
+//! One simulation of an experiment, with its metrics.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,18 +26,18 @@ use crate::service;
 use crate::spec::EngineName;
 use crate::workload_config::{WorkloadConfig, plural};
 
-/// A simulation that went through.
+/// The results of a completed simulation.
 pub struct Measured<S> {
     pub report: Report,
-    /// With what it noticed.
+    /// The observer with its records.
     pub observer: S,
-    /// What went wrong in plugins.
+    /// Failures of plugins that did not end the run.
     pub incidents: Vec<Incident>,
-    /// Decisions of plugins, and the fuel or operations they took; on a leash only.
+    /// Number of decisions of plugins, and the fuel or operations that they used; counted only under a run budget.
     pub used: (u64, u64),
 }
 
-/// Simulates `requests`.
+/// Simulates `requests` on the cluster of `config`.
 pub fn measure<S: Observer>(
     config: &Experiment,
     deployment: &Deployment,
@@ -76,17 +76,17 @@ pub fn measure<S: Observer>(
     Ok(Measured { report, observer, incidents, used })
 }
 
-/// Clients that wait for their answers, seen from the service.
+/// The clients of a closed loop, which send their next request after the output of the last one.
 struct Clients<F> {
     inner: Box<dyn FollowUps + Send>,
     semantics: Semantics,
-    /// Told of each request that follows.
+    /// Called for each request that follows.
     arrives: F,
 }
 
 impl<F: Fn(&Request)> FollowUps for Clients<F> {
-    /// A client has its answer when it has all of it. For BLIS that is when the engine is done with it,
-    /// and what stays of it in the conversation lacks the last token.
+    /// A client has its output when the last token has arrived. In BLIS that is the moment at which the engine
+    /// finishes the request, and the conversation keeps all output tokens but the last.
     fn next(&mut self, ended: &Outcome) -> Option<Request> {
         let ended = if self.semantics == Semantics::BLIS {
             Outcome { generated_tokens: ended.generated_tokens.saturating_sub(1), ..*ended }
@@ -102,13 +102,13 @@ impl<F: Fn(&Request)> FollowUps for Clients<F> {
     }
 }
 
-/// A cluster that has done its work.
+/// The counters of a completed simulation.
 struct Ran {
-    /// Of each instance.
+    /// Counters of each instance, by index.
     counters: Vec<Counters>,
-    /// What went wrong in plugins without ending the run.
+    /// Failures of plugins that did not end the run.
     incidents: Vec<Incident>,
-    /// Decisions of plugins, and what they used for them.
+    /// Number of decisions of plugins, and the fuel or operations that they used.
     used: (u64, u64),
 }
 
@@ -123,7 +123,7 @@ fn finished<I: Instance>(
     Ok(Ran { counters, incidents: incidents.all(), used })
 }
 
-/// Why a simulation ended early.
+/// The error of a simulation that ended early.
 pub(crate) fn halted(halt: Halt, incidents: &Incidents) -> Failure {
     match (halt, incidents.first()) {
         (Halt::Aborted, Some(Incident { plugin, kind, at, fault, .. })) => {
@@ -139,7 +139,7 @@ pub(crate) fn halted(halt: Halt, incidents: &Incidents) -> Failure {
     }
 }
 
-/// Before anything runs: a figure that can have no sample must not decide.
+/// Refuses weights of figures that cannot have a sample, before anything is simulated.
 pub(crate) fn check_weights(
     weights: &FitnessWeights,
     config: &Experiment,
@@ -154,7 +154,7 @@ pub(crate) fn check_weights(
     weights.check(has).map_err(Failure::refused)
 }
 
-/// Classes and tenants where requests name any; under fcfs nobody overtakes.
+/// Metrics per class and tenant are collected if requests name any. Priority inversions cannot occur under FCFS.
 pub(crate) fn metrics_options(
     config: &Experiment,
     names: &Names,
@@ -173,7 +173,7 @@ pub(crate) fn metrics_options(
     }
 }
 
-/// Those of flags before those of the trace, latency by latency, for the classes that occur.
+/// The targets of flags, then those of the trace, latency by latency, for the classes that occur.
 pub(crate) fn slo_targets(
     config: &Experiment,
     names: &Names,
@@ -197,7 +197,7 @@ pub(crate) fn slo_targets(
     targets.collect()
 }
 
-/// Requests of a trace that bring no deadline get the one of `--timeout`. Generated ones have theirs.
+/// Adds the deadline of `--timeout` to requests of a trace that have none. Generated requests have theirs.
 pub(crate) fn with_deadlines(
     requests: impl Iterator<Item = Request>,
     workload: &WorkloadConfig,
@@ -212,12 +212,12 @@ pub(crate) fn with_deadlines(
     })
 }
 
-/// BLIS takes a latency nobody had for the best there is.
+/// BLIS scores a latency without samples as the best one.
 pub(crate) fn no_sample(semantics: Semantics) -> NoSample {
     if semantics == Semantics::BLIS { NoSample::BestAsInBlis } else { NoSample::Worst }
 }
 
-/// Where plugins were helped out, and what runs unsandboxed.
+/// Warnings about plugins that failed and were replaced, and about plugins without a sandbox.
 pub(crate) fn plugin_warnings(config: &Experiment, incidents: &[Incident]) -> Vec<(String, String)> {
     let failed = incidents.iter().map(|Incident { plugin, kind, at, fault, count }| {
         let times = plural(*count, "time");

@@ -1,4 +1,4 @@
-//! From an experiment to its deployment and its requests.
+//! From an experiment to its deployment and its workload.
 
 use std::num::NonZeroU32;
 
@@ -17,13 +17,13 @@ use blis_workload::spec::GenerateOptions;
 use blis_workload::trace_v2::ClosedLoop;
 use blis_workload::{TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
 
-/// The deployment that was asked for.
+/// Resolves the deployment: model, hardware, latency model, KV blocks.
 pub fn resolve(config: &Experiment) -> Result<Deployment, Failure> {
     blis_config::resolve(&config.deployment)
         .map_err(|error| Failure::refused(error).or_hint("correct it there, or leave the file out"))
 }
 
-/// The workload that was asked for.
+/// Opens the workload: generated requests, or those of a trace.
 pub fn open(config: &Experiment) -> Result<Workload, Failure> {
     let block_size = NonZeroU32::new(config.engine.block_size)
         .ok_or_else(|| Failure::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
@@ -62,7 +62,7 @@ pub fn open(config: &Experiment) -> Result<Workload, Failure> {
     })
 }
 
-/// The workload, and the horizon under which it is simulated.
+/// The workload, and the horizon of its simulation.
 pub fn open_until(config: &Experiment) -> Result<(Workload, Micros), Failure> {
     let workload = open(config)?;
     let recorded = matches!(config.workload, WorkloadConfig::Recorded { .. });
@@ -70,7 +70,7 @@ pub fn open_until(config: &Experiment) -> Result<(Workload, Micros), Failure> {
         let closed_loop = workload.follow_ups.is_some();
         let (workload, horizon) = with_blis_horizon(workload);
         if closed_loop {
-            // Sessions must know when it is too late for another round.
+            // Sessions need the horizon, because a round after it is not sent.
             let notes = workload.notes;
             let workload = open(&Experiment { horizon, ..config.clone() })?;
             return Ok((Workload { notes, ..workload }, horizon));
@@ -80,8 +80,8 @@ pub fn open_until(config: &Experiment) -> Result<(Workload, Micros), Failure> {
     Ok((workload, config.horizon))
 }
 
-/// Without `--horizon`, BLIS ends a replay at twice the time of the last arrival (600 s if that is
-/// 0), whatever is still running.
+/// Without `--horizon`, BLIS ends a replay at twice the time of the last arrival (600 s if that is 0), whatever is
+/// still running.
 fn with_blis_horizon(workload: Workload) -> (Workload, Micros) {
     const EVERYTHING_AT_ONCE: Micros = Micros(600_000_000);
     let requests: Vec<Request> = workload.requests.collect();
@@ -92,10 +92,10 @@ fn with_blis_horizon(workload: Workload) -> (Workload, Micros) {
     (Workload { requests: Box::new(requests.into_iter()), notes, ..workload }, horizon)
 }
 
-/// How long clients of BLIS wait for the answer of a later round that brings no deadline.
+/// Timeout of BLIS's clients for the output of a later round without a deadline of its own.
 const BLIS_PATIENCE: Micros = Micros(300_000_000);
 
-/// What to do about a line whose parser has no better advice.
+/// The hint for an invalid line, if its parser has none.
 fn remedy(error: &TraceError, workload: &WorkloadConfig) -> &'static str {
     let skips = match workload {
         WorkloadConfig::Trace(TraceConfig { skip_bad_lines, .. }) | WorkloadConfig::Recorded { skip_bad_lines, .. } => {

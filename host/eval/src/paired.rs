@@ -1,22 +1,22 @@
-//! Paired differences: what two contestants differ by under the same seeds, and how sure that is.
+//! Paired differences: by how much two policies differ under the same seeds, with a confidence interval.
 //!
-//! Differences of runs that share their requests vary far less than the runs themselves. Their
-//! mean is put between two limits by Student's t; a verdict is given only where 0 lies outside.
+//! Differences of runs that share their requests vary far less than the runs themselves. The interval of their mean is
+//! that of Student's t; one policy is called better only if the interval does not contain 0.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::figures::Better;
 
-/// Confidence of every interval.
+/// Confidence level of every interval.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// What B differs from A by, over the seeds under which both have a sample.
+/// The difference of policy B from policy A, over the seeds under which both have a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paired {
     /// Seeds under which both have a sample, n ≥ 1.
     pub pairs: usize,
-    /// Seeds under which one or both have none.
+    /// Seeds under which one or both have no sample.
     pub left_out: usize,
     /// Mean of A over the pairs.
     pub mean_a: f64,
@@ -24,21 +24,21 @@ pub struct Paired {
     pub mean_b: f64,
     /// Mean of B − A.
     pub difference: f64,
-    /// s/√n with s the standard deviation of the differences (n − 1 in its denominator); `None`
-    /// for one pair, which has no spread.
+    /// s/√n with s the standard deviation of the differences (n − 1 in its denominator); `None` for one pair, which
+    /// has no spread.
     pub standard_error: Option<f64>,
-    /// Where the mean difference lies with [`CONFIDENCE`]; `None` for one pair.
+    /// Interval of the mean difference at the level [`CONFIDENCE`]; `None` for one pair.
     pub interval: Option<Interval>,
-    /// What follows.
+    /// Whether the interval shows that one of the two is better.
     pub verdict: Verdict,
 }
 
 /// Two limits, low ≤ high.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Lower limit.
+    /// Lower limit, in the unit of the values.
     pub low: f64,
-    /// Upper limit.
+    /// Upper limit, in the unit of the values.
     pub high: f64,
 }
 
@@ -50,7 +50,7 @@ pub enum Verdict {
     Better,
     /// The interval lies wholly on the worse side of 0.
     Worse,
-    /// The interval holds 0, or there is none.
+    /// The interval contains 0, or there is no interval.
     Undecided,
 }
 
@@ -67,7 +67,7 @@ impl Verdict {
 }
 
 impl Paired {
-    /// Of `a` and `b`, seed by seed. `None` if no seed has a sample of both.
+    /// Compares `a` and `b`, seed by seed. `None` if no seed has a sample of both.
     ///
     /// # Panics
     ///
@@ -106,13 +106,13 @@ fn verdict(interval: Option<Interval>, better: Better) -> Verdict {
     }
 }
 
-/// `None` of nothing.
+/// The mean of the values; `None` if there are none.
 pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> Option<f64> {
     let count = values.len();
     (count > 0).then(|| values.sum::<f64>() / count as f64)
 }
 
-/// Where the mean of `values` lies with [`CONFIDENCE`], by Student's t; `None` of fewer than two.
+/// Interval of the mean of `values` at the level [`CONFIDENCE`], by Student's t; `None` for fewer than two values.
 pub(super) fn mean_interval(values: &[f64]) -> Option<Interval> {
     let mean = mean(values.iter().copied())?;
     let reach = student_t(values.len().checked_sub(1).filter(|&freedom| freedom > 0)?) * standard_error(values, mean)?;
@@ -125,8 +125,8 @@ fn standard_error(differences: &[f64], mean: f64) -> Option<f64> {
     (n > 1).then(|| (squares / (n - 1) as f64 / n as f64).sqrt())
 }
 
-/// How many standard errors the interval reaches to either side: the quantile
-/// (1 + [`CONFIDENCE`])/2 of Student's t with `freedom` ≥ 1 degrees of freedom.
+/// Half the width of the interval in standard errors: the quantile (1 + [`CONFIDENCE`])/2 of Student's t with
+/// `freedom` ≥ 1 degrees of freedom.
 pub(super) fn student_t(freedom: usize) -> f64 {
     let t = StudentsT::new(0.0, 1.0, freedom as f64).expect("at least one degree of freedom");
     t.inverse_cdf(f64::midpoint(1.0, CONFIDENCE))
@@ -142,7 +142,7 @@ mod tests {
         Paired::of(&some(a), &some(b), better).expect("pairs")
     }
 
-    /// `qt(0.975, n)` of R.
+    /// Expected values: `qt(0.975, n)` of R.
     #[test]
     fn quantiles_are_those_of_the_tables() {
         let known = [

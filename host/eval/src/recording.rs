@@ -1,4 +1,4 @@
-//! The file of `--trace-path`: opened before the run with what it says of the run, and ended behind it.
+//! The decision log of `--trace-path`: its header is written before the run, and the file is completed after it.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use blis_report::FileError;
 use blis_report::decisions::{DecisionLog, FORMAT, Header, InstanceGroup, PolicyNames, TraceFile, VERSION};
 use blis_workload::Names;
 
-/// The trace of a run, if one is wanted.
+/// The decision log of a run, if `--trace-path` requests one.
 pub(crate) type Log<'a> = Option<DecisionLog<'a, TraceFile>>;
 
-/// Opens it.
+/// Creates the file and writes the header.
 pub(crate) fn open<'a>(config: &Experiment, deployment: &Deployment, names: &'a Names) -> Result<Log<'a>, Failure> {
     let Some(path) = config.evaluation.trace_path.as_deref() else { return Ok(None) };
     let file = TraceFile::create(path).map_err(|source| failed(path, source))?;
@@ -25,7 +25,7 @@ pub(crate) fn open<'a>(config: &Experiment, deployment: &Deployment, names: &'a 
     Ok(Some(DecisionLog::new(file, &header(config, deployment), names, candidates)))
 }
 
-/// Ends it.
+/// Writes the rest of the log and closes the file.
 pub(crate) fn finish(log: Log<'_>, config: &Experiment) -> Result<(), Failure> {
     let Some((log, path)) = log.zip(config.evaluation.trace_path.as_deref()) else { return Ok(()) };
     log.finish().and_then(TraceFile::finish).map_err(|source| failed(path, source))
@@ -74,8 +74,8 @@ fn policy_names(policies: &PolicySettings) -> PolicyNames {
     }
 }
 
-/// Of what `--explain-config` prints: without where values come from, but for the digests of plugins, and
-/// without how the run is judged and recorded.
+/// Hash of the settings that shape the simulation: of the page of `--explain-config` without the sources of values
+/// (except the digests of plugins), and without the section of the evaluation and the recording.
 fn digest(explained: &str) -> String {
     let mut digest = Sha256::new();
     let mut judged = false;

@@ -1,4 +1,4 @@
-//! One simulation from a valid configuration to its reports.
+//! One simulation from a valid experiment to its reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,9 +29,9 @@ use crate::regret::Regret;
 use crate::timer::Timer;
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, WorkloadConfig, plural};
 
-/// Counts requests as the simulation takes them out of a workload: a progress bar, or nothing.
+/// Counts requests as the simulation takes them out of a workload, for example for a progress bar.
 pub trait Watch {
-    /// A workload that shows how far it is; `total` requests, if that is known.
+    /// Returns the same requests, and counts them as they are taken; `total` is their number, if it is known.
     fn watch<'a>(
         &self,
         requests: Box<dyn Iterator<Item = Request> + Send + 'a>,
@@ -39,7 +39,7 @@ pub trait Watch {
     ) -> Box<dyn Iterator<Item = Request> + Send + 'a>;
 }
 
-/// Nobody looks.
+/// Progress that is not shown.
 impl Watch for () {
     fn watch<'a>(
         &self,
@@ -50,22 +50,22 @@ impl Watch for () {
     }
 }
 
-/// What a simulation came to, and what is worth saying about it.
+/// The results of a simulation, with warnings.
 pub struct Finished {
     pub setting: Setting,
     pub report: Report,
     pub names: Names,
-    /// Of `--summarize-trace`.
+    /// The summary of decisions, with `--summarize-trace`.
     pub decisions: Option<DecisionSummary>,
-    /// Of `--regret outcome`.
+    /// The regret, with `--regret outcome`.
     pub regret: Option<Regret>,
-    /// Of `--fitness-weights`, with the name of the baseline if it is relative to one.
+    /// The fitness, with `--fitness-weights`, and the name of the baseline if the fitness is relative to one.
     pub fitness: Option<(Fitness, Option<String>)>,
     /// (what, what to do)
     pub warnings: Vec<(String, String)>,
-    /// Who decided.
+    /// The policies that decided.
     pub policies: PolicySettings,
-    /// What went wrong in plugins.
+    /// Failures of plugins that did not end the run.
     pub incidents: Vec<Incident>,
     /// Whether the result files were written.
     pub files: Result<(), Failure>,
@@ -73,7 +73,7 @@ pub struct Finished {
     pub cpu: Duration,
 }
 
-/// Sets up what `config` asks for, simulates it, writes the files.
+/// Sets up the experiment, simulates it, and writes its files.
 pub fn run(config: &Experiment, progress: &impl Watch) -> Result<Finished, Failure> {
     tracing::debug!(seed = config.seed, horizon = ?config.horizon, "{:?}", config.engine);
     let deployment = open::resolve(config)?;
@@ -91,7 +91,7 @@ fn simulate(
     for note in deployment.notes.iter().chain(&notes) {
         tracing::info!("{note}");
     }
-    // What can be found wrong is found before anything is written or simulated.
+    // All mistakes that can be found now are found before anything is written or simulated.
     if let Some(weights) = &config.evaluation.fitness {
         check_weights(weights, config, &names, &slo_targets)?;
     }
@@ -141,7 +141,7 @@ fn simulate(
     })
 }
 
-/// The baseline of a relative fitness: its name, and the configuration it runs with.
+/// The baseline of a relative fitness: its name, and its experiment.
 fn baseline(config: &Experiment) -> Result<Option<(String, Experiment)>, Failure> {
     const USUAL: &str = "round-robin";
     let scale = config.evaluation.fitness.as_ref().map(FitnessWeights::scale);
@@ -170,7 +170,7 @@ fn fitness(
     Ok((weights.relative(&figures, &Figures::from(&baseline)), Some(name)))
 }
 
-/// Kept for the formats to export to.
+/// The records that the export formats need, if there are exports.
 fn journal(config: &Experiment, deployment: &Deployment) -> Option<Journal> {
     let exports = &config.files.exports;
     let steps = exports.iter().any(|export| export.format.needs_steps());
@@ -232,7 +232,7 @@ fn setting(config: &Experiment, deployment: &Deployment, notes: &[String]) -> Se
     }
 }
 
-/// What may surprise whoever reads the figures.
+/// Warnings about effects that the figures do not show.
 fn warnings(
     config: &Experiment,
     deployment: &Deployment,
@@ -246,7 +246,7 @@ fn warnings(
     warnings.extend(refused.other_models(&deployment.model, names));
     let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
     if let Some(first) = skipped.first.first() {
-        // The line's own hint would be one too many.
+        // The hint of the line itself is left out.
         warn(
             format!("{} of the trace left out; the first: {}", plural(skipped.count, "line"), first.headline()),
             "without `--skip-bad-lines` a bad line ends the run",
@@ -297,7 +297,7 @@ fn warnings(
     warnings
 }
 
-/// Targets of flags that nothing is measured against, for want of requests: most likely a slip.
+/// SLO targets of classes without requests: most likely a misspelled name.
 fn unknown_classes(
     targets: &BTreeMap<String, experiment::SloTargets>,
     report: &Report,
@@ -315,7 +315,7 @@ fn unknown_classes(
     })
 }
 
-/// Why requests were refused, and what to do about it.
+/// Why requests were dropped, and what to do about it.
 fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> (String, String) {
     let cache = u64::from(deployment.total_kv_blocks) * u64::from(config.engine.block_size);
     let larger_cache = "raise `--total-kv-blocks`, `--gpu-memory-utilization` or `--tp`";
@@ -341,17 +341,17 @@ fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> 
     (why, hint.to_owned())
 }
 
-/// Requests that were refused: the first ones, so that the user can find them, and the models
-/// they were for.
+/// Requests that were dropped or rejected by routing: the first ones, so that the user can find them, and the models
+/// that they name.
 #[derive(Default)]
 struct Refused {
     dropped: Vec<Outcome>,
-    /// Models that are not served, in the order in which they were asked for, and how often.
+    /// Models that are not served, in the order in which requests named them, with the number of requests.
     models: Vec<(Name, u64)>,
 }
 
 impl Refused {
-    /// Named per reason; the rest is only counted.
+    /// Requests listed per reason; the others are only counted.
     const NAMED: usize = 5;
 
     /// `request_3 (9000 tokens in, 20 out), … and 4 more`.
@@ -372,7 +372,7 @@ impl Refused {
         self.dropped.iter().filter(move |refused| refused.status == Status::Dropped(reason))
     }
 
-    /// Requests for models other than `served`.
+    /// The warning about requests for models other than `served`.
     fn other_models(&self, served: &str, names: &Names) -> Option<(String, String)> {
         let (first, _) = self.models.first()?;
         let count = plural(self.models.iter().map(|(_, count)| count).sum(), "request");

@@ -4,22 +4,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-/// What `run` makes of every contestant under every seed: by contestant, then by seed.
+/// The results of `run` for every policy under every seed: by policy, then by seed.
 ///
-/// Runs are spread over the threads of the current rayon pool. The answer does not depend on their
-/// number, provided that a run does not.
+/// Runs are spread over the threads of the current rayon pool. The result does not depend on their number, provided
+/// that a single run does not.
 ///
 /// # Errors
 ///
-/// The error of the first failed run, in order of contestants and then of seeds. Runs that come
-/// after a failed one may not take place.
+/// The error of the first failed run, in order of policies and then of seeds. Runs that come after a failed one in
+/// this order may be skipped.
 pub fn run_all<C: Sync, T: Send, E: Send>(
     contestants: &[C],
     seeds: &[u64],
     run: impl Fn(&C, u64) -> Result<T, E> + Sync,
 ) -> Result<Vec<Vec<T>>, E> {
     let runs: Vec<(&C, u64)> = contestants.iter().flat_map(|who| seeds.iter().map(move |&seed| (who, seed))).collect();
-    // Runs before the first failed one are never skipped, so that the same error wins every time.
+    // Runs before the first failed one are never skipped, so that the same error is returned every time.
     let first_failed = AtomicUsize::new(usize::MAX);
     let results: Vec<Option<Result<T, E>>> = runs
         .par_iter()

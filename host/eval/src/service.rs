@@ -1,4 +1,4 @@
-//! The service that a configuration describes: instances, and the policies in front of them.
+//! The cluster of an experiment: instances, and the policies in front of them.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use blis_plugin::{
 };
 use blis_workload::Names;
 
-/// An idle service for the workload whose names are `names`, and what will go wrong in its plugins;
-/// `engine` makes its instances.
+/// An idle cluster for a workload with the names `names`, and the record of plugin failures. `engine` makes the
+/// instances.
 pub(crate) fn cluster<I: Instance>(
     config: &Experiment,
     deployment: &Deployment,
@@ -83,12 +83,12 @@ struct Guests<'a> {
 }
 
 impl Guests<'_> {
-    /// The policy in front of the instances that guests of type `G` decide, if a plugin is used for it.
+    /// The plugin policy of the front end for guests of type `G`, if a plugin is used for it.
     fn policy<G: GuestKind + ?Sized>(&self) -> Result<Option<Box<PluginPolicy<G>>>, Failure> {
         self.policy_of(Arc::clone(&self.instances), None)
     }
 
-    /// The policy of a service of `instances`, or of `instance` alone.
+    /// The plugin policy of a cluster of `instances`, or of the instance `instance` alone.
     fn policy_of<G: GuestKind + ?Sized>(
         &self,
         instances: Arc<[InstanceInfo]>,
@@ -100,7 +100,7 @@ impl Guests<'_> {
         Ok(Some(Box::new(PluginPolicy::new(name, description, guest, self.incidents))))
     }
 
-    /// Gives each instance its own guests, and all of them the same latency model.
+    /// Attaches to each instance its own guests, and to all of them the same latency model.
     fn move_in(&self, instances: &mut [InstanceConfig]) -> Result<(), Failure> {
         let policies = &self.config.cluster.policies;
         if let Some(used) = policies.plugin(Kind::Latency) {
@@ -125,7 +125,7 @@ impl Guests<'_> {
         Ok(())
     }
 
-    /// `instance`: its owner, if it has one.
+    /// Starts one guest. `instance`: the index of its instance, if it belongs to one.
     fn start<G: GuestKind + ?Sized>(
         &self,
         used: &PolicyUse,
@@ -148,20 +148,19 @@ impl Guests<'_> {
     }
 }
 
-/// Urgency of the classes that requests name.
+/// Priorities of the classes that requests name.
 pub(crate) fn classes(settings: &PolicySettings, names: &Names) -> Classes {
     let overrides: Vec<(String, i32)> =
         settings.slo_priorities.iter().map(|(class, urgency)| (class.clone(), urgency.value)).collect();
     Classes::new(names.texts().iter().map(AsRef::as_ref), &overrides)
 }
 
-/// Names that mean the served model. As for `--model`, what follows the last `/` counts, upper or
-/// lower case.
+/// Names of the served model. As for `--model`, only the part after the last `/` counts, in upper or lower case.
 fn serves(model: &[&str], names: &Names) -> Vec<Name> {
     let short = |text: &str| text.rsplit('/').next().unwrap_or(text).to_lowercase();
     let model: Vec<String> = model.iter().map(|text| short(text)).collect();
     let texts = names.texts().iter().enumerate().skip(1);
-    // There are no more names than numbers.
+    // The index of a name fits in its number.
     texts.filter(|(_, text)| model.contains(&short(text))).map(|(number, _)| Name(number as u32)).collect()
 }
 
@@ -184,7 +183,7 @@ fn policies(guests: &Guests<'_>, classes: &Classes, names: &Names) -> Result<Pol
     })
 }
 
-/// Tenants that send nothing need no budget.
+/// Budgets of tenants without requests are left out.
 fn with_budgets(
     inner: Box<dyn AdmissionPolicy>,
     settings: &PolicySettings,

@@ -1,12 +1,13 @@
-//! A suite: what candidates are judged on. One YAML file; strict, as policy bundles are.
+//! A suite: the scenarios on which candidates are evaluated. One YAML file, parsed strictly like policy bundles.
 //!
 //! ```text
 //! suite ── baseline, weights, gates, limits
 //!   └─ scenario ── flags of `blis run`, a workload, the splits it belongs to
 //! ```
 //!
-//! A scenario is written as the flags of `blis run`, so that whatever can be simulated can be judged, and
-//! a scenario can be tried by hand. Seeds are not written down: they follow from suite, split and epoch.
+//! A scenario is written as the flags of `blis run`, so that everything that can be simulated can be part of a suite,
+//! and a scenario can be tried on the command line. Seeds are not written down: they follow from suite, split and
+//! epoch.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -23,100 +24,100 @@ use blis_diag::yaml::{Document, Entries, Range, Word, explain};
 use blis_diag::{Diagnose, Diagnostic, Location, nearest, quoted};
 use blis_plugin::Kind;
 
-/// The suites that the program carries.
+/// The suites that are built into the program.
 static SUITES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../examples/suites");
 
 const BYTES_MAX: u64 = 4 << 20;
 
-/// What candidates are judged on.
+/// The scenarios on which candidates are evaluated, and the rules of the evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suite {
-    /// Its name.
+    /// The name in commands and results.
     pub name: String,
-    /// What it is about; may be empty.
+    /// A description; may be empty.
     pub about: String,
-    /// Its file, as messages name it.
+    /// The file, as messages name it.
     pub file: String,
     /// SHA-256 of its text, hexadecimal.
     pub hash: String,
     /// A routing policy or the path of a bundle; scores are relative to it.
     pub baseline: String,
-    /// What a report compares candidates with, besides the baseline.
+    /// Policies that the held-out report compares candidates with, besides the baseline.
     pub rivals: Vec<String>,
-    /// The kinds of decisions that candidates may make. What else they define is not used.
+    /// The kinds of decisions that candidates may make. Other functions of a candidate are not used.
     pub decides: Vec<Kind>,
-    /// What counts.
+    /// The objectives: figures with their weights.
     pub weights: FitnessWeights,
-    /// Seeds of each scenario in a split.
+    /// Number of seeds of each scenario, by split.
     pub seeds: BTreeMap<Split, u32>,
-    /// What nobody may do, whatever the score.
+    /// What a candidate must not do, whatever its score.
     pub gates: Gates,
-    /// The score within a stage, 0 to 1, from which the next one is run.
+    /// The score within a stage, 0 to 1, from which the next stage is run.
     pub promote: BTreeMap<Split, f64>,
-    /// What a candidate may use up.
+    /// The resources that a candidate may use.
     pub limits: SuiteLimits,
-    /// At least one in `smoke` and in `train`.
+    /// At least one in `smoke` and one in `train`.
     pub scenarios: Vec<Scenario>,
 }
 
-/// When a scenario is run.
+/// The stage in which a scenario is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
-    /// First: is it worth going on?
+    /// The first stage: a short check whether the candidate is promising.
     Smoke,
-    /// What a search learns from.
+    /// The scenarios that a search learns from.
     Train,
-    /// Other requests, to choose among those that did well.
+    /// Other requests, for choosing among candidates that did well in train.
     Select,
     /// Held out: for reports only.
     Test,
 }
 
-/// One situation.
+/// One scenario of a suite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// Its name, unique in the suite.
+    /// The name, unique in the suite.
     pub name: String,
-    /// What it has in common with others; may be that name.
+    /// The group of similar scenarios; the name of the scenario if it belongs to none.
     pub family: String,
-    /// At least one.
+    /// The splits that it belongs to, at least one.
     pub splits: Vec<Split>,
-    /// Flags of `blis run`, those of the suite first, without dashes.
+    /// Flags of `blis run` without dashes, those of the suite first.
     pub flags: Vec<(String, String)>,
-    /// A workload specification, in place of flags.
+    /// A workload specification, instead of workload flags.
     pub workload: Option<String>,
-    /// Where it stands.
+    /// Location in the file of the suite.
     pub spot: Location,
 }
 
-/// What is checked before any score. Relative to the baseline under the same requests.
+/// Conditions that are checked before any score, relative to the baseline under the same requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gates {
-    /// By how much the completed share of a scenario may be less.
+    /// By how much the completed share of a scenario may be below the baseline's.
     pub completed: f64,
-    /// By how much the mean end-to-end latency of a class may be longer, as a share of it.
+    /// By how much the mean end-to-end latency of a class may exceed the baseline's, as a share of it.
     pub worst_class: f64,
 }
 
-/// What a candidate may use up beyond the limits of a single call.
+/// Resources that a candidate may use, per call and in total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SuiteLimits {
     /// Rhai operations per decision.
     pub operations_per_call: u64,
-    /// WebAssembly instructions, roughly, per decision.
+    /// WebAssembly fuel per decision, roughly instructions.
     pub fuel_per_call: u64,
-    /// Rhai operations of all decisions of one simulation together, per request of it.
+    /// Rhai operations of all decisions of one simulation together, per request of the simulation.
     pub operations_per_request: u64,
-    /// The same of WebAssembly instructions.
+    /// WebAssembly fuel of all decisions of one simulation together, per request of the simulation.
     pub fuel_per_request: u64,
-    /// Linear memory, MiB.
+    /// Linear memory of a component, MiB.
     pub memory_mb: u64,
-    /// A whole evaluation, seconds.
+    /// Wall time of a whole evaluation, seconds.
     pub wall_s: f64,
 }
 
-/// Why there is no suite: something in its file is wrong, or it cannot be read, or is called otherwise.
+/// Why a suite cannot be used: its file is invalid or cannot be read, or there is no suite of that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct SuiteError(#[from] Diagnostic);
@@ -128,10 +129,10 @@ impl Diagnose for SuiteError {
 }
 
 impl Split {
-    /// All of them, in the order in which they are run.
+    /// All splits, in the order in which they are run.
     pub const ALL: [Self; 4] = [Self::Smoke, Self::Train, Self::Select, Self::Test];
 
-    /// As files and results write it.
+    /// The name in files and results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -142,7 +143,7 @@ impl Split {
         }
     }
 
-    /// The lower end of its scores; those of the held-out split are never handed back.
+    /// The lower end of the score band; scores of the held-out split are never returned to a search.
     #[must_use]
     pub const fn band(self) -> f64 {
         match self {
@@ -169,10 +170,10 @@ impl Display for Split {
 }
 
 impl Suite {
-    /// The suite that the program carries as `name`, or in the file `name`.
+    /// The built-in suite called `name`, or the one in the file `name`.
     ///
     /// # Errors
-    /// If there is none, or it says anything that is not understood.
+    /// If there is none, or its file is invalid.
     pub fn open(name: &str) -> Result<Self, SuiteError> {
         let said = |what: String, hint: String| SuiteError(Diagnostic::new(what).hint(hint));
         if let Some(file) = SUITES.get_file(format!("{name}.yaml")) {
@@ -201,7 +202,7 @@ impl Suite {
         Self::parse(name, &fs::read_to_string(path).map_err(unreadable)?)
     }
 
-    /// The names of those that the program carries, sorted.
+    /// The names of the built-in suites, sorted.
     #[must_use]
     pub fn carried() -> Vec<String> {
         let paths = SUITES.files().map(include_dir::File::path);
@@ -211,10 +212,10 @@ impl Suite {
         names
     }
 
-    /// Understands `text`, the content of `file`.
+    /// Parses `text`, the content of `file`.
     ///
     /// # Errors
-    /// The first thing that is not understood.
+    /// The first mistake, with its location.
     pub fn parse(file: &str, text: &str) -> Result<Self, SuiteError> {
         let reader = Reader(Document { file: file.into(), text });
         let raw: Option<RawSuite> = reader.0.read().map_err(|error| reader.yaml(&error))?;
@@ -225,8 +226,8 @@ impl Suite {
         Ok(reader.suite(raw)?)
     }
 
-    /// The seed with the number `turn` of a scenario in `split`. Different in each split and epoch, the same for
-    /// all scenarios and candidates; at most 32 bits, so that any reader of JSON keeps it.
+    /// The seed with the number `turn` of a scenario in `split`. It differs between splits and epochs, and is the same
+    /// for all scenarios and candidates. It has at most 32 bits, so that any reader of JSON keeps it exactly.
     #[must_use]
     pub fn seed(&self, split: Split, epoch: u64, turn: u32) -> u64 {
         let epoch = if split == Split::Test { 0 } else { epoch };
@@ -234,19 +235,19 @@ impl Suite {
         u64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]))
     }
 
-    /// What [`Self::open`] takes for it.
+    /// The name or path with which [`Self::open`] finds the suite.
     #[must_use]
     pub fn name_or_file(&self) -> String {
         if Self::carried().contains(&self.name) { self.name.clone() } else { self.file.clone() }
     }
 
-    /// The places of the scenarios in `split`.
+    /// The indices of the scenarios in `split`.
     #[must_use]
     pub fn of(&self, split: Split) -> Vec<usize> {
         (0..self.scenarios.len()).filter(|&place| self.scenarios[place].splits.contains(&split)).collect()
     }
 
-    /// How many seeds each of them has.
+    /// Number of seeds of each scenario in `split`.
     #[must_use]
     pub fn seeds_of(&self, split: Split) -> u32 {
         self.seeds.get(&split).copied().unwrap_or(split.usual_seeds())
@@ -299,7 +300,7 @@ struct RawScenario {
     workload: Option<String>,
 }
 
-/// Knows where the words of a file stand.
+/// Parses the values of a file, and reports mistakes with their locations.
 struct Reader<'a>(Document<'a>);
 
 const SHARE: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
@@ -349,7 +350,7 @@ impl Reader<'_> {
 
     fn scenario(&self, raw: RawScenario, shared: &[(Word, Word)]) -> Result<Scenario, Diagnostic> {
         let own = raw.run.map_or(Vec::new(), |run| run.0);
-        // One's own wins.
+        // Flags of the scenario win over those of the suite.
         let inherited = shared.iter().filter(|(name, _)| !own.iter().any(|(known, _)| known.value == name.value));
         let flags = inherited.chain(&own).map(|(name, value)| (name.value.clone(), value.value.clone())).collect();
         if raw.splits.value.is_empty() {
@@ -368,7 +369,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Names become keys of results and parts of file names.
+    /// A name: names become keys of results and parts of file names.
     fn name(&self, word: &Word) -> Result<String, Diagnostic> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if word.value.is_empty() || word.value.len() > 64 || !word.value.chars().all(fits) {
@@ -412,7 +413,7 @@ impl Reader<'_> {
     fn weights(&self, word: &Word) -> Result<FitnessWeights, Diagnostic> {
         FitnessWeights::parse(&word.value, FitnessScale::Baseline).map_err(|error| {
             let Diagnostic { what, hint, .. } = error.diagnostic();
-            // Its own excerpt is of a flag.
+            // The excerpt of the error quotes a flag, so it is replaced.
             self.0.wrong(word.referenced, what, hint.unwrap_or_default())
         })
     }
@@ -480,7 +481,7 @@ impl Default for SuiteLimits {
     }
 }
 
-/// Lower case.
+/// The bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

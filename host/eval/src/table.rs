@@ -1,4 +1,4 @@
-//! Contestants compared over paired seeds: a table for people, a document for programs.
+//! The result of a comparison over paired seeds: a table for the terminal, a document for programs.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -10,41 +10,40 @@ use super::figures::{Better, Figure, Figures, Unit};
 use super::fitness::{FitnessScale, FitnessWeights, NoSample};
 use super::paired::{CONFIDENCE, Paired, Verdict, mean};
 
-/// Widest column of contestants' names.
+/// Widest column of policy names, in terminal columns.
 const NAME_WIDTH: usize = 16;
 
-/// What contestants differ by. The first is the one the others are compared with.
+/// The differences between policies. The first one is the baseline of the comparison.
 ///
-/// [`Display`] writes the table, [`Serialize`] the document; both are the same bytes every time.
+/// [`Display`] writes the table, [`Serialize`] the document; both give the same bytes every time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     contestants: Vec<String>,
     seeds: Vec<u64>,
     rows: Vec<Row>,
-    /// That of the first row, if it is a fitness.
+    /// The scale of the first row, if it is a fitness.
     fitness: Option<FitnessScale>,
 }
 
-/// One figure.
+/// One figure of all policies.
 #[derive(Clone, Debug, PartialEq)]
 struct Row {
     key: &'static str,
     unit: Unit,
     better: Better,
-    /// By contestant, then by seed.
+    /// By policy, then by seed.
     values: Vec<Vec<Option<f64>>>,
-    /// Of each contestant but the first to the first; `None` if no seed has a sample of both.
+    /// Difference of each policy from the first one; `None` if no seed has a sample of both.
     differences: Vec<Option<Paired>>,
 }
 
 impl Comparison {
-    /// Of `contestants` over `seeds`, with `runs` by contestant and then by seed (what
-    /// [`compare`](super::compare) returns). Figures without any sample are left out.
+    /// Compares `policies` over `seeds`, with `runs` by policy and then by seed (the result of
+    /// [`compare`](super::compare)). Figures without any sample are left out.
     ///
     /// # Panics
     ///
-    /// If `runs` has not one run for each contestant and seed, or there are fewer than two
-    /// contestants.
+    /// If `runs` does not have one run for each policy and seed, or there are fewer than two policies.
     #[must_use]
     pub fn new(contestants: &[String], seeds: &[u64], runs: &[Vec<Figures>]) -> Self {
         assert!(contestants.len() >= 2, "a comparison needs two");
@@ -57,8 +56,8 @@ impl Comparison {
         Self { contestants: contestants.to_vec(), seeds: seeds.to_vec(), rows: rows.collect(), fitness: None }
     }
 
-    /// Adds a first row `fitness`: each run's score, on the scale `baseline` relative to the first
-    /// contestant's run under the same seed.
+    /// Adds `fitness` as the first row: the score of each run, on the scale `baseline` relative to the run of the
+    /// first policy under the same seed.
     #[must_use]
     pub fn with_fitness(mut self, weights: &FitnessWeights, no_sample: NoSample, runs: &[Vec<Figures>]) -> Self {
         let score = |run: &Figures, first: &Figures| match weights.scale() {
@@ -82,7 +81,7 @@ impl Row {
         })
     }
 
-    /// Mean over the seeds under which `contestant` has a sample.
+    /// Mean over the seeds under which `policy` has a sample.
     fn mean(&self, contestant: usize) -> Option<f64> {
         let samples: Vec<f64> = self.values[contestant].iter().copied().flatten().collect();
         mean(samples.iter().copied())
@@ -90,9 +89,9 @@ impl Row {
 }
 
 impl Serialize for Comparison {
-    /// `{confidence, contestants, seeds, metrics: {key: {unit, better, values, means, differences}}}`.
-    /// `values` are by contestant and seed, null without a sample; `differences` name their contestant.
-    /// With a fitness also `fitness_scale`, before `metrics`.
+    /// `{confidence, policies, seeds, metrics: {key: {unit, better, values, means, differences}}}`. `values` are by
+    /// policy and seed, null without a sample; `differences` name their policy as `candidate`. With a fitness also
+    /// `fitness_scale`, before `metrics`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("confidence", &CONFIDENCE)?;
@@ -159,7 +158,7 @@ impl Serialize for Metrics<'_> {
     }
 }
 
-/// What was compared, the table, and how to read it.
+/// The names of the policies, the table, and how to read it.
 impl Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_heading(f)?;
@@ -187,7 +186,7 @@ impl Comparison {
         lines.iter().try_for_each(|line| write_line(f, line, &widths))
     }
 
-    /// Two contestants have a column each, so that a figure is one line; more have a line each.
+    /// Two policies have a column each, so that a figure is one line; more have a line each.
     fn header(&self) -> Line {
         let [name, first, mean] = match &self.contestants[..] {
             [first, second] => [String::new(), shortened(first), shortened(second)],
@@ -254,12 +253,12 @@ impl Comparison {
 }
 
 impl Row {
-    /// As it is shown: shares in percent.
+    /// The value as the table shows it: shares in percent.
     fn shown(&self, value: f64) -> f64 {
         if self.unit == Unit::Share { 100.0 * value } else { value }
     }
 
-    /// Its key and unit.
+    /// The key of the figure and its unit.
     fn heading(&self) -> String {
         let unit = match self.unit {
             Unit::RequestsPerSecond => "req/s",
@@ -272,8 +271,8 @@ impl Row {
         format!("{}, {unit}", self.key)
     }
 
-    /// Change, the same in percent, interval, verdict. Change and interval have the same decimals:
-    /// three digits of the larger limit.
+    /// Change, the same in percent, interval, result. Change and interval have the same number of decimals: three
+    /// digits of the larger limit.
     fn difference_cells(&self, paired: Option<&Paired>) -> [String; 4] {
         let Some(paired) = paired else { return ["-".into(), String::new(), "-".into(), String::new()] };
         let change = self.shown(paired.difference);
@@ -291,7 +290,7 @@ impl Row {
         [cell(change), percent, format!("[{}, {}]", cell(low), cell(high)), verdict.to_owned()]
     }
 
-    /// Nothing for a share or an index, which is relative already, nor relative to next to nothing.
+    /// Empty for a share or an index, which is relative already, and for a change relative to almost 0.
     fn percent_cell(&self, paired: &Paired) -> String {
         const MOST: f64 = 99_999.0;
         let percent = 100.0 * paired.difference / paired.mean_a;
@@ -300,11 +299,11 @@ impl Row {
     }
 }
 
-/// Metric, name, mean of the first of two, mean, change, the same in percent, interval, verdict.
+/// Figure, name, mean of the first of two policies, mean, change, the same in percent, interval, result.
 const COLUMNS: usize = 8;
 type Line = [String; COLUMNS];
 
-/// Names to the left, numbers to the right, two blanks between; empty columns take no place.
+/// Names to the left, numbers to the right, two blanks between; empty columns are left out.
 fn write_line(f: &mut fmt::Formatter<'_>, line: &Line, widths: &[usize; COLUMNS]) -> fmt::Result {
     let mut text = String::new();
     for (column, (cell, &width)) in line.iter().zip(widths).enumerate().filter(|(_, (_, width))| **width > 0) {
@@ -323,8 +322,8 @@ fn number(value: f64, signed: bool) -> String {
     fixed(value, decimals(value.abs()), signed)
 }
 
-/// Decimals that show a number of that size with four significant digits; `None` if six do not
-/// show even two of them.
+/// Number of decimals that show a number of that size with four significant digits; `None` if six decimals do not show
+/// even two of them.
 fn decimals(size: f64) -> Option<usize> {
     const LIMITS: [f64; 8] = [999.95, 99.995, 9.999_5, 0.999_95, 0.099_995, 0.009_999_5, 0.000_01, 0.0];
     if size == 0.0 {
@@ -336,7 +335,7 @@ fn decimals(size: f64) -> Option<usize> {
     }
 }
 
-/// `value` with that many decimals, or with an exponent; a sign where asked for and not 0.
+/// `value` with that many decimals, or with an exponent; with a sign if `signed` and not 0.
 fn fixed(value: f64, decimals: Option<usize>, signed: bool) -> String {
     let text = match decimals {
         Some(decimals) if value.abs() < 1e12 => format!("{value:.decimals$}"),
@@ -361,12 +360,12 @@ fn seeds_in_words(seeds: &[u64]) -> String {
     }
 }
 
-/// Control characters of a name must not reach a terminal.
+/// Control characters of a name are replaced, so that they do not reach a terminal.
 fn shown(name: &str) -> String {
     name.replace(char::is_control, "\u{fffd}")
 }
 
-/// At most [`NAME_WIDTH`] wide; of a longer name its end, which tells files apart.
+/// At most [`NAME_WIDTH`] wide. Of a longer name the end is kept, which distinguishes files.
 fn shortened(name: &str) -> String {
     let name = shown(name);
     if name.width() <= NAME_WIDTH {
@@ -390,7 +389,7 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
-    /// Plausible runs: the contestant's number shifts them, the seed spreads them.
+    /// Plausible runs: the index of the policy shifts them, the seed spreads them.
     fn runs(contestants: u32, seeds: &[u64]) -> Vec<Vec<Figures>> {
         let one = |who: u32, seed: u64| {
             let (who, spread) = (f64::from(who), (seed % 7) as f64 / 7.0);
@@ -607,7 +606,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the figures, columns line up and nothing prints as NaN or infinite.
+        /// For any figures, columns line up and no cell is NaN or infinite.
         #[test]
         fn any_figures_make_a_table(
             contestants in 2..5usize,

@@ -1,8 +1,8 @@
-//! How long a simulation takes: CPU time, so that a busy machine does not make it look slow.
+//! CPU time of a simulation, so that other work on the machine does not make it look slow.
 
 use std::time::Duration;
 
-/// Counts CPU time.
+/// Measures CPU time from its start.
 pub struct Timer {
     whose: Whose,
     start: Duration,
@@ -15,12 +15,12 @@ enum Whose {
 }
 
 impl Timer {
-    /// Of this process.
+    /// Measures the CPU time of this process.
     pub fn start() -> Self {
         Self { whose: Whose::Process, start: now(Whose::Process) }
     }
 
-    /// Of this thread alone, where others are at work.
+    /// Measures the CPU time of this thread alone, while other threads work.
     pub fn of_thread() -> Self {
         Self { whose: Whose::Thread, start: now(Whose::Thread) }
     }
@@ -40,7 +40,7 @@ fn now(whose: Whose) -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// Where there is no such clock, real time stands in: an upper bound.
+/// On platforms without such a clock, wall time stands in: an upper bound.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 fn now(_whose: Whose) -> Duration {
     use std::sync::LazyLock;

@@ -1,8 +1,8 @@
-//! What a search tool is told of a candidate: one JSON document.
+//! The evaluation result: the JSON document about a candidate that a search tool reads.
 //!
-//! Everything but `id` and `cost` follows from candidate, suite, stage, epoch and program, and is hashed
-//! (`hashes.result`). The same keys are always there, for tools that bin or average them. The schema is
-//! `docs/verdict.schema.json`.
+//! All fields but `id` and `cost` follow from candidate, suite, stage, epoch and program, and are hashed
+//! (`hashes.result`). The same keys are always present, for tools that bin or average them. The schema is
+//! `docs/evaluation.schema.json`.
 
 use std::collections::BTreeMap;
 
@@ -13,61 +13,61 @@ use super::cascade::{Difference, Judgement, Scored, Stage};
 use super::suite::{Split, Suite, hex};
 use super::{Figure, Figures};
 
-/// The version of the document.
+/// Version of the document.
 pub const SCHEMA: u32 = 1;
 
-/// How it went.
+/// Status of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It has a score.
+    /// The candidate has a score.
     Ok,
-    /// It is no policy, or not one that this suite can use.
+    /// The candidate is not a valid policy, or makes no decision that the suite uses.
     Rejected,
-    /// It failed while deciding.
+    /// The candidate failed during a decision.
     Trap,
-    /// It used more than it may.
+    /// The candidate exceeded a limit of resources.
     Limit,
-    /// It did what no score makes up for.
+    /// The candidate failed a gate.
     GateFailed,
-    /// Not its fault: try again.
+    /// The host failed, not the candidate: the evaluation can be repeated.
     HostError,
 }
 
-/// One document.
+/// The evaluation result of one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VerdictDocument {
-    /// [`SCHEMA`].
+    /// Version of the document, [`SCHEMA`].
     pub schema: u32,
-    /// As the request called it.
+    /// The id of the request.
     pub id: Option<String>,
-    /// How it went.
     pub status: Status,
     /// 0 if invalid; 1 to 2 after smoke, 2 to 3 after train, 3 to 4 after select.
     pub combined_score: f64,
-    /// The last stage: `static`, then as [`Split`].
+    /// The last stage that ran: `static` for none, else as [`Split`].
     pub stage: String,
-    /// Why it was not run further, if it was to.
+    /// Why the cascade stopped before its last stage; `null` if it did not.
     pub stopped: Option<String>,
-    /// Numbers, always the same keys.
+    /// Figures by name; the same keys in every document.
     pub metrics: BTreeMap<String, f64>,
-    /// Against the baseline in the last stage.
+    /// The difference from the baseline in the last stage.
     pub paired: Option<PairedDocument>,
     /// Each run of smoke and train.
     pub scenarios: Vec<ScenarioDocument>,
-    /// What is checked before any score.
+    /// The gates, which are checked before any score.
     pub gates: GatesDocument,
-    /// What kind of program it is, and what it does: for maps of different solutions. Always the same keys.
+    /// Properties of the source and of its behaviour, for maps of different solutions; the same keys in every
+    /// document.
     pub features: BTreeMap<String, f64>,
-    /// Texts for whoever writes the next candidate.
+    /// Feedback: texts for the author of the next candidate.
     pub artifacts: Artifacts,
-    /// For people: nothing of it belongs into a prompt.
+    /// Results for people, which must not become part of a prompt.
     pub private: PrivateDocument,
-    /// Of what all this follows from.
+    /// Hashes of the inputs and of the result.
     pub hashes: Hashes,
-    /// What it took. Differs from call to call.
+    /// Resources that the evaluation used. They differ from call to call.
     pub cost: CostDocument,
-    /// Whether it depends on the clock, so that another time it may be otherwise.
+    /// Whether the result depends on clock time, so that a repetition may differ.
     #[serde(skip)]
     pub clocked: bool,
 }
@@ -75,53 +75,53 @@ pub struct VerdictDocument {
 /// A mean difference of scores.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairedDocument {
-    /// Its name.
+    /// Name of the baseline.
     pub baseline: String,
-    /// Pairs of runs.
+    /// Number of pairs of runs.
     pub n: usize,
     /// Score − 1/2, mean over scenarios of means over seeds.
     pub diff_mean: f64,
-    /// Where it lies with 95 % confidence.
+    /// 95 % confidence interval of the mean.
     pub ci95: Option<[f64; 2]>,
-    /// How likely it is above 0.
+    /// Probability that the mean is above 0.
     pub p_better: Option<f64>,
 }
 
-/// One run.
+/// One run of the candidate beside that of the baseline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScenarioDocument {
-    /// The scenario.
+    /// Name of the scenario.
     pub id: String,
-    /// When it was run.
+    /// The stage in which it ran.
     pub stage: String,
-    /// What it has in common with others.
+    /// The group of similar scenarios.
     pub family: String,
-    /// Of the requests.
+    /// Seed of the requests.
     pub seed: u64,
     /// 0 to 1; 1/2 is as good as the baseline.
     pub score: f64,
-    /// Of the run.
+    /// Figures of the candidate's run.
     pub metrics: BTreeMap<String, f64>,
-    /// The same of the baseline.
+    /// Figures of the baseline's run.
     pub baseline: BTreeMap<String, f64>,
 }
 
-/// What is checked before any score.
+/// The gates and their values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GatesDocument {
-    /// Every request was accounted for.
+    /// Whether every request was accounted for.
     pub conservation: bool,
-    /// The least completed share of a run, as part of the baseline's.
+    /// The lowest completed share of a run, divided by the baseline's.
     pub completed: f64,
-    /// The longest mean end-to-end latency of a class in a run, as part of the baseline's.
+    /// The longest mean end-to-end latency of a class in a run, divided by the baseline's.
     pub worst_class: f64,
-    /// All figures were finite.
+    /// Whether all figures were finite.
     pub finite: bool,
-    /// What failed, a line each.
+    /// Gates that failed, a line each.
     pub failed: Vec<String>,
 }
 
-/// Texts, in the order in which they matter. Absent if there is nothing to say.
+/// Feedback texts, most important first. Empty ones are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Artifacts {
     /// Why there is no score, with line and source.
@@ -130,22 +130,22 @@ pub struct Artifacts {
     /// Candidate and baseline by scenario, worst first.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub scenarios: String,
-    /// The decisions that cost most, with what was known.
+    /// The decisions with the largest regret, with the signals that the policy read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub worst_decisions: String,
-    /// What decisions cost by circumstance.
+    /// Mean regret by situation.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub situations: String,
     /// Priority inversions, head-of-line blocking, rejections.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub anomalies: String,
-    /// What was used of what may be used.
+    /// Operations used, and the limits.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub limits: String,
 }
 
 impl Artifacts {
-    /// Those that say something, by name, in the order in which they matter.
+    /// The texts that are not empty, by name, most important first.
     pub fn told(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let Self { error, scenarios, worst_decisions, situations, anomalies, limits } = self;
         let all = [
@@ -160,41 +160,41 @@ impl Artifacts {
     }
 }
 
-/// For people.
+/// Results that a search must not see.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PrivateDocument {
-    /// Runs of the split that candidates are chosen by.
+    /// Runs of the split that candidates are selected by.
     pub scenarios: Vec<ScenarioDocument>,
-    /// Score in train − score in select, if both ran: how far it is fitted to what it was shown.
+    /// Score in train − score in select, if both ran: a measure of overfitting.
     pub train_select_gap: Option<f64>,
-    /// What is to be thought about that.
+    /// A warning about overfitting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
 
-/// SHA-256, hexadecimal.
+/// Hashes of the inputs and of the result: SHA-256, hexadecimal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hashes {
-    /// The candidate's bytes.
+    /// Hash of the candidate's bytes.
     pub candidate: String,
-    /// The suite's file and the files it names.
+    /// Hash of the suite's file and of the files that it names.
     pub suite: String,
-    /// The program: version and platform.
+    /// Version of the program and platform, as text.
     pub host: String,
-    /// This document without `id`, `cost` and this field.
+    /// Hash of this document without `id`, `cost` and this field.
     pub result: String,
 }
 
-/// What it took.
+/// Resources that an evaluation used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostDocument {
     /// CPU time of the program, ms.
     pub cpu_ms: f64,
-    /// Time on the wall, ms.
+    /// Wall time of the evaluation, ms.
     pub wall_ms: f64,
-    /// `hit` if it was known, else `miss`.
+    /// `hit` if the result came from the cache, else `miss`.
     pub cache: String,
-    /// Fuel or operations of the candidate.
+    /// Fuel or operations that the candidate used.
     pub ops: u64,
 }
 
@@ -204,18 +204,18 @@ impl Default for CostDocument {
     }
 }
 
-/// What the host knows of a candidate besides its runs.
+/// Properties of the source of a candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Traits {
-    /// Lines with code; 0 of what has no source.
+    /// Lines with code; 0 for candidates without a source.
     pub source_lines: usize,
-    /// Signals that it names, or asks for.
+    /// Number of different signals that it reads.
     pub signals: usize,
-    /// Numbers in its code.
+    /// Number of numeric constants in its code.
     pub constants: usize,
 }
 
-/// Figures that everybody is told, by the name of the metric.
+/// Figures in the document, with the names of their keys.
 const TOLD: [(&str, Figure); 12] = [
     ("throughput_rps", Figure::Throughput),
     ("mean_ttft_ms", Figure::MeanTtft),
@@ -232,7 +232,7 @@ const TOLD: [(&str, Figure); 12] = [
 ];
 
 impl VerdictDocument {
-    /// Of a candidate that never got to a decision, or none that counts.
+    /// The result of a candidate that was not run, or with runs that do not count.
     #[must_use]
     pub fn invalid(status: Status, error: String, traits: Traits) -> Self {
         let judgement = Judgement::default();
@@ -242,7 +242,7 @@ impl VerdictDocument {
         document
     }
 
-    /// Of `judgement`.
+    /// The result of a candidate that ran through the cascade.
     #[must_use]
     pub fn of(suite: &Suite, judgement: &Judgement, traits: Traits) -> Self {
         let mut document = Self::new(Some(suite), judgement, traits);
@@ -288,7 +288,7 @@ impl VerdictDocument {
         }
     }
 
-    /// Fills in the hash of the result; everything else must be there.
+    /// Computes the hash of the result. All other fields must be set.
     #[must_use]
     pub fn sealed(mut self) -> Self {
         let none = CostDocument { cache: String::new(), ..CostDocument::default() };
@@ -330,7 +330,7 @@ fn paired(baseline: &str, difference: &Difference) -> PairedDocument {
     }
 }
 
-/// The same keys for everybody; 0 where there is nothing to tell.
+/// The same keys for every candidate; 0 for figures without a sample.
 fn metrics(judgement: &Judgement) -> BTreeMap<String, f64> {
     let mut metrics: BTreeMap<String, f64> = BTreeMap::new();
     let mut set = |name: &str, value: f64| {
@@ -379,7 +379,7 @@ fn gates(judgement: &Judgement) -> GatesDocument {
 
 fn features(judgement: &Judgement, traits: Traits) -> BTreeMap<String, f64> {
     let runs: Vec<&Scored> = judgement.stages.iter().flat_map(|stage| &stage.runs).collect();
-    // A sum of nothing is -0.
+    // `sum` of an empty iterator of floats is −0.
     let mean = |of: &dyn Fn(&Scored) -> f64| runs.iter().fold(0.0, |sum, one| sum + of(one)) / runs.len().max(1) as f64;
     let decisions: u64 = runs.iter().map(|one| one.facts.decisions).sum();
     let operations: u64 = runs.iter().map(|one| one.facts.operations).sum();
@@ -394,10 +394,10 @@ fn features(judgement: &Judgement, traits: Traits) -> BTreeMap<String, f64> {
     features.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// What it was shown went better than what it was not.
+/// A warning if the candidate scored more in train than in select, by more than chance explains.
 fn overfitted(train: &Stage, select: &Stage) -> Option<String> {
     let width = |stage: &Stage| stage.against_baseline.interval.map(|interval| interval.high - interval.low);
-    // Intervals reach about two standard errors to either side.
+    // An interval reaches about two standard errors to either side.
     let error = (width(train)? / 4.0).hypot(width(select)? / 4.0);
     let gap = train.score - select.score;
     (gap > 2.0 * error).then(|| {

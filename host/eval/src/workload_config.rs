@@ -1,4 +1,4 @@
-//! Where the requests of an experiment come from: the settings of workloads, checked against each other.
+//! The workload of an experiment: its settings, checked against each other.
 
 use std::fmt::{self, Display};
 use std::num::NonZeroU32;
@@ -15,19 +15,19 @@ use blis_workload::trace_v2::ThinkTime;
 use crate::error::Failure;
 use crate::spec::{ArrivalName, ExperimentSpec, ParityName, SessionMode, TraceFormatName, WorkloadName, defaults};
 
-/// Where requests come from.
+/// Source of the requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkloadConfig {
     Synthetic(SyntheticConfig),
     Trace(TraceConfig),
     Specified(SpecConfig),
-    /// A header and its requests, as `blis replay` takes them.
+    /// A TraceV2 trace: header and requests, as `blis replay` takes them.
     Recorded {
         header: PathBuf,
         data: PathBuf,
         skip_bad_lines: bool,
         part: TracePart,
-        /// Sessions wait for their answers; within, for how long, if not as the trace says.
+        /// Sessions in closed loop. The inner value is the think time, if it is not that of the trace.
         closed_loop: Option<Option<ThinkTime>>,
     },
 }
@@ -35,10 +35,10 @@ pub enum WorkloadConfig {
 /// Requests drawn from distributions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyntheticConfig {
-    /// `distribution` or the preset's name.
+    /// `distribution` or the name of the preset.
     pub name: &'static str,
     pub spec: DistributionSpec,
-    /// Whether the deadline was not asked for.
+    /// Whether the deadline is the default one.
     pub timeout_is_default: bool,
 }
 
@@ -47,47 +47,47 @@ pub struct SyntheticConfig {
 pub struct SpecConfig {
     pub origin: SpecOrigin,
     pub spec: Arc<Spec>,
-    /// At most so many.
+    /// Maximum number of requests.
     pub num_requests: Option<u64>,
-    /// In place of what its clients say; `Some(None)` for never.
+    /// Replaces the timeouts of the clients; `Some(None)` for no deadline.
     pub timeout: Option<Option<Micros>>,
 }
 
-/// Where a specification is from.
+/// Origin of a workload specification.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpecOrigin {
     /// The file of `--workload-spec`.
     File(PathBuf),
-    /// A workload with a name.
+    /// A preset of several clients.
     Named(Preset),
-    /// So many users in closed loop, with the lengths of a workload with a name.
+    /// A number of users in closed loop, with the lengths of a named workload.
     Users { name: &'static str, count: u32, think_time: Micros, lengths: DistributionSpec },
 }
 
-/// Which part of a trace, and how fast.
+/// The part of a trace that is replayed, and its speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TracePart {
     pub window: Window,
-    /// At most so many.
+    /// Maximum number of requests.
     pub max_requests: Option<u64>,
 }
 
-/// Requests from a file.
+/// Requests of a trace file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceConfig {
     pub path: PathBuf,
     pub format: TraceFormatName,
-    /// Tokens behind one hash id, if not the usual number.
+    /// Tokens per hash id; `None` for the number of the format.
     pub mooncake_block_size: Option<NonZeroU32>,
     pub skip_bad_lines: bool,
     pub part: TracePart,
-    /// Given to requests that bring no deadline; `None`: they wait for ever.
+    /// Deadline of requests that have none in the trace; `None` for no deadline.
     pub timeout: Option<Micros>,
-    /// Sessions wait for their answers.
+    /// Whether sessions run in closed loop: a round waits for the output of the round before.
     pub closed_loop: bool,
 }
 
-/// Of `--session-mode` and what goes with it.
+/// The closed loop of `--session-mode`, with its think time.
 fn closed_loop(spec: &ExperimentSpec) -> Result<Option<Option<ThinkTime>>, Failure> {
     let mode = spec.session_mode.unwrap_or(defaults::SESSION_MODE);
     let usual = Window::default();
@@ -116,7 +116,7 @@ fn closed_loop(spec: &ExperimentSpec) -> Result<Option<Option<ThinkTime>>, Failu
 }
 
 impl WorkloadConfig {
-    /// What `spec` says of requests.
+    /// The workload that `spec` describes.
     pub(crate) fn new(spec: &ExperimentSpec) -> Result<Self, Failure> {
         if let (Some(header), Some(data)) = (&spec.trace_header, &spec.trace_data) {
             return recorded(header, data, spec);
@@ -188,7 +188,7 @@ fn trace(path: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, Failure> 
     }))
 }
 
-/// The file of `--workload-spec`. It says what the other flags would.
+/// The file of `--workload-spec`, which replaces most other workload flags.
 fn specified(path: &Path, settings: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
     let elsewhere =
         given([(settings.workload.is_some(), "--workload"), (settings.workload_trace.is_some(), "--workload-trace")]);
@@ -207,7 +207,7 @@ fn specified(path: &Path, settings: &ExperimentSpec) -> Result<WorkloadConfig, F
     Ok(WorkloadConfig::Specified(SpecConfig { origin, spec: Arc::new(spec), num_requests, timeout }))
 }
 
-/// A workload of several clients that has a name.
+/// A preset of several clients.
 fn named(preset: Preset, settings: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
     let flags = generated(settings).filter(|&flag| !matches!(flag, "--num-requests" | "--rate"));
     if let Some(flag) = only_for_traces(settings).chain(flags).next() {
@@ -269,8 +269,7 @@ fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadCo
     Ok(WorkloadConfig::Synthetic(SyntheticConfig { name, spec, timeout_is_default: settings.timeout.is_none() }))
 }
 
-/// Users in closed loop, with lengths and deadlines as in `lengths`. `end`: number of requests and horizon,
-/// as given.
+/// Users in closed loop, with lengths and deadlines as in `lengths`. `end`: number of requests and horizon, as set.
 fn users(
     (name, count, think_time): (&'static str, u32, Micros),
     lengths: DistributionSpec,
@@ -286,7 +285,7 @@ fn users(
                 .hint("add `--num-requests`, or `--horizon` in µs"));
         }
     };
-    // Its rate and number are not used.
+    // Rate and number of requests are not used.
     DistributionSpec { num_requests: Some(1), ..lengths.clone() }.validate().map_err(&told)?;
     for (what, LengthSpec { max, .. }) in [("prompt", lengths.prompt), ("output", lengths.output)] {
         if max > LONGEST {
@@ -308,7 +307,7 @@ fn users(
     Ok(WorkloadConfig::Specified(SpecConfig { origin, spec, num_requests, timeout }))
 }
 
-/// In terms of the flag behind the setting `name`.
+/// The error for the flag behind the setting `name`.
 fn out_of_range(name: &str, value: &str, range: &str) -> Failure {
     let told = |flag: &str| Failure::usage(format_args!("`{flag}` is {value}, but must be {range}"));
     match name.split_once(' ') {
@@ -323,13 +322,13 @@ fn out_of_range(name: &str, value: &str, range: &str) -> Failure {
     }
 }
 
-/// Negative: never.
+/// Seconds; zero and negative for no deadline.
 fn deadline(seconds: f64) -> Option<Micros> {
     (seconds > 0.0).then(|| Micros::from_secs_f64(seconds))
 }
 
 impl WorkloadName {
-    /// The workload of several clients that it names.
+    /// The preset of several clients with that name.
     fn preset(self) -> Option<Preset> {
         match self {
             Self::Bursty => Some(Preset::Bursty),
@@ -346,7 +345,7 @@ impl WorkloadName {
         }
     }
 
-    /// It as a specification, at `rate` requests per second.
+    /// The workload as a specification, at `rate` requests per second.
     pub fn spec(self, rate: f64) -> Result<Spec, Failure> {
         if self == Self::Traces {
             return Err(Failure::usage("`--workload traces` is no workload of its own").hint("name the trace instead"));
@@ -365,7 +364,7 @@ impl WorkloadName {
         Ok(Spec { aggregate_rate: rate, num_requests, clients: vec![client], ..Spec::default() })
     }
 
-    /// The name of its lengths.
+    /// The preset of the length distributions.
     fn generator(self) -> &'static str {
         match self {
             Self::Chatbot => "chatbot",
@@ -395,7 +394,7 @@ fn output(spec: &ExperimentSpec, usual: LengthSpec) -> LengthSpec {
     }
 }
 
-/// The flags of lengths that are set.
+/// The length flags that are set.
 fn lengths(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> {
     given([
         (spec.prompt_tokens.is_some(), "--prompt-tokens"),
@@ -421,7 +420,7 @@ fn generated(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<
     .chain(lengths(spec))
 }
 
-/// The flags that are set and mean something for a trace only.
+/// The flags that are set and have an effect for a trace only.
 fn only_for_traces(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> {
     given([
         (spec.trace_format.is_some(), "--trace-format"),
@@ -438,7 +437,7 @@ fn only_for_traces(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> 
 }
 
 impl TracePart {
-    /// What `spec` says of it.
+    /// The part of the trace that `spec` selects.
     #[must_use]
     pub fn new(spec: &ExperimentSpec) -> Self {
         let usual = Window::default();
@@ -463,18 +462,18 @@ impl From<ArrivalName> for ArrivalProcess {
 }
 
 impl TraceFormatName {
-    /// Whether its prompts may be known by hash ids.
+    /// Whether requests of the format may have hash ids for their prompts.
     fn has_hashes(self) -> bool {
         matches!(self, Self::Auto | Self::Mooncake | Self::Bailian | Self::VllmVcr)
     }
 }
 
-/// The flags of those that are set.
+/// The names of the flags that are set.
 pub(crate) fn given<const N: usize>(flags: [(bool, &'static str); N]) -> impl Iterator<Item = &'static str> {
     flags.into_iter().filter(|&(given, _)| given).map(|(_, name)| name)
 }
 
-/// For the summary.
+/// One line, for the summary of a run.
 impl Display for WorkloadConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

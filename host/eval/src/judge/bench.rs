@@ -1,5 +1,5 @@
-//! A suite made ready: every scenario configured, every workload generated once per seed, every run of the
-//! baseline known after the first.
+//! An evaluation suite in memory: every scenario is configured, every workload is generated once per seed, and every
+//! run of the baseline is simulated once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -33,15 +33,15 @@ use blis_workload::spec::files::Beside;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 
-/// A suite, ready.
+/// A suite with its configured scenarios, its workloads and the runs of its baseline in memory.
 #[derive(Debug)]
 pub struct Bench {
     pub suite: Suite,
-    /// Of the suite and all that it names.
+    /// SHA-256 of the suite and of all files that it names, hexadecimal.
     hash: String,
     scenarios: Vec<Prepared>,
     loads: Mutex<HashMap<(usize, u64), Arc<Load>>>,
-    /// Runs of those that are the same for all candidates, by who, scenario and seed.
+    /// Summaries of runs that all candidates share, by policy, scenario and seed.
     known: Mutex<HashMap<(String, usize, u64), Facts>>,
 }
 
@@ -56,7 +56,7 @@ struct Load {
     names: Names,
     slo_targets: BTreeMap<String, GoodputTargets>,
     horizon: Micros,
-    /// `None`: clients wait for answers, so that they must be made anew each time.
+    /// `None` in a closed loop: the clients wait for outputs, so the requests are generated again for each run.
     kept: Option<Arc<[Request]>>,
 }
 
@@ -66,26 +66,25 @@ impl std::fmt::Debug for Load {
     }
 }
 
-/// Workloads that are kept; more are of epochs and seeds that nobody asks for any more.
+/// Number of workloads kept in memory. More of them belong to epochs and seeds of earlier requests.
 const MOST_LOADS: usize = 256;
-/// Runs that are kept, a kilobyte or two each.
+/// Number of run summaries kept in memory, one or two kilobytes each.
 const MOST_KNOWN: usize = 4096;
 
-/// What comes by itself, and what follows from that.
 type Arrivals<'a> = (Box<dyn Iterator<Item = Request> + 'a>, Option<Box<dyn FollowUps + Send>>);
 
-/// Whose policies are simulated, in every scenario.
+/// A policy with its experiment in every scenario.
 #[derive(Clone, Debug)]
 pub struct Player {
-    /// Tells its runs from those of others.
+    /// Key of its runs in the memory of an evaluation suite.
     key: String,
     configs: Vec<Experiment>,
-    /// Fuel or operations of all its decisions together, per request.
+    /// Fuel or operations per request that all its decisions in a run may use together.
     per_request: u64,
 }
 
 impl Bench {
-    /// Everything of `suite` that can be found wrong is found here.
+    /// Configures every scenario of `suite`. All mistakes that the suite itself can have are found here.
     pub fn new(suite: Suite) -> Result<Self, Failure> {
         let prepared = |scenario: &Scenario| -> Result<Prepared, Failure> {
             let config = configure(&suite, scenario).map_err(|failure| within(scenario, &failure))?;
@@ -97,19 +96,19 @@ impl Bench {
         Ok(Self { suite, hash, scenarios, loads: Mutex::default(), known: Mutex::default() })
     }
 
-    /// SHA-256 of the suite and of all that it names, hexadecimal.
+    /// SHA-256 of the suite and of all files that it names, hexadecimal.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// A policy by its name, as contestants of `blis compare` are named.
+    /// A policy by its name, as `blis compare` accepts it.
     pub fn named(&self, name: &str) -> Result<Player, Failure> {
         let config = |prepared: &Prepared| prepared.config.with_contestant(name, Others::Kept);
         let configs = self.scenarios.iter().map(config).collect::<Result<_, Failure>>()?;
         Ok(Player { key: format!("named:{name}"), configs, per_request: self.suite.limits.fuel_per_request })
     }
 
-    /// A candidate. `parameters` are set where they are not its defaults.
+    /// The policy of a candidate. `parameters` are those that differ from its defaults.
     pub fn candidate(&self, loaded: &Loaded, parameters: &[(String, f64)]) -> Result<Player, Failure> {
         let loaded = Arc::new(loaded.clone());
         let config = |prepared: &Prepared| -> Result<Experiment, Failure> {
@@ -156,16 +155,16 @@ impl Bench {
         let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
         let kept = follow_ups.is_none().then(|| requests.collect());
         let load = Arc::new(Load { names, slo_targets, horizon, kept });
-        // Whoever comes second throws away what is the same.
+        // Another thread may have generated the same workload meanwhile; then this one is dropped.
         let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
         if loads.len() >= MOST_LOADS {
-            loads.clear(); // of epochs gone by, most likely
+            loads.clear(); // most likely those of earlier epochs
         }
         Ok(Arc::clone(loads.entry((scenario, seed)).or_insert(load)))
     }
 
-    /// Simulates `player`, watched by `observer`, until `hand` is pulled. `budget` is in place of the operations that a
-    /// run may take, if it is more.
+    /// Simulates `policy` until `handle` is used; `observer` records the run. `budget` replaces the limit of
+    /// operations of a run if it is larger.
     fn simulate<S: Observer>(
         &self,
         player: &Player,
@@ -183,13 +182,13 @@ impl Bench {
         Ok((measured, config, load))
     }
 
-    /// One run.
+    /// The summary of one run.
     pub fn facts(&self, player: &Player, (scenario, seed): (usize, u64), hand: &Arc<Hand>) -> Result<Facts, Failure> {
         let (measured, _, load) = self.simulate(player, (scenario, seed), (hand, 0), |_, _| ())?;
         Ok(facts(&measured, &load.names))
     }
 
-    /// One run that is the same for all candidates.
+    /// The summary of one run that all candidates share; simulated once and then kept in memory.
     fn known(&self, player: &Player, (scenario, seed): (usize, u64), hand: &Arc<Hand>) -> Result<Facts, Failure> {
         let key = (player.key.clone(), scenario, seed);
         if let Some(facts) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
@@ -204,9 +203,9 @@ impl Bench {
         Ok(facts)
     }
 
-    /// Decisions of `player` in one run, which took so many `operations`, looked at: as many, up to `samples`, as
-    /// `budget`, or what a run may take if that is more, will do for; `None` if that is next to none. Ends when `hand`
-    /// is pulled.
+    /// The regret of decisions of `policy` in one run, which used `operations` operations. The number of decisions is
+    /// at most `samples`, and at most what `budget` allows, or the limit of a run if that is larger. `None` if fewer
+    /// than [`LEAST_SAMPLES`] fit. Ends when `handle` is used.
     pub fn lesson(
         &self,
         player: &Player,
@@ -216,7 +215,7 @@ impl Bench {
         (hand, budget): (&Arc<Hand>, u64),
     ) -> Result<Option<Lesson>, Failure> {
         let budget = budget.max(self.load(scenario, seed)?.most(player));
-        // One decision takes about one and a half times the operations of the run.
+        // The branches of one decision take about one and a half times the operations of the run.
         let fitting = budget.saturating_mul(2) / operations.saturating_mul(3).max(1);
         let samples = samples.min(u32::try_from(fitting).unwrap_or(u32::MAX));
         if samples < LEAST_SAMPLES {
@@ -233,11 +232,11 @@ impl Bench {
     }
 }
 
-/// Fewer decisions tell nothing.
+/// With fewer decisions the mean regret says nothing.
 const LEAST_SAMPLES: u32 = 4;
 
 impl Load {
-    /// Fuel or operations that a run of `player` may take.
+    /// Fuel or operations that a run of `policy` may use.
     fn most(&self, player: &Player) -> u64 {
         let requests = self.kept.as_ref().map_or(1000, |kept| kept.len() as u64);
         player.per_request.saturating_mul(requests.max(100))
@@ -254,14 +253,14 @@ impl Load {
     }
 }
 
-/// The runs of one candidate, its baseline and its incumbent.
+/// One evaluation: the candidate, its baseline and its incumbent on a suite.
 pub struct Sitting<'a> {
     pub bench: &'a Bench,
     pub candidate: Player,
     pub baseline: Player,
     pub incumbent: Option<Player>,
     pub hand: Arc<Hand>,
-    /// On all threads of the current pool; else one after the other.
+    /// Whether the runs use all threads of the current pool; if not, they run one after the other.
     pub parallel: bool,
 }
 
@@ -290,7 +289,7 @@ impl Runs for Sitting<'_> {
     }
 }
 
-/// What verdicts are built on.
+/// The results of a run that the cascade uses.
 fn facts(measured: &Measured<()>, names: &Names) -> Facts {
     let report = &measured.report;
     let figures = Figures::from(report);
@@ -323,7 +322,7 @@ fn facts(measured: &Measured<()>, names: &Names) -> Facts {
     }
 }
 
-/// Standard deviation over mean of the requests of each instance.
+/// Standard deviation over mean of the number of requests per instance.
 fn imbalance(report: &Report) -> f64 {
     let counts: Vec<f64> = report.instances.iter().map(|instance| instance.counts.injected() as f64).collect();
     let mean = counts.iter().sum::<f64>() / counts.len().max(1) as f64;
@@ -341,7 +340,7 @@ fn configure(suite: &Suite, scenario: &Scenario) -> Result<Experiment, Failure> 
     Ok(config.with_spec(&name, spec))
 }
 
-/// The settings of a scenario; of several with the same name the last counts.
+/// The settings of a scenario. If a name is repeated, the last value counts.
 fn scenario_spec(scenario: &Scenario) -> Result<ExperimentSpec, Failure> {
     let mut spec = ExperimentSpec::default();
     for (name, value) in &scenario.flags {
@@ -359,7 +358,7 @@ fn scenario_spec(scenario: &Scenario) -> Result<ExperimentSpec, Failure> {
     Ok(spec)
 }
 
-/// Flags that a suite decides about in another way.
+/// Settings that a scenario cannot have, because the evaluation sets them or writes no such file.
 const ELSEWHERE: [&str; 16] = [
     "seed",
     "metrics-path",
@@ -379,7 +378,8 @@ const ELSEWHERE: [&str; 16] = [
     "summarize-trace",
 ];
 
-/// Of the suite's text, the files that its flags and contestants name, and what was made of all that they name in turn.
+/// Hash of the text of the suite, of the files that its flags and policies name, and of the workloads and deployments
+/// that follow from them.
 fn hash(suite: &Suite, scenarios: &[Prepared]) -> String {
     let mut digest = Sha256::new();
     digest.update(&suite.hash);
@@ -395,7 +395,7 @@ fn hash(suite: &Suite, scenarios: &[Prepared]) -> String {
     hex(&digest.finalize())
 }
 
-/// Which scenario it is that makes no sense.
+/// Adds the location and the name of the scenario to an error.
 fn within(scenario: &Scenario, failure: &Failure) -> Failure {
     Failure::usage(format_args!("{}: scenario `{}`: {}", scenario.spot, scenario.name, failure.text()))
 }

@@ -1,5 +1,5 @@
-//! Verdicts that are known already, by what they follow from. One file each, written whole or not at all, so that
-//! many processes can share a folder and none can spoil it.
+//! The result cache: evaluation results by the inputs that they follow from. Each result is a file, which is written
+//! completely or not at all, so that many processes can share a folder and none of them can damage it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::terms::{Terms, host};
 use crate::suite::hex;
 use crate::verdict::VerdictDocument;
 
-/// A folder of verdicts.
+/// A folder of evaluation results.
 #[derive(Clone, Debug)]
 pub struct Cache(PathBuf);
 
@@ -22,12 +22,12 @@ impl Cache {
         Self(dir.to_owned())
     }
 
-    /// `None` if it is not known, or cannot be read: then it is found out again.
+    /// `None` if the result is not there or cannot be read; then it is computed again.
     pub fn get(&self, key: &str) -> Option<VerdictDocument> {
         serde_json::from_slice(&fs::read(self.path(key)).ok()?).ok()
     }
 
-    /// A folder that cannot be written to costs time, not verdicts.
+    /// Stores a result. If the folder cannot be written, the only loss is the time for computing it again.
     pub fn put(&self, key: &str, document: &VerdictDocument) {
         static TURN: AtomicU64 = AtomicU64::new(0);
         let path = self.path(key);
@@ -48,7 +48,7 @@ impl Cache {
     }
 }
 
-/// Of everything a verdict follows from.
+/// Hash of all inputs that an evaluation result follows from.
 pub fn key(bench: &Bench, candidate: &Candidate, incumbent: Option<&Candidate>, terms: &Terms) -> String {
     let Terms { until, epoch, wall: _, feedback_bytes, parallel: _, only, parameters, native: _ } = terms;
     let incumbent = incumbent.map_or("", |incumbent| &incumbent.sha256);

@@ -1,4 +1,4 @@
-//! One verdict per candidate: never an error, since what goes wrong is in the document.
+//! Evaluation of one candidate. It always produces a document: errors are part of it.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -18,14 +18,14 @@ use crate::timer::Timer;
 use crate::verdict::{CostDocument, Hashes, Status, Traits, VerdictDocument};
 use blis_plugin::{FaultKind, Technology};
 
-/// The one to be told of several.
+/// The more severe status of two.
 pub fn worse(one: Status, other: Status) -> Status {
     const BLAME: [Status; 6] =
         [Status::HostError, Status::Rejected, Status::Trap, Status::Limit, Status::GateFailed, Status::Ok];
     BLAME.into_iter().find(|&status| status == one || status == other).unwrap_or(Status::Ok)
 }
 
-/// Twice the same, or the program is wrong.
+/// Compares two evaluations of the same candidate. A difference is a defect of the program.
 pub fn verify(document: &mut VerdictDocument, again: &VerdictDocument) {
     if document.clocked || again.clocked {
         tracing::warn!("not compared: time was up (`--wall-s` gives more)");
@@ -40,7 +40,8 @@ pub fn verify(document: &mut VerdictDocument, again: &VerdictDocument) {
     }
 }
 
-/// As [`evaluate`], from `cache` if it is there. What depends on the clock or failed here is not kept.
+/// As [`evaluate`], but reads the result from `cache` if it is there. Results that depend on the clock, and host
+/// errors, are not stored.
 pub fn evaluate_known(
     bench: &Bench,
     candidate: &Candidate,
@@ -64,7 +65,7 @@ pub fn evaluate_known(
     document
 }
 
-/// The verdict on `candidate`. Never fails: what goes wrong is in the document.
+/// Evaluates `candidate`. Never fails: errors are part of the document.
 pub fn evaluate(
     bench: &Bench,
     candidate: &Candidate,
@@ -99,7 +100,7 @@ pub fn evaluate(
     document
 }
 
-/// With what it follows from.
+/// Adds the hashes of the inputs, and cuts the texts to `feedback_bytes`.
 pub fn finish(mut document: VerdictDocument, candidate: &str, bench: &Bench, feedback_bytes: usize) -> VerdictDocument {
     feedback::cut(&mut document.artifacts, feedback_bytes.max(LEAST_BYTES));
     document.hashes =
@@ -107,16 +108,16 @@ pub fn finish(mut document: VerdictDocument, candidate: &str, bench: &Bench, fee
     document.sealed()
 }
 
-/// An error is told even to those who want no texts.
+/// Bytes that the error text may use even if `feedback_bytes` is smaller.
 const LEAST_BYTES: usize = 500;
 
-/// A candidate that can be run.
+/// A candidate that is compiled and configured.
 pub struct Ready<'a> {
     pub sitting: Sitting<'a>,
     pub traits: Traits,
 }
 
-/// The error is the document of a candidate that cannot be run.
+/// Compiles and configures a candidate. The error is the document of a candidate that cannot run.
 pub fn ready<'a>(
     bench: &'a Bench,
     candidate: &Candidate,
@@ -149,7 +150,7 @@ pub fn ready<'a>(
     Ok(Ready { sitting: Sitting { bench, candidate: player, baseline, incumbent, hand, parallel }, traits })
 }
 
-/// The error is the document of a candidate that never got a score.
+/// Runs the cascade. The error is the document of a candidate without a score.
 fn judged(
     bench: &Bench,
     candidate: &Candidate,
@@ -174,12 +175,13 @@ fn judged(
     Ok(document)
 }
 
-/// Decisions that are looked at for the texts.
+/// Decisions that the feedback samples for their regret.
 const SAMPLES: u32 = 24;
-/// Operations that looking at decisions may take, as a multiple of those that the verdict took.
+/// Operations that the regret of decisions may use, as a multiple of those of the evaluation.
 const LESSON_SHARE: u64 = 3;
 
-/// Decisions of the worst run that was shown. If they cannot be looked at, `document` says why.
+/// The regret of decisions in the worst run of the stages that the feedback shows. If it cannot be computed,
+/// `document` gets the reason.
 fn lesson(sitting: &Sitting<'_>, judgement: &Judgement, document: &mut VerdictDocument) -> Option<Lesson> {
     let shown = judgement.stages.iter().rfind(|stage| stage.split != Split::Select)?;
     let worst = shown.runs.iter().min_by(|one, other| one.score.total_cmp(&other.score))?;
@@ -191,7 +193,7 @@ fn lesson(sitting: &Sitting<'_>, judgement: &Judgement, document: &mut VerdictDo
     let (clocked, why) = match found {
         Some(Ok(Some(lesson))) => return Some(lesson),
         Some(Ok(None)) => (false, "each takes too many operations to make some of them again in copies of the run"),
-        // Of several copies that fail it depends on the threads which is the first: the same is said of all.
+        // Which of several failing branches fails first depends on the threads, so all failures get the same text.
         Some(Err(failure)) if !hand.is_pulled() && !is_late(&failure) => {
             (false, "the candidate failed, or took too many operations, when they were made again in copies of the run")
         }
@@ -202,22 +204,22 @@ fn lesson(sitting: &Sitting<'_>, judgement: &Judgement, document: &mut VerdictDo
     None
 }
 
-/// Whether it is the clock that ended it.
+/// Whether a limit of clock time caused the error.
 fn is_late(failure: &Failure) -> bool {
     failure.fault().is_some_and(|fault| fault.kind == FaultKind::OutOfTime)
 }
 
-/// What is said of somebody whose run failed.
+/// The document of a candidate after a failed run of `role`.
 pub fn invalid(who: Who, failure: &Failure, traits: Traits, hand: &Arc<Hand>) -> VerdictDocument {
     if let Some(why) = hand.pulled() {
-        // Whoever was at work: all of it is done for the candidate.
+        // Whichever policy was running: all runs belong to the evaluation of the candidate.
         return pulled(why, traits);
     }
     let status = match (who, failure.fault()) {
         (Who::Candidate, Some(fault)) => status_of(fault.kind),
         _ => Status::HostError,
     };
-    // In the plugin's words: hints of ours are about flags that a candidate does not have.
+    // The message of the plugin only: the hints of the program name flags that a candidate cannot set.
     let told = match (status, failure.fault()) {
         (Status::HostError, _) | (_, None) => failure.text(),
         (_, Some(fault)) => format!("{}: {}", fault.kind.name(), fault.diagnostic),
@@ -241,9 +243,9 @@ fn status_of(fault: FaultKind) -> Status {
     }
 }
 
-/// Pulls a hand after some time, unless it is dropped before.
+/// Cancels an evaluation after its wall limit, unless it is dropped before.
 struct Watch {
-    // Dropped first: that ends the thread.
+    // Dropping the sender ends the thread.
     stop: Option<mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -264,7 +266,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // It does nothing that panics.
+        // The thread has no operation that panics.
         let _ = self.thread.take().map(std::thread::JoinHandle::join);
     }
 }
@@ -282,7 +284,7 @@ mod tests {
         assert_eq!(worse(Status::Ok, Status::Ok), Status::Ok);
     }
 
-    /// Time that was up while the baseline ran was an error of the host.
+    /// Regression: a wall limit that passed during a run of the baseline was reported as a host error.
     #[test]
     fn a_pulled_hand_is_a_limit_whoever_was_running() {
         let failure = Failure::runtime("a policy ended the simulation");
@@ -298,7 +300,7 @@ mod tests {
         assert_eq!(invalid(Who::Candidate, &failure, Traits::default(), &hand).status, Status::HostError);
     }
 
-    /// Ten seconds of one machine are not those of another.
+    /// Ten seconds of one machine are not those of another, so the result must not be cached.
     #[test]
     fn a_call_that_took_too_long_depends_on_the_clock() {
         let of = |kind: FaultKind| {

@@ -1,5 +1,5 @@
-//! Candidates on the held-out split of a suite, against the baseline and its rivals. For people; no
-//! search is ever told.
+//! Candidates on the held-out split of a suite, compared with the baseline and the reference policies. The report is
+//! for people; a search must never see it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::cascade::{Difference, Facts, Part};
 use crate::error::Failure;
 use crate::suite::Split;
 
-/// Everybody, on what nobody was trained on.
+/// The scores of candidates and reference policies on the held-out split.
 #[derive(Debug, Serialize)]
 pub struct Report {
     suite: String,
@@ -27,11 +27,11 @@ pub struct Report {
 #[derive(Debug, Serialize)]
 struct Contestant {
     name: String,
-    /// Mean over scenarios; 1/2 is the baseline's.
+    /// Mean over scenarios; 1/2 is the score of the baseline.
     score: f64,
-    /// By scenario.
+    /// Scores by scenario, means over seeds.
     scores: Vec<f64>,
-    /// Of a candidate: what it scores more than each of the others that are no candidates.
+    /// For a candidate, the difference of its score from that of each reference policy; empty for the others.
     against: Vec<Against>,
 }
 
@@ -43,10 +43,10 @@ struct Against {
     ci95: Option<[f64; 2]>,
 }
 
-/// Runs `candidates` and the rivals of the suite on its held-out split. `threads`: 0 for one per core.
+/// Runs `candidates` and the reference policies of the suite on its held-out split. `threads`: 0 for one per core.
 ///
 /// # Errors
-/// If nothing is held out, a candidate cannot be loaded, or a run fails.
+/// If the suite has no held-out scenarios, a candidate cannot be loaded, or a run fails.
 pub fn report(bench: &Bench, candidates: &[String], threads: usize) -> Result<Report, Failure> {
     let part = Part::of(&bench.suite, Split::Test, 0);
     if part.scenarios.is_empty() {
@@ -68,7 +68,7 @@ pub fn report(bench: &Bench, candidates: &[String], threads: usize) -> Result<Re
     Ok(Report::new(bench, &players, candidates, &part, &all))
 }
 
-/// By player, then by scenario, then by seed.
+/// Summaries by policy, then by scenario, then by seed.
 fn runs(bench: &Bench, players: &[(String, Player)], part: &Part) -> Result<Vec<Vec<Vec<Facts>>>, Failure> {
     let hand = Arc::default();
     let mut tasks = Vec::new();
@@ -101,7 +101,7 @@ impl Report {
     ) -> Self {
         let suite = &bench.suite;
         let baseline = &all[all.len() - 1];
-        // By player, scenario, seed.
+        // Scores by policy, scenario and seed.
         let scores: Vec<Vec<Vec<f64>>> = all
             .iter()
             .map(|player| {
@@ -137,7 +137,7 @@ impl Report {
         }
     }
 
-    /// As people read it.
+    /// A table for the terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let width = self.contestants.iter().map(|one| one.name.chars().count()).max().unwrap_or(0) + 2;

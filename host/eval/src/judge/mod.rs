@@ -1,10 +1,10 @@
-//! Evaluating candidates on suites.
+//! Evaluation of candidates on suites.
 //!
 //! ```text
 //! candidate ─┐
-//!            ├─ Bench: configurations, workloads, known runs ── Sitting: runs of one candidate
-//! suite ─────┘                                                      │ cascade
-//!                                 document ◄── feedback ◄── verdict ┘
+//!            ├─ EvaluationSuite: configurations, workloads, shared runs ── EvaluationContext: runs of one candidate
+//! suite ─────┘                                                              │ cascade
+//!                                   document ◄── feedback ◄── CascadeResult ┘
 //! ```
 
 pub mod bench;

@@ -1,13 +1,12 @@
-//! Candidates that are native code run in a process of their own, which can be killed. Whatever they do there ends
-//! with it.
+//! Evaluation of native code in a child process, which can be killed together with every process that it started.
 //!
 //! ```text
-//! blis evaluate ── pipe ──◄ blis evaluate --native-here    in a group of its own, killed when time is up
-//!                            standard input: the pipe; standard output: nowhere
+//! blis evaluate ── pipe ──◄ blis evaluate --native-here    in its own process group, killed at the wall limit
+//!                            standard input: the pipe; standard output: discarded
 //! ```
 //!
-//! That keeps what a library prints, or how it ends the process, from being taken for a verdict. It is no protection
-//! from one that means harm: it has the rights of the user, and could find the pipe as well.
+//! Neither the output of a library nor the way in which it ends its process can be taken for an evaluation result.
+//! This is no protection from a hostile library: it has the rights of the user, and could write to the pipe as well.
 
 use std::io::{self, BufRead as _, BufReader, PipeReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -28,21 +27,21 @@ use crate::cancel::{Hand, Pull};
 use crate::error::Failure;
 use crate::verdict::{Status, Traits, VerdictDocument};
 
-/// Most that a child may answer with.
+/// Maximum size of the reply of a child.
 const ANSWER_BYTES: u64 = 64 << 20;
-/// What the child gets beyond the wall limit that it keeps itself.
+/// Time that the child gets beyond the wall limit, which it observes itself.
 const GRACE: Duration = Duration::from_secs(2);
-/// For what was answered to be read, once the child is gone.
+/// Time for reading the reply after the child has ended.
 const READING: Duration = Duration::from_secs(5);
 
-/// What the child says, on a line.
+/// The reply of the child, one line of JSON.
 #[derive(Serialize, Deserialize)]
 struct Answer {
     document: VerdictDocument,
     clocked: bool,
 }
 
-/// The verdict of a child process on `candidate`.
+/// Evaluates `candidate` in a child process.
 pub fn evaluate(bench: &Bench, candidate: &Candidate, terms: &Terms, hand: &Arc<Hand>) -> VerdictDocument {
     ask(bench, candidate, terms, hand)
         .unwrap_or_else(|failure| VerdictDocument::invalid(Status::HostError, failure.text(), Traits::default()))
@@ -60,13 +59,13 @@ fn ask(bench: &Bench, candidate: &Candidate, terms: &Terms, hand: &Hand) -> Resu
         }
         thread::sleep(Duration::from_millis(2));
     };
-    // Not waited for yet, so that the number is still that of the group. Whatever it started goes with it.
+    // The child is not reaped yet, so that its number is still that of the group. The whole group is killed.
     let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
     let status = child.wait().map_err(|error| cannot(&error))?;
     if !ended {
         return Ok(late(hand.pulled()));
     }
-    // Its end may never come: somebody who left the group may hold the other end.
+    // The pipe may stay open: a process that left the group may hold its other end.
     let line = answer.recv_timeout(READING).unwrap_or_default();
     Ok(verdict(&line, candidate, status))
 }
@@ -93,20 +92,20 @@ fn start(bench: &Bench, candidate: &Candidate, terms: &Terms) -> io::Result<(Chi
     Ok((child, answer))
 }
 
-/// The first line, empty if it is not whole.
+/// The first line, or nothing if it is incomplete.
 fn line(reader: PipeReader) -> Vec<u8> {
     let mut line = Vec::new();
     let read = BufReader::new(reader.take(ANSWER_BYTES)).read_until(b'\n', &mut line);
     if read.is_ok() && line.ends_with(b"\n") { line } else { Vec::new() }
 }
 
-/// Without waiting for it, in both meanings.
+/// Whether the child has ended. Does not block and does not reap it.
 fn has_ended(child: &Child) -> io::Result<bool> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     Ok(waitid(WaitId::Pid(Pid::from_child(child)), options)?.is_some())
 }
 
-/// Of one that was killed.
+/// The result of a child that was killed at the wall limit or cancelled.
 fn late(why: Option<Pull>) -> VerdictDocument {
     let mut document = pulled(why.unwrap_or(Pull::Late), Traits::default());
     if document.status == Status::Limit {
@@ -115,7 +114,7 @@ fn late(why: Option<Pull>) -> VerdictDocument {
     document
 }
 
-/// What follows from the `line` of a child that ended with `status`.
+/// The result that follows from the `line` of a child that ended with `status`.
 fn verdict(line: &[u8], candidate: &Candidate, status: ExitStatus) -> VerdictDocument {
     if let (true, Ok(Answer { mut document, clocked })) = (status.success(), serde_json::from_slice(line)) {
         if document.status != Status::HostError && document.hashes.candidate != candidate.sha256 {
@@ -125,7 +124,7 @@ fn verdict(line: &[u8], candidate: &Candidate, status: ExitStatus) -> VerdictDoc
         document.clocked = clocked;
         return document;
     }
-    // By the limit of CPU time, or for lack of memory.
+    // The kernel killed it: for the limit of CPU time, or for lack of memory.
     let killed = [Signal::KILL, Signal::XCPU].iter().any(|signal| status.signal() == Some(signal.as_raw()));
     let (kind, told) = match (killed, status.success()) {
         (true, _) => (Status::Limit, format!("the process of the native library was killed: {status}")),
@@ -137,7 +136,8 @@ fn verdict(line: &[u8], candidate: &Candidate, status: ExitStatus) -> VerdictDoc
     document
 }
 
-/// In the child: tells what `judge` comes to. Where to is kept before anything of the candidate's is loaded.
+/// In the child: writes the result of `evaluate` into the pipe. The pipe is duplicated before any code of the
+/// candidate is loaded.
 pub fn answer(judge: impl FnOnce() -> Result<VerdictDocument, Failure>) -> Result<(), Failure> {
     let out = io::stdin().as_fd().try_clone_to_owned().map_err(Failure::runtime)?;
     let document = judge()
@@ -148,7 +148,7 @@ pub fn answer(judge: impl FnOnce() -> Result<VerdictDocument, Failure>) -> Resul
     io::PipeWriter::from(out).write_all(&text).map_err(|error| Failure::output(&error))
 }
 
-/// In the child: no core files, and an end to its CPU time.
+/// In the child: disables core files, and limits CPU time and address space.
 pub fn confine(wall: Duration) {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let limit = |most| Rlimit { current: Some(most), maximum: Some(most) };
@@ -156,7 +156,7 @@ pub fn confine(wall: Duration) {
     for (resource, most) in
         [(Resource::Core, 0), (Resource::Cpu, (wall.as_secs() + 2) * cores), (Resource::As, 8 << 30)]
     {
-        // A system that refuses has its own limits.
+        // If the system refuses, its own limits hold.
         let _ = setrlimit(resource, limit(most));
     }
 }
@@ -176,7 +176,7 @@ mod tests {
         verdict(&line, &candidate(), ExitStatus::from_raw(code << 8))
     }
 
-    /// Host errors of the child were told, and kept, as traps of the candidate.
+    /// Regression: host errors of the child were reported, and cached, as traps of the candidate.
     #[test]
     fn a_host_error_of_the_child_is_none_of_the_candidate() {
         let failed = VerdictDocument::invalid(Status::HostError, "no suite".to_owned(), Traits::default());
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(verdict(b"", &candidate(), ExitStatus::from_raw(0)).status, Status::Trap);
     }
 
-    /// The parent looked at its own hand, which nobody pulls for a child.
+    /// Regression: the parent looked at its own cancel handle, which is not used when the child reaches the limit.
     #[test]
     fn what_the_child_was_too_late_for_depends_on_the_clock() {
         let mut late = pulled(Pull::Late, Traits::default());

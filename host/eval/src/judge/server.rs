@@ -1,13 +1,13 @@
-//! A server: one process that keeps suites ready and judges candidate after candidate.
+//! The evaluation server: one process that keeps suites in memory and evaluates one candidate after the other.
 //!
 //! ```text
-//! lines on stdin ─┐                    ┌─ worker ─┐
-//!                 ├─ Server::submit ──►│  queue   │──► reply: a line on stdout, or an HTTP answer
-//! HTTP requests  ─┘   full: busy       └─ worker ─┘
+//! lines on stdin ─┐                            ┌─ worker ─┐
+//!                 ├─ EvaluationServer::submit ►│  queue   │──► reply: a line on stdout, or an HTTP response
+//! HTTP requests  ─┘   full: busy               └─ worker ─┘
 //! ```
 //!
-//! Each request has its own leash, and workers share nothing that a candidate can change: what one does is no other's
-//! concern. Whatever was answered was written to the cache before, if there is one.
+//! Each request has its own run budget, and workers share nothing that a candidate can change, so that requests do not
+//! affect each other. A result is written to the cache, if there is one, before its reply is sent.
 
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
@@ -35,7 +35,7 @@ use crate::suite::{Scenario, Split, Suite};
 use crate::verdict::VerdictDocument;
 use blis_plugin::Technology;
 
-/// One request, by line or by HTTP. Unknown keys are refused: they may be misspelled limits.
+/// One request, as a line or by HTTP. Unknown keys are refused, because they may be misspelled limits.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ask {
@@ -47,11 +47,11 @@ pub struct Ask {
     pub epoch: u64,
     pub feedback_bytes: Option<usize>,
     pub wall_s: Option<f64>,
-    /// One scenario only.
+    /// Restricts the evaluation to one scenario.
     pub scenario: Option<String>,
-    /// One seed only.
+    /// Restricts the evaluation to one seed.
     pub seed: Option<u64>,
-    /// `scenario` or `scenario#turn`: the turn-th seed of its split.
+    /// `scenario` or `scenario#number`: the seed with that number in the split of the scenario.
     pub example_id: Option<String>,
     pub example_ids: Option<Vec<String>>,
     pub cancel: Option<Value>,
@@ -60,13 +60,13 @@ pub struct Ask {
     pub status: bool,
 }
 
-/// A source, or where it is.
+/// The candidate of a request: its source, its path, or its components.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum CandidateAsk {
     Source(String),
     Described(Described),
-    /// As GEPA has them: texts by component.
+    /// In the form of GEPA: source texts by component.
     Components(BTreeMap<String, String>),
 }
 
@@ -78,21 +78,22 @@ pub struct Described {
     path: Option<String>,
 }
 
-/// Why a request is not taken.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refused {
     /// The queue is full.
     Busy,
-    /// The budget is used up.
+    /// The number of evaluations has reached the budget.
     Budget,
-    /// It makes no sense.
+    /// The request is invalid, with the message.
     Wrong(String),
 }
 
-/// Told the verdict, or why there cannot be one.
+/// Called with the evaluation result, or with the message of an error.
 pub type Reply = Box<dyn FnOnce(Result<VerdictDocument, String>) + Send>;
 
-/// A candidate that was sent, or one that is still to be read: that may take long, and whoever listens must not wait.
+/// A candidate in the queue. A file is read by the worker, because reading may take long and must not delay the
+/// listener.
 enum Asked {
     Sent(Candidate),
     File { path: String, lang: Option<Technology> },
@@ -108,12 +109,12 @@ struct Job {
     reply: Reply,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 pub struct Server {
     benches: BTreeMap<String, Arc<Bench>>,
     usual: String,
     queue: Mutex<Option<SyncSender<Job>>>,
-    /// Whom `cancel` is for.
+    /// Handles of queued and running requests by id, for `cancel`.
     hands: Mutex<HashMap<String, Arc<Hand>>>,
     running: AtomicUsize,
     waiting: AtomicUsize,
@@ -124,25 +125,25 @@ pub struct Server {
     started: Instant,
 }
 
-/// How a server is set up.
+/// Settings of a server.
 #[derive(Debug)]
 pub struct ServerSettings {
-    /// Names or files; the first is meant where a request names none.
+    /// Names or files; the first one is used by requests that name no suite.
     pub suites: Vec<String>,
-    /// Candidates judged at a time; `None`: one per core.
+    /// Candidates evaluated at a time; `None`: one per core.
     pub threads: Option<NonZeroUsize>,
-    /// Requests that may wait.
+    /// Capacity of the queue, requests.
     pub queue: NonZeroUsize,
-    /// Evaluations after which no more are made.
+    /// Number of evaluations after which further requests are refused.
     pub budget: Option<u64>,
-    /// Folder for verdicts.
+    /// Folder of the result cache.
     pub cache: Option<PathBuf>,
 }
 
-/// Starts a server, lets `listen` take requests for it, and waits for what was taken.
+/// Starts a server, calls `listen` to accept requests, and waits until the accepted requests are finished.
 ///
 /// # Errors
-/// If a suite cannot be used, or what `listen` returns.
+/// If a suite cannot be used, or the error of `listen`.
 pub fn serve(
     settings: &ServerSettings,
     listen: impl FnOnce(&Arc<Server>) -> Result<(), Failure>,
@@ -181,7 +182,7 @@ pub fn serve(
         })
         .collect();
     let ended = listen(&server);
-    // Nobody can ask any more; what was taken is answered.
+    // No further request can arrive; the workers finish the accepted ones.
     lock(&server.queue).take();
     for worker in workers {
         if worker.join().is_err() {
@@ -212,7 +213,7 @@ impl Server {
         }
     }
 
-    /// Takes a request, or says why not. `reply` is called once, by a worker.
+    /// Accepts a request, or returns why it is refused. A worker calls `reply` once.
     pub fn submit(&self, ask: &Ask, reply: Reply) -> Result<(), Refused> {
         let job = self.job(ask, reply)?;
         if self.budget.is_some_and(|budget| self.taken.load(Ordering::SeqCst) >= budget) {
@@ -278,7 +279,7 @@ impl Server {
         Ok(Job { bench: Arc::clone(bench), candidate, incumbent, terms, hand: Arc::default(), id, reply })
     }
 
-    /// Whether there was something to cancel.
+    /// Cancels the request `id`. Returns whether there was one.
     pub fn cancel(&self, id: &str) -> bool {
         let hand = lock(&self.hands).get(id).cloned();
         hand.inspect(|hand| hand.pull(Pull::Cancelled)).is_some()
@@ -301,7 +302,7 @@ impl Server {
         })
     }
 
-    /// What there is to do. Nothing of the held-out split.
+    /// Description of the suites, without the held-out split.
     pub fn task(&self) -> Value {
         let suite = |bench: &Arc<Bench>| {
             let suite = &bench.suite;
@@ -384,8 +385,8 @@ impl Asked {
     }
 }
 
-/// A script or a component. Of other files nothing is told, least of all what is in them, as messages about mistakes in
-/// scripts do; and a pipe may never end.
+/// Reads a script or a component. Of other files nothing is reported, least of all their content, which the messages
+/// of a script compiler would quote; and reading a pipe might never end.
 fn read_file(path: &str, lang: Option<Technology>) -> Result<Candidate, String> {
     let about = std::fs::metadata(path);
     let about = about.map_err(|error| format!("the candidate `{path}` cannot be read: {error}"))?;
@@ -403,13 +404,13 @@ fn read_file(path: &str, lang: Option<Technology>) -> Result<Candidate, String> 
     usable.then_some(candidate).ok_or_else(told)
 }
 
-/// What is not held out.
+/// The splits that are not held out.
 fn open_splits(splits: &[Split]) -> Vec<Split> {
     splits.iter().copied().filter(|&split| split != Split::Test).collect()
 }
 
-/// The split under which a scenario is run alone: that which was asked for; else what searches learn from, before
-/// others.
+/// The split under which a scenario runs alone: the requested one; else the first of train, select and smoke to which
+/// it belongs.
 fn split_of(scenario: &Scenario, stage: Option<Split>) -> Result<Split, String> {
     let open = open_splits(&scenario.splits);
     let Scenario { name, .. } = scenario;
@@ -425,7 +426,7 @@ fn split_of(scenario: &Scenario, stage: Option<Split>) -> Result<Split, String> 
     })
 }
 
-/// The single scenario, or seed, that is asked for.
+/// The single scenario, or seed, that the request names.
 fn part(suite: &Suite, ask: &Ask) -> Result<Option<Part>, String> {
     let (name, turn) = match (&ask.scenario, &ask.example_id) {
         (None, None) if ask.seed.is_some() => return Err("`seed` needs a `scenario`: which one?".to_owned()),
@@ -452,7 +453,7 @@ fn part(suite: &Suite, ask: &Ask) -> Result<Option<Part>, String> {
     Ok(Some(Part { split, scenarios: vec![place], seeds }))
 }
 
-/// Texts as they are, everything else as JSON.
+/// Strings as they are, all other values as JSON.
 pub fn id_text(id: &Value) -> String {
     id.as_str().map_or_else(|| id.to_string(), str::to_owned)
 }

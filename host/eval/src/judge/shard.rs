@@ -1,6 +1,6 @@
-//! One evaluation on several machines: each runs every n-th simulation and writes down what it came to;
-//! `blis merge` puts them together and judges. Nothing is decided on the way, so that the order of the
-//! parts does not matter, and any number of them gives the same verdicts.
+//! One evaluation on several machines: each machine runs every n-th simulation and writes the summaries to a file;
+//! `blis merge` reads the files and runs the cascade. The machines decide nothing, so that neither the order nor the
+//! number of parts changes the results.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::feedback;
 use crate::suite::{Split, Suite, hex};
 use crate::verdict::{Status, Traits, VerdictDocument};
 
-/// Which part of the simulations: the `index`-th of `count`, from 0.
+/// Which part of the simulations: the `index`-th of `count`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     index: usize,
@@ -41,10 +41,10 @@ impl std::str::FromStr for Shard {
     }
 }
 
-/// What one part found out.
+/// The runs of one part.
 #[derive(Debug, Serialize, Deserialize)]
 struct PartFile {
-    /// Of everything that all parts must have in common.
+    /// Hash of the inputs that all parts must share.
     plan: String,
     index: usize,
     count: usize,
@@ -52,7 +52,7 @@ struct PartFile {
     until: Split,
     epoch: u64,
     feedback_bytes: usize,
-    /// SHA-256 of its bytes, if there is one.
+    /// SHA-256 of the bytes of the incumbent, if there is one.
     incumbent: Option<String>,
     /// SHA-256 of the candidates and their runs, as they are written.
     runs_sha256: String,
@@ -64,7 +64,7 @@ struct CandidatePart {
     file: String,
     sha256: String,
     traits: Traits,
-    /// Of one that never ran.
+    /// The result of a candidate that cannot run.
     invalid: Option<VerdictDocument>,
     runs: Vec<RunPart>,
 }
@@ -75,11 +75,11 @@ struct RunPart {
     scenario: usize,
     seed: u64,
     facts: Option<Facts>,
-    /// In place of facts.
+    /// Present if `summary` is missing.
     failed: Option<VerdictDocument>,
 }
 
-/// Runs the part `shard` of what judging `candidates` takes, and writes it to a file in `out`.
+/// Runs the part `shard` of the simulations for `candidates`, and writes it to a file in `out`.
 pub fn write(
     bench: &Bench,
     candidates: &[Candidate],
@@ -129,13 +129,13 @@ pub fn write(
     };
     fs::create_dir_all(out).map_err(|error| cannot(&error))?;
     let path = out.join(format!("part-{}-of-{}.json", shard.index, shard.count));
-    // Whole or not at all: another machine may look while we write.
+    // Written completely or not at all: another machine may read the folder at the same time.
     let draft = path.with_extension(format!("tmp-{}", std::process::id()));
     let text = serde_json::to_vec(&file).map_err(Failure::runtime)?;
     fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(|error| cannot(&error))
 }
 
-/// Every simulation that a verdict may need: a part cannot know where the cascade will end.
+/// Every simulation that the cascade may request: a part cannot predict at which stage the cascade will stop.
 fn tasks(suite: &Suite, (until, epoch): (Split, u64), incumbent: bool) -> Vec<Task> {
     let everybody = [Some(Who::Candidate), Some(Who::Baseline), incumbent.then_some(Who::Incumbent)];
     let mut tasks = Vec::new();
@@ -150,7 +150,7 @@ fn tasks(suite: &Suite, (until, epoch): (Split, u64), incumbent: bool) -> Vec<Ta
     tasks
 }
 
-/// Those of one candidate that the part `index` of `count` runs; `number` counts the tasks of all candidates.
+/// The tasks of one candidate that the part `index` of `count` runs; `number` counts the tasks of all candidates.
 fn mine(tasks: Vec<Task>, number: &mut usize, (index, count): (usize, usize)) -> Vec<Task> {
     let is_mine = |_: &Task| {
         *number += 1;
@@ -169,7 +169,7 @@ fn run(sitting: &Sitting<'_>, task: &Task, traits: Traits, hand: &Arc<Hand>) -> 
 }
 
 impl PartFile {
-    /// What the plan must be under the suite of `bench`.
+    /// The plan hash under the suite of `evaluation_suite`.
     fn planned(&self, bench: &Bench) -> String {
         let Self { until, epoch, feedback_bytes, count, incumbent, .. } = self;
         let mut text = format!("{}:{until}:{epoch}:{}:{count}:{feedback_bytes}:{incumbent:?}", bench.hash(), host());
@@ -183,7 +183,7 @@ impl PartFile {
         hex(&Sha256::digest(serde_json::to_vec(&self.candidates).unwrap_or_default()))
     }
 
-    /// Whether it is a part of what it says, and all of that part.
+    /// Checks that the file is the part that it claims to be, and complete.
     fn check(&self, bench: &Bench) -> Result<(), Failure> {
         let Self { index, count, until, epoch, .. } = self;
         let wrong = |told: String| {
@@ -217,11 +217,11 @@ impl RunPart {
     }
 }
 
-/// Facts that are there already.
+/// Summaries that parts have computed.
 struct Table(BTreeMap<Task, Result<Facts, VerdictDocument>>);
 
 impl Runs for Table {
-    /// The document of a run that failed, or of one that is missing.
+    /// The result of a run that failed, or of one that is missing.
     type Error = Box<VerdictDocument>;
 
     fn run(&self, tasks: &[Task]) -> Result<Vec<Facts>, Self::Error> {
@@ -237,10 +237,10 @@ impl Runs for Table {
     }
 }
 
-/// The documents of all candidates, from the parts in `dirs`.
+/// The results of all candidates, from the parts in `dirs`.
 ///
 /// # Errors
-/// If parts are missing, of different evaluations, or of another suite or program than this one.
+/// If parts are missing, or belong to different evaluations, or to another suite or program version than this one.
 pub fn merge(dirs: &[PathBuf]) -> Result<Vec<VerdictDocument>, Failure> {
     let mut parts: Vec<PartFile> = Vec::new();
     for dir in dirs {
@@ -274,14 +274,14 @@ pub fn merge(dirs: &[PathBuf]) -> Result<Vec<VerdictDocument>, Failure> {
     Ok((0..parts[0].candidates.len()).map(|number| verdict(&bench, &parts, number)).collect())
 }
 
-/// Missing parts that are named.
+/// Number of missing parts that a message lists.
 const MOST_NAMED: usize = 20;
 
 fn verdict(bench: &Bench, parts: &[PartFile], number: usize) -> VerdictDocument {
     let PartFile { until, epoch, feedback_bytes, .. } = parts[0];
     let about = &parts[0].candidates[number];
     let all = || parts.iter().filter_map(|part| part.candidates.get(number));
-    // One machine may have failed where others did not.
+    // A candidate may have failed to load on one machine only.
     let document = match all().find_map(|candidate| candidate.invalid.as_ref()) {
         Some(document) => document.clone(),
         None => {

@@ -1,4 +1,4 @@
-//! Results in the form that ShinkaEvolve reads.
+//! Evaluation results in the form that ShinkaEvolve reads.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! How a candidate is judged, and by what program: everything but the candidate and the suite that a result follows from.
+//! Options of an evaluation: all inputs other than the candidate and the suite, and the identity of the program.
 
 use std::time::Duration;
 
@@ -7,41 +7,41 @@ use crate::cascade::Part;
 use crate::suite::Split;
 use crate::verdict::{Status, Traits, VerdictDocument};
 
-/// How candidates are judged.
+/// Options of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Terms {
     pub until: Split,
     pub epoch: u64,
     pub wall: Duration,
     pub feedback_bytes: usize,
-    /// On all threads of the current pool; else one run after the other.
+    /// Whether the runs use all threads of the current pool; if not, they run one after the other.
     pub parallel: bool,
-    /// In place of all stages.
+    /// Runs this stage only, instead of the cascade.
     pub only: Option<Part>,
-    /// Set where they are not the candidate's defaults.
+    /// Parameters of the candidate that differ from its defaults.
     pub parameters: Vec<(String, f64)>,
     pub native: NativeCode,
 }
 
-/// What becomes of native code.
+/// Where native code may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NativeCode {
-    /// It is not loaded.
+    /// Native code is refused.
     #[default]
     Refused,
-    /// It is run in a process of its own, which is killed when time is up.
+    /// Native code runs in a child process, which is killed at the wall limit.
     InChild,
-    /// This is that process.
+    /// This is that child process.
     Here,
 }
 
-/// Of everything that answers may depend on besides the files.
+/// Identity of the program and the platform: all that a result depends on besides the input files.
 pub fn host() -> String {
     let (version, build) = (env!("CARGO_PKG_VERSION"), crate::BUILD);
     format!("blis {version}+{build} {}-{}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
-/// What is said when a hand was pulled before there was a verdict.
+/// The result of an evaluation that was cancelled before it ended.
 pub fn pulled(why: Pull, traits: Traits) -> VerdictDocument {
     let (status, told) = match why {
         Pull::Late => (Status::Limit, "it took too long"),

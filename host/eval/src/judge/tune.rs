@@ -1,4 +1,4 @@
-//! Better values for the parameters that a candidate declares (`// @param`), found by CMA-ES on paired
+//! Tuning: a CMA-ES search for better values of the parameters that a candidate declares (`// @param`), on paired
 //! seeds.
 
 use std::fmt::Write as _;
@@ -14,17 +14,17 @@ use crate::error::Failure;
 use crate::suite::Split;
 use blis_plugin::{Loaded, Parameter};
 
-/// What came out.
+/// The result of a search.
 #[derive(Debug, Serialize)]
 pub struct Tuned {
     suite: String,
     evaluations: usize,
-    /// Scores in train, 1/2 is the baseline's.
+    /// Scores on the train split; 1/2 is the score of the baseline.
     default_score: f64,
     tuned_score: f64,
-    /// Tuned − default, under the seeds it was tuned on.
+    /// Tuned − default, under the seeds that the search used.
     train: Gain,
-    /// The same under others: what is left of it.
+    /// The same under the seeds of the select split, which the search did not use.
     select: Option<Gain>,
     parameters: Vec<ParameterGain>,
 }
@@ -34,7 +34,7 @@ struct ParameterGain {
     name: String,
     default: f64,
     tuned: f64,
-    /// What is lost in train if it alone goes back to its default. `None`: the candidate fails then.
+    /// Loss in train if this parameter alone returns to its default. `None`: the candidate fails then.
     gain: Option<Gain>,
 }
 
@@ -57,19 +57,19 @@ impl From<Difference> for Gain {
 pub struct TuneRequest<'a> {
     /// A Rhai script or a component.
     pub candidate: &'a Candidate,
-    /// The suite.
     pub bench: &'a Bench,
-    /// Settings to try, on all scenarios of train each.
+    /// Number of settings to try, each on all scenarios of train.
     pub evals: u32,
-    /// Of the search.
+    /// Seed of the search.
     pub seed: u64,
-    /// Other seeds of the suite for each number.
+    /// Epoch of the seeds of the suite: other epochs draw other requests.
     pub epoch: u64,
-    /// 0: one per core.
+    /// Number of threads; 0 for one per core.
     pub threads: usize,
 }
 
-/// What was found, and the text of the script with it as defaults (of other candidates, nothing that makes sense).
+/// Runs the search. Returns its result and the source of the script with the tuned values as defaults; for other
+/// candidates the text has no meaning.
 ///
 /// # Errors
 /// If the candidate cannot be loaded or declares no parameters, or fails with its own defaults.
@@ -96,7 +96,7 @@ struct Tuning<'a> {
     epoch: u64,
 }
 
-/// The best so far: its score, its point, its runs.
+/// The best setting so far: its score, its point, and the number of settings tried.
 struct Best {
     score: f64,
     point: Vec<f64>,
@@ -111,7 +111,7 @@ impl Tuning<'_> {
         let default = self.stage(&defaults, &train)?;
         let start: Vec<f64> = self.free.iter().map(|parameter| unit(parameter, parameter.default)).collect();
         let best = Mutex::new(Best { score: default.score, point: start.clone(), tried: 1 });
-        // The first error ends nothing: settings that fail score 0.
+        // An error does not end the search: a setting that fails scores 0.
         let objective = |x: &DVector<f64>| {
             let point: Vec<f64> = x.iter().map(|&x| folded(x)).collect();
             let score = self.stage(&self.values(&point), &train).map_or(0.0, |stage| stage.score);
@@ -130,7 +130,7 @@ impl Tuning<'_> {
             .max_function_evals(left)
             .build(objective)
             .map_err(|error| Failure::runtime(format_args!("the search cannot start: {error:?}")))?;
-        // A whole generation is asked for at a time, so that it may not fit any more.
+        // A whole generation runs at a time, so the search stops when the next one would exceed the limit.
         let generation = search.parameters().lambda();
         while search.function_evals() + generation <= left && search.next().is_none() {}
         drop(search);
@@ -155,7 +155,7 @@ impl Tuning<'_> {
         Ok((all, values))
     }
 
-    /// Rounded to four digits: people read them.
+    /// The parameter values at a point, rounded to four significant digits for readability.
     fn values(&self, point: &[f64]) -> Vec<f64> {
         let value = |(parameter, &x): (&Parameter, &f64)| {
             let value = parameter.min + x * (parameter.max - parameter.min);
@@ -166,7 +166,7 @@ impl Tuning<'_> {
         self.free.iter().zip(point).map(value).collect()
     }
 
-    /// A stage under `values`; gates are part of the score: who fails them scores 0.
+    /// Runs one stage under `values`. A setting that fails a gate scores 0.
     fn stage(&self, values: &[f64], part: &Part) -> Result<Stage, Failure> {
         let named: Vec<(String, f64)> =
             self.free.iter().zip(values).map(|(parameter, &value)| (parameter.name.clone(), value)).collect();
@@ -182,7 +182,7 @@ impl Tuning<'_> {
     }
 }
 
-/// What `to` scores more than `from`, run by run.
+/// The difference of scores between two stages, run by run.
 fn between(from: &Stage, to: &Stage) -> Difference {
     let mut scenarios: Vec<usize> = to.runs.iter().map(|run| run.scenario).collect();
     scenarios.dedup();
@@ -197,12 +197,12 @@ fn between(from: &Stage, to: &Stage) -> Difference {
     Difference::stratified(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>())
 }
 
-/// The range of a parameter is 0 to 1 for the search.
+/// Maps the range of a parameter to 0 to 1, the range of the search.
 fn unit(parameter: &Parameter, value: f64) -> f64 {
     (value - parameter.min) / (parameter.max - parameter.min)
 }
 
-/// What leaves the range comes back from its end.
+/// Reflects a coordinate at the ends of the range.
 fn folded(x: f64) -> f64 {
     let x = x.rem_euclid(2.0);
     if x > 1.0 { 2.0 - x } else { x }
@@ -225,7 +225,7 @@ fn with_defaults(text: &str, free: &[Parameter], values: &[f64]) -> String {
 }
 
 impl Tuned {
-    /// As people read it.
+    /// A table for the terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let gain = |gain: &Gain| {

@@ -1,9 +1,9 @@
-//! How much is left: the same run, with each routing decision the best that one step of look-ahead finds.
+//! The oracle: the same run, with each routing decision replaced by the best one that a look-ahead of one step finds.
 //!
-//! At every decision the candidates are tried out for a while, the policy deciding from then on; the one
-//! that costs least is taken for good, and so on to the end. It knows the arrivals to come and the lengths
-//! of answers, so no real policy can do that. It is a bound found by search, not the optimum: a policy that
-//! beats it is possible, far from it is not.
+//! At every decision the candidates are tried in rollouts, in which the policy makes all later decisions. The
+//! candidate with the lowest cost is taken, and the run continues. The oracle uses arrivals and output lengths of the
+//! future, which no real policy has. It is a bound found by search, not the optimum: a policy may be a little better,
+//! but not much.
 
 use blis_sim::cluster::{Force, Halt, Timeline};
 use blis_sim::cost::Cost;
@@ -17,20 +17,20 @@ use serde::Serialize;
 use super::run_world;
 use super::worlds::{Sight, candidates, state};
 
-/// What the look-ahead did.
+/// Statistics of a look-ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Oracle {
-    /// Routing decisions.
+    /// Number of routing decisions.
     pub decisions: u64,
-    /// Of those, the ones that were not the policy's.
+    /// Number of routing decisions that differ from the policy's.
     pub changed: u64,
 }
 
-/// Runs `timeline` to its end, every routing decision being the best of the policy's and `alternatives`
-/// others over `window`; of equal ones the policy's.
+/// Runs `timeline` to its end. Every routing decision is the best of the policy's and `alternatives` others over
+/// `window`; among equal ones the policy's.
 ///
 /// # Errors
-/// The first failure of a world.
+/// The first failure of a branch.
 pub fn look_ahead<I: Instance + Clone + Send + Sync>(
     mut timeline: Timeline<I>,
     window: Micros,

@@ -1,4 +1,4 @@
-//! What all judged decisions come to.
+//! The regret of a run, summed up over its evaluated decisions.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
@@ -9,68 +9,68 @@ use serde::Serialize;
 use super::{DecisionKind, Judged, Situation, Stratum, Survey};
 use crate::paired::{Interval, mean, mean_interval};
 
-/// The decisions with the largest regret that are told in full.
+/// The decisions with the largest regret that are reported in full.
 const WORST: usize = 10;
-/// Less than this is nothing, request-seconds.
+/// Smaller regrets count as 0, request-seconds.
 const NEGLIGIBLE: f64 = 1e-3;
 
-/// The regret of a run. Times are request-seconds: what everybody together waited longer.
+/// The regret of a run. Times are request-seconds: additional waiting of all requests together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Regret {
-    /// How long after a decision its consequences count.
+    /// Time after a decision in which its effects count, s.
     pub window_s: f64,
-    /// By kind of decision; none without a judged one.
+    /// By kind of decision; kinds without an evaluated decision are left out.
     pub kinds: BTreeMap<DecisionKind, Section>,
-    /// The largest, of any kind.
+    /// The decisions with the largest regret, of any kind.
     pub worst: Vec<Judged>,
 }
 
 /// The regret of one kind of decision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Section {
-    /// Decisions of this kind in the run; of scheduling, moments of routing decisions.
+    /// Number of decisions of this kind in the run; for scheduling, the number of routing decisions.
     pub decisions: usize,
-    /// Those drawn at random from all: the figures of the policy.
+    /// The decisions drawn at random from all: the figures of the policy.
     pub uniform: Option<Estimate>,
-    /// Those drawn because something was wrong or the policy was sure: not to be mixed with the former.
+    /// The decisions drawn because they had a bad outcome or a wide margin: not to be mixed with the uniform ones.
     pub strata: BTreeMap<Stratum, Estimate>,
-    /// All that were judged, by circumstance.
+    /// All evaluated decisions, by situation.
     pub situations: BTreeMap<Situation, Estimate>,
-    /// All that were judged, by SLO class, if there is more than one.
+    /// All evaluated decisions, by SLO class, if there is more than one class.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<String, Estimate>,
-    /// Pearson's r between score regret and outcome regret of the uniform ones, −1 to 1; `None` if one of
-    /// them does not vary.
+    /// Pearson's r between score regret and outcome regret of the uniform decisions, −1 to 1; `None` if one of them
+    /// does not vary.
     pub score_correlation: Option<f64>,
 }
 
-/// Means over decisions.
+/// Means over a sample of decisions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Decisions.
+    /// Number of decisions in the sample.
     pub judged: usize,
-    /// Mean regret, request-seconds.
+    /// Mean regret per decision, request-seconds.
     pub regret_s: f64,
-    /// Where it lies with 95 % confidence, by Student's t; `None` for one decision.
+    /// 95 % confidence interval of the mean regret, by Student's t; `None` for one decision.
     pub interval_s: Option<[f64; 2]>,
-    /// Share of decisions with a regret of a millisecond or more.
+    /// Share of decisions with a regret of a millisecond or more, 0 to 1.
     pub share_positive: f64,
-    /// Mean own part, request-seconds.
+    /// Mean own part, s.
     pub own_s: f64,
-    /// Mean of the others' part, request-seconds.
+    /// Mean part of other requests, request-seconds.
     pub externality_s: f64,
-    /// Mean advantage over the mean alternative, request-seconds; above 0 is better than anyhow.
+    /// Mean advantage over the mean alternative, request-seconds; above 0 is better than a random decision.
     pub advantage_s: f64,
-    /// Mean regret if the policies decide what follows anew, request-seconds.
+    /// Mean rollout regret: the policies make all later decisions anew, request-seconds.
     pub reaction_s: f64,
-    /// Mean difference of the request's own TTFT, ms, where it had one in both worlds.
+    /// Mean difference of the request's own TTFT, ms, over decisions with a first token in both branches.
     pub ttft_regret_ms: Option<f64>,
-    /// Mean difference of its own E2E, ms, where it was answered in both worlds.
+    /// Mean difference of the request's own E2E, ms, over decisions with a completed request in both branches.
     pub e2e_regret_ms: Option<f64>,
 }
 
 impl Regret {
-    /// Of `judged`, decisions of a run that `survey` watched.
+    /// Sums up `decisions` of the run that `survey` recorded.
     #[must_use]
     pub fn new(mut judged: Vec<Judged>, survey: &Survey, window: Micros) -> Self {
         let mut kinds = BTreeMap::new();
@@ -81,7 +81,7 @@ impl Regret {
                 kinds.insert(kind, Section::new(survey.decisions(counted), &those));
             }
         }
-        // Of equal ones, the earlier.
+        // The sort is stable: among equal regrets, the earlier decision comes first.
         judged.sort_by(|one, other| other.regret_s.total_cmp(&one.regret_s));
         judged.retain(|one| one.regret_s >= NEGLIGIBLE);
         judged.truncate(WORST);
@@ -120,7 +120,7 @@ impl Section {
 }
 
 impl Estimate {
-    /// `None` of nothing.
+    /// `None` if there are no decisions.
     fn of(judged: &[&Judged]) -> Option<Self> {
         let all = |figure: &dyn Fn(&Judged) -> f64| judged.iter().map(|one| figure(one)).collect::<Vec<f64>>();
         let mean_of = |figure: &dyn Fn(&Judged) -> f64| mean(all(figure).into_iter()).unwrap_or(0.0);
@@ -144,7 +144,7 @@ impl Estimate {
     }
 }
 
-/// Pearson's r.
+/// Pearson's r between score regret and outcome regret.
 fn correlation(judged: &[&Judged]) -> Option<f64> {
     let pairs: Vec<(f64, f64)> = judged.iter().filter_map(|one| Some((one.score_regret?, one.regret_s))).collect();
     let mean_x = mean(pairs.iter().map(|pair| pair.0))?;
@@ -170,7 +170,7 @@ fn situation_name(situation: Situation) -> &'static str {
     }
 }
 
-/// As a table, then the worst.
+/// A table, then the decisions with the largest regret.
 impl Display for Regret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let window = self.window_s;

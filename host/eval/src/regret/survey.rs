@@ -1,4 +1,4 @@
-//! What the actual run tells about its decisions, and which of them are looked at.
+//! The record of the actual run, and the choice of the decisions for the regret.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 
 use super::{DecisionKind, RegretOptions, Stratum};
 
-/// Watches a run: its arrivals, its decisions, its ends.
+/// Records the arrivals, the decisions and the ended requests of a run.
 #[derive(Debug, Default)]
 pub struct Survey {
     arrivals: Vec<Request>,
@@ -25,14 +25,14 @@ pub struct Survey {
 #[derive(Debug)]
 struct Noted {
     request: u32,
-    /// Of routing.
+    /// The chosen instance of a routing decision.
     target: Option<u32>,
     kind: DecisionKind,
     /// The best score − the second best; `None` without scores.
     margin: Option<f64>,
-    /// Of admission.
+    /// Whether an admission decision rejected the request.
     rejected: bool,
-    /// Somebody may have waited behind somebody else.
+    /// Whether some instance had two or more waiting requests.
     queued: bool,
 }
 
@@ -40,32 +40,30 @@ struct Noted {
 struct Ended {
     id: u32,
     e2e: Option<Micros>,
-    /// It missed a target.
+    /// Whether the request missed an SLO target.
     missed: bool,
 }
 
-/// A decision to be looked at.
+/// A decision of the sample, for which the regret is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sample {
-    /// Which one, in the order in which they are made; those of scheduling are looked at in the moment of
-    /// that one.
+    /// Index of the decision, in the order in which decisions are made. A scheduling decision is evaluated at the time
+    /// of the routing decision with this index.
     pub number: usize,
-    /// About which request that is.
+    /// The request that the decision is about.
     pub request: u32,
-    /// Whose.
     pub kind: DecisionKind,
-    /// Why.
     pub stratum: Stratum,
 }
 
 impl Survey {
-    /// Every request that arrived, in order.
+    /// Every request that arrived, in order of arrival.
     #[must_use]
     pub fn arrivals(&self) -> Arc<[Request]> {
         self.arrivals.as_slice().into()
     }
 
-    /// Every decision about who comes in and who goes where.
+    /// Every decision of admission and routing, by request.
     #[must_use]
     pub fn settled(&self) -> Arc<Settled> {
         let fate = |noted: &Noted| match noted.target {
@@ -73,17 +71,17 @@ impl Survey {
             None if noted.rejected => Fate::Rejected,
             None => Fate::Admitted,
         };
-        // Of the two about one request that of routing is the later one.
+        // The routing decision follows the admission decision of the same request, and replaces it.
         Arc::new(self.decisions.iter().map(|noted| (noted.request, fate(noted))).collect())
     }
 
-    /// How many decisions of `kind` there were.
+    /// Number of decisions of `kind`.
     #[must_use]
     pub fn decisions(&self, kind: DecisionKind) -> usize {
         self.decisions.iter().filter(|noted| noted.kind == kind).count()
     }
 
-    /// How long the consequences of a decision count.
+    /// Time after a decision in which its effects count.
     #[must_use]
     pub fn window(&self, options: &RegretOptions) -> Micros {
         const SHORTEST: Micros = Micros(1_000_000);
@@ -94,8 +92,8 @@ impl Survey {
         })
     }
 
-    /// Says of each request that ended whether it `missed` a target. Without this, those are missed that
-    /// belong to the slowest twentieth.
+    /// Uses the SLO targets to find the requests that missed one, if there are any. Without targets, the slowest
+    /// twentieth counts as missed.
     pub fn with_targets(&mut self, any: bool) {
         if any {
             return;
@@ -106,7 +104,7 @@ impl Survey {
         self.ended.iter_mut().for_each(|ended| ended.missed = ended.e2e.is_none_or(|e2e| e2e >= limit));
     }
 
-    /// Chooses what to look at, in the order in which it is decided.
+    /// Chooses the decisions to evaluate, in the order in which they were made.
     #[must_use]
     pub fn sample(&self, options: &RegretOptions) -> Vec<Sample> {
         let missed: FxHashSet<u32> = self.ended.iter().filter(|ended| ended.missed).map(|ended| ended.id).collect();
@@ -115,8 +113,8 @@ impl Survey {
         let of = |kind: DecisionKind| self.decisions.iter().enumerate().filter(move |(_, noted)| noted.kind == kind);
         let numbers = |those: &mut dyn Iterator<Item = (usize, &Noted)>| those.map(|(number, _)| number).collect();
 
-        // First those at random, from all: what is drawn after them must not be missing there. Where there is
-        // little to draw for another reason, there are more of them.
+        // The uniform sample is drawn first and from all decisions, so that later draws do not bias it. What the other
+        // strata lack is added to it.
         let routing = DecisionKind::Routing;
         let late: Vec<usize> = numbers(&mut of(routing).filter(|(_, noted)| missed.contains(&noted.request)));
         let mut margins: Vec<(usize, f64)> =
@@ -145,16 +143,16 @@ impl Survey {
     }
 }
 
-/// Draws without putting back.
+/// Draws decisions at random without replacement.
 struct Draw {
     random: Stream,
     turn: u64,
-    /// Number, of whom, why.
+    /// Index of the decision, its kind and its stratum.
     taken: Vec<(usize, DecisionKind, Stratum)>,
 }
 
 impl Draw {
-    /// `count` of `from` at random, less those that were taken before.
+    /// Draws `count` of `from` at random, without those that were taken before.
     fn some(&mut self, count: usize, from: Vec<usize>, kind: DecisionKind, stratum: Stratum) {
         let taken: FxHashSet<usize> = self.taken.iter().filter(|taken| taken.1 == kind).map(|taken| taken.0).collect();
         let from: Vec<usize> = from.into_iter().filter(|number| !taken.contains(number)).collect();
@@ -164,7 +162,7 @@ impl Draw {
         self.taken.extend(chosen.iter().map(|i| (from[i], kind, stratum)));
     }
 
-    /// The first `count` of `from` that were not taken before.
+    /// Takes the first `count` of `from` that were not taken before.
     fn first(&mut self, count: usize, from: impl Iterator<Item = usize>, kind: DecisionKind, stratum: Stratum) {
         let is_taken = |number: &usize| self.taken.iter().any(|&(taken, whose, _)| (taken, whose) == (*number, kind));
         let chosen: Vec<usize> = from.filter(|number| !is_taken(number)).take(count).collect();
@@ -172,7 +170,7 @@ impl Draw {
     }
 }
 
-/// The best score − the second best.
+/// The best score − the second best; `None` for fewer than two scores.
 fn margin(scores: &[f64]) -> Option<f64> {
     let (mut best, mut second) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     for &score in scores {
@@ -185,10 +183,10 @@ fn margin(scores: &[f64]) -> Option<f64> {
     (scores.len() > 1).then_some(best - second).filter(|margin| margin.is_finite())
 }
 
-/// A survey, and who knows which requests missed a target.
+/// Observer that records a survey, and knows with `missed` which requests missed a target.
 #[derive(Debug)]
 pub struct Surveyor<F> {
-    /// What was seen.
+    /// The record of the run.
     pub survey: Survey,
     /// Whether a request missed a target of its class.
     pub missed: F,

@@ -1,4 +1,4 @@
-//! Scenarios whose best answers are known.
+//! Scenarios with known best decisions.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Service {
     }
 
     fn cluster<I: Instance>(&self, engine: impl Fn(InstanceConfig) -> I) -> Cluster<I> {
-        // Steps of 5 ms, and 0.1 ms for each token of a prompt and 1 ms for each that decodes.
+        // Steps of 5 ms, and 0.1 ms for each input token and 1 ms for each token that is decoded.
         let latency = Arc::new(Blackbox::new(&[0.0; 3], &[5_000.0, 100.0, 1_000.0]).expect("valid"));
         let instance = |index| InstanceConfig {
             index,
@@ -70,7 +70,7 @@ impl Service {
         Cluster::new(config, policies, (0..self.instances).map(instance), engine)
     }
 
-    /// Every decision is looked at.
+    /// Computes the regret of every decision.
     fn regret(&self, requests: &[Request]) -> (Regret, Vec<Judged>) {
         let of = |fast: bool, threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
@@ -116,7 +116,7 @@ impl Texts for NoTexts {
     }
 }
 
-/// One prompt of `shared` blocks of `family` and a hundred tokens of its own.
+/// A request with `shared` blocks of the prefix `family` and a hundred input tokens of its own.
 fn request(id: u32, at_ms: u64, family: u32, shared: u32, output: u32) -> Request {
     Request {
         content: Content::shared(&[Span { first: family * 1_000, len: shared }]),
@@ -124,7 +124,7 @@ fn request(id: u32, at_ms: u64, family: u32, shared: u32, output: u32) -> Reques
     }
 }
 
-/// Long and short ones in turn, faster than one instance can serve.
+/// Long and short outputs in turn, faster than one instance can serve.
 fn long_and_short() -> Vec<Request> {
     (0..60).map(|id| request(id, u64::from(id) * 40, 0, 0, if id % 2 == 0 { 200 } else { 10 })).collect()
 }
@@ -136,7 +136,7 @@ fn mean_of(kind: DecisionKind, judged: &[Judged]) -> f64 {
 
 #[test]
 fn the_worse_the_policy_the_larger_its_regret() {
-    // Round-robin puts all long ones on one instance, where they overlap; the other is idle then.
+    // Round-robin routes all long requests to one instance, where they overlap while the other is idle.
     let requests: Vec<Request> =
         (0..60).map(|id| request(id, u64::from(id) * 300, 0, 0, if id % 2 == 0 { 200 } else { 10 })).collect();
     let mean = |judged: &(Regret, Vec<Judged>)| mean_of(DecisionKind::Routing, &judged.1);
@@ -153,7 +153,7 @@ fn the_hot_instance_is_named() {
     let (regret, judged) = Service::new(3, AlwaysBusiest).regret(&long_and_short());
     let hot = &regret.kinds[&DecisionKind::Routing].situations[&Situation::HotInstance];
     assert!(hot.regret_s > 0.1 && hot.share_positive > 0.9, "{hot:?}");
-    // All is on instance 0; the first of the others is better.
+    // All requests are on instance 0; the first of the others is better.
     let worst = &regret.worst[0];
     assert_eq!((worst.kind, worst.situations.as_slice()), (DecisionKind::Routing, &[Situation::HotInstance][..]));
     assert_eq!((&*worst.worlds[0].answer, &*worst.worlds[1].answer), ("instance_0", "instance_1"));
@@ -164,7 +164,7 @@ fn the_hot_instance_is_named() {
 
 #[test]
 fn a_stale_signal_is_named() {
-    // Whoever trusts the queue of half a second ago sends all that come meanwhile to the same instance.
+    // A policy that reads a queue signal of half a second ago routes all requests of that time to the same instance.
     let herd = || Weighted::new(vec![(ScorerKind::QueueDepth, 1.0)]).expect("valid");
     let requests: Vec<Request> = (0..60).map(|id| request(id, u64::from(id) * 20, 0, 0, 60)).collect();
     let stale = Service { refresh: 500_000, max_num_seqs: 2, ..Service::new(3, herd()) };
@@ -180,7 +180,7 @@ fn a_stale_signal_is_named() {
 
 #[test]
 fn the_one_missed_cache_hit_is_named() {
-    // Round-robin sends the second prompt of the family to the instance that has not seen it.
+    // Round-robin routes the second request of the prefix group to the instance that does not have the prefix.
     let requests = [
         request(0, 0, 1, 100, 5),
         request(1, 1_000, 2, 0, 5),
@@ -192,10 +192,10 @@ fn the_one_missed_cache_hit_is_named() {
         judged.iter().filter(|one| one.situations.contains(&Situation::MissedCacheHit)).collect();
     assert_eq!(missed.iter().map(|one| &*one.request_id).collect::<Vec<_>>(), ["request_3"]);
     assert_eq!(missed[0].state.cached_blocks, [100, 0]);
-    // 1 600 tokens of prefill at 0.1 ms, felt by nobody else.
+    // 1 600 tokens of prefill at 0.1 ms, without an effect on other requests.
     assert!((missed[0].regret_s - 0.160).abs() < 1e-6 && missed[0].externality_s == 0.0, "{:?}", missed[0]);
     assert_eq!(missed[0].ttft_regret_ms, Some(160.0));
-    // The first prompt, too, would better have gone where the second went. Nothing else mattered.
+    // The first request, too, would better have gone where the second went. No other decision mattered.
     let regretted: Vec<&str> = regret.worst.iter().map(|one| &*one.request_id).collect();
     assert_eq!(regretted, ["request_3", "request_0"], "the same but for rounding");
     let other = |one: &&Judged| one.kind == DecisionKind::Routing && !regretted.contains(&&*one.request_id);
@@ -226,7 +226,7 @@ fn turning_requests_away_is_regretted() {
 
 #[test]
 fn a_short_request_behind_a_long_one_would_be_served_first() {
-    // One at a time: behind the first waits a long one, then short ones.
+    // Batch size 1: behind the first request waits a long one, then short ones.
     let mut requests = vec![request(0, 0, 0, 0, 50), request(1, 10, 0, 0, 400)];
     requests.extend((2..12).map(|id| request(id, 20 + u64::from(id), 0, 0, 2)));
     let service = Service { max_num_seqs: 1, ..Service::new(1, RoundRobin::default()) };
@@ -257,7 +257,8 @@ fn the_look_ahead_is_no_worse_than_what_it_corrects() {
     }
 }
 
-/// Nobody is asked where a request goes that no instance serves: the decisions behind it were taken for others.
+/// Regression: a request that no instance serves has no routing decision, and the decisions after it were taken for
+/// those of other requests.
 #[test]
 fn requests_for_another_model_shift_no_decision() {
     let mut requests = long_and_short();

@@ -1,4 +1,4 @@
-//! One decision: the worlds in which it is another.
+//! One decision and the branches in which it is another.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct Fork<I> {
 }
 
 impl<I: Instance + Clone> Fork<I> {
-    /// Runs the worlds. `None` if there is nothing else that could be decided.
+    /// Runs the branches. `None` if there is no alternative to the decision.
     pub fn judge(
         mut self,
         window: Micros,
@@ -31,7 +31,7 @@ impl<I: Instance + Clone> Fork<I> {
     ) -> Result<Option<Judged>, Halt> {
         let Some(pending) = self.timeline.pending() else { return Ok(None) };
         let (at, request) = (pending.at, pending.request.clone());
-        // What ended before, but is not yet told, belongs to all worlds.
+        // Requests that ended before the decision, but are not reported yet, count in all branches.
         let mut past = Cost::new(at, at.saturating_add(window), request.id);
         self.timeline.catch_up(at, &mut past)?;
         let state = state(&self.timeline, &request);
@@ -53,7 +53,7 @@ impl<I: Instance + Clone> Fork<I> {
     ) -> Result<Option<Judged>, Halt> {
         let mut sight = Sight::default();
         self.timeline.clone().decide(&mut sight)?;
-        let Some(answer) = sight.answer else { return Ok(None) }; // nobody was asked: no instance serves it
+        let Some(answer) = sight.answer else { return Ok(None) }; // without a decision, no instance serves the request
         let alternatives = match answer {
             Force::Admit(admitted) => vec![Force::Admit(!admitted)],
             Force::Route(chosen) => {
@@ -82,7 +82,7 @@ impl<I: Instance + Clone> Fork<I> {
         Ok(judged(about, worlds, state, texts).map(|judged| Judged { reason, seen, score_regret, ..judged }))
     }
 
-    /// What if the second in the longest queue were served before the first?
+    /// Computes the regret of serving the first request of the longest queue instead of the second.
     fn judge_scheduling(
         self,
         (at, window): (Micros, Micros),
@@ -91,7 +91,7 @@ impl<I: Instance + Clone> Fork<I> {
         texts: &impl Texts,
     ) -> Result<Option<Judged>, Halt> {
         let queues = self.timeline.instances().iter().map(Instance::queue);
-        // Of equally long ones, the last.
+        // Among equally long queues, the last one.
         let Some((instance, queue)) = queues.enumerate().max_by_key(|(_, queue)| queue.len()) else { return Ok(None) };
         let &[first, second, ..] = queue.as_slice() else { return Ok(None) };
         let cost = || Cost::new(at, at.saturating_add(window), second);
@@ -120,7 +120,7 @@ impl<I: Instance + Clone> Fork<I> {
     }
 }
 
-/// Who decided about whom.
+/// The decision that branches belong to.
 struct About<'a> {
     kind: DecisionKind,
     stratum: Stratum,
@@ -129,12 +129,12 @@ struct About<'a> {
     situations: Vec<Situation>,
 }
 
-/// Compares the first of `worlds` with the rest. `None` if there is no rest.
+/// Compares the first of `branches` with the others. `None` if there are no others.
 fn judged(about: About<'_>, worlds: Vec<World>, state: State, texts: &impl Texts) -> Option<Judged> {
     let (actual, others) = worlds.split_first()?;
     let best = others.iter().min_by(|one, other| one.cost_s.total_cmp(&other.cost_s))?;
     let difference = actual.cost_s - best.cost_s;
-    // Only what is better makes regret; else the choice was the best, and there is nothing to regret.
+    // Only a better alternative makes regret. Otherwise the choice was the best one, and the regret is 0.
     let worse = difference > 0.0;
     let part = |difference: f64| if worse { difference } else { 0.0 };
     let own = part(actual.own_s - best.own_s);
@@ -164,7 +164,7 @@ fn judged(about: About<'_>, worlds: Vec<World>, state: State, texts: &impl Texts
     })
 }
 
-/// `reacting`: of the same world, but the policies decide.
+/// `rollout`: cost of the same branch with all later decisions made by the policies.
 fn world(answer: String, cost: &Cost, reacting: &Cost) -> World {
     let ms = |time: Micros| time.0 as f64 / 1e3;
     let own = cost.own.as_ref();
@@ -199,7 +199,7 @@ fn told(force: Force) -> String {
     }
 }
 
-/// The instances as they are.
+/// The state of the instances at the time of the decision.
 pub(super) fn state<I: Instance>(timeline: &Timeline<I>, request: &Request) -> State {
     let keys: Vec<u32> = request.content.keys().collect();
     let mut state = State { cached_blocks: timeline.cached(&keys), ..State::default() };
@@ -213,13 +213,14 @@ pub(super) fn state<I: Instance>(timeline: &Timeline<I>, request: &Request) -> S
     state
 }
 
-/// At most `most` instances other than `chosen` that are worth a try: the one that has most of the prompt,
-/// the one that has least to do, then the best by the policy's own scores, or those with least to do.
+/// At most `most` instances other than `chosen` that are worth trying: the one with the most cached blocks of the
+/// prompt, the one with the fewest requests, then the best by the policy's own scores, or those with the fewest
+/// requests.
 pub(super) fn candidates(scores: &[f64], state: &State, chosen: u32, most: usize) -> Vec<u32> {
     let outstanding = state.outstanding();
     let others = || (0..outstanding.len()).filter(|&i| i != chosen as usize);
     let mut ordered = Vec::new();
-    // The first of equal ones.
+    // Among equal instances, the first one.
     ordered.extend(others().rev().max_by_key(|&i| state.cached_blocks[i]).filter(|&i| state.cached_blocks[i] > 0));
     ordered.extend(others().min_by_key(|&i| outstanding[i]));
     let mut rest: Vec<usize> = others().collect();
@@ -261,7 +262,7 @@ fn situations(chosen: usize, state: &State, seen: Option<&Seen>) -> Vec<Situatio
     found
 }
 
-/// The first decision that it is told of.
+/// Keeps the first decision that it observes.
 #[derive(Default)]
 pub(super) struct Sight {
     pub answer: Option<Force>,

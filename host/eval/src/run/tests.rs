@@ -13,7 +13,7 @@ use blis_config::{KvBlocksSource, LatencyKind};
 
 mod sessions;
 
-/// Every step takes 10 ms.
+/// Latency model with 10 ms per step.
 #[derive(Debug)]
 struct TenMillis;
 

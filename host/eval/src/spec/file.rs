@@ -1,8 +1,8 @@
-//! Configuration files: settings by name, in sections or without, and the keys of a policy bundle beside them. That is
-//! what `--explain-config` prints.
+//! Configuration files: settings by name, in sections or without, and the keys of a policy bundle beside them. This is
+//! the format that `--explain-config` prints.
 //!
-//! Settings are read with their positions, so that a mistake shows its line. What belongs to the bundle is handed on as
-//! it stands, with all other lines empty, so that mistakes in it show theirs.
+//! Settings are read with their positions, so that a message shows the line. The part that belongs to the bundle is
+//! passed on as it is, with all other lines empty, so that its messages show the right lines as well.
 
 use std::fmt;
 use std::fs::File;
@@ -19,10 +19,10 @@ use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, Ma
 use super::settings::{ExperimentSpec, Form, InlinePolicies, Key};
 use crate::error::Failure;
 
-/// A file that is longer is no configuration.
+/// Longer files are refused as configuration files.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What groups settings; the names mean nothing.
+/// Names of sections. A section groups settings and has no effect.
 const SECTIONS: [&str; 6] = ["model-and-hardware", "engine", "cluster", "evaluation", "workload", "simulation"];
 
 /// Keys of a policy bundle.
@@ -33,7 +33,7 @@ impl ExperimentSpec {
     /// Reads a configuration file (YAML).
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The first mistake, with its location.
     pub fn load(path: &Path) -> Result<Self, Failure> {
         let file = path.display().to_string();
         let mut text = String::new();
@@ -45,7 +45,7 @@ impl ExperimentSpec {
         Self::parse(&file, &text)
     }
 
-    /// Understands `text`, the content of a configuration file called `file`.
+    /// Parses `text`, the content of a configuration file called `file`.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -101,31 +101,31 @@ fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &
     Ok(())
 }
 
-/// `text` with every line emptied that is in none of `kept`, counted from 0.
+/// `text` with all lines emptied except those in `kept`, counted from 0.
 fn only_lines(text: &str, kept: &[Range<usize>]) -> String {
     let line = |(number, line)| if kept.iter().any(|lines| lines.contains(&number)) { line } else { "" };
     text.lines().enumerate().map(line).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// The text of a value, or of its items.
+/// The text of a value, or the texts of its items.
 enum RawValue {
     Missing,
     One(Word),
     Several(Vec<Word>),
 }
 
-/// A file, nothing of it understood.
+/// A file before its values are checked.
 #[derive(Default)]
 struct RawFile {
     settings: Vec<(Word, RawValue)>,
-    /// The lines, from 0, on which keys of a bundle stand.
+    /// The lines, from 0, on which keys of a bundle begin.
     policies: Vec<usize>,
-    /// The lines, from 0, on which other top-level keys stand.
+    /// The lines, from 0, on which other top-level keys begin.
     others: Vec<usize>,
 }
 
 impl RawFile {
-    /// From each key of the bundle to the next other one.
+    /// The lines from each key of the bundle to the next other key.
     fn lines_of_policies(&self) -> Vec<Range<usize>> {
         let end = |start: usize| self.others.iter().copied().filter(|&line| line > start).min();
         self.policies.iter().map(|&start| start..end(start).unwrap_or(usize::MAX)).collect()
@@ -143,7 +143,7 @@ impl<'de> Deserialize<'de> for RawFile {
 /// Reads a map of settings into `file`.
 struct Settings<'a> {
     file: &'a mut RawFile,
-    /// Sections and keys of a bundle stand only here.
+    /// Sections and keys of a bundle are accepted at the top level only.
     top: bool,
 }
 
@@ -187,7 +187,7 @@ impl<'de> Visitor<'de> for Settings<'_> {
     }
 }
 
-/// Some sections are called as a setting is: what follows tells which one it is.
+/// Some sections have the name of a setting: a map is a section, a scalar the value of the setting.
 struct SectionOrWord<'a> {
     file: &'a mut RawFile,
     name: &'a Word,

@@ -77,7 +77,7 @@ fn json_has_numbers_switches_and_lists() {
     assert!(told.contains("there is no setting `rates`"), "{told}");
 }
 
-/// A text that is a value of `key`, of the few that tests need.
+/// A valid text for `key`, one of the few that the tests need.
 fn value_of(key: &Key, number: u16) -> Option<String> {
     let number = u32::from(number % 30) + 1;
     let candidates = [

@@ -1,4 +1,4 @@
-//! Values of settings as text: what [`super::parse`] understands again.
+//! Values of settings as text that [`super::parse`] reads.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde::ser::{Serialize, Serializer};
 
 use super::{PolicyParam, ScorerList, TargetList};
 
-/// What it displays.
+/// The `Display` text of the value.
 pub(super) fn text(value: &impl Display) -> Vec<String> {
     vec![value.to_string()]
 }
@@ -31,7 +31,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Whole µs.
+/// Whole µs, without a unit.
 pub(super) fn micros(time: &Micros) -> Vec<String> {
     vec![time.0.to_string()]
 }
@@ -49,7 +49,7 @@ pub(super) fn think_time(time: &ThinkTime) -> Vec<String> {
     vec![think_time_text(time)]
 }
 
-/// As the flag takes it.
+/// The distribution in the form that the flag takes.
 pub(crate) fn think_time_text(time: &ThinkTime) -> String {
     match *time {
         ThinkTime::Constant(time) => format!("constant:{}ms", time.as_millis_f64()),
@@ -83,7 +83,7 @@ impl Display for TargetList {
     }
 }
 
-/// The text of a number, written as one.
+/// The text of a number, serialized as a number.
 pub(super) struct Number<'a>(pub &'a str);
 
 impl Serialize for Number<'_> {
@@ -98,7 +98,7 @@ impl Serialize for Number<'_> {
     }
 }
 
-/// A scalar or a list of scalars, as text. `null` is no text at all.
+/// A scalar or a list of scalars, as text. `null` is an empty list.
 pub(super) struct Texts(pub Vec<String>);
 
 impl<'de> Deserialize<'de> for Texts {

@@ -1,4 +1,4 @@
-//! Closed loops, simulated whole.
+//! Simulations of closed loops.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use super::super::*;
 use super::{config, deployment};
 use blis_workload::spec::{Client, GenerateOptions, Lengths, Load, MultiTurn, Prefix, Spec};
 
-/// Everything that arrived and everything that ended, in that order.
+/// Requests that arrived and outcomes, in the order of events.
 #[derive(Debug, Default)]
 struct Heard {
     arrived: Vec<Request>,
@@ -33,7 +33,7 @@ impl Observer for Heard {
 
 const THINK: Micros = Micros(50_000);
 
-/// Chats of three rounds that grow, and users; some give up.
+/// Sessions of three rounds with growing prompts, and users; with a timeout some requests time out.
 fn spec(users: u32, rate: f64, timeout_ms: Option<u64>) -> Spec {
     let lengths = |mean: f64| Lengths::exponential(mean);
     let chat = Client {
@@ -68,7 +68,7 @@ fn by_id(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// INV-10 and INV-11, and: what came of clients that wait is what comes of the same requests if nobody waits.
+    /// INV-10 and INV-11, and: the requests of a closed loop, replayed as an open loop, have the same outcomes.
     #[test]
     fn closed_loops_are_causal_complete_and_equal_their_own_replay(
         (users, rate, seed) in (1_u32..12, 2.0..40.0, 0_u64..1_000),
@@ -94,7 +94,7 @@ proptest! {
         let sessions = report.sessions.expect("sessions");
         let states = sessions.states.expect("closed loops");
 
-        // INV-11: every session is in one state, and those without an answer to a request are cancelled or active.
+        // INV-11: every session is in one state, and sessions with an uncompleted request are cancelled or active.
         prop_assert_eq!(sessions.sessions, states.sessions());
         let failed = |outcome: &&Outcome| {
             matches!(outcome.status, Status::TimedOut | Status::Dropped(_) | Status::Rejected(_))
@@ -104,7 +104,7 @@ proptest! {
             |outcome: &&Outcome| matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving);
         prop_assert!(states.active >= heard.ended.iter().filter(unended).count() as u64);
 
-        // INV-10: a round comes a think time after the answer, and after no other end.
+        // INV-10: a round arrives a think time after the output of the round before, and only if that one completed.
         for later in heard.ended.iter().filter(|outcome| outcome.tags.round_index > 0) {
             let before = heard.ended.iter().find(|other| {
                 (other.tags.session, other.tags.round_index + 1) == (later.tags.session, later.tags.round_index)
@@ -124,7 +124,7 @@ proptest! {
     }
 }
 
-/// A conversation keeps all of an answer; BLIS forgets its last token.
+/// A conversation keeps all output tokens; BLIS drops the last one.
 #[test]
 fn blis_forgets_the_last_token_of_an_answer() {
     let grown = |parity: &str| {
