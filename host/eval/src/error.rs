@@ -11,15 +11,15 @@ use blis_report::FileError;
 
 /// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    kind: FailureKind,
+pub struct RunError {
+    kind: RunErrorKind,
     diagnostic: Box<Diagnostic>,
     /// The failure of a plugin, if that is the cause.
     fault: Option<Box<Fault>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
+pub enum RunErrorKind {
     /// The command line or a file is invalid. Found before anything is simulated.
     Usage,
     /// The input was valid, but the run failed.
@@ -29,21 +29,21 @@ pub enum FailureKind {
     BrokenPipe,
 }
 
-impl Failure {
+impl RunError {
     /// The command line or a file that it names is invalid: exit code 2.
     pub fn usage(message: impl Display) -> Self {
-        Self { kind: FailureKind::Usage, diagnostic: Box::new(Diagnostic::new(message.to_string())), fault: None }
+        Self { kind: RunErrorKind::Usage, diagnostic: Box::new(Diagnostic::new(message.to_string())), fault: None }
     }
 
     /// The command line or a file that it names is invalid, with the message of `error`: exit code 2.
     #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
     pub fn refused(error: impl Diagnose) -> Self {
-        Self { kind: FailureKind::Usage, diagnostic: Box::new(error.diagnostic()), fault: None }
+        Self { kind: RunErrorKind::Usage, diagnostic: Box::new(error.diagnostic()), fault: None }
     }
 
     /// The simulation or its output failed: exit code 1.
     pub fn runtime(message: impl Display) -> Self {
-        Self { kind: FailureKind::Runtime, ..Self::usage(message) }
+        Self { kind: RunErrorKind::Runtime, ..Self::usage(message) }
     }
 
     /// Adds what to do about it.
@@ -52,7 +52,7 @@ impl Failure {
     }
 
     /// Names the failure of a plugin as the cause.
-    pub fn because(self, fault: Fault) -> Self {
+    pub fn with_fault(self, fault: Fault) -> Self {
         Self { fault: Some(Box::new(fault)), ..self }
     }
 
@@ -82,7 +82,7 @@ impl Failure {
     /// The error of a failed write to standard output.
     pub fn output(error: &io::Error) -> Self {
         let kind =
-            if error.kind() == io::ErrorKind::BrokenPipe { FailureKind::BrokenPipe } else { FailureKind::Runtime };
+            if error.kind() == io::ErrorKind::BrokenPipe { RunErrorKind::BrokenPipe } else { RunErrorKind::Runtime };
         Self { kind, ..Self::usage(format_args!("cannot write to standard output: {error}")) }
     }
 
@@ -94,35 +94,35 @@ impl Failure {
 
     /// Whether the input, the run or the reader of the output caused it.
     #[must_use]
-    pub fn kind(&self) -> FailureKind {
+    pub fn kind(&self) -> RunErrorKind {
         self.kind
     }
 
     /// Whether no message is printed, because the output is closed.
     pub fn is_quiet(&self) -> bool {
-        self.kind == FailureKind::BrokenPipe
+        self.kind == RunErrorKind::BrokenPipe
     }
 }
 
-impl From<Halt> for Failure {
+impl From<Halt> for RunError {
     fn from(halt: Halt) -> Self {
         match halt {
             Halt::Stuck(stuck) => Self::runtime(stuck)
-                .hint("give it more with `--total-kv-blocks`, or limit the answers with `--max-model-len`"),
+                .hint("raise `--total-kv-blocks`, or limit the output tokens with `--max-model-len`"),
             Halt::Aborted => Self::runtime(halt),
         }
     }
 }
 
 /// Plugins are loaded before anything is simulated, so the exit code is that of a usage error.
-impl From<Fault> for Failure {
+impl From<Fault> for RunError {
     fn from(fault: Fault) -> Self {
-        Self { kind: FailureKind::Usage, diagnostic: fault.diagnostic.clone(), fault: None }.because(fault)
+        Self { kind: RunErrorKind::Usage, diagnostic: fault.diagnostic.clone(), fault: None }.with_fault(fault)
     }
 }
 
 /// `error: …`, then `hint: …` if there is a hint.
-impl Display for Failure {
+impl Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", self.diagnostic)
     }
@@ -134,14 +134,14 @@ mod tests {
 
     #[test]
     fn message_then_hint() {
-        let failure = Failure::usage("unknown model `lama`").hint("did you mean `llama`?");
+        let failure = RunError::usage("unknown model `lama`").hint("did you mean `llama`?");
         assert_eq!(failure.to_string(), "error: unknown model `lama`\nhint: did you mean `llama`?");
-        assert_eq!(Failure::runtime("the disk is full").to_string(), "error: the disk is full");
+        assert_eq!(RunError::runtime("the disk is full").to_string(), "error: the disk is full");
     }
 
     #[test]
-    fn a_reader_that_left_is_not_an_error() {
-        assert!(Failure::output(&io::ErrorKind::BrokenPipe.into()).is_quiet());
-        assert!(!Failure::output(&io::ErrorKind::StorageFull.into()).is_quiet());
+    fn a_closed_output_is_not_an_error() {
+        assert!(RunError::output(&io::ErrorKind::BrokenPipe.into()).is_quiet());
+        assert!(!RunError::output(&io::ErrorKind::StorageFull.into()).is_quiet());
     }
 }

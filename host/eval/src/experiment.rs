@@ -20,15 +20,15 @@ use blis_report::{Export, check_target};
 use blis_workload::spec::Spec;
 use blis_workload::trace_v2::recorded_seed;
 
-use crate::cancel::Leash;
+use crate::cancel::RunBudget;
 use crate::catalog::Catalog;
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::spec::{
     EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, OnErrorName, ParityName, PolicyParam, RegretName,
     TargetList, TieBreakName, TraceLevelName, defaults,
 };
-use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, given};
+use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, flags_set};
 
 /// A simulation with checked settings.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct Experiment {
     pub deployment: DeploymentArgs,
     pub engine: EngineConfig,
     pub cluster: ClusterSettings,
-    pub evaluation: Evaluation,
+    pub evaluation: EvaluationSettings,
     /// Policies that flags name, before a bundle is applied.
     pub choices: Choices,
     /// The file of `--policy-config`.
@@ -45,7 +45,7 @@ pub struct Experiment {
     pub catalog: Arc<Catalog>,
     pub on_plugin_error: OnError,
     /// Limits a run that must not take unlimited time.
-    pub leash: Option<Leash>,
+    pub budget: Option<RunBudget>,
     pub workload: WorkloadConfig,
     pub seed: u64,
     /// End of the simulated time; [`Micros::MAX`] for none.
@@ -72,12 +72,12 @@ pub struct ClusterSettings {
     pub policies: PolicySettings,
     /// Targets of flags by SLO class; `default` is the class of requests without one. A target of a flag wins over the
     /// same target of a trace.
-    pub slo_targets: BTreeMap<String, SloTargets>,
+    pub slo_targets: BTreeMap<String, SloTargetSettings>,
 }
 
 /// SLO targets of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SloTargets {
+pub struct SloTargetSettings {
     pub ttft: Option<Sourced<Micros>>,
     pub itl: Option<Sourced<Micros>>,
     pub e2e: Option<Sourced<Micros>>,
@@ -85,7 +85,7 @@ pub struct SloTargets {
 
 /// Settings of the evaluation and the recording of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Evaluation {
+pub struct EvaluationSettings {
     /// `None`: no fitness is computed.
     pub fitness: Option<FitnessWeights>,
     /// A routing policy or the path of a bundle, as written.
@@ -145,14 +145,14 @@ impl Default for RegretSettings {
 }
 
 impl RegretSettings {
-    fn new(spec: &ExperimentSpec) -> Result<Self, Failure> {
+    fn new(spec: &ExperimentSpec) -> Result<Self, RunError> {
         let kind = spec.regret.unwrap_or(defaults::REGRET);
         if let Some(path) = &spec.regret_path {
             if kind == RegretName::None {
-                return Err(Failure::usage("`--regret-path` needs decisions that are looked at")
+                return Err(RunError::usage("`--regret-path` needs a regret to write")
                     .hint("add `--regret outcome`, or use `blis regret`"));
             }
-            check_target(path).map_err(|error| Failure::file(&error))?;
+            check_target(path).map_err(|error| RunError::file(&error))?;
         }
         Ok(Self {
             kind,
@@ -169,7 +169,7 @@ impl RegretSettings {
     }
 
     /// Whether regret is computed.
-    pub fn is_asked(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         self.kind != RegretName::None
     }
 }
@@ -179,19 +179,19 @@ impl Experiment {
     ///
     /// # Errors
     /// The first invalid setting, or what is wrong with a file that a setting names.
-    pub fn new(spec: ExperimentSpec, files: OutputFiles) -> Result<Self, Failure> {
+    pub fn new(spec: ExperimentSpec, files: OutputFiles) -> Result<Self, RunError> {
         check_conflicts(&spec)?;
         let model = spec.model.clone().ok_or_else(|| {
-            Failure::usage("no model is given").hint("name one with `--model`; `blis models` lists those known")
+            RunError::usage("no model is set").hint("name one with `--model`; `blis models` lists those known")
         })?;
         let workload = WorkloadConfig::new(&spec)?;
         check_files(&files)?;
-        let evaluation = Evaluation::new(&spec)?;
+        let evaluation = EvaluationSettings::new(&spec)?;
         let parity = spec.parity.unwrap_or(defaults::PARITY);
         let bundle = bundle(&spec)?;
         let choices = choices(&spec);
         let catalog = Arc::new(Catalog::new(&spec));
-        let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(Failure::refused)?;
+        let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(RunError::refused)?;
         let (policies, mut warnings) = as_in_blis(policies, parity.into());
         let (mut seed, mut horizon) = (spec.seed.unwrap_or(defaults::SEED), spec.horizon);
         if let WorkloadConfig::Specified(SpecConfig { spec: specified, .. }) = &workload {
@@ -214,7 +214,7 @@ impl Experiment {
             bundle,
             catalog,
             on_plugin_error: spec.on_plugin_error.unwrap_or(defaults::ON_PLUGIN_ERROR).into(),
-            leash: None,
+            budget: None,
             workload,
             seed,
             horizon: horizon.unwrap_or(Micros::MAX),
@@ -227,8 +227,8 @@ impl Experiment {
     ///
     /// # Errors
     /// As [`Self::new`]; and if `spec` sets how requests are routed.
-    pub fn for_comparison(spec: ExperimentSpec) -> Result<Self, Failure> {
-        let routing = given([
+    pub fn for_comparison(spec: ExperimentSpec) -> Result<Self, RunError> {
+        let routing = flags_set([
             (spec.routing_policy.is_some(), "--routing-policy"),
             (spec.routing_scorers.is_some(), "--routing-scorers"),
             (spec.routing_cache_weight.is_some(), "--routing-cache-weight"),
@@ -237,8 +237,8 @@ impl Experiment {
         ])
         .next();
         if let Some(flag) = routing {
-            return Err(Failure::usage(format_args!("`{flag}` cannot be used with `blis compare`"))
-                .hint("the contestants say how requests are routed"));
+            return Err(RunError::usage(format_args!("`{flag}` cannot be used with `blis compare`"))
+                .hint("the policies under comparison route the requests"));
         }
         Self::new(spec, OutputFiles::default())
     }
@@ -270,7 +270,7 @@ impl Experiment {
 
 /// Refuses settings that exclude each other, and settings that have no effect without another one. The command line
 /// checks the same for its flags; this check serves files and suites.
-fn check_conflicts(spec: &ExperimentSpec) -> Result<(), Failure> {
+fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
     const APART: [(&str, &str); 6] = [
         ("routing-cache-weight", "routing-scorers"),
         ("routing-load-weight", "routing-scorers"),
@@ -287,34 +287,33 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), Failure> {
     ];
     for (one, other) in APART {
         if spec.has(one) && spec.has(other) {
-            return Err(
-                Failure::usage(format_args!("`--{one}` cannot be used with `--{other}`")).hint("leave out one of them")
-            );
+            return Err(RunError::usage(format_args!("`--{one}` cannot be used with `--{other}`"))
+                .hint("leave out one of them"));
         }
     }
     for (one, other) in NEEDS {
         if spec.has(one) && !spec.has(other) {
-            return Err(Failure::usage(format_args!("`--{one}` needs `--{other}`")).hint("give both, or neither"));
+            return Err(RunError::usage(format_args!("`--{one}` needs `--{other}`")).hint("set both, or neither"));
         }
     }
     Ok(())
 }
 
 /// The bundle in the file of `--policy-config`, or the one in the configuration file itself.
-fn bundle(spec: &ExperimentSpec) -> Result<Option<Bundle>, Failure> {
+fn bundle(spec: &ExperimentSpec) -> Result<Option<Bundle>, RunError> {
     let inline = |InlinePolicies { file, text }: &InlinePolicies| Bundle::parse(file, text);
     let loaded = spec.policy_config.as_deref().map(Bundle::load);
-    loaded.or_else(|| spec.policies.as_ref().map(inline)).transpose().map_err(Failure::refused)
+    loaded.or_else(|| spec.policies.as_ref().map(inline)).transpose().map_err(RunError::refused)
 }
 
-fn check_files(files: &OutputFiles) -> Result<(), Failure> {
+fn check_files(files: &OutputFiles) -> Result<(), RunError> {
     check_targets(files.metrics_path.as_deref(), files.results_path.as_deref())?;
     check_exports(&files.exports, [files.metrics_path.as_deref(), files.results_path.as_deref()])
 }
 
 /// The policies that the settings name.
 fn choices(spec: &ExperimentSpec) -> Choices {
-    let set = Values(spec);
+    let set = SourcedValues(spec);
     let both = set.value("scheduling-policy", spec.scheduling_policy.clone());
     let scheduler =
         both.clone().map(|both| both.map(|name| if name == "priority" { "priority-fcfs".into() } else { name }));
@@ -347,9 +346,9 @@ fn choices(spec: &ExperimentSpec) -> Choices {
 }
 
 /// Values of settings, each with its source.
-struct Values<'a>(&'a ExperimentSpec);
+struct SourcedValues<'a>(&'a ExperimentSpec);
 
-impl Values<'_> {
+impl SourcedValues<'_> {
     fn sourced<T>(&self, name: &str, value: T) -> Sourced<T> {
         let flag = Source::Flag(format!("--{name}").into());
         Sourced { value, source: self.0.source(name, flag) }
@@ -370,7 +369,7 @@ pub fn as_in_blis(mut policies: PolicySettings, semantics: Semantics) -> (Policy
     };
     let name = policies.name(Kind::Priority);
     let what = format!("{location}: the priority policy `{name}` has no effect with `--parity blis`");
-    let hint = format!("BLIS goes by class, whatever a bundle says; `--priority-policy {name}` has an effect");
+    let hint = format!("BLIS uses class priorities with any bundle; the flag `--priority-policy {name}` has an effect");
     policies.reset(Kind::Priority, Source::Told(format!("--parity blis ignores {location}").into()));
     (policies, vec![(what, hint)])
 }
@@ -390,35 +389,36 @@ impl ClusterSettings {
     }
 }
 
-fn slo_targets(spec: &ExperimentSpec) -> BTreeMap<String, SloTargets> {
-    let mut targets: BTreeMap<String, SloTargets> = BTreeMap::new();
-    let set_by = Values(spec);
-    let mut set = |name, list: &Option<TargetList>, field: fn(&mut SloTargets) -> &mut Option<Sourced<Micros>>| {
-        for (class, target) in list.iter().flat_map(|list| &list.0) {
-            *field(targets.entry(class.clone()).or_default()) = Some(set_by.sourced(name, *target));
-        }
-    };
+fn slo_targets(spec: &ExperimentSpec) -> BTreeMap<String, SloTargetSettings> {
+    let mut targets: BTreeMap<String, SloTargetSettings> = BTreeMap::new();
+    let set_by = SourcedValues(spec);
+    let mut set =
+        |name, list: &Option<TargetList>, field: fn(&mut SloTargetSettings) -> &mut Option<Sourced<Micros>>| {
+            for (class, target) in list.iter().flat_map(|list| &list.0) {
+                *field(targets.entry(class.clone()).or_default()) = Some(set_by.sourced(name, *target));
+            }
+        };
     set("slo-ttft", &spec.slo_ttft, |targets| &mut targets.ttft);
     set("slo-itl", &spec.slo_itl, |targets| &mut targets.itl);
     set("slo-e2e", &spec.slo_e2e, |targets| &mut targets.e2e);
     targets
 }
 
-impl Evaluation {
+impl EvaluationSettings {
     /// Whether the scores of routing decisions are needed: they are recorded, summarized or compared.
     pub fn reads_scores(&self) -> bool {
-        self.trace_path.is_some() || self.summarize_trace || self.regret.is_asked()
+        self.trace_path.is_some() || self.summarize_trace || self.regret.is_requested()
     }
 
-    fn new(spec: &ExperimentSpec) -> Result<Self, Failure> {
+    fn new(spec: &ExperimentSpec) -> Result<Self, RunError> {
         let fitness = fitness(spec)?;
         if let (Some(_), Some(FitnessScale::Blis)) = (&spec.baseline, fitness.as_ref().map(FitnessWeights::scale)) {
-            return Err(Failure::usage("`--baseline` cannot be used with `--fitness-scale blis`")
+            return Err(RunError::usage("`--baseline` cannot be used with `--fitness-scale blis`")
                 .hint("that scale is fixed and has no baseline; leave out one of them"));
         }
         let trace_level = spec.trace_level.unwrap_or(defaults::TRACE_LEVEL);
         let counterfactual_k = spec.counterfactual_k.unwrap_or(0);
-        let mut about_records = given([
+        let mut about_records = flags_set([
             (counterfactual_k > 0, "--counterfactual-k"),
             (spec.summarize_trace == Some(true), "--summarize-trace"),
             (spec.trace_path.is_some(), "--trace-path"),
@@ -426,12 +426,11 @@ impl Evaluation {
         if trace_level == TraceLevelName::None
             && let Some(flag) = about_records.next()
         {
-            return Err(
-                Failure::usage(format_args!("`{flag}` needs recorded decisions")).hint("add `--trace-level decisions`")
-            );
+            return Err(RunError::usage(format_args!("`{flag}` needs recorded decisions"))
+                .hint("add `--trace-level decisions`"));
         }
         if let Some(path) = &spec.trace_path {
-            check_target(path).map_err(|error| Failure::file(&error))?;
+            check_target(path).map_err(|error| RunError::file(&error))?;
         }
         Ok(Self {
             fitness,
@@ -447,42 +446,42 @@ impl Evaluation {
 
 /// The decision log is written during the run and the other files at its end: with the same path one would overwrite
 /// the other.
-fn check_apart(trace: Option<&Path>, output: &OutputFiles) -> Result<(), Failure> {
+fn check_apart(trace: Option<&Path>, output: &OutputFiles) -> Result<(), RunError> {
     let others = [("--metrics-path", &output.metrics_path), ("--results-path", &output.results_path)];
     match others.into_iter().find(|(_, other)| trace.is_some() && other.as_deref() == trace) {
-        Some((flag, _)) => Err(Failure::usage(format_args!("`{flag}` and `--trace-path` name the same file"))
-            .hint("one would overwrite the other; give each its own")),
+        Some((flag, _)) => Err(RunError::usage(format_args!("`{flag}` and `--trace-path` name the same file"))
+            .hint("one would overwrite the other; use different paths")),
         None => Ok(()),
     }
 }
 
-fn fitness(spec: &ExperimentSpec) -> Result<Option<FitnessWeights>, Failure> {
+fn fitness(spec: &ExperimentSpec) -> Result<Option<FitnessWeights>, RunError> {
     let scale = match spec.fitness_scale {
         None | Some(FitnessScaleName::Baseline) => FitnessScale::Baseline,
         Some(FitnessScaleName::Blis) => FitnessScale::Blis,
     };
     let weights = spec.fitness_weights.as_deref().map(|text| FitnessWeights::parse(text, scale));
-    weights.transpose().map_err(Failure::refused)
+    weights.transpose().map_err(RunError::refused)
 }
 
-fn check_exports(exports: &[Export], others: [Option<&Path>; 2]) -> Result<(), Failure> {
+fn check_exports(exports: &[Export], others: [Option<&Path>; 2]) -> Result<(), RunError> {
     let files: Vec<PathBuf> = exports.iter().flat_map(Export::files).collect();
-    for (place, file) in files.iter().enumerate() {
-        if files[..place].contains(file) || others.contains(&Some(file)) {
-            return Err(Failure::usage(format_args!("`{}` would be written twice", file.display()))
-                .hint("one would overwrite the other; give each its own"));
+    for (index, file) in files.iter().enumerate() {
+        if files[..index].contains(file) || others.contains(&Some(file)) {
+            return Err(RunError::usage(format_args!("`{}` would be written twice", file.display()))
+                .hint("one would overwrite the other; use different paths"));
         }
-        check_target(file).map_err(|error| Failure::file(&error))?;
+        check_target(file).map_err(|error| RunError::file(&error))?;
     }
     Ok(())
 }
 
-fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), Failure> {
+fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), RunError> {
     if metrics.is_some() && metrics == results {
-        return Err(Failure::usage("`--metrics-path` and `--results-path` name the same file")
-            .hint("one would overwrite the other; give each its own"));
+        return Err(RunError::usage("`--metrics-path` and `--results-path` name the same file")
+            .hint("one would overwrite the other; use different paths"));
     }
-    metrics.into_iter().chain(results).try_for_each(|path| check_target(path).map_err(|error| Failure::file(&error)))
+    metrics.into_iter().chain(results).try_for_each(|path| check_target(path).map_err(|error| RunError::file(&error)))
 }
 
 /// Arguments of the deployment. What does not depend on the model is checked when it is parsed, the rest when the

@@ -18,23 +18,23 @@ use blis_sim::units::Micros;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 
-use crate::experiment::{Experiment, SloTargets};
+use crate::experiment::{Experiment, SloTargetSettings};
 use crate::fitness::FitnessWeights;
 use crate::spec::text::think_time_text;
-use crate::spec::{Key, ParityName, SessionMode, WorkloadName};
+use crate::spec::{ParityName, SessionMode, SettingKey, WorkloadName};
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig};
 
 /// The page of all settings of `config` on `deployment`.
 #[must_use]
 pub fn explain(config: &Experiment, deployment: &Deployment) -> Page {
     let mut page = Page::default();
-    let told = Explanation { config, deployment };
-    page.section("model-and-hardware", |page| told.model_and_hardware(page));
-    page.section("engine", |page| told.engine(page));
-    page.section("cluster", |page| told.cluster(page));
-    page.section("evaluation", |page| told.evaluation(page));
-    page.section("workload", |page| told.workload(page));
-    page.section("simulation", |page| told.simulation(page));
+    let explanation = Explanation { config, deployment };
+    page.section("model-and-hardware", |page| explanation.model_and_hardware(page));
+    page.section("engine", |page| explanation.engine(page));
+    page.section("cluster", |page| explanation.cluster(page));
+    page.section("evaluation", |page| explanation.evaluation(page));
+    page.section("workload", |page| explanation.workload(page));
+    page.section("simulation", |page| explanation.simulation(page));
     page.comment("From here to the end: the policies, a bundle for --policy-config");
     config.cluster.policies.explain(&mut page);
     page
@@ -108,7 +108,7 @@ impl Explanation<'_> {
         let (kind, spec) = (self.deployment.latency_kind, &self.config.spec);
         let plugin = self.config.cluster.policies.plugin(Kind::Latency).is_some();
         let source = match spec.source("latency-model", Source::Default) {
-            _ if plugin => Source::Told("in the place of the plugin, should it fail".into()),
+            _ if plugin => Source::Told("fallback if the plugin fails".into()),
             Source::Default => self.latency_source(),
             source => source,
         };
@@ -183,7 +183,7 @@ impl Explanation<'_> {
     }
 
     /// SLO targets in the form that the flag takes.
-    fn targets(&self, of: impl Fn(&SloTargets) -> &Option<Sourced<Micros>>) -> String {
+    fn targets(&self, of: impl Fn(&SloTargetSettings) -> &Option<Sourced<Micros>>) -> String {
         let targets = &self.config.cluster.slo_targets;
         let given: Vec<String> = targets
             .iter()
@@ -216,7 +216,7 @@ impl Explanation<'_> {
                 self.flag(page, "think-time-dist", text(&think_time_text(&time)));
             }
             None if closed_loop.is_some() => {
-                self.or_else(page, "think-time-ms", "null", Source::Told("what the trace says".into()));
+                self.or_else(page, "think-time-ms", "null", Source::Told("think times of the trace".into()));
             }
             None => {}
         }
@@ -275,8 +275,8 @@ impl Explanation<'_> {
     }
 
     fn trace(&self, page: &mut Page, trace: &TraceConfig) {
-        let understood = Source::Told("flag --workload-trace".into());
-        self.or_else(page, "workload", WorkloadName::Traces, understood);
+        let implied = Source::Told("flag --workload-trace".into());
+        self.or_else(page, "workload", WorkloadName::Traces, implied);
         self.flag(page, "workload-trace", path(Some(&trace.path)));
         self.flag(page, "trace-format", trace.format);
         let usual = Source::Told("the format's own".into());
@@ -340,7 +340,7 @@ fn timeout(timeout: Option<Micros>) -> f64 {
 
 /// An entry for a setting, or a comment if the value is derived from other settings.
 fn line(page: &mut Page, key: &str, value: impl Display, source: &Source) {
-    debug_assert!(Key::find(key).is_ok(), "{key}");
+    debug_assert!(SettingKey::find(key).is_ok(), "{key}");
     match source {
         Source::Told(_) => page.comment(format_args!("{key}: {value}  ({source})")),
         _ => page.entry(key, value, source),

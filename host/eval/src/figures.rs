@@ -19,9 +19,9 @@ macro_rules! figures {
             /// Every figure, in the order of output.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            const fn entry(self) -> Entry {
+            const fn entry(self) -> FigureEntry {
                 match self {
-                    $(Self::$name => Entry {
+                    $(Self::$name => FigureEntry {
                         key: $key,
                         unit: Unit::$unit,
                         better: Better::$better,
@@ -46,9 +46,9 @@ figures! {
         "requests that met every SLO target, of those that arrived with one";
     CompletedShare = "completed_share", Share, Higher, Nothing, "completed requests, of those that arrived";
     RejectedShare = "rejected_share", Share, Lower, Nothing,
-        "requests refused by admission or routing, of those that arrived";
+        "requests rejected by admission or routing, of those that arrived";
     TimedOutShare = "timed_out_share", Share, Lower, Nothing,
-        "requests their client gave up, of those that arrived";
+        "requests that timed out, of those that arrived";
     MeanTtft = "mean_ttft", Milliseconds, Lower, Nothing, "time to first token, mean";
     P50Ttft = "p50_ttft", Milliseconds, Lower, Nothing, "time to first token, median";
     P90Ttft = "p90_ttft", Milliseconds, Lower, Nothing, "time to first token, 90th percentile";
@@ -65,15 +65,15 @@ figures! {
     Jain = "jain", Index, Higher, Tenants,
         "fairness to n tenants with x output tokens each: Jain's (sum x)^2 / (n sum x^2)";
     Preemptions = "preemptions", PerRequest, Lower, Nothing, "preemptions per completed request";
-    CacheHitRate = "cache_hit_rate", Share, Higher, Nothing, "prefix-cache look-ups that found their KV block";
+    CacheHitRate = "cache_hit_rate", Share, Higher, Nothing, "prefix-cache hits, of the KV blocks looked up";
     PriorityInversions = "priority_inversions", Count, Lower, Nothing,
-        "requests that entered a batch before one of the same queue that is at least as urgent and came earlier";
+        "requests that entered a batch before one of the same queue that has at least the same priority and arrived earlier";
     HolBlocking = "hol_blocking", Count, Lower, Nothing,
-        "instances whose mean wait queue is at least 1 and more than twice that of the others";
+        "instances whose mean waiting queue is at least 1 and more than twice that of the others";
     InstanceSeconds = "instance_seconds", Seconds, Lower, Nothing, "instances times simulated seconds: what the run cost";
 }
 
-struct Entry {
+struct FigureEntry {
     key: &'static str,
     unit: Unit,
     better: Better,

@@ -53,7 +53,7 @@ use blis_diag::{Diagnose, Diagnostic, nearest};
 const FLAG: &str = "--fitness-weights";
 
 /// Largest weight, so that sums of weights stay finite.
-const MOST: f64 = 1e12;
+const MAX_WEIGHT: f64 = 1e12;
 
 /// Lowest score of a run that completed a request: a score of 0 means that no request completed.
 pub const LOWEST: f64 = 1e-6;
@@ -85,9 +85,9 @@ impl FitnessScale {
     pub const fn definition(self) -> &'static str {
         match self {
             Self::Baseline => {
-                "weighted mean of components times q^2. Component of figure x against the baseline's b, same seed: \
+                "weighted mean of components times q^2. FitnessComponent of figure x against the baseline's b, same seed: \
                  x/(x+b) if more is better, b/(x+b) if less is, (1 +- (x-b))/2 for shares; 0.5 = equal, \
-                 no sample = 0. q = completed share relative to the baseline's, at most 1: who serves half \
+                 no sample = 0. q = completed share relative to the baseline's, at most 1: a policy that serves half \
                  scores at most 0.25. 0 = nothing completed"
             }
             Self::Blis => {
@@ -146,21 +146,21 @@ impl FitnessWeights {
     pub fn parse(text: &str, scale: FitnessScale) -> Result<Self, WeightsError> {
         let fail = |span, problem| WeightsError { text: text.to_owned(), span, problem };
         if text.trim().is_empty() {
-            return Err(fail(0..text.len(), Problem::Empty));
+            return Err(fail(0..text.len(), WeightsProblem::Empty));
         }
         let mut weights: Vec<Weight> = Vec::new();
         let mut start = 0;
         for part in text.split(',') {
             let weight =
-                parse_weight(text, start..start + part.len(), scale).map_err(|(span, told)| fail(span, told))?;
+                parse_weight(text, start..start + part.len(), scale).map_err(|(span, problem)| fail(span, problem))?;
             if weights.iter().any(|earlier| earlier.figure == weight.figure) {
-                return Err(fail(weight.key, Problem::Duplicate(weight.figure)));
+                return Err(fail(weight.key, WeightsProblem::Duplicate(weight.figure)));
             }
             weights.push(weight);
             start += part.len() + 1;
         }
         if weights.iter().all(|weight| weight.weight == 0.0) {
-            return Err(fail(0..text.len(), Problem::AllZero));
+            return Err(fail(0..text.len(), WeightsProblem::AllZero));
         }
         Ok(Self { scale, text: text.to_owned(), weights })
     }
@@ -194,7 +194,7 @@ impl FitnessWeights {
             Some(weight) => Err(WeightsError {
                 text: self.text.clone(),
                 span: weight.key.clone(),
-                problem: Problem::Lacking(weight.figure),
+                problem: WeightsProblem::Lacking(weight.figure),
             }),
         }
     }
@@ -204,8 +204,8 @@ impl FitnessWeights {
     #[must_use]
     pub fn relative(&self, run: &Figures, baseline: &Figures) -> Fitness {
         let components = self.components(|figure| match run.get(figure) {
-            None => Part { value: 0.0, sampled: false },
-            Some(x) => Part { value: relative_component(figure, x, baseline.get(figure)), sampled: true },
+            None => ComponentValue { value: 0.0, sampled: false },
+            Some(x) => ComponentValue { value: relative_component(figure, x, baseline.get(figure)), sampled: true },
         });
         let total: f64 = components.iter().map(|part| part.weight).sum();
         let mean = components.iter().map(|part| part.weight * part.value).sum::<f64>() / total;
@@ -225,8 +225,8 @@ impl FitnessWeights {
         let components = self.components(|figure| {
             let best = no_sample == NoSample::BestAsInBlis && figure.unit() == Unit::Milliseconds;
             match run.get(figure).and_then(|x| blis_component(figure, x)) {
-                Some(value) => Part { value, sampled: true },
-                None => Part { value: if best { 1.0 } else { 0.0 }, sampled: false },
+                Some(value) => ComponentValue { value, sampled: true },
+                None => ComponentValue { value: if best { 1.0 } else { 0.0 }, sampled: false },
             }
         });
         let score = components.iter().map(|part| part.weight * part.value).sum();
@@ -234,12 +234,12 @@ impl FitnessWeights {
     }
 
     /// The components sorted by key. That is the order of output, and sums do not depend on the order of the user.
-    fn components(&self, part: impl Fn(Figure) -> Part) -> Vec<Component> {
-        let mut components: Vec<Component> = self
+    fn components(&self, part: impl Fn(Figure) -> ComponentValue) -> Vec<FitnessComponent> {
+        let mut components: Vec<FitnessComponent> = self
             .iter()
             .map(|(figure, weight)| {
-                let Part { value, sampled } = part(figure);
-                Component { figure, weight, value, sampled }
+                let ComponentValue { value, sampled } = part(figure);
+                FitnessComponent { figure, weight, value, sampled }
             })
             .collect();
         components.sort_by_key(|component| component.figure.key());
@@ -247,7 +247,7 @@ impl FitnessWeights {
     }
 }
 
-struct Part {
+struct ComponentValue {
     value: f64,
     sampled: bool,
 }
@@ -296,14 +296,14 @@ pub struct Fitness {
     /// Higher is better. On the scale `baseline` 0 to 1, and 0 only if no request completed.
     pub score: f64,
     /// The components of the weighted mean, sorted by key.
-    pub components: Vec<Component>,
+    pub components: Vec<FitnessComponent>,
     /// q², by which the weighted mean was multiplied; `None` on the scale `blis`.
     pub completed: Option<f64>,
 }
 
 /// The contribution of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Component {
+pub struct FitnessComponent {
     pub figure: Figure,
     /// The weight as written.
     pub weight: f64,
@@ -323,10 +323,10 @@ impl Fitness {
             Some(name) => writeln!(text, " (0.500000 = {})", shown(name)),
             None => writeln!(text),
         };
-        for Component { figure, value, sampled, .. } in &self.components {
+        for FitnessComponent { figure, value, sampled, .. } in &self.components {
             // In BLIS the line ends after the value.
-            let told = if *sampled || baseline.is_none() { "" } else { " (no sample)" };
-            let _ = writeln!(text, "  {}: {value:.6}{told}", figure.key());
+            let note = if *sampled || baseline.is_none() { "" } else { " (no sample)" };
+            let _ = writeln!(text, "  {}: {value:.6}{note}", figure.key());
         }
         if let Some(factor) = self.completed {
             let _ = writeln!(text, "  times, for completed requests: {factor:.6}");
@@ -339,41 +339,41 @@ impl Fitness {
     #[must_use]
     pub fn document<'a>(&'a self, baseline: Option<&'a str>) -> impl Serialize + 'a {
         let scale = if self.completed.is_some() { FitnessScale::Baseline } else { FitnessScale::Blis };
-        Document {
+        FitnessDocument {
             scale: scale.name(),
             baseline,
             score: self.score,
             completed_factor: self.completed,
-            components: Components(&self.components),
+            components: ComponentMap(&self.components),
         }
     }
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct FitnessDocument<'a> {
     scale: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     baseline: Option<&'a str>,
     score: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     completed_factor: Option<f64>,
-    components: Components<'a>,
+    components: ComponentMap<'a>,
 }
 
 /// By key: `{"mean_ttft": {"weight": …, "value": …, "sampled": …}}`.
-struct Components<'a>(&'a [Component]);
+struct ComponentMap<'a>(&'a [FitnessComponent]);
 
-impl Serialize for Components<'_> {
+impl Serialize for ComponentMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Value {
+        struct ComponentDocument {
             weight: f64,
             value: f64,
             sampled: bool,
         }
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for &Component { figure, weight, value, sampled } in self.0 {
-            map.serialize_entry(figure.key(), &Value { weight, value, sampled })?;
+        for &FitnessComponent { figure, weight, value, sampled } in self.0 {
+            map.serialize_entry(figure.key(), &ComponentDocument { weight, value, sampled })?;
         }
         map.end()
     }
@@ -384,11 +384,11 @@ impl Serialize for Components<'_> {
 pub struct WeightsError {
     text: String,
     span: Range<usize>,
-    problem: Problem,
+    problem: WeightsProblem,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Problem {
+enum WeightsProblem {
     Empty,
     NoColon,
     UnknownKey { scale: FitnessScale },
@@ -414,34 +414,36 @@ impl WeightsError {
     fn what(&self) -> String {
         let culprit = self.culprit();
         match &self.problem {
-            Problem::Empty => "there are no fitness weights".into(),
-            Problem::NoColon => format!("invalid fitness weight `{culprit}`: expected key:value"),
-            Problem::UnknownKey { .. } => format!("unknown fitness key `{culprit}`"),
-            Problem::NotOnScale(figure) => format!("fitness scale `blis` has no key `{}`", figure.key()),
-            Problem::Duplicate(figure) => format!("fitness key `{}` comes twice", figure.key()),
-            Problem::NotANumber => format!("fitness weight `{culprit}` is not a number"),
-            Problem::OutOfRange => format!("fitness weight `{culprit}` is out of range"),
-            Problem::AllZero => "all fitness weights are 0".into(),
-            Problem::Lacking(figure) => format!("nothing here has a `{}`", figure.key()),
+            WeightsProblem::Empty => "the fitness weights are empty".into(),
+            WeightsProblem::NoColon => format!("invalid fitness weight `{culprit}`: expected key:value"),
+            WeightsProblem::UnknownKey { .. } => format!("unknown fitness key `{culprit}`"),
+            WeightsProblem::NotOnScale(figure) => format!("fitness scale `blis` has no key `{}`", figure.key()),
+            WeightsProblem::Duplicate(figure) => format!("fitness key `{}` is repeated", figure.key()),
+            WeightsProblem::NotANumber => format!("fitness weight `{culprit}` is not a number"),
+            WeightsProblem::OutOfRange => format!("fitness weight `{culprit}` is out of range"),
+            WeightsProblem::AllZero => "all fitness weights are 0".into(),
+            WeightsProblem::Lacking(figure) => format!("this run has no sample of `{}`", figure.key()),
         }
     }
 
     fn hint(&self) -> String {
         let keys = |scale: FitnessScale| scale.keys().join(", ");
         match &self.problem {
-            Problem::Empty | Problem::NoColon => "write for example `throughput:1,p99_ttft:0.5`".into(),
-            Problem::UnknownKey { scale } => {
+            WeightsProblem::Empty | WeightsProblem::NoColon => "write for example `throughput:1,p99_ttft:0.5`".into(),
+            WeightsProblem::UnknownKey { scale } => {
                 let near = nearest(&self.culprit(), &scale.keys());
                 let guess = near.map_or(String::new(), |key| format!("did you mean `{key}`? "));
                 format!("{guess}known: {}", keys(*scale))
             }
-            Problem::NotOnScale(_) => {
+            WeightsProblem::NotOnScale(_) => {
                 format!("leave out `--fitness-scale blis`, or choose from {}", keys(FitnessScale::Blis))
             }
-            Problem::Duplicate(_) => "keep one of the two".into(),
-            Problem::NotANumber | Problem::OutOfRange => format!("a weight is a number from 0 to {MOST:e}"),
-            Problem::AllZero => "give at least one figure a weight above 0".into(),
-            Problem::Lacking(figure) => format!("it needs {}", figure.needs().name()),
+            WeightsProblem::Duplicate(_) => "keep one of them".into(),
+            WeightsProblem::NotANumber | WeightsProblem::OutOfRange => {
+                format!("a weight is a number from 0 to {MAX_WEIGHT:e}")
+            }
+            WeightsProblem::AllZero => "set the weight of at least one figure above 0".into(),
+            WeightsProblem::Lacking(figure) => format!("it needs {}", figure.needs().name()),
         }
     }
 }
@@ -470,18 +472,20 @@ fn shown(text: &str) -> String {
 }
 
 /// Reads the part of `text` at `span`; the error has the position and the problem.
-fn parse_weight(text: &str, span: Range<usize>, scale: FitnessScale) -> Result<Weight, (Range<usize>, Problem)> {
+fn parse_weight(text: &str, span: Range<usize>, scale: FitnessScale) -> Result<Weight, (Range<usize>, WeightsProblem)> {
     let part = trimmed(text, span);
-    let Some(colon) = text[part.clone()].find(':') else { return Err((part, Problem::NoColon)) };
+    let Some(colon) = text[part.clone()].find(':') else { return Err((part, WeightsProblem::NoColon)) };
     let key = trimmed(text, part.start..part.start + colon);
     let number = trimmed(text, part.start + colon + 1..part.end);
-    let Some(figure) = Figure::find(&text[key.clone()]) else { return Err((key, Problem::UnknownKey { scale })) };
+    let Some(figure) = Figure::find(&text[key.clone()]) else {
+        return Err((key, WeightsProblem::UnknownKey { scale }));
+    };
     if !scale.has(figure) {
-        return Err((key, Problem::NotOnScale(figure)));
+        return Err((key, WeightsProblem::NotOnScale(figure)));
     }
-    let weight: f64 = text[number.clone()].parse().map_err(|_| (number.clone(), Problem::NotANumber))?;
-    if !(0.0..=MOST).contains(&weight) {
-        return Err((number, Problem::OutOfRange));
+    let weight: f64 = text[number.clone()].parse().map_err(|_| (number.clone(), WeightsProblem::NotANumber))?;
+    if !(0.0..=MAX_WEIGHT).contains(&weight) {
+        return Err((number, WeightsProblem::OutOfRange));
     }
     Ok(Weight { figure, weight, key })
 }
@@ -509,7 +513,7 @@ mod tests {
         figures
     }
 
-    fn told(text: &str, scale: FitnessScale) -> String {
+    fn message(text: &str, scale: FitnessScale) -> String {
         FitnessWeights::parse(text, scale).expect_err(text).to_string()
     }
 
@@ -522,19 +526,19 @@ mod tests {
 
     #[test]
     fn a_misspelt_key_is_underlined() {
-        insta::assert_snapshot!(told("throughput:0.5,p99_tft:1", FitnessScale::Baseline), @r#"
+        insta::assert_snapshot!(message("throughput:0.5,p99_tft:1", FitnessScale::Baseline), @r#"
         unknown fitness key `p99_tft`
           --fitness-weights "throughput:0.5,p99_tft:1"
                                             ^^^^^^^
         hint: did you mean `p99_ttft`? known: throughput, tokens_per_sec, goodput, slo_attainment, completed_share, rejected_share, timed_out_share, mean_ttft, p50_ttft, p90_ttft, p95_ttft, p99_ttft, mean_itl, p95_itl, p99_itl, mean_e2e, p50_e2e, p90_e2e, p95_e2e, p99_e2e, jain, preemptions, cache_hit_rate, priority_inversions, hol_blocking, instance_seconds
         "#);
-        insta::assert_snapshot!(told("größe: 1", FitnessScale::Blis), @r#"
+        insta::assert_snapshot!(message("größe: 1", FitnessScale::Blis), @r#"
         unknown fitness key `größe`
           --fitness-weights "größe: 1"
                              ^^^^^
         hint: known: throughput, tokens_per_sec, mean_ttft, p50_ttft, p99_ttft, mean_e2e, p50_e2e, p99_e2e
         "#);
-        insta::assert_snapshot!(told("throughput:1,goodput:2", FitnessScale::Blis), @r#"
+        insta::assert_snapshot!(message("throughput:1,goodput:2", FitnessScale::Blis), @r#"
         fitness scale `blis` has no key `goodput`
           --fitness-weights "throughput:1,goodput:2"
                                           ^^^^^^^
@@ -543,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_has_its_message_and_place() {
+    fn every_mistake_has_its_message_and_position() {
         let all = [
             "",
             " ",
@@ -563,15 +567,15 @@ mod tests {
         let messages: Vec<String> = all
             .iter()
             .map(|text| {
-                let told = told(text, FitnessScale::Baseline);
-                told.lines().take(3).collect::<Vec<_>>().join("\n")
+                let message = message(text, FitnessScale::Baseline);
+                message.lines().take(3).collect::<Vec<_>>().join("\n")
             })
             .collect();
         insta::assert_snapshot!(messages.join("\n"), @r#"
-        there are no fitness weights
+        the fitness weights are empty
           --fitness-weights ""
                              ^
-        there are no fitness weights
+        the fitness weights are empty
           --fitness-weights " "
                              ^
         invalid fitness weight `a`: expected key:value
@@ -601,7 +605,7 @@ mod tests {
         all fitness weights are 0
           --fitness-weights "throughput:0, jain:0"
                              ^^^^^^^^^^^^^^^^^^^^
-        fitness key `jain` comes twice
+        fitness key `jain` is repeated
           --fitness-weights "jain:1,throughput:1,jain:2"
                                                  ^^^^
         fitness weight `1:2` is not a number
@@ -626,7 +630,7 @@ mod tests {
         assert_eq!(weights("throughput:1").check(|_| false), Ok(()));
         let error = both.check(|needs| needs == Needs::SloTargets).expect_err("no tenants");
         insta::assert_snapshot!(error, @r#"
-        nothing here has a `jain`
+        this run has no sample of `jain`
           --fitness-weights "throughput:1,goodput:1,jain:1"
                                                     ^^^^
         hint: it needs a workload with tenants
@@ -750,7 +754,7 @@ mod tests {
     }
 
     /// Any figures that a run can have; `completed` is its completed share.
-    fn figures(completed: impl Strategy<Value = f64>) -> impl Strategy<Value = Figures> {
+    fn figures(completed: impl Strategy<ComponentDocument = f64>) -> impl Strategy<ComponentDocument = Figures> {
         let value = prop_oneof![
             Just(None),
             Just(Some(0.0)),
@@ -769,7 +773,7 @@ mod tests {
         })
     }
 
-    fn any_weights() -> impl Strategy<Value = FitnessWeights> {
+    fn any_weights() -> impl Strategy<ComponentDocument = FitnessWeights> {
         let weight = prop_oneof![1 => Just(0.0), 4 => 0.001..10.0f64, 1 => Just(1e12), 1 => Just(1e-300)];
         prop::sample::subsequence(Figure::ALL.to_vec(), 1..Figure::COUNT)
             .prop_flat_map(move |chosen| {

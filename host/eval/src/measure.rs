@@ -18,7 +18,7 @@ use blis_sim::units::Micros;
 use blis_workload::Names;
 use blis_workload::trace_v2::GoodputTargets;
 
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::figures::Needs;
 use crate::fitness::{FitnessWeights, NoSample};
@@ -27,14 +27,14 @@ use crate::spec::EngineName;
 use crate::workload_config::{WorkloadConfig, plural};
 
 /// The results of a completed simulation.
-pub struct Measured<S> {
+pub struct Measurement<S> {
     pub report: Report,
     /// The observer with its records.
     pub observer: S,
     /// Failures of plugins that did not end the run.
     pub incidents: Vec<Incident>,
     /// Number of decisions of plugins, and the fuel or operations that they used; counted only under a run budget.
-    pub used: (u64, u64),
+    pub plugin_use: (u64, u64),
 }
 
 /// Simulates `requests` on the cluster of `config`.
@@ -44,22 +44,22 @@ pub fn measure<S: Observer>(
     (names, targets): (&Names, &BTreeMap<String, GoodputTargets>),
     (requests, follow_ups): (impl Iterator<Item = Request>, Option<Box<dyn FollowUps + Send>>),
     observer: S,
-) -> Result<Measured<S>, Failure> {
+) -> Result<Measurement<S>, RunError> {
     let _span = tracing::debug_span!("experiment", seed = config.seed).entered();
     let mut observers = (Metrics::new(metrics_options(config, names, targets)), observer);
     let arrived = Cell::new(0);
     let arrives = |request: &Request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon));
     let requests = with_deadlines(requests, &config.workload).inspect(arrives);
-    let mut clients = follow_ups.map(|inner| Clients { inner, semantics: config.engine.semantics, arrives });
+    let mut clients = follow_ups.map(|inner| ClosedLoopClients { inner, semantics: config.engine.semantics, arrives });
     let arrivals = (requests, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
-    let Ran { counters, incidents, used } = match config.engine.engine {
+    let ClusterRun { counters, incidents, plugin_use } = match config.engine.engine {
         EngineName::Fast => {
             let records = observers.interests().contains(Interests::STEPS);
             let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
-            finished(service::cluster(config, deployment, names, engine)?, arrivals, &mut observers)
+            run_cluster(service::cluster(config, deployment, names, engine)?, arrivals, &mut observers)
         }
         EngineName::Plain => {
-            finished(service::cluster(config, deployment, names, Plain::new)?, arrivals, &mut observers)
+            run_cluster(service::cluster(config, deployment, names, Plain::new)?, arrivals, &mut observers)
         }
     }?;
     let (mut metrics, observer) = observers;
@@ -70,29 +70,29 @@ pub fn measure<S: Observer>(
     }
     if !report.conserved() {
         let (arrived, ended) = (report.arrived, report.cluster.counts.arrived());
-        return Err(Failure::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
-            .hint("this is a mistake in the program: please report it with the command"));
+        return Err(RunError::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
+            .hint("this is a defect of the program: please report it with the command"));
     }
-    Ok(Measured { report, observer, incidents, used })
+    Ok(Measurement { report, observer, incidents, plugin_use })
 }
 
 /// The clients of a closed loop, which send their next request after the output of the last one.
-struct Clients<F> {
+struct ClosedLoopClients<F> {
     inner: Box<dyn FollowUps + Send>,
     semantics: Semantics,
     /// Called for each request that follows.
     arrives: F,
 }
 
-impl<F: Fn(&Request)> FollowUps for Clients<F> {
+impl<F: Fn(&Request)> FollowUps for ClosedLoopClients<F> {
     /// A client has its output when the last token has arrived. In BLIS that is the moment at which the engine
     /// finishes the request, and the conversation keeps all output tokens but the last.
     fn next(&mut self, ended: &Outcome) -> Option<Request> {
         let ended = if self.semantics == Semantics::BLIS {
             Outcome { generated_tokens: ended.generated_tokens.saturating_sub(1), ..*ended }
         } else {
-            let answered = ended.e2e.map_or(ended.ended_at, |e2e| ended.arrival.saturating_add(e2e));
-            ended.ended_at(answered.max(ended.ended_at))
+            let received = ended.e2e.map_or(ended.ended_at, |e2e| ended.arrival.saturating_add(e2e));
+            ended.ended_at(received.max(ended.ended_at))
         };
         self.inner.next(&ended).inspect(&self.arrives)
     }
@@ -103,37 +103,37 @@ impl<F: Fn(&Request)> FollowUps for Clients<F> {
 }
 
 /// The counters of a completed simulation.
-struct Ran {
+struct ClusterRun {
     /// Counters of each instance, by index.
     counters: Vec<Counters>,
     /// Failures of plugins that did not end the run.
     incidents: Vec<Incident>,
     /// Number of decisions of plugins, and the fuel or operations that they used.
-    used: (u64, u64),
+    plugin_use: (u64, u64),
 }
 
 /// Runs a cluster to its end.
-fn finished<I: Instance>(
+fn run_cluster<I: Instance>(
     (cluster, incidents): (Cluster<I>, Incidents),
     (requests, follow_ups): (impl Iterator<Item = Request>, Option<&mut dyn FollowUps>),
     observer: &mut impl Observer,
-) -> Result<Ran, Failure> {
-    let counters = cluster.run_sessions(requests, follow_ups, observer).map_err(|halt| halted(halt, &incidents))?;
-    let used = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));
-    Ok(Ran { counters, incidents: incidents.all(), used })
+) -> Result<ClusterRun, RunError> {
+    let counters = cluster.run_sessions(requests, follow_ups, observer).map_err(|halt| halt_error(halt, &incidents))?;
+    let plugin_use = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));
+    Ok(ClusterRun { counters, incidents: incidents.all(), plugin_use })
 }
 
 /// The error of a simulation that ended early.
-pub(crate) fn halted(halt: Halt, incidents: &Incidents) -> Failure {
+pub(crate) fn halt_error(halt: Halt, incidents: &Incidents) -> RunError {
     match (halt, incidents.first()) {
         (Halt::Aborted, Some(Incident { plugin, kind, at, fault, .. })) => {
             let what = fault.diagnostic.without_hint();
             let hint = fault.diagnostic.hint.as_ref().map_or(String::new(), |hint| format!("{hint}; "));
             let seconds = at.as_secs_f64();
             let failure =
-                Failure::runtime(format_args!("the {} `{plugin}` failed at {seconds} s: {what}", kind.what()));
-            let failure = failure.because(fault.clone());
-            failure.hint(format_args!("{hint}`--on-plugin-error fallback` goes on with a built-in in its place"))
+                RunError::runtime(format_args!("the {} `{plugin}` failed at {seconds} s: {what}", kind.what()));
+            let failure = failure.with_fault(fault.clone());
+            failure.hint(format_args!("{hint}`--on-plugin-error fallback` continues with a built-in policy"))
         }
         (halt, _) => halt.into(),
     }
@@ -145,13 +145,13 @@ pub(crate) fn check_weights(
     config: &Experiment,
     names: &Names,
     recorded: &BTreeMap<String, GoodputTargets>,
-) -> Result<(), Failure> {
+) -> Result<(), RunError> {
     let has = |needs| match needs {
         Needs::Nothing => true,
         Needs::SloTargets => !(config.cluster.slo_targets.is_empty() && recorded.is_empty()),
         Needs::Tenants => !names.texts().is_empty(),
     };
-    weights.check(has).map_err(Failure::refused)
+    weights.check(has).map_err(RunError::refused)
 }
 
 /// Metrics per class and tenant are collected if requests name any. Priority inversions cannot occur under FCFS.
@@ -179,11 +179,11 @@ pub(crate) fn slo_targets(
     names: &Names,
     recorded: &BTreeMap<String, GoodputTargets>,
 ) -> Vec<(Name, SloTargets)> {
-    let given = &config.cluster.slo_targets;
-    let classes: BTreeSet<&String> = given.keys().chain(recorded.keys()).collect();
+    let set = &config.cluster.slo_targets;
+    let classes: BTreeSet<&String> = set.keys().chain(recorded.keys()).collect();
     let targets = classes.into_iter().filter_map(|class| {
         let name = if class == "default" { Name::NONE } else { names.find(class)? };
-        let (flags, trace) = (given.get(class), recorded.get(class));
+        let (flags, trace) = (set.get(class), recorded.get(class));
         let ms = |ms: Option<f64>| ms.map(|ms| Micros::from_f64(ms * 1e3));
         let flag = |target: Option<&Sourced<Micros>>| target.map(|target| target.value);
         let targets = SloTargets {
@@ -223,12 +223,12 @@ pub(crate) fn plugin_warnings(config: &Experiment, incidents: &[Incident]) -> Ve
         let times = plural(*count, "time");
         let what = format!("the {} `{plugin}` failed {times}, first at {} s: ", kind.what(), at.as_secs_f64());
         let what = format!("{what}{}", fault.diagnostic.without_hint());
-        (what, "a built-in decided in its place; `--on-plugin-error fail` ends the run instead".to_owned())
+        (what, "a built-in policy decided instead; `--on-plugin-error fail` ends the run instead".to_owned())
     });
     let native = config.cluster.policies.plugins();
     let native = native.filter(|used| used.loaded.plugin.technology() == Technology::Native).map(|used| {
         let what = format!("the {} `{}` ran unsandboxed", used.kind.what(), used.loaded.name);
-        (what, "a native library can do whatever you can; its results are only as good as its author".to_owned())
+        (what, "a native library runs with your rights, and can change the simulation itself".to_owned())
     });
     native.chain(failed).collect()
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::explain::explain;
 use blis_config::Deployment;
@@ -15,10 +15,14 @@ use blis_report::decisions::{DecisionLog, FORMAT, Header, InstanceGroup, PolicyN
 use blis_workload::Names;
 
 /// The decision log of a run, if `--trace-path` requests one.
-pub(crate) type Log<'a> = Option<DecisionLog<'a, TraceFile>>;
+pub(crate) type OpenDecisionLog<'a> = Option<DecisionLog<'a, TraceFile>>;
 
 /// Creates the file and writes the header.
-pub(crate) fn open<'a>(config: &Experiment, deployment: &Deployment, names: &'a Names) -> Result<Log<'a>, Failure> {
+pub(crate) fn open<'a>(
+    config: &Experiment,
+    deployment: &Deployment,
+    names: &'a Names,
+) -> Result<OpenDecisionLog<'a>, RunError> {
     let Some(path) = config.evaluation.trace_path.as_deref() else { return Ok(None) };
     let file = TraceFile::create(path).map_err(|source| failed(path, source))?;
     let candidates = config.evaluation.counterfactual_k as usize;
@@ -26,13 +30,13 @@ pub(crate) fn open<'a>(config: &Experiment, deployment: &Deployment, names: &'a 
 }
 
 /// Writes the rest of the log and closes the file.
-pub(crate) fn finish(log: Log<'_>, config: &Experiment) -> Result<(), Failure> {
+pub(crate) fn finish(log: OpenDecisionLog<'_>, config: &Experiment) -> Result<(), RunError> {
     let Some((log, path)) = log.zip(config.evaluation.trace_path.as_deref()) else { return Ok(()) };
     log.finish().and_then(TraceFile::finish).map_err(|source| failed(path, source))
 }
 
-fn failed(path: &Path, source: std::io::Error) -> Failure {
-    Failure::file(&FileError::Io { path: path.to_owned(), source })
+fn failed(path: &Path, source: std::io::Error) -> RunError {
+    RunError::file(&FileError::Io { path: path.to_owned(), source })
 }
 
 fn header(config: &Experiment, deployment: &Deployment) -> Header {
@@ -78,13 +82,13 @@ fn policy_names(policies: &PolicySettings) -> PolicyNames {
 /// (except the digests of plugins), and without the section of the evaluation and the recording.
 fn digest(explained: &str) -> String {
     let mut digest = Sha256::new();
-    let mut judged = false;
+    let mut in_evaluation = false;
     for line in explained.lines().filter(|line| !line.starts_with('#')) {
         if !line.starts_with(' ') {
-            judged = line == "evaluation:";
+            in_evaluation = line == "evaluation:";
         }
         let (value, source) = line.split_once("  # ").unwrap_or((line, ""));
-        if !judged {
+        if !in_evaluation {
             digest.update(value);
             digest.update(source.split_once("SHA-256 ").map_or("", |(_, plugin)| plugin));
             digest.update("\n");
@@ -98,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_is_of_what_shapes_the_simulation() {
+    fn the_digest_covers_the_settings_of_the_simulation() {
         let page = |tp: u32, source: &str, path: &str, plugin: &str| {
             format!(
                 "model_and_hardware:\n  tp: {tp}  # {source}\nevaluation:\n  trace_path: {path}  # --trace-path\n\

@@ -16,13 +16,13 @@ use blis_sim::units::Micros;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Skipped, Workload};
 
-use crate::contest::Others;
 use crate::counterfactual;
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::experiment::{self, Experiment};
 use crate::figures::Figures;
 use crate::fitness::{Fitness, FitnessScale, FitnessWeights};
-use crate::measure::{Measured, check_weights, measure, no_sample, plugin_warnings};
+use crate::measure::{Measurement, check_weights, measure, no_sample, plugin_warnings};
+use crate::named_policy::OtherPolicies;
 use crate::open;
 use crate::recording;
 use crate::regret::Regret;
@@ -30,7 +30,7 @@ use crate::timer::Timer;
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, WorkloadConfig, plural};
 
 /// Counts requests as the simulation takes them out of a workload, for example for a progress bar.
-pub trait Watch {
+pub trait RequestCounter {
     /// Returns the same requests, and counts them as they are taken; `total` is their number, if it is known.
     fn watch<'a>(
         &self,
@@ -40,7 +40,7 @@ pub trait Watch {
 }
 
 /// Progress that is not shown.
-impl Watch for () {
+impl RequestCounter for () {
     fn watch<'a>(
         &self,
         requests: Box<dyn Iterator<Item = Request> + Send + 'a>,
@@ -51,7 +51,7 @@ impl Watch for () {
 }
 
 /// The results of a simulation, with warnings.
-pub struct Finished {
+pub struct RunResult {
     pub setting: Setting,
     pub report: Report,
     pub names: Names,
@@ -68,13 +68,13 @@ pub struct Finished {
     /// Failures of plugins that did not end the run.
     pub incidents: Vec<Incident>,
     /// Whether the result files were written.
-    pub files: Result<(), Failure>,
+    pub files: Result<(), RunError>,
     /// CPU time of the simulation alone.
     pub cpu: Duration,
 }
 
 /// Sets up the experiment, simulates it, and writes its files.
-pub fn run(config: &Experiment, progress: &impl Watch) -> Result<Finished, Failure> {
+pub fn run(config: &Experiment, progress: &impl RequestCounter) -> Result<RunResult, RunError> {
     tracing::debug!(seed = config.seed, horizon = ?config.horizon, "{:?}", config.engine);
     let deployment = open::resolve(config)?;
     let (workload, horizon) = open::open_until(config)?;
@@ -85,8 +85,8 @@ fn simulate(
     config: &Experiment,
     deployment: &Deployment,
     workload: Workload,
-    progress: &impl Watch,
-) -> Result<Finished, Failure> {
+    progress: &impl RequestCounter,
+) -> Result<RunResult, RunError> {
     let Workload { requests, follow_ups, count, names, slo_targets, aside: _, skipped, notes } = workload;
     for note in deployment.notes.iter().chain(&notes) {
         tracing::info!("{note}");
@@ -96,11 +96,11 @@ fn simulate(
         check_weights(weights, config, &names, &slo_targets)?;
     }
     let baseline = baseline(config)?;
-    let wants_requests = config.files.metrics_path.is_some() || config.files.results_path.is_some();
+    let needs_requests = config.files.metrics_path.is_some() || config.files.results_path.is_some();
     let evaluation = &config.evaluation;
     let decisions = recording::open(config, deployment, &names)?;
     let observers = (
-        ((wants_requests.then(RequestLog::new), EventLog::if_enabled()), Refused::default()),
+        ((needs_requests.then(RequestLog::new), EventLog::if_enabled()), RefusedRequests::default()),
         (
             (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
             (journal(config, deployment), counterfactual::surveyor(config, &names, &slo_targets)),
@@ -108,13 +108,13 @@ fn simulate(
     );
     let requests = progress.watch(requests, count);
     let timer = Timer::start();
-    let Measured { report, observer, incidents, .. } =
+    let Measurement { report, observer, incidents, .. } =
         measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
     let cpu = timer.elapsed();
     let (((log, _), refused), ((summary, decisions), (journal, surveyor))) = observer;
     let named = (&names, &slo_targets);
     let regret =
-        surveyor.map(|surveyor| counterfactual::judge(config, deployment, named, surveyor.survey)).transpose()?;
+        surveyor.map(|surveyor| counterfactual::regret(config, deployment, named, surveyor.survey)).transpose()?;
     let fitness = evaluation
         .fitness
         .as_ref()
@@ -123,7 +123,7 @@ fn simulate(
     let files = recording::finish(decisions, config)
         .and(write_files(config, &report, log.as_ref(), &names))
         .and(export(config, deployment, journal.as_ref(), named));
-    Ok(Finished {
+    Ok(RunResult {
         setting: setting(config, deployment, &notes),
         warnings: warnings(config, deployment, (&report, &names), &skipped, &refused)
             .into_iter()
@@ -142,14 +142,14 @@ fn simulate(
 }
 
 /// The baseline of a relative fitness: its name, and its experiment.
-fn baseline(config: &Experiment) -> Result<Option<(String, Experiment)>, Failure> {
+fn baseline(config: &Experiment) -> Result<Option<(String, Experiment)>, RunError> {
     const USUAL: &str = "round-robin";
     let scale = config.evaluation.fitness.as_ref().map(FitnessWeights::scale);
     if scale != Some(FitnessScale::Baseline) {
         return Ok(None);
     }
     let name = config.evaluation.baseline.as_deref().unwrap_or(USUAL);
-    Ok(Some((name.to_owned(), config.with_contestant(name, Others::Defaults)?)))
+    Ok(Some((name.to_owned(), config.with_policy(name, OtherPolicies::Defaults)?)))
 }
 
 /// The score of `report`, against a run of `baseline` under the same seed if the scale is relative.
@@ -159,14 +159,14 @@ fn fitness(
     config: &Experiment,
     deployment: &Deployment,
     report: &Report,
-) -> Result<(Fitness, Option<String>), Failure> {
+) -> Result<(Fitness, Option<String>), RunError> {
     let figures = Figures::from(report);
     let Some((name, baseline)) = baseline else {
         return Ok((weights.blis(&figures, no_sample(config.engine.semantics)), None));
     };
     let Workload { requests, follow_ups, names, slo_targets, .. } = open::open(&baseline)?;
     let named = (&names, &slo_targets);
-    let Measured { report: baseline, .. } = measure(&baseline, deployment, named, (requests, follow_ups), ())?;
+    let Measurement { report: baseline, .. } = measure(&baseline, deployment, named, (requests, follow_ups), ())?;
     Ok((weights.relative(&figures, &Figures::from(&baseline)), Some(name)))
 }
 
@@ -184,7 +184,7 @@ fn export(
     deployment: &Deployment,
     journal: Option<&Journal>,
     (names, slo_targets): (&Names, &BTreeMap<String, GoodputTargets>),
-) -> Result<(), Failure> {
+) -> Result<(), RunError> {
     let Some(journal) = journal else { return Ok(()) };
     let about = blis_report::About {
         model: deployment.model.clone(),
@@ -196,13 +196,13 @@ fn export(
         seed: config.seed,
         slo_targets: slo_targets.clone(),
     };
-    let write = |export: &Export| export.write(journal, &about, names).map_err(|error| Failure::file(&error));
+    let write = |export: &Export| export.write(journal, &about, names).map_err(|error| RunError::file(&error));
     config.files.exports.iter().try_for_each(write)
 }
 
-fn write_files(config: &Experiment, report: &Report, log: Option<&RequestLog>, names: &Names) -> Result<(), Failure> {
+fn write_files(config: &Experiment, report: &Report, log: Option<&RequestLog>, names: &Names) -> Result<(), RunError> {
     let Some(log) = log else { return Ok(()) };
-    let written = |result: Result<(), blis_report::FileError>| result.map_err(|error| Failure::file(&error));
+    let written = |result: Result<(), blis_report::FileError>| result.map_err(|error| RunError::file(&error));
     if let Some(path) = &config.files.metrics_path {
         written(blis_report::write_json(path, &blis_report::metrics_document(report, log, names)))?;
     }
@@ -238,7 +238,7 @@ fn warnings(
     deployment: &Deployment,
     (report, names): (&Report, &Names),
     skipped: &Skipped,
-    refused: &Refused,
+    refused: &RefusedRequests,
 ) -> Vec<(String, String)> {
     let counts = &report.cluster.counts;
     let mut warnings = config.warnings.clone();
@@ -286,7 +286,7 @@ fn warnings(
         } else if counts.dropped() > 0 {
             "every request was dropped; see above"
         } else if counts.rejected_by_admission > 0 {
-            "the admission policy let nothing in that could complete; `--admission-policy always-admit` lets in all"
+            "the admission policy admitted no request that could complete; `--admission-policy always-admit` admits all"
         } else if config.horizon == Micros::MAX {
             "check the workload"
         } else {
@@ -299,7 +299,7 @@ fn warnings(
 
 /// SLO targets of classes without requests: most likely a misspelled name.
 fn unknown_classes(
-    targets: &BTreeMap<String, experiment::SloTargets>,
+    targets: &BTreeMap<String, experiment::SloTargetSettings>,
     report: &Report,
     names: &Names,
 ) -> Option<(String, String)> {
@@ -323,8 +323,8 @@ fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> 
         let limit = deployment.max_model_len.map_or(u64::MAX, u64::from);
         let (budget, chunked) = (config.engine.max_num_batched_tokens, config.engine.enable_chunked_prefill);
         if !chunked && u64::from(budget) < limit {
-            let hint = "raise `--max-num-batched-tokens`, or let prompts be split";
-            (format!("prompt and answer exceed the {budget} tokens of one step"), hint)
+            let hint = "raise `--max-num-batched-tokens`, or enable chunked prefill";
+            (format!("prompt and output exceed the {budget} tokens of one step"), hint)
         } else if limit == cache
             && config.deployment.max_model_len.is_none_or(|given| given == 0 || u64::from(given) > limit)
         {
@@ -335,7 +335,7 @@ fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> 
     };
     let (why, hint) = match reason {
         DropReason::PromptTooLong => too_long("the prompt alone fills"),
-        DropReason::BudgetTooLong => too_long("prompt and answer exceed"),
+        DropReason::BudgetTooLong => too_long("prompt and output exceed"),
         DropReason::KvTooSmall => (format!("larger than the KV cache, {}", plural(cache, "token")), larger_cache),
     };
     (why, hint.to_owned())
@@ -344,13 +344,13 @@ fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> 
 /// Requests that were dropped or rejected by routing: the first ones, so that the user can find them, and the models
 /// that they name.
 #[derive(Default)]
-struct Refused {
+struct RefusedRequests {
     dropped: Vec<Outcome>,
     /// Models that are not served, in the order in which requests named them, with the number of requests.
     models: Vec<(Name, u64)>,
 }
 
-impl Refused {
+impl RefusedRequests {
     /// Requests listed per reason; the others are only counted.
     const NAMED: usize = 5;
 
@@ -383,14 +383,14 @@ impl Refused {
             listed.push_str(&format!(" and {} more", self.models.len() - Self::NAMED));
         }
         let hint = format!(
-            "serve it with `--model {}`, or empty the column `model` of the trace: a request without a model takes any",
+            "serve it with `--model {}`, or empty the column `model` of the trace: a request without a model is served by any",
             names.text(*first)
         );
         Some((format!("{count} rejected: only `{served}` is served, and they are for {listed}"), hint))
     }
 }
 
-impl Observer for Refused {
+impl Observer for RefusedRequests {
     #[inline]
     fn interests(&self) -> Interests {
         Interests::OUTCOMES
@@ -404,7 +404,7 @@ impl Observer for Refused {
     }
 }
 
-impl Refused {
+impl RefusedRequests {
     fn add(&mut self, outcome: &Outcome) {
         match outcome.status {
             Status::Dropped(reason) if self.of(reason).count() < Self::NAMED => self.dropped.push(*outcome),

@@ -43,7 +43,7 @@ pub struct Suite {
     /// A routing policy or the path of a bundle; scores are relative to it.
     pub baseline: String,
     /// Policies that the held-out report compares candidates with, besides the baseline.
-    pub rivals: Vec<String>,
+    pub reference_policies: Vec<String>,
     /// The kinds of decisions that candidates may make. Other functions of a candidate are not used.
     pub decides: Vec<Kind>,
     /// The objectives: figures with their weights.
@@ -88,7 +88,7 @@ pub struct Scenario {
     /// A workload specification, instead of workload flags.
     pub workload: Option<String>,
     /// Location in the file of the suite.
-    pub spot: Location,
+    pub location: Location,
 }
 
 /// Conditions that are checked before any score, relative to the baseline under the same requests.
@@ -175,36 +175,36 @@ impl Suite {
     /// # Errors
     /// If there is none, or its file is invalid.
     pub fn open(name: &str) -> Result<Self, SuiteError> {
-        let said = |what: String, hint: String| SuiteError(Diagnostic::new(what).hint(hint));
+        let error = |what: String, hint: String| SuiteError(Diagnostic::new(what).hint(hint));
         if let Some(file) = SUITES.get_file(format!("{name}.yaml")) {
             let path = format!("examples/suites/{name}.yaml");
             return Self::parse(&path, file.contents_utf8().unwrap_or_default());
         }
         let path = Path::new(name);
         if !path.is_file() {
-            let names = Self::carried();
+            let names = Self::built_in();
             let known: Vec<&str> = names.iter().map(String::as_str).collect();
             let hint = nearest(name, &known).map_or_else(
                 || format!("built in are {}; others are named by their file", names.join(", ")),
                 |near| format!("did you mean `{near}`?"),
             );
-            return Err(said(format!("there is no suite {}", quoted(name.as_bytes())), hint));
+            return Err(error(format!("there is no suite {}", quoted(name.as_bytes())), hint));
         }
-        let unreadable = |error: std::io::Error| {
+        let unreadable = |source: std::io::Error| {
             let hint = "a suite is a YAML file: see docs/evaluate.md".to_owned();
-            said(format!("the suite `{name}` cannot be read: {error}"), hint)
+            error(format!("the suite `{name}` cannot be read: {source}"), hint)
         };
         let length = fs::metadata(path).map_err(unreadable)?.len();
         if length > BYTES_MAX {
             let hint = "is this the right file?".to_owned();
-            return Err(said(format!("the suite `{name}` is longer than 4 MiB"), hint));
+            return Err(error(format!("the suite `{name}` is longer than 4 MiB"), hint));
         }
         Self::parse(name, &fs::read_to_string(path).map_err(unreadable)?)
     }
 
     /// The names of the built-in suites, sorted.
     #[must_use]
-    pub fn carried() -> Vec<String> {
+    pub fn built_in() -> Vec<String> {
         let paths = SUITES.files().map(include_dir::File::path);
         let suites = paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
         let mut names: Vec<String> = suites.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
@@ -217,7 +217,7 @@ impl Suite {
     /// # Errors
     /// The first mistake, with its location.
     pub fn parse(file: &str, text: &str) -> Result<Self, SuiteError> {
-        let reader = Reader(Document { file: file.into(), text });
+        let reader = SuiteReader(Document { file: file.into(), text });
         let raw: Option<RawSuite> = reader.0.read().map_err(|error| reader.yaml(&error))?;
         let Some(raw) = raw else {
             let empty = Diagnostic::in_text(Location::start(file), text, "the suite is empty");
@@ -238,13 +238,13 @@ impl Suite {
     /// The name or path with which [`Self::open`] finds the suite.
     #[must_use]
     pub fn name_or_file(&self) -> String {
-        if Self::carried().contains(&self.name) { self.name.clone() } else { self.file.clone() }
+        if Self::built_in().contains(&self.name) { self.name.clone() } else { self.file.clone() }
     }
 
     /// The indices of the scenarios in `split`.
     #[must_use]
     pub fn of(&self, split: Split) -> Vec<usize> {
-        (0..self.scenarios.len()).filter(|&place| self.scenarios[place].splits.contains(&split)).collect()
+        (0..self.scenarios.len()).filter(|&index| self.scenarios[index].splits.contains(&split)).collect()
     }
 
     /// Number of seeds of each scenario in `split`.
@@ -261,7 +261,7 @@ struct RawSuite {
     name: Word,
     about: Option<String>,
     baseline: Option<Word>,
-    rivals: Option<Vec<Word>>,
+    reference_policies: Option<Vec<Word>>,
     decides: Option<Vec<Word>>,
     weights: Word,
     seeds: Option<Entries<Word>>,
@@ -301,27 +301,27 @@ struct RawScenario {
 }
 
 /// Parses the values of a file, and reports mistakes with their locations.
-struct Reader<'a>(Document<'a>);
+struct SuiteReader<'a>(Document<'a>);
 
 const SHARE: Range = Range { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
 const UP_TO_1000: Range = Range { fits: |number| (0.0..=1000.0).contains(&number), text: "a number from 0 to 1000" };
 const SECONDS: Range = Range { fits: |number| number > 0.0 && number <= 86_400.0, text: "above 0, at most 86400" };
 
-impl Reader<'_> {
+impl SuiteReader<'_> {
     fn suite(&self, raw: RawSuite) -> Result<Suite, Diagnostic> {
         if raw.schema.value != "1" {
-            let what = format!("suites of schema {} are not understood", quoted(raw.schema.value.as_bytes()));
+            let what = format!("suites of schema {} are not supported", quoted(raw.schema.value.as_bytes()));
             return Err(self.0.wrong(raw.schema.referenced, what, "this program reads `schema: 1`"));
         }
         let shared = raw.run.map_or(Vec::new(), |run| run.0);
         let mut scenarios: Vec<Scenario> = Vec::new();
         let at = raw.scenarios.referenced;
         for one in raw.scenarios.value {
-            let place = one.name.referenced;
+            let at_name = one.name.referenced;
             let scenario = self.scenario(one, &shared)?;
             if scenarios.iter().any(|known| known.name == scenario.name) {
                 let what = format!("there are two scenarios `{}`", scenario.name);
-                return Err(self.0.wrong(place, what, "give each its own name"));
+                return Err(self.0.wrong(at_name, what, "use unique names"));
             }
             scenarios.push(scenario);
         }
@@ -337,7 +337,7 @@ impl Reader<'_> {
             file: self.0.file.to_string(),
             hash: hex(&Sha256::digest(self.0.text)),
             baseline: raw.baseline.map_or_else(|| "round-robin".to_owned(), |word| word.value),
-            rivals: raw.rivals.unwrap_or_default().into_iter().map(|word| word.value).collect(),
+            reference_policies: raw.reference_policies.unwrap_or_default().into_iter().map(|word| word.value).collect(),
             decides: self.decides(raw.decides)?,
             weights: self.weights(&raw.weights)?,
             seeds: self.by_split(raw.seeds, |word| self.0.whole("a number of seeds", word, 1..=1000))?,
@@ -365,7 +365,7 @@ impl Reader<'_> {
             splits,
             flags,
             workload: raw.workload,
-            spot: self.0.location(raw.name.referenced),
+            location: self.0.location(raw.name.referenced),
         })
     }
 
@@ -397,8 +397,8 @@ impl Reader<'_> {
     }
 
     fn decides(&self, words: Option<Vec<Word>>) -> Result<Vec<Kind>, Diagnostic> {
-        const ALLOWED: &str = "admission, routing, priority, scheduling or preemption; how long things take is \
-                               nobody's decision";
+        const ALLOWED: &str = "admission, routing, priority, scheduling or preemption; latency is not \
+                               a decision";
         let Some(words) = words else { return Ok(vec![Kind::Routing]) };
         let kind = |word: &Word| {
             let found = Kind::ALL.into_iter().find(|kind| kind.name() == word.value && *kind != Kind::Latency);
@@ -506,7 +506,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_suite_says_what_is_run() {
+    fn a_suite_defines_its_runs() {
         let suite = suite();
         assert_eq!((suite.baseline.as_str(), &suite.decides[..]), ("round-robin", &[Kind::Routing][..]));
         assert_eq!((suite.of(Split::Smoke), suite.of(Split::Train)), (vec![0], vec![0, 1]));
@@ -523,8 +523,8 @@ pub(crate) mod tests {
         assert_eq!(seed(Split::Train, 0, 0), seed(Split::Train, 0, 0));
         let all =
             [seed(Split::Train, 0, 0), seed(Split::Train, 0, 1), seed(Split::Train, 1, 0), seed(Split::Select, 0, 0)];
-        assert!(all.iter().enumerate().all(|(place, one)| !all[..place].contains(one)), "{all:?}");
-        assert_eq!(seed(Split::Test, 0, 3), seed(Split::Test, 9, 3), "what is held out stays the same");
+        assert!(all.iter().enumerate().all(|(index, one)| !all[..index].contains(one)), "{all:?}");
+        assert_eq!(seed(Split::Test, 0, 3), seed(Split::Test, 9, 3), "held-out seeds do not depend on the epoch");
     }
 
     #[test]
@@ -545,13 +545,13 @@ pub(crate) mod tests {
             format!("schema: 1\nname: a/b\nweights: mean_e2e:1\n{one}"),
             format!("{head}{one}limits: {{wall_s: -1}}"),
         ];
-        let told: Vec<String> = texts.iter().map(|text| refused(text)).collect();
-        insta::assert_snapshot!(told.join("\n\n"));
+        let messages: Vec<String> = texts.iter().map(|text| refused(text)).collect();
+        insta::assert_snapshot!(messages.join("\n\n"));
     }
 
     #[test]
-    fn those_that_are_carried_make_sense() {
-        let names = Suite::carried();
+    fn the_built_in_suites_are_valid() {
+        let names = Suite::built_in();
         assert_eq!(names, ["chat", "long-context", "slo-tiers"]);
         for name in names {
             let suite = Suite::open(&name).unwrap();

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 /// Measures CPU time from its start.
 pub struct Timer {
-    whose: Whose,
+    scope: ClockScope,
     start: Duration,
 }
 
 #[derive(Clone, Copy)]
-enum Whose {
+enum ClockScope {
     Process,
     Thread,
 }
@@ -17,32 +17,32 @@ enum Whose {
 impl Timer {
     /// Measures the CPU time of this process.
     pub fn start() -> Self {
-        Self { whose: Whose::Process, start: now(Whose::Process) }
+        Self { scope: ClockScope::Process, start: now(ClockScope::Process) }
     }
 
     /// Measures the CPU time of this thread alone, while other threads work.
     pub fn of_thread() -> Self {
-        Self { whose: Whose::Thread, start: now(Whose::Thread) }
+        Self { scope: ClockScope::Thread, start: now(ClockScope::Thread) }
     }
 
     pub fn elapsed(&self) -> Duration {
-        now(self.whose).saturating_sub(self.start)
+        now(self.scope).saturating_sub(self.start)
     }
 }
 
 #[cfg(any(target_os = "linux", target_os = "macos"))]
-fn now(whose: Whose) -> Duration {
+fn now(scope: ClockScope) -> Duration {
     use rustix::time::{ClockId, clock_gettime};
-    let clock = match whose {
-        Whose::Process => ClockId::ProcessCPUTime,
-        Whose::Thread => ClockId::ThreadCPUTime,
+    let clock = match scope {
+        ClockScope::Process => ClockId::ProcessCPUTime,
+        ClockScope::Thread => ClockId::ThreadCPUTime,
     };
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 /// On platforms without such a clock, wall time stands in: an upper bound.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
-fn now(_whose: Whose) -> Duration {
+fn now(_whose: ClockScope) -> Duration {
     use std::sync::LazyLock;
     use std::time::Instant;
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);

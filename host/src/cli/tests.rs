@@ -10,7 +10,7 @@ use super::*;
 use blis_config::LatencyKind;
 use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings, Scorer, ScorerKind, Sourced};
 use blis_eval::FitnessScale;
-use blis_eval::experiment::{EngineConfig, SloTargets};
+use blis_eval::experiment::{EngineConfig, SloTargetSettings};
 use blis_eval::spec::{EngineName, ExperimentSpec, KEYS, TieBreakName, TraceFormatName, TraceLevelName};
 use blis_eval::workload_config::{SyntheticConfig, WorkloadConfig};
 use blis_plugin::Kind;
@@ -593,7 +593,7 @@ fn clap_finds_no_contradiction_in_the_flags() {
 
 #[test]
 fn nothing_goes_to_a_reader_that_left() {
-    let failure = Failure::output(&io::ErrorKind::BrokenPipe.into());
+    let failure = RunError::output(&io::ErrorKind::BrokenPipe.into());
     assert!(failure.is_quiet());
     assert_eq!(format!("{:?}", exit_code(&failure)), format!("{:?}", ExitCode::SUCCESS));
 }

@@ -25,12 +25,12 @@
 //! The order is: [`Survey`] records the actual run, [`Survey::sample`] chooses decisions, [`decision_regrets`] runs
 //! their branches, [`Regret::new`] sums up.
 
+mod branches;
 mod oracle;
 mod report;
 mod survey;
 #[cfg(test)]
 mod tests;
-mod worlds;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -42,10 +42,10 @@ use blis_sim::units::Micros;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use branches::DecisionFork;
 pub use oracle::{Oracle, look_ahead};
 pub use report::{Estimate, Regret, Section};
-pub use survey::{Sample, Survey, Surveyor};
-use worlds::Fork;
+pub use survey::{DecisionSample, Survey, Surveyor};
 
 /// Options of the outcome regret.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ pub enum Situation {
 
 /// The regret of one decision, with its branches.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Judged {
+pub struct DecisionRegret {
     /// The policy that decided.
     pub kind: DecisionKind,
     /// Why the decision was sampled.
@@ -129,7 +129,7 @@ pub struct Judged {
     /// Mean cost of the alternatives − cost of the actual branch, request-seconds.
     pub advantage_s: f64,
     /// As the regret, with all later decisions made anew by the policies in each branch, request-seconds.
-    pub reaction_s: f64,
+    pub rollout_regret_s: f64,
     /// TTFT of the request − that in the best alternative, ms, if it got a first token in both.
     pub ttft_regret_ms: Option<f64>,
     /// E2E of the request − that in the best alternative, ms, if it completed in both.
@@ -139,18 +139,18 @@ pub struct Judged {
     pub score_regret: Option<f64>,
     /// The signals that the policy read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub seen: Option<Seen>,
+    pub observed: Option<ObservedSignals>,
     /// The state of the instances at the time of the decision.
-    pub state: State,
+    pub state: InstanceStates,
     /// The actual branch, then the alternatives.
-    pub worlds: Vec<World>,
+    pub branches: Vec<BranchOutcome>,
 }
 
 /// The outcome of one branch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct World {
+pub struct BranchOutcome {
     /// The decision, for example `instance_3` or `rejected`.
-    pub answer: Cow<'static, str>,
+    pub decision: Cow<'static, str>,
     /// Status of the request at the end of the branch.
     pub status: &'static str,
     /// Time to first token of the request, ms.
@@ -160,18 +160,18 @@ pub struct World {
     /// Request-seconds within the window.
     pub cost_s: f64,
     /// The same if the policies make all later decisions anew.
-    pub reacting_cost_s: f64,
+    pub rollout_cost_s: f64,
     /// The part of the cost before first tokens, request-seconds.
     pub awaiting_first_token_s: f64,
     /// Requests in the window that were rejected, dropped or timed out.
-    pub unanswered: u32,
+    pub failed_requests: u32,
     #[serde(skip)]
     own_s: f64,
 }
 
 /// Signals as the policy read them, by instance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Seen {
+pub struct ObservedSignals {
     /// Age of the signals of queue, batch and KV cache, µs.
     pub age_us: u64,
     /// Requests in the waiting queue.
@@ -187,7 +187,7 @@ pub struct Seen {
 
 /// State of the instances, by instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct State {
+pub struct InstanceStates {
     /// Requests in the waiting queue.
     pub queue_depth: Vec<u32>,
     /// Requests in the running batch.
@@ -200,7 +200,7 @@ pub struct State {
     pub cached_blocks: Vec<u32>,
 }
 
-impl State {
+impl InstanceStates {
     /// Requests on each instance: waiting, running and arriving.
     fn outstanding(&self) -> Vec<u32> {
         let columns = self.queue_depth.iter().zip(&self.batch_size).zip(&self.arriving);
@@ -209,7 +209,7 @@ impl State {
 }
 
 /// Names of SLO classes.
-pub trait Texts: Sync {
+pub trait ClassNames: Sync {
     fn class(&self, name: blis_sim::request::Name) -> String;
 }
 
@@ -219,21 +219,21 @@ pub trait Texts: Sync {
 ///
 /// # Errors
 /// The first failure of a branch, in the order of decisions.
-pub fn judge<I: Instance + Clone + Send>(
+pub fn decision_regrets<I: Instance + Clone + Send>(
     mut timeline: Timeline<I>,
-    samples: &[Sample],
-    settled: &Arc<Settled>,
+    samples: &[DecisionSample],
+    actual: &Arc<Settled>,
     (window, alternatives): (Micros, usize),
-    texts: &impl Texts,
-) -> Result<Vec<Judged>, Halt> {
+    class_names: &impl ClassNames,
+) -> Result<Vec<DecisionRegret>, Halt> {
     // The number of forks in memory is limited to what keeps all threads busy.
-    let most = 4 * rayon::current_num_threads();
-    let mut judged = Vec::new();
-    let mut forks: Vec<Fork<I>> = Vec::new();
-    let run = |forks: Vec<Fork<I>>| -> Result<Vec<Option<Judged>>, Halt> {
+    let max_forks = 4 * rayon::current_num_threads();
+    let mut regrets = Vec::new();
+    let mut forks: Vec<DecisionFork<I>> = Vec::new();
+    let run = |forks: Vec<DecisionFork<I>>| -> Result<Vec<Option<DecisionRegret>>, Halt> {
         // Results stay in the order of decisions, whichever branch ends first.
         let results: Vec<_> =
-            forks.into_par_iter().map(|fork| fork.judge(window, alternatives, settled, texts)).collect();
+            forks.into_par_iter().map(|fork| fork.evaluate(window, alternatives, actual, class_names)).collect();
         results.into_iter().collect()
     };
     let mut samples = samples.iter().peekable();
@@ -241,21 +241,22 @@ pub fn judge<I: Instance + Clone + Send>(
         // Decisions are found by their request: without an instance that serves its model, no routing decision is
         // made.
         let pending = timeline.pending().map(|pending| (pending.request.id, pending.is_admission));
-        let is_this = |sample: &&Sample| pending == Some((sample.request, sample.kind == DecisionKind::Admission));
+        let is_this =
+            |sample: &&DecisionSample| pending == Some((sample.request, sample.kind == DecisionKind::Admission));
         while let Some(sample) = samples.next_if(is_this) {
-            forks.push(Fork { timeline: timeline.clone(), kind: sample.kind, stratum: sample.stratum });
+            forks.push(DecisionFork { timeline: timeline.clone(), kind: sample.kind, stratum: sample.stratum });
         }
-        if forks.len() >= most {
-            judged.extend(run(std::mem::take(&mut forks))?);
+        if forks.len() >= max_forks {
+            regrets.extend(run(std::mem::take(&mut forks))?);
         }
         timeline.decide(&mut ())?;
     }
-    judged.extend(run(forks)?);
-    Ok(judged.into_iter().flatten().collect())
+    regrets.extend(run(forks)?);
+    Ok(regrets.into_iter().flatten().collect())
 }
 
 /// Runs a branch from `timeline` to the end of the window, and on until the request has ended if `to_its_end`.
-fn run_world<I: Instance>(
+fn run_branch<I: Instance>(
     mut timeline: Timeline<I>,
     force: Option<(u32, Force)>,
     mut cost: Cost,

@@ -14,8 +14,8 @@ use blis_sim::units::Micros;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::run_world;
-use super::worlds::{Sight, candidates, state};
+use super::branches::{ObservedDecision, candidates, state};
+use super::run_branch;
 
 /// Statistics of a look-ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -41,26 +41,27 @@ pub fn look_ahead<I: Instance + Clone + Send + Sync>(
     while timeline.next_decision(observer)? {
         let pending = timeline.pending().filter(|pending| !pending.is_admission);
         if let Some((at, request)) = pending.map(|pending| (pending.at, pending.request.clone())) {
-            let mut sight = Sight::default();
-            timeline.clone().decide(&mut sight)?;
-            if let Some(Force::Route(chosen)) = sight.answer {
+            let mut observed = ObservedDecision::default();
+            timeline.clone().decide(&mut observed)?;
+            if let Some(Force::Route(chosen)) = observed.decision {
                 let mut fork = timeline.clone();
                 let mut past = Cost::new(at, at.saturating_add(window), request.id);
                 fork.catch_up(at, &mut past)?;
                 let state = state(&fork, &request);
-                let mut places = vec![chosen];
-                places.extend(candidates(&sight.scores(), &state, chosen, alternatives));
-                let worlds: Vec<(Timeline<I>, u32)> = places.iter().map(|&place| (fork.clone(), place)).collect();
-                let costs: Vec<Result<Cost, Halt>> = worlds
+                let mut targets = vec![chosen];
+                targets.extend(candidates(&observed.scores(), &state, chosen, alternatives));
+                let branches: Vec<(Timeline<I>, u32)> = targets.iter().map(|&target| (fork.clone(), target)).collect();
+                let costs: Vec<Result<Cost, Halt>> = branches
                     .into_par_iter()
-                    .map(|(world, place)| {
-                        let force = Some((request.id, Force::Route(place)));
-                        run_world(world, force, past.clone(), (at, window), false)
+                    .map(|(branch, target)| {
+                        let force = Some((request.id, Force::Route(target)));
+                        run_branch(branch, force, past.clone(), (at, window), false)
                     })
                     .collect();
                 let costs: Vec<Micros> =
                     costs.into_iter().map(|cost| Ok(cost?.present)).collect::<Result<_, Halt>>()?;
-                let best = places.iter().zip(&costs).min_by_key(|(_, cost)| **cost).map_or(chosen, |(&place, _)| place);
+                let best =
+                    targets.iter().zip(&costs).min_by_key(|(_, cost)| **cost).map_or(chosen, |(&target, _)| target);
                 oracle.decisions += 1;
                 if best != chosen {
                     oracle.changed += 1;

@@ -18,12 +18,12 @@ use super::{DecisionKind, RegretOptions, Stratum};
 #[derive(Debug, Default)]
 pub struct Survey {
     arrivals: Vec<Request>,
-    decisions: Vec<Noted>,
-    ended: Vec<Ended>,
+    decisions: Vec<DecisionEntry>,
+    ended: Vec<RequestEnd>,
 }
 
 #[derive(Debug)]
-struct Noted {
+struct DecisionEntry {
     request: u32,
     /// The chosen instance of a routing decision.
     target: Option<u32>,
@@ -37,7 +37,7 @@ struct Noted {
 }
 
 #[derive(Debug)]
-struct Ended {
+struct RequestEnd {
     id: u32,
     e2e: Option<Micros>,
     /// Whether the request missed an SLO target.
@@ -46,7 +46,7 @@ struct Ended {
 
 /// A decision of the sample, for which the regret is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sample {
+pub struct DecisionSample {
     /// Index of the decision, in the order in which decisions are made. A scheduling decision is evaluated at the time
     /// of the routing decision with this index.
     pub number: usize,
@@ -65,20 +65,20 @@ impl Survey {
 
     /// Every decision of admission and routing, by request.
     #[must_use]
-    pub fn settled(&self) -> Arc<Settled> {
-        let fate = |noted: &Noted| match noted.target {
+    pub fn actual_decisions(&self) -> Arc<Settled> {
+        let forced = |entry: &DecisionEntry| match entry.target {
             Some(target) => Fate::Routed(target),
-            None if noted.rejected => Fate::Rejected,
+            None if entry.rejected => Fate::Rejected,
             None => Fate::Admitted,
         };
         // The routing decision follows the admission decision of the same request, and replaces it.
-        Arc::new(self.decisions.iter().map(|noted| (noted.request, fate(noted))).collect())
+        Arc::new(self.decisions.iter().map(|entry| (entry.request, forced(entry))).collect())
     }
 
     /// Number of decisions of `kind`.
     #[must_use]
     pub fn decisions(&self, kind: DecisionKind) -> usize {
-        self.decisions.iter().filter(|noted| noted.kind == kind).count()
+        self.decisions.iter().filter(|entry| entry.kind == kind).count()
     }
 
     /// Time after a decision in which its effects count.
@@ -106,19 +106,20 @@ impl Survey {
 
     /// Chooses the decisions to evaluate, in the order in which they were made.
     #[must_use]
-    pub fn sample(&self, options: &RegretOptions) -> Vec<Sample> {
+    pub fn sample(&self, options: &RegretOptions) -> Vec<DecisionSample> {
         let missed: FxHashSet<u32> = self.ended.iter().filter(|ended| ended.missed).map(|ended| ended.id).collect();
         let few = options.samples.div_ceil(4);
         let mut draw = Draw { random: Stream::new(options.seed, "regret"), turn: 0, taken: Vec::new() };
-        let of = |kind: DecisionKind| self.decisions.iter().enumerate().filter(move |(_, noted)| noted.kind == kind);
-        let numbers = |those: &mut dyn Iterator<Item = (usize, &Noted)>| those.map(|(number, _)| number).collect();
+        let of = |kind: DecisionKind| self.decisions.iter().enumerate().filter(move |(_, entry)| entry.kind == kind);
+        let numbers =
+            |those: &mut dyn Iterator<Item = (usize, &DecisionEntry)>| those.map(|(number, _)| number).collect();
 
         // The uniform sample is drawn first and from all decisions, so that later draws do not bias it. What the other
         // strata lack is added to it.
         let routing = DecisionKind::Routing;
-        let late: Vec<usize> = numbers(&mut of(routing).filter(|(_, noted)| missed.contains(&noted.request)));
+        let late: Vec<usize> = numbers(&mut of(routing).filter(|(_, entry)| missed.contains(&entry.request)));
         let mut margins: Vec<(usize, f64)> =
-            of(routing).filter_map(|(number, noted)| Some((number, noted.margin?))).collect();
+            of(routing).filter_map(|(number, entry)| Some((number, entry.margin?))).collect();
         margins.sort_by(|one, other| other.1.total_cmp(&one.1));
         let others = few.min(late.len()) + few.min(margins.len());
         draw.some(options.samples.saturating_sub(others), numbers(&mut of(routing)), routing, Stratum::Uniform);
@@ -126,14 +127,14 @@ impl Survey {
         draw.first(few, margins.into_iter().map(|(number, _)| number), routing, Stratum::Margin);
 
         let admission = DecisionKind::Admission;
-        let rejected: Vec<usize> = numbers(&mut of(admission).filter(|(_, noted)| noted.rejected));
+        let rejected: Vec<usize> = numbers(&mut of(admission).filter(|(_, entry)| entry.rejected));
         let others = (few / 2).min(rejected.len());
         draw.some(few - others, numbers(&mut of(admission)), admission, Stratum::Uniform);
         draw.some(others, rejected, admission, Stratum::Missed);
-        let queued = of(routing).filter(|(_, noted)| noted.queued);
+        let queued = of(routing).filter(|(_, entry)| entry.queued);
         draw.some(few, numbers(&mut { queued }), DecisionKind::Scheduling, Stratum::Uniform);
         draw.taken.sort_unstable();
-        let sample = |(number, kind, stratum): (usize, DecisionKind, Stratum)| Sample {
+        let sample = |(number, kind, stratum): (usize, DecisionKind, Stratum)| DecisionSample {
             number,
             request: self.decisions[number].request,
             kind,
@@ -164,7 +165,7 @@ impl Draw {
 
     /// Takes the first `count` of `from` that were not taken before.
     fn first(&mut self, count: usize, from: impl Iterator<Item = usize>, kind: DecisionKind, stratum: Stratum) {
-        let is_taken = |number: &usize| self.taken.iter().any(|&(taken, whose, _)| (taken, whose) == (*number, kind));
+        let is_taken = |number: &usize| self.taken.iter().any(|&(taken, of, _)| (taken, of) == (*number, kind));
         let chosen: Vec<usize> = from.filter(|number| !is_taken(number)).take(count).collect();
         self.taken.extend(chosen.into_iter().map(|number| (number, kind, stratum)));
     }
@@ -202,24 +203,24 @@ impl<F: Fn(&Outcome) -> bool> Observer for Surveyor<F> {
     fn record(&mut self, event: &SimEvent<'_>) {
         match *event {
             SimEvent::Arrival(request) => self.survey.arrivals.push(request.clone()),
-            SimEvent::Decision(decision) => self.survey.decided(decision),
-            SimEvent::Outcome(outcome) => self.ended(outcome),
+            SimEvent::Decision(decision) => self.survey.add_decision(decision),
+            SimEvent::Outcome(outcome) => self.add_end(outcome),
             _ => {}
         }
     }
 }
 
 impl<F: Fn(&Outcome) -> bool> Surveyor<F> {
-    fn ended(&mut self, outcome: &Outcome) {
+    fn add_end(&mut self, outcome: &Outcome) {
         let missed = (self.missed)(outcome);
-        self.survey.ended.push(Ended { id: outcome.id, e2e: outcome.e2e, missed });
+        self.survey.ended.push(RequestEnd { id: outcome.id, e2e: outcome.e2e, missed });
     }
 }
 
 impl Survey {
-    fn decided(&mut self, decision: &Decision<'_>) {
-        let noted = match *decision {
-            Decision::Admission { request, verdict, .. } => Noted {
+    fn add_decision(&mut self, decision: &Decision<'_>) {
+        let entry = match *decision {
+            Decision::Admission { request, verdict, .. } => DecisionEntry {
                 request: request.id,
                 target: None,
                 kind: DecisionKind::Admission,
@@ -227,7 +228,7 @@ impl Survey {
                 rejected: *verdict != Verdict::Admit,
                 queued: false,
             },
-            Decision::Routing { request, cluster, scores, choice, .. } => Noted {
+            Decision::Routing { request, cluster, scores, choice, .. } => DecisionEntry {
                 request: request.id,
                 target: Some(choice.target as u32),
                 kind: DecisionKind::Routing,
@@ -237,6 +238,6 @@ impl Survey {
             },
             Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
-        self.decisions.push(noted);
+        self.decisions.push(entry);
     }
 }

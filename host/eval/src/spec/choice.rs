@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 
 /// A closed set of named values.
-pub trait Choice: Copy + PartialEq + Send + Sync + 'static {
+pub trait NamedChoice: Copy + PartialEq + Send + Sync + 'static {
     /// All values, in the order of help.
     const ALL: &'static [Self];
 
@@ -32,7 +32,7 @@ macro_rules! choices {
             $($(#[doc = $about])+ $variant,)+
         }
 
-        impl Choice for $type {
+        impl NamedChoice for $type {
             const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             fn name(self) -> &'static str {

@@ -10,7 +10,7 @@ use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 use blis_workload::trace_v2::ThinkTime;
 
-use super::Choice;
+use super::NamedChoice;
 
 /// The value of `policy-param`: a parameter of a policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,7 +118,7 @@ pub fn request(text: &str) -> Result<u32, String> {
 
 /// Like [`parallelism`]; 0 selects the default of the model.
 pub fn parallelism_or_zero(text: &str) -> Result<u32, String> {
-    if text == "0" { Ok(0) } else { parallelism(text).map_err(|told| format!("{told}, or 0 for the default")) }
+    if text == "0" { Ok(0) } else { parallelism(text).map_err(|message| format!("{message}, or 0 for the default")) }
 }
 
 /// Requests per second. Times are whole µs up to 2^63, so higher and lower rates cannot be represented.
@@ -141,8 +141,8 @@ pub fn seconds_from_0(text: &str) -> Result<Micros, String> {
 
 /// A duration in seconds, at least 1 µs.
 pub fn seconds_above_0(text: &str) -> Result<Micros, String> {
-    let told = || "must be a number of seconds from 0.000001 to 1e12".to_owned();
-    seconds_from_0(text).ok().filter(|&time| time > Micros::ZERO).ok_or_else(told)
+    let message = || "must be a number of seconds from 0.000001 to 1e12".to_owned();
+    seconds_from_0(text).ok().filter(|&time| time > Micros::ZERO).ok_or_else(message)
 }
 
 /// The width of bins in milliseconds, at least 1 µs.
@@ -187,7 +187,7 @@ pub fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
         let (name, value) = (name.trim(), value.trim());
         let number =
             || finite(value).ok_or_else(|| format!("`{name}` must be a number, not {}", quoted(value.as_bytes())));
-        let time = || duration(value).map_err(|told| format!("`{name}`: {told}"));
+        let time = || duration(value).map_err(|message| format!("`{name}`: {message}"));
         let before = match name {
             "mu" => mu.replace(number()?).is_some(),
             "sigma" => sigma.replace(number()?).is_some(),
@@ -196,7 +196,7 @@ pub fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
             _ => return Err(format!("there is no `{name}`: {}", name_hint(name, &["mu", "sigma", "min", "max"]))),
         };
         if before {
-            return Err(format!("`{name}` is there twice"));
+            return Err(format!("`{name}` is repeated"));
         }
     }
     let (Some(mu), Some(sigma)) = (mu, sigma) else { return Err(format!("`mu` and `sigma` are needed: {FORM}")) };
@@ -319,9 +319,9 @@ pub fn targets(text: &str) -> Result<TargetList, String> {
             return Err(format!("`{part}` names no class; requests without one are in the class `default`"));
         }
         if targets.iter().any(|(other, _)| other == class) {
-            return Err(format!("class `{class}` is given twice"));
+            return Err(format!("class `{class}` is repeated"));
         }
-        let target = duration(target.trim()).map_err(|told| format!("class `{class}`: {told}"))?;
+        let target = duration(target.trim()).map_err(|message| format!("class `{class}`: {message}"))?;
         targets.push((class.to_owned(), target));
     }
     Ok(TargetList(targets))
@@ -340,20 +340,20 @@ fn duration(text: &str) -> Result<Micros, String> {
         ("m", 60_000_000_000),
         ("h", 3_600_000_000_000),
     ];
-    let told = || format!("`{text}` must be a time of 1 µs to 292 years, like 100ms, 1.5s or 1m30s");
+    let message = || format!("`{text}` must be a time of 1 µs to 292 years, like 100ms, 1.5s or 1m30s");
     let (mut rest, mut ns) = (text, 0u128);
     while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(told)?;
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(message)?;
         let (number, behind) = rest.split_at(end);
         let end = behind.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(behind.len());
         let (unit, behind) = behind.split_at(end);
-        let &(_, unit) = UNITS.iter().find(|&&(name, _)| name == unit).ok_or_else(told)?;
-        ns += nanoseconds(number, unit).ok_or_else(told)?;
+        let &(_, unit) = UNITS.iter().find(|&&(name, _)| name == unit).ok_or_else(message)?;
+        ns += nanoseconds(number, unit).ok_or_else(message)?;
         rest = behind;
     }
     match u64::try_from(ns / 1_000) {
         Ok(us) if us > 0 && ns <= i64::MAX as u128 => Ok(Micros(us)),
-        _ => Err(told()),
+        _ => Err(message()),
     }
 }
 
@@ -411,18 +411,18 @@ mod tests {
     }
 
     #[test]
-    fn think_times_are_told_from_nonsense() {
+    fn invalid_think_times_are_refused() {
         assert_eq!(think_time("0"), Ok(Micros::ZERO));
         assert_eq!(think_time("0.25"), Ok(Micros(250)));
         assert!(think_time("-1").is_err() && think_time("NaN").is_err() && think_time("1e13").is_err());
-        let told = |text: &str| think_time_dist(text).unwrap_err();
-        assert!(told("normal:mu=1").starts_with("must look like lognormal:mu=2.0"));
-        assert_eq!(told("lognormal:mu=1,sigma=-1"), "`sigma` must be at least 0");
-        assert_eq!(told("lognormal:mu=1,sigma=1,min=3s,max=2s"), "`min` is longer than `max`");
-        assert_eq!(told("lognormal:mu=1,mu=1"), "`mu` is there twice");
-        assert!(told("lognormal:mu=1,sigm=1").starts_with("there is no `sigm`: did you mean `sigma`"));
-        assert!(told("lognormal:mu=x,sigma=1").contains("`mu` must be a number"));
-        assert!(told("lognormal:mu=1,sigma=1,min=3").starts_with("`min`: "));
+        let message = |text: &str| think_time_dist(text).unwrap_err();
+        assert!(message("normal:mu=1").starts_with("must look like lognormal:mu=2.0"));
+        assert_eq!(message("lognormal:mu=1,sigma=-1"), "`sigma` must be at least 0");
+        assert_eq!(message("lognormal:mu=1,sigma=1,min=3s,max=2s"), "`min` is longer than `max`");
+        assert_eq!(message("lognormal:mu=1,mu=1"), "`mu` is repeated");
+        assert!(message("lognormal:mu=1,sigm=1").starts_with("there is no `sigm`: did you mean `sigma`"));
+        assert!(message("lognormal:mu=x,sigma=1").contains("`mu` must be a number"));
+        assert!(message("lognormal:mu=1,sigma=1,min=3").starts_with("`min`: "));
         let open = ThinkTime::LogNormal { mu: -1.0, sigma: 0.0, min: Micros::ZERO, max: Micros::MAX };
         assert_eq!(think_time_dist("lognormal:mu=-1, sigma=0"), Ok(open));
     }

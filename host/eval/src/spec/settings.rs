@@ -24,7 +24,7 @@ use blis_workload::trace_v2::ThinkTime;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-use crate::error::Failure;
+use crate::error::RunError;
 
 use super::choice::{
     ArrivalName, EngineName, FitnessScaleName, OnErrorName, ParityName, RegretName, SessionMode, TieBreakName,
@@ -35,7 +35,7 @@ use super::text;
 
 /// How a setting is written in YAML and JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ValueForm {
     /// A number, whole or with decimals.
     Number,
     /// A switch, `true` or `false`.
@@ -59,13 +59,13 @@ pub struct InlinePolicies {
 
 /// A setting: its name, and the conversion of text to its value and back.
 #[derive(Debug)]
-pub struct Key {
+pub struct SettingKey {
     /// The name of the flag, without dashes in front.
     pub name: &'static str,
     /// Other names of the flag.
     pub aliases: &'static [&'static str],
     /// How files write the value.
-    pub form: Form,
+    pub form: ValueForm,
     set: fn(&mut ExperimentSpec, &str) -> Result<(), String>,
     get: fn(&ExperimentSpec) -> Option<Vec<String>>,
     clear: fn(&mut ExperimentSpec),
@@ -85,10 +85,10 @@ macro_rules! settings {
         }
 
         /// All settings, in the order of help.
-        pub static KEYS: &[Key] = &[$(Key {
+        pub static KEYS: &[SettingKey] = &[$(SettingKey {
             name: $name,
             aliases: &[$($alias),*],
-            form: Form::$form,
+            form: ValueForm::$form,
             set: |spec, text| ($parse)(&mut spec.$field, text),
             get: |spec| spec.$field.as_ref().map(|value| $write(value)),
             clear: |spec| spec.$field = None,
@@ -226,7 +226,7 @@ settings! {
     horizon: Micros = "horizon", Number, one(parse::horizon), text::micros;
 }
 
-impl Key {
+impl SettingKey {
     /// The setting called `name`, or with that alias; dashes and underscores are equivalent.
     ///
     /// # Errors
@@ -249,7 +249,7 @@ impl ExperimentSpec {
     ///
     /// # Errors
     /// What the value must be.
-    pub fn set(&mut self, key: &'static Key, text: &str, source: Source) -> Result<(), String> {
+    pub fn set(&mut self, key: &'static SettingKey, text: &str, source: Source) -> Result<(), String> {
         (key.set)(self, text)?;
         self.sources.insert(key.name, source);
         Ok(())
@@ -259,11 +259,11 @@ impl ExperimentSpec {
     ///
     /// # Errors
     /// If there is no such setting, or its value is invalid.
-    pub fn set_named(&mut self, name: &str, text: &str) -> Result<(), Failure> {
-        let key =
-            Key::find(name).map_err(|hint| Failure::usage(format_args!("there is no setting `{name}`")).hint(hint))?;
+    pub fn set_named(&mut self, name: &str, text: &str) -> Result<(), RunError> {
+        let key = SettingKey::find(name)
+            .map_err(|hint| RunError::usage(format_args!("there is no setting `{name}`")).hint(hint))?;
         self.set(key, text, Source::Told("the specification".into()))
-            .map_err(|told| Failure::usage(format_args!("`{name}` is `{text}`")).hint(format_args!("it {told}")))
+            .map_err(|message| RunError::usage(format_args!("`{name}` is `{text}`")).hint(format_args!("it {message}")))
     }
 
     /// These settings, completed by those of `base` where they are not set.
@@ -282,7 +282,7 @@ impl ExperimentSpec {
     }
 
     /// Removes the value of `key`.
-    pub fn unset(&mut self, key: &'static Key) {
+    pub fn unset(&mut self, key: &'static SettingKey) {
         (key.clear)(self);
         self.sources.remove(key.name);
     }
@@ -300,7 +300,7 @@ impl ExperimentSpec {
     }
 
     /// The settings that are set, in the order of help, as text; several texts for a list.
-    pub fn entries(&self) -> impl Iterator<Item = (&'static Key, Vec<String>)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&'static SettingKey, Vec<String>)> {
         KEYS.iter().filter_map(|key| Some((key, (key.get)(self)?)))
     }
 }
@@ -322,14 +322,14 @@ impl Serialize for ExperimentSpec {
         for (key, texts) in self.entries() {
             let single = texts.first().map_or("", String::as_str);
             match key.form {
-                Form::Number => map.serialize_entry(key.name, &text::Number(single))?,
-                Form::Switch => map.serialize_entry(key.name, &(single == "true"))?,
-                Form::Text => map.serialize_entry(key.name, single)?,
-                Form::Numbers => {
-                    let numbers: Vec<_> = texts.iter().map(|text| text::Number(text)).collect();
+                ValueForm::Number => map.serialize_entry(key.name, &text::NumberText(single))?,
+                ValueForm::Switch => map.serialize_entry(key.name, &(single == "true"))?,
+                ValueForm::Text => map.serialize_entry(key.name, single)?,
+                ValueForm::Numbers => {
+                    let numbers: Vec<_> = texts.iter().map(|text| text::NumberText(text)).collect();
                     map.serialize_entry(key.name, &numbers)?;
                 }
-                Form::Texts => map.serialize_entry(key.name, &texts)?,
+                ValueForm::Texts => map.serialize_entry(key.name, &texts)?,
             }
         }
         if let Some(InlinePolicies { text, .. }) = &self.policies {
@@ -341,9 +341,9 @@ impl Serialize for ExperimentSpec {
 
 impl<'de> Deserialize<'de> for ExperimentSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Settings;
+        struct SpecVisitor;
 
-        impl<'de> Visitor<'de> for Settings {
+        impl<'de> Visitor<'de> for SpecVisitor {
             type Value = ExperimentSpec;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -353,7 +353,7 @@ impl<'de> Deserialize<'de> for ExperimentSpec {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ExperimentSpec, A::Error> {
                 let mut spec = ExperimentSpec::default();
                 while let Some(name) = map.next_key::<String>()? {
-                    let text::Texts(texts) = map.next_value()?;
+                    let text::ScalarTexts(texts) = map.next_value()?;
                     if name == "policies" {
                         let text: Arc<str> = texts.concat().into();
                         spec.policies = Some(InlinePolicies { file: "policies".into(), text });
@@ -367,6 +367,6 @@ impl<'de> Deserialize<'de> for ExperimentSpec {
             }
         }
 
-        deserializer.deserialize_map(Settings)
+        deserializer.deserialize_map(SpecVisitor)
     }
 }

@@ -11,16 +11,16 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::bench::{Bench, Sitting};
-use super::candidate::Candidate;
-use super::evaluate::{Ready, finish, ready};
-use super::terms::{Terms, host};
-use crate::cancel::Hand;
-use crate::cascade::{Course, Facts, Part, Runs, Task, Who, judge};
-use crate::error::Failure;
+use super::candidate::CandidatePolicy;
+use super::context::{EvaluationContext, EvaluationSuite};
+use super::evaluate::{ReadyCandidate, finish, ready};
+use super::options::{EvaluationOptions, host};
+use crate::cancel::CancelHandle;
+use crate::cascade::{CascadeOptions, PolicyRole, RunSource, RunSummary, StagePlan, Task, run_cascade};
+use crate::error::RunError;
 use crate::feedback;
+use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 use crate::suite::{Split, Suite, hex};
-use crate::verdict::{Status, Traits, VerdictDocument};
 
 /// Which part of the simulations: the `index`-th of `count`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,33 +65,33 @@ struct CandidatePart {
     sha256: String,
     traits: Traits,
     /// The result of a candidate that cannot run.
-    invalid: Option<VerdictDocument>,
+    invalid: Option<EvaluationResult>,
     runs: Vec<RunPart>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct RunPart {
-    who: Who,
+    role: PolicyRole,
     scenario: usize,
     seed: u64,
-    facts: Option<Facts>,
+    summary: Option<RunSummary>,
     /// Present if `summary` is missing.
-    failed: Option<VerdictDocument>,
+    failed: Option<EvaluationResult>,
 }
 
 /// Runs the part `shard` of the simulations for `candidates`, and writes it to a file in `out`.
 pub fn write(
-    bench: &Bench,
-    candidates: &[Candidate],
-    incumbent: Option<&Candidate>,
-    terms: &Terms,
+    prepared: &EvaluationSuite,
+    candidates: &[CandidatePolicy],
+    incumbent: Option<&CandidatePolicy>,
+    options: &EvaluationOptions,
     shard: Shard,
     out: &Path,
-) -> Result<(), Failure> {
+) -> Result<(), RunError> {
     let mut number = 0;
     let mut parts = Vec::new();
     for candidate in candidates {
-        let hand: Arc<Hand> = Arc::default();
+        let handle: Arc<CancelHandle> = Arc::default();
         let mut part = CandidatePart {
             file: candidate.file.clone(),
             sha256: candidate.sha256.clone(),
@@ -99,11 +99,11 @@ pub fn write(
             invalid: None,
             runs: Vec::new(),
         };
-        match ready(bench, candidate, incumbent, terms, &hand) {
-            Ok(Ready { sitting, .. }) => {
-                let tasks = tasks(&bench.suite, (terms.until, terms.epoch), incumbent.is_some());
+        match ready(prepared, candidate, incumbent, options, &handle) {
+            Ok(ReadyCandidate { context, .. }) => {
+                let tasks = tasks(&prepared.suite, (options.until, options.epoch), incumbent.is_some());
                 let mine = mine(tasks, &mut number, (shard.index, shard.count));
-                part.runs = mine.par_iter().map(|task| run(&sitting, task, part.traits, &hand)).collect();
+                part.runs = mine.par_iter().map(|task| run(&context, task, part.traits, &handle)).collect();
             }
             Err(document) => part.invalid = Some(*document),
         }
@@ -113,37 +113,37 @@ pub fn write(
         plan: String::new(),
         index: shard.index,
         count: shard.count,
-        suite: bench.suite.name_or_file(),
-        until: terms.until,
-        epoch: terms.epoch,
-        feedback_bytes: terms.feedback_bytes,
+        suite: prepared.suite.name_or_file(),
+        until: options.until,
+        epoch: options.epoch,
+        feedback_bytes: options.feedback_bytes,
         incumbent: incumbent.map(|incumbent| incumbent.sha256.clone()),
         runs_sha256: String::new(),
         candidates: parts,
     };
-    file.plan = file.planned(bench);
+    file.plan = file.planned(prepared);
     file.runs_sha256 = file.digest();
     let cannot = |error: &dyn std::fmt::Display| {
-        Failure::runtime(format_args!("cannot write into `{}`: {error}", out.display()))
-            .hint("is it a folder that may be written to?")
+        RunError::runtime(format_args!("cannot write into `{}`: {error}", out.display()))
+            .hint("check that it is a folder with write permission")
     };
     fs::create_dir_all(out).map_err(|error| cannot(&error))?;
     let path = out.join(format!("part-{}-of-{}.json", shard.index, shard.count));
     // Written completely or not at all: another machine may read the folder at the same time.
     let draft = path.with_extension(format!("tmp-{}", std::process::id()));
-    let text = serde_json::to_vec(&file).map_err(Failure::runtime)?;
+    let text = serde_json::to_vec(&file).map_err(RunError::runtime)?;
     fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(|error| cannot(&error))
 }
 
 /// Every simulation that the cascade may request: a part cannot predict at which stage the cascade will stop.
 fn tasks(suite: &Suite, (until, epoch): (Split, u64), incumbent: bool) -> Vec<Task> {
-    let everybody = [Some(Who::Candidate), Some(Who::Baseline), incumbent.then_some(Who::Incumbent)];
+    let roles = [Some(PolicyRole::Candidate), Some(PolicyRole::Baseline), incumbent.then_some(PolicyRole::Incumbent)];
     let mut tasks = Vec::new();
     for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= until) {
-        let Part { scenarios, seeds, .. } = Part::of(suite, split, epoch);
+        let StagePlan { scenarios, seeds, .. } = StagePlan::of(suite, split, epoch);
         for scenario in scenarios {
             for &seed in &seeds {
-                tasks.extend(everybody.into_iter().flatten().map(|who| Task { who, scenario, seed }));
+                tasks.extend(roles.into_iter().flatten().map(|role| Task { role, scenario, seed }));
             }
         }
     }
@@ -159,20 +159,20 @@ fn mine(tasks: Vec<Task>, number: &mut usize, (index, count): (usize, usize)) ->
     tasks.into_iter().filter(is_mine).collect()
 }
 
-fn run(sitting: &Sitting<'_>, task: &Task, traits: Traits, hand: &Arc<Hand>) -> RunPart {
-    let Task { who, scenario, seed } = *task;
-    let (facts, failed) = match sitting.run(std::slice::from_ref(task)) {
-        Ok(mut facts) => (facts.pop(), None),
-        Err((who, failure)) => (None, Some(super::evaluate::invalid(who, &failure, traits, hand))),
+fn run(context: &EvaluationContext<'_>, task: &Task, traits: Traits, handle: &Arc<CancelHandle>) -> RunPart {
+    let Task { role, scenario, seed } = *task;
+    let (summary, failed) = match context.run(std::slice::from_ref(task)) {
+        Ok(mut summary) => (summary.pop(), None),
+        Err((role, failure)) => (None, Some(super::evaluate::invalid(role, &failure, traits, handle))),
     };
-    RunPart { who, scenario, seed, facts, failed }
+    RunPart { role, scenario, seed, summary, failed }
 }
 
 impl PartFile {
     /// The plan hash under the suite of `evaluation_suite`.
-    fn planned(&self, bench: &Bench) -> String {
+    fn planned(&self, prepared: &EvaluationSuite) -> String {
         let Self { until, epoch, feedback_bytes, count, incumbent, .. } = self;
-        let mut text = format!("{}:{until}:{epoch}:{}:{count}:{feedback_bytes}:{incumbent:?}", bench.hash(), host());
+        let mut text = format!("{}:{until}:{epoch}:{}:{count}:{feedback_bytes}:{incumbent:?}", prepared.hash(), host());
         for candidate in &self.candidates {
             text.push_str(&format!(":{}", candidate.sha256));
         }
@@ -184,27 +184,28 @@ impl PartFile {
     }
 
     /// Checks that the file is the part that it claims to be, and complete.
-    fn check(&self, bench: &Bench) -> Result<(), Failure> {
+    fn check(&self, prepared: &EvaluationSuite) -> Result<(), RunError> {
         let Self { index, count, until, epoch, .. } = self;
-        let wrong = |told: String| {
-            Err(Failure::usage(format_args!("part {index} {told}")).hint("run it again with `blis evaluate --shard`"))
+        let wrong = |message: String| {
+            Err(RunError::usage(format_args!("part {index} {message}"))
+                .hint("run it again with `blis evaluate --shard`"))
         };
         if index >= count {
-            return wrong(format!("is none of {count}"));
+            return wrong(format!("is not one of {count}"));
         }
         if self.digest() != self.runs_sha256 {
-            return wrong("was changed after it was written".to_owned());
+            return wrong("has changed since it was written".to_owned());
         }
-        if self.planned(bench) != self.plan {
-            let suite = &bench.suite.name;
-            return wrong(format!("is of another suite than `{suite}` is now, or of another version of blis"));
+        if self.planned(prepared) != self.plan {
+            let suite = &prepared.suite.name;
+            return wrong(format!("belongs to another version of the suite `{suite}` or of blis"));
         }
         let mut number = 0;
         for candidate in self.candidates.iter().filter(|candidate| candidate.invalid.is_none()) {
-            let tasks = tasks(&bench.suite, (*until, *epoch), self.incumbent.is_some());
+            let tasks = tasks(&prepared.suite, (*until, *epoch), self.incumbent.is_some());
             let ran = candidate.runs.iter().map(RunPart::task);
             if !ran.eq(mine(tasks, &mut number, (*index, *count))) {
-                return wrong(format!("does not have the runs of `{}` that it should have", candidate.file));
+                return wrong(format!("does not have the expected runs of `{}`", candidate.file));
             }
         }
         Ok(())
@@ -213,24 +214,24 @@ impl PartFile {
 
 impl RunPart {
     fn task(&self) -> Task {
-        Task { who: self.who, scenario: self.scenario, seed: self.seed }
+        Task { role: self.role, scenario: self.scenario, seed: self.seed }
     }
 }
 
 /// Summaries that parts have computed.
-struct Table(BTreeMap<Task, Result<Facts, VerdictDocument>>);
+struct RunTable(BTreeMap<Task, Result<RunSummary, EvaluationResult>>);
 
-impl Runs for Table {
+impl RunSource for RunTable {
     /// The result of a run that failed, or of one that is missing.
-    type Error = Box<VerdictDocument>;
+    type Error = Box<EvaluationResult>;
 
-    fn run(&self, tasks: &[Task]) -> Result<Vec<Facts>, Self::Error> {
+    fn run(&self, tasks: &[Task]) -> Result<Vec<RunSummary>, Self::Error> {
         let one = |task: &Task| match self.0.get(task) {
-            Some(Ok(facts)) => Ok(facts.clone()),
+            Some(Ok(summary)) => Ok(summary.clone()),
             Some(Err(document)) => Err(Box::new(document.clone())),
             None => {
-                let told = format!("the run of scenario {} under seed {} is missing", task.scenario, task.seed);
-                Err(Box::new(VerdictDocument::invalid(Status::HostError, told, Traits::default())))
+                let message = format!("the run of scenario {} under seed {} is missing", task.scenario, task.seed);
+                Err(Box::new(EvaluationResult::invalid(EvaluationStatus::HostError, message, Traits::default())))
             }
         };
         tasks.iter().map(one).collect()
@@ -241,43 +242,43 @@ impl Runs for Table {
 ///
 /// # Errors
 /// If parts are missing, or belong to different evaluations, or to another suite or program version than this one.
-pub fn merge(dirs: &[PathBuf]) -> Result<Vec<VerdictDocument>, Failure> {
+pub fn merge(dirs: &[PathBuf]) -> Result<Vec<EvaluationResult>, RunError> {
     let mut parts: Vec<PartFile> = Vec::new();
     for dir in dirs {
         parts.extend(read(dir)?);
     }
     parts.sort_by_key(|part| part.index);
     let Some(first) = parts.first() else {
-        return Err(Failure::usage("there are no parts").hint("`blis evaluate --shard I/N --out DIR` writes them"));
+        return Err(RunError::usage("there are no parts").hint("`blis evaluate --shard I/N --out DIR` writes them"));
     };
     if let Some(other) = parts.iter().find(|part| part.plan != first.plan) {
-        return Err(Failure::usage(format_args!(
-            "part {} is of another evaluation than part {}",
+        return Err(RunError::usage(format_args!(
+            "part {} belongs to another evaluation than part {}",
             other.index, first.index
         ))
         .hint("candidates, suite, stage, epoch, number of parts and version of blis must be the same for all"));
     }
     parts.dedup_by(|one, other| one.index == other.index && one.runs_sha256 == other.runs_sha256);
     if let Some(pair) = parts.windows(2).find(|pair| pair[0].index == pair[1].index) {
-        return Err(Failure::usage(format_args!("there are two different parts {}", pair[0].index))
-            .hint("keep the one that is right, or run it again with `blis evaluate --shard`"));
+        return Err(RunError::usage(format_args!("there are two different parts {}", pair[0].index))
+            .hint("keep the correct one, or run it again with `blis evaluate --shard`"));
     }
     let count = parts[0].count;
     let missing = (0..count).filter(|index| parts.binary_search_by_key(index, |part| part.index).is_err());
-    let missing: Vec<String> = missing.take(MOST_NAMED).map(|index| format!("{index}/{count}")).collect();
+    let missing: Vec<String> = missing.take(MAX_LISTED).map(|index| format!("{index}/{count}")).collect();
     if !missing.is_empty() {
-        return Err(Failure::usage(format_args!("parts are missing: {}", missing.join(", ")))
+        return Err(RunError::usage(format_args!("parts are missing: {}", missing.join(", ")))
             .hint("run them with `blis evaluate --shard`, and merge again"));
     }
-    let bench = Bench::new(Suite::open(&parts[0].suite).map_err(Failure::refused)?)?;
-    parts.iter().try_for_each(|part| part.check(&bench))?;
-    Ok((0..parts[0].candidates.len()).map(|number| verdict(&bench, &parts, number)).collect())
+    let prepared = EvaluationSuite::new(Suite::open(&parts[0].suite).map_err(RunError::refused)?)?;
+    parts.iter().try_for_each(|part| part.check(&prepared))?;
+    Ok((0..parts[0].candidates.len()).map(|number| merged_result(&prepared, &parts, number)).collect())
 }
 
 /// Number of missing parts that a message lists.
-const MOST_NAMED: usize = 20;
+const MAX_LISTED: usize = 20;
 
-fn verdict(bench: &Bench, parts: &[PartFile], number: usize) -> VerdictDocument {
+fn merged_result(prepared: &EvaluationSuite, parts: &[PartFile], number: usize) -> EvaluationResult {
     let PartFile { until, epoch, feedback_bytes, .. } = parts[0];
     let about = &parts[0].candidates[number];
     let all = || parts.iter().filter_map(|part| part.candidates.get(number));
@@ -286,34 +287,34 @@ fn verdict(bench: &Bench, parts: &[PartFile], number: usize) -> VerdictDocument 
         Some(document) => document.clone(),
         None => {
             let table = all().flat_map(|candidate| &candidate.runs).filter_map(|run| {
-                let facts = run.facts.clone().map(Ok).or(run.failed.clone().map(Err))?;
-                Some((run.task(), facts))
+                let summary = run.summary.clone().map(Ok).or(run.failed.clone().map(Err))?;
+                Some((run.task(), summary))
             });
-            let table = Table(table.collect());
+            let table = RunTable(table.collect());
             let incumbent = parts[0].incumbent.is_some();
-            match judge(&bench.suite, &Course { until, epoch, incumbent }, &table) {
-                Ok(judgement) => {
-                    let mut document = VerdictDocument::of(&bench.suite, &judgement, about.traits);
-                    feedback::tell(&mut document, &bench.suite, &judgement, None, feedback_bytes);
+            match run_cascade(&prepared.suite, &CascadeOptions { until, epoch, incumbent }, &table) {
+                Ok(cascade) => {
+                    let mut document = EvaluationResult::of(&prepared.suite, &cascade, about.traits);
+                    feedback::fill(&mut document, &prepared.suite, &cascade, None, feedback_bytes);
                     document
                 }
                 Err(document) => *document,
             }
         }
     };
-    finish(document, &about.sha256, bench, feedback_bytes)
+    finish(document, &about.sha256, prepared, feedback_bytes)
 }
 
-fn read(dir: &Path) -> Result<Vec<PartFile>, Failure> {
+fn read(dir: &Path) -> Result<Vec<PartFile>, RunError> {
     let cannot = |path: &Path, error: &dyn std::fmt::Display| {
-        Failure::usage(format_args!("`{}` cannot be read: {error}", path.display()))
+        RunError::usage(format_args!("`{}` cannot be read: {error}", path.display()))
             .hint("it must be a part that `blis evaluate --shard I/N --out DIR` wrote")
     };
     let entries = fs::read_dir(dir).map_err(|error| cannot(dir, &error))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     paths.sort();
-    let part = |path: &PathBuf| -> Result<PartFile, Failure> {
+    let part = |path: &PathBuf| -> Result<PartFile, RunError> {
         let text = fs::read(path).map_err(|error| cannot(path, &error))?;
         serde_json::from_slice(&text).map_err(|error| cannot(path, &error))
     };

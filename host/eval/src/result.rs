@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::cascade::{Difference, Judgement, Scored, Stage};
+use super::cascade::{CascadeResult, ScoredRun, StageResult, StratifiedDifference};
 use super::suite::{Split, Suite, hex};
 use super::{Figure, Figures};
 
@@ -19,7 +19,7 @@ pub const SCHEMA: u32 = 1;
 /// Status of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum EvaluationStatus {
     /// The candidate has a score.
     Ok,
     /// The candidate is not a valid policy, or makes no decision that the suite uses.
@@ -36,12 +36,12 @@ pub enum Status {
 
 /// The evaluation result of one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct VerdictDocument {
+pub struct EvaluationResult {
     /// Version of the document, [`SCHEMA`].
     pub schema: u32,
     /// The id of the request.
     pub id: Option<String>,
-    pub status: Status,
+    pub status: EvaluationStatus,
     /// 0 if invalid; 1 to 2 after smoke, 2 to 3 after train, 3 to 4 after select.
     pub combined_score: f64,
     /// The last stage that ran: `static` for none, else as [`Split`].
@@ -64,12 +64,12 @@ pub struct VerdictDocument {
     /// Results for people, which must not become part of a prompt.
     pub private: PrivateDocument,
     /// Hashes of the inputs and of the result.
-    pub hashes: Hashes,
+    pub hashes: EvaluationHashes,
     /// Resources that the evaluation used. They differ from call to call.
     pub cost: CostDocument,
     /// Whether the result depends on clock time, so that a repetition may differ.
     #[serde(skip)]
-    pub clocked: bool,
+    pub depends_on_clock: bool,
 }
 
 /// A mean difference of scores.
@@ -146,7 +146,7 @@ pub struct Artifacts {
 
 impl Artifacts {
     /// The texts that are not empty, by name, most important first.
-    pub fn told(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    pub fn texts(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let Self { error, scenarios, worst_decisions, situations, anomalies, limits } = self;
         let all = [
             ("error", error),
@@ -174,7 +174,7 @@ pub struct PrivateDocument {
 
 /// Hashes of the inputs and of the result: SHA-256, hexadecimal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Hashes {
+pub struct EvaluationHashes {
     /// Hash of the candidate's bytes.
     pub candidate: String,
     /// Hash of the suite's file and of the files that it names.
@@ -216,7 +216,7 @@ pub struct Traits {
 }
 
 /// Figures in the document, with the names of their keys.
-const TOLD: [(&str, Figure); 12] = [
+const METRIC_FIGURES: [(&str, Figure); 12] = [
     ("throughput_rps", Figure::Throughput),
     ("mean_ttft_ms", Figure::MeanTtft),
     ("p99_ttft_ms", Figure::P99Ttft),
@@ -231,12 +231,12 @@ const TOLD: [(&str, Figure); 12] = [
     ("preemptions_per_request", Figure::Preemptions),
 ];
 
-impl VerdictDocument {
+impl EvaluationResult {
     /// The result of a candidate that was not run, or with runs that do not count.
     #[must_use]
-    pub fn invalid(status: Status, error: String, traits: Traits) -> Self {
-        let judgement = Judgement::default();
-        let mut document = Self::new(None, &judgement, traits);
+    pub fn invalid(status: EvaluationStatus, error: String, traits: Traits) -> Self {
+        let cascade = CascadeResult::default();
+        let mut document = Self::new(None, &cascade, traits);
         document.status = status;
         document.artifacts.error = error;
         document
@@ -244,53 +244,53 @@ impl VerdictDocument {
 
     /// The result of a candidate that ran through the cascade.
     #[must_use]
-    pub fn of(suite: &Suite, judgement: &Judgement, traits: Traits) -> Self {
-        let mut document = Self::new(Some(suite), judgement, traits);
-        if !judgement.failed.is_empty() {
-            document.status = Status::GateFailed;
-            document.artifacts.error = format!("gate failed\n{}", judgement.failed.join("\n"));
+    pub fn of(suite: &Suite, cascade: &CascadeResult, traits: Traits) -> Self {
+        let mut document = Self::new(Some(suite), cascade, traits);
+        if !cascade.failed.is_empty() {
+            document.status = EvaluationStatus::GateFailed;
+            document.artifacts.error = format!("gate failed\n{}", cascade.failed.join("\n"));
         }
         document
     }
 
-    fn new(suite: Option<&Suite>, judgement: &Judgement, traits: Traits) -> Self {
-        let shown = |stage: &&Stage| stage.split != Split::Select;
-        let runs = |stages: &mut dyn Iterator<Item = &Stage>| {
-            let of = |stage: &Stage| {
+    fn new(suite: Option<&Suite>, cascade: &CascadeResult, traits: Traits) -> Self {
+        let shown = |stage: &&StageResult| stage.split != Split::Select;
+        let runs = |stages: &mut dyn Iterator<Item = &StageResult>| {
+            let of = |stage: &StageResult| {
                 let split = stage.split;
                 stage.runs.iter().filter_map(|one| Some(scenario(suite?, split, one))).collect::<Vec<_>>()
             };
             stages.flat_map(of).collect::<Vec<_>>()
         };
-        let gap = judgement.stage(Split::Train).zip(judgement.stage(Split::Select));
-        let last = judgement.last();
+        let gap = cascade.stage(Split::Train).zip(cascade.stage(Split::Select));
+        let last = cascade.last();
         Self {
             schema: SCHEMA,
             id: None,
-            status: Status::Ok,
-            combined_score: judgement.score(),
+            status: EvaluationStatus::Ok,
+            combined_score: cascade.score(),
             stage: last.map_or("static", |stage| stage.split.name()).to_owned(),
-            stopped: judgement.stopped.clone(),
-            metrics: metrics(judgement),
+            stopped: cascade.stopped.clone(),
+            metrics: metrics(cascade),
             paired: last.zip(suite).map(|(stage, suite)| paired(&suite.baseline, &stage.against_baseline)),
-            scenarios: runs(&mut judgement.stages.iter().filter(shown)),
-            gates: gates(judgement),
-            features: features(judgement, traits),
+            scenarios: runs(&mut cascade.stages.iter().filter(shown)),
+            gates: gates(cascade),
+            features: features(cascade, traits),
             artifacts: Artifacts::default(),
             private: PrivateDocument {
-                scenarios: runs(&mut judgement.stages.iter().filter(|stage| stage.split == Split::Select)),
+                scenarios: runs(&mut cascade.stages.iter().filter(|stage| stage.split == Split::Select)),
                 train_select_gap: gap.map(|(train, select)| train.score - select.score),
                 warning: gap.and_then(|(train, select)| overfitted(train, select)),
             },
-            hashes: Hashes::default(),
+            hashes: EvaluationHashes::default(),
             cost: CostDocument::default(),
-            clocked: false,
+            depends_on_clock: false,
         }
     }
 
     /// Computes the hash of the result. All other fields must be set.
     #[must_use]
-    pub fn sealed(mut self) -> Self {
+    pub fn with_result_hash(mut self) -> Self {
         let none = CostDocument { cache: String::new(), ..CostDocument::default() };
         let cost = std::mem::replace(&mut self.cost, none);
         let id = self.id.take();
@@ -303,7 +303,7 @@ impl VerdictDocument {
     }
 }
 
-fn scenario(suite: &Suite, split: Split, one: &Scored) -> ScenarioDocument {
+fn scenario(suite: &Suite, split: Split, one: &ScoredRun) -> ScenarioDocument {
     let scenario = &suite.scenarios[one.scenario];
     ScenarioDocument {
         id: scenario.name.clone(),
@@ -311,16 +311,16 @@ fn scenario(suite: &Suite, split: Split, one: &Scored) -> ScenarioDocument {
         family: scenario.family.clone(),
         seed: one.seed,
         score: one.score,
-        metrics: told(&one.facts.figures()),
-        baseline: told(&one.baseline.figures()),
+        metrics: named_figures(&one.summary.figures()),
+        baseline: named_figures(&one.baseline.figures()),
     }
 }
 
-fn told(figures: &Figures) -> BTreeMap<String, f64> {
-    TOLD.iter().filter_map(|&(name, figure)| Some((name.to_owned(), figures.get(figure)?))).collect()
+fn named_figures(figures: &Figures) -> BTreeMap<String, f64> {
+    METRIC_FIGURES.iter().filter_map(|&(name, figure)| Some((name.to_owned(), figures.get(figure)?))).collect()
 }
 
-fn paired(baseline: &str, difference: &Difference) -> PairedDocument {
+fn paired(baseline: &str, difference: &StratifiedDifference) -> PairedDocument {
     PairedDocument {
         baseline: baseline.to_owned(),
         n: difference.pairs,
@@ -331,76 +331,78 @@ fn paired(baseline: &str, difference: &Difference) -> PairedDocument {
 }
 
 /// The same keys for every candidate; 0 for figures without a sample.
-fn metrics(judgement: &Judgement) -> BTreeMap<String, f64> {
+fn metrics(cascade: &CascadeResult) -> BTreeMap<String, f64> {
     let mut metrics: BTreeMap<String, f64> = BTreeMap::new();
     let mut set = |name: &str, value: f64| {
         metrics.insert(name.to_owned(), value);
     };
     for split in [Split::Smoke, Split::Train, Split::Select] {
-        set(&format!("{split}_score"), judgement.stage(split).map_or(0.0, |stage| stage.score));
+        set(&format!("{split}_score"), cascade.stage(split).map_or(0.0, |stage| stage.score));
     }
-    let difference = judgement.last().map(|stage| stage.against_baseline);
+    let difference = cascade.last().map(|stage| stage.against_baseline);
     let interval = difference.and_then(|difference| difference.interval);
     set("diff_mean", difference.map_or(0.0, |difference| difference.mean));
     set("diff_low", interval.map_or(0.0, |interval| interval.low));
     set("diff_high", interval.map_or(0.0, |interval| interval.high));
-    set("runs", judgement.stages.iter().map(|stage| stage.runs.len()).sum::<usize>() as f64);
-    let shown = judgement.stages.iter().rfind(|stage| stage.split != Split::Select);
-    for (name, figure) in TOLD {
-        let values = shown.into_iter().flat_map(|stage| &stage.runs).filter_map(|one| one.facts.figures().get(figure));
+    set("runs", cascade.stages.iter().map(|stage| stage.runs.len()).sum::<usize>() as f64);
+    let shown = cascade.stages.iter().rfind(|stage| stage.split != Split::Select);
+    for (name, figure) in METRIC_FIGURES {
+        let values =
+            shown.into_iter().flat_map(|stage| &stage.runs).filter_map(|one| one.summary.figures().get(figure));
         let values: Vec<f64> = values.collect();
         set(name, values.iter().fold(0.0, |sum, value| sum + value) / values.len().max(1) as f64);
     }
     metrics
 }
 
-fn gates(judgement: &Judgement) -> GatesDocument {
-    let runs = || judgement.stages.iter().flat_map(|stage| &stage.runs);
-    let share = |one: &Scored| {
+fn gates(cascade: &CascadeResult) -> GatesDocument {
+    let runs = || cascade.stages.iter().flat_map(|stage| &stage.runs);
+    let share = |one: &ScoredRun| {
         let [own, baseline] =
-            [&one.facts, &one.baseline].map(|facts| facts.figures().get(Figure::CompletedShare).unwrap_or(0.0));
+            [&one.summary, &one.baseline].map(|summary| summary.figures().get(Figure::CompletedShare).unwrap_or(0.0));
         if baseline > 0.0 { own / baseline } else { 1.0 }
     };
-    let longer = |one: &Scored| {
+    let longer = |one: &ScoredRun| {
         let classes = one.baseline.classes.iter().filter(|(_, base)| base.mean_e2e_ms > 0.0);
         classes
-            .filter_map(|(name, base)| Some(one.facts.classes.get(name)?.mean_e2e_ms / base.mean_e2e_ms))
+            .filter_map(|(name, base)| Some(one.summary.classes.get(name)?.mean_e2e_ms / base.mean_e2e_ms))
             .fold(0.0, f64::max)
     };
-    let ran = !judgement.stages.is_empty();
+    let ran = !cascade.stages.is_empty();
     GatesDocument {
         conservation: ran,
         completed: if ran { runs().map(share).fold(f64::INFINITY, f64::min) } else { 0.0 },
         worst_class: runs().map(longer).fold(0.0, f64::max),
         finite: ran,
-        failed: judgement.failed.clone(),
+        failed: cascade.failed.clone(),
     }
 }
 
-fn features(judgement: &Judgement, traits: Traits) -> BTreeMap<String, f64> {
-    let runs: Vec<&Scored> = judgement.stages.iter().flat_map(|stage| &stage.runs).collect();
+fn features(cascade: &CascadeResult, traits: Traits) -> BTreeMap<String, f64> {
+    let runs: Vec<&ScoredRun> = cascade.stages.iter().flat_map(|stage| &stage.runs).collect();
     // `sum` of an empty iterator of floats is −0.
-    let mean = |of: &dyn Fn(&Scored) -> f64| runs.iter().fold(0.0, |sum, one| sum + of(one)) / runs.len().max(1) as f64;
-    let decisions: u64 = runs.iter().map(|one| one.facts.decisions).sum();
-    let operations: u64 = runs.iter().map(|one| one.facts.operations).sum();
+    let mean =
+        |of: &dyn Fn(&ScoredRun) -> f64| runs.iter().fold(0.0, |sum, one| sum + of(one)) / runs.len().max(1) as f64;
+    let decisions: u64 = runs.iter().map(|one| one.summary.decisions).sum();
+    let operations: u64 = runs.iter().map(|one| one.summary.operations).sum();
     let features = [
         ("source_lines", traits.source_lines as f64),
         ("ops_per_decision", operations as f64 / decisions.max(1) as f64),
         ("distinct_signals_read", traits.signals as f64),
-        ("shed_frac", mean(&|one| one.facts.figures().get(Figure::RejectedShare).unwrap_or(0.0))),
-        ("imbalance", mean(&|one| one.facts.imbalance)),
+        ("shed_frac", mean(&|one| one.summary.figures().get(Figure::RejectedShare).unwrap_or(0.0))),
+        ("imbalance", mean(&|one| one.summary.imbalance)),
         ("constants", traits.constants as f64),
     ];
     features.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// A warning if the candidate scored more in train than in select, by more than chance explains.
-fn overfitted(train: &Stage, select: &Stage) -> Option<String> {
-    let width = |stage: &Stage| stage.against_baseline.interval.map(|interval| interval.high - interval.low);
+fn overfitted(train: &StageResult, select: &StageResult) -> Option<String> {
+    let width = |stage: &StageResult| stage.against_baseline.interval.map(|interval| interval.high - interval.low);
     // An interval reaches about two standard errors to either side.
     let error = (width(train)? / 4.0).hypot(width(select)? / 4.0);
     let gap = train.score - select.score;
     (gap > 2.0 * error).then(|| {
-        format!("scored {gap:.3} more in train than in select, more than two standard errors: fitted to what it saw")
+        format!("scored {gap:.3} more in train than in select, more than two standard errors: it may be overfitted to the train split")
     })
 }

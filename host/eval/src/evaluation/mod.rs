@@ -7,14 +7,14 @@
 //!                                   document ◄── feedback ◄── CascadeResult ┘
 //! ```
 
-pub mod bench;
 pub mod cache;
 pub mod candidate;
+pub mod context;
 pub mod evaluate;
 pub mod held_out;
 pub mod native;
+pub mod options;
 pub mod server;
 pub mod shard;
 pub mod shinka;
-pub mod terms;
 pub mod tune;

@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cmaes::{CMAESOptions, DVector, Mode};
 use serde::Serialize;
 
-use super::bench::{Bench, Player, Sitting};
-use super::candidate::Candidate;
-use crate::cascade::{Difference, Part, Stage, Who, judge_part};
-use crate::error::Failure;
+use super::candidate::CandidatePolicy;
+use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite};
+use crate::cascade::{PolicyRole, StagePlan, StageResult, StratifiedDifference, run_single_stage};
+use crate::error::RunError;
 use crate::suite::Split;
 use blis_plugin::{Loaded, Parameter};
 
 /// The result of a search.
 #[derive(Debug, Serialize)]
-pub struct Tuned {
+pub struct TuningResult {
     suite: String,
     evaluations: usize,
     /// Scores on the train split; 1/2 is the score of the baseline.
@@ -46,8 +46,8 @@ struct Gain {
     pairs: usize,
 }
 
-impl From<Difference> for Gain {
-    fn from(difference: Difference) -> Self {
+impl From<StratifiedDifference> for Gain {
+    fn from(difference: StratifiedDifference) -> Self {
         let ci95 = difference.interval.map(|interval| [interval.low, interval.high]);
         Self { mean: difference.mean, ci95, pairs: difference.pairs }
     }
@@ -56,8 +56,8 @@ impl From<Difference> for Gain {
 /// A search for better values of the parameters that a candidate declares.
 pub struct TuneRequest<'a> {
     /// A Rhai script or a component.
-    pub candidate: &'a Candidate,
-    pub bench: &'a Bench,
+    pub candidate: &'a CandidatePolicy,
+    pub prepared: &'a EvaluationSuite,
     /// Number of settings to try, each on all scenarios of train.
     pub evals: u32,
     /// Seed of the search.
@@ -73,24 +73,24 @@ pub struct TuneRequest<'a> {
 ///
 /// # Errors
 /// If the candidate cannot be loaded or declares no parameters, or fails with its own defaults.
-pub fn tune(request: &TuneRequest<'_>) -> Result<(Tuned, String), Failure> {
-    let TuneRequest { candidate, bench, evals, seed, epoch, threads } = *request;
-    let loaded = candidate.load(&bench.suite.limits).map_err(Failure::from)?;
+pub fn tune(request: &TuneRequest<'_>) -> Result<(TuningResult, String), RunError> {
+    let TuneRequest { candidate, prepared, evals, seed, epoch, threads } = *request;
+    let loaded = candidate.load(&prepared.suite.limits).map_err(RunError::from)?;
     let declared = loaded.plugin.description().parameters.clone();
     let free: Vec<Parameter> = declared.into_iter().filter(|parameter| parameter.min < parameter.max).collect();
     if free.is_empty() {
-        return Err(Failure::usage(format_args!("`{}` declares no parameters", candidate.file))
+        return Err(RunError::usage(format_args!("`{}` declares no parameters", candidate.file))
             .hint("a script declares one by `// @param name default min max about`; `blis plugin list` shows all"));
     }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(Failure::runtime)?;
-    let tuning = Tuning { bench, loaded: &loaded, free, epoch };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(RunError::runtime)?;
+    let tuning = Tuning { prepared, loaded: &loaded, free, epoch };
     let (tuned, values) = pool.install(|| tuning.run(evals as usize, seed))?;
     let text = with_defaults(&String::from_utf8_lossy(&candidate.bytes), &tuning.free, &values);
     Ok((tuned, text))
 }
 
 struct Tuning<'a> {
-    bench: &'a Bench,
+    prepared: &'a EvaluationSuite,
     loaded: &'a Loaded,
     free: Vec<Parameter>,
     epoch: u64,
@@ -104,9 +104,9 @@ struct Best {
 }
 
 impl Tuning<'_> {
-    fn run(&self, evals: usize, seed: u64) -> Result<(Tuned, Vec<f64>), Failure> {
-        let train = Part::of(&self.bench.suite, Split::Train, self.epoch);
-        let select = Part::of(&self.bench.suite, Split::Select, self.epoch);
+    fn run(&self, evals: usize, seed: u64) -> Result<(TuningResult, Vec<f64>), RunError> {
+        let train = StagePlan::of(&self.prepared.suite, Split::Train, self.epoch);
+        let select = StagePlan::of(&self.prepared.suite, Split::Select, self.epoch);
         let defaults: Vec<f64> = self.free.iter().map(|parameter| parameter.default).collect();
         let default = self.stage(&defaults, &train)?;
         let start: Vec<f64> = self.free.iter().map(|parameter| unit(parameter, parameter.default)).collect();
@@ -129,7 +129,7 @@ impl Tuning<'_> {
         let mut search = options
             .max_function_evals(left)
             .build(objective)
-            .map_err(|error| Failure::runtime(format_args!("the search cannot start: {error:?}")))?;
+            .map_err(|error| RunError::runtime(format_args!("the search cannot start: {error:?}")))?;
         // A whole generation runs at a time, so the search stops when the next one would exceed the limit.
         let generation = search.parameters().lambda();
         while search.function_evals() + generation <= left && search.next().is_none() {}
@@ -137,21 +137,24 @@ impl Tuning<'_> {
         let best = best.into_inner().unwrap_or_else(PoisonError::into_inner);
         let values = self.values(&best.point);
         let tuned = self.stage(&values, &train)?;
-        let parameters = self.free.iter().enumerate().map(|(place, parameter)| {
+        let parameters = self.free.iter().enumerate().map(|(index, parameter)| {
             let mut without = values.clone();
-            without[place] = parameter.default;
+            without[index] = parameter.default;
             let gain = self.stage(&without, &train).ok().map(|without| between(&without, &tuned).into());
             let (name, default) = (parameter.name.clone(), parameter.default);
-            ParameterGain { name, default, tuned: values[place], gain }
+            ParameterGain { name, default, tuned: values[index], gain }
         });
         let parameters = parameters.collect();
         let select = (!select.scenarios.is_empty())
-            .then(|| Ok::<_, Failure>(between(&self.stage(&defaults, &select)?, &self.stage(&values, &select)?).into()))
+            .then(|| {
+                Ok::<_, RunError>(between(&self.stage(&defaults, &select)?, &self.stage(&values, &select)?).into())
+            })
             .transpose()?;
         let train = between(&default, &tuned).into();
-        let suite = self.bench.suite.name.clone();
+        let suite = self.prepared.suite.name.clone();
         let (default_score, tuned_score) = (default.score, tuned.score);
-        let all = Tuned { suite, evaluations: best.tried, default_score, tuned_score, train, select, parameters };
+        let all =
+            TuningResult { suite, evaluations: best.tried, default_score, tuned_score, train, select, parameters };
         Ok((all, values))
     }
 
@@ -167,34 +170,41 @@ impl Tuning<'_> {
     }
 
     /// Runs one stage under `values`. A setting that fails a gate scores 0.
-    fn stage(&self, values: &[f64], part: &Part) -> Result<Stage, Failure> {
+    fn stage(&self, values: &[f64], part: &StagePlan) -> Result<StageResult, RunError> {
         let named: Vec<(String, f64)> =
             self.free.iter().zip(values).map(|(parameter, &value)| (parameter.name.clone(), value)).collect();
-        let candidate: Player = self.bench.candidate(self.loaded, &named)?;
-        let baseline = self.bench.named(&self.bench.suite.baseline)?;
-        let sitting =
-            Sitting { bench: self.bench, candidate, baseline, incumbent: None, hand: Arc::default(), parallel: true };
-        let judgement = judge_part(&self.bench.suite, part, &sitting).map_err(|(_, failure): (Who, _)| failure)?;
-        let failed = !judgement.failed.is_empty();
-        let stage = judgement.stages.into_iter().next();
-        let stage = stage.ok_or_else(|| Failure::runtime("nothing was run"))?;
-        Ok(if failed { Stage { score: 0.0, ..stage } } else { stage })
+        let candidate: EvaluatedPolicy = self.prepared.candidate(self.loaded, &named)?;
+        let baseline = self.prepared.named(&self.prepared.suite.baseline)?;
+        let context = EvaluationContext {
+            prepared: self.prepared,
+            candidate,
+            baseline,
+            incumbent: None,
+            handle: Arc::default(),
+            parallel: true,
+        };
+        let cascade =
+            run_single_stage(&self.prepared.suite, part, &context).map_err(|(_, failure): (PolicyRole, _)| failure)?;
+        let failed = !cascade.failed.is_empty();
+        let stage = cascade.stages.into_iter().next();
+        let stage = stage.ok_or_else(|| RunError::runtime("nothing was run"))?;
+        Ok(if failed { StageResult { score: 0.0, ..stage } } else { stage })
     }
 }
 
 /// The difference of scores between two stages, run by run.
-fn between(from: &Stage, to: &Stage) -> Difference {
+fn between(from: &StageResult, to: &StageResult) -> StratifiedDifference {
     let mut scenarios: Vec<usize> = to.runs.iter().map(|run| run.scenario).collect();
     scenarios.dedup();
     let of = |&scenario: &usize| {
-        let those = |stage: &Stage| -> Vec<(u64, f64)> {
+        let those = |stage: &StageResult| -> Vec<(u64, f64)> {
             stage.runs.iter().filter(|run| run.scenario == scenario).map(|run| (run.seed, run.score)).collect()
         };
         let (from, to) = (those(from), those(to));
         let pair = |(seed, score): &(u64, f64)| Some(score - from.iter().find(|(other, _)| other == seed)?.1);
         to.iter().filter_map(pair).collect()
     };
-    Difference::stratified(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>())
+    StratifiedDifference::stratified(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>())
 }
 
 /// Maps the range of a parameter to 0 to 1, the range of the search.
@@ -213,18 +223,18 @@ fn with_defaults(text: &str, free: &[Parameter], values: &[f64]) -> String {
     let line = |line: &str| {
         let Some((before, rest)) = line.split_once("@param") else { return line.to_owned() };
         let words: Vec<&str> = rest.split_whitespace().collect();
-        let place = words.first().and_then(|name| free.iter().position(|parameter| parameter.name == *name));
-        let (Some(place), true) = (place, before.trim_start().starts_with("//")) else { return line.to_owned() };
+        let index = words.first().and_then(|name| free.iter().position(|parameter| parameter.name == *name));
+        let (Some(index), true) = (index, before.trim_start().starts_with("//")) else { return line.to_owned() };
         let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
         if let Some(default) = words.get_mut(1) {
-            *default = values[place].to_string();
+            *default = values[index].to_string();
         }
         format!("{before}@param {}", words.join(" "))
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-impl Tuned {
+impl TuningResult {
     /// A table for the terminal.
     #[must_use]
     pub fn text(&self) -> String {
@@ -238,11 +248,11 @@ impl Tuned {
         );
         let _ = writeln!(text, "gain in train   {}", gain(&self.train));
         if let Some(select) = &self.select {
-            let _ = writeln!(text, "gain in select  {}   other requests than it was tuned on", gain(select));
+            let _ = writeln!(text, "gain in select  {}   under other seeds than the search used", gain(select));
         }
-        let _ = writeln!(text, "\n{:<20}{:>12}{:>12}  lost in train without it", "parameter", "default", "tuned");
+        let _ = writeln!(text, "\n{:<20}{:>12}{:>12}  loss in train without it", "parameter", "default", "tuned");
         for one in &self.parameters {
-            let lost = one.gain.as_ref().map_or_else(|| "everything: it fails".to_owned(), gain);
+            let lost = one.gain.as_ref().map_or_else(|| "the candidate fails".to_owned(), gain);
             let _ = writeln!(text, "{:<20}{:>12}{:>12}  {lost}", one.name, one.default, one.tuned);
         }
         text
@@ -254,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leaves_the_range_comes_back() {
+    fn coordinates_outside_the_range_are_reflected() {
         let back: Vec<f64> = [0.25, 1.25, -0.25, 2.5, -1.5].into_iter().map(folded).collect();
         assert_eq!(back, [0.25, 0.75, 0.25, 0.5, 0.5]);
     }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::cancel::Pull;
-use crate::cascade::Part;
+use crate::cancel::CancelReason;
+use crate::cascade::StagePlan;
+use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 use crate::suite::Split;
-use crate::verdict::{Status, Traits, VerdictDocument};
 
 /// Options of an evaluation.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct EvaluationOptions {
     pub until: Split,
     pub epoch: u64,
     pub wall: Duration,
@@ -17,7 +17,7 @@ pub struct Terms {
     /// Whether the runs use all threads of the current pool; if not, they run one after the other.
     pub parallel: bool,
     /// Runs this stage only, instead of the cascade.
-    pub only: Option<Part>,
+    pub only: Option<StagePlan>,
     /// Parameters of the candidate that differ from its defaults.
     pub parameters: Vec<(String, f64)>,
     pub native: NativeCode,
@@ -42,13 +42,15 @@ pub fn host() -> String {
 }
 
 /// The result of an evaluation that was cancelled before it ended.
-pub fn pulled(why: Pull, traits: Traits) -> VerdictDocument {
-    let (status, told) = match why {
-        Pull::Late => (Status::Limit, "it took too long"),
-        Pull::Cancelled => (Status::HostError, "the request was cancelled; the candidate was not judged"),
+pub fn cancelled_result(reason: CancelReason, traits: Traits) -> EvaluationResult {
+    let (status, message) = match reason {
+        CancelReason::TimedOut => (EvaluationStatus::Limit, "the evaluation reached its wall limit"),
+        CancelReason::Cancelled => {
+            (EvaluationStatus::HostError, "the request was cancelled; the candidate was not evaluated")
+        }
     };
-    let mut document = VerdictDocument::invalid(status, told.to_owned(), traits);
-    document.clocked = true;
-    document.stopped = (why == Pull::Cancelled).then(|| "cancelled".to_owned());
+    let mut document = EvaluationResult::invalid(status, message.to_owned(), traits);
+    document.depends_on_clock = true;
+    document.stopped = (reason == CancelReason::Cancelled).then(|| "cancelled".to_owned());
     document
 }

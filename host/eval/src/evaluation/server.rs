@@ -23,25 +23,25 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::bench::Bench;
-use super::cache::Cache;
-use super::candidate::{Candidate, native_code};
+use super::cache::ResultCache;
+use super::candidate::{CandidatePolicy, native_code};
+use super::context::EvaluationSuite;
 use super::evaluate::evaluate_known;
-use super::terms::{NativeCode, Terms};
-use crate::cancel::{Hand, Pull};
-use crate::cascade::Part;
-use crate::error::Failure;
+use super::options::{EvaluationOptions, NativeCode};
+use crate::cancel::{CancelHandle, CancelReason};
+use crate::cascade::StagePlan;
+use crate::error::RunError;
+use crate::result::EvaluationResult;
 use crate::suite::{Scenario, Split, Suite};
-use crate::verdict::VerdictDocument;
 use blis_plugin::Technology;
 
 /// One request, as a line or by HTTP. Unknown keys are refused, because they may be misspelled limits.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Ask {
+pub struct EvaluationRequest {
     pub id: Option<Value>,
-    pub candidate: Option<CandidateAsk>,
-    pub incumbent: Option<CandidateAsk>,
+    pub candidate: Option<CandidateSource>,
+    pub incumbent: Option<CandidateSource>,
     pub suite: Option<String>,
     pub stage: Option<Split>,
     pub epoch: u64,
@@ -63,16 +63,16 @@ pub struct Ask {
 /// The candidate of a request: its source, its path, or its components.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-pub enum CandidateAsk {
+pub enum CandidateSource {
     Source(String),
-    Described(Described),
+    Spec(CandidateSpec),
     /// In the form of GEPA: source texts by component.
     Components(BTreeMap<String, String>),
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Described {
+pub struct CandidateSpec {
     lang: Option<String>,
     source: Option<String>,
     path: Option<String>,
@@ -80,46 +80,46 @@ pub struct Described {
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Refused {
+pub enum RequestError {
     /// The queue is full.
     Busy,
     /// The number of evaluations has reached the budget.
     Budget,
     /// The request is invalid, with the message.
-    Wrong(String),
+    Invalid(String),
 }
 
 /// Called with the evaluation result, or with the message of an error.
-pub type Reply = Box<dyn FnOnce(Result<VerdictDocument, String>) + Send>;
+pub type Reply = Box<dyn FnOnce(Result<EvaluationResult, String>) + Send>;
 
 /// A candidate in the queue. A file is read by the worker, because reading may take long and must not delay the
 /// listener.
-enum Asked {
-    Sent(Candidate),
+enum QueuedCandidate {
+    Sent(CandidatePolicy),
     File { path: String, lang: Option<Technology> },
 }
 
 struct Job {
-    bench: Arc<Bench>,
-    candidate: Asked,
-    incumbent: Option<Asked>,
-    terms: Terms,
-    hand: Arc<Hand>,
+    prepared: Arc<EvaluationSuite>,
+    candidate: QueuedCandidate,
+    incumbent: Option<QueuedCandidate>,
+    options: EvaluationOptions,
+    handle: Arc<CancelHandle>,
     id: Option<String>,
     reply: Reply,
 }
 
 /// The state that all requests share.
-pub struct Server {
-    benches: BTreeMap<String, Arc<Bench>>,
-    usual: String,
+pub struct EvaluationServer {
+    suites: BTreeMap<String, Arc<EvaluationSuite>>,
+    default_suite: String,
     queue: Mutex<Option<SyncSender<Job>>>,
     /// Handles of queued and running requests by id, for `cancel`.
-    hands: Mutex<HashMap<String, Arc<Hand>>>,
+    handles: Mutex<HashMap<String, Arc<CancelHandle>>>,
     running: AtomicUsize,
     waiting: AtomicUsize,
-    answered: AtomicU64,
-    taken: AtomicU64,
+    completed: AtomicU64,
+    accepted: AtomicU64,
     budget: Option<u64>,
     threads: usize,
     started: Instant,
@@ -146,35 +146,37 @@ pub struct ServerSettings {
 /// If a suite cannot be used, or the error of `listen`.
 pub fn serve(
     settings: &ServerSettings,
-    listen: impl FnOnce(&Arc<Server>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let mut benches = BTreeMap::new();
+    listen: impl FnOnce(&Arc<EvaluationServer>) -> Result<(), RunError>,
+) -> Result<(), RunError> {
+    let mut suites = BTreeMap::new();
     for name in &settings.suites {
-        let suite = Suite::open(name).map_err(Failure::refused)?;
-        let known = benches.insert(suite.name.clone(), Arc::new(Bench::new(suite)?));
+        let suite = Suite::open(name).map_err(RunError::refused)?;
+        let known = suites.insert(suite.name.clone(), Arc::new(EvaluationSuite::new(suite)?));
         if known.is_some() {
-            return Err(Failure::usage(format_args!("the suite `{name}` is given twice")).hint("leave one out"));
+            return Err(
+                RunError::usage(format_args!("the suite `{name}` is named twice")).hint("leave out one of the two")
+            );
         }
     }
-    let usual = Suite::open(&settings.suites[0]).map_err(Failure::refused)?.name;
+    let default_suite = Suite::open(&settings.suites[0]).map_err(RunError::refused)?.name;
     let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let threads = settings.threads.unwrap_or_else(cores).get();
     let (sender, receiver) = sync_channel(settings.queue.get());
-    let server = Arc::new(Server {
-        benches,
-        usual,
+    let server = Arc::new(EvaluationServer {
+        suites,
+        default_suite,
         queue: Mutex::new(Some(sender)),
-        hands: Mutex::default(),
+        handles: Mutex::default(),
         running: AtomicUsize::new(0),
         waiting: AtomicUsize::new(0),
-        answered: AtomicU64::new(0),
-        taken: AtomicU64::new(0),
+        completed: AtomicU64::new(0),
+        accepted: AtomicU64::new(0),
         budget: settings.budget,
         threads,
         started: Instant::now(),
     });
     let receiver = Arc::new(Mutex::new(receiver));
-    let cache = settings.cache.as_deref().map(Cache::new);
+    let cache = settings.cache.as_deref().map(ResultCache::new);
     let workers: Vec<JoinHandle<()>> = (0..threads)
         .map(|_| {
             let (server, receiver, cache) = (Arc::clone(&server), Arc::clone(&receiver), cache.clone());
@@ -186,7 +188,7 @@ pub fn serve(
     lock(&server.queue).take();
     for worker in workers {
         if worker.join().is_err() {
-            return Err(Failure::runtime("a worker ended before its time"));
+            return Err(RunError::runtime("a worker ended before its time"));
         }
     }
     ended
@@ -196,97 +198,97 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Server {
-    fn work(&self, jobs: &Mutex<Receiver<Job>>, cache: Option<&Cache>) {
+impl EvaluationServer {
+    fn work(&self, jobs: &Mutex<Receiver<Job>>, cache: Option<&ResultCache>) {
         loop {
             let job = lock(jobs).recv();
             let Ok(job) = job else { return };
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             self.running.fetch_add(1, Ordering::SeqCst);
-            let answer = job.judge(cache);
+            let result = job.run(cache);
             if let Some(id) = &job.id {
-                lock(&self.hands).remove(id);
+                lock(&self.handles).remove(id);
             }
             self.running.fetch_sub(1, Ordering::SeqCst);
-            self.answered.fetch_add(1, Ordering::SeqCst);
-            (job.reply)(answer);
+            self.completed.fetch_add(1, Ordering::SeqCst);
+            (job.reply)(result);
         }
     }
 
     /// Accepts a request, or returns why it is refused. A worker calls `reply` once.
-    pub fn submit(&self, ask: &Ask, reply: Reply) -> Result<(), Refused> {
-        let job = self.job(ask, reply)?;
-        if self.budget.is_some_and(|budget| self.taken.load(Ordering::SeqCst) >= budget) {
-            return Err(Refused::Budget);
+    pub fn submit(&self, request: &EvaluationRequest, reply: Reply) -> Result<(), RequestError> {
+        let job = self.job(request, reply)?;
+        if self.budget.is_some_and(|budget| self.accepted.load(Ordering::SeqCst) >= budget) {
+            return Err(RequestError::Budget);
         }
         let queue = lock(&self.queue).clone();
-        let Some(queue) = queue else { return Err(Refused::Wrong("the server is stopping".to_owned())) };
-        let known = job.id.clone().map(|id| (id, Arc::clone(&job.hand)));
-        if let Some((id, hand)) = known.clone() {
-            match lock(&self.hands).entry(id) {
+        let Some(queue) = queue else { return Err(RequestError::Invalid("the server is stopping".to_owned())) };
+        let known = job.id.clone().map(|id| (id, Arc::clone(&job.handle)));
+        if let Some((id, handle)) = known.clone() {
+            match lock(&self.handles).entry(id) {
                 Entry::Occupied(id) => {
-                    let told = format!("the id `{}` is in use: wait for its answer, or take another", id.key());
-                    return Err(Refused::Wrong(told));
+                    let message = format!("the id `{}` is in use: wait for its result, or use another id", id.key());
+                    return Err(RequestError::Invalid(message));
                 }
-                Entry::Vacant(free) => free.insert(hand),
+                Entry::Vacant(free) => free.insert(handle),
             };
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
         queue.try_send(job).map_err(|error| {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             if let Some((id, _)) = known {
-                lock(&self.hands).remove(&id);
+                lock(&self.handles).remove(&id);
             }
             match error {
-                TrySendError::Full(_) => Refused::Busy,
-                TrySendError::Disconnected(_) => Refused::Wrong("the server is stopping".to_owned()),
+                TrySendError::Full(_) => RequestError::Busy,
+                TrySendError::Disconnected(_) => RequestError::Invalid("the server is stopping".to_owned()),
             }
         })?;
-        self.taken.fetch_add(1, Ordering::SeqCst);
+        self.accepted.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
-    fn job(&self, ask: &Ask, reply: Reply) -> Result<Job, Refused> {
-        let wrong = |told: String| Refused::Wrong(told);
-        let name = ask.suite.as_deref().unwrap_or(&self.usual);
-        let bench = self.benches.get(name).ok_or_else(|| {
-            let known: Vec<&str> = self.benches.keys().map(String::as_str).collect();
+    fn job(&self, request: &EvaluationRequest, reply: Reply) -> Result<Job, RequestError> {
+        let wrong = |message: String| RequestError::Invalid(message);
+        let name = request.suite.as_deref().unwrap_or(&self.default_suite);
+        let prepared = self.suites.get(name).ok_or_else(|| {
+            let known: Vec<&str> = self.suites.keys().map(String::as_str).collect();
             wrong(format!("there is no suite `{name}` here: {}", known.join(", ")))
         })?;
-        let candidate = ask.candidate.as_ref().ok_or_else(|| wrong("there is no `candidate`".to_owned()))?;
-        let candidate = candidate.asked().map_err(wrong)?;
-        let incumbent = ask.incumbent.as_ref().map(CandidateAsk::asked).transpose().map_err(wrong)?;
-        let wall = ask.wall_s.unwrap_or(bench.suite.limits.wall_s);
-        if !(wall > 0.0 && wall <= bench.suite.limits.wall_s) {
-            let most = bench.suite.limits.wall_s;
+        let candidate = request.candidate.as_ref().ok_or_else(|| wrong("there is no `candidate`".to_owned()))?;
+        let candidate = candidate.resolve().map_err(wrong)?;
+        let incumbent = request.incumbent.as_ref().map(CandidateSource::resolve).transpose().map_err(wrong)?;
+        let wall = request.wall_s.unwrap_or(prepared.suite.limits.wall_s);
+        if !(wall > 0.0 && wall <= prepared.suite.limits.wall_s) {
+            let most = prepared.suite.limits.wall_s;
             return Err(wrong(format!("`wall_s` is {wall}; it must be above 0 and at most {most}")));
         }
-        let until = ask.stage.unwrap_or(Split::Train);
+        let until = request.stage.unwrap_or(Split::Train);
         if until == Split::Test {
             return Err(wrong("`test` is held out: `blis report` runs it".to_owned()));
         }
-        let terms = Terms {
+        let options = EvaluationOptions {
             until,
-            epoch: ask.epoch,
+            epoch: request.epoch,
             wall: Duration::from_secs_f64(wall),
-            feedback_bytes: ask.feedback_bytes.unwrap_or(8000),
+            feedback_bytes: request.feedback_bytes.unwrap_or(8000),
             parallel: false,
-            only: part(&bench.suite, ask).map_err(wrong)?,
+            only: part(&prepared.suite, request).map_err(wrong)?,
             parameters: Vec::new(),
             native: NativeCode::Refused,
         };
-        let id = ask.id.as_ref().map(id_text);
-        Ok(Job { bench: Arc::clone(bench), candidate, incumbent, terms, hand: Arc::default(), id, reply })
+        let id = request.id.as_ref().map(id_text);
+        Ok(Job { prepared: Arc::clone(prepared), candidate, incumbent, options, handle: Arc::default(), id, reply })
     }
 
     /// Cancels the request `id`. Returns whether there was one.
     pub fn cancel(&self, id: &str) -> bool {
-        let hand = lock(&self.hands).get(id).cloned();
-        hand.inspect(|hand| hand.pull(Pull::Cancelled)).is_some()
+        let handle = lock(&self.handles).get(id).cloned();
+        handle.inspect(|handle| handle.cancel(CancelReason::Cancelled)).is_some()
     }
 
     pub fn budget(&self) -> Value {
-        json!({"used": self.taken.load(Ordering::SeqCst), "limit": self.budget})
+        json!({"used": self.accepted.load(Ordering::SeqCst), "limit": self.budget})
     }
 
     pub fn status(&self) -> Value {
@@ -297,21 +299,21 @@ impl Server {
             "threads": self.threads,
             "waiting": self.waiting.load(Ordering::SeqCst),
             "running": self.running.load(Ordering::SeqCst),
-            "answered": self.answered.load(Ordering::SeqCst),
+            "completed": self.completed.load(Ordering::SeqCst),
             "budget": self.budget(),
         })
     }
 
     /// Description of the suites, without the held-out split.
     pub fn task(&self) -> Value {
-        let suite = |bench: &Arc<Bench>| {
-            let suite = &bench.suite;
+        let suite = |prepared: &Arc<EvaluationSuite>| {
+            let suite = &prepared.suite;
             let scenarios = suite.scenarios.iter().filter_map(|scenario| {
                 let splits = open_splits(&scenario.splits);
                 let seeds: BTreeMap<&str, u32> =
                     splits.iter().map(|split| (split.name(), suite.seeds_of(*split))).collect();
-                let told = json!({"id": scenario.name, "family": scenario.family, "splits": splits, "seeds": seeds});
-                (!splits.is_empty()).then_some(told)
+                let message = json!({"id": scenario.name, "family": scenario.family, "splits": splits, "seeds": seeds});
+                (!splits.is_empty()).then_some(message)
             });
             json!({
                 "suite": suite.name,
@@ -323,10 +325,10 @@ impl Server {
                 "scenarios": scenarios.collect::<Vec<_>>(),
             })
         };
-        let suites: Vec<Value> = self.benches.values().map(suite).collect();
-        let first = self.benches.get(&self.usual).map(suite).unwrap_or_default();
+        let suites: Vec<Value> = self.suites.values().map(suite).collect();
+        let first = self.suites.get(&self.default_suite).map(suite).unwrap_or_default();
         json!({
-            "suite": self.usual,
+            "suite": self.default_suite,
             "about": first["about"],
             "scenarios": first["scenarios"],
             "suites": suites,
@@ -335,11 +337,11 @@ impl Server {
     }
 }
 
-impl CandidateAsk {
-    fn asked(&self) -> Result<Asked, String> {
+impl CandidateSource {
+    fn resolve(&self) -> Result<QueuedCandidate, String> {
         let script = |source: &str| {
             let bytes = source.as_bytes().to_vec();
-            Asked::Sent(Candidate::new("candidate.rhai".to_owned(), Technology::Script, bytes))
+            QueuedCandidate::Sent(CandidatePolicy::new("candidate.rhai".to_owned(), Technology::Script, bytes))
         };
         match self {
             Self::Source(source) => Ok(script(source)),
@@ -347,7 +349,7 @@ impl CandidateAsk {
                 Some(source) if texts.len() == 1 => Ok(script(source)),
                 _ => Err("a candidate has a `source` (rhai), a `path`, or one component".to_owned()),
             },
-            Self::Described(Described { lang, source, path }) => {
+            Self::Spec(CandidateSpec { lang, source, path }) => {
                 let lang = match lang.as_deref() {
                     None => None,
                     Some("rhai") => Some(Technology::Script),
@@ -359,7 +361,7 @@ impl CandidateAsk {
                     (None, Some(path)) if Technology::of(Path::new(path)) == Some(Technology::Native) => {
                         Err(native_code(path).to_string())
                     }
-                    (None, Some(path)) if path != "-" => Ok(Asked::File { path: path.clone(), lang }),
+                    (None, Some(path)) if path != "-" => Ok(QueuedCandidate::File { path: path.clone(), lang }),
                     _ => Err("a candidate has a `source` (rhai) or a `path`".to_owned()),
                 }
             }
@@ -368,16 +370,16 @@ impl CandidateAsk {
 }
 
 impl Job {
-    fn judge(&self, cache: Option<&Cache>) -> Result<VerdictDocument, String> {
-        let Self { bench, candidate, incumbent, terms, hand, id, .. } = self;
-        let (candidate, incumbent) = (candidate.read()?, incumbent.as_ref().map(Asked::read).transpose()?);
-        let document = evaluate_known(bench, &candidate, incumbent.as_deref(), terms, hand, cache);
-        Ok(VerdictDocument { id: id.clone(), ..document })
+    fn run(&self, cache: Option<&ResultCache>) -> Result<EvaluationResult, String> {
+        let Self { prepared, candidate, incumbent, options, handle, id, .. } = self;
+        let (candidate, incumbent) = (candidate.read()?, incumbent.as_ref().map(QueuedCandidate::read).transpose()?);
+        let document = evaluate_known(prepared, &candidate, incumbent.as_deref(), options, handle, cache);
+        Ok(EvaluationResult { id: id.clone(), ..document })
     }
 }
 
-impl Asked {
-    fn read(&self) -> Result<Cow<'_, Candidate>, String> {
+impl QueuedCandidate {
+    fn read(&self) -> Result<Cow<'_, CandidatePolicy>, String> {
         match self {
             Self::Sent(candidate) => Ok(Cow::Borrowed(candidate)),
             Self::File { path, lang } => read_file(path, *lang).map(Cow::Owned),
@@ -387,21 +389,21 @@ impl Asked {
 
 /// Reads a script or a component. Of other files nothing is reported, least of all their content, which the messages
 /// of a script compiler would quote; and reading a pipe might never end.
-fn read_file(path: &str, lang: Option<Technology>) -> Result<Candidate, String> {
+fn read_file(path: &str, lang: Option<Technology>) -> Result<CandidatePolicy, String> {
     let about = std::fs::metadata(path);
     let about = about.map_err(|error| format!("the candidate `{path}` cannot be read: {error}"))?;
     if !about.is_file() {
-        return Err(format!("the candidate `{path}` is no regular file"));
+        return Err(format!("the candidate `{path}` is not a regular file"));
     }
-    let candidate = Candidate::read(path, lang).map_err(|failure| failure.text())?;
+    let candidate = CandidatePolicy::read(path, lang).map_err(|failure| failure.text())?;
     let usable = match candidate.technology {
         Technology::Script => Path::new(path).extension().is_some_and(|extension| extension == "rhai"),
         Technology::Component => candidate.bytes.starts_with(b"\0asm"),
         Technology::Native | Technology::BuiltIn => false,
     };
-    let told =
-        || format!("`{path}` is no script (*.rhai) and no component; scripts of other names are sent as `source`");
-    usable.then_some(candidate).ok_or_else(told)
+    let message =
+        || format!("`{path}` is neither a script (*.rhai) nor a component; send scripts with other names as `source`");
+    usable.then_some(candidate).ok_or_else(message)
 }
 
 /// The splits that are not held out.
@@ -427,30 +429,30 @@ fn split_of(scenario: &Scenario, stage: Option<Split>) -> Result<Split, String> 
 }
 
 /// The single scenario, or seed, that the request names.
-fn part(suite: &Suite, ask: &Ask) -> Result<Option<Part>, String> {
-    let (name, turn) = match (&ask.scenario, &ask.example_id) {
-        (None, None) if ask.seed.is_some() => return Err("`seed` needs a `scenario`: which one?".to_owned()),
+fn part(suite: &Suite, request: &EvaluationRequest) -> Result<Option<StagePlan>, String> {
+    let (name, turn) = match (&request.scenario, &request.example_id) {
+        (None, None) if request.seed.is_some() => return Err("`seed` needs a `scenario`".to_owned()),
         (None, None) => return Ok(None),
         (Some(name), None) => (name.as_str(), None),
         (None, Some(example)) => match example.split_once('#') {
             Some((name, turn)) => {
-                (name, Some(turn.parse::<usize>().map_err(|_| format!("`{turn}` is no number of a seed"))?))
+                (name, Some(turn.parse::<usize>().map_err(|_| format!("`{turn}` is not the number of a seed"))?))
             }
             None => (example.as_str(), None),
         },
-        (Some(_), Some(_)) => return Err("`scenario` and `example_id` say the same: leave one out".to_owned()),
+        (Some(_), Some(_)) => return Err("`scenario` and `example_id` both name a scenario: leave one out".to_owned()),
     };
-    let place = suite.scenarios.iter().position(|scenario| scenario.name == name);
-    let place = place.ok_or_else(|| format!("there is no scenario `{name}`"))?;
-    let split = split_of(&suite.scenarios[place], ask.stage)?;
-    let all = Part::of(suite, split, ask.epoch).seeds;
-    let seeds = match (turn, ask.seed) {
+    let index = suite.scenarios.iter().position(|scenario| scenario.name == name);
+    let index = index.ok_or_else(|| format!("there is no scenario `{name}`"))?;
+    let split = split_of(&suite.scenarios[index], request.stage)?;
+    let all = StagePlan::of(suite, split, request.epoch).seeds;
+    let seeds = match (turn, request.seed) {
         (None, None) => all,
         (Some(turn), None) => vec![*all.get(turn).ok_or_else(|| format!("`{name}` has {} seeds", all.len()))?],
         (None, Some(seed)) => vec![seed],
-        (Some(_), Some(_)) => return Err("`example_id` with `#` names a seed already".to_owned()),
+        (Some(_), Some(_)) => return Err("`example_id` with `#` already names a seed".to_owned()),
     };
-    Ok(Some(Part { split, scenarios: vec![place], seeds }))
+    Ok(Some(StagePlan { split, scenarios: vec![index], seeds }))
 }
 
 /// Strings as they are, all other values as JSON.

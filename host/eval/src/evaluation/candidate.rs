@@ -10,9 +10,9 @@ use sha2::{Digest as _, Sha256};
 use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_diag::Diagnostic;
 
-use crate::error::Failure;
+use crate::error::RunError;
+use crate::result::Traits;
 use crate::suite::{SuiteLimits, hex};
-use crate::verdict::Traits;
 use blis_plugin::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
 
 /// Larger files are refused as candidates.
@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = 32 << 20;
 
 /// The policy under evaluation, before it is compiled.
 #[derive(Clone, Debug)]
-pub struct Candidate {
+pub struct CandidatePolicy {
     /// The file name in messages for the terminal.
     pub file: String,
     pub technology: Technology,
@@ -29,10 +29,10 @@ pub struct Candidate {
     pub sha256: String,
 }
 
-impl Candidate {
+impl CandidatePolicy {
     /// The built-in policy called `path`, if there is one; else the file, or standard input if `path` is `-`.
-    pub fn read(path: &str, lang: Option<Technology>) -> Result<Self, Failure> {
-        let named = BuiltIn::named(path).map_err(|Ambiguous { what, hint }| Failure::usage(what).hint(hint))?;
+    pub fn read(path: &str, lang: Option<Technology>) -> Result<Self, RunError> {
+        let named = BuiltIn::named(path).map_err(|Ambiguous { what, hint }| RunError::usage(what).hint(hint))?;
         if let Some(row) = named.filter(|_| lang.is_none()) {
             return Ok(Self::new(row.full_name(), Technology::BuiltIn, row.identity().into_bytes()));
         }
@@ -45,11 +45,11 @@ impl Candidate {
             }
         };
         read(&mut bytes).map_err(|error| {
-            Failure::usage(format_args!("the candidate `{path}` cannot be read: {error}"))
+            RunError::usage(format_args!("the candidate `{path}` cannot be read: {error}"))
                 .hint("name a file, or `-` for standard input")
         })?;
         if bytes.len() as u64 > BYTES_MAX {
-            return Err(Failure::usage(format_args!("the candidate `{path}` is larger than 32 MiB"))
+            return Err(RunError::usage(format_args!("the candidate `{path}` is larger than 32 MiB"))
                 .hint("is this the right file?"));
         }
         let technology = lang.or_else(|| Technology::of(Path::new(path)));
@@ -91,7 +91,7 @@ impl Candidate {
 
     fn built_in(&self) -> Result<Loaded, Fault> {
         let row = BuiltIn::named(&self.file).ok().flatten();
-        let unknown = || Fault::new(FaultKind::Unreadable, format!("{}: it is not built in", self.file));
+        let unknown = || Fault::new(FaultKind::Unreadable, format!("{}: it is not a built-in policy", self.file));
         row.map(BuiltIn::load).ok_or_else(unknown)
     }
 
@@ -126,8 +126,8 @@ impl Candidate {
 /// Why native code is not loaded, with a hint.
 pub(super) fn native_code(file: &str) -> Diagnostic {
     Diagnostic::new(format!("`{file}` is native code, which runs with your rights")).hint(
-        "if you trust it, `blis evaluate --allow-native` judges it in a process of its own; for everything else, make a \
-         component of it",
+        "if you trust it, `blis evaluate --allow-native` evaluates it in a child process; in all other cases, \
+         compile it to a component",
     )
 }
 
@@ -163,7 +163,7 @@ fn without_fences(text: &str) -> String {
         let closed = lines[code.clone()].iter().position(|line| fence(line));
         code.end = closed.map_or(code.end, |closed| code.start + closed);
     }
-    let kept = lines.iter().enumerate().map(|(place, line)| if code.contains(&place) { *line } else { "" });
+    let kept = lines.iter().enumerate().map(|(index, line)| if code.contains(&index) { *line } else { "" });
     kept.collect::<Vec<_>>().join("\n")
 }
 
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fences_are_taken_off_and_lines_stay() {
+    fn fences_become_empty_lines() {
         assert_eq!(without_fences("rust\nrust\n```rhai\nfn route(r, s) { 0 }\n```\n"), "\n\n\nfn route(r, s) { 0 }\n");
         assert_eq!(without_fences("fn f() {}\nlet rust = 1;"), "fn f() {}\nlet rust = 1;");
         assert_eq!(without_fences("```\n```"), "\n");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_says_around_its_program_is_left_out() {
+    fn prose_around_the_code_is_removed() {
         let block = "Here it is:\n```rhai\nfn f() {}\n```\nIt is better.";
         assert_eq!(without_fences(block), "\n\nfn f() {}\n\n");
         assert_eq!(without_fences("```\nfn f() {}\n```\nIt is better."), "\nfn f() {}\n\n");
