@@ -62,7 +62,7 @@ pub struct EvaluationRequest {
 
 /// The candidate of a request: its source, its path, or its components.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a candidate is a source text, or an object with `source`, `path` or one component")]
 pub enum CandidateSource {
     Source(String),
     Spec(CandidateSpec),
