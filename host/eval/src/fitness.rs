@@ -85,7 +85,7 @@ impl FitnessScale {
     pub const fn definition(self) -> &'static str {
         match self {
             Self::Baseline => {
-                "weighted mean of components times q^2. FitnessComponent of figure x against the baseline's b, same seed: \
+                "weighted mean of components times q^2. Component of figure x against the baseline's b, same seed: \
                  x/(x+b) if more is better, b/(x+b) if less is, (1 +- (x-b))/2 for shares; 0.5 = equal, \
                  no sample = 0. q = completed share relative to the baseline's, at most 1: a policy that serves half \
                  scores at most 0.25. 0 = nothing completed"

@@ -443,7 +443,7 @@ mod tests {
         weighted, policies/my-very-long-name.yaml, 表示幅の広い名前を持つ方策 against round-robin
         Paired runs under 5 seeds: 1, 2, 3, 5, 8
 
-        metric                 policy            mean    change                   95% interval
+        metric                 policy                mean    change                   95% interval
         fitness                round-robin         0.5000
                                weighted            0.4959  -0.00410           [-0.00454, -0.00367]  worse
                                …-long-name.yaml    0.4920  -0.00803           [-0.00894, -0.00712]  worse
@@ -505,9 +505,9 @@ mod tests {
         Paired runs under 3 seeds: 1 to 3
 
         metric         policy   mean  change            95% interval
-        mean_ttft, ms  a           69.73
-                       b           66.49   -3.60  -5.14%  [-4.87, -2.33]  better
-                       c               -       -                       -
+        mean_ttft, ms  a       69.73
+                       b       66.49   -3.60  -5.14%  [-4.87, -2.33]  better
+                       c           -       -                       -
 
         better, worse: the interval of the mean difference (Student's t) is clear of 0;
         of figures that do not differ, about one in 20 is so by chance

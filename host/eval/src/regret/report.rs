@@ -182,9 +182,9 @@ impl Display for Regret {
             return writeln!(f, "No decision had an alternative.");
         }
         writeln!(f)?;
-        let heads = ("evaluated", "regret", "95 % interval", "positive", "own", "others", "advantage", "rollout");
+        let heads = ("n", "regret", "95 % interval", "positive", "own", "others", "advantage", "rollout");
         let (a, b, c, d, e, g, h, i) = heads;
-        writeln!(f, "{:<26}{a:>10}{b:>9}{c:>18}{d:>10}{e:>9}{g:>9}{h:>11}{i:>10}", "")?;
+        writeln!(f, "{:<26}{a:>7}{b:>9}{c:>18}{d:>10}{e:>9}{g:>9}{h:>11}{i:>10}", "")?;
         for (&kind, section) in &self.kinds {
             let name = kind_name(kind);
             if let Some(uniform) = &section.uniform {
@@ -222,7 +222,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, estimate: &Estimate) -> fmt::Resu
         estimate;
     writeln!(
         f,
-        "{name:<26}{evaluated:>10}{regret_s:>9.3}{interval:>18}{:>9.0}%{own_s:>9.3}{externality_s:>9.3}{advantage_s:>11.3}{rollout_regret_s:>10.3}",
+        "{name:<26}{evaluated:>7}{regret_s:>9.3}{interval:>18}{:>9.0}%{own_s:>9.3}{externality_s:>9.3}{advantage_s:>11.3}{rollout_regret_s:>10.3}",
         100.0 * share_positive
     )
 }

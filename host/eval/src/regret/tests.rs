@@ -289,15 +289,15 @@ fn report_text() {
     insta::assert_snapshot!(regret, @r"
     Outcome regret: request-seconds per decision, within 20.0 s after it, against the best
     alternative in hindsight, all other decisions being the same. `own` is the request's part,
-    `others` everybody else's. Above 0 the `advantage` over the mean alternative is good.
-    `reaction`: regret if the policies decide all that follows anew, with the noise of that.
+    `others` that of other requests. Above 0 the `advantage` over the mean alternative is good.
+    `rollout`: regret if the policies make all later decisions anew, which adds noise.
 
-                               regrets   regret     95 % interval  positive      own   others  advantage  reaction
+                                     n   regret     95 % interval  positive      own   others  advantage   rollout
     admission, at random            4    0.000    0.000 to 0.000        0%    0.000    0.000     19.881     0.000
     routing, at random              4    0.080   -0.067 to 0.227       50%    0.040    0.040     -0.080     0.080
       missed cache hit              1    0.160                        100%    0.160    0.000     -0.160     0.160
 
-    The worst:
+    Largest regret:
       routing of request_3 at 3.000 s: 0.160, own 0.160, round-robin[3] [missed cache hit]
         * instance_1: 0.199, TTFT 175.0 ms, E2E 199.0 ms
           instance_0: 0.039, TTFT 15.0 ms, E2E 39.0 ms
