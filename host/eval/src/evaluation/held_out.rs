@@ -48,8 +48,8 @@ struct ScoreDifference {
 /// # Errors
 /// If the suite has no held-out scenarios, a candidate cannot be loaded, or a run fails.
 pub fn report(prepared: &EvaluationSuite, candidates: &[String], threads: usize) -> Result<HeldOutReport, RunError> {
-    let part = StagePlan::of(&prepared.suite, Split::Test, 0);
-    if part.scenarios.is_empty() {
+    let plan = StagePlan::of(&prepared.suite, Split::Test, 0);
+    if plan.scenarios.is_empty() {
         return Err(RunError::usage(format_args!("the suite `{}` has no held-out scenarios", prepared.suite.name))
             .hint("add `test` to the splits of some scenarios"));
     }
@@ -64,24 +64,24 @@ pub fn report(prepared: &EvaluationSuite, candidates: &[String], threads: usize)
         policies.push((name.clone(), prepared.named(name)?));
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(RunError::runtime)?;
-    let all = pool.install(|| runs(prepared, &policies, &part))?;
-    Ok(HeldOutReport::new(prepared, &policies, candidates, &part, &all))
+    let all = pool.install(|| runs(prepared, &policies, &plan))?;
+    Ok(HeldOutReport::new(prepared, &policies, candidates, &plan, &all))
 }
 
 /// Summaries by policy, then by scenario, then by seed.
 fn runs(
     prepared: &EvaluationSuite,
     policies: &[(String, EvaluatedPolicy)],
-    part: &StagePlan,
+    plan: &StagePlan,
 ) -> Result<Vec<Vec<Vec<RunSummary>>>, RunError> {
     let handle = Arc::default();
     let mut tasks = Vec::new();
     for policy in policies {
-        for &scenario in &part.scenarios {
-            tasks.extend(part.seeds.iter().map(|&seed| (policy, scenario, seed)));
+        for &scenario in &plan.scenarios {
+            tasks.extend(plan.seeds.iter().map(|&seed| (policy, scenario, seed)));
         }
     }
-    let summary: Vec<Result<RunSummary, RunError>> = tasks
+    let summaries: Vec<Result<RunSummary, RunError>> = tasks
         .par_iter()
         .map(|((name, policy), scenario, seed)| {
             prepared.run(policy, (*scenario, *seed), &handle).map_err(|failure| {
@@ -90,9 +90,9 @@ fn runs(
             })
         })
         .collect();
-    let mut summary = summary.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
-    let mut scenario = || summary.by_ref().take(part.seeds.len()).collect::<Vec<_>>();
-    Ok(policies.iter().map(|_| part.scenarios.iter().map(|_| scenario()).collect()).collect())
+    let mut summaries = summaries.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
+    let mut scenario = || summaries.by_ref().take(plan.seeds.len()).collect::<Vec<_>>();
+    Ok(policies.iter().map(|_| plan.scenarios.iter().map(|_| scenario()).collect()).collect())
 }
 
 impl HeldOutReport {
@@ -100,7 +100,7 @@ impl HeldOutReport {
         prepared: &EvaluationSuite,
         policies: &[(String, EvaluatedPolicy)],
         candidates: usize,
-        part: &StagePlan,
+        plan: &StagePlan,
         all: &[Vec<Vec<RunSummary>>],
     ) -> Self {
         let suite = &prepared.suite;
@@ -140,8 +140,8 @@ impl HeldOutReport {
             suite: suite.name.clone(),
             suite_hash: prepared.hash().to_owned(),
             baseline: suite.baseline.clone(),
-            seeds: part.seeds.len(),
-            scenarios: part.scenarios.iter().map(|&index| suite.scenarios[index].name.clone()).collect(),
+            seeds: plan.seeds.len(),
+            scenarios: plan.scenarios.iter().map(|&index| suite.scenarios[index].name.clone()).collect(),
             policies: policies.iter().enumerate().map(scores_of).collect(),
         }
     }

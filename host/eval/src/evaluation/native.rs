@@ -125,7 +125,7 @@ fn has_ended(child: &Child) -> io::Result<bool> {
 fn killed_result(why: Option<CancelReason>) -> EvaluationResult {
     let mut document = cancelled_result(why.unwrap_or(CancelReason::TimedOut), Traits::default());
     if document.status == EvaluationStatus::Limit {
-        document.artifacts.error = "it took too long and was killed".to_owned();
+        document.artifacts.error = "it reached its wall limit and was killed".to_owned();
     }
     document
 }

@@ -169,7 +169,7 @@ fn run(context: &EvaluationContext<'_>, task: &Task, traits: Traits, handle: &Ar
 }
 
 impl PartFile {
-    /// The plan hash under the suite of `evaluation_suite`.
+    /// The plan hash under the suite of `prepared`.
     fn planned(&self, prepared: &EvaluationSuite) -> String {
         let Self { until, epoch, feedback_bytes, count, incumbent, .. } = self;
         let mut text = format!("{}:{until}:{epoch}:{}:{count}:{feedback_bytes}:{incumbent:?}", prepared.hash(), host());

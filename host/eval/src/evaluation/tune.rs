@@ -170,7 +170,7 @@ impl Tuning<'_> {
     }
 
     /// Runs one stage under `values`. A setting that fails a gate scores 0.
-    fn stage(&self, values: &[f64], part: &StagePlan) -> Result<StageResult, RunError> {
+    fn stage(&self, values: &[f64], plan: &StagePlan) -> Result<StageResult, RunError> {
         let named: Vec<(String, f64)> =
             self.free.iter().zip(values).map(|(parameter, &value)| (parameter.name.clone(), value)).collect();
         let candidate: EvaluatedPolicy = self.prepared.candidate(self.loaded, &named)?;
@@ -184,7 +184,7 @@ impl Tuning<'_> {
             parallel: true,
         };
         let cascade =
-            run_single_stage(&self.prepared.suite, part, &context).map_err(|(_, failure): (PolicyRole, _)| failure)?;
+            run_single_stage(&self.prepared.suite, plan, &context).map_err(|(_, failure): (PolicyRole, _)| failure)?;
         let failed = !cascade.failed.is_empty();
         let stage = cascade.stages.into_iter().next();
         let stage = stage.ok_or_else(|| RunError::runtime("nothing was run"))?;
