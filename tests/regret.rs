@@ -47,7 +47,8 @@ fn plugins_have_the_branches_of_the_equal_built_in_policy() {
         for line in lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")) {
             for branch in line["branches"].as_array().expect("branches") {
                 let name = format!("{} {} {}", line["kind"], line["request_id"], branch["decision"]);
-                branches.insert(name, [&branch["cost_s"], &branch["rollout_cost_s"], &branch["e2e_ms"]].map(Value::clone));
+                branches
+                    .insert(name, [&branch["cost_s"], &branch["rollout_cost_s"], &branch["e2e_ms"]].map(Value::clone));
             }
         }
         branches
@@ -99,5 +100,9 @@ fn a_window_of_a_microsecond_ends() {
     let regret = document(&format!("regret {LOAD} {all} --routing-policy least-loaded"));
     let regret = &regret["regret"];
     assert_eq!(number(&regret["window_s"]), 1e-6);
-    assert_eq!(number(&regret["kinds"]["routing"]["uniform"]["regret_s"]), 0.0, "no request waits longer within a microsecond");
+    assert_eq!(
+        number(&regret["kinds"]["routing"]["uniform"]["regret_s"]),
+        0.0,
+        "no request waits longer within a microsecond"
+    );
 }

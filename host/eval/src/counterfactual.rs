@@ -52,7 +52,7 @@ pub fn survey(config: &Experiment, oracle: bool) -> Result<RegretReport, RunErro
     let warnings = measure::plugin_warnings(&config, &measured.incidents);
     let survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
     let arrivals = survey.arrivals();
-    let regret = self::regret(&config, &deployment, named, survey)?;
+    let regret = regret(&config, &deployment, named, survey)?;
     let bound = oracle.then(|| {
         let window = Micros::from_f64(regret.window_s * 1e6);
         LookAheadBound::new(&config, &deployment, named, Listed::new(arrivals), window, &measured.report)

@@ -754,7 +754,7 @@ mod tests {
     }
 
     /// Any figures that a run can have; `completed` is its completed share.
-    fn figures(completed: impl Strategy<ComponentDocument = f64>) -> impl Strategy<ComponentDocument = Figures> {
+    fn figures(completed: impl Strategy<Value = f64>) -> impl Strategy<Value = Figures> {
         let value = prop_oneof![
             Just(None),
             Just(Some(0.0)),
@@ -773,7 +773,7 @@ mod tests {
         })
     }
 
-    fn any_weights() -> impl Strategy<ComponentDocument = FitnessWeights> {
+    fn any_weights() -> impl Strategy<Value = FitnessWeights> {
         let weight = prop_oneof![1 => Just(0.0), 4 => 0.001..10.0f64, 1 => Just(1e12), 1 => Just(1e-300)];
         prop::sample::subsequence(Figure::ALL.to_vec(), 1..Figure::COUNT)
             .prop_flat_map(move |chosen| {

@@ -122,9 +122,7 @@ fn simulate(
             let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
             run_cluster(service::cluster(config, deployment, names, engine)?, arrivals, observers)
         }
-        EngineName::Plain => {
-            run_cluster(service::cluster(config, deployment, names, Plain::new)?, arrivals, observers)
-        }
+        EngineName::Plain => run_cluster(service::cluster(config, deployment, names, Plain::new)?, arrivals, observers),
     }
 }
 
@@ -133,7 +131,8 @@ fn run_cluster<I: Instance>(
     (requests, follow_ups): ArrivalSource<'_>,
     observers: &mut (&mut Metrics, DynObserver<'_>),
 ) -> Result<ClusterRun, RunError> {
-    let counters = cluster.run_sessions(requests, follow_ups, observers).map_err(|halt| halt_error(halt, &incidents))?;
+    let counters =
+        cluster.run_sessions(requests, follow_ups, observers).map_err(|halt| halt_error(halt, &incidents))?;
     let plugin_use = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));
     Ok(ClusterRun { counters, incidents: incidents.all(), plugin_use })
 }

@@ -200,7 +200,7 @@ fn specified(path: &Path, settings: &ExperimentSpec) -> Result<WorkloadConfig, R
             .hint("the specification sets arrivals and lengths"));
     }
     let servegen = match settings.parity.unwrap_or(defaults::PARITY) {
-        ParityName::Vllm => ServeGenReading::Measurement,
+        ParityName::Vllm => ServeGenReading::Measured,
         ParityName::Blis => ServeGenReading::Blis,
     };
     let spec = Spec::load_with(path, servegen).map_err(RunError::refused)?;

@@ -13,7 +13,7 @@ use blis_config::policy::{BuiltIn, Source};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
-    ArrivalName, NamedChoice, EngineName, ExperimentSpec, FitnessScaleName, KEYS, OnErrorName, ParityName, PolicyParam,
+    ArrivalName, EngineName, ExperimentSpec, FitnessScaleName, KEYS, NamedChoice, OnErrorName, ParityName, PolicyParam,
     RegretName, ScorerList, SessionMode, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
     defaults, parse,
 };
@@ -753,7 +753,7 @@ impl<T> OneOf<T> {
     }
 }
 
-impl<T: Choice> TypedValueParser for OneOf<T> {
+impl<T: NamedChoice> TypedValueParser for OneOf<T> {
     type Value = T;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
@@ -768,6 +768,6 @@ impl<T: Choice> TypedValueParser for OneOf<T> {
 }
 
 /// The words of a closed set as help lists them.
-fn choices<T: Choice>() -> impl Iterator<Item = PossibleValue> {
+fn choices<T: NamedChoice>() -> impl Iterator<Item = PossibleValue> {
     T::ALL.iter().map(|choice| PossibleValue::new(choice.name()).help(choice.about()))
 }

@@ -212,7 +212,9 @@ fn inspect(args: &InspectArgs) -> Result<(), RunError> {
     let block_size = args.block_size_in_tokens;
     let (workload, notes) = match (&args.file, args.workload) {
         (_, Some(name)) => args.generated(&name.spec(args.rate.unwrap_or(1.0))?)?,
-        (Some(file), None) if is_specification(file) => args.generated(&Spec::load(file).map_err(RunError::refused)?)?,
+        (Some(file), None) if is_specification(file) => {
+            args.generated(&Spec::load(file).map_err(RunError::refused)?)?
+        }
         (Some(file), None) => match args.seed {
             None => args.input.open(file, block_size)?,
             Some(_) => {

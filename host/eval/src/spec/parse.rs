@@ -32,7 +32,7 @@ pub struct ScorerList(pub Vec<Scorer>);
 pub struct TargetList(pub Vec<(String, Micros)>);
 
 /// One of the named values of `T`.
-pub fn choice<T: Choice>(text: &str) -> Result<T, String> {
+pub fn choice<T: NamedChoice>(text: &str) -> Result<T, String> {
     T::find(text).ok_or_else(|| {
         let known: Vec<&str> = T::ALL.iter().map(|choice| choice.name()).collect();
         format!("must be one of {}", known.join(", "))

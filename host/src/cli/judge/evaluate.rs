@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blis_eval::error::RunError;
-use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::cache::ResultCache;
 use blis_eval::evaluation::candidate::CandidatePolicy;
+use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::evaluate::{evaluate, evaluate_known, verify, worse};
 use blis_eval::evaluation::native;
-use blis_eval::evaluation::shard::{self, Shard};
 use blis_eval::evaluation::options::{EvaluationOptions, NativeCode};
-use blis_eval::suite::{Split, Suite};
+use blis_eval::evaluation::shard::{self, Shard};
 use blis_eval::result::{EvaluationResult, EvaluationStatus};
+use blis_eval::suite::{Split, Suite};
 use blis_plugin::Technology;
 use clap::{Args, ValueEnum};
 
@@ -189,7 +189,11 @@ fn judge_here(args: &EvaluateArgs) -> Result<EvaluationResult, RunError> {
 }
 
 /// Said before anything runs; whoever is asked to load it all the same refuses ([`CandidatePolicy::load`]).
-fn refuse_native(args: &EvaluateArgs, candidates: &[CandidatePolicy], incumbent: Option<&CandidatePolicy>) -> Result<(), RunError> {
+fn refuse_native(
+    args: &EvaluateArgs,
+    candidates: &[CandidatePolicy],
+    incumbent: Option<&CandidatePolicy>,
+) -> Result<(), RunError> {
     let is_native = |candidate: &&CandidatePolicy| candidate.technology == Technology::Native;
     if let Some(incumbent) = incumbent.filter(is_native) {
         return Err(RunError::usage(format_args!("`{}` is native code, which cannot be an incumbent", incumbent.file))
@@ -210,7 +214,9 @@ fn refuse_native(args: &EvaluateArgs, candidates: &[CandidatePolicy], incumbent:
 /// How the program ends after verdicts of which the worst is `worst`.
 pub(super) fn ended(worst: EvaluationStatus, strict: bool) -> Result<(), RunError> {
     match worst {
-        EvaluationStatus::HostError => Err(RunError::runtime("a candidate could not be judged").hint("its verdict says why")),
+        EvaluationStatus::HostError => {
+            Err(RunError::runtime("a candidate could not be judged").hint("its verdict says why"))
+        }
         status if strict => exit(status),
         _ => Ok(()),
     }

@@ -56,7 +56,7 @@ impl Tool {
 pub(in crate::cli) fn init(args: &InitArgs) -> Result<(), RunError> {
     let suite = Suite::open(&args.suite).map_err(RunError::refused)?;
     // A file is found from the project, too.
-    let name = match Suite::carried().contains(&args.suite) {
+    let name = match Suite::built_in().contains(&args.suite) {
         true => suite.name,
         false => fs::canonicalize(&args.suite).map_err(RunError::usage)?.display().to_string(),
     };

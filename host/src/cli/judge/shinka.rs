@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blis_eval::error::RunError;
-use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::candidate::CandidatePolicy;
+use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::evaluate::evaluate;
-use blis_eval::evaluation::shinka::{correct, metrics};
 use blis_eval::evaluation::options::{EvaluationOptions, NativeCode};
-use blis_eval::suite::Suite;
+use blis_eval::evaluation::shinka::{correct, metrics};
 use blis_eval::result::EvaluationStatus;
+use blis_eval::suite::Suite;
 use blis_plugin::Technology;
 use clap::Args;
 
@@ -66,7 +66,9 @@ pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
         fs::write(args.results_dir.join(name), text).map_err(cannot)?;
     }
     match document.status {
-        EvaluationStatus::HostError => Err(RunError::runtime("the candidate could not be judged").hint(document.artifacts.error)),
+        EvaluationStatus::HostError => {
+            Err(RunError::runtime("the candidate could not be judged").hint(document.artifacts.error))
+        }
         _ => Ok(()),
     }
 }

@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use blis_eval::error::RunError;
-use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::candidate::CandidatePolicy;
+use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::tune::{TuneRequest, tune as search};
 use blis_eval::spec::parse;
 use blis_eval::suite::Suite;

@@ -40,8 +40,14 @@ pub(super) fn run(server: &Arc<EvaluationServer>, address: SocketAddr) -> Result
         let routes = Router::new()
             .route("/evaluate", post(evaluate))
             .route("/evaluate_examples", post(evaluate_examples))
-            .route("/status", get(async |State(server): State<Arc<EvaluationServer>>| answer(StatusCode::OK, &server.status())))
-            .route("/task", get(async |State(server): State<Arc<EvaluationServer>>| answer(StatusCode::OK, &server.task())))
+            .route(
+                "/status",
+                get(async |State(server): State<Arc<EvaluationServer>>| answer(StatusCode::OK, &server.status())),
+            )
+            .route(
+                "/task",
+                get(async |State(server): State<Arc<EvaluationServer>>| answer(StatusCode::OK, &server.task())),
+            )
             .layer(DefaultBodyLimit::max(BODY_BYTES))
             .layer(middleware::from_fn(from_here))
             .with_state(Arc::clone(server));

@@ -64,7 +64,9 @@ fn answer(server: &Arc<EvaluationServer>, ask: &EvaluationRequest) -> Result<(),
     match server.submit(ask, reply) {
         Ok(()) => Ok(()),
         Err(RequestError::Busy) => say(&json!({"id": id, "error": "busy", "retry_after_s": 1})),
-        Err(RequestError::Budget) => say(&json!({"id": id, "error": "the budget is used up", "budget": server.budget()})),
+        Err(RequestError::Budget) => {
+            say(&json!({"id": id, "error": "the budget is used up", "budget": server.budget()}))
+        }
         Err(RequestError::Invalid(told)) => say(&json!({"id": id, "error": told})),
     }
 }
