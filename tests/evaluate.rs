@@ -461,13 +461,15 @@ fn a_server_survives_invalid_requests() {
         server.send(line);
         let reply = server.receive();
         assert!(reply.get("error").is_some() || reply["found"] == false, "{reply}");
-        replies.push_str(&format!("{reply}
-"));
+        replies.push_str(&format!(
+            "{reply}
+"
+        ));
     }
     insta::assert_snapshot!(replies);
     let good = "fn route(r, s) { -s.in_flight }";
     let sources = [good, "fn route(r, s) { loop { } }", good, "fn route(", good];
-    sources.iter().enumerate().for_each(|(id, source)| server.send(&request(, source)));
+    sources.iter().enumerate().for_each(|(id, source)| server.send(&request(id, source)));
     let mut replies: Vec<Value> = sources.iter().map(|_| server.receive()).collect();
     replies.sort_by_key(|reply| reply["id"].as_str().map(str::to_owned));
     let statuses: Vec<&str> = replies.iter().filter_map(|reply| reply["status"].as_str()).collect();
@@ -489,7 +491,8 @@ fn a_single_scenario_runs_in_the_requested_stage() {
     let suite = small(&dir);
     let mut server = ServerProcess::start(&["--stdio", "--suite", &suite]);
     let mut evaluated = |more: &str| {
-        server.send(&format!("{{\"candidate\": \"fn route(r, s) {{ -s.in_flight }}\", \"feedback_bytes\": 0, {more}}}"));
+        server
+            .send(&format!("{{\"candidate\": \"fn route(r, s) {{ -s.in_flight }}\", \"feedback_bytes\": 0, {more}}}"));
         server.receive()
     };
     for (stage, band) in [("smoke", 1.0), ("train", 2.0), ("select", 3.0)] {
@@ -518,8 +521,14 @@ fn a_server_reads_scripts_and_components_only() {
     let mut replies = String::new();
     for (path, lang) in [(&pipe, "rhai"), (&secret, "rhai"), (&secret, "wasm"), (&dir.join("none.rhai"), "rhai")] {
         server.send(&json!({"id": "1", "candidate": {"path": path, "lang": lang}}).to_string());
-        replies.push_str(&format!("{}
-", server.receive()).replace(&dir.display().to_string(), "DIR"));
+        replies.push_str(
+            &format!(
+                "{}
+",
+                server.receive()
+            )
+            .replace(&dir.display().to_string(), "DIR"),
+        );
     }
     assert!(!replies.contains("hunter2"), "{replies}");
     insta::assert_snapshot!(replies, @r#"
@@ -540,8 +549,8 @@ fn a_cancelled_request_has_a_reply_and_its_id_is_unique() {
     let mut server = ServerProcess::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
     // Hundreds of millions of operations, unless it is cancelled.
     let slow = "fn route(r, s) { let x = 0; for i in 0..1000000 { x += i; } -s.in_flight }";
-    server.send(&request(, slow));
-    server.send(&request(, slow));
+    server.send(&request(1, slow));
+    server.send(&request(1, slow));
     assert_eq!(server.receive()["error"], "the id `1` is in use: wait for its result, or use another id");
     server.send("{\"cancel\": \"1\"}");
     assert_eq!(server.receive(), json!({"cancel": "1", "found": true}));
@@ -625,13 +634,13 @@ fn sent_results_survive_the_server() {
     let (suite, cache) = (small(&dir), dir.join("cache").display().to_string());
     let words = ["--stdio", "--suite", &suite, "--cache", &cache];
     let mut server = ServerProcess::start(&words);
-    server.send(&request(, "fn route(r, s) { -s.in_flight }"));
+    server.send(&request(1, "fn route(r, s) { -s.in_flight }"));
     let first = server.receive();
-    server.send(&request(, "fn route(r, s) { let x = 0; for i in 0..5000 { x += i; } 0 }"));
+    server.send(&request(2, "fn route(r, s) { let x = 0; for i in 0..5000 { x += i; } 0 }"));
     server.child.kill().expect("killed");
     server.child.wait().expect("ended");
     let mut server = ServerProcess::start(&words);
-    server.send(&request(, "fn route(r, s) { -s.in_flight }"));
+    server.send(&request(1, "fn route(r, s) { -s.in_flight }"));
     let again = server.receive();
     assert_eq!((&again["hashes"], &again["cost"]["cache"]), (&first["hashes"], &json!("hit")));
     server.end();
