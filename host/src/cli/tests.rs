@@ -219,14 +219,14 @@ fn evaluation_flags_arrive() {
     let config = run(flags);
     let targets = |ttft, e2e: Option<u64>| {
         let target = |us: u64| Sourced::default_value(Micros(us));
-        SloTargets { ttft: Some(target(ttft)), itl: None, e2e: e2e.map(target) }
+        SloTargetSettings { ttft: Some(target(ttft)), itl: None, e2e: e2e.map(target) }
     };
     let expected = [
         ("critical", targets(60_000, Some(1_500_000))),
         ("default", targets(1, None)),
         ("standard", targets(90_000_000, None)),
     ];
-    let given: Vec<(&str, SloTargets)> =
+    let given: Vec<(&str, SloTargetSettings)> =
         config.cluster.slo_targets.iter().map(|(class, targets)| (class.as_str(), targets.clone())).collect();
     assert_eq!(given, expected);
     let evaluation = config.evaluation;
