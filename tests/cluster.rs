@@ -228,13 +228,13 @@ fn requests_for_another_model_are_rejected_and_spoken_of() {
         let figures: Value = serde_json::from_str(&output.stdout).expect("JSON");
         assert_eq!([count(&figures, "completed_requests"), count(&figures, "rejected_routing")], [6, 6]);
         insta::allow_duplicates! {
-            insta::assert_snapshot!(output.stderr, @" WARN 6 requests rejected: only `llama-3.1-8b-instruct` is served, and they are for `gpt-4o` (3), `mistral-7b` (3) (hint: serve it with `--model gpt-4o`, or empty the column `model` of the trace: a request without a model takes any)");
+            insta::assert_snapshot!(output.stderr, @" WARN 6 requests rejected: only `llama-3.1-8b-instruct` is served, and they are for `gpt-4o` (3), `mistral-7b` (3) (hint: serve it with `--model gpt-4o`, or empty the column `model` of the trace: a request without a model is served by any)");
         }
     }
     let all: Vec<Row> = rows.iter().map(|&row| Row { model: "gpt-4o", ..row }).collect();
     let nothing = Folder::with(&all).run("");
     insta::assert_snapshot!(nothing.stderr, @r"
-     WARN 12 requests rejected: only `llama-3.1-8b-instruct` is served, and they are for `gpt-4o` (12) (hint: serve it with `--model gpt-4o`, or empty the column `model` of the trace: a request without a model takes any)
+     WARN 12 requests rejected: only `llama-3.1-8b-instruct` is served, and they are for `gpt-4o` (12) (hint: serve it with `--model gpt-4o`, or empty the column `model` of the trace: a request without a model is served by any)
      WARN no request completed (hint: no request is for the model that is served; see above)
     ");
 }
@@ -348,7 +348,7 @@ fn a_bundle_takes_effect_and_a_flag_wins_over_it() {
     assert_eq!(with(&format!("--policy-config all.yaml {flags}")), with(""));
 }
 
-/// BLIS accepts a bundle's priority policy, warns, and goes by class all the same.
+/// BLIS accepts a bundle's priority policy, warns, and uses class priorities all the same.
 #[test]
 fn with_parity_a_bundle_does_not_choose_the_priority() {
     let folder = Folder::with(&mixed());
@@ -368,7 +368,7 @@ fn with_parity_a_bundle_does_not_choose_the_priority() {
                 priority.starts_with("  policy: class  # --parity blis ignores inverted.yaml:2:11\n"),
                 "{priority}"
             );
-            insta::assert_snapshot!(bundle.stderr, @" WARN inverted.yaml:2:11: the priority policy `inverted-slo` has no effect with `--parity blis` (hint: BLIS goes by class, whatever a bundle says; `--priority-policy inverted-slo` has an effect)");
+            insta::assert_snapshot!(bundle.stderr, @" WARN inverted.yaml:2:11: the priority policy `inverted-slo` has no effect with `--parity blis` (hint: BLIS uses class priorities with any bundle; the flag `--priority-policy inverted-slo` has an effect)");
         } else {
             assert_eq!((bundle.stdout, bundle.stderr), (flag.stdout, String::new()));
             assert!(priority.starts_with("  policy: inverted-slo  # inverted.yaml:2:11\n"), "{priority}");

@@ -1,5 +1,5 @@
 //! `blis compare` and fitness through the program: paired seeds, the same bytes on any number of
-//! threads, and no score for sending requests away.
+//! threads, and no score for rejecting requests.
 
 use std::collections::BTreeMap;
 
@@ -37,25 +37,25 @@ fn threads_and_repetition_change_no_byte() {
 fn the_runs_of_a_comparison_are_those_of_run() {
     let compared = document(&format!("compare least-loaded always-busiest {LOAD} --seeds 3 --seed 7"));
     assert_eq!(compared["seeds"], serde_json::json!([7, 8, 9]));
-    for (contestant, policy) in ["least-loaded", "always-busiest"].into_iter().enumerate() {
-        for (place, seed) in [7, 8, 9].into_iter().enumerate() {
+    for (index, policy) in ["least-loaded", "always-busiest"].into_iter().enumerate() {
+        for (turn, seed) in [7, 8, 9].into_iter().enumerate() {
             let run = document(&format!("run {LOAD} --seed {seed} --routing-policy {policy}"));
             for (figure, field) in
                 [("p99_ttft", "ttft_p99_ms"), ("mean_e2e", "e2e_mean_ms"), ("throughput", "responses_per_sec")]
             {
-                let value = &compared["metrics"][figure]["values"][contestant][place];
+                let value = &compared["metrics"][figure]["values"][index][turn];
                 assert_eq!(number(value), number(&run[field]), "{policy} {seed} {figure}");
             }
         }
     }
     let worse = &compared["metrics"]["mean_e2e"]["differences"][0];
-    assert_eq!(worse["verdict"], "worse", "{worse}");
+    assert_eq!(worse["result"], "worse", "{worse}");
 }
 
-/// Users wait for answers, which come when the contestant's policy makes them come: the requests differ by
-/// contestant, but not by the number of threads.
+/// In a closed loop, requests follow from outputs: they differ between policies, but do not depend on the number of
+/// threads.
 #[test]
-fn closed_loops_give_the_same_answer_on_any_number_of_threads() {
+fn closed_loops_give_the_same_result_on_any_number_of_threads() {
     let load = "--model llama-3.1-8b-instruct --num-instances 3 --max-num-seqs 4 --snapshot-refresh-interval 0";
     let users = "--concurrency 24 --think-time-ms 40 --num-requests 200 --prompt-tokens 700 --output-tokens-max 999";
     let spec = "--workload-spec examples/closed-loop/chat.yaml --num-requests 300";
@@ -66,26 +66,26 @@ fn closed_loops_give_the_same_answer_on_any_number_of_threads() {
         };
         let one = compare(1);
         assert_eq!(one, compare(2));
-        let answer: Value = serde_json::from_str(&one).expect("JSON");
-        let ttft = |contestant: usize| &answer["metrics"]["mean_ttft"]["values"][contestant];
+        let compared: Value = serde_json::from_str(&one).expect("JSON");
+        let ttft = |index: usize| &compared["metrics"]["mean_ttft"]["values"][index];
         assert_ne!(ttft(0), ttft(1), "{workload}");
     }
 }
 
 #[test]
-fn scorers_and_bundles_are_contestants() {
+fn scorers_and_bundles_can_be_compared() {
     let folder = Scratch::new();
     let bundle = folder.write("shed.yaml", "admission: {policy: reject-all}\nrouting: {policy: least-loaded}\n");
     let command = format!("compare queue-depth:2,load-balance:1 {} {LOAD} --seeds 2", bundle.display());
     let compared = document(&command);
-    let share = |contestant: usize| number(&compared["metrics"]["rejected_share"]["values"][contestant][0]);
+    let share = |index: usize| number(&compared["metrics"]["rejected_share"]["values"][index][0]);
     assert_eq!((share(0), share(1)), (0.0, 1.0));
-    assert!(compared["metrics"]["p99_ttft"]["values"][1][0].is_null(), "nobody has a latency there");
+    assert!(compared["metrics"]["p99_ttft"]["values"][1][0].is_null(), "no request completed");
 }
 
-/// Rejecting everything, or half, loses to admitting, whatever is weighed.
+/// Rejecting all requests, or half of them, loses to admitting them, with any weights.
 #[test]
-fn sending_requests_away_does_not_pay() {
+fn rejecting_requests_does_not_pay() {
     let score = |weights: &str, policy: &str| {
         let run = document(&format!("run {LOAD} --routing-policy least-loaded --fitness-weights {weights} {policy}"));
         (
@@ -93,7 +93,7 @@ fn sending_requests_away_does_not_pay() {
             number(&run["conservation"]["completed"]) / number(&run["conservation"]["arrived"]),
         )
     };
-    // A bucket that lets about half of the prompts in.
+    // A bucket that admits about half of the requests.
     let half = "--admission-policy token-bucket --token-bucket-capacity 3000 --token-bucket-refill-rate 11000";
     for weights in ["p99_ttft:1", "mean_e2e:1,p99_e2e:1", "throughput:1", "tokens_per_sec:1,mean_ttft:3", "mean_itl:1"]
     {
@@ -125,7 +125,7 @@ fn the_formula_of_blis_is_available() {
         score += weight * component;
     }
     assert!((number(&run["fitness"]["score"]) - score).abs() < 1e-12);
-    // Nothing completed: BLIS takes that for the best latency there is, we do not, unless told to.
+    // No request completed: BLIS scores that as the best latency; this program does so with `--parity blis` only.
     let rejecting = |more: &str| {
         let words = format!(
             "run {LOAD} --admission-policy reject-all --fitness-scale blis --fitness-weights p99_ttft:1 {more}"
@@ -146,7 +146,7 @@ fn nonsense_is_refused_before_anything_runs() {
     insta::assert_snapshot!(error(&format!("compare round-robin weighted {LOAD} --seeds 0")));
     insta::assert_snapshot!(error(&format!("compare round-robin weighted {LOAD} --fitness-weights goodput:1")));
     insta::assert_snapshot!(error(&format!("run {LOAD} --fitness-weights p99_ttft:1,jain:1")));
-    // Not even the file of the decisions is begun.
+    // The decision log is not created either.
     let folder = Scratch::new();
     let log = folder.join("decisions.jsonl");
     let recorded = format!("run {LOAD} --trace-level decisions --trace-path {}", log.display());

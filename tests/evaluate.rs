@@ -1,4 +1,4 @@
-//! Candidates through the program: verdicts, cheats, the same answer every time, parts of several machines, the server.
+//! Candidates through the program: results, adversaries, determinism, parts of several machines, the server.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -37,12 +37,12 @@ fn small(dir: &Path) -> String {
 fn in_turn(dir: &Path) -> String {
     let path = dir.join("in-turn.rhai");
     let script =
-        "fn init() { #{ next: 0 } }\nfn route(r, s) { let place = this.next % s.len; this.next += 1; place }\n";
+        "fn init() { #{ next: 0 } }\nfn route(r, s) { let target = this.next % s.len; this.next += 1; target }\n";
     fs::write(&path, script).expect("scratch");
     path.display().to_string()
 }
 
-fn verdicts(words: &[&str]) -> Vec<Value> {
+fn results(words: &[&str]) -> Vec<Value> {
     let output = blis!(words);
     assert!(output.code == Some(0), "{words:?}: {}", output.stderr);
     let text = output.stdout;
@@ -52,8 +52,8 @@ fn verdicts(words: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a document a line")).collect()
 }
 
-fn score(verdict: &Value) -> f64 {
-    verdict["combined_score"].as_f64().expect("a score")
+fn score(result: &Value) -> f64 {
+    result["combined_score"].as_f64().expect("a score")
 }
 
 fn adversaries() -> Vec<String> {
@@ -64,7 +64,7 @@ fn adversaries() -> Vec<String> {
     paths
 }
 
-/// Whatever they try, each has a verdict, none scores more than the baseline would, and the next one is judged.
+/// Every adversary gets a result, none scores more than the baseline, and the next candidate is evaluated.
 #[test]
 fn no_adversary_scores_more_than_the_baseline() {
     let dir = Scratch::new();
@@ -84,42 +84,42 @@ fn no_adversary_scores_more_than_the_baseline() {
     fs::write(&tiers, format!("{text}{}{}", class("critical"), class("batch"))).expect("scratch");
     let tiers = tiers.display().to_string();
     let paths = adversaries();
-    let mut told = String::new();
+    let mut statuses = String::new();
     for suite in [&small(&dir), &tiers] {
         let mut words = vec!["evaluate", "--suite", suite, "--feedback-bytes", "0", "--wall-s", "600"];
         words.extend(paths.iter().map(String::as_str));
-        let all = verdicts(&words);
+        let all = results(&words);
         assert_eq!(all.len(), paths.len());
-        for (path, verdict) in paths.iter().zip(&all) {
-            let baseline = match verdict["stage"].as_str() {
+        for (path, result) in paths.iter().zip(&all) {
+            let baseline = match result["stage"].as_str() {
                 Some("smoke") => 1.5,
                 Some("train") => 2.5,
                 _ => 0.0,
             };
-            let score = score(verdict);
-            assert!(score <= baseline + 1e-9, "{path} scored {score} in {suite}: {verdict:#}");
-            let valid = verdict["status"] == "ok";
-            assert_eq!(valid, score > 0.0, "{path}: {verdict:#}");
-            assert_eq!(valid, verdict["artifacts"]["error"].is_null(), "{path} is told why: {verdict:#}");
+            let score = score(result);
+            assert!(score <= baseline + 1e-9, "{path} scored {score} in {suite}: {result:#}");
+            let valid = result["status"] == "ok";
+            assert_eq!(valid, score > 0.0, "{path}: {result:#}");
+            assert_eq!(valid, result["artifacts"]["error"].is_null(), "{path} has an error text: {result:#}");
             let name = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let suite = Path::new(suite).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-            told.push_str(&format!("{suite:<6} {name:<28} {}\n", verdict["status"].as_str().unwrap_or_default()));
+            statuses.push_str(&format!("{suite:<6} {name:<28} {}\n", result["status"].as_str().unwrap_or_default()));
         }
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(statuses);
 }
 
 #[test]
-fn a_verdict_is_the_same_on_any_number_of_threads_and_from_the_cache() {
+fn a_result_is_the_same_on_any_number_of_threads_and_from_the_cache() {
     let dir = Scratch::new();
     let suite = small(&dir);
     let cache = dir.join("cache").display().to_string();
     let candidate = in_turn(&dir);
     let evaluate = |more: &[&str]| {
         let words = ["evaluate", &candidate, "--suite", &suite, "--stage", "select"];
-        let mut verdict = verdicts(&[&words[..], more].concat()).remove(0);
-        let cost = verdict["cost"].take();
-        (verdict, cost)
+        let mut result = results(&[&words[..], more].concat()).remove(0);
+        let cost = result["cost"].take();
+        (result, cost)
     };
     let (one, _) = evaluate(&["--threads", "1"]);
     assert_eq!(score(&one), 3.5, "{one:#}");
@@ -133,9 +133,9 @@ fn a_verdict_is_the_same_on_any_number_of_threads_and_from_the_cache() {
 }
 
 #[test]
-fn verdicts_keep_to_their_schema() {
+fn results_follow_their_schema() {
     let schema: Value =
-        serde_json::from_str(&fs::read_to_string(root().join("docs/verdict.schema.json")).expect("schema"))
+        serde_json::from_str(&fs::read_to_string(root().join("docs/evaluation.schema.json")).expect("schema"))
             .expect("JSON");
     let validator = jsonschema::validator_for(&schema).expect("a schema");
     let dir = Scratch::new();
@@ -150,16 +150,16 @@ fn verdicts_keep_to_their_schema() {
         "tests/adversaries/always-first.rhai",
     ];
     let words = [&["evaluate", "--suite", &suite, "--stage", "select"][..], &paths[..]].concat();
-    let all = verdicts(&words);
-    let keys = |verdict: &Value, part: &str| -> Vec<String> {
-        verdict[part].as_object().expect("an object").keys().cloned().collect()
+    let all = results(&words);
+    let keys = |result: &Value, part: &str| -> Vec<String> {
+        result[part].as_object().expect("an object").keys().cloned().collect()
     };
-    for verdict in &all {
-        let wrong: Vec<String> = validator.iter_errors(verdict).map(|error| error.to_string()).collect();
-        assert!(wrong.is_empty(), "{wrong:?}: {verdict:#}");
-        // Tools average and bin them: a key that is missing costs the candidate.
-        assert_eq!(keys(verdict, "metrics"), keys(&all[0], "metrics"));
-        assert_eq!(keys(verdict, "features"), keys(&all[0], "features"));
+    for result in &all {
+        let wrong: Vec<String> = validator.iter_errors(result).map(|error| error.to_string()).collect();
+        assert!(wrong.is_empty(), "{wrong:?}: {result:#}");
+        // Tools average and bin these numbers, and drop a candidate that lacks a key.
+        assert_eq!(keys(result, "metrics"), keys(&all[0], "metrics"));
+        assert_eq!(keys(result, "features"), keys(&all[0], "features"));
     }
 }
 
@@ -176,29 +176,29 @@ fn exit_codes_tell_hosts_from_candidates() {
     assert_eq!(code(&["tests/adversaries/throws.rhai", "--strict-exit"]).0, 3);
     assert_eq!(code(&["tests/adversaries/broken.rhai", "--strict-exit"]).0, 2);
     assert_eq!(code(&["policies/rhai-least-loaded.rhai", "--strict-exit"]).0, 0);
-    // The last one was told, whatever came before it.
+    // Regression: the exit code was that of the last candidate.
     let several = ["tests/adversaries/throws.rhai", "tests/adversaries/loop.rhai", "policies/rhai-least-loaded.rhai"];
     assert_eq!(code(&[&several[..], &["--strict-exit"]].concat()).0, 3);
-    let (endless, told) = code(&["policies/rhai-least-loaded.rhai", "--wall-s", "1e30"]);
-    assert_eq!(endless, 2, "no panic: {told}");
-    let (missing, told) = code(&["nobody.rhai"]);
+    let (endless, message) = code(&["policies/rhai-least-loaded.rhai", "--wall-s", "1e30"]);
+    assert_eq!(endless, 2, "no panic: {message}");
+    let (missing, message) = code(&["missing.rhai"]);
     assert_eq!(missing, 2);
-    assert!(told.starts_with("error: the candidate `nobody.rhai` cannot be read"), "{told}");
-    let (unknown, told) = code(&["policies/rhai-least-loaded.rhai", "--suite", "chatt"]);
+    assert!(message.starts_with("error: the candidate `missing.rhai` cannot be read"), "{message}");
+    let (unknown, message) = code(&["policies/rhai-least-loaded.rhai", "--suite", "chatt"]);
     assert_eq!(unknown, 2);
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(message, @r"
     error: there is no suite `chatt`
     hint: did you mean `chat`?
     ");
     fs::write(dir.join("wrong.yaml"), SMALL.replace("rate: 30", "rat: 30")).expect("scratch");
     let wrong = dir.join("wrong.yaml").display().to_string();
-    let (code, told) = code(&["policies/rhai-least-loaded.rhai", "--suite", &wrong]);
+    let (code, message) = code(&["policies/rhai-least-loaded.rhai", "--suite", &wrong]);
     assert_eq!(code, 2);
-    insta::assert_snapshot!(told.replace(&dir.display().to_string(), "DIR"));
+    insta::assert_snapshot!(message.replace(&dir.display().to_string(), "DIR"));
 }
 
 #[test]
-fn any_number_of_parts_makes_the_same_verdicts() {
+fn any_number_of_parts_makes_the_same_results() {
     let dir = Scratch::new();
     let suite = small(&dir);
     let candidate = in_turn(&dir);
@@ -213,12 +213,12 @@ fn any_number_of_parts_makes_the_same_verdicts() {
             assert!(output.code == Some(0), "{}", output.stderr);
         }
         let words: Vec<&str> = ["merge"].into_iter().chain(folders.iter().map(String::as_str)).collect();
-        verdicts(&words)
+        results(&words)
     };
     let whole = merged(1);
     assert_eq!((whole.len(), whole[1]["status"].as_str()), (2, Some("trap")));
     assert_eq!(whole, merged(3));
-    let directly = verdicts(&["evaluate", &candidate, "--suite", &suite, "--stage", "select"]);
+    let directly = results(&["evaluate", &candidate, "--suite", &suite, "--stage", "select"]);
     assert_eq!(score(&whole[0]), score(&directly[0]));
     let lacking = blis!(["merge", &dir.join("3-0").display().to_string()]);
     insta::assert_snapshot!(lacking.stderr, @r"
@@ -244,19 +244,19 @@ fn parts_that_were_changed_or_do_not_belong_together_are_refused() {
         output.stderr.lines().next().unwrap_or_default().to_owned()
     };
     let one = write("policies/rhai-least-loaded.rhai", "one");
-    assert_eq!(verdicts(&["merge", &one, &one]).len(), 1, "the same part twice is the same");
+    assert_eq!(results(&["merge", &one, &one]).len(), 1, "the same part twice is the same");
     let text = fs::read_to_string(part(&one)).expect("a part");
     let mut forged: Value = serde_json::from_str(&text).expect("JSON");
-    let figure = &mut forged["candidates"][0]["runs"][0]["facts"]["figures"]["mean_e2e"];
+    let figure = &mut forged["candidates"][0]["runs"][0]["summary"]["figures"]["mean_e2e"];
     assert!(figure.is_number(), "{}", forged["candidates"][0]["runs"][0]);
     *figure = json!(0.001);
     let other = dir.join("forged");
     fs::create_dir_all(&other).expect("scratch");
     fs::write(other.join("part-0-of-1.json"), forged.to_string()).expect("scratch");
     let other = other.display().to_string();
-    assert_eq!(refused(&[&other]), "error: part 0 was changed after it was written");
+    assert_eq!(refused(&[&other]), "error: part 0 has changed since it was written");
     fs::write(&suite, SMALL.replace("rate: 30", "rate: 31")).expect("scratch");
-    assert!(refused(&[&one]).starts_with("error: part 0 is of another suite than `small` is now"));
+    assert!(refused(&[&one]).starts_with("error: part 0 belongs to another version of the suite `small`"));
     fs::write(&suite, SMALL).expect("scratch");
     forged["runs_sha256"] = json!("0");
     fs::write(Path::new(&other).join("part-0-of-1.json"), forged.to_string()).expect("scratch");
@@ -272,20 +272,20 @@ fn unlimited(dir: &Path) -> String {
     path.display().to_string()
 }
 
-/// What depends on the clock may be otherwise another time.
+/// Results that depend on the clock may differ in another run.
 #[test]
 fn what_the_wall_limit_ended_is_not_kept() {
     let dir = Scratch::new();
     let (suite, cache) = (unlimited(&dir), dir.join("cache").display().to_string());
     let evaluate = |candidate: &str, more: &[&str]| {
         let words = ["evaluate", candidate, "--suite", &suite, "--cache", &cache];
-        verdicts(&[&words[..], more].concat()).remove(0)
+        results(&[&words[..], more].concat()).remove(0)
     };
     let late = evaluate("tests/adversaries/loop.rhai", &["--wall-s", "0.001"]);
     assert_eq!((late["status"].as_str(), late["stopped"].as_str()), (Some("limit"), Some("it took more than 0.001 s")));
     assert!(!Path::new(&cache).exists(), "nothing is kept");
     assert_eq!(evaluate("policies/rhai-least-loaded.rhai", &[])["status"], "ok");
-    assert!(Path::new(&cache).exists(), "a verdict that no clock ended is kept");
+    assert!(Path::new(&cache).exists(), "a result that does not depend on the clock is kept");
 }
 
 /// The library made of `source`; `None` without a C compiler.
@@ -305,7 +305,7 @@ fn library(dir: &Path, name: &str, source: &str) -> Option<String> {
     Some(out.display().to_string())
 }
 
-/// Incumbents, parts, reports and requests loaded them into the host's own process.
+/// Regression: incumbents, parts, reports and requests loaded native code into the process of the host.
 #[test]
 fn native_code_is_loaded_nowhere_but_in_a_child_and_if_allowed() {
     let dir = Scratch::new();
@@ -329,32 +329,32 @@ fn native_code_is_loaded_nowhere_but_in_a_child_and_if_allowed() {
         let output = blis!([words, &["--suite", &suite]].concat());
         assert_eq!(output.code, Some(2), "{words:?}: {}", output.stderr);
     }
-    let mut server = Server::start(&["--stdio", "--suite", &suite]);
-    for ask in [
+    let mut server = ServerProcess::start(&["--stdio", "--suite", &suite]);
+    for request in [
         json!({"candidate": {"path": library}}),
         json!({"candidate": {"source": "fn route(r, s) { 0 }"}, "incumbent": {"path": library}}),
         json!({"candidate": {"path": library, "lang": "wasm"}}),
     ] {
-        server.say(&ask.to_string());
-        let answer = server.hear();
-        assert!(answer["error"].as_str().is_some_and(|told| told.contains("native code")), "{answer}");
+        server.send(&request.to_string());
+        let reply = server.receive();
+        assert!(reply["error"].as_str().is_some_and(|message| message.contains("native code")), "{reply}");
     }
     server.end();
-    assert!(!mark.exists(), "somebody loaded it");
+    assert!(!mark.exists(), "the library was loaded");
 }
 
-/// A verdict was any JSON on standard output, and its end was waited for.
+/// Regression: any JSON on standard output was taken for the result, and the host waited for its end.
 #[test]
-fn native_code_cannot_print_its_verdict_or_keep_the_host_waiting() {
+fn native_code_cannot_print_its_result_or_block_the_host() {
     let dir = Scratch::new();
     let suite = small(&dir);
     let Some(good) = library(&dir, "good", "#include \"router.c\"\n") else { return };
     let cache = dir.join("cache").display().to_string();
     let evaluate = |path: &str, more: &[&str]| {
         let words = ["evaluate", path, "--suite", &suite, "--allow-native", "--cache", &cache, "--feedback-bytes", "0"];
-        verdicts(&[&words[..], more].concat()).remove(0)
+        results(&[&words[..], more].concat()).remove(0)
     };
-    // One waits until its time is up, and the child sees it; the other waits for ever, and has to be killed.
+    // The first reaches the wall limit, which the child observes; the second never ends and has to be killed.
     for (name, wait) in [("late", "sleep(1);"), ("endless", "for (;;) pause();")] {
         let waits = format!("__attribute__((constructor)) static void waits(void) {{ {wait} }}");
         let source = format!("#include <unistd.h>\n{waits}\n#include \"router.c\"\n");
@@ -363,12 +363,12 @@ fn native_code_cannot_print_its_verdict_or_keep_the_host_waiting() {
         assert_eq!(late["status"], "limit", "{name}: {late:#}");
         assert!(!Path::new(&cache).exists(), "it depends on the clock: {late:#}");
     }
-    let verdict = evaluate(&good, &[]);
-    assert_eq!((verdict["status"].as_str(), &verdict["cost"]["cache"]), (Some("ok"), &json!("miss")), "{verdict:#}");
+    let result = evaluate(&good, &[]);
+    assert_eq!((result["status"].as_str(), &result["cost"]["cache"]), (Some("ok"), &json!("miss")), "{result:#}");
     assert_eq!(evaluate(&good, &[])["cost"]["cache"], "hit");
-    // What a child says of the good one, in the mouth of another, which leaves a process behind. This test would not
-    // end if the host waited for that.
-    let printed = serde_json::to_string(&verdict.to_string()).expect("JSON");
+    // A library that prints the result of the good one, and leaves a process behind. This test would not end if the
+    // host waited for that process.
+    let printed = serde_json::to_string(&result.to_string()).expect("JSON");
     let forger = format!(
         "#include <unistd.h>\n#include <string.h>\n__attribute__((constructor)) static void forge(void) {{\n\
          const char *text = {printed}; if (fork() == 0) for (;;) pause();\n\
@@ -380,7 +380,7 @@ fn native_code_cannot_print_its_verdict_or_keep_the_host_waiting() {
 }
 
 #[test]
-fn tuning_finds_the_parameter_that_counts() {
+fn tuning_finds_the_parameter_with_an_effect() {
     let dir = Scratch::new();
     let suite = small(&dir);
     let script = "// @param load 0 0 4 weight of what an instance has to do\n// @param idle 1 0 4 of nothing\n\
@@ -389,8 +389,8 @@ fn tuning_finds_the_parameter_that_counts() {
     fs::write(&path, script).expect("scratch");
     let (path, tuned) = (path.display().to_string(), tuned.display().to_string());
     let words = ["tune", &path, "--suite", &suite, "--evals", "20", "--output", "json", "--write", &tuned];
-    let found = verdicts(&words).remove(0);
-    assert_eq!(found, verdicts(&words).remove(0), "the same every time");
+    let found = results(&words).remove(0);
+    assert_eq!(found, results(&words).remove(0), "the same every time");
     let gain = |name: &str| {
         let parameters = found["parameters"].as_array().expect("parameters");
         let one = parameters.iter().find(|one| one["name"] == name).expect(name);
@@ -405,13 +405,13 @@ fn tuning_finds_the_parameter_that_counts() {
 }
 
 /// `blis serve --stdio`.
-struct Server {
+struct ServerProcess {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-impl Server {
+impl ServerProcess {
     fn start(words: &[&str]) -> Self {
         let mut program = program!("serve", words);
         let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("blis starts");
@@ -419,14 +419,14 @@ impl Server {
         Self { child, input, output }
     }
 
-    fn say(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         let input = self.input.as_mut().expect("open");
-        writeln!(input, "{line}").and_then(|()| input.flush()).expect("it listens");
+        writeln!(input, "{line}").and_then(|()| input.flush()).expect("the server listens");
     }
 
-    fn hear(&mut self) -> Value {
+    fn receive(&mut self) -> Value {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("it answers");
+        self.output.read_line(&mut line).expect("a reply");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
@@ -436,15 +436,15 @@ impl Server {
     }
 }
 
-fn ask(id: usize, source: &str) -> String {
+fn request(id: usize, source: &str) -> String {
     json!({"id": id.to_string(), "candidate": {"lang": "rhai", "source": source}, "feedback_bytes": 200}).to_string()
 }
 
 #[test]
-fn a_server_goes_on_whatever_it_is_sent() {
+fn a_server_survives_invalid_requests() {
     let dir = Scratch::new();
     let suite = small(&dir);
-    let mut server = Server::start(&["--stdio", "--suite", &suite, "--threads", "2"]);
+    let mut server = ServerProcess::start(&["--stdio", "--suite", &suite, "--threads", "2"]);
     let nonsense = [
         "{",
         "[]",
@@ -454,117 +454,128 @@ fn a_server_goes_on_whatever_it_is_sent() {
         "{\"candidate\": \"fn route(r, s) { 0 }\", \"stage\": \"test\"}",
         "{\"candidate\": \"fn route(r, s) { 0 }\", \"wall\": 5}",
         "{\"candidate\": \"fn route(r, s) { 0 }\", \"scenario\": \"nowhere\"}",
-        "{\"cancel\": \"nobody\"}",
+        "{\"cancel\": \"unknown\"}",
     ];
-    let mut told = String::new();
+    let mut replies = String::new();
     for line in nonsense {
-        server.say(line);
-        let answer = server.hear();
-        assert!(answer.get("error").is_some() || answer["found"] == false, "{answer}");
-        told.push_str(&format!("{answer}\n"));
+        server.send(line);
+        let reply = server.receive();
+        assert!(reply.get("error").is_some() || reply["found"] == false, "{reply}");
+        replies.push_str(&format!(
+            "{reply}
+"
+        ));
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(replies);
     let good = "fn route(r, s) { -s.in_flight }";
     let sources = [good, "fn route(r, s) { loop { } }", good, "fn route(", good];
-    sources.iter().enumerate().for_each(|(id, source)| server.say(&ask(id, source)));
-    let mut answers: Vec<Value> = sources.iter().map(|_| server.hear()).collect();
-    answers.sort_by_key(|answer| answer["id"].as_str().map(str::to_owned));
-    let statuses: Vec<&str> = answers.iter().filter_map(|answer| answer["status"].as_str()).collect();
+    sources.iter().enumerate().for_each(|(id, source)| server.send(&request(id, source)));
+    let mut replies: Vec<Value> = sources.iter().map(|_| server.receive()).collect();
+    replies.sort_by_key(|reply| reply["id"].as_str().map(str::to_owned));
+    let statuses: Vec<&str> = replies.iter().filter_map(|reply| reply["status"].as_str()).collect();
     assert_eq!(statuses, ["ok", "limit", "ok", "rejected", "ok"]);
-    assert_eq!(answers[0]["hashes"], answers[4]["hashes"], "equal candidates, equal answers");
-    server.say("{\"id\": 7, \"candidate\": \"fn route(r, s) { -s.in_flight }\", \"scenario\": \"long\"}");
-    let one = server.hear();
+    assert_eq!(replies[0]["hashes"], replies[4]["hashes"], "equal candidates, equal results");
+    server.send("{\"id\": 7, \"candidate\": \"fn route(r, s) { -s.in_flight }\", \"scenario\": \"long\"}");
+    let one = server.receive();
     assert_eq!((one["id"].as_str(), one["scenarios"].as_array().map(Vec::len)), (Some("7"), Some(2)), "{one:#}");
-    server.say("{\"task\": true}");
-    let task = server.hear();
+    server.send("{\"task\": true}");
+    let task = server.receive();
     assert_eq!(task["scenarios"].as_array().map(Vec::len), Some(2));
-    assert!(!task.to_string().contains("\"test\""), "nothing of what is held out: {task}");
+    assert!(!task.to_string().contains("\"test\""), "no held-out scenarios: {task}");
     server.end();
 }
 
 #[test]
-fn a_scenario_alone_is_run_in_the_stage_that_was_asked_for() {
+fn a_single_scenario_runs_in_the_requested_stage() {
     let dir = Scratch::new();
     let suite = small(&dir);
-    let mut server = Server::start(&["--stdio", "--suite", &suite]);
-    let mut asked = |more: &str| {
-        server.say(&format!("{{\"candidate\": \"fn route(r, s) {{ -s.in_flight }}\", \"feedback_bytes\": 0, {more}}}"));
-        server.hear()
+    let mut server = ServerProcess::start(&["--stdio", "--suite", &suite]);
+    let mut evaluated = |more: &str| {
+        server
+            .send(&format!("{{\"candidate\": \"fn route(r, s) {{ -s.in_flight }}\", \"feedback_bytes\": 0, {more}}}"));
+        server.receive()
     };
     for (stage, band) in [("smoke", 1.0), ("train", 2.0), ("select", 3.0)] {
-        let one = asked(&format!("\"scenario\": \"chat\", \"stage\": \"{stage}\""));
+        let one = evaluated(&format!("\"scenario\": \"chat\", \"stage\": \"{stage}\""));
         assert_eq!(one["stage"], stage, "{one:#}");
         assert_eq!(score(&one).floor(), band);
     }
-    assert_eq!(asked("\"scenario\": \"long\"")["stage"], "train");
-    let other = asked("\"scenario\": \"long\", \"stage\": \"smoke\"");
+    assert_eq!(evaluated("\"scenario\": \"long\"")["stage"], "train");
+    let other = evaluated("\"scenario\": \"long\", \"stage\": \"smoke\"");
     assert_eq!(other["error"], "the scenario `long` is not of smoke: `stage` must be train");
-    assert_eq!(asked("\"seed\": 1")["error"], "`seed` needs a `scenario`: which one?");
-    let task = asked("\"task\": true");
+    assert_eq!(evaluated("\"seed\": 1")["error"], "`seed` needs a `scenario`");
+    let task = evaluated("\"task\": true");
     assert_eq!(task["scenarios"][0]["seeds"], json!({"smoke": 1, "train": 2, "select": 2}));
     server.end();
 }
 
-/// A pipe that nobody writes to stopped all others, and messages quoted what was in the file.
+/// Regression: a pipe without a writer blocked all other requests, and messages quoted the content of the file.
 #[test]
 fn a_server_reads_scripts_and_components_only() {
     let dir = Scratch::new();
     let suite = small(&dir);
-    let mut server = Server::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
+    let mut server = ServerProcess::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
     let (pipe, secret) = (dir.join("pipe.rhai"), dir.join("secret"));
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
     fs::write(&secret, "hunter2: {\n").expect("scratch");
-    let mut told = String::new();
+    let mut replies = String::new();
     for (path, lang) in [(&pipe, "rhai"), (&secret, "rhai"), (&secret, "wasm"), (&dir.join("none.rhai"), "rhai")] {
-        server.say(&json!({"id": "1", "candidate": {"path": path, "lang": lang}}).to_string());
-        told.push_str(&format!("{}\n", server.hear()).replace(&dir.display().to_string(), "DIR"));
+        server.send(&json!({"id": "1", "candidate": {"path": path, "lang": lang}}).to_string());
+        replies.push_str(
+            &format!(
+                "{}
+",
+                server.receive()
+            )
+            .replace(&dir.display().to_string(), "DIR"),
+        );
     }
-    assert!(!told.contains("hunter2"), "{told}");
-    insta::assert_snapshot!(told, @r#"
-    {"error":"the candidate `DIR/pipe.rhai` is no regular file","id":"1"}
-    {"error":"`DIR/secret` is no script (*.rhai) and no component; scripts of other names are sent as `source`","id":"1"}
-    {"error":"`DIR/secret` is no script (*.rhai) and no component; scripts of other names are sent as `source`","id":"1"}
+    assert!(!replies.contains("hunter2"), "{replies}");
+    insta::assert_snapshot!(replies, @r#"
+    {"error":"the candidate `DIR/pipe.rhai` is not a regular file","id":"1"}
+    {"error":"`DIR/secret` is neither a script (*.rhai) nor a component; send scripts with other names as `source`","id":"1"}
+    {"error":"`DIR/secret` is neither a script (*.rhai) nor a component; send scripts with other names as `source`","id":"1"}
     {"error":"the candidate `DIR/none.rhai` cannot be read: No such file or directory (os error 2)","id":"1"}
     "#);
-    server.say(&json!({"id": "1", "candidate": {"path": in_turn(&dir)}, "stage": "smoke"}).to_string());
-    assert_eq!(score(&server.hear()), 1.5);
+    server.send(&json!({"id": "1", "candidate": {"path": in_turn(&dir)}, "stage": "smoke"}).to_string());
+    assert_eq!(score(&server.receive()), 1.5);
     server.end();
 }
 
 #[test]
-fn who_cancels_is_told_so_and_ids_are_used_once_at_a_time() {
+fn a_cancelled_request_has_a_reply_and_its_id_is_unique() {
     let dir = Scratch::new();
     let suite = unlimited(&dir);
-    let mut server = Server::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
+    let mut server = ServerProcess::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
     // Hundreds of millions of operations, unless it is cancelled.
     let slow = "fn route(r, s) { let x = 0; for i in 0..1000000 { x += i; } -s.in_flight }";
-    server.say(&ask(1, slow));
-    server.say(&ask(1, slow));
-    assert_eq!(server.hear()["error"], "the id `1` is in use: wait for its answer, or take another");
-    server.say("{\"cancel\": \"1\"}");
-    assert_eq!(server.hear(), json!({"cancel": "1", "found": true}));
-    let cancelled = server.hear();
+    server.send(&request(1, slow));
+    server.send(&request(1, slow));
+    assert_eq!(server.receive()["error"], "the id `1` is in use: wait for its result, or use another id");
+    server.send("{\"cancel\": \"1\"}");
+    assert_eq!(server.receive(), json!({"cancel": "1", "found": true}));
+    let cancelled = server.receive();
     assert_eq!((cancelled["status"].as_str(), cancelled["stopped"].as_str()), (Some("host_error"), Some("cancelled")));
-    assert_eq!(cancelled["artifacts"]["error"], "the request was cancelled; the candidate was not judged");
+    assert_eq!(cancelled["artifacts"]["error"], "the request was cancelled; the candidate was not evaluated");
     server.end();
 }
 
-/// Looking at decisions took thirty times as long as the verdict, and no limit ended it.
+/// Regression: the regret of decisions took thirty times as long as the evaluation, and no limit ended it.
 #[test]
-fn texts_about_decisions_take_no_more_than_their_share() {
+fn texts_about_decisions_have_a_limit_of_operations() {
     let dir = Scratch::new();
     let suite = small(&dir);
-    let mut server = Server::start(&["--stdio", "--suite", &suite]);
+    let mut server = ServerProcess::start(&["--stdio", "--suite", &suite]);
     let mut decisions = |source: &str| {
-        server.say(&json!({"candidate": source, "scenario": "chat"}).to_string());
-        let answer = server.hear();
-        assert_eq!((answer["status"].as_str(), &answer["stopped"]), (Some("ok"), &Value::Null), "{answer:#}");
-        answer["artifacts"]["worst_decisions"].as_str().unwrap_or_default().to_owned()
+        server.send(&json!({"candidate": source, "scenario": "chat"}).to_string());
+        let reply = server.receive();
+        assert_eq!((reply["status"].as_str(), &reply["stopped"]), (Some("ok"), &Value::Null), "{reply:#}");
+        reply["artifacts"]["worst_decisions"].as_str().unwrap_or_default().to_owned()
     };
     let light = decisions("fn route(r, s) { 0 }");
-    assert!(light.starts_with("Decisions of chat that cost most"), "{light}");
+    assert!(light.starts_with("Decisions of chat with the largest regret"), "{light}");
     let heavy = decisions("fn route(r, s) { let x = 0; for i in 0..6000 { x += i; } 0 }");
-    assert!(heavy.starts_with("Decisions were not looked at: "), "{heavy}");
+    assert!(heavy.starts_with("The regret of decisions was not computed: "), "{heavy}");
     server.end();
 }
 
@@ -572,11 +583,11 @@ fn texts_about_decisions_take_no_more_than_their_share() {
 fn http_has_a_budget_and_the_routes_of_gepa() {
     let dir = Scratch::new();
     let suite = small(&dir);
-    let mut server = Server::start(&["--http", "127.0.0.1:0", "--suite", &suite, "--budget", "3"]);
-    let listening = server.hear();
+    let mut server = ServerProcess::start(&["--http", "127.0.0.1:0", "--suite", &suite, "--budget", "3"]);
+    let listening = server.receive();
     let address = listening["listening"].as_str().expect("an address").trim_start_matches("http://").to_owned();
     let request_from = |from: &str, method: &str, path: &str, body: &str| {
-        let mut stream = TcpStream::connect(&address).expect("it listens");
+        let mut stream = TcpStream::connect(&address).expect("the server listens");
         let length = body.len();
         write!(
             stream,
@@ -591,23 +602,23 @@ fn http_has_a_budget_and_the_routes_of_gepa() {
     };
     let request = |method: &str, path: &str, body: &str| request_from("Host: localhost", method, path, body);
     let candidate = "{\"candidate\": \"fn route(r, s) { -s.in_flight }\", \"example_id\": \"long#1\"}";
-    // A page in a browser on this machine reaches it, too.
+    // A web page in a browser on this machine could reach the server as well.
     for from in ["Host: evil.example", "X: none", "Host: localhost\r\nOrigin: http://evil.example"] {
         assert_eq!(request_from(from, "POST", "/evaluate", candidate).0, 403, "{from}");
     }
-    let (code, answer) = request("POST", "/evaluate", candidate);
-    assert_eq!((code, &answer["budget"]), (200, &json!({"used": 1, "limit": 3})), "{answer}");
-    assert_eq!(answer["score"], answer["info"]["combined_score"]);
-    // A candidate as GEPA has it: its one component by name.
+    let (code, reply) = request("POST", "/evaluate", candidate);
+    assert_eq!((code, &reply["budget"]), (200, &json!({"used": 1, "limit": 3})), "{reply}");
+    assert_eq!(reply["score"], reply["info"]["combined_score"]);
+    // A candidate in the form of GEPA: its only component by name.
     let many = "{\"candidate\": {\"policy\": \"fn route(r, s) { 0 }\"}, \"example_ids\": [\"chat\", \"long#0\"]}";
     assert_eq!(request("POST", "/evaluate", "{\"candidate\": {\"a\": \"x\", \"b\": \"y\"}}").0, 400);
-    let (code, answer) = request("POST", "/evaluate_examples", many);
-    assert_eq!((code, answer["results"].as_array().map(Vec::len)), (200, Some(2)), "{answer}");
-    let (code, answer) = request("POST", "/evaluate", candidate);
-    assert_eq!((code, answer["error"].as_str()), (429, Some("the budget is used up")));
+    let (code, reply) = request("POST", "/evaluate_examples", many);
+    assert_eq!((code, reply["results"].as_array().map(Vec::len)), (200, Some(2)), "{reply}");
+    let (code, reply) = request("POST", "/evaluate", candidate);
+    assert_eq!((code, reply["error"].as_str()), (429, Some("the budget is used up")));
     assert_eq!(request("POST", "/evaluate", "nonsense").0, 400);
     let (code, status) = request("GET", "/status", "");
-    assert_eq!((code, &status["answered"]), (200, &json!(3)));
+    assert_eq!((code, &status["completed"]), (200, &json!(3)));
     assert_eq!(request("GET", "/task", "").0, 200);
     assert_eq!(request("GET", "/elsewhere", "").0, 404);
     server.child.kill().expect("killed");
@@ -616,21 +627,21 @@ fn http_has_a_budget_and_the_routes_of_gepa() {
     assert_eq!(open.code, Some(2));
 }
 
-/// Killed in between, it has lost nothing of what it answered: the next one answers the same from the cache.
+/// A server that is killed loses no result that it has sent: the next one reads it from the cache.
 #[test]
-fn what_was_answered_survives_the_server() {
+fn sent_results_survive_the_server() {
     let dir = Scratch::new();
     let (suite, cache) = (small(&dir), dir.join("cache").display().to_string());
     let words = ["--stdio", "--suite", &suite, "--cache", &cache];
-    let mut server = Server::start(&words);
-    server.say(&ask(1, "fn route(r, s) { -s.in_flight }"));
-    let first = server.hear();
-    server.say(&ask(2, "fn route(r, s) { let x = 0; for i in 0..5000 { x += i; } 0 }"));
+    let mut server = ServerProcess::start(&words);
+    server.send(&request(1, "fn route(r, s) { -s.in_flight }"));
+    let first = server.receive();
+    server.send(&request(2, "fn route(r, s) { let x = 0; for i in 0..5000 { x += i; } 0 }"));
     server.child.kill().expect("killed");
     server.child.wait().expect("ended");
-    let mut server = Server::start(&words);
-    server.say(&ask(1, "fn route(r, s) { -s.in_flight }"));
-    let again = server.hear();
+    let mut server = ServerProcess::start(&words);
+    server.send(&request(1, "fn route(r, s) { -s.in_flight }"));
+    let again = server.receive();
     assert_eq!((&again["hashes"], &again["cost"]["cache"]), (&first["hashes"], &json!("hit")));
     server.end();
 }
@@ -646,11 +657,11 @@ fn projects_are_written_once_and_name_their_suite() {
         let readme = fs::read_to_string(dir.join(tool).join("README.md")).expect("a README");
         assert!(readme.contains("long-context") && !readme.contains("{{"), "{tool}: {readme}");
         let again = init();
-        assert_eq!(again.code, Some(2), "what is there is not overwritten");
+        assert_eq!(again.code, Some(2), "existing files are not overwritten");
         let seed = dir.join(tool).join("seed.rhai");
         if tool != "cluster" {
-            let verdict = verdicts(&["evaluate", &seed.display().to_string(), "--suite", &small(&dir)]).remove(0);
-            assert_eq!(score(&verdict), 2.5, "{tool} starts from the baseline: {verdict:#}");
+            let result = results(&["evaluate", &seed.display().to_string(), "--suite", &small(&dir)]).remove(0);
+            assert_eq!(score(&result), 2.5, "{tool} starts from the baseline: {result:#}");
         }
     }
     assert_eq!(blis!(["init", "gepa", &dir.join("x").display().to_string(), "--suite", "none"]).code, Some(2));

@@ -114,13 +114,13 @@ fn earlier_turns_are_found_again() {
 fn a_shared_beginning_is_worth_a_route() {
     let [in_turn, by_prefix, on_trace, on_one_prefix] = answers("cluster-routing");
     assert!(figure(&by_prefix, "ttft_mean_ms") < 0.8 * figure(&in_turn, "ttft_mean_ms"));
-    let verdicts = |answer: &Value, figure: &str| {
+    let results = |answer: &Value, figure: &str| {
         let differences = answer["metrics"][figure]["differences"].as_array().expect("differences").clone();
-        differences.iter().map(|difference| difference["verdict"].as_str().expect("a verdict").to_owned()).collect()
+        differences.iter().map(|difference| difference["result"].as_str().expect("a result").to_owned()).collect()
     };
-    let p99: Vec<String> = verdicts(&on_trace, "p99_ttft");
+    let p99: Vec<String> = results(&on_trace, "p99_ttft");
     assert_eq!(p99, ["worse", "worse", "worse", "better"]);
-    let mean: Vec<String> = verdicts(&on_one_prefix, "mean_ttft");
+    let mean: Vec<String> = results(&on_one_prefix, "mean_ttft");
     assert_eq!(mean, ["undecided", "undecided"]);
     let values = &on_one_prefix["metrics"]["mean_ttft"]["values"];
     let (default, bundle): (Vec<f64>, Vec<f64>) =

@@ -983,14 +983,14 @@ fn regret(t: &Trial) {
 }
 
 fn regret_samples(t: &Trial) {
-    let judged = |flags: &str| number(&regretted(t, flags)["kinds"]["routing"]["uniform"], "judged");
-    assert!(judged("{} 4") < judged("{} 16"));
+    let evaluated = |flags: &str| number(&regretted(t, flags)["kinds"]["routing"]["uniform"], "evaluated");
+    assert!(evaluated("{} 4") < evaluated("{} 16"));
     assert!(t.error(&calm(), "{} 0").contains("invalid value '0'"));
 }
 
 fn regret_alternatives(t: &Trial) {
-    let worlds = |flags: &str| regretted(t, flags)["worst"][0]["worlds"].as_array().expect("worlds").len();
-    assert_eq!([worlds("{} 1"), worlds("{} 2"), worlds(""), worlds("{} 9")], [2, 3, 4, 4]);
+    let branches = |flags: &str| regretted(t, flags)["worst"][0]["branches"].as_array().expect("branches").len();
+    assert_eq!([branches("{} 1"), branches("{} 2"), branches(""), branches("{} 9")], [2, 3, 4, 4]);
 }
 
 fn regret_window(t: &Trial) {
@@ -1006,7 +1006,7 @@ fn regret_path(t: &Trial) {
     // Some of those that are late may be among those at random.
     let routing = lines.iter().filter(|line| line["kind"] == "routing").count();
     assert!((6..=8).contains(&routing), "{routing}");
-    assert!(lines.iter().all(|line| line["worlds"].as_array().is_some_and(|worlds| worlds.len() > 1)));
+    assert!(lines.iter().all(|line| line["branches"].as_array().is_some_and(|branches| branches.len() > 1)));
     assert!(t.error(&calm(), "{} {dir}/r.jsonl").contains("add `--regret outcome`"));
 }
 
@@ -1318,7 +1318,7 @@ fn session_mode_of_a_trace(t: &Trial) {
     assert!(told.contains("closed loop is for mooncake and trace-v2"), "{told}");
     let told = t.bare("{} closed-loop --workload-trace {dir}/turns.jsonl --repeat 2").stderr;
     assert!(told.contains("`--repeat` cannot be used with `--session-mode closed-loop`"), "{told}");
-    assert!(t.bare("{} closed-loop").stderr.contains("only makes sense with `--workload-trace`"));
+    assert!(t.bare("{} closed-loop").stderr.contains("needs `--workload-trace`"));
 }
 
 /// Two sessions of three rounds, recorded 0.1 s apart: too close for their answers.
@@ -1356,7 +1356,7 @@ fn session_mode(t: &Trial) {
 fn think_time_ms(t: &Trial) {
     let waiting = thinking(&conversations(t, "--session-mode closed-loop {} 700"));
     assert!(waiting.iter().all(|seconds| (seconds - 0.7).abs() < 1e-5), "{waiting:?}");
-    assert!(t.error(&calm(), "{} 700").contains("only makes sense with `--session-mode closed-loop`"));
+    assert!(t.error(&calm(), "{} 700").contains("needs `--session-mode closed-loop`"));
     for moved in ["--repeat 2", "--start 1", "--duration 1", "--time-scale 2", "--spread-bins 10"] {
         let told = t.error(&calm(), &format!("--session-mode closed-loop {moved} {{}} 700"));
         assert!(told.contains("cannot be used with `--session-mode closed-loop`"), "{told}");

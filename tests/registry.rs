@@ -1,4 +1,4 @@
-//! Built-in policies are policies like others: listed, checked, measured, given parameters, judged and tuned.
+//! Built-in policies are policies like others: listed, checked, measured, configured, evaluated and tuned.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -202,10 +202,10 @@ fn a_bundle_of_parameters_reads_back() {
 }
 
 #[test]
-fn a_built_in_policy_is_judged_as_a_candidate() {
-    let verdict = json("evaluate weighted --suite chat");
-    assert_eq!((&verdict["status"], verdict["hashes"]["candidate"].as_str().map(str::len)), (&"ok".into(), Some(64)));
-    assert!(verdict["combined_score"].as_f64() > Some(0.0), "{verdict}");
+fn a_built_in_policy_is_evaluated_as_a_candidate() {
+    let result = json("evaluate weighted --suite chat");
+    assert_eq!((&result["status"], result["hashes"]["candidate"].as_str().map(str::len)), (&"ok".into(), Some(64)));
+    assert!(result["combined_score"].as_f64() > Some(0.0), "{result}");
     let told = refused("evaluate fcfs");
     assert!(told.contains("write `scheduling/fcfs` or `preemption/fcfs`"), "{told}");
 }

@@ -1,5 +1,5 @@
-//! Outcome regret through the program: the same bytes on any number of threads, the same worlds whoever
-//! the policy is written by, and a look-ahead that finds what a bad policy leaves.
+//! Outcome regret through the program: the same bytes on any number of threads, the same branches for
+//! built-in policies and plugins, and a look-ahead that improves on a bad policy.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +31,10 @@ fn threads_and_repetition_change_no_byte() {
     assert_eq!(one, regret("2"));
 }
 
-/// Their decisions are the same, so their worlds must be, too: copies of plugins go on as the plugins do.
+/// Their decisions are the same, so their branches must be the same: copies of plugins behave as the plugins do.
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
-fn plugins_have_the_worlds_of_the_built_in_that_decides_alike() {
+fn plugins_have_the_branches_of_the_equal_built_in_policy() {
     let of = |policy: &str| {
         let folder = Scratch::new();
         let all = "--regret-samples 600 --regret-alternatives 9";
@@ -43,29 +43,30 @@ fn plugins_have_the_worlds_of_the_built_in_that_decides_alike() {
             folder.path("regret.jsonl")
         ));
         let lines = folder.read("regret.jsonl");
-        let mut worlds = BTreeMap::new();
+        let mut branches = BTreeMap::new();
         for line in lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")) {
-            for world in line["worlds"].as_array().expect("worlds") {
-                let name = format!("{} {} {}", line["kind"], line["request_id"], world["answer"]);
-                worlds.insert(name, [&world["cost_s"], &world["reacting_cost_s"], &world["e2e_ms"]].map(Value::clone));
+            for branch in line["branches"].as_array().expect("branches") {
+                let name = format!("{} {} {}", line["kind"], line["request_id"], branch["decision"]);
+                branches
+                    .insert(name, [&branch["cost_s"], &branch["rollout_cost_s"], &branch["e2e_ms"]].map(Value::clone));
             }
         }
-        worlds
+        branches
     };
     let built_in = of("least-loaded");
     let routed = built_in.keys().filter(|name| name.starts_with("\"routing\"")).count();
     assert_eq!(routed, 300 * 4, "every instance for every request");
     for plugin in ["rust-least-loaded", "c-least-loaded", "rhai-least-loaded"] {
-        let worlds = of(plugin);
-        let both = worlds.iter().filter(|(name, _)| name.starts_with("\"routing\""));
-        for (name, world) in both {
-            assert_eq!(Some(world), built_in.get(name), "{plugin}: {name}");
+        let branches = of(plugin);
+        let both = branches.iter().filter(|(name, _)| name.starts_with("\"routing\""));
+        for (name, branch) in both {
+            assert_eq!(Some(branch), built_in.get(name), "{plugin}: {name}");
         }
     }
 }
 
 #[test]
-fn a_look_ahead_finds_what_is_left() {
+fn a_look_ahead_gains_more_over_a_bad_policy() {
     let few = LOAD.replace("300", "120");
     let gap = |policy: &str| {
         let found = document(&format!("regret {few} --oracle --regret-samples 4 --routing-policy {policy}"));
@@ -79,8 +80,8 @@ fn a_look_ahead_finds_what_is_left() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
-    for (words, told) in [
+fn invalid_options_are_refused() {
+    for (words, message) in [
         ("--regret-samples 0", "invalid value '0'"),
         ("--regret-window 0", "invalid value '0'"),
         ("--regret-path /nowhere/at/all.jsonl", "cannot write"),
@@ -88,16 +89,20 @@ fn what_makes_no_sense_is_refused() {
     ] {
         let output = blis(&format!("regret {LOAD} {words}"), "1");
         let error = &output.stderr;
-        assert!(output.code != Some(0) && error.contains(told), "{words}: {error}");
+        assert!(output.code != Some(0) && error.contains(message), "{words}: {error}");
     }
 }
 
-/// It went on to the end of a request in strides of the window: a microsecond each.
+/// Regression: a branch continued to the end of its request in steps of the window, a microsecond each.
 #[test]
 fn a_window_of_a_microsecond_ends() {
     let all = "--regret-samples 40 --regret-alternatives 1 --regret-window 0.000001";
     let regret = document(&format!("regret {LOAD} {all} --routing-policy least-loaded"));
     let regret = &regret["regret"];
     assert_eq!(number(&regret["window_s"]), 1e-6);
-    assert_eq!(number(&regret["kinds"]["routing"]["uniform"]["regret_s"]), 0.0, "nobody waits longer in no time");
+    assert_eq!(
+        number(&regret["kinds"]["routing"]["uniform"]["regret_s"]),
+        0.0,
+        "no request waits longer within a microsecond"
+    );
 }

@@ -70,7 +70,7 @@ about: >
   some others share. An instance that has it in its KV cache answers sooner; there is not room for all prompts on
   every instance, and one with a long queue answers later. What a router sees of queues is up to 50 ms old.
 baseline: round-robin
-rivals: [least-loaded, weighted]
+reference_policies: [least-loaded, weighted]
 decides: [routing]
 weights: "mean_ttft:0.25, p99_ttft:0.25, mean_e2e:0.3, p99_e2e:0.2"
 seeds: {smoke: 1, train: 3, select: 5, test: 20}
@@ -93,7 +93,7 @@ about: >
   unless a candidate says otherwise. Candidates decide who comes in,
   where to, and who is served first; nobody may starve.
 baseline: round-robin
-rivals: [least-loaded, weighted]
+reference_policies: [least-loaded, weighted]
 decides: [admission, routing, priority, scheduling]
 weights: "slo_attainment:0.5, goodput:0.3, p99_ttft:0.1, mean_e2e:0.1"
 seeds: {smoke: 1, train: 3, select: 5, test: 20}
@@ -117,7 +117,7 @@ about: >
   Four H100 instances serve an 8B model whose prompts have thousands of tokens, as in the published Mooncake traces: sessions
   come back with what was said before, documents are shared by some, and the KV cache holds a part of it only.
 baseline: round-robin
-rivals: [least-loaded, weighted]
+reference_policies: [least-loaded, weighted]
 decides: [routing]
 weights: "mean_ttft:0.3, p99_ttft:0.3, mean_e2e:0.25, p99_e2e:0.15"
 seeds: {smoke: 1, train: 3, select: 5, test: 20}

@@ -1,5 +1,5 @@
-//! Tells one build from another (`BLIS_BUILD`, a hash of all that a result depends on): cached results are those of the
-//! build that computed them. And rebuilds the crate when a file is added to the folder that it embeds.
+//! Sets `BLIS_BUILD`, a hash of the sources and data that a result depends on: cached results are used only by the
+//! build that computed them. It also rebuilds the crate when a file is added to the folder that it embeds.
 
 use std::hash::Hasher as _;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ fn main() {
         collect(Path::new(root), &mut files);
     }
     files.sort();
-    // Not a secret and not kept for long: any hash that is the same on every machine will do.
-    #[allow(deprecated, reason = "SipHash with fixed keys, whatever becomes of the default hasher")]
+    // The hash needs no cryptographic strength, but must be the same on every machine.
+    #[allow(deprecated, reason = "SipHash with fixed keys, independent of changes of the default hasher")]
     let mut hasher = std::hash::SipHasher::new();
     for file in &files {
         hasher.write(file.to_string_lossy().as_bytes());
@@ -25,7 +25,7 @@ fn main() {
     println!("cargo::rustc-env=BLIS_BUILD={:016x}", hasher.finish());
 }
 
-/// All files at or under `path`.
+/// Appends all files at or under `path` to `files`.
 fn collect(path: &Path, files: &mut Vec<PathBuf>) {
     match std::fs::read_dir(path) {
         Ok(entries) => entries.flatten().for_each(|entry| collect(&entry.path(), files)),

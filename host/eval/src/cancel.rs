@@ -1,63 +1,64 @@
-//! Ending simulations from outside: limits of what their plugins may use, and a handle that ends all of them.
+//! Limits and cancellation of simulations: how many operations the plugins of a run may use, and a handle that ends
+//! every run attached to it.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use blis_sim::cluster::Abort;
 
-/// Holds simulations back: how much their plugins may use, and whether they are to end now.
+/// Limit of one simulation: the fuel or operations that its plugins may use together, and the handle that cancels it.
 #[derive(Clone, Debug)]
-pub struct Leash {
-    most: u64,
-    hand: Arc<Hand>,
+pub struct RunBudget {
+    limit: u64,
+    handle: Arc<CancelHandle>,
 }
 
-/// The end of a leash that somebody holds.
+/// Ends all simulations that are attached to it, from any thread.
 #[derive(Debug, Default)]
-pub struct Hand {
-    held: Mutex<Vec<Abort>>,
-    pulled: OnceLock<Pull>,
+pub struct CancelHandle {
+    attached: Mutex<Vec<Abort>>,
+    reason: OnceLock<CancelReason>,
 }
 
-/// Why a hand was pulled.
+/// Why simulations were cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pull {
-    /// Time is up.
-    Late,
-    /// Whoever asked does not want to know any more.
+pub enum CancelReason {
+    /// The wall limit of the evaluation has passed.
+    TimedOut,
+    /// The request for the evaluation was cancelled.
     Cancelled,
 }
 
-impl Hand {
-    /// Ends what runs on it, and what will. The first reason counts.
-    pub fn pull(&self, why: Pull) {
-        let _ = self.pulled.set(why);
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Abort::set);
+impl CancelHandle {
+    /// Ends the simulations that are attached, and those that will be. Only the first reason is kept.
+    pub fn cancel(&self, reason: CancelReason) {
+        let _ = self.reason.set(reason);
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Abort::set);
     }
 
-    pub fn is_pulled(&self) -> bool {
-        self.pulled().is_some()
+    pub fn is_cancelled(&self) -> bool {
+        self.reason().is_some()
     }
 
-    /// Why, if it was.
-    pub fn pulled(&self) -> Option<Pull> {
-        self.pulled.get().copied()
+    /// The cancellation reason; `None` while the handle has not been used.
+    pub fn reason(&self) -> Option<CancelReason> {
+        self.reason.get().copied()
     }
 }
 
-impl Leash {
-    /// Plugins of one simulation may use `most` fuel or operations together.
-    pub fn new(most: u64, hand: &Arc<Hand>) -> Self {
-        Self { most, hand: Arc::clone(hand) }
+impl RunBudget {
+    /// `limit`: fuel or operations that the plugins of one simulation may use together.
+    pub fn new(limit: u64, handle: &Arc<CancelHandle>) -> Self {
+        Self { limit, handle: Arc::clone(handle) }
     }
 
-    pub fn most(&self) -> u64 {
-        self.most
+    pub fn limit(&self) -> u64 {
+        self.limit
     }
 
-    /// A simulation that ends with `abort`.
-    pub fn hold(&self, abort: &Abort) {
-        self.hand.held.lock().unwrap_or_else(PoisonError::into_inner).push(abort.clone());
-        if self.hand.is_pulled() {
+    /// Attaches a simulation that ends when `abort` is set. It ends at once if the handle was used before.
+    pub fn attach(&self, abort: &Abort) {
+        self.handle.attached.lock().unwrap_or_else(PoisonError::into_inner).push(abort.clone());
+        if self.handle.is_cancelled() {
             abort.set();
         }
     }

@@ -1,56 +1,57 @@
-//! From the runs of a candidate to a verdict on it: stages, gates, the score.
+//! The evaluation cascade: from the runs of a candidate to its stages, gates and score.
 //!
 //! ```text
 //! smoke ──► train ──► select          each: all scenarios × paired seeds → gates → score in its band
 //!    └─ not promising    └─ worse than the incumbent
 //! ```
 //!
-//! A stage's score is the mean over its scenarios of the mean over its seeds of the relative fitness
-//! ([`FitnessWeights::relative`](super::FitnessWeights::relative)): 1/2 for the baseline, below 1. The bands of the stages do
-//! not overlap, so that who came further scored more; 0 is for what cannot be used.
+//! The score of a stage is the mean over its scenarios of the mean over its seeds of the relative fitness
+//! ([`FitnessWeights::relative`](super::FitnessWeights::relative)): 1/2 for the baseline, always below 1. The bands of
+//! the stages do not overlap, so a candidate that reaches a later stage always scores more. 0 is the score of a
+//! candidate that cannot be used.
 //!
-//! Everything here is a function of [`Facts`]. Who simulates is behind [`Runs`]: this process, or a table that
-//! several machines have filled. Runs are asked for by (who, scenario, seed), and reduced in that order.
+//! The cascade is a function of [`RunSummary`]s. A [`RunSource`] provides them: it simulates in this process, or reads
+//! a table that several machines have filled. Runs are requested by (policy, scenario, seed) and reduced in that
+//! order, so the result does not depend on the order in which they end.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
-use super::paired::{Interval, student_t};
+use super::paired::{ConfidenceInterval, student_t};
 use super::suite::{Split, Suite};
 use super::{Figure, Figures};
 
-/// What one simulation came to, as far as verdicts are built on it.
+/// The results of one simulation that the cascade uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Facts {
-    /// Figures with a sample, by key.
+pub struct RunSummary {
+    /// Figures that have a sample, by [`Figure::key`].
     pub figures: BTreeMap<String, f64>,
-    /// Of each SLO class, if there are several.
-    pub classes: BTreeMap<String, ClassFacts>,
-    /// Coefficient of variation of the requests that each instance got.
+    /// Results by SLO class; empty if the requests belong to one class only.
+    pub classes: BTreeMap<String, ClassSummary>,
+    /// Coefficient of variation of the number of requests per instance.
     pub imbalance: f64,
-    /// Priority inversions and moments of head-of-line blocking.
+    /// Number of anomalies by name, for example priority inversions and instances with head-of-line blocking.
     pub anomalies: BTreeMap<String, u64>,
-    /// Decisions that plugins made.
+    /// Number of decisions that plugins made.
     pub decisions: u64,
-    /// Fuel or operations that they used.
+    /// Fuel or operations that the plugins used.
     pub operations: u64,
 }
 
-/// What became of a class.
+/// Results of the requests of one SLO class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ClassFacts {
-    /// Requests that came.
+pub struct ClassSummary {
+    /// Number of requests of the class that arrived.
     pub arrived: u64,
-    /// Those that were answered.
+    /// Number of requests of the class that completed.
     pub completed: u64,
-    /// Mean end-to-end latency, ms; 0 if nobody was answered.
+    /// Mean end-to-end latency, ms; 0 if no request completed.
     pub mean_e2e_ms: f64,
 }
 
-impl Facts {
-    /// The figures as such.
+impl RunSummary {
     #[must_use]
     pub fn figures(&self) -> Figures {
         Figures::from_fn(|figure| self.figures.get(figure.key()).copied())
@@ -61,108 +62,105 @@ impl Facts {
     }
 }
 
-/// Who is simulated.
+/// Which of the policies of an evaluation is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Who {
-    /// Whom the verdict is on.
+pub enum PolicyRole {
+    /// The candidate: the policy under evaluation.
     Candidate,
-    /// Against whom it is measured.
+    /// The baseline, which scores are relative to.
     Baseline,
-    /// The best so far.
+    /// The best candidate so far.
     Incumbent,
 }
 
-/// One simulation.
+/// One simulation that the cascade requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Task {
-    /// Whose policy.
-    pub who: Who,
-    /// The place of the scenario in the suite.
+    /// The policy that is simulated.
+    pub role: PolicyRole,
+    /// Index of the scenario in the suite.
     pub scenario: usize,
-    /// Of its requests.
+    /// Seed of the requests.
     pub seed: u64,
 }
 
-/// Who simulates.
-pub trait Runs {
-    /// Why a run has no facts.
+/// Provides the results of simulations.
+pub trait RunSource {
+    /// Why a run has no summary.
     type Error;
 
-    /// The facts of each of `tasks`, in their order.
+    /// The summaries of `tasks`, in the order of `tasks`.
     ///
     /// # Errors
-    /// The error of the first failed one.
-    fn run(&self, tasks: &[Task]) -> Result<Vec<Facts>, Self::Error>;
+    /// The error of the first failed task, in that order.
+    fn run(&self, tasks: &[Task]) -> Result<Vec<RunSummary>, Self::Error>;
 }
 
-/// What is asked of a candidate.
+/// Which stages a candidate runs through.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Course {
-    /// The last stage.
+pub struct CascadeOptions {
+    /// The last stage to run.
     pub until: Split,
-    /// Which seeds.
+    /// Epoch of the seeds: other epochs draw other requests.
     pub epoch: u64,
-    /// Whether there is an incumbent to be measured against.
+    /// Whether an incumbent exists that the candidate is compared with.
     pub incumbent: bool,
 }
 
-/// How far a candidate came.
+/// The stages that a candidate reached, and what it failed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Judgement {
-    /// By stage, in their order.
-    pub stages: Vec<Stage>,
-    /// Why it went no further than that, if it was to.
+pub struct CascadeResult {
+    /// Results by stage, in the order in which they ran.
+    pub stages: Vec<StageResult>,
+    /// Why the cascade stopped before its last stage; `None` if it did not.
     pub stopped: Option<String>,
-    /// What it must not do and did; nothing if it passed.
+    /// Gates that the candidate failed, a line each; empty if it passed all.
     pub failed: Vec<String>,
 }
 
-/// What one stage came to.
+/// The result of one stage.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stage {
-    /// Which.
+pub struct StageResult {
     pub split: Split,
     /// Each run, by scenario, then by seed.
-    pub runs: Vec<Scored>,
-    /// Mean of scenarios of means of seeds, 0 to 1.
+    pub runs: Vec<ScoredRun>,
+    /// Mean over scenarios of the means over seeds, 0 to 1.
     pub score: f64,
-    /// Against the baseline: score − 1/2.
-    pub against_baseline: Difference,
-    /// Against the incumbent, if there is one.
-    pub against_incumbent: Option<Difference>,
+    /// Difference from the baseline: score − 1/2.
+    pub against_baseline: StratifiedDifference,
+    /// Difference from the incumbent, if there is one.
+    pub against_incumbent: Option<StratifiedDifference>,
 }
 
-/// One run beside that of the baseline.
+/// One run of the candidate beside that of the baseline.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scored {
-    /// The place of the scenario in the suite.
+pub struct ScoredRun {
+    /// Index of the scenario in the suite.
     pub scenario: usize,
-    /// Of its requests.
+    /// Seed of the requests.
     pub seed: u64,
     /// Relative fitness, 0 to 1; 1/2 is as good as the baseline.
     pub score: f64,
-    /// Of the candidate.
-    pub facts: Facts,
-    /// Of the baseline.
-    pub baseline: Facts,
+    pub summary: RunSummary,
+    pub baseline: RunSummary,
 }
 
-/// A mean of paired differences, scenario by scenario.
+/// Mean of paired differences, stratified by scenario.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Difference {
-    /// Pairs.
+pub struct StratifiedDifference {
+    /// Number of pairs of runs.
     pub pairs: usize,
     /// Mean over scenarios of the means over seeds.
     pub mean: f64,
-    /// Where it lies with 95 % confidence; `None` with one seed per scenario.
-    pub interval: Option<Interval>,
-    /// How likely it is above 0; `None` with one seed per scenario.
+    /// 95 % confidence interval of the mean; `None` with one seed per scenario.
+    pub interval: Option<ConfidenceInterval>,
+    /// Probability that the mean is above 0; `None` with one seed per scenario.
     pub p_better: Option<f64>,
 }
 
-impl Difference {
-    /// Of `scenarios`, each with the differences under its seeds. The standard error is that of a stratified
+impl StratifiedDifference {
+    /// `scenarios` holds the differences of each scenario, one per seed. The standard error is that of a stratified
     /// sample: √(Σ s²/n) over the number of scenarios; the degrees of freedom are Σ (n − 1).
     #[must_use]
     pub fn stratified(scenarios: &[Vec<f64>]) -> Self {
@@ -175,9 +173,9 @@ impl Difference {
             if values.len() < 2 { 0.0 } else { values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0) / n }
         };
         let error = scenarios.iter().map(variance).sum::<f64>().sqrt() / strata;
-        let known = freedom > 0;
-        let reach = known.then(|| student_t(freedom) * error);
-        let p_better = known.then(|| match error > 0.0 {
+        let has_spread = freedom > 0;
+        let reach = has_spread.then(|| student_t(freedom) * error);
+        let p_better = has_spread.then(|| match error > 0.0 {
             true => StudentsT::new(0.0, 1.0, freedom as f64).map_or(0.5, |t| t.cdf(mean / error)),
             false if mean == 0.0 => 0.5,
             false => f64::from(u8::from(mean > 0.0)),
@@ -185,57 +183,57 @@ impl Difference {
         Self {
             pairs: scenarios.iter().map(Vec::len).sum(),
             mean,
-            interval: reach.map(|reach| Interval { low: mean - reach, high: mean + reach }),
+            interval: reach.map(|reach| ConfidenceInterval { low: mean - reach, high: mean + reach }),
             p_better,
         }
     }
 
-    /// Whether more pairs would hardly make it positive.
+    /// Whether the whole interval lies below 0, so that more pairs would hardly make the mean positive.
     #[must_use]
     pub fn is_worse(&self) -> bool {
         self.interval.is_some_and(|interval| interval.high < 0.0)
     }
 }
 
-/// After so many seeds a stage may end early.
+/// A stage may end early after this many seeds.
 const ENOUGH_SEEDS: u32 = 3;
 
-/// Runs the candidate through the stages of `suite` up to `course.until`.
+/// Runs the candidate through the stages of `suite` up to `options.until`.
 ///
 /// # Errors
-/// Of a run.
-pub fn judge<R: Runs>(suite: &Suite, course: &Course, runs: &R) -> Result<Judgement, R::Error> {
-    let mut judgement = Judgement::default();
-    for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= course.until) {
-        let part = Part::of(suite, split, course.epoch);
-        if part.scenarios.is_empty() {
+/// The first error of a run.
+pub fn run_cascade<R: RunSource>(suite: &Suite, options: &CascadeOptions, runs: &R) -> Result<CascadeResult, R::Error> {
+    let mut cascade = CascadeResult::default();
+    for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= options.until) {
+        let plan = StagePlan::of(suite, split, options.epoch);
+        if plan.scenarios.is_empty() {
             continue;
         }
-        let (stage, worse) = run_stage(suite, &part, course.incumbent, runs)?;
-        judgement.failed = failed_gates(suite, &stage.runs);
-        let next = if judgement.failed.is_empty() { go_on(suite, &stage, worse, course) } else { Err(String::new()) };
-        judgement.stages.push(stage);
+        let (stage, worse) = run_stage(suite, &plan, options.incumbent, runs)?;
+        cascade.failed = failed_gates(suite, &stage.runs);
+        let next =
+            if cascade.failed.is_empty() { check_promotion(suite, &stage, worse, options) } else { Err(String::new()) };
+        cascade.stages.push(stage);
         if let Err(why) = next {
-            judgement.stopped = (split < course.until && !why.is_empty()).then_some(why);
+            cascade.stopped = (split < options.until && !why.is_empty()).then_some(why);
             break;
         }
     }
-    Ok(judgement)
+    Ok(cascade)
 }
 
-/// What is run in one stage.
+/// The runs of one stage.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
-    /// Which.
+pub struct StagePlan {
     pub split: Split,
-    /// Places in the suite.
+    /// Indices of the scenarios in the suite.
     pub scenarios: Vec<usize>,
-    /// Of each.
+    /// Seeds under which each of the scenarios runs.
     pub seeds: Vec<u64>,
 }
 
-impl Part {
-    /// All of `split`.
+impl StagePlan {
+    /// All scenarios of `split`, under the seeds of `epoch`.
     #[must_use]
     pub fn of(suite: &Suite, split: Split, epoch: u64) -> Self {
         let seeds = (0..suite.seeds_of(split)).map(|turn| suite.seed(split, epoch, turn)).collect();
@@ -243,49 +241,55 @@ impl Part {
     }
 }
 
-/// Runs `part` alone, to its end.
+/// Runs one stage to its end, without the stages before it.
 ///
 /// # Errors
-/// Of a run.
-pub fn judge_part<R: Runs>(suite: &Suite, part: &Part, runs: &R) -> Result<Judgement, R::Error> {
-    let (stage, _) = run_stage(suite, part, false, runs)?;
-    Ok(Judgement { failed: failed_gates(suite, &stage.runs), stages: vec![stage], stopped: None })
+/// The first error of a run.
+pub fn run_single_stage<R: RunSource>(suite: &Suite, plan: &StagePlan, runs: &R) -> Result<CascadeResult, R::Error> {
+    let (stage, _) = run_stage(suite, plan, false, runs)?;
+    Ok(CascadeResult { failed: failed_gates(suite, &stage.runs), stages: vec![stage], stopped: None })
 }
 
-/// One stage, seed after seed; `true` if it ended early.
-fn run_stage<R: Runs>(suite: &Suite, part: &Part, incumbents: bool, runs: &R) -> Result<(Stage, bool), R::Error> {
-    let Part { split, scenarios, seeds: all_seeds } = part;
+/// Runs one stage, seed after seed. The second value is `true` if the stage ended early.
+fn run_stage<R: RunSource>(
+    suite: &Suite,
+    plan: &StagePlan,
+    incumbents: bool,
+    runs: &R,
+) -> Result<(StageResult, bool), R::Error> {
+    let StagePlan { split, scenarios, seeds: all_seeds } = plan;
     let _span = tracing::debug_span!("stage", split = split.name()).entered();
     let (split, scenarios) = (*split, scenarios.clone());
     let seeds = all_seeds.len() as u32;
-    let mut done: Vec<Scored> = Vec::new();
+    let mut done: Vec<ScoredRun> = Vec::new();
     let mut incumbent: BTreeMap<(usize, u64), f64> = BTreeMap::new();
     let mut taken = 0;
     while taken < seeds {
-        // The first ones together, for many at a time keep all threads busy.
-        let some = taken..if taken == 0 { ENOUGH_SEEDS.min(seeds) } else { taken + 1 };
-        let pairs: Vec<(usize, u64)> = some
+        // The first seeds run together, because many tasks at a time keep all threads busy.
+        let turns = taken..if taken == 0 { ENOUGH_SEEDS.min(seeds) } else { taken + 1 };
+        let pairs: Vec<(usize, u64)> = turns
             .clone()
             .flat_map(|turn| scenarios.iter().map(move |&scenario| (scenario, turn)))
             .map(|(scenario, turn)| (scenario, all_seeds[turn as usize]))
             .collect();
-        let everybody = [Some(Who::Candidate), Some(Who::Baseline), incumbents.then_some(Who::Incumbent)];
-        let who: Vec<Who> = everybody.into_iter().flatten().collect();
-        let task = |who: Who| pairs.iter().map(move |&(scenario, seed)| Task { who, scenario, seed });
-        let tasks: Vec<Task> = who.iter().flat_map(|&who| task(who)).collect();
-        let facts = runs.run(&tasks)?;
-        let (candidate, others) = facts.split_at(pairs.len());
+        let all =
+            [Some(PolicyRole::Candidate), Some(PolicyRole::Baseline), incumbents.then_some(PolicyRole::Incumbent)];
+        let roles: Vec<PolicyRole> = all.into_iter().flatten().collect();
+        let task = |role: PolicyRole| pairs.iter().map(move |&(scenario, seed)| Task { role, scenario, seed });
+        let tasks: Vec<Task> = roles.iter().flat_map(|&role| task(role)).collect();
+        let summaries = runs.run(&tasks)?;
+        let (candidate, others) = summaries.split_at(pairs.len());
         let (baseline, best) = others.split_at(pairs.len());
-        for (place, &(scenario, seed)) in pairs.iter().enumerate() {
-            let (facts, baseline) = (candidate[place].clone(), baseline[place].clone());
-            let score = suite.weights.relative(&facts.figures(), &baseline.figures()).score;
-            if let Some(best) = best.get(place) {
+        for (index, &(scenario, seed)) in pairs.iter().enumerate() {
+            let (summary, baseline) = (candidate[index].clone(), baseline[index].clone());
+            let score = suite.weights.relative(&summary.figures(), &baseline.figures()).score;
+            if let Some(best) = best.get(index) {
                 let score = suite.weights.relative(&best.figures(), &baseline.figures()).score;
                 incumbent.insert((scenario, seed), score);
             }
-            done.push(Scored { scenario, seed, score, facts, baseline });
+            done.push(ScoredRun { scenario, seed, score, summary, baseline });
         }
-        taken = some.end;
+        taken = turns.end;
         if split != Split::Test && taken < seeds && difference(&scenarios, &done, |_| 0.5).is_worse() {
             break;
         }
@@ -293,24 +297,29 @@ fn run_stage<R: Runs>(suite: &Suite, part: &Part, incumbents: bool, runs: &R) ->
     done.sort_by_key(|one| one.scenario);
     let against_baseline = difference(&scenarios, &done, |_| 0.5);
     let against_incumbent = incumbents.then(|| {
-        let of = |one: &Scored| incumbent.get(&(one.scenario, one.seed)).copied().unwrap_or(0.5);
+        let of = |one: &ScoredRun| incumbent.get(&(one.scenario, one.seed)).copied().unwrap_or(0.5);
         difference(&scenarios, &done, of)
     });
     let score = against_baseline.mean + 0.5;
-    Ok((Stage { split, runs: done, score, against_baseline, against_incumbent }, taken < seeds))
+    Ok((StageResult { split, runs: done, score, against_baseline, against_incumbent }, taken < seeds))
 }
 
-/// What the scores differ by from those of somebody else.
-fn difference(scenarios: &[usize], runs: &[Scored], other: impl Fn(&Scored) -> f64) -> Difference {
+/// Differences between the scores of `runs` and those of another policy under the same scenario and seed.
+fn difference(scenarios: &[usize], runs: &[ScoredRun], other: impl Fn(&ScoredRun) -> f64) -> StratifiedDifference {
     let of = |&scenario: &usize| {
         let those = runs.iter().filter(|one| one.scenario == scenario);
         those.map(|one| one.score - other(one)).collect()
     };
-    Difference::stratified(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>())
+    StratifiedDifference::stratified(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>())
 }
 
-/// Whether the next stage is worth its time; else, why not.
-fn go_on(suite: &Suite, stage: &Stage, ended_early: bool, course: &Course) -> Result<(), String> {
+/// Whether the next stage is run; the error says why not.
+fn check_promotion(
+    suite: &Suite,
+    stage: &StageResult,
+    ended_early: bool,
+    options: &CascadeOptions,
+) -> Result<(), String> {
     const SMOKE: f64 = 0.35;
     let least = suite.promote.get(&stage.split).copied();
     let least = least.unwrap_or(if stage.split == Split::Smoke { SMOKE } else { 0.0 });
@@ -323,35 +332,35 @@ fn go_on(suite: &Suite, stage: &Stage, ended_early: bool, course: &Course) -> Re
     if stage.split == Split::Train && stage.against_baseline.is_worse() {
         return Err("worse than the baseline".to_owned());
     }
-    if course.incumbent && stage.against_incumbent.as_ref().is_some_and(Difference::is_worse) {
+    if options.incumbent && stage.against_incumbent.as_ref().is_some_and(StratifiedDifference::is_worse) {
         return Err("worse than the incumbent".to_owned());
     }
     Ok(())
 }
 
-/// What the runs must not have done and did, a line each.
-fn failed_gates(suite: &Suite, runs: &[Scored]) -> Vec<String> {
+/// The gates that the runs failed, a line each.
+fn failed_gates(suite: &Suite, runs: &[ScoredRun]) -> Vec<String> {
     let mut failed = Vec::new();
     let mut scenarios: Vec<usize> = runs.iter().map(|one| one.scenario).collect();
     scenarios.dedup();
     for scenario in scenarios {
         let name = &suite.scenarios[scenario].name;
-        let those: Vec<&Scored> = runs.iter().filter(|one| one.scenario == scenario).collect();
-        let mean = |of: &dyn Fn(&Scored) -> f64| those.iter().map(|one| of(one)).sum::<f64>() / those.len() as f64;
-        let share = mean(&|one| one.facts.share(Figure::CompletedShare));
+        let those: Vec<&ScoredRun> = runs.iter().filter(|one| one.scenario == scenario).collect();
+        let mean = |of: &dyn Fn(&ScoredRun) -> f64| those.iter().map(|one| of(one)).sum::<f64>() / those.len() as f64;
+        let share = mean(&|one| one.summary.share(Figure::CompletedShare));
         let baseline = mean(&|one| one.baseline.share(Figure::CompletedShare));
         if share < baseline - suite.gates.completed {
             failed.push(format!(
-                "completed: {name}: {:.1} % of the requests were answered, {:.1} % under the baseline (at most {:.1} points less)",
+                "completed: {name}: {:.1} % of the requests completed, {:.1} % under the baseline (at most {:.1} points less)",
                 100.0 * share,
                 100.0 * baseline,
                 100.0 * suite.gates.completed
             ));
         }
-        let mut classes: BTreeMap<&str, (ClassFacts, ClassFacts)> = BTreeMap::new();
+        let mut classes: BTreeMap<&str, (ClassSummary, ClassSummary)> = BTreeMap::new();
         for one in &those {
             for (class, baseline) in &one.baseline.classes {
-                let own = one.facts.classes.get(class).copied().unwrap_or_default();
+                let own = one.summary.classes.get(class).copied().unwrap_or_default();
                 let (sum, base) = classes.entry(class).or_default();
                 sum.add(&own);
                 base.add(baseline);
@@ -364,29 +373,29 @@ fn failed_gates(suite: &Suite, runs: &[Scored]) -> Vec<String> {
     failed
 }
 
-/// What happened to a class that must not.
-fn starved(suite: &Suite, scenario: &str, class: &str, own: &ClassFacts, baseline: &ClassFacts) -> Option<String> {
-    let share = |facts: &ClassFacts| facts.completed as f64 / facts.arrived.max(1) as f64;
+/// The gate that a class failed, if it completed too few requests or took too long.
+fn starved(suite: &Suite, scenario: &str, class: &str, own: &ClassSummary, baseline: &ClassSummary) -> Option<String> {
+    let share = |summary: &ClassSummary| summary.completed as f64 / summary.arrived.max(1) as f64;
     let class = if class.is_empty() { "(none)" } else { class };
-    // Classes are smaller than the whole: one request of fifty weighs 2 %.
+    // A class is smaller than the whole: one request of fifty is 2 %.
     let allowed = 2.0 * suite.gates.completed;
     if share(own) < share(baseline) - allowed {
         return Some(format!(
-            "worst_class: {scenario}: {:.1} % of class {class} were answered, {:.1} % under the baseline",
+            "worst_class: {scenario}: {:.1} % of class {class} completed, {:.1} % under the baseline",
             100.0 * share(own),
             100.0 * share(baseline)
         ));
     }
-    let (mine, base) = (own.mean_e2e_ms, baseline.mean_e2e_ms);
-    (own.completed > 0 && baseline.completed > 0 && mine > base * (1.0 + suite.gates.worst_class)).then(|| {
+    let (own_ms, base_ms) = (own.mean_e2e_ms, baseline.mean_e2e_ms);
+    (own.completed > 0 && baseline.completed > 0 && own_ms > base_ms * (1.0 + suite.gates.worst_class)).then(|| {
         format!(
-            "worst_class: {scenario}: class {class} took {mine:.0} ms on average, {base:.0} ms under the baseline (at most {:.0} % more)",
+            "worst_class: {scenario}: class {class} took {own_ms:.0} ms on average, {base_ms:.0} ms under the baseline (at most {:.0} % more)",
             100.0 * suite.gates.worst_class
         )
     })
 }
 
-impl ClassFacts {
+impl ClassSummary {
     fn add(&mut self, other: &Self) {
         let total = self.completed + other.completed;
         if total > 0 {
@@ -398,23 +407,22 @@ impl ClassFacts {
     }
 }
 
-impl Judgement {
-    /// The last stage that ran.
+impl CascadeResult {
     #[must_use]
-    pub fn last(&self) -> Option<&Stage> {
+    pub fn last(&self) -> Option<&StageResult> {
         self.stages.last()
     }
 
-    /// The stage `split`, if it ran.
+    /// The result of the stage `split`, if it ran.
     #[must_use]
-    pub fn stage(&self, split: Split) -> Option<&Stage> {
+    pub fn stage(&self, split: Split) -> Option<&StageResult> {
         self.stages.iter().find(|stage| stage.split == split)
     }
 
-    /// 0 if it failed a gate, else within the band of the last stage.
+    /// 0 if a gate failed, else a number within the band of the last stage.
     #[must_use]
     pub fn score(&self) -> f64 {
-        // Bands do not touch, whatever the weights.
+        // Below 1, so that bands do not touch whatever the weights are.
         const MOST: f64 = 0.999;
         match self.last() {
             Some(stage) if self.failed.is_empty() => stage.split.band() + stage.score.clamp(0.0, MOST),
@@ -429,126 +437,128 @@ mod tests {
     use crate::suite::tests::suite;
     use std::cell::RefCell;
 
-    /// Who answers as he is told: latency by who and scenario.
-    struct Table<F> {
+    /// Computes the latency of a task, and records which tasks were requested.
+    struct ComputedRuns<F> {
         latency: F,
-        asked: RefCell<Vec<Task>>,
+        requested: RefCell<Vec<Task>>,
     }
 
-    impl<F: Fn(&Task) -> Facts> Runs for Table<F> {
+    impl<F: Fn(&Task) -> RunSummary> RunSource for ComputedRuns<F> {
         type Error = ();
 
-        fn run(&self, tasks: &[Task]) -> Result<Vec<Facts>, ()> {
-            self.asked.borrow_mut().extend(tasks);
+        fn run(&self, tasks: &[Task]) -> Result<Vec<RunSummary>, ()> {
+            self.requested.borrow_mut().extend(tasks);
             Ok(tasks.iter().map(&self.latency).collect())
         }
     }
 
-    fn facts(e2e: f64, completed: f64) -> Facts {
+    fn summary(e2e: f64, completed: f64) -> RunSummary {
         let figures = [("mean_e2e", e2e), ("completed_share", completed)];
-        Facts { figures: figures.map(|(key, value)| (key.to_owned(), value)).into(), ..Facts::default() }
+        RunSummary { figures: figures.map(|(key, value)| (key.to_owned(), value)).into(), ..RunSummary::default() }
     }
 
-    fn course(until: Split) -> Course {
-        Course { until, epoch: 0, incumbent: false }
+    fn options(until: Split) -> CascadeOptions {
+        CascadeOptions { until, epoch: 0, incumbent: false }
     }
 
-    fn judged(until: Split, latency: impl Fn(&Task) -> Facts) -> (Judgement, usize) {
-        let table = Table { latency, asked: RefCell::default() };
-        let judgement = judge(&suite(), &course(until), &table).unwrap();
-        let asked = table.asked.borrow().iter().filter(|task| task.who == Who::Candidate).count();
-        (judgement, asked)
+    fn run_until(until: Split, latency: impl Fn(&Task) -> RunSummary) -> (CascadeResult, usize) {
+        let table = ComputedRuns { latency, requested: RefCell::default() };
+        let cascade = run_cascade(&suite(), &options(until), &table).unwrap();
+        let requested = table.requested.borrow().iter().filter(|task| task.role == PolicyRole::Candidate).count();
+        (cascade, requested)
     }
 
     #[test]
-    fn who_is_as_good_as_the_baseline_goes_all_the_way_and_scores_a_half() {
-        let (judgement, asked) = judged(Split::Select, |_| facts(100.0, 1.0));
-        assert_eq!((judgement.score(), judgement.stopped.as_deref(), asked), (3.5, None, 1 + 2 * 4 + 5));
-        let difference = judgement.last().unwrap().against_baseline;
+    fn a_candidate_equal_to_the_baseline_reaches_select_and_scores_one_half() {
+        let (cascade, requested) = run_until(Split::Select, |_| summary(100.0, 1.0));
+        assert_eq!((cascade.score(), cascade.stopped.as_deref(), requested), (3.5, None, 1 + 2 * 4 + 5));
+        let difference = cascade.last().unwrap().against_baseline;
         assert_eq!((difference.pairs, difference.mean, difference.p_better), (5, 0.0, Some(0.5)));
     }
 
     #[test]
     fn bands_do_not_overlap() {
-        let better = |task: &Task| facts(if task.who == Who::Candidate { 1e-9 } else { 100.0 }, 1.0);
+        let better = |task: &Task| summary(if task.role == PolicyRole::Candidate { 1e-9 } else { 100.0 }, 1.0);
         let (smoke, train, select) =
-            (judged(Split::Smoke, better).0, judged(Split::Train, better).0, judged(Split::Select, better).0);
+            (run_until(Split::Smoke, better).0, run_until(Split::Train, better).0, run_until(Split::Select, better).0);
         assert!(smoke.score() < 2.0 && smoke.score() > 1.99, "{}", smoke.score());
         assert!(train.score() < 3.0 && train.score() > 2.99, "{}", train.score());
         assert!(select.score() < 4.0 && select.score() > 3.99, "{}", select.score());
     }
 
     #[test]
-    fn who_is_bad_in_smoke_goes_no_further() {
-        let (judgement, asked) =
-            judged(Split::Select, |task| facts(if task.who == Who::Candidate { 300.0 } else { 100.0 }, 1.0));
-        assert_eq!((judgement.score(), asked), (1.25, 1));
-        assert_eq!(judgement.stopped.as_deref(), Some("scored 0.250 in smoke, less than 0.35"));
+    fn a_bad_candidate_stops_after_smoke() {
+        let (cascade, requested) = run_until(Split::Select, |task| {
+            summary(if task.role == PolicyRole::Candidate { 300.0 } else { 100.0 }, 1.0)
+        });
+        assert_eq!((cascade.score(), requested), (1.25, 1));
+        assert_eq!(cascade.stopped.as_deref(), Some("scored 0.250 in smoke, less than 0.35"));
     }
 
     #[test]
-    fn who_is_surely_worse_is_not_run_to_the_end() {
+    fn a_candidate_that_is_clearly_worse_stops_early() {
         let worse = |task: &Task| {
             let noise = (task.seed % 7) as f64 * 0.01;
-            facts(if task.who == Who::Candidate { 120.0 + noise } else { 100.0 }, 1.0)
+            summary(if task.role == PolicyRole::Candidate { 120.0 + noise } else { 100.0 }, 1.0)
         };
-        let (judgement, asked) = judged(Split::Select, worse);
-        assert_eq!(asked, 1 + 2 * 3, "the fourth seed is spared");
-        assert_eq!(judgement.stopped.as_deref(), Some("worse than the baseline after 6 runs"));
-        assert!(judgement.score() < 2.5);
+        let (cascade, requested) = run_until(Split::Select, worse);
+        assert_eq!(requested, 1 + 2 * 3, "the fourth seed is not run");
+        assert_eq!(cascade.stopped.as_deref(), Some("worse than the baseline after 6 runs"));
+        assert!(cascade.score() < 2.5);
     }
 
     #[test]
     fn gates_come_before_the_score() {
-        let (judgement, _) = judged(Split::Train, |task| match task.who {
-            Who::Candidate => facts(1.0, 0.9),
-            _ => facts(100.0, 1.0),
+        let (cascade, _) = run_until(Split::Train, |task| match task.role {
+            PolicyRole::Candidate => summary(1.0, 0.9),
+            _ => summary(100.0, 1.0),
         });
-        assert_eq!(judgement.score(), 0.0);
-        insta::assert_snapshot!(judgement.failed.join("\n"), @"completed: one: 90.0 % of the requests were answered, 100.0 % under the baseline (at most 2.0 points less)");
-        let class = |completed, mean_e2e_ms| ClassFacts { arrived: 100, completed, mean_e2e_ms };
-        let with = |classes: &[(&str, ClassFacts)]| Facts {
-            classes: classes.iter().map(|(name, facts)| ((*name).to_owned(), *facts)).collect(),
-            ..facts(50.0, 1.0)
+        assert_eq!(cascade.score(), 0.0);
+        insta::assert_snapshot!(cascade.failed.join("\n"), @"completed: one: 90.0 % of the requests completed, 100.0 % under the baseline (at most 2.0 points less)");
+        let class = |completed, mean_e2e_ms| ClassSummary { arrived: 100, completed, mean_e2e_ms };
+        let with = |classes: &[(&str, ClassSummary)]| RunSummary {
+            classes: classes.iter().map(|(name, summary)| ((*name).to_owned(), *summary)).collect(),
+            ..summary(50.0, 1.0)
         };
-        let (judgement, _) = judged(Split::Smoke, |task| match task.who {
-            Who::Candidate => with(&[("batch", class(90, 10.0)), ("critical", class(100, 151.0))]),
+        let (cascade, _) = run_until(Split::Smoke, |task| match task.role {
+            PolicyRole::Candidate => with(&[("batch", class(90, 10.0)), ("critical", class(100, 151.0))]),
             _ => with(&[("batch", class(100, 10.0)), ("critical", class(100, 100.0))]),
         });
-        insta::assert_snapshot!(judgement.failed.join("\n"), @r"
-        worst_class: one: 90.0 % of class batch were answered, 100.0 % under the baseline
+        insta::assert_snapshot!(cascade.failed.join("\n"), @r"
+        worst_class: one: 90.0 % of class batch completed, 100.0 % under the baseline
         worst_class: one: class critical took 151 ms on average, 100 ms under the baseline (at most 50 % more)
         ");
     }
 
     #[test]
-    fn who_is_worse_than_the_incumbent_is_not_selected() {
+    fn a_candidate_worse_than_the_incumbent_is_not_selected() {
         let latency = |task: &Task| {
             let noise = (task.seed % 5) as f64 * 0.1;
-            facts(
-                match task.who {
-                    Who::Candidate => 80.0 + noise,
-                    Who::Baseline => 100.0,
-                    Who::Incumbent => 50.0,
+            summary(
+                match task.role {
+                    PolicyRole::Candidate => 80.0 + noise,
+                    PolicyRole::Baseline => 100.0,
+                    PolicyRole::Incumbent => 50.0,
                 },
                 1.0,
             )
         };
-        let table = Table { latency, asked: RefCell::default() };
-        let course = Course { incumbent: true, ..course(Split::Select) };
-        let judgement = judge(&suite(), &course, &table).unwrap();
-        assert_eq!(judgement.stopped.as_deref(), Some("worse than the incumbent"));
-        assert_eq!(judgement.last().unwrap().split, Split::Train);
+        let table = ComputedRuns { latency, requested: RefCell::default() };
+        let options = CascadeOptions { incumbent: true, ..options(Split::Select) };
+        let cascade = run_cascade(&suite(), &options, &table).unwrap();
+        assert_eq!(cascade.stopped.as_deref(), Some("worse than the incumbent"));
+        assert_eq!(cascade.last().unwrap().split, Split::Train);
     }
 
-    /// Two scenarios, differences 1, 3 and 2, 2: mean 2, s² = 2 and 0, error √(2/2)/2 = 1/2, two degrees of freedom.
+    /// Two scenarios with the differences 1, 3 and 2, 2: mean 2, s² = 2 and 0, standard error √(2/2)/2 = 1/2, two
+    /// degrees of freedom.
     #[test]
     fn strata_by_hand() {
-        let difference = Difference::stratified(&[vec![1.0, 3.0], vec![2.0, 2.0]]);
+        let difference = StratifiedDifference::stratified(&[vec![1.0, 3.0], vec![2.0, 2.0]]);
         assert_eq!((difference.pairs, difference.mean), (4, 2.0));
-        let Interval { low, high } = difference.interval.unwrap();
+        let ConfidenceInterval { low, high } = difference.interval.unwrap();
         assert!((high - low - 4.302_652_729_911_27).abs() < 1e-9, "{low} {high}");
         assert!((difference.p_better.unwrap() - 0.971_4).abs() < 1e-3, "{difference:?}");
-        assert_eq!(Difference::stratified(&[vec![1.0]]).interval, None);
+        assert_eq!(StratifiedDifference::stratified(&[vec![1.0]]).interval, None);
     }
 }

@@ -1,4 +1,4 @@
-//! The policies of this command that are not built in: found by name, compiled once.
+//! The policies of this command that are not built in: plugins, found by name and compiled once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,14 +10,14 @@ use blis_config::policy::{PluginLookup, PluginLookupError, built_in_names};
 use blis_plugin::find::Finder;
 use blis_plugin::{Fault, Kind, Limits, LoadedPlugin};
 
-/// Where policies are looked for, and what was found so far.
+/// The folders in which plugins are searched, and the plugins that are loaded.
 pub struct Catalog {
     finder: Finder,
     loaded: Mutex<BTreeMap<String, Arc<LoadedPlugin>>>,
 }
 
 impl Catalog {
-    /// What the folders that `spec` names have, and those that are always looked at.
+    /// Searches the folders that `spec` names and the default ones. Plugins are loaded when they are first used.
     #[must_use]
     pub fn new(spec: &ExperimentSpec) -> Self {
         let allow_native = spec.allow_native.unwrap_or(false);
@@ -25,8 +25,8 @@ impl Catalog {
         Self { finder, loaded: Mutex::default() }
     }
 
-    /// The same with one policy more, that was compiled elsewhere, and its limits.
-    pub fn with(&self, loaded: &Arc<LoadedPlugin>, limits: Limits) -> Self {
+    /// The same catalog with one more plugin, which was compiled elsewhere, and with its limits.
+    pub fn with(&self, loaded: &Arc<Loaded>, limits: Limits) -> Self {
         let known = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let all = known.into_iter().chain([(loaded.name.clone(), Arc::clone(loaded))]).collect();
         Self { finder: Finder { limits, ..self.finder.clone() }, loaded: Mutex::new(all) }
@@ -44,8 +44,8 @@ impl Catalog {
         self.finder.limits
     }
 
-    /// Found and compiled, now or before; `None` if nothing has that name.
-    fn load(&self, name: &str) -> Result<Option<Arc<LoadedPlugin>>, Fault> {
+    /// Finds and compiles the plugin `name`, or returns the one that is loaded; `None` if there is no such plugin.
+    fn load(&self, name: &str) -> Result<Option<Arc<Loaded>>, Fault> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = loaded.get(name) {
             return Ok(Some(Arc::clone(known)));
@@ -57,7 +57,7 @@ impl Catalog {
     }
 }
 
-/// Where it looks; what it found is in the settings.
+/// Shows the folders only: the settings show the plugins.
 impl fmt::Debug for Catalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Catalog").field(&self.finder).finish()

@@ -1,5 +1,5 @@
-//! The regret of a run: its sampled decisions, made otherwise in copies of the simulation; and how much a look-ahead
-//! gains.
+//! The regret of a run: its sampled decisions are made differently in branches of the simulation. Optionally also how
+//! much a look-ahead gains.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,10 +15,10 @@ use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use serde::Serialize;
 
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::regret::{
-    Judged, Oracle, Regret, RegretOptions, Survey, Surveyor, Texts, judge as judge_samples, look_ahead,
+    ClassNames, DecisionRegret, Oracle, Regret, RegretOptions, Survey, Surveyor, decision_regrets, look_ahead,
 };
 use crate::spec::EngineName;
 use crate::{Figure, Figures};
@@ -27,21 +27,21 @@ use blis_config::Deployment;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 
-/// The regret of the policy of an experiment, and how much a look-ahead would gain if that is asked for.
-pub struct Surveyed {
-    /// What its decisions cost.
+/// The regret of the policy of an experiment, and the gain of a look-ahead if it was requested.
+pub struct RegretReport {
+    /// What the decisions of the policy cost.
     pub regret: Regret,
-    /// With `oracle`.
-    pub bound: Option<Bound>,
-    /// What went wrong in plugins: (what, what to do).
+    /// Present if the `oracle` was requested.
+    pub bound: Option<LookAheadBound>,
+    /// Failures of plugins: (what, what to do).
     pub warnings: Vec<(String, String)>,
 }
 
-/// Runs `config`, which asks for its regret, and looks at its decisions.
+/// Runs `config`, which must request the regret, and evaluates its decisions.
 ///
 /// # Errors
 /// If the model, the workload or the simulation fails.
-pub fn survey(config: &Experiment, oracle: bool) -> Result<Surveyed, Failure> {
+pub fn survey(config: &Experiment, oracle: bool) -> Result<RegretReport, RunError> {
     let deployment = open::resolve(config)?;
     let (workload, horizon) = open::open_until(config)?;
     let config = Experiment { horizon, ..config.clone() };
@@ -52,21 +52,21 @@ pub fn survey(config: &Experiment, oracle: bool) -> Result<Surveyed, Failure> {
     let warnings = measure::plugin_warnings(&config, &measured.incidents);
     let survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
     let arrivals = survey.arrivals();
-    let regret = judge(&config, &deployment, named, survey)?;
+    let regret = regret(&config, &deployment, named, survey)?;
     let bound = oracle.then(|| {
         let window = Micros::from_f64(regret.window_s * 1e6);
-        Bound::new(&config, &deployment, named, ArrivalList::new(arrivals), window, &measured.report)
+        LookAheadBound::new(&config, &deployment, named, Listed::new(arrivals), window, &measured.report)
     });
-    Ok(Surveyed { regret, bound: bound.transpose()?, warnings })
+    Ok(RegretReport { regret, bound: bound.transpose()?, warnings })
 }
 
-/// Watches the run, if its regret is asked for.
+/// An observer that records the run, if its regret is requested.
 pub(crate) fn surveyor(
     config: &Experiment,
     names: &Names,
     recorded: &BTreeMap<String, GoodputTargets>,
 ) -> Option<Surveyor<impl Fn(&Outcome) -> bool + use<>>> {
-    if !config.evaluation.regret.is_asked() {
+    if !config.evaluation.regret.is_requested() {
         return None;
     }
     let targets = measure::slo_targets(config, names, recorded);
@@ -78,13 +78,13 @@ pub(crate) fn surveyor(
     Some(Surveyor { survey: Survey::default(), missed })
 }
 
-/// The regret of the run that `survey` has watched.
-pub(crate) fn judge(
+/// The regret of the run that `survey` has recorded.
+pub(crate) fn regret(
     config: &Experiment,
     deployment: &Deployment,
     named: (&Names, &BTreeMap<String, GoodputTargets>),
     mut survey: Survey,
-) -> Result<Regret, Failure> {
+) -> Result<Regret, RunError> {
     let settings = &config.evaluation.regret;
     let alternatives = settings.alternatives as usize;
     survey.with_targets(!measure::slo_targets(config, named.0, named.1).is_empty());
@@ -92,81 +92,81 @@ pub(crate) fn judge(
         RegretOptions { samples: settings.samples as usize, alternatives, window: settings.window, seed: config.seed };
     let window = survey.window(&options);
     let samples = survey.sample(&options);
-    let settled = survey.settled();
-    let worlds = Worlds { config, deployment, names: named.0, arrivals: ArrivalList::new(survey.arrivals()) };
-    let judged = match config.engine.engine {
-        EngineName::Fast => worlds.judge(Fast::new, |timeline| {
-            judge_samples(timeline, &samples, &settled, (window, alternatives), &ClassTexts(named.0))
+    let actual = survey.actual_decisions();
+    let setup = BranchSetup { config, deployment, names: named.0, arrivals: Listed::new(survey.arrivals()) };
+    let decisions = match config.engine.engine {
+        EngineName::Fast => setup.on_timeline(Fast::new, |timeline| {
+            decision_regrets(timeline, &samples, &actual, (window, alternatives), &WorkloadClassNames(named.0))
         }),
-        EngineName::Plain => worlds.judge(Plain::new, |timeline| {
-            judge_samples(timeline, &samples, &settled, (window, alternatives), &ClassTexts(named.0))
+        EngineName::Plain => setup.on_timeline(Plain::new, |timeline| {
+            decision_regrets(timeline, &samples, &actual, (window, alternatives), &WorkloadClassNames(named.0))
         }),
     }?;
     if let Some(path) = &settings.path {
-        write(path, &judged)
-            .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
+        write(path, &decisions)
+            .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
     }
-    Ok(Regret::new(judged, &survey, window))
+    Ok(Regret::new(decisions, &survey, window))
 }
 
-fn write(path: &Path, judged: &[Judged]) -> io::Result<()> {
+fn write(path: &Path, decisions: &[DecisionRegret]) -> io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
-    for one in judged {
+    for one in decisions {
         serde_json::to_writer(&mut out, one)?;
         out.write_all(b"\n")?;
     }
     out.flush()
 }
 
-/// What all worlds have in common.
-struct Worlds<'a> {
+/// The configuration and the arrivals that all branches share.
+struct BranchSetup<'a> {
     config: &'a Experiment,
     deployment: &'a Deployment,
     names: &'a Names,
     arrivals: ArrivalList,
 }
 
-impl Worlds<'_> {
-    /// What `work` makes of the run.
-    fn judge<I: Instance, T>(
+impl BranchSetup<'_> {
+    /// Builds the cluster and its timeline, and hands them to `work`.
+    fn on_timeline<I: Instance, T>(
         self,
         engine: impl Fn(InstanceConfig) -> I,
         work: impl FnOnce(Timeline<I>) -> Result<T, blis_sim::cluster::Halt>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RunError> {
         let (cluster, incidents) = service::cluster(self.config, self.deployment, self.names, engine)?;
         let reads = Reads { load: true, in_flight: true, cached_blocks: false };
-        work(Timeline::new(cluster, self.arrivals, reads)).map_err(|halt| measure::halted(halt, &incidents))
+        work(Timeline::new(cluster, self.arrivals, reads)).map_err(|halt| measure::halt_error(halt, &incidents))
     }
 }
 
-struct ClassTexts<'a>(&'a Names);
+struct WorkloadClassNames<'a>(&'a Names);
 
-impl Texts for ClassTexts<'_> {
+impl ClassNames for WorkloadClassNames<'_> {
     fn class(&self, name: Name) -> String {
         self.0.text(name).to_owned()
     }
 }
 
-/// The policy beside a look-ahead.
+/// The policy compared with a look-ahead.
 #[derive(Serialize)]
-pub struct Bound {
+pub struct LookAheadBound {
     #[serde(flatten)]
     oracle: Oracle,
     window_s: f64,
-    /// Smaller is better in all.
-    figures: Vec<Gap>,
+    /// Latencies: smaller is better in all of them.
+    figures: Vec<FigureGap>,
 }
 
 #[derive(Serialize)]
-struct Gap {
+struct FigureGap {
     figure: &'static str,
     policy: Option<f64>,
     oracle: Option<f64>,
-    /// By how much of the policy's figure the look-ahead's is smaller.
+    /// Relative gain: 1 − figure of the look-ahead / figure of the policy.
     gap: Option<f64>,
 }
 
-impl Bound {
+impl LookAheadBound {
     fn new(
         config: &Experiment,
         deployment: &Deployment,
@@ -174,16 +174,16 @@ impl Bound {
         arrivals: ArrivalList,
         window: Micros,
         policy: &Report,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RunError> {
         let mut metrics = Metrics::new(measure::metrics_options(config, names, targets));
         let alternatives = config.evaluation.regret.alternatives as usize;
-        let worlds = Worlds { config, deployment, names, arrivals };
+        let setup = BranchSetup { config, deployment, names, arrivals };
         let (counters, oracle) = match config.engine.engine {
             EngineName::Fast => {
-                worlds.judge(Fast::new, |timeline| look_ahead(timeline, window, alternatives, &mut metrics))
+                setup.on_timeline(Fast::new, |timeline| look_ahead(timeline, window, alternatives, &mut metrics))
             }
             EngineName::Plain => {
-                worlds.judge(Plain::new, |timeline| look_ahead(timeline, window, alternatives, &mut metrics))
+                setup.on_timeline(Plain::new, |timeline| look_ahead(timeline, window, alternatives, &mut metrics))
             }
         }?;
         let found = metrics.report(&counters, config.horizon);
@@ -191,16 +191,16 @@ impl Bound {
         Ok(Self { oracle, window_s: window.as_secs_f64(), figures })
     }
 
-    /// As people read it.
+    /// A table for the terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let Self { oracle: Oracle { decisions, changed }, window_s, figures } = self;
         let mut text = format!(
-            "Look-ahead of {window_s:.1} s: {changed} of {decisions} routing decisions were others.\n{:<14}{:>12}{:>12}{:>9}\n",
+            "Look-ahead of {window_s:.1} s: {changed} of {decisions} routing decisions differ.\n{:<14}{:>12}{:>12}{:>9}\n",
             "ms", "policy", "look-ahead", "gap"
         );
         let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
-        for Gap { figure, policy, oracle, gap } in figures {
+        for FigureGap { figure, policy, oracle, gap } in figures {
             let gap = gap.map_or_else(|| "-".to_owned(), |gap| format!("{:.1} %", 100.0 * gap));
             text.push_str(&format!("{figure:<14}{:>12}{:>12}{gap:>9}\n", ms(*policy), ms(*oracle)));
         }
@@ -208,15 +208,15 @@ impl Bound {
     }
 }
 
-/// What the look-ahead gains.
-fn gaps(policy: &Report, found: &Report) -> Vec<Gap> {
+/// Compares the latencies of the two runs.
+fn gaps(policy: &Report, found: &Report) -> Vec<FigureGap> {
     const COMPARED: [Figure; 6] =
         [Figure::MeanTtft, Figure::P95Ttft, Figure::P99Ttft, Figure::MeanE2e, Figure::P95E2e, Figure::P99E2e];
     let (policy, found) = (Figures::from(policy), Figures::from(found));
     let gap = |&figure: &Figure| {
         let (policy, oracle) = (policy.get(figure), found.get(figure));
         let gap = policy.zip(oracle).filter(|&(policy, _)| policy > 0.0);
-        Gap { figure: figure.key(), policy, oracle, gap: gap.map(|(policy, oracle)| 1.0 - oracle / policy) }
+        FigureGap { figure: figure.key(), policy, oracle, gap: gap.map(|(policy, oracle)| 1.0 - oracle / policy) }
     };
     COMPARED.iter().map(gap).collect()
 }

@@ -1,4 +1,4 @@
-//! How a command fails: one message, one hint, one exit code.
+//! Errors of a command: one message, one hint, one exit code.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -9,119 +9,120 @@ use blis_diag::{Diagnose, Diagnostic};
 use blis_plugin::Fault;
 use blis_report::FileError;
 
-/// Why a command could not do what was asked.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    kind: FailureKind,
+pub struct RunError {
+    kind: RunErrorKind,
     diagnostic: Box<Diagnostic>,
-    /// What a plugin did.
+    /// The failure of a plugin, if that is the cause.
     fault: Option<Box<Fault>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
-    /// What was asked makes no sense. Found before anything is simulated.
+pub enum RunErrorKind {
+    /// The command line or a file is invalid. Found before anything is simulated.
     Usage,
-    /// It made sense and went wrong.
+    /// The input was valid, but the run failed.
     Runtime,
-    /// Nobody reads our output any more (`blis run | head -1`): nobody's error.
+    /// The reader of the output has closed it (`blis run | head -1`). That is not an error of the program or of its
+    /// user.
     BrokenPipe,
 }
 
-impl Failure {
-    /// The command line or a file it names is wrong: exit code 2.
+impl RunError {
+    /// The command line or a file that it names is invalid: exit code 2.
     pub fn usage(message: impl Display) -> Self {
-        Self { kind: FailureKind::Usage, diagnostic: Box::new(Diagnostic::new(message.to_string())), fault: None }
+        Self { kind: RunErrorKind::Usage, diagnostic: Box::new(Diagnostic::new(message.to_string())), fault: None }
     }
 
-    /// The command line or a file it names is wrong, as `error` says: exit code 2.
+    /// The command line or a file that it names is invalid, with the message of `error`: exit code 2.
     #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
     pub fn refused(error: impl Diagnose) -> Self {
-        Self { kind: FailureKind::Usage, diagnostic: Box::new(error.diagnostic()), fault: None }
+        Self { kind: RunErrorKind::Usage, diagnostic: Box::new(error.diagnostic()), fault: None }
     }
 
     /// The simulation or its output failed: exit code 1.
     pub fn runtime(message: impl Display) -> Self {
-        Self { kind: FailureKind::Runtime, ..Self::usage(message) }
+        Self { kind: RunErrorKind::Runtime, ..Self::usage(message) }
     }
 
-    /// What to do about it.
+    /// Adds what to do about it.
     pub fn hint(self, hint: impl Display) -> Self {
         Self { diagnostic: Box::new(self.diagnostic.hint(hint.to_string())), ..self }
     }
 
-    /// A plugin is to blame.
-    pub fn because(self, fault: Fault) -> Self {
+    /// Names the failure of a plugin as the cause.
+    pub fn with_fault(self, fault: Fault) -> Self {
         Self { fault: Some(Box::new(fault)), ..self }
     }
 
-    /// What a plugin did, if one is to blame.
+    /// The failure of a plugin, if that is the cause.
     pub fn fault(&self) -> Option<&Fault> {
         self.fault.as_deref()
     }
 
-    /// What is wrong and what to do about it, without `error:`.
+    /// Message and hint, without `error:` in front.
     #[must_use]
     pub fn text(&self) -> String {
         self.diagnostic.to_string()
     }
 
-    /// The same in parts.
+    /// The message, its location and its hint, separately.
     #[must_use]
     pub fn diagnostic(&self) -> &Diagnostic {
         &self.diagnostic
     }
 
-    /// What to do about it, unless that is known.
+    /// Adds a hint, unless there is one.
     #[must_use]
     pub fn or_hint(self, hint: impl Display) -> Self {
         Self { diagnostic: Box::new(self.diagnostic.or_hint(hint.to_string())), ..self }
     }
 
-    /// Standard output could not be written.
+    /// The error of a failed write to standard output.
     pub fn output(error: &io::Error) -> Self {
         let kind =
-            if error.kind() == io::ErrorKind::BrokenPipe { FailureKind::BrokenPipe } else { FailureKind::Runtime };
+            if error.kind() == io::ErrorKind::BrokenPipe { RunErrorKind::BrokenPipe } else { RunErrorKind::Runtime };
         Self { kind, ..Self::usage(format_args!("cannot write to standard output: {error}")) }
     }
 
-    /// A result file cannot be written: known before the run, or found after it.
+    /// The error of a result file that cannot be written, found before the run or after it.
     pub fn file(error: &FileError) -> Self {
         let failure = if matches!(error, FileError::Io { .. }) { Self::runtime(error) } else { Self::usage(error) };
         failure.hint(error.hint())
     }
 
-    /// Whose mistake it is.
+    /// Whether the input, the run or the reader of the output caused it.
     #[must_use]
-    pub fn kind(&self) -> FailureKind {
+    pub fn kind(&self) -> RunErrorKind {
         self.kind
     }
 
-    /// Whether there is nobody to tell.
+    /// Whether no message is printed, because the output is closed.
     pub fn is_quiet(&self) -> bool {
-        self.kind == FailureKind::BrokenPipe
+        self.kind == RunErrorKind::BrokenPipe
     }
 }
 
-impl From<Halt> for Failure {
+impl From<Halt> for RunError {
     fn from(halt: Halt) -> Self {
         match halt {
-            Halt::NoProgress(stuck) => Self::runtime(stuck)
-                .hint("give it more with `--total-kv-blocks`, or limit the answers with `--max-model-len`"),
+            Halt::Stuck(stuck) => Self::runtime(stuck)
+                .hint("raise `--total-kv-blocks`, or limit the output tokens with `--max-model-len`"),
             Halt::Aborted => Self::runtime(halt),
         }
     }
 }
 
-/// Found before anything is simulated.
-impl From<Fault> for Failure {
+/// Plugins are loaded before anything is simulated, so the exit code is that of a usage error.
+impl From<Fault> for RunError {
     fn from(fault: Fault) -> Self {
-        Self { kind: FailureKind::Usage, diagnostic: fault.diagnostic.clone(), fault: None }.because(fault)
+        Self { kind: RunErrorKind::Usage, diagnostic: fault.diagnostic.clone(), fault: None }.with_fault(fault)
     }
 }
 
-/// `error: …`, then `hint: …` where there is one.
-impl Display for Failure {
+/// `error: …`, then `hint: …` if there is a hint.
+impl Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", self.diagnostic)
     }
@@ -133,14 +134,14 @@ mod tests {
 
     #[test]
     fn message_then_hint() {
-        let failure = Failure::usage("unknown model `lama`").hint("did you mean `llama`?");
+        let failure = RunError::usage("unknown model `lama`").hint("did you mean `llama`?");
         assert_eq!(failure.to_string(), "error: unknown model `lama`\nhint: did you mean `llama`?");
-        assert_eq!(Failure::runtime("the disk is full").to_string(), "error: the disk is full");
+        assert_eq!(RunError::runtime("the disk is full").to_string(), "error: the disk is full");
     }
 
     #[test]
-    fn a_reader_that_left_is_not_an_error() {
-        assert!(Failure::output(&io::ErrorKind::BrokenPipe.into()).is_quiet());
-        assert!(!Failure::output(&io::ErrorKind::StorageFull.into()).is_quiet());
+    fn a_closed_output_is_not_an_error() {
+        assert!(RunError::output(&io::ErrorKind::BrokenPipe.into()).is_quiet());
+        assert!(!RunError::output(&io::ErrorKind::StorageFull.into()).is_quiet());
     }
 }

@@ -1,7 +1,7 @@
-//! From raw flags to a run that makes sense: defaults are filled in, contradictions refused.
+//! From raw settings to a valid experiment: defaults are filled in, contradictions are refused.
 //!
-//! Everything that can be known to be wrong without opening a file is found here, so that a
-//! mistake costs no simulation. The policy bundle is the one file that is read: flags win over it.
+//! Every mistake that can be found without opening a file is found here, so that it costs no simulation. The policy
+//! bundle is the only file that is read; flags win over it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,86 +20,86 @@ use blis_report::{Export, check_target};
 use blis_workload::spec::Spec;
 use blis_workload::trace_v2::recorded_seed;
 
-use crate::cancel::Leash;
+use crate::cancel::RunBudget;
 use crate::catalog::Catalog;
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::spec::{
     EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, OnErrorName, ParityName, PolicyParam, RegretName,
     TargetList, TieBreakName, TraceLevelName, defaults,
 };
-use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, given};
+use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, flags_set};
 
-/// A simulation, ready to be set up.
+/// A simulation with checked settings.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     pub deployment: DeploymentArgs,
     pub engine: EngineConfig,
     pub cluster: ClusterSettings,
-    pub evaluation: Evaluation,
-    /// What the flags say of policies.
+    pub evaluation: EvaluationSettings,
+    /// Policies that flags name, before a bundle is applied.
     pub choices: Choices,
     /// The file of `--policy-config`.
     pub bundle: Option<Bundle>,
-    /// Where policies that are not built in come from.
+    /// Finds the policies that are not built in.
     pub catalog: Arc<Catalog>,
     pub on_plugin_error: OnError,
-    /// Holds simulations that must not run for ever.
-    pub leash: Option<Leash>,
+    /// Limits a run that must not take unlimited time.
+    pub budget: Option<RunBudget>,
     pub workload: WorkloadConfig,
     pub seed: u64,
-    /// [`Micros::MAX`] for none.
+    /// End of the simulated time; [`Micros::MAX`] for none.
     pub horizon: Micros,
-    /// What a run writes.
+    /// The files that a run writes.
     pub files: OutputFiles,
-    /// What the user may not expect of all this: (what, what to do).
+    /// Effects of the settings that may surprise: (what, what to do).
     pub warnings: Vec<(String, String)>,
-    /// What it was made of: which settings were given, and where.
+    /// The specification that it was made of: which settings are set, and their sources.
     pub spec: Arc<ExperimentSpec>,
 }
 
-/// The service in front of the instances.
+/// Settings of the cluster: instances, latencies of the front end, signals, policies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterSettings {
     pub num_instances: u32,
     pub admission_latency: Micros,
     pub routing_latency: Micros,
-    /// Age at which the periodic signals are read again; 0: for every request.
+    /// Age at which the periodic signals are refreshed; 0 refreshes them for every request.
     pub snapshot_refresh_interval: Micros,
-    /// Age at which the contents of prefix caches are read again; 0: for every request.
+    /// Age at which the contents of prefix caches are refreshed; 0 refreshes them for every request.
     pub cache_signal_delay: Micros,
     pub tie_break: TieBreakName,
     pub policies: PolicySettings,
-    /// By class; `default` is the class of requests without one. Those of flags: they win over those
-    /// of a trace, target by target.
-    pub slo_targets: BTreeMap<String, SloTargets>,
+    /// Targets of flags by SLO class; `default` is the class of requests without one. A target of a flag wins over the
+    /// same target of a trace.
+    pub slo_targets: BTreeMap<String, SloTargetSettings>,
 }
 
-/// Latencies a class should keep to.
+/// SLO targets of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SloTargets {
+pub struct SloTargetSettings {
     pub ttft: Option<Sourced<Micros>>,
     pub itl: Option<Sourced<Micros>>,
     pub e2e: Option<Sourced<Micros>>,
 }
 
-/// How the run is judged and recorded.
+/// Settings of the evaluation and the recording of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Evaluation {
+pub struct EvaluationSettings {
     /// `None`: no fitness is computed.
     pub fitness: Option<FitnessWeights>,
     /// A routing policy or the path of a bundle, as written.
     pub baseline: Option<String>,
     pub trace_level: TraceLevelName,
-    /// File for every decision.
+    /// File to which every decision is written.
     pub trace_path: Option<PathBuf>,
-    /// Other instances kept with a routing decision.
+    /// Number of alternative instances recorded with a routing decision.
     pub counterfactual_k: u32,
     pub summarize_trace: bool,
     pub regret: RegretSettings,
 }
 
-/// How the instance schedules.
+/// Settings of the scheduler and the KV cache of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
     pub max_num_seqs: u32,
@@ -119,15 +119,15 @@ pub struct EngineConfig {
 /// Files that a run writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputFiles {
-    /// Results and every request, JSON.
+    /// Results and one record per request, JSON.
     pub metrics_path: Option<PathBuf>,
     /// Latencies of completed requests, JSON.
     pub results_path: Option<PathBuf>,
-    /// In the formats of other tools.
+    /// Files in the formats of other tools.
     pub exports: Vec<Export>,
 }
 
-/// How regret is measured.
+/// Settings of the outcome regret.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegretSettings {
     pub kind: RegretName,
@@ -138,21 +138,21 @@ pub struct RegretSettings {
 }
 
 impl Default for RegretSettings {
-    /// Nothing is asked.
+    /// No regret is computed.
     fn default() -> Self {
         Self { kind: RegretName::None, samples: 0, alternatives: 0, window: None, path: None }
     }
 }
 
 impl RegretSettings {
-    fn new(spec: &ExperimentSpec) -> Result<Self, Failure> {
+    fn new(spec: &ExperimentSpec) -> Result<Self, RunError> {
         let kind = spec.regret.unwrap_or(defaults::REGRET);
         if let Some(path) = &spec.regret_path {
             if kind == RegretName::None {
-                return Err(Failure::usage("`--regret-path` needs decisions that are looked at")
+                return Err(RunError::usage("`--regret-path` needs a regret to write")
                     .hint("add `--regret outcome`, or use `blis regret`"));
             }
-            check_target(path).map_err(|error| Failure::file(&error))?;
+            check_target(path).map_err(|error| RunError::file(&error))?;
         }
         Ok(Self {
             kind,
@@ -163,35 +163,35 @@ impl RegretSettings {
         })
     }
 
-    /// A look at `samples` decisions and the likeliest alternatives.
+    /// Few samples and few alternatives, for the feedback of an evaluation.
     pub(crate) fn brief(samples: u32) -> Self {
         Self { kind: RegretName::Outcome, samples, alternatives: 2, window: None, path: None }
     }
 
-    /// Whether anything is asked about alternatives.
-    pub fn is_asked(&self) -> bool {
+    /// Whether regret is computed.
+    pub fn is_requested(&self) -> bool {
         self.kind != RegretName::None
     }
 }
 
 impl Experiment {
-    /// What `spec` asks for, checked; `files` are written by a run of it.
+    /// The experiment that `spec` describes, checked; a run of it writes `files`.
     ///
     /// # Errors
-    /// The first setting that makes no sense, what is wrong with the files it names.
-    pub fn new(spec: ExperimentSpec, files: OutputFiles) -> Result<Self, Failure> {
+    /// The first invalid setting, or what is wrong with a file that a setting names.
+    pub fn new(spec: ExperimentSpec, files: OutputFiles) -> Result<Self, RunError> {
         check_conflicts(&spec)?;
         let model = spec.model.clone().ok_or_else(|| {
-            Failure::usage("no model is given").hint("name one with `--model`; `blis models` lists those known")
+            RunError::usage("no model is set").hint("name one with `--model`; `blis models` lists those known")
         })?;
         let workload = WorkloadConfig::new(&spec)?;
         check_files(&files)?;
-        let evaluation = Evaluation::new(&spec)?;
+        let evaluation = EvaluationSettings::new(&spec)?;
         let parity = spec.parity.unwrap_or(defaults::PARITY);
         let bundle = bundle(&spec)?;
         let choices = choices(&spec);
         let catalog = Arc::new(Catalog::new(&spec));
-        let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(Failure::refused)?;
+        let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(RunError::refused)?;
         let (policies, mut warnings) = as_in_blis(policies, parity.into());
         let (mut seed, mut horizon) = (spec.seed.unwrap_or(defaults::SEED), spec.horizon);
         if let WorkloadConfig::Specified(SpecConfig { spec: specified, .. }) = &workload {
@@ -200,7 +200,7 @@ impl Experiment {
             horizon = horizon.or(specified.horizon);
         }
         if let (WorkloadConfig::Recorded { header, .. }, None) = (&workload, spec.seed) {
-            // What was drawn under the seed of the recording is drawn again: ties in routing, above all.
+            // The seed of the recording reproduces what was drawn under it: above all, ties in routing.
             seed = recorded_seed(header).unwrap_or(seed);
         }
         check_apart(evaluation.trace_path.as_deref(), &files)?;
@@ -217,7 +217,7 @@ impl Experiment {
             bundle,
             catalog,
             on_plugin_error: spec.on_plugin_error.unwrap_or(defaults::ON_PLUGIN_ERROR).into(),
-            leash: None,
+            budget: None,
             workload,
             seed,
             horizon: horizon.unwrap_or(Micros::MAX),
@@ -226,12 +226,12 @@ impl Experiment {
         })
     }
 
-    /// What all contestants of a comparison have in common.
+    /// The experiment that all policies of a comparison share.
     ///
     /// # Errors
-    /// As [`Self::new`]; and if `spec` says how requests are routed.
-    pub fn for_comparison(spec: ExperimentSpec) -> Result<Self, Failure> {
-        let routing = given([
+    /// As [`Self::new`]; and if `spec` sets how requests are routed.
+    pub fn for_comparison(spec: ExperimentSpec) -> Result<Self, RunError> {
+        let routing = flags_set([
             (spec.routing_policy.is_some(), "--routing-policy"),
             (spec.routing_scorers.is_some(), "--routing-scorers"),
             (spec.routing_cache_weight.is_some(), "--routing-cache-weight"),
@@ -240,13 +240,13 @@ impl Experiment {
         ])
         .next();
         if let Some(flag) = routing {
-            return Err(Failure::usage(format_args!("`{flag}` cannot be used with `blis compare`"))
-                .hint("the contestants say how requests are routed"));
+            return Err(RunError::usage(format_args!("`{flag}` cannot be used with `blis compare`"))
+                .hint("the policies under comparison route the requests"));
         }
         Self::new(spec, OutputFiles::default())
     }
 
-    /// The same under another seed.
+    /// The same experiment under another seed.
     #[must_use]
     pub fn with_seed(&self, seed: u64) -> Self {
         let mut config = Self { seed, ..self.clone() };
@@ -256,7 +256,7 @@ impl Experiment {
         config
     }
 
-    /// The same with the requests of `spec`, a scenario's own.
+    /// The same experiment with the requests of `spec`, the workload of a scenario.
     #[must_use]
     pub fn with_spec(self, name: &str, spec: Spec) -> Self {
         let num_requests = match &self.workload {
@@ -271,9 +271,9 @@ impl Experiment {
     }
 }
 
-/// Settings that exclude each other, and settings that mean nothing without another. The command line finds the same
-/// between its flags; files and suites are checked here.
-fn check_conflicts(spec: &ExperimentSpec) -> Result<(), Failure> {
+/// Refuses settings that exclude each other, and settings that have no effect without another one. The command line
+/// checks the same for its flags; this check serves files and suites.
+fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
     const APART: [(&str, &str); 6] = [
         ("routing-cache-weight", "routing-scorers"),
         ("routing-load-weight", "routing-scorers"),
@@ -290,34 +290,33 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), Failure> {
     ];
     for (one, other) in APART {
         if spec.has(one) && spec.has(other) {
-            return Err(
-                Failure::usage(format_args!("`--{one}` cannot be used with `--{other}`")).hint("leave out one of them")
-            );
+            return Err(RunError::usage(format_args!("`--{one}` cannot be used with `--{other}`"))
+                .hint("leave out one of them"));
         }
     }
     for (one, other) in NEEDS {
         if spec.has(one) && !spec.has(other) {
-            return Err(Failure::usage(format_args!("`--{one}` needs `--{other}`")).hint("give both, or neither"));
+            return Err(RunError::usage(format_args!("`--{one}` needs `--{other}`")).hint("set both, or neither"));
         }
     }
     Ok(())
 }
 
-/// The file of `--policy-config`, or what stands in the configuration file itself.
-fn bundle(spec: &ExperimentSpec) -> Result<Option<Bundle>, Failure> {
+/// The bundle in the file of `--policy-config`, or the one in the configuration file itself.
+fn bundle(spec: &ExperimentSpec) -> Result<Option<Bundle>, RunError> {
     let inline = |InlinePolicies { file, text }: &InlinePolicies| Bundle::parse(file, text);
     let loaded = spec.policy_config.as_deref().map(Bundle::load);
-    loaded.or_else(|| spec.policies.as_ref().map(inline)).transpose().map_err(Failure::refused)
+    loaded.or_else(|| spec.policies.as_ref().map(inline)).transpose().map_err(RunError::refused)
 }
 
-fn check_files(files: &OutputFiles) -> Result<(), Failure> {
+fn check_files(files: &OutputFiles) -> Result<(), RunError> {
     check_targets(files.metrics_path.as_deref(), files.results_path.as_deref())?;
     check_exports(&files.exports, [files.metrics_path.as_deref(), files.results_path.as_deref()])
 }
 
-/// What the settings say of policies.
+/// The policies that the settings name.
 fn choices(spec: &ExperimentSpec) -> Choices {
-    let set = Values(spec);
+    let set = SourcedValues(spec);
     let both = set.value("scheduling-policy", spec.scheduling_policy.clone());
     let scheduler =
         both.clone().map(|both| both.map(|name| if name == "priority" { "priority-fcfs".into() } else { name }));
@@ -349,10 +348,10 @@ fn choices(spec: &ExperimentSpec) -> Choices {
     choices
 }
 
-/// Values of settings with where they come from.
-struct Values<'a>(&'a ExperimentSpec);
+/// Values of settings, each with its source.
+struct SourcedValues<'a>(&'a ExperimentSpec);
 
-impl Values<'_> {
+impl SourcedValues<'_> {
     fn sourced<T>(&self, name: &str, value: T) -> Sourced<T> {
         let flag = SettingSource::Flag(format!("--{name}").into());
         Sourced { value, source: self.0.source(name, flag) }
@@ -363,8 +362,8 @@ impl Values<'_> {
     }
 }
 
-/// `policies` as `semantics` has them, and what is to be said of that: BLIS accepts a bundle's
-/// priority policy and goes by class all the same.
+/// `policies` as `semantics` uses them, and the warnings that follow: BLIS accepts the priority policy of a bundle,
+/// but uses the class priorities all the same.
 pub fn as_in_blis(mut policies: PolicySettings, semantics: Semantics) -> (PolicySettings, Vec<(String, String)>) {
     let used = policies.used(Kind::Priority).filter(|used| used.built_in.is_some() && used.name() != "class");
     let location = match used.map(|used| &used.source) {
@@ -373,8 +372,8 @@ pub fn as_in_blis(mut policies: PolicySettings, semantics: Semantics) -> (Policy
     };
     let name = policies.name(Kind::Priority);
     let what = format!("{location}: the priority policy `{name}` has no effect with `--parity blis`");
-    let hint = format!("BLIS goes by class, whatever a bundle says; `--priority-policy {name}` has an effect");
-    policies.reset(Kind::Priority, SettingSource::Other(format!("--parity blis ignores {location}").into()));
+    let hint = format!("BLIS uses class priorities with any bundle; the flag `--priority-policy {name}` has an effect");
+    policies.reset(Kind::Priority, Source::Told(format!("--parity blis ignores {location}").into()));
     (policies, vec![(what, hint)])
 }
 
@@ -393,35 +392,36 @@ impl ClusterSettings {
     }
 }
 
-fn slo_targets(spec: &ExperimentSpec) -> BTreeMap<String, SloTargets> {
-    let mut targets: BTreeMap<String, SloTargets> = BTreeMap::new();
-    let set_by = Values(spec);
-    let mut set = |name, list: &Option<TargetList>, field: fn(&mut SloTargets) -> &mut Option<Sourced<Micros>>| {
-        for (class, target) in list.iter().flat_map(|list| &list.0) {
-            *field(targets.entry(class.clone()).or_default()) = Some(set_by.sourced(name, *target));
-        }
-    };
+fn slo_targets(spec: &ExperimentSpec) -> BTreeMap<String, SloTargetSettings> {
+    let mut targets: BTreeMap<String, SloTargetSettings> = BTreeMap::new();
+    let set_by = SourcedValues(spec);
+    let mut set =
+        |name, list: &Option<TargetList>, field: fn(&mut SloTargetSettings) -> &mut Option<Sourced<Micros>>| {
+            for (class, target) in list.iter().flat_map(|list| &list.0) {
+                *field(targets.entry(class.clone()).or_default()) = Some(set_by.sourced(name, *target));
+            }
+        };
     set("slo-ttft", &spec.slo_ttft, |targets| &mut targets.ttft);
     set("slo-itl", &spec.slo_itl, |targets| &mut targets.itl);
     set("slo-e2e", &spec.slo_e2e, |targets| &mut targets.e2e);
     targets
 }
 
-impl Evaluation {
-    /// Whether anybody looks at the scores of a routing decision.
+impl EvaluationSettings {
+    /// Whether the scores of routing decisions are needed: they are recorded, summarized or compared.
     pub fn reads_scores(&self) -> bool {
-        self.trace_path.is_some() || self.summarize_trace || self.regret.is_asked()
+        self.trace_path.is_some() || self.summarize_trace || self.regret.is_requested()
     }
 
-    fn new(spec: &ExperimentSpec) -> Result<Self, Failure> {
+    fn new(spec: &ExperimentSpec) -> Result<Self, RunError> {
         let fitness = fitness(spec)?;
         if let (Some(_), Some(FitnessScale::Blis)) = (&spec.baseline, fitness.as_ref().map(FitnessWeights::scale)) {
-            return Err(Failure::usage("`--baseline` cannot be used with `--fitness-scale blis`")
+            return Err(RunError::usage("`--baseline` cannot be used with `--fitness-scale blis`")
                 .hint("that scale is fixed and has no baseline; leave out one of them"));
         }
         let trace_level = spec.trace_level.unwrap_or(defaults::TRACE_LEVEL);
         let counterfactual_k = spec.counterfactual_k.unwrap_or(0);
-        let mut about_records = given([
+        let mut about_records = flags_set([
             (counterfactual_k > 0, "--counterfactual-k"),
             (spec.summarize_trace == Some(true), "--summarize-trace"),
             (spec.trace_path.is_some(), "--trace-path"),
@@ -429,12 +429,11 @@ impl Evaluation {
         if trace_level == TraceLevelName::None
             && let Some(flag) = about_records.next()
         {
-            return Err(
-                Failure::usage(format_args!("`{flag}` needs recorded decisions")).hint("add `--trace-level decisions`")
-            );
+            return Err(RunError::usage(format_args!("`{flag}` needs recorded decisions"))
+                .hint("add `--trace-level decisions`"));
         }
         if let Some(path) = &spec.trace_path {
-            check_target(path).map_err(|error| Failure::file(&error))?;
+            check_target(path).map_err(|error| RunError::file(&error))?;
         }
         Ok(Self {
             fitness,
@@ -448,46 +447,48 @@ impl Evaluation {
     }
 }
 
-/// The decisions are written while the other files wait for the end: one would overwrite the other.
-fn check_apart(trace: Option<&Path>, output: &OutputFiles) -> Result<(), Failure> {
+/// The decision log is written during the run and the other files at its end: with the same path one would overwrite
+/// the other.
+fn check_apart(trace: Option<&Path>, output: &OutputFiles) -> Result<(), RunError> {
     let others = [("--metrics-path", &output.metrics_path), ("--results-path", &output.results_path)];
     match others.into_iter().find(|(_, other)| trace.is_some() && other.as_deref() == trace) {
-        Some((flag, _)) => Err(Failure::usage(format_args!("`{flag}` and `--trace-path` name the same file"))
-            .hint("one would overwrite the other; give each its own")),
+        Some((flag, _)) => Err(RunError::usage(format_args!("`{flag}` and `--trace-path` name the same file"))
+            .hint("one would overwrite the other; use different paths")),
         None => Ok(()),
     }
 }
 
-fn fitness(spec: &ExperimentSpec) -> Result<Option<FitnessWeights>, Failure> {
+fn fitness(spec: &ExperimentSpec) -> Result<Option<FitnessWeights>, RunError> {
     let scale = match spec.fitness_scale {
         None | Some(FitnessScaleName::Baseline) => FitnessScale::Baseline,
         Some(FitnessScaleName::Blis) => FitnessScale::Blis,
     };
     let weights = spec.fitness_weights.as_deref().map(|text| FitnessWeights::parse(text, scale));
-    weights.transpose().map_err(Failure::refused)
+    weights.transpose().map_err(RunError::refused)
 }
 
-fn check_exports(exports: &[Export], others: [Option<&Path>; 2]) -> Result<(), Failure> {
+fn check_exports(exports: &[Export], others: [Option<&Path>; 2]) -> Result<(), RunError> {
     let files: Vec<PathBuf> = exports.iter().flat_map(Export::files).collect();
-    for (place, file) in files.iter().enumerate() {
-        if files[..place].contains(file) || others.contains(&Some(file)) {
-            return Err(Failure::usage(format_args!("`{}` would be written twice", file.display()))
-                .hint("one would overwrite the other; give each its own"));
+    for (index, file) in files.iter().enumerate() {
+        if files[..index].contains(file) || others.contains(&Some(file)) {
+            return Err(RunError::usage(format_args!("`{}` would be written twice", file.display()))
+                .hint("one would overwrite the other; use different paths"));
         }
-        check_target(file).map_err(|error| Failure::file(&error))?;
+        check_target(file).map_err(|error| RunError::file(&error))?;
     }
     Ok(())
 }
 
-fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), Failure> {
+fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), RunError> {
     if metrics.is_some() && metrics == results {
-        return Err(Failure::usage("`--metrics-path` and `--results-path` name the same file")
-            .hint("one would overwrite the other; give each its own"));
+        return Err(RunError::usage("`--metrics-path` and `--results-path` name the same file")
+            .hint("one would overwrite the other; use different paths"));
     }
-    metrics.into_iter().chain(results).try_for_each(|path| check_target(path).map_err(|error| Failure::file(&error)))
+    metrics.into_iter().chain(results).try_for_each(|path| check_target(path).map_err(|error| RunError::file(&error)))
 }
 
-/// What does not depend on the model was checked when it was parsed, the rest when it is resolved.
+/// Arguments of the deployment. What does not depend on the model is checked when it is parsed, the rest when the
+/// deployment is resolved.
 fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
     let parity = spec.parity.unwrap_or(defaults::PARITY);
     DeploymentArgs {
@@ -498,7 +499,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         vllm_version: spec.vllm_version.clone(),
         enable_expert_parallel: spec.enable_expert_parallel.unwrap_or(false),
         moe_comm_backend: spec.moe_comm_backend.clone(),
-        // A plugin's fallback is the usual model.
+        // If the latency model is a plugin, its fallback is the default model.
         latency_model: spec.latency_model.as_deref().and_then(|name| name.parse().ok()),
         default_latency: match parity {
             ParityName::Blis => LatencyKind::TrainedPhysics,
@@ -537,13 +538,13 @@ impl EngineConfig {
         engine
     }
 
-    /// Takes over what `policies` say of an instance.
+    /// Takes the scheduler and the preemption policy of `policies`.
     pub fn follow(&mut self, policies: &PolicySettings) {
         self.scheduler = policies.scheduler();
         self.preemption = policies.preemption();
     }
 
-    /// The instance that schedules so on `deployment`.
+    /// The configuration of the instance `index` with this scheduler on `deployment`.
     pub fn instance(&self, index: u32, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
         InstanceConfig {
             index,

@@ -1,9 +1,9 @@
-//! `--explain-config`: everything a run depends on, as YAML, each value with where it comes from.
+//! `--explain-config`: all settings that a run depends on, as YAML, each value with its source.
 //!
-//! Keys are the names of flags, and values are what the flags take: `--config` reads the page. What follows from other
-//! settings (the GPUs that a model needs, its KV blocks) stands in comments, so that it follows again when one of them
-//! is changed. The policies come last, without indentation: from there to the end it is a bundle for
-//! `--policy-config`.
+//! Keys are the names of flags, and values have the form that the flags take, so `--config` reads the page. Values
+//! that follow from other settings (the GPUs that a model needs, its KV blocks) are comments, so that they are
+//! computed again when one of those settings changes. The policies come last, without indentation: from there to the
+//! end the page is a bundle for `--policy-config`.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -18,23 +18,23 @@ use blis_sim::units::Micros;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 
-use crate::experiment::{Experiment, SloTargets};
+use crate::experiment::{Experiment, SloTargetSettings};
 use crate::fitness::FitnessWeights;
 use crate::spec::text::think_time_text;
-use crate::spec::{Key, ParityName, SessionMode, WorkloadName};
+use crate::spec::{ParityName, SessionMode, SettingKey, WorkloadName};
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig};
 
-/// The document.
+/// The page of all settings of `config` on `deployment`.
 #[must_use]
-pub fn explain(config: &Experiment, deployment: &Deployment) -> YamlPage {
-    let mut page = YamlPage::default();
-    let told = Explanation { config, deployment };
-    page.section("model-and-hardware", |page| told.model_and_hardware(page));
-    page.section("engine", |page| told.engine(page));
-    page.section("cluster", |page| told.cluster(page));
-    page.section("evaluation", |page| told.evaluation(page));
-    page.section("workload", |page| told.workload(page));
-    page.section("simulation", |page| told.simulation(page));
+pub fn explain(config: &Experiment, deployment: &Deployment) -> Page {
+    let mut page = Page::default();
+    let explanation = Explanation { config, deployment };
+    page.section("model-and-hardware", |page| explanation.model_and_hardware(page));
+    page.section("engine", |page| explanation.engine(page));
+    page.section("cluster", |page| explanation.cluster(page));
+    page.section("evaluation", |page| explanation.evaluation(page));
+    page.section("workload", |page| explanation.workload(page));
+    page.section("simulation", |page| explanation.simulation(page));
     page.comment("From here to the end: the policies, a bundle for --policy-config");
     config.cluster.policies.explain(&mut page);
     page
@@ -46,18 +46,18 @@ struct Explanation<'a> {
 }
 
 impl Explanation<'_> {
-    /// What the setting `key` came to: its own value, or the default.
-    fn flag(&self, page: &mut YamlPage, key: &str, value: impl Display) {
-        self.or_else(page, key, value, SettingSource::Default);
+    /// Writes the value of the setting `key`, with its source or the default as source.
+    fn flag(&self, page: &mut Page, key: &str, value: impl Display) {
+        self.or_else(page, key, value, Source::Default);
     }
 
-    /// What the setting `key` came to: its own value, or one from elsewhere.
-    fn or_else(&self, page: &mut YamlPage, key: &str, value: impl Display, otherwise: SettingSource) {
+    /// Writes the value of the setting `key`, with its source or, if it is not set, `otherwise`.
+    fn or_else(&self, page: &mut Page, key: &str, value: impl Display, otherwise: Source) {
         line(page, key, value, &self.config.spec.source(key, otherwise));
     }
 
-    /// The reason the deployment notes for what starts with `what`, or `usual`.
-    fn noted(&self, what: &str, usual: &'static str) -> SettingSource {
+    /// The reason in the note of the deployment that starts with `what`, or `usual`.
+    fn noted(&self, what: &str, usual: &'static str) -> Source {
         let note = self.deployment.notes.iter().find(|note| note.starts_with(what));
         let reason = note.map(|note| note.split_once(": ").map_or(note.as_str(), |(_, reason)| reason));
         SettingSource::Other(reason.map_or(usual.into(), |reason| reason.to_owned().into()))
@@ -107,20 +107,20 @@ impl Explanation<'_> {
         self.flag(page, "gpu-memory-utilization", args.gpu_memory_utilization);
     }
 
-    /// A built-in model that was asked for holds; everything else follows.
-    fn latency_model(&self, page: &mut YamlPage) {
+    /// A latency model that a setting names is that setting's; in all other cases the model is derived.
+    fn latency_model(&self, page: &mut Page) {
         let (kind, spec) = (self.deployment.latency_kind, &self.config.spec);
         let plugin = self.config.cluster.policies.plugin(Kind::Latency).is_some();
-        let source = match spec.source("latency-model", SettingSource::Default) {
-            _ if plugin => SettingSource::Other("in the place of the plugin, should it fail".into()),
-            SettingSource::Default => self.latency_source(),
+        let source = match spec.source("latency-model", Source::Default) {
+            _ if plugin => Source::Told("fallback if the plugin fails".into()),
+            Source::Default => self.latency_source(),
             source => source,
         };
         line(page, "latency-model", kind, &source);
     }
 
-    /// Why it is that model, if none was asked for.
-    fn latency_source(&self) -> SettingSource {
+    /// Why the deployment uses that model, if no setting names one.
+    fn latency_source(&self) -> Source {
         let by_flag = if self.config.spec.beta_coeffs.is_some() { "beta-coeffs" } else { "vllm-version" };
         match self.deployment.latency_kind {
             LatencyKind::Physics | LatencyKind::Roofline => SettingSource::Other("default".into()),
@@ -186,8 +186,8 @@ impl Explanation<'_> {
         self.flag(page, "regret-path", path(regret.path.as_deref()));
     }
 
-    /// As the flag takes them.
-    fn targets(&self, of: impl Fn(&SloTargets) -> &Option<Sourced<Micros>>) -> String {
+    /// SLO targets in the form that the flag takes.
+    fn targets(&self, of: impl Fn(&SloTargetSettings) -> &Option<Sourced<Micros>>) -> String {
         let targets = &self.config.cluster.slo_targets;
         let given: Vec<String> = targets
             .iter()
@@ -220,7 +220,7 @@ impl Explanation<'_> {
                 self.flag(page, "think-time-dist", text(&think_time_text(&time)));
             }
             None if closed_loop.is_some() => {
-                self.or_else(page, "think-time-ms", "null", SettingSource::Other("what the trace says".into()));
+                self.or_else(page, "think-time-ms", "null", Source::Told("think times of the trace".into()));
             }
             None => {}
         }
@@ -278,9 +278,9 @@ impl Explanation<'_> {
         }
     }
 
-    fn trace(&self, page: &mut YamlPage, trace: &TraceConfig) {
-        let understood = SettingSource::Other("flag --workload-trace".into());
-        self.or_else(page, "workload", WorkloadName::Traces, understood);
+    fn trace(&self, page: &mut Page, trace: &TraceConfig) {
+        let implied = Source::Told("flag --workload-trace".into());
+        self.or_else(page, "workload", WorkloadName::Traces, implied);
         self.flag(page, "workload-trace", path(Some(&trace.path)));
         self.flag(page, "trace-format", trace.format);
         let usual = SettingSource::Other("the format's own".into());
@@ -324,7 +324,7 @@ impl Explanation<'_> {
     }
 }
 
-/// `null` for nothing.
+/// The value, or `null` if there is none.
 fn optional(value: Option<impl Display>) -> String {
     value.map_or("null".to_owned(), |value| value.to_string())
 }
@@ -337,14 +337,14 @@ fn list(numbers: &[f64]) -> String {
     format!("[{}]", numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Seconds; negative for never.
+/// Seconds; −1 for no deadline.
 fn timeout(timeout: Option<Micros>) -> f64 {
     timeout.map_or(-1.0, Micros::as_secs_f64)
 }
 
-/// A setting that holds, or in a comment what follows from others.
-fn line(page: &mut YamlPage, key: &str, value: impl Display, source: &SettingSource) {
-    debug_assert!(Key::find(key).is_ok(), "{key}");
+/// An entry for a setting, or a comment if the value is derived from other settings.
+fn line(page: &mut Page, key: &str, value: impl Display, source: &Source) {
+    debug_assert!(SettingKey::find(key).is_ok(), "{key}");
     match source {
         SettingSource::Other(_) => page.comment(format_args!("{key}: {value}  ({source})")),
         _ => page.entry(key, value, source),

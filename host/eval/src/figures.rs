@@ -1,27 +1,27 @@
-//! The figures of a run: every number by which runs can be scored and compared, in one table.
+//! The figures of a run: every number by which runs are scored and compared, in one table.
 //!
-//! Parsing, help, documentation, tables and JSON all read this table; a figure has one name.
+//! Parsing, help, documentation, tables and JSON all read this table, so that a figure has one name everywhere.
 
 use std::fmt::Write as _;
 
 use blis_sim::metrics::{Aggregate, Distribution, Report};
 
-/// Builds [`Figure`] from the table below, so that a figure's text stands in one place.
+/// Builds [`Figure`] from the table below, so that the definition of a figure is written once.
 macro_rules! figures {
     ($($name:ident = $key:literal, $unit:ident, $better:ident, $needs:ident, $definition:literal;)+) => {
-        /// A number that says something about a whole run. None is ever negative.
+        /// A figure of a whole run. No figure is ever negative.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Figure {
             $(#[doc = $definition] $name,)+
         }
 
         impl Figure {
-            /// Every figure, in the order in which they are shown.
+            /// Every figure, in the order of output.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            const fn entry(self) -> Entry {
+            const fn entry(self) -> FigureEntry {
                 match self {
-                    $(Self::$name => Entry {
+                    $(Self::$name => FigureEntry {
                         key: $key,
                         unit: Unit::$unit,
                         better: Better::$better,
@@ -34,8 +34,8 @@ macro_rules! figures {
     };
 }
 
-// `rejected`, `arrived`: a request arrives once; those that reach the end of the simulation
-// unfinished are arrived and nothing else.
+// A request arrives once. Requests that are unfinished at the end of the simulation count as arrived, and as nothing
+// else.
 figures! {
     Throughput = "throughput", RequestsPerSecond, Higher, Nothing, "completed requests per simulated second";
     TokensPerSec = "tokens_per_sec", TokensPerSecond, Higher, Nothing,
@@ -46,9 +46,9 @@ figures! {
         "requests that met every SLO target, of those that arrived with one";
     CompletedShare = "completed_share", Share, Higher, Nothing, "completed requests, of those that arrived";
     RejectedShare = "rejected_share", Share, Lower, Nothing,
-        "requests refused by admission or routing, of those that arrived";
+        "requests rejected by admission or routing, of those that arrived";
     TimedOutShare = "timed_out_share", Share, Lower, Nothing,
-        "requests their client gave up, of those that arrived";
+        "requests that timed out, of those that arrived";
     MeanTtft = "mean_ttft", Milliseconds, Lower, Nothing, "time to first token, mean";
     P50Ttft = "p50_ttft", Milliseconds, Lower, Nothing, "time to first token, median";
     P90Ttft = "p90_ttft", Milliseconds, Lower, Nothing, "time to first token, 90th percentile";
@@ -65,15 +65,15 @@ figures! {
     Jain = "jain", Index, Higher, Tenants,
         "fairness to n tenants with x output tokens each: Jain's (sum x)^2 / (n sum x^2)";
     Preemptions = "preemptions", PerRequest, Lower, Nothing, "preemptions per completed request";
-    CacheHitRate = "cache_hit_rate", Share, Higher, Nothing, "prefix-cache look-ups that found their KV block";
+    CacheHitRate = "cache_hit_rate", Share, Higher, Nothing, "prefix-cache hits, of the KV blocks looked up";
     PriorityInversions = "priority_inversions", Count, Lower, Nothing,
-        "requests that entered a batch before one of the same queue that is at least as urgent and came earlier";
+        "requests that entered a batch before one of the same queue that has at least the same priority and arrived earlier";
     HolBlocking = "hol_blocking", Count, Lower, Nothing,
-        "instances whose mean wait queue is at least 1 and more than twice that of the others";
+        "instances whose mean waiting queue is at least 1 and more than twice that of the others";
     InstanceSeconds = "instance_seconds", Seconds, Lower, Nothing, "instances times simulated seconds: what the run cost";
 }
 
-struct Entry {
+struct FigureEntry {
     key: &'static str,
     unit: Unit,
     better: Better,
@@ -82,40 +82,38 @@ struct Entry {
 }
 
 impl Figure {
-    /// How many there are.
+    /// Number of figures in the table.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Its name in flags, files and tables.
+    /// The name in flags, files and tables.
     #[must_use]
     pub const fn key(self) -> &'static str {
         self.entry().key
     }
 
-    /// What it is counted in.
     #[must_use]
     pub const fn unit(self) -> Unit {
         self.entry().unit
     }
 
-    /// Which way is better.
     #[must_use]
     pub const fn better(self) -> Better {
         self.entry().better
     }
 
-    /// What a workload or command line must have for a sample.
+    /// What a workload or the settings must provide for the figure to have a sample.
     #[must_use]
     pub const fn needs(self) -> Needs {
         self.entry().needs
     }
 
-    /// What it is, in one line.
+    /// The definition in one line.
     #[must_use]
     pub const fn definition(self) -> &'static str {
         self.entry().definition
     }
 
-    /// The figure of that name.
+    /// The figure with the key `key`.
     #[must_use]
     pub fn find(key: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|figure| figure.key() == key)
@@ -139,29 +137,27 @@ impl Figure {
     }
 }
 
-/// What a figure is counted in.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Requests per simulated second.
     RequestsPerSecond,
     /// Tokens per simulated second.
     TokensPerSecond,
-    /// Milliseconds.
     Milliseconds,
-    /// Part of a whole, 0 to 1; shown to people in percent.
+    /// Part of a whole, 0 to 1; tables show it in percent.
     Share,
-    /// A number from 0 to 1 that is no part of anything.
+    /// A number from 0 to 1 that is not a part of a whole.
     Index,
-    /// Events per completed request.
+    /// Number of events per completed request.
     PerRequest,
-    /// Events.
+    /// Number of events in the run.
     Count,
-    /// Seconds.
     Seconds,
 }
 
 impl Unit {
-    /// Its name in JSON and help.
+    /// The name in JSON and help.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -176,24 +172,22 @@ impl Unit {
         }
     }
 
-    /// Whether values lie between 0 and 1, so that differences mean something without a ratio.
+    /// Whether values lie between 0 and 1, so that differences are comparable without a ratio.
     #[must_use]
     pub const fn bounded(self) -> bool {
         matches!(self, Self::Share | Self::Index)
     }
 }
 
-/// Which way a figure is better.
+/// The direction in which a figure improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// More is better.
     Higher,
-    /// Less is better.
     Lower,
 }
 
 impl Better {
-    /// `higher` or `lower`.
+    /// The direction in JSON and help: `higher` or `lower`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -203,19 +197,19 @@ impl Better {
     }
 }
 
-/// What a workload or command line must have for a figure to have a sample.
+/// What a workload or the settings must provide for a figure to have a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing: any run in which something completed has it.
+    /// Nothing: every run that completed a request has a sample.
     Nothing,
-    /// SLO targets.
+    /// SLO targets for the classes of the requests.
     SloTargets,
     /// Requests that name their tenant.
     Tenants,
 }
 
 impl Needs {
-    /// In words.
+    /// The requirement in words, for messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -226,7 +220,7 @@ impl Needs {
     }
 }
 
-/// The figures of one run. No value where there was no sample: a p99 of nothing is not 0.
+/// The figures of one run. A figure without a sample has no value: the p99 of no request is not 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures([Option<f64>; Figure::COUNT]);
 
@@ -249,18 +243,18 @@ impl Figures {
         figures
     }
 
-    /// Its value; `None` if the run had no sample of it.
+    /// The value; `None` if the run had no sample.
     #[must_use]
     pub fn get(&self, figure: Figure) -> Option<f64> {
         self.0[figure as usize]
     }
 
-    /// Gives `figure` a value, or takes it away.
+    /// Sets the value of `figure`, or removes it.
     ///
     /// # Panics
     ///
-    /// If the value is negative, not finite, or above 1 for a share: the simulator counts, so
-    /// these are its mistakes, and a score must not be built on them.
+    /// If the value is negative, not finite, or above 1 for a share. The simulator counts correctly or has a defect,
+    /// and a score must not be computed from a defect.
     pub fn set(&mut self, figure: Figure, value: Option<f64>) {
         if let Some(value) = value {
             let most = if figure.unit().bounded() { 1.0 } else { f64::MAX };
@@ -269,9 +263,9 @@ impl Figures {
         self.0[figure as usize] = value;
     }
 
-    /// What an [`Aggregate`] knows: all but goodput, attainment, fairness and anomalies.
+    /// The figures that an [`Aggregate`] contains: all but goodput, attainment, fairness and anomalies.
     ///
-    /// `arrived`: requests that came, rejected ones included.
+    /// `arrived`: number of requests that arrived, rejected ones included.
     fn from_aggregate(all: &Aggregate, instances: usize, arrived: u64) -> Self {
         let counts = &all.counts;
         let seconds = all.duration.as_secs_f64();

@@ -1,12 +1,12 @@
-//! Fitness: one number for a run, from figures weighted by the user.
+//! Fitness: one number for a run, computed from figures with weights of the user.
 //!
-//! Two scales. On both, a figure without a sample is the worst there can be: a service that
-//! rejects everything has no latency, and must not win by it.
+//! There are two scales. On both, a figure without a sample has the worst value: a service that rejects everything has
+//! no latency and must not win by it.
 //!
 //! # `baseline`, the default
 //!
-//! The run is compared with a run of the baseline policy under the same seed. With x the figure of
-//! the run and b that of the baseline, the component of a figure is
+//! The run is compared with a run of the baseline policy under the same seed. With x the figure of the run and b that
+//! of the baseline, the component of a figure is
 //!
 //! | figure | component | |
 //! |---|---|---|
@@ -18,28 +18,26 @@
 //! | the run has no sample | 0 | also if the baseline has none |
 //! | only the baseline has none | 1 | |
 //!
-//! Each lies in 0 to 1, is 1/2 where run and baseline are equal and monotone in x. With weights w,
-//! and p the completed share of the arrived requests,
+//! Each component lies in 0 to 1, is 1/2 where run and baseline are equal, and is monotone in x. With weights w, and p
+//! the completed share of the arrived requests,
 //!
 //! ```text
 //! score = (Σ w·component / Σ w) · q²     q = min(1, p / p of the baseline)
 //! ```
 //!
-//! but at least [`LOWEST`] if anything completed, and 0 if nothing did.
+//! but at least [`LOWEST`] if any request completed, and 0 if none did.
 //!
-//! Why q²: no component exceeds 1, so score ≤ q² whatever the weights. Who completes half of what
-//! the baseline completes scores at most 1/4 and loses to the baseline, at 1/2, however fast the
-//! served half was; with q alone the two would tie. Below q = 1/√2 ≈ 0.71 nothing can win. Who sheds 5 %
-//! (q² ≈ 0.90) wins with components above 0.554, that is with latencies below 80 % of the
-//! baseline's.
+//! Why q²: no component exceeds 1, so score ≤ q² whatever the weights. A policy that completes half of what the
+//! baseline completes scores at most 1/4 and loses to the baseline, at 1/2, however fast the served half was; with q
+//! alone the two would tie. Below q = 1/√2 ≈ 0.71 no policy can win. A policy that sheds 5 % of the requests (q² ≈
+//! 0.90) wins with components above 0.554, that is with latencies below 80 % of the baseline's.
 //!
 //! # `blis`
 //!
-//! The formula of BLIS, for comparison with its published numbers. Σ w·component, weights as they
-//! are, with r/(r + 100) for requests per second, t/(t + 10 000) for output tokens per second and
-//! 1/(1 + x/1 ms) for latencies. It has eight keys, saturates at the latencies of real services,
-//! and in BLIS itself gives 1 to a latency without samples, so that rejecting everything scores
-//! highest; see [`NoSample`].
+//! The formula of BLIS, for comparison with its published numbers: Σ w·component, with the weights not normalised, and
+//! with the components r/(r + 100) for requests per second, t/(t + 10 000) for output tokens per second and 1/(1 + x/1
+//! ms) for latencies. It has eight keys and saturates at the latencies of real services. BLIS itself gives 1 to a
+//! latency without samples, so that rejecting everything scores highest; see [`NoSample`].
 
 use std::fmt::{self, Display, Write as _};
 use std::ops::Range;
@@ -51,13 +49,13 @@ use unicode_width::UnicodeWidthStr;
 use super::figures::{Better, Figure, Figures, Needs, Unit};
 use blis_diag::{Diagnose, Diagnostic, nearest};
 
-/// The flag whose text [`FitnessWeights::parse`] reads.
+/// The flag with the text that [`FitnessWeights::parse`] reads.
 const FLAG: &str = "--fitness-weights";
 
-/// Largest weight. Sums of weights stay finite.
-const MOST: f64 = 1e12;
+/// Largest weight, so that sums of weights stay finite.
+const MAX_WEIGHT: f64 = 1e12;
 
-/// The score of a run that completed something is never below: 0 means that nothing completed.
+/// Lowest score of a run that completed a request: a score of 0 means that no request completed.
 pub const LOWEST: f64 = 1e-6;
 
 /// How figures become a score.
@@ -66,15 +64,14 @@ pub enum FitnessScale {
     /// Relative to a baseline policy under the same seed: 0 to 1, and 0.5 for the baseline itself.
     #[default]
     Baseline,
-    /// The formula of BLIS.
+    /// The formula of BLIS, with fixed scales.
     Blis,
 }
 
 impl FitnessScale {
-    /// Both.
+    /// Both scales, in the order of help.
     pub const ALL: [Self; 2] = [Self::Baseline, Self::Blis];
 
-    /// Its name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,7 +87,7 @@ impl FitnessScale {
             Self::Baseline => {
                 "weighted mean of components times q^2. Component of figure x against the baseline's b, same seed: \
                  x/(x+b) if more is better, b/(x+b) if less is, (1 +- (x-b))/2 for shares; 0.5 = equal, \
-                 no sample = 0. q = completed share relative to the baseline's, at most 1: who serves half \
+                 no sample = 0. q = completed share relative to the baseline's, at most 1: a policy that serves half \
                  scores at most 0.25. 0 = nothing completed"
             }
             Self::Blis => {
@@ -101,7 +98,7 @@ impl FitnessScale {
         }
     }
 
-    /// Whether it has a component for `figure`.
+    /// Whether the scale has a component for `figure`.
     #[must_use]
     pub fn has(self, figure: Figure) -> bool {
         self == Self::Baseline || blis_component(figure, 0.0).is_some()
@@ -112,22 +109,22 @@ impl FitnessScale {
     }
 }
 
-/// What a latency without samples is worth on the scale `blis`.
+/// The component of a latency without samples on the scale `blis`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoSample {
-    /// 0, the worst.
+    /// 0, the worst value.
     #[default]
     Worst,
-    /// 1, the best, as BLIS has it: for `--parity blis` only.
+    /// 1, the best value, as in BLIS: for `--parity blis` only.
     BestAsInBlis,
 }
 
-/// Which figures count, and how much. Every weight is finite and ≥ 0, one at least is positive.
+/// The figures that count, with their weights. Every weight is finite and ≥ 0, and at least one is positive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FitnessWeights {
     scale: FitnessScale,
     text: String,
-    /// In the order given.
+    /// In the order of the text.
     weights: Vec<Weight>,
 }
 
@@ -135,61 +132,61 @@ pub struct FitnessWeights {
 struct Weight {
     figure: Figure,
     weight: f64,
-    /// The key's place in the text.
+    /// Position of the key in the text, bytes.
     key: Range<usize>,
 }
 
 impl FitnessWeights {
-    /// Reads `key:weight,key:weight`. Blanks around keys and weights do not count.
+    /// Reads `key:weight,key:weight`. Blanks around keys and weights are ignored.
     ///
     /// # Errors
     ///
-    /// If it is empty or malformed, a key is unknown (to `scale`) or comes twice, a weight is no
-    /// finite number ≥ 0, or all are 0.
+    /// If the text is empty or malformed, a key is unknown (to `scale`) or repeated, a weight is not a finite number ≥
+    /// 0, or all weights are 0.
     pub fn parse(text: &str, scale: FitnessScale) -> Result<Self, WeightsError> {
         let fail = |span, problem| WeightsError { text: text.to_owned(), span, problem };
         if text.trim().is_empty() {
-            return Err(fail(0..text.len(), Problem::Empty));
+            return Err(fail(0..text.len(), WeightsProblem::Empty));
         }
         let mut weights: Vec<Weight> = Vec::new();
         let mut start = 0;
         for part in text.split(',') {
             let weight =
-                parse_weight(text, start..start + part.len(), scale).map_err(|(span, told)| fail(span, told))?;
+                parse_weight(text, start..start + part.len(), scale).map_err(|(span, problem)| fail(span, problem))?;
             if weights.iter().any(|earlier| earlier.figure == weight.figure) {
-                return Err(fail(weight.key, Problem::Duplicate(weight.figure)));
+                return Err(fail(weight.key, WeightsProblem::Duplicate(weight.figure)));
             }
             weights.push(weight);
             start += part.len() + 1;
         }
         if weights.iter().all(|weight| weight.weight == 0.0) {
-            return Err(fail(0..text.len(), Problem::AllZero));
+            return Err(fail(0..text.len(), WeightsProblem::AllZero));
         }
         Ok(Self { scale, text: text.to_owned(), weights })
     }
 
-    /// As written.
+    /// The text as written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The scale they were read for.
+    /// The scale for which the weights were read.
     #[must_use]
     pub fn scale(&self) -> FitnessScale {
         self.scale
     }
 
-    /// The figures and their weights, in the order given.
+    /// The figures and their weights, in the order of the text.
     pub fn iter(&self) -> impl Iterator<Item = (Figure, f64)> + '_ {
         self.weights.iter().map(|weight| (weight.figure, weight.weight))
     }
 
-    /// Whether every figure can have a sample, where `has` says what command line and workload offer.
+    /// Checks that every figure can have a sample; `has` says what the settings and the workload provide.
     ///
     /// # Errors
     ///
-    /// The first figure that cannot.
+    /// The first figure that cannot have a sample.
     pub fn check(&self, has: impl Fn(Needs) -> bool) -> Result<(), WeightsError> {
         let lacking = |weight: &&Weight| weight.figure.needs() != Needs::Nothing && !has(weight.figure.needs());
         match self.weights.iter().find(lacking) {
@@ -197,7 +194,7 @@ impl FitnessWeights {
             Some(weight) => Err(WeightsError {
                 text: self.text.clone(),
                 span: weight.key.clone(),
-                problem: Problem::Lacking(weight.figure),
+                problem: WeightsProblem::Lacking(weight.figure),
             }),
         }
     }
@@ -207,8 +204,8 @@ impl FitnessWeights {
     #[must_use]
     pub fn relative(&self, run: &Figures, baseline: &Figures) -> Fitness {
         let components = self.components(|figure| match run.get(figure) {
-            None => Part { value: 0.0, sampled: false },
-            Some(x) => Part { value: relative_component(figure, x, baseline.get(figure)), sampled: true },
+            None => ComponentValue { value: 0.0, sampled: false },
+            Some(x) => ComponentValue { value: relative_component(figure, x, baseline.get(figure)), sampled: true },
         });
         let total: f64 = components.iter().map(|part| part.weight).sum();
         let mean = components.iter().map(|part| part.weight * part.value).sum::<f64>() / total;
@@ -221,28 +218,28 @@ impl FitnessWeights {
     ///
     /// # Panics
     ///
-    /// If the weights were read for another scale, whose keys that formula does not have.
+    /// If the weights were read for another scale: that formula does not have all of its keys.
     #[must_use]
     pub fn blis(&self, run: &Figures, no_sample: NoSample) -> Fitness {
         assert_eq!(self.scale, FitnessScale::Blis, "weights are read for the scale they are used on");
         let components = self.components(|figure| {
             let best = no_sample == NoSample::BestAsInBlis && figure.unit() == Unit::Milliseconds;
             match run.get(figure).and_then(|x| blis_component(figure, x)) {
-                Some(value) => Part { value, sampled: true },
-                None => Part { value: if best { 1.0 } else { 0.0 }, sampled: false },
+                Some(value) => ComponentValue { value, sampled: true },
+                None => ComponentValue { value: if best { 1.0 } else { 0.0 }, sampled: false },
             }
         });
         let score = components.iter().map(|part| part.weight * part.value).sum();
         Fitness { score, components, completed: None }
     }
 
-    /// In the order of their keys: it is the order of output, and sums do not depend on the user's.
-    fn components(&self, part: impl Fn(Figure) -> Part) -> Vec<Component> {
-        let mut components: Vec<Component> = self
+    /// The components sorted by key. That is the order of output, and sums do not depend on the order of the user.
+    fn components(&self, part: impl Fn(Figure) -> ComponentValue) -> Vec<FitnessComponent> {
+        let mut components: Vec<FitnessComponent> = self
             .iter()
             .map(|(figure, weight)| {
-                let Part { value, sampled } = part(figure);
-                Component { figure, weight, value, sampled }
+                let ComponentValue { value, sampled } = part(figure);
+                FitnessComponent { figure, weight, value, sampled }
             })
             .collect();
         components.sort_by_key(|component| component.figure.key());
@@ -250,19 +247,19 @@ impl FitnessWeights {
     }
 }
 
-struct Part {
+struct ComponentValue {
     value: f64,
     sampled: bool,
 }
 
-/// q², 0 to 1; 0 if nothing completed.
+/// q², 0 to 1; 0 if no request completed.
 fn completed_factor(run: &Figures, baseline: &Figures) -> f64 {
     let share = |figures: &Figures| figures.get(Figure::CompletedShare).unwrap_or(0.0);
     let (ours, theirs) = (share(run), share(baseline));
     if ours >= theirs { f64::from(ours > 0.0) } else { (ours / theirs).powi(2) }
 }
 
-/// 0 to 1, 0.5 for x = b.
+/// Component on the scale `baseline`: 0 to 1, 0.5 for x = b.
 fn relative_component(figure: Figure, x: f64, baseline: Option<f64>) -> f64 {
     let Some(b) = baseline else { return 1.0 };
     let (ours, theirs) = match figure.better() {
@@ -281,7 +278,7 @@ fn relative_component(figure: Figure, x: f64, baseline: Option<f64>) -> f64 {
     }
 }
 
-/// `None` for figures BLIS has no key for.
+/// Component on the scale `blis`; `None` for figures that BLIS has no key for.
 fn blis_component(figure: Figure, x: f64) -> Option<f64> {
     match figure {
         Figure::Throughput => Some(x / (x + 100.0)),
@@ -293,33 +290,32 @@ fn blis_component(figure: Figure, x: f64) -> Option<f64> {
     }
 }
 
-/// A score and what it is made of.
+/// A score and its components.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitness {
-    /// Higher is better. On the scale `baseline` 0 to 1, and 0 only if nothing completed.
+    /// Higher is better. On the scale `baseline` 0 to 1, and 0 only if no request completed.
     pub score: f64,
-    /// In the order of their keys.
-    pub components: Vec<Component>,
+    /// The components of the weighted mean, sorted by key.
+    pub components: Vec<FitnessComponent>,
     /// q², by which the weighted mean was multiplied; `None` on the scale `blis`.
     pub completed: Option<f64>,
 }
 
-/// What one figure contributes.
+/// The contribution of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Component {
-    /// The figure.
+pub struct FitnessComponent {
     pub figure: Figure,
-    /// Its weight as given.
+    /// The weight as written.
     pub weight: f64,
-    /// 0 (worst) to 1.
+    /// 0 (worst) to 1 (best).
     pub value: f64,
-    /// Whether the run had a sample of it. Worth a warning if not: the value is then a penalty.
+    /// Whether the run had a sample of the figure. If not, the value is a penalty, which deserves a warning.
     pub sampled: bool,
 }
 
 impl Fitness {
-    /// The block a person reads, in the form of BLIS. `baseline`: the name of the policy the score
-    /// is relative to; `None` on the scale `blis`, whose block is BLIS's to the byte.
+    /// The block for the terminal, in the form of BLIS. `baseline`: the name of the policy that the score is relative
+    /// to; `None` on the scale `blis`, where the block equals that of BLIS byte for byte.
     #[must_use]
     pub fn block(&self, baseline: Option<&str>) -> String {
         let mut text = format!("=== Fitness Evaluation ===\nScore: {:.6}", self.score);
@@ -327,10 +323,10 @@ impl Fitness {
             Some(name) => writeln!(text, " (0.500000 = {})", shown(name)),
             None => writeln!(text),
         };
-        for Component { figure, value, sampled, .. } in &self.components {
-            // In BLIS the line ends here.
-            let told = if *sampled || baseline.is_none() { "" } else { " (no sample)" };
-            let _ = writeln!(text, "  {}: {value:.6}{told}", figure.key());
+        for FitnessComponent { figure, value, sampled, .. } in &self.components {
+            // In BLIS the line ends after the value.
+            let note = if *sampled || baseline.is_none() { "" } else { " (no sample)" };
+            let _ = writeln!(text, "  {}: {value:.6}{note}", figure.key());
         }
         if let Some(factor) = self.completed {
             let _ = writeln!(text, "  times, for completed requests: {factor:.6}");
@@ -338,61 +334,61 @@ impl Fitness {
         text
     }
 
-    /// The JSON object `{scale, baseline, score, completed_factor, components}`; `baseline` as for
-    /// [`Self::block`], its keys absent on the scale `blis`.
+    /// The JSON object `{scale, baseline, score, completed_factor, components}`; `baseline` as for [`Self::block`],
+    /// its keys absent on the scale `blis`.
     #[must_use]
     pub fn document<'a>(&'a self, baseline: Option<&'a str>) -> impl Serialize + 'a {
         let scale = if self.completed.is_some() { FitnessScale::Baseline } else { FitnessScale::Blis };
-        Document {
+        FitnessDocument {
             scale: scale.name(),
             baseline,
             score: self.score,
             completed_factor: self.completed,
-            components: Components(&self.components),
+            components: ComponentMap(&self.components),
         }
     }
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct FitnessDocument<'a> {
     scale: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     baseline: Option<&'a str>,
     score: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     completed_factor: Option<f64>,
-    components: Components<'a>,
+    components: ComponentMap<'a>,
 }
 
 /// By key: `{"mean_ttft": {"weight": …, "value": …, "sampled": …}}`.
-struct Components<'a>(&'a [Component]);
+struct ComponentMap<'a>(&'a [FitnessComponent]);
 
-impl Serialize for Components<'_> {
+impl Serialize for ComponentMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Value {
+        struct ComponentDocument {
             weight: f64,
             value: f64,
             sampled: bool,
         }
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for &Component { figure, weight, value, sampled } in self.0 {
-            map.serialize_entry(figure.key(), &Value { weight, value, sampled })?;
+        for &FitnessComponent { figure, weight, value, sampled } in self.0 {
+            map.serialize_entry(figure.key(), &ComponentDocument { weight, value, sampled })?;
         }
         map.end()
     }
 }
 
-/// Why weights cannot be used, and where in their text.
+/// Why weights are invalid, and the position in their text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeightsError {
     text: String,
     span: Range<usize>,
-    problem: Problem,
+    problem: WeightsProblem,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Problem {
+enum WeightsProblem {
     Empty,
     NoColon,
     UnknownKey { scale: FitnessScale },
@@ -405,7 +401,7 @@ enum Problem {
 }
 
 impl WeightsError {
-    /// The culprit's place in the text, in bytes.
+    /// Position of the invalid part in the text, bytes.
     #[must_use]
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
@@ -418,39 +414,41 @@ impl WeightsError {
     fn what(&self) -> String {
         let culprit = self.culprit();
         match &self.problem {
-            Problem::Empty => "there are no fitness weights".into(),
-            Problem::NoColon => format!("invalid fitness weight `{culprit}`: expected key:value"),
-            Problem::UnknownKey { .. } => format!("unknown fitness key `{culprit}`"),
-            Problem::NotOnScale(figure) => format!("fitness scale `blis` has no key `{}`", figure.key()),
-            Problem::Duplicate(figure) => format!("fitness key `{}` comes twice", figure.key()),
-            Problem::NotANumber => format!("fitness weight `{culprit}` is not a number"),
-            Problem::OutOfRange => format!("fitness weight `{culprit}` is out of range"),
-            Problem::AllZero => "all fitness weights are 0".into(),
-            Problem::Lacking(figure) => format!("nothing here has a `{}`", figure.key()),
+            WeightsProblem::Empty => "the fitness weights are empty".into(),
+            WeightsProblem::NoColon => format!("invalid fitness weight `{culprit}`: expected key:value"),
+            WeightsProblem::UnknownKey { .. } => format!("unknown fitness key `{culprit}`"),
+            WeightsProblem::NotOnScale(figure) => format!("fitness scale `blis` has no key `{}`", figure.key()),
+            WeightsProblem::Duplicate(figure) => format!("fitness key `{}` is repeated", figure.key()),
+            WeightsProblem::NotANumber => format!("fitness weight `{culprit}` is not a number"),
+            WeightsProblem::OutOfRange => format!("fitness weight `{culprit}` is out of range"),
+            WeightsProblem::AllZero => "all fitness weights are 0".into(),
+            WeightsProblem::Lacking(figure) => format!("this run has no sample of `{}`", figure.key()),
         }
     }
 
     fn hint(&self) -> String {
         let keys = |scale: FitnessScale| scale.keys().join(", ");
         match &self.problem {
-            Problem::Empty | Problem::NoColon => "write for example `throughput:1,p99_ttft:0.5`".into(),
-            Problem::UnknownKey { scale } => {
+            WeightsProblem::Empty | WeightsProblem::NoColon => "write for example `throughput:1,p99_ttft:0.5`".into(),
+            WeightsProblem::UnknownKey { scale } => {
                 let near = nearest(&self.culprit(), &scale.keys());
                 let guess = near.map_or(String::new(), |key| format!("did you mean `{key}`? "));
                 format!("{guess}known: {}", keys(*scale))
             }
-            Problem::NotOnScale(_) => {
+            WeightsProblem::NotOnScale(_) => {
                 format!("leave out `--fitness-scale blis`, or choose from {}", keys(FitnessScale::Blis))
             }
-            Problem::Duplicate(_) => "keep one of the two".into(),
-            Problem::NotANumber | Problem::OutOfRange => format!("a weight is a number from 0 to {MOST:e}"),
-            Problem::AllZero => "give at least one figure a weight above 0".into(),
-            Problem::Lacking(figure) => format!("it needs {}", figure.needs().name()),
+            WeightsProblem::Duplicate(_) => "keep one of them".into(),
+            WeightsProblem::NotANumber | WeightsProblem::OutOfRange => {
+                format!("a weight is a number from 0 to {MAX_WEIGHT:e}")
+            }
+            WeightsProblem::AllZero => "set the weight of at least one figure above 0".into(),
+            WeightsProblem::Lacking(figure) => format!("it needs {}", figure.needs().name()),
         }
     }
 }
 
-/// The excerpt is the flag's text with the culprit underlined.
+/// The excerpt is the text of the flag with the invalid part underlined.
 impl Diagnose for WeightsError {
     fn diagnostic(&self) -> Diagnostic {
         let before = format!("  {FLAG} \"{}", shown(&self.text[..self.span.start]));
@@ -468,24 +466,26 @@ impl Display for WeightsError {
 
 impl std::error::Error for WeightsError {}
 
-/// Control characters of what the user wrote must not reach a terminal.
+/// Control characters of the input are replaced, so that they do not reach a terminal.
 fn shown(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
-/// The part of `text` at `span`, read; or what is wrong, and where.
-fn parse_weight(text: &str, span: Range<usize>, scale: FitnessScale) -> Result<Weight, (Range<usize>, Problem)> {
+/// Reads the part of `text` at `span`; the error has the position and the problem.
+fn parse_weight(text: &str, span: Range<usize>, scale: FitnessScale) -> Result<Weight, (Range<usize>, WeightsProblem)> {
     let part = trimmed(text, span);
-    let Some(colon) = text[part.clone()].find(':') else { return Err((part, Problem::NoColon)) };
+    let Some(colon) = text[part.clone()].find(':') else { return Err((part, WeightsProblem::NoColon)) };
     let key = trimmed(text, part.start..part.start + colon);
     let number = trimmed(text, part.start + colon + 1..part.end);
-    let Some(figure) = Figure::find(&text[key.clone()]) else { return Err((key, Problem::UnknownKey { scale })) };
+    let Some(figure) = Figure::find(&text[key.clone()]) else {
+        return Err((key, WeightsProblem::UnknownKey { scale }));
+    };
     if !scale.has(figure) {
-        return Err((key, Problem::NotOnScale(figure)));
+        return Err((key, WeightsProblem::NotOnScale(figure)));
     }
-    let weight: f64 = text[number.clone()].parse().map_err(|_| (number.clone(), Problem::NotANumber))?;
-    if !(0.0..=MOST).contains(&weight) {
-        return Err((number, Problem::OutOfRange));
+    let weight: f64 = text[number.clone()].parse().map_err(|_| (number.clone(), WeightsProblem::NotANumber))?;
+    if !(0.0..=MAX_WEIGHT).contains(&weight) {
+        return Err((number, WeightsProblem::OutOfRange));
     }
     Ok(Weight { figure, weight, key })
 }
@@ -513,7 +513,7 @@ mod tests {
         figures
     }
 
-    fn told(text: &str, scale: FitnessScale) -> String {
+    fn message(text: &str, scale: FitnessScale) -> String {
         FitnessWeights::parse(text, scale).expect_err(text).to_string()
     }
 
@@ -526,19 +526,19 @@ mod tests {
 
     #[test]
     fn a_misspelt_key_is_underlined() {
-        insta::assert_snapshot!(told("throughput:0.5,p99_tft:1", FitnessScale::Baseline), @r#"
+        insta::assert_snapshot!(message("throughput:0.5,p99_tft:1", FitnessScale::Baseline), @r#"
         unknown fitness key `p99_tft`
           --fitness-weights "throughput:0.5,p99_tft:1"
                                             ^^^^^^^
         hint: did you mean `p99_ttft`? known: throughput, tokens_per_sec, goodput, slo_attainment, completed_share, rejected_share, timed_out_share, mean_ttft, p50_ttft, p90_ttft, p95_ttft, p99_ttft, mean_itl, p95_itl, p99_itl, mean_e2e, p50_e2e, p90_e2e, p95_e2e, p99_e2e, jain, preemptions, cache_hit_rate, priority_inversions, hol_blocking, instance_seconds
         "#);
-        insta::assert_snapshot!(told("größe: 1", FitnessScale::Blis), @r#"
+        insta::assert_snapshot!(message("größe: 1", FitnessScale::Blis), @r#"
         unknown fitness key `größe`
           --fitness-weights "größe: 1"
                              ^^^^^
         hint: known: throughput, tokens_per_sec, mean_ttft, p50_ttft, p99_ttft, mean_e2e, p50_e2e, p99_e2e
         "#);
-        insta::assert_snapshot!(told("throughput:1,goodput:2", FitnessScale::Blis), @r#"
+        insta::assert_snapshot!(message("throughput:1,goodput:2", FitnessScale::Blis), @r#"
         fitness scale `blis` has no key `goodput`
           --fitness-weights "throughput:1,goodput:2"
                                           ^^^^^^^
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_has_its_message_and_place() {
+    fn every_mistake_has_its_message_and_position() {
         let all = [
             "",
             " ",
@@ -567,15 +567,15 @@ mod tests {
         let messages: Vec<String> = all
             .iter()
             .map(|text| {
-                let told = told(text, FitnessScale::Baseline);
-                told.lines().take(3).collect::<Vec<_>>().join("\n")
+                let message = message(text, FitnessScale::Baseline);
+                message.lines().take(3).collect::<Vec<_>>().join("\n")
             })
             .collect();
         insta::assert_snapshot!(messages.join("\n"), @r#"
-        there are no fitness weights
+        the fitness weights are empty
           --fitness-weights ""
                              ^
-        there are no fitness weights
+        the fitness weights are empty
           --fitness-weights " "
                              ^
         invalid fitness weight `a`: expected key:value
@@ -605,7 +605,7 @@ mod tests {
         all fitness weights are 0
           --fitness-weights "throughput:0, jain:0"
                              ^^^^^^^^^^^^^^^^^^^^
-        fitness key `jain` comes twice
+        fitness key `jain` is repeated
           --fitness-weights "jain:1,throughput:1,jain:2"
                                                  ^^^^
         fitness weight `1:2` is not a number
@@ -630,14 +630,14 @@ mod tests {
         assert_eq!(weights("throughput:1").check(|_| false), Ok(()));
         let error = both.check(|needs| needs == Needs::SloTargets).expect_err("no tenants");
         insta::assert_snapshot!(error, @r#"
-        nothing here has a `jain`
+        this run has no sample of `jain`
           --fitness-weights "throughput:1,goodput:1,jain:1"
                                                     ^^^^
         hint: it needs a workload with tenants
         "#);
     }
 
-    /// The table of the published formula; the tests' own arithmetic.
+    /// The published formula, computed independently in the test.
     #[test]
     fn the_formula_of_blis() {
         let read = |text| FitnessWeights::parse(text, FitnessScale::Blis).expect(text);
@@ -723,7 +723,7 @@ mod tests {
         "#);
     }
 
-    /// A baseline that completes all; served requests that get no better latency than 0.
+    /// A baseline that completes all requests, and a policy that sheds some of them to be faster.
     #[test]
     fn a_little_shedding_may_win_and_half_may_not() {
         let read = weights("p99_ttft:1,mean_e2e:1");
@@ -738,7 +738,7 @@ mod tests {
         assert!(score(0.5, f64::MAX) <= 0.25 && score(0.7, f64::MAX) < 0.5 && score(0.71, f64::MAX) > 0.5);
     }
 
-    /// Against a baseline that drowns, serving more counts for no more than serving as many.
+    /// Against an overloaded baseline, completing more requests gives no bonus, and no penalty either.
     #[test]
     fn completing_more_is_no_penalty() {
         let share = |share| run(&[(Figure::CompletedShare, share), (Figure::MeanTtft, 5.0)]);
@@ -753,7 +753,7 @@ mod tests {
         }
     }
 
-    /// Any figures a run can have; `completed` is its completed share.
+    /// Any figures that a run can have; `completed` is its completed share.
     fn figures(completed: impl Strategy<Value = f64>) -> impl Strategy<Value = Figures> {
         let value = prop_oneof![
             Just(None),
@@ -787,7 +787,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the weights, and however good what was served.
+        /// This holds for all weights, and however good the served requests were.
         #[test]
         fn serving_half_loses_to_the_baseline(
             weights in any_weights(),

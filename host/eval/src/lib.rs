@@ -1,38 +1,39 @@
-//! Experiments and their evaluation: from a specification to simulations, comparisons and results of candidates.
+//! Experiments and their evaluation: from a specification to simulations, comparisons and evaluation results.
 //!
 //! ```text
-//! ExperimentSpec ─► Experiment ─► open (workload) + service (cluster) ─► measure ─► run, compare, counterfactuals
-//!                                                                        └─► judge: suites, cascade, server, tuning
+//! ExperimentSpec ─► Experiment ─► open (workload) + service (cluster) ─► measure ─► run, compare, counterfactual
+//!                                                                        └─► evaluation: suites, cascade, server, tuning
 //! ```
 //!
-//! No command line and no printing: the `blis` program turns flags into a specification and prints results.
+//! The crate has no command line and prints nothing: the `blis` program turns flags into a specification and prints
+//! results.
 //!
-//! Judging policies: the figures of their runs, one score from many figures, and whether the
-//! difference between two policies is more than chance.
-//!
-//! Everything here is a function of numbers. Who simulates, and what a contestant is, the caller
-//! brings along: `pairs::run_all` runs every contestant on every seed, [`Comparison`] reads the results.
-//! Runs are paired: each contestant meets the same requests under the same seed, so that the
-//! spread between seeds, often far larger than that between policies, cancels out.
+//! Policies are compared by the figures of their runs, by one fitness score computed from several figures, and by an
+//! interval that says whether the difference between two policies is larger than chance. These computations are pure
+//! functions of numbers. The caller provides the simulation: `runs::run_all` runs every policy under every seed, and
+//! [`Comparison`] reads the results. Runs are paired: every policy serves the same requests under the same seed. The
+//! spread between seeds is often far larger than the difference between policies, and it cancels out in the
+//! differences.
 
 pub mod cancel;
 pub mod cascade;
 pub mod catalog;
 pub mod compare;
-pub mod contest;
 pub mod counterfactual;
 pub mod error;
+pub mod evaluation;
 pub mod experiment;
 pub mod explain;
 pub mod feedback;
 mod figures;
 mod fitness;
-pub mod judge;
 mod measure;
+pub mod named_policy;
 pub mod open;
 mod paired;
 mod recording;
 pub mod regret;
+pub mod result;
 pub mod run;
 mod runs;
 pub mod service;
@@ -40,14 +41,13 @@ pub mod spec;
 pub mod suite;
 mod table;
 pub mod timer;
-pub mod verdict;
 pub mod workload_config;
 
-/// Hash of the sources and data that a result depends on: cached results of another build do not count.
+/// Hash of the sources and data that a result depends on. Results that another build wrote into a cache are not used.
 pub const BUILD: &str = env!("BLIS_BUILD");
 
-pub use cascade::Judgement;
+pub use cascade::CascadeResult;
 pub use figures::{Better, Figure, Figures, Needs, Unit};
-pub use fitness::{Component, Fitness, FitnessScale, FitnessWeights, LOWEST, NoSample, WeightsError};
-pub use paired::{CONFIDENCE, Interval, Paired, Verdict};
+pub use fitness::{Fitness, FitnessComponent, FitnessScale, FitnessWeights, LOWEST, NoSample, WeightsError};
+pub use paired::{CONFIDENCE, ConfidenceInterval, Paired, PairedResult};
 pub use table::Comparison;

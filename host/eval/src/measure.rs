@@ -1,4 +1,4 @@
-//! One simulation of an experiment, measured.
+//! One simulation of an experiment, with its metrics.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use blis_sim::units::Micros;
 use blis_workload::Names;
 use blis_workload::trace_v2::GoodputTargets;
 
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::figures::Needs;
 use crate::fitness::{FitnessWeights, NoSample};
@@ -26,35 +26,35 @@ use crate::service;
 use crate::spec::EngineName;
 use crate::workload_config::{WorkloadConfig, plural};
 
-/// A simulation that went through.
-pub struct Measured<S> {
+/// The results of a completed simulation.
+pub struct Measurement<S> {
     pub report: Report,
-    /// With what it noticed.
+    /// The observer with its records.
     pub observer: S,
-    /// What went wrong in plugins.
+    /// Failures of plugins that did not end the run.
     pub incidents: Vec<Incident>,
-    /// Decisions of plugins, and the fuel or operations they took; on a leash only.
-    pub used: (u64, u64),
+    /// Number of decisions of plugins, and the fuel or operations that they used; counted only under a run budget.
+    pub plugin_use: (u64, u64),
 }
 
-/// Simulates `requests`.
+/// Simulates `requests` on the cluster of `config`.
 pub fn measure<S: Observer>(
     config: &Experiment,
     deployment: &Deployment,
     (names, targets): (&Names, &BTreeMap<String, GoodputTargets>),
     (requests, follow_ups): (impl Iterator<Item = Request>, Option<Box<dyn FollowUps + Send>>),
     observer: S,
-) -> Result<Measured<S>, Failure> {
+) -> Result<Measurement<S>, RunError> {
     let _span = tracing::debug_span!("experiment", seed = config.seed).entered();
     let mut observer = observer;
     let mut metrics = Metrics::new(metrics_options(config, names, targets));
     let arrived = Cell::new(0);
     let arrives = |request: &Request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon));
     let mut requests = with_deadlines(requests, &config.workload).inspect(arrives);
-    let mut clients = follow_ups.map(|inner| Clients { inner, semantics: config.engine.semantics, arrives });
+    let mut clients = follow_ups.map(|inner| ClosedLoopClients { inner, semantics: config.engine.semantics, arrives });
     let arrivals = (&mut requests as _, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
     let observers = (&mut metrics, &mut observer as &mut dyn Observer);
-    let Ran { counters, incidents, used } = simulate(config, deployment, names, arrivals, observers)?;
+    let ClusterRun { counters, incidents, plugin_use } = simulate(config, deployment, names, arrivals, observers)?;
     metrics.offered(arrived.get());
     let mut report = metrics.report(&counters, config.horizon);
     if let Some(sessions) = &mut report.sessions {
@@ -62,29 +62,29 @@ pub fn measure<S: Observer>(
     }
     if !report.conserved() {
         let (arrived, ended) = (report.arrived, report.cluster.counts.arrived());
-        return Err(Failure::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
-            .hint("this is a mistake in the program: please report it with the command"));
+        return Err(RunError::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
+            .hint("this is a defect of the program: please report it with the command"));
     }
-    Ok(Measured { report, observer, incidents, used })
+    Ok(Measurement { report, observer, incidents, plugin_use })
 }
 
-/// Clients that wait for their answers, seen from the service.
-struct Clients<F> {
+/// The clients of a closed loop, which send their next request after the output of the last one.
+struct ClosedLoopClients<F> {
     inner: Box<dyn FollowUps + Send>,
     semantics: Semantics,
-    /// Told of each request that follows.
+    /// Called for each request that follows.
     arrives: F,
 }
 
-impl<F: Fn(&Request)> FollowUps for Clients<F> {
-    /// A client has its answer when it has all of it. For BLIS that is when the engine is done with it,
-    /// and what stays of it in the conversation lacks the last token.
+impl<F: Fn(&Request)> FollowUps for ClosedLoopClients<F> {
+    /// A client has its output when the last token has arrived. In BLIS that is the moment at which the engine
+    /// finishes the request, and the conversation keeps all output tokens but the last.
     fn next(&mut self, ended: &Outcome) -> Option<Request> {
         let ended = if self.semantics == Semantics::BLIS {
             Outcome { generated_tokens: ended.generated_tokens.saturating_sub(1), ..*ended }
         } else {
-            let answered = ended.e2e.map_or(ended.ended_at, |e2e| ended.arrival.saturating_add(e2e));
-            ended.ended_at(answered.max(ended.ended_at))
+            let received = ended.e2e.map_or(ended.ended_at, |e2e| ended.arrival.saturating_add(e2e));
+            ended.ended_at(received.max(ended.ended_at))
         };
         self.inner.next(&ended).inspect(&self.arrives)
     }
@@ -94,80 +94,81 @@ impl<F: Fn(&Request)> FollowUps for Clients<F> {
     }
 }
 
-/// A cluster that has done its work.
-struct Ran {
-    /// Of each instance.
+/// The counters of a completed simulation.
+struct ClusterRun {
+    /// Counters of each instance, by index.
     counters: Vec<Counters>,
-    /// What went wrong in plugins without ending the run.
+    /// Failures of plugins that did not end the run.
     incidents: Vec<Incident>,
-    /// Decisions of plugins, and what they used for them.
-    used: (u64, u64),
+    /// Number of decisions of plugins, and the fuel or operations that they used.
+    plugin_use: (u64, u64),
 }
 
 /// Requests as they arrive, and the clients whose further requests follow from the ends of earlier ones.
-type Arrivals<'a> = (&'a mut dyn Iterator<Item = Request>, Option<&'a mut dyn FollowUps>);
+type ArrivalSource<'a> = (&'a mut dyn Iterator<Item = Request>, Option<&'a mut dyn FollowUps>);
 
 /// Runs the service to its end. The one place in which the simulation with metrics is compiled, once for each engine.
 fn simulate(
     config: &Experiment,
     deployment: &Deployment,
     names: &Names,
-    arrivals: Arrivals<'_>,
+    arrivals: ArrivalSource<'_>,
     (metrics, observer): (&mut Metrics, &mut dyn Observer),
-) -> Result<Ran, Failure> {
+) -> Result<ClusterRun, RunError> {
     let observers = &mut (metrics, DynObserver::new(observer));
     match config.engine.engine {
         EngineName::Fast => {
             let records = observers.interests().contains(Interests::STEPS);
             let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
-            run_to_end(service::cluster(config, deployment, names, engine)?, arrivals, observers)
+            run_cluster(service::cluster(config, deployment, names, engine)?, arrivals, observers)
         }
-        EngineName::Plain => run_to_end(service::cluster(config, deployment, names, Plain::new)?, arrivals, observers),
+        EngineName::Plain => run_cluster(service::cluster(config, deployment, names, Plain::new)?, arrivals, observers),
     }
 }
 
-fn run_to_end<I: Instance>(
+fn run_cluster<I: Instance>(
     (cluster, incidents): (Cluster<I>, Incidents),
-    (requests, follow_ups): Arrivals<'_>,
+    (requests, follow_ups): ArrivalSource<'_>,
     observers: &mut (&mut Metrics, DynObserver<'_>),
-) -> Result<Ran, Failure> {
-    let counters = cluster.run_sessions(requests, follow_ups, observers).map_err(|halt| halted(halt, &incidents))?;
-    let used = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));
-    Ok(Ran { counters, incidents: incidents.all(), used })
+) -> Result<ClusterRun, RunError> {
+    let counters =
+        cluster.run_sessions(requests, follow_ups, observers).map_err(|halt| halt_error(halt, &incidents))?;
+    let plugin_use = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));
+    Ok(ClusterRun { counters, incidents: incidents.all(), plugin_use })
 }
 
-/// Why a simulation ended early.
-pub(crate) fn halted(halt: Halt, incidents: &Incidents) -> Failure {
+/// The error of a simulation that ended early.
+pub(crate) fn halt_error(halt: Halt, incidents: &Incidents) -> RunError {
     match (halt, incidents.first()) {
         (Halt::Aborted, Some(Incident { plugin, kind, at, fault, .. })) => {
             let what = fault.diagnostic.without_hint();
             let hint = fault.diagnostic.hint.as_ref().map_or(String::new(), |hint| format!("{hint}; "));
             let seconds = at.as_secs_f64();
             let failure =
-                Failure::runtime(format_args!("the {} `{plugin}` failed at {seconds} s: {what}", kind.what()));
-            let failure = failure.because(fault.clone());
-            failure.hint(format_args!("{hint}`--on-plugin-error fallback` goes on with a built-in in its place"))
+                RunError::runtime(format_args!("the {} `{plugin}` failed at {seconds} s: {what}", kind.what()));
+            let failure = failure.with_fault(fault.clone());
+            failure.hint(format_args!("{hint}`--on-plugin-error fallback` continues with a built-in policy"))
         }
         (halt, _) => halt.into(),
     }
 }
 
-/// Before anything runs: a figure that can have no sample must not decide.
+/// Refuses weights of figures that cannot have a sample, before anything is simulated.
 pub(crate) fn check_weights(
     weights: &FitnessWeights,
     config: &Experiment,
     names: &Names,
     recorded: &BTreeMap<String, GoodputTargets>,
-) -> Result<(), Failure> {
+) -> Result<(), RunError> {
     let has = |needs| match needs {
         Needs::Nothing => true,
         Needs::SloTargets => !(config.cluster.slo_targets.is_empty() && recorded.is_empty()),
         Needs::Tenants => !names.texts().is_empty(),
     };
-    weights.check(has).map_err(Failure::refused)
+    weights.check(has).map_err(RunError::refused)
 }
 
-/// Classes and tenants where requests name any; under fcfs nobody overtakes.
+/// Metrics per class and tenant are collected if requests name any. Priority inversions cannot occur under FCFS.
 pub(crate) fn metrics_options(
     config: &Experiment,
     names: &Names,
@@ -186,17 +187,17 @@ pub(crate) fn metrics_options(
     }
 }
 
-/// Those of flags before those of the trace, latency by latency, for the classes that occur.
+/// The targets of flags, then those of the trace, latency by latency, for the classes that occur.
 pub(crate) fn slo_targets(
     config: &Experiment,
     names: &Names,
     recorded: &BTreeMap<String, GoodputTargets>,
 ) -> Vec<(Name, SloTargets)> {
-    let given = &config.cluster.slo_targets;
-    let classes: BTreeSet<&String> = given.keys().chain(recorded.keys()).collect();
+    let set = &config.cluster.slo_targets;
+    let classes: BTreeSet<&String> = set.keys().chain(recorded.keys()).collect();
     let targets = classes.into_iter().filter_map(|class| {
         let name = if class == "default" { Name::NONE } else { names.find(class)? };
-        let (flags, trace) = (given.get(class), recorded.get(class));
+        let (flags, trace) = (set.get(class), recorded.get(class));
         let ms = |ms: Option<f64>| ms.map(|ms| Micros::from_f64(ms * 1e3));
         let flag = |target: Option<&Sourced<Micros>>| target.map(|target| target.value);
         let targets = SloTargets {
@@ -210,7 +211,7 @@ pub(crate) fn slo_targets(
     targets.collect()
 }
 
-/// Requests of a trace that bring no deadline get the one of `--timeout`. Generated ones have theirs.
+/// Adds the deadline of `--timeout` to requests of a trace that have none. Generated requests have theirs.
 pub(crate) fn with_deadlines(
     requests: impl Iterator<Item = Request>,
     workload: &WorkloadConfig,
@@ -225,23 +226,23 @@ pub(crate) fn with_deadlines(
     })
 }
 
-/// BLIS takes a latency nobody had for the best there is.
+/// BLIS scores a latency without samples as the best one.
 pub(crate) fn no_sample(semantics: Semantics) -> NoSample {
     if semantics == Semantics::BLIS { NoSample::BestAsInBlis } else { NoSample::Worst }
 }
 
-/// Where plugins were helped out, and what runs unsandboxed.
+/// Warnings about plugins that failed and were replaced, and about plugins without a sandbox.
 pub(crate) fn plugin_warnings(config: &Experiment, incidents: &[Incident]) -> Vec<(String, String)> {
     let failed = incidents.iter().map(|Incident { plugin, kind, at, fault, count }| {
         let times = plural(*count, "time");
         let what = format!("the {} `{plugin}` failed {times}, first at {} s: ", kind.what(), at.as_secs_f64());
         let what = format!("{what}{}", fault.diagnostic.without_hint());
-        (what, "a built-in decided in its place; `--on-plugin-error fail` ends the run instead".to_owned())
+        (what, "a built-in policy decided instead; `--on-plugin-error fail` ends the run instead".to_owned())
     });
     let native = config.cluster.policies.plugins();
     let native = native.filter(|used| used.loaded.plugin.technology() == Technology::Native).map(|used| {
         let what = format!("the {} `{}` ran unsandboxed", used.kind.what(), used.loaded.name);
-        (what, "a native library can do whatever you can; its results are only as good as its author".to_owned())
+        (what, "a native library runs with your rights, and can change the simulation itself".to_owned())
     });
     native.chain(failed).collect()
 }

@@ -1,13 +1,14 @@
-//! From an experiment to its deployment and its requests.
+//! From an experiment to its deployment and its workload.
 
 use std::num::NonZeroU32;
 
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
+use blis_sim::cluster::FollowUps;
 use blis_sim::request::Request;
 
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::spec::TraceFormatName;
 use crate::workload_config::{SpecConfig, TraceConfig, TracePart, WorkloadConfig};
@@ -17,60 +18,62 @@ use blis_workload::spec::GenerateOptions;
 use blis_workload::trace_v2::ClosedLoop;
 use blis_workload::{TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
 
-/// The deployment that was asked for.
-pub fn resolve(config: &Experiment) -> Result<Deployment, Failure> {
+/// Arrivals of a run, and the follow-up requests of its closed loop, if it has one.
+pub(crate) type RequestStream<'a> = (Box<dyn Iterator<Item = Request> + 'a>, Option<Box<dyn FollowUps + Send>>);
+
+/// Resolves the deployment: model, hardware, latency model, KV blocks.
+pub fn resolve(config: &Experiment) -> Result<Deployment, RunError> {
     blis_config::resolve(&config.deployment)
-        .map_err(|error| Failure::refused(error).or_hint("correct it there, or leave the file out"))
+        .map_err(|error| RunError::refused(error).or_hint("correct it there, or leave the file out"))
 }
 
-/// The workload that was asked for.
-pub fn open(config: &Experiment) -> Result<Workload, Failure> {
+/// Opens the workload: generated requests, or those of a trace.
+pub fn open(config: &Experiment) -> Result<Workload, RunError> {
     let block_size = NonZeroU32::new(config.engine.block_size)
-        .ok_or_else(|| Failure::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
+        .ok_or_else(|| RunError::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
     let recorded_priority = config.engine.semantics != Semantics::BLIS;
     let options = TraceOptions { block_size, horizon: config.horizon, recorded_priority, ..TraceOptions::default() };
-    let patience = Some(BLIS_PATIENCE).filter(|_| config.engine.semantics == Semantics::BLIS);
+    let timeout = Some(BLIS_TIMEOUT).filter(|_| config.engine.semantics == Semantics::BLIS);
     let opened = match &config.workload {
         WorkloadConfig::Synthetic(generated) => {
-            return generated.spec.generate(block_size).map_err(Failure::refused);
+            return generated.spec.generate(block_size).map_err(RunError::refused);
         }
         WorkloadConfig::Specified(SpecConfig { spec, num_requests, timeout, .. }) => {
             let (seed, horizon) = (config.seed, config.horizon);
             let (num_requests, timeout) = (*num_requests, *timeout);
             let options = GenerateOptions { seed, block_size, horizon, num_requests, timeout };
-            return spec.generate(&options).map_err(Failure::refused);
+            return spec.generate(&options).map_err(RunError::refused);
         }
         WorkloadConfig::Trace(trace) => {
             let closed_loop = trace.closed_loop.then(|| ClosedLoop {
                 think_time: None,
                 seed: config.seed,
-                timeout: trace.timeout.or(patience),
+                timeout: trace.timeout.or(timeout),
             });
             open_trace(&trace.path, &TraceOptions { closed_loop, ..trace_options(trace, &options) })
         }
         WorkloadConfig::Recorded { header, data, skip_bad_lines, part, closed_loop } => {
-            let closed_loop =
-                closed_loop.map(|think_time| ClosedLoop { think_time, seed: config.seed, timeout: patience });
+            let closed_loop = closed_loop.map(|think_time| ClosedLoop { think_time, seed: config.seed, timeout });
             let TracePart { window, max_requests } = *part;
             let skip_bad_lines = *skip_bad_lines;
             open_trace_v2(header, data, &TraceOptions { skip_bad_lines, window, max_requests, closed_loop, ..options })
         }
     };
     opened.map_err(|error| {
-        let hint = remedy(&error, &config.workload);
-        Failure::refused(error).or_hint(hint)
+        let hint = line_hint(&error, &config.workload);
+        RunError::refused(error).or_hint(hint)
     })
 }
 
-/// The workload, and the horizon under which it is simulated.
-pub fn open_until(config: &Experiment) -> Result<(Workload, Micros), Failure> {
+/// The workload, and the horizon of its simulation.
+pub fn open_until(config: &Experiment) -> Result<(Workload, Micros), RunError> {
     let workload = open(config)?;
     let recorded = matches!(config.workload, WorkloadConfig::Recorded { .. });
     if recorded && config.engine.semantics == Semantics::BLIS && config.horizon == Micros::MAX {
         let closed_loop = workload.follow_ups.is_some();
         let (workload, horizon) = with_blis_horizon(workload);
         if closed_loop {
-            // Sessions must know when it is too late for another round.
+            // Sessions need the horizon, because a round after it is not sent.
             let notes = workload.notes;
             let workload = open(&Experiment { horizon, ..config.clone() })?;
             return Ok((Workload { notes, ..workload }, horizon));
@@ -80,23 +83,23 @@ pub fn open_until(config: &Experiment) -> Result<(Workload, Micros), Failure> {
     Ok((workload, config.horizon))
 }
 
-/// Without `--horizon`, BLIS ends a replay at twice the time of the last arrival (600 s if that is
-/// 0), whatever is still running.
+/// Without `--horizon`, BLIS ends a replay at twice the time of the last arrival (600 s if that is 0), whatever is
+/// still running.
 fn with_blis_horizon(workload: Workload) -> (Workload, Micros) {
-    const EVERYTHING_AT_ONCE: Micros = Micros(600_000_000);
+    const ALL_AT_START: Micros = Micros(600_000_000);
     let requests: Vec<Request> = workload.requests.collect();
     let last = requests.iter().map(|request| request.arrival).max().unwrap_or(Micros::ZERO);
-    let horizon = if last == Micros::ZERO { EVERYTHING_AT_ONCE } else { last.saturating_add(last) };
+    let horizon = if last == Micros::ZERO { ALL_AT_START } else { last.saturating_add(last) };
     let mut notes = workload.notes;
     notes.push(format!("horizon {:.6} s: twice the last arrival, as in BLIS", horizon.as_secs_f64()));
     (Workload { requests: Box::new(requests.into_iter()), notes, ..workload }, horizon)
 }
 
-/// How long clients of BLIS wait for the answer of a later round that brings no deadline.
-const BLIS_PATIENCE: Micros = Micros(300_000_000);
+/// Timeout of BLIS's clients for the output of a later round without a deadline of its own.
+const BLIS_TIMEOUT: Micros = Micros(300_000_000);
 
-/// What to do about a line whose parser has no better advice.
-fn remedy(error: &TraceError, workload: &WorkloadConfig) -> &'static str {
+/// The hint for an invalid line, if its parser has none.
+fn line_hint(error: &TraceError, workload: &WorkloadConfig) -> &'static str {
     let skips = match workload {
         WorkloadConfig::Trace(TraceConfig { skip_bad_lines, .. }) | WorkloadConfig::Recorded { skip_bad_lines, .. } => {
             *skip_bad_lines
@@ -110,9 +113,9 @@ fn remedy(error: &TraceError, workload: &WorkloadConfig) -> &'static str {
         })
     };
     match error {
-        TraceError::Line(line) if in_header(line) => "mend the header; no request can be read without it",
-        _ if skips => "mend the line",
-        _ => "mend the line, or leave out such lines with `--skip-bad-lines`",
+        TraceError::Line(line) if in_header(line) => "correct the header; no request can be read without it",
+        _ if skips => "correct the line",
+        _ => "correct the line, or skip such lines with `--skip-bad-lines`",
     }
 }
 

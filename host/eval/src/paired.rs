@@ -1,22 +1,22 @@
-//! Paired differences: what two contestants differ by under the same seeds, and how sure that is.
+//! Paired differences: by how much two policies differ under the same seeds, with a confidence interval.
 //!
-//! Differences of runs that share their requests vary far less than the runs themselves. Their
-//! mean is put between two limits by Student's t; a verdict is given only where 0 lies outside.
+//! Differences of runs that share their requests vary far less than the runs themselves. The interval of their mean is
+//! that of Student's t; one policy is called better only if the interval does not contain 0.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::figures::Better;
 
-/// Confidence of every interval.
+/// Confidence level of every interval.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// What B differs from A by, over the seeds under which both have a sample.
+/// The difference of policy B from policy A, over the seeds under which both have a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paired {
     /// Seeds under which both have a sample, n ≥ 1.
     pub pairs: usize,
-    /// Seeds under which one or both have none.
+    /// Seeds under which one or both have no sample.
     pub left_out: usize,
     /// Mean of A over the pairs.
     pub mean_a: f64,
@@ -24,37 +24,37 @@ pub struct Paired {
     pub mean_b: f64,
     /// Mean of B − A.
     pub difference: f64,
-    /// s/√n with s the standard deviation of the differences (n − 1 in its denominator); `None`
-    /// for one pair, which has no spread.
+    /// s/√n with s the standard deviation of the differences (n − 1 in its denominator); `None` for one pair, which
+    /// has no spread.
     pub standard_error: Option<f64>,
-    /// Where the mean difference lies with [`CONFIDENCE`]; `None` for one pair.
-    pub interval: Option<Interval>,
-    /// What follows.
-    pub verdict: Verdict,
+    /// Interval of the mean difference at the level [`CONFIDENCE`]; `None` for one pair.
+    pub interval: Option<ConfidenceInterval>,
+    /// Whether the interval shows that one of the two is better.
+    pub result: PairedResult,
 }
 
 /// Two limits, low ≤ high.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
-    /// Lower limit.
+pub struct ConfidenceInterval {
+    /// Lower limit, in the unit of the values.
     pub low: f64,
-    /// Upper limit.
+    /// Upper limit, in the unit of the values.
     pub high: f64,
 }
 
 /// Whether B is better than A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum PairedResult {
     /// The interval lies wholly on the better side of 0.
     Better,
     /// The interval lies wholly on the worse side of 0.
     Worse,
-    /// The interval holds 0, or there is none.
+    /// The interval contains 0, or there is no interval.
     Undecided,
 }
 
-impl Verdict {
+impl PairedResult {
     /// `better`, `worse` or `undecided`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -67,7 +67,7 @@ impl Verdict {
 }
 
 impl Paired {
-    /// Of `a` and `b`, seed by seed. `None` if no seed has a sample of both.
+    /// Compares `a` and `b`, seed by seed. `None` if no seed has a sample of both.
     ///
     /// # Panics
     ///
@@ -81,7 +81,7 @@ impl Paired {
         let standard_error = standard_error(&differences, difference);
         let interval = standard_error.map(|error| {
             let reach = student_t(differences.len() - 1) * error;
-            Interval { low: difference - reach, high: difference + reach }
+            ConfidenceInterval { low: difference - reach, high: difference + reach }
         });
         Some(Self {
             pairs: pairs.len(),
@@ -91,32 +91,32 @@ impl Paired {
             difference,
             standard_error,
             interval,
-            verdict: verdict(interval, better),
+            result: result(interval, better),
         })
     }
 }
 
-fn verdict(interval: Option<Interval>, better: Better) -> Verdict {
+fn result(interval: Option<ConfidenceInterval>, better: Better) -> PairedResult {
     match (interval, better) {
-        (Some(Interval { low, .. }), Better::Higher) if low > 0.0 => Verdict::Better,
-        (Some(Interval { high, .. }), Better::Lower) if high < 0.0 => Verdict::Better,
-        (Some(Interval { high, .. }), Better::Higher) if high < 0.0 => Verdict::Worse,
-        (Some(Interval { low, .. }), Better::Lower) if low > 0.0 => Verdict::Worse,
-        _ => Verdict::Undecided,
+        (Some(ConfidenceInterval { low, .. }), Better::Higher) if low > 0.0 => PairedResult::Better,
+        (Some(ConfidenceInterval { high, .. }), Better::Lower) if high < 0.0 => PairedResult::Better,
+        (Some(ConfidenceInterval { high, .. }), Better::Higher) if high < 0.0 => PairedResult::Worse,
+        (Some(ConfidenceInterval { low, .. }), Better::Lower) if low > 0.0 => PairedResult::Worse,
+        _ => PairedResult::Undecided,
     }
 }
 
-/// `None` of nothing.
+/// The mean of the values; `None` if there are none.
 pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> Option<f64> {
     let count = values.len();
     (count > 0).then(|| values.sum::<f64>() / count as f64)
 }
 
-/// Where the mean of `values` lies with [`CONFIDENCE`], by Student's t; `None` of fewer than two.
-pub(super) fn mean_interval(values: &[f64]) -> Option<Interval> {
+/// Interval of the mean of `values` at the level [`CONFIDENCE`], by Student's t; `None` for fewer than two values.
+pub(super) fn mean_interval(values: &[f64]) -> Option<ConfidenceInterval> {
     let mean = mean(values.iter().copied())?;
     let reach = student_t(values.len().checked_sub(1).filter(|&freedom| freedom > 0)?) * standard_error(values, mean)?;
-    Some(Interval { low: mean - reach, high: mean + reach })
+    Some(ConfidenceInterval { low: mean - reach, high: mean + reach })
 }
 
 fn standard_error(differences: &[f64], mean: f64) -> Option<f64> {
@@ -125,8 +125,8 @@ fn standard_error(differences: &[f64], mean: f64) -> Option<f64> {
     (n > 1).then(|| (squares / (n - 1) as f64 / n as f64).sqrt())
 }
 
-/// How many standard errors the interval reaches to either side: the quantile
-/// (1 + [`CONFIDENCE`])/2 of Student's t with `freedom` ≥ 1 degrees of freedom.
+/// Half the width of the interval in standard errors: the quantile (1 + [`CONFIDENCE`])/2 of Student's t with
+/// `freedom` ≥ 1 degrees of freedom.
 pub(super) fn student_t(freedom: usize) -> f64 {
     let t = StudentsT::new(0.0, 1.0, freedom as f64).expect("at least one degree of freedom");
     t.inverse_cdf(f64::midpoint(1.0, CONFIDENCE))
@@ -142,7 +142,7 @@ mod tests {
         Paired::of(&some(a), &some(b), better).expect("pairs")
     }
 
-    /// `qt(0.975, n)` of R.
+    /// Expected values: `qt(0.975, n)` of R.
     #[test]
     fn quantiles_are_those_of_the_tables() {
         let known = [
@@ -170,20 +170,20 @@ mod tests {
         assert_eq!((paired.pairs, paired.left_out), (5, 0));
         assert_eq!((paired.mean_a, paired.mean_b, paired.difference), (30.0, 27.0, -3.0));
         assert_eq!(paired.standard_error, Some(0.5_f64.sqrt()));
-        let Interval { low, high } = paired.interval.expect("five pairs");
+        let ConfidenceInterval { low, high } = paired.interval.expect("five pairs");
         assert!((low + 4.963_243_161).abs() < 1e-8 && (high + 1.036_756_839).abs() < 1e-8, "{low} {high}");
-        assert_eq!(paired.verdict, Verdict::Better);
-        assert_eq!(of(&a, &b, Better::Higher).verdict, Verdict::Worse);
-        assert_eq!(of(&b, &a, Better::Lower).verdict, Verdict::Worse);
-        assert_eq!(of(&b, &a, Better::Higher).verdict, Verdict::Better);
-        assert_eq!(of(&[1.0, 2.0], &[2.0, 1.0], Better::Higher).verdict, Verdict::Undecided);
+        assert_eq!(paired.result, PairedResult::Better);
+        assert_eq!(of(&a, &b, Better::Higher).result, PairedResult::Worse);
+        assert_eq!(of(&b, &a, Better::Lower).result, PairedResult::Worse);
+        assert_eq!(of(&b, &a, Better::Higher).result, PairedResult::Better);
+        assert_eq!(of(&[1.0, 2.0], &[2.0, 1.0], Better::Higher).result, PairedResult::Undecided);
     }
 
     #[test]
     fn one_pair_decides_nothing() {
         let one = of(&[5.0], &[1.0], Better::Lower);
         assert_eq!((one.difference, one.standard_error, one.interval), (-4.0, None, None));
-        assert_eq!(one.verdict, Verdict::Undecided);
+        assert_eq!(one.result, PairedResult::Undecided);
     }
 
     #[test]
@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn equal_runs_are_undecided_and_a_constant_difference_is_not() {
-        assert_eq!(of(&[3.0, 4.0], &[3.0, 4.0], Better::Lower).verdict, Verdict::Undecided);
-        assert_eq!(of(&[3.0, 4.0], &[2.0, 3.0], Better::Lower).verdict, Verdict::Better);
+        assert_eq!(of(&[3.0, 4.0], &[3.0, 4.0], Better::Lower).result, PairedResult::Undecided);
+        assert_eq!(of(&[3.0, 4.0], &[2.0, 3.0], Better::Lower).result, PairedResult::Better);
     }
 
     proptest! {
@@ -214,7 +214,7 @@ mod tests {
             prop_assert_eq!(there.standard_error, back.standard_error);
             let (there_limits, back_limits) = (there.interval.expect("pairs"), back.interval.expect("pairs"));
             prop_assert_eq!((there_limits.low, there_limits.high), (-back_limits.high, -back_limits.low));
-            prop_assert_eq!(there.verdict == Verdict::Better, back.verdict == Verdict::Worse);
+            prop_assert_eq!(there.result == PairedResult::Better, back.result == PairedResult::Worse);
             let shifted = of(&column(|pair| pair.0, shift), &column(|pair| pair.1, shift), Better::Higher);
             prop_assert_eq!(shifted.interval, there.interval);
         }

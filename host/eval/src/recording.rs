@@ -1,10 +1,10 @@
-//! The file of `--trace-path`: opened before the run with what it says of the run, and ended behind it.
+//! The decision log of `--trace-path`: its header is written before the run, and the file is completed after it.
 
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::explain::explain;
 use blis_config::Deployment;
@@ -14,25 +14,29 @@ use blis_report::FileError;
 use blis_report::decisions::{DecisionLog, FORMAT, DecisionHeader, InstanceGroup, PolicyNames, TraceFile, VERSION};
 use blis_workload::Names;
 
-/// The trace of a run, if one is wanted.
-pub(crate) type Log<'a> = Option<DecisionLog<'a, TraceFile>>;
+/// The decision log of a run, if `--trace-path` requests one.
+pub(crate) type OpenDecisionLog<'a> = Option<DecisionLog<'a, TraceFile>>;
 
-/// Opens it.
-pub(crate) fn open<'a>(config: &Experiment, deployment: &Deployment, names: &'a Names) -> Result<Log<'a>, Failure> {
+/// Creates the file and writes the header.
+pub(crate) fn open<'a>(
+    config: &Experiment,
+    deployment: &Deployment,
+    names: &'a Names,
+) -> Result<OpenDecisionLog<'a>, RunError> {
     let Some(path) = config.evaluation.trace_path.as_deref() else { return Ok(None) };
     let file = TraceFile::create(path).map_err(|source| failed(path, source))?;
     let candidates = config.evaluation.counterfactual_k as usize;
     Ok(Some(DecisionLog::new(file, &header(config, deployment), names, candidates)))
 }
 
-/// Ends it.
-pub(crate) fn finish(log: Log<'_>, config: &Experiment) -> Result<(), Failure> {
+/// Writes the rest of the log and closes the file.
+pub(crate) fn finish(log: OpenDecisionLog<'_>, config: &Experiment) -> Result<(), RunError> {
     let Some((log, path)) = log.zip(config.evaluation.trace_path.as_deref()) else { return Ok(()) };
     log.finish().and_then(TraceFile::finish).map_err(|source| failed(path, source))
 }
 
-fn failed(path: &Path, source: std::io::Error) -> Failure {
-    Failure::file(&FileError::Io { path: path.to_owned(), source })
+fn failed(path: &Path, source: std::io::Error) -> RunError {
+    RunError::file(&FileError::Io { path: path.to_owned(), source })
 }
 
 fn header(config: &Experiment, deployment: &Deployment) -> DecisionHeader {
@@ -74,17 +78,17 @@ fn policy_names(policies: &PolicySettings) -> PolicyNames {
     }
 }
 
-/// Of what `--explain-config` prints: without where values come from, but for the digests of plugins, and
-/// without how the run is judged and recorded.
+/// Hash of the settings that shape the simulation: of the page of `--explain-config` without the sources of values
+/// (except the digests of plugins), and without the section of the evaluation and the recording.
 fn digest(explained: &str) -> String {
     let mut digest = Sha256::new();
-    let mut judged = false;
+    let mut in_evaluation = false;
     for line in explained.lines().filter(|line| !line.starts_with('#')) {
         if !line.starts_with(' ') {
-            judged = line == "evaluation:";
+            in_evaluation = line == "evaluation:";
         }
         let (value, source) = line.split_once("  # ").unwrap_or((line, ""));
-        if !judged {
+        if !in_evaluation {
             digest.update(value);
             digest.update(source.split_once("SHA-256 ").map_or("", |(_, plugin)| plugin));
             digest.update("\n");
@@ -98,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_is_of_what_shapes_the_simulation() {
+    fn the_digest_covers_the_settings_of_the_simulation() {
         let page = |tp: u32, source: &str, path: &str, plugin: &str| {
             format!(
                 "model_and_hardware:\n  tp: {tp}  # {source}\nevaluation:\n  trace_path: {path}  # --trace-path\n\

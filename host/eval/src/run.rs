@@ -1,4 +1,4 @@
-//! One simulation from a valid configuration to its reports.
+//! One simulation from a valid experiment to its reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,22 +16,22 @@ use blis_sim::units::Micros;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Skipped, Workload};
 
-use crate::contest::Others;
 use crate::counterfactual;
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::experiment::{self, Experiment};
 use crate::figures::Figures;
 use crate::fitness::{Fitness, FitnessScale, FitnessWeights};
-use crate::measure::{Measured, check_weights, measure, no_sample, plugin_warnings};
+use crate::measure::{Measurement, check_weights, measure, no_sample, plugin_warnings};
+use crate::named_policy::OtherPolicies;
 use crate::open;
 use crate::recording;
 use crate::regret::Regret;
 use crate::timer::Timer;
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, WorkloadConfig, plural};
 
-/// Counts requests as the simulation takes them out of a workload: a progress bar, or nothing.
-pub trait Watch {
-    /// A workload that shows how far it is; `total` requests, if that is known.
+/// Counts requests as the simulation takes them out of a workload, for example for a progress bar.
+pub trait RequestCounter {
+    /// Returns the same requests, and counts them as they are taken; `total` is their number, if it is known.
     fn watch<'a>(
         &self,
         requests: Box<dyn Iterator<Item = Request> + Send + 'a>,
@@ -39,8 +39,8 @@ pub trait Watch {
     ) -> Box<dyn Iterator<Item = Request> + Send + 'a>;
 }
 
-/// Nobody looks.
-impl Watch for () {
+/// Progress that is not shown.
+impl RequestCounter for () {
     fn watch<'a>(
         &self,
         requests: Box<dyn Iterator<Item = Request> + Send + 'a>,
@@ -50,31 +50,31 @@ impl Watch for () {
     }
 }
 
-/// What a simulation came to, and what is worth saying about it.
-pub struct Finished {
+/// The results of a simulation, with warnings.
+pub struct RunResult {
     pub setting: Setting,
     pub report: Report,
     pub names: Names,
-    /// Of `--summarize-trace`.
+    /// The summary of decisions, with `--summarize-trace`.
     pub decisions: Option<DecisionSummary>,
-    /// Of `--regret outcome`.
+    /// The regret, with `--regret outcome`.
     pub regret: Option<Regret>,
-    /// Of `--fitness-weights`, with the name of the baseline if it is relative to one.
+    /// The fitness, with `--fitness-weights`, and the name of the baseline if the fitness is relative to one.
     pub fitness: Option<(Fitness, Option<String>)>,
     /// (what, what to do)
     pub warnings: Vec<(String, String)>,
-    /// Who decided.
+    /// The policies that decided.
     pub policies: PolicySettings,
-    /// What went wrong in plugins.
+    /// Failures of plugins that did not end the run.
     pub incidents: Vec<Incident>,
     /// Whether the result files were written.
-    pub files: Result<(), Failure>,
+    pub files: Result<(), RunError>,
     /// CPU time of the simulation alone.
     pub cpu: Duration,
 }
 
-/// Sets up what `config` asks for, simulates it, writes the files.
-pub fn run(config: &Experiment, progress: &impl Watch) -> Result<Finished, Failure> {
+/// Sets up the experiment, simulates it, and writes its files.
+pub fn run(config: &Experiment, progress: &impl RequestCounter) -> Result<RunResult, RunError> {
     tracing::debug!(seed = config.seed, horizon = ?config.horizon, "{:?}", config.engine);
     let deployment = open::resolve(config)?;
     let (workload, horizon) = open::open_until(config)?;
@@ -85,22 +85,22 @@ fn simulate(
     config: &Experiment,
     deployment: &Deployment,
     workload: Workload,
-    progress: &impl Watch,
-) -> Result<Finished, Failure> {
+    progress: &impl RequestCounter,
+) -> Result<RunResult, RunError> {
     let Workload { requests, follow_ups, count, names, slo_targets, aside: _, skipped, notes } = workload;
     for note in deployment.notes.iter().chain(&notes) {
         tracing::info!("{note}");
     }
-    // What can be found wrong is found before anything is written or simulated.
+    // All mistakes that can be found now are found before anything is written or simulated.
     if let Some(weights) = &config.evaluation.fitness {
         check_weights(weights, config, &names, &slo_targets)?;
     }
     let baseline = baseline(config)?;
-    let wants_requests = config.files.metrics_path.is_some() || config.files.results_path.is_some();
+    let needs_requests = config.files.metrics_path.is_some() || config.files.results_path.is_some();
     let evaluation = &config.evaluation;
     let decisions = recording::open(config, deployment, &names)?;
     let observers = (
-        ((wants_requests.then(RequestLog::new), EventLog::if_enabled()), Refused::default()),
+        ((needs_requests.then(RequestLog::new), EventLog::if_enabled()), RefusedRequests::default()),
         (
             (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
             (journal(config, deployment), counterfactual::surveyor(config, &names, &slo_targets)),
@@ -108,13 +108,13 @@ fn simulate(
     );
     let requests = progress.watch(requests, count);
     let timer = Timer::start();
-    let Measured { report, observer, incidents, .. } =
+    let Measurement { report, observer, incidents, .. } =
         measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
     let cpu = timer.elapsed();
     let (((log, _), refused), ((summary, decisions), (journal, surveyor))) = observer;
     let named = (&names, &slo_targets);
     let regret =
-        surveyor.map(|surveyor| counterfactual::judge(config, deployment, named, surveyor.survey)).transpose()?;
+        surveyor.map(|surveyor| counterfactual::regret(config, deployment, named, surveyor.survey)).transpose()?;
     let fitness = evaluation
         .fitness
         .as_ref()
@@ -123,7 +123,7 @@ fn simulate(
     let files = recording::finish(decisions, config)
         .and(write_files(config, &report, log.as_ref(), &names))
         .and(export(config, deployment, journal.as_ref(), named));
-    Ok(Finished {
+    Ok(RunResult {
         setting: setting(config, deployment, &notes),
         warnings: warnings(config, deployment, (&report, &names), &skipped, &refused)
             .into_iter()
@@ -141,15 +141,15 @@ fn simulate(
     })
 }
 
-/// The baseline of a relative fitness: its name, and the configuration it runs with.
-fn baseline(config: &Experiment) -> Result<Option<(String, Experiment)>, Failure> {
+/// The baseline of a relative fitness: its name, and its experiment.
+fn baseline(config: &Experiment) -> Result<Option<(String, Experiment)>, RunError> {
     const USUAL: &str = "round-robin";
     let scale = config.evaluation.fitness.as_ref().map(FitnessWeights::scale);
     if scale != Some(FitnessScale::Baseline) {
         return Ok(None);
     }
     let name = config.evaluation.baseline.as_deref().unwrap_or(USUAL);
-    Ok(Some((name.to_owned(), config.with_contestant(name, Others::Defaults)?)))
+    Ok(Some((name.to_owned(), config.with_policy(name, OtherPolicies::Defaults)?)))
 }
 
 /// The score of `report`, against a run of `baseline` under the same seed if the scale is relative.
@@ -159,18 +159,18 @@ fn fitness(
     config: &Experiment,
     deployment: &Deployment,
     report: &Report,
-) -> Result<(Fitness, Option<String>), Failure> {
+) -> Result<(Fitness, Option<String>), RunError> {
     let figures = Figures::from(report);
     let Some((name, baseline)) = baseline else {
         return Ok((weights.blis(&figures, no_sample(config.engine.semantics)), None));
     };
     let Workload { requests, follow_ups, names, slo_targets, .. } = open::open(&baseline)?;
     let named = (&names, &slo_targets);
-    let Measured { report: baseline, .. } = measure(&baseline, deployment, named, (requests, follow_ups), ())?;
+    let Measurement { report: baseline, .. } = measure(&baseline, deployment, named, (requests, follow_ups), ())?;
     Ok((weights.relative(&figures, &Figures::from(&baseline)), Some(name)))
 }
 
-/// Kept for the formats to export to.
+/// The records that the export formats need, if there are exports.
 fn journal(config: &Experiment, deployment: &Deployment) -> Option<Journal> {
     let exports = &config.files.exports;
     let steps = exports.iter().any(|export| export.format.needs_steps());
@@ -184,7 +184,7 @@ fn export(
     deployment: &Deployment,
     journal: Option<&Journal>,
     (names, slo_targets): (&Names, &BTreeMap<String, GoodputTargets>),
-) -> Result<(), Failure> {
+) -> Result<(), RunError> {
     let Some(journal) = journal else { return Ok(()) };
     let about = blis_report::ServiceInfo {
         model: deployment.model.clone(),
@@ -196,13 +196,13 @@ fn export(
         seed: config.seed,
         slo_targets: slo_targets.clone(),
     };
-    let write = |export: &Export| export.write(journal, &about, names).map_err(|error| Failure::file(&error));
+    let write = |export: &Export| export.write(journal, &about, names).map_err(|error| RunError::file(&error));
     config.files.exports.iter().try_for_each(write)
 }
 
-fn write_files(config: &Experiment, report: &Report, log: Option<&RequestLog>, names: &Names) -> Result<(), Failure> {
+fn write_files(config: &Experiment, report: &Report, log: Option<&RequestLog>, names: &Names) -> Result<(), RunError> {
     let Some(log) = log else { return Ok(()) };
-    let written = |result: Result<(), blis_report::FileError>| result.map_err(|error| Failure::file(&error));
+    let written = |result: Result<(), blis_report::FileError>| result.map_err(|error| RunError::file(&error));
     if let Some(path) = &config.files.metrics_path {
         written(blis_report::write_json(path, &blis_report::metrics_document(report, log, names)))?;
     }
@@ -232,13 +232,13 @@ fn setting(config: &Experiment, deployment: &Deployment, notes: &[String]) -> Se
     }
 }
 
-/// What may surprise whoever reads the figures.
+/// Warnings about effects that the figures do not show.
 fn warnings(
     config: &Experiment,
     deployment: &Deployment,
     (report, names): (&Report, &Names),
     skipped: &Skipped,
-    refused: &Refused,
+    refused: &RefusedRequests,
 ) -> Vec<(String, String)> {
     let counts = &report.cluster.counts;
     let mut warnings = config.warnings.clone();
@@ -246,7 +246,7 @@ fn warnings(
     warnings.extend(refused.other_models(&deployment.model, names));
     let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
     if let Some(first) = skipped.first.first() {
-        // The line's own hint would be one too many.
+        // The hint of the line itself is left out.
         warn(
             format!("{} of the trace left out; the first: {}", plural(skipped.count, "line"), first.headline()),
             "without `--skip-bad-lines` a bad line ends the run",
@@ -286,7 +286,7 @@ fn warnings(
         } else if counts.dropped() > 0 {
             "every request was dropped; see above"
         } else if counts.rejected_by_admission > 0 {
-            "the admission policy let nothing in that could complete; `--admission-policy always-admit` lets in all"
+            "the admission policy admitted no request that could complete; `--admission-policy always-admit` admits all"
         } else if config.horizon == Micros::MAX {
             "check the workload"
         } else {
@@ -297,9 +297,9 @@ fn warnings(
     warnings
 }
 
-/// Targets of flags that nothing is measured against, for want of requests: most likely a slip.
+/// SLO targets of classes without requests: most likely a misspelled name.
 fn unknown_classes(
-    targets: &BTreeMap<String, experiment::SloTargets>,
+    targets: &BTreeMap<String, experiment::SloTargetSettings>,
     report: &Report,
     names: &Names,
 ) -> Option<(String, String)> {
@@ -315,7 +315,7 @@ fn unknown_classes(
     })
 }
 
-/// Why requests were refused, and what to do about it.
+/// Why requests were dropped, and what to do about it.
 fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> (String, String) {
     let cache = u64::from(deployment.total_kv_blocks) * u64::from(config.engine.block_size);
     let larger_cache = "raise `--total-kv-blocks`, `--gpu-memory-utilization` or `--tp`";
@@ -323,8 +323,8 @@ fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> 
         let limit = deployment.max_model_len.map_or(u64::MAX, u64::from);
         let (budget, chunked) = (config.engine.max_num_batched_tokens, config.engine.enable_chunked_prefill);
         if !chunked && u64::from(budget) < limit {
-            let hint = "raise `--max-num-batched-tokens`, or let prompts be split";
-            (format!("prompt and answer exceed the {budget} tokens of one step"), hint)
+            let hint = "raise `--max-num-batched-tokens`, or enable chunked prefill";
+            (format!("prompt and output exceed the {budget} tokens of one step"), hint)
         } else if limit == cache
             && config.deployment.max_model_len.is_none_or(|given| given == 0 || u64::from(given) > limit)
         {
@@ -335,23 +335,23 @@ fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> 
     };
     let (why, hint) = match reason {
         DropReason::PromptTooLong => too_long("the prompt alone fills"),
-        DropReason::BudgetTooLong => too_long("prompt and answer exceed"),
+        DropReason::BudgetTooLong => too_long("prompt and output exceed"),
         DropReason::KvTooSmall => (format!("larger than the KV cache, {}", plural(cache, "token")), larger_cache),
     };
     (why, hint.to_owned())
 }
 
-/// Requests that were refused: the first ones, so that the user can find them, and the models
-/// they were for.
+/// Requests that were dropped or rejected by routing: the first ones, so that the user can find them, and the models
+/// that they name.
 #[derive(Default)]
-struct Refused {
+struct RefusedRequests {
     dropped: Vec<Outcome>,
-    /// Models that are not served, in the order in which they were asked for, and how often.
+    /// Models that are not served, in the order in which requests named them, with the number of requests.
     models: Vec<(Name, u64)>,
 }
 
-impl Refused {
-    /// Named per reason; the rest is only counted.
+impl RefusedRequests {
+    /// Requests listed per reason; the others are only counted.
     const NAMED: usize = 5;
 
     /// `request_3 (9000 tokens in, 20 out), … and 4 more`.
@@ -372,7 +372,7 @@ impl Refused {
         self.dropped.iter().filter(move |refused| refused.status == Status::Dropped(reason))
     }
 
-    /// Requests for models other than `served`.
+    /// The warning about requests for models other than `served`.
     fn other_models(&self, served: &str, names: &Names) -> Option<(String, String)> {
         let (first, _) = self.models.first()?;
         let count = plural(self.models.iter().map(|(_, count)| count).sum(), "request");
@@ -383,14 +383,14 @@ impl Refused {
             listed.push_str(&format!(" and {} more", self.models.len() - Self::NAMED));
         }
         let hint = format!(
-            "serve it with `--model {}`, or empty the column `model` of the trace: a request without a model takes any",
+            "serve it with `--model {}`, or empty the column `model` of the trace: a request without a model is served by any",
             names.text(*first)
         );
         Some((format!("{count} rejected: only `{served}` is served, and they are for {listed}"), hint))
     }
 }
 
-impl Observer for Refused {
+impl Observer for RefusedRequests {
     #[inline]
     fn interests(&self) -> Interests {
         Interests::OUTCOMES
@@ -404,7 +404,7 @@ impl Observer for Refused {
     }
 }
 
-impl Refused {
+impl RefusedRequests {
     fn add(&mut self, outcome: &Outcome) {
         match outcome.status {
             Status::Dropped(reason) if self.of(reason).count() < Self::NAMED => self.dropped.push(*outcome),

@@ -4,31 +4,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-/// What `run` makes of every contestant under every seed: by contestant, then by seed.
+/// The results of `run` for every policy under every seed: by policy, then by seed.
 ///
-/// Runs are spread over the threads of the current rayon pool. The answer does not depend on their
-/// number, provided that a run does not.
+/// Runs are spread over the threads of the current rayon pool. The result does not depend on their number, provided
+/// that a single run does not.
 ///
 /// # Errors
 ///
-/// The error of the first failed run, in order of contestants and then of seeds. Runs that come
-/// after a failed one may not take place.
+/// The error of the first failed run, in order of policies and then of seeds. Runs that come after a failed one in
+/// this order may be skipped.
 pub fn run_all<C: Sync, T: Send, E: Send>(
-    contestants: &[C],
+    policies: &[C],
     seeds: &[u64],
     run: impl Fn(&C, u64) -> Result<T, E> + Sync,
 ) -> Result<Vec<Vec<T>>, E> {
-    let runs: Vec<(&C, u64)> = contestants.iter().flat_map(|who| seeds.iter().map(move |&seed| (who, seed))).collect();
-    // Runs before the first failed one are never skipped, so that the same error wins every time.
+    let runs: Vec<(&C, u64)> =
+        policies.iter().flat_map(|policy| seeds.iter().map(move |&seed| (policy, seed))).collect();
+    // Runs before the first failed one are never skipped, so that the same error is returned every time.
     let first_failed = AtomicUsize::new(usize::MAX);
     let results: Vec<Option<Result<T, E>>> = runs
         .par_iter()
         .enumerate()
-        .map(|(number, &(who, seed))| {
+        .map(|(number, &(policy, seed))| {
             if number > first_failed.load(Ordering::Relaxed) {
                 return None;
             }
-            let result = run(who, seed);
+            let result = run(policy, seed);
             if result.is_err() {
                 first_failed.fetch_min(number, Ordering::Relaxed);
             }
@@ -36,7 +37,7 @@ pub fn run_all<C: Sync, T: Send, E: Send>(
         })
         .collect();
     let mut results = results.into_iter().flatten();
-    contestants.iter().map(|_| results.by_ref().take(seeds.len()).collect()).collect()
+    policies.iter().map(|_| results.by_ref().take(seeds.len()).collect()).collect()
 }
 
 #[cfg(test)]
@@ -49,8 +50,8 @@ mod tests {
     }
 
     #[test]
-    fn results_come_by_contestant_then_seed() {
-        let run = |who: &&str, seed: u64| Ok::<_, ()>(format!("{who}{seed}"));
+    fn results_come_by_policy_then_seed() {
+        let run = |policy: &&str, seed: u64| Ok::<_, ()>(format!("{policy}{seed}"));
         let results = on_threads(3, || run_all(&["a", "b"], &[7, 5], run));
         assert_eq!(results, Ok(vec![vec!["a7".into(), "a5".into()], vec!["b7".into(), "b5".into()]]));
         assert_eq!(run_all(&["a", "b"], &[], run), Ok(vec![vec![], vec![]]));
@@ -60,19 +61,19 @@ mod tests {
     proptest! {
         #[test]
         fn threads_change_nothing(
-            contestants in 1..5u64,
+            policies in 1..5u64,
             seeds in prop::collection::vec(0..100u64, 1..6),
             failing in prop::collection::btree_set(0..500u64, 0..40),
         ) {
-            let contestants: Vec<u64> = (0..contestants).collect();
-            let run = |&who: &u64, seed: u64| {
-                let number = 100 * who + seed;
+            let policies: Vec<u64> = (0..policies).collect();
+            let run = |&policy: &u64, seed: u64| {
+                let number = 100 * policy + seed;
                 if failing.contains(&number) { Err(number) } else { Ok(number) }
             };
             let expected: Result<Vec<Vec<u64>>, u64> =
-                contestants.iter().map(|who| seeds.iter().map(|&seed| run(who, seed)).collect()).collect();
+                policies.iter().map(|policy| seeds.iter().map(|&seed| run(policy, seed)).collect()).collect();
             for threads in [1, 2, 5] {
-                prop_assert_eq!(&on_threads(threads, || run_all(&contestants, &seeds, run)), &expected);
+                prop_assert_eq!(&on_threads(threads, || run_all(&policies, &seeds, run)), &expected);
             }
         }
     }

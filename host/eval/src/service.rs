@@ -1,4 +1,4 @@
-//! The service that a configuration describes: instances, and the policies in front of them.
+//! The cluster of an experiment: instances, and the policies in front of them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use blis_sim::policy::{AdmissionPolicy, Classes, InstanceInfo, TenantBudgets, Ti
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
 
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::spec::TieBreakName;
 use blis_config::Deployment;
@@ -22,28 +22,28 @@ use blis_plugin::{
 };
 use blis_workload::Names;
 
-/// An idle service for the workload whose names are `names`, and what will go wrong in its plugins;
-/// `engine` makes its instances.
+/// An idle cluster for a workload with the names `names`, and the record of plugin failures. `engine` makes the
+/// instances.
 pub(crate) fn cluster<I: Instance>(
     config: &Experiment,
     deployment: &Deployment,
     names: &Names,
     engine: impl Fn(InstanceConfig) -> I,
-) -> Result<(Cluster<I>, Incidents), Failure> {
+) -> Result<(Cluster<I>, Incidents), RunError> {
     let settings = &config.cluster;
     let abort = Abort::default();
     let incidents = Incidents::new(config.on_plugin_error, abort.clone());
-    let incidents = match &config.leash {
-        Some(leash) => {
-            leash.hold(&abort);
-            incidents.metered(leash.most())
+    let incidents = match &config.budget {
+        Some(budget) => {
+            budget.attach(&abort);
+            incidents.metered(budget.limit())
         }
         None => incidents,
     };
     let classes = Arc::new(classes(&settings.policies, names));
     let mut instances: Vec<InstanceConfig> =
         (0..settings.num_instances).map(|index| config.engine.instance(index, deployment, &classes)).collect();
-    let guests = Guests {
+    let plugins = PluginStarter {
         config,
         incidents: &incidents,
         abort: &abort,
@@ -51,8 +51,8 @@ pub(crate) fn cluster<I: Instance>(
         names: names.texts().into(),
         facts: deployment.model_facts.as_slice().into(),
     };
-    guests.move_in(&mut instances)?;
-    let policies = policies(&guests, &classes, names)?;
+    plugins.attach(&mut instances)?;
+    let policies = policies(&plugins, &classes, names)?;
     let front = ClusterConfig {
         admission_latency: settings.admission_latency,
         routing_latency: settings.routing_latency,
@@ -73,7 +73,7 @@ pub(crate) fn cluster<I: Instance>(
 }
 
 /// Starts the plugins of a simulation.
-struct Guests<'a> {
+struct PluginStarter<'a> {
     config: &'a Experiment,
     incidents: &'a Incidents,
     abort: &'a Abort,
@@ -82,34 +82,34 @@ struct Guests<'a> {
     facts: Arc<[(String, f64)]>,
 }
 
-impl Guests<'_> {
-    /// The policy in front of the instances that guests of type `G` decide, if a plugin is used for it.
-    fn policy<G: GuestKind + ?Sized>(&self) -> Result<Option<Box<PluginPolicy<G>>>, Failure> {
+impl PluginStarter<'_> {
+    /// The plugin policy of the front end for plugins of type `G`, if a plugin is used for it.
+    fn policy<G: GuestKind + ?Sized>(&self) -> Result<Option<Box<PluginPolicy<G>>>, RunError> {
         self.policy_of(Arc::clone(&self.instances), None)
     }
 
-    /// The policy of a service of `instances`, or of `instance` alone.
+    /// The plugin policy of a cluster of `instances`, or of the instance `instance` alone.
     fn policy_of<G: GuestKind + ?Sized>(
         &self,
         instances: Arc<[InstanceInfo]>,
         instance: Option<u32>,
-    ) -> Result<Option<Box<PluginPolicy<G>>>, Failure> {
+    ) -> Result<Option<Box<PluginPolicy<G>>>, RunError> {
         let Some(used) = self.config.cluster.policies.plugin(G::KIND) else { return Ok(None) };
         let guest = self.start(used, instances, instance)?;
         let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
         Ok(Some(Box::new(PluginPolicy::new(name, description, guest, self.incidents))))
     }
 
-    /// Gives each instance its own guests, and all of them the same latency model.
-    fn move_in(&self, instances: &mut [InstanceConfig]) -> Result<(), Failure> {
+    /// Attaches to each instance its own plugins, and to all of them the same latency model.
+    fn attach(&self, instances: &mut [InstanceConfig]) -> Result<(), RunError> {
         let policies = &self.config.cluster.policies;
         if let Some(used) = policies.plugin(Kind::Latency) {
             let guest = self.start::<dyn LatencyGuest>(used, Arc::clone(&self.instances), None)?;
             let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
-            let instead = instances.first().map(|instance| Arc::clone(&instance.latency));
-            let Some(instead) = instead else { return Ok(()) };
+            let fallback = instances.first().map(|instance| Arc::clone(&instance.latency));
+            let Some(fallback) = fallback else { return Ok(()) };
             let model: Arc<dyn LatencyModel> = Arc::new(
-                PluginLatency::new(name, description, guest, instead, self.incidents).map_err(Failure::refused)?,
+                PluginLatency::new(name, description, guest, fallback, self.incidents).map_err(RunError::refused)?,
             );
             instances.iter_mut().for_each(|instance| instance.latency = Arc::clone(&model));
         }
@@ -125,13 +125,13 @@ impl Guests<'_> {
         Ok(())
     }
 
-    /// `instance`: its owner, if it has one.
+    /// Starts one guest. `instance`: the index of its instance, if it belongs to one.
     fn start<G: GuestKind + ?Sized>(
         &self,
         used: &PolicyUse,
         instances: Arc<[InstanceInfo]>,
         instance: Option<u32>,
-    ) -> Result<Box<G>, Failure> {
+    ) -> Result<Box<G>, RunError> {
         let owner = instance.map(|index| format!(":{index}")).unwrap_or_default();
         let setup = GuestSetup {
             kind: used.kind,
@@ -144,47 +144,46 @@ impl Guests<'_> {
             limits: self.config.catalog.limits(),
             abort: self.abort.clone(),
         };
-        used.loaded.plugin.start(&setup).and_then(StartedGuest::into_kind).map_err(Failure::from)
+        used.loaded.plugin.start(&setup).and_then(StartedGuest::into_kind).map_err(RunError::from)
     }
 }
 
-/// Urgency of the classes that requests name.
+/// Priorities of the classes that requests name.
 pub(crate) fn classes(settings: &PolicySettings, names: &Names) -> Classes {
     let overrides: Vec<(String, i32)> =
-        settings.slo_priorities.iter().map(|(class, urgency)| (class.clone(), urgency.value)).collect();
+        settings.slo_priorities.iter().map(|(class, priority)| (class.clone(), priority.value)).collect();
     Classes::new(names.texts().iter().map(AsRef::as_ref), &overrides)
 }
 
-/// Names that mean the served model. As for `--model`, what follows the last `/` counts, upper or
-/// lower case.
+/// Names of the served model. As for `--model`, only the part after the last `/` counts, in upper or lower case.
 fn serves(model: &[&str], names: &Names) -> Vec<Name> {
     let short = |text: &str| text.rsplit('/').next().unwrap_or(text).to_lowercase();
     let model: Vec<String> = model.iter().map(|text| short(text)).collect();
     let texts = names.texts().iter().enumerate().skip(1);
-    // There are no more names than numbers.
+    // The index of a name fits in its number.
     texts.filter(|(_, text)| model.contains(&short(text))).map(|(number, _)| Name(number as u32)).collect()
 }
 
-fn policies(guests: &Guests<'_>, classes: &Classes, names: &Names) -> Result<Policies, Failure> {
-    let settings = &guests.config.cluster.policies;
-    let admission: Box<dyn AdmissionPolicy> = match guests.policy::<dyn AdmissionGuest>()? {
+fn policies(plugins: &PluginStarter<'_>, classes: &Classes, names: &Names) -> Result<Policies, RunError> {
+    let settings = &plugins.config.cluster.policies;
+    let admission: Box<dyn AdmissionPolicy> = match plugins.policy::<dyn AdmissionGuest>()? {
         Some(plugin) => plugin,
-        None => settings.admission().map_err(Failure::usage)?,
+        None => settings.admission().map_err(RunError::usage)?,
     };
     Ok(Policies {
-        admission: with_budgets(admission, settings, names).map_err(Failure::usage)?,
-        routing: match guests.policy::<dyn RoutingGuest>()? {
+        admission: with_budgets(admission, settings, names).map_err(RunError::usage)?,
+        routing: match plugins.policy::<dyn RoutingGuest>()? {
             Some(plugin) => plugin,
-            None => settings.routing().map_err(Failure::usage)?,
+            None => settings.routing().map_err(RunError::usage)?,
         },
-        priority: match guests.policy::<dyn PriorityGuest>()? {
+        priority: match plugins.policy::<dyn PriorityGuest>()? {
             Some(plugin) => plugin,
-            None => settings.priority(classes).map_err(Failure::usage)?,
+            None => settings.priority(classes).map_err(RunError::usage)?,
         },
     })
 }
 
-/// Tenants that send nothing need no budget.
+/// Budgets of tenants without requests are left out.
 fn with_budgets(
     inner: Box<dyn AdmissionPolicy>,
     settings: &PolicySettings,

@@ -1,12 +1,13 @@
-//! A suite: what candidates are judged on. One YAML file; strict, as policy bundles are.
+//! A suite: the scenarios on which candidates are evaluated. One YAML file, parsed strictly like policy bundles.
 //!
 //! ```text
 //! suite ── baseline, weights, gates, limits
 //!   └─ scenario ── flags of `blis run`, a workload, the splits it belongs to
 //! ```
 //!
-//! A scenario is written as the flags of `blis run`, so that whatever can be simulated can be judged, and
-//! a scenario can be tried by hand. Seeds are not written down: they follow from suite, split and epoch.
+//! A scenario is written as the flags of `blis run`, so that everything that can be simulated can be part of a suite,
+//! and a scenario can be tried on the command line. Seeds are not written down: they follow from suite, split and
+//! epoch.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -22,100 +23,100 @@ use blis_diag::yaml::{self, Document, Entries, NumberRange, Spanned, Word, expla
 use blis_diag::{Diagnose, Diagnostic, Location, nearest, quoted};
 use blis_plugin::Kind;
 
-/// The suites that the program carries.
+/// The suites that are built into the program.
 static SUITES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../examples/suites");
 
 const BYTES_MAX: u64 = 4 << 20;
 
-/// What candidates are judged on.
+/// The scenarios on which candidates are evaluated, and the rules of the evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suite {
-    /// Its name.
+    /// The name in commands and results.
     pub name: String,
-    /// What it is about; may be empty.
+    /// A description; may be empty.
     pub about: String,
-    /// Its file, as messages name it.
+    /// The file, as messages name it.
     pub file: String,
     /// SHA-256 of its text, hexadecimal.
     pub hash: String,
     /// A routing policy or the path of a bundle; scores are relative to it.
     pub baseline: String,
-    /// What a report compares candidates with, besides the baseline.
-    pub rivals: Vec<String>,
-    /// The kinds of decisions that candidates may make. What else they define is not used.
+    /// Policies that the held-out report compares candidates with, besides the baseline.
+    pub reference_policies: Vec<String>,
+    /// The kinds of decisions that candidates may make. Other functions of a candidate are not used.
     pub decides: Vec<Kind>,
-    /// What counts.
+    /// The objectives: figures with their weights.
     pub weights: FitnessWeights,
-    /// Seeds of each scenario in a split.
+    /// Number of seeds of each scenario, by split.
     pub seeds: BTreeMap<Split, u32>,
-    /// What nobody may do, whatever the score.
+    /// What a candidate must not do, whatever its score.
     pub gates: Gates,
-    /// The score within a stage, 0 to 1, from which the next one is run.
+    /// The score within a stage, 0 to 1, from which the next stage is run.
     pub promote: BTreeMap<Split, f64>,
-    /// What a candidate may use up.
+    /// The resources that a candidate may use.
     pub limits: SuiteLimits,
-    /// At least one in `smoke` and in `train`.
+    /// At least one in `smoke` and one in `train`.
     pub scenarios: Vec<Scenario>,
 }
 
-/// When a scenario is run.
+/// The stage in which a scenario is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
-    /// First: is it worth going on?
+    /// The first stage: a short check whether the candidate is promising.
     Smoke,
-    /// What a search learns from.
+    /// The scenarios that a search learns from.
     Train,
-    /// Other requests, to choose among those that did well.
+    /// Other requests, for choosing among candidates that did well in train.
     Select,
     /// Held out: for reports only.
     Test,
 }
 
-/// One situation.
+/// One scenario of a suite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// Its name, unique in the suite.
+    /// The name, unique in the suite.
     pub name: String,
-    /// What it has in common with others; may be that name.
+    /// The group of similar scenarios; the name of the scenario if it belongs to none.
     pub family: String,
-    /// At least one.
+    /// The splits that it belongs to, at least one.
     pub splits: Vec<Split>,
-    /// Flags of `blis run`, those of the suite first, without dashes.
+    /// Flags of `blis run` without dashes, those of the suite first.
     pub flags: Vec<(String, String)>,
-    /// A workload specification, in place of flags.
+    /// A workload specification, instead of workload flags.
     pub workload: Option<String>,
-    /// Where it stands.
-    pub spot: Location,
+    /// Location in the file of the suite.
+    pub location: Location,
 }
 
-/// What is checked before any score. Relative to the baseline under the same requests.
+/// Conditions that are checked before any score, relative to the baseline under the same requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gates {
-    /// By how much the completed share of a scenario may be less.
+    /// By how much the completed share of a scenario may be below the baseline's.
     pub completed: f64,
-    /// By how much the mean end-to-end latency of a class may be longer, as a share of it.
+    /// By how much the mean end-to-end latency of a class may exceed the baseline's, as a share of it.
     pub worst_class: f64,
 }
 
-/// What a candidate may use up beyond the limits of a single call.
+/// Resources that a candidate may use, per call and in total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SuiteLimits {
     /// Rhai operations per decision.
     pub operations_per_call: u64,
-    /// WebAssembly instructions, roughly, per decision.
+    /// WebAssembly fuel per decision, roughly instructions.
     pub fuel_per_call: u64,
-    /// Rhai operations of all decisions of one simulation together, per request of it.
+    /// Rhai operations of all decisions of one simulation together, per request of the simulation.
     pub operations_per_request: u64,
-    /// The same of WebAssembly instructions.
+    /// WebAssembly fuel of all decisions of one simulation together, per request of the simulation.
     pub fuel_per_request: u64,
-    /// Linear memory, MiB.
+    /// Linear memory of a component, MiB.
     pub memory_mb: u64,
-    /// A whole evaluation, seconds.
+    /// Wall time of a whole evaluation, seconds.
     pub wall_s: f64,
 }
 
-/// Why there is no suite: something in its file is wrong, or it cannot be read, or is called otherwise.
+/// Why a suite cannot be used: its file is invalid or cannot be read, or there is no suite of that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct SuiteError(#[from] Diagnostic);
@@ -127,10 +128,10 @@ impl Diagnose for SuiteError {
 }
 
 impl Split {
-    /// All of them, in the order in which they are run.
+    /// All splits, in the order in which they are run.
     pub const ALL: [Self; 4] = [Self::Smoke, Self::Train, Self::Select, Self::Test];
 
-    /// As files and results write it.
+    /// The name in files and results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -141,7 +142,7 @@ impl Split {
         }
     }
 
-    /// The lower end of its scores; those of the held-out split are never handed back.
+    /// The lower end of the score band; scores of the held-out split are never returned to a search.
     #[must_use]
     pub const fn band(self) -> f64 {
         match self {
@@ -168,41 +169,41 @@ impl Display for Split {
 }
 
 impl Suite {
-    /// The suite that the program carries as `name`, or in the file `name`.
+    /// The built-in suite called `name`, or the one in the file `name`.
     ///
     /// # Errors
-    /// If there is none, or it says anything that is not understood.
+    /// If there is none, or its file is invalid.
     pub fn open(name: &str) -> Result<Self, SuiteError> {
-        let said = |what: String, hint: String| SuiteError(Diagnostic::new(what).hint(hint));
+        let error = |what: String, hint: String| SuiteError(Diagnostic::new(what).hint(hint));
         if let Some(file) = SUITES.get_file(format!("{name}.yaml")) {
             let path = format!("examples/suites/{name}.yaml");
             return Self::parse(&path, file.contents_utf8().unwrap_or_default());
         }
         let path = Path::new(name);
         if !path.is_file() {
-            let names = Self::carried();
+            let names = Self::built_in();
             let known: Vec<&str> = names.iter().map(String::as_str).collect();
             let hint = nearest(name, &known).map_or_else(
                 || format!("built in are {}; others are named by their file", names.join(", ")),
                 |near| format!("did you mean `{near}`?"),
             );
-            return Err(said(format!("there is no suite {}", quoted(name.as_bytes())), hint));
+            return Err(error(format!("there is no suite {}", quoted(name.as_bytes())), hint));
         }
-        let unreadable = |error: std::io::Error| {
+        let unreadable = |source: std::io::Error| {
             let hint = "a suite is a YAML file: see docs/evaluate.md".to_owned();
-            said(format!("the suite `{name}` cannot be read: {error}"), hint)
+            error(format!("the suite `{name}` cannot be read: {source}"), hint)
         };
         let length = fs::metadata(path).map_err(unreadable)?.len();
         if length > BYTES_MAX {
             let hint = "is this the right file?".to_owned();
-            return Err(said(format!("the suite `{name}` is longer than 4 MiB"), hint));
+            return Err(error(format!("the suite `{name}` is longer than 4 MiB"), hint));
         }
         Self::parse(name, &fs::read_to_string(path).map_err(unreadable)?)
     }
 
-    /// The names of those that the program carries, sorted.
+    /// The names of the built-in suites, sorted.
     #[must_use]
-    pub fn carried() -> Vec<String> {
+    pub fn built_in() -> Vec<String> {
         let paths = SUITES.files().map(include_dir::File::path);
         let suites = paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
         let mut names: Vec<String> = suites.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
@@ -210,12 +211,12 @@ impl Suite {
         names
     }
 
-    /// Understands `text`, the content of `file`.
+    /// Parses `text`, the content of `file`.
     ///
     /// # Errors
-    /// The first thing that is not understood.
+    /// The first mistake, with its location.
     pub fn parse(file: &str, text: &str) -> Result<Self, SuiteError> {
-        let reader = Reader(Document { file: file.into(), text });
+        let reader = SuiteReader(Document { file: file.into(), text });
         let raw: Option<RawSuite> = reader.0.read().map_err(|error| reader.yaml(&error))?;
         let Some(raw) = raw else {
             let empty = Diagnostic::in_text(Location::start(file), text, "the suite is empty");
@@ -224,8 +225,8 @@ impl Suite {
         Ok(reader.suite(raw)?)
     }
 
-    /// The seed with the number `turn` of a scenario in `split`. Different in each split and epoch, the same for
-    /// all scenarios and candidates; at most 32 bits, so that any reader of JSON keeps it.
+    /// The seed with the number `turn` of a scenario in `split`. It differs between splits and epochs, and is the same
+    /// for all scenarios and candidates. It has at most 32 bits, so that any reader of JSON keeps it exactly.
     #[must_use]
     pub fn seed(&self, split: Split, epoch: u64, turn: u32) -> u64 {
         let epoch = if split == Split::Test { 0 } else { epoch };
@@ -233,19 +234,19 @@ impl Suite {
         u64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]))
     }
 
-    /// What [`Self::open`] takes for it.
+    /// The name or path with which [`Self::open`] finds the suite.
     #[must_use]
     pub fn name_or_file(&self) -> String {
-        if Self::carried().contains(&self.name) { self.name.clone() } else { self.file.clone() }
+        if Self::built_in().contains(&self.name) { self.name.clone() } else { self.file.clone() }
     }
 
-    /// The places of the scenarios in `split`.
+    /// The indices of the scenarios in `split`.
     #[must_use]
     pub fn of(&self, split: Split) -> Vec<usize> {
-        (0..self.scenarios.len()).filter(|&place| self.scenarios[place].splits.contains(&split)).collect()
+        (0..self.scenarios.len()).filter(|&index| self.scenarios[index].splits.contains(&split)).collect()
     }
 
-    /// How many seeds each of them has.
+    /// Number of seeds of each scenario in `split`.
     #[must_use]
     pub fn seeds_of(&self, split: Split) -> u32 {
         self.seeds.get(&split).copied().unwrap_or(split.usual_seeds())
@@ -259,7 +260,7 @@ struct RawSuite {
     name: Word,
     about: Option<String>,
     baseline: Option<Word>,
-    rivals: Option<Vec<Word>>,
+    reference_policies: Option<Vec<Word>>,
     decides: Option<Vec<Word>>,
     weights: Word,
     seeds: Option<Entries<Word>>,
@@ -298,28 +299,28 @@ struct RawScenario {
     workload: Option<String>,
 }
 
-/// Knows where the words of a file stand.
-struct Reader<'a>(Document<'a>);
+/// Parses the values of a file, and reports mistakes with their locations.
+struct SuiteReader<'a>(Document<'a>);
 
 const SHARE: NumberRange = NumberRange { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
 const UP_TO_1000: NumberRange = NumberRange { fits: |number| (0.0..=1000.0).contains(&number), text: "a number from 0 to 1000" };
 const SECONDS: NumberRange = NumberRange { fits: |number| number > 0.0 && number <= 86_400.0, text: "above 0, at most 86400" };
 
-impl Reader<'_> {
+impl SuiteReader<'_> {
     fn suite(&self, raw: RawSuite) -> Result<Suite, Diagnostic> {
         if raw.schema.value != "1" {
-            let what = format!("suites of schema {} are not understood", quoted(raw.schema.value.as_bytes()));
+            let what = format!("suites of schema {} are not supported", quoted(raw.schema.value.as_bytes()));
             return Err(self.0.wrong(raw.schema.referenced, what, "this program reads `schema: 1`"));
         }
         let shared = raw.run.map_or(Vec::new(), |run| run.0);
         let mut scenarios: Vec<Scenario> = Vec::new();
         let at = raw.scenarios.referenced;
         for one in raw.scenarios.value {
-            let place = one.name.referenced;
+            let at_name = one.name.referenced;
             let scenario = self.scenario(one, &shared)?;
             if scenarios.iter().any(|known| known.name == scenario.name) {
                 let what = format!("there are two scenarios `{}`", scenario.name);
-                return Err(self.0.wrong(place, what, "give each its own name"));
+                return Err(self.0.wrong(at_name, what, "use unique names"));
             }
             scenarios.push(scenario);
         }
@@ -335,7 +336,7 @@ impl Reader<'_> {
             file: self.0.file.to_string(),
             hash: hex(&Sha256::digest(self.0.text)),
             baseline: raw.baseline.map_or_else(|| "round-robin".to_owned(), |word| word.value),
-            rivals: raw.rivals.unwrap_or_default().into_iter().map(|word| word.value).collect(),
+            reference_policies: raw.reference_policies.unwrap_or_default().into_iter().map(|word| word.value).collect(),
             decides: self.decides(raw.decides)?,
             weights: self.weights(&raw.weights)?,
             seeds: self.by_split(raw.seeds, |word| self.0.whole("a number of seeds", word, 1..=1000))?,
@@ -348,7 +349,7 @@ impl Reader<'_> {
 
     fn scenario(&self, raw: RawScenario, shared: &[(Word, Word)]) -> Result<Scenario, Diagnostic> {
         let own = raw.run.map_or(Vec::new(), |run| run.0);
-        // One's own wins.
+        // Flags of the scenario win over those of the suite.
         let inherited = shared.iter().filter(|(name, _)| !own.iter().any(|(known, _)| known.value == name.value));
         let flags = inherited.chain(&own).map(|(name, value)| (name.value.clone(), value.value.clone())).collect();
         if raw.splits.value.is_empty() {
@@ -363,11 +364,11 @@ impl Reader<'_> {
             splits,
             flags,
             workload: raw.workload,
-            spot: self.0.location(raw.name.referenced),
+            location: self.0.location(raw.name.referenced),
         })
     }
 
-    /// Names become keys of results and parts of file names.
+    /// A name: names become keys of results and parts of file names.
     fn name(&self, word: &Word) -> Result<String, Diagnostic> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if word.value.is_empty() || word.value.len() > 64 || !word.value.chars().all(fits) {
@@ -395,8 +396,8 @@ impl Reader<'_> {
     }
 
     fn decides(&self, words: Option<Vec<Word>>) -> Result<Vec<Kind>, Diagnostic> {
-        const ALLOWED: &str = "admission, routing, priority, scheduling or preemption; how long things take is \
-                               nobody's decision";
+        const ALLOWED: &str = "admission, routing, priority, scheduling or preemption; latency is not \
+                               a decision";
         let Some(words) = words else { return Ok(vec![Kind::Routing]) };
         let kind = |word: &Word| {
             let found = Kind::ALL.into_iter().find(|kind| kind.name() == word.value && *kind != Kind::Latency);
@@ -411,7 +412,7 @@ impl Reader<'_> {
     fn weights(&self, word: &Word) -> Result<FitnessWeights, Diagnostic> {
         FitnessWeights::parse(&word.value, FitnessScale::Baseline).map_err(|error| {
             let Diagnostic { what, hint, .. } = error.diagnostic();
-            // Its own excerpt is of a flag.
+            // The excerpt of the error quotes a flag, so it is replaced.
             self.0.wrong(word.referenced, what, hint.unwrap_or_default())
         })
     }
@@ -479,7 +480,7 @@ impl Default for SuiteLimits {
     }
 }
 
-/// Lower case.
+/// The bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -504,7 +505,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_suite_says_what_is_run() {
+    fn a_suite_defines_its_runs() {
         let suite = suite();
         assert_eq!((suite.baseline.as_str(), &suite.decides[..]), ("round-robin", &[Kind::Routing][..]));
         assert_eq!((suite.of(Split::Smoke), suite.of(Split::Train)), (vec![0], vec![0, 1]));
@@ -521,8 +522,8 @@ pub(crate) mod tests {
         assert_eq!(seed(Split::Train, 0, 0), seed(Split::Train, 0, 0));
         let all =
             [seed(Split::Train, 0, 0), seed(Split::Train, 0, 1), seed(Split::Train, 1, 0), seed(Split::Select, 0, 0)];
-        assert!(all.iter().enumerate().all(|(place, one)| !all[..place].contains(one)), "{all:?}");
-        assert_eq!(seed(Split::Test, 0, 3), seed(Split::Test, 9, 3), "what is held out stays the same");
+        assert!(all.iter().enumerate().all(|(index, one)| !all[..index].contains(one)), "{all:?}");
+        assert_eq!(seed(Split::Test, 0, 3), seed(Split::Test, 9, 3), "held-out seeds do not depend on the epoch");
     }
 
     #[test]
@@ -543,13 +544,13 @@ pub(crate) mod tests {
             format!("schema: 1\nname: a/b\nweights: mean_e2e:1\n{one}"),
             format!("{head}{one}limits: {{wall_s: -1}}"),
         ];
-        let told: Vec<String> = texts.iter().map(|text| refused(text)).collect();
-        insta::assert_snapshot!(told.join("\n\n"));
+        let messages: Vec<String> = texts.iter().map(|text| refused(text)).collect();
+        insta::assert_snapshot!(messages.join("\n\n"));
     }
 
     #[test]
-    fn those_that_are_carried_make_sense() {
-        let names = Suite::carried();
+    fn the_built_in_suites_are_valid() {
+        let names = Suite::built_in();
         assert_eq!(names, ["chat", "long-context", "slo-tiers"]);
         for name in names {
             let suite = Suite::open(&name).unwrap();

@@ -1,4 +1,4 @@
-//! Contestants compared over paired seeds: a table for people, a document for programs.
+//! The result of a comparison over paired seeds: a table for the terminal, a document for programs.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -8,57 +8,56 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::figures::{Better, Figure, Figures, Unit};
 use super::fitness::{FitnessScale, FitnessWeights, NoSample};
-use super::paired::{CONFIDENCE, Paired, Verdict, mean};
+use super::paired::{CONFIDENCE, Paired, PairedResult, mean};
 
-/// Widest column of contestants' names.
+/// Widest column of policy names, in terminal columns.
 const NAME_WIDTH: usize = 16;
 
-/// What contestants differ by. The first is the one the others are compared with.
+/// The differences between policies. The first one is the baseline of the comparison.
 ///
-/// [`Display`] writes the table, [`Serialize`] the document; both are the same bytes every time.
+/// [`Display`] writes the table, [`Serialize`] the document; both give the same bytes every time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    contestants: Vec<String>,
+    policies: Vec<String>,
     seeds: Vec<u64>,
-    rows: Vec<Row>,
-    /// That of the first row, if it is a fitness.
+    rows: Vec<MetricRow>,
+    /// The scale of the first row, if it is a fitness.
     fitness: Option<FitnessScale>,
 }
 
-/// One figure.
+/// One figure of all policies.
 #[derive(Clone, Debug, PartialEq)]
-struct Row {
+struct MetricRow {
     key: &'static str,
     unit: Unit,
     better: Better,
-    /// By contestant, then by seed.
+    /// By policy, then by seed.
     values: Vec<Vec<Option<f64>>>,
-    /// Of each contestant but the first to the first; `None` if no seed has a sample of both.
+    /// Difference of each policy from the first one; `None` if no seed has a sample of both.
     differences: Vec<Option<Paired>>,
 }
 
 impl Comparison {
-    /// Of `contestants` over `seeds`, with `runs` by contestant and then by seed (what
-    /// [`compare`](super::compare) returns). Figures without any sample are left out.
+    /// Compares `policies` over `seeds`, with `runs` by policy and then by seed (the result of
+    /// [`compare`](super::compare)). Figures without any sample are left out.
     ///
     /// # Panics
     ///
-    /// If `runs` has not one run for each contestant and seed, or there are fewer than two
-    /// contestants.
+    /// If `runs` does not have one run for each policy and seed, or there are fewer than two policies.
     #[must_use]
-    pub fn new(contestants: &[String], seeds: &[u64], runs: &[Vec<Figures>]) -> Self {
-        assert!(contestants.len() >= 2, "a comparison needs two");
-        assert_eq!(contestants.len(), runs.len(), "one list of runs for each contestant");
+    pub fn new(policies: &[String], seeds: &[u64], runs: &[Vec<Figures>]) -> Self {
+        assert!(policies.len() >= 2, "a comparison needs two");
+        assert_eq!(policies.len(), runs.len(), "one list of runs for each policy");
         assert!(runs.iter().all(|of| of.len() == seeds.len()), "one run for each seed");
         let rows = Figure::ALL.iter().filter_map(|&figure| {
             let values = runs.iter().map(|of| of.iter().map(|run| run.get(figure)).collect()).collect();
-            Row::new(figure.key(), figure.unit(), figure.better(), values)
+            MetricRow::new(figure.key(), figure.unit(), figure.better(), values)
         });
-        Self { contestants: contestants.to_vec(), seeds: seeds.to_vec(), rows: rows.collect(), fitness: None }
+        Self { policies: policies.to_vec(), seeds: seeds.to_vec(), rows: rows.collect(), fitness: None }
     }
 
-    /// Adds a first row `fitness`: each run's score, on the scale `baseline` relative to the first
-    /// contestant's run under the same seed.
+    /// Adds `fitness` as the first row: the score of each run, on the scale `baseline` relative to the run of the
+    /// first policy under the same seed.
     #[must_use]
     pub fn with_fitness(mut self, weights: &FitnessWeights, no_sample: NoSample, runs: &[Vec<Figures>]) -> Self {
         let score = |run: &Figures, first: &Figures| match weights.scale() {
@@ -66,14 +65,14 @@ impl Comparison {
             FitnessScale::Blis => weights.blis(run, no_sample).score,
         };
         let scores = |of: &Vec<Figures>| of.iter().zip(&runs[0]).map(|(run, first)| Some(score(run, first))).collect();
-        let row = Row::new("fitness", Unit::Index, Better::Higher, runs.iter().map(scores).collect());
+        let row = MetricRow::new("fitness", Unit::Index, Better::Higher, runs.iter().map(scores).collect());
         self.rows.splice(0..0, row);
         self.fitness = Some(weights.scale());
         self
     }
 }
 
-impl Row {
+impl MetricRow {
     /// `None` if there is no sample at all.
     fn new(key: &'static str, unit: Unit, better: Better, values: Vec<Vec<Option<f64>>>) -> Option<Self> {
         values.iter().flatten().any(Option::is_some).then(|| {
@@ -82,75 +81,75 @@ impl Row {
         })
     }
 
-    /// Mean over the seeds under which `contestant` has a sample.
-    fn mean(&self, contestant: usize) -> Option<f64> {
-        let samples: Vec<f64> = self.values[contestant].iter().copied().flatten().collect();
+    /// Mean over the seeds under which `policy` has a sample.
+    fn mean(&self, policy: usize) -> Option<f64> {
+        let samples: Vec<f64> = self.values[policy].iter().copied().flatten().collect();
         mean(samples.iter().copied())
     }
 }
 
 impl Serialize for Comparison {
-    /// `{confidence, contestants, seeds, metrics: {key: {unit, better, values, means, differences}}}`.
-    /// `values` are by contestant and seed, null without a sample; `differences` name their contestant.
-    /// With a fitness also `fitness_scale`, before `metrics`.
+    /// `{confidence, policies, seeds, metrics: {key: {unit, better, values, means, differences}}}`. `values` are by
+    /// policy and seed, null without a sample; `differences` name their policy as `candidate`. With a fitness also
+    /// `fitness_scale`, before `metrics`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("confidence", &CONFIDENCE)?;
-        map.serialize_entry("contestants", &self.contestants)?;
+        map.serialize_entry("policies", &self.policies)?;
         map.serialize_entry("seeds", &self.seeds)?;
         if let Some(scale) = self.fitness {
             map.serialize_entry("fitness_scale", scale.name())?;
         }
-        map.serialize_entry("metrics", &Metrics(self))?;
+        map.serialize_entry("metrics", &MetricMap(self))?;
         map.end()
     }
 }
 
-struct Metrics<'a>(&'a Comparison);
+struct MetricMap<'a>(&'a Comparison);
 
 #[derive(Serialize)]
-struct Metric<'a> {
+struct MetricDocument<'a> {
     unit: &'static str,
     better: &'static str,
     values: &'a [Vec<Option<f64>>],
     means: Vec<Option<f64>>,
-    differences: Vec<Option<Difference<'a>>>,
+    differences: Vec<Option<DifferenceDocument<'a>>>,
 }
 
 #[derive(Serialize)]
-struct Difference<'a> {
-    contestant: &'a str,
+struct DifferenceDocument<'a> {
+    candidate: &'a str,
     pairs: usize,
     left_out: usize,
     mean: f64,
     standard_error: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
-    verdict: Verdict,
+    result: PairedResult,
 }
 
-impl Serialize for Metrics<'_> {
+impl Serialize for MetricMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Comparison { contestants, rows, .. } = self.0;
+        let Comparison { policies, rows, .. } = self.0;
         let mut map = serializer.serialize_map(Some(rows.len()))?;
         for row in rows {
-            let differences = row.differences.iter().zip(&contestants[1..]).map(|(paired, contestant)| {
-                paired.as_ref().map(|paired| Difference {
-                    contestant,
+            let differences = row.differences.iter().zip(&policies[1..]).map(|(paired, policy)| {
+                paired.as_ref().map(|paired| DifferenceDocument {
+                    candidate: policy,
                     pairs: paired.pairs,
                     left_out: paired.left_out,
                     mean: paired.difference,
                     standard_error: paired.standard_error,
                     low: paired.interval.map(|interval| interval.low),
                     high: paired.interval.map(|interval| interval.high),
-                    verdict: paired.verdict,
+                    result: paired.result,
                 })
             });
-            let metric = Metric {
+            let metric = MetricDocument {
                 unit: row.unit.name(),
                 better: row.better.name(),
                 values: &row.values,
-                means: (0..contestants.len()).map(|contestant| row.mean(contestant)).collect(),
+                means: (0..policies.len()).map(|policy| row.mean(policy)).collect(),
                 differences: differences.collect(),
             };
             map.serialize_entry(row.key, &metric)?;
@@ -159,7 +158,7 @@ impl Serialize for Metrics<'_> {
     }
 }
 
-/// What was compared, the table, and how to read it.
+/// The names of the policies, the table, and how to read it.
 impl Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_heading(f)?;
@@ -170,7 +169,7 @@ impl Display for Comparison {
 
 impl Comparison {
     fn write_heading(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = self.contestants.iter().map(|name| shown(name)).collect();
+        let names: Vec<String> = self.policies.iter().map(|name| shown(name)).collect();
         writeln!(f, "{} against {}", names[1..].join(", "), names[0])?;
         writeln!(f, "Paired runs under {}\n", seeds_in_words(&self.seeds))
     }
@@ -187,31 +186,31 @@ impl Comparison {
         lines.iter().try_for_each(|line| write_line(f, line, &widths))
     }
 
-    /// Two contestants have a column each, so that a figure is one line; more have a line each.
-    fn header(&self) -> Line {
-        let [name, first, mean] = match &self.contestants[..] {
+    /// Two policies have a column each, so that a figure is one line; more have a line each.
+    fn header(&self) -> TableLine {
+        let [name, first, mean] = match &self.policies[..] {
             [first, second] => [String::new(), shortened(first), shortened(second)],
-            _ => ["contestant".into(), String::new(), "mean".into()],
+            _ => ["policy".into(), String::new(), "mean".into()],
         };
         let interval = format!("{}% interval", 100.0 * CONFIDENCE);
         ["metric".into(), name, first, mean, "change".into(), String::new(), interval, String::new()]
     }
 
-    fn push_lines(&self, row: &Row, lines: &mut Vec<Line>) {
-        let mean = |contestant| row.mean(contestant).map_or("-".into(), |mean| number(row.shown(mean), false));
+    fn push_lines(&self, row: &MetricRow, lines: &mut Vec<TableLine>) {
+        let mean = |policy| row.mean(policy).map_or("-".into(), |mean| number(row.shown(mean), false));
         let metric = row.heading();
         if let [only] = &row.differences[..] {
-            let [change, percent, interval, verdict] = row.difference_cells(only.as_ref());
-            lines.push([metric, String::new(), mean(0), mean(1), change, percent, interval, verdict]);
+            let [change, percent, interval, result] = row.difference_cells(only.as_ref());
+            lines.push([metric, String::new(), mean(0), mean(1), change, percent, interval, result]);
             return;
         }
-        let mut first = Line::default();
-        [first[0], first[1], first[3]] = [metric, shortened(&self.contestants[0]), mean(0)];
+        let mut first = TableLine::default();
+        [first[0], first[1], first[3]] = [metric, shortened(&self.policies[0]), mean(0)];
         lines.push(first);
         for (number, paired) in row.differences.iter().enumerate() {
-            let name = shortened(&self.contestants[number + 1]);
-            let [change, percent, interval, verdict] = row.difference_cells(paired.as_ref());
-            lines.push([String::new(), name, String::new(), mean(number + 1), change, percent, interval, verdict]);
+            let name = shortened(&self.policies[number + 1]);
+            let [change, percent, interval, result] = row.difference_cells(paired.as_ref());
+            lines.push([String::new(), name, String::new(), mean(number + 1), change, percent, interval, result]);
         }
     }
 
@@ -222,7 +221,7 @@ impl Comparison {
                 writeln!(
                     f,
                     "fitness: relative to {}; 0.5 is as good, 0 is nothing completed",
-                    shown(&self.contestants[0])
+                    shown(&self.policies[0])
                 )?;
             }
             Some(FitnessScale::Blis) => writeln!(f, "fitness: by the formula of BLIS")?,
@@ -238,13 +237,13 @@ impl Comparison {
             writeln!(f, "Differences of percentages are in percentage points")?;
         }
         for row in &self.rows {
-            for (paired, name) in row.differences.iter().zip(&self.contestants[1..]) {
+            for (paired, name) in row.differences.iter().zip(&self.policies[1..]) {
                 let left_out = paired.map_or(self.seeds.len(), |paired| paired.left_out);
                 if left_out > 0 {
                     let (key, name, all) = (row.key, shown(name), self.seeds.len());
                     writeln!(
                         f,
-                        "{key}, {name}: {left_out} of {all} seeds left out of the difference, for want of a sample"
+                        "{key}, {name}: {left_out} of {all} seeds left out of the difference, because a sample is missing"
                     )?;
                 }
             }
@@ -253,13 +252,13 @@ impl Comparison {
     }
 }
 
-impl Row {
-    /// As it is shown: shares in percent.
+impl MetricRow {
+    /// The value as the table shows it: shares in percent.
     fn shown(&self, value: f64) -> f64 {
         if self.unit == Unit::Share { 100.0 * value } else { value }
     }
 
-    /// Its key and unit.
+    /// The key of the figure and its unit.
     fn heading(&self) -> String {
         let unit = match self.unit {
             Unit::RequestsPerSecond => "req/s",
@@ -272,8 +271,8 @@ impl Row {
         format!("{}, {unit}", self.key)
     }
 
-    /// Change, the same in percent, interval, verdict. Change and interval have the same decimals:
-    /// three digits of the larger limit.
+    /// Change, the same in percent, interval, result. Change and interval have the same number of decimals: three
+    /// digits of the larger limit.
     fn difference_cells(&self, paired: Option<&Paired>) -> [String; 4] {
         let Some(paired) = paired else { return ["-".into(), String::new(), "-".into(), String::new()] };
         let change = self.shown(paired.difference);
@@ -284,14 +283,14 @@ impl Row {
         let (low, high) = (self.shown(interval.low), self.shown(interval.high));
         let decimals = decimals(low.abs().max(high.abs())).map(|decimals| decimals.saturating_sub(1));
         let cell = |value| fixed(value, decimals, true);
-        let verdict = match paired.verdict {
-            Verdict::Undecided => "",
-            verdict => verdict.name(),
+        let result = match paired.result {
+            PairedResult::Undecided => "",
+            result => result.name(),
         };
-        [cell(change), percent, format!("[{}, {}]", cell(low), cell(high)), verdict.to_owned()]
+        [cell(change), percent, format!("[{}, {}]", cell(low), cell(high)), result.to_owned()]
     }
 
-    /// Nothing for a share or an index, which is relative already, nor relative to next to nothing.
+    /// Empty for a share or an index, which is relative already, and for a change relative to almost 0.
     fn percent_cell(&self, paired: &Paired) -> String {
         const MOST: f64 = 99_999.0;
         let percent = 100.0 * paired.difference / paired.mean_a;
@@ -300,12 +299,12 @@ impl Row {
     }
 }
 
-/// Metric, name, mean of the first of two, mean, change, the same in percent, interval, verdict.
+/// Figure, name, mean of the first of two policies, mean, change, the same in percent, interval, result.
 const COLUMNS: usize = 8;
-type Line = [String; COLUMNS];
+type TableLine = [String; COLUMNS];
 
-/// Names to the left, numbers to the right, two blanks between; empty columns take no place.
-fn write_line(f: &mut fmt::Formatter<'_>, line: &Line, widths: &[usize; COLUMNS]) -> fmt::Result {
+/// Names to the left, numbers to the right, two blanks between; empty columns are left out.
+fn write_line(f: &mut fmt::Formatter<'_>, line: &TableLine, widths: &[usize; COLUMNS]) -> fmt::Result {
     let mut text = String::new();
     for (column, (cell, &width)) in line.iter().zip(widths).enumerate().filter(|(_, (_, width))| **width > 0) {
         let pad = " ".repeat(width - cell.width());
@@ -323,8 +322,8 @@ fn number(value: f64, signed: bool) -> String {
     fixed(value, decimals(value.abs()), signed)
 }
 
-/// Decimals that show a number of that size with four significant digits; `None` if six do not
-/// show even two of them.
+/// Number of decimals that show a number of that size with four significant digits; `None` if six decimals do not show
+/// even two of them.
 fn decimals(size: f64) -> Option<usize> {
     const LIMITS: [f64; 8] = [999.95, 99.995, 9.999_5, 0.999_95, 0.099_995, 0.009_999_5, 0.000_01, 0.0];
     if size == 0.0 {
@@ -336,7 +335,7 @@ fn decimals(size: f64) -> Option<usize> {
     }
 }
 
-/// `value` with that many decimals, or with an exponent; a sign where asked for and not 0.
+/// `value` with that many decimals, or with an exponent; with a sign if `signed` and not 0.
 fn fixed(value: f64, decimals: Option<usize>, signed: bool) -> String {
     let text = match decimals {
         Some(decimals) if value.abs() < 1e12 => format!("{value:.decimals$}"),
@@ -361,12 +360,12 @@ fn seeds_in_words(seeds: &[u64]) -> String {
     }
 }
 
-/// Control characters of a name must not reach a terminal.
+/// Control characters of a name are replaced, so that they do not reach a terminal.
 fn shown(name: &str) -> String {
     name.replace(char::is_control, "\u{fffd}")
 }
 
-/// At most [`NAME_WIDTH`] wide; of a longer name its end, which tells files apart.
+/// At most [`NAME_WIDTH`] wide. Of a longer name the end is kept, which distinguishes files.
 fn shortened(name: &str) -> String {
     let name = shown(name);
     if name.width() <= NAME_WIDTH {
@@ -390,26 +389,26 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
-    /// Plausible runs: the contestant's number shifts them, the seed spreads them.
-    fn runs(contestants: u32, seeds: &[u64]) -> Vec<Vec<Figures>> {
-        let one = |who: u32, seed: u64| {
-            let (who, spread) = (f64::from(who), (seed % 7) as f64 / 7.0);
+    /// Plausible runs: the index of the policy shifts them, the seed spreads them.
+    fn runs(policies: u32, seeds: &[u64]) -> Vec<Vec<Figures>> {
+        let one = |index: u32, seed: u64| {
+            let (index, spread) = (f64::from(index), (seed % 7) as f64 / 7.0);
             let noise = (seed * 31 % 11) as f64 / 100.0;
             let mut run = Figures::default();
-            run.set(Figure::Throughput, Some(1234.5 + 20.0 * spread + who * noise));
-            run.set(Figure::TokensPerSec, Some(151_234.5 + 2000.0 * spread - 700.0 * who + noise));
-            run.set(Figure::CompletedShare, Some(1.0 - 0.01 * who * (1.0 + noise)));
-            run.set(Figure::MeanTtft, Some(68.3 + 5.0 * spread - who * (3.0 + 10.0 * noise)));
-            run.set(Figure::P99E2e, Some(9058.1 + 500.0 * spread + who * (100.0 * noise - 5.0)));
-            run.set(Figure::Jain, Some(0.8561 - 0.01 * who * noise));
-            run.set(Figure::Preemptions, Some(0.000_2 * who * (1.0 + noise)));
+            run.set(Figure::Throughput, Some(1234.5 + 20.0 * spread + index * noise));
+            run.set(Figure::TokensPerSec, Some(151_234.5 + 2000.0 * spread - 700.0 * index + noise));
+            run.set(Figure::CompletedShare, Some(1.0 - 0.01 * index * (1.0 + noise)));
+            run.set(Figure::MeanTtft, Some(68.3 + 5.0 * spread - index * (3.0 + 10.0 * noise)));
+            run.set(Figure::P99E2e, Some(9058.1 + 500.0 * spread + index * (100.0 * noise - 5.0)));
+            run.set(Figure::Jain, Some(0.8561 - 0.01 * index * noise));
+            run.set(Figure::Preemptions, Some(0.000_2 * index * (1.0 + noise)));
             run
         };
-        (0..contestants).map(|who| seeds.iter().map(|&seed| one(who, seed)).collect()).collect()
+        (0..policies).map(|index| seeds.iter().map(|&seed| one(index, seed)).collect()).collect()
     }
 
     #[test]
-    fn two_contestants() {
+    fn two_policies() {
         let seeds = [42, 43, 44, 45, 46];
         let comparison = Comparison::new(&names(&["round-robin", "least-loaded"]), &seeds, &runs(2, &seeds));
         insta::assert_snapshot!(comparison, @r"
@@ -432,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn four_contestants_fit_100_columns() {
+    fn four_policies_fit_100_columns() {
         let seeds = [1, 2, 3, 5, 8];
         let all = names(&["round-robin", "weighted", "policies/my-very-long-name.yaml", "表示幅の広い名前を持つ方策"]);
         let runs = runs(4, &seeds);
@@ -444,7 +443,7 @@ mod tests {
         weighted, policies/my-very-long-name.yaml, 表示幅の広い名前を持つ方策 against round-robin
         Paired runs under 5 seeds: 1, 2, 3, 5, 8
 
-        metric                 contestant            mean    change                   95% interval
+        metric                 policy                mean    change                   95% interval
         fitness                round-robin         0.5000
                                weighted            0.4959  -0.00410           [-0.00454, -0.00367]  worse
                                …-long-name.yaml    0.4920  -0.00803           [-0.00894, -0.00712]  worse
@@ -486,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_and_missing_samples_are_said() {
+    fn one_seed_and_missing_samples_are_reported() {
         let one = Comparison::new(&names(&["a", "b"]), &[7], &runs(2, &[7])).to_string();
         assert!(one.contains("under seed 7\n") && one.contains("One seed has no spread"), "{one}");
         assert!(!one.contains('['), "{one}");
@@ -505,15 +504,15 @@ mod tests {
         b, c against a
         Paired runs under 3 seeds: 1 to 3
 
-        metric         contestant   mean  change            95% interval
-        mean_ttft, ms  a           69.73
-                       b           66.49   -3.60  -5.14%  [-4.87, -2.33]  better
-                       c               -       -                       -
+        metric         policy   mean  change            95% interval
+        mean_ttft, ms  a       69.73
+                       b       66.49   -3.60  -5.14%  [-4.87, -2.33]  better
+                       c           -       -                       -
 
         better, worse: the interval of the mean difference (Student's t) is clear of 0;
         of figures that do not differ, about one in 20 is so by chance
-        mean_ttft, b: 1 of 3 seeds left out of the difference, for want of a sample
-        mean_ttft, c: 3 of 3 seeds left out of the difference, for want of a sample
+        mean_ttft, b: 1 of 3 seeds left out of the difference, because a sample is missing
+        mean_ttft, c: 3 of 3 seeds left out of the difference, because a sample is missing
         ");
         let json = serde_json::to_value(&comparison).expect("JSON");
         assert_eq!(
@@ -539,7 +538,7 @@ mod tests {
         insta::assert_snapshot!(serde_json::to_string_pretty(&comparison).expect("JSON"), @r#"
         {
           "confidence": 0.95,
-          "contestants": [
+          "policies": [
             "a",
             "b"
           ],
@@ -567,14 +566,14 @@ mod tests {
               ],
               "differences": [
                 {
-                  "contestant": "b",
+                  "policy": "b",
                   "pairs": 2,
                   "left_out": 0,
                   "mean": -0.5,
                   "standard_error": 0.0,
                   "low": -0.5,
                   "high": -0.5,
-                  "verdict": "better"
+                  "result": "better"
                 }
               ]
             }
@@ -601,16 +600,16 @@ mod tests {
     }
 
     #[test]
-    fn seeds_are_told_shortly() {
+    fn consecutive_seeds_are_shortened() {
         assert_eq!(seeds_in_words(&[u64::MAX, 0]), "2 seeds: 18446744073709551615, 0");
         assert_eq!(seeds_in_words(&[3, 4, 5]), "3 seeds: 3 to 5");
     }
 
     proptest! {
-        /// Whatever the figures, columns line up and nothing prints as NaN or infinite.
+        /// For any figures, columns line up and no cell is NaN or infinite.
         #[test]
         fn any_figures_make_a_table(
-            contestants in 2..5usize,
+            policies in 2..5usize,
             seeds in 1..4usize,
             values in prop::collection::vec(prop_oneof![Just(None), (0.0..1e-6f64).prop_map(Some), (0.0..1e14f64).prop_map(Some)], 12),
         ) {
@@ -621,8 +620,8 @@ mod tests {
                 run.set(Figure::MeanTtft, *values.next().expect("endless"));
                 run
             };
-            let runs: Vec<Vec<Figures>> = (0..contestants).map(|_| seeds.iter().map(|_| run()).collect()).collect();
-            let names: Vec<String> = (0..contestants).map(|who| "方".repeat(who + 1)).collect();
+            let runs: Vec<Vec<Figures>> = (0..policies).map(|_| seeds.iter().map(|_| run()).collect()).collect();
+            let names: Vec<String> = (0..policies).map(|index| "方".repeat(index + 1)).collect();
             let comparison = Comparison::new(&names, &seeds, &runs);
             let text = comparison.to_string();
             prop_assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");

@@ -1,48 +1,48 @@
-//! How long a simulation takes: CPU time, so that a busy machine does not make it look slow.
+//! CPU time of a simulation, so that other work on the machine does not make it look slow.
 
 use std::time::Duration;
 
-/// Counts CPU time.
+/// Measures CPU time from its start.
 pub struct Timer {
-    whose: Whose,
+    scope: ClockScope,
     start: Duration,
 }
 
 #[derive(Clone, Copy)]
-enum Whose {
+enum ClockScope {
     Process,
     Thread,
 }
 
 impl Timer {
-    /// Of this process.
+    /// Measures the CPU time of this process.
     pub fn start() -> Self {
-        Self { whose: Whose::Process, start: now(Whose::Process) }
+        Self { scope: ClockScope::Process, start: now(ClockScope::Process) }
     }
 
-    /// Of this thread alone, where others are at work.
+    /// Measures the CPU time of this thread alone, while other threads work.
     pub fn of_thread() -> Self {
-        Self { whose: Whose::Thread, start: now(Whose::Thread) }
+        Self { scope: ClockScope::Thread, start: now(ClockScope::Thread) }
     }
 
     pub fn elapsed(&self) -> Duration {
-        now(self.whose).saturating_sub(self.start)
+        now(self.scope).saturating_sub(self.start)
     }
 }
 
 #[cfg(any(target_os = "linux", target_os = "macos"))]
-fn now(whose: Whose) -> Duration {
+fn now(scope: ClockScope) -> Duration {
     use rustix::time::{ClockId, clock_gettime};
-    let clock = match whose {
-        Whose::Process => ClockId::ProcessCPUTime,
-        Whose::Thread => ClockId::ThreadCPUTime,
+    let clock = match scope {
+        ClockScope::Process => ClockId::ProcessCPUTime,
+        ClockScope::Thread => ClockId::ThreadCPUTime,
     };
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// Where there is no such clock, real time stands in: an upper bound.
+/// On platforms without such a clock, wall time stands in: an upper bound.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
-fn now(_whose: Whose) -> Duration {
+fn now(_whose: ClockScope) -> Duration {
     use std::sync::LazyLock;
     use std::time::Instant;
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);

@@ -1,4 +1,4 @@
-//! Where the requests of an experiment come from: the settings of workloads, checked against each other.
+//! The workload of an experiment: its settings, checked against each other.
 
 use std::fmt::{self, Display};
 use std::num::NonZeroU32;
@@ -12,22 +12,22 @@ use blis_workload::spec::presets::Preset;
 use blis_workload::spec::{Arrival, Client, LONGEST, Lengths, ClientLoad, Prefix, ServeGenReading, Spec};
 use blis_workload::trace_v2::ThinkTime;
 
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::spec::{ArrivalName, ExperimentSpec, ParityName, SessionMode, TraceFormatName, WorkloadName, defaults};
 
-/// Where requests come from.
+/// Source of the requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkloadConfig {
     Synthetic(SyntheticConfig),
     Trace(TraceConfig),
     Specified(SpecConfig),
-    /// A header and its requests, as `blis replay` takes them.
+    /// A TraceV2 trace: header and requests, as `blis replay` takes them.
     Recorded {
         header: PathBuf,
         data: PathBuf,
         skip_bad_lines: bool,
         part: TracePart,
-        /// Sessions wait for their answers; within, for how long, if not as the trace says.
+        /// Sessions in closed loop. The inner value is the think time, if it is not that of the trace.
         closed_loop: Option<Option<ThinkTime>>,
     },
 }
@@ -35,10 +35,10 @@ pub enum WorkloadConfig {
 /// Requests drawn from distributions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyntheticConfig {
-    /// `distribution` or the preset's name.
+    /// `distribution` or the name of the preset.
     pub name: &'static str,
     pub spec: DistributionSpec,
-    /// Whether the deadline was not asked for.
+    /// Whether the deadline is the default one.
     pub timeout_is_default: bool,
 }
 
@@ -47,51 +47,51 @@ pub struct SyntheticConfig {
 pub struct SpecConfig {
     pub origin: SpecOrigin,
     pub spec: Arc<Spec>,
-    /// At most so many.
+    /// Maximum number of requests.
     pub num_requests: Option<u64>,
-    /// In place of what its clients say; `Some(None)` for never.
+    /// Replaces the timeouts of the clients; `Some(None)` for no deadline.
     pub timeout: Option<Option<Micros>>,
 }
 
-/// Where a specification is from.
+/// Origin of a workload specification.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpecOrigin {
     /// The file of `--workload-spec`.
     File(PathBuf),
-    /// A workload with a name.
+    /// A preset of several clients.
     Named(Preset),
-    /// So many users in closed loop, with the lengths of a workload with a name.
+    /// A number of users in closed loop, with the lengths of a named workload.
     Users { name: &'static str, count: u32, think_time: Micros, lengths: DistributionSpec },
 }
 
-/// Which part of a trace, and how fast.
+/// The part of a trace that is replayed, and its speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TracePart {
-    pub window: TraceWindow,
-    /// At most so many.
+    pub window: Window,
+    /// Maximum number of requests.
     pub max_requests: Option<u64>,
 }
 
-/// Requests from a file.
+/// Requests of a trace file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceConfig {
     pub path: PathBuf,
     pub format: TraceFormatName,
-    /// Tokens behind one hash id, if not the usual number.
+    /// Tokens per hash id; `None` for the number of the format.
     pub mooncake_block_size: Option<NonZeroU32>,
     pub skip_bad_lines: bool,
     pub part: TracePart,
-    /// Given to requests that bring no deadline; `None`: they wait for ever.
+    /// Deadline of requests that have none in the trace; `None` for no deadline.
     pub timeout: Option<Micros>,
-    /// Sessions wait for their answers.
+    /// Whether sessions run in closed loop: a round waits for the output of the round before.
     pub closed_loop: bool,
 }
 
-/// Of `--session-mode` and what goes with it.
-fn closed_loop(spec: &ExperimentSpec) -> Result<Option<Option<ThinkTime>>, Failure> {
+/// The closed loop of `--session-mode`, with its think time.
+fn closed_loop(spec: &ExperimentSpec) -> Result<Option<Option<ThinkTime>>, RunError> {
     let mode = spec.session_mode.unwrap_or(defaults::SESSION_MODE);
-    let usual = TraceWindow::default();
-    let moved = given([
+    let usual = Window::default();
+    let moved = flags_set([
         (spec.start.is_some_and(|start| start != usual.start), "--start"),
         (spec.duration.is_some(), "--duration"),
         (spec.time_scale.is_some_and(|scale| scale != usual.time_scale), "--time-scale"),
@@ -100,8 +100,8 @@ fn closed_loop(spec: &ExperimentSpec) -> Result<Option<Option<ThinkTime>>, Failu
     ])
     .next();
     if let (SessionMode::ClosedLoop, Some(flag)) = (mode, moved) {
-        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--session-mode closed-loop`"))
-            .hint("later rounds follow from answers, not from recorded times"));
+        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--session-mode closed-loop`"))
+            .hint("later rounds follow from outputs, not from recorded times"));
     }
     let think_time = spec.think_time_ms.map(ThinkTime::Constant).or(spec.think_time_dist);
     match (mode, think_time) {
@@ -109,15 +109,15 @@ fn closed_loop(spec: &ExperimentSpec) -> Result<Option<Option<ThinkTime>>, Failu
         (SessionMode::Fixed, None) => Ok(None),
         (SessionMode::Fixed, Some(_)) => {
             let flag = if spec.think_time_ms.is_some() { "--think-time-ms" } else { "--think-time-dist" };
-            Err(Failure::usage(format_args!("`{flag}` only makes sense with `--session-mode closed-loop`"))
+            Err(RunError::usage(format_args!("`{flag}` needs `--session-mode closed-loop`"))
                 .hint("otherwise every round arrives as recorded"))
         }
     }
 }
 
 impl WorkloadConfig {
-    /// What `spec` says of requests.
-    pub(crate) fn new(spec: &ExperimentSpec) -> Result<Self, Failure> {
+    /// The workload that `spec` describes.
+    pub(crate) fn new(spec: &ExperimentSpec) -> Result<Self, RunError> {
         if let (Some(header), Some(data)) = (&spec.trace_header, &spec.trace_data) {
             return recorded(header, data, spec);
         }
@@ -133,8 +133,8 @@ impl WorkloadConfig {
 }
 
 /// The two files of a TraceV2 trace, as `blis replay` takes them.
-fn recorded(header: &Path, data: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
-    let elsewhere = given([
+fn recorded(header: &Path, data: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
+    let elsewhere = flags_set([
         (spec.workload.is_some(), "--workload"),
         (spec.workload_spec.is_some(), "--workload-spec"),
         (spec.workload_trace.is_some(), "--workload-trace"),
@@ -143,7 +143,7 @@ fn recorded(header: &Path, data: &Path, spec: &ExperimentSpec) -> Result<Workloa
         (spec.timeout.is_some(), "--timeout"),
     ]);
     if let Some(flag) = elsewhere.chain(generated(spec)).next() {
-        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--trace-header`"))
+        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--trace-header`"))
             .hint("a trace brings its own arrivals, lengths and deadlines"));
     }
     Ok(WorkloadConfig::Recorded {
@@ -155,26 +155,26 @@ fn recorded(header: &Path, data: &Path, spec: &ExperimentSpec) -> Result<Workloa
     })
 }
 
-fn trace_or_synthetic(spec: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
+fn trace_or_synthetic(spec: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
     match (spec.workload, &spec.workload_trace) {
         (None | Some(WorkloadName::Traces), Some(path)) => trace(path, spec),
         (Some(WorkloadName::Traces), None) => {
-            Err(Failure::usage("`--workload traces` needs a trace").hint("name it with `--workload-trace FILE`"))
+            Err(RunError::usage("`--workload traces` needs a trace").hint("name it with `--workload-trace FILE`"))
         }
-        (Some(_), Some(_)) => Err(Failure::usage("`--workload-trace` cannot be used with a generated `--workload`")
+        (Some(_), Some(_)) => Err(RunError::usage("`--workload-trace` cannot be used with a generated `--workload`")
             .hint("leave out one of them; with a trace, `--workload traces` is understood")),
         (name, None) => synthetic(name.unwrap_or(WorkloadName::Distribution), spec),
     }
 }
 
-fn trace(path: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
+fn trace(path: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
     if let Some(flag) = generated(spec).next() {
-        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload-trace`"))
+        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--workload-trace`"))
             .hint("a trace brings its own arrivals and lengths"));
     }
     let format = spec.trace_format.unwrap_or(defaults::TRACE_FORMAT);
     if spec.mooncake_block_size.is_some() && !format.has_hashes() {
-        return Err(Failure::usage("`--mooncake-block-size` only makes sense for a mooncake trace")
+        return Err(RunError::usage("`--mooncake-block-size` needs a mooncake trace")
             .hint("leave it out, or use `--trace-format mooncake`, bailian or vllm-vcr"));
     }
     Ok(WorkloadConfig::Trace(TraceConfig {
@@ -188,31 +188,33 @@ fn trace(path: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, Failure> 
     }))
 }
 
-/// The file of `--workload-spec`. It says what the other flags would.
-fn specified(path: &Path, settings: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
-    let elsewhere =
-        given([(settings.workload.is_some(), "--workload"), (settings.workload_trace.is_some(), "--workload-trace")]);
+/// The file of `--workload-spec`, which replaces most other workload flags.
+fn specified(path: &Path, settings: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
+    let elsewhere = flags_set([
+        (settings.workload.is_some(), "--workload"),
+        (settings.workload_trace.is_some(), "--workload-trace"),
+    ]);
     let flags = generated(settings).filter(|&flag| flag != "--num-requests");
     if let Some(flag) = elsewhere.chain(only_for_traces(settings)).chain(flags).next() {
-        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload-spec`"))
-            .hint("the specification says where requests come from and how long they are"));
+        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--workload-spec`"))
+            .hint("the specification sets arrivals and lengths"));
     }
     let servegen = match settings.parity.unwrap_or(defaults::PARITY) {
         ParityName::Vllm => ServeGenReading::Measured,
         ParityName::Blis => ServeGenReading::Blis,
     };
-    let spec = Spec::load_with(path, servegen).map_err(Failure::refused)?;
+    let spec = Spec::load_with(path, servegen).map_err(RunError::refused)?;
     let num_requests = settings.num_requests.map_or(spec.num_requests, |count| Some(count.into()).filter(|&n| n > 0));
     let (origin, timeout) = (SpecOrigin::File(path.to_owned()), settings.timeout.map(deadline));
     Ok(WorkloadConfig::Specified(SpecConfig { origin, spec: Arc::new(spec), num_requests, timeout }))
 }
 
-/// A workload of several clients that has a name.
-fn named(preset: Preset, settings: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
+/// A preset of several clients.
+fn named(preset: Preset, settings: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
     let flags = generated(settings).filter(|&flag| !matches!(flag, "--num-requests" | "--rate"));
     if let Some(flag) = only_for_traces(settings).chain(flags).next() {
-        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload {}`", preset.name()))
-            .hint("it has its own arrivals and lengths; `--rate` and `--num-requests` say how many"));
+        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--workload {}`", preset.name()))
+            .hint("it has its own arrivals and lengths; `--rate` and `--num-requests` set how many"));
     }
     let usual = DistributionSpec::default();
     let spec = Arc::new(preset.spec(settings.rate.unwrap_or(usual.rate)));
@@ -224,26 +226,27 @@ fn named(preset: Preset, settings: &ExperimentSpec) -> Result<WorkloadConfig, Fa
     Ok(WorkloadConfig::Specified(SpecConfig { origin: SpecOrigin::Named(preset), spec, num_requests, timeout }))
 }
 
-fn endless() -> Failure {
-    Failure::usage("`--num-requests 0` needs an end: the workload has none")
-        .hint("add `--horizon`, in µs, or give a number of requests")
+fn endless() -> RunError {
+    RunError::usage("`--num-requests 0` needs an end: the workload has none")
+        .hint("add `--horizon`, in µs, or set a number of requests")
 }
 
-fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadConfig, Failure> {
+fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
     if let Some(flag) = only_for_traces(settings).next() {
-        return Err(Failure::usage(format_args!("`{flag}` only makes sense with `--workload-trace`"))
-            .hint("name a trace, or leave it out"));
+        return Err(
+            RunError::usage(format_args!("`{flag}` needs `--workload-trace`")).hint("name a trace, or leave it out")
+        );
     }
     if settings.concurrency.is_some() && settings.arrival_process.is_some() {
-        return Err(Failure::usage("`--arrival-process` cannot be used with `--concurrency`")
-            .hint("users send when they have been answered"));
+        return Err(RunError::usage("`--arrival-process` cannot be used with `--concurrency`")
+            .hint("users send their next request after the output of the last one"));
     }
     let name = name.generator();
     if let Some(flag) = lengths(settings).next().filter(|_| name != "distribution") {
-        return Err(Failure::usage(format_args!("`{flag}` cannot be used with `--workload {name}`"))
+        return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--workload {name}`"))
             .hint("the preset fixes the lengths; `--workload distribution` takes them from flags"));
     }
-    let usual = DistributionSpec::preset(name).map_err(Failure::refused)?;
+    let usual = DistributionSpec::preset(name).map_err(RunError::refused)?;
     let spec = DistributionSpec {
         rate: settings.rate.unwrap_or(usual.rate),
         arrival: settings.arrival_process.map_or(usual.arrival, ArrivalProcess::from),
@@ -255,43 +258,42 @@ fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadCo
         seed: settings.seed.unwrap_or(defaults::SEED),
         horizon: settings.horizon.unwrap_or(Micros::MAX),
     };
-    let told = |error| match error {
+    let error = |error| match error {
         SpecError::Range { name, value, range } => out_of_range(&name, &value, &range),
         SpecError::Endless => endless(),
-        SpecError::TooMany { .. } | SpecError::Unknown { .. } => Failure::refused(error),
+        SpecError::TooMany { .. } | SpecError::Unknown { .. } => RunError::refused(error),
     };
     if let Some(count) = settings.concurrency {
         let think_time = settings.think_time_ms.unwrap_or(Micros::ZERO);
         let end = (settings.num_requests, settings.horizon);
-        return users((name, count, think_time), spec, end, told);
+        return users((name, count, think_time), spec, end, error);
     }
-    spec.validate().map_err(told)?;
+    spec.validate().map_err(error)?;
     Ok(WorkloadConfig::Synthetic(SyntheticConfig { name, spec, timeout_is_default: settings.timeout.is_none() }))
 }
 
-/// Users in closed loop, with lengths and deadlines as in `lengths`. `end`: number of requests and horizon,
-/// as given.
+/// Users in closed loop, with lengths and deadlines as in `lengths`. `end`: number of requests and horizon, as set.
 fn users(
     (name, count, think_time): (&'static str, u32, Micros),
     lengths: DistributionSpec,
     end: (Option<u32>, Option<Micros>),
-    told: impl Fn(SpecError) -> Failure,
-) -> Result<WorkloadConfig, Failure> {
+    error: impl Fn(SpecError) -> RunError,
+) -> Result<WorkloadConfig, RunError> {
     let num_requests = match end {
         (Some(number), horizon) if number > 0 || horizon.is_some() => Some(u64::from(number)).filter(|&n| n > 0),
         (None, Some(_)) => None,
         (Some(_), _) => return Err(endless()),
         (None, None) => {
-            return Err(Failure::usage("`--concurrency` needs an end: users go on for ever")
+            return Err(RunError::usage("`--concurrency` needs an end: users have no last request")
                 .hint("add `--num-requests`, or `--horizon` in µs"));
         }
     };
-    // Its rate and number are not used.
-    DistributionSpec { num_requests: Some(1), ..lengths.clone() }.validate().map_err(&told)?;
+    // Rate and number of requests are not used.
+    DistributionSpec { num_requests: Some(1), ..lengths.clone() }.validate().map_err(&error)?;
     for (what, LengthSpec { max, .. }) in [("prompt", lengths.prompt), ("output", lengths.output)] {
         if max > LONGEST {
             let (name, range) = (format!("{what} max"), format!("at most {LONGEST} with `--concurrency`"));
-            return Err(told(SpecError::Range { name, value: max.to_string(), range }));
+            return Err(error(SpecError::Range { name, value: max.to_string(), range }));
         }
     }
     let drawn = |LengthSpec { mean, stdev, min, max }| Lengths::gaussian(mean, stdev, min, max);
@@ -308,28 +310,28 @@ fn users(
     Ok(WorkloadConfig::Specified(SpecConfig { origin, spec, num_requests, timeout }))
 }
 
-/// In terms of the flag behind the setting `name`.
-fn out_of_range(name: &str, value: &str, range: &str) -> Failure {
-    let told = |flag: &str| Failure::usage(format_args!("`{flag}` is {value}, but must be {range}"));
+/// The error for the flag behind the setting `name`.
+fn out_of_range(name: &str, value: &str, range: &str) -> RunError {
+    let error = |flag: &str| RunError::usage(format_args!("`{flag}` is {value}, but must be {range}"));
     match name.split_once(' ') {
         Some((what @ ("prompt" | "output"), figure)) => {
             let flags = format!("--{what}-tokens");
             let flag = if figure == "mean" { flags.clone() } else { format!("{flags}-{figure}") };
-            told(&flag).hint(format_args!(
+            error(&flag).hint(format_args!(
                 "by default {flags} is 512, its -stdev 256, -min 2 and -max 7000; set all that must go together"
             ))
         }
-        _ => told(&format!("--{}", name.replace(' ', "-"))).hint("`blis run --help` says what it means"),
+        _ => error(&format!("--{}", name.replace(' ', "-"))).hint("see `blis run --help`"),
     }
 }
 
-/// Negative: never.
+/// Seconds; zero and negative for no deadline.
 fn deadline(seconds: f64) -> Option<Micros> {
     (seconds > 0.0).then(|| Micros::from_secs_f64(seconds))
 }
 
 impl WorkloadName {
-    /// The workload of several clients that it names.
+    /// The preset of several clients with that name.
     fn preset(self) -> Option<Preset> {
         match self {
             Self::Bursty => Some(Preset::Bursty),
@@ -346,16 +348,18 @@ impl WorkloadName {
         }
     }
 
-    /// It as a specification, at `rate` requests per second.
-    pub fn spec(self, rate: f64) -> Result<Spec, Failure> {
+    /// The workload as a specification, at `rate` requests per second.
+    pub fn spec(self, rate: f64) -> Result<Spec, RunError> {
         if self == Self::Traces {
-            return Err(Failure::usage("`--workload traces` is no workload of its own").hint("name the trace instead"));
+            return Err(
+                RunError::usage("`--workload traces` is not a generated workload").hint("name the trace instead")
+            );
         }
         if let Some(preset) = self.preset() {
             return Ok(preset.spec(rate));
         }
         let DistributionSpec { arrival, num_requests, prompt, output, .. } =
-            DistributionSpec::preset(self.generator()).map_err(Failure::refused)?;
+            DistributionSpec::preset(self.generator()).map_err(RunError::refused)?;
         let drawn = |LengthSpec { mean, stdev, min, max }| Lengths::gaussian(mean, stdev, min, max);
         let arrival = match arrival {
             ArrivalProcess::Constant => Arrival::Constant,
@@ -365,7 +369,7 @@ impl WorkloadName {
         Ok(Spec { aggregate_rate: rate, num_requests, clients: vec![client], ..Spec::default() })
     }
 
-    /// The name of its lengths.
+    /// The preset of the length distributions.
     fn generator(self) -> &'static str {
         match self {
             Self::Chatbot => "chatbot",
@@ -395,9 +399,9 @@ fn output(spec: &ExperimentSpec, usual: LengthSpec) -> LengthSpec {
     }
 }
 
-/// The flags of lengths that are set.
+/// The length flags that are set.
 fn lengths(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> {
-    given([
+    flags_set([
         (spec.prompt_tokens.is_some(), "--prompt-tokens"),
         (spec.prompt_tokens_stdev.is_some(), "--prompt-tokens-stdev"),
         (spec.prompt_tokens_min.is_some(), "--prompt-tokens-min"),
@@ -411,7 +415,7 @@ fn lengths(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> 
 
 /// The flags of generated workloads that are set.
 fn generated(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> {
-    given([
+    flags_set([
         (spec.rate.is_some(), "--rate"),
         (spec.concurrency.is_some(), "--concurrency"),
         (spec.arrival_process.is_some(), "--arrival-process"),
@@ -421,9 +425,9 @@ fn generated(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<
     .chain(lengths(spec))
 }
 
-/// The flags that are set and mean something for a trace only.
+/// The flags that are set and have an effect for a trace only.
 fn only_for_traces(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> + use<> {
-    given([
+    flags_set([
         (spec.trace_format.is_some(), "--trace-format"),
         (spec.mooncake_block_size.is_some(), "--mooncake-block-size"),
         (spec.skip_bad_lines == Some(true), "--skip-bad-lines"),
@@ -438,7 +442,7 @@ fn only_for_traces(spec: &ExperimentSpec) -> impl Iterator<Item = &'static str> 
 }
 
 impl TracePart {
-    /// What `spec` says of it.
+    /// The part of the trace that `spec` selects.
     #[must_use]
     pub fn new(spec: &ExperimentSpec) -> Self {
         let usual = TraceWindow::default();
@@ -463,18 +467,18 @@ impl From<ArrivalName> for ArrivalProcess {
 }
 
 impl TraceFormatName {
-    /// Whether its prompts may be known by hash ids.
+    /// Whether requests of the format may have hash ids for their prompts.
     fn has_hashes(self) -> bool {
         matches!(self, Self::Auto | Self::Mooncake | Self::Bailian | Self::VllmVcr)
     }
 }
 
-/// The flags of those that are set.
-pub(crate) fn given<const N: usize>(flags: [(bool, &'static str); N]) -> impl Iterator<Item = &'static str> {
-    flags.into_iter().filter(|&(given, _)| given).map(|(_, name)| name)
+/// The names of the flags that are set.
+pub(crate) fn flags_set<const N: usize>(flags: [(bool, &'static str); N]) -> impl Iterator<Item = &'static str> {
+    flags.into_iter().filter(|&(is_set, _)| is_set).map(|(_, name)| name)
 }
 
-/// For the summary.
+/// One line, for the summary of a run.
 impl Display for WorkloadConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -502,7 +506,7 @@ impl Display for SpecConfig {
                 }
                 let (users, think) = (plural(u64::from(*count), "user"), think_time.as_secs_f64());
                 let (prompt, output) = (lengths.prompt.mean, lengths.output.mean);
-                write!(f, "{users} in closed loop, thinking {think} s, prompts ~{prompt}, answers ~{output} tokens")?;
+                write!(f, "{users} in closed loop, thinking {think} s, ~{prompt} input and ~{output} output tokens")?;
                 return match lengths.prefix_tokens {
                     0 => Ok(()),
                     tokens => write!(f, ", {tokens} shared"),
@@ -530,10 +534,10 @@ impl Display for SyntheticConfig {
             None => f.write_str("requests until the horizon")?,
         }
         let spacing = match spec.arrival {
-            ArrivalProcess::Constant => "evenly spaced",
+            ArrivalProcess::Constant => "constant",
             ArrivalProcess::Poisson => "Poisson",
         };
-        write!(f, ", {}/s {spacing}, prompts ~{}, answers ~{} tokens", spec.rate, spec.prompt.mean, spec.output.mean)?;
+        write!(f, ", {}/s {spacing}, ~{} input and ~{} output tokens", spec.rate, spec.prompt.mean, spec.output.mean)?;
         match spec.prefix_tokens {
             0 => Ok(()),
             tokens => write!(f, ", {tokens} shared"),

@@ -9,11 +9,11 @@ use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use blis_config::policy::{BuiltIn, SettingSource};
-use blis_eval::error::Failure;
+use blis_config::policy::{BuiltIn, Source};
+use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
-    ArrivalName, Choice, EngineName, ExperimentSpec, FitnessScaleName, KEYS, OnErrorName, ParityName, PolicyParam,
+    ArrivalName, EngineName, ExperimentSpec, FitnessScaleName, KEYS, NamedChoice, OnErrorName, ParityName, PolicyParam,
     RegretName, ScorerList, SessionMode, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
     defaults, parse,
 };
@@ -81,7 +81,7 @@ impl Args for Settings {
 
 impl Settings {
     /// What is set, on top of the file of `--config`.
-    fn over(&self, output: &OutputFlags) -> Result<ExperimentSpec, Failure> {
+    fn over(&self, output: &OutputFlags) -> Result<ExperimentSpec, RunError> {
         let spec = self.0.clone();
         Ok(match &output.config {
             Some(file) => spec.over(&ExperimentSpec::load(file)?),
@@ -92,7 +92,7 @@ impl Settings {
 
 impl RunArgs {
     /// What is asked for.
-    pub(super) fn spec(&self) -> Result<ExperimentSpec, Failure> {
+    pub(super) fn spec(&self) -> Result<ExperimentSpec, RunError> {
         self.given.over(&self.output)
     }
 
@@ -102,17 +102,17 @@ impl RunArgs {
     }
 
     /// That, checked.
-    pub(super) fn experiment(&self) -> Result<Experiment, Failure> {
+    pub(super) fn experiment(&self) -> Result<Experiment, RunError> {
         Experiment::new(self.spec()?, self.files())
     }
 }
 
 impl ReplayArgs {
     /// What is asked for, checked.
-    pub(super) fn experiment(&self) -> Result<Experiment, Failure> {
+    pub(super) fn experiment(&self) -> Result<Experiment, RunError> {
         let spec = self.given.over(&self.output)?;
         if spec.trace_header.is_none() {
-            return Err(Failure::usage("there is no trace to replay")
+            return Err(RunError::usage("there is no trace to replay")
                 .hint("name its two files with `--trace-header` and `--trace-data`"));
         }
         Experiment::new(spec, self.export.files(&self.metrics_path, &self.results_path))
@@ -121,7 +121,7 @@ impl ReplayArgs {
 
 impl CompareArgs {
     /// What all contestants have in common.
-    pub(super) fn spec(&self) -> Result<ExperimentSpec, Failure> {
+    pub(super) fn spec(&self) -> Result<ExperimentSpec, RunError> {
         self.given.over(&self.output)
     }
 }
@@ -753,7 +753,7 @@ impl<T> OneOf<T> {
     }
 }
 
-impl<T: Choice> TypedValueParser for OneOf<T> {
+impl<T: NamedChoice> TypedValueParser for OneOf<T> {
     type Value = T;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
@@ -768,6 +768,6 @@ impl<T: Choice> TypedValueParser for OneOf<T> {
 }
 
 /// The words of a closed set as help lists them.
-fn choices<T: Choice>() -> impl Iterator<Item = PossibleValue> {
+fn choices<T: NamedChoice>() -> impl Iterator<Item = PossibleValue> {
     T::ALL.iter().map(|choice| PossibleValue::new(choice.name()).help(choice.about()))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::output::print;
-use blis_eval::error::Failure;
+use blis_eval::error::RunError;
 use blis_report::{check_target, write_text};
 use blis_workload::spec::compose::{Composed, compose as merge};
 
@@ -22,23 +22,23 @@ pub(super) struct ComposeArgs {
 }
 
 /// Reads all, then writes. What had to be changed is said on standard error.
-pub(super) fn compose(args: &ComposeArgs) -> Result<(), Failure> {
+pub(super) fn compose(args: &ComposeArgs) -> Result<(), RunError> {
     if let Some(output) = &args.output {
         // Nothing is read while it is overwritten, and a slip must not cost a file.
         let same =
             |file: &PathBuf| file.canonicalize().is_ok_and(|file| output.canonicalize().is_ok_and(|o| o == file));
         if let Some(file) = args.files.iter().find(|file| same(file)) {
-            return Err(Failure::usage(format_args!("`{}` is what is read", file.display())).hint("name another file"));
+            return Err(RunError::usage(format_args!("`{}` is what is read", file.display())).hint("name another file"));
         }
-        check_target(output).map_err(|error| Failure::file(&error))?;
+        check_target(output).map_err(|error| RunError::file(&error))?;
     }
-    let Composed { spec, notes } = merge(&args.files).map_err(Failure::refused)?;
+    let Composed { spec, notes } = merge(&args.files).map_err(RunError::refused)?;
     let warnings = spec.warnings.iter().map(|(what, hint)| format!("{what} (hint: {hint})"));
     for note in notes.into_iter().chain(warnings) {
         let _ = writeln!(io::stderr(), "note: {note}");
     }
     match &args.output {
-        Some(output) => write_text(output, &spec.to_string()).map_err(|error| Failure::file(&error)),
+        Some(output) => write_text(output, &spec.to_string()).map_err(|error| RunError::file(&error)),
         None => print(spec),
     }
 }

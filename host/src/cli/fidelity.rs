@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use super::output::{print, print_document};
 use blis_config::Catalogue;
 use blis_config::physics::CoefficientFile;
-use blis_eval::error::Failure;
+use blis_eval::error::RunError;
 use blis_fit::errors::{OfDistribution, mean};
 use blis_fit::kernels::{fit_kernels, yaml};
 use blis_fit::plot::draw;
@@ -154,12 +154,12 @@ impl DataArgs {
         }
     }
 
-    fn load(&self) -> Result<Vec<MeasuredRun>, Failure> {
+    fn load(&self) -> Result<Vec<MeasuredRun>, RunError> {
         let mut runs = load(&self.data, &self.options()).map_err(failure)?;
         if let Some(part) = &self.only {
             runs.retain(|run| run.name.contains(part));
             if runs.is_empty() {
-                return Err(Failure::usage(format_args!("no run is called like `{part}`"))
+                return Err(RunError::usage(format_args!("no run is called like `{part}`"))
                     .hint("drop `--only` to see what they are called"));
             }
         }
@@ -167,23 +167,23 @@ impl DataArgs {
     }
 }
 
-fn failure(error: FitError) -> Failure {
+fn failure(error: FitError) -> RunError {
     match error {
-        FitError::Run { .. } => Failure::runtime(error),
-        _ => Failure::refused(error),
+        FitError::Run { .. } => RunError::runtime(error),
+        _ => RunError::refused(error),
     }
 }
 
-pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), Failure> {
+pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), RunError> {
     if let Some(path) = &args.plot {
-        check_target(path).map_err(|error| Failure::file(&error))?;
+        check_target(path).map_err(|error| RunError::file(&error))?;
     }
     let runs = args.data.load()?;
     let splits = args.requests.splits();
     let validated: Vec<Validated> =
         runs.iter().map(|run| validate(run, splits)).collect::<Result<_, _>>().map_err(failure)?;
     if let Some(path) = &args.plot {
-        draw(path, &validated).map_err(Failure::runtime)?;
+        draw(path, &validated).map_err(RunError::runtime)?;
     }
     if args.json {
         print_document(&validated)?;
@@ -193,7 +193,7 @@ pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), Failure> {
     let Some(limit) = args.fail_over else { return Ok(()) };
     match validated.iter().filter(|run| run.errors.e2e.mean.is_nan() || run.errors.e2e.mean.abs() > limit).count() {
         0 => Ok(()),
-        count => Err(Failure::runtime(format_args!(
+        count => Err(RunError::runtime(format_args!(
             "the mean end-to-end latency of {count} of {} runs is off by more than {limit} %",
             validated.len()
         ))
@@ -201,22 +201,22 @@ pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn run_fit(args: &FitArgs) -> Result<(), Failure> {
+pub(super) fn run_fit(args: &FitArgs) -> Result<(), RunError> {
     if let Some(prefix) = &args.kernels {
         return fit_curves(args, prefix);
     }
-    let Some(out) = &args.out else { return Err(Failure::usage("`--out` is missing").hint("name a file to write")) };
-    check_target(out).map_err(|error| Failure::file(&error))?;
-    let load_base = |path: &Path| CoefficientFile::load(Some(path)).map_err(Failure::refused);
+    let Some(out) = &args.out else { return Err(RunError::usage("`--out` is missing").hint("name a file to write")) };
+    check_target(out).map_err(|error| RunError::file(&error))?;
+    let load_base = |path: &Path| CoefficientFile::load(Some(path)).map_err(RunError::refused);
     let base = args.base.as_deref().map(load_base).transpose()?;
     let runs = args.data.load()?;
     let leave_out = LeaveOut { models: args.leave_one_model_out, workloads: args.leave_one_workload_out };
     let report = fit(&runs, base, &today(), leave_out).map_err(failure)?;
-    let text = serde_yaml::to_string(&report.file).map_err(Failure::runtime)?;
+    let text = serde_yaml::to_string(&report.file).map_err(RunError::runtime)?;
     let header = "# Coefficients of the `physics` latency model, written by `blis fit`: see docs/fidelity.md.\n\
                   # Errors are signed, %, on requests that the fit has not seen.\n";
     std::fs::write(out, format!("{header}{text}")).map_err(|error| {
-        Failure::runtime(format_args!("cannot write `{}`: {error}", out.display())).hint("choose another `--out`")
+        RunError::runtime(format_args!("cannot write `{}`: {error}", out.display())).hint("choose another `--out`")
     })?;
     let FitReport { validation, models_left_out, workloads_left_out, .. } = &report;
     let parts = [
@@ -235,11 +235,11 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn fit_curves(args: &FitArgs, prefix: &str) -> Result<(), Failure> {
-    let catalogue = Catalogue::load(args.data.hardware_config.as_deref()).map_err(Failure::refused)?;
-    let gpu = catalogue.find(args.data.hardware.as_deref().unwrap_or_default()).map_err(Failure::refused)?.gpu;
+fn fit_curves(args: &FitArgs, prefix: &str) -> Result<(), RunError> {
+    let catalogue = Catalogue::load(args.data.hardware_config.as_deref()).map_err(RunError::refused)?;
+    let gpu = catalogue.find(args.data.hardware.as_deref().unwrap_or_default()).map_err(RunError::refused)?.gpu;
     let [folder] = args.data.data.as_slice() else {
-        return Err(Failure::usage("`--kernels` takes one folder").hint("name the folder with the tables"));
+        return Err(RunError::usage("`--kernels` takes one folder").hint("name the folder with the tables"));
     };
     print(yaml(&fit_kernels(folder, prefix, &gpu).map_err(failure)?))
 }

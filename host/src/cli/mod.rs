@@ -22,12 +22,12 @@ use std::process::ExitCode;
 
 use blis_diag::Diagnostic;
 use blis_eval::compare::{self, CompareConfig};
-use blis_eval::error::Failure;
+use blis_eval::error::RunError;
 use blis_eval::experiment::Experiment;
 use blis_eval::explain::explain;
 use blis_eval::open;
 use blis_eval::regret::Regret;
-use blis_eval::run::{self, Finished};
+use blis_eval::run::{self, RunResult};
 use blis_report::{DecisionSummary, Summary, plugins_document, report_document};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
@@ -72,7 +72,7 @@ pub fn check_words(words: &[OsString]) -> Result<(), String> {
     }
 }
 
-fn dispatch(cli: Cli) -> Result<(), Failure> {
+fn dispatch(cli: Cli) -> Result<(), RunError> {
     match cli.command {
         Some(Command::Run(args)) => simulate(&args.experiment()?, &args.output),
         Some(Command::Replay(args)) => simulate(&args.experiment()?, &args.output),
@@ -98,25 +98,25 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-fn compare(args: &CompareArgs) -> Result<(), Failure> {
+fn compare(args: &CompareArgs) -> Result<(), RunError> {
     let config = CompareConfig::new(args.spec()?, &args.contestants, args.seeds, args.threads)?;
     start_log(args.output.log.into());
     if args.output.explain_config {
         let deployment = open::resolve(&config.base)?;
         let page = |(name, config): &(String, Experiment)| format!("# {name}\n{}", explain(config, &deployment));
-        return print(config.contestants.iter().map(page).collect::<Vec<_>>().join("---\n"));
+        return print(config.policies.iter().map(page).collect::<Vec<_>>().join("---\n"));
     }
     let (comparison, notes) = compare::compare(&config)?;
     for note in notes {
         tracing::warn!("{note}");
     }
-    for (name, contestant) in &config.contestants {
+    for (name, contestant) in &config.policies {
         contestant.warnings.iter().for_each(|(what, hint)| tracing::warn!("{name}: {what} (hint: {hint})"));
     }
     if wants_text_form(args.output.output) { print(comparison) } else { print_document(&comparison) }
 }
 
-fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), Failure> {
+fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {
     let text = wants_text_form(flags.output);
     start_log(flags.log.into());
     if flags.explain_config {
@@ -131,8 +131,8 @@ fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), Failure> {
     finished.files
 }
 
-fn print_summary(finished: &Finished, colour: bool) -> Result<(), Failure> {
-    let Finished { setting, report, names, warnings, cpu, .. } = finished;
+fn print_summary(finished: &RunResult, colour: bool) -> Result<(), RunError> {
+    let RunResult { setting, report, names, warnings, cpu, .. } = finished;
     print(Summary { setting, report, names, warnings, colour })?;
     if let Some((fitness, baseline)) = &finished.fitness {
         print(format_args!("\n{}", fitness.block(baseline.as_deref())))?;
@@ -150,7 +150,7 @@ fn print_summary(finished: &Finished, colour: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_json(finished: &Finished) -> Result<(), Failure> {
+fn print_json(finished: &RunResult) -> Result<(), RunError> {
     for (what, hint) in &finished.warnings {
         tracing::warn!("{what} (hint: {hint})");
     }

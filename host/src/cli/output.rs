@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use blis_eval::error::{Failure, FailureKind};
+use blis_eval::error::{RunError, RunErrorKind};
 use clap::ValueEnum;
 use serde::Serialize;
 use tracing::level_filters::LevelFilter;
@@ -58,20 +58,20 @@ pub(super) fn wants_text_form(form: OutputForm) -> bool {
     }
 }
 
-pub(super) fn print_document(document: &impl Serialize) -> Result<(), Failure> {
+pub(super) fn print_document(document: &impl Serialize) -> Result<(), RunError> {
     let mut text = Vec::new();
-    document.serialize(&mut serde_json::Serializer::pretty(&mut text)).map_err(Failure::runtime)?;
+    document.serialize(&mut serde_json::Serializer::pretty(&mut text)).map_err(RunError::runtime)?;
     text.push(b'\n');
-    io::stdout().write_all(&text).map_err(|error| Failure::output(&error))
+    io::stdout().write_all(&text).map_err(|error| RunError::output(&error))
 }
 
-pub(super) fn print_lines(lines: &[String]) -> Result<(), Failure> {
+pub(super) fn print_lines(lines: &[String]) -> Result<(), RunError> {
     print(lines.iter().map(|line| format!("{line}\n")).collect::<String>())
 }
 
-pub(super) fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
+pub(super) fn print(text: impl std::fmt::Display) -> Result<(), RunError> {
     let mut out = io::stdout().lock();
-    write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+    write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| RunError::output(&error))
 }
 
 pub(super) fn start_log(level: LevelFilter) {
@@ -92,10 +92,10 @@ pub(super) fn colour_wanted() -> bool {
 }
 
 /// How the program ends after `failure`: 2 for what was asked, 1 for what went wrong, 0 for a reader that left.
-pub(super) fn exit_code(failure: &Failure) -> ExitCode {
+pub(super) fn exit_code(failure: &RunError) -> ExitCode {
     match failure.kind() {
-        FailureKind::Usage => ExitCode::from(2),
-        FailureKind::Runtime => ExitCode::FAILURE,
-        FailureKind::BrokenPipe => ExitCode::SUCCESS,
+        RunErrorKind::Usage => ExitCode::from(2),
+        RunErrorKind::Runtime => ExitCode::FAILURE,
+        RunErrorKind::BrokenPipe => ExitCode::SUCCESS,
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use blis_eval::run::Watch;
+use blis_eval::run::RequestCounter;
 use blis_sim::request::Request;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
@@ -22,7 +22,7 @@ pub(super) struct ProgressBars {
     pub visible: bool,
 }
 
-impl Watch for ProgressBars {
+impl RequestCounter for ProgressBars {
     fn watch<'a>(
         &self,
         requests: Box<dyn Iterator<Item = Request> + Send + 'a>,

@@ -1,7 +1,7 @@
 //! `blis regret`: what would have happened otherwise.
 
-use blis_eval::counterfactual::{Bound, Surveyed, survey};
-use blis_eval::error::Failure;
+use blis_eval::counterfactual::{LookAheadBound, RegretReport, survey};
+use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::regret::Regret;
 use blis_eval::spec::RegretName;
@@ -22,18 +22,18 @@ pub(super) struct RegretArgs {
 }
 
 /// `blis regret`.
-pub(super) fn dispatch(args: RegretArgs) -> Result<(), Failure> {
+pub(super) fn dispatch(args: RegretArgs) -> Result<(), RunError> {
     let RegretArgs { run, oracle } = args;
     start_log(run.output.log.into());
     let form = run.output.output;
     if run.files() != OutputFiles::default() {
-        return Err(Failure::usage("`blis regret` writes no results or exports of the run")
+        return Err(RunError::usage("`blis regret` writes no results or exports of the run")
             .hint("`blis run … --regret outcome` does; `--regret-path` writes the decisions that were looked at"));
     }
     let mut spec = run.spec()?;
     spec.regret = Some(RegretName::Outcome);
     let config = Experiment::new(spec, OutputFiles::default())?;
-    let Surveyed { regret, bound, warnings } = survey(&config, oracle)?;
+    let RegretReport { regret, bound, warnings } = survey(&config, oracle)?;
     for (what, hint) in warnings {
         tracing::warn!("{what} (hint: {hint})");
     }
@@ -49,5 +49,5 @@ pub(super) fn dispatch(args: RegretArgs) -> Result<(), Failure> {
 struct Printed {
     regret: Regret,
     #[serde(skip_serializing_if = "Option::is_none")]
-    oracle: Option<Bound>,
+    oracle: Option<LookAheadBound>,
 }

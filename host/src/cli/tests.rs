@@ -10,7 +10,7 @@ use super::*;
 use blis_config::LatencyKind;
 use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings, WeightedScorer, ScorerKind, Sourced};
 use blis_eval::FitnessScale;
-use blis_eval::experiment::{EngineConfig, SloTargets};
+use blis_eval::experiment::{EngineConfig, SloTargetSettings};
 use blis_eval::spec::{EngineName, ExperimentSpec, KEYS, TieBreakName, TraceFormatName, TraceLevelName};
 use blis_eval::workload_config::{SyntheticConfig, WorkloadConfig};
 use blis_plugin::Kind;
@@ -219,14 +219,14 @@ fn evaluation_flags_arrive() {
     let config = run(flags);
     let targets = |ttft, e2e: Option<u64>| {
         let target = |us: u64| Sourced::default_value(Micros(us));
-        SloTargets { ttft: Some(target(ttft)), itl: None, e2e: e2e.map(target) }
+        SloTargetSettings { ttft: Some(target(ttft)), itl: None, e2e: e2e.map(target) }
     };
     let expected = [
         ("critical", targets(60_000, Some(1_500_000))),
         ("default", targets(1, None)),
         ("standard", targets(90_000_000, None)),
     ];
-    let given: Vec<(&str, SloTargets)> =
+    let given: Vec<(&str, SloTargetSettings)> =
         config.cluster.slo_targets.iter().map(|(class, targets)| (class.as_str(), targets.clone())).collect();
     assert_eq!(given, expected);
     let evaluation = config.evaluation;
@@ -593,7 +593,7 @@ fn clap_finds_no_contradiction_in_the_flags() {
 
 #[test]
 fn nothing_goes_to_a_reader_that_left() {
-    let failure = Failure::output(&io::ErrorKind::BrokenPipe.into());
+    let failure = RunError::output(&io::ErrorKind::BrokenPipe.into());
     assert!(failure.is_quiet());
     assert_eq!(format!("{:?}", exit_code(&failure)), format!("{:?}", ExitCode::SUCCESS));
 }

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::output::OutputForm;
 use super::output::{print, print_document, wants_text_form};
-use blis_eval::error::Failure;
+use blis_eval::error::RunError;
 use blis_eval::spec::parse;
 use blis_report::decisions::{Diff, Filter, LineKind, Listing, RequestHistory, Top, TopBy};
 use blis_workload::TraceError;
@@ -143,7 +143,7 @@ impl From<TopByName> for TopBy {
     }
 }
 
-pub(super) fn dispatch(args: TraceArgs) -> Result<(), Failure> {
+pub(super) fn dispatch(args: TraceArgs) -> Result<(), RunError> {
     match args.command {
         TraceCommand::Show(args) => match args.request {
             Some(request) => tell(&args, request),
@@ -154,18 +154,18 @@ pub(super) fn dispatch(args: TraceArgs) -> Result<(), Failure> {
     }
 }
 
-fn tell(args: &ShowArgs, request: u32) -> Result<(), Failure> {
-    let story = RequestHistory::read(&args.file, request).map_err(unusable)?;
+fn tell(args: &ShowArgs, request: u32) -> Result<(), RunError> {
+    let story = Story::read(&args.file, request).map_err(unusable)?;
     let story = story.ok_or_else(|| {
         let file = args.file.display();
-        Failure::usage(format_args!("{file}: no request {request}"))
+        RunError::usage(format_args!("{file}: no request {request}"))
             .hint(format_args!("`blis trace show {file} --kind admission` lists those that are in it"))
     })?;
     if wants_text_form(args.output) { print(story) } else { print_document(&story) }
 }
 
 /// Line by line: a trace can be longer than memory.
-fn list(args: ShowArgs) -> Result<(), Failure> {
+fn list(args: ShowArgs) -> Result<(), RunError> {
     let filter = Filter {
         instance: args.instance,
         from_us: args.from.map(|from| from.0),
@@ -175,7 +175,7 @@ fn list(args: ShowArgs) -> Result<(), Failure> {
     let text = wants_text_form(args.output);
     let mut listing = Listing::open(&args.file, filter).map_err(unusable)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let mut write = |text: &str| out.write_all(text.as_bytes()).map_err(|error| Failure::output(&error));
+    let mut write = |text: &str| out.write_all(text.as_bytes()).map_err(|error| RunError::output(&error));
     if text {
         write(&listing.heading())?;
     }
@@ -187,28 +187,28 @@ fn list(args: ShowArgs) -> Result<(), Failure> {
         }
     };
     // What could be read is shown, then the error.
-    out.flush().map_err(|error| Failure::output(&error))?;
+    out.flush().map_err(|error| RunError::output(&error))?;
     read
 }
 
-fn top(args: &TopArgs) -> Result<(), Failure> {
+fn top(args: &TopArgs) -> Result<(), RunError> {
     let top = Top::read(&args.file, args.by.into(), args.limit as usize).map_err(unusable)?;
     if wants_text_form(args.output) { print(top) } else { print_document(&top) }
 }
 
-fn diff(args: &DiffArgs) -> Result<(), Failure> {
+fn diff(args: &DiffArgs) -> Result<(), RunError> {
     let same = |path: &Path| path.canonicalize().ok();
     if let (Some(a), Some(b)) = (same(&args.a), same(&args.b))
         && a == b
     {
         return Err(
-            Failure::usage(format_args!("`{}` is named twice", args.a.display())).hint("name the traces of two runs")
+            RunError::usage(format_args!("`{}` is named twice", args.a.display())).hint("name the traces of two runs")
         );
     }
     let diff = Diff::read(&args.a, &args.b).map_err(unusable)?;
     if wants_text_form(args.output) { print(diff) } else { print_document(&diff) }
 }
 
-fn unusable(error: TraceError) -> Failure {
-    Failure::refused(error)
+fn unusable(error: TraceError) -> RunError {
+    RunError::refused(error)
 }

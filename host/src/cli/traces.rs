@@ -10,7 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::args::{OneOf, Settings, TracePartFlags};
 use super::output::{colour_wanted, print, print_document};
-use blis_eval::error::Failure;
+use blis_eval::error::RunError;
 use blis_eval::spec::{TraceFormatName, WorkloadName, defaults, parse};
 use blis_eval::workload_config::TracePart;
 use blis_report::check_target;
@@ -126,7 +126,7 @@ impl From<TargetName> for TargetFormat {
 
 impl InputFlags {
     /// The workload, and what the user should know about it.
-    fn open(&self, path: &Path, block_size: NonZeroU32) -> Result<(Workload, Vec<String>), Failure> {
+    fn open(&self, path: &Path, block_size: NonZeroU32) -> Result<(Workload, Vec<String>), RunError> {
         let TracePart { window, max_requests } = TracePart::new(&self.given.0);
         let options = TraceOptions {
             format: self.trace_format.into(),
@@ -138,7 +138,7 @@ impl InputFlags {
             ..TraceOptions::default()
         };
         let workload = open_trace(path, &options).map_err(|error| {
-            Failure::refused(error).or_hint("mend the line, or leave out such lines with `--skip-bad-lines`")
+            RunError::refused(error).or_hint("mend the line, or leave out such lines with `--skip-bad-lines`")
         })?;
         let mut notes = workload.notes.clone();
         if let Some(first) = workload.skipped.first.first() {
@@ -153,7 +153,7 @@ const USUAL_REQUESTS: u64 = 100_000;
 
 impl InspectArgs {
     /// The requests of `spec`, and what the user should know about them.
-    fn generated(&self, spec: &Spec) -> Result<(Workload, Vec<String>), Failure> {
+    fn generated(&self, spec: &Spec) -> Result<(Workload, Vec<String>), RunError> {
         let TracePart { window, max_requests } = TracePart::new(&self.input.given.0);
         let flag = if window != TraceWindow::default() {
             Some("--start, --duration, --repeat, --time-scale or --spread-bins")
@@ -165,7 +165,7 @@ impl InspectArgs {
             self.input.skip_bad_lines.then_some("--skip-bad-lines")
         };
         if let Some(flag) = flag {
-            return Err(Failure::usage(format_args!("`{flag}` cannot be used with generated requests"))
+            return Err(RunError::usage(format_args!("`{flag}` cannot be used with generated requests"))
                 .hint("it is for traces; `--max-requests` and `--seed` are for both"));
         }
         let most = max_requests.unwrap_or(USUAL_REQUESTS);
@@ -176,7 +176,7 @@ impl InspectArgs {
             num_requests: Some(spec.num_requests.map_or(most, |own| own.min(most))),
             timeout: None,
         };
-        let workload = spec.generate_answered(&options).map_err(Failure::refused)?;
+        let workload = spec.generate_answered(&options).map_err(RunError::refused)?;
         let mut notes: Vec<String> =
             spec.warnings.iter().map(|(what, hint)| format!("{what} (hint: {hint})")).collect();
         if spec.num_requests.is_none_or(|own| own > most) {
@@ -200,30 +200,32 @@ fn is_specification(path: &Path) -> bool {
     path.is_dir() || named && !is_trace_v2_header(path)
 }
 
-pub(super) fn dispatch(args: WorkloadCommandArgs) -> Result<(), Failure> {
+pub(super) fn dispatch(args: WorkloadCommandArgs) -> Result<(), RunError> {
     match args.command {
         WorkloadCommand::Inspect(args) => inspect(&args),
     }
 }
 
-fn inspect(args: &InspectArgs) -> Result<(), Failure> {
+fn inspect(args: &InspectArgs) -> Result<(), RunError> {
     /// Where output goes to no terminal.
     const USUAL_WIDTH: usize = 80;
     let block_size = args.block_size_in_tokens;
     let (workload, notes) = match (&args.file, args.workload) {
         (_, Some(name)) => args.generated(&name.spec(args.rate.unwrap_or(1.0))?)?,
-        (Some(file), None) if is_specification(file) => args.generated(&Spec::load(file).map_err(Failure::refused)?)?,
+        (Some(file), None) if is_specification(file) => {
+            args.generated(&Spec::load(file).map_err(RunError::refused)?)?
+        }
         (Some(file), None) => match args.seed {
             None => args.input.open(file, block_size)?,
             Some(_) => {
-                return Err(Failure::usage("`--seed` cannot be used with a trace").hint("it has its requests already"));
+                return Err(RunError::usage("`--seed` cannot be used with a trace").hint("it has its requests already"));
             }
         },
-        (None, None) => return Err(Failure::usage("there is nothing to inspect").hint("name a file")),
+        (None, None) => return Err(RunError::usage("there is nothing to inspect").hint("name a file")),
     };
     let nothing = || {
         let name = args.file.as_ref().map_or_else(String::new, |file| format!("{}: ", file.display()));
-        Failure::usage(format_args!("{name}no requests are left")).hint("allow more with `--max-requests`")
+        RunError::usage(format_args!("{name}no requests are left")).hint("allow more with `--max-requests`")
     };
     let profile = WorkloadProfile::of(workload, block_size.get()).ok_or_else(nothing)?;
     tell(&notes);
@@ -236,27 +238,27 @@ fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     print(ProfileText { profile: &profile, width, colour })
 }
 
-pub(super) fn convert(args: &ConvertArgs) -> Result<(), Failure> {
-    let target = TargetFormat::from(args.to);
-    let data = if target == TargetFormat::TraceV2 { args.out.with_extension("csv") } else { args.out.clone() };
-    let header = (target == TargetFormat::TraceV2).then(|| args.out.with_extension("yaml"));
-    if target == TargetFormat::TraceV2 && args.block_size_in_tokens.is_some() {
-        return Err(Failure::usage("`--block-size-in-tokens` cannot be used with `--to trace-v2`")
+pub(super) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
+    let target = Target::from(args.to);
+    let data = if target == Target::TraceV2 { args.out.with_extension("csv") } else { args.out.clone() };
+    let header = (target == Target::TraceV2).then(|| args.out.with_extension("yaml"));
+    if target == Target::TraceV2 && args.block_size_in_tokens.is_some() {
+        return Err(RunError::usage("`--block-size-in-tokens` cannot be used with `--to trace-v2`")
             .hint("it tells equal beginnings to the token"));
     }
     for file in header.iter().chain([&data]) {
         // Nothing is read while it is overwritten.
         let same = file.canonicalize().is_ok_and(|file| args.from.canonicalize().is_ok_and(|from| from == file));
         if same {
-            return Err(Failure::usage(format_args!("`{}` is what is read", file.display())).hint("name another file"));
+            return Err(RunError::usage(format_args!("`{}` is what is read", file.display())).hint("name another file"));
         }
-        check_target(file).map_err(|error| Failure::file(&error))?;
+        check_target(file).map_err(|error| RunError::file(&error))?;
     }
     let block_size = args.block_size_in_tokens.unwrap_or(target.block_size());
     let (workload, notes) = args.input.open(&args.from, block_size)?;
     tell(&notes);
     let failed = |path: &Path, error: &dyn std::fmt::Display| {
-        Failure::runtime(format_args!("cannot write `{}`: {error}", path.display()))
+        RunError::runtime(format_args!("cannot write `{}`: {error}", path.display()))
     };
     let file = File::create(&data).map_err(|error| failed(&data, &error))?;
     let written = target.write(workload, block_size, &mut BufWriter::new(file));

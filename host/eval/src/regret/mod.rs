@@ -1,36 +1,36 @@
-//! Outcome regret: what would have happened, had a decision been another.
+//! Outcome regret: the cost of a decision compared with its alternatives, in counterfactual branches of the run.
 //!
-//! At sampled decisions the simulation is copied. In one copy the policy decides as it did, in each
-//! of the others an alternative is forced on it; then all go on under the same arrivals, and what really
-//! happens in them is compared. Nothing here asks what the policy thought of the alternatives: that is
-//! score regret, which is 0 for whoever takes its own favourite.
+//! At sampled decisions the simulation is forked. In one branch the policy decides as it did, in each of the others an
+//! alternative is forced. All branches then continue under the same arrivals, and their outcomes are compared. Outcome
+//! regret does not use the scores that the policy gave to the alternatives; that is score regret, which is 0 for every
+//! policy that takes its own best score.
 //!
 //! | | |
 //! |---|---|
-//! | cost of a world | request-seconds within the window after the decision ([`Cost`]): everybody's waiting, not only the request's own |
-//! | regret | cost of the actual world − cost of the best alternative, at least 0; all other decisions are as they really were |
-//! | own part | the same difference, of the request's own time alone |
-//! | externality | the rest: what the decision did to others |
-//! | advantage | mean cost of the alternatives − cost of the actual world: how much better than deciding anyhow |
-//! | reaction | as regret, but the policies decide all that follows anew in each world |
+//! | cost of a branch | request-seconds within the window after the decision ([`Cost`]): the waiting of all requests, not only of the one decided about |
+//! | regret | cost of the actual branch − cost of the best alternative, at least 0; all other decisions are forced to those of the actual run |
+//! | own part | the same difference, of the time of the request itself |
+//! | externality | the rest: the effect of the decision on other requests |
+//! | advantage | mean cost of the alternatives − cost of the actual branch: how much better the decision was than a random one |
+//! | rollout regret | as regret, but in each branch the policies make all later decisions anew |
 //!
-//! With everything else equal the difference is the decision's own, to the microsecond. Policies that look
-//! at the service answer an alternative with hundreds of other decisions; these are as good as the
-//! others, but not the same, and their differences add up to a noise far larger than what one decision
-//! does (`docs/regret.md`). So that is told apart.
+//! With all other decisions forced, the difference is the effect of the one decision, to the microsecond. Policies
+//! that read the state of the service would react to an alternative with hundreds of other decisions. These are as
+//! good as the original ones, but not the same, and their differences add up to a noise far larger than the effect of
+//! one decision (`docs/regret.md`). The rollout regret is therefore reported separately.
 //!
-//! The best alternative is known in hindsight only, so even a perfect policy has some regret. What it
-//! is good for is comparing policies under the same requests, and finding the decisions to look at.
+//! The best alternative is known only in hindsight, so that even a perfect policy has some regret. Regret serves to
+//! compare policies under the same requests, and to find the decisions that deserve a closer look.
 //!
-//! The order is: [`Survey`] watches the actual run, [`Survey::sample`] chooses decisions, [`judge`]
-//! runs their worlds, [`Regret::new`] sums up.
+//! The order is: [`Survey`] records the actual run, [`Survey::sample`] chooses decisions, [`decision_regrets`] runs
+//! their branches, [`Regret::new`] sums up.
 
+mod branches;
 mod oracle;
 mod report;
 mod survey;
 #[cfg(test)]
 mod tests;
-mod worlds;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -42,36 +42,36 @@ use blis_sim::units::Micros;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use branches::DecisionFork;
 pub use oracle::{Oracle, look_ahead};
 pub use report::{Estimate, Regret, Section};
-pub use survey::{Sample, Survey, Surveyor};
-use worlds::Fork;
+pub use survey::{DecisionSample, Survey, Surveyor};
 
-/// How decisions are judged.
+/// Options of the outcome regret.
 #[derive(Clone, Debug)]
 pub struct RegretOptions {
-    /// Routing decisions to sample, half of them at random, a quarter of those that missed their
-    /// targets, a quarter of those with the widest margins; and a quarter as many of admission and of
+    /// Routing decisions to sample: half of them at random, a quarter among those of requests that missed their
+    /// targets, a quarter among those with the widest margins; and a quarter as many decisions of admission and of
     /// scheduling each.
     pub samples: usize,
-    /// Most alternatives to a routing decision.
+    /// Maximum number of alternatives to a routing decision.
     pub alternatives: usize,
-    /// How long after a decision its consequences count; `None` for twice the mean end-to-end latency,
-    /// at least a second.
+    /// Time after a decision in which its effects count; `None` for twice the mean end-to-end latency, at least a
+    /// second.
     pub window: Option<Micros>,
-    /// Of the sample.
+    /// Seed of the sample.
     pub seed: u64,
 }
 
-/// Which policy decides.
+/// The policy that makes a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionKind {
-    /// Whether a request may enter.
+    /// Whether a request is admitted.
     Admission,
-    /// Where it goes.
+    /// To which instance a request is routed.
     Routing,
-    /// Who is served next: the alternative is the second in the longest wait queue.
+    /// Which request is scheduled next: the alternative is the second one in the longest waiting queue.
     Scheduling,
 }
 
@@ -79,185 +79,184 @@ pub enum DecisionKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stratum {
-    /// At random, from all.
+    /// At random, from all decisions of its kind.
     Uniform,
-    /// At random, from those about requests that missed their target (without targets: from the
-    /// slowest twentieth by end-to-end latency) or got no answer.
+    /// At random, from the decisions about requests that missed their target (without targets: from the slowest
+    /// twentieth by end-to-end latency) or did not complete.
     Missed,
     /// The best score was furthest above the second best.
     Margin,
 }
 
-/// A circumstance in which decisions may go wrong.
+/// A situation in which decisions may go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Situation {
     /// Another instance had more leading blocks of the prompt in its cache.
     MissedCacheHit,
-    /// The chosen instance had at least 3 requests more than the least loaded one, and half as many
-    /// more than the mean.
+    /// The chosen instance had at least 3 requests more than the least loaded one, and at least 1.5 times the mean.
     HotInstance,
-    /// What was seen of the chosen instance's queue and batch was off by 2 requests or more, and by a
-    /// fifth.
+    /// The signals of queue and batch of the chosen instance were off by 2 requests or more, and by a fifth.
     StaleSignal,
 }
 
-/// One decision and its worlds.
+/// The regret of one decision, with its branches.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Judged {
-    /// Which policy decided.
+pub struct DecisionRegret {
+    /// The policy that decided.
     pub kind: DecisionKind,
-    /// Why it was looked at.
+    /// Why the decision was sampled.
     pub stratum: Stratum,
-    /// About whom; of scheduling, who would have been served first.
+    /// The request; for scheduling, the one that would have been scheduled first.
     pub request_id: String,
-    /// When.
+    /// Time of the decision, µs.
     pub time_us: u64,
-    /// The class of the request.
+    /// SLO class of the request.
     pub slo_class: String,
-    /// Its prompt.
+    /// Input tokens of the request.
     pub input_tokens: u32,
-    /// The policy's reason.
+    /// The reason that the policy gave.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// [`Situation`]s it was made in.
+    /// The situations in which the decision was made.
     pub situations: Vec<Situation>,
-    /// Cost of the actual world − cost of the best alternative, ≥ 0, request-seconds.
+    /// Cost of the actual branch − cost of the best alternative, ≥ 0, request-seconds.
     pub regret_s: f64,
-    /// The request's own part of that difference.
+    /// The part of that difference that is the request's own time, s.
     pub own_s: f64,
-    /// The others' part.
+    /// The part of that difference that is the time of other requests, request-seconds.
     pub externality_s: f64,
-    /// Mean cost of the alternatives − cost of the actual world, request-seconds.
+    /// Mean cost of the alternatives − cost of the actual branch, request-seconds.
     pub advantage_s: f64,
-    /// As the regret, the policies deciding all that follows anew in each world.
-    pub reaction_s: f64,
+    /// As the regret, with all later decisions made anew by the policies in each branch, request-seconds.
+    pub rollout_regret_s: f64,
     /// TTFT of the request − that in the best alternative, ms, if it got a first token in both.
     pub ttft_regret_ms: Option<f64>,
-    /// E2E of the request − that in the best alternative, ms, if it was answered in both.
+    /// E2E of the request − that in the best alternative, ms, if it completed in both.
     pub e2e_regret_ms: Option<f64>,
-    /// How far the choice was from the policy's own favourite. Of routing.
+    /// Difference between the policy's best score and the score of its choice; routing only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score_regret: Option<f64>,
-    /// What the policy saw.
+    /// The signals that the policy read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub seen: Option<Seen>,
-    /// How the instances really were.
-    pub state: State,
-    /// The actual world, then the alternatives.
-    pub worlds: Vec<World>,
+    pub observed: Option<ObservedSignals>,
+    /// The state of the instances at the time of the decision.
+    pub state: InstanceStates,
+    /// The actual branch, then the alternatives.
+    pub branches: Vec<BranchOutcome>,
 }
 
-/// What became of one world.
+/// The outcome of one branch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct World {
-    /// What was decided.
-    pub answer: Cow<'static, str>,
-    /// What became of the request.
+pub struct BranchOutcome {
+    /// The decision, for example `instance_3` or `rejected`.
+    pub decision: Cow<'static, str>,
+    /// Status of the request at the end of the branch.
     pub status: &'static str,
-    /// Its time to first token, ms.
+    /// Time to first token of the request, ms.
     pub ttft_ms: Option<f64>,
-    /// Its end-to-end latency, ms.
+    /// End-to-end latency of the request, ms.
     pub e2e_ms: Option<f64>,
     /// Request-seconds within the window.
     pub cost_s: f64,
-    /// The same if the policies decide what follows anew.
-    pub reacting_cost_s: f64,
-    /// The part of it before first tokens.
+    /// The same if the policies make all later decisions anew.
+    pub rollout_cost_s: f64,
+    /// The part of the cost before first tokens, request-seconds.
     pub awaiting_first_token_s: f64,
-    /// Requests of the window that got no answer.
-    pub unanswered: u32,
+    /// Requests in the window that were rejected, dropped or timed out.
+    pub failed_requests: u32,
     #[serde(skip)]
     own_s: f64,
 }
 
-/// Columns over instances as the policy saw them.
+/// Signals as the policy read them, by instance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Seen {
-    /// Age of queue, batch and KV.
+pub struct ObservedSignals {
+    /// Age of the signals of queue, batch and KV cache, µs.
     pub age_us: u64,
-    /// Requests in the wait queue.
+    /// Requests in the waiting queue.
     pub queue_depth: Vec<u32>,
-    /// Requests in the batch.
+    /// Requests in the running batch.
     pub batch_size: Vec<u32>,
-    /// Requests under way.
+    /// Requests that were routed and have not ended, as the router counts them.
     pub in_flight: Vec<u32>,
-    /// The policy's scores.
+    /// Scores that the policy computed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<f64>,
 }
 
-/// Columns over instances as they really were.
+/// State of the instances, by instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct State {
-    /// Requests in the wait queue.
+pub struct InstanceStates {
+    /// Requests in the waiting queue.
     pub queue_depth: Vec<u32>,
-    /// Requests in the batch.
+    /// Requests in the running batch.
     pub batch_size: Vec<u32>,
-    /// Requests on their way to the queue.
+    /// Requests on the way to the queue.
     pub arriving: Vec<u32>,
-    /// Free KV blocks.
+    /// KV blocks that are free.
     pub free_kv_blocks: Vec<u32>,
-    /// Leading blocks of the prompt in the cache.
+    /// Leading blocks of the prompt in the prefix cache.
     pub cached_blocks: Vec<u32>,
 }
 
-impl State {
-    /// Requests on each instance.
+impl InstanceStates {
+    /// Requests on each instance: waiting, running and arriving.
     fn outstanding(&self) -> Vec<u32> {
         let columns = self.queue_depth.iter().zip(&self.batch_size).zip(&self.arriving);
         columns.map(|((queue, batch), arriving)| queue + batch + arriving).collect()
     }
 }
 
-/// Texts behind numbers.
-pub trait Texts: Sync {
-    /// Of an SLO class.
+/// Names of SLO classes.
+pub trait ClassNames: Sync {
     fn class(&self, name: blis_sim::request::Name) -> String;
 }
 
-/// Runs the worlds of all `samples`, which are in the order of their decisions, along `timeline`. They are
-/// spread over the threads of the current rayon pool; the answer does not depend on their number. `settled` are
-/// all decisions of the actual run.
+/// Runs the branches of all `samples`, which are in the order of their decisions, along `timeline`. The branches are
+/// spread over the threads of the current rayon pool; the result does not depend on their number. `actual` holds all
+/// decisions of the actual run.
 ///
 /// # Errors
-/// The first failure of a world, in the order of decisions.
-pub fn judge<I: Instance + Clone + Send>(
+/// The first failure of a branch, in the order of decisions.
+pub fn decision_regrets<I: Instance + Clone + Send>(
     mut timeline: Timeline<I>,
-    samples: &[Sample],
-    settled: &Arc<RecordedDecisions>,
+    samples: &[DecisionSample],
+    actual: &Arc<Settled>,
     (window, alternatives): (Micros, usize),
-    texts: &impl Texts,
-) -> Result<Vec<Judged>, Halt> {
-    // As many copies are kept at a time as keep all threads busy.
-    let most = 4 * rayon::current_num_threads();
-    let mut judged = Vec::new();
-    let mut forks: Vec<Fork<I>> = Vec::new();
-    let run = |forks: Vec<Fork<I>>| -> Result<Vec<Option<Judged>>, Halt> {
-        // In this order, whoever finishes first.
+    class_names: &impl ClassNames,
+) -> Result<Vec<DecisionRegret>, Halt> {
+    // The number of forks in memory is limited to what keeps all threads busy.
+    let max_forks = 4 * rayon::current_num_threads();
+    let mut regrets = Vec::new();
+    let mut forks: Vec<DecisionFork<I>> = Vec::new();
+    let run = |forks: Vec<DecisionFork<I>>| -> Result<Vec<Option<DecisionRegret>>, Halt> {
+        // Results stay in the order of decisions, whichever branch ends first.
         let results: Vec<_> =
-            forks.into_par_iter().map(|fork| fork.judge(window, alternatives, settled, texts)).collect();
+            forks.into_par_iter().map(|fork| fork.evaluate(window, alternatives, actual, class_names)).collect();
         results.into_iter().collect()
     };
     let mut samples = samples.iter().peekable();
     while samples.peek().is_some() && timeline.next_decision(&mut ())? {
-        // Found by the request: about one that no instance serves, nobody is asked.
+        // Decisions are found by their request: without an instance that serves its model, no routing decision is
+        // made.
         let pending = timeline.pending().map(|pending| (pending.request.id, pending.is_admission));
-        let is_this = |sample: &&Sample| pending == Some((sample.request, sample.kind == DecisionKind::Admission));
+        let is_this =
+            |sample: &&DecisionSample| pending == Some((sample.request, sample.kind == DecisionKind::Admission));
         while let Some(sample) = samples.next_if(is_this) {
-            forks.push(Fork { timeline: timeline.clone(), kind: sample.kind, stratum: sample.stratum });
+            forks.push(DecisionFork { timeline: timeline.clone(), kind: sample.kind, stratum: sample.stratum });
         }
-        if forks.len() >= most {
-            judged.extend(run(std::mem::take(&mut forks))?);
+        if forks.len() >= max_forks {
+            regrets.extend(run(std::mem::take(&mut forks))?);
         }
         timeline.decide(&mut ())?;
     }
-    judged.extend(run(forks)?);
-    Ok(judged.into_iter().flatten().collect())
+    regrets.extend(run(forks)?);
+    Ok(regrets.into_iter().flatten().collect())
 }
 
-/// A world from `timeline` to the end of the window, and on until the request has ended if `to_its_end`.
-fn run_world<I: Instance>(
+/// Runs a branch from `timeline` to the end of the window, and on until the request has ended if `to_its_end`.
+fn run_branch<I: Instance>(
     mut timeline: Timeline<I>,
     force: Option<(u32, ForcedDecision)>,
     mut cost: Cost,
@@ -267,7 +266,7 @@ fn run_world<I: Instance>(
     if let Some((id, force)) = force {
         timeline.force(id, force);
     }
-    // A window may be as short as a microsecond.
+    // The window may be as short as a microsecond.
     const STRIDE: Micros = Micros(1_000_000);
     let mut end = from.saturating_add(window);
     timeline.run_until(end, &mut cost)?;

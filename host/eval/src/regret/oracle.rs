@@ -1,9 +1,9 @@
-//! How much is left: the same run, with each routing decision the best that one step of look-ahead finds.
+//! The oracle: the same run, with each routing decision replaced by the best one that a look-ahead of one step finds.
 //!
-//! At every decision the candidates are tried out for a while, the policy deciding from then on; the one
-//! that costs least is taken for good, and so on to the end. It knows the arrivals to come and the lengths
-//! of answers, so no real policy can do that. It is a bound found by search, not the optimum: a policy that
-//! beats it is possible, far from it is not.
+//! At every decision the candidates are tried in rollouts, in which the policy makes all later decisions. The
+//! candidate with the lowest cost is taken, and the run continues. The oracle uses arrivals and output lengths of the
+//! future, which no real policy has. It is a bound found by search, not the optimum: a policy may be a little better,
+//! but not much.
 
 use blis_sim::cluster::{ForcedDecision, Halt, Timeline};
 use blis_sim::cost::Cost;
@@ -14,23 +14,23 @@ use blis_sim::units::Micros;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::run_world;
-use super::worlds::{Sight, candidates, state};
+use super::branches::{ObservedDecision, candidates, state};
+use super::run_branch;
 
-/// What the look-ahead did.
+/// Statistics of a look-ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Oracle {
-    /// Routing decisions.
+    /// Number of routing decisions.
     pub decisions: u64,
-    /// Of those, the ones that were not the policy's.
+    /// Number of routing decisions that differ from the policy's.
     pub changed: u64,
 }
 
-/// Runs `timeline` to its end, every routing decision being the best of the policy's and `alternatives`
-/// others over `window`; of equal ones the policy's.
+/// Runs `timeline` to its end. Every routing decision is the best of the policy's and `alternatives` others over
+/// `window`; among equal ones the policy's.
 ///
 /// # Errors
-/// The first failure of a world.
+/// The first failure of a branch.
 pub fn look_ahead<I: Instance + Clone + Send + Sync>(
     mut timeline: Timeline<I>,
     window: Micros,
@@ -41,26 +41,27 @@ pub fn look_ahead<I: Instance + Clone + Send + Sync>(
     while timeline.next_decision(observer)? {
         let pending = timeline.pending().filter(|pending| !pending.is_admission);
         if let Some((at, request)) = pending.map(|pending| (pending.at, pending.request.clone())) {
-            let mut sight = Sight::default();
-            timeline.clone().decide(&mut sight)?;
-            if let Some(ForcedDecision::Route(chosen)) = sight.answer {
+            let mut observed = ObservedDecision::default();
+            timeline.clone().decide(&mut observed)?;
+            if let Some(Force::Route(chosen)) = observed.decision {
                 let mut fork = timeline.clone();
                 let mut past = Cost::new(at, at.saturating_add(window), request.id);
                 fork.catch_up(at, &mut past)?;
                 let state = state(&fork, &request);
-                let mut places = vec![chosen];
-                places.extend(candidates(&sight.scores(), &state, chosen, alternatives));
-                let worlds: Vec<(Timeline<I>, u32)> = places.iter().map(|&place| (fork.clone(), place)).collect();
-                let costs: Vec<Result<Cost, Halt>> = worlds
+                let mut targets = vec![chosen];
+                targets.extend(candidates(&observed.scores(), &state, chosen, alternatives));
+                let branches: Vec<(Timeline<I>, u32)> = targets.iter().map(|&target| (fork.clone(), target)).collect();
+                let costs: Vec<Result<Cost, Halt>> = branches
                     .into_par_iter()
-                    .map(|(world, place)| {
-                        let force = Some((request.id, ForcedDecision::Route(place)));
-                        run_world(world, force, past.clone(), (at, window), false)
+                    .map(|(branch, target)| {
+                        let force = Some((request.id, Force::Route(target)));
+                        run_branch(branch, force, past.clone(), (at, window), false)
                     })
                     .collect();
                 let costs: Vec<Micros> =
                     costs.into_iter().map(|cost| Ok(cost?.present)).collect::<Result<_, Halt>>()?;
-                let best = places.iter().zip(&costs).min_by_key(|(_, cost)| **cost).map_or(chosen, |(&place, _)| place);
+                let best =
+                    targets.iter().zip(&costs).min_by_key(|(_, cost)| **cost).map_or(chosen, |(&target, _)| target);
                 oracle.decisions += 1;
                 if best != chosen {
                     oracle.changed += 1;

@@ -1,4 +1,4 @@
-//! What the actual run tells about its decisions, and which of them are looked at.
+//! The record of the actual run, and the choice of the decisions for the regret.
 
 use std::sync::Arc;
 
@@ -14,76 +14,74 @@ use rustc_hash::FxHashSet;
 
 use super::{DecisionKind, RegretOptions, Stratum};
 
-/// Watches a run: its arrivals, its decisions, its ends.
+/// Records the arrivals, the decisions and the ended requests of a run.
 #[derive(Debug, Default)]
 pub struct Survey {
     arrivals: Vec<Request>,
-    decisions: Vec<Noted>,
-    ended: Vec<Ended>,
+    decisions: Vec<DecisionEntry>,
+    ended: Vec<RequestEnd>,
 }
 
 #[derive(Debug)]
-struct Noted {
+struct DecisionEntry {
     request: u32,
-    /// Of routing.
+    /// The chosen instance of a routing decision.
     target: Option<u32>,
     kind: DecisionKind,
     /// The best score − the second best; `None` without scores.
     margin: Option<f64>,
-    /// Of admission.
+    /// Whether an admission decision rejected the request.
     rejected: bool,
-    /// Somebody may have waited behind somebody else.
+    /// Whether some instance had two or more waiting requests.
     queued: bool,
 }
 
 #[derive(Debug)]
-struct Ended {
+struct RequestEnd {
     id: u32,
     e2e: Option<Micros>,
-    /// It missed a target.
+    /// Whether the request missed an SLO target.
     missed: bool,
 }
 
-/// A decision to be looked at.
+/// A decision of the sample, for which the regret is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sample {
-    /// Which one, in the order in which they are made; those of scheduling are looked at in the moment of
-    /// that one.
+pub struct DecisionSample {
+    /// Index of the decision, in the order in which decisions are made. A scheduling decision is evaluated at the time
+    /// of the routing decision with this index.
     pub number: usize,
-    /// About which request that is.
+    /// The request that the decision is about.
     pub request: u32,
-    /// Whose.
     pub kind: DecisionKind,
-    /// Why.
     pub stratum: Stratum,
 }
 
 impl Survey {
-    /// Every request that arrived, in order.
+    /// Every request that arrived, in order of arrival.
     #[must_use]
     pub fn arrivals(&self) -> Arc<[Request]> {
         self.arrivals.as_slice().into()
     }
 
-    /// Every decision about who comes in and who goes where.
+    /// Every decision of admission and routing, by request.
     #[must_use]
-    pub fn settled(&self) -> Arc<RecordedDecisions> {
-        let fate = |noted: &Noted| match noted.target {
-            Some(target) => RecordedDecision::Routed(target),
-            None if noted.rejected => RecordedDecision::Rejected,
-            None => RecordedDecision::Admitted,
+    pub fn actual_decisions(&self) -> Arc<Settled> {
+        let forced = |entry: &DecisionEntry| match entry.target {
+            Some(target) => Fate::Routed(target),
+            None if entry.rejected => Fate::Rejected,
+            None => Fate::Admitted,
         };
-        // Of the two about one request that of routing is the later one.
-        Arc::new(self.decisions.iter().map(|noted| (noted.request, fate(noted))).collect())
+        // The routing decision follows the admission decision of the same request, and replaces it.
+        Arc::new(self.decisions.iter().map(|entry| (entry.request, forced(entry))).collect())
     }
 
-    /// How many decisions of `kind` there were.
+    /// Number of decisions of `kind`.
     #[must_use]
     pub fn decisions(&self, kind: DecisionKind) -> usize {
-        self.decisions.iter().filter(|noted| noted.kind == kind).count()
+        self.decisions.iter().filter(|entry| entry.kind == kind).count()
     }
 
-    /// How long the consequences of a decision count.
+    /// Time after a decision in which its effects count.
     #[must_use]
     pub fn window(&self, options: &RegretOptions) -> Micros {
         const SHORTEST: Micros = Micros(1_000_000);
@@ -94,8 +92,8 @@ impl Survey {
         })
     }
 
-    /// Says of each request that ended whether it `missed` a target. Without this, those are missed that
-    /// belong to the slowest twentieth.
+    /// Uses the SLO targets to find the requests that missed one, if there are any. Without targets, the slowest
+    /// twentieth counts as missed.
     pub fn with_targets(&mut self, any: bool) {
         if any {
             return;
@@ -106,21 +104,22 @@ impl Survey {
         self.ended.iter_mut().for_each(|ended| ended.missed = ended.e2e.is_none_or(|e2e| e2e >= limit));
     }
 
-    /// Chooses what to look at, in the order in which it is decided.
+    /// Chooses the decisions to evaluate, in the order in which they were made.
     #[must_use]
-    pub fn sample(&self, options: &RegretOptions) -> Vec<Sample> {
+    pub fn sample(&self, options: &RegretOptions) -> Vec<DecisionSample> {
         let missed: FxHashSet<u32> = self.ended.iter().filter(|ended| ended.missed).map(|ended| ended.id).collect();
         let few = options.samples.div_ceil(4);
         let mut draw = Draw { random: Stream::new(options.seed, "regret"), turn: 0, taken: Vec::new() };
-        let of = |kind: DecisionKind| self.decisions.iter().enumerate().filter(move |(_, noted)| noted.kind == kind);
-        let numbers = |those: &mut dyn Iterator<Item = (usize, &Noted)>| those.map(|(number, _)| number).collect();
+        let of = |kind: DecisionKind| self.decisions.iter().enumerate().filter(move |(_, entry)| entry.kind == kind);
+        let numbers =
+            |those: &mut dyn Iterator<Item = (usize, &DecisionEntry)>| those.map(|(number, _)| number).collect();
 
-        // First those at random, from all: what is drawn after them must not be missing there. Where there is
-        // little to draw for another reason, there are more of them.
+        // The uniform sample is drawn first and from all decisions, so that later draws do not bias it. What the other
+        // strata lack is added to it.
         let routing = DecisionKind::Routing;
-        let late: Vec<usize> = numbers(&mut of(routing).filter(|(_, noted)| missed.contains(&noted.request)));
+        let late: Vec<usize> = numbers(&mut of(routing).filter(|(_, entry)| missed.contains(&entry.request)));
         let mut margins: Vec<(usize, f64)> =
-            of(routing).filter_map(|(number, noted)| Some((number, noted.margin?))).collect();
+            of(routing).filter_map(|(number, entry)| Some((number, entry.margin?))).collect();
         margins.sort_by(|one, other| other.1.total_cmp(&one.1));
         let others = few.min(late.len()) + few.min(margins.len());
         draw.some(options.samples.saturating_sub(others), numbers(&mut of(routing)), routing, Stratum::Uniform);
@@ -128,14 +127,14 @@ impl Survey {
         draw.first(few, margins.into_iter().map(|(number, _)| number), routing, Stratum::Margin);
 
         let admission = DecisionKind::Admission;
-        let rejected: Vec<usize> = numbers(&mut of(admission).filter(|(_, noted)| noted.rejected));
+        let rejected: Vec<usize> = numbers(&mut of(admission).filter(|(_, entry)| entry.rejected));
         let others = (few / 2).min(rejected.len());
         draw.some(few - others, numbers(&mut of(admission)), admission, Stratum::Uniform);
         draw.some(others, rejected, admission, Stratum::Missed);
-        let queued = of(routing).filter(|(_, noted)| noted.queued);
+        let queued = of(routing).filter(|(_, entry)| entry.queued);
         draw.some(few, numbers(&mut { queued }), DecisionKind::Scheduling, Stratum::Uniform);
         draw.taken.sort_unstable();
-        let sample = |(number, kind, stratum): (usize, DecisionKind, Stratum)| Sample {
+        let sample = |(number, kind, stratum): (usize, DecisionKind, Stratum)| DecisionSample {
             number,
             request: self.decisions[number].request,
             kind,
@@ -145,16 +144,16 @@ impl Survey {
     }
 }
 
-/// Draws without putting back.
+/// Draws decisions at random without replacement.
 struct Draw {
     random: Stream,
     turn: u64,
-    /// Number, of whom, why.
+    /// Index of the decision, its kind and its stratum.
     taken: Vec<(usize, DecisionKind, Stratum)>,
 }
 
 impl Draw {
-    /// `count` of `from` at random, less those that were taken before.
+    /// Draws `count` of `from` at random, without those that were taken before.
     fn some(&mut self, count: usize, from: Vec<usize>, kind: DecisionKind, stratum: Stratum) {
         let taken: FxHashSet<usize> = self.taken.iter().filter(|taken| taken.1 == kind).map(|taken| taken.0).collect();
         let from: Vec<usize> = from.into_iter().filter(|number| !taken.contains(number)).collect();
@@ -164,15 +163,15 @@ impl Draw {
         self.taken.extend(chosen.iter().map(|i| (from[i], kind, stratum)));
     }
 
-    /// The first `count` of `from` that were not taken before.
+    /// Takes the first `count` of `from` that were not taken before.
     fn first(&mut self, count: usize, from: impl Iterator<Item = usize>, kind: DecisionKind, stratum: Stratum) {
-        let is_taken = |number: &usize| self.taken.iter().any(|&(taken, whose, _)| (taken, whose) == (*number, kind));
+        let is_taken = |number: &usize| self.taken.iter().any(|&(taken, of, _)| (taken, of) == (*number, kind));
         let chosen: Vec<usize> = from.filter(|number| !is_taken(number)).take(count).collect();
         self.taken.extend(chosen.into_iter().map(|number| (number, kind, stratum)));
     }
 }
 
-/// The best score − the second best.
+/// The best score − the second best; `None` for fewer than two scores.
 fn margin(scores: &[f64]) -> Option<f64> {
     let (mut best, mut second) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     for &score in scores {
@@ -185,10 +184,10 @@ fn margin(scores: &[f64]) -> Option<f64> {
     (scores.len() > 1).then_some(best - second).filter(|margin| margin.is_finite())
 }
 
-/// A survey, and who knows which requests missed a target.
+/// Observer that records a survey, and knows with `missed` which requests missed a target.
 #[derive(Debug)]
 pub struct Surveyor<F> {
-    /// What was seen.
+    /// The record of the run.
     pub survey: Survey,
     /// Whether a request missed a target of its class.
     pub missed: F,
@@ -204,24 +203,24 @@ impl<F: Fn(&Outcome) -> bool> Observer for Surveyor<F> {
     fn record(&mut self, event: &SimEvent<'_>) {
         match *event {
             SimEvent::Arrival(request) => self.survey.arrivals.push(request.clone()),
-            SimEvent::Decision(decision) => self.survey.decided(decision),
-            SimEvent::Outcome(outcome) => self.ended(outcome),
+            SimEvent::Decision(decision) => self.survey.add_decision(decision),
+            SimEvent::Outcome(outcome) => self.add_end(outcome),
             _ => {}
         }
     }
 }
 
 impl<F: Fn(&Outcome) -> bool> Surveyor<F> {
-    fn ended(&mut self, outcome: &Outcome) {
+    fn add_end(&mut self, outcome: &Outcome) {
         let missed = (self.missed)(outcome);
-        self.survey.ended.push(Ended { id: outcome.id, e2e: outcome.e2e, missed });
+        self.survey.ended.push(RequestEnd { id: outcome.id, e2e: outcome.e2e, missed });
     }
 }
 
 impl Survey {
-    fn decided(&mut self, decision: &Decision<'_>) {
-        let noted = match *decision {
-            Decision::Admission { request, decision, .. } => Noted {
+    fn add_decision(&mut self, decision: &Decision<'_>) {
+        let entry = match *decision {
+            Decision::Admission { request, verdict, .. } => DecisionEntry {
                 request: request.id,
                 target: None,
                 kind: DecisionKind::Admission,
@@ -229,7 +228,7 @@ impl Survey {
                 rejected: *decision != AdmissionDecision::Admit,
                 queued: false,
             },
-            Decision::Routing { request, cluster, scores, choice, .. } => Noted {
+            Decision::Routing { request, cluster, scores, choice, .. } => DecisionEntry {
                 request: request.id,
                 target: Some(choice.target as u32),
                 kind: DecisionKind::Routing,
@@ -239,6 +238,6 @@ impl Survey {
             },
             Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
-        self.decisions.push(noted);
+        self.decisions.push(entry);
     }
 }

@@ -1,4 +1,4 @@
-//! Scenarios whose best answers are known.
+//! Scenarios with known best decisions.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use blis_sim::semantics::Semantics;
 
 use super::*;
 
-struct Service {
+struct TestService {
     instances: u32,
     max_num_seqs: u32,
     refresh: u64,
@@ -23,13 +23,13 @@ struct Service {
     routing: Box<dyn RoutingPolicy>,
 }
 
-impl Service {
+impl TestService {
     fn new(instances: u32, routing: impl RoutingPolicy + 'static) -> Self {
         Self { instances, max_num_seqs: 8, refresh: 0, admission: Box::new(AlwaysAdmit), routing: Box::new(routing) }
     }
 
     fn cluster<I: Instance>(&self, engine: impl Fn(InstanceConfig) -> I) -> Cluster<I> {
-        // Steps of 5 ms, and 0.1 ms for each token of a prompt and 1 ms for each that decodes.
+        // Steps of 5 ms, and 0.1 ms for each input token and 1 ms for each token that is decoded.
         let latency = Arc::new(Blackbox::new(&[0.0; 3], &[5_000.0, 100.0, 1_000.0]).expect("valid"));
         let instance = |index| InstanceConfig {
             index,
@@ -70,21 +70,21 @@ impl Service {
         Cluster::new(config, policies, (0..self.instances).map(instance), engine)
     }
 
-    /// Every decision is looked at.
-    fn regret(&self, requests: &[Request]) -> (Regret, Vec<Judged>) {
+    /// Computes the regret of every decision.
+    fn regret(&self, requests: &[Request]) -> (Regret, Vec<DecisionRegret>) {
         let of = |fast: bool, threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
             let make = || (self.admission.fork(), self.routing.fork());
             let ((admission, routing), sizes) = (make(), (self.instances, self.max_num_seqs, self.refresh));
             pool.install(move || {
                 let (instances, max_num_seqs, refresh) = sizes;
-                let service = Service { instances, max_num_seqs, refresh, admission, routing };
+                let service = TestService { instances, max_num_seqs, refresh, admission, routing };
                 if fast { service.with(Fast::new, requests) } else { service.with(Plain::new, requests) }
             })
         };
         let one = of(true, 1);
         assert_eq!(of(true, 3), one, "the number of threads changes nothing");
-        assert_eq!(of(false, 2), one, "both engines have the same worlds");
+        assert_eq!(of(false, 2), one, "both engines have the same branches");
         one
     }
 
@@ -92,7 +92,7 @@ impl Service {
         &self,
         engine: impl Fn(InstanceConfig) -> I + Copy,
         requests: &[Request],
-    ) -> (Regret, Vec<Judged>) {
+    ) -> (Regret, Vec<DecisionRegret>) {
         let mut surveyor = Surveyor { survey: Survey::default(), missed: |_: &Outcome| false };
         self.cluster(engine).run(requests.iter().cloned(), &mut surveyor).expect("it ends");
         let mut survey = surveyor.survey;
@@ -101,22 +101,28 @@ impl Service {
         let window = survey.window(&options);
         let samples = survey.sample(&options);
         let reads = Reads { load: true, in_flight: true, cached_blocks: false };
-        let timeline = Timeline::new(self.cluster(engine), ArrivalList::new(survey.arrivals()), reads);
-        let judged =
-            judge(timeline, &samples, &survey.settled(), (window, options.alternatives), &NoTexts).expect("they end");
-        (Regret::new(judged.clone(), &survey, window), judged)
+        let timeline = Timeline::new(self.cluster(engine), Listed::new(survey.arrivals()), reads);
+        let regrets = decision_regrets(
+            timeline,
+            &samples,
+            &survey.actual_decisions(),
+            (window, options.alternatives),
+            &NoClassNames,
+        )
+        .expect("they end");
+        (Regret::new(regrets.clone(), &survey, window), regrets)
     }
 }
 
-struct NoTexts;
+struct NoClassNames;
 
-impl Texts for NoTexts {
+impl ClassNames for NoClassNames {
     fn class(&self, _name: Name) -> String {
         String::new()
     }
 }
 
-/// One prompt of `shared` blocks of `family` and a hundred tokens of its own.
+/// A request with `shared` blocks of the prefix `family` and a hundred input tokens of its own.
 fn request(id: u32, at_ms: u64, family: u32, shared: u32, output: u32) -> Request {
     Request {
         content: Content::shared(&[Span { first: family * 1_000, len: shared }]),
@@ -124,25 +130,25 @@ fn request(id: u32, at_ms: u64, family: u32, shared: u32, output: u32) -> Reques
     }
 }
 
-/// Long and short ones in turn, faster than one instance can serve.
+/// Long and short outputs in turn, faster than one instance can serve.
 fn long_and_short() -> Vec<Request> {
     (0..60).map(|id| request(id, u64::from(id) * 40, 0, 0, if id % 2 == 0 { 200 } else { 10 })).collect()
 }
 
-fn mean_of(kind: DecisionKind, judged: &[Judged]) -> f64 {
-    let regrets: Vec<f64> = judged.iter().filter(|one| one.kind == kind).map(|one| one.regret_s).collect();
+fn mean_of(kind: DecisionKind, regrets: &[DecisionRegret]) -> f64 {
+    let regrets: Vec<f64> = regrets.iter().filter(|one| one.kind == kind).map(|one| one.regret_s).collect();
     regrets.iter().sum::<f64>() / regrets.len() as f64
 }
 
 #[test]
 fn the_worse_the_policy_the_larger_its_regret() {
-    // Round-robin puts all long ones on one instance, where they overlap; the other is idle then.
+    // Round-robin routes all long requests to one instance, where they overlap while the other is idle.
     let requests: Vec<Request> =
         (0..60).map(|id| request(id, u64::from(id) * 300, 0, 0, if id % 2 == 0 { 200 } else { 10 })).collect();
-    let mean = |judged: &(Regret, Vec<Judged>)| mean_of(DecisionKind::Routing, &judged.1);
-    let least = Service::new(2, LeastLoaded::default()).regret(&requests);
-    let turns = Service::new(2, RoundRobin::default()).regret(&requests);
-    let busiest = Service::new(2, AlwaysBusiest).regret(&requests);
+    let mean = |regrets: &(Regret, Vec<DecisionRegret>)| mean_of(DecisionKind::Routing, &regrets.1);
+    let least = TestService::new(2, LeastLoaded::default()).regret(&requests);
+    let turns = TestService::new(2, RoundRobin::default()).regret(&requests);
+    let busiest = TestService::new(2, AlwaysBusiest).regret(&requests);
     let (least, turns, busiest) = (mean(&least), mean(&turns), mean(&busiest));
     assert!(least < 0.02 && turns > 10.0 * least, "round-robin {turns}, least-loaded {least}");
     assert!(busiest > 1.5 * turns, "always-busiest {busiest}, round-robin {turns}");
@@ -150,68 +156,69 @@ fn the_worse_the_policy_the_larger_its_regret() {
 
 #[test]
 fn the_hot_instance_is_named() {
-    let (regret, judged) = Service::new(3, AlwaysBusiest).regret(&long_and_short());
+    let (regret, regrets) = TestService::new(3, AlwaysBusiest).regret(&long_and_short());
     let hot = &regret.kinds[&DecisionKind::Routing].situations[&Situation::HotInstance];
     assert!(hot.regret_s > 0.1 && hot.share_positive > 0.9, "{hot:?}");
-    // All is on instance 0; the first of the others is better.
+    // All requests are on instance 0; the first of the others is better.
     let worst = &regret.worst[0];
     assert_eq!((worst.kind, worst.situations.as_slice()), (DecisionKind::Routing, &[Situation::HotInstance][..]));
-    assert_eq!((&*worst.worlds[0].answer, &*worst.worlds[1].answer), ("instance_0", "instance_1"));
-    assert!(worst.worlds[0].cost_s > worst.worlds[1].cost_s);
-    let routed = judged.iter().filter(|one| one.kind == DecisionKind::Routing);
-    assert!(routed.into_iter().all(|one| one.worlds[1..].iter().all(|world| world.status == "completed")));
+    assert_eq!((&*worst.branches[0].decision, &*worst.branches[1].decision), ("instance_0", "instance_1"));
+    assert!(worst.branches[0].cost_s > worst.branches[1].cost_s);
+    let routed = regrets.iter().filter(|one| one.kind == DecisionKind::Routing);
+    assert!(routed.into_iter().all(|one| one.branches[1..].iter().all(|branch| branch.status == "completed")));
 }
 
 #[test]
 fn a_stale_signal_is_named() {
-    // Whoever trusts the queue of half a second ago sends all that come meanwhile to the same instance.
+    // A policy that reads a queue signal of half a second ago routes all requests of that time to the same instance.
     let herd = || Weighted::new(vec![(ScorerKind::QueueDepth, 1.0)]).expect("valid");
     let requests: Vec<Request> = (0..60).map(|id| request(id, u64::from(id) * 20, 0, 0, 60)).collect();
-    let stale = Service { refresh: 500_000, max_num_seqs: 2, ..Service::new(3, herd()) };
-    let fresh = Service { max_num_seqs: 2, ..Service::new(3, herd()) };
-    let (regret, judged) = stale.regret(&requests);
+    let stale = TestService { refresh: 500_000, max_num_seqs: 2, ..TestService::new(3, herd()) };
+    let fresh = TestService { max_num_seqs: 2, ..TestService::new(3, herd()) };
+    let (regret, regrets) = stale.regret(&requests);
     let section = &regret.kinds[&DecisionKind::Routing];
     assert!(section.situations[&Situation::StaleSignal].regret_s > 0.05, "{section:?}");
     let (_, with_fresh) = fresh.regret(&requests);
-    let (stale, fresh) = (mean_of(DecisionKind::Routing, &judged), mean_of(DecisionKind::Routing, &with_fresh));
+    let (stale, fresh) = (mean_of(DecisionKind::Routing, &regrets), mean_of(DecisionKind::Routing, &with_fresh));
     assert!(stale > 2.0 * fresh, "stale {stale}, fresh {fresh}");
     assert!(with_fresh.iter().all(|one| !one.situations.contains(&Situation::StaleSignal)));
 }
 
 #[test]
 fn the_one_missed_cache_hit_is_named() {
-    // Round-robin sends the second prompt of the family to the instance that has not seen it.
+    // Round-robin routes the second request of the prefix group to the instance that does not have the prefix.
     let requests = [
         request(0, 0, 1, 100, 5),
         request(1, 1_000, 2, 0, 5),
         request(2, 2_000, 3, 0, 5),
         request(3, 3_000, 1, 100, 5),
     ];
-    let (regret, judged) = Service::new(2, RoundRobin::default()).regret(&requests);
-    let missed: Vec<&Judged> =
-        judged.iter().filter(|one| one.situations.contains(&Situation::MissedCacheHit)).collect();
+    let (regret, regrets) = TestService::new(2, RoundRobin::default()).regret(&requests);
+    let missed: Vec<&DecisionRegret> =
+        regrets.iter().filter(|one| one.situations.contains(&Situation::MissedCacheHit)).collect();
     assert_eq!(missed.iter().map(|one| &*one.request_id).collect::<Vec<_>>(), ["request_3"]);
     assert_eq!(missed[0].state.cached_blocks, [100, 0]);
-    // 1 600 tokens of prefill at 0.1 ms, felt by nobody else.
+    // 1 600 tokens of prefill at 0.1 ms, without an effect on other requests.
     assert!((missed[0].regret_s - 0.160).abs() < 1e-6 && missed[0].externality_s == 0.0, "{:?}", missed[0]);
     assert_eq!(missed[0].ttft_regret_ms, Some(160.0));
-    // The first prompt, too, would better have gone where the second went. Nothing else mattered.
+    // The first request, too, would better have gone where the second went. No other decision mattered.
     let regretted: Vec<&str> = regret.worst.iter().map(|one| &*one.request_id).collect();
     assert_eq!(regretted, ["request_3", "request_0"], "the same but for rounding");
-    let other = |one: &&Judged| one.kind == DecisionKind::Routing && !regretted.contains(&&*one.request_id);
-    assert!(judged.iter().filter(other).all(|one| one.regret_s == 0.0));
+    let other = |one: &&DecisionRegret| one.kind == DecisionKind::Routing && !regretted.contains(&&*one.request_id);
+    assert!(regrets.iter().filter(other).all(|one| one.regret_s == 0.0));
 }
 
 #[test]
-fn turning_requests_away_is_regretted() {
+fn rejecting_requests_has_regret() {
     let requests = long_and_short();
-    let idle = |admission: Box<dyn AdmissionPolicy>| Service { admission, ..Service::new(8, LeastLoaded::default()) };
-    let (rejecting, judged) = idle(Box::new(RejectAll)).regret(&requests);
+    let idle =
+        |admission: Box<dyn AdmissionPolicy>| TestService { admission, ..TestService::new(8, LeastLoaded::default()) };
+    let (rejecting, regrets) = idle(Box::new(RejectAll)).regret(&requests);
     let section = &rejecting.kinds[&DecisionKind::Admission];
     assert_eq!(section.decisions, 60);
-    let told = judged.iter().filter(|one| one.kind == DecisionKind::Admission);
-    for one in told {
-        assert_eq!((one.worlds[0].status, one.worlds[1].status), ("rejected", "completed"));
+    let admissions = regrets.iter().filter(|one| one.kind == DecisionKind::Admission);
+    for one in admissions {
+        assert_eq!((one.branches[0].status, one.branches[1].status), ("rejected", "completed"));
         assert!(one.regret_s > 10.0, "the window is 20 s, and the service idle: {one:?}");
     }
     let half = TokenBucket::new(4_000.0, 2_000.0).expect("valid");
@@ -226,22 +233,22 @@ fn turning_requests_away_is_regretted() {
 
 #[test]
 fn a_short_request_behind_a_long_one_would_be_served_first() {
-    // One at a time: behind the first waits a long one, then short ones.
+    // Batch size 1: behind the first request waits a long one, then short ones.
     let mut requests = vec![request(0, 0, 0, 0, 50), request(1, 10, 0, 0, 400)];
     requests.extend((2..12).map(|id| request(id, 20 + u64::from(id), 0, 0, 2)));
-    let service = Service { max_num_seqs: 1, ..Service::new(1, RoundRobin::default()) };
-    let (regret, judged) = service.regret(&requests);
-    let scheduling: Vec<&Judged> = judged.iter().filter(|one| one.kind == DecisionKind::Scheduling).collect();
+    let service = TestService { max_num_seqs: 1, ..TestService::new(1, RoundRobin::default()) };
+    let (regret, regrets) = service.regret(&requests);
+    let scheduling: Vec<&DecisionRegret> = regrets.iter().filter(|one| one.kind == DecisionKind::Scheduling).collect();
     assert!(!scheduling.is_empty());
     let best = scheduling.iter().find(|one| one.request_id == "request_2").expect("it is second once");
-    assert!(best.regret_s > 1.0 && best.own_s > 1.0, "400 tokens at 6 ms would not be waited for: {best:?}");
+    assert!(best.regret_s > 1.0 && best.own_s > 1.0, "400 tokens at 6 ms would not delay it: {best:?}");
     assert!(regret.kinds[&DecisionKind::Scheduling].uniform.is_some());
 }
 
 #[test]
 fn the_look_ahead_is_no_worse_than_what_it_corrects() {
     let requests = long_and_short();
-    let total = |service: &Service, oracle: bool| -> (f64, Oracle) {
+    let total = |service: &TestService, oracle: bool| -> (f64, Oracle) {
         let mut all = Cost::new(Micros::ZERO, Micros(3_600_000_000), u32::MAX);
         let reads = Reads { load: true, in_flight: true, cached_blocks: false };
         let timeline = Timeline::new(service.cluster(Fast::new), ArrivalList::new(requests.as_slice().into()), reads);
@@ -249,7 +256,7 @@ fn the_look_ahead_is_no_worse_than_what_it_corrects() {
         let (_, oracle) = look_ahead(timeline, window, if oracle { 3 } else { 0 }, &mut all).expect("it ends");
         (all.present.as_secs_f64(), oracle)
     };
-    for service in [Service::new(2, RoundRobin::default()), Service::new(2, AlwaysBusiest)] {
+    for service in [TestService::new(2, RoundRobin::default()), TestService::new(2, AlwaysBusiest)] {
         let ((policy, unchanged), (found, changed)) = (total(&service, false), total(&service, true));
         assert!(found < 0.9 * policy, "{found} {policy}");
         assert_eq!((unchanged.changed, unchanged.decisions, changed.decisions), (0, 60, 60));
@@ -257,39 +264,40 @@ fn the_look_ahead_is_no_worse_than_what_it_corrects() {
     }
 }
 
-/// Nobody is asked where a request goes that no instance serves: the decisions behind it were taken for others.
+/// Regression: a request that no instance serves has no routing decision, and the decisions after it were taken for
+/// those of other requests.
 #[test]
 fn requests_for_another_model_shift_no_decision() {
     let mut requests = long_and_short();
     for other in [3, 4, 20] {
         requests[other].tags.model = Name(9);
     }
-    let (_, judged) = Service::new(2, RoundRobin::default()).regret(&requests);
-    let routed = judged.iter().filter(|one| one.kind == DecisionKind::Routing).count();
+    let (_, regrets) = TestService::new(2, RoundRobin::default()).regret(&requests);
+    let routed = regrets.iter().filter(|one| one.kind == DecisionKind::Routing).count();
     assert_eq!(routed, 57, "all but three");
 }
 
 #[test]
-fn in_words() {
+fn report_text() {
     let requests = [
         request(0, 0, 1, 100, 5),
         request(1, 1_000, 2, 0, 5),
         request(2, 2_000, 3, 0, 5),
         request(3, 3_000, 1, 100, 5),
     ];
-    let (regret, _) = Service::new(2, RoundRobin::default()).regret(&requests);
+    let (regret, _) = TestService::new(2, RoundRobin::default()).regret(&requests);
     insta::assert_snapshot!(regret, @r"
     Outcome regret: request-seconds per decision, within 20.0 s after it, against the best
     alternative in hindsight, all other decisions being the same. `own` is the request's part,
-    `others` everybody else's. Above 0 the `advantage` over the mean alternative is good.
-    `reaction`: regret if the policies decide all that follows anew, with the noise of that.
+    `others` that of other requests. Above 0 the `advantage` over the mean alternative is good.
+    `rollout`: regret if the policies make all later decisions anew, which adds noise.
 
-                               judged   regret     95 % interval  positive      own   others  advantage  reaction
+                                     n   regret     95 % interval  positive      own   others  advantage   rollout
     admission, at random            4    0.000    0.000 to 0.000        0%    0.000    0.000     19.881     0.000
     routing, at random              4    0.080   -0.067 to 0.227       50%    0.040    0.040     -0.080     0.080
       missed cache hit              1    0.160                        100%    0.160    0.000     -0.160     0.160
 
-    The worst:
+    Largest regret:
       routing of request_3 at 3.000 s: 0.160, own 0.160, round-robin[3] [missed cache hit]
         * instance_1: 0.199, TTFT 175.0 ms, E2E 199.0 ms
           instance_0: 0.039, TTFT 15.0 ms, E2E 39.0 ms

@@ -8,12 +8,12 @@ use blis_sim::latency::{Batch, LatencyModel};
 use super::*;
 use crate::experiment::OutputFiles;
 use crate::measure::with_deadlines;
-use crate::spec::{ExperimentSpec, Form, Key};
+use crate::spec::{ExperimentSpec, SettingKey, ValueForm};
 use blis_config::{KvBlocksSource, LatencyKind};
 
 mod sessions;
 
-/// Every step takes 10 ms.
+/// Latency model with 10 ms per step.
 #[derive(Debug)]
 struct TenMillis;
 
@@ -30,8 +30,8 @@ fn config(flags: &str) -> Experiment {
     let mut words = flags.split_whitespace();
     while let Some(word) = words.next() {
         let name = word.trim_start_matches("--");
-        let key = Key::find(name).unwrap_or_else(|hint| panic!("{name}: {hint}"));
-        let value = if key.form == Form::Switch { "true" } else { words.next().expect("a value") };
+        let key = SettingKey::find(name).unwrap_or_else(|hint| panic!("{name}: {hint}"));
+        let value = if key.form == ValueForm::Switch { "true" } else { words.next().expect("a value") };
         spec.set_named(name, value).expect("legal");
     }
     Experiment::new(spec, OutputFiles::default()).expect("valid")
@@ -87,7 +87,7 @@ fn figures_and_setting() {
 }
 
 #[test]
-fn every_surprise_is_told_with_its_remedy() {
+fn every_surprise_has_a_warning_with_a_hint() {
     let requests = vec![
         request(0, 100, Some(5_000)),
         request(1, 5_000, None),
@@ -96,7 +96,7 @@ fn every_surprise_is_told_with_its_remedy() {
     ];
     let mut workload = workload(requests);
     let location = blis_diag::Location::file("trace.csv").characters(7, 3, 1);
-    let bad = blis_diag::Diagnostic::new("`x` is no number").at(location).hint("mend it");
+    let bad = blis_diag::Diagnostic::new("`x` is no number").at(location).hint("correct it");
     workload.skipped = Skipped { count: 1, first: vec![bad] };
     // 10 blocks of 16 tokens; the requests with a deadline time out in their first step.
     let finished = simulate(&config(""), &deployment(10, Some(4_096)), workload, &()).unwrap_or_else(|e| panic!("{e}"));
@@ -104,7 +104,7 @@ fn every_surprise_is_told_with_its_remedy() {
 }
 
 #[test]
-fn a_deadline_that_was_asked_for_is_no_surprise() {
+fn a_deadline_that_is_set_is_no_surprise() {
     let timed_out = vec![request(0, 100, Some(5_000)), request(1, 100, None)];
     let config = config("--timeout 0.005");
     let finished =
@@ -148,6 +148,6 @@ fn a_file_that_cannot_be_written_does_not_cost_the_results() {
     let finished =
         simulate(&config, &deployment(1_000, None), workload(requests), &()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(finished.report.cluster.counts.completed, 1);
-    let told = finished.files.expect_err("no such folder").to_string();
-    assert!(told.starts_with("error: cannot write `/no/such/folder/metrics.json`"), "{told}");
+    let message = finished.files.expect_err("no such folder").to_string();
+    assert!(message.starts_with("error: cannot write `/no/such/folder/metrics.json`"), "{message}");
 }

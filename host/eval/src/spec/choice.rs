@@ -1,24 +1,24 @@
-//! Settings that take one of a few words: their values, as flags, files and help write them.
+//! Settings with a closed set of values: the values, as flags, files and help write them.
 
 use std::fmt::{self, Display};
 
-/// A closed set of words.
-pub trait Choice: Copy + PartialEq + Send + Sync + 'static {
-    /// All of them, in the order of help.
+/// A closed set of named values.
+pub trait NamedChoice: Copy + PartialEq + Send + Sync + 'static {
+    /// All values, in the order of help.
     const ALL: &'static [Self];
 
-    /// As users write it.
+    /// The name in flags and files.
     fn name(self) -> &'static str;
 
-    /// Other spellings that mean the same.
+    /// Other spellings of the same value.
     fn aliases(self) -> &'static [&'static str] {
         &[]
     }
 
-    /// What it means, in a line.
+    /// The meaning, in one line of help.
     fn about(self) -> &'static str;
 
-    /// The one called `name`.
+    /// The value called `name`, or with that alias.
     fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|choice| choice.name() == name || choice.aliases().contains(&name))
     }
@@ -32,7 +32,7 @@ macro_rules! choices {
             $($(#[doc = $about])+ $variant,)+
         }
 
-        impl Choice for $type {
+        impl NamedChoice for $type {
             const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             fn name(self) -> &'static str {
@@ -53,43 +53,43 @@ macro_rules! choices {
 }
 
 choices! {
-    /// `--on-plugin-error`.
+    /// Behaviour after the failure of a plugin (`--on-plugin-error`).
     OnErrorName:
-    /// The run ends with its error
+    /// The run ends with the error of the plugin
     Fail = "fail",
-    /// A built-in decides in its place, and the run says how often
+    /// A built-in policy decides instead, and the run reports how often
     Fallback = "fallback",
 }
 
 choices! {
-    /// `--tie-break`.
+    /// Choice among equally good instances (`--tie-break`).
     TieBreakName:
-    /// To any of them, with equal chances
+    /// Any of them, with equal probability
     Random = "random",
-    /// To the first: for comparison with recorded answers
+    /// The first one: for comparison with recorded results
     LowestIndex = "lowest-index",
 }
 
 choices! {
-    /// `--fitness-scale`.
+    /// Scale of the fitness (`--fitness-scale`).
     FitnessScaleName:
-    /// The same figures under the baseline
+    /// Relative to the same figures of the baseline
     Baseline = "baseline",
-    /// Fixed figures, as the published simulator has them
+    /// Fixed scales, as in the published simulator
     Blis = "blis",
 }
 
 choices! {
-    /// `--trace-level`.
+    /// Which decisions are recorded (`--trace-level`).
     TraceLevelName:
-    /// None
+    /// No decision is recorded
     None = "none",
-    /// Every admission, every choice of an instance, and who enters and leaves the batches there
+    /// Every admission, every routing decision, and the requests that enter and leave the running batches
     Decisions = "decisions",
 }
 
 choices! {
-    /// `--parity`.
+    /// Which simulator's scheduler is followed (`--parity`).
     ParityName:
     /// The scheduler of vLLM
     Vllm = "vllm",
@@ -98,68 +98,68 @@ choices! {
 }
 
 choices! {
-    /// `--engine`.
+    /// Implementation of the instances (`--engine`).
     EngineName:
-    /// Touches only what changes
+    /// Updates only what changes
     Fast = "fast",
-    /// Touches everything at every step
+    /// Updates everything at every step
     Plain = "plain",
 }
 
 choices! {
-    /// `--workload`.
+    /// Generated workloads and presets (`--workload`).
     WorkloadName:
-    /// Lengths and rate as given by the flags below
+    /// Lengths and rate of the flags below
     Distribution = "distribution",
-    /// Prompts of 256 and answers of 256 tokens on average
+    /// Means of 256 input and 256 output tokens
     Chatbot = "chatbot",
-    /// 4096 and 512
+    /// Means of 4096 input and 512 output tokens
     Summarization = "summarization",
-    /// 1024 and 1024
+    /// Means of 1024 input and 1024 output tokens
     Contentgen = "contentgen",
-    /// 10240 and 1536
+    /// Means of 10240 input and 1536 output tokens
     Multidoc = "multidoc",
     /// One client: 512 and 256 tokens (exponential), bursts (Gamma, coefficient of variation 3.5)
     Bursty = "bursty",
-    /// 0.9 batch, 1024 and 512, of one tenant; 0.1 critical, 128 and 64, of another
+    /// 0.9 batch, 1024 and 512 tokens, of one tenant; 0.1 critical, 128 and 64, of another
     UnfairTenants = "unfair-tenants",
-    /// 0.8 batch, 256 and 128, behind 50 tokens in common; 0.2 standard, 512 and 256
+    /// 0.8 batch, 256 and 128 tokens, behind a shared prefix of 50 tokens; 0.2 standard, 512 and 256
     PrefixHeavy = "prefix-heavy",
-    /// A third each: critical, 64 and 32; standard, 256 and 128; batch, 1024 and 512
+    /// A third each: critical, 64 and 32 tokens; standard, 256 and 128; batch, 1024 and 512
     MixedSlo = "mixed-slo",
-    /// inference-perf: 1000 ± 800 and 8000 ± 6500 tokens (lognormal), Poisson arrivals
+    /// inference-perf: 1000 ± 800 input and 8000 ± 6500 output tokens (lognormal), Poisson arrivals
     Reasoning = "reasoning",
-    /// inference-perf: 15000 ± 22000 and 500 ± 300
+    /// inference-perf: 15000 ± 22000 and 500 ± 300 tokens
     SummarizationRag = "summarization-rag",
-    /// inference-perf: 500 ± 1200 and 500 to 8000
+    /// inference-perf: 500 ± 1200 and 500 to 8000 tokens
     SyntheticData = "synthetic-data",
-    /// inference-perf: conversations of 4 ± 2.5 turns in closed loop behind a system prompt of 1000 tokens,
-    /// about 4000 ± 2500 tokens, 50 ± 40 and 300 ± 150 a turn
+    /// inference-perf: sessions of 4 ± 2.5 rounds in closed loop behind a system prompt of 1000 tokens, about 4000 ±
+    /// 2500 tokens, 50 ± 40 and 300 ± 150 a round
     InteractiveChat = "interactive-chat",
-    /// inference-perf: 540 turns on average (half of them have at most 6) behind 3000 tokens, about
-    /// 160000 ± 233600 tokens, 1500 ± 1200 and 425 ± 825 a turn
+    /// inference-perf: 540 rounds on average (half of the sessions have at most 6) behind 3000 tokens, about 160000 ±
+    /// 233600 tokens, 1500 ± 1200 and 425 ± 825 a round
     CodeGeneration = "code-generation",
-    /// inference-perf: 15 ± 8.5 turns behind 2000 tokens, about 45000 tokens (exponential),
-    /// 3000 ± 2500 and 300 ± 850 a turn
+    /// inference-perf: 15 ± 8.5 rounds behind 2000 tokens, about 45000 tokens (exponential), 3000 ± 2500 and 300 ± 850
+    /// a round
     DeepResearch = "deep-research",
     /// The file of --workload-trace
     Traces = "traces",
 }
 
 choices! {
-    /// `--trace-format`.
+    /// Format of a trace (`--trace-format`).
     TraceFormatName:
-    /// By its first lines
+    /// Detected from its first lines
     Auto = "auto",
-    /// BLIS: arrival, id, model, prompt and answer tokens as lists
+    /// BLIS: arrival, id, model, input and output tokens as lists
     BlisCsv = "blis-csv",
-    /// Azure LLM inference trace: timestamp, prompt and answer length
+    /// Azure LLM inference trace: timestamp, input and output length
     Azure = "azure",
     /// Mooncake: JSON lines with hash ids
     Mooncake = "mooncake",
-    /// BLIS, both halves beside each other: name one of them
+    /// BLIS TraceV2, header and data beside each other: name one of them
     TraceV2 = "trace-v2",
-    /// Alibaba Bailian (Qwen): JSON lines in seconds with chats and hash ids
+    /// Alibaba Bailian (Qwen): JSON lines in seconds with sessions and hash ids
     Bailian = "bailian",
     /// BurstGPT: timestamp, model, request and response tokens
     BurstGpt = "burstgpt",
@@ -167,37 +167,37 @@ choices! {
     VllmBench = "vllm-bench",
     /// SGLang `bench_serving --output-details`: JSON lines; arrivals follow from the request rate
     SglangBench = "sglang-bench",
-    /// AIPerf: profile_export.jsonl
+    /// AIPerf: the file profile_export.jsonl
     AiPerf = "aiperf",
     /// OpenTelemetry spans of vLLM: OTLP-JSON
     Otel = "otel",
-    /// vllm-vcr: JSON lines
+    /// vllm-vcr: its JSON lines
     VllmVcr = "vllm-vcr",
 }
 
 choices! {
-    /// `--arrival-process`.
+    /// Arrival process of generated requests (`--arrival-process`).
     ArrivalName:
-    /// At equal distances
+    /// Constant inter-arrival times
     Constant = "constant",
-    /// At random, independently of each other
+    /// Exponential inter-arrival times
     Poisson = "poisson",
 }
 
 choices! {
-    /// `--session-mode`.
+    /// When the rounds of a session arrive (`--session-mode`).
     SessionMode:
-    /// As recorded
+    /// At the recorded times
     Fixed = "fixed",
-    /// When the round before has been answered and its client has thought
+    /// A think time after the output of the round before
     ClosedLoop = "closed-loop",
 }
 
 choices! {
-    /// `--regret`.
+    /// Which regret is computed (`--regret`).
     RegretName:
-    /// Nothing
+    /// No regret
     None = "none",
-    /// Against what really happens in the worlds of the alternatives
+    /// Against the outcomes of the alternatives in counterfactual branches
     Outcome = "outcome",
 }

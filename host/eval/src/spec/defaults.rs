@@ -1,4 +1,4 @@
-//! Values of settings that nobody sets: one place for help and for the checked experiment.
+//! Defaults of settings: one place for help and for the checked experiment.
 
 use blis_sim::units::Micros;
 
@@ -6,39 +6,39 @@ use super::choice::{
     EngineName, OnErrorName, ParityName, RegretName, SessionMode, TieBreakName, TraceFormatName, TraceLevelName,
 };
 
-/// Servers that share experts: one.
+/// Data-parallel servers that share experts.
 pub const DP: u32 = 1;
-/// vLLM's KV block, tokens.
+/// Tokens of a KV block, as in vLLM.
 pub const BLOCK_SIZE_IN_TOKENS: u32 = 16;
-/// vLLM's share of GPU memory.
+/// Share of GPU memory that may be used, as in vLLM, 0 to 1.
 pub const GPU_MEMORY_UTILIZATION: f64 = 0.9;
-/// Requests in the running batch.
+/// Maximum batch size, requests.
 pub const MAX_NUM_SEQS: u32 = 256;
-/// Tokens computed in one step.
+/// Maximum number of tokens computed in one step.
 pub const MAX_NUM_BATCHED_TOKENS: u32 = 2048;
-/// Behaviour of the scheduler.
+/// Which scheduler's behaviour is followed.
 pub const PARITY: ParityName = ParityName::Vllm;
-/// The engine that touches only what changes.
+/// The engine that updates only what changes.
 pub const ENGINE: EngineName = EngineName::Fast;
-/// Instances behind the router.
+/// Number of instances behind the router.
 pub const NUM_INSTANCES: u32 = 1;
-/// Age at which the router reads signals of instances again: as often as llm-d's endpoint picker scrapes them.
+/// Refresh interval of the signals of instances: that of llm-d's endpoint picker, which scrapes them every 50 ms.
 pub const SIGNAL_INTERVAL: Micros = Micros(50_000);
-/// Among equally good instances.
+/// Choice among equally good instances.
 pub const TIE_BREAK: TieBreakName = TieBreakName::Random;
 /// A failing plugin ends the run.
 pub const ON_PLUGIN_ERROR: OnErrorName = OnErrorName::Fail;
-/// No counterfactuals.
+/// No outcome regret is computed.
 pub const REGRET: RegretName = RegretName::None;
-/// Routing decisions that are looked at.
+/// Number of routing decisions in the regret sample.
 pub const REGRET_SAMPLES: u32 = 100;
-/// Other instances that are tried for each.
+/// Alternative instances that are tried for each of them.
 pub const REGRET_ALTERNATIVES: u32 = 3;
-/// The format of a trace is told from its content.
+/// The format of a trace is detected from its content.
 pub const TRACE_FORMAT: TraceFormatName = TraceFormatName::Auto;
 /// Rounds of sessions arrive as recorded.
 pub const SESSION_MODE: SessionMode = SessionMode::Fixed;
-/// BLIS's seed.
+/// The seed of BLIS.
 pub const SEED: u64 = 42;
 /// No decision is recorded.
 pub const TRACE_LEVEL: TraceLevelName = TraceLevelName::None;

@@ -1,8 +1,8 @@
-//! Configuration files: settings by name, in sections or without, and the keys of a policy bundle beside them. That is
-//! what `--explain-config` prints.
+//! Configuration files: settings by name, in sections or without, and the keys of a policy bundle beside them. This is
+//! the format that `--explain-config` prints.
 //!
-//! Settings are read with their positions, so that a mistake shows its line. What belongs to the bundle is handed on as
-//! it stands, with all other lines empty, so that mistakes in it show theirs.
+//! Settings are read with their positions, so that a message shows the line. The part that belongs to the bundle is
+//! passed on as it is, with all other lines empty, so that its messages show the right lines as well.
 
 use std::fmt;
 use std::fs::File;
@@ -16,13 +16,13 @@ use blis_diag::yaml::{Document, Word, explain};
 use blis_diag::{quoted, unreadable};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::settings::{ExperimentSpec, Form, InlinePolicies, Key};
-use crate::error::Failure;
+use super::settings::{ExperimentSpec, InlinePolicies, SettingKey, ValueForm};
+use crate::error::RunError;
 
-/// A file that is longer is no configuration.
+/// Longer files are refused as configuration files.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What groups settings; the names mean nothing.
+/// Names of sections. A section groups settings and has no effect.
 const SECTIONS: [&str; 6] = ["model-and-hardware", "engine", "cluster", "evaluation", "workload", "simulation"];
 
 /// Keys of a policy bundle.
@@ -33,33 +33,33 @@ impl ExperimentSpec {
     /// Reads a configuration file (YAML).
     ///
     /// # Errors
-    /// What is wrong with it, and where.
-    pub fn load(path: &Path) -> Result<Self, Failure> {
+    /// The first mistake, with its location.
+    pub fn load(path: &Path) -> Result<Self, RunError> {
         let file = path.display().to_string();
         let mut text = String::new();
         let read = File::open(path).and_then(|opened| opened.take(BYTES_MAX + 1).read_to_string(&mut text));
-        read.map_err(|error| Failure::refused(unreadable(&file, &error)))?;
+        read.map_err(|error| RunError::refused(unreadable(&file, &error)))?;
         if text.len() as u64 > BYTES_MAX {
-            return Err(Failure::usage(format_args!("`{file}` is longer than 1 MiB")).hint("is this the right file?"));
+            return Err(RunError::usage(format_args!("`{file}` is longer than 1 MiB")).hint("is this the right file?"));
         }
         Self::parse(&file, &text)
     }
 
-    /// Understands `text`, the content of a configuration file called `file`.
+    /// Parses `text`, the content of a configuration file called `file`.
     ///
     /// # Errors
     /// As [`Self::load`].
-    pub fn parse(file: &str, text: &str) -> Result<Self, Failure> {
+    pub fn parse(file: &str, text: &str) -> Result<Self, RunError> {
         let document = Document { file: file.into(), text };
-        let raw: Option<RawFile> = document.read().map_err(|error| {
+        let raw: Option<RawConfigFile> = document.read().map_err(|error| {
             let (what, hint) = explain(&error);
             match error.location() {
-                Some(at) => Failure::refused(document.wrong(at, what, hint)),
-                None => Failure::usage(format_args!("{file}: {what}")).hint(hint),
+                Some(at) => RunError::refused(document.wrong(at, what, hint)),
+                None => RunError::usage(format_args!("{file}: {what}")).hint(hint),
             }
         })?;
         let Some(raw) = raw else {
-            return Err(Failure::usage(format_args!("{file}: the configuration is empty"))
+            return Err(RunError::usage(format_args!("{file}: the configuration is empty"))
                 .hint("`blis run … --explain-config` prints one"));
         };
         let mut spec = Self::default();
@@ -74,81 +74,80 @@ impl ExperimentSpec {
     }
 }
 
-fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &RawValue) -> Result<(), Failure> {
-    let wrong = |at, what: String, hint: String| Failure::refused(document.wrong(at, what, hint));
-    let key = Key::find(&name.value).map_err(|hint| {
+fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &RawValue) -> Result<(), RunError> {
+    let wrong = |at, what: String, hint: String| RunError::refused(document.wrong(at, what, hint));
+    let key = SettingKey::find(&name.value).map_err(|hint| {
         wrong(name.referenced, format!("there is no setting {}", quoted(name.value.as_bytes())), hint)
     })?;
     if spec.has(key.name) {
-        return Err(wrong(name.referenced, format!("`{}` is given twice", key.name), "keep one of them".into()));
+        return Err(wrong(name.referenced, format!("`{}` is set twice", key.name), "keep one of them".into()));
     }
     let words = match (value, key.form) {
         (RawValue::Missing, _) => &[],
         (RawValue::One(word), _) => std::slice::from_ref(word),
-        (RawValue::Several(words), Form::Numbers | Form::Texts) => words.as_slice(),
+        (RawValue::Several(words), ValueForm::Numbers | ValueForm::Texts) => words.as_slice(),
         (RawValue::Several(_), _) => {
             let what = format!("`{}` is a list, but takes one value", key.name);
             return Err(wrong(name.referenced, what, "write it without brackets".into()));
         }
     };
     for word in words {
-        document.check_one_line(format_args!("`{}`", key.name), word).map_err(Failure::refused)?;
-        let source = SettingSource::File(document.location(word.referenced));
-        spec.set(key, &word.value, source).map_err(|told| {
+        let source = Source::File(document.location(word.referenced));
+        spec.set(key, &word.value, source).map_err(|message| {
             let what = format!("`{}` is {}", key.name, quoted(word.value.as_bytes()));
-            wrong(word.referenced, what, format!("it {told}"))
+            wrong(word.referenced, what, format!("it {message}"))
         })?;
     }
     Ok(())
 }
 
-/// `text` with every line emptied that is in none of `kept`, counted from 0.
+/// `text` with all lines emptied except those in `kept`, counted from 0.
 fn only_lines(text: &str, kept: &[Range<usize>]) -> String {
     let line = |(number, line)| if kept.iter().any(|lines| lines.contains(&number)) { line } else { "" };
     text.lines().enumerate().map(line).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// The text of a value, or of its items.
+/// The text of a value, or the texts of its items.
 enum RawValue {
     Missing,
     One(Word),
     Several(Vec<Word>),
 }
 
-/// A file, nothing of it understood.
+/// A file before its values are checked.
 #[derive(Default)]
-struct RawFile {
+struct RawConfigFile {
     settings: Vec<(Word, RawValue)>,
-    /// The lines, from 0, on which keys of a bundle stand.
+    /// The lines, from 0, on which keys of a bundle begin.
     policies: Vec<usize>,
-    /// The lines, from 0, on which other top-level keys stand.
+    /// The lines, from 0, on which other top-level keys begin.
     others: Vec<usize>,
 }
 
-impl RawFile {
-    /// From each key of the bundle to the next other one.
+impl RawConfigFile {
+    /// The lines from each key of the bundle to the next other key.
     fn lines_of_policies(&self) -> Vec<Range<usize>> {
         let end = |start: usize| self.others.iter().copied().filter(|&line| line > start).min();
         self.policies.iter().map(|&start| start..end(start).unwrap_or(usize::MAX)).collect()
     }
 }
 
-impl<'de> Deserialize<'de> for RawFile {
+impl<'de> Deserialize<'de> for RawConfigFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut file = Self::default();
-        deserializer.deserialize_map(Settings { file: &mut file, top: true })?;
+        deserializer.deserialize_map(SettingsReader { file: &mut file, top: true })?;
         Ok(file)
     }
 }
 
 /// Reads a map of settings into `file`.
-struct Settings<'a> {
-    file: &'a mut RawFile,
-    /// Sections and keys of a bundle stand only here.
+struct SettingsReader<'a> {
+    file: &'a mut RawConfigFile,
+    /// Sections and keys of a bundle are accepted at the top level only.
     top: bool,
 }
 
-impl<'de> DeserializeSeed<'de> for Settings<'_> {
+impl<'de> DeserializeSeed<'de> for SettingsReader<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -156,7 +155,7 @@ impl<'de> DeserializeSeed<'de> for Settings<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Settings<'_> {
+impl<'de> Visitor<'de> for SettingsReader<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -188,9 +187,9 @@ impl<'de> Visitor<'de> for Settings<'_> {
     }
 }
 
-/// Some sections are called as a setting is: what follows tells which one it is.
+/// Some sections have the name of a setting: a map is a section, a scalar the value of the setting.
 struct SectionOrWord<'a> {
-    file: &'a mut RawFile,
+    file: &'a mut RawConfigFile,
     name: &'a Word,
 }
 
@@ -210,7 +209,7 @@ impl<'de> Visitor<'de> for SectionOrWord<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawValue, A::Error> {
-        Settings { file: self.file, top: false }.visit_map(map)?;
+        SettingsReader { file: self.file, top: false }.visit_map(map)?;
         Ok(RawValue::Missing)
     }
 
@@ -225,5 +224,5 @@ impl<'de> Visitor<'de> for SectionOrWord<'_> {
 }
 
 fn takes_a_list(name: &str) -> bool {
-    Key::find(name).is_ok_and(|key| matches!(key.form, Form::Numbers | Form::Texts))
+    SettingKey::find(name).is_ok_and(|key| matches!(key.form, ValueForm::Numbers | ValueForm::Texts))
 }

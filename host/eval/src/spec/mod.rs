@@ -8,11 +8,11 @@ mod settings;
 pub(crate) mod text;
 
 pub use choice::{
-    ArrivalName, Choice, EngineName, FitnessScaleName, OnErrorName, ParityName, RegretName, SessionMode, TieBreakName,
-    TraceFormatName, TraceLevelName, WorkloadName,
+    ArrivalName, EngineName, FitnessScaleName, NamedChoice, OnErrorName, ParityName, RegretName, SessionMode,
+    TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
 };
 pub use parse::{PolicyParam, ScorerList, TargetList};
-pub use settings::{ExperimentSpec, Form, InlinePolicies, KEYS, Key};
+pub use settings::{ExperimentSpec, InlinePolicies, KEYS, SettingKey, ValueForm};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Values of settings from text: each parser refuses what can never make sense and says what would.
+//! Parsers of the values of settings. Each refuses values that can never be valid, and its message says which are.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -10,41 +10,41 @@ use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 use blis_workload::trace_v2::ThinkTime;
 
-use super::Choice;
+use super::NamedChoice;
 
-/// The value of `policy-param`.
+/// The value of `policy-param`: a parameter of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyParam {
-    /// Of the policy.
+    /// Kind of the policy.
     pub kind: Kind,
-    /// Of the parameter.
+    /// Name of the parameter.
     pub name: String,
-    /// Finite.
+    /// Value of the parameter, finite.
     pub value: f64,
 }
 
-/// The value of `routing-scorers`.
+/// The value of `routing-scorers`: scorers with their weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScorerList(pub Vec<WeightedScorer>);
 
-/// The value of `slo-ttft` and its like: class and target.
+/// The value of `slo-ttft` and the other SLO flags: class and target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetList(pub Vec<(String, Micros)>);
 
-/// One of the words of `T`.
-pub fn choice<T: Choice>(text: &str) -> Result<T, String> {
+/// One of the named values of `T`.
+pub fn choice<T: NamedChoice>(text: &str) -> Result<T, String> {
     T::find(text).ok_or_else(|| {
         let known: Vec<&str> = T::ALL.iter().map(|choice| choice.name()).collect();
         format!("must be one of {}", known.join(", "))
     })
 }
 
-/// Any text: what is wrong with a name is found where it is looked up.
+/// Any text: a name is checked where it is looked up.
 pub fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A path, not empty.
+/// A path that is not empty.
 pub fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.into()) }
 }
@@ -55,7 +55,7 @@ pub fn scheduling_policy(text: &str) -> Result<String, String> {
     known.then(|| text.to_owned()).ok_or_else(|| "must be fcfs or priority".to_owned())
 }
 
-/// `true` or `false`.
+/// A switch: `true` or `false`.
 pub fn switch(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| "must be true or false".to_owned())
 }
@@ -68,7 +68,7 @@ pub fn count(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Like [`count`], for those who rely on it.
+/// Like [`count`], as a type that cannot be 0.
 pub fn nonzero(text: &str) -> Result<NonZeroU32, String> {
     count(text).and_then(|number| NonZeroU32::try_from(number).map_err(|error| error.to_string()))
 }
@@ -78,7 +78,7 @@ pub fn count_or_zero(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u32::MAX))
 }
 
-/// Seeds of a comparison.
+/// Number of seeds of a comparison.
 pub fn seeds(text: &str) -> Result<u32, String> {
     const MOST: u32 = 100_000;
     match text.parse() {
@@ -87,7 +87,7 @@ pub fn seeds(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Threads; 0 for as many as there are cores.
+/// Number of threads; 0 for one per core.
 pub fn threads(text: &str) -> Result<usize, String> {
     const MOST: usize = 1024;
     match text.parse() {
@@ -101,7 +101,7 @@ pub fn blocks(text: &str) -> Result<u64, String> {
     count(text).map(u64::from)
 }
 
-/// GPUs that share one instance.
+/// Number of GPUs that share one instance.
 pub fn parallelism(text: &str) -> Result<u32, String> {
     const MOST: u32 = 1024;
     match text.parse() {
@@ -116,42 +116,42 @@ pub fn request(text: &str) -> Result<u32, String> {
     number.parse().map_err(|_| "must be the number of a request, like 17 or request_17".to_owned())
 }
 
-/// Like [`parallelism`]; 0 leaves the choice to the model.
+/// Like [`parallelism`]; 0 selects the default of the model.
 pub fn parallelism_or_zero(text: &str) -> Result<u32, String> {
-    if text == "0" { Ok(0) } else { parallelism(text).map_err(|told| format!("{told}, or 0 for the default")) }
+    if text == "0" { Ok(0) } else { parallelism(text).map_err(|message| format!("{message}, or 0 for the default")) }
 }
 
-/// Requests per second. Times are whole µs up to 2^63: more or fewer requests cannot be told apart.
+/// Requests per second. Times are whole µs up to 2^63, so higher and lower rates cannot be represented.
 pub fn rate(text: &str) -> Result<f64, String> {
     let rate = finite(text).filter(|rate| (1e-6..=1e6).contains(rate));
     rate.ok_or_else(|| "must be a number of requests per second from 0.000001 to 1000000".to_owned())
 }
 
-/// Factor of times.
+/// A factor that times are multiplied with.
 pub fn scale(text: &str) -> Result<f64, String> {
     let scale = finite(text).filter(|scale| (1e-6..=1e6).contains(scale));
     scale.ok_or_else(|| "must be a number from 0.000001 to 1000000".to_owned())
 }
 
-/// Seconds ≥ 0; more than 30 000 years no trace is long.
+/// Seconds ≥ 0, up to 1e12 (30 000 years).
 pub fn seconds_from_0(text: &str) -> Result<Micros, String> {
     let seconds = finite(text).filter(|seconds| (0.0..=1e12).contains(seconds));
     seconds.map(Micros::from_secs_f64).ok_or_else(|| "must be a number of seconds from 0 to 1e12".to_owned())
 }
 
-/// Seconds ≥ 1 µs.
+/// A duration in seconds, at least 1 µs.
 pub fn seconds_above_0(text: &str) -> Result<Micros, String> {
-    let told = || "must be a number of seconds from 0.000001 to 1e12".to_owned();
-    seconds_from_0(text).ok().filter(|&time| time > Micros::ZERO).ok_or_else(told)
+    let message = || "must be a number of seconds from 0.000001 to 1e12".to_owned();
+    seconds_from_0(text).ok().filter(|&time| time > Micros::ZERO).ok_or_else(message)
 }
 
-/// Milliseconds ≥ 1 µs.
+/// The width of bins in milliseconds, at least 1 µs.
 pub fn bins(text: &str) -> Result<Micros, String> {
     let ms = finite(text).filter(|ms| (1e-3..=1e12).contains(ms));
     ms.map(|ms| Micros::from_f64(ms * 1e3)).ok_or_else(|| "must be a number of ms from 0.001 to 1e12".to_owned())
 }
 
-/// A coefficient of a latency model, µs per something. Steps of more than 11 days are no latencies.
+/// A coefficient of a latency model, µs per unit of work. Steps longer than 11 days are refused.
 pub fn coefficient(text: &str) -> Result<f64, String> {
     let number = finite(text).filter(|number| (0.0..=1e12).contains(number));
     number.ok_or_else(|| "must be a number from 0 to 1e12".to_owned())
@@ -163,13 +163,13 @@ pub fn share(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "must be a number above 0 and at most 1".to_owned())
 }
 
-/// Seconds until a client gives up; negative for never.
+/// Seconds until a request times out; negative for no deadline.
 pub fn timeout(text: &str) -> Result<f64, String> {
     let seconds = finite(text).filter(|seconds| !(0.0..1e-6).contains(seconds));
     seconds.ok_or_else(|| "must be a number of seconds from 0.000001 on, or negative for no deadline".to_owned())
 }
 
-/// From an answer to the next prompt, ms. Below a µs is nothing.
+/// Think time between an output and the next prompt, ms. Fractions of a µs are dropped.
 pub fn think_time(text: &str) -> Result<Micros, String> {
     const MOST: f64 = 1e12;
     let ms = finite(text).filter(|ms| (0.0..=MOST).contains(ms));
@@ -187,7 +187,7 @@ pub fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
         let (name, value) = (name.trim(), value.trim());
         let number =
             || finite(value).ok_or_else(|| format!("`{name}` must be a number, not {}", quoted(value.as_bytes())));
-        let time = || duration(value).map_err(|told| format!("`{name}`: {told}"));
+        let time = || duration(value).map_err(|message| format!("`{name}`: {message}"));
         let before = match name {
             "mu" => mu.replace(number()?).is_some(),
             "sigma" => sigma.replace(number()?).is_some(),
@@ -196,7 +196,7 @@ pub fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
             _ => return Err(format!("there is no `{name}`: {}", name_hint(name, &["mu", "sigma", "min", "max"]))),
         };
         if before {
-            return Err(format!("`{name}` is there twice"));
+            return Err(format!("`{name}` is repeated"));
         }
     }
     let (Some(mu), Some(sigma)) = (mu, sigma) else { return Err(format!("`mu` and `sigma` are needed: {FORM}")) };
@@ -211,7 +211,7 @@ pub fn think_time_dist(text: &str) -> Result<ThinkTime, String> {
     }
 }
 
-/// Users of a closed loop.
+/// Number of users of a closed loop.
 pub fn users(text: &str) -> Result<u32, String> {
     const MOST: u32 = 10_000_000;
     match text.parse() {
@@ -220,7 +220,7 @@ pub fn users(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A point in simulated time.
+/// A point in simulated time, µs.
 pub fn horizon(text: &str) -> Result<Micros, String> {
     match text.parse() {
         Ok(us @ 1..=i64::MAX) => Ok(Micros(us.unsigned_abs())),
@@ -228,7 +228,7 @@ pub fn horizon(text: &str) -> Result<Micros, String> {
     }
 }
 
-/// Instances of a cluster.
+/// Number of instances of a cluster.
 pub fn instances(text: &str) -> Result<u32, String> {
     const MOST: u32 = 65_536;
     match text.parse() {
@@ -237,7 +237,7 @@ pub fn instances(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A delay of every request. 11 days are no delay any more.
+/// A delay of every request, µs, at most 11 days.
 pub fn delay(text: &str) -> Result<Micros, String> {
     const MOST: u64 = 1_000_000_000_000;
     match text.parse() {
@@ -246,7 +246,7 @@ pub fn delay(text: &str) -> Result<Micros, String> {
     }
 }
 
-/// The age at which something is read again. The largest means never.
+/// The refresh interval of a signal, µs. The largest value means that it is never refreshed.
 pub fn interval(text: &str) -> Result<Micros, String> {
     match text.parse() {
         Ok(us @ 0..=i64::MAX) => Ok(Micros(us.unsigned_abs())),
@@ -264,7 +264,7 @@ pub fn from_0(text: &str) -> Result<f64, String> {
     finite(text).filter(|&number| number >= 0.0).ok_or_else(|| "must be a number from 0 on".to_owned())
 }
 
-/// `KIND.NAME=VALUE`.
+/// A parameter of a policy: `KIND.NAME=VALUE`.
 pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
     let parts = text.split_once('.').and_then(|(kind, rest)| Some((kind, rest.split_once('=')?)));
     let Some((kind, (name, value))) = parts.filter(|(_, (name, _))| !name.is_empty()) else {
@@ -283,7 +283,7 @@ pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
     Ok(PolicyParam { kind, name: name.to_owned(), value })
 }
 
-/// A list of scorers.
+/// A list of scorers: `name:weight,…`.
 pub fn scorers(text: &str) -> Result<ScorerList, String> {
     let scorers: Result<Vec<WeightedScorer>, String> =
         text.split(',').enumerate().map(|(index, part)| scorer(part.trim(), index + 1)).collect();
@@ -307,7 +307,7 @@ fn scorer(text: &str, number: usize) -> Result<WeightedScorer, String> {
     }
 }
 
-/// `class=duration,…`.
+/// Targets by class: `class=duration,…`.
 pub fn targets(text: &str) -> Result<TargetList, String> {
     let mut targets: Vec<(String, Micros)> = Vec::new();
     for part in text.split(',').map(str::trim) {
@@ -319,16 +319,16 @@ pub fn targets(text: &str) -> Result<TargetList, String> {
             return Err(format!("`{part}` names no class; requests without one are in the class `default`"));
         }
         if targets.iter().any(|(other, _)| other == class) {
-            return Err(format!("class `{class}` is given twice"));
+            return Err(format!("class `{class}` is repeated"));
         }
-        let target = duration(target.trim()).map_err(|told| format!("class `{class}`: {told}"))?;
+        let target = duration(target.trim()).map_err(|message| format!("class `{class}`: {message}"))?;
         targets.push((class.to_owned(), target));
     }
     Ok(TargetList(targets))
 }
 
-/// A duration as Go writes it: `1m30s`, `1.5s`, `500us`. At least 1 µs; fractions of it are cut off,
-/// which changes no comparison with whole µs.
+/// A duration in Go's format: `1m30s`, `1.5s`, `500us`. At least 1 µs; fractions of a µs are cut off, which changes no
+/// comparison with whole µs.
 fn duration(text: &str) -> Result<Micros, String> {
     const UNITS: [(&str, u128); 8] = [
         ("ns", 1),
@@ -340,26 +340,26 @@ fn duration(text: &str) -> Result<Micros, String> {
         ("m", 60_000_000_000),
         ("h", 3_600_000_000_000),
     ];
-    let told = || format!("`{text}` must be a time of 1 µs to 292 years, like 100ms, 1.5s or 1m30s");
+    let message = || format!("`{text}` must be a time of 1 µs to 292 years, like 100ms, 1.5s or 1m30s");
     let (mut rest, mut ns) = (text, 0u128);
     while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(told)?;
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(message)?;
         let (number, behind) = rest.split_at(end);
         let end = behind.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(behind.len());
         let (unit, behind) = behind.split_at(end);
-        let &(_, unit) = UNITS.iter().find(|&&(name, _)| name == unit).ok_or_else(told)?;
-        ns += nanoseconds(number, unit).ok_or_else(told)?;
+        let &(_, unit) = UNITS.iter().find(|&&(name, _)| name == unit).ok_or_else(message)?;
+        ns += nanoseconds(number, unit).ok_or_else(message)?;
         rest = behind;
     }
     match u64::try_from(ns / 1_000) {
         Ok(us) if us > 0 && ns <= i64::MAX as u128 => Ok(Micros(us)),
-        _ => Err(told()),
+        _ => Err(message()),
     }
 }
 
 /// `number` × `unit`, cut off at whole ns.
 fn nanoseconds(number: &str, unit: u128) -> Option<u128> {
-    /// Nobody needs more digits, and more would overflow.
+    /// More digits have no use and would overflow.
     const DIGITS: usize = 20;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.len() > DIGITS || fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
@@ -370,7 +370,7 @@ fn nanoseconds(number: &str, unit: u128) -> Option<u128> {
     Some(digits(whole)? * unit + digits(fraction)? * unit / 10u128.pow(fraction.len() as u32))
 }
 
-/// A seed.
+/// A seed: any whole number of 64 bits.
 pub fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u64::MAX))
 }
@@ -411,18 +411,18 @@ mod tests {
     }
 
     #[test]
-    fn think_times_are_told_from_nonsense() {
+    fn invalid_think_times_are_refused() {
         assert_eq!(think_time("0"), Ok(Micros::ZERO));
         assert_eq!(think_time("0.25"), Ok(Micros(250)));
         assert!(think_time("-1").is_err() && think_time("NaN").is_err() && think_time("1e13").is_err());
-        let told = |text: &str| think_time_dist(text).unwrap_err();
-        assert!(told("normal:mu=1").starts_with("must look like lognormal:mu=2.0"));
-        assert_eq!(told("lognormal:mu=1,sigma=-1"), "`sigma` must be at least 0");
-        assert_eq!(told("lognormal:mu=1,sigma=1,min=3s,max=2s"), "`min` is longer than `max`");
-        assert_eq!(told("lognormal:mu=1,mu=1"), "`mu` is there twice");
-        assert!(told("lognormal:mu=1,sigm=1").starts_with("there is no `sigm`: did you mean `sigma`"));
-        assert!(told("lognormal:mu=x,sigma=1").contains("`mu` must be a number"));
-        assert!(told("lognormal:mu=1,sigma=1,min=3").starts_with("`min`: "));
+        let message = |text: &str| think_time_dist(text).unwrap_err();
+        assert!(message("normal:mu=1").starts_with("must look like lognormal:mu=2.0"));
+        assert_eq!(message("lognormal:mu=1,sigma=-1"), "`sigma` must be at least 0");
+        assert_eq!(message("lognormal:mu=1,sigma=1,min=3s,max=2s"), "`min` is longer than `max`");
+        assert_eq!(message("lognormal:mu=1,mu=1"), "`mu` is repeated");
+        assert!(message("lognormal:mu=1,sigm=1").starts_with("there is no `sigm`: did you mean `sigma`"));
+        assert!(message("lognormal:mu=x,sigma=1").contains("`mu` must be a number"));
+        assert!(message("lognormal:mu=1,sigma=1,min=3").starts_with("`min`: "));
         let open = ThinkTime::LogNormal { mu: -1.0, sigma: 0.0, min: Micros::ZERO, max: Micros::MAX };
         assert_eq!(think_time_dist("lognormal:mu=-1, sigma=0"), Ok(open));
     }

@@ -1,4 +1,4 @@
-//! What an experiment is asked to be, as data: one optional value per setting, named as the flag of `blis run` (or
+//! The specification of an experiment as data: one optional value per setting, named as the flag of `blis run` (or
 //! `blis replay`) that sets it.
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //! scenarios of suites, JSON ─┘
 //! ```
 //!
-//! The table in this file is the one list of settings: their names, their types, how text becomes a value and back.
-//! A value remembers where it comes from ([`SettingSource`]), which is no part of the specification: two are equal if their
-//! values are, and files hold values only.
+//! The table in this file is the only list of settings: their names, their types, and the conversion of text to values
+//! and back. Each value has a source ([`Source`]), which is not part of the specification: two specifications are
+//! equal if their values are, and files hold values only.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ use blis_workload::trace_v2::ThinkTime;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-use crate::error::Failure;
+use crate::error::RunError;
 
 use super::choice::{
     ArrivalName, EngineName, FitnessScaleName, OnErrorName, ParityName, RegretName, SessionMode, TieBreakName,
@@ -35,10 +35,10 @@ use super::text;
 
 /// How a setting is written in YAML and JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// A number.
+pub enum ValueForm {
+    /// A number, whole or with decimals.
     Number,
-    /// `true` or `false`.
+    /// A switch, `true` or `false`.
     Switch,
     /// A word, a name, a path.
     Text,
@@ -48,24 +48,24 @@ pub enum Form {
     Texts,
 }
 
-/// Policies that stand in a configuration file itself, as a bundle.
+/// The policies of a configuration file, in the form of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InlinePolicies {
     /// The file, as messages name it.
     pub file: Arc<str>,
-    /// A bundle; lines are those of the file.
+    /// A bundle, with the line numbers of the file.
     pub text: Arc<str>,
 }
 
-/// A setting: its name, and how text becomes its value and back.
+/// A setting: its name, and the conversion of text to its value and back.
 #[derive(Debug)]
-pub struct Key {
-    /// As the flag, without dashes in front.
+pub struct SettingKey {
+    /// The name of the flag, without dashes in front.
     pub name: &'static str,
     /// Other names of the flag.
     pub aliases: &'static [&'static str],
-    /// How files write it.
-    pub form: Form,
+    /// How files write the value.
+    pub form: ValueForm,
     set: fn(&mut ExperimentSpec, &str) -> Result<(), String>,
     get: fn(&ExperimentSpec) -> Option<Vec<String>>,
     clear: fn(&mut ExperimentSpec),
@@ -74,21 +74,21 @@ pub struct Key {
 
 macro_rules! settings {
     ($($field:ident: $type:ty = $name:literal $(| $alias:literal)*, $form:ident, $parse:expr, $write:expr;)+) => {
-        /// The settings of an experiment; `None` leaves the choice to the default.
+        /// The settings of an experiment; `None` selects the default.
         #[derive(Clone, Default)]
         pub struct ExperimentSpec {
             $(#[doc = concat!("`", $name, "`")] pub $field: Option<$type>,)+
-            /// Policies written into the file itself, as a bundle.
+            /// The policies of the file itself, in the form of a bundle.
             pub policies: Option<InlinePolicies>,
-            /// Where values come from, by name; what is missing here came without a source.
-            sources: BTreeMap<&'static str, SettingSource>,
+            /// Sources of values, by name of the setting. Values that were set without a source are missing.
+            sources: BTreeMap<&'static str, Source>,
         }
 
         /// All settings, in the order of help.
-        pub static KEYS: &[Key] = &[$(Key {
+        pub static KEYS: &[SettingKey] = &[$(SettingKey {
             name: $name,
             aliases: &[$($alias),*],
-            form: Form::$form,
+            form: ValueForm::$form,
             set: |spec, text| ($parse)(&mut spec.$field, text),
             get: |spec| spec.$field.as_ref().map(|value| $write(value)),
             clear: |spec| spec.$field = None,
@@ -103,17 +103,17 @@ macro_rules! settings {
     };
 }
 
-/// One value: a second one replaces it.
+/// A single value: a later one replaces it.
 fn one<T>(parse: impl Fn(&str) -> Result<T, String>) -> impl Fn(&mut Option<T>, &str) -> Result<(), String> {
     move |field, text| parse(text).map(|value| *field = Some(value))
 }
 
-/// Values of a flag that may be given several times: each is added.
+/// Values of a flag that may be repeated: each one is added.
 fn several<T>(parse: impl Fn(&str) -> Result<T, String>) -> impl Fn(&mut Option<Vec<T>>, &str) -> Result<(), String> {
     move |field, text| parse(text).map(|value| field.get_or_insert_default().push(value))
 }
 
-/// Values between commas; files add them one by one.
+/// Values between commas. Files add them one by one.
 fn list<T>(parse: impl Fn(&str) -> Result<T, String>) -> impl Fn(&mut Option<Vec<T>>, &str) -> Result<(), String> {
     move |field, text| {
         let values: Result<Vec<T>, String> = text.split(',').map(|part| parse(part.trim())).collect();
@@ -226,11 +226,11 @@ settings! {
     horizon: Micros = "horizon", Number, one(parse::horizon), text::micros;
 }
 
-impl Key {
-    /// The setting called `name`, by its own name or another; dashes and underscores are the same.
+impl SettingKey {
+    /// The setting called `name`, or with that alias; dashes and underscores are equivalent.
     ///
     /// # Errors
-    /// What to write instead.
+    /// A hint with the nearest name.
     pub fn find(name: &str) -> Result<&'static Self, String> {
         let name = name.replace('_', "-");
         let is_called = |key: &&Self| key.name == name || key.aliases.contains(&name.as_str());
@@ -245,11 +245,11 @@ impl Key {
 }
 
 impl ExperimentSpec {
-    /// Sets `key` to what `text` says, or adds that to a list.
+    /// Sets `key` to the value of `text`, or adds the value to a list.
     ///
     /// # Errors
-    /// What it must be.
-    pub fn set(&mut self, key: &'static Key, text: &str, source: SettingSource) -> Result<(), String> {
+    /// What the value must be.
+    pub fn set(&mut self, key: &'static SettingKey, text: &str, source: Source) -> Result<(), String> {
         (key.set)(self, text)?;
         self.sources.insert(key.name, source);
         Ok(())
@@ -258,15 +258,15 @@ impl ExperimentSpec {
     /// Sets `key`, named as its flag, as [`Self::set`] does.
     ///
     /// # Errors
-    /// That there is no such setting, or what it must be.
-    pub fn set_named(&mut self, name: &str, text: &str) -> Result<(), Failure> {
-        let key =
-            Key::find(name).map_err(|hint| Failure::usage(format_args!("there is no setting `{name}`")).hint(hint))?;
-        self.set(key, text, SettingSource::Other("the specification".into()))
-            .map_err(|told| Failure::usage(format_args!("`{name}` is `{text}`")).hint(format_args!("it {told}")))
+    /// If there is no such setting, or its value is invalid.
+    pub fn set_named(&mut self, name: &str, text: &str) -> Result<(), RunError> {
+        let key = SettingKey::find(name)
+            .map_err(|hint| RunError::usage(format_args!("there is no setting `{name}`")).hint(hint))?;
+        self.set(key, text, Source::Told("the specification".into()))
+            .map_err(|message| RunError::usage(format_args!("`{name}` is `{text}`")).hint(format_args!("it {message}")))
     }
 
-    /// These settings, and those of `base` for what they leave open.
+    /// These settings, completed by those of `base` where they are not set.
     #[must_use]
     pub fn over(mut self, base: &Self) -> Self {
         for key in KEYS {
@@ -281,8 +281,8 @@ impl ExperimentSpec {
         self
     }
 
-    /// Without `key`.
-    pub fn unset(&mut self, key: &'static Key) {
+    /// Removes the value of `key`.
+    pub fn unset(&mut self, key: &'static SettingKey) {
         (key.clear)(self);
         self.sources.remove(key.name);
     }
@@ -293,19 +293,19 @@ impl ExperimentSpec {
         self.entries().any(|(key, _)| key.name == name)
     }
 
-    /// Where the value of `name` comes from, or `otherwise` if it is not set.
+    /// The source of the value of `name`, or `otherwise` if it is not set.
     #[must_use]
     pub fn source(&self, name: &str, otherwise: SettingSource) -> SettingSource {
         self.sources.get(name).cloned().unwrap_or(otherwise)
     }
 
-    /// What is set, in the order of help, as text; several texts for lists.
-    pub fn entries(&self) -> impl Iterator<Item = (&'static Key, Vec<String>)> {
+    /// The settings that are set, in the order of help, as text; several texts for a list.
+    pub fn entries(&self) -> impl Iterator<Item = (&'static SettingKey, Vec<String>)> {
         KEYS.iter().filter_map(|key| Some((key, (key.get)(self)?)))
     }
 }
 
-/// What is set.
+/// Shows the settings that are set.
 impl fmt::Debug for ExperimentSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut map = f.debug_map();
@@ -315,21 +315,21 @@ impl fmt::Debug for ExperimentSpec {
     }
 }
 
-/// A map of what is set, by name: numbers as numbers, switches as booleans, lists as lists.
+/// A map of the settings that are set, by name: numbers as numbers, switches as booleans, lists as lists.
 impl Serialize for ExperimentSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (key, texts) in self.entries() {
             let single = texts.first().map_or("", String::as_str);
             match key.form {
-                Form::Number => map.serialize_entry(key.name, &text::Number(single))?,
-                Form::Switch => map.serialize_entry(key.name, &(single == "true"))?,
-                Form::Text => map.serialize_entry(key.name, single)?,
-                Form::Numbers => {
-                    let numbers: Vec<_> = texts.iter().map(|text| text::Number(text)).collect();
+                ValueForm::Number => map.serialize_entry(key.name, &text::NumberText(single))?,
+                ValueForm::Switch => map.serialize_entry(key.name, &(single == "true"))?,
+                ValueForm::Text => map.serialize_entry(key.name, single)?,
+                ValueForm::Numbers => {
+                    let numbers: Vec<_> = texts.iter().map(|text| text::NumberText(text)).collect();
                     map.serialize_entry(key.name, &numbers)?;
                 }
-                Form::Texts => map.serialize_entry(key.name, &texts)?,
+                ValueForm::Texts => map.serialize_entry(key.name, &texts)?,
             }
         }
         if let Some(InlinePolicies { text, .. }) = &self.policies {
@@ -341,9 +341,9 @@ impl Serialize for ExperimentSpec {
 
 impl<'de> Deserialize<'de> for ExperimentSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Settings;
+        struct SpecVisitor;
 
-        impl<'de> Visitor<'de> for Settings {
+        impl<'de> Visitor<'de> for SpecVisitor {
             type Value = ExperimentSpec;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -353,7 +353,7 @@ impl<'de> Deserialize<'de> for ExperimentSpec {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ExperimentSpec, A::Error> {
                 let mut spec = ExperimentSpec::default();
                 while let Some(name) = map.next_key::<String>()? {
-                    let text::Texts(texts) = map.next_value()?;
+                    let text::ScalarTexts(texts) = map.next_value()?;
                     if name == "policies" {
                         let text: Arc<str> = texts.concat().into();
                         spec.policies = Some(InlinePolicies { file: "policies".into(), text });
@@ -367,6 +367,6 @@ impl<'de> Deserialize<'de> for ExperimentSpec {
             }
         }
 
-        deserializer.deserialize_map(Settings)
+        deserializer.deserialize_map(SpecVisitor)
     }
 }

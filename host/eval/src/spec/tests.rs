@@ -43,12 +43,12 @@ fn mistakes_show_their_line() {
         "alpha-coeffs: 3\n",
         "what: is this\n",
     ];
-    let told: Vec<String> = files.map(|text| format!("{text:?}\n{}\n", parsed(text).expect_err(text))).into();
-    insta::assert_snapshot!(told.join("\n"));
+    let messages: Vec<String> = files.map(|text| format!("{text:?}\n{}\n", parsed(text).expect_err(text))).into();
+    insta::assert_snapshot!(messages.join("\n"));
 }
 
 #[test]
-fn what_is_set_wins_over_the_file() {
+fn flags_win_over_the_file() {
     let file = parsed("model: m\ntp: 2\npolicy-param: [routing.a=1]\nrate: 5\n").expect("legal");
     let mut flags = ExperimentSpec::default();
     flags.set_named("rate", "7").expect("legal");
@@ -73,12 +73,12 @@ fn json_has_numbers_switches_and_lists() {
         )
     );
     assert_eq!(serde_json::from_str::<ExperimentSpec>(&again).expect("legal"), spec);
-    let told = serde_json::from_str::<ExperimentSpec>(r#"{"rates":2}"#).expect_err("no such setting").to_string();
-    assert!(told.contains("there is no setting `rates`"), "{told}");
+    let messages = serde_json::from_str::<ExperimentSpec>(r#"{"rates":2}"#).expect_err("no such setting").to_string();
+    assert!(messages.contains("there is no setting `rates`"), "{messages}");
 }
 
-/// A text that is a value of `key`, of the few that tests need.
-fn value_of(key: &Key, number: u16) -> Option<String> {
+/// A valid text for `key`, one of the few that the tests need.
+fn value_of(key: &SettingKey, number: u16) -> Option<String> {
     let number = u32::from(number % 30) + 1;
     let candidates = [
         number.to_string(),
@@ -101,8 +101,8 @@ fn value_of(key: &Key, number: u16) -> Option<String> {
         "fixed".to_owned(),
         "poisson".to_owned(),
     ];
-    let key = Key::find(key.name).expect("known");
-    let fits = |text: &&String| ExperimentSpec::default().set(key, text, SettingSource::Default).is_ok();
+    let key = SettingKey::find(key.name).expect("known");
+    let fits = |text: &&String| ExperimentSpec::default().set(key, text, Source::Default).is_ok();
     candidates.iter().find(fits).cloned()
 }
 
@@ -115,7 +115,9 @@ fn every_setting_comes_back_from_its_text() {
         let texts: Vec<String> = spec.entries().flat_map(|(_, texts)| texts).collect();
         let mut again = ExperimentSpec::default();
         for text in &texts {
-            again.set(key, text, SettingSource::Default).unwrap_or_else(|told| panic!("{} = {text}: {told}", key.name));
+            again
+                .set(key, text, Source::Default)
+                .unwrap_or_else(|messages| panic!("{} = {text}: {messages}", key.name));
         }
         assert_eq!(again, spec, "{}", key.name);
         let json = serde_json::to_string(&spec).expect("JSON");

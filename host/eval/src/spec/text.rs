@@ -1,4 +1,4 @@
-//! Values of settings as text: what [`super::parse`] understands again.
+//! Values of settings as text that [`super::parse`] reads.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde::ser::{Serialize, Serializer};
 
 use super::{PolicyParam, ScorerList, TargetList};
 
-/// What it displays.
+/// The `Display` text of the value.
 pub(super) fn text(value: &impl Display) -> Vec<String> {
     vec![value.to_string()]
 }
@@ -31,7 +31,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Whole µs.
+/// Whole µs, without a unit.
 pub(super) fn micros(time: &Micros) -> Vec<String> {
     vec![time.0.to_string()]
 }
@@ -49,7 +49,7 @@ pub(super) fn think_time(time: &ThinkTime) -> Vec<String> {
     vec![think_time_text(time)]
 }
 
-/// As the flag takes it.
+/// The distribution in the form that the flag takes.
 pub(crate) fn think_time_text(time: &ThinkTime) -> String {
     match *time {
         ThinkTime::Constant(time) => format!("constant:{}ms", time.as_millis_f64()),
@@ -83,10 +83,10 @@ impl Display for TargetList {
     }
 }
 
-/// The text of a number, written as one.
-pub(super) struct Number<'a>(pub &'a str);
+/// The text of a number, serialized as a number.
+pub(super) struct NumberText<'a>(pub &'a str);
 
-impl Serialize for Number<'_> {
+impl Serialize for NumberText<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if let Ok(whole) = self.0.parse::<u64>() {
             return serializer.serialize_u64(whole);
@@ -98,53 +98,53 @@ impl Serialize for Number<'_> {
     }
 }
 
-/// A scalar or a list of scalars, as text. `null` is no text at all.
-pub(super) struct Texts(pub Vec<String>);
+/// A scalar or a list of scalars, as text. `null` is an empty list.
+pub(super) struct ScalarTexts(pub Vec<String>);
 
-impl<'de> Deserialize<'de> for Texts {
+impl<'de> Deserialize<'de> for ScalarTexts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Scalars;
+        struct ScalarVisitor;
 
-        impl<'de> Visitor<'de> for Scalars {
-            type Value = Texts;
+        impl<'de> Visitor<'de> for ScalarVisitor {
+            type Value = ScalarTexts;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number, a word, true, false or a list of them")
             }
 
-            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Texts, E> {
-                Ok(Texts(vec![value.to_string()]))
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<ScalarTexts, E> {
+                Ok(ScalarTexts(vec![value.to_string()]))
             }
 
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Texts, E> {
-                Ok(Texts(vec![value.to_string()]))
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<ScalarTexts, E> {
+                Ok(ScalarTexts(vec![value.to_string()]))
             }
 
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Texts, E> {
-                Ok(Texts(vec![value.to_string()]))
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<ScalarTexts, E> {
+                Ok(ScalarTexts(vec![value.to_string()]))
             }
 
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Texts, E> {
-                Ok(Texts(vec![value.to_string()]))
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<ScalarTexts, E> {
+                Ok(ScalarTexts(vec![value.to_string()]))
             }
 
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Texts, E> {
-                Ok(Texts(vec![value.to_owned()]))
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<ScalarTexts, E> {
+                Ok(ScalarTexts(vec![value.to_owned()]))
             }
 
-            fn visit_unit<E: de::Error>(self) -> Result<Texts, E> {
-                Ok(Texts(Vec::new()))
+            fn visit_unit<E: de::Error>(self) -> Result<ScalarTexts, E> {
+                Ok(ScalarTexts(Vec::new()))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Texts, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ScalarTexts, A::Error> {
                 let mut all = Vec::new();
-                while let Some(Texts(item)) = items.next_element()? {
+                while let Some(ScalarTexts(item)) = items.next_element()? {
                     all.extend(item);
                 }
-                Ok(Texts(all))
+                Ok(ScalarTexts(all))
             }
         }
 
-        deserializer.deserialize_any(Scalars)
+        deserializer.deserialize_any(ScalarVisitor)
     }
 }

@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blis_eval::error::Failure;
-use blis_eval::judge::bench::Bench;
-use blis_eval::judge::cache::Cache;
-use blis_eval::judge::candidate::Candidate;
-use blis_eval::judge::evaluate::{evaluate, evaluate_known, verify, worse};
-use blis_eval::judge::native;
-use blis_eval::judge::shard::{self, Shard};
-use blis_eval::judge::terms::{NativeCode, Terms};
+use blis_eval::error::RunError;
+use blis_eval::evaluation::cache::ResultCache;
+use blis_eval::evaluation::candidate::CandidatePolicy;
+use blis_eval::evaluation::context::EvaluationSuite;
+use blis_eval::evaluation::evaluate::{evaluate, evaluate_known, verify, worse};
+use blis_eval::evaluation::native;
+use blis_eval::evaluation::options::{EvaluationOptions, NativeCode};
+use blis_eval::evaluation::shard::{self, Shard};
+use blis_eval::result::{EvaluationResult, EvaluationStatus};
 use blis_eval::suite::{Split, Suite};
-use blis_eval::verdict::{Status, VerdictDocument};
 use blis_plugin::Technology;
 use clap::{Args, ValueEnum};
 
@@ -125,23 +125,23 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Runs the command. The exit code is 0 whenever there is a verdict, unless asked otherwise.
-pub(in crate::cli) fn dispatch(args: &EvaluateArgs) -> Result<(), Failure> {
+pub(in crate::cli) fn dispatch(args: &EvaluateArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     if args.native_here {
-        return native::answer(|| judge_here(args));
+        return native::reply(|| judge_here(args));
     }
-    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
+    let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     let terms = terms(args, &bench);
-    let read = |path: &String| Candidate::read(path, args.lang.map(Technology::from));
+    let read = |path: &String| CandidatePolicy::read(path, args.lang.map(Technology::from));
     let candidates = args.candidates.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let incumbent = args.incumbent.as_ref().map(|path| Candidate::read(path, None)).transpose()?;
+    let incumbent = args.incumbent.as_ref().map(|path| CandidatePolicy::read(path, None)).transpose()?;
     refuse_native(args, &candidates, incumbent.as_ref())?;
     let pool = pool(args)?;
     if let (Some(shard), Some(out)) = (args.shard, &args.out) {
         return pool.install(|| shard::write(&bench, &candidates, incumbent.as_ref(), &terms, shard, out));
     }
-    let cache = args.cache.as_deref().map(Cache::new);
-    let mut worst = Status::Ok;
+    let cache = args.cache.as_deref().map(ResultCache::new);
+    let mut worst = EvaluationStatus::Ok;
     for candidate in &candidates {
         let hand = Arc::default();
         let (incumbent, cache) = (incumbent.as_ref(), cache.as_ref().filter(|_| !args.verify));
@@ -156,8 +156,8 @@ pub(in crate::cli) fn dispatch(args: &EvaluateArgs) -> Result<(), Failure> {
     ended(worst, args.strict_exit)
 }
 
-fn terms(args: &EvaluateArgs, bench: &Bench) -> Terms {
-    Terms {
+fn terms(args: &EvaluateArgs, bench: &EvaluationSuite) -> EvaluationOptions {
+    EvaluationOptions {
         until: args.stage.into(),
         epoch: args.epoch,
         wall: Duration::from_secs_f64(args.wall_s.unwrap_or(bench.suite.limits.wall_s)),
@@ -173,66 +173,72 @@ fn terms(args: &EvaluateArgs, bench: &Bench) -> Terms {
     }
 }
 
-fn pool(args: &EvaluateArgs) -> Result<rayon::ThreadPool, Failure> {
+fn pool(args: &EvaluateArgs) -> Result<rayon::ThreadPool, RunError> {
     let threads = args.threads.map_or(0, NonZeroUsize::get);
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(Failure::runtime)
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(RunError::runtime)
 }
 
 /// The only candidate, in the process that was started for it.
-fn judge_here(args: &EvaluateArgs) -> Result<VerdictDocument, Failure> {
-    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
+fn judge_here(args: &EvaluateArgs) -> Result<EvaluationResult, RunError> {
+    let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     let terms = terms(args, &bench);
     native::confine(terms.wall);
-    let candidate = args.candidates.first().ok_or_else(|| Failure::usage("there is no candidate"))?;
-    let candidate = Candidate::read(candidate, None)?;
+    let candidate = args.candidates.first().ok_or_else(|| RunError::usage("there is no candidate"))?;
+    let candidate = CandidatePolicy::read(candidate, None)?;
     Ok(pool(args)?.install(|| evaluate(&bench, &candidate, None, &terms, &Arc::default())))
 }
 
-/// Said before anything runs; whoever is asked to load it all the same refuses ([`Candidate::load`]).
-fn refuse_native(args: &EvaluateArgs, candidates: &[Candidate], incumbent: Option<&Candidate>) -> Result<(), Failure> {
-    let is_native = |candidate: &&Candidate| candidate.technology == Technology::Native;
+/// Said before anything runs; whoever is asked to load it all the same refuses ([`CandidatePolicy::load`]).
+fn refuse_native(
+    args: &EvaluateArgs,
+    candidates: &[CandidatePolicy],
+    incumbent: Option<&CandidatePolicy>,
+) -> Result<(), RunError> {
+    let is_native = |candidate: &&CandidatePolicy| candidate.technology == Technology::Native;
     if let Some(incumbent) = incumbent.filter(is_native) {
-        return Err(Failure::usage(format_args!("`{}` is native code, which cannot be an incumbent", incumbent.file))
+        return Err(RunError::usage(format_args!("`{}` is native code, which cannot be an incumbent", incumbent.file))
             .hint("make a component of it: `blis plugin new` shows how"));
     }
     let Some(candidate) = candidates.iter().find(is_native) else { return Ok(()) };
     if args.shard.is_some() {
-        return Err(Failure::usage(format_args!("`{}` is native code, which is not judged in parts", candidate.file))
+        return Err(RunError::usage(format_args!("`{}` is native code, which is not judged in parts", candidate.file))
             .hint("judge it on one machine, with `--allow-native` and without `--shard`"));
     }
     if !args.allow_native {
-        return Err(Failure::usage(format_args!("`{}` is native code, which runs with your rights", candidate.file))
+        return Err(RunError::usage(format_args!("`{}` is native code, which runs with your rights", candidate.file))
             .hint("if you trust it, add `--allow-native`"));
     }
     Ok(())
 }
 
 /// How the program ends after verdicts of which the worst is `worst`.
-pub(super) fn ended(worst: Status, strict: bool) -> Result<(), Failure> {
+pub(super) fn ended(worst: EvaluationStatus, strict: bool) -> Result<(), RunError> {
     match worst {
-        Status::HostError => Err(Failure::runtime("a candidate could not be judged").hint("its verdict says why")),
+        EvaluationStatus::HostError => {
+            Err(RunError::runtime("a candidate could not be judged").hint("its verdict says why"))
+        }
         status if strict => exit(status),
         _ => Ok(()),
     }
 }
 
 /// One document; on a line where there are several.
-fn print_verdict(document: &VerdictDocument, lines: bool) -> Result<(), Failure> {
+fn print_verdict(document: &EvaluationResult, lines: bool) -> Result<(), RunError> {
     if lines {
-        let text = serde_json::to_string(document).map_err(Failure::runtime)?;
+        let text = serde_json::to_string(document).map_err(RunError::runtime)?;
         return print(format_args!("{text}\n"));
     }
     print_document(document)
 }
 
-fn exit(status: Status) -> Result<(), Failure> {
+fn exit(status: EvaluationStatus) -> Result<(), RunError> {
     let code = match status {
-        Status::Ok => return Ok(()),
-        Status::Rejected => 2,
-        Status::Trap => 3,
-        Status::Limit => 4,
-        Status::GateFailed => 5,
-        Status::HostError => 1,
+        EvaluationStatus::Ok => return Ok(()),
+        EvaluationStatus::Rejected => 2,
+        EvaluationStatus::Trap => 3,
+        EvaluationStatus::Limit => 4,
+        EvaluationStatus::GateFailed => 5,
+        EvaluationStatus::HostError => 1,
     };
     let _ = io::stdout().flush();
     std::process::exit(code)

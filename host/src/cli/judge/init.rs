@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use include_dir::{Dir, DirEntry, include_dir};
 
 use super::super::output::print;
-use blis_eval::error::Failure;
+use blis_eval::error::RunError;
 use blis_eval::suite::Suite;
 
 static TEMPLATES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../sdk/python/templates");
@@ -53,23 +53,23 @@ impl Tool {
 }
 
 /// `blis init`.
-pub(in crate::cli) fn init(args: &InitArgs) -> Result<(), Failure> {
-    let suite = Suite::open(&args.suite).map_err(Failure::refused)?;
+pub(in crate::cli) fn init(args: &InitArgs) -> Result<(), RunError> {
+    let suite = Suite::open(&args.suite).map_err(RunError::refused)?;
     // A file is found from the project, too.
-    let name = match Suite::carried().contains(&args.suite) {
+    let name = match Suite::built_in().contains(&args.suite) {
         true => suite.name,
-        false => fs::canonicalize(&args.suite).map_err(Failure::usage)?.display().to_string(),
+        false => fs::canonicalize(&args.suite).map_err(RunError::usage)?.display().to_string(),
     };
     let dir = &args.dir;
     if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) || dir.is_file() {
-        return Err(Failure::usage(format_args!("`{}` is there already, and not empty", dir.display()))
+        return Err(RunError::usage(format_args!("`{}` is there already, and not empty", dir.display()))
             .hint("name a folder that is not there yet"));
     }
     let template = TEMPLATES.get_dir(args.tool.folder());
-    let template = template.ok_or_else(|| Failure::runtime("the program carries no such template"))?;
+    let template = template.ok_or_else(|| RunError::runtime("the program carries no such template"))?;
     let mut written = Vec::new();
     write(template, template.path(), dir, &name, &mut written)
-        .map_err(|error| Failure::runtime(format_args!("cannot write into `{}`: {error}", dir.display())))?;
+        .map_err(|error| RunError::runtime(format_args!("cannot write into `{}`: {error}", dir.display())))?;
     written.sort();
     let list: String = written.iter().map(|path| format!("  {}\n", path.display())).collect();
     print(format_args!("{list}{} says what to do with it\n", dir.join("README.md").display()))

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use blis_eval::error::Failure;
-use blis_eval::judge::evaluate::worse;
-use blis_eval::judge::shard;
-use blis_eval::verdict::Status;
+use blis_eval::error::RunError;
+use blis_eval::evaluation::evaluate::worse;
+use blis_eval::evaluation::shard;
+use blis_eval::result::EvaluationStatus;
 use clap::Args;
 
 use super::super::output::print;
@@ -19,10 +19,10 @@ pub(in crate::cli) struct MergeArgs {
 }
 
 /// `blis merge`.
-pub(in crate::cli) fn merge(args: &MergeArgs) -> Result<(), Failure> {
-    let mut worst = Status::Ok;
+pub(in crate::cli) fn merge(args: &MergeArgs) -> Result<(), RunError> {
+    let mut worst = EvaluationStatus::Ok;
     for document in shard::merge(&args.dirs)? {
-        let text = serde_json::to_string(&document).map_err(Failure::runtime)?;
+        let text = serde_json::to_string(&document).map_err(RunError::runtime)?;
         print(format_args!("{text}\n"))?;
         worst = worse(worst, document.status);
     }

@@ -1,4 +1,4 @@
-//! `blis evaluate` and the commands around it: flags of [`blis_eval::judge`], and what they print.
+//! `blis evaluate` and the commands around it: flags of [`blis_eval::evaluation`], and what they print.
 
 mod evaluate;
 mod init;

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use blis_eval::error::Failure;
-use blis_eval::judge::bench::Bench;
-use blis_eval::judge::held_out;
+use blis_eval::error::RunError;
+use blis_eval::evaluation::context::EvaluationSuite;
+use blis_eval::evaluation::held_out;
 use blis_eval::suite::Suite;
 use clap::Args;
 
@@ -30,9 +30,9 @@ pub(in crate::cli) struct ReportArgs {
 }
 
 /// `blis report`.
-pub(in crate::cli) fn report(args: &ReportArgs) -> Result<(), Failure> {
+pub(in crate::cli) fn report(args: &ReportArgs) -> Result<(), RunError> {
     start_log(args.log.into());
-    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
+    let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     let report = held_out::report(&bench, &args.candidates, args.threads.map_or(0, NonZeroUsize::get))?;
     if wants_text_form(args.output) { print(report.text()) } else { print_document(&report) }
 }

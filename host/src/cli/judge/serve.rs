@@ -6,8 +6,8 @@ mod lines;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use blis_eval::error::Failure;
-use blis_eval::judge::server::{self, ServerSettings};
+use blis_eval::error::RunError;
+use blis_eval::evaluation::server::{self, ServerSettings};
 use clap::{ArgGroup, Args};
 
 use super::super::output::{LogLevel, start_log};
@@ -42,10 +42,10 @@ pub(in crate::cli) struct ServeArgs {
 }
 
 /// `blis serve`.
-pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), Failure> {
+pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     if let Some(address) = args.http.filter(|address| !address.ip().is_loopback()) {
-        return Err(Failure::usage(format_args!("{address} can be reached from other machines"))
+        return Err(RunError::usage(format_args!("{address} can be reached from other machines"))
             .hint("whoever reaches the server can use it: take 127.0.0.1, and a tunnel from elsewhere"));
     }
     let settings = ServerSettings {

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blis_eval::error::Failure;
-use blis_eval::judge::bench::Bench;
-use blis_eval::judge::candidate::Candidate;
-use blis_eval::judge::evaluate::evaluate;
-use blis_eval::judge::shinka::{correct, metrics};
-use blis_eval::judge::terms::{NativeCode, Terms};
+use blis_eval::error::RunError;
+use blis_eval::evaluation::candidate::CandidatePolicy;
+use blis_eval::evaluation::context::EvaluationSuite;
+use blis_eval::evaluation::evaluate::evaluate;
+use blis_eval::evaluation::options::{EvaluationOptions, NativeCode};
+use blis_eval::evaluation::shinka::{correct, metrics};
+use blis_eval::result::EvaluationStatus;
 use blis_eval::suite::Suite;
-use blis_eval::verdict::Status;
 use blis_plugin::Technology;
 use clap::Args;
 
@@ -41,12 +41,12 @@ pub(in crate::cli) struct ShinkaArgs {
 }
 
 /// `blis shinka-evaluate`.
-pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), Failure> {
-    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
+pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
+    let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     let is_component = args.program_path.ends_with(".wasm");
     let lang = if is_component { Technology::Component } else { Technology::Script };
-    let candidate = Candidate::read(&args.program_path, Some(lang))?;
-    let terms = Terms {
+    let candidate = CandidatePolicy::read(&args.program_path, Some(lang))?;
+    let terms = EvaluationOptions {
         until: args.stage.into(),
         epoch: args.epoch,
         wall: Duration::from_secs_f64(bench.suite.limits.wall_s),
@@ -58,15 +58,17 @@ pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), Failure> {
     };
     let document = evaluate(&bench, &candidate, None, &terms, &Arc::default());
     let cannot = |error: std::io::Error| {
-        Failure::runtime(format_args!("cannot write into `{}`: {error}", args.results_dir.display()))
+        RunError::runtime(format_args!("cannot write into `{}`: {error}", args.results_dir.display()))
     };
     fs::create_dir_all(&args.results_dir).map_err(cannot)?;
     for (name, value) in [("metrics.json", metrics(&document)), ("correct.json", correct(&document))] {
-        let text = serde_json::to_vec_pretty(&value).map_err(Failure::runtime)?;
+        let text = serde_json::to_vec_pretty(&value).map_err(RunError::runtime)?;
         fs::write(args.results_dir.join(name), text).map_err(cannot)?;
     }
     match document.status {
-        Status::HostError => Err(Failure::runtime("the candidate could not be judged").hint(document.artifacts.error)),
+        EvaluationStatus::HostError => {
+            Err(RunError::runtime("the candidate could not be judged").hint(document.artifacts.error))
+        }
         _ => Ok(()),
     }
 }

@@ -4,10 +4,10 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use blis_eval::error::Failure;
-use blis_eval::judge::bench::Bench;
-use blis_eval::judge::candidate::Candidate;
-use blis_eval::judge::tune::{TuneRequest, tune as search};
+use blis_eval::error::RunError;
+use blis_eval::evaluation::candidate::CandidatePolicy;
+use blis_eval::evaluation::context::EvaluationSuite;
+use blis_eval::evaluation::tune::{TuneRequest, tune as search};
 use blis_eval::spec::parse;
 use blis_eval::suite::Suite;
 use blis_plugin::Technology;
@@ -47,21 +47,21 @@ pub(in crate::cli) struct TuneArgs {
 }
 
 /// `blis tune`.
-pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), Failure> {
+pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     start_log(args.log.into());
-    let candidate = Candidate::read(&args.candidate, None)?;
+    let candidate = CandidatePolicy::read(&args.candidate, None)?;
     if args.write.is_some() && candidate.technology != Technology::Script {
-        return Err(Failure::usage("`--write` writes scripts, and this candidate is none")
+        return Err(RunError::usage("`--write` writes scripts, and this candidate is none")
             .hint("set what was found with `--policy-param`"));
     }
-    let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
+    let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     let TuneArgs { evals, seed, epoch, .. } = *args;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
-    let request = TuneRequest { candidate: &candidate, bench: &bench, evals, seed, epoch, threads };
+    let request = TuneRequest { candidate: &candidate, prepared: &bench, evals, seed, epoch, threads };
     let (tuned, text) = search(&request)?;
     if let Some(path) = &args.write {
         fs::write(path, text)
-            .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
+            .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
     }
     if wants_text_form(args.output) { print(tuned.text()) } else { print_document(&tuned) }
 }

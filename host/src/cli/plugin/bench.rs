@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::output::OutputForm;
 use super::measure::Cost;
 use super::{KindName, Places, asked, find_any, kinds, measure, print_either, table};
-use blis_eval::error::Failure;
+use blis_eval::error::RunError;
 use blis_plugin::Kind;
 
 /// Instances, or requests in a batch.
@@ -35,14 +35,14 @@ struct Row {
     built_in: Cost,
 }
 
-pub(super) fn bench(args: &BenchArgs) -> Result<(), Failure> {
+pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
     let finder = args.places.finder();
     let loaded = find_any(&finder, &args.plugin)?.load(&finder).map_err(asked)?;
     let mut rows = Vec::new();
     for kind in kinds(&loaded, &args.kind)? {
         for n in SIZES {
-            let cost = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(Failure::runtime)?;
-            let built_in = measure::built_in(kind, n, loaded.plugin.description().reads).map_err(Failure::runtime)?;
+            let cost = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(RunError::runtime)?;
+            let built_in = measure::built_in(kind, n, loaded.plugin.description().reads).map_err(RunError::runtime)?;
             rows.push(Row { kind, n, cost, built_in });
         }
     }

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::super::output::print;
 use super::{asked, names, toolchain};
-use blis_eval::error::Failure;
+use blis_eval::error::RunError;
 use blis_plugin::Limits;
 use blis_plugin::find::{Finder, read, sha256};
 use blis_plugin::wasm::componentize;
@@ -32,22 +32,22 @@ pub(super) struct PackArgs {
     out: Option<PathBuf>,
 }
 
-pub(super) fn build(args: &BuildArgs) -> Result<(), Failure> {
+pub(super) fn build(args: &BuildArgs) -> Result<(), RunError> {
     let (source, default_out) = source(&args.path)?;
     let core = toolchain::compile(&source)?;
     write_component(&source, &core, args.out.as_ref().unwrap_or(&default_out))
 }
 
-pub(super) fn pack(args: &PackArgs) -> Result<(), Failure> {
+pub(super) fn pack(args: &PackArgs) -> Result<(), RunError> {
     let core = read(&args.module, Limits::default().file_bytes).map_err(asked)?;
     let out = args.out.clone().unwrap_or_else(|| args.module.with_extension("component.wasm"));
     write_component(&args.module, &core, &out)
 }
 
 /// What to compile, and where to write by default.
-fn source(path: &Path) -> Result<(PathBuf, PathBuf), Failure> {
+fn source(path: &Path) -> Result<(PathBuf, PathBuf), RunError> {
     let metadata = fs::metadata(path)
-        .map_err(|error| Failure::usage(blis_diag::unreadable(&path.display().to_string(), &error)))?;
+        .map_err(|error| RunError::usage(blis_diag::unreadable(&path.display().to_string(), &error)))?;
     if metadata.is_file() {
         if path.extension().is_some_and(|extension| extension == "c") {
             return Ok((path.to_owned(), path.with_extension("wasm")));
@@ -61,20 +61,20 @@ fn source(path: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     }
     let policy = path.join("policy.c");
     if policy.is_file() {
-        let folder = fs::canonicalize(path).map_err(Failure::usage)?;
+        let folder = fs::canonicalize(path).map_err(RunError::usage)?;
         let name = folder.file_name().unwrap_or("policy".as_ref()).to_string_lossy().into_owned();
         return Ok((policy, path.join(format!("{name}.wasm"))));
     }
     Err(neither(path))
 }
 
-fn neither(path: &Path) -> Failure {
-    Failure::usage(format_args!("`{}` is neither a Rust crate nor a C file", path.display()))
+fn neither(path: &Path) -> RunError {
+    RunError::usage(format_args!("`{}` is neither a Rust crate nor a C file", path.display()))
         .hint("name a folder with a Cargo.toml or a policy.c, or a file that ends in `.c`")
 }
 
-fn package_name(manifest: &Path) -> Result<String, Failure> {
-    let wrong = |told: String| Failure::usage(format_args!("{}: {told}", manifest.display()));
+fn package_name(manifest: &Path) -> Result<String, RunError> {
+    let wrong = |told: String| RunError::usage(format_args!("{}: {told}", manifest.display()));
     let text = fs::read_to_string(manifest).map_err(|error| wrong(error.to_string()))?;
     let table = text.parse::<toml::Table>().map_err(|error| wrong(error.message().to_owned()))?;
     let name = table.get("package").and_then(|package| package.get("name")).and_then(toml::Value::as_str);
@@ -83,10 +83,10 @@ fn package_name(manifest: &Path) -> Result<String, Failure> {
 }
 
 /// Makes a component of `core`, which came from `source`, and loads it to see that it is a plugin.
-fn write_component(source: &Path, core: &[u8], out: &Path) -> Result<(), Failure> {
+fn write_component(source: &Path, core: &[u8], out: &Path) -> Result<(), RunError> {
     let component = componentize(source, core).map_err(asked)?;
     toolchain::write(out, &component)
-        .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", out.display())))?;
+        .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", out.display())))?;
     let finder = Finder::new(Vec::new());
     let found = super::find(&finder, &out.to_string_lossy())?;
     let loaded = super::load(&finder, &found)?;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::{KindName, Named, Places, find_any, kinds, measure, names, print_either, table};
-use blis_eval::error::Failure;
+use blis_eval::error::RunError;
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
 use blis_plugin::find::Finder;
 use blis_plugin::{Kind, LoadedPlugin, Technology};
@@ -45,7 +45,7 @@ struct Cost {
     ns: f64,
 }
 
-pub(super) fn check(args: &CheckArgs) -> Result<(), Failure> {
+pub(super) fn check(args: &CheckArgs) -> Result<(), RunError> {
     let finder = args.places.finder();
     let checked = args.plugins.iter().map(|name| check_one(&finder, name, args)).collect::<Result<Vec<_>, _>>()?;
     let document: Vec<Value> = checked.iter().map(Checked::document).collect();
@@ -56,11 +56,11 @@ pub(super) fn check(args: &CheckArgs) -> Result<(), Failure> {
     if failed == 0 {
         return Ok(());
     }
-    Err(Failure::runtime(format_args!("{failed} of {} checks failed", checks().count()))
+    Err(RunError::runtime(format_args!("{failed} of {} checks failed", checks().count()))
         .hint("each failed check says what to do"))
 }
 
-fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, Failure> {
+fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, RunError> {
     let found = find_any(finder, name)?;
     let (plugin, file, technology) = match &found {
         Named::BuiltIn(row) => (row.name.to_owned(), row.full_name(), Technology::BuiltIn),
@@ -91,10 +91,10 @@ fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, F
     Ok(checked)
 }
 
-fn costs(loaded: &LoadedPlugin, kinds: &[Kind], finder: &Finder) -> Result<Vec<Cost>, Failure> {
+fn costs(loaded: &Loaded, kinds: &[Kind], finder: &Finder) -> Result<Vec<Cost>, RunError> {
     let cases = kinds.iter().flat_map(|&kind| COST_SIZES.map(|n| (kind, n)));
     let cost = |(kind, n)| {
-        let ns = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(Failure::runtime)?.ns;
+        let ns = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(RunError::runtime)?.ns;
         Ok(Cost { kind, n, ns })
     };
     cases.map(cost).collect()

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::super::output::OutputForm;
 use super::{Places, names, print_either, table};
 use blis_config::policy::BuiltIn;
-use blis_eval::error::Failure;
-use blis_plugin::find::{Finder, PluginFile};
-use blis_plugin::{Fault, Kind, LoadedPlugin, PolicyParameter};
+use blis_eval::error::RunError;
+use blis_plugin::find::{Finder, Found};
+use blis_plugin::{Fault, Kind, Loaded, Parameter};
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
@@ -38,7 +38,7 @@ struct Entry {
     error: Option<String>,
 }
 
-pub(super) fn list(args: &ListArgs) -> Result<(), Failure> {
+pub(super) fn list(args: &ListArgs) -> Result<(), RunError> {
     let entries = entries(&args.places.finder());
     let document = entries.iter().map(Entry::document).collect::<Vec<_>>();
     print_either(args.output, || text(&entries), &document.into())

@@ -15,9 +15,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::output::OutputForm;
 use super::output::{print, wants_text_form};
 use blis_config::policy::{Ambiguous, BuiltIn};
-use blis_eval::error::Failure;
-use blis_plugin::LoadedPlugin;
-use blis_plugin::find::{Finder, PluginFile};
+use blis_eval::error::RunError;
+use blis_plugin::Loaded;
+use blis_plugin::find::{Finder, Found};
 use blis_plugin::{Fault, Kind};
 
 #[derive(Debug, Args)]
@@ -89,7 +89,7 @@ impl From<KindName> for Kind {
     }
 }
 
-pub(super) fn dispatch(args: PluginArgs) -> Result<(), Failure> {
+pub(super) fn dispatch(args: PluginArgs) -> Result<(), RunError> {
     super::output::start_log(tracing::level_filters::LevelFilter::WARN);
     match args.command {
         PluginCommand::List(args) => list::list(&args),
@@ -108,16 +108,16 @@ enum Named {
 }
 
 /// The policy called `name`. Built-in policies come first, as when a run looks up a name.
-fn find_any(finder: &Finder, name: &str) -> Result<Named, Failure> {
-    let built_in = BuiltIn::named(name).map_err(|Ambiguous { what, hint }| Failure::usage(what).hint(hint))?;
+fn find_any(finder: &Finder, name: &str) -> Result<Named, RunError> {
+    let built_in = BuiltIn::named(name).map_err(|Ambiguous { what, hint }| RunError::usage(what).hint(hint))?;
     built_in.map_or_else(|| find(finder, name).map(Named::Plugin), |row| Ok(Named::BuiltIn(row)))
 }
 
 /// The plugin called `name`, by name or path.
-fn find(finder: &Finder, name: &str) -> Result<PluginFile, Failure> {
+fn find(finder: &Finder, name: &str) -> Result<Found, RunError> {
     let found = finder.find(name).map_err(asked)?;
     let known: Vec<&str> = BuiltIn::all().iter().map(|row| row.name).collect();
-    found.ok_or_else(|| Failure::usage(format_args!("unknown plugin: `{name}`")).hint(finder.hint(name, &known)))
+    found.ok_or_else(|| RunError::usage(format_args!("unknown plugin: `{name}`")).hint(finder.hint(name, &known)))
 }
 
 impl Named {
@@ -129,22 +129,22 @@ impl Named {
     }
 }
 
-fn load(finder: &Finder, found: &PluginFile) -> Result<LoadedPlugin, Failure> {
+fn load(finder: &Finder, found: &Found) -> Result<Loaded, RunError> {
     finder.load(found).map_err(asked)
 }
 
 /// What was asked for cannot be used. The message brings its hint, if there is one.
-fn asked(fault: Fault) -> Failure {
-    Failure::usage(fault.diagnostic)
+fn asked(fault: Fault) -> RunError {
+    RunError::usage(fault.diagnostic)
 }
 
 /// The kinds that are asked for, each of which the plugin must have; without any, all it has.
-fn kinds(loaded: &LoadedPlugin, asked: &[KindName]) -> Result<Vec<Kind>, Failure> {
+fn kinds(loaded: &Loaded, asked: &[KindName]) -> Result<Vec<Kind>, RunError> {
     let description = loaded.plugin.description();
     let wanted: Vec<Kind> = asked.iter().map(|&name| name.into()).collect();
     if let Some(kind) = wanted.iter().find(|kind| !description.kinds.contains(kind)) {
         let has = names(&description.kinds);
-        return Err(Failure::usage(format_args!("`{}` has nothing for {kind}", description.name))
+        return Err(RunError::usage(format_args!("`{}` has nothing for {kind}", description.name))
             .hint(format_args!("it is for {has}")));
     }
     Ok(if wanted.is_empty() { description.kinds.clone() } else { wanted })
@@ -155,7 +155,7 @@ fn names(kinds: &[Kind]) -> String {
 }
 
 /// `text` in JSON where that is wanted.
-fn print_either(form: OutputForm, text: impl FnOnce() -> String, document: &serde_json::Value) -> Result<(), Failure> {
+fn print_either(form: OutputForm, text: impl FnOnce() -> String, document: &serde_json::Value) -> Result<(), RunError> {
     if wants_text_form(form) { print(text()) } else { print(format_args!("{document:#}\n")) }
 }
 

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::super::output::print;
 use super::{KindName, toolchain};
-use blis_eval::error::Failure;
+use blis_eval::error::RunError;
 use blis_plugin::Kind;
 
 #[derive(Debug, Args)]
@@ -137,7 +137,7 @@ fn template(kind: Kind) -> Template {
     }
 }
 
-pub(super) fn new(args: &NewArgs) -> Result<(), Failure> {
+pub(super) fn new(args: &NewArgs) -> Result<(), RunError> {
     let name = check_name(&args.name)?;
     let usual =
         || if args.lang == Language::Rhai && Path::new("policies").is_dir() { "policies".into() } else { ".".into() };
@@ -145,7 +145,7 @@ pub(super) fn new(args: &NewArgs) -> Result<(), Failure> {
     let kind = Kind::from(args.kind);
     let target = if args.lang == Language::Rhai { dir.join(format!("{name}.rhai")) } else { dir.join(name) };
     if target.exists() {
-        return Err(Failure::usage(format_args!("`{}` is there already", target.display()))
+        return Err(RunError::usage(format_args!("`{}` is there already", target.display()))
             .hint("choose another name, or another `--dir`; nothing is overwritten"));
     }
     let files = match args.lang {
@@ -155,7 +155,7 @@ pub(super) fn new(args: &NewArgs) -> Result<(), Failure> {
     };
     for (path, content) in files {
         toolchain::write(&path, &content)
-            .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
+            .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
     }
     print(next_steps(args.lang, name, &target))
 }
@@ -177,13 +177,13 @@ fn next_steps(lang: Language, name: &str, target: &Path) -> String {
 }
 
 /// A name that is a word on the command line, a file, and a Rust crate.
-fn check_name(name: &str) -> Result<&str, Failure> {
+fn check_name(name: &str) -> Result<&str, RunError> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let sound = name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(allowed) && name.len() <= 50;
     if sound && !name.ends_with('-') {
         return Ok(name);
     }
-    Err(Failure::usage(format_args!("`{name}` cannot be the name of a policy"))
+    Err(RunError::usage(format_args!("`{name}` cannot be the name of a policy"))
         .hint("use up to 50 small letters, digits and `-`, and begin with a letter, as in my-router"))
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use include_dir::{Dir, include_dir};
 
-use blis_eval::error::Failure;
+use blis_eval::error::RunError;
 
 /// The repository's `sdk/`.
 static SDK: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../sdk");
@@ -98,10 +98,10 @@ fn parsed(text: &str) -> toml::Table {
 }
 
 /// Compiles `source`, the folder of a Rust crate or a C file, to a core module.
-pub(super) fn compile(source: &Path) -> Result<Vec<u8>, Failure> {
+pub(super) fn compile(source: &Path) -> Result<Vec<u8>, RunError> {
     let scratch = Scratch::new()?;
     let unwritable =
-        |error: io::Error| Failure::runtime(format_args!("cannot write to `{}`: {error}", scratch.0.display()));
+        |error: io::Error| RunError::runtime(format_args!("cannot write to `{}`: {error}", scratch.0.display()));
     for (path, content) in files("c").into_iter().map(|(path, content)| (Path::new("c").join(path), content)) {
         write(&scratch.0.join(path), content).map_err(unwritable)?;
     }
@@ -117,24 +117,24 @@ pub(super) fn compile(source: &Path) -> Result<Vec<u8>, Failure> {
         .stderr(Stdio::piped())
         .spawn();
     let command = command.map_err(|error| {
-        Failure::runtime(format_args!("cannot run bash: {error}"))
+        RunError::runtime(format_args!("cannot run bash: {error}"))
             .hint("install bash, or compile by hand as sdk/build-guest.sh does")
     })?;
-    let output = command.wait_with_output().map_err(Failure::runtime)?;
+    let output = command.wait_with_output().map_err(RunError::runtime)?;
     let told = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => {
-            fs::read(&out).map_err(|error| Failure::runtime(format_args!("the compiler wrote no module: {error}")))
+            fs::read(&out).map_err(|error| RunError::runtime(format_args!("the compiler wrote no module: {error}")))
         }
         Some(NO_COMPILER) => {
             let (first, rest) = told.trim_end().split_once('\n').unwrap_or((told.trim_end(), ""));
             let ways: Vec<_> = rest.lines().map(|way| way.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-            Err(Failure::runtime(first).hint(ways.join("; or ")))
+            Err(RunError::runtime(first).hint(ways.join("; or ")))
         }
         _ => {
             // What the compiler says is for the author, in full.
             let _ = io::stderr().write_all(&output.stderr);
-            Err(Failure::runtime(format_args!("`{}` does not compile", source.display()))
+            Err(RunError::runtime(format_args!("`{}` does not compile", source.display()))
                 .hint("the compiler says above why"))
         }
     }
@@ -150,10 +150,10 @@ pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Self, Failure> {
+    fn new() -> Result<Self, RunError> {
         let folder = std::env::temp_dir().join(format!("blis-build-{}", std::process::id()));
         fs::create_dir_all(&folder).map_err(|error| {
-            Failure::runtime(format_args!("cannot make the folder `{}`: {error}", folder.display()))
+            RunError::runtime(format_args!("cannot make the folder `{}`: {error}", folder.display()))
         })?;
         Ok(Self(folder))
     }

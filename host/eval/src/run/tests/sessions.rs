@@ -1,4 +1,4 @@
-//! Closed loops, simulated whole.
+//! Simulations of closed loops.
 
 use std::num::NonZeroU32;
 
@@ -10,14 +10,14 @@ use super::super::*;
 use super::{config, deployment};
 use blis_workload::spec::{Client, GenerateOptions, Lengths, ClientLoad, MultiTurn, Prefix, Spec};
 
-/// Everything that arrived and everything that ended, in that order.
+/// Requests that arrived and outcomes, in the order of events.
 #[derive(Debug, Default)]
-struct Heard {
+struct RecordedRun {
     arrived: Vec<Request>,
     ended: Vec<Outcome>,
 }
 
-impl Observer for Heard {
+impl Observer for RecordedRun {
     fn interests(&self) -> Interests {
         Interests::ARRIVALS | Interests::OUTCOMES
     }
@@ -33,7 +33,7 @@ impl Observer for Heard {
 
 const THINK: Micros = Micros(50_000);
 
-/// Chats of three rounds that grow, and users; some give up.
+/// Sessions of three rounds with growing prompts, and users; with a timeout some requests time out.
 fn spec(users: u32, rate: f64, timeout_ms: Option<u64>) -> Spec {
     let lengths = |mean: f64| Lengths::exponential(mean);
     let chat = Client {
@@ -52,11 +52,12 @@ fn spec(users: u32, rate: f64, timeout_ms: Option<u64>) -> Spec {
     Spec { aggregate_rate: rate, clients, ..Spec::default() }
 }
 
-fn simulated(config: &Experiment, workload: Workload) -> (Report, Heard) {
+fn simulated(config: &Experiment, workload: Workload) -> (Report, RecordedRun) {
     let Workload { requests, follow_ups, names, .. } = workload;
     let deployment = deployment(400, None);
-    let measured = measure(config, &deployment, (&names, &BTreeMap::new()), (requests, follow_ups), Heard::default());
-    let Measured { report, observer, .. } = measured.unwrap_or_else(|failure| panic!("{failure}"));
+    let measured =
+        measure(config, &deployment, (&names, &BTreeMap::new()), (requests, follow_ups), RecordedRun::default());
+    let Measurement { report, observer, .. } = measured.unwrap_or_else(|failure| panic!("{failure}"));
     (report, observer)
 }
 
@@ -68,7 +69,7 @@ fn by_id(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// INV-10 and INV-11, and: what came of clients that wait is what comes of the same requests if nobody waits.
+    /// INV-10 and INV-11, and: the requests of a closed loop, replayed as an open loop, have the same outcomes.
     #[test]
     fn closed_loops_are_causal_complete_and_equal_their_own_replay(
         (users, rate, seed) in (1_u32..12, 2.0..40.0, 0_u64..1_000),
@@ -89,44 +90,44 @@ proptest! {
             timeout: None,
         };
         let spec = spec(users, rate, timeout_ms);
-        let (report, heard) = simulated(&config, spec.generate(&options).expect("it ends"));
-        prop_assert_eq!(heard.arrived.len(), heard.ended.len());
+        let (report, recorded) = simulated(&config, spec.generate(&options).expect("it ends"));
+        prop_assert_eq!(recorded.arrived.len(), recorded.ended.len());
         let sessions = report.sessions.expect("sessions");
         let states = sessions.states.expect("closed loops");
 
-        // INV-11: every session is in one state, and those without an answer to a request are cancelled or active.
+        // INV-11: every session is in one state, and sessions with an uncompleted request are cancelled or active.
         prop_assert_eq!(sessions.sessions, states.sessions());
         let failed = |outcome: &&Outcome| {
             matches!(outcome.status, Status::TimedOut | Status::Dropped(_) | Status::Rejected(_))
         };
-        prop_assert_eq!(states.cancelled, heard.ended.iter().filter(failed).count() as u64);
+        prop_assert_eq!(states.cancelled, recorded.ended.iter().filter(failed).count() as u64);
         let unended =
             |outcome: &&Outcome| matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving);
-        prop_assert!(states.active >= heard.ended.iter().filter(unended).count() as u64);
+        prop_assert!(states.active >= recorded.ended.iter().filter(unended).count() as u64);
 
-        // INV-10: a round comes a think time after the answer, and after no other end.
-        for later in heard.ended.iter().filter(|outcome| outcome.tags.round_index > 0) {
-            let before = heard.ended.iter().find(|other| {
+        // INV-10: a round arrives a think time after the output of the round before, and only if that one completed.
+        for later in recorded.ended.iter().filter(|outcome| outcome.tags.round_index > 0) {
+            let before = recorded.ended.iter().find(|other| {
                 (other.tags.session, other.tags.round_index + 1) == (later.tags.session, later.tags.round_index)
             }).expect("the round before");
             prop_assert!(before.completed());
-            let answered = if blis { before.ended_at } else { before.arrival + before.e2e.expect("completed") };
-            prop_assert_eq!(later.arrival, answered.max(before.ended_at) + THINK);
+            let received = if blis { before.ended_at } else { before.arrival + before.e2e.expect("completed") };
+            prop_assert_eq!(later.arrival, received.max(before.ended_at) + THINK);
         }
 
-        let mut arrived = heard.arrived;
+        let mut arrived = recorded.arrived;
         arrived.sort_by_key(|request| request.arrival);
         let names = spec.generate(&options).expect("it ends").names;
         let (again, open) = simulated(&config, Workload { names, ..super::workload(arrived) });
-        prop_assert_eq!(by_id(heard.ended), by_id(open.ended));
+        prop_assert_eq!(by_id(recorded.ended), by_id(open.ended));
         let open_loop = again.sessions.map(|sessions| blis_sim::metrics::SessionReport { states: Some(states), ..sessions });
         prop_assert_eq!(open_loop, Some(sessions));
     }
 }
 
-/// A conversation keeps all of an answer; BLIS forgets its last token.
+/// A conversation keeps all output tokens; BLIS drops the last one.
 #[test]
-fn blis_forgets_the_last_token_of_an_answer() {
+fn blis_drops_the_last_output_token() {
     let grown = |parity: &str| {
         let config = config(&format!("--parity {parity}"));
         let options = GenerateOptions {
@@ -138,9 +139,12 @@ fn blis_forgets_the_last_token_of_an_answer() {
         };
         let mut spec = spec(1, 1.0, None);
         spec.clients.truncate(1);
-        let (_, heard) = simulated(&config, spec.generate(&options).expect("it ends"));
-        let rounds: Vec<&Request> =
-            heard.arrived.iter().filter(|request| request.tags.session == heard.arrived[0].tags.session).collect();
+        let (_, recorded) = simulated(&config, spec.generate(&options).expect("it ends"));
+        let rounds: Vec<&Request> = recorded
+            .arrived
+            .iter()
+            .filter(|request| request.tags.session == recorded.arrived[0].tags.session)
+            .collect();
         rounds
             .windows(2)
             .map(|pair| pair[1].input_tokens - pair[0].input_tokens - pair[0].output_tokens)

@@ -17,9 +17,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use blis_eval::error::Failure;
-use blis_eval::judge::server::{Ask, Refused, Server};
-use blis_eval::verdict::VerdictDocument;
+use blis_eval::error::RunError;
+use blis_eval::evaluation::server::{EvaluationRequest, EvaluationServer, RequestError};
+use blis_eval::result::EvaluationResult;
 
 /// Longer requests are none.
 const BODY_BYTES: usize = 8 << 20;
@@ -27,21 +27,27 @@ const BODY_BYTES: usize = 8 << 20;
 const EXAMPLES: usize = 1000;
 
 /// Until the process is told to end; what was asked before is answered.
-pub(super) fn run(server: &Arc<Server>, address: SocketAddr) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
+pub(super) fn run(server: &Arc<EvaluationServer>, address: SocketAddr) -> Result<(), RunError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::runtime)?;
     runtime.block_on(async {
-        let cannot = |error: std::io::Error| Failure::runtime(format_args!("cannot listen on {address}: {error}"));
+        let cannot = |error: std::io::Error| RunError::runtime(format_args!("cannot listen on {address}: {error}"));
         let listener = tokio::net::TcpListener::bind(address).await.map_err(cannot)?;
         let bound = listener.local_addr().map_err(cannot)?;
         let mut out = std::io::stdout().lock();
         let told = writeln!(out, "{}", json!({"listening": format!("http://{bound}")})).and_then(|()| out.flush());
-        told.map_err(|error| Failure::output(&error))?;
+        told.map_err(|error| RunError::output(&error))?;
         drop(out);
         let routes = Router::new()
             .route("/evaluate", post(evaluate))
             .route("/evaluate_examples", post(evaluate_examples))
-            .route("/status", get(async |State(server): State<Arc<Server>>| answer(StatusCode::OK, &server.status())))
-            .route("/task", get(async |State(server): State<Arc<Server>>| answer(StatusCode::OK, &server.task())))
+            .route(
+                "/status",
+                get(async |State(server): State<Arc<EvaluationServer>>| answer(StatusCode::OK, &server.status())),
+            )
+            .route(
+                "/task",
+                get(async |State(server): State<Arc<EvaluationServer>>| answer(StatusCode::OK, &server.task())),
+            )
             .layer(DefaultBodyLimit::max(BODY_BYTES))
             .layer(middleware::from_fn(from_here))
             .with_state(Arc::clone(server));
@@ -88,10 +94,10 @@ async fn told_to_end() {
     }
 }
 
-async fn evaluate(State(server): State<Arc<Server>>, body: Bytes) -> Response {
+async fn evaluate(State(server): State<Arc<EvaluationServer>>, body: Bytes) -> Response {
     let ask = match understood(&body) {
         Ok(ask) => ask,
-        Err(told) => return refused(&server, &Refused::Wrong(told)),
+        Err(told) => return refused(&server, &RequestError::Invalid(told)),
     };
     match judged(&server, &ask).await {
         Ok(document) => {
@@ -103,18 +109,18 @@ async fn evaluate(State(server): State<Arc<Server>>, body: Bytes) -> Response {
 }
 
 /// One after the other: each counts for the budget, and a full queue refuses all of them.
-async fn evaluate_examples(State(server): State<Arc<Server>>, body: Bytes) -> Response {
+async fn evaluate_examples(State(server): State<Arc<EvaluationServer>>, body: Bytes) -> Response {
     let ask = match understood(&body) {
         Ok(ask) => ask,
-        Err(told) => return refused(&server, &Refused::Wrong(told)),
+        Err(told) => return refused(&server, &RequestError::Invalid(told)),
     };
     let examples = ask.example_ids.clone().unwrap_or_default();
     if examples.is_empty() || examples.len() > EXAMPLES {
-        return refused(&server, &Refused::Wrong("`example_ids` has one to 1000 of them".to_owned()));
+        return refused(&server, &RequestError::Invalid("`example_ids` has one to 1000 of them".to_owned()));
     }
     let mut results = Vec::new();
     for example in examples {
-        let one = Ask {
+        let one = EvaluationRequest {
             candidate: ask.candidate.clone(),
             suite: ask.suite.clone(),
             stage: ask.stage,
@@ -122,7 +128,7 @@ async fn evaluate_examples(State(server): State<Arc<Server>>, body: Bytes) -> Re
             example_id: Some(example.clone()),
             epoch: ask.epoch,
             feedback_bytes: ask.feedback_bytes,
-            ..Ask::default()
+            ..EvaluationRequest::default()
         };
         match judged(&server, &one).await {
             Ok(document) => {
@@ -135,33 +141,33 @@ async fn evaluate_examples(State(server): State<Arc<Server>>, body: Bytes) -> Re
     answer(StatusCode::OK, &AllJudged { results, budget: server.budget() })
 }
 
-fn understood(body: &[u8]) -> Result<Ask, String> {
+fn understood(body: &[u8]) -> Result<EvaluationRequest, String> {
     serde_json::from_slice(body).map_err(|error| format!("the body is no request: {error}"))
 }
 
-async fn judged(server: &Arc<Server>, ask: &Ask) -> Result<VerdictDocument, Refused> {
+async fn judged(server: &Arc<EvaluationServer>, ask: &EvaluationRequest) -> Result<EvaluationResult, RequestError> {
     let (sender, receiver) = oneshot::channel();
     let reply = Box::new(|answer| {
         // Nobody waits any more if the connection was closed.
         let _ = sender.send(answer);
     });
     server.submit(ask, reply)?;
-    let answer = receiver.await.map_err(|_| Refused::Wrong("the server is stopping".to_owned()))?;
-    answer.map_err(Refused::Wrong)
+    let answer = receiver.await.map_err(|_| RequestError::Invalid("the server is stopping".to_owned()))?;
+    answer.map_err(RequestError::Invalid)
 }
 
-fn refused(server: &Server, why: &Refused) -> Response {
+fn refused(server: &EvaluationServer, why: &RequestError) -> Response {
     let budget = server.budget();
     match why {
-        Refused::Busy => {
+        RequestError::Busy => {
             let mut response = answer(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "busy", "budget": budget}));
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             response
         }
-        Refused::Budget => {
+        RequestError::Budget => {
             answer(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "the budget is used up", "budget": budget}))
         }
-        Refused::Wrong(told) => answer(StatusCode::BAD_REQUEST, &json!({"error": told, "budget": budget})),
+        RequestError::Invalid(told) => answer(StatusCode::BAD_REQUEST, &json!({"error": told, "budget": budget})),
     }
 }
 
@@ -177,7 +183,7 @@ struct Judged {
     #[serde(skip_serializing_if = "Option::is_none")]
     example_id: Option<String>,
     score: f64,
-    info: VerdictDocument,
+    info: EvaluationResult,
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<Value>,
 }

@@ -1,5 +1,5 @@
-//! Verdicts that are known already, by what they follow from. One file each, written whole or not at all, so that
-//! many processes can share a folder and none can spoil it.
+//! The result cache: evaluation results by the inputs that they follow from. Each result is a file, which is written
+//! completely or not at all, so that many processes can share a folder and none of them can damage it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,33 +7,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest as _, Sha256};
 
-use super::bench::Bench;
-use super::candidate::Candidate;
-use super::terms::{Terms, host};
+use super::candidate::CandidatePolicy;
+use super::context::EvaluationSuite;
+use super::options::{EvaluationOptions, host};
+use crate::result::EvaluationResult;
 use crate::suite::hex;
-use crate::verdict::VerdictDocument;
 
-/// A folder of verdicts.
+/// A folder of evaluation results.
 #[derive(Clone, Debug)]
-pub struct Cache(PathBuf);
+pub struct ResultCache(PathBuf);
 
-impl Cache {
+impl ResultCache {
     pub fn new(dir: &Path) -> Self {
         Self(dir.to_owned())
     }
 
-    /// `None` if it is not known, or cannot be read: then it is found out again.
-    pub fn get(&self, key: &str) -> Option<VerdictDocument> {
+    /// `None` if the result is not there or cannot be read; then it is computed again.
+    pub fn get(&self, key: &str) -> Option<EvaluationResult> {
         serde_json::from_slice(&fs::read(self.path(key)).ok()?).ok()
     }
 
-    /// A folder that cannot be written to costs time, not verdicts.
-    pub fn put(&self, key: &str, document: &VerdictDocument) {
+    /// Stores a result. If the folder cannot be written, the only loss is the time for computing it again.
+    pub fn put(&self, key: &str, document: &EvaluationResult) {
         static TURN: AtomicU64 = AtomicU64::new(0);
         let path = self.path(key);
         let turn = TURN.fetch_add(1, Ordering::Relaxed);
         let draft = path.with_extension(format!("tmp-{}-{turn}", std::process::id()));
-        let kept = VerdictDocument { id: None, ..document.clone() };
+        let kept = EvaluationResult { id: None, ..document.clone() };
         let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
             fs::write(&draft, serde_json::to_vec(&kept).unwrap_or_default())?;
             fs::rename(&draft, &path)
@@ -48,15 +48,20 @@ impl Cache {
     }
 }
 
-/// Of everything a verdict follows from.
-pub fn key(bench: &Bench, candidate: &Candidate, incumbent: Option<&Candidate>, terms: &Terms) -> String {
-    let Terms { until, epoch, wall: _, feedback_bytes, parallel: _, only, parameters, native: _ } = terms;
+/// Hash of all inputs that an evaluation result follows from.
+pub fn key(
+    prepared: &EvaluationSuite,
+    candidate: &CandidatePolicy,
+    incumbent: Option<&CandidatePolicy>,
+    options: &EvaluationOptions,
+) -> String {
+    let EvaluationOptions { until, epoch, wall: _, feedback_bytes, parallel: _, only, parameters, native: _ } = options;
     let incumbent = incumbent.map_or("", |incumbent| &incumbent.sha256);
     let technology = candidate.technology.name();
     let text = format!(
         "{}:{technology}:{}:{incumbent}:{until}:{epoch}:{feedback_bytes}:{only:?}:{parameters:?}:{}",
         candidate.sha256,
-        bench.hash(),
+        prepared.hash(),
         host()
     );
     hex(&Sha256::digest(text))

@@ -1,4 +1,4 @@
-//! Better values for the parameters that a candidate declares (`// @param`), found by CMA-ES on paired
+//! Tuning: a CMA-ES search for better values of the parameters that a candidate declares (`// @param`), on paired
 //! seeds.
 
 use std::fmt::Write as _;
@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cmaes::{CMAESOptions, DVector, Mode};
 use serde::Serialize;
 
-use super::bench::{Bench, Player, Sitting};
-use super::candidate::Candidate;
-use crate::cascade::{Difference, Part, Stage, Who, judge_part};
-use crate::error::Failure;
+use super::candidate::CandidatePolicy;
+use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite};
+use crate::cascade::{PolicyRole, StagePlan, StageResult, StratifiedDifference, run_single_stage};
+use crate::error::RunError;
 use crate::suite::Split;
 use blis_plugin::{LoadedPlugin, PolicyParameter};
 
-/// What came out.
+/// The result of a search.
 #[derive(Debug, Serialize)]
-pub struct Tuned {
+pub struct TuningResult {
     suite: String,
     evaluations: usize,
-    /// Scores in train, 1/2 is the baseline's.
+    /// Scores on the train split; 1/2 is the score of the baseline.
     default_score: f64,
     tuned_score: f64,
-    /// Tuned − default, under the seeds it was tuned on.
+    /// Tuned − default, under the seeds that the search used.
     train: Gain,
-    /// The same under others: what is left of it.
+    /// The same under the seeds of the select split, which the search did not use.
     select: Option<Gain>,
     parameters: Vec<ParameterGain>,
 }
@@ -34,7 +34,7 @@ struct ParameterGain {
     name: String,
     default: f64,
     tuned: f64,
-    /// What is lost in train if it alone goes back to its default. `None`: the candidate fails then.
+    /// Loss in train if this parameter alone returns to its default. `None`: the candidate fails then.
     gain: Option<Gain>,
 }
 
@@ -46,8 +46,8 @@ struct Gain {
     pairs: usize,
 }
 
-impl From<Difference> for Gain {
-    fn from(difference: Difference) -> Self {
+impl From<StratifiedDifference> for Gain {
+    fn from(difference: StratifiedDifference) -> Self {
         let ci95 = difference.interval.map(|interval| [interval.low, interval.high]);
         Self { mean: difference.mean, ci95, pairs: difference.pairs }
     }
@@ -56,47 +56,47 @@ impl From<Difference> for Gain {
 /// A search for better values of the parameters that a candidate declares.
 pub struct TuneRequest<'a> {
     /// A Rhai script or a component.
-    pub candidate: &'a Candidate,
-    /// The suite.
-    pub bench: &'a Bench,
-    /// Settings to try, on all scenarios of train each.
+    pub candidate: &'a CandidatePolicy,
+    pub prepared: &'a EvaluationSuite,
+    /// Number of settings to try, each on all scenarios of train.
     pub evals: u32,
-    /// Of the search.
+    /// Seed of the search.
     pub seed: u64,
-    /// Other seeds of the suite for each number.
+    /// Epoch of the seeds of the suite: other epochs draw other requests.
     pub epoch: u64,
-    /// 0: one per core.
+    /// Number of threads; 0 for one per core.
     pub threads: usize,
 }
 
-/// What was found, and the text of the script with it as defaults (of other candidates, nothing that makes sense).
+/// Runs the search. Returns its result and the source of the script with the tuned values as defaults; for other
+/// candidates the text has no meaning.
 ///
 /// # Errors
 /// If the candidate cannot be loaded or declares no parameters, or fails with its own defaults.
-pub fn tune(request: &TuneRequest<'_>) -> Result<(Tuned, String), Failure> {
-    let TuneRequest { candidate, bench, evals, seed, epoch, threads } = *request;
-    let loaded = candidate.load(&bench.suite.limits).map_err(Failure::from)?;
+pub fn tune(request: &TuneRequest<'_>) -> Result<(TuningResult, String), RunError> {
+    let TuneRequest { candidate, prepared, evals, seed, epoch, threads } = *request;
+    let loaded = candidate.load(&prepared.suite.limits).map_err(RunError::from)?;
     let declared = loaded.plugin.description().parameters.clone();
     let free: Vec<PolicyParameter> = declared.into_iter().filter(|parameter| parameter.min < parameter.max).collect();
     if free.is_empty() {
-        return Err(Failure::usage(format_args!("`{}` declares no parameters", candidate.file))
+        return Err(RunError::usage(format_args!("`{}` declares no parameters", candidate.file))
             .hint("a script declares one by `// @param name default min max about`; `blis plugin list` shows all"));
     }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(Failure::runtime)?;
-    let tuning = Tuning { bench, loaded: &loaded, free, epoch };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(RunError::runtime)?;
+    let tuning = Tuning { prepared, loaded: &loaded, free, epoch };
     let (tuned, values) = pool.install(|| tuning.run(evals as usize, seed))?;
     let text = with_defaults(&String::from_utf8_lossy(&candidate.bytes), &tuning.free, &values);
     Ok((tuned, text))
 }
 
 struct Tuning<'a> {
-    bench: &'a Bench,
-    loaded: &'a LoadedPlugin,
-    free: Vec<PolicyParameter>,
+    prepared: &'a EvaluationSuite,
+    loaded: &'a Loaded,
+    free: Vec<Parameter>,
     epoch: u64,
 }
 
-/// The best so far: its score, its point, its runs.
+/// The best setting so far: its score, its point, and the number of settings tried.
 struct Best {
     score: f64,
     point: Vec<f64>,
@@ -104,14 +104,14 @@ struct Best {
 }
 
 impl Tuning<'_> {
-    fn run(&self, evals: usize, seed: u64) -> Result<(Tuned, Vec<f64>), Failure> {
-        let train = Part::of(&self.bench.suite, Split::Train, self.epoch);
-        let select = Part::of(&self.bench.suite, Split::Select, self.epoch);
+    fn run(&self, evals: usize, seed: u64) -> Result<(TuningResult, Vec<f64>), RunError> {
+        let train = StagePlan::of(&self.prepared.suite, Split::Train, self.epoch);
+        let select = StagePlan::of(&self.prepared.suite, Split::Select, self.epoch);
         let defaults: Vec<f64> = self.free.iter().map(|parameter| parameter.default).collect();
         let default = self.stage(&defaults, &train)?;
         let start: Vec<f64> = self.free.iter().map(|parameter| unit(parameter, parameter.default)).collect();
         let best = Mutex::new(Best { score: default.score, point: start.clone(), tried: 1 });
-        // The first error ends nothing: settings that fail score 0.
+        // An error does not end the search: a setting that fails scores 0.
         let objective = |x: &DVector<f64>| {
             let point: Vec<f64> = x.iter().map(|&x| folded(x)).collect();
             let score = self.stage(&self.values(&point), &train).map_or(0.0, |stage| stage.score);
@@ -129,33 +129,36 @@ impl Tuning<'_> {
         let mut search = options
             .max_function_evals(left)
             .build(objective)
-            .map_err(|error| Failure::runtime(format_args!("the search cannot start: {error:?}")))?;
-        // A whole generation is asked for at a time, so that it may not fit any more.
+            .map_err(|error| RunError::runtime(format_args!("the search cannot start: {error:?}")))?;
+        // A whole generation runs at a time, so the search stops when the next one would exceed the limit.
         let generation = search.parameters().lambda();
         while search.function_evals() + generation <= left && search.next().is_none() {}
         drop(search);
         let best = best.into_inner().unwrap_or_else(PoisonError::into_inner);
         let values = self.values(&best.point);
         let tuned = self.stage(&values, &train)?;
-        let parameters = self.free.iter().enumerate().map(|(place, parameter)| {
+        let parameters = self.free.iter().enumerate().map(|(index, parameter)| {
             let mut without = values.clone();
-            without[place] = parameter.default;
+            without[index] = parameter.default;
             let gain = self.stage(&without, &train).ok().map(|without| between(&without, &tuned).into());
             let (name, default) = (parameter.name.clone(), parameter.default);
-            ParameterGain { name, default, tuned: values[place], gain }
+            ParameterGain { name, default, tuned: values[index], gain }
         });
         let parameters = parameters.collect();
         let select = (!select.scenarios.is_empty())
-            .then(|| Ok::<_, Failure>(between(&self.stage(&defaults, &select)?, &self.stage(&values, &select)?).into()))
+            .then(|| {
+                Ok::<_, RunError>(between(&self.stage(&defaults, &select)?, &self.stage(&values, &select)?).into())
+            })
             .transpose()?;
         let train = between(&default, &tuned).into();
-        let suite = self.bench.suite.name.clone();
+        let suite = self.prepared.suite.name.clone();
         let (default_score, tuned_score) = (default.score, tuned.score);
-        let all = Tuned { suite, evaluations: best.tried, default_score, tuned_score, train, select, parameters };
+        let all =
+            TuningResult { suite, evaluations: best.tried, default_score, tuned_score, train, select, parameters };
         Ok((all, values))
     }
 
-    /// Rounded to four digits: people read them.
+    /// The parameter values at a point, rounded to four significant digits for readability.
     fn values(&self, point: &[f64]) -> Vec<f64> {
         let value = |(parameter, &x): (&PolicyParameter, &f64)| {
             let value = parameter.min + x * (parameter.max - parameter.min);
@@ -166,43 +169,50 @@ impl Tuning<'_> {
         self.free.iter().zip(point).map(value).collect()
     }
 
-    /// A stage under `values`; gates are part of the score: who fails them scores 0.
-    fn stage(&self, values: &[f64], part: &Part) -> Result<Stage, Failure> {
+    /// Runs one stage under `values`. A setting that fails a gate scores 0.
+    fn stage(&self, values: &[f64], plan: &StagePlan) -> Result<StageResult, RunError> {
         let named: Vec<(String, f64)> =
             self.free.iter().zip(values).map(|(parameter, &value)| (parameter.name.clone(), value)).collect();
-        let candidate: Player = self.bench.candidate(self.loaded, &named)?;
-        let baseline = self.bench.named(&self.bench.suite.baseline)?;
-        let sitting =
-            Sitting { bench: self.bench, candidate, baseline, incumbent: None, hand: Arc::default(), parallel: true };
-        let judgement = judge_part(&self.bench.suite, part, &sitting).map_err(|(_, failure): (Who, _)| failure)?;
-        let failed = !judgement.failed.is_empty();
-        let stage = judgement.stages.into_iter().next();
-        let stage = stage.ok_or_else(|| Failure::runtime("nothing was run"))?;
-        Ok(if failed { Stage { score: 0.0, ..stage } } else { stage })
+        let candidate: EvaluatedPolicy = self.prepared.candidate(self.loaded, &named)?;
+        let baseline = self.prepared.named(&self.prepared.suite.baseline)?;
+        let context = EvaluationContext {
+            prepared: self.prepared,
+            candidate,
+            baseline,
+            incumbent: None,
+            handle: Arc::default(),
+            parallel: true,
+        };
+        let cascade =
+            run_single_stage(&self.prepared.suite, plan, &context).map_err(|(_, failure): (PolicyRole, _)| failure)?;
+        let failed = !cascade.failed.is_empty();
+        let stage = cascade.stages.into_iter().next();
+        let stage = stage.ok_or_else(|| RunError::runtime("nothing was run"))?;
+        Ok(if failed { StageResult { score: 0.0, ..stage } } else { stage })
     }
 }
 
-/// What `to` scores more than `from`, run by run.
-fn between(from: &Stage, to: &Stage) -> Difference {
+/// The difference of scores between two stages, run by run.
+fn between(from: &StageResult, to: &StageResult) -> StratifiedDifference {
     let mut scenarios: Vec<usize> = to.runs.iter().map(|run| run.scenario).collect();
     scenarios.dedup();
     let of = |&scenario: &usize| {
-        let those = |stage: &Stage| -> Vec<(u64, f64)> {
+        let those = |stage: &StageResult| -> Vec<(u64, f64)> {
             stage.runs.iter().filter(|run| run.scenario == scenario).map(|run| (run.seed, run.score)).collect()
         };
         let (from, to) = (those(from), those(to));
         let pair = |(seed, score): &(u64, f64)| Some(score - from.iter().find(|(other, _)| other == seed)?.1);
         to.iter().filter_map(pair).collect()
     };
-    Difference::stratified(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>())
+    StratifiedDifference::stratified(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>())
 }
 
-/// The range of a parameter is 0 to 1 for the search.
-fn unit(parameter: &PolicyParameter, value: f64) -> f64 {
+/// Maps the range of a parameter to 0 to 1, the range of the search.
+fn unit(parameter: &Parameter, value: f64) -> f64 {
     (value - parameter.min) / (parameter.max - parameter.min)
 }
 
-/// What leaves the range comes back from its end.
+/// Reflects a coordinate at the ends of the range.
 fn folded(x: f64) -> f64 {
     let x = x.rem_euclid(2.0);
     if x > 1.0 { 2.0 - x } else { x }
@@ -213,19 +223,19 @@ fn with_defaults(text: &str, free: &[PolicyParameter], values: &[f64]) -> String
     let line = |line: &str| {
         let Some((before, rest)) = line.split_once("@param") else { return line.to_owned() };
         let words: Vec<&str> = rest.split_whitespace().collect();
-        let place = words.first().and_then(|name| free.iter().position(|parameter| parameter.name == *name));
-        let (Some(place), true) = (place, before.trim_start().starts_with("//")) else { return line.to_owned() };
+        let index = words.first().and_then(|name| free.iter().position(|parameter| parameter.name == *name));
+        let (Some(index), true) = (index, before.trim_start().starts_with("//")) else { return line.to_owned() };
         let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
         if let Some(default) = words.get_mut(1) {
-            *default = values[place].to_string();
+            *default = values[index].to_string();
         }
         format!("{before}@param {}", words.join(" "))
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-impl Tuned {
-    /// As people read it.
+impl TuningResult {
+    /// A table for the terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let gain = |gain: &Gain| {
@@ -238,11 +248,11 @@ impl Tuned {
         );
         let _ = writeln!(text, "gain in train   {}", gain(&self.train));
         if let Some(select) = &self.select {
-            let _ = writeln!(text, "gain in select  {}   other requests than it was tuned on", gain(select));
+            let _ = writeln!(text, "gain in select  {}   under other seeds than the search used", gain(select));
         }
-        let _ = writeln!(text, "\n{:<20}{:>12}{:>12}  lost in train without it", "parameter", "default", "tuned");
+        let _ = writeln!(text, "\n{:<20}{:>12}{:>12}  loss in train without it", "parameter", "default", "tuned");
         for one in &self.parameters {
-            let lost = one.gain.as_ref().map_or_else(|| "everything: it fails".to_owned(), gain);
+            let lost = one.gain.as_ref().map_or_else(|| "the candidate fails".to_owned(), gain);
             let _ = writeln!(text, "{:<20}{:>12}{:>12}  {lost}", one.name, one.default, one.tuned);
         }
         text
@@ -254,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leaves_the_range_comes_back() {
+    fn coordinates_outside_the_range_are_reflected() {
         let back: Vec<f64> = [0.25, 1.25, -0.25, 2.5, -1.5].into_iter().map(folded).collect();
         assert_eq!(back, [0.25, 0.75, 0.25, 0.5, 0.5]);
     }

@@ -1,4 +1,4 @@
-//! A candidate: some bytes, and how they are run.
+//! A candidate: the bytes of a policy, and the technology that runs them.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -10,29 +10,29 @@ use sha2::{Digest as _, Sha256};
 use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_diag::Diagnostic;
 
-use crate::error::Failure;
+use crate::error::RunError;
+use crate::result::Traits;
 use crate::suite::{SuiteLimits, hex};
-use crate::verdict::Traits;
-use blis_plugin::{Fault, FaultKind, Limits, LoadedPlugin, Technology, native, script, wasm};
+use blis_plugin::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
 
-/// Larger files are no candidates.
+/// Larger files are refused as candidates.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// What is judged.
+/// The policy under evaluation, before it is compiled.
 #[derive(Clone, Debug)]
-pub struct Candidate {
-    /// As messages to people call it.
+pub struct CandidatePolicy {
+    /// The file name in messages for the terminal.
     pub file: String,
     pub technology: Technology,
     pub bytes: Arc<[u8]>,
-    /// Of the bytes as they came.
+    /// SHA-256 of the bytes as they were read, hexadecimal.
     pub sha256: String,
 }
 
-impl Candidate {
-    /// The built-in policy called `path`; else from the file there, or from standard input if that is `-`.
-    pub fn read(path: &str, lang: Option<Technology>) -> Result<Self, Failure> {
-        let named = BuiltIn::named(path).map_err(|Ambiguous { what, hint }| Failure::usage(what).hint(hint))?;
+impl CandidatePolicy {
+    /// The built-in policy called `path`, if there is one; else the file, or standard input if `path` is `-`.
+    pub fn read(path: &str, lang: Option<Technology>) -> Result<Self, RunError> {
+        let named = BuiltIn::named(path).map_err(|Ambiguous { what, hint }| RunError::usage(what).hint(hint))?;
         if let Some(row) = named.filter(|_| lang.is_none()) {
             return Ok(Self::new(row.full_name(), Technology::BuiltIn, row.identity().into_bytes()));
         }
@@ -45,15 +45,15 @@ impl Candidate {
             }
         };
         read(&mut bytes).map_err(|error| {
-            Failure::usage(format_args!("the candidate `{path}` cannot be read: {error}"))
+            RunError::usage(format_args!("the candidate `{path}` cannot be read: {error}"))
                 .hint("name a file, or `-` for standard input")
         })?;
         if bytes.len() as u64 > BYTES_MAX {
-            return Err(Failure::usage(format_args!("the candidate `{path}` is larger than 32 MiB"))
+            return Err(RunError::usage(format_args!("the candidate `{path}` is larger than 32 MiB"))
                 .hint("is this the right file?"));
         }
         let technology = lang.or_else(|| Technology::of(Path::new(path)));
-        // What comes through a pipe says itself what it is.
+        // Standard input has no file name, so the content shows the technology.
         let technology = technology.unwrap_or(match bytes.starts_with(b"\0asm") {
             true => Technology::Component,
             false => Technology::Script,
@@ -67,21 +67,22 @@ impl Candidate {
         Self { file, technology, bytes: bytes.into(), sha256 }
     }
 
-    /// A script's text, without the fences that language models leave around it.
+    /// The source of a script, without the code fences that language models leave around it.
     fn source(&self) -> Option<String> {
         let text = std::str::from_utf8(&self.bytes).ok()?;
         (self.technology == Technology::Script).then(|| without_fences(text))
     }
 
-    /// What it looks like.
+    /// Properties of the source; zero for candidates without one.
     pub fn traits(&self) -> Traits {
         let Some(source) = self.source() else { return Traits::default() };
         let script::ScriptProfile { lines, signals, constants } = script::profile(&source);
         Traits { source_lines: lines, signals, constants }
     }
 
-    /// Compiled, under the limits of a suite. Native code is refused, whoever asks: it would run in this process.
-    pub fn load(&self, limits: &SuiteLimits) -> Result<LoadedPlugin, Fault> {
+    /// Compiles the candidate under the limits of a suite. Native code is always refused: it would run in this
+    /// process.
+    pub fn load(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
         if self.technology == Technology::Native {
             return Err(Fault::of(FaultKind::NotAllowed, native_code(&self.file)));
         }
@@ -90,14 +91,15 @@ impl Candidate {
 
     fn built_in(&self) -> Result<LoadedPlugin, Fault> {
         let row = BuiltIn::named(&self.file).ok().flatten();
-        let unknown = || Fault::new(FaultKind::Unreadable, format!("{}: it is not built in", self.file));
+        let unknown = || Fault::new(FaultKind::Unreadable, format!("{}: it is not a built-in policy", self.file));
         row.map(BuiltIn::load).ok_or_else(unknown)
     }
 
-    /// As [`Self::load`], and native code, too: only for a process that may be killed.
-    pub fn load_here(&self, limits: &SuiteLimits) -> Result<LoadedPlugin, Fault> {
+    /// As [`Self::load`], but loads native code as well: only for a process that may be killed.
+    pub fn load_here(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
         let limits = limits_of(limits);
-        // Tools call their files anything; equal candidates get equal answers.
+        // The file name is always the same, because search tools choose any name, and equal candidates must get equal
+        // results.
         let path = match self.technology {
             Technology::Script => Path::new("candidate.rhai"),
             Technology::Component => Path::new("candidate.wasm"),
@@ -121,18 +123,18 @@ impl Candidate {
     }
 }
 
-/// Why native code is not loaded, and what to do.
+/// Why native code is not loaded, with a hint.
 pub(super) fn native_code(file: &str) -> Diagnostic {
     Diagnostic::new(format!("`{file}` is native code, which runs with your rights")).hint(
-        "if you trust it, `blis evaluate --allow-native` judges it in a process of its own; for everything else, make a \
-         component of it",
+        "if you trust it, `blis evaluate --allow-native` evaluates it in a child process; in all other cases, \
+         compile it to a component",
     )
 }
 
-/// What candidates are called among policies. No built-in and no file is called so.
+/// Name of the candidate among the policies. No built-in policy and no file has this name.
 pub const NAME: &str = "candidate";
 
-/// Limits of a call, as plugins know them.
+/// The limits of a call, in the form that plugins take.
 pub fn limits_of(limits: &SuiteLimits) -> Limits {
     Limits {
         fuel_per_call: limits.fuel_per_call,
@@ -143,8 +145,9 @@ pub fn limits_of(limits: &SuiteLimits) -> Limits {
     }
 }
 
-/// Fences, and what a model wrote around them, become empty lines, so that line numbers stay. Searches that do not
-/// know a language's fence keep its name as the first line, one more every generation.
+/// Replaces code fences, and the prose of a model around them, by empty lines, so that line numbers stay the same.
+/// Search tools that do not recognise the fence of a language keep its tag as the first line, one more in every
+/// generation.
 fn without_fences(text: &str) -> String {
     let fence = |line: &str| line.trim_start().starts_with("```");
     let blank = |line: &str| line.trim().is_empty();
@@ -152,7 +155,7 @@ fn without_fences(text: &str) -> String {
     let head = lines.iter().take_while(|line| fence(line) || is_tag(line) || blank(line)).count();
     let tail = lines.iter().rev().take_while(|line| line.trim() == "```" || blank(line)).count();
     let mut code = head..lines.len().saturating_sub(tail).max(head);
-    // One more: there is prose before the block, or behind it.
+    // There is a further fence if prose stands before the block or after it.
     if let Some(at) = lines[code.clone()].iter().position(|line| fence(line)) {
         let at = code.start + at;
         let opened = lines[..head].iter().any(|line| fence(line));
@@ -160,11 +163,11 @@ fn without_fences(text: &str) -> String {
         let closed = lines[code.clone()].iter().position(|line| fence(line));
         code.end = closed.map_or(code.end, |closed| code.start + closed);
     }
-    let kept = lines.iter().enumerate().map(|(place, line)| if code.contains(&place) { *line } else { "" });
+    let kept = lines.iter().enumerate().map(|(index, line)| if code.contains(&index) { *line } else { "" });
     kept.collect::<Vec<_>>().join("\n")
 }
 
-/// A language's name alone, as it stands behind a fence. No statement is written so.
+/// Whether the line is only the tag of a language, as it follows a fence. No statement has this form.
 fn is_tag(line: &str) -> bool {
     const TAGS: [&str; 18] = [
         "rhai",
@@ -194,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fences_are_taken_off_and_lines_stay() {
+    fn fences_become_empty_lines() {
         assert_eq!(without_fences("rust\nrust\n```rhai\nfn route(r, s) { 0 }\n```\n"), "\n\n\nfn route(r, s) { 0 }\n");
         assert_eq!(without_fences("fn f() {}\nlet rust = 1;"), "fn f() {}\nlet rust = 1;");
         assert_eq!(without_fences("```\n```"), "\n");
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_says_around_its_program_is_left_out() {
+    fn prose_around_the_code_is_removed() {
         let block = "Here it is:\n```rhai\nfn f() {}\n```\nIt is better.";
         assert_eq!(without_fences(block), "\n\nfn f() {}\n\n");
         assert_eq!(without_fences("```\nfn f() {}\n```\nIt is better."), "\nfn f() {}\n\n");

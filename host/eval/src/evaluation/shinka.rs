@@ -1,13 +1,13 @@
-//! Results in the form that ShinkaEvolve reads.
+//! Evaluation results in the form that ShinkaEvolve reads.
 
 use serde_json::{Value, json};
 
-use crate::verdict::{Status, VerdictDocument};
+use crate::result::{EvaluationResult, EvaluationStatus};
 
 /// The content of `metrics.json`.
 #[must_use]
-pub fn metrics(document: &VerdictDocument) -> Value {
-    let feedback: Vec<String> = document.artifacts.told().map(|(name, text)| format!("## {name}\n{text}")).collect();
+pub fn metrics(document: &EvaluationResult) -> Value {
+    let feedback: Vec<String> = document.artifacts.texts().map(|(name, text)| format!("## {name}\n{text}")).collect();
     let public: serde_json::Map<String, Value> = document
         .metrics
         .iter()
@@ -26,8 +26,8 @@ pub fn metrics(document: &VerdictDocument) -> Value {
 
 /// The content of `correct.json`.
 #[must_use]
-pub fn correct(document: &VerdictDocument) -> Value {
-    let correct = document.status == Status::Ok;
+pub fn correct(document: &EvaluationResult) -> Value {
+    let correct = document.status == EvaluationStatus::Ok;
     let error = if correct { Value::Null } else { json!(document.artifacts.error) };
     json!({"correct": correct, "error": error})
 }

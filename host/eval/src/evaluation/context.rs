@@ -1,0 +1,418 @@
+//! An evaluation suite in memory: every scenario is configured, every workload is generated once per seed, and every
+//! run of the baseline is simulated once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use blis_sim::metrics::Report;
+use blis_sim::observer::Observer;
+use blis_sim::request::Request;
+use blis_sim::units::Micros;
+use rayon::prelude::*;
+use sha2::{Digest as _, Sha256};
+
+use super::candidate::limits_of;
+use crate::cancel::{CancelHandle, RunBudget};
+use crate::cascade::{ClassSummary, PolicyRole, RunSource, RunSummary, Task};
+use crate::counterfactual;
+use crate::error::RunError;
+use crate::experiment::{Experiment, OutputFiles, RegretSettings};
+use crate::feedback::ScenarioRegret;
+use crate::measure::{self, Measurement};
+use crate::named_policy::OtherPolicies;
+use crate::open::{self, RequestStream};
+use crate::spec::{ExperimentSpec, SettingKey, ValueForm};
+use crate::suite::{Scenario, Suite, hex};
+use crate::{Figure, Figures};
+use blis_config::Deployment;
+use blis_config::policy::{Given, PolicySettings, Source, Sourced};
+use blis_plugin::{Loaded, Technology};
+use blis_workload::spec::Spec;
+use blis_workload::spec::files::Beside;
+use blis_workload::trace_v2::GoodputTargets;
+use blis_workload::{Names, Workload};
+
+/// A suite with its configured scenarios, its workloads and the runs of its baseline in memory.
+#[derive(Debug)]
+pub struct EvaluationSuite {
+    pub suite: Suite,
+    /// SHA-256 of the suite and of all files that it names, hexadecimal.
+    hash: String,
+    scenarios: Vec<PreparedScenario>,
+    workloads: Mutex<HashMap<(usize, u64), Arc<ScenarioWorkload>>>,
+    /// Summaries of runs that all candidates share, by policy, scenario and seed.
+    shared_runs: Mutex<HashMap<(String, usize, u64), RunSummary>>,
+}
+
+#[derive(Debug)]
+struct PreparedScenario {
+    config: Experiment,
+    deployment: Deployment,
+}
+
+/// The requests of one scenario under one seed.
+struct ScenarioWorkload {
+    names: Names,
+    slo_targets: BTreeMap<String, GoodputTargets>,
+    horizon: Micros,
+    /// `None` in a closed loop: the clients wait for outputs, so the requests are generated again for each run.
+    kept: Option<Arc<[Request]>>,
+}
+
+impl std::fmt::Debug for ScenarioWorkload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScenarioWorkload")
+            .field("requests", &self.kept.as_ref().map(|kept| kept.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// Number of workloads kept in memory. More of them belong to epochs and seeds of earlier requests.
+const MAX_WORKLOADS: usize = 256;
+/// Number of run summaries kept in memory, one or two kilobytes each.
+const MAX_SHARED_RUNS: usize = 4096;
+
+/// A policy with its experiment in every scenario.
+#[derive(Clone, Debug)]
+pub struct EvaluatedPolicy {
+    /// Key of its runs in the memory of an evaluation suite.
+    key: String,
+    configs: Vec<Experiment>,
+    /// Fuel or operations per request that all its decisions in a run may use together.
+    per_request: u64,
+}
+
+impl EvaluationSuite {
+    /// Configures every scenario of `suite`. All mistakes that the suite itself can have are found here.
+    pub fn new(suite: Suite) -> Result<Self, RunError> {
+        let prepare = |scenario: &Scenario| -> Result<PreparedScenario, RunError> {
+            let config = configure(&suite, scenario).map_err(|failure| in_scenario(scenario, &failure))?;
+            let deployment = open::resolve(&config).map_err(|failure| in_scenario(scenario, &failure))?;
+            Ok(PreparedScenario { config, deployment })
+        };
+        let scenarios: Vec<PreparedScenario> = suite.scenarios.iter().map(prepare).collect::<Result<_, RunError>>()?;
+        let hash = hash(&suite, &scenarios);
+        Ok(Self { suite, hash, scenarios, workloads: Mutex::default(), shared_runs: Mutex::default() })
+    }
+
+    /// SHA-256 of the suite and of all files that it names, hexadecimal.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// A policy by its name, as `blis compare` accepts it.
+    pub fn named(&self, name: &str) -> Result<EvaluatedPolicy, RunError> {
+        let config = |prepared: &PreparedScenario| prepared.config.with_policy(name, OtherPolicies::Kept);
+        let configs = self.scenarios.iter().map(config).collect::<Result<_, RunError>>()?;
+        Ok(EvaluatedPolicy { key: format!("named:{name}"), configs, per_request: self.suite.limits.fuel_per_request })
+    }
+
+    /// The policy of a candidate. `parameters` are those that differ from its defaults.
+    pub fn candidate(&self, loaded: &Loaded, parameters: &[(String, f64)]) -> Result<EvaluatedPolicy, RunError> {
+        let loaded = Arc::new(loaded.clone());
+        let config = |prepared: &PreparedScenario| -> Result<Experiment, RunError> {
+            let base = &prepared.config;
+            let catalog = Arc::new(base.catalog.with(&loaded, limits_of(&self.suite.limits)));
+            let source = || Source::Told("the candidate".into());
+            let kinds = &loaded.plugin.description().kinds;
+            let mut choices = base.choices.clone();
+            for kind in self.suite.decides.iter().copied().filter(|kind| kinds.contains(kind)) {
+                let name = Sourced { value: loaded.name.clone(), source: source() };
+                choices = choices.without(kind).with(kind, name);
+                let set = parameters.iter().map(|(name, value)| Given {
+                    kind,
+                    name: name.clone(),
+                    value: Sourced { value: *value, source: source() },
+                    key: None,
+                });
+                choices.parameters.extend(set);
+            }
+            let policies =
+                PolicySettings::choose(&choices, base.bundle.as_ref(), &*catalog).map_err(RunError::refused)?;
+            let mut config = base.clone();
+            config.engine.follow(&policies);
+            config.cluster.policies = policies;
+            config.catalog = catalog;
+            Ok(config)
+        };
+        let configs = self.scenarios.iter().map(config).collect::<Result<_, RunError>>()?;
+        let set: String = parameters.iter().map(|(name, value)| format!(":{name}={value}")).collect();
+        let limits = &self.suite.limits;
+        let per_request = match loaded.plugin.technology() {
+            Technology::Script => limits.operations_per_request,
+            Technology::Component | Technology::Native | Technology::BuiltIn => limits.fuel_per_request,
+        };
+        Ok(EvaluatedPolicy { key: format!("{}{set}", loaded.sha256), configs, per_request })
+    }
+
+    fn workload(&self, scenario: usize, seed: u64) -> Result<Arc<ScenarioWorkload>, RunError> {
+        if let Some(workload) = self.workloads.lock().unwrap_or_else(PoisonError::into_inner).get(&(scenario, seed)) {
+            return Ok(Arc::clone(workload));
+        }
+        let config = self.scenarios[scenario].config.with_seed(seed);
+        let (generated, horizon) = open::open_until(&config)?;
+        let Workload { requests, follow_ups, names, slo_targets, .. } = generated;
+        let kept = follow_ups.is_none().then(|| requests.collect());
+        let workload = Arc::new(ScenarioWorkload { names, slo_targets, horizon, kept });
+        // Another thread may have generated the same workload meanwhile; then this one is dropped.
+        let mut workloads = self.workloads.lock().unwrap_or_else(PoisonError::into_inner);
+        if workloads.len() >= MAX_WORKLOADS {
+            workloads.clear(); // most likely those of earlier epochs
+        }
+        Ok(Arc::clone(workloads.entry((scenario, seed)).or_insert(workload)))
+    }
+
+    /// Simulates `policy` until `handle` is used; `observer` records the run. `budget` replaces the limit of
+    /// operations of a run if it is larger.
+    fn simulate<S: Observer>(
+        &self,
+        policy: &EvaluatedPolicy,
+        (scenario, seed): (usize, u64),
+        (handle, budget): (&Arc<CancelHandle>, u64),
+        observer: impl FnOnce(&Experiment, &ScenarioWorkload) -> S,
+    ) -> Result<(Measurement<S>, Experiment, Arc<ScenarioWorkload>), RunError> {
+        let workload = self.workload(scenario, seed)?;
+        let mut config = Experiment { horizon: workload.horizon, ..policy.configs[scenario].with_seed(seed) };
+        config.budget = Some(RunBudget::new(workload.limit(policy).max(budget), handle));
+        let observer = observer(&config, &workload);
+        let deployment = &self.scenarios[scenario].deployment;
+        let named = (&workload.names, &workload.slo_targets);
+        let measured = measure::measure(&config, deployment, named, workload.requests(&config)?, observer)?;
+        Ok((measured, config, workload))
+    }
+
+    /// The summary of one run.
+    pub fn run(
+        &self,
+        policy: &EvaluatedPolicy,
+        (scenario, seed): (usize, u64),
+        handle: &Arc<CancelHandle>,
+    ) -> Result<RunSummary, RunError> {
+        let (measured, _, workload) = self.simulate(policy, (scenario, seed), (handle, 0), |_, _| ())?;
+        Ok(summary(&measured, &workload.names))
+    }
+
+    /// The summary of one run that all candidates share; simulated once and then kept in memory.
+    fn shared_run(
+        &self,
+        policy: &EvaluatedPolicy,
+        (scenario, seed): (usize, u64),
+        handle: &Arc<CancelHandle>,
+    ) -> Result<RunSummary, RunError> {
+        let key = (policy.key.clone(), scenario, seed);
+        if let Some(summary) = self.shared_runs.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(summary.clone());
+        }
+        let summary = self.run(policy, (scenario, seed), handle)?;
+        let mut runs = self.shared_runs.lock().unwrap_or_else(PoisonError::into_inner);
+        if runs.len() >= MAX_SHARED_RUNS {
+            runs.clear();
+        }
+        runs.insert(key, summary.clone());
+        Ok(summary)
+    }
+
+    /// The regret of decisions of `policy` in one run, which used `operations` operations. The number of decisions is
+    /// at most `samples`, and at most what `budget` allows, or the limit of a run if that is larger. `None` if fewer
+    /// than [`MIN_SAMPLES`] fit. Ends when `handle` is used.
+    pub fn scenario_regret(
+        &self,
+        policy: &EvaluatedPolicy,
+        (scenario, seed): (usize, u64),
+        samples: u32,
+        operations: u64,
+        (handle, budget): (&Arc<CancelHandle>, u64),
+    ) -> Result<Option<ScenarioRegret>, RunError> {
+        let budget = budget.max(self.workload(scenario, seed)?.limit(policy));
+        // The branches of one decision take about one and a half times the operations of the run.
+        let fitting = budget.saturating_mul(2) / operations.saturating_mul(3).max(1);
+        let samples = samples.min(u32::try_from(fitting).unwrap_or(u32::MAX));
+        if samples < MIN_SAMPLES {
+            return Ok(None);
+        }
+        let mut sampled = policy.clone();
+        sampled.configs[scenario].evaluation.regret = RegretSettings::brief(samples);
+        let observer = |config: &Experiment, workload: &ScenarioWorkload| {
+            counterfactual::surveyor(config, &workload.names, &workload.slo_targets)
+        };
+        let (measured, config, workload) = self.simulate(&sampled, (scenario, seed), (handle, budget), observer)?;
+        let survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
+        let deployment = &self.scenarios[scenario].deployment;
+        let regret = counterfactual::regret(&config, deployment, (&workload.names, &workload.slo_targets), survey)?;
+        Ok(Some(ScenarioRegret { scenario: self.suite.scenarios[scenario].name.clone(), regret }))
+    }
+}
+
+/// With fewer decisions the mean regret says nothing.
+const MIN_SAMPLES: u32 = 4;
+
+impl ScenarioWorkload {
+    /// Fuel or operations that a run of `policy` may use.
+    fn limit(&self, policy: &EvaluatedPolicy) -> u64 {
+        let requests = self.kept.as_ref().map_or(1000, |kept| kept.len() as u64);
+        policy.per_request.saturating_mul(requests.max(100))
+    }
+
+    fn requests(&self, config: &Experiment) -> Result<RequestStream<'_>, RunError> {
+        Ok(match &self.kept {
+            Some(requests) => (Box::new(requests.iter().cloned()), None),
+            None => {
+                let Workload { requests, follow_ups, .. } = open::open(config)?;
+                (requests, follow_ups)
+            }
+        })
+    }
+}
+
+/// One evaluation: the candidate, its baseline and its incumbent on a suite.
+pub struct EvaluationContext<'a> {
+    pub prepared: &'a EvaluationSuite,
+    pub candidate: EvaluatedPolicy,
+    pub baseline: EvaluatedPolicy,
+    pub incumbent: Option<EvaluatedPolicy>,
+    pub handle: Arc<CancelHandle>,
+    /// Whether the runs use all threads of the current pool; if not, they run one after the other.
+    pub parallel: bool,
+}
+
+impl EvaluationContext<'_> {
+    fn run_task(&self, task: &Task) -> Result<RunSummary, (PolicyRole, RunError)> {
+        let at = (task.scenario, task.seed);
+        let summary = match (task.role, &self.incumbent) {
+            (PolicyRole::Candidate, _) => self.prepared.run(&self.candidate, at, &self.handle),
+            (PolicyRole::Incumbent, Some(incumbent)) => self.prepared.shared_run(incumbent, at, &self.handle),
+            (PolicyRole::Baseline | PolicyRole::Incumbent, _) => {
+                self.prepared.shared_run(&self.baseline, at, &self.handle)
+            }
+        };
+        summary.map_err(|failure| (task.role, failure))
+    }
+}
+
+impl RunSource for EvaluationContext<'_> {
+    type Error = (PolicyRole, RunError);
+
+    fn run(&self, tasks: &[Task]) -> Result<Vec<RunSummary>, Self::Error> {
+        if self.parallel {
+            let all: Vec<_> = tasks.par_iter().map(|task| self.run_task(task)).collect();
+            all.into_iter().collect()
+        } else {
+            tasks.iter().map(|task| self.run_task(task)).collect()
+        }
+    }
+}
+
+/// The results of a run that the cascade uses.
+fn summary(measured: &Measurement<()>, names: &Names) -> RunSummary {
+    let report = &measured.report;
+    let figures = Figures::from(report);
+    let figures = Figure::ALL.iter().filter_map(|&figure| Some((figure.key().to_owned(), figures.get(figure)?)));
+    let class = |(name, class): &(blis_sim::request::Name, blis_sim::metrics::ClassReport)| {
+        let summary = ClassSummary {
+            arrived: class.counts.arrived(),
+            completed: class.counts.completed,
+            mean_e2e_ms: class.e2e.mean_ms,
+        };
+        (names.text(*name).to_owned(), summary)
+    };
+    let several = report.classes.len() > 1;
+    let blocked: usize = report.anomalies.head_of_line_blocking.len();
+    let anomalies = [
+        ("priority_inversions", report.anomalies.priority_inversions.unwrap_or(0)),
+        ("head_of_line_blocked_instances", blocked as u64),
+        ("rejected", report.anomalies.rejected_by_admission + report.anomalies.rejected_by_routing),
+        ("dropped", report.anomalies.dropped),
+        ("timed_out", report.anomalies.timed_out),
+    ];
+    let (decisions, operations) = measured.plugin_use;
+    RunSummary {
+        figures: figures.collect(),
+        classes: report.classes.iter().filter(|_| several).map(class).collect(),
+        imbalance: imbalance(report),
+        anomalies: anomalies.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        decisions,
+        operations,
+    }
+}
+
+/// Standard deviation over mean of the number of requests per instance.
+fn imbalance(report: &Report) -> f64 {
+    let counts: Vec<f64> = report.instances.iter().map(|instance| instance.counts.injected() as f64).collect();
+    let mean = counts.iter().sum::<f64>() / counts.len().max(1) as f64;
+    let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / counts.len().max(1) as f64;
+    if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
+}
+
+/// The experiment of a scenario.
+fn configure(suite: &Suite, scenario: &Scenario) -> Result<Experiment, RunError> {
+    let config = Experiment::new(scenario_spec(scenario)?, OutputFiles::default())?;
+    let Some(text) = &scenario.workload else { return Ok(config) };
+    let name = format!("{} (workload of {})", suite.file, scenario.name);
+    let beside = Path::new(&suite.file).parent().unwrap_or(Path::new("")).to_owned();
+    let spec = Spec::parse(&name, text, &Beside(beside)).map_err(RunError::refused)?;
+    Ok(config.with_spec(&name, spec))
+}
+
+/// The settings of a scenario. If a name is repeated, the last value counts.
+fn scenario_spec(scenario: &Scenario) -> Result<ExperimentSpec, RunError> {
+    let mut spec = ExperimentSpec::default();
+    for (name, value) in &scenario.flags {
+        if NOT_IN_SUITES.contains(&name.as_str()) {
+            return Err(RunError::usage(format_args!("`{name}` cannot be set in a suite"))
+                .hint("seeds follow from the split, and an evaluation writes no files of a run"));
+        }
+        let off = name
+            .strip_prefix("no-")
+            .and_then(|name| SettingKey::find(name).ok())
+            .filter(|key| key.form == ValueForm::Switch);
+        match off {
+            Some(key) if value == "true" => spec.set_named(key.name, "false")?,
+            Some(_) => {}
+            None => spec.set_named(name, value)?,
+        }
+    }
+    Ok(spec)
+}
+
+/// Settings that a scenario cannot have, because the evaluation sets them or writes no such file.
+const NOT_IN_SUITES: [&str; 16] = [
+    "seed",
+    "metrics-path",
+    "results-path",
+    "trace-path",
+    "trace-level",
+    "trace-output",
+    "export",
+    "regret",
+    "regret-path",
+    "explain-config",
+    "fitness-weights",
+    "baseline",
+    "latency-plugin",
+    "on-plugin-error",
+    "output",
+    "summarize-trace",
+];
+
+/// Hash of the text of the suite, of the files that its flags and policies name, and of the workloads and deployments
+/// that follow from them.
+fn hash(suite: &Suite, scenarios: &[PreparedScenario]) -> String {
+    let mut digest = Sha256::new();
+    digest.update(&suite.hash);
+    let flags = suite.scenarios.iter().flat_map(|scenario| &scenario.flags).map(|(_, value)| value);
+    for named in flags.chain([&suite.baseline]).chain(&suite.reference_policies) {
+        if let (true, Ok(bytes)) = (Path::new(named).is_file(), std::fs::read(named)) {
+            digest.update(Sha256::digest(bytes));
+        }
+    }
+    for PreparedScenario { config, deployment } in scenarios {
+        digest.update(format!("{:?} {deployment:?}", config.workload));
+    }
+    hex(&digest.finalize())
+}
+
+/// Adds the location and the name of the scenario to an error.
+fn in_scenario(scenario: &Scenario, failure: &RunError) -> RunError {
+    RunError::usage(format_args!("{}: scenario `{}`: {}", scenario.location, scenario.name, failure.text()))
+}

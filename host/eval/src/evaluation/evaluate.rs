@@ -1,0 +1,343 @@
+//! Evaluation of one candidate. It always produces a document: errors are part of it.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::cache::{self, ResultCache};
+use super::candidate::CandidatePolicy;
+use super::context::{EvaluationContext, EvaluationSuite};
+use super::native;
+use super::options::{EvaluationOptions, NativeCode, cancelled_result, host};
+use crate::cancel::{CancelHandle, CancelReason};
+use crate::cascade::{CascadeOptions, CascadeResult, PolicyRole, run_cascade, run_single_stage};
+use crate::error::RunError;
+use crate::feedback::{self, ScenarioRegret};
+use crate::result::{CostDocument, EvaluationHashes, EvaluationResult, EvaluationStatus, Traits};
+use crate::suite::Split;
+use crate::timer::Timer;
+use blis_plugin::{FaultKind, Technology};
+
+/// The more severe status of two.
+pub fn worse(one: EvaluationStatus, other: EvaluationStatus) -> EvaluationStatus {
+    const BY_SEVERITY: [EvaluationStatus; 6] = [
+        EvaluationStatus::HostError,
+        EvaluationStatus::Rejected,
+        EvaluationStatus::Trap,
+        EvaluationStatus::Limit,
+        EvaluationStatus::GateFailed,
+        EvaluationStatus::Ok,
+    ];
+    BY_SEVERITY.into_iter().find(|&status| status == one || status == other).unwrap_or(EvaluationStatus::Ok)
+}
+
+/// Compares two evaluations of the same candidate. A difference is a defect of the program.
+pub fn verify(document: &mut EvaluationResult, again: &EvaluationResult) {
+    if document.depends_on_clock || again.depends_on_clock {
+        tracing::warn!("not compared: the wall limit was reached (`--wall-s` raises it)");
+        return;
+    }
+    if document.hashes.result != again.hashes.result {
+        let (one, two) = (&document.hashes.result, &again.hashes.result);
+        let message = format!("two evaluations differ: {one} and {two}; please report it with the candidate");
+        document.status = EvaluationStatus::HostError;
+        document.combined_score = 0.0;
+        document.artifacts.error = message;
+    }
+}
+
+/// As [`evaluate`], but reads the result from `cache` if it is there. Results that depend on the clock, and host
+/// errors, are not stored.
+pub fn evaluate_known(
+    prepared: &EvaluationSuite,
+    candidate: &CandidatePolicy,
+    incumbent: Option<&CandidatePolicy>,
+    options: &EvaluationOptions,
+    handle: &Arc<CancelHandle>,
+    cache: Option<&ResultCache>,
+) -> EvaluationResult {
+    let Some(cache) = cache else { return evaluate(prepared, candidate, incumbent, options, handle) };
+    let start = Instant::now();
+    let key = cache::key(prepared, candidate, incumbent, options);
+    if let Some(mut document) = cache.get(&key) {
+        let wall_ms = start.elapsed().as_secs_f64() * 1e3;
+        document.cost = CostDocument { cache: "hit".to_owned(), wall_ms, cpu_ms: 0.0, ops: document.cost.ops };
+        return document;
+    }
+    let document = evaluate(prepared, candidate, incumbent, options, handle);
+    if document.status != EvaluationStatus::HostError && !document.depends_on_clock {
+        cache.put(&key, &document);
+    }
+    document
+}
+
+/// Evaluates `candidate`. Never fails: errors are part of the document.
+pub fn evaluate(
+    prepared: &EvaluationSuite,
+    candidate: &CandidatePolicy,
+    incumbent: Option<&CandidatePolicy>,
+    options: &EvaluationOptions,
+    handle: &Arc<CancelHandle>,
+) -> EvaluationResult {
+    let _span = tracing::debug_span!("candidate", sha256 = &candidate.sha256[..8]).entered();
+    let start = Instant::now();
+    let timer = if options.parallel { Timer::start() } else { Timer::of_thread() };
+    let in_child = candidate.technology == Technology::Native && options.native == NativeCode::InChild;
+    let mut document = if in_child {
+        native::evaluate(prepared, candidate, options, handle)
+    } else {
+        let _wall_timer = WallTimer::new(handle, options.wall);
+        run_candidate(prepared, candidate, incumbent, options, handle).unwrap_or_else(|document| *document)
+    };
+    if handle.reason() == Some(CancelReason::Cancelled) {
+        document = cancelled_result(CancelReason::Cancelled, candidate.traits());
+    }
+    if document.status == EvaluationStatus::Limit && handle.reason() == Some(CancelReason::TimedOut) {
+        document.stopped = Some(format!("it took more than {} s", options.wall.as_secs_f64()));
+    }
+    let cpu_ms = if in_child { document.cost.cpu_ms } else { timer.elapsed().as_secs_f64() * 1e3 };
+    let mut document = finish(document, &candidate.sha256, prepared, options.feedback_bytes);
+    document.cost = CostDocument {
+        cpu_ms,
+        wall_ms: start.elapsed().as_secs_f64() * 1e3,
+        cache: "miss".to_owned(),
+        ops: document.cost.ops,
+    };
+    document
+}
+
+/// Adds the hashes of the inputs, and cuts the texts to `feedback_bytes`.
+pub fn finish(
+    mut document: EvaluationResult,
+    candidate: &str,
+    prepared: &EvaluationSuite,
+    feedback_bytes: usize,
+) -> EvaluationResult {
+    feedback::cut(&mut document.artifacts, feedback_bytes.max(MIN_ERROR_BYTES));
+    document.hashes = EvaluationHashes {
+        candidate: candidate.to_owned(),
+        suite: prepared.hash().to_owned(),
+        host: host(),
+        result: String::new(),
+    };
+    document.with_result_hash()
+}
+
+/// Bytes that the error text may use even if `feedback_bytes` is smaller.
+const MIN_ERROR_BYTES: usize = 500;
+
+/// A candidate that is compiled and configured.
+pub struct ReadyCandidate<'a> {
+    pub context: EvaluationContext<'a>,
+    pub traits: Traits,
+}
+
+/// Compiles and configures a candidate. The error is the document of a candidate that cannot run.
+pub fn ready<'a>(
+    prepared: &'a EvaluationSuite,
+    candidate: &CandidatePolicy,
+    incumbent: Option<&CandidatePolicy>,
+    options: &EvaluationOptions,
+    handle: &Arc<CancelHandle>,
+) -> Result<ReadyCandidate<'a>, Box<EvaluationResult>> {
+    let suite = &prepared.suite;
+    let traits = candidate.traits();
+    let failed = |role: PolicyRole, failure: &RunError| Box::new(invalid(role, failure, traits, handle));
+    let loaded = match options.native {
+        NativeCode::Here => candidate.load_here(&suite.limits),
+        NativeCode::InChild | NativeCode::Refused => candidate.load(&suite.limits),
+    };
+    let loaded = loaded.map_err(|fault| failed(PolicyRole::Candidate, &RunError::from(fault)))?;
+    let kinds = &loaded.plugin.description().kinds;
+    if !suite.decides.iter().any(|kind| kinds.contains(kind)) {
+        let names: Vec<&str> = suite.decides.iter().map(|kind| kind.name()).collect();
+        let message = format!("the candidate makes no decision that this suite uses: {}", names.join(", "));
+        return Err(Box::new(EvaluationResult::invalid(EvaluationStatus::Rejected, message, traits)));
+    }
+    let policy =
+        prepared.candidate(&loaded, &options.parameters).map_err(|failure| failed(PolicyRole::Candidate, &failure))?;
+    let baseline = prepared.named(&suite.baseline).map_err(|failure| failed(PolicyRole::Baseline, &failure))?;
+    let incumbent = incumbent.map(|incumbent| {
+        let loaded = incumbent.load(&suite.limits).map_err(RunError::from)?;
+        prepared.candidate(&loaded, &[])
+    });
+    let incumbent = incumbent.transpose().map_err(|failure| failed(PolicyRole::Incumbent, &failure))?;
+    let (handle, parallel) = (Arc::clone(handle), options.parallel);
+    Ok(ReadyCandidate {
+        context: EvaluationContext { prepared, candidate: policy, baseline, incumbent, handle, parallel },
+        traits,
+    })
+}
+
+/// Runs the cascade. The error is the document of a candidate without a score.
+fn run_candidate(
+    prepared: &EvaluationSuite,
+    candidate: &CandidatePolicy,
+    incumbent: Option<&CandidatePolicy>,
+    options: &EvaluationOptions,
+    handle: &Arc<CancelHandle>,
+) -> Result<EvaluationResult, Box<EvaluationResult>> {
+    let suite = &prepared.suite;
+    let ReadyCandidate { context, traits } = ready(prepared, candidate, incumbent, options, handle)?;
+    let cascade_options =
+        CascadeOptions { until: options.until, epoch: options.epoch, incumbent: context.incumbent.is_some() };
+    let cascade = match &options.only {
+        Some(plan) => run_single_stage(suite, plan, &context),
+        None => run_cascade(suite, &cascade_options, &context),
+    };
+    let cascade = cascade.map_err(|(role, failure)| Box::new(invalid(role, &failure, traits, handle)))?;
+    let mut document = EvaluationResult::of(suite, &cascade, traits);
+    document.cost.ops = cascade.stages.iter().flat_map(|stage| &stage.runs).map(|one| one.summary.operations).sum();
+    if options.feedback_bytes > 0 {
+        let regret = worst_run_regret(&context, &cascade, &mut document);
+        feedback::fill(&mut document, suite, &cascade, regret.as_ref(), options.feedback_bytes);
+    }
+    Ok(document)
+}
+
+/// Decisions that the feedback samples for their regret.
+const SAMPLES: u32 = 24;
+/// Operations that the regret of decisions may use, as a multiple of those of the evaluation.
+const REGRET_OPERATIONS: u64 = 3;
+
+/// The regret of decisions in the worst run of the stages that the feedback shows. If it cannot be computed,
+/// `document` gets the reason.
+fn worst_run_regret(
+    context: &EvaluationContext<'_>,
+    cascade: &CascadeResult,
+    document: &mut EvaluationResult,
+) -> Option<ScenarioRegret> {
+    let shown = cascade.stages.iter().rfind(|stage| stage.split != Split::Select)?;
+    let worst = shown.runs.iter().min_by(|one, other| one.score.total_cmp(&other.score))?;
+    let EvaluationContext { prepared, candidate, handle, .. } = context;
+    let budget = document.cost.ops.saturating_mul(REGRET_OPERATIONS);
+    let at = (worst.scenario, worst.seed);
+    let compute = || prepared.scenario_regret(candidate, at, SAMPLES, worst.summary.operations, (handle, budget));
+    let found = if handle.is_cancelled() { None } else { Some(compute()) };
+    let (depends_on_clock, why) = match found {
+        Some(Ok(Some(regret))) => return Some(regret),
+        Some(Ok(None)) => (false, "the branches of a few decisions would take too many operations"),
+        // Which of several failing branches fails first depends on the threads, so all failures get the same text.
+        Some(Err(failure)) if !handle.is_cancelled() && !is_late(&failure) => {
+            (false, "the candidate failed, or took too many operations, in a branch")
+        }
+        _ => (true, "the wall limit was reached"),
+    };
+    document.depends_on_clock |= depends_on_clock;
+    document.artifacts.worst_decisions = format!("The regret of decisions was not computed: {why}\n");
+    None
+}
+
+/// Whether a limit of clock time caused the error.
+fn is_late(failure: &RunError) -> bool {
+    failure.fault().is_some_and(|fault| fault.kind == FaultKind::OutOfTime)
+}
+
+/// The document of a candidate after a failed run of `role`.
+pub fn invalid(role: PolicyRole, failure: &RunError, traits: Traits, handle: &Arc<CancelHandle>) -> EvaluationResult {
+    if let Some(why) = handle.reason() {
+        // Whichever policy was running: all runs belong to the evaluation of the candidate.
+        return cancelled_result(why, traits);
+    }
+    let status = match (role, failure.fault()) {
+        (PolicyRole::Candidate, Some(fault)) => status_of(fault.kind),
+        _ => EvaluationStatus::HostError,
+    };
+    // The message of the plugin only: the hints of the program name flags that a candidate cannot set.
+    let message = match (status, failure.fault()) {
+        (EvaluationStatus::HostError, _) | (_, None) => failure.text(),
+        (_, Some(fault)) => format!("{}: {}", fault.kind.name(), fault.diagnostic),
+    };
+    let mut document = EvaluationResult::invalid(status, message, traits);
+    document.depends_on_clock = is_late(failure);
+    document
+}
+
+fn status_of(fault: FaultKind) -> EvaluationStatus {
+    match fault {
+        FaultKind::OutOfFuel | FaultKind::OutOfTime | FaultKind::OutOfMemory | FaultKind::TooDeep => {
+            EvaluationStatus::Limit
+        }
+        FaultKind::Trap | FaultKind::NotANumber | FaultKind::OutOfRange => EvaluationStatus::Trap,
+        FaultKind::Unreadable
+        | FaultKind::Syntax
+        | FaultKind::VersionSkew
+        | FaultKind::ForbiddenImport
+        | FaultKind::MissingExport
+        | FaultKind::Refused
+        | FaultKind::NotAllowed => EvaluationStatus::Rejected,
+    }
+}
+
+/// Cancels an evaluation after its wall limit, unless it is dropped before.
+struct WallTimer {
+    // Dropping the sender ends the thread.
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl WallTimer {
+    fn new(handle: &Arc<CancelHandle>, wall: Duration) -> Self {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let cancelled = Arc::clone(handle);
+        let thread = std::thread::spawn(move || {
+            if stopped.recv_timeout(wall) == Err(mpsc::RecvTimeoutError::Timeout) {
+                cancelled.cancel(CancelReason::TimedOut);
+            }
+        });
+        Self { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for WallTimer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // The thread has no operation that panics.
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_plugin::Fault;
+
+    #[test]
+    fn the_more_severe_status_wins_in_any_order() {
+        assert_eq!(worse(EvaluationStatus::Ok, EvaluationStatus::GateFailed), EvaluationStatus::GateFailed);
+        assert_eq!(worse(EvaluationStatus::Trap, EvaluationStatus::Limit), EvaluationStatus::Trap);
+        assert_eq!(worse(EvaluationStatus::HostError, EvaluationStatus::Ok), EvaluationStatus::HostError);
+        assert_eq!(worse(EvaluationStatus::Ok, EvaluationStatus::Ok), EvaluationStatus::Ok);
+    }
+
+    /// Regression: a wall limit that passed during a run of the baseline was reported as a host error.
+    #[test]
+    fn a_wall_limit_is_a_limit_in_every_run() {
+        let failure = RunError::runtime("a policy ended the simulation");
+        for role in [PolicyRole::Candidate, PolicyRole::Baseline, PolicyRole::Incumbent] {
+            let handle: Arc<CancelHandle> = Arc::default();
+            handle.cancel(CancelReason::TimedOut);
+            handle.cancel(CancelReason::Cancelled);
+            let document = invalid(role, &failure, Traits::default(), &handle);
+            assert_eq!((document.status, document.depends_on_clock), (EvaluationStatus::Limit, true));
+        }
+        let handle: Arc<CancelHandle> = Arc::default();
+        handle.cancel(CancelReason::Cancelled);
+        assert_eq!(
+            invalid(PolicyRole::Candidate, &failure, Traits::default(), &handle).status,
+            EvaluationStatus::HostError
+        );
+    }
+
+    /// Ten seconds of one machine are not those of another, so the result must not be cached.
+    #[test]
+    fn a_call_that_took_too_long_depends_on_the_clock() {
+        let of = |kind: FaultKind| {
+            let failure = RunError::from(Fault::new(kind, "it took more than 10 s"));
+            let document = invalid(PolicyRole::Candidate, &failure, Traits::default(), &Arc::default());
+            (document.status, document.depends_on_clock)
+        };
+        assert_eq!(of(FaultKind::OutOfTime), (EvaluationStatus::Limit, true));
+        assert_eq!(of(FaultKind::OutOfFuel), (EvaluationStatus::Limit, false));
+    }
+}

@@ -1,0 +1,20 @@
+//! Evaluation of candidates on suites.
+//!
+//! ```text
+//! candidate ─┐
+//!            ├─ EvaluationSuite: configurations, workloads, shared runs ── EvaluationContext: runs of one candidate
+//! suite ─────┘                                                              │ cascade
+//!                                   document ◄── feedback ◄── CascadeResult ┘
+//! ```
+
+pub mod cache;
+pub mod candidate;
+pub mod context;
+pub mod evaluate;
+pub mod held_out;
+pub mod native;
+pub mod options;
+pub mod server;
+pub mod shard;
+pub mod shinka;
+pub mod tune;

@@ -1,0 +1,56 @@
+//! Options of an evaluation: all inputs other than the candidate and the suite, and the identity of the program.
+
+use std::time::Duration;
+
+use crate::cancel::CancelReason;
+use crate::cascade::StagePlan;
+use crate::result::{EvaluationResult, EvaluationStatus, Traits};
+use crate::suite::Split;
+
+/// Options of an evaluation.
+#[derive(Clone, Debug)]
+pub struct EvaluationOptions {
+    pub until: Split,
+    pub epoch: u64,
+    pub wall: Duration,
+    pub feedback_bytes: usize,
+    /// Whether the runs use all threads of the current pool; if not, they run one after the other.
+    pub parallel: bool,
+    /// Runs this stage only, instead of the cascade.
+    pub only: Option<StagePlan>,
+    /// Parameters of the candidate that differ from its defaults.
+    pub parameters: Vec<(String, f64)>,
+    pub native: NativeCode,
+}
+
+/// Where native code may run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NativeCode {
+    /// Native code is refused.
+    #[default]
+    Refused,
+    /// Native code runs in a child process, which is killed at the wall limit.
+    InChild,
+    /// This is that child process.
+    Here,
+}
+
+/// Identity of the program and the platform: all that a result depends on besides the input files.
+pub fn host() -> String {
+    let (version, build) = (env!("CARGO_PKG_VERSION"), crate::BUILD);
+    format!("blis {version}+{build} {}-{}", std::env::consts::ARCH, std::env::consts::OS)
+}
+
+/// The result of an evaluation that was cancelled before it ended.
+pub fn cancelled_result(reason: CancelReason, traits: Traits) -> EvaluationResult {
+    let (status, message) = match reason {
+        CancelReason::TimedOut => (EvaluationStatus::Limit, "the evaluation reached its wall limit"),
+        CancelReason::Cancelled => {
+            (EvaluationStatus::HostError, "the request was cancelled; the candidate was not evaluated")
+        }
+    };
+    let mut document = EvaluationResult::invalid(status, message.to_owned(), traits);
+    document.depends_on_clock = true;
+    document.stopped = (reason == CancelReason::Cancelled).then(|| "cancelled".to_owned());
+    document
+}

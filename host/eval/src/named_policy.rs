@@ -1,0 +1,83 @@
+//! A policy given by its name in a comparison: a routing policy (built in or a plugin), a list of scorers, or a
+//! bundle, combined with the other settings of an experiment.
+
+use std::path::Path;
+
+use crate::error::RunError;
+use crate::experiment::{Experiment, as_in_blis};
+use crate::spec::parse;
+use blis_config::policy::{
+    BuiltIn, Bundle, Choices, Outside as _, PolicyError, PolicySettings, Source, Sourced, Unusable,
+};
+use blis_plugin::Kind;
+
+/// Where the policies come from that the named policy does not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherPolicies {
+    /// They are those of the configuration.
+    Kept,
+    /// They are the defaults: a baseline must not inherit the policies that it is compared with.
+    Defaults,
+}
+
+impl Experiment {
+    /// The same experiment with `name` as its policy. Flags of the command line still win over a bundle.
+    pub fn with_policy(&self, name: &str, others: OtherPolicies) -> Result<Self, RunError> {
+        let (policies, warnings) = as_in_blis(self.policies_of(name, others)?, self.engine.semantics);
+        let mut config = Self { warnings, ..self.clone() };
+        config.engine.follow(&policies);
+        config.cluster.policies = policies;
+        Ok(config)
+    }
+
+    fn policies_of(&self, policy: &str, others: OtherPolicies) -> Result<PolicySettings, RunError> {
+        let source = || Source::Told(format!("policy {policy}").into());
+        let routed_by = |name: &str, choices: Choices| {
+            choices.with(Kind::Routing, Sourced { value: name.to_owned(), source: source() })
+        };
+        let usage = |error: PolicyError| RunError::refused(error);
+        let base = self.choices.without(Kind::Routing);
+        if BuiltIn::find(Kind::Routing, policy).is_some() {
+            return self.routed(&routed_by(policy, base), others).map_err(usage);
+        }
+        let file = Path::new(policy);
+        if policy.contains(':') && !file.exists() {
+            let list = parse::scorers(policy)
+                .map_err(|message| RunError::usage(format_args!("`{policy}` is not a list of scorers: {message}")))?;
+            let scorers = list.0.into_iter().map(|scorer| Sourced { value: scorer, source: source() });
+            let choices = routed_by("weighted", Choices { scorers: Some(scorers.collect()), ..base });
+            return self.routed(&choices, others).map_err(usage);
+        }
+        if file.is_file() && !is_plugin(file) {
+            let bundle = Bundle::load(file).map_err(RunError::refused)?;
+            let flags = match others {
+                OtherPolicies::Kept => self.choices.clone(),
+                OtherPolicies::Defaults => Choices::default(),
+            };
+            return PolicySettings::choose(&flags, Some(&bundle), &*self.catalog).map_err(usage);
+        }
+        if let Err(Unusable::Unknown { hint }) = self.catalog.plugin(Kind::Routing, policy) {
+            return Err(RunError::usage(format_args!("`{policy}` is neither a routing policy nor a file")).hint(hint));
+        }
+        self.routed(&routed_by(policy, base), others).map_err(usage)
+    }
+
+    fn routed(&self, choices: &Choices, others: OtherPolicies) -> Result<PolicySettings, PolicyError> {
+        let catalog = &*self.catalog;
+        match others {
+            OtherPolicies::Kept => PolicySettings::choose(choices, self.bundle.as_ref(), catalog),
+            OtherPolicies::Defaults => {
+                // The requests, and the engine that serves them, are the same for all policies.
+                let kept = [Kind::Routing, Kind::Scheduling, Kind::Preemption, Kind::Latency];
+                let choices = choices.only(&kept);
+                PolicySettings::choose(&choices, None, catalog)
+            }
+        }
+    }
+}
+
+/// Whether the extension of `file` is that of a plugin.
+fn is_plugin(file: &Path) -> bool {
+    let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    ["rhai", "wasm", "so", "dylib", "dll"].contains(&extension)
+}

@@ -1,0 +1,341 @@
+//! One decision and the branches in which it is another.
+
+use std::sync::Arc;
+
+use blis_sim::cluster::{ForcedDecision, Halt, RecordedDecisions, Timeline};
+use blis_sim::cost::Cost;
+use blis_sim::instance::Instance;
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::{Decision, Status};
+use blis_sim::policy::AdmissionDecision;
+use blis_sim::request::Request;
+use blis_sim::units::Micros;
+
+use super::{
+    BranchOutcome, ClassNames, DecisionKind, DecisionRegret, InstanceStates, ObservedSignals, Situation, Stratum,
+    run_branch,
+};
+
+/// A copy of the simulation, just before the decision.
+pub(super) struct DecisionFork<I> {
+    pub timeline: Timeline<I>,
+    pub kind: DecisionKind,
+    pub stratum: Stratum,
+}
+
+impl<I: Instance + Clone> DecisionFork<I> {
+    /// Runs the branches. `None` if there is no alternative to the decision.
+    pub fn evaluate(
+        mut self,
+        window: Micros,
+        most: usize,
+        actual_decisions: &Arc<Settled>,
+        class_names: &impl ClassNames,
+    ) -> Result<Option<DecisionRegret>, Halt> {
+        let Some(pending) = self.timeline.pending() else { return Ok(None) };
+        let (at, request) = (pending.at, pending.request.clone());
+        // Requests that ended before the decision, but are not reported yet, count in all branches.
+        let mut past = Cost::new(at, at.saturating_add(window), request.id);
+        self.timeline.catch_up(at, &mut past)?;
+        let state = state(&self.timeline, &request);
+        match self.kind {
+            DecisionKind::Scheduling => {
+                self.evaluate_scheduling((at, window), (past, actual_decisions), state, class_names)
+            }
+            DecisionKind::Admission | DecisionKind::Routing => {
+                self.evaluate_front((at, window), most, (past, &request, actual_decisions), state, class_names)
+            }
+        }
+    }
+
+    fn evaluate_front(
+        self,
+        span: (Micros, Micros),
+        most: usize,
+        (past, request, actual_decisions): (Cost, &Request, &Arc<Settled>),
+        state: InstanceStates,
+        class_names: &impl ClassNames,
+    ) -> Result<Option<DecisionRegret>, Halt> {
+        let mut observed = ObservedDecision::default();
+        self.timeline.clone().decide(&mut observed)?;
+        // Without a decision, no instance serves the model of the request.
+        let Some(decision) = observed.decision else { return Ok(None) };
+        let alternatives = match decision {
+            Force::Admit(admitted) => vec![Force::Admit(!admitted)],
+            Force::Route(chosen) => {
+                candidates(&observed.scores(), &state, chosen, most).into_iter().map(Force::Route).collect()
+            }
+        };
+        let mut branches = Vec::with_capacity(alternatives.len() + 1);
+        let forced = |mut timeline: Timeline<I>| {
+            timeline.settle(Arc::clone(actual_decisions));
+            timeline
+        };
+        let actual = run_branch(forced(self.timeline.clone()), None, past.clone(), span, true)?;
+        branches.push(branch(decision_text(decision), &actual, &actual));
+        for force in alternatives {
+            let forced_decision = Some((request.id, force));
+            let cost = run_branch(forced(self.timeline.clone()), forced_decision, past.clone(), span, true)?;
+            let rollout = run_branch(self.timeline.clone(), forced_decision, past.clone(), span, false)?;
+            branches.push(branch(decision_text(force), &cost, &rollout));
+        }
+        let situations = match decision {
+            Force::Admit(_) => Vec::new(),
+            Force::Route(chosen) => situations(chosen as usize, &state, observed.seen.as_ref()),
+        };
+        let ObservedDecision { reason, seen, score_regret, .. } = observed;
+        let about = DecisionContext { kind: self.kind, stratum: self.stratum, request, at: span.0, situations };
+        Ok(compare(about, branches, state, class_names).map(|regret| DecisionRegret {
+            reason,
+            observed: seen,
+            score_regret,
+            ..regret
+        }))
+    }
+
+    /// Computes the regret of serving the first request of the longest queue instead of the second.
+    fn evaluate_scheduling(
+        self,
+        (at, window): (Micros, Micros),
+        (past, actual_decisions): (Cost, &Arc<Settled>),
+        state: InstanceStates,
+        class_names: &impl ClassNames,
+    ) -> Result<Option<DecisionRegret>, Halt> {
+        let queues = self.timeline.instances().iter().map(Instance::queue);
+        // Among equally long queues, the last one.
+        let Some((instance, queue)) = queues.enumerate().max_by_key(|(_, queue)| queue.len()) else { return Ok(None) };
+        let &[first, second, ..] = queue.as_slice() else { return Ok(None) };
+        let cost = || Cost::new(at, at.saturating_add(window), second);
+        let with_past = |mut cost: Cost| {
+            cost.present = cost.present.saturating_add(past.present);
+            cost.awaiting_first_token = cost.awaiting_first_token.saturating_add(past.awaiting_first_token);
+            cost
+        };
+        let mut other = self.timeline.clone();
+        other.serve_next(instance, second);
+        let rollout = run_branch(other.clone(), None, cost(), (at, window), false)?;
+        let forced = |mut timeline: Timeline<I>| {
+            timeline.settle(Arc::clone(actual_decisions));
+            run_branch(timeline, None, cost(), (at, window), true)
+        };
+        let (actual, other) = (forced(self.timeline)?, forced(other)?);
+        let Some(own) = actual.own else { return Ok(None) };
+        let (actual, other, rollout) = (with_past(actual), with_past(other), with_past(rollout));
+        let branches = vec![
+            branch(format!("request_{first} first, on instance_{instance}"), &actual, &actual),
+            branch(format!("request_{second} first"), &other, &rollout),
+        ];
+        let request = Request { tags: own.tags, ..Request::new(own.id, own.arrival, own.input_tokens, 0) };
+        let about =
+            DecisionContext { kind: self.kind, stratum: self.stratum, request: &request, at, situations: Vec::new() };
+        Ok(compare(about, branches, state, class_names))
+    }
+}
+
+/// The decision that branches belong to.
+struct DecisionContext<'a> {
+    kind: DecisionKind,
+    stratum: Stratum,
+    request: &'a Request,
+    at: Micros,
+    situations: Vec<Situation>,
+}
+
+/// Compares the first of `branches` with the others. `None` if there are no others.
+fn compare(
+    about: DecisionContext<'_>,
+    branches: Vec<BranchOutcome>,
+    state: InstanceStates,
+    class_names: &impl ClassNames,
+) -> Option<DecisionRegret> {
+    let (actual, others) = branches.split_first()?;
+    let best = others.iter().min_by(|one, other| one.cost_s.total_cmp(&other.cost_s))?;
+    let difference = actual.cost_s - best.cost_s;
+    // Only a better alternative makes regret. Otherwise the choice was the best one, and the regret is 0.
+    let worse = difference > 0.0;
+    let if_worse = |difference: f64| if worse { difference } else { 0.0 };
+    let own = if_worse(actual.own_s - best.own_s);
+    let apart = |one: Option<f64>, other: Option<f64>| Some(if_worse(one? - other?));
+    let rollout = others.iter().map(|branch| actual.rollout_cost_s - branch.rollout_cost_s).fold(0.0, f64::max);
+    let mean = others.iter().map(|branch| branch.cost_s).sum::<f64>() / others.len() as f64;
+    Some(DecisionRegret {
+        kind: about.kind,
+        stratum: about.stratum,
+        request_id: format!("request_{}", about.request.id),
+        time_us: about.at.0,
+        slo_class: class_names.class(about.request.tags.slo_class),
+        input_tokens: about.request.input_tokens,
+        reason: String::new(),
+        situations: about.situations,
+        regret_s: if_worse(difference),
+        own_s: own,
+        externality_s: if_worse(difference) - own,
+        advantage_s: mean - actual.cost_s,
+        rollout_regret_s: rollout,
+        ttft_regret_ms: apart(actual.ttft_ms, best.ttft_ms),
+        e2e_regret_ms: apart(actual.e2e_ms, best.e2e_ms),
+        score_regret: None,
+        observed: None,
+        state,
+        branches,
+    })
+}
+
+/// `rollout`: cost of the same branch with all later decisions made by the policies.
+fn branch(decision: String, cost: &Cost, rollout: &Cost) -> BranchOutcome {
+    let ms = |time: Micros| time.0 as f64 / 1e3;
+    let own = cost.own.as_ref();
+    BranchOutcome {
+        decision: decision.into(),
+        status: own.map_or("unknown", |own| status(own.status)),
+        ttft_ms: own.and_then(|own| own.ttft).map(ms),
+        e2e_ms: own.and_then(|own| own.e2e).map(ms),
+        cost_s: cost.present.as_secs_f64(),
+        rollout_cost_s: rollout.present.as_secs_f64(),
+        awaiting_first_token_s: cost.awaiting_first_token.as_secs_f64(),
+        failed_requests: cost.unanswered,
+        own_s: cost.own_present().as_secs_f64(),
+    }
+}
+
+fn status(status: Status) -> &'static str {
+    match status {
+        Status::Completed | Status::LengthCapped => "completed",
+        Status::TimedOut => "timed_out",
+        Status::Dropped(_) => "dropped",
+        Status::Queued | Status::Running | Status::Arriving => "unfinished",
+        Status::Rejected(_) => "rejected",
+    }
+}
+
+fn decision_text(force: Force) -> String {
+    match force {
+        Force::Admit(true) => "admitted".to_owned(),
+        Force::Admit(false) => "rejected".to_owned(),
+        Force::Route(target) => format!("instance_{target}"),
+    }
+}
+
+/// The state of the instances at the time of the decision.
+pub(super) fn state<I: Instance>(timeline: &Timeline<I>, request: &Request) -> InstanceStates {
+    let keys: Vec<u32> = request.content.keys().collect();
+    let mut state = InstanceStates { cached_blocks: timeline.cached(&keys), ..InstanceStates::default() };
+    for instance in timeline.instances() {
+        let load = instance.load();
+        state.queue_depth.push(load.queue_depth);
+        state.batch_size.push(load.batch_size);
+        state.arriving.push(instance.pending_arrivals() as u32);
+        state.free_kv_blocks.push(load.total_kv_blocks - load.used_kv_blocks);
+    }
+    state
+}
+
+/// At most `most` instances other than `chosen` that are worth trying: the one with the most cached blocks of the
+/// prompt, the one with the fewest requests, then the best by the policy's own scores, or those with the fewest
+/// requests.
+pub(super) fn candidates(scores: &[f64], state: &InstanceStates, chosen: u32, most: usize) -> Vec<u32> {
+    let outstanding = state.outstanding();
+    let others = || (0..outstanding.len()).filter(|&i| i != chosen as usize);
+    let mut ordered = Vec::new();
+    // Among equal instances, the first one.
+    ordered.extend(others().rev().max_by_key(|&i| state.cached_blocks[i]).filter(|&i| state.cached_blocks[i] > 0));
+    ordered.extend(others().min_by_key(|&i| outstanding[i]));
+    let mut rest: Vec<usize> = others().collect();
+    if scores.len() == outstanding.len() {
+        rest.sort_by(|&one, &other| scores[other].total_cmp(&scores[one]));
+    } else {
+        rest.sort_by_key(|&i| outstanding[i]);
+    }
+    ordered.extend(rest);
+    let mut kept: Vec<u32> = Vec::new();
+    for i in ordered {
+        if kept.len() < most && !kept.contains(&(i as u32)) {
+            kept.push(i as u32);
+        }
+    }
+    kept
+}
+
+fn situations(chosen: usize, state: &InstanceStates, seen: Option<&ObservedSignals>) -> Vec<Situation> {
+    let mut found = Vec::new();
+    let most_cached = state.cached_blocks.iter().copied().max().unwrap_or(0);
+    if most_cached > state.cached_blocks[chosen] {
+        found.push(Situation::MissedCacheHit);
+    }
+    let outstanding = state.outstanding();
+    let least = outstanding.iter().copied().min().unwrap_or(0);
+    let mean = f64::from(outstanding.iter().sum::<u32>()) / outstanding.len() as f64;
+    if outstanding[chosen] >= least + 3 && f64::from(outstanding[chosen]) >= 1.5 * mean {
+        found.push(Situation::HotInstance);
+    }
+    if let Some(seen) = seen {
+        let (signal, actual) =
+            (seen.queue_depth[chosen] + seen.batch_size[chosen], state.queue_depth[chosen] + state.batch_size[chosen]);
+        let off = signal.abs_diff(actual);
+        if off >= 2 && off * 5 >= actual {
+            found.push(Situation::StaleSignal);
+        }
+    }
+    found
+}
+
+/// Keeps the first decision that it observes.
+#[derive(Default)]
+pub(super) struct ObservedDecision {
+    pub decision: Option<Force>,
+    reason: String,
+    seen: Option<ObservedSignals>,
+    score_regret: Option<f64>,
+}
+
+impl ObservedDecision {
+    pub fn scores(&self) -> Vec<f64> {
+        self.seen.as_ref().map(|seen| seen.scores.clone()).unwrap_or_default()
+    }
+}
+
+impl Observer for ObservedDecision {
+    #[inline]
+    fn interests(&self) -> Interests {
+        Interests::DECISIONS
+    }
+
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Decision(decision) = event {
+            self.observe(decision);
+        }
+    }
+}
+
+impl ObservedDecision {
+    fn observe(&mut self, decision: &Decision<'_>) {
+        if self.decision.is_some() {
+            return;
+        }
+        let (cluster, scores) = match *decision {
+            Decision::Admission { cluster, verdict, .. } => {
+                self.decision = Some(Force::Admit(*verdict == Verdict::Admit));
+                if let Verdict::Reject(reason) = verdict {
+                    self.reason = reason.to_string();
+                }
+                (cluster, &[][..])
+            }
+            Decision::Routing { cluster, choice, scores, .. } => {
+                self.decision = Some(Force::Route(choice.target as u32));
+                self.reason = choice.reason.to_string();
+                self.score_regret = Some(blis_report::score_regret(cluster, scores, choice.target));
+                (cluster, scores)
+            }
+            Decision::Scheduling(_) | Decision::Preemption(_) => return,
+        };
+        let signals = cluster.signals;
+        self.seen = Some(ObservedSignals {
+            age_us: cluster.ages.load.0,
+            queue_depth: signals.queue_depth.clone(),
+            batch_size: signals.batch_size.clone(),
+            in_flight: signals.in_flight.clone(),
+            scores: scores.to_vec(),
+        });
+    }
+}

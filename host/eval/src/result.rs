@@ -1,0 +1,408 @@
+//! The evaluation result: the JSON document about a candidate that a search tool reads.
+//!
+//! All fields but `id` and `cost` follow from candidate, suite, stage, epoch and program, and are hashed
+//! (`hashes.result`). The same keys are always present, for tools that bin or average them. The schema is
+//! `docs/evaluation.schema.json`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::cascade::{CascadeResult, ScoredRun, StageResult, StratifiedDifference};
+use super::suite::{Split, Suite, hex};
+use super::{Figure, Figures};
+
+/// Version of the document.
+pub const SCHEMA: u32 = 1;
+
+/// Status of an evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvaluationStatus {
+    /// The candidate has a score.
+    Ok,
+    /// The candidate is not a valid policy, or makes no decision that the suite uses.
+    Rejected,
+    /// The candidate failed during a decision.
+    Trap,
+    /// The candidate exceeded a limit of resources.
+    Limit,
+    /// The candidate failed a gate.
+    GateFailed,
+    /// The host failed, not the candidate: the evaluation can be repeated.
+    HostError,
+}
+
+/// The evaluation result of one candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationResult {
+    /// Version of the document, [`SCHEMA`].
+    pub schema: u32,
+    /// The id of the request.
+    pub id: Option<String>,
+    pub status: EvaluationStatus,
+    /// 0 if invalid; 1 to 2 after smoke, 2 to 3 after train, 3 to 4 after select.
+    pub combined_score: f64,
+    /// The last stage that ran: `static` for none, else as [`Split`].
+    pub stage: String,
+    /// Why the cascade stopped before its last stage; `null` if it did not.
+    pub stopped: Option<String>,
+    /// Figures by name; the same keys in every document.
+    pub metrics: BTreeMap<String, f64>,
+    /// The difference from the baseline in the last stage.
+    pub paired: Option<PairedDocument>,
+    /// Each run of smoke and train.
+    pub scenarios: Vec<ScenarioDocument>,
+    /// The gates, which are checked before any score.
+    pub gates: GatesDocument,
+    /// Properties of the source and of its behaviour, for maps of different solutions; the same keys in every
+    /// document.
+    pub features: BTreeMap<String, f64>,
+    /// Feedback: texts for the author of the next candidate.
+    pub artifacts: Artifacts,
+    /// Results for people, which must not become part of a prompt.
+    pub private: PrivateDocument,
+    /// Hashes of the inputs and of the result.
+    pub hashes: EvaluationHashes,
+    /// Resources that the evaluation used. They differ from call to call.
+    pub cost: CostDocument,
+    /// Whether the result depends on clock time, so that a repetition may differ.
+    #[serde(skip)]
+    pub depends_on_clock: bool,
+}
+
+/// A mean difference of scores.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PairedDocument {
+    /// Name of the baseline.
+    pub baseline: String,
+    /// Number of pairs of runs.
+    pub n: usize,
+    /// Score − 1/2, mean over scenarios of means over seeds.
+    pub diff_mean: f64,
+    /// 95 % confidence interval of the mean.
+    pub ci95: Option<[f64; 2]>,
+    /// Probability that the mean is above 0.
+    pub p_better: Option<f64>,
+}
+
+/// One run of the candidate beside that of the baseline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScenarioDocument {
+    /// Name of the scenario.
+    pub id: String,
+    /// The stage in which it ran.
+    pub stage: String,
+    /// The group of similar scenarios.
+    pub family: String,
+    /// Seed of the requests.
+    pub seed: u64,
+    /// 0 to 1; 1/2 is as good as the baseline.
+    pub score: f64,
+    /// Figures of the candidate's run.
+    pub metrics: BTreeMap<String, f64>,
+    /// Figures of the baseline's run.
+    pub baseline: BTreeMap<String, f64>,
+}
+
+/// The gates and their values.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GatesDocument {
+    /// Whether every request was accounted for.
+    pub conservation: bool,
+    /// The lowest completed share of a run, divided by the baseline's.
+    pub completed: f64,
+    /// The longest mean end-to-end latency of a class in a run, divided by the baseline's.
+    pub worst_class: f64,
+    /// Whether all figures were finite.
+    pub finite: bool,
+    /// Gates that failed, a line each.
+    pub failed: Vec<String>,
+}
+
+/// Feedback texts, most important first. Empty ones are left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Artifacts {
+    /// Why there is no score, with line and source.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    /// Candidate and baseline by scenario, worst first.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub scenarios: String,
+    /// The decisions with the largest regret, with the signals that the policy read.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub worst_decisions: String,
+    /// Mean regret by situation.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub situations: String,
+    /// Priority inversions, head-of-line blocking, rejections.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub anomalies: String,
+    /// Operations used, and the limits.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub limits: String,
+}
+
+impl Artifacts {
+    /// The texts that are not empty, by name, most important first.
+    pub fn texts(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let Self { error, scenarios, worst_decisions, situations, anomalies, limits } = self;
+        let all = [
+            ("error", error),
+            ("scenarios", scenarios),
+            ("worst_decisions", worst_decisions),
+            ("situations", situations),
+            ("anomalies", anomalies),
+            ("limits", limits),
+        ];
+        all.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.as_str()))
+    }
+}
+
+/// Results that a search must not see.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PrivateDocument {
+    /// Runs of the split that candidates are selected by.
+    pub scenarios: Vec<ScenarioDocument>,
+    /// Score in train − score in select, if both ran: a measure of overfitting.
+    pub train_select_gap: Option<f64>,
+    /// A warning about overfitting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+/// Hashes of the inputs and of the result: SHA-256, hexadecimal.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationHashes {
+    /// Hash of the candidate's bytes.
+    pub candidate: String,
+    /// Hash of the suite's file and of the files that it names.
+    pub suite: String,
+    /// Version of the program and platform, as text.
+    pub host: String,
+    /// Hash of this document without `id`, `cost` and this field.
+    pub result: String,
+}
+
+/// Resources that an evaluation used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostDocument {
+    /// CPU time of the program, ms.
+    pub cpu_ms: f64,
+    /// Wall time of the evaluation, ms.
+    pub wall_ms: f64,
+    /// `hit` if the result came from the cache, else `miss`.
+    pub cache: String,
+    /// Fuel or operations that the candidate used.
+    pub ops: u64,
+}
+
+impl Default for CostDocument {
+    fn default() -> Self {
+        Self { cpu_ms: 0.0, wall_ms: 0.0, cache: "miss".to_owned(), ops: 0 }
+    }
+}
+
+/// Properties of the source of a candidate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Traits {
+    /// Lines with code; 0 for candidates without a source.
+    pub source_lines: usize,
+    /// Number of different signals that it reads.
+    pub signals: usize,
+    /// Number of numeric constants in its code.
+    pub constants: usize,
+}
+
+/// Figures in the document, with the names of their keys.
+const METRIC_FIGURES: [(&str, Figure); 12] = [
+    ("throughput_rps", Figure::Throughput),
+    ("mean_ttft_ms", Figure::MeanTtft),
+    ("p99_ttft_ms", Figure::P99Ttft),
+    ("mean_itl_ms", Figure::MeanItl),
+    ("mean_e2e_ms", Figure::MeanE2e),
+    ("p99_e2e_ms", Figure::P99E2e),
+    ("completed_share", Figure::CompletedShare),
+    ("rejected_share", Figure::RejectedShare),
+    ("timed_out_share", Figure::TimedOutShare),
+    ("slo_attainment", Figure::SloAttainment),
+    ("cache_hit_rate", Figure::CacheHitRate),
+    ("preemptions_per_request", Figure::Preemptions),
+];
+
+impl EvaluationResult {
+    /// The result of a candidate that was not run, or with runs that do not count.
+    #[must_use]
+    pub fn invalid(status: EvaluationStatus, error: String, traits: Traits) -> Self {
+        let cascade = CascadeResult::default();
+        let mut document = Self::new(None, &cascade, traits);
+        document.status = status;
+        document.artifacts.error = error;
+        document
+    }
+
+    /// The result of a candidate that ran through the cascade.
+    #[must_use]
+    pub fn of(suite: &Suite, cascade: &CascadeResult, traits: Traits) -> Self {
+        let mut document = Self::new(Some(suite), cascade, traits);
+        if !cascade.failed.is_empty() {
+            document.status = EvaluationStatus::GateFailed;
+            document.artifacts.error = format!("gate failed\n{}", cascade.failed.join("\n"));
+        }
+        document
+    }
+
+    fn new(suite: Option<&Suite>, cascade: &CascadeResult, traits: Traits) -> Self {
+        let shown = |stage: &&StageResult| stage.split != Split::Select;
+        let runs = |stages: &mut dyn Iterator<Item = &StageResult>| {
+            let of = |stage: &StageResult| {
+                let split = stage.split;
+                stage.runs.iter().filter_map(|one| Some(scenario(suite?, split, one))).collect::<Vec<_>>()
+            };
+            stages.flat_map(of).collect::<Vec<_>>()
+        };
+        let gap = cascade.stage(Split::Train).zip(cascade.stage(Split::Select));
+        let last = cascade.last();
+        Self {
+            schema: SCHEMA,
+            id: None,
+            status: EvaluationStatus::Ok,
+            combined_score: cascade.score(),
+            stage: last.map_or("static", |stage| stage.split.name()).to_owned(),
+            stopped: cascade.stopped.clone(),
+            metrics: metrics(cascade),
+            paired: last.zip(suite).map(|(stage, suite)| paired(&suite.baseline, &stage.against_baseline)),
+            scenarios: runs(&mut cascade.stages.iter().filter(shown)),
+            gates: gates(cascade),
+            features: features(cascade, traits),
+            artifacts: Artifacts::default(),
+            private: PrivateDocument {
+                scenarios: runs(&mut cascade.stages.iter().filter(|stage| stage.split == Split::Select)),
+                train_select_gap: gap.map(|(train, select)| train.score - select.score),
+                warning: gap.and_then(|(train, select)| overfitted(train, select)),
+            },
+            hashes: EvaluationHashes::default(),
+            cost: CostDocument::default(),
+            depends_on_clock: false,
+        }
+    }
+
+    /// Computes the hash of the result. All other fields must be set.
+    #[must_use]
+    pub fn with_result_hash(mut self) -> Self {
+        let none = CostDocument { cache: String::new(), ..CostDocument::default() };
+        let cost = std::mem::replace(&mut self.cost, none);
+        let id = self.id.take();
+        self.hashes.result.clear();
+        // Maps are sorted, so that equal documents have equal texts.
+        let text = serde_json::to_vec(&self).unwrap_or_default();
+        self.hashes.result = hex(&Sha256::digest(text));
+        (self.cost, self.id) = (cost, id);
+        self
+    }
+}
+
+fn scenario(suite: &Suite, split: Split, one: &ScoredRun) -> ScenarioDocument {
+    let scenario = &suite.scenarios[one.scenario];
+    ScenarioDocument {
+        id: scenario.name.clone(),
+        stage: split.name().to_owned(),
+        family: scenario.family.clone(),
+        seed: one.seed,
+        score: one.score,
+        metrics: named_figures(&one.summary.figures()),
+        baseline: named_figures(&one.baseline.figures()),
+    }
+}
+
+fn named_figures(figures: &Figures) -> BTreeMap<String, f64> {
+    METRIC_FIGURES.iter().filter_map(|&(name, figure)| Some((name.to_owned(), figures.get(figure)?))).collect()
+}
+
+fn paired(baseline: &str, difference: &StratifiedDifference) -> PairedDocument {
+    PairedDocument {
+        baseline: baseline.to_owned(),
+        n: difference.pairs,
+        diff_mean: difference.mean,
+        ci95: difference.interval.map(|interval| [interval.low, interval.high]),
+        p_better: difference.p_better,
+    }
+}
+
+/// The same keys for every candidate; 0 for figures without a sample.
+fn metrics(cascade: &CascadeResult) -> BTreeMap<String, f64> {
+    let mut metrics: BTreeMap<String, f64> = BTreeMap::new();
+    let mut set = |name: &str, value: f64| {
+        metrics.insert(name.to_owned(), value);
+    };
+    for split in [Split::Smoke, Split::Train, Split::Select] {
+        set(&format!("{split}_score"), cascade.stage(split).map_or(0.0, |stage| stage.score));
+    }
+    let difference = cascade.last().map(|stage| stage.against_baseline);
+    let interval = difference.and_then(|difference| difference.interval);
+    set("diff_mean", difference.map_or(0.0, |difference| difference.mean));
+    set("diff_low", interval.map_or(0.0, |interval| interval.low));
+    set("diff_high", interval.map_or(0.0, |interval| interval.high));
+    set("runs", cascade.stages.iter().map(|stage| stage.runs.len()).sum::<usize>() as f64);
+    let shown = cascade.stages.iter().rfind(|stage| stage.split != Split::Select);
+    for (name, figure) in METRIC_FIGURES {
+        let values =
+            shown.into_iter().flat_map(|stage| &stage.runs).filter_map(|one| one.summary.figures().get(figure));
+        let values: Vec<f64> = values.collect();
+        set(name, values.iter().fold(0.0, |sum, value| sum + value) / values.len().max(1) as f64);
+    }
+    metrics
+}
+
+fn gates(cascade: &CascadeResult) -> GatesDocument {
+    let runs = || cascade.stages.iter().flat_map(|stage| &stage.runs);
+    let share = |one: &ScoredRun| {
+        let [own, baseline] =
+            [&one.summary, &one.baseline].map(|summary| summary.figures().get(Figure::CompletedShare).unwrap_or(0.0));
+        if baseline > 0.0 { own / baseline } else { 1.0 }
+    };
+    let longer = |one: &ScoredRun| {
+        let classes = one.baseline.classes.iter().filter(|(_, base)| base.mean_e2e_ms > 0.0);
+        classes
+            .filter_map(|(name, base)| Some(one.summary.classes.get(name)?.mean_e2e_ms / base.mean_e2e_ms))
+            .fold(0.0, f64::max)
+    };
+    let ran = !cascade.stages.is_empty();
+    GatesDocument {
+        conservation: ran,
+        completed: if ran { runs().map(share).fold(f64::INFINITY, f64::min) } else { 0.0 },
+        worst_class: runs().map(longer).fold(0.0, f64::max),
+        finite: ran,
+        failed: cascade.failed.clone(),
+    }
+}
+
+fn features(cascade: &CascadeResult, traits: Traits) -> BTreeMap<String, f64> {
+    let runs: Vec<&ScoredRun> = cascade.stages.iter().flat_map(|stage| &stage.runs).collect();
+    // `sum` of an empty iterator of floats is −0.
+    let mean =
+        |of: &dyn Fn(&ScoredRun) -> f64| runs.iter().fold(0.0, |sum, one| sum + of(one)) / runs.len().max(1) as f64;
+    let decisions: u64 = runs.iter().map(|one| one.summary.decisions).sum();
+    let operations: u64 = runs.iter().map(|one| one.summary.operations).sum();
+    let features = [
+        ("source_lines", traits.source_lines as f64),
+        ("ops_per_decision", operations as f64 / decisions.max(1) as f64),
+        ("distinct_signals_read", traits.signals as f64),
+        ("shed_frac", mean(&|one| one.summary.figures().get(Figure::RejectedShare).unwrap_or(0.0))),
+        ("imbalance", mean(&|one| one.summary.imbalance)),
+        ("constants", traits.constants as f64),
+    ];
+    features.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A warning if the candidate scored more in train than in select, by more than chance explains.
+fn overfitted(train: &StageResult, select: &StageResult) -> Option<String> {
+    let width = |stage: &StageResult| stage.against_baseline.interval.map(|interval| interval.high - interval.low);
+    // An interval reaches about two standard errors to either side.
+    let error = (width(train)? / 4.0).hypot(width(select)? / 4.0);
+    let gap = train.score - select.score;
+    (gap > 2.0 * error).then(|| {
+        format!("scored {gap:.3} more in train than in select, more than two standard errors: it may be overfitted to the train split")
+    })
+}
