@@ -26,7 +26,7 @@ impl Catalog {
     }
 
     /// The same catalog with one more plugin, which was compiled elsewhere, and with its limits.
-    pub fn with(&self, loaded: &Arc<Loaded>, limits: Limits) -> Self {
+    pub fn with(&self, loaded: &Arc<LoadedPlugin>, limits: Limits) -> Self {
         let known = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let all = known.into_iter().chain([(loaded.name.clone(), Arc::clone(loaded))]).collect();
         Self { finder: Finder { limits, ..self.finder.clone() }, loaded: Mutex::new(all) }
@@ -45,7 +45,7 @@ impl Catalog {
     }
 
     /// Finds and compiles the plugin `name`, or returns the one that is loaded; `None` if there is no such plugin.
-    fn load(&self, name: &str) -> Result<Option<Arc<Loaded>>, Fault> {
+    fn load(&self, name: &str) -> Result<Option<Arc<LoadedPlugin>>, Fault> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = loaded.get(name) {
             return Ok(Some(Arc::clone(known)));

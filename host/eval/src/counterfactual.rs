@@ -55,7 +55,7 @@ pub fn survey(config: &Experiment, oracle: bool) -> Result<RegretReport, RunErro
     let regret = regret(&config, &deployment, named, survey)?;
     let bound = oracle.then(|| {
         let window = Micros::from_f64(regret.window_s * 1e6);
-        LookAheadBound::new(&config, &deployment, named, Listed::new(arrivals), window, &measured.report)
+        LookAheadBound::new(&config, &deployment, named, ArrivalList::new(arrivals), window, &measured.report)
     });
     Ok(RegretReport { regret, bound: bound.transpose()?, warnings })
 }
@@ -93,7 +93,7 @@ pub(crate) fn regret(
     let window = survey.window(&options);
     let samples = survey.sample(&options);
     let actual = survey.actual_decisions();
-    let setup = BranchSetup { config, deployment, names: named.0, arrivals: Listed::new(survey.arrivals()) };
+    let setup = BranchSetup { config, deployment, names: named.0, arrivals: ArrivalList::new(survey.arrivals()) };
     let decisions = match config.engine.engine {
         EngineName::Fast => setup.on_timeline(Fast::new, |timeline| {
             decision_regrets(timeline, &samples, &actual, (window, alternatives), &WorkloadClassNames(named.0))

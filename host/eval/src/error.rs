@@ -107,7 +107,7 @@ impl RunError {
 impl From<Halt> for RunError {
     fn from(halt: Halt) -> Self {
         match halt {
-            Halt::Stuck(stuck) => Self::runtime(stuck)
+            Halt::NoProgress(stuck) => Self::runtime(stuck)
                 .hint("raise `--total-kv-blocks`, or limit the output tokens with `--max-model-len`"),
             Halt::Aborted => Self::runtime(halt),
         }

@@ -373,7 +373,7 @@ pub fn as_in_blis(mut policies: PolicySettings, semantics: Semantics) -> (Policy
     let name = policies.name(Kind::Priority);
     let what = format!("{location}: the priority policy `{name}` has no effect with `--parity blis`");
     let hint = format!("BLIS uses class priorities with any bundle; the flag `--priority-policy {name}` has an effect");
-    policies.reset(Kind::Priority, Source::Told(format!("--parity blis ignores {location}").into()));
+    policies.reset(Kind::Priority, SettingSource::Other(format!("--parity blis ignores {location}").into()));
     (policies, vec![(what, hint)])
 }
 

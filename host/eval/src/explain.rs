@@ -26,8 +26,8 @@ use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfi
 
 /// The page of all settings of `config` on `deployment`.
 #[must_use]
-pub fn explain(config: &Experiment, deployment: &Deployment) -> Page {
-    let mut page = Page::default();
+pub fn explain(config: &Experiment, deployment: &Deployment) -> YamlPage {
+    let mut page = YamlPage::default();
     let explanation = Explanation { config, deployment };
     page.section("model-and-hardware", |page| explanation.model_and_hardware(page));
     page.section("engine", |page| explanation.engine(page));
@@ -47,17 +47,17 @@ struct Explanation<'a> {
 
 impl Explanation<'_> {
     /// Writes the value of the setting `key`, with its source or the default as source.
-    fn flag(&self, page: &mut Page, key: &str, value: impl Display) {
-        self.or_else(page, key, value, Source::Default);
+    fn flag(&self, page: &mut YamlPage, key: &str, value: impl Display) {
+        self.or_else(page, key, value, SettingSource::Default);
     }
 
     /// Writes the value of the setting `key`, with its source or, if it is not set, `otherwise`.
-    fn or_else(&self, page: &mut Page, key: &str, value: impl Display, otherwise: Source) {
+    fn or_else(&self, page: &mut YamlPage, key: &str, value: impl Display, otherwise: SettingSource) {
         line(page, key, value, &self.config.spec.source(key, otherwise));
     }
 
     /// The reason in the note of the deployment that starts with `what`, or `usual`.
-    fn noted(&self, what: &str, usual: &'static str) -> Source {
+    fn noted(&self, what: &str, usual: &'static str) -> SettingSource {
         let note = self.deployment.notes.iter().find(|note| note.starts_with(what));
         let reason = note.map(|note| note.split_once(": ").map_or(note.as_str(), |(_, reason)| reason));
         SettingSource::Other(reason.map_or(usual.into(), |reason| reason.to_owned().into()))
@@ -108,19 +108,19 @@ impl Explanation<'_> {
     }
 
     /// A latency model that a setting names is that setting's; in all other cases the model is derived.
-    fn latency_model(&self, page: &mut Page) {
+    fn latency_model(&self, page: &mut YamlPage) {
         let (kind, spec) = (self.deployment.latency_kind, &self.config.spec);
         let plugin = self.config.cluster.policies.plugin(Kind::Latency).is_some();
-        let source = match spec.source("latency-model", Source::Default) {
-            _ if plugin => Source::Told("fallback if the plugin fails".into()),
-            Source::Default => self.latency_source(),
+        let source = match spec.source("latency-model", SettingSource::Default) {
+            _ if plugin => SettingSource::Other("fallback if the plugin fails".into()),
+            SettingSource::Default => self.latency_source(),
             source => source,
         };
         line(page, "latency-model", kind, &source);
     }
 
     /// Why the deployment uses that model, if no setting names one.
-    fn latency_source(&self) -> Source {
+    fn latency_source(&self) -> SettingSource {
         let by_flag = if self.config.spec.beta_coeffs.is_some() { "beta-coeffs" } else { "vllm-version" };
         match self.deployment.latency_kind {
             LatencyKind::Physics | LatencyKind::Roofline => SettingSource::Other("default".into()),
@@ -220,7 +220,7 @@ impl Explanation<'_> {
                 self.flag(page, "think-time-dist", text(&think_time_text(&time)));
             }
             None if closed_loop.is_some() => {
-                self.or_else(page, "think-time-ms", "null", Source::Told("think times of the trace".into()));
+                self.or_else(page, "think-time-ms", "null", SettingSource::Other("think times of the trace".into()));
             }
             None => {}
         }
@@ -278,8 +278,8 @@ impl Explanation<'_> {
         }
     }
 
-    fn trace(&self, page: &mut Page, trace: &TraceConfig) {
-        let implied = Source::Told("flag --workload-trace".into());
+    fn trace(&self, page: &mut YamlPage, trace: &TraceConfig) {
+        let implied = SettingSource::Other("flag --workload-trace".into());
         self.or_else(page, "workload", WorkloadName::Traces, implied);
         self.flag(page, "workload-trace", path(Some(&trace.path)));
         self.flag(page, "trace-format", trace.format);
@@ -343,7 +343,7 @@ fn timeout(timeout: Option<Micros>) -> f64 {
 }
 
 /// An entry for a setting, or a comment if the value is derived from other settings.
-fn line(page: &mut Page, key: &str, value: impl Display, source: &Source) {
+fn line(page: &mut YamlPage, key: &str, value: impl Display, source: &SettingSource) {
     debug_assert!(SettingKey::find(key).is_ok(), "{key}");
     match source {
         SettingSource::Other(_) => page.comment(format_args!("{key}: {value}  ({source})")),

@@ -7,7 +7,7 @@ use crate::error::RunError;
 use crate::experiment::{Experiment, as_in_blis};
 use crate::spec::parse;
 use blis_config::policy::{
-    BuiltIn, Bundle, Choices, Outside as _, PolicyError, PolicySettings, Source, Sourced, Unusable,
+    BuiltIn, Bundle, Choices, PluginLookup as _, PolicyError, PolicySettings, SettingSource, Sourced, PluginLookupError,
 };
 use blis_plugin::Kind;
 
@@ -31,7 +31,7 @@ impl Experiment {
     }
 
     fn policies_of(&self, policy: &str, others: OtherPolicies) -> Result<PolicySettings, RunError> {
-        let source = || Source::Told(format!("policy {policy}").into());
+        let source = || SettingSource::Other(format!("policy {policy}").into());
         let routed_by = |name: &str, choices: Choices| {
             choices.with(Kind::Routing, Sourced { value: name.to_owned(), source: source() })
         };
@@ -56,7 +56,7 @@ impl Experiment {
             };
             return PolicySettings::choose(&flags, Some(&bundle), &*self.catalog).map_err(usage);
         }
-        if let Err(Unusable::Unknown { hint }) = self.catalog.plugin(Kind::Routing, policy) {
+        if let Err(PluginLookupError::Unknown { hint }) = self.catalog.plugin(Kind::Routing, policy) {
             return Err(RunError::usage(format_args!("`{policy}` is neither a routing policy nor a file")).hint(hint));
         }
         self.routed(&routed_by(policy, base), others).map_err(usage)

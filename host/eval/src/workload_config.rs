@@ -67,7 +67,7 @@ pub enum SpecOrigin {
 /// The part of a trace that is replayed, and its speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TracePart {
-    pub window: Window,
+    pub window: TraceWindow,
     /// Maximum number of requests.
     pub max_requests: Option<u64>,
 }
@@ -90,7 +90,7 @@ pub struct TraceConfig {
 /// The closed loop of `--session-mode`, with its think time.
 fn closed_loop(spec: &ExperimentSpec) -> Result<Option<Option<ThinkTime>>, RunError> {
     let mode = spec.session_mode.unwrap_or(defaults::SESSION_MODE);
-    let usual = Window::default();
+    let usual = TraceWindow::default();
     let moved = flags_set([
         (spec.start.is_some_and(|start| start != usual.start), "--start"),
         (spec.duration.is_some(), "--duration"),

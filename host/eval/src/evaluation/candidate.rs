@@ -13,7 +13,7 @@ use blis_diag::Diagnostic;
 use crate::error::RunError;
 use crate::result::Traits;
 use crate::suite::{SuiteLimits, hex};
-use blis_plugin::{Fault, FaultKind, Limits, Loaded, Technology, native, script, wasm};
+use blis_plugin::{Fault, FaultKind, Limits, LoadedPlugin, Technology, native, script, wasm};
 
 /// Larger files are refused as candidates.
 const BYTES_MAX: u64 = 32 << 20;
@@ -82,7 +82,7 @@ impl CandidatePolicy {
 
     /// Compiles the candidate under the limits of a suite. Native code is always refused: it would run in this
     /// process.
-    pub fn load(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
+    pub fn load(&self, limits: &SuiteLimits) -> Result<LoadedPlugin, Fault> {
         if self.technology == Technology::Native {
             return Err(Fault::of(FaultKind::NotAllowed, native_code(&self.file)));
         }
@@ -96,7 +96,7 @@ impl CandidatePolicy {
     }
 
     /// As [`Self::load`], but loads native code as well: only for a process that may be killed.
-    pub fn load_here(&self, limits: &SuiteLimits) -> Result<Loaded, Fault> {
+    pub fn load_here(&self, limits: &SuiteLimits) -> Result<LoadedPlugin, Fault> {
         let limits = limits_of(limits);
         // The file name is always the same, because search tools choose any name, and equal candidates must get equal
         // results.

@@ -26,8 +26,8 @@ use crate::spec::{ExperimentSpec, SettingKey, ValueForm};
 use crate::suite::{Scenario, Suite, hex};
 use crate::{Figure, Figures};
 use blis_config::Deployment;
-use blis_config::policy::{Given, PolicySettings, Source, Sourced};
-use blis_plugin::{Loaded, Technology};
+use blis_config::policy::{ParameterSetting, PolicySettings, SettingSource, Sourced};
+use blis_plugin::{LoadedPlugin, Technology};
 use blis_workload::spec::Spec;
 use blis_workload::spec::files::Beside;
 use blis_workload::trace_v2::GoodputTargets;
@@ -109,18 +109,18 @@ impl EvaluationSuite {
     }
 
     /// The policy of a candidate. `parameters` are those that differ from its defaults.
-    pub fn candidate(&self, loaded: &Loaded, parameters: &[(String, f64)]) -> Result<EvaluatedPolicy, RunError> {
+    pub fn candidate(&self, loaded: &LoadedPlugin, parameters: &[(String, f64)]) -> Result<EvaluatedPolicy, RunError> {
         let loaded = Arc::new(loaded.clone());
         let config = |prepared: &PreparedScenario| -> Result<Experiment, RunError> {
             let base = &prepared.config;
             let catalog = Arc::new(base.catalog.with(&loaded, limits_of(&self.suite.limits)));
-            let source = || Source::Told("the candidate".into());
+            let source = || SettingSource::Other("the candidate".into());
             let kinds = &loaded.plugin.description().kinds;
             let mut choices = base.choices.clone();
             for kind in self.suite.decides.iter().copied().filter(|kind| kinds.contains(kind)) {
                 let name = Sourced { value: loaded.name.clone(), source: source() };
                 choices = choices.without(kind).with(kind, name);
-                let set = parameters.iter().map(|(name, value)| Given {
+                let set = parameters.iter().map(|(name, value)| ParameterSetting {
                     kind,
                     name: name.clone(),
                     value: Sourced { value: *value, source: source() },

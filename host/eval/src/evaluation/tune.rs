@@ -91,8 +91,8 @@ pub fn tune(request: &TuneRequest<'_>) -> Result<(TuningResult, String), RunErro
 
 struct Tuning<'a> {
     prepared: &'a EvaluationSuite,
-    loaded: &'a Loaded,
-    free: Vec<Parameter>,
+    loaded: &'a LoadedPlugin,
+    free: Vec<PolicyParameter>,
     epoch: u64,
 }
 
@@ -208,7 +208,7 @@ fn between(from: &StageResult, to: &StageResult) -> StratifiedDifference {
 }
 
 /// Maps the range of a parameter to 0 to 1, the range of the search.
-fn unit(parameter: &Parameter, value: f64) -> f64 {
+fn unit(parameter: &PolicyParameter, value: f64) -> f64 {
     (value - parameter.min) / (parameter.max - parameter.min)
 }
 

@@ -29,7 +29,7 @@ impl<I: Instance + Clone> DecisionFork<I> {
         mut self,
         window: Micros,
         most: usize,
-        actual_decisions: &Arc<Settled>,
+        actual_decisions: &Arc<RecordedDecisions>,
         class_names: &impl ClassNames,
     ) -> Result<Option<DecisionRegret>, Halt> {
         let Some(pending) = self.timeline.pending() else { return Ok(None) };
@@ -52,7 +52,7 @@ impl<I: Instance + Clone> DecisionFork<I> {
         self,
         span: (Micros, Micros),
         most: usize,
-        (past, request, actual_decisions): (Cost, &Request, &Arc<Settled>),
+        (past, request, actual_decisions): (Cost, &Request, &Arc<RecordedDecisions>),
         state: InstanceStates,
         class_names: &impl ClassNames,
     ) -> Result<Option<DecisionRegret>, Halt> {
@@ -61,14 +61,14 @@ impl<I: Instance + Clone> DecisionFork<I> {
         // Without a decision, no instance serves the model of the request.
         let Some(decision) = observed.decision else { return Ok(None) };
         let alternatives = match decision {
-            Force::Admit(admitted) => vec![Force::Admit(!admitted)],
-            Force::Route(chosen) => {
-                candidates(&observed.scores(), &state, chosen, most).into_iter().map(Force::Route).collect()
+            ForcedDecision::Admit(admitted) => vec![ForcedDecision::Admit(!admitted)],
+            ForcedDecision::Route(chosen) => {
+                candidates(&observed.scores(), &state, chosen, most).into_iter().map(ForcedDecision::Route).collect()
             }
         };
         let mut branches = Vec::with_capacity(alternatives.len() + 1);
         let forced = |mut timeline: Timeline<I>| {
-            timeline.settle(Arc::clone(actual_decisions));
+            timeline.replay(Arc::clone(actual_decisions));
             timeline
         };
         let actual = run_branch(forced(self.timeline.clone()), None, past.clone(), span, true)?;
@@ -80,8 +80,8 @@ impl<I: Instance + Clone> DecisionFork<I> {
             branches.push(branch(decision_text(force), &cost, &rollout));
         }
         let situations = match decision {
-            Force::Admit(_) => Vec::new(),
-            Force::Route(chosen) => situations(chosen as usize, &state, observed.seen.as_ref()),
+            ForcedDecision::Admit(_) => Vec::new(),
+            ForcedDecision::Route(chosen) => situations(chosen as usize, &state, observed.seen.as_ref()),
         };
         let ObservedDecision { reason, seen, score_regret, .. } = observed;
         let about = DecisionContext { kind: self.kind, stratum: self.stratum, request, at: span.0, situations };
@@ -97,7 +97,7 @@ impl<I: Instance + Clone> DecisionFork<I> {
     fn evaluate_scheduling(
         self,
         (at, window): (Micros, Micros),
-        (past, actual_decisions): (Cost, &Arc<Settled>),
+        (past, actual_decisions): (Cost, &Arc<RecordedDecisions>),
         state: InstanceStates,
         class_names: &impl ClassNames,
     ) -> Result<Option<DecisionRegret>, Halt> {
@@ -115,7 +115,7 @@ impl<I: Instance + Clone> DecisionFork<I> {
         other.serve_next(instance, second);
         let rollout = run_branch(other.clone(), None, cost(), (at, window), false)?;
         let forced = |mut timeline: Timeline<I>| {
-            timeline.settle(Arc::clone(actual_decisions));
+            timeline.replay(Arc::clone(actual_decisions));
             run_branch(timeline, None, cost(), (at, window), true)
         };
         let (actual, other) = (forced(self.timeline)?, forced(other)?);
@@ -193,7 +193,7 @@ fn branch(decision: String, cost: &Cost, rollout: &Cost) -> BranchOutcome {
         cost_s: cost.present.as_secs_f64(),
         rollout_cost_s: rollout.present.as_secs_f64(),
         awaiting_first_token_s: cost.awaiting_first_token.as_secs_f64(),
-        failed_requests: cost.unanswered,
+        failed_requests: cost.incomplete,
         own_s: cost.own_present().as_secs_f64(),
     }
 }
@@ -208,11 +208,11 @@ fn status(status: Status) -> &'static str {
     }
 }
 
-fn decision_text(force: Force) -> String {
+fn decision_text(force: ForcedDecision) -> String {
     match force {
-        Force::Admit(true) => "admitted".to_owned(),
-        Force::Admit(false) => "rejected".to_owned(),
-        Force::Route(target) => format!("instance_{target}"),
+        ForcedDecision::Admit(true) => "admitted".to_owned(),
+        ForcedDecision::Admit(false) => "rejected".to_owned(),
+        ForcedDecision::Route(target) => format!("instance_{target}"),
     }
 }
 
@@ -282,7 +282,7 @@ fn situations(chosen: usize, state: &InstanceStates, seen: Option<&ObservedSigna
 /// Keeps the first decision that it observes.
 #[derive(Default)]
 pub(super) struct ObservedDecision {
-    pub decision: Option<Force>,
+    pub decision: Option<ForcedDecision>,
     reason: String,
     seen: Option<ObservedSignals>,
     score_regret: Option<f64>,
@@ -314,15 +314,15 @@ impl ObservedDecision {
             return;
         }
         let (cluster, scores) = match *decision {
-            Decision::Admission { cluster, verdict, .. } => {
-                self.decision = Some(Force::Admit(*verdict == Verdict::Admit));
-                if let Verdict::Reject(reason) = verdict {
+            Decision::Admission { cluster, decision, .. } => {
+                self.decision = Some(ForcedDecision::Admit(*decision == AdmissionDecision::Admit));
+                if let AdmissionDecision::Reject(reason) = decision {
                     self.reason = reason.to_string();
                 }
                 (cluster, &[][..])
             }
             Decision::Routing { cluster, choice, scores, .. } => {
-                self.decision = Some(Force::Route(choice.target as u32));
+                self.decision = Some(ForcedDecision::Route(choice.target as u32));
                 self.reason = choice.reason.to_string();
                 self.score_regret = Some(blis_report::score_regret(cluster, scores, choice.target));
                 (cluster, scores)
@@ -331,7 +331,7 @@ impl ObservedDecision {
         };
         let signals = cluster.signals;
         self.seen = Some(ObservedSignals {
-            age_us: cluster.ages.load.0,
+            age_us: cluster.staleness.load.0,
             queue_depth: signals.queue_depth.clone(),
             batch_size: signals.batch_size.clone(),
             in_flight: signals.in_flight.clone(),

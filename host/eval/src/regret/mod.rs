@@ -222,7 +222,7 @@ pub trait ClassNames: Sync {
 pub fn decision_regrets<I: Instance + Clone + Send>(
     mut timeline: Timeline<I>,
     samples: &[DecisionSample],
-    actual: &Arc<Settled>,
+    actual: &Arc<RecordedDecisions>,
     (window, alternatives): (Micros, usize),
     class_names: &impl ClassNames,
 ) -> Result<Vec<DecisionRegret>, Halt> {

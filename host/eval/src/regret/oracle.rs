@@ -43,7 +43,7 @@ pub fn look_ahead<I: Instance + Clone + Send + Sync>(
         if let Some((at, request)) = pending.map(|pending| (pending.at, pending.request.clone())) {
             let mut observed = ObservedDecision::default();
             timeline.clone().decide(&mut observed)?;
-            if let Some(Force::Route(chosen)) = observed.decision {
+            if let Some(ForcedDecision::Route(chosen)) = observed.decision {
                 let mut fork = timeline.clone();
                 let mut past = Cost::new(at, at.saturating_add(window), request.id);
                 fork.catch_up(at, &mut past)?;
@@ -54,7 +54,7 @@ pub fn look_ahead<I: Instance + Clone + Send + Sync>(
                 let costs: Vec<Result<Cost, Halt>> = branches
                     .into_par_iter()
                     .map(|(branch, target)| {
-                        let force = Some((request.id, Force::Route(target)));
+                        let force = Some((request.id, ForcedDecision::Route(target)));
                         run_branch(branch, force, past.clone(), (at, window), false)
                     })
                     .collect();

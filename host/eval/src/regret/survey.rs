@@ -65,11 +65,11 @@ impl Survey {
 
     /// Every decision of admission and routing, by request.
     #[must_use]
-    pub fn actual_decisions(&self) -> Arc<Settled> {
+    pub fn actual_decisions(&self) -> Arc<RecordedDecisions> {
         let forced = |entry: &DecisionEntry| match entry.target {
-            Some(target) => Fate::Routed(target),
-            None if entry.rejected => Fate::Rejected,
-            None => Fate::Admitted,
+            Some(target) => RecordedDecision::Routed(target),
+            None if entry.rejected => RecordedDecision::Rejected,
+            None => RecordedDecision::Admitted,
         };
         // The routing decision follows the admission decision of the same request, and replaces it.
         Arc::new(self.decisions.iter().map(|entry| (entry.request, forced(entry))).collect())
@@ -220,7 +220,7 @@ impl<F: Fn(&Outcome) -> bool> Surveyor<F> {
 impl Survey {
     fn add_decision(&mut self, decision: &Decision<'_>) {
         let entry = match *decision {
-            Decision::Admission { request, verdict, .. } => DecisionEntry {
+            Decision::Admission { request, decision, .. } => DecisionEntry {
                 request: request.id,
                 target: None,
                 kind: DecisionKind::Admission,

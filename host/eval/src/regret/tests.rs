@@ -101,7 +101,7 @@ impl TestService {
         let window = survey.window(&options);
         let samples = survey.sample(&options);
         let reads = Reads { load: true, in_flight: true, cached_blocks: false };
-        let timeline = Timeline::new(self.cluster(engine), Listed::new(survey.arrivals()), reads);
+        let timeline = Timeline::new(self.cluster(engine), ArrivalList::new(survey.arrivals()), reads);
         let regrets = decision_regrets(
             timeline,
             &samples,

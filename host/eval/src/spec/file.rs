@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
-use std::ops::Range;
+use std::ops::NumberRange;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &
         }
     };
     for word in words {
-        let source = Source::File(document.location(word.referenced));
+        let source = SettingSource::File(document.location(word.referenced));
         spec.set(key, &word.value, source).map_err(|message| {
             let what = format!("`{}` is {}", key.name, quoted(word.value.as_bytes()));
             wrong(word.referenced, what, format!("it {message}"))

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The table in this file is the only list of settings: their names, their types, and the conversion of text to values
-//! and back. Each value has a source ([`Source`]), which is not part of the specification: two specifications are
+//! and back. Each value has a source ([`SettingSource`]), which is not part of the specification: two specifications are
 //! equal if their values are, and files hold values only.
 
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ macro_rules! settings {
             /// The policies of the file itself, in the form of a bundle.
             pub policies: Option<InlinePolicies>,
             /// Sources of values, by name of the setting. Values that were set without a source are missing.
-            sources: BTreeMap<&'static str, Source>,
+            sources: BTreeMap<&'static str, SettingSource>,
         }
 
         /// All settings, in the order of help.
@@ -249,7 +249,7 @@ impl ExperimentSpec {
     ///
     /// # Errors
     /// What the value must be.
-    pub fn set(&mut self, key: &'static SettingKey, text: &str, source: Source) -> Result<(), String> {
+    pub fn set(&mut self, key: &'static SettingKey, text: &str, source: SettingSource) -> Result<(), String> {
         (key.set)(self, text)?;
         self.sources.insert(key.name, source);
         Ok(())
@@ -262,7 +262,7 @@ impl ExperimentSpec {
     pub fn set_named(&mut self, name: &str, text: &str) -> Result<(), RunError> {
         let key = SettingKey::find(name)
             .map_err(|hint| RunError::usage(format_args!("there is no setting `{name}`")).hint(hint))?;
-        self.set(key, text, Source::Told("the specification".into()))
+        self.set(key, text, SettingSource::Other("the specification".into()))
             .map_err(|message| RunError::usage(format_args!("`{name}` is `{text}`")).hint(format_args!("it {message}")))
     }
 

@@ -102,7 +102,7 @@ fn value_of(key: &SettingKey, number: u16) -> Option<String> {
         "poisson".to_owned(),
     ];
     let key = SettingKey::find(key.name).expect("known");
-    let fits = |text: &&String| ExperimentSpec::default().set(key, text, Source::Default).is_ok();
+    let fits = |text: &&String| ExperimentSpec::default().set(key, text, SettingSource::Default).is_ok();
     candidates.iter().find(fits).cloned()
 }
 
@@ -116,7 +116,7 @@ fn every_setting_comes_back_from_its_text() {
         let mut again = ExperimentSpec::default();
         for text in &texts {
             again
-                .set(key, text, Source::Default)
+                .set(key, text, SettingSource::Default)
                 .unwrap_or_else(|messages| panic!("{} = {text}: {messages}", key.name));
         }
         assert_eq!(again, spec, "{}", key.name);
