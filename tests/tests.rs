@@ -16,6 +16,7 @@ mod examples;
 mod exports;
 mod fidelity;
 mod flags;
+mod help_examples;
 mod leaks;
 mod macros;
 mod map;

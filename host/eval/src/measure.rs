@@ -19,11 +19,12 @@ use blis_workload::Names;
 use blis_workload::trace_v2::GoodputTargets;
 
 use crate::error::Failure;
-use crate::experiment::Experiment;
+use crate::experiment::{self, Experiment};
 use crate::figures::Needs;
 use crate::fitness::{FitnessWeights, NoSample};
 use crate::service;
 use crate::spec::EngineName;
+use crate::spec::parse::EVERY_CLASS;
 use crate::workload_config::{WorkloadConfig, plural};
 
 /// A simulation that went through.
@@ -180,17 +181,24 @@ pub(crate) fn slo_targets(
     recorded: &BTreeMap<String, GoodputTargets>,
 ) -> Vec<(Name, SloTargets)> {
     let given = &config.cluster.slo_targets;
-    let classes: BTreeSet<&String> = given.keys().chain(recorded.keys()).collect();
+    let every = given.get(EVERY_CLASS);
+    // A name may be that of a class, a tenant or a model: targets of what is no class are never looked up.
+    let named = names.texts().iter().filter(|text| every.is_some() && !text.is_empty()).map(|text| &**text);
+    let default = every.map(|_| "default");
+    let classes = given.keys().chain(recorded.keys()).map(String::as_str).filter(|class| *class != EVERY_CLASS);
+    let classes: BTreeSet<&str> = classes.chain(named).chain(default).collect();
     let targets = classes.into_iter().filter_map(|class| {
         let name = if class == "default" { Name::NONE } else { names.find(class)? };
         let (flags, trace) = (given.get(class), recorded.get(class));
         let ms = |ms: Option<f64>| ms.map(|ms| Micros::from_f64(ms * 1e3));
-        let flag = |target: Option<&Sourced<Micros>>| target.map(|target| target.value);
+        let flag = |of: fn(&experiment::SloTargets) -> Option<&Sourced<Micros>>| {
+            let target = flags.and_then(of).or(every.and_then(of));
+            target.map(|target| target.value)
+        };
         let targets = SloTargets {
-            ttft: flag(flags.and_then(|targets| targets.ttft.as_ref()))
-                .or(ms(trace.and_then(|targets| targets.ttft_ms))),
-            itl: flag(flags.and_then(|targets| targets.itl.as_ref())).or(ms(trace.and_then(|targets| targets.itl_ms))),
-            e2e: flag(flags.and_then(|targets| targets.e2e.as_ref())).or(ms(trace.and_then(|targets| targets.e2e_ms))),
+            ttft: flag(|targets| targets.ttft.as_ref()).or(ms(trace.and_then(|targets| targets.ttft_ms))),
+            itl: flag(|targets| targets.itl.as_ref()).or(ms(trace.and_then(|targets| targets.itl_ms))),
+            e2e: flag(|targets| targets.e2e.as_ref()).or(ms(trace.and_then(|targets| targets.e2e_ms))),
         };
         Some((name, targets))
     });

@@ -1,4 +1,4 @@
-//! `blis workload inspect` and `blis convert`: workloads without a simulation.
+//! `blis workload inspect` and `convert`: requests of traces and specifications.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
@@ -6,10 +6,10 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use blis_sim::units::Micros;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 
-use super::args::{OneOf, Settings, TracePartFlags};
-use super::output::{colour_wanted, print, print_document};
+use super::super::args::{OneOf, Settings, TracePartFlags};
+use super::super::output::{OutputForm, colour_wanted, print, print_document, wants_text_form};
 use blis_eval::error::Failure;
 use blis_eval::spec::{TraceFormatName, WorkloadName, defaults, parse};
 use blis_eval::workload_config::TracePart;
@@ -20,20 +20,7 @@ use blis_workload::spec::{GenerateOptions, Spec};
 use blis_workload::{TraceOptions, Window, Workload, is_trace_v2_header, open_trace};
 
 #[derive(Debug, Args)]
-pub(super) struct WorkloadCommandArgs {
-    #[command(subcommand)]
-    command: WorkloadCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum WorkloadCommand {
-    /// Show how many requests a workload has, how bursty and how long they are, and how much alike
-    #[command(args_override_self = true, allow_negative_numbers = true)]
-    Inspect(InspectArgs),
-}
-
-#[derive(Debug, Args)]
-struct InspectArgs {
+pub(super) struct InspectArgs {
     /// Request trace in any format that `blis run --workload-trace` reads, plain or gzip; or what
     /// `--workload-spec` reads. Of generated requests --max-requests are looked at, 100000 if not said,
     /// as if every answer took 1 µs a token
@@ -53,16 +40,13 @@ struct InspectArgs {
     /// Tokens of the KV blocks in which prompts are compared, ≥ 1
     #[arg(long, visible_alias = "block-size", value_name = "N", default_value = "16", value_parser = parse::nonzero)]
     block_size_in_tokens: NonZeroU32,
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    json: bool,
-    /// Use no colours; they are only used on a terminal, and not where NO_COLOR is set
-    #[arg(long)]
-    no_color: bool,
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
+    output: OutputForm,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ConvertArgs {
+pub(in crate::cli) struct ConvertArgs {
     /// Request trace in any format that `blis run --workload-trace` reads, plain or gzip
     #[arg(value_name = "IN")]
     from: PathBuf,
@@ -200,13 +184,7 @@ fn is_specification(path: &Path) -> bool {
     path.is_dir() || named && !is_trace_v2_header(path)
 }
 
-pub(super) fn dispatch(args: WorkloadCommandArgs) -> Result<(), Failure> {
-    match args.command {
-        WorkloadCommand::Inspect(args) => inspect(&args),
-    }
-}
-
-fn inspect(args: &InspectArgs) -> Result<(), Failure> {
+pub(super) fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     /// Where output goes to no terminal.
     const USUAL_WIDTH: usize = 80;
     let block_size = args.block_size_in_tokens;
@@ -227,16 +205,16 @@ fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     };
     let profile = Profile::of(workload, block_size.get()).ok_or_else(nothing)?;
     tell(&notes);
-    if args.json {
+    if !wants_text_form(args.output) {
         return print_document(&profile);
     }
     let terminal = io::stdout().is_terminal();
     let width = terminal_size::terminal_size().filter(|_| terminal).map_or(USUAL_WIDTH, |(width, _)| width.0.into());
-    let colour = terminal && colour_wanted() && !args.no_color;
+    let colour = colour_wanted(&io::stdout());
     print(ProfileText { profile: &profile, width, colour })
 }
 
-pub(super) fn convert(args: &ConvertArgs) -> Result<(), Failure> {
+pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), Failure> {
     let target = Target::from(args.to);
     let data = if target == Target::TraceV2 { args.out.with_extension("csv") } else { args.out.clone() };
     let header = (target == Target::TraceV2).then(|| args.out.with_extension("yaml"));

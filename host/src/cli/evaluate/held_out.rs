@@ -1,4 +1,4 @@
-//! `blis report`: candidates on the held-out split of a suite, against the baseline and its rivals.
+//! `blis evaluate held-out`: candidates on the held-out split of a suite, against its baseline and incumbents.
 
 use std::num::NonZeroUsize;
 
@@ -11,11 +11,11 @@ use clap::Args;
 use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ReportArgs {
+pub(in crate::cli) struct HeldOutArgs {
     /// Candidates: Rhai scripts or WebAssembly components
     #[arg(required = true, value_name = "CANDIDATE")]
     candidates: Vec<String>,
-    /// What they are judged on
+    /// Suite: chat, slo-tiers, long-context, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
     /// Threads [default: one per core]
@@ -29,8 +29,7 @@ pub(in crate::cli) struct ReportArgs {
     log: LogLevel,
 }
 
-/// `blis report`.
-pub(in crate::cli) fn report(args: &ReportArgs) -> Result<(), Failure> {
+pub(super) fn held_out(args: &HeldOutArgs) -> Result<(), Failure> {
     start_log(args.log.into());
     let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
     let report = held_out::report(&bench, &args.candidates, args.threads.map_or(0, NonZeroUsize::get))?;

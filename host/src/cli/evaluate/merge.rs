@@ -1,4 +1,4 @@
-//! `blis merge`: the verdicts of an evaluation that ran in parts.
+//! `blis evaluate merge`: the evaluation results of an evaluation that ran in parts.
 
 use std::path::PathBuf;
 
@@ -18,8 +18,7 @@ pub(in crate::cli) struct MergeArgs {
     dirs: Vec<PathBuf>,
 }
 
-/// `blis merge`.
-pub(in crate::cli) fn merge(args: &MergeArgs) -> Result<(), Failure> {
+pub(super) fn merge(args: &MergeArgs) -> Result<(), Failure> {
     let mut worst = Status::Ok;
     for document in shard::merge(&args.dirs)? {
         let text = serde_json::to_string(&document).map_err(Failure::runtime)?;

@@ -1,4 +1,4 @@
-//! `blis trace show`, `top` and `diff`: the decisions of runs, read again.
+//! `blis decisions show`, `top` and `diff`: the recorded decisions of runs.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use blis_report::decisions::{Diff, Filter, Kind, Listing, Story, Top, TopBy};
 use blis_workload::TraceError;
 
 #[derive(Debug, Args)]
-pub(super) struct TraceArgs {
+pub(super) struct DecisionsArgs {
     #[command(subcommand)]
-    command: TraceCommand,
+    command: DecisionsCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum TraceCommand {
+enum DecisionsCommand {
     /// Show the decisions of a run in words, or everything that was decided about one request
     #[command(args_override_self = true)]
     Show(ShowArgs),
@@ -143,14 +143,14 @@ impl From<TopByName> for TopBy {
     }
 }
 
-pub(super) fn dispatch(args: TraceArgs) -> Result<(), Failure> {
+pub(super) fn dispatch(args: DecisionsArgs) -> Result<(), Failure> {
     match args.command {
-        TraceCommand::Show(args) => match args.request {
+        DecisionsCommand::Show(args) => match args.request {
             Some(request) => tell(&args, request),
             None => list(args),
         },
-        TraceCommand::Top(args) => top(&args),
-        TraceCommand::Diff(args) => diff(&args),
+        DecisionsCommand::Top(args) => top(&args),
+        DecisionsCommand::Diff(args) => diff(&args),
     }
 }
 
@@ -159,7 +159,7 @@ fn tell(args: &ShowArgs, request: u32) -> Result<(), Failure> {
     let story = story.ok_or_else(|| {
         let file = args.file.display();
         Failure::usage(format_args!("{file}: no request {request}"))
-            .hint(format_args!("`blis trace show {file} --kind admission` lists those that are in it"))
+            .hint(format_args!("`blis decisions show {file} --kind admission` lists those that are in it"))
     })?;
     if wants_text_form(args.output) { print(story) } else { print_document(&story) }
 }

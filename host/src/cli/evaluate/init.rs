@@ -1,4 +1,4 @@
-//! `blis init`: a project for a search tool, ready to run.
+//! `blis evaluate init`: a project for a search tool, ready to run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,8 +52,7 @@ impl Tool {
     }
 }
 
-/// `blis init`.
-pub(in crate::cli) fn init(args: &InitArgs) -> Result<(), Failure> {
+pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
     let suite = Suite::open(&args.suite).map_err(Failure::refused)?;
     // A file is found from the project, too.
     let name = match Suite::carried().contains(&args.suite) {

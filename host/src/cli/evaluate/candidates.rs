@@ -52,7 +52,7 @@ pub(in crate::cli) struct EvaluateArgs {
     #[arg(long, value_name = "N", default_value_t = 8000)]
     pub feedback_bytes: usize,
     /// Run the I-th of N equal parts of all simulations only (I from 0), and write down what they came to: `blis
-    /// merge` makes verdicts of it. Texts about single decisions are left out
+    /// evaluate merge` makes evaluation results of it. Feedback about single decisions is left out
     #[arg(long, value_name = "I/N", requires = "out")]
     pub shard: Option<Shard>,
     /// Folder for the part
@@ -77,7 +77,7 @@ pub(in crate::cli) struct EvaluateArgs {
     pub log: LogLevel,
 }
 
-/// `--stage`. The held-out split is for `blis report`.
+/// `--stage`. The held-out split is for `blis evaluate held-out`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum StageName {
     /// A first look
@@ -125,7 +125,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Runs the command. The exit code is 0 whenever there is a verdict, unless asked otherwise.
-pub(in crate::cli) fn dispatch(args: &EvaluateArgs) -> Result<(), Failure> {
+pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), Failure> {
     start_log(args.log.into());
     if args.native_here {
         return native::answer(|| judge_here(args));

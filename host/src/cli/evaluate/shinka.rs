@@ -1,4 +1,4 @@
-//! `blis shinka-evaluate`: the program that ShinkaEvolve starts for each candidate, with its spelling of flags.
+//! `blis evaluate shinka-evaluate`: the program that ShinkaEvolve starts for each candidate, with its spelling of flags.
 
 use std::fs;
 use std::path::PathBuf;
@@ -40,8 +40,7 @@ pub(in crate::cli) struct ShinkaArgs {
     feedback_bytes: usize,
 }
 
-/// `blis shinka-evaluate`.
-pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), Failure> {
+pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), Failure> {
     let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
     let is_component = args.program_path.ends_with(".wasm");
     let lang = if is_component { Technology::Component } else { Technology::Script };
