@@ -48,6 +48,7 @@ pub const BUILD: &str = env!("BLIS_BUILD");
 
 pub use cascade::Judgement;
 pub use figures::{Better, Figure, Figures, Needs, Unit};
+pub use measure::finished_simulations;
 pub use fitness::{Component, Fitness, FitnessScale, FitnessWeights, LOWEST, NoSample, WeightsError};
 pub use paired::{CONFIDENCE, Interval, Paired, Verdict};
 pub use table::Comparison;

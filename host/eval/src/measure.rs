@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use blis_config::Deployment;
 use blis_config::policy::Sourced;
@@ -36,6 +37,15 @@ pub struct Measured<S> {
     pub incidents: Vec<Incident>,
     /// Decisions of plugins, and the fuel or operations they took; on a leash only.
     pub used: (u64, u64),
+}
+
+/// Simulations of this process that went through, for progress.
+static FINISHED: AtomicU64 = AtomicU64::new(0);
+
+/// The number of simulations of this process that went through so far.
+#[must_use]
+pub fn finished_simulations() -> u64 {
+    FINISHED.load(Ordering::Relaxed)
 }
 
 /// Simulates `requests`.
@@ -74,6 +84,7 @@ pub fn measure<S: Observer>(
         return Err(Failure::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
             .hint("this is a mistake in the program: please report it with the command"));
     }
+    FINISHED.fetch_add(1, Ordering::Relaxed);
     Ok(Measured { report, observer, incidents, used })
 }
 

@@ -40,7 +40,7 @@ use command::{Cli, Command};
 use output::{
     choose_color, color_of, colour_wanted, exit_code, print, print_document, print_error, start_log, wants_text_form,
 };
-use progress::ProgressBars;
+use progress::{ProgressBars, Spinner};
 
 /// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: what was asked
 /// makes no sense.
@@ -113,7 +113,10 @@ fn compare(args: &CompareArgs) -> Result<(), Failure> {
         let page = |(name, config): &(String, Experiment)| format!("# {name}\n{}", explain(config, &deployment));
         return print(config.contestants.iter().map(page).collect::<Vec<_>>().join("---\n"));
     }
-    let (comparison, notes) = compare::compare(&config)?;
+    let spinner = Spinner::start("comparing", args.output.no_progress);
+    let compared = compare::compare(&config);
+    drop(spinner);
+    let (comparison, notes) = compared?;
     for note in notes {
         tracing::warn!("{note}");
     }

@@ -9,6 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::args::{REGRET, RunArgs};
+use super::progress::Spinner;
 use super::output::{print, print_document, start_log, wants_text_form};
 
 #[derive(Debug, Args)]
@@ -32,7 +33,10 @@ pub(super) fn dispatch(args: RegretArgs) -> Result<(), Failure> {
     let mut spec = run.spec()?;
     spec.regret = Some(RegretName::Outcome);
     let config = Experiment::new(spec, OutputFiles::default())?;
-    let Surveyed { regret, bound, warnings } = survey(&config, oracle)?;
+    let spinner = Spinner::start("sampling decisions", run.output.no_progress);
+    let surveyed = survey(&config, oracle);
+    drop(spinner);
+    let Surveyed { regret, bound, warnings } = surveyed?;
     for (what, hint) in warnings {
         tracing::warn!("{what} (hint: {hint})");
     }

@@ -8,6 +8,7 @@ use blis_eval::judge::held_out;
 use blis_eval::suite::Suite;
 use clap::Args;
 
+use super::super::progress::Spinner;
 use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
 
 #[derive(Debug, Args)]
@@ -32,6 +33,9 @@ pub(in crate::cli) struct HeldOutArgs {
 pub(super) fn held_out(args: &HeldOutArgs) -> Result<(), Failure> {
     start_log(args.log.into());
     let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
-    let report = held_out::report(&bench, &args.candidates, args.threads.map_or(0, NonZeroUsize::get))?;
+    let spinner = Spinner::start("evaluating on the held-out split", false);
+    let report = held_out::report(&bench, &args.candidates, args.threads.map_or(0, NonZeroUsize::get));
+    drop(spinner);
+    let report = report?;
     if wants_text_form(args.output) { print(report.text()) } else { print_document(&report) }
 }

@@ -13,6 +13,7 @@ use blis_eval::suite::Suite;
 use blis_plugin::Technology;
 use clap::Args;
 
+use super::super::progress::Spinner;
 use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
 
 #[derive(Debug, Args)]
@@ -58,7 +59,10 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), Failure> {
     let TuneArgs { evals, seed, epoch, .. } = *args;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
     let request = TuneRequest { candidate: &candidate, bench: &bench, evals, seed, epoch, threads };
-    let (tuned, text) = search(&request)?;
+    let spinner = Spinner::start("tuning", false);
+    let found = search(&request);
+    drop(spinner);
+    let (tuned, text) = found?;
     if let Some(path) = &args.write {
         fs::write(path, text)
             .map_err(|error| Failure::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
