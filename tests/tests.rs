@@ -17,6 +17,7 @@ mod exports;
 mod fidelity;
 mod flags;
 mod help_examples;
+mod hints;
 mod leaks;
 mod macros;
 mod map;

@@ -111,9 +111,16 @@ impl ReplayArgs {
     /// The experiment, validated.
     pub(super) fn experiment(&self) -> Result<Experiment, Failure> {
         let spec = self.given.over(&self.output)?;
-        if spec.trace_header.is_none() {
-            return Err(Failure::usage("no trace to replay")
-                .hint("name its two files with `--trace-header` and `--trace-data`"));
+        let two_files = "a recorded trace has two files: `--trace-header FILE.yaml --trace-data FILE.csv`";
+        match (&spec.trace_header, &spec.trace_data) {
+            (None, None) => return Err(Failure::usage("no trace to replay").hint(two_files)),
+            (Some(header), _) if !header.exists() => {
+                let what = format!("cannot read `{}`: no such file", header.display());
+                return Err(Failure::usage(what).hint(two_files));
+            }
+            (Some(_), None) => return Err(Failure::usage("`--trace-data` is missing").hint(two_files)),
+            (None, Some(_)) => return Err(Failure::usage("`--trace-header` is missing").hint(two_files)),
+            (Some(_), Some(_)) => {}
         }
         Experiment::new(spec, self.export.files(&self.metrics_path, &self.results_path))
     }
@@ -187,10 +194,10 @@ pub(super) struct ReplayArgs {
     #[command(flatten)]
     pub policies: PolicyFlags,
     /// Header of the trace, YAML
-    #[arg(long, value_name = "FILE", required_unless_present = "config", help_heading = WORKLOAD)]
+    #[arg(long, value_name = "FILE", help_heading = WORKLOAD)]
     pub trace_header: Option<PathBuf>,
     /// Requests of the trace, CSV, plain or gzip-compressed
-    #[arg(long, value_name = "FILE", required_unless_present = "config", help_heading = WORKLOAD)]
+    #[arg(long, value_name = "FILE", help_heading = WORKLOAD)]
     pub trace_data: Option<PathBuf>,
     /// Leave out broken lines and count them, instead of stopping at the first
     #[arg(long, help_heading = WORKLOAD)]

@@ -165,11 +165,11 @@ pub(super) fn explain(flag: &str) -> Option<Diagnostic> {
     let name = flag.trim_start_matches('-').split('=').next()?.replace('_', "-");
     let (name, foreign) = FOREIGN.iter().find(|(known, _)| *known == name)?;
     Some(match foreign {
-        NotYet(what) => Diagnostic::new(format!("`--{name}` is not simulated yet: {what}")).hint("leave it out"),
-        Instead(hint) => Diagnostic::new(format!("`--{name}` has no meaning in a simulation")).hint(*hint),
+        NotYet(what) => Diagnostic::new(format!("error: `--{name}` is not simulated yet: {what}")).hint("leave it out"),
+        Instead(hint) => Diagnostic::new(format!("error: `--{name}` has no meaning in a simulation")).hint(*hint),
         Alias(own) => {
             let own = own.replace('_', "-");
-            Diagnostic::new(format!("this command has no `--{name}`"))
+            Diagnostic::new(format!("error: this command has no `--{name}`"))
                 .hint(format!("`blis run` has it, as another name of `--{own}`"))
         }
     })

@@ -12,7 +12,7 @@ pub(super) fn command() -> Command {
     let groups = groups(&command);
     let examples = examples("blis");
     command
-        .help_template("{about-with-newline}\n{usage-heading} {usage}\n\n{after-help}")
+        .help_template("{about-with-newline}\n{usage-heading} {usage}{after-help}")
         .after_help(format!("{groups}\n{examples}"))
         .after_long_help(format!("{groups}\n{PLANNED_TEXT}\n{examples}"))
 }

@@ -195,7 +195,8 @@ struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
 fn show_clap(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // A closed pipe is no error, and nothing could report another.
-        let _ = print(error.render().ansi());
+        let page = error.render();
+        let _ = if colour_wanted(&io::stdout()) { print(page.ansi()) } else { print(page) };
         ExitCode::SUCCESS
     } else {
         print_error(&reworded(error, words));
@@ -216,7 +217,7 @@ fn reworded(error: &clap::Error, words: &[OsString]) -> Diagnostic {
     if let Some(&(name, about)) =
         word(ContextKind::InvalidSubcommand).and_then(|word| help::PLANNED.iter().find(|(name, _)| *name == word))
     {
-        return Diagnostic::new(format!("`blis {name}` is not there yet: {about}")).hint("`blis help` lists what is");
+        return Diagnostic::new(format!("error: `blis {name}` is not there yet: {about}")).hint("`blis help` lists what is");
     }
     let text = error.to_string();
     let message = text.split("\n\nUsage:").next().unwrap_or_default();

@@ -45,7 +45,7 @@ pub(super) fn man(args: &ManArgs) -> Result<(), Failure> {
 fn write_pages(command: &Command, name: &str, dir: &Path) -> io::Result<usize> {
     let title = name.replace(' ', "-");
     let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone().name(title.clone())).render(&mut page)?;
+    clap_mangen::Man::new(command.clone().name("blis").display_name(name.to_owned())).title(title.to_uppercase()).render(&mut page)?;
     std::fs::write(dir.join(format!("{title}.1")), page)?;
     let below = command.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set());
     below.map(|below| write_pages(below, &format!("{name} {}", below.get_name()), dir)).try_fold(1, |sum, count| {

@@ -141,7 +141,7 @@ impl<I> Drop for Progress<I> {
 /// A bar that begins when `pulled` requests are through.
 fn bar(total: Option<u64>, pulled: u64) -> ProgressBar {
     let bar =
-        ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_elapsed(PATIENCE).with_position(pulled);
+        ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_elapsed(DELAY).with_position(pulled);
     let template = match total {
         Some(_) => "{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {left} left",
         None => "{elapsed:>4} {spinner} {human_pos} requests",

@@ -19,7 +19,9 @@ use blis_eval::verdict::{Status, VerdictDocument};
 use blis_plugin::Technology;
 use clap::{Args, ValueEnum};
 
-use super::super::output::{LogLevel, print, print_document, start_log};
+use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
+use super::super::progress::Spinner;
+use super::summary::EvaluationSummary;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EvaluateArgs {
@@ -72,6 +74,9 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Exit code by status: 2 rejected, 3 trap, 4 limit, 5 gate failed
     #[arg(long)]
     pub strict_exit: bool,
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
+    pub output: OutputForm,
     /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
     pub log: LogLevel,
@@ -146,11 +151,19 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), Failure> {
         let hand = Arc::default();
         let (incumbent, cache) = (incumbent.as_ref(), cache.as_ref().filter(|_| !args.verify));
         let evaluate = || pool.install(|| evaluate_known(&bench, candidate, incumbent, &terms, &hand, cache));
+        let spinner = Spinner::start("evaluating", false);
         let mut document = evaluate();
         if args.verify {
             verify(&mut document, &evaluate());
         }
-        print_verdict(&document, candidates.len() > 1)?;
+        drop(spinner);
+        if wants_text_form(args.output) {
+            let is_first = candidates.first().is_some_and(|first| std::ptr::eq(first, candidate));
+            let separator = if is_first { "" } else { "\n" };
+            print(format_args!("{separator}{}", EvaluationSummary { candidate: &candidate.file, result: &document }))?;
+        } else {
+            print_verdict(&document, candidates.len() > 1)?;
+        }
         worst = worse(worst, document.status);
     }
     ended(worst, args.strict_exit)

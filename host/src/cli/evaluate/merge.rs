@@ -9,7 +9,7 @@ use blis_eval::verdict::Status;
 use clap::Args;
 
 use super::super::output::print;
-use super::evaluate::ended;
+use super::candidates::ended;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct MergeArgs {

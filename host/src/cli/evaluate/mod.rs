@@ -6,6 +6,7 @@ mod init;
 mod merge;
 mod serve;
 mod shinka;
+mod summary;
 mod tune;
 
 use blis_eval::error::Failure;

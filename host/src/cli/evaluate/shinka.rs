@@ -16,7 +16,7 @@ use blis_eval::verdict::Status;
 use blis_plugin::Technology;
 use clap::Args;
 
-use super::evaluate::StageName;
+use super::candidates::StageName;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShinkaArgs {

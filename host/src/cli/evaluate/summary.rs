@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-use blis_eval::result::{EvaluationResult, EvaluationStatus, ScenarioDocument};
+use blis_eval::verdict::{ScenarioDocument, Status as EvaluationStatus, VerdictDocument as EvaluationResult};
 
 /// Displays the result of one candidate, at most 80 columns wide.
 pub(super) struct EvaluationSummary<'a> {
