@@ -16,6 +16,8 @@ mod examples;
 mod exports;
 mod fidelity;
 mod flags;
+mod help_examples;
+mod hints;
 mod leaks;
 mod macros;
 mod map;

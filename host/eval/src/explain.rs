@@ -20,8 +20,8 @@ use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 
 use crate::experiment::{Experiment, SloTargetSettings};
 use crate::fitness::FitnessWeights;
-use crate::spec::text::think_time_text;
-use crate::spec::{ParityName, SessionMode, SettingKey, WorkloadName};
+use crate::spec::text::{target_text, think_time_text};
+use crate::spec::{Key, ParityName, SessionMode, WorkloadName};
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig};
 
 /// The page of all settings of `config` on `deployment`.
@@ -191,7 +191,7 @@ impl Explanation<'_> {
         let targets = &self.config.cluster.slo_targets;
         let given: Vec<String> = targets
             .iter()
-            .filter_map(|(class, targets)| of(targets).as_ref().map(|target| format!("{class}={}us", target.value.0)))
+            .filter_map(|(class, targets)| of(targets).as_ref().map(|target| target_text(class, target.value)))
             .collect();
         optional((!given.is_empty()).then(|| text(&given.join(","))))
     }

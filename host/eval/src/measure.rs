@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use blis_config::Deployment;
 use blis_config::policy::Sourced;
@@ -18,12 +19,13 @@ use blis_sim::units::Micros;
 use blis_workload::Names;
 use blis_workload::trace_v2::GoodputTargets;
 
-use crate::error::RunError;
-use crate::experiment::Experiment;
+use crate::error::Failure;
+use crate::experiment::{self, Experiment};
 use crate::figures::Needs;
 use crate::fitness::{FitnessWeights, NoSample};
 use crate::service;
 use crate::spec::EngineName;
+use crate::spec::parse::EVERY_CLASS;
 use crate::workload_config::{WorkloadConfig, plural};
 
 /// The results of a completed simulation.
@@ -37,7 +39,16 @@ pub struct Measurement<S> {
     pub plugin_use: (u64, u64),
 }
 
-/// Simulates `requests` on the cluster of `config`.
+/// Simulations of this process that went through, for progress.
+static FINISHED: AtomicU64 = AtomicU64::new(0);
+
+/// The number of simulations of this process that went through so far.
+#[must_use]
+pub fn finished_simulations() -> u64 {
+    FINISHED.load(Ordering::Relaxed)
+}
+
+/// Simulates `requests`.
 pub fn measure<S: Observer>(
     config: &Experiment,
     deployment: &Deployment,
@@ -65,7 +76,8 @@ pub fn measure<S: Observer>(
         return Err(RunError::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
             .hint("this is a defect of the program: please report it with the command"));
     }
-    Ok(Measurement { report, observer, incidents, plugin_use })
+    FINISHED.fetch_add(1, Ordering::Relaxed);
+    Ok(Measured { report, observer, incidents, used })
 }
 
 /// The clients of a closed loop, which send their next request after the output of the last one.
@@ -193,18 +205,25 @@ pub(crate) fn slo_targets(
     names: &Names,
     recorded: &BTreeMap<String, GoodputTargets>,
 ) -> Vec<(Name, SloTargets)> {
-    let set = &config.cluster.slo_targets;
-    let classes: BTreeSet<&String> = set.keys().chain(recorded.keys()).collect();
+    let given = &config.cluster.slo_targets;
+    let every = given.get(EVERY_CLASS);
+    // A name may be that of a class, a tenant or a model: targets of what is no class are never looked up.
+    let named = names.texts().iter().filter(|text| every.is_some() && !text.is_empty()).map(|text| &**text);
+    let default = every.map(|_| "default");
+    let classes = given.keys().chain(recorded.keys()).map(String::as_str).filter(|class| *class != EVERY_CLASS);
+    let classes: BTreeSet<&str> = classes.chain(named).chain(default).collect();
     let targets = classes.into_iter().filter_map(|class| {
         let name = if class == "default" { Name::NONE } else { names.find(class)? };
         let (flags, trace) = (set.get(class), recorded.get(class));
         let ms = |ms: Option<f64>| ms.map(|ms| Micros::from_f64(ms * 1e3));
-        let flag = |target: Option<&Sourced<Micros>>| target.map(|target| target.value);
+        let flag = |of: fn(&experiment::SloTargets) -> Option<&Sourced<Micros>>| {
+            let target = flags.and_then(of).or(every.and_then(of));
+            target.map(|target| target.value)
+        };
         let targets = SloTargets {
-            ttft: flag(flags.and_then(|targets| targets.ttft.as_ref()))
-                .or(ms(trace.and_then(|targets| targets.ttft_ms))),
-            itl: flag(flags.and_then(|targets| targets.itl.as_ref())).or(ms(trace.and_then(|targets| targets.itl_ms))),
-            e2e: flag(flags.and_then(|targets| targets.e2e.as_ref())).or(ms(trace.and_then(|targets| targets.e2e_ms))),
+            ttft: flag(|targets| targets.ttft.as_ref()).or(ms(trace.and_then(|targets| targets.ttft_ms))),
+            itl: flag(|targets| targets.itl.as_ref()).or(ms(trace.and_then(|targets| targets.itl_ms))),
+            e2e: flag(|targets| targets.e2e.as_ref()).or(ms(trace.and_then(|targets| targets.e2e_ms))),
         };
         Some((name, targets))
     });

@@ -54,7 +54,14 @@ impl Experiment {
                 OtherPolicies::Kept => self.choices.clone(),
                 OtherPolicies::Defaults => Choices::default(),
             };
-            return PolicySettings::choose(&flags, Some(&bundle), &*self.catalog).map_err(usage);
+            let settings = PolicySettings::choose(&flags, Some(&bundle), &*self.catalog).map_err(usage)?;
+            // The deployment, and with it the latency model, is the same for all candidates.
+            let of_bundle = |(_, value): &&(String, Sourced<f64>)| matches!(value.source, SettingSource::File(_));
+            if let Some((name, _)) = settings.latency_parameters.iter().find(of_bundle) {
+                return Err(RunError::usage(format_args!("`{policy}` sets `{name}` of the latency model"))
+                    .hint(format!("set it for all candidates: `--policy-param latency.{name}=VALUE`")));
+            }
+            return Ok(settings);
         }
         if let Err(PluginLookupError::Unknown { hint }) = self.catalog.plugin(Kind::Routing, policy) {
             return Err(RunError::usage(format_args!("`{policy}` is neither a routing policy nor a file")).hint(hint));

@@ -1,22 +1,27 @@
-//! The commands of the program.
+//! The commands of the program, as one tree. [`help`](super::help) adds examples and short pages to it.
 
 use blis_eval::{Figure, FitnessScale};
 use blis_report::anomaly_definitions;
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use super::args::{CompareArgs, ReplayArgs, RunArgs};
-use super::compose::ComposeArgs;
+use super::decisions::DecisionsArgs;
+use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, ServeArgs, ShinkaArgs, TuneArgs};
 use super::fidelity::{FitArgs, ValidateArgs};
-use super::judge::{EvaluateArgs, InitArgs, MergeArgs, ReportArgs, ServeArgs, ShinkaArgs, TuneArgs};
+use super::listing::ListingArgs;
+use super::output::ColorChoice;
+use super::pages::{CompletionsArgs, ManArgs};
 use super::plugin::PluginArgs;
 use super::regret::RegretArgs;
-use super::trace::TraceArgs;
-use super::traces::{ConvertArgs, WorkloadCommandArgs};
+use super::workload::{ComposeArgs, ConvertArgs, WorkloadArgs};
 
-/// Simulates LLM inference services without GPUs.
+/// Simulates LLM inference services without GPUs, and hosts, evaluates and tunes the policies that run them.
 #[derive(Debug, Parser)]
-#[command(name = "blis", version, max_term_width = 100, args_override_self = true, disable_help_subcommand = true)]
+#[command(name = "blis", version, max_term_width = 100, args_override_self = true)]
 pub(super) struct Cli {
+    /// Colour of messages, help and summaries; auto: on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ColorChoice::Auto, hide_short_help = true)]
+    pub color: ColorChoice,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -27,70 +32,97 @@ pub(super) enum Command {
     #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness(),
               override_usage = "blis run [OPTIONS] --model <NAME>")]
     Run(Box<RunArgs>),
-    /// Compare routing policies or bundles under the same requests, seed by seed
-    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = fitness(),
-              override_usage = "blis compare [OPTIONS] --model <NAME> <POLICY|FILE>...")]
-    Compare(Box<CompareArgs>),
     /// Simulate a recorded trace: a header (YAML) and its requests (CSV)
     #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = anomalies_and_fitness(),
               override_usage = "blis replay [OPTIONS] --model <NAME> --trace-header <FILE> --trace-data <FILE>")]
     Replay(Box<ReplayArgs>),
-    /// Tell what would have happened, had decisions been others: the regret of a policy, and how much a
-    /// better one could gain
+    /// Compare routing policies or bundles under the same requests, seed by seed
+    #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = fitness(),
+              override_usage = "blis compare [OPTIONS] --model <NAME> <POLICY|FILE>...")]
+    Compare(Box<CompareArgs>),
+    /// Counterfactual regret of a policy's decisions, and the bound of an oracle
     #[command(
         args_override_self = true,
         allow_negative_numbers = true,
         override_usage = "blis regret [OPTIONS] --model <NAME>"
     )]
     Regret(Box<RegretArgs>),
-    /// Judge candidates on a suite of scenarios, against a baseline: one JSON document each
-    #[command(args_override_self = true)]
-    Evaluate(EvaluateArgs),
-    /// Put the parts of an evaluation on several machines together
-    Merge(MergeArgs),
-    /// Run candidates on the held-out scenarios of a suite, against its baseline and rivals
-    #[command(args_override_self = true)]
-    Report(ReportArgs),
-    /// Find better values for the parameters that a candidate declares
+
+    /// Evaluate candidate policies on a suite of scenarios against a baseline
+    #[command(args_override_self = true, disable_help_subcommand = true,
+              override_usage = "blis evaluate [OPTIONS] <CANDIDATE>...\n       blis evaluate <COMMAND>")]
+    Evaluate(EvaluateCommand),
+    /// Search better values for the parameters that a candidate declares
     #[command(args_override_self = true)]
     Tune(TuneArgs),
-    /// Write a project for a search tool, ready to run
-    Init(InitArgs),
-    /// Judge a candidate for ShinkaEvolve: writes metrics.json and correct.json
-    #[command(name = "shinka-evaluate")]
-    Shinka(ShinkaArgs),
-    /// Judge candidates for other programs: lines of JSON, or HTTP on this machine
+    /// Evaluate candidates for other programs: JSON lines, or HTTP on this machine
     Serve(ServeArgs),
-    /// List, start, build, check and measure policies of your own
+
+    /// List, create, build, check and benchmark policies
     Plugin(PluginArgs),
-    /// Look at the decisions of a run, recorded with --trace-path
-    Trace(TraceArgs),
-    /// Look at workloads without simulating them
-    Workload(WorkloadCommandArgs),
-    /// Write a request trace in another format, and say what is lost
-    #[command(args_override_self = true, allow_negative_numbers = true)]
-    Convert(ConvertArgs),
-    /// Write one workload specification that sends what several send together
-    #[command(args_override_self = true)]
-    Compose(ComposeArgs),
+    /// Analyse the recorded decisions of a run (--trace-path)
+    Decisions(DecisionsArgs),
+
+    /// Inspect, convert and compose workloads
+    Workload(WorkloadArgs),
+
+    /// List the models with a configuration
+    Models(ListingArgs),
+    /// List the GPUs with a description
+    Hardware(ListingArgs),
     /// Calibrate the physics latency model against measured runs of real servers
     #[command(args_override_self = true)]
     Fit(FitArgs),
     /// Compare simulated with measured latencies of real servers
     #[command(args_override_self = true)]
     Validate(ValidateArgs),
-    /// List the models with a configuration
-    Models,
-    /// List the GPUs with a description
-    Hardware,
+
+    /// Print the completion script of a shell
+    #[command(visible_alias = "completion")]
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    Man(ManArgs),
+    /// Print the version
+    Version,
+
+    /// BLIS's name of `blis workload convert`
+    #[command(args_override_self = true, allow_negative_numbers = true, hide = true)]
+    Convert(ConvertArgs),
+    /// BLIS's name of `blis workload compose`
+    #[command(args_override_self = true, hide = true)]
+    Compose(ComposeArgs),
 }
 
-/// What is counted as an anomaly, and what a fitness can be made of.
+/// `blis evaluate`: candidates, or a command.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(super) struct EvaluateCommand {
+    #[command(flatten)]
+    pub args: EvaluateArgs,
+    #[command(subcommand)]
+    pub command: Option<EvaluateSubcommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum EvaluateSubcommand {
+    /// Run candidates on the held-out split of a suite, against its baseline and incumbents
+    #[command(args_override_self = true)]
+    HeldOut(HeldOutArgs),
+    /// Merge the parts of an evaluation that ran on several machines
+    Merge(MergeArgs),
+    /// Evaluate a candidate for ShinkaEvolve: writes metrics.json and correct.json
+    #[command(name = "shinka-evaluate")]
+    Shinka(ShinkaArgs),
+    /// Create a project for a search tool
+    Init(InitArgs),
+}
+
+/// The definitions of anomalies, and what a fitness can weigh.
 fn anomalies_and_fitness() -> String {
     format!("Anomalies, as counted in the results:\n{}\n{}", anomaly_definitions(), fitness())
 }
 
-/// What a fitness can be made of.
+/// What a fitness can weigh.
 fn fitness() -> String {
     let scale = |scale: FitnessScale| format!("  {}: {}\n", scale.name(), scale.definition());
     let scales: String = FitnessScale::ALL.into_iter().map(scale).collect();

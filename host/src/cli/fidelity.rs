@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
-use super::output::{print, print_document};
+use super::output::{OutputForm, print, print_document, wants_text_form};
 use blis_config::Catalogue;
 use blis_config::physics::CoefficientFile;
 use blis_eval::error::RunError;
@@ -29,9 +29,9 @@ pub(super) struct ValidateArgs {
     /// Draw measured and simulated latency over time, one panel per run (SVG)
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Print one JSON document instead of text
-    #[arg(long)]
-    json: bool,
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
+    output: OutputForm,
 }
 
 #[derive(Debug, Args)]
@@ -55,9 +55,9 @@ pub(super) struct FitArgs {
     /// Fit each deployment to its other workloads, and see what that predicts for each
     #[arg(long)]
     leave_one_workload_out: bool,
-    /// Print one JSON document instead of text
-    #[arg(long)]
-    json: bool,
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
+    output: OutputForm,
 }
 
 /// Measured runs, and what their files do not say.
@@ -185,7 +185,7 @@ pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), RunError> {
     if let Some(path) = &args.plot {
         draw(path, &validated).map_err(RunError::runtime)?;
     }
-    if args.json {
+    if !wants_text_form(args.output) {
         print_document(&validated)?;
     } else {
         print(table(&validated))?;
@@ -224,7 +224,7 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), RunError> {
         ("model left out, general weights of the others", models_left_out),
         ("workload left out, weights of the deployment's others", workloads_left_out),
     ];
-    if args.json {
+    if !wants_text_form(args.output) {
         let document: Vec<_> =
             parts.iter().map(|(what, runs)| serde_json::json!({"what": what, "runs": runs})).collect();
         return print_document(&document);

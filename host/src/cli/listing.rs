@@ -1,30 +1,56 @@
-//! What is built in: models and GPUs, a line each.
+//! What is built in: models and GPUs.
 
 use blis_config::{Hardware, KnownModel, LatencyKind, known_hardware, known_models};
+use blis_eval::error::RunError;
+use clap::Args;
+use serde_json::{Value, json};
 
-/// A line per model with anything built in: its name, then what can simulate it.
-pub(super) fn models() -> Vec<String> {
-    let models = known_models();
-    let width = models.iter().map(|model| model.name.len()).max().unwrap_or(0);
-    models.iter().map(|model| format!("{:width$}  {}", model.name, latency_models(model))).collect()
+use super::output::{OutputForm, print_document, print_lines, wants_text_form};
+
+#[derive(Debug, Args)]
+pub(super) struct ListingArgs {
+    /// Form of the list; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
+    output: OutputForm,
 }
 
-fn latency_models(model: &KnownModel) -> String {
-    let mut kinds = Vec::new();
+/// `blis models`: a line for each model with anything built in, then the deployments with blackbox coefficients.
+pub(super) fn models(args: &ListingArgs) -> Result<(), RunError> {
+    let models = known_models();
+    if !wants_text_form(args.output) {
+        return print_document(&models.iter().map(model_document).collect::<Vec<_>>());
+    }
+    let width = models.iter().map(|model| model.name.len()).max().unwrap_or(0);
+    let mut lines = vec![format!("{:width$}  latency models", "model")];
+    for model in &models {
+        lines.push(format!("{:width$}  {}", model.name, latency_models(model).join(", ")));
+        lines.extend(model.blackbox.iter().map(|deployment| format!("    blackbox: {deployment}")));
+    }
+    print_lines(&lines)
+}
+
+fn latency_models(model: &KnownModel) -> Vec<String> {
+    let with_config = [LatencyKind::Physics, LatencyKind::TrainedPhysics, LatencyKind::Roofline];
+    let mut kinds: Vec<String> = Vec::new();
     if model.has_config {
-        kinds.extend(
-            [LatencyKind::TrainedPhysics, LatencyKind::Physics, LatencyKind::Roofline].map(|kind| kind.to_string()),
-        );
+        kinds.extend(with_config.map(|kind| kind.to_string()));
     }
     if !model.blackbox.is_empty() {
-        kinds.push(format!("{} ({})", LatencyKind::Blackbox, model.blackbox.join("; ")));
+        kinds.push(LatencyKind::Blackbox.to_string());
     }
-    kinds.join(", ")
+    kinds
 }
 
-/// A line per GPU with a description: its name, its figures, its other names.
-pub(super) fn hardware() -> Vec<String> {
+fn model_document(model: &KnownModel) -> Value {
+    json!({"name": model.name, "latency_models": latency_models(model), "blackbox_deployments": model.blackbox})
+}
+
+/// `blis hardware`: a line for each GPU with a description.
+pub(super) fn hardware(args: &ListingArgs) -> Result<(), RunError> {
     let hardware = known_hardware();
+    if !wants_text_form(args.output) {
+        return print_document(&hardware.iter().map(hardware_document).collect::<Vec<_>>());
+    }
     let width = hardware.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
     let line = |entry: &Hardware| {
         let gpu = &entry.gpu;
@@ -33,5 +59,17 @@ pub(super) fn hardware() -> Vec<String> {
         let (name, memory, flops, bandwidth) = (&entry.name, gpu.memory_gib, gpu.tflops_fp16, gpu.hbm_tb_s);
         format!("{name:width$}  {memory:>6} GiB  {flops:>7} TFLOPS  {bandwidth:>6} TB/s{aliases}")
     };
-    hardware.iter().map(line).collect()
+    print_lines(&hardware.iter().map(line).collect::<Vec<_>>())
+}
+
+fn hardware_document(entry: &Hardware) -> Value {
+    let gpu = &entry.gpu;
+    json!({
+        "name": entry.name,
+        "aliases": entry.aliases,
+        "memory_gib": gpu.memory_gib,
+        "tflops_fp16": gpu.tflops_fp16,
+        "tflops_fp8": gpu.tflops_fp8,
+        "hbm_tb_s": gpu.hbm_tb_s,
+    })
 }

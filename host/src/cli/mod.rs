@@ -5,16 +5,18 @@
 
 mod args;
 mod command;
-mod compose;
+mod decisions;
+mod evaluate;
 mod fidelity;
-mod judge;
+mod flags;
+mod help;
 mod listing;
 mod output;
+mod pages;
 mod plugin;
 mod progress;
 mod regret;
-mod trace;
-mod traces;
+mod workload;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -29,45 +31,51 @@ use blis_eval::open;
 use blis_eval::regret::Regret;
 use blis_eval::run::{self, RunResult};
 use blis_report::{DecisionSummary, Summary, plugins_document, report_document};
-use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser as _};
+use clap::FromArgMatches as _;
+use clap::error::{ContextKind, ErrorKind};
 use serde::Serialize;
 
 use args::{CompareArgs, OutputFlags};
 use command::{Cli, Command};
-use output::{colour_wanted, exit_code, print, print_document, print_lines, start_log, wants_text_form};
-use progress::ProgressBars;
+use output::{
+    choose_color, color_of, colour_wanted, exit_code, print, print_document, print_error, start_log, wants_text_form,
+};
+use progress::{ProgressBars, Spinner};
 
 /// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: what was asked
 /// makes no sense.
 #[must_use]
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let cli = match Cli::try_parse_from(&words) {
+    choose_color(color_of(&words));
+    let cli = match parse(&words) {
         Ok(cli) => cli,
-        Err(error) => return show_clap(&error, words.get(1).and_then(|word| word.to_str())),
+        Err(error) => return show_clap(&error, &words),
     };
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.is_quiet() {
-                // Nothing is left to do if even this fails.
-                let _ = writeln!(io::stderr(), "{failure}");
+                print_error(&failure);
             }
             exit_code(&failure)
         }
     }
 }
 
-/// Reads `words`, the program's name first, and does nothing of what they ask.
+fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    let color = if colour_wanted(&io::stdout()) { clap::ColorChoice::Always } else { clap::ColorChoice::Never };
+    let matches = help::command().color(color).try_get_matches_from(words)?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// Parses a command line, the program's name first, and runs nothing.
 ///
 /// # Errors
-/// What the user would be told, if they are no command line.
+/// The message that the program would print, if it is no command line.
 pub fn check_words(words: &[OsString]) -> Result<(), String> {
-    match Cli::try_parse_from(words) {
-        Err(error) if error.use_stderr() => {
-            Err(reworded(&error, words.get(1).and_then(|word| word.to_str())).to_string())
-        }
+    match parse(words) {
+        Err(error) if error.use_stderr() => Err(reworded(&error, words).to_string()),
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -78,23 +86,22 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Replay(args)) => simulate(&args.experiment()?, &args.output),
         Some(Command::Compare(args)) => compare(&args),
         Some(Command::Regret(args)) => regret::dispatch(*args),
-        Some(Command::Evaluate(args)) => judge::dispatch(&args),
-        Some(Command::Merge(args)) => judge::merge(&args),
-        Some(Command::Report(args)) => judge::report(&args),
-        Some(Command::Serve(args)) => judge::serve(&args),
-        Some(Command::Shinka(args)) => judge::shinka(&args),
-        Some(Command::Tune(args)) => judge::tune(&args),
-        Some(Command::Init(args)) => judge::init(&args),
+        Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
+        Some(Command::Tune(args)) => evaluate::tune(&args),
+        Some(Command::Serve(args)) => evaluate::serve(&args),
         Some(Command::Plugin(args)) => plugin::dispatch(args),
-        Some(Command::Trace(args)) => trace::dispatch(args),
-        Some(Command::Workload(args)) => traces::dispatch(args),
-        Some(Command::Convert(args)) => traces::convert(&args),
-        Some(Command::Compose(args)) => compose::compose(&args),
+        Some(Command::Decisions(args)) => decisions::dispatch(args),
+        Some(Command::Workload(args)) => workload::dispatch(args),
+        Some(Command::Models(args)) => listing::models(&args),
+        Some(Command::Hardware(args)) => listing::hardware(&args),
         Some(Command::Fit(args)) => fidelity::run_fit(&args),
         Some(Command::Validate(args)) => fidelity::run_validate(&args),
-        Some(Command::Models) => print_lines(&listing::models()),
-        Some(Command::Hardware) => print_lines(&listing::hardware()),
-        None => print(format_args!("{}", Cli::command().render_long_help())),
+        Some(Command::Completions(args)) => pages::completions(&args),
+        Some(Command::Man(args)) => pages::man(&args),
+        Some(Command::Version) => print(format_args!("blis {}\n", env!("CARGO_PKG_VERSION"))),
+        Some(Command::Convert(args)) => workload::convert(&args),
+        Some(Command::Compose(args)) => workload::compose(&args),
+        None => print(help::command().render_help()),
     }
 }
 
@@ -106,7 +113,10 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
         let page = |(name, config): &(String, Experiment)| format!("# {name}\n{}", explain(config, &deployment));
         return print(config.policies.iter().map(page).collect::<Vec<_>>().join("---\n"));
     }
-    let (comparison, notes) = compare::compare(&config)?;
+    let spinner = Spinner::start("comparing", args.output.no_progress);
+    let compared = compare::compare(&config);
+    drop(spinner);
+    let (comparison, notes) = compared?;
     for note in notes {
         tracing::warn!("{note}");
     }
@@ -124,7 +134,7 @@ fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {
     }
     let progress = ProgressBars { visible: !flags.no_progress && io::stderr().is_terminal() };
     let finished = run::run(config, &progress)?;
-    let colour = io::stdout().is_terminal() && colour_wanted();
+    let colour = colour_wanted(&io::stdout());
     let printed = if text { print_summary(&finished, colour) } else { print_json(&finished) };
     printed?;
     // A file that could not be written costs the exit code, not the results.
@@ -182,28 +192,53 @@ struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
 }
 
 /// Help and version go to standard output and are no error.
-fn show_clap(error: &clap::Error, first: Option<&str>) -> ExitCode {
-    // A reader that left is no error, and nobody could be told of another.
+fn show_clap(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        let _ = error.print();
+        // A closed pipe is no error, and nothing could report another.
+        let page = error.render();
+        let _ = if colour_wanted(&io::stdout()) { print(page.ansi()) } else { print(page) };
         ExitCode::SUCCESS
     } else {
-        let _ = writeln!(io::stderr(), "{}", reworded(error, first));
+        print_error(&reworded(error, words));
         ExitCode::from(2)
     }
 }
 
-/// clap's message in the form of ours: `error: …`, then `hint: …`. `first` is the user's first word.
-fn reworded(error: &clap::Error, first: Option<&str>) -> Diagnostic {
-    let text = error.to_string();
-    let known = first.filter(|word| Cli::command().find_subcommand(word).is_some());
-    let subcommand = known.unwrap_or("<COMMAND>");
-    let told = text.split("\n\nUsage:").next().unwrap_or_default();
-    let told = told.split("\n\nFor more information").next().unwrap_or_default().trim_end();
-    match told.split_once("\n\n  tip: ") {
-        Some((message, tip)) => Diagnostic::new(message).hint(tip.replace("\n  tip: ", "; ")),
-        None => Diagnostic::new(told).hint(format!("`blis {subcommand} --help` describes every flag")),
+/// clap's message in the form of ours: `error: …`, then `hint: …`.
+fn reworded(error: &clap::Error, words: &[OsString]) -> Diagnostic {
+    let word = |kind| match error.get(kind) {
+        Some(clap::error::ContextValue::String(word)) => Some(word.as_str()),
+        _ => None,
+    };
+    let foreign = word(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument);
+    if let Some(diagnostic) = foreign.and_then(flags::explain) {
+        return diagnostic;
     }
+    if let Some(&(name, about)) =
+        word(ContextKind::InvalidSubcommand).and_then(|word| help::PLANNED.iter().find(|(name, _)| *name == word))
+    {
+        return Diagnostic::new(format!("error: `blis {name}` is not there yet: {about}")).hint("`blis help` lists what is");
+    }
+    let text = error.to_string();
+    let message = text.split("\n\nUsage:").next().unwrap_or_default();
+    let message = message.split("\n\nFor more information").next().unwrap_or_default().trim_end();
+    match message.split_once("\n\n  tip: ") {
+        Some((message, tip)) => Diagnostic::new(message).hint(tip.replace("\n  tip: ", "; ")),
+        None => Diagnostic::new(message).hint(format!("`{} --help` describes every flag", command_of(words))),
+    }
+}
+
+/// The command that the words name: `blis`, then the commands below it.
+fn command_of(words: &[OsString]) -> String {
+    let mut command = &help::command();
+    let mut path = "blis".to_owned();
+    let texts = words.iter().skip(1).map_while(|word| word.to_str());
+    for text in texts {
+        let Some(below) = command.find_subcommand(text) else { break };
+        command = below;
+        path = format!("{path} {text}");
+    }
+    if path == "blis" { "blis <COMMAND>".to_owned() } else { path }
 }
 
 #[cfg(test)]

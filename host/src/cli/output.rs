@@ -1,12 +1,42 @@
 //! Standard output, standard error, and what they look like: the only printing.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use blis_eval::error::{RunError, RunErrorKind};
 use clap::ValueEnum;
 use serde::Serialize;
 use tracing::level_filters::LevelFilter;
+
+/// `--color`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set or TERM is dumb
+    Auto,
+    /// Also in pipes and files
+    Always,
+    /// Plain text
+    Never,
+}
+
+/// Set once, before anything is printed.
+static COLOR: OnceLock<ColorChoice> = OnceLock::new();
+
+/// Colour as the user asks for it, from here on.
+pub(super) fn choose_color(choice: ColorChoice) {
+    // A second choice in the same process would be a test's.
+    let _ = COLOR.set(choice);
+}
+
+/// `--color`, whatever else the command line holds: messages about broken command lines follow it, too.
+pub(super) fn color_of(words: &[std::ffi::OsString]) -> ColorChoice {
+    let texts: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let joined = texts.iter().filter_map(|text| text.strip_prefix("--color="));
+    let separate = texts.windows(2).filter(|pair| pair[0] == "--color").map(|pair| pair[1]);
+    let choice = joined.chain(separate).last().and_then(|text| ColorChoice::from_str(text, false).ok());
+    choice.unwrap_or(ColorChoice::Auto)
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum OutputForm {
@@ -74,21 +104,46 @@ pub(super) fn print(text: impl std::fmt::Display) -> Result<(), RunError> {
     write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| RunError::output(&error))
 }
 
+/// A failure, on standard error: `error:` and `hint:` in colour where that is wanted.
+pub(super) fn print_error(failure: &impl std::fmt::Display) {
+    const RED: &str = "\x1b[1;31m";
+    const CYAN: &str = "\x1b[36m";
+    const PLAIN: &str = "\x1b[0m";
+    let mut text = failure.to_string();
+    if colour_wanted(&io::stderr()) {
+        let lines = text.lines().map(|line| match line.split_once(": ") {
+            Some(("error", rest)) => format!("{RED}error:{PLAIN} {rest}"),
+            Some(("hint", rest)) => format!("{CYAN}hint:{PLAIN} {rest}"),
+            _ => line.to_owned(),
+        });
+        text = lines.collect::<Vec<_>>().join("\n");
+    }
+    // Nothing is left to do if even this fails.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 pub(super) fn start_log(level: LevelFilter) {
     let log = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal() && colour_wanted())
+        .with_ansi(colour_wanted(&io::stderr()))
         .with_target(false)
         .without_time();
     // Fails only if there is a log already, which then serves as well.
     let _ = log.try_init();
 }
 
-/// <https://no-color.org>: any value but the empty one turns colour off.
-pub(super) fn colour_wanted() -> bool {
+/// Whether `stream` gets colour. <https://no-color.org>: any value but the empty one turns it off.
+pub(super) fn colour_wanted(stream: &impl IsTerminal) -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    set("NO_COLOR").is_none() && set("TERM").is_none_or(|terminal| terminal != "dumb")
+    match COLOR.get().copied().unwrap_or(ColorChoice::Auto) {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => {
+            let dumb = set("TERM").is_some_and(|terminal| terminal == "dumb");
+            stream.is_terminal() && set("NO_COLOR").is_none() && !dumb
+        }
+    }
 }
 
 /// How the program ends after `failure`: 2 for what was asked, 1 for what went wrong, 0 for a reader that left.

@@ -1,18 +1,22 @@
-//! A progress bar that costs nothing: it counts the requests the simulator pulls from the workload
-//! and looks at the clock once in a thousand of them.
+//! Progress on a terminal: a bar for one simulation, which counts the requests that the simulator pulls from the workload
+//! and reads the clock once in a thousand of them; a spinner for commands of many simulations.
 
 use std::fmt::Write;
+use std::io::{self, IsTerminal as _};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use blis_eval::finished_simulations;
 use blis_eval::run::RequestCounter;
 use blis_sim::request::Request;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Requests between two looks at the clock.
 const STRIDE: u64 = 1024;
-/// A run shorter than that shows nothing, unless `BLIS_PROGRESS_AFTER_MS` says otherwise, as tests do: how long a run
-/// takes depends on the machine.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Shorter runs show nothing. `BLIS_PROGRESS_AFTER_MS` replaces it in tests, because the time of a run depends on the
+/// machine.
+const DELAY: Duration = Duration::from_secs(1);
 /// Between two drawings. indicatif limits their rate too, but allows bursts.
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -32,12 +36,51 @@ impl RequestCounter for ProgressBars {
     }
 }
 
-fn patience() -> Duration {
+fn delay() -> Duration {
     let given = std::env::var("BLIS_PROGRESS_AFTER_MS").ok().and_then(|text| text.parse().ok());
-    given.map_or(PATIENCE, Duration::from_millis)
+    given.map_or(DELAY, Duration::from_millis)
 }
 
-/// A workload that shows how far it is.
+/// A spinner on standard error while it lives: what is being done, simulations so far.
+pub(super) struct Spinner {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Spinner {
+    /// Shows `what` after a second, on a terminal, unless `hidden`.
+    pub(super) fn start(what: &'static str, hidden: bool) -> Self {
+        if hidden || !io::stderr().is_terminal() {
+            return Self { stop: None, thread: None };
+        }
+        let (stop, stopped) = channel();
+        let thread = std::thread::spawn(move || {
+            if stopped.recv_timeout(delay()) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            spinner.set_style(ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a valid template"));
+            while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                spinner.set_message(format!("{what}: {} simulations,", finished_simulations()));
+                spinner.tick();
+            }
+            spinner.finish_and_clear();
+        });
+        Self { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            // A spinner that panicked is no reason to lose the results.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A workload that counts its requests.
 struct Progress<I> {
     requests: I,
     pulled: u64,
@@ -50,7 +93,7 @@ struct Progress<I> {
 impl<I> Progress<I> {
     /// Over `requests`, `total` of them if known. Shows nothing unless `visible`.
     pub(super) fn new(requests: I, total: Option<u64>, visible: bool) -> Self {
-        Self::drawing_at(requests, total, visible.then(|| Instant::now() + patience()))
+        Self::drawing_at(requests, total, visible.then(|| Instant::now() + delay()))
     }
 
     fn drawing_at(requests: I, total: Option<u64>, next: Option<Instant>) -> Self {
@@ -98,7 +141,7 @@ impl<I> Drop for Progress<I> {
 /// A bar that begins when `pulled` requests are through.
 fn bar(total: Option<u64>, pulled: u64) -> ProgressBar {
     let bar =
-        ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_elapsed(PATIENCE).with_position(pulled);
+        ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_elapsed(DELAY).with_position(pulled);
     let template = match total {
         Some(_) => "{elapsed:>4} {bar:40} {human_pos}/{human_len} requests, {left} left",
         None => "{elapsed:>4} {spinner} {human_pos} requests",

@@ -1,4 +1,4 @@
-//! `blis regret`: what would have happened otherwise.
+//! `blis regret`: counterfactual regret of sampled decisions.
 
 use blis_eval::counterfactual::{LookAheadBound, RegretReport, survey};
 use blis_eval::error::RunError;
@@ -9,14 +9,14 @@ use clap::Args;
 use serde::Serialize;
 
 use super::args::{REGRET, RunArgs};
+use super::progress::Spinner;
 use super::output::{print, print_document, start_log, wants_text_form};
 
 #[derive(Debug, Args)]
 pub(super) struct RegretArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// Also run the workload with every routing decision the best that a look-ahead finds: how much a better
-    /// policy could gain
+    /// Oracle: also run the workload with every routing decision chosen by look-ahead, a bound for better policies
     #[arg(long, help_heading = REGRET)]
     oracle: bool,
 }
@@ -28,12 +28,15 @@ pub(super) fn dispatch(args: RegretArgs) -> Result<(), RunError> {
     let form = run.output.output;
     if run.files() != OutputFiles::default() {
         return Err(RunError::usage("`blis regret` writes no results or exports of the run")
-            .hint("`blis run … --regret outcome` does; `--regret-path` writes the decisions that were looked at"));
+            .hint("`blis run … --regret outcome` does; `--regret-path` writes the sampled decisions"));
     }
     let mut spec = run.spec()?;
     spec.regret = Some(RegretName::Outcome);
     let config = Experiment::new(spec, OutputFiles::default())?;
-    let RegretReport { regret, bound, warnings } = survey(&config, oracle)?;
+    let spinner = Spinner::start("sampling decisions", run.output.no_progress);
+    let surveyed = survey(&config, oracle);
+    drop(spinner);
+    let RegretReport { regret, bound, warnings } = surveyed?;
     for (what, hint) in warnings {
         tracing::warn!("{what} (hint: {hint})");
     }

@@ -20,9 +20,8 @@ use blis_workload::trace_v2::ThinkTime;
 
 /// The run that `blis <line>` asks for, or what the user reads instead.
 fn parse(line: &str) -> Result<Experiment, String> {
-    let words = std::iter::once("blis").chain(line.split_whitespace());
-    let cli =
-        Cli::try_parse_from(words).map_err(|error| reworded(&error, line.split_whitespace().next()).to_string())?;
+    let words: Vec<OsString> = std::iter::once("blis").chain(line.split_whitespace()).map(OsString::from).collect();
+    let cli = super::parse(&words).map_err(|error| reworded(&error, &words).to_string())?;
     let config = match cli.command {
         Some(Command::Run(args)) => args.experiment(),
         Some(Command::Replay(args)) => args.experiment(),
@@ -331,7 +330,7 @@ fn no_flag_is_forgotten_in_the_explanation() {
     ];
     let pages = lines.map(|line| explained(&line)).concat();
     for command in ["run", "replay"] {
-        let all = Cli::command();
+        let all = help::command();
         let command = all.find_subcommand(command).expect("known");
         for flag in command.get_arguments() {
             let name = flag.get_id().as_str().replace('_', "-");
@@ -386,14 +385,15 @@ fn every_setting_is_a_flag_and_every_flag_a_setting() {
         "no-async-scheduling",
         "no-scheduler-reserve-full-isl",
     ];
-    let all = Cli::command();
+    let all = help::command();
     let mut flags = std::collections::BTreeMap::new();
+    let foreign = |alias: &str| super::flags::FOREIGN.iter().any(|(name, _)| *name == alias);
     for command in ["run", "replay"] {
         for flag in all.find_subcommand(command).expect("known").get_arguments() {
             let aliases = flag.get_all_aliases().unwrap_or_default();
             flags.insert(
                 flag.get_long().expect("long").to_owned(),
-                aliases.iter().map(|&name| name.to_owned()).collect::<Vec<_>>(),
+                aliases.iter().filter(|name| !foreign(name)).map(|&name| name.to_owned()).collect::<Vec<_>>(),
             );
         }
     }
@@ -561,22 +561,54 @@ fn nonsense_is_explained() {
     insta::assert_snapshot!(told.join("\n"));
 }
 
-#[test]
-fn help() {
-    let mut command = Cli::command().term_width(100);
+/// Every page: its command and the long help.
+fn pages() -> Vec<(String, clap::Command)> {
+    fn below(command: &clap::Command, path: &str, pages: &mut Vec<(String, clap::Command)>) {
+        pages.push((path.to_owned(), command.clone()));
+        for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
+            below(command, &format!("{path} {}", command.get_name()), pages);
+        }
+    }
+    let mut command = help::command().term_width(100);
     command.build();
-    insta::assert_snapshot!("help", command.render_long_help());
-    for name in ["run", "replay"] {
-        let subcommand = command.find_subcommand_mut(name).expect(name);
-        insta::assert_snapshot!(format!("help_{name}"), subcommand.render_long_help());
-        insta::assert_snapshot!(format!("short_help_{name}"), subcommand.render_help());
+    let mut pages = Vec::new();
+    below(&command, "blis", &mut pages);
+    pages
+}
+
+#[test]
+fn help_pages() {
+    for (path, mut command) in pages() {
+        if !command.is_hide_set() {
+            insta::assert_snapshot!(path.replace(' ', "_"), command.render_long_help());
+        }
+    }
+    for (path, mut command) in pages().into_iter().filter(|(path, _)| path == "blis run" || path == "blis") {
+        insta::assert_snapshot!(format!("{}_short", path.replace(' ', "_")), command.render_help());
+    }
+}
+
+#[test]
+fn every_help_page_fits_100_columns_and_has_examples() {
+    for (path, mut command) in pages().into_iter().filter(|(_, command)| !command.is_hide_set()) {
+        let page = command.render_long_help().to_string();
+        for line in page.lines() {
+            assert!(line.chars().count() <= 100, "{path}: {line}");
+        }
+        assert!(!help::examples_of(&path).is_empty(), "{path}: no examples");
+        assert!(page.contains("Examples:\n"), "{path}: {page}");
+        let short = command.render_help().to_string();
+        assert!(short.lines().count() <= 110, "{path}: {} lines", short.lines().count());
+    }
+    for (path, _) in help::EXAMPLES {
+        assert!(pages().iter().any(|(known, _)| known == path), "{path} is no command");
     }
 }
 
 /// The help of `--routing-scorers` is the only place that has to repeat these.
 #[test]
 fn help_names_all_scorers_and_the_usual_ones() {
-    let all = Cli::command();
+    let all = help::command();
     let run = all.find_subcommand("run").expect("known");
     let flag = run.get_arguments().find(|flag| flag.get_id() == "routing_scorers").expect("known");
     let help = flag.get_help().expect("help").to_string();
@@ -588,7 +620,7 @@ fn help_names_all_scorers_and_the_usual_ones() {
 
 #[test]
 fn clap_finds_no_contradiction_in_the_flags() {
-    Cli::command().debug_assert();
+    help::command().debug_assert();
 }
 
 #[test]

@@ -133,22 +133,36 @@ pub fn scale(text: &str) -> Result<f64, String> {
     scale.ok_or_else(|| "must be a number from 0.000001 to 1000000".to_owned())
 }
 
-/// Seconds ≥ 0, up to 1e12 (30 000 years).
+/// A time with a unit, as `500ms`; `None` for a bare number, which keeps the unit of its setting.
+fn with_unit(text: &str) -> Option<Result<Micros, String>> {
+    let has_unit = text.ends_with(|c: char| c.is_alphabetic()) && text.starts_with(|c: char| c.is_ascii_digit());
+    has_unit.then(|| duration(text))
+}
+
+/// Seconds, 0 to 1e12 (30 000 years); or a time with a unit.
 pub fn seconds_from_0(text: &str) -> Result<Micros, String> {
+    if let Some(time) = with_unit(text) {
+        return time;
+    }
     let seconds = finite(text).filter(|seconds| (0.0..=1e12).contains(seconds));
-    seconds.map(Micros::from_secs_f64).ok_or_else(|| "must be a number of seconds from 0 to 1e12".to_owned())
+    seconds
+        .map(Micros::from_secs_f64)
+        .ok_or_else(|| "must be a number of seconds from 0 to 1e12, or a time like 500ms".to_owned())
 }
 
 /// A duration in seconds, at least 1 µs.
 pub fn seconds_above_0(text: &str) -> Result<Micros, String> {
-    let message = || "must be a number of seconds from 0.000001 to 1e12".to_owned();
-    seconds_from_0(text).ok().filter(|&time| time > Micros::ZERO).ok_or_else(message)
+    let told = || "must be a number of seconds from 0.000001 to 1e12, or a time like 500ms".to_owned();
+    seconds_from_0(text).ok().filter(|&time| time > Micros::ZERO).ok_or_else(told)
 }
 
 /// The width of bins in milliseconds, at least 1 µs.
 pub fn bins(text: &str) -> Result<Micros, String> {
+    if let Some(time) = with_unit(text) {
+        return time;
+    }
     let ms = finite(text).filter(|ms| (1e-3..=1e12).contains(ms));
-    ms.map(|ms| Micros::from_f64(ms * 1e3)).ok_or_else(|| "must be a number of ms from 0.001 to 1e12".to_owned())
+    ms.map(|ms| Micros::from_f64(ms * 1e3)).ok_or_else(|| "must be a number of ms from 0.001 to 1e12, or a time like 3s".to_owned())
 }
 
 /// A coefficient of a latency model, µs per unit of work. Steps longer than 11 days are refused.
@@ -165,16 +179,22 @@ pub fn share(text: &str) -> Result<f64, String> {
 
 /// Seconds until a request times out; negative for no deadline.
 pub fn timeout(text: &str) -> Result<f64, String> {
+    if let Some(time) = with_unit(text) {
+        return time.map(Micros::as_secs_f64);
+    }
     let seconds = finite(text).filter(|seconds| !(0.0..1e-6).contains(seconds));
-    seconds.ok_or_else(|| "must be a number of seconds from 0.000001 on, or negative for no deadline".to_owned())
+    seconds.ok_or_else(|| "must be a number of seconds from 0.000001 on, a time like 90s, or negative for no deadline".to_owned())
 }
 
 /// Think time between an output and the next prompt, ms. Fractions of a µs are dropped.
 pub fn think_time(text: &str) -> Result<Micros, String> {
     const MOST: f64 = 1e12;
+    if let Some(time) = with_unit(text) {
+        return time;
+    }
     let ms = finite(text).filter(|ms| (0.0..=MOST).contains(ms));
     ms.map(|ms| Micros::from_f64(ms * 1e3))
-        .ok_or_else(|| format!("must be a number of milliseconds from 0 to {MOST:e}"))
+        .ok_or_else(|| format!("must be a number of milliseconds from 0 to {MOST:e}, or a time like 2s"))
 }
 
 /// `lognormal:mu=2.0,sigma=0.6,min=3s,max=30s`.
@@ -222,9 +242,12 @@ pub fn users(text: &str) -> Result<u32, String> {
 
 /// A point in simulated time, µs.
 pub fn horizon(text: &str) -> Result<Micros, String> {
+    if let Some(time) = with_unit(text) {
+        return time;
+    }
     match text.parse() {
         Ok(us @ 1..=i64::MAX) => Ok(Micros(us.unsigned_abs())),
-        _ => Err(format!("must be a whole number of microseconds from 1 to {}", i64::MAX)),
+        _ => Err(format!("must be a time like 10s, or a whole number of microseconds from 1 to {}", i64::MAX)),
     }
 }
 
@@ -240,17 +263,21 @@ pub fn instances(text: &str) -> Result<u32, String> {
 /// A delay of every request, µs, at most 11 days.
 pub fn delay(text: &str) -> Result<Micros, String> {
     const MOST: u64 = 1_000_000_000_000;
-    match text.parse() {
-        Ok(us @ 0..=MOST) => Ok(Micros(us)),
-        _ => Err(format!("must be a whole number of microseconds from 0 to {MOST}")),
+    let us = with_unit(text).map_or_else(|| text.parse().ok(), |time| time.ok().map(|time| time.0));
+    match us {
+        Some(us @ 0..=MOST) => Ok(Micros(us)),
+        _ => Err(format!("must be a time like 5ms, or a whole number of microseconds from 0 to {MOST}")),
     }
 }
 
 /// The refresh interval of a signal, µs. The largest value means that it is never refreshed.
 pub fn interval(text: &str) -> Result<Micros, String> {
+    if let Some(time) = with_unit(text) {
+        return time;
+    }
     match text.parse() {
         Ok(us @ 0..=i64::MAX) => Ok(Micros(us.unsigned_abs())),
-        _ => Err(format!("must be a whole number of microseconds from 0 to {}", i64::MAX)),
+        _ => Err(format!("must be a time like 50ms, or a whole number of microseconds from 0 to {}", i64::MAX)),
     }
 }
 
@@ -307,12 +334,15 @@ fn scorer(text: &str, number: usize) -> Result<WeightedScorer, String> {
     }
 }
 
-/// Targets by class: `class=duration,…`.
+/// The class in a list of targets that stands for every class without a target of its own.
+pub const EVERY_CLASS: &str = "*";
+
+/// `class=duration,…`; a duration alone is the target of every other class.
 pub fn targets(text: &str) -> Result<TargetList, String> {
     let mut targets: Vec<(String, Micros)> = Vec::new();
     for part in text.split(',').map(str::trim) {
-        let Some((class, target)) = part.split_once('=') else {
-            return Err(format!("`{part}` must be a class and a time, like critical=100ms"));
+        let Some((class, target)) = part.split_once('=').or(with_unit(part).map(|_| (EVERY_CLASS, part))) else {
+            return Err(format!("`{part}` must be a time, like 500ms, or a class and a time, like critical=100ms"));
         };
         let class = class.trim();
         if class.is_empty() {

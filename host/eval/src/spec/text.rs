@@ -8,6 +8,7 @@ use blis_workload::trace_v2::ThinkTime;
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
+use super::parse::EVERY_CLASS;
 use super::{PolicyParam, ScorerList, TargetList};
 
 /// The `Display` text of the value.
@@ -76,9 +77,14 @@ impl Display for ScorerList {
     }
 }
 
+/// A target as lists of targets have it.
+pub(crate) fn target_text(class: &str, target: Micros) -> String {
+    if class == EVERY_CLASS { format!("{}us", target.0) } else { format!("{class}={}us", target.0) }
+}
+
 impl Display for TargetList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let targets: Vec<String> = self.0.iter().map(|(class, target)| format!("{class}={}us", target.0)).collect();
+        let targets: Vec<String> = self.0.iter().map(|(class, target)| target_text(class, *target)).collect();
         f.write_str(&targets.join(","))
     }
 }

@@ -1,43 +1,46 @@
-//! `blis compose`: several workload specifications as one.
+//! `blis workload compose`: several workload specifications as one.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::output::print;
+use super::super::output::print;
 use blis_eval::error::RunError;
 use blis_report::{check_target, write_text};
 use blis_workload::spec::compose::{Composed, compose as merge};
 
 #[derive(Debug, Args)]
-pub(super) struct ComposeArgs {
-    /// Two or more: workload specifications (YAML), ServeGen folders, inference-perf files. One is written
-    /// as a specification of its own
-    #[arg(value_name = "FILE", required = true)]
+pub(in crate::cli) struct ComposeArgs {
+    /// Workload specifications (YAML), ServeGen folders, inference-perf files; a single one is converted
+    #[arg(value_name = "FILE", required_unless_present = "from")]
     files: Vec<PathBuf>,
+    /// BLIS's way to name one; may be given several times
+    #[arg(long, value_name = "FILE")]
+    from: Vec<PathBuf>,
     /// File for the specification [default: standard output]
     #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    out: Option<PathBuf>,
 }
 
 /// Reads all, then writes. What had to be changed is said on standard error.
-pub(super) fn compose(args: &ComposeArgs) -> Result<(), RunError> {
-    if let Some(output) = &args.output {
+pub(in crate::cli) fn compose(args: &ComposeArgs) -> Result<(), RunError> {
+    let files: Vec<PathBuf> = args.files.iter().chain(&args.from).cloned().collect();
+    if let Some(output) = &args.out {
         // Nothing is read while it is overwritten, and a slip must not cost a file.
         let same =
             |file: &PathBuf| file.canonicalize().is_ok_and(|file| output.canonicalize().is_ok_and(|o| o == file));
-        if let Some(file) = args.files.iter().find(|file| same(file)) {
-            return Err(RunError::usage(format_args!("`{}` is what is read", file.display())).hint("name another file"));
+        if let Some(file) = files.iter().find(|file| same(file)) {
+            return Err(RunError::usage(format_args!("`{}` is an input", file.display())).hint("name another file"));
         }
         check_target(output).map_err(|error| RunError::file(&error))?;
     }
-    let Composed { spec, notes } = merge(&args.files).map_err(RunError::refused)?;
+    let Composed { spec, notes } = merge(&files).map_err(RunError::refused)?;
     let warnings = spec.warnings.iter().map(|(what, hint)| format!("{what} (hint: {hint})"));
     for note in notes.into_iter().chain(warnings) {
         let _ = writeln!(io::stderr(), "note: {note}");
     }
-    match &args.output {
+    match &args.out {
         Some(output) => write_text(output, &spec.to_string()).map_err(|error| RunError::file(&error)),
         None => print(spec),
     }

@@ -1,4 +1,4 @@
-//! `blis shinka-evaluate`: the program that ShinkaEvolve starts for each candidate, with its spelling of flags.
+//! `blis evaluate shinka-evaluate`: the program that ShinkaEvolve starts for each candidate, with its spelling of flags.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,32 +16,31 @@ use blis_eval::suite::Suite;
 use blis_plugin::Technology;
 use clap::Args;
 
-use super::evaluate::StageName;
+use super::candidates::StageName;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShinkaArgs {
-    /// The candidate; a Rhai script, whatever it is called
+    /// CandidatePolicy: a Rhai script, unless its name ends with .wasm
     #[arg(long = "program_path", value_name = "FILE")]
     program_path: String,
     /// Folder for metrics.json and correct.json
     #[arg(long = "results_dir", value_name = "DIR")]
     results_dir: PathBuf,
-    /// What it is judged on
+    /// Suite of scenarios: chat, slo-tiers, long-context, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
-    /// How far to go, if it is good enough
+    /// Last stage for a candidate that passes the earlier ones
     #[arg(long, value_enum, value_name = "STAGE", default_value_t = StageName::Select)]
     stage: StageName,
-    /// Other seeds for each number
+    /// Epoch: other seeds for each number
     #[arg(long, value_name = "N", default_value_t = 0)]
     epoch: u64,
-    /// Most bytes of texts
+    /// Maximum feedback, bytes
     #[arg(long = "feedback_bytes", alias = "feedback-bytes", value_name = "N", default_value_t = 8000)]
     feedback_bytes: usize,
 }
 
-/// `blis shinka-evaluate`.
-pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
+pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
     let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     let is_component = args.program_path.ends_with(".wasm");
     let lang = if is_component { Technology::Component } else { Technology::Script };
@@ -54,7 +53,7 @@ pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
         parallel: true,
         only: None,
         parameters: Vec::new(),
-        native: NativeCode::Refused,
+        native: NativeCode::RequestError,
     };
     let document = evaluate(&bench, &candidate, None, &terms, &Arc::default());
     let cannot = |error: std::io::Error| {
@@ -66,9 +65,7 @@ pub(in crate::cli) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
         fs::write(args.results_dir.join(name), text).map_err(cannot)?;
     }
     match document.status {
-        EvaluationStatus::HostError => {
-            Err(RunError::runtime("the candidate could not be judged").hint(document.artifacts.error))
-        }
+        EvaluationStatus::HostError => Err(RunError::runtime("the candidate could not be evaluated").hint(document.artifacts.error)),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! `blis merge`: the verdicts of an evaluation that ran in parts.
+//! `blis evaluate merge`: the evaluation results of an evaluation that ran in parts.
 
 use std::path::PathBuf;
 
@@ -9,17 +9,16 @@ use blis_eval::result::EvaluationStatus;
 use clap::Args;
 
 use super::super::output::print;
-use super::evaluate::ended;
+use super::candidates::ended;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct MergeArgs {
-    /// Folders with the parts that `blis evaluate --shard I/N --out DIR` wrote
+    /// Folders written by `blis evaluate --shard I/N --out DIR`
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
 }
 
-/// `blis merge`.
-pub(in crate::cli) fn merge(args: &MergeArgs) -> Result<(), RunError> {
+pub(super) fn merge(args: &MergeArgs) -> Result<(), RunError> {
     let mut worst = EvaluationStatus::Ok;
     for document in shard::merge(&args.dirs)? {
         let text = serde_json::to_string(&document).map_err(RunError::runtime)?;

@@ -13,6 +13,7 @@ use blis_eval::suite::Suite;
 use blis_plugin::Technology;
 use clap::Args;
 
+use super::super::progress::Spinner;
 use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
 
 #[derive(Debug, Args)]
@@ -20,28 +21,28 @@ pub(in crate::cli) struct TuneArgs {
     /// A Rhai script or a WebAssembly component that declares parameters, or the name of a built-in policy
     #[arg(value_name = "CANDIDATE")]
     candidate: String,
-    /// What it is judged on
+    /// Suite of scenarios: chat, slo-tiers, long-context, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
-    /// Settings to try, on all scenarios of train each
+    /// Evaluations of parameter values, each on all scenarios of train
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = parse::count)]
     evals: u32,
-    /// Of the search
+    /// Seed of the search
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Other seeds of the suite for each number
+    /// Epoch: other seeds of the suite for each number
     #[arg(long, value_name = "N", default_value_t = 0)]
     epoch: u64,
-    /// File for the script with what was found as defaults
+    /// File for the script with the new defaults
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Threads [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Text or JSON; auto: text on a terminal
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
-    /// Which messages to print on standard error
+    /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
     log: LogLevel,
 }
@@ -58,7 +59,10 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     let TuneArgs { evals, seed, epoch, .. } = *args;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
     let request = TuneRequest { candidate: &candidate, prepared: &bench, evals, seed, epoch, threads };
-    let (tuned, text) = search(&request)?;
+    let spinner = Spinner::start("tuning", false);
+    let found = search(&request);
+    drop(spinner);
+    let (tuned, text) = found?;
     if let Some(path) = &args.write {
         fs::write(path, text)
             .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;

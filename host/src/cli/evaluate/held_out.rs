@@ -1,4 +1,4 @@
-//! `blis report`: candidates on the held-out split of a suite, against the baseline and its rivals.
+//! `blis evaluate held-out`: candidates on the held-out split of a suite, against its baseline and incumbents.
 
 use std::num::NonZeroUsize;
 
@@ -8,31 +8,34 @@ use blis_eval::evaluation::held_out;
 use blis_eval::suite::Suite;
 use clap::Args;
 
+use super::super::progress::Spinner;
 use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ReportArgs {
+pub(in crate::cli) struct HeldOutArgs {
     /// Candidates: Rhai scripts or WebAssembly components
     #[arg(required = true, value_name = "CANDIDATE")]
     candidates: Vec<String>,
-    /// What they are judged on
+    /// Suite: chat, slo-tiers, long-context, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
     /// Threads [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Text or JSON; auto: text on a terminal
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
-    /// Which messages to print on standard error
+    /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
     log: LogLevel,
 }
 
-/// `blis report`.
-pub(in crate::cli) fn report(args: &ReportArgs) -> Result<(), RunError> {
+pub(super) fn held_out(args: &HeldOutArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
-    let report = held_out::report(&bench, &args.candidates, args.threads.map_or(0, NonZeroUsize::get))?;
+    let spinner = Spinner::start("evaluating on the held-out split", false);
+    let report = held_out::report(&bench, &args.candidates, args.threads.map_or(0, NonZeroUsize::get));
+    drop(spinner);
+    let report = report?;
     if wants_text_form(args.output) { print(report.text()) } else { print_document(&report) }
 }

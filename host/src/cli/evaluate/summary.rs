@@ -1,0 +1,100 @@
+//! An evaluation result as text, for a terminal.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+
+use blis_eval::result::{EvaluationResult, EvaluationStatus, ScenarioDocument};
+
+/// Displays the result of one candidate, at most 80 columns wide.
+pub(super) struct EvaluationSummary<'a> {
+    /// The candidate, as the user names it.
+    pub candidate: &'a str,
+    pub result: &'a EvaluationResult,
+}
+
+impl Display for EvaluationSummary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let result = self.result;
+        writeln!(f, "CandidatePolicy         {}", self.candidate)?;
+        writeln!(f, "EvaluationStatus            {}, last stage {}", status(result.status), result.stage)?;
+        writeln!(f, "Combined score    {:.4}{}", result.combined_score, scale(&result.stage))?;
+        if let Some(paired) = &result.paired {
+            let interval = paired.ci95.map_or(String::new(), |[low, high]| format!(" [{low:+.4}, {high:+.4}]"));
+            writeln!(f, "Against baseline  {:+.4}{interval}, {} pairs with {}", paired.diff_mean, paired.n, paired.baseline)?;
+        }
+        if let Some(stopped) = &result.stopped {
+            field(f, "Stopped", stopped)?;
+        }
+        for failed in &result.gates.failed {
+            field(f, "Gate failed", failed)?;
+        }
+        if !result.artifacts.error.is_empty() {
+            writeln!(f, "\n{}", result.artifacts.error.trim_end())?;
+        }
+        table(f, result)
+    }
+}
+
+fn status(status: EvaluationStatus) -> &'static str {
+    match status {
+        EvaluationStatus::Ok => "ok",
+        EvaluationStatus::Rejected => "rejected: no valid policy for this suite",
+        EvaluationStatus::Trap => "trap: failed during a decision",
+        EvaluationStatus::Limit => "limit: exceeded a limit of resources",
+        EvaluationStatus::GateFailed => "gate failed",
+        EvaluationStatus::HostError => "host error: evaluate again",
+    }
+}
+
+/// What the score of a stage means.
+fn scale(stage: &str) -> &'static str {
+    match stage {
+        "smoke" => " (smoke: 1 to 2; 1.5 equals the baseline)",
+        "train" => " (train: 2 to 3; 2.5 equals the baseline)",
+        "select" => " (select: 3 to 4; 3.5 equals the baseline)",
+        _ => "",
+    }
+}
+
+/// `name` and `text`, wrapped.
+fn field(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
+    const INDENT: usize = 18;
+    const WIDTH: usize = 80;
+    let mut line = format!("{name:<INDENT$}");
+    for word in text.split_whitespace() {
+        if line.chars().count() + word.chars().count() > WIDTH && line.len() > INDENT {
+            writeln!(f, "{}", line.trim_end())?;
+            line = " ".repeat(INDENT);
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    writeln!(f, "{}", line.trim_end())
+}
+
+/// Means over the seeds of the last stage, a line for each scenario.
+fn table(f: &mut fmt::Formatter<'_>, result: &EvaluationResult) -> fmt::Result {
+    let mut scenarios: BTreeMap<&str, Vec<&ScenarioDocument>> = BTreeMap::new();
+    for run in result.scenarios.iter().filter(|run| run.stage == result.stage) {
+        scenarios.entry(&run.id).or_default().push(run);
+    }
+    if scenarios.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "\n{:<24} {:>6}  {:>10} {:>10}  {:>10} {:>10}", "", "", "TTFT, ms", "baseline", "E2E, ms", "baseline")?;
+    for (id, runs) in scenarios {
+        let mean = |of: &dyn Fn(&ScenarioDocument) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / runs.len() as f64;
+        let figure = |run: &BTreeMap<String, f64>, key: &str| run.get(key).copied().unwrap_or(f64::NAN);
+        let id: String = id.chars().take(24).collect();
+        writeln!(
+            f,
+            "{id:<24} {:>6.3}  {:>10.1} {:>10.1}  {:>10.1} {:>10.1}",
+            mean(&|run| run.score),
+            mean(&|run| figure(&run.metrics, "mean_ttft_ms")),
+            mean(&|run| figure(&run.baseline, "mean_ttft_ms")),
+            mean(&|run| figure(&run.metrics, "mean_e2e_ms")),
+            mean(&|run| figure(&run.baseline, "mean_e2e_ms")),
+        )?;
+    }
+    writeln!(f, "\n`--output json` has all figures and the feedback.")
+}

@@ -1,0 +1,208 @@
+//! Flag names of vLLM, its benchmark and BLIS that are not ours: each is an alias of one of ours, or is named as not
+//! simulated, so that a message never suggests an unrelated neighbour.
+
+use blis_diag::Diagnostic;
+use clap::Command;
+
+/// What a flag of another program means here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Foreign {
+    /// Another name of our flag.
+    Alias(&'static str),
+    /// Not simulated yet: what it is about.
+    NotYet(&'static str),
+    /// Nothing to simulate: what to do instead.
+    Instead(&'static str),
+}
+
+use Foreign::{Alias, Instead, NotYet};
+
+const FLOW_CONTROL: Foreign = NotYet("flow control, the queue of the gateway");
+const POOLS: Foreign = NotYet("prefill apart from decode");
+const OFFLOAD: Foreign = NotYet("KV offloading");
+const LORA: Foreign = NotYet("LoRA adapters");
+const ENCODE: Foreign = NotYet("encoder instances");
+const AUTOSCALING: Foreign = NotYet("autoscaling");
+const DETECTORS: Foreign = NotYet("the detectors of saturation");
+const SPECULATION: Foreign = NotYet("speculative decoding");
+const NO_TOKENS: Foreign = Instead("lengths are simulated, not texts: leave it out");
+const NO_SERVER: Foreign = Instead("nothing is sent to a server: leave it out");
+const WEIGHTS: Foreign = Instead("the model's `config.json` says it: edit a copy and name its folder with `--model-config-folder`");
+
+/// The one table, by the name of the flag.
+#[rustfmt::skip]
+pub(super) const FOREIGN: &[(&str, Foreign)] = &[
+    // vLLM's engine.
+    ("num-gpu-blocks-override", Alias("total_kv_blocks")),
+    ("pipeline-parallel-size", NotYet("pipeline parallelism")),
+    ("speculative-config", SPECULATION),
+    ("num-speculative-tokens", SPECULATION),
+    ("speculative-model", SPECULATION),
+    ("swap-space", Instead("vLLM V1 preempts by recomputation: leave it out")),
+    ("cpu-offload-gb", OFFLOAD),
+    ("kv-transfer-config", POOLS),
+    ("kv-offloading-size", OFFLOAD),
+    ("kv-offloading-backend", OFFLOAD),
+    ("enable-lora", LORA),
+    ("max-loras", LORA),
+    ("max-cpu-loras", LORA),
+    ("max-lora-rank", LORA),
+    ("lora-modules", LORA),
+    ("max-num-partial-prefills", NotYet("concurrent partial prefills")),
+    ("max-long-partial-prefills", NotYet("concurrent partial prefills")),
+    ("dtype", WEIGHTS),
+    ("quantization", WEIGHTS),
+    ("kv-cache-dtype", NotYet("KV caches of another type than the model")),
+    ("tokenizer", NO_TOKENS),
+    ("tokenizer-mode", NO_TOKENS),
+    ("trust-remote-code", NO_SERVER),
+    ("enforce-eager", NotYet("execution without CUDA graphs")),
+    ("compilation-config", NotYet("other compilation levels")),
+    ("distributed-executor-backend", NO_SERVER),
+    ("served-model-name", Instead("`--model` is the name that requests carry")),
+    ("disable-log-requests", Instead("`--log off` prints no messages")),
+    // vllm bench serve, SGLang's and GenAI-Perf's like it.
+    ("request-rate", Alias("rate")),
+    ("num-prompts", Alias("num_requests")),
+    ("random-input-len", Alias("prompt_tokens")),
+    ("input-len", Alias("prompt_tokens")),
+    ("random-output-len", Alias("output_tokens")),
+    ("output-len", Alias("output_tokens")),
+    ("random-prefix-len", Alias("prefix_tokens")),
+    ("max-concurrency", Instead("`--concurrency N` keeps N requests in flight, in closed loop")),
+    ("burstiness", Instead("`--arrival-process poisson` is burstiness 1; a specification (`--workload-spec`) has gamma arrivals of any CV, 1/sqrt(burstiness)")),
+    ("random-range-ratio", Instead("`--prompt-tokens-stdev`, `--prompt-tokens-min` and `--prompt-tokens-max` spread the lengths")),
+    ("dataset-name", Instead("`--workload NAME` generates requests, `--workload-trace FILE` reads them")),
+    ("dataset-path", Instead("`--workload-trace FILE` reads recorded requests")),
+    ("goodput", Instead("`--slo-ttft`, `--slo-itl` and `--slo-e2e` set the targets")),
+    ("percentile-metrics", Instead("`--output json` has all percentiles")),
+    ("metric-percentiles", Instead("`--output json` has all percentiles")),
+    ("save-result", Instead("`--metrics-path FILE` writes the results")),
+    ("result-filename", Instead("`--metrics-path FILE` writes the results")),
+    ("base-url", NO_SERVER),
+    ("host", NO_SERVER),
+    ("port", NO_SERVER),
+    ("endpoint", NO_SERVER),
+    ("backend", NO_SERVER),
+    ("ignore-eos", Instead("simulated requests have the length that they are given: leave it out")),
+    ("request-timeout", Alias("timeout")),
+    // BLIS.
+    ("defaults-filepath", Instead("models, GPUs and coefficients are built in; `--model-config-folder`, `--hardware-config` and `--coefficients` replace them")),
+    ("kv-cpu-blocks", OFFLOAD),
+    ("kv-offload-threshold", OFFLOAD),
+    ("kv-transfer-bandwidth", OFFLOAD),
+    ("kv-transfer-base-latency", OFFLOAD),
+    ("kv-offload-config", OFFLOAD),
+    ("lora-scorer-weight", LORA),
+    ("lora-config", LORA),
+    ("lora-adapter-capacity", LORA),
+    ("lora-load-base-latency-us", LORA),
+    ("lora-load-bandwidth-bytes-us", LORA),
+    ("lora-footprint-bytes-per-rank", LORA),
+    ("model-autoscaler-interval-us", AUTOSCALING),
+    ("prefill-instances", POOLS),
+    ("decode-instances", POOLS),
+    ("prefill-decode-instances", POOLS),
+    ("pd-decider", POOLS),
+    ("pd-prefix-threshold", POOLS),
+    ("pd-transfer-bandwidth", POOLS),
+    ("pd-transfer-base-latency", POOLS),
+    ("pd-transfer-contention", POOLS),
+    ("prefill-routing-scorers", POOLS),
+    ("decode-routing-scorers", POOLS),
+    ("prefill-tp", POOLS),
+    ("decode-tp", POOLS),
+    ("prefill-hardware", POOLS),
+    ("decode-hardware", POOLS),
+    ("prefill-latency-model", POOLS),
+    ("decode-latency-model", POOLS),
+    ("prefill-max-model-len", POOLS),
+    ("decode-max-model-len", POOLS),
+    ("encode-instances", ENCODE),
+    ("encode-decider", ENCODE),
+    ("flow-control", FLOW_CONTROL),
+    ("saturation-detector", FLOW_CONTROL),
+    ("dispatch-order", FLOW_CONTROL),
+    ("queue-depth-threshold", FLOW_CONTROL),
+    ("kv-cache-util-threshold", FLOW_CONTROL),
+    ("max-gateway-queue-depth", FLOW_CONTROL),
+    ("per-band-capacity", FLOW_CONTROL),
+    ("usage-limit-threshold", FLOW_CONTROL),
+    ("fairness-policy", FLOW_CONTROL),
+    ("request-ttl", FLOW_CONTROL),
+    ("queue-shedding", FLOW_CONTROL),
+    ("in-flight-eviction", FLOW_CONTROL),
+    ("dispatch-tick-interval", FLOW_CONTROL),
+    ("slo-targets", FLOW_CONTROL),
+    ("detectors", DETECTORS),
+    ("saturation-config", DETECTORS),
+    ("saturation-report", DETECTORS),
+    ("saturation-final-window", DETECTORS),
+    ("lazy-generation", Instead("requests are always generated as they are needed: leave it out")),
+];
+
+/// Every command learns the other names of the flags that it has.
+pub(super) fn with_aliases(command: Command) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_aliases));
+    command.mut_args(|arg| {
+        let id = arg.get_id().to_string();
+        let is_flag = arg.get_long().is_some();
+        let others = FOREIGN.iter().filter(|(_, foreign)| is_flag && *foreign == Alias(own(&id)));
+        let others: Vec<&'static str> = others.map(|(name, _)| *name).collect();
+        arg.visible_aliases(others)
+    })
+}
+
+/// The name as the table has it; no flag of ours is called like the empty text.
+fn own(id: &str) -> &'static str {
+    let targets = FOREIGN.iter().filter_map(|(_, foreign)| if let Alias(own) = foreign { Some(*own) } else { None });
+    targets.into_iter().find(|own| *own == id).unwrap_or_default()
+}
+
+/// What to say about `flag`, with its dashes, which our command does not have; `None` if no program has it.
+pub(super) fn explain(flag: &str) -> Option<Diagnostic> {
+    let name = flag.trim_start_matches('-').split('=').next()?.replace('_', "-");
+    let (name, foreign) = FOREIGN.iter().find(|(known, _)| *known == name)?;
+    Some(match foreign {
+        NotYet(what) => Diagnostic::new(format!("error: `--{name}` is not simulated yet: {what}")).hint("leave it out"),
+        Instead(hint) => Diagnostic::new(format!("error: `--{name}` has no meaning in a simulation")).hint(*hint),
+        Alias(own) => {
+            let own = own.replace('_', "-");
+            Diagnostic::new(format!("error: this command has no `--{name}`"))
+                .hint(format!("`blis run` has it, as another name of `--{own}`"))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::help;
+
+    #[test]
+    fn no_flag_is_ours_and_foreign() {
+        let command = help::command();
+        for below in ["run", "replay", "compare", "regret"] {
+            let below = command.find_subcommand(below).expect("a command");
+            for arg in below.get_arguments() {
+                let long = arg.get_long().unwrap_or_default();
+                assert!(FOREIGN.iter().all(|(name, _)| *name != long), "{long}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_alias_is_of_a_flag_and_every_name_is_there_once() {
+        let command = help::command();
+        let run = command.find_subcommand("run").expect("a command");
+        for (number, (name, foreign)) in FOREIGN.iter().enumerate() {
+            assert!(FOREIGN[..number].iter().all(|(other, _)| other != name), "{name} is there twice");
+            if let Alias(own) = foreign {
+                let arg = run.get_arguments().find(|arg| arg.get_id() == own).unwrap_or_else(|| panic!("{own}"));
+                let aliases = arg.get_visible_aliases().unwrap_or_default();
+                assert!(aliases.contains(name), "{own}: {aliases:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The pages of `--help`: clap's, with examples at their end, short `-h` pages, and the commands of the first page in
+//! groups.
+
+use clap::{Arg, Command, CommandFactory as _};
+
+use super::command::Cli;
+use super::flags;
+
+/// The whole command line, as it is parsed, printed, completed and documented.
+pub(super) fn command() -> Command {
+    let command = flags::with_aliases(with_pages(Cli::command(), "blis"));
+    let groups = groups(&command);
+    let examples = examples("blis");
+    command
+        .help_template("{about-with-newline}\n{usage-heading} {usage}{after-help}")
+        .after_help(format!("{groups}\n{examples}"))
+        .after_long_help(format!("{groups}\n{PLANNED_TEXT}\n{examples}"))
+}
+
+const PLANNED_TEXT: &str = "`blis help COMMAND` has everything about a command, `blis COMMAND -h` the usual flags.\n";
+
+/// Commands that are named and not there yet: name, what it is for.
+pub(super) const PLANNED: &[(&str, &str)] = &[
+    ("capacity", "the highest rate that a deployment serves within its SLOs"),
+    ("size", "the fewest GPUs that serve a load within its SLOs"),
+    ("sweep", "runs over ranges of settings"),
+    ("search", "a search for policies, built in"),
+    ("calibrate", "a comparison of a recorded trace with its simulation"),
+    ("observe", "a load generator for a real server"),
+    ("mock-server", "a server that answers in simulated time"),
+    ("import", "settings of other tools"),
+    ("export", "settings for other tools"),
+    ("view", "reports and timelines to look at"),
+];
+
+/// The commands of the first page, by what they are for.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Evolve policies", &["evaluate", "tune", "serve", "plugin"]),
+    ("Simulate", &["run", "replay", "compare", "regret", "decisions"]),
+    ("Workloads", &["workload"]),
+    ("Models, GPUs and their calibration", &["models", "hardware", "fit", "validate"]),
+    ("This program", &["help", "completions", "man", "version"]),
+];
+
+fn groups(command: &Command) -> String {
+    let mut text = String::new();
+    for (heading, names) in GROUPS {
+        text.push_str(&format!("{heading}:\n"));
+        for name in *names {
+            let about = command.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+            let about = about.unwrap_or_else(|| "Print the help of a command".to_owned());
+            text.push_str(&wrapped(name, &about));
+        }
+        text.push('\n');
+    }
+    let planned: Vec<&str> = PLANNED.iter().map(|(name, _)| *name).collect();
+    text.push_str("Not there yet:\n");
+    text.push_str(&wrapped("", &planned.join(", ")));
+    text
+}
+
+/// `  name  text`, the text in a column of its own.
+fn wrapped(name: &str, text: &str) -> String {
+    const INDENT: usize = 15;
+    const WIDTH: usize = 80;
+    let mut lines = vec![format!("  {name:<width$}", width = INDENT - 2)];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("it begins with one");
+        if line.chars().count() + word.chars().count() > WIDTH {
+            lines.push(format!("{:INDENT$}{word} ", ""));
+        } else {
+            line.push_str(word);
+            line.push(' ');
+        }
+    }
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Examples below the page of every command; rare flags on long pages only.
+fn with_pages(command: Command, path: &str) -> Command {
+    let examples = examples(path);
+    let long = command.get_after_long_help().map(|text| format!("{text}\n")).unwrap_or_default();
+    let mut command = command.after_help(examples.clone()).after_long_help(format!("{long}{examples}"));
+    let long_page = command.get_arguments().count() > SHORT_PAGE;
+    command = command.mut_args(|arg| if long_page && is_rare(&arg) { arg.hide_short_help(true) } else { arg });
+    let below: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    for name in below {
+        command = command.mut_subcommand(&name, |below| with_pages(below, &format!("{path} {name}")));
+    }
+    command
+}
+
+/// Flags that fit on a screen with their descriptions.
+const SHORT_PAGE: usize = 20;
+
+/// The flags of `-h` where there are many.
+const USUAL: &[&str] = &[
+    "model",
+    "hardware",
+    "tp",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "total_kv_blocks",
+    "num_instances",
+    "routing_policy",
+    "policy_config",
+    "policy_param",
+    "workload",
+    "workload_spec",
+    "workload_trace",
+    "trace_header",
+    "trace_data",
+    "contestants",
+    "candidates",
+    "rate",
+    "concurrency",
+    "num_requests",
+    "prompt_tokens",
+    "output_tokens",
+    "slo_ttft",
+    "seeds",
+    "seed",
+    "config",
+    "explain_config",
+    "output",
+    "metrics_path",
+];
+
+fn is_rare(arg: &Arg) -> bool {
+    !USUAL.contains(&arg.get_id().as_str())
+}
+
+/// The examples of the page of `path`, as they stand below it.
+fn examples(path: &str) -> String {
+    let mut text = "Examples:\n".to_owned();
+    for (what, line) in examples_of(path) {
+        text.push_str(&format!("  # {what}\n  {}\n", line.replace('\n', "\n      ")));
+    }
+    text.trim_end().to_owned()
+}
+
+/// What the examples of a page do, and their lines for a shell; they run in the folder of the repository.
+pub(super) fn examples_of(path: &str) -> &'static [(&'static str, &'static str)] {
+    EXAMPLES.iter().find(|(known, _)| *known == path).map_or(&[], |(_, examples)| examples)
+}
+
+type PageExamples = (&'static str, &'static [(&'static str, &'static str)]);
+
+#[rustfmt::skip]
+pub(super) static EXAMPLES: &[PageExamples] = &[
+    ("blis", &[
+        ("Is this policy better than the baseline?", "blis evaluate policies/prefix-then-load.rhai --suite chat"),
+        ("100 requests to one server", "blis run --model qwen/qwen3-14b --rate 2"),
+        ("Two routing policies under the same requests", "blis compare round-robin weighted --model qwen/qwen3-14b --num-instances 4 --rate 20"),
+    ]),
+    ("blis run", &[
+        ("100 requests to one server", "blis run --model qwen/qwen3-14b --rate 2"),
+        ("Four instances behind a router, under a chat workload", "blis run --model qwen/qwen3-14b --num-instances 4 --routing-policy weighted \\\n--workload chatbot --rate 20 --num-requests 400"),
+        ("A recorded trace, results as JSON", "blis run --model qwen/qwen3-14b --workload-trace examples/replay-a-trace/chat.csv --output json"),
+    ]),
+    ("blis replay", &[
+        ("A trace of BLIS", "blis replay --model qwen/qwen3-14b --trace-header examples/priorities/trace.yaml \\\n--trace-data examples/priorities/trace.csv"),
+        ("The same requests twice as fast", "blis replay --model qwen/qwen3-14b --trace-header examples/priorities/trace.yaml \\\n--trace-data examples/priorities/trace.csv --time-scale 0.5"),
+    ]),
+    ("blis compare", &[
+        ("Two policies, five seeds each", "blis compare round-robin weighted --model qwen/qwen3-14b --num-instances 4 --rate 20"),
+        ("A policy of your own against a bundle", "blis compare policies/prefix-then-load.rhai policies/chat-prefix.yaml \\\n--model qwen/qwen3-14b --num-instances 4 --workload-trace examples/cluster-routing/assistants.jsonl"),
+    ]),
+    ("blis regret", &[
+        ("What the routing decisions of round-robin cost", "blis regret --model qwen/qwen3-14b --num-instances 4 --num-requests 200 --rate 20"),
+        ("How much a better policy could gain", "blis regret --model qwen/qwen3-14b --num-instances 4 --num-requests 100 --rate 20 --oracle"),
+    ]),
+    ("blis evaluate", &[
+        ("A script against the baseline of a suite", "blis evaluate policies/prefix-then-load.rhai --suite chat"),
+        ("A first look only, as a document", "blis evaluate policies/prefix-then-load.rhai --stage smoke --output json"),
+        ("A candidate on standard input", "blis evaluate - --lang rhai --stage smoke < policies/rhai-least-loaded.rhai"),
+    ]),
+    ("blis evaluate held-out", &[
+        ("Scenarios that no search has seen", "blis evaluate held-out policies/prefix-then-load.rhai --suite chat"),
+        ("The same as JSON", "blis evaluate held-out policies/prefix-then-load.rhai --suite chat --output json"),
+    ]),
+    ("blis evaluate merge", &[
+        ("Two halves of an evaluation", "blis evaluate weighted --stage smoke --shard 0/2 --out part-0 && \\\nblis evaluate weighted --stage smoke --shard 1/2 --out part-1 && \\\nblis evaluate merge part-0 part-1"),
+        ("One part alone", "blis evaluate weighted --stage smoke --shard 0/1 --out whole && blis evaluate merge whole"),
+    ]),
+    ("blis evaluate shinka-evaluate", &[
+        ("What ShinkaEvolve starts for each candidate", "blis evaluate shinka-evaluate --program_path policies/rhai-least-loaded.rhai \\\n--results_dir results --stage smoke"),
+        ("The same on another suite", "blis evaluate shinka-evaluate --program_path policies/rhai-least-loaded.rhai \\\n--results_dir results --stage smoke --suite slo-tiers"),
+    ]),
+    ("blis evaluate init", &[
+        ("A project for OpenEvolve", "blis evaluate init openevolve my-search"),
+        ("A project for GEPA on another suite", "blis evaluate init gepa my-search --suite long-context"),
+    ]),
+    ("blis tune", &[
+        ("Better weights for a built-in policy", "blis tune weighted --suite chat --evals 10"),
+        ("Better defaults, written into a copy of the script", "blis tune policies/prefix-then-load.rhai --evals 10 --write tuned.rhai"),
+    ]),
+    ("blis serve", &[
+        ("One request, one reply", "echo '{\"path\": \"policies/rhai-least-loaded.rhai\", \"stage\": \"smoke\"}' | blis serve --stdio"),
+        ("At most ten evaluations", "blis serve --stdio --budget 10 < /dev/null"),
+    ]),
+    ("blis plugin", &[
+        ("All policies with their parameters", "blis plugin list"),
+        ("A policy of your own", "blis plugin new my-router --kind routing --lang rhai --dir ."),
+    ]),
+    ("blis plugin list", &[
+        ("All policies with their parameters", "blis plugin list"),
+        ("With those of a folder of yours", "blis plugin list --policy-dir examples/policy-search --output json"),
+    ]),
+    ("blis plugin new", &[
+        ("A script that routes", "blis plugin new my-router --kind routing --lang rhai --dir ."),
+        ("A Rust crate that admits", "blis plugin new my-admission --kind admission --lang rust --dir ."),
+    ]),
+    ("blis plugin build", &[
+        ("A C file", "blis plugin new my-c-router --kind routing --lang c --dir . && blis plugin build my-c-router"),
+        ("What a build needs", "blis plugin build --help"),
+    ]),
+    ("blis plugin check", &[
+        ("A shipped script", "blis plugin check policies/prefix-then-load.rhai"),
+        ("A built-in policy, without the cost of its calls", "blis plugin check weighted --no-cost"),
+    ]),
+    ("blis plugin bench", &[
+        ("A built-in policy", "blis plugin bench round-robin"),
+        ("A script, beside the built-in policy", "blis plugin bench policies/rhai-least-loaded.rhai"),
+    ]),
+    ("blis plugin pack", &[
+        ("What it takes", "blis plugin pack --help"),
+        ("The usual way to a component", "blis plugin build --help"),
+    ]),
+    ("blis decisions", &[
+        ("Record a run, then look at its decisions", "blis run --model qwen/qwen3-14b --num-instances 2 --rate 10 --trace-level decisions \\\n--trace-path run.jsonl.gz && blis decisions top run.jsonl.gz"),
+    ]),
+    ("blis decisions show", &[
+        ("One request from admission to its end", "blis run --model qwen/qwen3-14b --num-instances 2 --rate 10 --trace-level decisions \\\n--trace-path run.jsonl.gz && blis decisions show run.jsonl.gz --request 17"),
+        ("The routing decisions of the first ten seconds", "blis decisions show run.jsonl.gz --kind routing --to 10s"),
+    ]),
+    ("blis decisions top", &[
+        ("The requests that waited longest", "blis run --model qwen/qwen3-14b --num-instances 2 --rate 10 --trace-level decisions \\\n--trace-path run.jsonl.gz && blis decisions top run.jsonl.gz --by wait"),
+        ("Three of them", "blis decisions top run.jsonl.gz --limit 3"),
+    ]),
+    ("blis decisions diff", &[
+        ("Two policies under the same requests", "for policy in round-robin weighted; do blis run --model qwen/qwen3-14b --num-instances 2 --rate 10 \\\n--routing-policy $policy --trace-level decisions --trace-path $policy.jsonl; done; \\\nblis decisions diff round-robin.jsonl weighted.jsonl"),
+    ]),
+    ("blis workload", &[
+        ("What is in a trace", "blis workload inspect examples/replay-a-trace/chat.csv"),
+        ("One specification of two", "blis workload compose examples/workload-spec/mixed.yaml examples/fifty-clients.yaml"),
+    ]),
+    ("blis workload inspect", &[
+        ("A trace", "blis workload inspect examples/replay-a-trace/chat.csv"),
+        ("A specification, as JSON", "blis workload inspect examples/workload-spec/mixed.yaml --output json"),
+        ("A built-in workload", "blis workload inspect --workload chatbot --rate 5"),
+    ]),
+    ("blis workload convert", &[
+        ("Times and lengths only", "blis workload convert examples/cluster-routing/assistants.jsonl out.csv --to azure"),
+        ("BLIS's format, two files", "blis workload convert examples/replay-a-trace/chat.csv out --to trace-v2"),
+    ]),
+    ("blis workload compose", &[
+        ("One specification of two", "blis workload compose examples/workload-spec/mixed.yaml examples/fifty-clients.yaml"),
+        ("Into a file", "blis workload compose examples/workload-spec/mixed.yaml --out composed.yaml"),
+    ]),
+    ("blis models", &[
+        ("All models", "blis models"),
+        ("Their names alone", "blis models --output json | grep '\"name\"'"),
+    ]),
+    ("blis hardware", &[
+        ("All GPUs", "blis hardware"),
+        ("As JSON", "blis hardware --output json"),
+    ]),
+    ("blis fit", &[
+        ("What it reads and writes", "blis fit --help"),
+        ("How far the shipped coefficients go", "blis run --model qwen/qwen3-14b --log info --num-requests 1"),
+    ]),
+    ("blis validate", &[
+        ("What it compares", "blis validate --help"),
+        ("How far the shipped coefficients go", "blis run --model qwen/qwen3-14b --log info --num-requests 1"),
+    ]),
+    ("blis completions", &[
+        ("For bash, in this shell", "eval \"$(blis completions bash)\""),
+        ("For fish, for good", "blis completions fish > blis.fish"),
+    ]),
+    ("blis man", &[
+        ("All pages into a folder", "blis man man1"),
+        ("Read one", "blis man man1 && cat man1/blis-run.1"),
+    ]),
+    ("blis version", &[
+        ("The version", "blis version"),
+    ]),
+];
