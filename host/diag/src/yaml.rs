@@ -74,10 +74,10 @@ impl Document<'_> {
     /// Refuses a plain value that continues on the next line. YAML joins the lines with a blank, which is rarely meant:
     /// usually the next line lacks a `:` or has the wrong indentation.
     pub fn check_one_line(&self, name: impl Display, word: &Word) -> Result<(), Diagnostic> {
-        let span = word.referenced.span();
-        let source = span.byte_offset().and_then(|start| self.text.get(usize::try_from(start).ok()?..));
-        let source: String =
-            source.unwrap_or_default().chars().take(usize::try_from(span.len()).unwrap_or(usize::MAX)).collect();
+        let at = word.referenced;
+        let [line, column, len] = [at.line().max(1) - 1, at.column().max(1) - 1, at.len()].map(|number| number as usize);
+        let rest = self.text.split_inclusive('\n').skip(line).flat_map(str::chars);
+        let source: String = rest.skip(column).take(len).collect();
         if source.starts_with(['"', '\'', '|', '>']) || !source.trim_end().contains('\n') {
             return Ok(());
         }
@@ -129,7 +129,7 @@ pub fn explain(error: &Error) -> (String, String) {
         Fault::Yaml(serde_yaml::Error::DuplicateMappingKey { key: Some(key), .. }) => {
             (format!("{} is given twice", quoted(key.as_bytes())), "keep one of them".to_owned())
         }
-        _ => (error.to_string(), "mend the YAML; a value with special characters needs quotes".to_owned()),
+        _ => (error.to_string(), "correct the YAML; a value with special characters needs quotes".to_owned()),
     }
 }
 

@@ -48,7 +48,7 @@ pub const BUILD: &str = env!("BLIS_BUILD");
 
 pub use cascade::CascadeResult;
 pub use figures::{Better, Figure, Figures, Needs, Unit};
+pub use fitness::{Fitness, FitnessComponent, FitnessScale, FitnessWeights, LOWEST, NoSample, WeightsError};
 pub use measure::finished_simulations;
-pub use fitness::{Component, Fitness, FitnessScale, FitnessWeights, LOWEST, NoSample, WeightsError};
-pub use paired::{CONFIDENCE, Interval, Paired, Verdict};
+pub use paired::{CONFIDENCE, ConfidenceInterval, Paired, PairedResult};
 pub use table::Comparison;

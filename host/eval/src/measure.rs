@@ -19,7 +19,7 @@ use blis_sim::units::Micros;
 use blis_workload::Names;
 use blis_workload::trace_v2::GoodputTargets;
 
-use crate::error::Failure;
+use crate::error::RunError;
 use crate::experiment::{self, Experiment};
 use crate::figures::Needs;
 use crate::fitness::{FitnessWeights, NoSample};
@@ -48,7 +48,7 @@ pub fn finished_simulations() -> u64 {
     FINISHED.load(Ordering::Relaxed)
 }
 
-/// Simulates `requests`.
+/// Simulates `requests` on the cluster of `config`.
 pub fn measure<S: Observer>(
     config: &Experiment,
     deployment: &Deployment,
@@ -77,7 +77,7 @@ pub fn measure<S: Observer>(
             .hint("this is a defect of the program: please report it with the command"));
     }
     FINISHED.fetch_add(1, Ordering::Relaxed);
-    Ok(Measured { report, observer, incidents, used })
+    Ok(Measurement { report, observer, incidents, plugin_use })
 }
 
 /// The clients of a closed loop, which send their next request after the output of the last one.
@@ -205,18 +205,18 @@ pub(crate) fn slo_targets(
     names: &Names,
     recorded: &BTreeMap<String, GoodputTargets>,
 ) -> Vec<(Name, SloTargets)> {
-    let given = &config.cluster.slo_targets;
-    let every = given.get(EVERY_CLASS);
+    let set = &config.cluster.slo_targets;
+    let every = set.get(EVERY_CLASS);
     // A name may be that of a class, a tenant or a model: targets of what is no class are never looked up.
     let named = names.texts().iter().filter(|text| every.is_some() && !text.is_empty()).map(|text| &**text);
     let default = every.map(|_| "default");
-    let classes = given.keys().chain(recorded.keys()).map(String::as_str).filter(|class| *class != EVERY_CLASS);
+    let classes = set.keys().chain(recorded.keys()).map(String::as_str).filter(|class| *class != EVERY_CLASS);
     let classes: BTreeSet<&str> = classes.chain(named).chain(default).collect();
     let targets = classes.into_iter().filter_map(|class| {
         let name = if class == "default" { Name::NONE } else { names.find(class)? };
         let (flags, trace) = (set.get(class), recorded.get(class));
         let ms = |ms: Option<f64>| ms.map(|ms| Micros::from_f64(ms * 1e3));
-        let flag = |of: fn(&experiment::SloTargets) -> Option<&Sourced<Micros>>| {
+        let flag = |of: fn(&experiment::SloTargetSettings) -> Option<&Sourced<Micros>>| {
             let target = flags.and_then(of).or(every.and_then(of));
             target.map(|target| target.value)
         };

@@ -138,7 +138,7 @@ impl PluginStarter<'_> {
             parameters: used.parameters.iter().map(|(_, value)| value.value).collect(),
             instances,
             names: Arc::clone(&self.names),
-            model_model_facts: Arc::clone(&self.facts),
+            model_facts: Arc::clone(&self.facts),
             stream: Stream::new(self.config.seed, &format!("plugin:{}:{}{owner}", used.loaded.name, used.kind)),
             explain: self.config.evaluation.reads_scores(),
             limits: self.config.catalog.limits(),

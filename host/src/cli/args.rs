@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use blis_config::policy::{BuiltIn, Source};
+use blis_config::policy::{BuiltIn, SettingSource};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
@@ -432,7 +432,7 @@ pub(super) struct ClusterFlags {
     /// request
     #[arg(long, value_name = "US", default_value = "50000", value_parser = parse::interval, help_heading = CLUSTER)]
     pub cache_signal_delay: Micros,
-    /// NamedChoice among instances of equal score
+    /// Choice among instances of equal score
     #[arg(long, value_parser = OneOf::<TieBreakName>::new(), value_name = "NAME", default_value_t = defaults::TIE_BREAK, help_heading = CLUSTER)]
     pub tie_break: TieBreakName,
 }
@@ -768,6 +768,6 @@ impl<T: NamedChoice> TypedValueParser for OneOf<T> {
 }
 
 /// The values of a closed set, for help.
-fn choices<T: Choice>() -> impl Iterator<Item = PossibleValue> {
+fn choices<T: NamedChoice>() -> impl Iterator<Item = PossibleValue> {
     T::ALL.iter().map(|choice| PossibleValue::new(choice.name()).help(choice.about()))
 }

@@ -155,7 +155,7 @@ pub(super) fn dispatch(args: DecisionsArgs) -> Result<(), RunError> {
 }
 
 fn tell(args: &ShowArgs, request: u32) -> Result<(), RunError> {
-    let story = Story::read(&args.file, request).map_err(unusable)?;
+    let story = RequestHistory::read(&args.file, request).map_err(unusable)?;
     let story = story.ok_or_else(|| {
         let file = args.file.display();
         RunError::usage(format_args!("{file}: no request {request}"))

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
-use std::ops::NumberRange;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 

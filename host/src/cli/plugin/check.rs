@@ -91,7 +91,7 @@ fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, R
     Ok(checked)
 }
 
-fn costs(loaded: &Loaded, kinds: &[Kind], finder: &Finder) -> Result<Vec<Cost>, RunError> {
+fn costs(loaded: &LoadedPlugin, kinds: &[Kind], finder: &Finder) -> Result<Vec<Cost>, RunError> {
     let cases = kinds.iter().flat_map(|&kind| COST_SIZES.map(|n| (kind, n)));
     let cost = |(kind, n)| {
         let ns = measure::plugin(&*loaded.plugin, kind, n, &finder.limits).map_err(RunError::runtime)?.ns;

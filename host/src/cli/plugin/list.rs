@@ -7,8 +7,8 @@ use super::super::output::OutputForm;
 use super::{Places, names, print_either, table};
 use blis_config::policy::BuiltIn;
 use blis_eval::error::RunError;
-use blis_plugin::find::{Finder, Found};
-use blis_plugin::{Fault, Kind, Loaded, Parameter};
+use blis_plugin::find::{Finder, PluginFile};
+use blis_plugin::{Fault, Kind, LoadedPlugin, PolicyParameter};
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {

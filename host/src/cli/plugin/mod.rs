@@ -16,8 +16,8 @@ use super::output::OutputForm;
 use super::output::{print, wants_text_form};
 use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_eval::error::RunError;
-use blis_plugin::Loaded;
-use blis_plugin::find::{Finder, Found};
+use blis_plugin::LoadedPlugin;
+use blis_plugin::find::{Finder, PluginFile};
 use blis_plugin::{Fault, Kind};
 
 #[derive(Debug, Args)]
@@ -114,7 +114,7 @@ fn find_any(finder: &Finder, name: &str) -> Result<Named, RunError> {
 }
 
 /// The plugin called `name`, by name or path.
-fn find(finder: &Finder, name: &str) -> Result<Found, RunError> {
+fn find(finder: &Finder, name: &str) -> Result<PluginFile, RunError> {
     let found = finder.find(name).map_err(asked)?;
     let known: Vec<&str> = BuiltIn::all().iter().map(|row| row.name).collect();
     found.ok_or_else(|| RunError::usage(format_args!("unknown plugin: `{name}`")).hint(finder.hint(name, &known)))
@@ -129,7 +129,7 @@ impl Named {
     }
 }
 
-fn load(finder: &Finder, found: &Found) -> Result<Loaded, RunError> {
+fn load(finder: &Finder, found: &PluginFile) -> Result<LoadedPlugin, RunError> {
     finder.load(found).map_err(asked)
 }
 
@@ -139,7 +139,7 @@ fn asked(fault: Fault) -> RunError {
 }
 
 /// The kinds that are asked for, each of which the plugin must have; without any, all it has.
-fn kinds(loaded: &Loaded, asked: &[KindName]) -> Result<Vec<Kind>, RunError> {
+fn kinds(loaded: &LoadedPlugin, asked: &[KindName]) -> Result<Vec<Kind>, RunError> {
     let description = loaded.plugin.description();
     let wanted: Vec<Kind> = asked.iter().map(|&name| name.into()).collect();
     if let Some(kind) = wanted.iter().find(|kind| !description.kinds.contains(kind)) {

@@ -215,10 +215,10 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<(), RunError> {
 }
 
 pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
-    let target = Target::from(args.to);
-    let data = if target == Target::TraceV2 { args.out.with_extension("csv") } else { args.out.clone() };
-    let header = (target == Target::TraceV2).then(|| args.out.with_extension("yaml"));
-    if target == Target::TraceV2 && args.block_size_in_tokens.is_some() {
+    let target = TargetFormat::from(args.to);
+    let data = if target == TargetFormat::TraceV2 { args.out.with_extension("csv") } else { args.out.clone() };
+    let header = (target == TargetFormat::TraceV2).then(|| args.out.with_extension("yaml"));
+    if target == TargetFormat::TraceV2 && args.block_size_in_tokens.is_some() {
         return Err(RunError::usage("`--block-size-in-tokens` cannot be used with `--to trace-v2`")
             .hint("trace-v2 has shared prefixes to the token"));
     }
