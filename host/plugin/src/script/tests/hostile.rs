@@ -404,7 +404,7 @@ fn what_is_no_policy_is_named() {
         |    ^^^^^^^^ [missing-export]
     test.rhai:2:4: `observe` is never called: name its events, as in `// @events completed, routed`
       2 | fn observe(e) { }
-        |    ^^^^^^ [missing-export]
+        |    ^^^^^^^ [missing-export]
     test.rhai: it subscribes to events (`// @events`) but has no function `observe(e)` [missing-export]
     test.rhai:2:4: `constants` belongs to a latency model, which has `step_time(b)`
       2 | fn constants() { #{} }
@@ -427,9 +427,9 @@ fn a_script_that_cannot_start_says_so() {
     test.rhai:1:1: init returned a whole number; it must return the state, an object map `#{…}`
       1 | fn init() { 5 } fn route(r, s) { 0 }
         | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [refused]
-    test.rhai:2:24: in `init`: `*` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
+    test.rhai:2:30: in `init`: `*` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
       2 |     info.model_facts.nothing * 2
-        |                        ^ [trap]
+        |                              ^ [trap]
     test.rhai:1:4: in `init`: more than 1000000 steps in one call: does a loop not end?
       1 | fn init() { loop {} } fn route(r, s) { 0 }
         |    ^^^^ [out-of-fuel]
