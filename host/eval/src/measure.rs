@@ -122,9 +122,7 @@ fn simulate(
             let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
             run_to_end(service::cluster(config, deployment, names, engine)?, arrivals, observers)
         }
-        EngineName::Plain => {
-            run_to_end(service::cluster(config, deployment, names, Plain::new)?, arrivals, observers)
-        }
+        EngineName::Plain => run_to_end(service::cluster(config, deployment, names, Plain::new)?, arrivals, observers),
     }
 }
 

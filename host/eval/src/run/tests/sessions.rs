@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::{config, deployment};
-use blis_workload::spec::{Client, GenerateOptions, Lengths, ClientLoad, MultiTurn, Prefix, Spec};
+use blis_workload::spec::{Client, ClientLoad, GenerateOptions, Lengths, MultiTurn, Prefix, Spec};
 
 /// Everything that arrived and everything that ended, in that order.
 #[derive(Debug, Default)]
