@@ -7,7 +7,7 @@ use crate::error::RunError;
 use crate::experiment::{Experiment, as_in_blis};
 use crate::spec::parse;
 use blis_config::policy::{
-    BuiltIn, Bundle, Choices, PluginLookup as _, PolicyError, PolicySettings, SettingSource, Sourced, PluginLookupError,
+    BuiltIn, Bundle, Choices, PluginLookup as _, PluginLookupError, PolicyError, PolicySettings, SettingSource, Sourced,
 };
 use blis_plugin::Kind;
 

@@ -11,7 +11,7 @@ use blis_config::Deployment;
 use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_report::FileError;
-use blis_report::decisions::{DecisionLog, FORMAT, DecisionHeader, InstanceGroup, PolicyNames, TraceFile, VERSION};
+use blis_report::decisions::{DecisionHeader, DecisionLog, FORMAT, InstanceGroup, PolicyNames, TraceFile, VERSION};
 use blis_workload::Names;
 
 /// The decision log of a run, if `--trace-path` requests one.

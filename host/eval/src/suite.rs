@@ -303,8 +303,10 @@ struct RawScenario {
 struct SuiteReader<'a>(Document<'a>);
 
 const SHARE: NumberRange = NumberRange { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
-const UP_TO_1000: NumberRange = NumberRange { fits: |number| (0.0..=1000.0).contains(&number), text: "a number from 0 to 1000" };
-const SECONDS: NumberRange = NumberRange { fits: |number| number > 0.0 && number <= 86_400.0, text: "above 0, at most 86400" };
+const UP_TO_1000: NumberRange =
+    NumberRange { fits: |number| (0.0..=1000.0).contains(&number), text: "a number from 0 to 1000" };
+const SECONDS: NumberRange =
+    NumberRange { fits: |number| number > 0.0 && number <= 86_400.0, text: "above 0, at most 86400" };
 
 impl SuiteReader<'_> {
     fn suite(&self, raw: RawSuite) -> Result<Suite, Diagnostic> {

@@ -9,7 +9,7 @@ use blis_sim::units::Micros;
 use blis_workload::TraceWindow;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 use blis_workload::spec::presets::Preset;
-use blis_workload::spec::{Arrival, Client, LONGEST, Lengths, ClientLoad, Prefix, ServeGenReading, Spec};
+use blis_workload::spec::{Arrival, Client, ClientLoad, LONGEST, Lengths, Prefix, ServeGenReading, Spec};
 use blis_workload::trace_v2::ThinkTime;
 
 use crate::error::RunError;

@@ -8,7 +8,8 @@ use super::errors::{Errors, comparable};
 use super::runs::{FitError, MeasuredRun, RunSplit};
 use super::validate::{Validated, deployment, validate};
 use blis_config::physics::{
-    AlphaCoefficients, BetaCoefficients, CoefficientFile, CoefficientInterval, Coefficients, DeploymentCoefficients, FittedRun, RunErrors,
+    AlphaCoefficients, BetaCoefficients, CoefficientFile, CoefficientInterval, Coefficients, DeploymentCoefficients,
+    FittedRun, RunErrors,
 };
 use blis_config::short_name;
 
@@ -200,7 +201,16 @@ fn coefficients(fitted: &Fitted) -> Coefficients {
     };
     Coefficients {
         alpha: AlphaCoefficients { arrival_us, input_token_us, first_token_steps },
-        beta: BetaCoefficients { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us },
+        beta: BetaCoefficients {
+            gemm,
+            experts,
+            decode_attention,
+            prefill_attention,
+            collectives,
+            layer_us,
+            request_us,
+            step_us,
+        },
         intervals: NAMES.iter().zip(&fitted.intervals).filter_map(interval).collect(),
         errors: Vec::new(),
     }

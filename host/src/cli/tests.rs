@@ -8,7 +8,7 @@ use blis_sim::units::Micros;
 
 use super::*;
 use blis_config::LatencyKind;
-use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings, WeightedScorer, ScorerKind, Sourced};
+use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings, ScorerKind, Sourced, WeightedScorer};
 use blis_eval::FitnessScale;
 use blis_eval::experiment::{EngineConfig, SloTargetSettings};
 use blis_eval::spec::{EngineName, ExperimentSpec, KEYS, TieBreakName, TraceFormatName, TraceLevelName};

@@ -30,7 +30,9 @@ mod think_time;
 
 pub use columns::{BLOCK_KEYS, COLUMNS, MAX_TOKENS, VLLM_PRIORITY, keys_text};
 use columns::{Fields, TraceColumn, TraceColumns};
-pub use header::{GoodputTargets, Mode, RecordedNetwork, ObservedKv, RecordedServer, SessionGrowth, TraceHeader, read_header};
+pub use header::{
+    GoodputTargets, Mode, ObservedKv, RecordedNetwork, RecordedServer, SessionGrowth, TraceHeader, read_header,
+};
 pub(super) use sessions::{Extra, Later};
 pub use think_time::{ClosedLoop, ThinkTime};
 

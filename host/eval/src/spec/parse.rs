@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use blis_sim::units::Micros;
 
-use blis_config::policy::{WeightedScorer, ScorerFault, ScorerKind, scorer_hint};
+use blis_config::policy::{ScorerFault, ScorerKind, WeightedScorer, scorer_hint};
 use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 use blis_workload::trace_v2::ThinkTime;

@@ -13,7 +13,9 @@ fn parsed(text: &str) -> Result<ExperimentSpec, String> {
 fn names_of_flags_and_their_aliases_mean_the_same() {
     let spec = parsed("model: m\ngpu: H100\ntensor_parallel_size: 2\nmax-prompts: 7\n").expect("legal");
     assert_eq!((spec.hardware.as_deref(), spec.tp, spec.num_requests), (Some("H100"), Some(2), Some(7)));
-    assert!(matches!(spec.source("tp", SettingSource::Default), SettingSource::File(location) if location.line == Some(3)));
+    assert!(
+        matches!(spec.source("tp", SettingSource::Default), SettingSource::File(location) if location.line == Some(3))
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use blis_eval::spec::{TraceFormatName, WorkloadName, defaults, parse};
 use blis_eval::workload_config::TracePart;
 use blis_report::check_target;
 use blis_workload::convert::{TRACE_V2_HEADER, TargetFormat};
-use blis_workload::profile::{WorkloadProfile, ProfileText};
+use blis_workload::profile::{ProfileText, WorkloadProfile};
 use blis_workload::spec::{GenerateOptions, Spec};
 use blis_workload::{TraceOptions, TraceWindow, Workload, is_trace_v2_header, open_trace};
 

@@ -150,8 +150,8 @@ fn trace_v2_carries_names_groups_and_deadlines() {
         assert_eq!(back.tags.round_index, request.tags.round_index);
     }
     let (_, _, lost) = there_and_back(TargetFormat::Azure, &[first], &names, block(1));
-    let all = "budgets, deadlines, names of prefix groups, numbers of requests, priorities, service classes, sessions, tenants, \
-               the time before the first arrival, shared prefixes of prompts";
+    let all = "budgets, deadlines, names of prefix groups, numbers of requests, priorities, service classes, sessions, \
+               shared prefixes of prompts, tenants, the time before the first arrival";
     assert_eq!(lost.into_iter().collect::<Vec<_>>().join(", "), all);
 }
 

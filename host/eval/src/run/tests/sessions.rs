@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::{config, deployment};
-use blis_workload::spec::{Client, GenerateOptions, Lengths, ClientLoad, MultiTurn, Prefix, Spec};
+use blis_workload::spec::{Client, ClientLoad, GenerateOptions, Lengths, MultiTurn, Prefix, Spec};
 
 /// Requests that arrived and outcomes, in the order of events.
 #[derive(Debug, Default)]

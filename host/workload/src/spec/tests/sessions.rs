@@ -113,8 +113,13 @@ fn sessions_end_early_for_four_reasons() {
         let options = GenerateOptions { num_requests: Some(num_requests), horizon, ..options() };
         let expanded = expand::expand(&spec(0.1, vec![chat(true, true)]), &options).unwrap();
         let plan = std::sync::Arc::new(expanded.plans.into_iter().next().unwrap());
-        let start =
-            drawn::SenderStart { at: secs(10), number: 0, segment: 0, session: blis_sim::request::Name(9), rounds: Some(3) };
+        let start = drawn::SenderStart {
+            at: secs(10),
+            number: 0,
+            segment: 0,
+            session: blis_sim::request::Name(9),
+            rounds: Some(3),
+        };
         let follow_ups = Budgets::new(Some(num_requests - 1), std::iter::empty());
         let mut numbers = RequestNumbers::new(&options, follow_ups, expanded.first_key, blis_sim::request::Name(5));
         let (mut session, _) = session::Session::begin(&plan, start, &mut numbers);
