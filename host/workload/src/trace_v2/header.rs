@@ -158,12 +158,7 @@ pub fn read_header(input: impl BufRead, file: &str) -> Result<TraceHeader, Trace
         let fault = RowError::new("the header is longer than 1 MiB").hint("is this the header, or the data?");
         return Err(fault.at(&file, 1).into());
     }
-    let Ok(text) = String::from_utf8(text) else {
-        return Err(RowError::new("the header is not valid UTF-8")
-            .hint("is this the header, or the data?")
-            .at(&file, 1)
-            .into());
-    };
+    let text = String::from_utf8(text).map_err(|_| RowError::new("the header is not valid UTF-8").at(&file, 1))?;
     let header: TraceHeader = yaml::from_str(&text).map_err(|error| yaml_error(&error, &file))?;
     match check(&header) {
         Ok(()) => Ok(header),
@@ -185,7 +180,9 @@ fn check(header: &TraceHeader) -> Result<(), (&'static str, RowError)> {
 
 fn yaml_error(error: &yaml::Error, file: &Arc<str>) -> TraceError {
     let (what, hint) = yaml::explain(error);
-    let mut fault = RowError::new(what).hint(hint);
+    let fault = RowError::new(what);
+    // What to do about broken YAML depends on why the header is read: its reader says so.
+    let mut fault = if let yaml::Fault::Yaml(_) = error.fault() { fault } else { fault.hint(hint) };
     fault.column = error.location().map(|location| location.column());
     fault.at(file, error.location().map_or(1, |location| location.line())).into()
 }
