@@ -91,7 +91,7 @@ fn the_event_loop_is_where_the_map_says() {
         ("host/eval/src/run.rs", "run"),
         ("host/eval/src/measure.rs", "measure"),
         ("host/sim/src/cluster/mod.rs", "run_sessions"),
-        ("host/sim/src/cluster/mod.rs", "work"),
+        ("host/sim/src/cluster/mod.rs", "execute_until"),
         ("host/sim/src/instance/plain.rs", "step"),
     ] {
         assert!(page.contains(file) && page.contains(function), "CONTRIBUTING.md: `{function}` in {file}");
