@@ -396,7 +396,7 @@ impl<I: Instance> Cluster<I> {
             }
             WatchedEvents::Nothing => {}
             WatchedEvents::Ends => {
-                self.next_events.not_after(target, self.instances[target].earliest_end(now, &request))
+                self.next_events.not_after(target, self.instances[target].earliest_end(now, &request));
             }
             WatchedEvents::Events => self.next_events.not_after(target, now),
         }

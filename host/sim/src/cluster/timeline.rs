@@ -4,7 +4,7 @@
 //! branch, equal to the original except for the intervention: a decision is forced to another result
 //! ([`Timeline::force`]), or a waiting request is served first ([`Timeline::serve_next`]). The policies are part of the
 //! copy and continue to decide. A policy is also called for a forced decision, so that its state changes as always, and
-//! it then receives the actual target ([`RoutingPolicy::sent`](crate::policy::RoutingPolicy::sent)).
+//! it then receives the actual target ([`RoutingPolicy::dispatched`](crate::policy::RoutingPolicy::dispatched)).
 //!
 //! Arrivals are a list here. Closed-loop clients wait for the ends of requests, so their arrivals depend on the
 //! decisions; with the arrival times of a recorded run they become a list, too.

@@ -2,12 +2,12 @@
 //!
 //! In a step, every decoding request computes one token, so nothing is written per request:
 //! * a *virtual step counter* `v` counts steps; a request that joined the decoders has `computed = base + v`, and
-//! finishes when `v` reaches a number that is known when it joins (the finish heap);
-//! * a request needs a new KV block when its `computed` is a multiple of the block size, so a histogram over `-base mod
-//! block_size` gives the number of blocks that step `v` needs;
+//!   finishes when `v` reaches a number that is known when it joins (the finish heap);
+//! * a request needs a new KV block when its `computed` is a multiple of the block size, so a histogram over
+//!   `-base mod block_size` gives the number of blocks that step `v` needs;
 //! * the latency model reads sums, and the sum of contexts grows by the number of decoders;
 //! * inter-token latencies are reported for the whole batch, and the log of step durations lets the engine retract
-//! those of the few requests that never complete.
+//!   those of the few requests that never complete.
 //!
 //! A *quiet* run of steps (no prefill, no request to schedule) is a tight loop, or one multiplication if the latency
 //! model does not depend on the context. It ends before the next event of another kind: a finish, a request that joins
