@@ -181,7 +181,7 @@ fn terms(args: &EvaluateArgs, bench: &EvaluationSuite) -> EvaluationOptions {
         native: match (args.native_here, args.allow_native) {
             (true, _) => NativeCode::Here,
             (false, true) => NativeCode::InChild,
-            (false, false) => NativeCode::RequestError,
+            (false, false) => NativeCode::Refused,
         },
     }
 }

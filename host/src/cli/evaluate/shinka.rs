@@ -53,7 +53,7 @@ pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
         parallel: true,
         only: None,
         parameters: Vec::new(),
-        native: NativeCode::RequestError,
+        native: NativeCode::Refused,
     };
     let document = evaluate(&bench, &candidate, None, &terms, &Arc::default());
     let cannot = |error: std::io::Error| {
