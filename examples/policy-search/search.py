@@ -1,10 +1,10 @@
-"""A policy search with nothing clever in it: random changes to a sum of terms, the better one is kept, and then
-`blis tune` for the numbers.
+"""A simple policy search: random changes to a sum of terms, of which the better one is kept, and then `blis tune` for
+the weights.
 
     python3 examples/policy-search/search.py [--blis target/release/blis] [--evals 200] [--seed 1] [--out DIR]
 
-Starts from round-robin, written in Rhai. Every candidate is judged by `blis serve` on the training scenarios of the chat
-suite; the held-out ones are seen once, by `blis report`, at the end.
+Starts from round-robin, written in Rhai. `blis serve` evaluates every candidate on the training scenarios of the chat
+suite; the held-out scenarios are run once, by `blis report`, at the end.
 """
 
 import argparse
@@ -18,13 +18,13 @@ SEED = """// @name candidate
 // @about Each instance in turn.
 fn init() { #{ next: 0 } }
 fn route(r, s) {
-    let place = this.next % s.len;
-    this.next = place + 1;
-    place
+    let target = this.next % s.len;
+    this.next = target + 1;
+    target
 }
 """
 
-# What a score may be made of; each is larger where it is better, and of the size of 1.
+# Terms of a score; each is larger for better instances, and of the order of 1.
 TERMS = [
     "fewest_best(s.in_flight)",
     "-s.in_flight / 10.0",
@@ -45,7 +45,7 @@ TERMS = [
 
 
 def script(terms):
-    """The policy of [(term, weight)]; its weights are parameters, so that they can be tuned."""
+    """The policy with the terms [(term, weight)]; the weights are parameters, so that they can be tuned."""
     if not terms:
         return SEED
     head = [f"// @param w{i} {weight:.3g} 0 8 weight" for i, (_, weight) in enumerate(terms)]
@@ -54,7 +54,7 @@ def script(terms):
 
 
 def changed(terms, draw):
-    """Another policy beside this one."""
+    """A random change of the policy."""
     terms = list(terms)
     what = draw.random()
     if not terms or (what < 0.4 and len(terms) < 6):
@@ -62,27 +62,27 @@ def changed(terms, draw):
     elif what < 0.55:
         terms.pop(draw.randrange(len(terms)))
     elif what < 0.7:
-        place = draw.randrange(len(terms))
-        terms[place] = (draw.choice(TERMS), terms[place][1])
+        index = draw.randrange(len(terms))
+        terms[index] = (draw.choice(TERMS), terms[index][1])
     else:
-        place = draw.randrange(len(terms))
-        term, weight = terms[place]
-        terms[place] = (term, round(min(8.0, weight * 2 ** draw.uniform(-1.5, 1.5)), 3))
+        index = draw.randrange(len(terms))
+        term, weight = terms[index]
+        terms[index] = (term, round(min(8.0, weight * 2 ** draw.uniform(-1.5, 1.5)), 3))
     return terms
 
 
-class Judge:
-    """`blis serve`, asked one candidate at a time."""
+class Evaluator:
+    """`blis serve`, with one request at a time."""
 
     def __init__(self, blis, suite):
         command = [blis, "serve", "--stdio", "--suite", suite]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.asked = 0
+        self.requests = 0
 
     def score(self, source, stage="train"):
-        self.asked += 1
+        self.requests += 1
         candidate = {"lang": "rhai", "source": source}
-        request = {"id": str(self.asked), "candidate": candidate, "stage": stage, "feedback_bytes": 0}
+        request = {"id": str(self.requests), "candidate": candidate, "stage": stage, "feedback_bytes": 0}
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())["combined_score"]
@@ -92,27 +92,27 @@ class Judge:
         self.process.wait()
 
 
-# Candidates that are looked at again, under other requests, before one is chosen.
+# Candidates that are evaluated again, under other requests, before one is selected.
 FINALISTS = 20
 
 
-def search(judge, evals, draw, log):
-    best, best_score = [], judge.score(SEED)
+def search(evaluator, evals, draw, log):
+    best, best_score = [], evaluator.score(SEED)
     log(f"   1  {best_score:.4f}  round-robin")
     seen = {}
     for turn in range(2, evals - FINALISTS + 1):
         candidate = changed(best, draw)
-        # Two steps at a time, now and then: some changes only help together.
+        # Sometimes two changes at a time: some changes only help together.
         if draw.random() < 0.3:
             candidate = changed(candidate, draw)
-        score = judge.score(script(candidate))
+        score = evaluator.score(script(candidate))
         seen[script(candidate)] = (score, candidate)
         if score > best_score:
             best, best_score = candidate, score
             log(f"{turn:4}  {score:.4f}  " + " + ".join(f"{weight:g}·{term}" for term, weight in best))
-    # Whoever is best at what it was shown is the one that fits it best, by luck as well.
+    # The candidate with the best training score may be overfitted, so the best ones are compared under other requests.
     finalists = sorted(seen.values(), key=lambda one: one[0])[-FINALISTS:]
-    scored = [(judge.score(script(candidate), "select"), candidate) for _, candidate in finalists]
+    scored = [(evaluator.score(script(candidate), "select"), candidate) for _, candidate in finalists]
     score, best = max(scored, key=lambda one: one[0])
     log(f"      {score:.4f}  in select: " + " + ".join(f"{weight:g}·{term}" for term, weight in best))
     return best
@@ -123,14 +123,14 @@ def main():
     parser.add_argument("--blis", default="target/release/blis")
     parser.add_argument("--suite", default="chat")
     parser.add_argument("--evals", type=int, default=200, help="candidates of the search")
-    parser.add_argument("--tune", type=int, default=100, help="settings that are tried for the best one's numbers")
+    parser.add_argument("--tune", type=int, default=100, help="settings that `blis tune` tries for the best candidate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("target/policy-search"))
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    judge = Judge(args.blis, args.suite)
-    best = search(judge, args.evals, random.Random(args.seed), print)
-    judge.close()
+    evaluator = Evaluator(args.blis, args.suite)
+    best = search(evaluator, args.evals, random.Random(args.seed), print)
+    evaluator.close()
     (args.out / "found.rhai").write_text(script(best))
     if not best:
         sys.exit("nothing better than round-robin was found")

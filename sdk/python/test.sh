@@ -20,14 +20,14 @@ requirements=(
 )
 venv=$root/target/python/venv
 python=$venv/bin/python
-stamp=$venv/requirements
-if [[ ! -x $python || $(cat "$stamp" 2>/dev/null) != "${requirements[*]}" ]]; then
+installed=$venv/requirements
+if [[ ! -x $python || $(cat "$installed" 2>/dev/null) != "${requirements[*]}" ]]; then
     rm -rf "$venv"
     "${PYTHON:-python3}" -m venv "$venv"
     "$python" -m pip install --quiet --disable-pip-version-check "${requirements[@]}"
     # The package as it lies here: what is installed would have to be built, and installed again after every change.
     echo "$here/src" >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/blis-src.pth"
-    printf '%s' "${requirements[*]}" >"$stamp"
+    printf '%s' "${requirements[*]}" >"$installed"
 fi
 
 cd "$here"

@@ -1,4 +1,4 @@
-"""The program under test: the real one named by BLIS_BINARY, and a fake one that misbehaves when told to."""
+"""The program under test: the real one named by BLIS_BINARY, and a fake one that misbehaves on request."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Stands in for the program where a real one cannot be made to misbehave: it hangs, dies and babbles when told to.
+"""Replaces the program in tests where a real one cannot be made to misbehave: it hangs, crashes and writes garbage.
 
-Told by comments in the candidate: `// HANG`, `// DEAF` (hangs and reads nothing more), `// CRASH`, `// GARBAGE`,
+Comments in the candidate request this: `// HANG`, `// DEAF` (hangs and reads nothing more), `// CRASH`, `// GARBAGE`,
 `// BUSY` (once), `// SLEEP seconds`, `// ONCE file` (dies unless the file is there, which it then makes). Anything
-else with a function `route` is judged by its words. Standard library only, started with `python -SE`.
+else with a function `route` is scored by its words. Standard library only, started with `python -SE`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FEATURES = ("source_lines", "ops_per_decision", "distinct_signals_read", "shed_f
 WORDS = {"effective_load": 0.08, "queue_depth": 0.05, "cached_blocks": 0.12, "kv_utilization": 0.03}
 
 
-def verdict(request: dict[str, Any]) -> dict[str, Any]:
+def result(request: dict[str, Any]) -> dict[str, Any]:
     candidate = request["candidate"]
     source = candidate.get("source") or Path(candidate["path"]).read_text()
     document: dict[str, Any] = {
@@ -83,7 +83,7 @@ def verdict(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def misbehave(source: str, request: dict[str, Any], state: dict[str, int]) -> bool:
-    """Whether it did something else than answering."""
+    """Whether it misbehaved instead of replying."""
     if "// HANG" in source or "// DEAF" in source:
         time.sleep(1000)
     if "// CRASH" in source:
@@ -125,7 +125,7 @@ def serve(arguments: list[str]) -> int:
             return 0
         source = request["candidate"].get("source", "")
         if not misbehave(source, request, state):
-            print(json.dumps(verdict(request)), flush=True)
+            print(json.dumps(result(request)), flush=True)
     return 0
 
 
@@ -133,7 +133,7 @@ def report(arguments: list[str]) -> int:
     against = [{"name": "round-robin", "pairs": 2, "mean": 0.1, "ci95": None}]
     own = {"name": arguments[-1], "score": 0.6, "scores": [0.6], "against": against}
     suite = arguments[arguments.index("--suite") + 1]
-    print(json.dumps({"suite": suite, "scenarios": ["secret"], "contestants": [own]}))
+    print(json.dumps({"suite": suite, "scenarios": ["secret"], "policies": [own]}))
     return 0
 
 

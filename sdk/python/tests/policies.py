@@ -20,9 +20,9 @@ PREFIX_SHARE = """fn route(r, s) {
 ROUND_ROBIN = """fn init() { #{ next: 0 } }
 
 fn route(r, s) {
-    let place = this.next % s.len;
-    this.next = place + 1;
-    place
+    let target = this.next % s.len;
+    this.next = target + 1;
+    target
 }"""
 
 ALWAYS_FIRST = """fn route(r, s) {
@@ -67,8 +67,8 @@ BAD = {
 }
 """None of these is a policy that can be used."""
 
-# What a model answers, in this order: errors, worse ones, better ones, all again.
-ANSWERS = (
+# The replies of the model, in this order: invalid, worse and better policies, then again from the start.
+REPLIES = (
     BROKEN,
     ALWAYS_FIRST,
     ENDLESS,

@@ -1,6 +1,6 @@
-"""Stands in for a language model: an OpenAI-compatible server on loopback that answers from a list of policies.
+"""Stands in for a language model: an OpenAI-compatible server on loopback that replies from a list of policies.
 
-The n-th request gets the n-th answer, whatever it asks, in the form that its prompt asks for: a SEARCH/REPLACE diff of
+The n-th request gets the n-th policy, in the form that its prompt requests: a SEARCH/REPLACE diff of
 the current program (OpenEvolve, SkyDiscover), the same between tags (ShinkaEvolve), or a whole program in a fence.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from policies import ANSWERS
+from policies import REPLIES
 
 FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
 BLOCK = re.compile(r"(?<=// EVOLVE-BLOCK-START\n).*?(?=\n// EVOLVE-BLOCK-END)", re.DOTALL)
@@ -22,8 +22,8 @@ BLOCK = re.compile(r"(?<=// EVOLVE-BLOCK-START\n).*?(?=\n// EVOLVE-BLOCK-END)", 
 class StandIn:
     """`with StandIn() as model:` serves at `model.api_base`."""
 
-    def __init__(self, answers: Sequence[str] = ANSWERS) -> None:
-        self.answers = answers
+    def __init__(self, policies: Sequence[str] = REPLIES) -> None:
+        self.policies = policies
         self.prompts: list[str] = []
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -42,11 +42,11 @@ class StandIn:
         self._server.shutdown()
         self._server.server_close()
 
-    def answer(self, prompt: str) -> str:
+    def reply(self, prompt: str) -> str:
         with self._lock:
-            place = len(self.prompts)
+            index = len(self.prompts)
             self.prompts.append(prompt)
-        return phrase(self.answers[place % len(self.answers)], prompt, place)
+        return phrase(self.policies[index % len(self.policies)], prompt, index)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         stand_in = self
@@ -57,7 +57,7 @@ class StandIn:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 prompt = "\n\n".join(str(message["content"]) for message in body["messages"])
-                self._send(completion(body.get("model", ""), stand_in.answer(prompt)))
+                self._send(completion(body.get("model", ""), stand_in.reply(prompt)))
 
             def do_GET(self) -> None:
                 self._send({"object": "list", "data": [{"id": "stand-in", "object": "model"}]})
@@ -87,17 +87,17 @@ def completion(model: str, text: str) -> dict[str, Any]:
     }
 
 
-def phrase(policy: str, prompt: str, place: int) -> str:
-    """`policy` as an answer to `prompt`."""
+def phrase(policy: str, prompt: str, index: int) -> str:
+    """`policy` as a reply to `prompt`."""
     current = current_block(prompt)
     if "<DIFF>" in prompt and current is not None:
-        return named(place, f"<DIFF>\n{diff(current, policy)}\n</DIFF>")
+        return named(index, f"<DIFF>\n{diff(current, policy)}\n</DIFF>")
     if "<CODE>" in prompt:
-        return named(place, f"<CODE>\n```rhai\n{whole(policy)}\n```\n</CODE>")
+        return named(index, f"<CODE>\n```rhai\n{whole(policy)}\n```\n</CODE>")
     if "<<<<<<< SEARCH" in prompt and current is not None:
         return f"Shorter queues first.\n\n{diff(current, policy)}\n"
     # A model that takes Rhai for Rust, now and then.
-    tag = "rust" if place % 3 == 1 else "rhai"
+    tag = "rust" if index % 3 == 1 else "rhai"
     return f"```{tag}\n{whole(policy)}\n```"
 
 
@@ -116,5 +116,5 @@ def whole(policy: str) -> str:
     return f"// EVOLVE-BLOCK-START\n{policy}\n// EVOLVE-BLOCK-END"
 
 
-def named(place: int, body: str) -> str:
-    return f"<NAME>\nidea_{place}\n</NAME>\n\n<DESCRIPTION>\nShorter queues first.\n</DESCRIPTION>\n\n{body}\n"
+def named(index: int, body: str) -> str:
+    return f"<NAME>\nidea_{index}\n</NAME>\n\n<DESCRIPTION>\nShorter queues first.\n</DESCRIPTION>\n\n{body}\n"

@@ -160,8 +160,8 @@ def test_shinka_knows_rhai() -> None:
     assert end.match("// EVOLVE-BLOCK-END")
     original = "// EVOLVE-BLOCK-START\n1\n// EVOLVE-BLOCK-END\n"
     for tag in ("rhai", "rust", "{language}"):
-        answer = f"<CODE>\n```{tag}\n// EVOLVE-BLOCK-START\n2\n// EVOLVE-BLOCK-END\n```\n</CODE>"
-        assert "\n2\n" in apply_full_patch(answer, original_str=original, language="rhai")[0]
+        reply = f"<CODE>\n```{tag}\n// EVOLVE-BLOCK-START\n2\n// EVOLVE-BLOCK-END\n```\n</CODE>"
+        assert "\n2\n" in apply_full_patch(reply, original_str=original, language="rhai")[0]
 
 
 def test_skydiscover(fake: None, write: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The pool of workers: whatever a candidate does costs no more than its own score."""
+"""The pool of workers: no behaviour of a candidate affects other evaluations."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def gone(pid: int, within_s: float = 5.0) -> bool:
     return False
 
 
-def test_verdict(host: blis.Host) -> None:
-    verdict = host.evaluate(LEAST_LOADED)
-    assert verdict.valid
-    assert verdict.stage == "train"
-    assert 2 < verdict.combined_score < 3
-    assert set(verdict.features) == set(blis.FEATURES)
-    assert verdict.numbers()["combined_score"] == verdict.combined_score
-    assert "## scenarios\nscenario" in verdict.feedback()
-    assert [(one.id, one.seed) for one in verdict.scenarios if one.stage == "train"] == [
+def test_result(host: blis.Host) -> None:
+    result = host.evaluate(LEAST_LOADED)
+    assert result.valid
+    assert result.stage == "train"
+    assert 2 < result.combined_score < 3
+    assert set(result.features) == set(blis.FEATURES)
+    assert result.numbers()["combined_score"] == result.combined_score
+    assert "## scenarios\nscenario" in result.feedback()
+    assert [(one.id, one.seed) for one in result.scenarios if one.stage == "train"] == [
         ("two", 11),
         ("two", 12),
         ("three", 11),
@@ -71,21 +71,21 @@ def test_hanging_worker_is_killed(host: blis.Host) -> None:
     host.evaluate(LEAST_LOADED)
     (before,) = host.pids()
     start = time.monotonic()
-    verdict = host.evaluate(LEAST_LOADED + "// HANG", wall_s=0.5)
+    result = host.evaluate(LEAST_LOADED + "// HANG", wall_s=0.5)
     assert time.monotonic() - start < 3
-    assert verdict.status == "limit"
-    assert verdict.stopped == "wall"
-    assert verdict.combined_score == 0
-    assert "0.5 s" in verdict.artifacts["error"]
-    # The same keys as a verdict of the program has.
-    assert verdict.numbers().keys() == host.evaluate(LEAST_LOADED).numbers().keys()
+    assert result.status == "limit"
+    assert result.stopped == "wall"
+    assert result.combined_score == 0
+    assert "0.5 s" in result.artifacts["error"]
+    # The same keys as a result of the program has.
+    assert result.numbers().keys() == host.evaluate(LEAST_LOADED).numbers().keys()
     assert gone(before)
     assert host.evaluate(LEAST_LOADED).valid
 
 
 def test_first_candidate_hangs(host: blis.Host) -> None:
-    verdict = host.evaluate(LEAST_LOADED + "// HANG", wall_s=0.5)
-    assert verdict.numbers().keys() == host.evaluate(LEAST_LOADED).numbers().keys()
+    result = host.evaluate(LEAST_LOADED + "// HANG", wall_s=0.5)
+    assert result.numbers().keys() == host.evaluate(LEAST_LOADED).numbers().keys()
 
 
 def test_worker_that_stopped_reading(host: blis.Host) -> None:
@@ -100,10 +100,10 @@ def test_worker_that_stopped_reading(host: blis.Host) -> None:
 
 
 def test_crash(host: blis.Host) -> None:
-    verdict = host.evaluate(LEAST_LOADED + "// CRASH")
-    assert verdict.status == "host_error"
-    assert "crash was asked for" in verdict.artifacts["error"]
-    assert "exit code 101" in verdict.artifacts["error"]
+    result = host.evaluate(LEAST_LOADED + "// CRASH")
+    assert result.status == "host_error"
+    assert "crash was asked for" in result.artifacts["error"]
+    assert "exit code 101" in result.artifacts["error"]
     assert host.evaluate(LEAST_LOADED).valid
 
 
@@ -129,9 +129,9 @@ def test_busy(host: blis.Host) -> None:
 
 
 def test_held_out_split_is_refused(host: blis.Host) -> None:
-    verdict = host.evaluate(LEAST_LOADED, stage="test")
-    assert verdict.status == "host_error"
-    assert "held out" in verdict.artifacts["error"]
+    result = host.evaluate(LEAST_LOADED, stage="test")
+    assert result.status == "host_error"
+    assert "held out" in result.artifacts["error"]
 
 
 def test_no_such_suite(fake: None) -> None:
@@ -149,30 +149,30 @@ def test_no_binary(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_threads(fake: None) -> None:
     with blis.Host("chat", workers=4, wall_s=10.0) as one:
-        requests = [blis.Request(f"{LEAST_LOADED} // {place}\n// SLEEP 0.05") for place in range(40)]
-        threads = [threading.Thread(target=one.judge, args=(request,)) for request in requests[:8]]
+        requests = [blis.Request(f"{LEAST_LOADED} // {number}\n// SLEEP 0.05") for number in range(40)]
+        threads = [threading.Thread(target=one.evaluate_request, args=(request,)) for request in requests[:8]]
         for thread in threads:
             thread.start()
-        verdicts = one.map(requests)
+        results = one.map(requests)
         for thread in threads:
             thread.join()
         assert len(one.pids()) <= 4
-        alone = [one.judge(request) for request in requests[:5]]
-    assert [verdict.hashes for verdict in verdicts[:5]] == [verdict.hashes for verdict in alone]
-    assert all(verdict.valid for verdict in verdicts)
+        alone = [one.evaluate_request(request) for request in requests[:5]]
+    assert [result.hashes for result in results[:5]] == [result.hashes for result in alone]
+    assert all(result.valid for result in results)
 
 
 def test_close_while_busy(fake: None) -> None:
     one = blis.Host("chat", workers=2, wall_s=20.0)
-    verdicts: list[blis.Verdict] = []
-    thread = threading.Thread(target=lambda: verdicts.append(one.evaluate(LEAST_LOADED + "// HANG")))
+    results: list[blis.Result] = []
+    thread = threading.Thread(target=lambda: results.append(one.evaluate(LEAST_LOADED + "// HANG")))
     thread.start()
     while not one.pids():
         time.sleep(0.01)
     time.sleep(0.2)
     one.close()
     thread.join(5)
-    assert [verdict.status for verdict in verdicts] == ["host_error"]
+    assert [result.status for result in results] == ["host_error"]
     assert "closed" in one.evaluate(LEAST_LOADED).artifacts["error"]
 
 
@@ -191,8 +191,8 @@ def test_registry(fake: None) -> None:
 
 
 def _in_child(one: blis.Host, pipe: multiprocessing.connection.Connection) -> None:
-    verdict = one.evaluate(ROUND_ROBIN)
-    pipe.send((verdict.valid, one.pids()))
+    result = one.evaluate(ROUND_ROBIN)
+    pipe.send((result.valid, one.pids()))
     pipe.close()
 
 
@@ -230,7 +230,7 @@ def test_forked_child_does_not_keep_workers_alive(fake: None) -> None:
         "os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=15)
-    # Nobody collects orphans in some containers, so a zombie will do.
+    # Some containers do not reap orphans, so a zombie counts as ended.
     assert _ended(int(done.stdout))
 
 
@@ -283,14 +283,14 @@ def test_keys_are_not_passed_on(fake: None, monkeypatch: pytest.MonkeyPatch) -> 
     assert "PATH" in environment
 
 
-def test_nothing_in_a_verdict_is_not_finite() -> None:
+def test_numbers_of_a_result_are_finite() -> None:
     document = {"status": "ok", "combined_score": float("nan"), "metrics": {"a": float("inf"), "b": None, "c": True}}
-    verdict = blis.Verdict.of(document)
-    assert verdict.numbers() == {
+    result = blis.Result.of(document)
+    assert result.numbers() == {
         "combined_score": 0.0,
         "a": 0.0,
         "b": 0.0,
         "c": 1.0,
         **dict.fromkeys(blis.FEATURES, 0.0),
     }
-    assert blis.Verdict.of({"status": "unheard-of", "combined_score": 3}).combined_score == 0
+    assert blis.Result.of({"status": "unheard-of", "combined_score": 3}).combined_score == 0

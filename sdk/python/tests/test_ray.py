@@ -1,4 +1,4 @@
-"""Ray on this machine: whoever did what, the results are those of one process."""
+"""Ray on this machine: the results equal those of one process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import blis.ray
 
 ray = pytest.importorskip("ray")
 
-# A core each; Ray counts cores that it is told of.
+# A core each; Ray counts the cores in its configuration.
 ACTORS = 2
 
 SUITE = str(Path(__file__).with_name("small.yaml"))
@@ -32,7 +32,7 @@ def cluster() -> Iterator[None]:
 @pytest.mark.parametrize("stage", ["smoke", "train", "select"])
 def test_same_as_one_machine(program: str, stage: str, cluster: None, request: pytest.FixtureRequest) -> None:
     request.getfixturevalue(program)
-    # Actors inherit nothing from this process but what they are told.
+    # Actors inherit only the given environment from this process.
     binary = str(blis.binary())
     candidates = [LEAST_LOADED, BROKEN, PREFIX_SHARE, PREFIX_THEN_LOAD]
     with blis.ray.Pool(SUITE, actors=ACTORS, environment={"BLIS_BINARY": binary}) as pool:
@@ -41,24 +41,23 @@ def test_same_as_one_machine(program: str, stage: str, cluster: None, request: p
     assert again[0].combined_score == many[0].combined_score
     host = blis.host(SUITE)
     scenarios = host.task().split(stage)
-    for candidate, verdict in zip(candidates, many, strict=True):
+    for candidate, result in zip(candidates, many, strict=True):
         parts = [
             host.evaluate(candidate, stage=stage, scenario=one.id, turn=turn, feedback_bytes=0)
             for one in scenarios
             for turn in range(one.seeds)
         ]
         alone = blis.ray.together(parts, stage)
-        assert verdict.combined_score == alone.combined_score
-        assert verdict.scenarios == alone.scenarios
-        assert verdict.metrics == alone.metrics
+        assert result.combined_score == alone.combined_score
+        assert result.scenarios == alone.scenarios
+        assert result.metrics == alone.metrics
         whole = host.evaluate(candidate, stage=stage, feedback_bytes=0)
-        assert verdict.status == whole.status
-        # A whole evaluation stops before a stage that makes no sense, and among seeds as soon as the answer is clear;
-        # what it did run is the same.
+        assert result.status == whole.status
+        # A whole evaluation may stop before a stage, or among seeds; the runs that it has are the same.
         scores = {(row.id, row.seed): row.score for part in parts for row in part.runs(stage)}
         assert {(row.id, row.seed): row.score for row in whole.runs(stage)}.items() <= scores.items()
         if len(whole.runs(stage)) == len(scores):
-            assert verdict.combined_score == pytest.approx(whole.combined_score, abs=1e-9)
+            assert result.combined_score == pytest.approx(whole.combined_score, abs=1e-9)
     # A part of smoke called itself train, and counted for nothing.
     assert many[0].combined_score > blis.BANDS[stage]
     assert many[1].status == "rejected"

@@ -22,44 +22,44 @@ def suite(real: None) -> blis.Host:
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_candidates(suite: blis.Host, name: str) -> None:
-    verdict = suite.evaluate(BAD[name], stage="smoke")
-    assert verdict.status in ("rejected", "trap", "limit")
-    assert verdict.combined_score == 0
-    assert verdict.artifacts["error"]
+    result = suite.evaluate(BAD[name], stage="smoke")
+    assert result.status in ("rejected", "trap", "limit")
+    assert result.combined_score == 0
+    assert result.artifacts["error"]
     good = suite.evaluate(LEAST_LOADED, stage="smoke")
-    assert verdict.numbers().keys() == good.numbers().keys()
-    # The program said so itself: nothing was killed.
-    assert verdict.stopped not in ("wall", "worker")
+    assert result.numbers().keys() == good.numbers().keys()
+    # The result is that of the program: no worker was killed.
+    assert result.stopped not in ("wall", "worker")
 
 
-def test_equal_candidates_have_equal_verdicts(suite: blis.Host) -> None:
+def test_equal_candidates_have_equal_results(suite: blis.Host) -> None:
     requests = [blis.Request(PREFIX_SHARE, feedback_bytes=0)] * 6
-    verdicts = suite.map(requests)
-    assert len({verdict.hashes["result"] for verdict in verdicts}) == 1
-    assert verdicts[0].valid
+    results = suite.map(requests)
+    assert len({result.hashes["result"] for result in results}) == 1
+    assert results[0].valid
 
 
 def test_score_is_the_mean_of_scenarios(suite: blis.Host) -> None:
-    verdict = suite.evaluate(PREFIX_SHARE, feedback_bytes=0)
+    result = suite.evaluate(PREFIX_SHARE, feedback_bytes=0)
     by_scenario: dict[str, list[float]] = {}
-    for one in verdict.runs("train"):
+    for one in result.runs("train"):
         by_scenario.setdefault(one.id, []).append(one.score)
         assert one.baseline
     means = [sum(scores) / len(scores) for scores in by_scenario.values()]
-    assert verdict.combined_score == pytest.approx(2 + sum(means) / len(means), abs=1e-9)
+    assert result.combined_score == pytest.approx(2 + sum(means) / len(means), abs=1e-9)
 
 
 def test_texts_come_in_order(suite: blis.Host) -> None:
-    verdict = suite.evaluate(LEAST_LOADED)
-    assert next(iter(verdict.artifacts)) == "scenarios"
-    assert sum(len(text.encode()) for text in verdict.artifacts.values()) <= 8000
+    result = suite.evaluate(LEAST_LOADED)
+    assert next(iter(result.artifacts)) == "scenarios"
+    assert sum(len(text.encode()) for text in result.artifacts.values()) <= 8000
 
 
 def test_task(suite: blis.Host) -> None:
     task = suite.task()
     assert task.split("train")
     assert task.split("select")
-    # Nothing is told of what is held out.
+    # The held-out split is not part of the description.
     assert not task.split("test")
     assert "route" in task.interface
 
@@ -82,7 +82,7 @@ def test_killed_in_between(suite: blis.Host) -> None:
 
 
 def test_cache(real: None, tmp_path: Path) -> None:
-    with blis.Host("chat", workers=1, cache_dir=tmp_path / "verdicts") as host:
+    with blis.Host("chat", workers=1, cache_dir=tmp_path / "results") as host:
         first = host.evaluate(LEAST_LOADED, stage="smoke")
         second = host.evaluate(LEAST_LOADED, stage="smoke")
     assert (first.cost["cache"], second.cost["cache"]) == ("miss", "hit")

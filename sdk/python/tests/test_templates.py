@@ -61,7 +61,7 @@ def test_prompts_can_be_formatted(path: Path) -> None:
 
 
 def test_slurm_script(tmp_path: Path) -> None:
-    """With an sbatch that writes down what it is asked."""
+    """With an sbatch that records its arguments."""
     sbatch = tmp_path / "sbatch"
     sbatch.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >>"$LOG"\necho 7\n')
     sbatch.chmod(0o755)
@@ -79,7 +79,7 @@ def test_slurm_script(tmp_path: Path) -> None:
     assert f"--out {tmp_path}/shards  --shard $SLURM_ARRAY_TASK_ID/3" in log
     assert "b\\ c.rhai" in log
     assert "--dependency=afterany:7" in log
-    assert f"merge {tmp_path}/shards  >{tmp_path}/shards/verdicts.jsonl" in log
+    assert f"merge {tmp_path}/shards  >{tmp_path}/shards/results.jsonl" in log
 
 
 def test_slurm_commands(real: None, tmp_path: Path) -> None:
@@ -99,23 +99,23 @@ def test_slurm_commands(real: None, tmp_path: Path) -> None:
     environment |= {"BLIS": os.environ["BLIS_BINARY"], "SUITE": str(suite)}
     command = ["bash", str(script), str(SEEDS[0]), "least loaded.rhai"]
     subprocess.run(command, check=True, env=environment, cwd=tmp_path, capture_output=True)
-    lines = (tmp_path / "shards" / "verdicts.jsonl").read_text().splitlines()
-    merged = [blis.Verdict.of(json.loads(line)) for line in lines]
+    lines = (tmp_path / "shards" / "results.jsonl").read_text().splitlines()
+    merged = [blis.Result.of(json.loads(line)) for line in lines]
     alone = [blis.host(suite).evaluate(source) for source in (SEEDS[0], LEAST_LOADED)]
     assert [one.numbers() for one in merged] == [one.numbers() for one in alone]
 
 
 @pytest.mark.parametrize("stage", ["smoke", "train"])
 def test_seed_is_a_policy(real: None, stage: str) -> None:
-    verdict = blis.host("chat").evaluate(SEEDS[0], stage=stage)
-    assert verdict.valid, verdict.artifacts
+    result = blis.host("chat").evaluate(SEEDS[0], stage=stage)
+    assert result.valid, result.artifacts
     # It is what the ready suites compare with.
-    assert verdict.combined_score == pytest.approx(blis.BANDS[stage] + 0.5, abs=0.05)
+    assert result.combined_score == pytest.approx(blis.BANDS[stage] + 0.5, abs=0.05)
 
 
 def test_examples_of_the_page_are_policies(real: None) -> None:
     examples = re.findall(r"```rhai\n(.*?)```", PAGES[0].read_text(), re.DOTALL)
     assert len(examples) == 2
     for source in examples:
-        verdict = blis.host("chat").evaluate(source, stage="smoke")
-        assert verdict.valid, verdict.artifacts
+        result = blis.host("chat").evaluate(source, stage="smoke")
+        assert result.valid, result.artifacts

@@ -1,5 +1,5 @@
-"""The real tools, end to end: each starts from round-robin, is answered by a stand-in for its model with broken, bad
-and good policies in turn, and must come to a better one.
+"""The real tools, end to end: each starts from round-robin, gets broken, bad and good policies in turn from a
+stand-in for its model, and must find a better one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_openevolve(real: None, tmp_path: Path) -> None:
     info = json.loads((folder / "run" / "best" / "best_program_info.json").read_text())
     assert info["metrics"]["combined_score"] >= 2
     assert info["language"] == "rhai"
-    # The model reads our page, and what the simulator said of the parent.
+    # The prompts contain the interface page, and the feedback on the parent.
     assert all("# Routing policies in Rhai" in prompt for prompt in prompts)
     assert any(about() in prompt for prompt in prompts)
     assert any("What the simulator says of the current policy" in prompt for prompt in prompts)
@@ -157,7 +157,7 @@ def test_shinka(real: None, tmp_path: Path, started_by: str) -> None:
     (database,) = (folder / "run").glob("*.sqlite")
     with sqlite3.connect(database) as connection:
         rows = connection.execute("select combined_score, correct, text_feedback from programs").fetchall()
-    # Errors are told, and keep a candidate out of the archive.
+    # Error texts are in the feedback, and failed candidates do not enter the archive.
     assert any(not correct and "a cluster has no field" in text for _, correct, text in rows)
     assert all(correct == (score > 0) for score, correct, _ in rows)
     before, after = scores(folder / "seed.rhai", folder / "run" / "best" / "main.rhai")

@@ -1,16 +1,16 @@
-"""Judges routing policies for LLM inference on the BLIS simulator.
+"""Evaluates routing policies for LLM inference on the BLIS simulator.
 
     >>> import blis
-    >>> verdict = blis.host("chat").evaluate("fn route(r, s) { -s.effective_load }")
-    >>> verdict.status, verdict.combined_score
+    >>> result = blis.host("chat").evaluate("fn route(r, s) { -s.effective_load }")
+    >>> result.status, result.combined_score
 
-`blis.openevolve`, `blis.gepa`, `blis.shinka` and `blis.skydiscover` connect the search tools of these names,
-`blis.ray` many machines.
+`blis.openevolve`, `blis.gepa`, `blis.shinka` and `blis.skydiscover` are adapters for the search tools of these names,
+`blis.ray` distributes evaluations over many machines.
 """
 
 from ._binary import BinaryNotFoundError, binary
 from ._host import Host, HostError, Request, Task, TaskScenario, host, report
-from ._verdict import BANDS, FEATURES, Paired, Scenario, Verdict
+from ._result import BANDS, FEATURES, Paired, Result, Scenario
 
 __all__ = [
     "BANDS",
@@ -20,10 +20,10 @@ __all__ = [
     "HostError",
     "Paired",
     "Request",
+    "Result",
     "Scenario",
     "Task",
     "TaskScenario",
-    "Verdict",
     "binary",
     "host",
     "report",

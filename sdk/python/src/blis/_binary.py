@@ -1,4 +1,4 @@
-"""Where the program is."""
+"""Finds the program `blis`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def binary() -> Path:
     if named:
         path = Path(named).expanduser()
         if not _runs(path):
-            raise BinaryNotFoundError(f"BLIS_BINARY names {named}, which is no program that can be run")
+            raise BinaryNotFoundError(f"BLIS_BINARY names {named}, which is not an executable file")
         # Absolute: workers outlive changes of the working directory.
         return path.absolute()
-    # Installed for everybody, for one user, or in a virtual environment whose folder is not on PATH.
+    # Installed for all users, for one user, or in a virtual environment whose folder is not on PATH.
     schemes = (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"))
     folders = [Path(sysconfig.get_path("scripts", scheme)) for scheme in schemes]
     for folder in [*folders, Path(sys.executable).parent]:

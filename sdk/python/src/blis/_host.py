@@ -1,4 +1,4 @@
-"""A pool of killable workers that judge candidates."""
+"""A pool of worker processes that evaluate candidates and can be killed."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from pathlib import Path
 from typing import Any
 
 from ._binary import binary
-from ._verdict import Status, Verdict
+from ._result import Result, Status
 from ._worker import WallLimitError, Worker, WorkerDiedError, _environment
 
 WALL_S = 60.0
 FEEDBACK_BYTES = 8000
-# A worker that dies under a request gets a second chance: what killed it may have been the machine's memory.
+# A request is tried again if its worker dies: the cause may have been a lack of memory of the machine.
 ATTEMPTS = 2
 BUSY_S = 0.05
 
-# No policy in any language: it is turned down at once, with every key that a verdict has.
+# Invalid in any language: it is rejected at once, with all keys of a result.
 NO_POLICY = {"lang": "rhai", "source": "}"}
 
 
 class HostError(RuntimeError):
-    """The program cannot judge anything: no such suite, or it does not start."""
+    """No candidate can be evaluated: there is no such suite, or the program does not start."""
 
 
 @dataclass(frozen=True)
 class TaskScenario:
-    """What a candidate may be asked to do."""
+    """A scenario of a suite, in one of its splits."""
 
     id: str
     family: str
     split: str
     """`smoke`, `train`, `select` or `test`; the last is not for searches."""
     seeds: int = 0
-    """How many there are of it in this split; 0 if that is not told."""
+    """Number of seeds in this split; 0 if unknown."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a suite is about."""
+    """The description of a suite."""
 
     suite: str
     about: str
     interface: str
-    """What a candidate looks like, for a language model to read."""
+    """The interface of policies, for the prompt of a language model."""
     scenarios: tuple[TaskScenario, ...]
 
     def split(self, name: str) -> tuple[TaskScenario, ...]:
@@ -69,13 +69,13 @@ class Request:
     """One evaluation of one candidate."""
 
     candidate: str | os.PathLike[str]
-    """The source of a Rhai script, or the path of a file: `.wasm` is taken for a component, the rest for a script."""
+    """The source of a Rhai script, or the path of a file: `.wasm` is a component, other files are scripts."""
     stage: str = "train"
     scenario: str | None = None
-    """This one only, instead of all of a stage and those before it."""
+    """Only this scenario, instead of all scenarios of the stages."""
     seed: int | None = None
     turn: int | None = None
-    """The turn-th seed of the scenario, from 0."""
+    """Index of the seed of the scenario, from 0."""
     epoch: int = 0
     feedback_bytes: int = FEEDBACK_BYTES
     wall_s: float | None = None
@@ -92,10 +92,10 @@ class _Options:
 
 
 class Host:
-    """Judges candidates on one suite; may be used from any thread, and from forked children.
+    """Evaluates candidates on one suite; may be used from any thread, and from forked children.
 
-    Each evaluation gets a worker, a process of `blis serve`, for itself. One that exceeds the wall limit is
-    killed and replaced, so that no candidate can cost more than its own score. Workers are started when they are
+    Each evaluation has a worker, a process of `blis serve`, for itself. A worker that exceeds the wall limit is
+    killed and replaced, so that a candidate cannot affect the others. Workers are started when they are
     needed; a forked child starts its own.
     """
 
@@ -115,7 +115,7 @@ class Host:
         """
         self._options = _options(suite, workers, wall_s, threads, cache_dir, arguments)
         self._binary = binary()
-        # Of any verdict: all have the same keys.
+        # The keys of the metrics, which all results share.
         self._metric_names: dict[str, float] = {}
         self._task: Task | None = None
         self._ids = itertools.count(1)
@@ -132,17 +132,17 @@ class Host:
 
     @property
     def suite(self) -> str:
-        """Its name or file."""
+        """The name or file of the suite."""
         return self._options.suite
 
     @property
     def workers(self) -> int:
-        """How many evaluations run at a time."""
+        """Number of evaluations that run at a time."""
         return self._options.workers
 
     @property
     def wall_s(self) -> float:
-        """How long an evaluation may take, seconds."""
+        """Wall limit of an evaluation, seconds."""
         return self._options.wall_s
 
     def evaluate(
@@ -156,12 +156,12 @@ class Host:
         epoch: int = 0,
         feedback_bytes: int = FEEDBACK_BYTES,
         wall_s: float | None = None,
-    ) -> Verdict:
-        """Judges the source of a script, or the file at a path. Whatever happens to it, there is a verdict."""
-        return self.judge(Request(candidate, stage, scenario, seed, turn, epoch, feedback_bytes, wall_s))
+    ) -> Result:
+        """Evaluates the source of a script, or the file at a path. Failures are results as well."""
+        return self.evaluate_request(Request(candidate, stage, scenario, seed, turn, epoch, feedback_bytes, wall_s))
 
-    def judge(self, request: Request) -> Verdict:
-        """Judges one candidate. Whatever happens to it, there is a verdict."""
+    def evaluate_request(self, request: Request) -> Result:
+        """Evaluates one candidate. Failures are results as well."""
         if request.stage == "test":
             return self._failed("host_error", "the test split is held out: `blis report` runs it")
         try:
@@ -174,36 +174,36 @@ class Host:
         try:
             document = self._ask(body, wall_s)
         except WallLimitError:
-            reason = f"no answer within {wall_s:g} s of wall time; the worker was killed"
+            reason = f"no result within {wall_s:g} s of wall time; the worker was killed"
             return self._failed("limit", reason, source, stopped="wall")
         except (WorkerDiedError, OSError) as error:
             return self._failed("host_error", f"the worker died: {error}", source, stopped="worker")
         if "status" not in document:
-            return self._failed("host_error", f"the worker said: {document.get('error', document)}", source)
-        verdict = Verdict.of(document)
-        if len(verdict.metrics) > len(self._metric_names):
-            self._metric_names = dict.fromkeys(verdict.metrics, 0.0)
-        return verdict.with_metrics(self._metric_names)
+            return self._failed("host_error", f"the worker replied: {document.get('error', document)}", source)
+        result = Result.of(document)
+        if len(result.metrics) > len(self._metric_names):
+            self._metric_names = dict.fromkeys(result.metrics, 0.0)
+        return result.with_metrics(self._metric_names)
 
-    def map(self, requests: Iterable[Request]) -> list[Verdict]:
-        """Judges several candidates at a time; verdicts come in the order of the requests."""
-        asked = list(requests)
-        if len(asked) < 2:
-            return [self.judge(one) for one in asked]
-        with ThreadPoolExecutor(min(self.workers, len(asked)), thread_name_prefix="blis") as threads:
-            return list(threads.map(self.judge, asked))
+    def map(self, requests: Iterable[Request]) -> list[Result]:
+        """Evaluates several candidates at a time; the results are in the order of the requests."""
+        pending = list(requests)
+        if len(pending) < 2:
+            return [self.evaluate_request(one) for one in pending]
+        with ThreadPoolExecutor(min(self.workers, len(pending)), thread_name_prefix="blis") as threads:
+            return list(threads.map(self.evaluate_request, pending))
 
     def task(self) -> Task:
-        """What the suite is about. Raises HostError, which says why, if there is no such suite."""
+        """The description of the suite. Raises HostError, with the reason, if there is no such suite."""
         if self._task is None:
             try:
                 document = self._ask({"task": True}, self.wall_s)
             except WallLimitError as error:
-                raise HostError(f"{self._binary} did not answer within {self.wall_s:g} s") from error
+                raise HostError(f"{self._binary} did not reply within {self.wall_s:g} s") from error
             except (WorkerDiedError, OSError) as error:
                 raise HostError(f"{self._binary} cannot serve the suite {self.suite}: {error}") from error
             if "scenarios" not in document:
-                raise HostError(f"{self._binary} said: {document.get('error', document)}")
+                raise HostError(f"{self._binary} replied: {document.get('error', document)}")
             self._task = _task(document)
         return self._task
 
@@ -216,7 +216,7 @@ class Host:
             self._all = set()
         for worker in idle:
             worker.close()
-        # Their pipes are in the hands of the threads that wait for them, which get a host error and close them.
+        # Their pipes belong to the threads that wait for them, which get a host error and close them.
         for worker in busy:
             worker.stop()
 
@@ -227,21 +227,21 @@ class Host:
         self.close()
 
     def pids(self) -> list[int]:
-        """The processes that are there now."""
+        """Ids of the worker processes that are running."""
         with self._lock:
             return sorted(worker.pid for worker in self._all)
 
-    def _failed(self, status: Status, reason: str, source: str = "", *, stopped: str | None = None) -> Verdict:
-        verdict = Verdict.failed(status, reason, stopped=stopped)
-        verdict = replace(verdict, features={**verdict.features, "source_lines": _source_lines(source)})
-        return verdict.with_metrics(self._names())
+    def _failed(self, status: Status, reason: str, source: str = "", *, stopped: str | None = None) -> Result:
+        result = Result.failed(status, reason, stopped=stopped)
+        result = replace(result, features={**result.features, "source_lines": _source_lines(source)})
+        return result.with_metrics(self._names())
 
     def _names(self) -> Mapping[str, float]:
-        """The metrics that verdicts of this host have; asks for one if there was none so far."""
+        """The keys of the metrics of this host; evaluates an invalid candidate if there was no result so far."""
         if not self._metric_names and not self._closed:
             with contextlib.suppress(WallLimitError, WorkerDiedError, OSError):
                 body = {"candidate": NO_POLICY, "stage": "smoke"}
-                known = Verdict.of(self._ask(body, min(self.wall_s, 10.0))).metrics
+                known = Result.of(self._ask(body, min(self.wall_s, 10.0))).metrics
                 self._metric_names = dict.fromkeys(known, 0.0)
         return self._metric_names
 
@@ -261,34 +261,34 @@ class Host:
         return body
 
     def _ask(self, body: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
-        """The answer of some worker. The limit is on its work, not on the wait for a free one."""
+        """The reply of a worker. The limit applies to its work, not to the wait for a free worker."""
         with self._free:
             deadline = time.monotonic() + wall_s
             for attempt in range(1, ATTEMPTS + 1):
                 worker = self._take()
                 try:
-                    answer = self._patiently(worker, body, deadline)
+                    reply = self._send(worker, body, deadline)
                 except WorkerDiedError:
                     self._drop(worker)
                     if attempt == ATTEMPTS or self._closed:
                         raise
                 except BaseException:
-                    # Out of time, or interrupted: it may still be at work.
+                    # Out of time, or interrupted: the worker may still be busy.
                     self._drop(worker)
                     raise
                 else:
                     self._return(worker)
-                    return answer
+                    return reply
         raise AssertionError
 
-    def _patiently(self, worker: Worker, body: Mapping[str, Any], deadline: float) -> dict[str, Any]:
-        """The answer of `worker`, which may be busy with what another left there."""
+    def _send(self, worker: Worker, body: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+        """The reply of `worker`, which may still be busy with an abandoned request."""
         while True:
             request = {"id": str(next(self._ids)), **body}
-            answer = worker.ask(request, deadline - time.monotonic())
-            if answer.get("error") != "busy":
-                return answer
-            wait = answer.get("retry_after_s")
+            reply = worker.ask(request, deadline - time.monotonic())
+            if reply.get("error") != "busy":
+                return reply
+            wait = reply.get("retry_after_s")
             time.sleep(min(max(wait if isinstance(wait, (int, float)) else BUSY_S, BUSY_S), 1.0))
 
     def _take(self) -> Worker:
@@ -298,13 +298,13 @@ class Host:
                 if self._closed:
                     raise WorkerDiedError("the host is closed")
                 while self._idle:
-                    # The last one used: its memory is warm, and the others may never be started.
+                    # The one used last: its memory is warm, and fewer workers are started.
                     worker = self._idle.pop()
                     if worker.alive():
                         return worker
                     self._all.discard(worker)
                     dead.append(worker)
-                # In a forked child this is the first that needs to be ended.
+                # In a forked child this is the first worker that must be ended at exit.
                 _hook_exit()
                 worker = Worker(self._binary, self._arguments())
                 self._all.add(worker)
@@ -345,17 +345,17 @@ def report(
     wall_s: float = 3600.0,
     arguments: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """How `candidates` do on the held-out split: the document of `blis report`. For the end of a search, not during it.
+    """The document of `blis report`: `candidates` on the held-out split. For the end of a search, not during it.
 
     Candidates are sources of Rhai scripts or paths, as for `Host.evaluate`. Raises HostError.
     """
     with tempfile.TemporaryDirectory(prefix="blis-") as folder:
         files = []
-        for place, candidate in enumerate(candidates):
+        for index, candidate in enumerate(candidates):
             if isinstance(candidate, os.PathLike):
                 files.append(os.fspath(candidate))
             else:
-                path = Path(folder) / f"candidate-{place + 1}.rhai"
+                path = Path(folder) / f"candidate-{index + 1}.rhai"
                 path.write_text(candidate, encoding="utf-8", errors="replace")
                 files.append(str(path))
         command = [str(binary()), "report", "--suite", os.fspath(suite), "--output", "json", *arguments, *files]
@@ -378,7 +378,7 @@ def _options(
     arguments: Sequence[str],
 ) -> _Options:
     name = os.fspath(suite)
-    # Workers are started later, perhaps from another folder.
+    # Workers are started later, possibly from another folder.
     if Path(name).is_file():
         name = str(Path(name).absolute())
     if wall_s <= 0:
@@ -400,14 +400,14 @@ def _candidate(candidate: str | os.PathLike[str]) -> dict[str, str]:
         path = Path(candidate)
         if path.suffix == ".wasm":
             return {"lang": "wasm", "path": str(path.absolute())}
-        # By content: tools delete the file as soon as they have their answer, or give up waiting for it.
+        # By content: tools delete the file as soon as they have the result or time out.
         return {"lang": "rhai", "source": path.read_bytes().decode(errors="replace")}
-    # Half of a surrogate pair is a string in Python and no text anywhere else.
+    # Half of a surrogate pair is valid in a Python string only.
     return {"lang": "rhai", "source": candidate.encode(errors="replace").decode()}
 
 
 def _source_lines(source: str) -> float:
-    """The feature that needs no simulation: candidates that failed should not all fall into one cell of a map."""
+    """The feature that needs no simulation, so that failed candidates do not share one cell of a map."""
     lines = (line.strip() for line in source.splitlines())
     return float(sum(1 for line in lines if line and not line.startswith("//")))
 
@@ -429,7 +429,7 @@ def _task(document: Mapping[str, Any]) -> Task:
     )
 
 
-# Hosts live here, not in the module of whoever asks: OpenEvolve runs evaluator.py again for every candidate.
+# Hosts belong to this module, not to that of the caller: OpenEvolve executes evaluator.py for every candidate.
 _registry: dict[_Options, Host] = {}
 _registry_lock = threading.Lock()
 _hosts: weakref.WeakSet[Host] = weakref.WeakSet()
@@ -445,7 +445,7 @@ def host(
     cache_dir: str | os.PathLike[str] | None = None,
     arguments: Sequence[str] = (),
 ) -> Host:
-    """The host of a suite in this process: the same one whenever it is asked for with the same options."""
+    """The host of a suite in this process: the same one for the same options."""
     options = _options(suite, workers, wall_s, threads, cache_dir, arguments)
     with _registry_lock:
         found = _registry.get(options)
@@ -467,7 +467,7 @@ def _remember(one: Host) -> None:
 
 
 def _hook_exit() -> None:
-    """Workers end with their process. Children of multiprocessing never run what is registered with atexit."""
+    """Workers end with their process. Children of multiprocessing never run functions registered with atexit."""
     global _pid_of_exit_hook
     if _pid_of_exit_hook == os.getpid():
         return

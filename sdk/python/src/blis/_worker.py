@@ -1,4 +1,4 @@
-"""One `blis serve` process, spoken to through pipes, one request at a time."""
+"""One `blis serve` process, connected by pipes, with one request at a time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import IO, Any
 
 STDERR_BYTES = 8192
 READ_BYTES = 1 << 16
-ANSWER_BYTES_MAX = 64 << 20
+REPLY_BYTES_MAX = 64 << 20
 QUIT_S = 1.0
 
-# Candidates see no environment, but native ones could: keys of language models are none of their business. What is
-# left finds the home folder (compiled components are kept there) and says how to log.
+# Native candidates could read the environment, so keys of language models are not passed on. The remaining variables
+# locate the home folder (the cache of compiled components) and configure logging.
 PASSED_ON = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
 PASSED_ON_PREFIXES = ("BLIS_", "LC_", "RUST_", "XDG_")
 # ShinkaEvolve sets it for the linear-algebra library of the same name.
@@ -27,22 +27,22 @@ NOT_PASSED_ON = ("BLIS_NUM_THREADS",)
 
 
 class WorkerDiedError(RuntimeError):
-    """The process ended before it had answered."""
+    """The process ended before its reply."""
 
 
 class WallLimitError(RuntimeError):
-    """The process did not answer in time."""
+    """The process did not reply in time."""
 
 
 class Worker:
-    """A process in a group of its own, so that it and whatever it started can be killed together.
+    """A process in a group of its own, so that it can be killed together with all processes that it started.
 
-    Pipes are read and written without blocking: a process that hangs may also have stopped reading, and a long
-    request would then wait for ever.
+    Pipes are read and written without blocking: a process that hangs may also have stopped reading, and writing a long
+    request would block.
     """
 
     def __init__(self, binary: Path, arguments: Sequence[str]) -> None:
-        self._said = b""
+        self._stderr = b""
         self._pending = b""
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
             [str(binary), *arguments],
@@ -58,13 +58,13 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     def ask(self, request: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
-        """The answer to `request`, which is the one with its id, or with none.
+        """The reply to `request`: the one with its id, or without an id.
 
-        Raises WallLimitError or WorkerDiedError, after which the worker is of no use.
+        Raises WallLimitError or WorkerDiedError, after which the worker cannot be used.
         """
         deadline = time.monotonic() + wall_s
         wanted = request.get("id")
@@ -73,12 +73,12 @@ class Worker:
             line = self._line(to_send, deadline)
             to_send = b""
             try:
-                answer = json.loads(line)
+                reply = json.loads(line)
             except ValueError as error:
-                raise WorkerDiedError(f"its answer is no JSON: {line[:200]!r}") from error
-            # An answer to something else is what was left by a request that nobody waits for.
-            if isinstance(answer, dict) and (wanted is None or answer.get("id") in (wanted, None)):
-                return answer
+                raise WorkerDiedError(f"its reply is not JSON: {line[:200]!r}") from error
+            # A reply with another id belongs to an abandoned request.
+            if isinstance(reply, dict) and (wanted is None or reply.get("id") in (wanted, None)):
+                return reply
 
     def _line(self, to_send: bytes, deadline: float) -> bytes:
         stdin, stdout, stderr = (pipe.fileno() for pipe in self._pipes())
@@ -105,7 +105,7 @@ class Worker:
                         poll.unregister(stdin)
                 elif descriptor == stdout:
                     self._receive(stdout)
-                elif not self._overhear(stderr):
+                elif not self._read_stderr(stderr):
                     poll.unregister(stderr)
 
     def _send(self, descriptor: int, unsent: memoryview) -> memoryview:
@@ -124,60 +124,60 @@ class Worker:
         if not got:
             raise WorkerDiedError(self.last_words())
         self._pending += got
-        if len(self._pending) > ANSWER_BYTES_MAX:
-            raise WorkerDiedError("its answer has no end")
+        if len(self._pending) > REPLY_BYTES_MAX:
+            raise WorkerDiedError("its reply is too long")
 
-    def _overhear(self, descriptor: int) -> bool:
+    def _read_stderr(self, descriptor: int) -> bool:
         try:
             got = os.read(descriptor, READ_BYTES)
         except BlockingIOError:
             return True
-        self._said = (self._said + got)[-STDERR_BYTES:]
+        self._stderr = (self._stderr + got)[-STDERR_BYTES:]
         return bool(got)
 
     def last_words(self) -> str:
         """The end of what it wrote to stderr, and how it ended."""
         with contextlib.suppress(OSError, ValueError):
-            while self._process.stderr is not None and self._overhear(self._process.stderr.fileno()):
+            while self._process.stderr is not None and self._read_stderr(self._process.stderr.fileno()):
                 if not select.select([self._process.stderr], [], [], 0.05)[0]:
                     break
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0.5)
-        said = self._said.decode(errors="replace").strip()
+        stderr = self._stderr.decode(errors="replace").strip()
         code = self._process.returncode
         ended = "" if code is None else f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        return "\n".join(part for part in (ended, said) if part)
+        return "\n".join(part for part in (ended, stderr) if part)
 
     def alive(self) -> bool:
-        """Whether it has not ended, as far as one can tell without asking."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """Ends it and whatever it started. Whoever waits for its answer notices."""
+        """Kills the process group. A thread that waits for the reply gets an error."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def kill(self) -> None:
-        """Ends it and whatever it started, and collects it."""
+        """Kills the process group and reaps the process."""
         self.stop()
         self._process.wait()
         self._close()
 
     def close(self) -> None:
-        """Ends it in good order: it reads the end of its input."""
+        """Ends the process by closing its input."""
         stdin = self._process.stdin
         with contextlib.suppress(OSError):
             if stdin is not None:
                 stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(QUIT_S)
-        # Whatever is left of its group, itself included.
+        # Kills the rest of the group, and the process if it is still running.
         self.kill()
 
     def abandon(self) -> None:
-        """In a forked child: lets go of the parent's pipes, so that the worker still notices when the parent ends."""
+        """In a forked child: closes the pipes of the parent, so that the worker ends with the parent."""
         self._close()
-        # It is not this process's child to wait for.
+        # The worker is not a child of this process.
         self._process.returncode = 0
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:

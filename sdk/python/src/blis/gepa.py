@@ -11,8 +11,8 @@
         ...
     )
 
-Each example is a scenario, so that GEPA's Pareto front keeps what is best at one of them. Held-out scenarios are no
-examples; at the end, `test_set("chat").report([source, best])` says how candidates do there.
+Each example is a scenario, so that GEPA's Pareto front keeps the best candidates of each. Held-out scenarios are not
+examples; at the end, `test_set("chat").report([source, best])` evaluates candidates there.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ._host import FEEDBACK_BYTES, Host, Request, TaskScenario, host, report
-from ._verdict import Scenario, Verdict
+from ._result import Result, Scenario
 
 Example = dict[str, str]
 
 
 class Examples(list[Example]):
-    """Scenarios as a list, and as a loader of GEPA whose ids are names.
+    """Scenarios as a list, and as a loader of GEPA with names as ids.
 
-    GEPA numbers the items of a plain list, and its cache knows an example by its number alone: with `cache_evaluation`,
-    what a candidate scored in the first training scenario would be taken for the first one of the validation set.
+    GEPA numbers the items of a plain list, and its cache identifies an example by its number alone: with `cache_evaluation`,
+    the score in the first training scenario would be taken for that in the first validation scenario.
     """
 
     def all_ids(self) -> list[str]:
@@ -51,17 +51,17 @@ class Examples(list[Example]):
 SideInfo = dict[str, Any]
 Candidate = str | Mapping[str, str]
 
-# Of these, more is better; of other metrics, less.
+# Metrics where more is better; for the others, less is better.
 MORE_IS_BETTER = ("throughput_rps", "completed_share", "slo_attainment", "cache_hit_rate")
-# What a front is kept of besides the score.
+# Objectives of the Pareto front besides the score.
 OBJECTIVES = ("mean_ttft_ms", "p99_ttft_ms", "mean_e2e_ms", "p99_e2e_ms", "throughput_rps", "completed_share")
 
-# GEPA adds this component for its refiner; it is no part of a policy.
+# GEPA adds this component for its refiner; it is not part of a policy.
 NOT_POLICY = ("refiner_prompt",)
 
 
 class Evaluator(Protocol):
-    """What `optimize_anything` calls."""
+    """The function that `optimize_anything` calls."""
 
     def __call__(self, candidate: Candidate, example: Example | None = None) -> tuple[float, SideInfo]:
         """Score and side information of `candidate` in one scenario, or in all."""
@@ -76,12 +76,12 @@ def dataset(suite: str | os.PathLike[str], **options: Any) -> Examples:
 
 
 def valset(suite: str | os.PathLike[str], **options: Any) -> Examples:
-    """The scenarios that candidates are chosen by."""
+    """The scenarios that candidates are selected by."""
     return _examples(suite, "select", options)
 
 
 class TestSet:
-    """The held-out scenarios: nothing that an evaluator could be called with, but a report at the end of a search."""
+    """The held-out scenarios: not examples of an evaluator, but a report at the end of a search."""
 
     __test__ = False
 
@@ -105,11 +105,11 @@ def evaluator(
 
     Further `options` are those of `blis.host`.
     """
-    judge = host(suite, **options)
-    judge.task()
+    pool = host(suite, **options)
+    pool.task()
 
     def evaluate(candidate: Candidate, example: Example | None = None) -> tuple[float, SideInfo]:
-        return _judge_all(judge, [(candidate, example)], epoch, feedback_bytes)[0]
+        return _evaluate_all(pool, [(candidate, example)], epoch, feedback_bytes)[0]
 
     return evaluate
 
@@ -117,12 +117,12 @@ def evaluator(
 def batch_evaluator(
     suite: str | os.PathLike[str], *, epoch: int = 0, feedback_bytes: int = FEEDBACK_BYTES, **options: Any
 ) -> BatchEvaluator:
-    """The same for all pending pairs at once, as many at a time as the host has workers."""
-    judge = host(suite, **options)
-    judge.task()
+    """The same for several pairs, as many at a time as the host has workers."""
+    pool = host(suite, **options)
+    pool.task()
 
     def evaluate(pairs: Sequence[tuple[Candidate, Example | None]]) -> list[tuple[float, SideInfo]]:
-        return _judge_all(judge, pairs, epoch, feedback_bytes)
+        return _evaluate_all(pool, pairs, epoch, feedback_bytes)
 
     return evaluate
 
@@ -138,7 +138,7 @@ def chat_model(
     """A reflection model behind any OpenAI-compatible address; GEPA's own needs litellm."""
     url = api_base.rstrip("/") + "/chat/completions"
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"{api_base} is no http address")
+        raise ValueError(f"{api_base} is not an http address")
 
     def ask(prompt: str | list[dict[str, Any]]) -> str:
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
@@ -146,8 +146,8 @@ def chat_model(
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {api_key}"}
         request = urllib.request.Request(url, data=body, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=timeout_s) as answer:
-                document = json.load(answer)
+            with urllib.request.urlopen(request, timeout=timeout_s) as reply:
+                document = json.load(reply)
         except urllib.error.HTTPError as error:
             raise RuntimeError(f"{url}: {error.code} {error.read(2000).decode(errors='replace')}") from error
         return str(document["choices"][0]["message"]["content"] or "")
@@ -166,18 +166,18 @@ def _id(example: Example) -> str:
     return f"{example['stage']}/{example['scenario']}"
 
 
-def _judge_all(
-    judge: Host, pairs: Sequence[tuple[Candidate, Example | None]], epoch: int, feedback_bytes: int
+def _evaluate_all(
+    pool: Host, pairs: Sequence[tuple[Candidate, Example | None]], epoch: int, feedback_bytes: int
 ) -> list[tuple[float, SideInfo]]:
     try:
         requests = [_request(candidate, example, epoch, feedback_bytes) for candidate, example in pairs]
-        verdicts = judge.map(requests)
+        results = pool.map(requests)
     except Exception:
-        # A mistake here or in the examples; an exception would end the search.
-        verdicts = [Verdict.failed("host_error", traceback.format_exc(limit=5)) for _ in pairs]
+        # A defect here or an invalid example; an exception would end the search.
+        results = [Result.failed("host_error", traceback.format_exc(limit=5)) for _ in pairs]
     return [
-        (verdict.combined_score, _side_info(verdict, example))
-        for verdict, (_, example) in zip(verdicts, pairs, strict=True)
+        (result.combined_score, _side_info(result, example))
+        for result, (_, example) in zip(results, pairs, strict=True)
     ]
 
 
@@ -193,27 +193,27 @@ def _request(candidate: Candidate, example: Example | None, epoch: int, feedback
     return Request(source, stage=stage, scenario=example["scenario"], epoch=epoch, feedback_bytes=wanted)
 
 
-def _side_info(verdict: Verdict, example: Example | None) -> SideInfo:
-    info: SideInfo = {"scores": _objectives(verdict)}
+def _side_info(result: Result, example: Example | None) -> SideInfo:
+    info: SideInfo = {"scores": _objectives(result)}
     if example is not None:
         info["Scenario"] = example.get("scenario", "")
-    info["Status"] = verdict.status if verdict.stopped is None else f"{verdict.status}, stopped: {verdict.stopped}"
-    for name, text in verdict.artifacts.items():
+    info["Status"] = result.status if result.stopped is None else f"{result.status}, stopped: {result.stopped}"
+    for name, text in result.artifacts.items():
         info["Error" if name == "error" else name.replace("_", " ").capitalize()] = text
-    if verdict.status == "host_error":
-        # GEPA does not cache what is marked so: the candidate may be fine.
+    if result.status == "host_error":
+        # GEPA does not cache results with this mark: the candidate may be valid.
         info["_gepa_transient_failure"] = True
     return info
 
 
-def _objectives(verdict: Verdict) -> dict[str, float]:
-    """Of every objective a number from 0 to 1, of which more is better; one half is as good as the baseline.
+def _objectives(result: Result) -> dict[str, float]:
+    """Each objective as a number from 0 to 1, where more is better; one half is as good as the baseline.
 
-    All of them always, and 0 for what cannot be used: GEPA averages an objective over the examples that have it, so
+    All objectives are present, with 0 for an invalid candidate: GEPA averages an objective over the examples that have it, so
     that leaving it out where a candidate failed would be a reward.
     """
-    runs = verdict.runs(verdict.stage) if verdict.valid else ()
-    scores = {"score": verdict.combined_score}
+    runs = result.runs(result.stage) if result.valid else ()
+    scores = {"score": result.combined_score}
     for name in OBJECTIVES:
         parts = [_relative(name, one) for one in runs]
         scores[name] = sum(parts) / len(parts) if parts else 0.0

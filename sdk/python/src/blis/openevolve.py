@@ -4,9 +4,9 @@
 
     evaluate, evaluate_stage1, evaluate_stage2, evaluate_stage3 = make("chat", wall_s=30)
 
-What its engine does with a failing evaluator, and what is done about it here:
+Behaviour of its engine with a failing evaluator, and the remedies here:
 
-* a timeout is worth more than an honest bad score, and leaves a thread behind: the wall limit here is below the
+* a timeout scores more than a negative score, and leaves a thread behind: the wall limit here is below the
   tool's, kills the worker, and scores 0;
 * metrics that lack a feature dimension make it drop the candidate and its error: every result has all of them;
 * it runs evaluator.py again for each candidate: the workers belong to this package.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._host import FEEDBACK_BYTES, Host, host
-from ._verdict import Verdict
+from ._result import Result
 
 if TYPE_CHECKING:
     from openevolve.evaluation_result import EvaluationResult
@@ -33,7 +33,7 @@ Evaluate = Callable[[str], "EvaluationResult"]
 
 
 class Stages(NamedTuple):
-    """What evaluator.py defines, in this order."""
+    """The functions that evaluator.py defines, in this order."""
 
     evaluate: Evaluate
     evaluate_stage1: Evaluate
@@ -52,30 +52,30 @@ def make(
 ) -> Stages:
     """The evaluation functions of `suite`. Stages 1, 2, 3 are smoke, train and select; `evaluate` runs up to the last.
 
-    Further `options` are those of `blis.host`. Raises HostError or BinaryNotFoundError if nothing can be judged at
-    all, which ends a search before it has begun; the functions themselves never raise.
+    Further `options` are those of `blis.host`. Raises HostError or BinaryNotFoundError if no candidate can be evaluated,
+    which ends a search before it has begun; the functions themselves never raise.
     """
     from openevolve.evaluation_result import EvaluationResult
 
-    judge = host(suite, wall_s=wall_s, **options)
-    about = judge.task().about
+    pool = host(suite, wall_s=wall_s, **options)
+    about = pool.task().about
 
     def at(stage: str, wanted: int) -> Evaluate:
         def evaluate(program_path: str) -> EvaluationResult:
-            verdict = _judge(judge, program_path, stage, epoch, wanted)
-            # Last: it is the same every time, but the prompts in files do not know the suite.
-            return EvaluationResult(metrics=verdict.numbers(), artifacts={**verdict.artifacts, "task": about})
+            result = _evaluate(pool, program_path, stage, epoch, wanted)
+            # Last, because it is always the same; the prompts in files do not contain the suite.
+            return EvaluationResult(metrics=result.numbers(), artifacts={**result.artifacts, "task": about})
 
         return evaluate
 
     # Texts take longer than simulations. OpenEvolve joins those of the stages, so that stage 2 writes them for the
-    # others; whoever fails in stage 1 has an error, which is always told.
+    # others; a candidate that fails in stage 1 has an error text, which is always written.
     return Stages(at(last_stage, feedback_bytes), at("smoke", 0), at("train", feedback_bytes), at("select", 0))
 
 
-def _judge(judge: Host, program_path: str, stage: str, epoch: int, feedback_bytes: int) -> Verdict:
+def _evaluate(pool: Host, program_path: str, stage: str, epoch: int, feedback_bytes: int) -> Result:
     try:
-        return judge.evaluate(Path(program_path), stage=stage, epoch=epoch, feedback_bytes=feedback_bytes)
+        return pool.evaluate(Path(program_path), stage=stage, epoch=epoch, feedback_bytes=feedback_bytes)
     except Exception:
-        # A mistake in this package; the search should not pay for it.
-        return Verdict.failed("host_error", traceback.format_exc(limit=5))
+        # A defect of this package must not end the search.
+        return Result.failed("host_error", traceback.format_exc(limit=5))

@@ -1,13 +1,13 @@
-"""Many candidates on many machines, with Ray: a candidate x scenario x seed is a task, an actor per core does them.
+"""Many candidates on many machines, with Ray: each candidate x scenario x seed is a task, and each core has an actor.
 
     import ray, blis.ray
 
     ray.init(address="auto")
-    for verdict in blis.ray.evaluate(sources, "chat"):
-        print(verdict.combined_score)
+    for result in blis.ray.evaluate(sources, "chat"):
+        print(result.combined_score)
 
 Every machine needs this package and the same program. Results are put together in the order of candidates,
-scenarios and seeds, so that they are those of a single machine, whoever did what.
+scenarios and seeds, so that they equal those of a single machine.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dataclasses import replace
 from typing import Any
 
 from ._host import WALL_S, Host, Request, TaskScenario, host
-from ._verdict import BANDS, Scenario, Verdict
+from ._result import BANDS, Result, Scenario
 
-ORDER_OF_BLAME = ("host_error", "rejected", "trap", "limit", "gate_failed", "ok")
+BY_SEVERITY = ("host_error", "rejected", "trap", "limit", "gate_failed", "ok")
 
 
-class _Judge:
-    """Lives in an actor: one worker on one core."""
+class _Evaluator:
+    """The state of an actor: one worker on one core."""
 
     def __init__(self, suite: str, wall_s: float, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         os.environ.update(environment)
         self._host = Host(suite, workers=1, wall_s=wall_s, arguments=arguments)
 
-    def judge(self, request: Request) -> Verdict:
-        return self._host.judge(request)
+    def evaluate_request(self, request: Request) -> Result:
+        return self._host.evaluate_request(request)
 
 
 class Pool:
@@ -55,19 +55,19 @@ class Pool:
             ray.init()
         self.suite = os.fspath(suite)
         count = actors if actors is not None else max(1, int(ray.cluster_resources().get("CPU", 1)))
-        # An actor that dies with its machine is started elsewhere, and its task done again.
-        told = dict(environment or {})
-        kind = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=3)(_Judge)
-        self._actors = [kind.remote(self.suite, wall_s, tuple(arguments), told) for _ in range(count)]
+        # An actor that dies with its machine is started elsewhere, and its task repeated.
+        added = dict(environment or {})
+        kind = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=3)(_Evaluator)
+        self._actors = [kind.remote(self.suite, wall_s, tuple(arguments), added) for _ in range(count)]
 
-    def map(self, requests: Sequence[Request]) -> list[Verdict]:
-        """Verdicts in the order of `requests`; whichever actor is free takes the next."""
+    def map(self, requests: Sequence[Request]) -> list[Result]:
+        """Results in the order of `requests`; the next free actor takes the next request."""
         from ray.util import ActorPool
 
-        verdicts: list[Verdict] = list(
-            ActorPool(self._actors).map(lambda actor, request: actor.judge.remote(request), list(requests))
+        results: list[Result] = list(
+            ActorPool(self._actors).map(lambda actor, request: actor.evaluate_request.remote(request), list(requests))
         )
-        return verdicts
+        return results
 
     def close(self) -> None:
         """Ends the actors."""
@@ -93,13 +93,12 @@ def evaluate(
     epoch: int = 0,
     feedback_bytes: int = 0,
     pool: Pool | None = None,
-) -> list[Verdict]:
-    """Judges `candidates` in all scenarios of one stage, one verdict each, in their order.
+) -> list[Result]:
+    """Evaluates `candidates` in all scenarios of one stage, one result each, in their order.
 
-    Unlike `Host.evaluate` this runs no earlier stages, and all seeds, where that stops as soon as the answer is clear.
-    `seeds` are those of each scenario, in place of the
-    suite's. `feedback_bytes` is by part: texts about a single simulation take longer than the simulation. Errors are
-    always told.
+    Unlike `Host.evaluate`, this runs no earlier stages and always all seeds. `seeds` replaces those of the suite, for each
+    scenario. `feedback_bytes` is per part: texts about a single simulation take longer than the simulation. Error texts
+    are always included.
     """
     scenarios = host(suite).task().split(stage)
     if not scenarios:
@@ -116,16 +115,16 @@ def evaluate(
         with Pool(suite) as own:
             parts = own.map(requests)
     step = len(pairs)
-    return [together(parts[place : place + step], stage) for place in range(0, len(parts), step)]
+    return [together(parts[start : start + step], stage) for start in range(0, len(parts), step)]
 
 
-def together(parts: Sequence[Verdict], stage: str) -> Verdict:
-    """One verdict of those on single scenarios and seeds of a candidate, in the order given.
+def together(parts: Sequence[Result], stage: str) -> Result:
+    """Merges the results of a candidate on single scenarios and seeds, in the given order.
 
     The score is computed as in the program: the mean over scenarios of the mean over seeds, in the band of the stage.
     Metrics and features are means over the parts; status and texts are those of the worst.
     """
-    worst = min(parts, key=lambda part: ORDER_OF_BLAME.index(part.status))
+    worst = min(parts, key=lambda part: BY_SEVERITY.index(part.status))
     rows = [row for part in parts for row in part.runs(stage)]
     by_scenario: dict[str, list[Scenario]] = {}
     for row in rows:
@@ -142,7 +141,7 @@ def together(parts: Sequence[Verdict], stage: str) -> Verdict:
         features=_means([part.features for part in parts]),
         scenarios=() if stage == "select" else tuple(rows),
         private={},
-        # Of a part only, and so of nothing.
+        # Only parts have it.
         paired=None,
         hashes={name: value for name, value in worst.hashes.items() if name != "result"},
         cost={"cpu_ms": sum(_cost(part) for part in parts)},
@@ -167,6 +166,6 @@ def _means(several: Sequence[Any]) -> dict[str, float]:
     return {name: sum(one.get(name, 0.0) for one in several) / len(several) for name in names}
 
 
-def _cost(part: Verdict) -> float:
+def _cost(part: Result) -> float:
     value = part.cost.get("cpu_ms", 0.0)
     return float(value) if isinstance(value, (int, float)) else 0.0

@@ -20,23 +20,23 @@ from typing import Any
 
 from ._binary import binary
 from ._host import FEEDBACK_BYTES, WALL_S, Host
-from ._verdict import Verdict
+from ._result import Result
 
-# What ShinkaEvolve knows of a language, in five dictionaries of `shinka.utils.languages`.
+# The properties of a language, in five dictionaries of `shinka.utils.languages`.
 LANGUAGE = "rhai"
 EXTENSION = "rhai"
 COMMENT = "//"
-# Models that do not know Rhai call it Rust. The last one is what ShinkaEvolve itself shows where it asks for a whole
-# program: it forgets to fill it in.
+# Models often tag Rhai as Rust. The last one is in the prompt of ShinkaEvolve for a whole program, which does not
+# fill in the name.
 FENCES = ("rhai", "rust", "rs", "javascript", "js", "{language}")
 
 
-# Part of the score, and shown nowhere by itself.
+# Part of the score, and not shown separately.
 HIDDEN = ("select_score",)
 
 
 def register_languages() -> None:
-    """Tells ShinkaEvolve of Rhai. To be called in its process before a runner is made; again is harmless."""
+    """Registers Rhai in ShinkaEvolve. Must be called in its process before a runner is created; may be repeated."""
     from shinka.utils import languages
 
     marker = r"^\s*//\s*EVOLVE-BLOCK-{}\s*$"
@@ -53,7 +53,7 @@ def job_config(suite: str | os.PathLike[str], *, time: str = "00:02:00", **argum
     """A LocalJobConfig that runs `blis shinka-evaluate` for each candidate; `time` is the tool's limit, hh:mm:ss."""
     from shinka.launch import LocalJobConfig
 
-    # A file is found from wherever the job runs.
+    # Absolute, so that a job in another folder finds the file.
     name = str(Path(suite).absolute()) if Path(suite).is_file() else os.fspath(suite)
     return LocalJobConfig(
         eval_program_path="shinka-evaluate",
@@ -63,31 +63,31 @@ def job_config(suite: str | os.PathLike[str], *, time: str = "00:02:00", **argum
     )
 
 
-def write(verdict: Verdict, folder: Path) -> None:
-    """Writes what ShinkaEvolve reads. Of this only `private` is kept from the model."""
-    private = {name: value for name, value in verdict.private.items() if isinstance(value, (int, float))}
+def write(result: Result, folder: Path) -> None:
+    """Writes the files that ShinkaEvolve reads. Only `private` is not shown to the model."""
+    private = {name: value for name, value in result.private.items() if isinstance(value, (int, float))}
     metrics = {
-        "combined_score": verdict.combined_score,
+        "combined_score": result.combined_score,
         "public": {
-            name: value for name, value in {**verdict.metrics, **verdict.features}.items() if name not in HIDDEN
+            name: value for name, value in {**result.metrics, **result.features}.items() if name not in HIDDEN
         },
         "private": private,
-        "text_feedback": verdict.feedback(),
-        "extra_data": {"status": verdict.status, "stage": verdict.stage, "hashes": dict(verdict.hashes)},
+        "text_feedback": result.feedback(),
+        "extra_data": {"status": result.status, "stage": result.stage, "hashes": dict(result.hashes)},
     }
-    # Candidates that are not correct stay out of its archive.
-    correct = {"correct": verdict.valid, "error": None if verdict.valid else verdict.artifacts.get("error", "")}
+    # Incorrect candidates do not enter its archive.
+    correct = {"correct": result.valid, "error": None if result.valid else result.artifacts.get("error", "")}
     folder.mkdir(parents=True, exist_ok=True)
     for name, document in (("metrics.json", metrics), ("correct.json", correct)):
-        # Whole or not at all: the tool may look at any moment.
+        # Written completely or not at all: the tool may read at any time.
         path = folder / f".{name}.{os.getpid()}"
         path.write_text(json.dumps(document, indent=1), encoding="utf-8")
         path.replace(folder / name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 whenever there is a verdict, of an invalid candidate too."""
-    parser = argparse.ArgumentParser(prog="python -m blis.shinka", description="Judges one candidate.")
+    """Exit code 0 whenever there is a result, also that of an invalid candidate."""
+    parser = argparse.ArgumentParser(prog="python -m blis.shinka", description="Evaluates one candidate.")
     parser.add_argument("--program_path", type=Path, required=True)
     parser.add_argument("--results_dir", type=Path, required=True)
     parser.add_argument("--suite", default=os.environ.get("BLIS_SUITE", "chat"))
@@ -97,18 +97,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--feedback_bytes", type=int, default=FEEDBACK_BYTES)
     options = parser.parse_args(arguments)
     try:
-        with Host(options.suite, workers=1, wall_s=options.wall_s) as judge:
-            verdict = judge.evaluate(
+        with Host(options.suite, workers=1, wall_s=options.wall_s) as pool:
+            result = pool.evaluate(
                 options.program_path,
                 stage=options.stage,
                 epoch=options.epoch,
                 feedback_bytes=options.feedback_bytes,
             )
     except Exception:
-        verdict = Verdict.failed("host_error", traceback.format_exc(limit=5))
-    write(verdict, options.results_dir)
-    if verdict.status == "host_error":
-        print(verdict.artifacts.get("error", ""), file=sys.stderr)
+        result = Result.failed("host_error", traceback.format_exc(limit=5))
+    write(result, options.results_dir)
+    if result.status == "host_error":
+        print(result.artifacts.get("error", ""), file=sys.stderr)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""For SkyDiscover: an evaluator in Python, and the command that its containers call.
+"""For SkyDiscover: an evaluator in Python, and the command for its containers.
 
     from blis.skydiscover import make
 
@@ -6,7 +6,7 @@
 
     python -m blis.skydiscover PATH train|test [--suite S]
 
-The command writes one JSON object to stdout and ends with 0 whenever there is a verdict: SkyDiscover discards the
+The command writes one JSON object to stdout and ends with 0 whenever there is a result: SkyDiscover discards the
 object otherwise. `train` runs the stages up to train. `test` is for the end of a search: `blis report` on the held-out
 split, with a score from 0 to 1.
 """
@@ -25,9 +25,9 @@ from typing import Any
 
 from ._binary import BinaryNotFoundError
 from ._host import FEEDBACK_BYTES, Host, HostError, host, report
-from ._verdict import Verdict
+from ._result import Result
 
-# Half of what the template gives the tool.
+# Half of the time limit in the template.
 WALL_S = 30.0
 
 
@@ -42,13 +42,13 @@ def make(
 ) -> Callable[[str], Any]:
     """`evaluate(path)` for evaluator.py. It never raises.
 
-    It answers with an EvaluationResult of SkyDiscover 0.1.0, which takes a dictionary for metrics alone and would not
-    show its artifacts to the model; without SkyDiscover, with the dictionary of `as_dict`.
+    It returns an EvaluationResult of SkyDiscover 0.1.0, because from a dictionary the tool reads the metrics only and does
+    not show the artifacts to the model; without SkyDiscover, the dictionary of `as_dict`.
 
-    Raises HostError or BinaryNotFoundError if nothing can be judged at all.
+    Raises HostError or BinaryNotFoundError if no candidate can be evaluated.
     """
-    judge = host(suite, wall_s=wall_s, **options)
-    about = judge.task().about
+    pool = host(suite, wall_s=wall_s, **options)
+    about = pool.task().about
     kind: Callable[..., Any] | None = None
     with contextlib.suppress(ImportError):
         from skydiscover.evaluation.evaluation_result import EvaluationResult
@@ -57,11 +57,11 @@ def make(
 
     def evaluate(program_path: str) -> Any:
         try:
-            verdict = judge.evaluate(Path(program_path), stage=stage, epoch=epoch, feedback_bytes=feedback_bytes)
+            result = pool.evaluate(Path(program_path), stage=stage, epoch=epoch, feedback_bytes=feedback_bytes)
         except Exception:
-            verdict = Verdict.failed("host_error", traceback.format_exc(limit=5))
-        document = as_dict(verdict)
-        # The prompts in files do not know the suite.
+            result = Result.failed("host_error", traceback.format_exc(limit=5))
+        document = as_dict(result)
+        # The prompts in files do not contain the suite.
         document["artifacts"]["task"] = about
         if kind is None:
             return document
@@ -72,51 +72,51 @@ def make(
 
 
 def evaluate(path: str, suite: str | os.PathLike[str] = "chat", **options: Any) -> dict[str, Any]:
-    """Judges the file at `path`. Never raises for what a candidate does."""
+    """Evaluates the file at `path`. No behaviour of a candidate raises an exception."""
     wall_s = options.pop("wall_s", WALL_S)
     stage = options.pop("stage", "select")
     return as_dict(host(suite, wall_s=wall_s, **options).evaluate(Path(path), stage=stage))
 
 
-def as_dict(verdict: Verdict) -> dict[str, Any]:
-    """Score and metrics side by side, texts under `artifacts`; of an invalid one `error`, which the tool has mended."""
-    document: dict[str, Any] = {**verdict.numbers(), "artifacts": dict(verdict.artifacts)}
-    if not verdict.valid:
-        document["error"] = verdict.artifacts.get("error", verdict.status)
+def as_dict(result: Result) -> dict[str, Any]:
+    """Score and metrics side by side, texts under `artifacts`; an invalid candidate has `error`, which the tool asks the model to fix."""
+    document: dict[str, Any] = {**result.numbers(), "artifacts": dict(result.artifacts)}
+    if not result.valid:
+        document["error"] = result.artifacts.get("error", result.status)
     return document
 
 
-def as_container_result(verdict: Verdict) -> dict[str, Any]:
-    """What an evaluate.sh writes."""
-    status = "success" if verdict.valid else "timeout" if verdict.status == "limit" else "error"
+def as_container_result(result: Result) -> dict[str, Any]:
+    """The document that an evaluate.sh writes."""
+    status = "success" if result.valid else "timeout" if result.status == "limit" else "error"
     return {
         "status": status,
-        "combined_score": verdict.combined_score,
-        "metrics": verdict.numbers(),
-        "artifacts": dict(verdict.artifacts),
+        "combined_score": result.combined_score,
+        "metrics": result.numbers(),
+        "artifacts": dict(result.artifacts),
     }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 if there is a verdict, 1 if nothing could be judged."""
-    parser = argparse.ArgumentParser(prog="python -m blis.skydiscover", description="Judges one candidate.")
+    """Exit code 0 if there is a result, 1 if no candidate could be evaluated."""
+    parser = argparse.ArgumentParser(prog="python -m blis.skydiscover", description="Evaluates one candidate.")
     parser.add_argument("path", type=Path)
     parser.add_argument("mode", choices=("train", "test"))
     parser.add_argument("--suite", default=os.environ.get("BLIS_SUITE", "chat"))
     parser.add_argument("--wall_s", type=float, default=WALL_S)
     options = parser.parse_args(arguments)
     try:
-        with Host(options.suite, workers=1, wall_s=options.wall_s) as judge:
-            verdict = judge.evaluate(options.path, stage="train")
+        with Host(options.suite, workers=1, wall_s=options.wall_s) as pool:
+            result = pool.evaluate(options.path, stage="train")
     except BinaryNotFoundError as error:
         print(error, file=sys.stderr)
         return 1
-    if verdict.status == "host_error":
-        print(verdict.artifacts.get("error", ""), file=sys.stderr)
+    if result.status == "host_error":
+        print(result.artifacts.get("error", ""), file=sys.stderr)
         return 1
-    # What failed in train need not be tried on what is held out.
-    held_out = options.mode == "test" and verdict.valid
-    print(json.dumps(_held_out(options.suite, options.path) if held_out else as_container_result(verdict)))
+    # A candidate that failed in train is not run on the held-out split.
+    held_out = options.mode == "test" and result.valid
+    print(json.dumps(_held_out(options.suite, options.path) if held_out else as_container_result(result)))
     return 0
 
 
@@ -125,9 +125,9 @@ def _held_out(suite: str, path: Path) -> dict[str, Any]:
     try:
         document = report(suite, [path])
     except HostError as error:
-        # It did well in train, so that the suite and the program are as they should be.
+        # The candidate was valid in train, so the suite and the program are valid as well.
         return {"status": "error", "combined_score": 0.0, "metrics": {}, "artifacts": {"error": str(error)}}
-    own = document["contestants"][0]
+    own = document["policies"][0]
     metrics = dict(zip(document["scenarios"], own["scores"], strict=True))
     metrics |= {f"more_than_{other['name']}": other["mean"] for other in own["against"]}
     return {"status": "success", "combined_score": own["score"], "metrics": metrics, "artifacts": {}}

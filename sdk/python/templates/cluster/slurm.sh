@@ -3,8 +3,8 @@
 #
 #     bash slurm.sh candidates/*.rhai
 #
-# OUT/verdicts.jsonl gets a verdict per line, in the order of the candidates. Set SUITE, STAGE, SHARDS, BLIS and OUT (a new
-# folder that all nodes see) as you need. A shard that failed is told by the last job, and can be run again by itself.
+# OUT/results.jsonl gets a result per line, in the order of the candidates. Set SUITE, STAGE, SHARDS, BLIS and OUT (a new
+# folder that all nodes see) as you need. The last job reports shards that failed; they can be run again alone.
 set -euo pipefail
 
 SUITE=${SUITE:-{{suite}}}
@@ -28,4 +28,4 @@ array=$(
 )
 # `afterany`: if a shard is missing, `blis merge` says which.
 sbatch --parsable --job-name=blis-merge --dependency="afterany:$array" --cpus-per-task=1 --mem=2G --time=00:10:00 \
-    --output="$OUT/merge.log" --wrap="$merge >$(printf '%q' "$OUT/verdicts.jsonl")"
+    --output="$OUT/merge.log" --wrap="$merge >$(printf '%q' "$OUT/results.jsonl")"

@@ -32,7 +32,7 @@ def main() -> None:
         evaluator=task.evaluator(SUITE, wall_s=30),
         dataset=task.dataset(SUITE, wall_s=30),
         valset=task.valset(SUITE, wall_s=30),
-        objective="A routing policy in Rhai with the highest score in every scenario. Answer with the whole script.",
+        objective="A routing policy in Rhai with the highest score in every scenario. Reply with the whole script.",
         background=f"{page}\n## The task\n\n{host.task().about}",
         config=GEPAConfig(
             engine=EngineConfig(

@@ -61,7 +61,7 @@ def main() -> None:
             embedding_model=None,
             meta_rec_interval=None,
         ),
-        # `blis shinka-evaluate` per candidate, without Python. The program gives up long before this limit.
+        # `blis shinka-evaluate` per candidate, without Python. The wall limit of the program is much shorter.
         job_config=job_config(SUITE, time="00:02:00"),
         db_config=DatabaseConfig(num_islands=2, archive_size=40),
         max_evaluation_jobs=options.evaluations,

@@ -1,4 +1,4 @@
-"""What is said of a candidate."""
+"""The evaluation result of a candidate."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FEATURES: tuple[str, ...] = (
     "imbalance",
     "constants",
 )
-"""What every verdict tells of a candidate besides its score, 0 where nothing is known."""
+"""Properties of a candidate in every result, 0 where they are unknown."""
 
 ARTIFACTS: tuple[str, ...] = ("error", "scenarios", "worst_decisions", "situations", "anomalies", "limits")
-"""Texts of a verdict, what matters most first: tools that cut, cut the end."""
+"""Texts of a result, most important first: tools that cut texts cut the end."""
 
 BANDS: dict[str, float] = {"static": 0.0, "smoke": 1.0, "train": 2.0, "select": 3.0}
-"""Where the scores of a stage begin; each band is 1 wide, and its middle is as good as the baseline."""
+"""Lower ends of the score bands; each band is 1 wide, and its middle is as good as the baseline."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,17 @@ class Scenario:
     """0 to 1; one half is as good as the baseline."""
     metrics: Mapping[str, float]
     baseline: Mapping[str, float]
-    """The same metrics of the baseline; empty if not told."""
+    """The same metrics of the baseline; empty if unknown."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What is said of a candidate. Whatever happened, `combined_score`, `metrics` and `features` are finite numbers."""
+class Result:
+    """The evaluation result of a candidate. `combined_score`, `metrics` and `features` are always finite numbers."""
 
     id: str | None
     status: Status
     combined_score: float
-    """0 if it cannot be used; 1 to 2 after smoke, 2 to 3 after train, 3 to 4 after select."""
+    """0 if the candidate cannot be used; 1 to 2 after smoke, 2 to 3 after train, 3 to 4 after select."""
     stage: str
     stopped: str | None
     metrics: Mapping[str, float]
@@ -71,26 +71,26 @@ class Verdict:
     gates: Mapping[str, Any]
     features: Mapping[str, float]
     artifacts: Mapping[str, str]
-    """Texts for whoever writes the next candidate, what matters most first."""
+    """Feedback for the author of the next candidate, most important first."""
     private: Mapping[str, Any]
-    """For people; nothing of it belongs into a prompt."""
+    """For people; must not become part of a prompt."""
     hashes: Mapping[str, str]
     cost: Mapping[str, Any]
-    """What it took: the only part that differs between equal calls."""
+    """Resources used: the only part that differs between equal calls."""
     document: Mapping[str, Any] = field(repr=False)
-    """All of it, as it came."""
+    """The whole document as received."""
 
     @property
     def valid(self) -> bool:
-        """Whether it is a policy that may be used."""
+        """Whether the candidate is a valid policy."""
         return self.status == "ok"
 
     def numbers(self) -> dict[str, float]:
-        """Score, metrics and features in one flat dictionary, the same keys for every verdict of a host."""
+        """Score, metrics and features in one flat dictionary, with the same keys for every result of a host."""
         return {"combined_score": self.combined_score, **self.metrics, **self.features}
 
     def runs(self, stage: str) -> tuple[Scenario, ...]:
-        """The simulations of one stage. Those of select are private: choose by them, and show them to nobody."""
+        """The simulations of one stage. Those of select are private: they must not become part of a prompt."""
         hidden = (_scenario(one) for one in _list(self.private.get("scenarios")))
         return tuple(one for one in (*self.scenarios, *hidden) if one.stage == stage)
 
@@ -99,15 +99,15 @@ class Verdict:
         parts = [f"## {name.replace('_', ' ')}\n{text.rstrip()}" for name, text in self.artifacts.items()]
         return "\n\n".join(parts)
 
-    def with_metrics(self, names: Mapping[str, float]) -> Verdict:
-        """The same, with whatever it lacks of `names`: maps of solutions reject a candidate that lacks a key."""
+    def with_metrics(self, names: Mapping[str, float]) -> Result:
+        """The same with the missing keys of `names`: maps of solutions reject a candidate that lacks a key."""
         missing = {name: value for name, value in names.items() if name not in self.metrics}
         return replace(self, metrics={**self.metrics, **missing}) if missing else self
 
     @classmethod
-    def failed(cls, status: Status, reason: str, *, stopped: str | None = None, stage: str = "static") -> Verdict:
-        """Of a candidate of which the program could not, or not in time, say anything itself."""
-        text = reason.strip() or "no reason was given"
+    def failed(cls, status: Status, reason: str, *, stopped: str | None = None, stage: str = "static") -> Result:
+        """The result of a candidate that the program could not evaluate, or not in time."""
+        text = reason.strip() or "no reason is known"
         document = {
             "schema": 1,
             "id": None,
@@ -120,8 +120,8 @@ class Verdict:
         return cls.of(document)
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Verdict:
-        """Of a document. What is missing or no number is 0 or empty, so that nothing later stumbles over it."""
+    def of(cls, document: Mapping[str, Any]) -> Result:
+        """The result in a document. Missing and invalid numbers become 0, missing texts empty."""
         status = document.get("status")
         known: Status = cast("Status", status) if status in STATUSES else "host_error"
         score = _number(document.get("combined_score"))
@@ -171,7 +171,7 @@ def _scenario(value: object) -> Scenario:
         id=str(one.get("id", "")),
         stage=str(one.get("stage", "")),
         family=str(one.get("family", "")),
-        # Seeds have 64 bits, which a float would not keep.
+        # Seeds have up to 64 bits, which a float cannot represent.
         seed=seed if isinstance(seed, int) else 0,
         score=_number(one.get("score")),
         metrics=_numbers(one.get("metrics")),
@@ -181,7 +181,7 @@ def _scenario(value: object) -> Scenario:
 
 def _number(value: object) -> float:
     if isinstance(value, (int, float)) and math.isfinite(value):
-        # -0 becomes 0: it would be shown to a model as -0.0000.
+        # -0 becomes 0: prompts would show it as -0.0000.
         return float(value) + 0.0
     return 0.0
 
