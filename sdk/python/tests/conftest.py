@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import blis
-from blis import _host
+import blis_sim
+from blis_sim import _host
 
 HERE = Path(__file__).parent
 
@@ -57,6 +57,6 @@ def forget_hosts() -> None:
 
 
 @pytest.fixture
-def host(fake: None) -> Iterator[blis.Host]:
-    with blis.Host("chat", workers=2, wall_s=5.0) as one:
+def host(fake: None) -> Iterator[blis_sim.Host]:
+    with blis_sim.Host("chat", workers=2, wall_s=5.0) as one:
         yield one

@@ -129,7 +129,7 @@ def serve(arguments: list[str]) -> int:
     return 0
 
 
-def report(arguments: list[str]) -> int:
+def held_out(arguments: list[str]) -> int:
     against = [{"name": "round-robin", "pairs": 2, "mean": 0.1, "ci95": None}]
     own = {"name": arguments[-1], "score": 0.6, "scores": [0.6], "against": against}
     suite = arguments[arguments.index("--suite") + 1]
@@ -138,4 +138,4 @@ def report(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit({"serve": serve, "report": report}[sys.argv[1]](sys.argv[2:]))
+    sys.exit(held_out(sys.argv[3:]) if sys.argv[1:3] == ["evaluate", "held-out"] else serve(sys.argv[2:]))

@@ -4,10 +4,10 @@ import argparse
 import os
 from pathlib import Path
 
-import blis.gepa as task
+import blis_sim.gepa as task
 from gepa.optimize_anything import EngineConfig, GEPAConfig, ReflectionConfig, optimize_anything
 
-import blis
+import blis_sim
 
 SUITE = "{{suite}}"
 HERE = Path(__file__).resolve().parent
@@ -25,7 +25,7 @@ def main() -> None:
         os.environ.get("MODEL", "gpt-5-mini"),
         api_key=os.environ.get("OPENAI_API_KEY", "none"),
     )
-    host = blis.host(SUITE, wall_s=30)
+    host = blis_sim.host(SUITE, wall_s=30)
     page = (HERE / "interface.md").read_text()
     result = optimize_anything(
         seed_candidate=(HERE / "seed.rhai").read_text(),

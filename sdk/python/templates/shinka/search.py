@@ -4,8 +4,8 @@ import argparse
 import os
 from pathlib import Path
 
-import blis
-from blis.shinka import job_config, register_languages
+import blis_sim
+from blis_sim.shinka import job_config, register_languages
 
 register_languages()
 
@@ -40,7 +40,7 @@ def main() -> None:
     options = arguments.parse_args()
 
     page = (HERE / "interface.md").read_text()
-    with blis.Host(SUITE, workers=1) as host:
+    with blis_sim.Host(SUITE, workers=1) as host:
         about = host.task().about
 
     runner = ShinkaEvolveRunner(
@@ -61,7 +61,7 @@ def main() -> None:
             embedding_model=None,
             meta_rec_interval=None,
         ),
-        # `blis shinka-evaluate` per candidate, without Python. The wall limit of the program is much shorter.
+        # `blis evaluate shinka-evaluate` per candidate, without Python. The wall limit of the program is much shorter.
         job_config=job_config(SUITE, time="00:02:00"),
         db_config=DatabaseConfig(num_islands=2, archive_size=40),
         max_evaluation_jobs=options.evaluations,
