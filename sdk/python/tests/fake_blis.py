@@ -83,11 +83,11 @@ def result(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def misbehave(source: str, request: dict[str, Any], state: dict[str, int]) -> bool:
-    """Whether it misbehaved instead of replying."""
+    """Misbehaves as `source` requests; returns whether the reply has been replaced."""
     if "// HANG" in source or "// DEAF" in source:
         time.sleep(1000)
     if "// CRASH" in source:
-        print("thread main panicked: crash was asked for", file=sys.stderr, flush=True)
+        print("thread main panicked: crash was requested", file=sys.stderr, flush=True)
         os._exit(101)
     if "// GARBAGE" in source:
         print("{this is no JSON", flush=True)

@@ -1,4 +1,4 @@
-"""The adapters without their tools' engines: what they hand over, whatever happens."""
+"""The adapters without the engines of their tools: results for valid, invalid, hanging and crashing candidates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_openevolve_never_raises(fake: None, write: Callable[[str], str]) -> Non
         for function in stages:
             result = function(write(source))
             assert result.metrics["combined_score"] == 0
-            # With a key less, OpenEvolve drops the candidate and its error.
+            # If a key is missing, OpenEvolve drops the candidate and its error.
             assert result.metrics.keys() == good.metrics.keys()
             assert all(math.isfinite(value) for value in result.metrics.values())
             assert result.artifacts["error"]
@@ -91,7 +91,7 @@ def test_gepa(fake: None) -> None:
     evaluate = blis_sim.gepa.evaluator("chat", wall_s=0.5)
     train, val = blis_sim.gepa.dataset("chat"), blis_sim.gepa.valset("chat")
     assert [one["scenario"] for one in train] == ["two", "three"]
-    # GEPA's cache knows examples by their ids alone.
+    # GEPA's cache identifies examples by their ids alone.
     assert train.all_ids() == ["train/two", "train/three"]
     assert not set(train.all_ids()) & set(val.all_ids())
     assert train.fetch(["train/three"]) == [train[1]]
@@ -105,7 +105,7 @@ def test_gepa(fake: None) -> None:
     for source in (BROKEN, HANG, CRASH, ""):
         score, bad = evaluate(source, example=train[0])
         assert score == 0
-        # GEPA averages an objective over the examples that have it: it must be there, and no reward.
+        # GEPA averages an objective over the examples that have it: it must be present and 0.
         assert bad["scores"].keys() == info["scores"].keys()
         assert not any(bad["scores"].values())
         assert bad["Error"]
@@ -173,7 +173,7 @@ def test_skydiscover(fake: None, write: Callable[[str], str], capsys: pytest.Cap
     for source in (BROKEN, HANG, CRASH):
         bad = evaluate(write(source))
         assert bad.metrics["combined_score"] == 0
-        # What makes it ask the model for another try, with this text.
+        # With this key SkyDiscover requests a repair from the model, and shows the text.
         assert isinstance(bad.metrics["error"], str)
     document = blis_sim.skydiscover.evaluate(write(LEAST_LOADED), "chat")
     assert document["combined_score"] > 3

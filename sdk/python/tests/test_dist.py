@@ -1,4 +1,4 @@
-"""What is distributed: the archive, the wheel, and that an installation takes the wheel where it lies."""
+"""The archive and the wheel of `sdk/dist.py`, and that an installation takes this wheel."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ import blis_sim
 
 
 def gone(pid: int, within_s: float = 5.0) -> bool:
-    """Whether the process ended, and was collected: a zombie still has its pid."""
+    """Whether the process ended and was reaped: a zombie still has its pid."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         try:
@@ -77,7 +77,7 @@ def test_hanging_worker_is_killed(host: blis_sim.Host) -> None:
     assert result.stopped == "wall"
     assert result.combined_score == 0
     assert "0.5 s" in result.artifacts["error"]
-    # The same keys as a result of the program has.
+    # The keys equal those of a result of the program.
     assert result.numbers().keys() == host.evaluate(LEAST_LOADED).numbers().keys()
     assert gone(before)
     assert host.evaluate(LEAST_LOADED).valid
@@ -102,7 +102,7 @@ def test_worker_that_stopped_reading(host: blis_sim.Host) -> None:
 def test_crash(host: blis_sim.Host) -> None:
     result = host.evaluate(LEAST_LOADED + "// CRASH")
     assert result.status == "host_error"
-    assert "crash was asked for" in result.artifacts["error"]
+    assert "crash was requested" in result.artifacts["error"]
     assert "exit code 101" in result.artifacts["error"]
     assert host.evaluate(LEAST_LOADED).valid
 
@@ -210,14 +210,14 @@ def test_fork(host: blis_sim.Host) -> None:
     child.join(10)
     assert child.exitcode == 0
     assert all(gone(pid) for pid in pids)
-    # The parent's worker was not touched.
+    # The parent's worker is still running.
     (before,) = host.pids()
     assert host.evaluate(LEAST_LOADED).valid
     assert host.pids() == [before]
 
 
 def test_forked_child_does_not_keep_workers_alive(fake: None) -> None:
-    """A worker ends with its process even if a child forked meanwhile lives on."""
+    """A worker ends with its process even if a forked child of that process is still running."""
     script = (
         "import os, sys, time, blis_sim\n"
         "one = blis_sim.Host('chat', workers=1)\n"

@@ -58,7 +58,7 @@ def test_same_as_one_machine(program: str, stage: str, cluster: None, request: p
         assert {(row.id, row.seed): row.score for row in whole.runs(stage)}.items() <= scores.items()
         if len(whole.runs(stage)) == len(scores):
             assert result.combined_score == pytest.approx(whole.combined_score, abs=1e-9)
-    # A part of smoke called itself train, and counted for nothing.
+    # The score is in the band of the stage.
     assert many[0].combined_score > blis_sim.BANDS[stage]
     assert many[1].status == "rejected"
     assert many[1].combined_score == 0

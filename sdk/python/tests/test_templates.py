@@ -1,4 +1,4 @@
-"""What `blis evaluate init` copies."""
+"""The templates of `blis evaluate init`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def names(paths: list[Path]) -> list[str]:
 
 
 def test_copies_are_copies() -> None:
-    # Each project stands alone, so the page and the seed are there several times.
+    # Each project is complete, so the interface page and the initial policy have several copies.
     assert len(SEEDS) == len(PAGES) == 4
     assert len({path.read_text() for path in SEEDS}) == 1
     assert len({path.read_text() for path in PAGES}) == 1
@@ -83,7 +83,7 @@ def test_slurm_script(tmp_path: Path) -> None:
 
 
 def test_slurm_commands(real: None, tmp_path: Path) -> None:
-    """With an sbatch that runs what it is given, shard after shard."""
+    """With an sbatch that runs its command, shard after shard."""
     sbatch = tmp_path / "sbatch"
     sbatch.write_text(
         "#!/bin/bash\nset -e\n"
@@ -109,7 +109,7 @@ def test_slurm_commands(real: None, tmp_path: Path) -> None:
 def test_seed_is_a_policy(real: None, stage: str) -> None:
     result = blis_sim.host("chat").evaluate(SEEDS[0], stage=stage)
     assert result.valid, result.artifacts
-    # It is what the ready suites compare with.
+    # It equals the baseline of the suites that come with the program.
     assert result.combined_score == pytest.approx(blis_sim.BANDS[stage] + 0.5, abs=0.05)
 
 

@@ -24,7 +24,7 @@ SUITE = os.environ.get("BLIS_TEST_SUITE", str(Path(__file__).with_name("small.ya
 
 
 def project(tool: str, folder: Path, **changes: str) -> Path:
-    """What `blis evaluate init` writes, with the model's address put in."""
+    """The project of `blis evaluate init`, with the address of the stand-in model."""
     copy = folder / tool
     shutil.copytree(TEMPLATES / tool, copy)
     for path in copy.rglob("*"):
@@ -54,7 +54,7 @@ def run(
 
 
 def scores(before: Path, after: Path | str) -> tuple[float, float]:
-    """Of the seed and of the best, where both run all training scenarios."""
+    """Scores of the initial and of the best policy, in all training scenarios."""
     host = blis_sim.host(SUITE)
     first, second = host.evaluate(before), host.evaluate(after)
     assert first.valid, first.artifacts
@@ -83,9 +83,9 @@ def test_openevolve(real: None, tmp_path: Path) -> None:
     # The prompts contain the interface page, and the feedback on the parent.
     assert all("# Routing policies in Rhai" in prompt for prompt in prompts)
     assert any(about() in prompt for prompt in prompts)
-    assert any("What the simulator says of the current policy" in prompt for prompt in prompts)
+    assert any("Feedback of the simulator on the current policy" in prompt for prompt in prompts)
     assert not any("REDACTED" in prompt for prompt in prompts)
-    # Whatever failed was kept with all its features, so that the model learns why. (Only a repetition is no program.)
+    # Failed candidates are kept with all features, so that the prompts contain their errors. (Repetitions are not programs.)
     (log,) = (folder / "run" / "logs").iterdir()
     text = log.read_text()
     assert "not found in program metrics" not in text

@@ -9,7 +9,7 @@ Behaviour of its engine with a failing evaluator, and the remedies here:
 * a timeout scores more than a negative score, and leaves a thread behind: the wall limit here is below the
   tool's, kills the worker, and scores 0;
 * metrics that lack a feature dimension make it drop the candidate and its error: every result has all of them;
-* it runs evaluator.py again for each candidate: the workers belong to this package.
+* it executes evaluator.py again for each candidate: the workers belong to this package.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def together(parts: Sequence[Evaluation], stage: str) -> Evaluation:
         features=_means([part.features for part in parts]),
         scenarios=() if stage == "select" else tuple(rows),
         private={},
-        # Only parts have it.
+        # A comparison of the parts has no counterpart for the whole.
         paired=None,
         hashes={name: value for name, value in worst.hashes.items() if name != "result"},
         cost={"cpu_ms": sum(_cost(part) for part in parts)},

@@ -26,7 +26,7 @@ from ._host import FEEDBACK_BYTES, WALL_S, Host
 LANGUAGE = "rhai"
 EXTENSION = "rhai"
 COMMENT = "//"
-# Models often tag Rhai as Rust. The last one is in the prompt of ShinkaEvolve for a whole program, which does not
+# Models often tag Rhai as Rust. The last one is what the prompt of ShinkaEvolve for a whole program shows: it does not
 # fill in the name.
 FENCES = ("rhai", "rust", "rs", "javascript", "js", "{language}")
 

@@ -1,4 +1,4 @@
-"""OpenEvolve runs this file again for every candidate; what lasts from one to the next is kept by `blis`."""
+"""OpenEvolve runs this file again for every candidate; the module `blis_sim` keeps the workers."""
 
 from blis_sim.openevolve import make
 

@@ -1,4 +1,4 @@
-"""The same as `blis evaluate shinka-evaluate`, for jobs that must start with Python: ShinkaEvolve's on Slurm do."""
+"""Does the same as `blis evaluate shinka-evaluate`, for ShinkaEvolve's jobs on Slurm, which start with Python."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A search with ShinkaEvolve, to which Rhai has to be introduced first."""
+"""A search with ShinkaEvolve, in which the language Rhai is registered first."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ from shinka.database import DatabaseConfig  # noqa: E402
 SUITE = "{{suite}}"
 HERE = Path(__file__).resolve().parent
 
-# What follows it is ShinkaEvolve's, and speaks of Python.
+# ShinkaEvolve's own instructions, which show Python, follow it in the prompt.
 FORM = """
 ## Form
 
@@ -55,9 +55,9 @@ def main() -> None:
             llm_kwargs={"temperatures": [0.7], "max_tokens": 8192},
             patch_types=["diff", "full", "cross"],
             patch_type_probs=[0.6, 0.3, 0.1],
-            # Without it the model is shown numbers, but neither errors nor scenarios.
+            # Without it the prompt has numbers, but neither errors nor scenarios.
             use_text_feedback=True,
-            # Both need more models than one: embeddings to tell new from old, another to sum up.
+            # Both need further models: embeddings to find duplicates, another model for summaries.
             embedding_model=None,
             meta_rec_interval=None,
         ),

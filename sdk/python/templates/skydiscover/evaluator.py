@@ -1,4 +1,4 @@
-"""What SkyDiscover calls for each candidate."""
+"""The evaluator that SkyDiscover calls for each candidate."""
 
 from blis_sim.skydiscover import make
 
