@@ -21,7 +21,7 @@ VERSION = blis_build.version()
 
 @pytest.fixture(scope="module")
 def folder(real_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of `sdk/dist.py` for the program under test, which is packed and not built."""
+    """The files of `sdk/dist.py` for the program under test, without a build."""
     out = tmp_path_factory.mktemp("dist")
     command = [sys.executable, str(PACKAGE.parent / "dist.py"), "--program", str(real_binary), "--out", str(out)]
     subprocess.run(command, check=True)

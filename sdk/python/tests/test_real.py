@@ -49,7 +49,7 @@ def test_score_is_the_mean_of_scenarios(suite: blis_sim.Host) -> None:
     assert result.combined_score == pytest.approx(2 + sum(means) / len(means), abs=1e-9)
 
 
-def test_texts_come_in_order(suite: blis_sim.Host) -> None:
+def test_texts_are_in_order(suite: blis_sim.Host) -> None:
     result = suite.evaluate(LEAST_LOADED)
     assert next(iter(result.artifacts)) == "scenarios"
     assert sum(len(text.encode()) for text in result.artifacts.values()) <= 8000

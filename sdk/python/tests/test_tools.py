@@ -85,7 +85,7 @@ def test_openevolve(real: None, tmp_path: Path) -> None:
     assert any(about() in prompt for prompt in prompts)
     assert any("Feedback of the simulator on the current policy" in prompt for prompt in prompts)
     assert not any("REDACTED" in prompt for prompt in prompts)
-    # Failed candidates are kept with all features, so that the prompts contain their errors. (Repetitions are not programs.)
+    # Failed candidates are kept with all features, so that prompts have their errors. (Repetitions are not programs.)
     (log,) = (folder / "run" / "logs").iterdir()
     text = log.read_text()
     assert "not found in program metrics" not in text
