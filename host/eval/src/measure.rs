@@ -10,7 +10,7 @@ use blis_plugin::{Kind, Technology};
 use blis_sim::cluster::{Cluster, FollowUps, Halt, SessionStates};
 use blis_sim::instance::{Fast, Instance, Plain, Scheduler};
 use blis_sim::metrics::{Metrics, MetricsOptions, Report, SloTargets};
-use blis_sim::observer::{Interests, Observer};
+use blis_sim::observer::{DynObserver, Interests, Observer};
 use blis_sim::outcome::{Counters, Outcome};
 use blis_sim::request::{Name, Request};
 use blis_sim::semantics::Semantics;
@@ -47,23 +47,15 @@ pub fn measure<S: Observer>(
     observer: S,
 ) -> Result<Measured<S>, Failure> {
     let _span = tracing::debug_span!("experiment", seed = config.seed).entered();
-    let mut observers = (Metrics::new(metrics_options(config, names, targets)), observer);
+    let mut observer = observer;
+    let mut metrics = Metrics::new(metrics_options(config, names, targets));
     let arrived = Cell::new(0);
     let arrives = |request: &Request| arrived.set(arrived.get() + u64::from(request.arrival <= config.horizon));
-    let requests = with_deadlines(requests, &config.workload).inspect(arrives);
+    let mut requests = with_deadlines(requests, &config.workload).inspect(arrives);
     let mut clients = follow_ups.map(|inner| Clients { inner, semantics: config.engine.semantics, arrives });
-    let arrivals = (requests, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
-    let Ran { counters, incidents, used } = match config.engine.engine {
-        EngineName::Fast => {
-            let records = observers.interests().contains(Interests::STEPS);
-            let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
-            finished(service::cluster(config, deployment, names, engine)?, arrivals, &mut observers)
-        }
-        EngineName::Plain => {
-            finished(service::cluster(config, deployment, names, Plain::new)?, arrivals, &mut observers)
-        }
-    }?;
-    let (mut metrics, observer) = observers;
+    let arrivals = (&mut requests as _, clients.as_mut().map(|clients| clients as &mut dyn FollowUps));
+    let observers = (&mut metrics, &mut observer as &mut dyn Observer);
+    let Ran { counters, incidents, used } = simulate(config, deployment, names, arrivals, observers)?;
     metrics.offered(arrived.get());
     let mut report = metrics.report(&counters, config.horizon);
     if let Some(sessions) = &mut report.sessions {
@@ -113,13 +105,36 @@ struct Ran {
     used: (u64, u64),
 }
 
-/// Runs a cluster to its end.
-fn finished<I: Instance>(
-    (cluster, incidents): (Cluster<I>, Incidents),
-    (requests, follow_ups): (impl Iterator<Item = Request>, Option<&mut dyn FollowUps>),
-    observer: &mut impl Observer,
+/// Requests as they arrive, and the clients whose further requests follow from the ends of earlier ones.
+type Arrivals<'a> = (&'a mut dyn Iterator<Item = Request>, Option<&'a mut dyn FollowUps>);
+
+/// Runs the service to its end. The one place in which the simulation with metrics is compiled, once for each engine.
+fn simulate(
+    config: &Experiment,
+    deployment: &Deployment,
+    names: &Names,
+    arrivals: Arrivals<'_>,
+    (metrics, observer): (&mut Metrics, &mut dyn Observer),
 ) -> Result<Ran, Failure> {
-    let counters = cluster.run_sessions(requests, follow_ups, observer).map_err(|halt| halted(halt, &incidents))?;
+    let observers = &mut (metrics, DynObserver::new(observer));
+    match config.engine.engine {
+        EngineName::Fast => {
+            let records = observers.interests().contains(Interests::STEPS);
+            let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
+            run_to_end(service::cluster(config, deployment, names, engine)?, arrivals, observers)
+        }
+        EngineName::Plain => {
+            run_to_end(service::cluster(config, deployment, names, Plain::new)?, arrivals, observers)
+        }
+    }
+}
+
+fn run_to_end<I: Instance>(
+    (cluster, incidents): (Cluster<I>, Incidents),
+    (requests, follow_ups): Arrivals<'_>,
+    observers: &mut (&mut Metrics, DynObserver<'_>),
+) -> Result<Ran, Failure> {
+    let counters = cluster.run_sessions(requests, follow_ups, observers).map_err(|halt| halted(halt, &incidents))?;
     let used = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));
     Ok(Ran { counters, incidents: incidents.all(), used })
 }

@@ -109,6 +109,22 @@ impl Interests {
         self.0 & other.0 == other.0
     }
 
+    /// The interest that an event serves.
+    #[inline(always)]
+    fn in_event(event: &SimEvent<'_>) -> Self {
+        match event {
+            SimEvent::Arrival(_) => Self::ARRIVALS,
+            SimEvent::Decision(Decision::Admission { .. } | Decision::Routing { .. }) => Self::DECISIONS,
+            SimEvent::Decision(Decision::Scheduling(_) | Decision::Preemption(_)) => Self::SCHEDULING,
+            SimEvent::Step { .. } => Self::STEPS,
+            SimEvent::FirstToken(_) => Self::FIRST_TOKENS,
+            SimEvent::InterTokenLatency { .. } | SimEvent::InterTokenLatencyRetracted { .. } => {
+                Self::INTER_TOKEN_LATENCIES
+            }
+            SimEvent::Outcome(_) => Self::OUTCOMES,
+        }
+    }
+
     /// The signals among them.
     #[must_use]
     pub const fn reads(self) -> Reads {
@@ -149,6 +165,34 @@ impl Observer for () {
     fn record(&mut self, _event: &SimEvent<'_>) {}
 }
 
+/// An observer that is chosen at run time: simulations with different observers share one compiled loop, whose size is
+/// what building this program costs most. Only events of interest are passed on.
+pub struct DynObserver<'a> {
+    observer: &'a mut dyn Observer,
+    interests: Interests,
+}
+
+impl<'a> DynObserver<'a> {
+    /// Passes on to `observer` what is of interest to it.
+    pub fn new(observer: &'a mut dyn Observer) -> Self {
+        Self { interests: observer.interests(), observer }
+    }
+}
+
+impl Observer for DynObserver<'_> {
+    #[inline(always)]
+    fn interests(&self) -> Interests {
+        self.interests
+    }
+
+    #[inline(always)]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if self.interests.contains(Interests::in_event(event)) {
+            self.observer.record(event);
+        }
+    }
+}
+
 /// Both are told everything.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     #[inline(always)]
@@ -160,6 +204,19 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn record(&mut self, event: &SimEvent<'_>) {
         self.0.record(event);
         self.1.record(event);
+    }
+}
+
+/// One that is used again afterwards.
+impl<O: Observer> Observer for &mut O {
+    #[inline(always)]
+    fn interests(&self) -> Interests {
+        (**self).interests()
+    }
+
+    #[inline(always)]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        (**self).record(event);
     }
 }
 

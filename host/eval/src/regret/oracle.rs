@@ -35,7 +35,7 @@ pub fn look_ahead<I: Instance + Clone + Send + Sync>(
     mut timeline: Timeline<I>,
     window: Micros,
     alternatives: usize,
-    observer: &mut impl Observer,
+    observer: &mut dyn Observer,
 ) -> Result<(Vec<Counters>, Oracle), Halt> {
     let mut oracle = Oracle::default();
     while timeline.next_decision(observer)? {

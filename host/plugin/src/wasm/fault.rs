@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blis_diag::Location;
-use wasmtime::component::__internal::wasmtime_environ;
 use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 
 use crate::limits::{FRAME_CHARACTERS, FRAMES};
@@ -132,7 +131,7 @@ fn place(frame: &FrameInfo) -> String {
     let symbol = frame.symbols().first();
     let mut place = String::new();
     let _ = match symbol.and_then(|symbol| symbol.name()).or(frame.func_name()) {
-        Some(name) => wasmtime_environ::demangle_function_name(&mut place, name),
+        Some(name) => write!(place, "{:#}", rustc_demangle::demangle(name)),
         None => write!(place, "function {}", frame.func_index()),
     };
     let Some((symbol, file)) = symbol.and_then(|symbol| Some((symbol, symbol.file()?))) else { return place };

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use super::sessions::{Clients, Source};
 use super::{Cluster, Event, Halt};
 use crate::instance::Instance;
-use crate::observer::Observer;
+use crate::observer::{DynObserver, Observer};
 use crate::outcome::Counters;
 use crate::policy::Reads;
 use crate::request::{BlockKey, Request};
@@ -102,12 +102,13 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn next_decision(&mut self, observer: &mut impl Observer) -> Result<bool, Halt> {
+    pub fn next_decision(&mut self, observer: &mut dyn Observer) -> Result<bool, Halt> {
         loop {
             let horizon = self.cluster.config.horizon;
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
                 Some((at, Event::Arrival)) => {
+                    let observer = &mut DynObserver::new(observer);
                     self.cluster.happen(at, Event::Arrival, &mut Clients::new(&mut self.arrivals, observer))?;
                 }
                 Some((_, Event::Admission | Event::Routing)) => return Ok(true),
@@ -141,8 +142,9 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn decide(&mut self, observer: &mut impl Observer) -> Result<(), Halt> {
+    pub fn decide(&mut self, observer: &mut dyn Observer) -> Result<(), Halt> {
         let Some((at, event)) = self.cluster.next(&mut self.arrivals) else { return Ok(()) };
+        let observer = &mut DynObserver::new(observer);
         self.cluster.happen(at, event, &mut Clients::new(&mut self.arrivals, observer))
     }
 
@@ -150,9 +152,9 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn run_until(&mut self, end: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
+    pub fn run_until(&mut self, end: Micros, observer: &mut dyn Observer) -> Result<(), Halt> {
         let end = end.min(self.cluster.config.horizon);
-        self.cluster.work(end, &mut Clients::new(&mut self.arrivals, observer))?;
+        self.cluster.work(end, &mut Clients::new(&mut self.arrivals, &mut DynObserver::new(observer)))?;
         self.catch_up(end.saturating_add(Micros(1)), observer)
     }
 
@@ -160,8 +162,9 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn catch_up(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
-        (0..self.cluster.instances.len()).try_for_each(|instance| self.cluster.catch_up(instance, now, observer))?;
+    pub fn catch_up(&mut self, now: Micros, observer: &mut dyn Observer) -> Result<(), Halt> {
+        let passed_on = &mut DynObserver::new(observer);
+        (0..self.cluster.instances.len()).try_for_each(|instance| self.cluster.catch_up(instance, now, passed_on))?;
         self.cluster.config.abort.check()
     }
 
@@ -177,10 +180,10 @@ impl<I: Instance> Timeline<I> {
     ///
     /// # Errors
     /// As [`Cluster::run`].
-    pub fn finish(mut self, end: Micros, observer: &mut impl Observer) -> Result<Vec<Counters>, Halt> {
+    pub fn finish(mut self, end: Micros, observer: &mut dyn Observer) -> Result<Vec<Counters>, Halt> {
         self.run_until(end, observer)?;
         self.cluster.config.horizon = self.cluster.config.horizon.min(end);
-        self.cluster.finish(observer)
+        self.cluster.finish(&mut DynObserver::new(observer))
     }
 
     /// The instances as they are, having done what [`Self::catch_up`] says.
