@@ -21,36 +21,36 @@ pub(super) struct DecisionsArgs {
 
 #[derive(Debug, Subcommand)]
 enum DecisionsCommand {
-    /// Show the decisions of a run in words, or everything that was decided about one request
+    /// Show the decisions of a run, or all decisions about one request
     #[command(args_override_self = true)]
     Show(ShowArgs),
-    /// Show the decisions that look worst
+    /// Show the worst decisions
     #[command(args_override_self = true)]
     Top(TopArgs),
-    /// Show where two runs first decide differently, how often they do, and what that did to the requests
+    /// Show where two runs first differ, how often, and the effect on requests
     #[command(args_override_self = true)]
     Diff(DiffArgs),
 }
 
 #[derive(Debug, Args)]
 struct ShowArgs {
-    /// What `blis run --trace-level decisions --trace-path FILE` wrote
+    /// Decision trace, written by `blis run --trace-level decisions --trace-path FILE`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Tell the story of this request: how it was admitted and routed, what the policies saw, whom it
-    /// waited for and why, and how it ended
+    /// Request: its admission and routing with the signals of the policies, the requests that it waited for, and its
+    /// end
     #[arg(long, value_name = "ID", value_parser = parse::request, conflicts_with_all = ["instance", "from", "to", "kind"])]
     request: Option<u32>,
-    /// Only what happens on this instance
+    /// Instance: only its decisions
     #[arg(long, value_name = "N", value_parser = parse::count_or_zero)]
     instance: Option<u32>,
-    /// Only what happens from this time on, s
+    /// Start of the time range, s or with a unit
     #[arg(long, value_name = "S", value_parser = parse::seconds_from_0)]
     from: Option<Micros>,
-    /// Only what happens before this time, s
+    /// End of the time range, s or with a unit
     #[arg(long, value_name = "S", value_parser = parse::seconds_from_0)]
     to: Option<Micros>,
-    /// Only these kinds of lines [default: all but signals]
+    /// Kinds of lines [default: all but signals]
     #[arg(long, value_enum, value_name = "KIND,…", value_delimiter = ',')]
     kind: Vec<KindName>,
     /// Form of the output; auto is text on a terminal, JSON elsewhere: one object for --request, else the
@@ -61,13 +61,13 @@ struct ShowArgs {
 
 #[derive(Debug, Args)]
 struct TopArgs {
-    /// What `blis run --trace-level decisions --trace-path FILE` wrote
+    /// Decision trace, written by `blis run --trace-level decisions --trace-path FILE`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What makes a decision bad
+    /// Figure to sort by
     #[arg(long, value_enum, value_name = "FIGURE", default_value_t = TopByName::E2e)]
     by: TopByName,
-    /// How many to show, ≥ 1
+    /// Number of decisions, ≥ 1
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse::count)]
     limit: u32,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
@@ -77,10 +77,10 @@ struct TopArgs {
 
 #[derive(Debug, Args)]
 struct DiffArgs {
-    /// The trace of one run
+    /// Decision trace of one run
     #[arg(value_name = "A")]
     a: PathBuf,
-    /// The trace of another run of the same requests
+    /// Decision trace of another run of the same requests
     #[arg(value_name = "B")]
     b: PathBuf,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
@@ -90,31 +90,31 @@ struct DiffArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KindName {
-    /// What instances reported, when that was read anew
+    /// Refreshed signals of instances
     Signals,
-    /// Who may enter the service
+    /// Admission
     Admission,
-    /// Which instance serves a request
+    /// Routing
     Routing,
-    /// Who enters a batch, and who has to wait at the head of a queue
+    /// Scheduling: requests that enter a batch or wait at the head of a queue
     Scheduling,
-    /// Who leaves a batch because KV blocks ran out
+    /// Preemption: victims when KV blocks run out
     Preemption,
-    /// How requests ended
+    /// Ends of requests
     Outcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TopByName {
-    /// How far the chosen instance was below the best score
+    /// Score regret: the best score minus the score of the chosen instance
     ScoreRegret,
-    /// How far it was above the best of the others: where the policy was surest
+    /// Margin: the score of the chosen instance minus the best of the others
     Margin,
-    /// Time to first token of the request
+    /// TTFT of the request
     Ttft,
-    /// Its end-to-end latency
+    /// E2E of the request
     E2e,
-    /// How long it took until it entered the batch
+    /// Scheduling delay of the request
     Wait,
 }
 

@@ -1,4 +1,4 @@
-//! `blis regret`: what would have happened otherwise.
+//! `blis regret`: counterfactual regret of sampled decisions.
 
 use blis_eval::counterfactual::{Bound, Surveyed, survey};
 use blis_eval::error::Failure;
@@ -15,8 +15,7 @@ use super::output::{print, print_document, start_log, wants_text_form};
 pub(super) struct RegretArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// Also run the workload with every routing decision the best that a look-ahead finds: how much a better
-    /// policy could gain
+    /// Oracle: also run the workload with every routing decision chosen by look-ahead, a bound for better policies
     #[arg(long, help_heading = REGRET)]
     oracle: bool,
 }
@@ -28,7 +27,7 @@ pub(super) fn dispatch(args: RegretArgs) -> Result<(), Failure> {
     let form = run.output.output;
     if run.files() != OutputFiles::default() {
         return Err(Failure::usage("`blis regret` writes no results or exports of the run")
-            .hint("`blis run … --regret outcome` does; `--regret-path` writes the decisions that were looked at"));
+            .hint("`blis run … --regret outcome` does; `--regret-path` writes the sampled decisions"));
     }
     let mut spec = run.spec()?;
     spec.regret = Some(RegretName::Outcome);

@@ -1,4 +1,4 @@
-//! `blis evaluate`: one verdict per candidate.
+//! `blis evaluate`: one evaluation result per candidate.
 
 use std::io::{self, Write as _};
 use std::num::NonZeroUsize;
@@ -23,56 +23,56 @@ use super::super::output::{LogLevel, print, print_document, start_log};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EvaluateArgs {
-    /// Candidates: files, or `-` for one on standard input. A Rhai script or a WebAssembly component; or names of
-    /// built-in policies
+    /// Candidates: Rhai scripts, WebAssembly components, names of built-in policies, or `-` for one on standard
+    /// input
     #[arg(required = true, value_name = "CANDIDATE")]
     pub candidates: Vec<String>,
-    /// What they are judged on: chat, slo-tiers, long-context, or a file
+    /// Suite of scenarios: chat, slo-tiers, long-context, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     pub suite: String,
-    /// How far to go, if they are good enough
+    /// Last stage for candidates that pass the earlier ones
     #[arg(long, value_enum, value_name = "STAGE", default_value_t = StageName::Train)]
     pub stage: StageName,
-    /// What the candidates are written in, if their names do not tell
+    /// Language of candidates whose names have no known ending
     #[arg(long, value_enum, value_name = "LANG")]
     pub lang: Option<LangName>,
-    /// The best candidate so far: who is worse in train is not run in select
+    /// Incumbent: the best candidate so far. A candidate that is worse in train is not run in select
     #[arg(long, value_name = "FILE")]
     pub incumbent: Option<String>,
-    /// Other seeds for each number: a search that changes it now and then fits less to what it sees
+    /// Epoch: other seeds for each number, against fitting to the seeds of one
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub epoch: u64,
     /// Threads [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
-    /// Seconds for one candidate [default: that of the suite]
+    /// Time limit for one candidate, s or with a unit [default: that of the suite]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub wall_s: Option<f64>,
-    /// Most bytes of texts about a candidate; 0 for no texts, which saves time
+    /// Maximum feedback per candidate, bytes; 0 for none, which saves time
     #[arg(long, value_name = "N", default_value_t = 8000)]
     pub feedback_bytes: usize,
-    /// Run the I-th of N equal parts of all simulations only (I from 0), and write down what they came to: `blis
+    /// Run only part I of N of all simulations (I from 0) and write its results to --out: `blis
     /// evaluate merge` makes evaluation results of it. Feedback about single decisions is left out
     #[arg(long, value_name = "I/N", requires = "out")]
     pub shard: Option<Shard>,
     /// Folder for the part
     #[arg(long, value_name = "DIR", requires = "shard")]
     pub out: Option<PathBuf>,
-    /// Folder for verdicts: what is known is not run again
+    /// Folder of the result cache: results that it has are not computed again
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
-    /// Judge native libraries, too. Each runs in a process of its own, with your rights
+    /// Allow native libraries: each runs in a process of its own, with your rights
     #[arg(long)]
     pub allow_native: bool,
     #[arg(long, hide = true, requires = "allow_native")]
     pub native_here: bool,
-    /// Run everything twice, and fail if the answers differ
+    /// Evaluate twice, and fail if the results differ
     #[arg(long)]
     pub verify: bool,
-    /// Tell the status by the exit code, too: 2 rejected, 3 trap, 4 limit, 5 gate failed
+    /// Exit code by status: 2 rejected, 3 trap, 4 limit, 5 gate failed
     #[arg(long)]
     pub strict_exit: bool,
-    /// Which messages to print on standard error
+    /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
     pub log: LogLevel,
 }
@@ -80,11 +80,11 @@ pub(in crate::cli) struct EvaluateArgs {
 /// `--stage`. The held-out split is for `blis evaluate held-out`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum StageName {
-    /// A first look
+    /// One seed of each scenario
     Smoke,
-    /// What a search learns from
+    /// The requests that a search learns from
     Train,
-    /// Other requests, for those that did well
+    /// Other requests, for candidates that passed train
     Select,
 }
 
@@ -116,7 +116,7 @@ impl From<LangName> for Technology {
     }
 }
 
-/// A day, as of suites.
+/// One day, as in suites.
 const MOST_SECONDS: f64 = 86_400.0;
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -124,7 +124,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| format!("seconds are a number above 0, at most {MOST_SECONDS}"))
 }
 
-/// Runs the command. The exit code is 0 whenever there is a verdict, unless asked otherwise.
+/// Runs the command. The exit code is 0 whenever there is an evaluation result, except with `--strict-exit`.
 pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), Failure> {
     start_log(args.log.into());
     if args.native_here {
@@ -178,7 +178,7 @@ fn pool(args: &EvaluateArgs) -> Result<rayon::ThreadPool, Failure> {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(Failure::runtime)
 }
 
-/// The only candidate, in the process that was started for it.
+/// The only candidate of the process that was started for it.
 fn judge_here(args: &EvaluateArgs) -> Result<VerdictDocument, Failure> {
     let bench = Bench::new(Suite::open(&args.suite).map_err(Failure::refused)?)?;
     let terms = terms(args, &bench);
@@ -188,7 +188,7 @@ fn judge_here(args: &EvaluateArgs) -> Result<VerdictDocument, Failure> {
     Ok(pool(args)?.install(|| evaluate(&bench, &candidate, None, &terms, &Arc::default())))
 }
 
-/// Said before anything runs; whoever is asked to load it all the same refuses ([`Candidate::load`]).
+/// Reports native candidates before anything runs; [`Candidate::load`] refuses them as well.
 fn refuse_native(args: &EvaluateArgs, candidates: &[Candidate], incumbent: Option<&Candidate>) -> Result<(), Failure> {
     let is_native = |candidate: &&Candidate| candidate.technology == Technology::Native;
     if let Some(incumbent) = incumbent.filter(is_native) {
@@ -197,8 +197,8 @@ fn refuse_native(args: &EvaluateArgs, candidates: &[Candidate], incumbent: Optio
     }
     let Some(candidate) = candidates.iter().find(is_native) else { return Ok(()) };
     if args.shard.is_some() {
-        return Err(Failure::usage(format_args!("`{}` is native code, which is not judged in parts", candidate.file))
-            .hint("judge it on one machine, with `--allow-native` and without `--shard`"));
+        return Err(Failure::usage(format_args!("`{}` is native code, which is not evaluated in parts", candidate.file))
+            .hint("evaluate it on one machine, with `--allow-native` and without `--shard`"));
     }
     if !args.allow_native {
         return Err(Failure::usage(format_args!("`{}` is native code, which runs with your rights", candidate.file))
@@ -207,16 +207,16 @@ fn refuse_native(args: &EvaluateArgs, candidates: &[Candidate], incumbent: Optio
     Ok(())
 }
 
-/// How the program ends after verdicts of which the worst is `worst`.
+/// The exit of the program after results of which the worst is `worst`.
 pub(super) fn ended(worst: Status, strict: bool) -> Result<(), Failure> {
     match worst {
-        Status::HostError => Err(Failure::runtime("a candidate could not be judged").hint("its verdict says why")),
+        Status::HostError => Err(Failure::runtime("a candidate could not be evaluated").hint("its result has the reason")),
         status if strict => exit(status),
         _ => Ok(()),
     }
 }
 
-/// One document; on a line where there are several.
+/// One document; a line each if there are several.
 fn print_verdict(document: &VerdictDocument, lines: bool) -> Result<(), Failure> {
     if lines {
         let text = serde_json::to_string(document).map_err(Failure::runtime)?;

@@ -14,13 +14,13 @@ static TEMPLATES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../sdk/python
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct InitArgs {
-    /// What the project is for
+    /// Search tool
     #[arg(value_enum, value_name = "TOOL")]
     tool: Tool,
-    /// Where it goes: a folder that is not there yet, or empty
+    /// Folder of the project: new, or empty
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// What candidates are judged on: chat, slo-tiers, long-context, or a file
+    /// Suite of scenarios: chat, slo-tiers, long-context, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
 }
@@ -61,17 +61,17 @@ pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
     };
     let dir = &args.dir;
     if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) || dir.is_file() {
-        return Err(Failure::usage(format_args!("`{}` is there already, and not empty", dir.display()))
-            .hint("name a folder that is not there yet"));
+        return Err(Failure::usage(format_args!("`{}` exists and is not empty", dir.display()))
+            .hint("name a new folder"));
     }
     let template = TEMPLATES.get_dir(args.tool.folder());
-    let template = template.ok_or_else(|| Failure::runtime("the program carries no such template"))?;
+    let template = template.ok_or_else(|| Failure::runtime("the program has no such template"))?;
     let mut written = Vec::new();
     write(template, template.path(), dir, &name, &mut written)
         .map_err(|error| Failure::runtime(format_args!("cannot write into `{}`: {error}", dir.display())))?;
     written.sort();
     let list: String = written.iter().map(|path| format!("  {}\n", path.display())).collect();
-    print(format_args!("{list}{} says what to do with it\n", dir.join("README.md").display()))
+    print(format_args!("{list}next: {}\n", dir.join("README.md").display()))
 }
 
 fn write(from: &Dir<'_>, root: &Path, to: &Path, suite: &str, written: &mut Vec<PathBuf>) -> std::io::Result<()> {

@@ -13,7 +13,7 @@ use super::evaluate::ended;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct MergeArgs {
-    /// Folders with the parts that `blis evaluate --shard I/N --out DIR` wrote
+    /// Folders written by `blis evaluate --shard I/N --out DIR`
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
 }

@@ -20,22 +20,22 @@ use super::evaluate::StageName;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShinkaArgs {
-    /// The candidate; a Rhai script, whatever it is called
+    /// Candidate: a Rhai script, unless its name ends with .wasm
     #[arg(long = "program_path", value_name = "FILE")]
     program_path: String,
     /// Folder for metrics.json and correct.json
     #[arg(long = "results_dir", value_name = "DIR")]
     results_dir: PathBuf,
-    /// What it is judged on
+    /// Suite of scenarios: chat, slo-tiers, long-context, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
-    /// How far to go, if it is good enough
+    /// Last stage for a candidate that passes the earlier ones
     #[arg(long, value_enum, value_name = "STAGE", default_value_t = StageName::Select)]
     stage: StageName,
-    /// Other seeds for each number
+    /// Epoch: other seeds for each number
     #[arg(long, value_name = "N", default_value_t = 0)]
     epoch: u64,
-    /// Most bytes of texts
+    /// Maximum feedback, bytes
     #[arg(long = "feedback_bytes", alias = "feedback-bytes", value_name = "N", default_value_t = 8000)]
     feedback_bytes: usize,
 }
@@ -65,7 +65,7 @@ pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), Failure> {
         fs::write(args.results_dir.join(name), text).map_err(cannot)?;
     }
     match document.status {
-        Status::HostError => Err(Failure::runtime("the candidate could not be judged").hint(document.artifacts.error)),
+        Status::HostError => Err(Failure::runtime("the candidate could not be evaluated").hint(document.artifacts.error)),
         _ => Ok(()),
     }
 }

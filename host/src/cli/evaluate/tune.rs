@@ -20,28 +20,28 @@ pub(in crate::cli) struct TuneArgs {
     /// A Rhai script or a WebAssembly component that declares parameters, or the name of a built-in policy
     #[arg(value_name = "CANDIDATE")]
     candidate: String,
-    /// What it is judged on
+    /// Suite of scenarios: chat, slo-tiers, long-context, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
-    /// Settings to try, on all scenarios of train each
+    /// Evaluations of parameter values, each on all scenarios of train
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = parse::count)]
     evals: u32,
-    /// Of the search
+    /// Seed of the search
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Other seeds of the suite for each number
+    /// Epoch: other seeds of the suite for each number
     #[arg(long, value_name = "N", default_value_t = 0)]
     epoch: u64,
-    /// File for the script with what was found as defaults
+    /// File for the script with the new defaults
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Threads [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Text or JSON; auto: text on a terminal
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
-    /// Which messages to print on standard error
+    /// Log level of messages on standard error
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Warn)]
     log: LogLevel,
 }

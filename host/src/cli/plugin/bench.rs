@@ -18,12 +18,12 @@ pub(super) struct BenchArgs {
     /// Name or file of a plugin, or name of a built-in policy (KIND/NAME where two kinds have it)
     #[arg(value_name = "PLUGIN")]
     plugin: String,
-    /// Measure it for this kind of decision only; may be given more than once [default: all it is for]
+    /// Kind of decision to benchmark; may be given several times [default: all that the policy has]
     #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
     kind: Vec<KindName>,
     #[command(flatten)]
     places: Places,
-    /// Form of the figures; auto is text on a terminal, JSON elsewhere
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
 }

@@ -15,20 +15,20 @@ pub(super) struct CheckArgs {
     /// Names or files of plugins, or names of built-in policies (KIND/NAME where two kinds have it)
     #[arg(value_name = "PLUGIN", required = true)]
     plugins: Vec<String>,
-    /// Check it for this kind of decision only; may be given more than once [default: all it is for]
+    /// Kind of decision to check; may be given several times [default: all that the policy has]
     #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
     kind: Vec<KindName>,
-    /// Do not measure what calls cost
+    /// Skip the cost of calls
     #[arg(long)]
     no_cost: bool,
     #[command(flatten)]
     places: Places,
-    /// Form of the findings; auto is text on a terminal, JSON elsewhere
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
 }
 
-/// What is known of one plugin when all is done.
+/// The findings about one plugin.
 struct Checked {
     plugin: String,
     file: String,

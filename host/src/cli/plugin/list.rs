@@ -1,4 +1,4 @@
-//! `blis plugin list`: what can be named, and why something cannot.
+//! `blis plugin list`: policies by name, with the reason where one cannot be used.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ pub(super) struct ListArgs {
     output: OutputForm,
 }
 
-/// Something that can be named, or cannot.
+/// A policy, or a file that cannot be used as one.
 #[derive(Debug, Default)]
 struct Entry {
     name: String,
@@ -30,7 +30,7 @@ struct Entry {
     parameters: Vec<Parameter>,
     file: Option<String>,
     sha256: Option<String>,
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     error: Option<String>,
 }
 
@@ -70,7 +70,7 @@ fn of(finder: &Finder, found: &Found) -> Entry {
     }
 }
 
-/// What belongs to no single file.
+/// An error that belongs to no single file.
 fn broken(fault: &Fault) -> Entry {
     let file = fault.diagnostic.location.as_ref().map_or(String::new(), |location| location.file.to_string());
     let name = std::path::Path::new(&file).file_stem().unwrap_or_default().to_string_lossy().into_owned();

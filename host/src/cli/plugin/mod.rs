@@ -1,4 +1,4 @@
-//! `blis plugin`: everything about policies from outside but running them.
+//! `blis plugin`: policies as files: list, create, build, check, benchmark.
 
 mod bench;
 mod build;
@@ -28,27 +28,27 @@ pub(super) struct PluginArgs {
 
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
-    /// List the policies that can be named: built-ins, plugins of policies/ and of --policy-dir
+    /// List built-in policies, and plugins of policies/ and --policy-dir, with their parameters
     List(list::ListArgs),
-    /// Start a policy of your own from a template that works
+    /// Create a policy from a working template
     New(new::NewArgs),
     /// Compile a Rust crate or a C file to a sandboxed component
     Build(build::BuildArgs),
-    /// Check that a policy keeps what the simulator relies on
+    /// Check that a policy conforms to the interface
     Check(check::CheckArgs),
-    /// Measure what a decision costs, beside a built-in policy
+    /// Benchmark the decisions of a policy against a built-in one
     Bench(bench::BenchArgs),
     /// Turn a core WebAssembly module into a component
     Pack(build::PackArgs),
 }
 
-/// Where plugins are looked for.
+/// The search path of plugins.
 #[derive(Debug, Args)]
 struct Places {
-    /// Folder with plugins, looked through before policies/; may be given more than once
+    /// Folder with plugins, searched before policies/; may be given several times
     #[arg(long, value_name = "FOLDER")]
     policy_dir: Vec<PathBuf>,
-    /// Also load native libraries, which run outside the sandbox, with your rights
+    /// Allow native libraries: they run unsandboxed, with your rights
     #[arg(long)]
     allow_native: bool,
 }
@@ -62,17 +62,17 @@ impl Places {
 /// A kind of decision, as a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KindName {
-    /// Who may enter
+    /// Accepts or rejects requests
     Admission,
-    /// Where a request goes
+    /// Chooses the instance of a request
     Routing,
-    /// How urgent it is there
+    /// Priority of a request on its instance
     Priority,
-    /// The order of a wait queue
+    /// Order of the waiting queue
     Scheduling,
-    /// Who leaves the batch when KV blocks run out
+    /// Victim when KV blocks run out
     Preemption,
-    /// How long things take
+    /// Step times
     Latency,
 }
 

@@ -11,23 +11,23 @@ use blis_plugin::Kind;
 
 #[derive(Debug, Args)]
 pub(super) struct NewArgs {
-    /// Name of the policy: small letters, digits and `-`, as in my-router
+    /// Name of the policy: lower-case letters, digits and `-`, as my-router
     #[arg(value_name = "NAME")]
     name: String,
-    /// What it decides
+    /// Kind of decision
     #[arg(long, value_enum, value_name = "KIND")]
     kind: KindName,
-    /// What it is written in
+    /// Language
     #[arg(long, value_enum, value_name = "LANGUAGE")]
     lang: Language,
-    /// Folder to put it in [default: policies/ for scripts if there is one, else the current folder]
+    /// Target folder [default: policies/ for scripts if there is one, else the current folder]
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Language {
-    /// A script: runs as it is, sandboxed, at some µs a decision
+    /// A script: sandboxed, microseconds per decision
     Rhai,
     /// A crate: compiled to a sandboxed component, nearly as fast as a built-in
     Rust,
@@ -35,7 +35,7 @@ enum Language {
     C,
 }
 
-/// What differs from kind to kind.
+/// The parts of a template that depend on the kind.
 struct Template {
     about: &'static str,
     /// Name, default, smallest, largest, meaning.

@@ -12,8 +12,7 @@ use blis_workload::spec::compose::{Composed, compose as merge};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ComposeArgs {
-    /// Two or more: workload specifications (YAML), ServeGen folders, inference-perf files. One is written
-    /// as a specification of its own
+    /// Workload specifications (YAML), ServeGen folders, inference-perf files; a single one is converted
     #[arg(value_name = "FILE", required_unless_present = "from")]
     files: Vec<PathBuf>,
     /// BLIS's way to name one; may be given several times
@@ -32,7 +31,7 @@ pub(in crate::cli) fn compose(args: &ComposeArgs) -> Result<(), Failure> {
         let same =
             |file: &PathBuf| file.canonicalize().is_ok_and(|file| output.canonicalize().is_ok_and(|o| o == file));
         if let Some(file) = files.iter().find(|file| same(file)) {
-            return Err(Failure::usage(format_args!("`{}` is what is read", file.display())).hint("name another file"));
+            return Err(Failure::usage(format_args!("`{}` is an input", file.display())).hint("name another file"));
         }
         check_target(output).map_err(|error| Failure::file(&error))?;
     }

@@ -21,23 +21,22 @@ use blis_workload::{TraceOptions, Window, Workload, is_trace_v2_header, open_tra
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
-    /// Request trace in any format that `blis run --workload-trace` reads, plain or gzip; or what
-    /// `--workload-spec` reads. Of generated requests --max-requests are looked at, 100000 if not said,
-    /// as if every answer took 1 µs a token
+    /// Request trace in any format that `blis run --workload-trace` reads, plain or gzip-compressed, or what
+    /// `--workload-spec` reads: of that, --max-requests requests [default: 100000], as if every output token took 1 µs
     #[arg(value_name = "FILE", required_unless_present = "workload")]
     file: Option<PathBuf>,
-    /// Instead of a file: a workload with a name
+    /// Built-in workload, in place of a file
     #[arg(long, value_parser = OneOf::<WorkloadName>::new(), value_name = "NAME", conflicts_with = "file")]
     workload: Option<WorkloadName>,
-    /// With --workload: requests, or sessions that begin, per second [default: 1]
+    /// Rate of --workload: requests, or new sessions, per second [default: 1]
     #[arg(long, value_name = "R", value_parser = parse::rate, requires = "workload")]
     rate: Option<f64>,
-    /// Seed of generated requests [default: what a specification says, else 42]
+    /// Seed of generated requests [default: that of the specification, else 42]
     #[arg(long, value_name = "N", value_parser = parse::seed)]
     seed: Option<u64>,
     #[command(flatten)]
     input: InputFlags,
-    /// Tokens of the KV blocks in which prompts are compared, ≥ 1
+    /// Block size for shared prefixes, tokens ≥ 1
     #[arg(long, visible_alias = "block-size", value_name = "N", default_value = "16", value_parser = parse::nonzero)]
     block_size_in_tokens: NonZeroU32,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
@@ -47,19 +46,19 @@ pub(super) struct InspectArgs {
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ConvertArgs {
-    /// Request trace in any format that `blis run --workload-trace` reads, plain or gzip
+    /// Request trace in any format that `blis run --workload-trace` reads, plain or gzip-compressed
     #[arg(value_name = "IN")]
     from: PathBuf,
-    /// File to write; trace-v2 writes two, with the endings .yaml and .csv
+    /// Output file; trace-v2 writes two, with the endings .yaml and .csv
     #[arg(value_name = "OUT")]
     out: PathBuf,
-    /// Format to write
+    /// Output format
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: TargetName,
     #[command(flatten)]
     input: InputFlags,
-    /// Tokens of the blocks in which equal beginnings of prompts are told, ≥ 1 [default: mooncake 512,
-    /// blis-csv 16; trace-v2 tells them to the token]
+    /// Block size for shared prefixes in the output, tokens ≥ 1 [default: mooncake 512, blis-csv 16; trace-v2 has
+    /// them to the token]
     #[arg(long, visible_alias = "block-size", value_name = "N", value_parser = parse::nonzero)]
     block_size_in_tokens: Option<NonZeroU32>,
 }
@@ -73,11 +72,10 @@ struct InputFlags {
     #[arg(long, value_parser = OneOf::<TraceFormatName>::new(), value_name = "NAME",
           default_value_t = defaults::TRACE_FORMAT)]
     trace_format: TraceFormatName,
-    /// Tokens behind one hash id of the input, ≥ 1 [default: mooncake 512; bailian 16; vllm-vcr what the
-    /// capture says]
+    /// Tokens of a hash id of the input, ≥ 1 [default: mooncake 512; bailian 16; vllm-vcr as recorded]
     #[arg(long, visible_alias = "hash-block-size", value_name = "N", value_parser = parse::nonzero)]
     mooncake_block_size: Option<NonZeroU32>,
-    /// Leave out lines that cannot be read, and say how many, instead of stopping
+    /// Leave out broken lines and count them, instead of stopping at the first
     #[arg(long)]
     skip_bad_lines: bool,
     #[command(flatten)]
@@ -86,14 +84,14 @@ struct InputFlags {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TargetName {
-    /// BLIS: a header and a CSV; prompts of a prefix group have its tokens in common
+    /// BLIS: a header and a CSV, with prefix groups
     #[value(name = "trace-v2")]
     TraceV2,
     /// Mooncake: JSON lines with hash ids
     Mooncake,
-    /// BLIS: token ids, made up so that equal contents have equal ids
+    /// BLIS: token ids, equal where contents are equal
     BlisCsv,
-    /// Azure: times and lengths only
+    /// Azure: timestamps and lengths only
     Azure,
 }
 
@@ -168,7 +166,7 @@ impl InspectArgs {
         }
         if let Some(client) = spec.first_in_closed_loop() {
             let id = &client.id;
-            notes.push(format!("client `{id}` waits for answers; here they take 1 µs a token"));
+            notes.push(format!("client `{id}` is in closed loop; here an output token takes 1 µs"));
         }
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         Ok((Workload { requests: Box::new(workload.requests.take(most)), ..workload }, notes))
@@ -194,7 +192,7 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<(), Failure> {
         (Some(file), None) => match args.seed {
             None => args.input.open(file, block_size)?,
             Some(_) => {
-                return Err(Failure::usage("`--seed` cannot be used with a trace").hint("it has its requests already"));
+                return Err(Failure::usage("`--seed` cannot be used with a trace").hint("a trace has its requests already"));
             }
         },
         (None, None) => return Err(Failure::usage("there is nothing to inspect").hint("name a file")),
@@ -220,13 +218,13 @@ pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), Failure> {
     let header = (target == Target::TraceV2).then(|| args.out.with_extension("yaml"));
     if target == Target::TraceV2 && args.block_size_in_tokens.is_some() {
         return Err(Failure::usage("`--block-size-in-tokens` cannot be used with `--to trace-v2`")
-            .hint("it tells equal beginnings to the token"));
+            .hint("trace-v2 has shared prefixes to the token"));
     }
     for file in header.iter().chain([&data]) {
         // Nothing is read while it is overwritten.
         let same = file.canonicalize().is_ok_and(|file| args.from.canonicalize().is_ok_and(|from| from == file));
         if same {
-            return Err(Failure::usage(format_args!("`{}` is what is read", file.display())).hint("name another file"));
+            return Err(Failure::usage(format_args!("`{}` is the input", file.display())).hint("name another file"));
         }
         check_target(file).map_err(|error| Failure::file(&error))?;
     }
