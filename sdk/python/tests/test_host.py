@@ -51,7 +51,9 @@ def test_file(host: blis_sim.Host, tmp_path: Path) -> None:
     path = tmp_path / "candidate.rhai"
     path.write_text(LEAST_LOADED)
     assert host.evaluate(path).combined_score == host.evaluate(LEAST_LOADED).combined_score
-    assert host.evaluate(tmp_path / "absent.rhai").status == "rejected"
+    assert host.evaluate(str(path)).combined_score == host.evaluate(LEAST_LOADED).combined_score
+    for absent in (tmp_path / "absent.rhai", "absent.rhai"):
+        assert "cannot be read" in host.evaluate(absent).artifacts["error"]
 
 
 def test_task(host: blis_sim.Host) -> None:

@@ -73,7 +73,7 @@ class Request:
     """One evaluation of one candidate."""
 
     candidate: str | os.PathLike[str]
-    """The source of a Rhai script, or the path of a file: `.wasm` is a component, other files are scripts."""
+    """The source of a Rhai script, or a file: a Path, or a text that ends with `.rhai` or `.wasm` (a component)."""
     stage: str = "train"
     scenario: str | None = None
     """Only this scenario, instead of all scenarios of the stages."""
@@ -165,7 +165,7 @@ class Host:
         feedback_bytes: int = FEEDBACK_BYTES,
         wall_s: float | None = None,
     ) -> Evaluation:
-        """Evaluates the source of a script, or the file at a path. Failures are results as well."""
+        """Evaluates the source of a script, or a file (see `Request.candidate`). Failures are results as well."""
         return self.evaluate_request(Request(candidate, stage, scenario, seed, turn, epoch, feedback_bytes, wall_s))
 
     def evaluate_request(self, request: Request) -> Evaluation:
@@ -361,12 +361,11 @@ def held_out(
     with tempfile.TemporaryDirectory(prefix="blis-") as folder:
         files = []
         for index, candidate in enumerate(candidates):
-            if isinstance(candidate, os.PathLike):
-                files.append(os.fspath(candidate))
-            else:
+            path = _path(candidate)
+            if path is None:
                 path = Path(folder) / f"candidate-{index + 1}.rhai"
-                path.write_text(candidate, encoding="utf-8", errors="replace")
-                files.append(str(path))
+                path.write_text(str(candidate), encoding="utf-8", errors="replace")
+            files.append(str(path))
         options = ["--suite", os.fspath(suite), "--output", "json"]
         command = [str(binary()), *HELD_OUT_COMMAND, *options, *arguments, *files]
         try:
@@ -407,14 +406,20 @@ def _cores() -> int:
 
 
 def _candidate(candidate: str | os.PathLike[str]) -> dict[str, str]:
-    if isinstance(candidate, os.PathLike):
-        path = Path(candidate)
+    path = _path(candidate)
+    if path is not None:
         if path.suffix == ".wasm":
             return {"lang": "wasm", "path": str(path.absolute())}
         # By content: tools delete the file as soon as they have the result or time out.
         return {"lang": "rhai", "source": path.read_bytes().decode(errors="replace")}
     # Half of a surrogate pair is valid in a Python string only.
-    return {"lang": "rhai", "source": candidate.encode(errors="replace").decode()}
+    return {"lang": "rhai", "source": str(candidate).encode(errors="replace").decode()}
+
+
+def _path(candidate: str | os.PathLike[str]) -> Path | None:
+    """The file of a candidate, or None for the source of a script, which never ends with a file name."""
+    is_path = isinstance(candidate, os.PathLike) or ("\n" not in candidate and candidate.endswith((".rhai", ".wasm")))
+    return Path(candidate) if is_path else None
 
 
 def _source_lines(source: str) -> float:
