@@ -147,7 +147,7 @@ def write_archive(wheel: Path, out: Path) -> Path:
                 member.mode = 0o755 if path.is_dir() or path == program else 0o644
                 with path.open("rb") if path.is_file() else io.BytesIO() as content:
                     tar.addfile(member, content if path.is_file() else None)
-        archive.write_bytes(gzip.compress(buffer.getvalue(), mtime=time))
+        archive.write_bytes(gzip.compress(buffer.getvalue(), compresslevel=6, mtime=time))
     return archive
 
 
