@@ -4,7 +4,7 @@ the weights.
     python3 examples/policy-search/search.py [--blis target/release/blis] [--evals 200] [--seed 1] [--out DIR]
 
 Starts from round-robin, written in Rhai. `blis serve` evaluates every candidate on the training scenarios of the chat
-suite; the held-out scenarios are run once, by `blis report`, at the end.
+suite; the held-out scenarios are run once, by `blis evaluate held-out`, at the end.
 """
 
 import argparse
@@ -136,7 +136,7 @@ def main():
         sys.exit("nothing better than round-robin was found")
     for command in (
         ["tune", args.out / "found.rhai", "--evals", args.tune, "--write", args.out / "tuned.rhai", "--output", "text"],
-        ["report", args.out / "tuned.rhai", args.out / "found.rhai", "--output", "text"],
+        ["evaluate", "held-out", args.out / "tuned.rhai", args.out / "found.rhai", "--output", "text"],
     ):
         print()
         words = [args.blis, *map(str, command), "--suite", args.suite]

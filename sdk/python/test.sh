@@ -16,7 +16,7 @@ export BLIS_BINARY
 # The tools at the versions that the adapters are written for; they need Python 3.10 to 3.13.
 requirements=(
     openevolve==0.4.0 gepa==0.1.4 shinka-evolve==0.0.7 skydiscover==0.1.0 'ray>=2.40,<3'
-    'mypy>=2,<3' 'pytest>=9,<10' 'ruff>=0.17,<0.18' 'types-PyYAML'
+    'mypy>=2,<3' 'pytest>=9,<10' 'ruff>=0.17,<0.18' 'types-PyYAML' 'maturin>=1.9,<2'
 )
 venv=$root/target/python/venv
 python=$venv/bin/python
@@ -32,7 +32,7 @@ fi
 
 cd "$here"
 export PYTHONDONTWRITEBYTECODE=1
-"$venv/bin/ruff" check --no-cache .
-"$venv/bin/ruff" format --no-cache --check .
+"$venv/bin/ruff" check --no-cache . ../dist.py
+"$venv/bin/ruff" format --no-cache --check . ../dist.py
 "$venv/bin/mypy" --cache-dir "$root/target/python/mypy"
 "$python" -m pytest -p no:cacheprovider "$@"

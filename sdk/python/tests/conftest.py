@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import blis
-from blis import _host
+import blis_sim
+from blis_sim import _host
 
 HERE = Path(__file__).parent
 
@@ -26,7 +26,7 @@ def fake_binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def real_binary() -> Path:
-    """The real program. Without it, tests of tools and templates say that they were skipped."""
+    """The real program. Without it, the tests that need it are skipped."""
     path = os.environ.get("BLIS_BINARY", "")
     if not path:
         pytest.skip("BLIS_BINARY names no program")
@@ -43,20 +43,20 @@ def fake(fake_binary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def real(real_binary: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("BLIS_BINARY", str(real_binary))
-    # What a test finds in the cache should be what it put there.
+    # The cache of each test starts empty.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield
     forget_hosts()
 
 
 def forget_hosts() -> None:
-    """The next test may have another program."""
+    """Closes all hosts: the next test may use another program."""
     for host in list(_host._registry.values()):
         host.close()
     _host._registry.clear()
 
 
 @pytest.fixture
-def host(fake: None) -> Iterator[blis.Host]:
-    with blis.Host("chat", workers=2, wall_s=5.0) as one:
+def host(fake: None) -> Iterator[blis_sim.Host]:
+    with blis_sim.Host("chat", workers=2, wall_s=5.0) as one:
         yield one

@@ -83,11 +83,11 @@ def result(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def misbehave(source: str, request: dict[str, Any], state: dict[str, int]) -> bool:
-    """Whether it misbehaved instead of replying."""
+    """Misbehaves as `source` requests; returns whether the reply has been replaced."""
     if "// HANG" in source or "// DEAF" in source:
         time.sleep(1000)
     if "// CRASH" in source:
-        print("thread main panicked: crash was asked for", file=sys.stderr, flush=True)
+        print("thread main panicked: crash was requested", file=sys.stderr, flush=True)
         os._exit(101)
     if "// GARBAGE" in source:
         print("{this is no JSON", flush=True)
@@ -129,7 +129,7 @@ def serve(arguments: list[str]) -> int:
     return 0
 
 
-def report(arguments: list[str]) -> int:
+def held_out(arguments: list[str]) -> int:
     against = [{"name": "round-robin", "pairs": 2, "mean": 0.1, "ci95": None}]
     own = {"name": arguments[-1], "score": 0.6, "scores": [0.6], "against": against}
     suite = arguments[arguments.index("--suite") + 1]
@@ -138,4 +138,4 @@ def report(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit({"serve": serve, "report": report}[sys.argv[1]](sys.argv[2:]))
+    sys.exit(held_out(sys.argv[3:]) if sys.argv[1:3] == ["evaluate", "held-out"] else serve(sys.argv[2:]))

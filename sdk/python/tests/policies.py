@@ -39,7 +39,7 @@ BROKEN = """fn route(r, s) {
 """
 
 UNKNOWN_FIELD = """fn route(r, s) {
-    -s.answer_length
+    -s.output_length
 }"""
 
 ENDLESS = """fn route(r, s) {
@@ -65,7 +65,7 @@ BAD = {
     "not-a-number": NOT_A_NUMBER,
     "bomb": BOMB,
 }
-"""None of these is a policy that can be used."""
+"""Invalid policies."""
 
 # The replies of the model, in this order: invalid, worse and better policies, then again from the start.
 REPLIES = (

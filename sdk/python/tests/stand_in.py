@@ -96,13 +96,13 @@ def phrase(policy: str, prompt: str, index: int) -> str:
         return named(index, f"<CODE>\n```rhai\n{whole(policy)}\n```\n</CODE>")
     if "<<<<<<< SEARCH" in prompt and current is not None:
         return f"Shorter queues first.\n\n{diff(current, policy)}\n"
-    # A model that takes Rhai for Rust, now and then.
+    # Some models take Rhai for Rust.
     tag = "rust" if index % 3 == 1 else "rhai"
     return f"```{tag}\n{whole(policy)}\n```"
 
 
 def current_block(prompt: str) -> str | None:
-    """What may be edited of the last program in `prompt` that has markers."""
+    """The text between the markers of the last program in `prompt` that has markers."""
     fences = [fence for fence in FENCE.findall(prompt) if "the new policy" not in fence]
     blocks = [block[0] for fence in fences if (block := BLOCK.search(fence))]
     return blocks[-1] if blocks else None

@@ -1,4 +1,4 @@
-"""The adapters without their tools' engines: what they hand over, whatever happens."""
+"""The adapters without the engines of their tools: results for valid, invalid, hanging and crashing candidates."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from policies import BROKEN, LEAST_LOADED, PREFIX_SHARE, ROUND_ROBIN
 
-import blis
-import blis.gepa
-import blis.openevolve
-import blis.shinka
-import blis.skydiscover
+import blis_sim
+import blis_sim.gepa
+import blis_sim.openevolve
+import blis_sim.shinka
+import blis_sim.skydiscover
 
 HANG = LEAST_LOADED + "// HANG"
 CRASH = LEAST_LOADED + "// CRASH"
@@ -33,7 +33,7 @@ def write(tmp_path: Path) -> Callable[[str], str]:
 
 
 def test_openevolve_never_raises(fake: None, write: Callable[[str], str]) -> None:
-    stages = blis.openevolve.make("chat", wall_s=0.5)
+    stages = blis_sim.openevolve.make("chat", wall_s=0.5)
     good = stages.evaluate(write(LEAST_LOADED))
     assert 3 < good.metrics["combined_score"] < 4
     assert list(good.artifacts) == ["scenarios", "task"]
@@ -41,7 +41,7 @@ def test_openevolve_never_raises(fake: None, write: Callable[[str], str]) -> Non
         for function in stages:
             result = function(write(source))
             assert result.metrics["combined_score"] == 0
-            # With a key less, OpenEvolve drops the candidate and its error.
+            # If a key is missing, OpenEvolve drops the candidate and its error.
             assert result.metrics.keys() == good.metrics.keys()
             assert all(math.isfinite(value) for value in result.metrics.values())
             assert result.artifacts["error"]
@@ -51,27 +51,27 @@ def test_openevolve_never_raises(fake: None, write: Callable[[str], str]) -> Non
 
 def test_openevolve_stages_are_bands(fake: None, write: Callable[[str], str]) -> None:
     path = write(LEAST_LOADED)
-    stages = blis.openevolve.make("chat")
+    stages = blis_sim.openevolve.make("chat")
     scores = [function(path).metrics["combined_score"] for function in stages[1:]]
     assert [int(score) for score in scores] == [1, 2, 3]
 
 
 def test_openevolve_evaluator_is_executed_again_and_again(fake: None, write: Callable[[str], str]) -> None:
-    source = "from blis.openevolve import make\nevaluate, *_ = make('chat', wall_s=7)"
+    source = "from blis_sim.openevolve import make\nevaluate, *_ = make('chat', wall_s=7)"
     for _ in range(5):
         space: dict[str, Any] = {}
         exec(source, space)
         assert space["evaluate"](write(LEAST_LOADED)).metrics["combined_score"] > 3
-    assert len(blis.host("chat", wall_s=7).pids()) == 1
+    assert len(blis_sim.host("chat", wall_s=7).pids()) == 1
 
 
 def test_openevolve_says_at_once_that_there_is_no_suite(fake: None) -> None:
-    with pytest.raises(blis.HostError, match="there is no suite"):
-        blis.openevolve.make("nosuch")
+    with pytest.raises(blis_sim.HostError, match="there is no suite"):
+        blis_sim.openevolve.make("nosuch")
 
 
 def test_openevolve_from_two_threads(fake: None, write: Callable[[str], str]) -> None:
-    stages = blis.openevolve.make("chat")
+    stages = blis_sim.openevolve.make("chat")
     path = write(LEAST_LOADED)
     results: list[float] = []
 
@@ -88,10 +88,10 @@ def test_openevolve_from_two_threads(fake: None, write: Callable[[str], str]) ->
 
 
 def test_gepa(fake: None) -> None:
-    evaluate = blis.gepa.evaluator("chat", wall_s=0.5)
-    train, val = blis.gepa.dataset("chat"), blis.gepa.valset("chat")
+    evaluate = blis_sim.gepa.evaluator("chat", wall_s=0.5)
+    train, val = blis_sim.gepa.dataset("chat"), blis_sim.gepa.valset("chat")
     assert [one["scenario"] for one in train] == ["two", "three"]
-    # GEPA's cache knows examples by their ids alone.
+    # GEPA's cache identifies examples by their ids alone.
     assert train.all_ids() == ["train/two", "train/three"]
     assert not set(train.all_ids()) & set(val.all_ids())
     assert train.fetch(["train/three"]) == [train[1]]
@@ -105,7 +105,7 @@ def test_gepa(fake: None) -> None:
     for source in (BROKEN, HANG, CRASH, ""):
         score, bad = evaluate(source, example=train[0])
         assert score == 0
-        # GEPA averages an objective over the examples that have it: it must be there, and no reward.
+        # GEPA averages an objective over the examples that have it: it must be present and 0.
         assert bad["scores"].keys() == info["scores"].keys()
         assert not any(bad["scores"].values())
         assert bad["Error"]
@@ -114,34 +114,34 @@ def test_gepa(fake: None) -> None:
 
 
 def test_gepa_batch(fake: None) -> None:
-    pairs = [(source, example) for source in (LEAST_LOADED, BROKEN) for example in blis.gepa.dataset("chat")]
-    results = blis.gepa.batch_evaluator("chat")(pairs)
-    evaluate = blis.gepa.evaluator("chat")
+    pairs = [(source, example) for source in (LEAST_LOADED, BROKEN) for example in blis_sim.gepa.dataset("chat")]
+    results = blis_sim.gepa.batch_evaluator("chat")(pairs)
+    evaluate = blis_sim.gepa.evaluator("chat")
     assert results == [evaluate(source, example) for source, example in pairs]
 
 
 def test_gepa_never_evaluates_what_is_held_out(fake: None) -> None:
-    score, info = blis.gepa.evaluator("chat")(LEAST_LOADED, example={"scenario": "secret", "stage": "test"})
+    score, info = blis_sim.gepa.evaluator("chat")(LEAST_LOADED, example={"scenario": "secret", "stage": "test"})
     assert score == 0
     assert "held out" in info["Error"]
-    assert not isinstance(blis.gepa.test_set("chat"), list)
-    assert blis.gepa.test_set("chat").report([ROUND_ROBIN])["suite"] == "chat"
+    assert not isinstance(blis_sim.gepa.test_set("chat"), list)
+    assert blis_sim.gepa.test_set("chat").evaluate([ROUND_ROBIN])["suite"] == "chat"
 
 
 def test_shinka_command(fake: None, write: Callable[[str], str], tmp_path: Path) -> None:
     out = tmp_path / "results"
     arguments = ["--program_path", write(LEAST_LOADED), "--results_dir", str(out), "--suite", "chat"]
-    assert blis.shinka.main(arguments) == 0
+    assert blis_sim.shinka.main(arguments) == 0
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics.keys() == {"combined_score", "public", "private", "text_feedback", "extra_data"}
     assert metrics["combined_score"] > 3
     assert "scenarios" in metrics["text_feedback"]
     assert json.loads((out / "correct.json").read_text()) == {"correct": True, "error": None}
     write(BROKEN)
-    assert blis.shinka.main(arguments) == 0
+    assert blis_sim.shinka.main(arguments) == 0
     assert json.loads((out / "correct.json").read_text())["correct"] is False
     write(CRASH)
-    assert blis.shinka.main(arguments) == 1
+    assert blis_sim.shinka.main(arguments) == 1
     assert json.loads((out / "metrics.json").read_text())["combined_score"] == 0
 
 
@@ -149,8 +149,8 @@ def test_shinka_knows_rhai() -> None:
     from shinka.edit.apply_full import apply_full_patch
     from shinka.utils import languages
 
-    blis.shinka.register_languages()
-    blis.shinka.register_languages()
+    blis_sim.shinka.register_languages()
+    blis_sim.shinka.register_languages()
     assert languages.normalize_language("Rhai") == "rhai"
     assert languages.get_language_extension("rhai") == "rhai"
     assert languages.get_evolve_comment_prefix("rhai") == "//"
@@ -165,7 +165,7 @@ def test_shinka_knows_rhai() -> None:
 
 
 def test_skydiscover(fake: None, write: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate = blis.skydiscover.make("chat", wall_s=0.5)
+    evaluate = blis_sim.skydiscover.make("chat", wall_s=0.5)
     result = evaluate(write(LEAST_LOADED))
     assert result.metrics["combined_score"] > 3
     assert "artifacts" not in result.metrics
@@ -173,28 +173,28 @@ def test_skydiscover(fake: None, write: Callable[[str], str], capsys: pytest.Cap
     for source in (BROKEN, HANG, CRASH):
         bad = evaluate(write(source))
         assert bad.metrics["combined_score"] == 0
-        # What makes it ask the model for another try, with this text.
+        # With this key SkyDiscover requests a repair from the model, and shows the text.
         assert isinstance(bad.metrics["error"], str)
-    document = blis.skydiscover.evaluate(write(LEAST_LOADED), "chat")
+    document = blis_sim.skydiscover.evaluate(write(LEAST_LOADED), "chat")
     assert document["combined_score"] > 3
     assert "scenarios" in document["artifacts"]
 
-    assert blis.skydiscover.main([write(LEAST_LOADED), "train", "--suite", "chat"]) == 0
+    assert blis_sim.skydiscover.main([write(LEAST_LOADED), "train", "--suite", "chat"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["status"] == "success"
     assert 2 < shown["combined_score"] < 3
-    assert blis.skydiscover.main([write(BROKEN), "train", "--suite", "chat"]) == 0
+    assert blis_sim.skydiscover.main([write(BROKEN), "train", "--suite", "chat"]) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "error"
-    assert blis.skydiscover.main([write(HANG), "train", "--suite", "chat", "--wall_s", "0.5"]) == 0
+    assert blis_sim.skydiscover.main([write(HANG), "train", "--suite", "chat", "--wall_s", "0.5"]) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "timeout"
-    assert blis.skydiscover.main([write(CRASH), "train", "--suite", "chat"]) == 1
+    assert blis_sim.skydiscover.main([write(CRASH), "train", "--suite", "chat"]) == 1
     capsys.readouterr()
-    assert blis.skydiscover.main([write(LEAST_LOADED), "test", "--suite", "chat"]) == 0
+    assert blis_sim.skydiscover.main([write(LEAST_LOADED), "test", "--suite", "chat"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "status": "success",
         "combined_score": 0.6,
         "metrics": {"secret": 0.6, "more_than_round-robin": 0.1},
         "artifacts": {},
     }
-    assert blis.skydiscover.main([write(BROKEN), "test", "--suite", "chat"]) == 0
+    assert blis_sim.skydiscover.main([write(BROKEN), "test", "--suite", "chat"]) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "error"

@@ -1,4 +1,4 @@
-"""What `blis init` copies."""
+"""The templates of `blis evaluate init`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import yaml
 from policies import LEAST_LOADED
 
-import blis
+import blis_sim
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 FILES = [path for path in sorted(TEMPLATES.rglob("*")) if path.is_file()]
@@ -26,7 +26,7 @@ def names(paths: list[Path]) -> list[str]:
 
 
 def test_copies_are_copies() -> None:
-    # Each project stands alone, so the page and the seed are there several times.
+    # Each project is complete, so the interface page and the initial policy have several copies.
     assert len(SEEDS) == len(PAGES) == 4
     assert len({path.read_text() for path in SEEDS}) == 1
     assert len({path.read_text() for path in PAGES}) == 1
@@ -79,11 +79,11 @@ def test_slurm_script(tmp_path: Path) -> None:
     assert f"--out {tmp_path}/shards  --shard $SLURM_ARRAY_TASK_ID/3" in log
     assert "b\\ c.rhai" in log
     assert "--dependency=afterany:7" in log
-    assert f"merge {tmp_path}/shards  >{tmp_path}/shards/results.jsonl" in log
+    assert f"evaluate merge {tmp_path}/shards  >{tmp_path}/shards/results.jsonl" in log
 
 
 def test_slurm_commands(real: None, tmp_path: Path) -> None:
-    """With an sbatch that runs what it is given, shard after shard."""
+    """With an sbatch that runs its command, shard after shard."""
     sbatch = tmp_path / "sbatch"
     sbatch.write_text(
         "#!/bin/bash\nset -e\n"
@@ -100,22 +100,22 @@ def test_slurm_commands(real: None, tmp_path: Path) -> None:
     command = ["bash", str(script), str(SEEDS[0]), "least loaded.rhai"]
     subprocess.run(command, check=True, env=environment, cwd=tmp_path, capture_output=True)
     lines = (tmp_path / "shards" / "results.jsonl").read_text().splitlines()
-    merged = [blis.Result.of(json.loads(line)) for line in lines]
-    alone = [blis.host(suite).evaluate(source) for source in (SEEDS[0], LEAST_LOADED)]
+    merged = [blis_sim.Evaluation.of(json.loads(line)) for line in lines]
+    alone = [blis_sim.host(suite).evaluate(source) for source in (SEEDS[0], LEAST_LOADED)]
     assert [one.numbers() for one in merged] == [one.numbers() for one in alone]
 
 
 @pytest.mark.parametrize("stage", ["smoke", "train"])
 def test_seed_is_a_policy(real: None, stage: str) -> None:
-    result = blis.host("chat").evaluate(SEEDS[0], stage=stage)
+    result = blis_sim.host("chat").evaluate(SEEDS[0], stage=stage)
     assert result.valid, result.artifacts
-    # It is what the ready suites compare with.
-    assert result.combined_score == pytest.approx(blis.BANDS[stage] + 0.5, abs=0.05)
+    # It equals the baseline of the suites that come with the program.
+    assert result.combined_score == pytest.approx(blis_sim.BANDS[stage] + 0.5, abs=0.05)
 
 
 def test_examples_of_the_page_are_policies(real: None) -> None:
     examples = re.findall(r"```rhai\n(.*?)```", PAGES[0].read_text(), re.DOTALL)
     assert len(examples) == 2
     for source in examples:
-        result = blis.host("chat").evaluate(source, stage="smoke")
+        result = blis_sim.host("chat").evaluate(source, stage="smoke")
         assert result.valid, result.artifacts

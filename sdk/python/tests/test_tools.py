@@ -16,7 +16,7 @@ import pytest
 from policies import BROKEN, LEAST_LOADED
 from stand_in import StandIn
 
-import blis
+import blis_sim
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 # BLIS_TEST_SUITE=chat takes several times as long.
@@ -24,7 +24,7 @@ SUITE = os.environ.get("BLIS_TEST_SUITE", str(Path(__file__).with_name("small.ya
 
 
 def project(tool: str, folder: Path, **changes: str) -> Path:
-    """What `blis init` writes, with the model's address put in."""
+    """The project of `blis evaluate init`, with the address of the stand-in model."""
     copy = folder / tool
     shutil.copytree(TEMPLATES / tool, copy)
     for path in copy.rglob("*"):
@@ -54,8 +54,8 @@ def run(
 
 
 def scores(before: Path, after: Path | str) -> tuple[float, float]:
-    """Of the seed and of the best, where both run all training scenarios."""
-    host = blis.host(SUITE)
+    """Scores of the initial and of the best policy, in all training scenarios."""
+    host = blis_sim.host(SUITE)
     first, second = host.evaluate(before), host.evaluate(after)
     assert first.valid, first.artifacts
     assert second.valid, second.artifacts
@@ -63,7 +63,7 @@ def scores(before: Path, after: Path | str) -> tuple[float, float]:
 
 
 def about() -> str:
-    text = blis.host(SUITE).task().about
+    text = blis_sim.host(SUITE).task().about
     assert len(text) > 50
     return text
 
@@ -83,9 +83,9 @@ def test_openevolve(real: None, tmp_path: Path) -> None:
     # The prompts contain the interface page, and the feedback on the parent.
     assert all("# Routing policies in Rhai" in prompt for prompt in prompts)
     assert any(about() in prompt for prompt in prompts)
-    assert any("What the simulator says of the current policy" in prompt for prompt in prompts)
+    assert any("Feedback of the simulator on the current policy" in prompt for prompt in prompts)
     assert not any("REDACTED" in prompt for prompt in prompts)
-    # Whatever failed was kept with all its features, so that the model learns why. (Only a repetition is no program.)
+    # Failed candidates are kept with all features, so that prompts have their errors. (Repetitions are not programs.)
     (log,) = (folder / "run" / "logs").iterdir()
     text = log.read_text()
     assert "not found in program metrics" not in text
@@ -95,7 +95,7 @@ def test_openevolve(real: None, tmp_path: Path) -> None:
         for path in (folder / "run" / "checkpoints" / "checkpoint_12" / "programs").iterdir()
     ]
     assert len(programs) >= 8
-    assert all(set(blis.FEATURES) <= set(one["metrics"]) for one in programs)
+    assert all(set(blis_sim.FEATURES) <= set(one["metrics"]) for one in programs)
     assert any(one["metrics"]["combined_score"] == 0 for one in programs)
 
 
@@ -144,7 +144,7 @@ def test_gepa(real: None, tmp_path: Path) -> None:
 def test_shinka(real: None, tmp_path: Path, started_by: str) -> None:
     # Locally the program itself is started for each candidate; on Slurm it must be Python.
     changes = {
-        "from blis.shinka import job_config, register_languages": "from blis.shinka import register_languages",
+        "from blis_sim.shinka import job_config, register_languages": "from blis_sim.shinka import register_languages",
         'job_config=job_config(SUITE, time="00:02:00")': "job_config=LocalJobConfig(str(HERE / 'evaluate.py'))",
         "import DatabaseConfig": "import DatabaseConfig; from shinka.launch import LocalJobConfig",
     }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Candidates on many machines with Slurm: an array of shards, then one job that puts them together.
+# Candidates on many machines with Slurm: an array of shards, then one job that merges them.
 #
 #     bash slurm.sh candidates/*.rhai
 #
@@ -19,13 +19,13 @@ if [[ $# -eq 0 ]]; then
 fi
 mkdir -p "$OUT"
 
-# Words as a shell reads them: names of candidates may have spaces.
+# Quoted for the shell of the job: names of candidates may have spaces.
 evaluate=$(printf '%q ' "$BLIS" evaluate "$@" --suite "$SUITE" --stage "$STAGE" --threads 1 --out "$OUT")
-merge=$(printf '%q ' "$BLIS" merge "$OUT")
+merge=$(printf '%q ' "$BLIS" evaluate merge "$OUT")
 array=$(
     sbatch --parsable --job-name=blis --array="0-$((SHARDS - 1))" --cpus-per-task=1 --mem=2G --time=01:00:00 \
         --output="$OUT/shard-%a.log" --wrap="$evaluate --shard \$SLURM_ARRAY_TASK_ID/$SHARDS"
 )
-# `afterany`: if a shard is missing, `blis merge` says which.
+# `afterany`: if a shard is missing, `blis evaluate merge` names it.
 sbatch --parsable --job-name=blis-merge --dependency="afterany:$array" --cpus-per-task=1 --mem=2G --time=00:10:00 \
     --output="$OUT/merge.log" --wrap="$merge >$(printf '%q' "$OUT/results.jsonl")"

@@ -4,10 +4,9 @@ import argparse
 import os
 from pathlib import Path
 
-import blis.gepa as task
+import blis_sim
+import blis_sim.gepa as task
 from gepa.optimize_anything import EngineConfig, GEPAConfig, ReflectionConfig, optimize_anything
-
-import blis
 
 SUITE = "{{suite}}"
 HERE = Path(__file__).resolve().parent
@@ -16,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--max-metric-calls", type=int, default=400, help="evaluations of one scenario each")
-    arguments.add_argument("--run-dir", type=Path, default=HERE / "run", help="a run goes on where it stopped")
+    arguments.add_argument("--run-dir", type=Path, default=HERE / "run", help="folder; a run that was interrupted continues")
     options = arguments.parse_args()
 
     # Any OpenAI-compatible address; or reflection_lm="openai/…" below, with `pip install gepa[full]`.
@@ -25,7 +24,7 @@ def main() -> None:
         os.environ.get("MODEL", "gpt-5-mini"),
         api_key=os.environ.get("OPENAI_API_KEY", "none"),
     )
-    host = blis.host(SUITE, wall_s=30)
+    host = blis_sim.host(SUITE, wall_s=30)
     page = (HERE / "interface.md").read_text()
     result = optimize_anything(
         seed_candidate=(HERE / "seed.rhai").read_text(),
@@ -41,7 +40,7 @@ def main() -> None:
                 max_workers=host.workers,
                 # About half of all calls repeat an earlier one.
                 cache_evaluation=True,
-                # One mishap should not end a run.
+                # A single failure must not end a run.
                 raise_on_exception=False,
             ),
             reflection=ReflectionConfig(reflection_lm=model, reflection_minibatch_size=3),

@@ -1,8 +1,8 @@
-"""The same as `blis shinka-evaluate`, for jobs that must start with Python: ShinkaEvolve's on Slurm do."""
+"""Does the same as `blis evaluate shinka-evaluate`, for ShinkaEvolve's jobs on Slurm, which start with Python."""
 
 import sys
 
-from blis.shinka import main
+from blis_sim.shinka import main
 
 if __name__ == "__main__":
     sys.exit(main(["--suite", "{{suite}}", *sys.argv[1:]]))

@@ -1,11 +1,11 @@
-"""A search with ShinkaEvolve, to which Rhai has to be introduced first."""
+"""A search with ShinkaEvolve, in which the language Rhai is registered first."""
 
 import argparse
 import os
 from pathlib import Path
 
-import blis
-from blis.shinka import job_config, register_languages
+import blis_sim
+from blis_sim.shinka import job_config, register_languages
 
 register_languages()
 
@@ -15,7 +15,7 @@ from shinka.database import DatabaseConfig  # noqa: E402
 SUITE = "{{suite}}"
 HERE = Path(__file__).resolve().parent
 
-# What follows it is ShinkaEvolve's, and speaks of Python.
+# ShinkaEvolve's own instructions, which show Python, follow it in the prompt.
 FORM = """
 ## Form
 
@@ -40,7 +40,7 @@ def main() -> None:
     options = arguments.parse_args()
 
     page = (HERE / "interface.md").read_text()
-    with blis.Host(SUITE, workers=1) as host:
+    with blis_sim.Host(SUITE, workers=1) as host:
         about = host.task().about
 
     runner = ShinkaEvolveRunner(
@@ -55,13 +55,13 @@ def main() -> None:
             llm_kwargs={"temperatures": [0.7], "max_tokens": 8192},
             patch_types=["diff", "full", "cross"],
             patch_type_probs=[0.6, 0.3, 0.1],
-            # Without it the model is shown numbers, but neither errors nor scenarios.
+            # Without it the prompt has numbers, but neither errors nor scenarios.
             use_text_feedback=True,
-            # Both need more models than one: embeddings to tell new from old, another to sum up.
+            # Both need further models: embeddings to find duplicates, another model for summaries.
             embedding_model=None,
             meta_rec_interval=None,
         ),
-        # `blis shinka-evaluate` per candidate, without Python. The wall limit of the program is much shorter.
+        # `blis evaluate shinka-evaluate` per candidate, without Python. The wall limit of the program is much shorter.
         job_config=job_config(SUITE, time="00:02:00"),
         db_config=DatabaseConfig(num_islands=2, archive_size=40),
         max_evaluation_jobs=options.evaluations,

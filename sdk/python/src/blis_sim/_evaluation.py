@@ -28,6 +28,9 @@ ARTIFACTS: tuple[str, ...] = ("error", "scenarios", "worst_decisions", "situatio
 BANDS: dict[str, float] = {"static": 0.0, "smoke": 1.0, "train": 2.0, "select": 3.0}
 """Lower ends of the score bands; each band is 1 wide, and its middle is as good as the baseline."""
 
+# In a document of `blis evaluate held-out`: the candidates, then the policies that they are compared with.
+HELD_OUT_POLICIES = "policies"
+
 
 @dataclass(frozen=True)
 class Paired:
@@ -56,7 +59,7 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class Result:
+class Evaluation:
     """The evaluation result of a candidate. `combined_score`, `metrics` and `features` are always finite numbers."""
 
     id: str | None
@@ -99,13 +102,13 @@ class Result:
         parts = [f"## {name.replace('_', ' ')}\n{text.rstrip()}" for name, text in self.artifacts.items()]
         return "\n\n".join(parts)
 
-    def with_metrics(self, names: Mapping[str, float]) -> Result:
+    def with_metrics(self, names: Mapping[str, float]) -> Evaluation:
         """The same with the missing keys of `names`: maps of solutions reject a candidate that lacks a key."""
         missing = {name: value for name, value in names.items() if name not in self.metrics}
         return replace(self, metrics={**self.metrics, **missing}) if missing else self
 
     @classmethod
-    def failed(cls, status: Status, reason: str, *, stopped: str | None = None, stage: str = "static") -> Result:
+    def failed(cls, status: Status, reason: str, *, stopped: str | None = None, stage: str = "static") -> Evaluation:
         """The result of a candidate that the program could not evaluate, or not in time."""
         text = reason.strip() or "no reason is known"
         document = {
@@ -120,7 +123,7 @@ class Result:
         return cls.of(document)
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Result:
+    def of(cls, document: Mapping[str, Any]) -> Evaluation:
         """The result in a document. Missing and invalid numbers become 0, missing texts empty."""
         status = document.get("status")
         known: Status = cast("Status", status) if status in STATUSES else "host_error"
@@ -142,6 +145,14 @@ class Result:
             cost=_mapping(document.get("cost")),
             document=dict(document),
         )
+
+
+def held_out_scores(document: Mapping[str, Any]) -> tuple[float, dict[str, float]]:
+    """Score (0 to 1) and metrics of the first candidate in a document of `blis evaluate held-out`."""
+    own = document[HELD_OUT_POLICIES][0]
+    metrics = {name: _number(score) for name, score in zip(document["scenarios"], own["scores"], strict=True)}
+    metrics |= {f"more_than_{other['name']}": _number(other["mean"]) for other in own["against"]}
+    return _number(own["score"]), metrics
 
 
 def _texts(value: Mapping[str, Any]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ._binary import binary
-from ._result import Result, Status
+from ._evaluation import Evaluation, Status
 from ._worker import WallLimitError, Worker, WorkerDiedError, _environment
 
 WALL_S = 60.0
@@ -31,6 +31,10 @@ BUSY_S = 0.05
 
 # Invalid in any language: it is rejected at once, with all keys of a result.
 NO_POLICY = {"lang": "rhai", "source": "}"}
+
+# The command of the program that runs the held-out split.
+HELD_OUT_COMMAND = ("evaluate", "held-out")
+HELD_OUT_NAME = "blis evaluate held-out"
 
 
 class HostError(RuntimeError):
@@ -69,16 +73,20 @@ class Request:
     """One evaluation of one candidate."""
 
     candidate: str | os.PathLike[str]
-    """The source of a Rhai script, or the path of a file: `.wasm` is a component, other files are scripts."""
+    """The source of a Rhai script, or a file: a Path, or a text that ends with `.rhai` or `.wasm` (a component)."""
     stage: str = "train"
     scenario: str | None = None
     """Only this scenario, instead of all scenarios of the stages."""
     seed: int | None = None
+    """Only this seed, instead of those of the suite."""
     turn: int | None = None
-    """Index of the seed of the scenario, from 0."""
+    """Only the seed with this index in the scenario, from 0."""
     epoch: int = 0
+    """Selects the seeds: each epoch has others."""
     feedback_bytes: int = FEEDBACK_BYTES
+    """Maximum size of the feedback texts (UTF-8 bytes); 0 for error texts only."""
     wall_s: float | None = None
+    """Wall limit of this evaluation (seconds); None for that of the host."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ class Host:
         cache_dir: str | os.PathLike[str] | None = None,
         arguments: Sequence[str] = (),
     ) -> None:
-        """`suite` is a name or a file; `threads` and `cache_dir` and further `arguments` are those of `blis serve`.
+        """`suite` is a name or a file; `threads`, `cache_dir` and further `arguments` are passed to `blis serve`.
 
         Raises BinaryNotFoundError.
         """
@@ -156,14 +164,14 @@ class Host:
         epoch: int = 0,
         feedback_bytes: int = FEEDBACK_BYTES,
         wall_s: float | None = None,
-    ) -> Result:
-        """Evaluates the source of a script, or the file at a path. Failures are results as well."""
+    ) -> Evaluation:
+        """Evaluates the source of a script, or a file (see `Request.candidate`). Failures are results as well."""
         return self.evaluate_request(Request(candidate, stage, scenario, seed, turn, epoch, feedback_bytes, wall_s))
 
-    def evaluate_request(self, request: Request) -> Result:
+    def evaluate_request(self, request: Request) -> Evaluation:
         """Evaluates one candidate. Failures are results as well."""
         if request.stage == "test":
-            return self._failed("host_error", "the test split is held out: `blis report` runs it")
+            return self._failed("host_error", f"the test split is held out: `{HELD_OUT_NAME}` runs it")
         try:
             candidate = _candidate(request.candidate)
         except OSError as error:
@@ -180,12 +188,12 @@ class Host:
             return self._failed("host_error", f"the worker died: {error}", source, stopped="worker")
         if "status" not in document:
             return self._failed("host_error", f"the worker replied: {document.get('error', document)}", source)
-        result = Result.of(document)
+        result = Evaluation.of(document)
         if len(result.metrics) > len(self._metric_names):
             self._metric_names = dict.fromkeys(result.metrics, 0.0)
         return result.with_metrics(self._metric_names)
 
-    def map(self, requests: Iterable[Request]) -> list[Result]:
+    def map(self, requests: Iterable[Request]) -> list[Evaluation]:
         """Evaluates several candidates at a time; the results are in the order of the requests."""
         pending = list(requests)
         if len(pending) < 2:
@@ -231,8 +239,8 @@ class Host:
         with self._lock:
             return sorted(worker.pid for worker in self._all)
 
-    def _failed(self, status: Status, reason: str, source: str = "", *, stopped: str | None = None) -> Result:
-        result = Result.failed(status, reason, stopped=stopped)
+    def _failed(self, status: Status, reason: str, source: str = "", *, stopped: str | None = None) -> Evaluation:
+        result = Evaluation.failed(status, reason, stopped=stopped)
         result = replace(result, features={**result.features, "source_lines": _source_lines(source)})
         return result.with_metrics(self._names())
 
@@ -241,7 +249,7 @@ class Host:
         if not self._metric_names and not self._closed:
             with contextlib.suppress(WallLimitError, WorkerDiedError, OSError):
                 body = {"candidate": NO_POLICY, "stage": "smoke"}
-                known = Result.of(self._ask(body, min(self.wall_s, 10.0))).metrics
+                known = Evaluation.of(self._ask(body, min(self.wall_s, 10.0))).metrics
                 self._metric_names = dict.fromkeys(known, 0.0)
         return self._metric_names
 
@@ -338,33 +346,35 @@ class Host:
         self._renew()
 
 
-def report(
+def held_out(
     suite: str | os.PathLike[str],
     candidates: Sequence[str | os.PathLike[str]],
     *,
     wall_s: float = 3600.0,
     arguments: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The document of `blis report`: `candidates` on the held-out split. For the end of a search, not during it.
+    """The document of `blis evaluate held-out`: `candidates` on the held-out split of `suite`, against its baseline.
 
-    Candidates are sources of Rhai scripts or paths, as for `Host.evaluate`. Raises HostError.
+    For the end of a search, not during it. Candidates are sources of Rhai scripts or paths, as for `Host.evaluate`.
+    `wall_s` is the wall limit of the whole call, seconds. Raises HostError.
     """
     with tempfile.TemporaryDirectory(prefix="blis-") as folder:
         files = []
         for index, candidate in enumerate(candidates):
-            if isinstance(candidate, os.PathLike):
-                files.append(os.fspath(candidate))
-            else:
+            path = _path(candidate)
+            if path is None:
                 path = Path(folder) / f"candidate-{index + 1}.rhai"
-                path.write_text(candidate, encoding="utf-8", errors="replace")
-                files.append(str(path))
-        command = [str(binary()), "report", "--suite", os.fspath(suite), "--output", "json", *arguments, *files]
+                path.write_text(str(candidate), encoding="utf-8", errors="replace")
+            files.append(str(path))
+        options = ["--suite", os.fspath(suite), "--output", "json"]
+        command = [str(binary()), *HELD_OUT_COMMAND, *options, *arguments, *files]
         try:
             done = subprocess.run(command, capture_output=True, timeout=wall_s, check=False, env=_environment())
         except subprocess.TimeoutExpired as error:
-            raise HostError(f"`blis report` took more than {wall_s:g} s") from error
+            raise HostError(f"`{HELD_OUT_NAME}` took more than {wall_s:g} s") from error
     if done.returncode != 0:
-        raise HostError(done.stderr.decode(errors="replace").strip() or f"`blis report` ended with {done.returncode}")
+        message = done.stderr.decode(errors="replace").strip()
+        raise HostError(message or f"`{HELD_OUT_NAME}` ended with exit code {done.returncode}")
     document: dict[str, Any] = json.loads(done.stdout)
     return document
 
@@ -396,14 +406,20 @@ def _cores() -> int:
 
 
 def _candidate(candidate: str | os.PathLike[str]) -> dict[str, str]:
-    if isinstance(candidate, os.PathLike):
-        path = Path(candidate)
+    path = _path(candidate)
+    if path is not None:
         if path.suffix == ".wasm":
             return {"lang": "wasm", "path": str(path.absolute())}
         # By content: tools delete the file as soon as they have the result or time out.
         return {"lang": "rhai", "source": path.read_bytes().decode(errors="replace")}
     # Half of a surrogate pair is valid in a Python string only.
-    return {"lang": "rhai", "source": candidate.encode(errors="replace").decode()}
+    return {"lang": "rhai", "source": str(candidate).encode(errors="replace").decode()}
+
+
+def _path(candidate: str | os.PathLike[str]) -> Path | None:
+    """The file of a candidate, or None for the source of a script, which never ends with a file name."""
+    is_path = isinstance(candidate, os.PathLike) or ("\n" not in candidate and candidate.endswith((".rhai", ".wasm")))
+    return Path(candidate) if is_path else None
 
 
 def _source_lines(source: str) -> float:

@@ -1,7 +1,7 @@
 """For GEPA 0.1.4: an evaluator whose examples are the scenarios of a suite.
 
     from gepa.optimize_anything import optimize_anything
-    import blis.gepa as task
+    import blis_sim.gepa as task
 
     optimize_anything(
         seed_candidate=source,
@@ -12,7 +12,7 @@
     )
 
 Each example is a scenario, so that GEPA's Pareto front keeps the best candidates of each. Held-out scenarios are not
-examples; at the end, `test_set("chat").report([source, best])` evaluates candidates there.
+examples; at the end, `test_set("chat").evaluate([source, best])` runs candidates there.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ._host import FEEDBACK_BYTES, Host, Request, TaskScenario, host, report
-from ._result import Result, Scenario
+from ._evaluation import Evaluation, Scenario
+from ._host import FEEDBACK_BYTES, Host, Request, TaskScenario, held_out, host
 
 Example = dict[str, str]
 
@@ -34,8 +34,8 @@ Example = dict[str, str]
 class Examples(list[Example]):
     """Scenarios as a list, and as a loader of GEPA with names as ids.
 
-    GEPA numbers the items of a plain list, and its cache identifies an example by its number alone: with `cache_evaluation`,
-    the score in the first training scenario would be taken for that in the first validation scenario.
+    GEPA numbers the items of a plain list, and its cache identifies an example by its number alone. With
+    `cache_evaluation`, the score in the first training scenario would be taken for that in the first of validation.
     """
 
     def all_ids(self) -> list[str]:
@@ -81,16 +81,16 @@ def valset(suite: str | os.PathLike[str], **options: Any) -> Examples:
 
 
 class TestSet:
-    """The held-out scenarios: not examples of an evaluator, but a report at the end of a search."""
+    """The held-out scenarios, for the end of a search: they are not examples, so that no search can use them."""
 
     __test__ = False
 
     def __init__(self, suite: str | os.PathLike[str]) -> None:
         self.suite = suite
 
-    def report(self, candidates: Sequence[str | os.PathLike[str]], **options: Any) -> dict[str, Any]:
-        """The document of `blis report` on sources or files. Raises HostError."""
-        return report(self.suite, candidates, **options)
+    def evaluate(self, candidates: Sequence[str | os.PathLike[str]], **options: Any) -> dict[str, Any]:
+        """The document of `blis evaluate held-out` for sources or files. Raises HostError."""
+        return held_out(self.suite, candidates, **options)
 
 
 def test_set(suite: str | os.PathLike[str]) -> TestSet:
@@ -103,7 +103,7 @@ def evaluator(
 ) -> Evaluator:
     """An evaluator for `optimize_anything`, which may call it from any number of threads. It never raises.
 
-    Further `options` are those of `blis.host`.
+    Further `options` are those of `blis_sim.host`.
     """
     pool = host(suite, **options)
     pool.task()
@@ -174,7 +174,7 @@ def _evaluate_all(
         results = pool.map(requests)
     except Exception:
         # A defect here or an invalid example; an exception would end the search.
-        results = [Result.failed("host_error", traceback.format_exc(limit=5)) for _ in pairs]
+        results = [Evaluation.failed("host_error", traceback.format_exc(limit=5)) for _ in pairs]
     return [
         (result.combined_score, _side_info(result, example))
         for result, (_, example) in zip(results, pairs, strict=True)
@@ -193,7 +193,7 @@ def _request(candidate: Candidate, example: Example | None, epoch: int, feedback
     return Request(source, stage=stage, scenario=example["scenario"], epoch=epoch, feedback_bytes=wanted)
 
 
-def _side_info(result: Result, example: Example | None) -> SideInfo:
+def _side_info(result: Evaluation, example: Example | None) -> SideInfo:
     info: SideInfo = {"scores": _objectives(result)}
     if example is not None:
         info["Scenario"] = example.get("scenario", "")
@@ -206,11 +206,11 @@ def _side_info(result: Result, example: Example | None) -> SideInfo:
     return info
 
 
-def _objectives(result: Result) -> dict[str, float]:
+def _objectives(result: Evaluation) -> dict[str, float]:
     """Each objective as a number from 0 to 1, where more is better; one half is as good as the baseline.
 
-    All objectives are present, with 0 for an invalid candidate: GEPA averages an objective over the examples that have it, so
-    that leaving it out where a candidate failed would be a reward.
+    All objectives are present, with 0 for an invalid candidate: GEPA averages an objective over the examples that have
+    it, so that leaving it out where a candidate failed would be a reward.
     """
     runs = result.runs(result.stage) if result.valid else ()
     scores = {"score": result.combined_score}

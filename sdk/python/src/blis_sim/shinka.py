@@ -1,9 +1,9 @@
 """For ShinkaEvolve 0.0.7: the language Rhai, and the evaluation of one candidate by one process.
 
-    python -m blis.shinka --program_path P --results_dir D [--suite S]
+    python -m blis_sim.shinka --program_path P --results_dir D [--suite S]
 
-writes D/metrics.json and D/correct.json. `blis shinka-evaluate` does the same without starting Python;
-`job_config` has ShinkaEvolve call that.
+writes D/metrics.json and D/correct.json. `blis evaluate shinka-evaluate` does the same without Python; `job_config`
+makes ShinkaEvolve call it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from ._binary import binary
+from ._evaluation import Evaluation
 from ._host import FEEDBACK_BYTES, WALL_S, Host
-from ._result import Result
 
 # The properties of a language, in five dictionaries of `shinka.utils.languages`.
 LANGUAGE = "rhai"
 EXTENSION = "rhai"
 COMMENT = "//"
-# Models often tag Rhai as Rust. The last one is in the prompt of ShinkaEvolve for a whole program, which does not
+# Models often tag Rhai as Rust. The last one is what the prompt of ShinkaEvolve for a whole program shows: it does not
 # fill in the name.
 FENCES = ("rhai", "rust", "rs", "javascript", "js", "{language}")
-
 
 # Part of the score, and not shown separately.
 HIDDEN = ("select_score",)
@@ -50,27 +49,34 @@ def register_languages() -> None:
 
 
 def job_config(suite: str | os.PathLike[str], *, time: str = "00:02:00", **arguments: Any) -> Any:
-    """A LocalJobConfig that runs `blis shinka-evaluate` for each candidate; `time` is the tool's limit, hh:mm:ss."""
+    """A LocalJobConfig that runs `blis evaluate shinka-evaluate` for each candidate, without Python.
+
+    `time` is the wall limit of ShinkaEvolve for one candidate, hh:mm:ss; `arguments` are further flags of the command.
+    """
     from shinka.launch import LocalJobConfig
 
     # Absolute, so that a job in another folder finds the file.
     name = str(Path(suite).absolute()) if Path(suite).is_file() else os.fspath(suite)
+    # ShinkaEvolve starts an interpreter with one argument, the script, before its flags. `env -S` splits this argument.
     return LocalJobConfig(
-        eval_program_path="shinka-evaluate",
-        python_executable=str(binary()),
+        eval_program_path=f"-S{_quoted(str(binary()))} evaluate shinka-evaluate",
+        python_executable="/usr/bin/env",
         extra_cmd_args={"suite": name, **arguments},
         time=time,
     )
 
 
-def write(result: Result, folder: Path) -> None:
+def _quoted(word: str) -> str:
+    """`word` in single quotes, as `env -S` reads them: backslashes escape there too, unlike in a shell."""
+    return "'" + word.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def write(result: Evaluation, folder: Path) -> None:
     """Writes the files that ShinkaEvolve reads. Only `private` is not shown to the model."""
     private = {name: value for name, value in result.private.items() if isinstance(value, (int, float))}
     metrics = {
         "combined_score": result.combined_score,
-        "public": {
-            name: value for name, value in {**result.metrics, **result.features}.items() if name not in HIDDEN
-        },
+        "public": {name: value for name, value in {**result.metrics, **result.features}.items() if name not in HIDDEN},
         "private": private,
         "text_feedback": result.feedback(),
         "extra_data": {"status": result.status, "stage": result.stage, "hashes": dict(result.hashes)},
@@ -87,7 +93,7 @@ def write(result: Result, folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 whenever there is a result, also that of an invalid candidate."""
-    parser = argparse.ArgumentParser(prog="python -m blis.shinka", description="Evaluates one candidate.")
+    parser = argparse.ArgumentParser(prog="python -m blis_sim.shinka", description="Evaluates one candidate.")
     parser.add_argument("--program_path", type=Path, required=True)
     parser.add_argument("--results_dir", type=Path, required=True)
     parser.add_argument("--suite", default=os.environ.get("BLIS_SUITE", "chat"))
@@ -105,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 feedback_bytes=options.feedback_bytes,
             )
     except Exception:
-        result = Result.failed("host_error", traceback.format_exc(limit=5))
+        result = Evaluation.failed("host_error", traceback.format_exc(limit=5))
     write(result, options.results_dir)
     if result.status == "host_error":
         print(result.artifacts.get("error", ""), file=sys.stderr)

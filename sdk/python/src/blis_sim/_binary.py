@@ -14,7 +14,10 @@ class BinaryNotFoundError(RuntimeError):
 
 
 def binary() -> Path:
-    """The program: what `BLIS_BINARY` names, else what came with the package, else the first on PATH."""
+    """Path of the program: `BLIS_BINARY`, else the one installed with the package, else the first `blis` on PATH.
+
+    Raises BinaryNotFoundError.
+    """
     named = os.environ.get("BLIS_BINARY")
     if named:
         path = Path(named).expanduser()
@@ -34,7 +37,7 @@ def binary() -> Path:
         return Path(found).absolute()
     raise BinaryNotFoundError(
         "the program `blis` was not found\n"
-        "hint: `pip install ./sdk/python` builds it; or name one you have built: BLIS_BINARY=target/release/blis"
+        "hint: `pip install ./sdk/python` installs it; or set BLIS_BINARY, for example to target/release/blis"
     )
 
 

@@ -1,14 +1,14 @@
 """For SkyDiscover: an evaluator in Python, and the command for its containers.
 
-    from blis.skydiscover import make
+    from blis_sim.skydiscover import make
 
     evaluate = make("chat", wall_s=30)
 
-    python -m blis.skydiscover PATH train|test [--suite S]
+    python -m blis_sim.skydiscover PATH train|test [--suite S]
 
 The command writes one JSON object to stdout and ends with 0 whenever there is a result: SkyDiscover discards the
-object otherwise. `train` runs the stages up to train. `test` is for the end of a search: `blis report` on the held-out
-split, with a score from 0 to 1.
+object otherwise. `train` runs the stages up to train. `test` is for the end of a search: it runs `blis evaluate
+held-out`, with a score from 0 to 1.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from ._binary import BinaryNotFoundError
-from ._host import FEEDBACK_BYTES, Host, HostError, host, report
-from ._result import Result
+from ._evaluation import Evaluation, held_out_scores
+from ._host import FEEDBACK_BYTES, Host, HostError, held_out, host
 
 # Half of the time limit in the template.
 WALL_S = 30.0
@@ -42,8 +42,8 @@ def make(
 ) -> Callable[[str], Any]:
     """`evaluate(path)` for evaluator.py. It never raises.
 
-    It returns an EvaluationResult of SkyDiscover 0.1.0, because from a dictionary the tool reads the metrics only and does
-    not show the artifacts to the model; without SkyDiscover, the dictionary of `as_dict`.
+    It returns an EvaluationResult of SkyDiscover 0.1.0, because from a dictionary the tool reads the metrics only and
+    does not show the artifacts to the model; without SkyDiscover, the dictionary of `as_dict`.
 
     Raises HostError or BinaryNotFoundError if no candidate can be evaluated.
     """
@@ -59,7 +59,7 @@ def make(
         try:
             result = pool.evaluate(Path(program_path), stage=stage, epoch=epoch, feedback_bytes=feedback_bytes)
         except Exception:
-            result = Result.failed("host_error", traceback.format_exc(limit=5))
+            result = Evaluation.failed("host_error", traceback.format_exc(limit=5))
         document = as_dict(result)
         # The prompts in files do not contain the suite.
         document["artifacts"]["task"] = about
@@ -78,15 +78,18 @@ def evaluate(path: str, suite: str | os.PathLike[str] = "chat", **options: Any) 
     return as_dict(host(suite, wall_s=wall_s, **options).evaluate(Path(path), stage=stage))
 
 
-def as_dict(result: Result) -> dict[str, Any]:
-    """Score and metrics side by side, texts under `artifacts`; an invalid candidate has `error`, which the tool asks the model to fix."""
+def as_dict(result: Evaluation) -> dict[str, Any]:
+    """Score and metrics side by side, texts under `artifacts`.
+
+    An invalid candidate also has `error`, which SkyDiscover shows to the model for a repair.
+    """
     document: dict[str, Any] = {**result.numbers(), "artifacts": dict(result.artifacts)}
     if not result.valid:
         document["error"] = result.artifacts.get("error", result.status)
     return document
 
 
-def as_container_result(result: Result) -> dict[str, Any]:
+def as_container_result(result: Evaluation) -> dict[str, Any]:
     """The document that an evaluate.sh writes."""
     status = "success" if result.valid else "timeout" if result.status == "limit" else "error"
     return {
@@ -99,7 +102,7 @@ def as_container_result(result: Result) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 if there is a result, 1 if no candidate could be evaluated."""
-    parser = argparse.ArgumentParser(prog="python -m blis.skydiscover", description="Evaluates one candidate.")
+    parser = argparse.ArgumentParser(prog="python -m blis_sim.skydiscover", description="Evaluates one candidate.")
     parser.add_argument("path", type=Path)
     parser.add_argument("mode", choices=("train", "test"))
     parser.add_argument("--suite", default=os.environ.get("BLIS_SUITE", "chat"))
@@ -115,22 +118,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(result.artifacts.get("error", ""), file=sys.stderr)
         return 1
     # A candidate that failed in train is not run on the held-out split.
-    held_out = options.mode == "test" and result.valid
-    print(json.dumps(_held_out(options.suite, options.path) if held_out else as_container_result(result)))
+    wants_held_out = options.mode == "test" and result.valid
+    print(json.dumps(_held_out(options.suite, options.path) if wants_held_out else as_container_result(result)))
     return 0
 
 
 def _held_out(suite: str, path: Path) -> dict[str, Any]:
     """The score is from 0 to 1 here; one half is as good as the baseline."""
     try:
-        document = report(suite, [path])
+        document = held_out(suite, [path])
     except HostError as error:
         # The candidate was valid in train, so the suite and the program are valid as well.
         return {"status": "error", "combined_score": 0.0, "metrics": {}, "artifacts": {"error": str(error)}}
-    own = document["policies"][0]
-    metrics = dict(zip(document["scenarios"], own["scores"], strict=True))
-    metrics |= {f"more_than_{other['name']}": other["mean"] for other in own["against"]}
-    return {"status": "success", "combined_score": own["score"], "metrics": metrics, "artifacts": {}}
+    score, metrics = held_out_scores(document)
+    return {"status": "success", "combined_score": score, "metrics": metrics, "artifacts": {}}
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ class Worker:
         except BlockingIOError:
             return unsent
         except OSError as error:
-            raise WorkerDiedError(self.last_words() or str(error)) from error
+            raise WorkerDiedError(self.diagnosis() or str(error)) from error
 
     def _receive(self, descriptor: int) -> None:
         try:
@@ -122,7 +122,7 @@ class Worker:
         except BlockingIOError:
             return
         if not got:
-            raise WorkerDiedError(self.last_words())
+            raise WorkerDiedError(self.diagnosis())
         self._pending += got
         if len(self._pending) > REPLY_BYTES_MAX:
             raise WorkerDiedError("its reply is too long")
@@ -135,8 +135,8 @@ class Worker:
         self._stderr = (self._stderr + got)[-STDERR_BYTES:]
         return bool(got)
 
-    def last_words(self) -> str:
-        """The end of what it wrote to stderr, and how it ended."""
+    def diagnosis(self) -> str:
+        """Exit code or signal of the process, and the end of its standard error."""
         with contextlib.suppress(OSError, ValueError):
             while self._process.stderr is not None and self._read_stderr(self._process.stderr.fileno()):
                 if not select.select([self._process.stderr], [], [], 0.05)[0]:

@@ -1,6 +1,6 @@
 """For OpenEvolve 0.4.0: the functions that its evaluator.py must define.
 
-    from blis.openevolve import make
+    from blis_sim.openevolve import make
 
     evaluate, evaluate_stage1, evaluate_stage2, evaluate_stage3 = make("chat", wall_s=30)
 
@@ -9,7 +9,7 @@ Behaviour of its engine with a failing evaluator, and the remedies here:
 * a timeout scores more than a negative score, and leaves a thread behind: the wall limit here is below the
   tool's, kills the worker, and scores 0;
 * metrics that lack a feature dimension make it drop the candidate and its error: every result has all of them;
-* it runs evaluator.py again for each candidate: the workers belong to this package.
+* it executes evaluator.py again for each candidate: the workers belong to this package.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ._evaluation import Evaluation
 from ._host import FEEDBACK_BYTES, Host, host
-from ._result import Result
 
 if TYPE_CHECKING:
     from openevolve.evaluation_result import EvaluationResult
 
-# Half of what the template gives the tool.
+# Half of the time limit in the template.
 WALL_S = 30.0
 
 Evaluate = Callable[[str], "EvaluationResult"]
@@ -52,8 +52,8 @@ def make(
 ) -> Stages:
     """The evaluation functions of `suite`. Stages 1, 2, 3 are smoke, train and select; `evaluate` runs up to the last.
 
-    Further `options` are those of `blis.host`. Raises HostError or BinaryNotFoundError if no candidate can be evaluated,
-    which ends a search before it has begun; the functions themselves never raise.
+    Further `options` are those of `blis_sim.host`. Raises HostError or BinaryNotFoundError if no candidate can be
+    evaluated, which ends a search before it has begun; the functions themselves never raise.
     """
     from openevolve.evaluation_result import EvaluationResult
 
@@ -73,9 +73,9 @@ def make(
     return Stages(at(last_stage, feedback_bytes), at("smoke", 0), at("train", feedback_bytes), at("select", 0))
 
 
-def _evaluate(pool: Host, program_path: str, stage: str, epoch: int, feedback_bytes: int) -> Result:
+def _evaluate(pool: Host, program_path: str, stage: str, epoch: int, feedback_bytes: int) -> Evaluation:
     try:
         return pool.evaluate(Path(program_path), stage=stage, epoch=epoch, feedback_bytes=feedback_bytes)
     except Exception:
         # A defect of this package must not end the search.
-        return Result.failed("host_error", traceback.format_exc(limit=5))
+        return Evaluation.failed("host_error", traceback.format_exc(limit=5))

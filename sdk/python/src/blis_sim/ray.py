@@ -1,9 +1,9 @@
 """Many candidates on many machines, with Ray: each candidate x scenario x seed is a task, and each core has an actor.
 
-    import ray, blis.ray
+    import ray, blis_sim.ray
 
     ray.init(address="auto")
-    for result in blis.ray.evaluate(sources, "chat"):
+    for result in blis_sim.ray.evaluate(sources, "chat"):
         print(result.combined_score)
 
 Every machine needs this package and the same program. Results are put together in the order of candidates,
@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ._evaluation import BANDS, Evaluation, Scenario
 from ._host import WALL_S, Host, Request, TaskScenario, host
-from ._result import BANDS, Result, Scenario
 
 BY_SEVERITY = ("host_error", "rejected", "trap", "limit", "gate_failed", "ok")
 
@@ -30,7 +30,7 @@ class _Evaluator:
         os.environ.update(environment)
         self._host = Host(suite, workers=1, wall_s=wall_s, arguments=arguments)
 
-    def evaluate_request(self, request: Request) -> Result:
+    def evaluate_request(self, request: Request) -> Evaluation:
         return self._host.evaluate_request(request)
 
 
@@ -60,11 +60,11 @@ class Pool:
         kind = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=3)(_Evaluator)
         self._actors = [kind.remote(self.suite, wall_s, tuple(arguments), added) for _ in range(count)]
 
-    def map(self, requests: Sequence[Request]) -> list[Result]:
+    def map(self, requests: Sequence[Request]) -> list[Evaluation]:
         """Results in the order of `requests`; the next free actor takes the next request."""
         from ray.util import ActorPool
 
-        results: list[Result] = list(
+        results: list[Evaluation] = list(
             ActorPool(self._actors).map(lambda actor, request: actor.evaluate_request.remote(request), list(requests))
         )
         return results
@@ -93,12 +93,12 @@ def evaluate(
     epoch: int = 0,
     feedback_bytes: int = 0,
     pool: Pool | None = None,
-) -> list[Result]:
+) -> list[Evaluation]:
     """Evaluates `candidates` in all scenarios of one stage, one result each, in their order.
 
-    Unlike `Host.evaluate`, this runs no earlier stages and always all seeds. `seeds` replaces those of the suite, for each
-    scenario. `feedback_bytes` is per part: texts about a single simulation take longer than the simulation. Error texts
-    are always included.
+    Unlike `Host.evaluate`, this runs no earlier stages and always all seeds. `seeds` replaces those of the suite, for
+    each scenario. `feedback_bytes` is per part: texts about a single simulation take longer than the simulation. Error
+    texts are always included.
     """
     scenarios = host(suite).task().split(stage)
     if not scenarios:
@@ -118,7 +118,7 @@ def evaluate(
     return [together(parts[start : start + step], stage) for start in range(0, len(parts), step)]
 
 
-def together(parts: Sequence[Result], stage: str) -> Result:
+def together(parts: Sequence[Evaluation], stage: str) -> Evaluation:
     """Merges the results of a candidate on single scenarios and seeds, in the given order.
 
     The score is computed as in the program: the mean over scenarios of the mean over seeds, in the band of the stage.
@@ -141,7 +141,7 @@ def together(parts: Sequence[Result], stage: str) -> Result:
         features=_means([part.features for part in parts]),
         scenarios=() if stage == "select" else tuple(rows),
         private={},
-        # Only parts have it.
+        # A comparison of the parts has no counterpart for the whole.
         paired=None,
         hashes={name: value for name, value in worst.hashes.items() if name != "result"},
         cost={"cpu_ms": sum(_cost(part) for part in parts)},
@@ -166,6 +166,6 @@ def _means(several: Sequence[Any]) -> dict[str, float]:
     return {name: sum(one.get(name, 0.0) for one in several) / len(several) for name in names}
 
 
-def _cost(part: Result) -> float:
+def _cost(part: Evaluation) -> float:
     value = part.cost.get("cpu_ms", 0.0)
     return float(value) if isinstance(value, (int, float)) else 0.0
