@@ -18,7 +18,7 @@ fn help_and_version_are_no_errors() {
 #[test]
 fn what_is_known_is_listed() {
     for (list, name) in [("models", "llama-3.1-8b-instruct"), ("hardware", "H100")] {
-        let known = blis!(list).done().stdout;
+        let known = blis!(format!("{list} --output text")).done().stdout;
         assert!(known.lines().any(|line| line.split_whitespace().next() == Some(name)), "{known}");
     }
 }

@@ -212,7 +212,7 @@ fn any_number_of_parts_makes_the_same_results() {
             let output = blis!([&["evaluate"][..], &candidates, &words].concat());
             assert!(output.code == Some(0), "{}", output.stderr);
         }
-        let words: Vec<&str> = ["merge"].into_iter().chain(folders.iter().map(String::as_str)).collect();
+        let words: Vec<&str> = ["evaluate", "merge"].into_iter().chain(folders.iter().map(String::as_str)).collect();
         results(&words)
     };
     let whole = merged(1);
@@ -220,7 +220,7 @@ fn any_number_of_parts_makes_the_same_results() {
     assert_eq!(whole, merged(3));
     let directly = results(&["evaluate", &candidate, "--suite", &suite, "--stage", "select"]);
     assert_eq!(score(&whole[0]), score(&directly[0]));
-    let lacking = blis!(["merge", &dir.join("3-0").display().to_string()]);
+    let lacking = blis!(["evaluate", "merge", &dir.join("3-0").display().to_string()]);
     insta::assert_snapshot!(lacking.stderr, @r"
     error: parts are missing: 1/3, 2/3
     hint: run them with `blis evaluate --shard`, and merge again
@@ -239,12 +239,12 @@ fn parts_that_were_changed_or_do_not_belong_together_are_refused() {
     };
     let part = |folder: &str| Path::new(folder).join("part-0-of-1.json");
     let refused = |folders: &[&str]| {
-        let output = blis!([&["merge"], folders].concat());
+        let output = blis!([&["evaluate", "merge"], folders].concat());
         assert_eq!(output.code, Some(2), "{}", output.stdout);
         output.stderr.lines().next().unwrap_or_default().to_owned()
     };
     let one = write("policies/rhai-least-loaded.rhai", "one");
-    assert_eq!(results(&["merge", &one, &one]).len(), 1, "the same part twice is the same");
+    assert_eq!(results(&["evaluate", "merge", &one, &one]).len(), 1, "the same part twice is the same");
     let text = fs::read_to_string(part(&one)).expect("a part");
     let mut forged: Value = serde_json::from_str(&text).expect("JSON");
     let figure = &mut forged["candidates"][0]["runs"][0]["summary"]["figures"]["mean_e2e"];
@@ -322,7 +322,7 @@ fn native_code_is_loaded_nowhere_but_in_a_child_and_if_allowed() {
         &["evaluate", &library, "--native-here"],
         &["evaluate", good, "--incumbent", &library, "--allow-native"],
         &["evaluate", &library, "--allow-native", "--shard", "0/1", "--out", &out],
-        &["report", &library],
+        &["evaluate", "held-out", &library],
         &["tune", &library],
     ];
     for words in ways {
@@ -400,7 +400,7 @@ fn tuning_finds_the_parameter_with_an_effect() {
     assert_eq!(gain("idle"), 0.0);
     let written = fs::read_to_string(&tuned).expect("written");
     assert!(written.contains("weight of what an instance has to do") && !written.contains("load 0 0 4"), "{written}");
-    let text = blis!(["report", &tuned, "--suite", &suite, "--output", "text"]).stdout;
+    let text = blis!(["evaluate", "held-out", &tuned, "--suite", &suite, "--output", "text"]).stdout;
     assert!(text.contains("against\n  round-robin"), "{text}");
 }
 
@@ -651,7 +651,7 @@ fn projects_are_written_once_and_name_their_suite() {
     let dir = Scratch::new();
     for tool in ["openevolve", "gepa", "shinka", "skydiscover", "cluster"] {
         let project = dir.join(tool).display().to_string();
-        let init = || blis!(["init", tool, &project, "--suite", "long-context"]);
+        let init = || blis!(["evaluate", "init", tool, &project, "--suite", "long-context"]);
         let output = init();
         assert!(output.code == Some(0), "{tool}: {}", output.stderr);
         let readme = fs::read_to_string(dir.join(tool).join("README.md")).expect("a README");
@@ -664,5 +664,5 @@ fn projects_are_written_once_and_name_their_suite() {
             assert_eq!(score(&result), 2.5, "{tool} starts from the baseline: {result:#}");
         }
     }
-    assert_eq!(blis!(["init", "gepa", &dir.join("x").display().to_string(), "--suite", "none"]).code, Some(2));
+    assert_eq!(blis!(["evaluate", "init", "gepa", &dir.join("x").display().to_string(), "--suite", "none"]).code, Some(2));
 }

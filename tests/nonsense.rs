@@ -218,7 +218,7 @@ fn bad_flags_are_refused() {
         "--slo-ttft default=-1s",
         "--slo-ttft default=300y",
         "--slo-ttft default=99999999h",
-        "--slo-ttft 100ms",
+        "--slo-ttft 100",
         "--slo-itl default=10",
         "--slo-e2e default=1s,default=2s",
         "--counterfactual-k 3",

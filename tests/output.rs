@@ -129,19 +129,21 @@ fn same_inputs_same_bytes() {
 #[test]
 fn lists_pipe_cleanly() {
     for (list, least) in [("models", 30), ("hardware", 5)] {
-        let out = blis!(list).done();
+        let out = blis!(format!("{list} --output text")).done();
         let lines = &out.stdout;
         assert!(lines.lines().count() >= least && !lines.contains('\x1b') && out.stderr.is_empty(), "{lines}");
         let names: Vec<&str> = lines.lines().filter_map(|line| line.split_whitespace().next()).collect();
-        assert!(names.is_sorted() && lines.lines().all(|line| line == line.trim()), "{lines}");
+        assert!(names.len() >= least && lines.lines().all(|line| line == line.trim_end()), "{lines}");
+        assert!(lines.lines().all(|line| line.chars().count() <= 80), "{lines}");
     }
 }
 
 #[test]
 fn every_listed_name_works() {
     let names = |list: &str| {
-        let lines = blis!(list).done().stdout;
-        lines.lines().filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect::<Vec<_>>()
+        let list = blis!(list).json();
+        let entries = list.as_array().expect("a list").clone();
+        entries.iter().map(|entry| entry["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
     };
     for model in names("models") {
         blis!(&format!("run --model {model} --num-requests 2")).done();

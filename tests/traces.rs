@@ -1,4 +1,4 @@
-//! `blis workload inspect`, `blis convert` and `blis compose`, as a user meets them.
+//! `blis workload inspect`, `blis workload convert` and `blis workload compose`, as a user meets them.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ fn refused(scratch: &Scratch, line: &str) -> String {
 }
 
 fn profile_of(scratch: &Scratch, line: &str) -> Value {
-    blis!(in scratch, "workload inspect", line, "--json").json()
+    blis!(in scratch, "workload inspect", line, "--output json").json()
 }
 
 /// 12 turns of 3 sessions, 0.25 s apart; all prompts start with the same 512 tokens.
@@ -40,7 +40,7 @@ fn a_trace_is_inspected() {
     assert!((hit - 11.0 * 512.0 / total).abs() < 1e-12, "{hit}");
     let part = profile_of(&scratch, "m.jsonl --start 1 --duration 1 --repeat 3 --time-scale 2 --max-requests 10");
     assert_eq!((&part["requests"], &part["span_s"]), (&10.into(), &4.5.into()));
-    let told = good(&scratch, "workload inspect m.jsonl --no-color");
+    let told = good(&scratch, "workload inspect m.jsonl --output text");
     assert!(told.contains("ideal prefix hit") && told.contains('█') && !told.contains('\x1b'), "{told}");
     assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
     scratch.write("bad.jsonl", mooncake().replacen("600", "\"many\"", 1));
@@ -69,7 +69,7 @@ fn a_trace_is_converted_and_says_what_it_lost() {
     same(&profile_of(&scratch, "v2.yaml"), &profile, &[&figures[..], &["sessions", "ideal_prefix_hit"]].concat());
     let told = good(&scratch, "convert v2.csv w2.csv --to trace-v2 --start 2");
     assert_eq!(told, "4 requests written to w2.csv\nnothing is lost\n");
-    assert!(refused(&scratch, "convert m.jsonl m.jsonl --to azure").contains("`m.jsonl` is what is read"));
+    assert!(refused(&scratch, "convert m.jsonl m.jsonl --to azure").contains("`m.jsonl` is the input"));
     assert!(refused(&scratch, "convert m.jsonl no/such/folder.csv --to azure").contains("hint: "));
     assert_eq!(profile_of(&scratch, "m.jsonl"), profile, "the input is untouched");
 }
@@ -112,7 +112,7 @@ fn specifications_and_presets_are_inspected_too() {
     assert_eq!(profile, profile_of(&scratch, "s.yaml --max-requests 5000 --seed 3"), "the seed of the file");
     assert_ne!(profile, profile_of(&scratch, "s.yaml --max-requests 5000 --seed 4"));
     let noted = blis!(in &scratch, "workload inspect s.yaml").stderr;
-    assert!(noted.contains("first 100000 requests") && noted.contains("`chat` waits for answers"), "{noted}");
+    assert!(noted.contains("first 100000 requests") && noted.contains("`chat` is in closed loop"), "{noted}");
     let profile = profile_of(&scratch, "--workload reasoning --rate 5 --max-requests 3000");
     assert!((profile["requests_per_s"].as_f64().expect("a rate") / 5.0 - 1.0).abs() < 0.1, "{profile}");
     let profile = profile_of(&scratch, "--workload interactive-chat --max-requests 3000");
@@ -133,7 +133,7 @@ fn specifications_are_composed() {
     let head = "version: \"2\"\nseed: 4\nnum_requests: 400\naggregate_rate: 30\nclients:\n";
     scratch.write("chat.yaml", SPEC);
     scratch.write("jobs.yaml", format!("{head}{jobs}"));
-    let output = blis!(in &scratch, "compose chat.yaml jobs.yaml --output both.yaml");
+    let output = blis!(in &scratch, "compose chat.yaml jobs.yaml --out both.yaml");
     assert_eq!((output.code, output.stdout.as_str()), (Some(0), ""));
     insta::assert_snapshot!(output.stderr, @r"
     note: seed 3 of chat.yaml holds for all, not 4 of jobs.yaml
@@ -153,6 +153,6 @@ fn specifications_are_composed() {
     scratch.write("wrong.yaml", SPEC.replace("rate_fraction: 3", "rate_fraction: -3"));
     assert!(refused(&scratch, "compose chat.yaml wrong.yaml").contains("wrong.yaml:17:"));
     assert!(refused(&scratch, "compose chat.yaml none.yaml").contains("`none.yaml` does not exist"));
-    assert!(refused(&scratch, "compose chat.yaml jobs.yaml -o jobs.yaml").contains("`jobs.yaml` is what is read"));
+    assert!(refused(&scratch, "compose chat.yaml jobs.yaml -o jobs.yaml").contains("`jobs.yaml` is an input"));
     assert!(refused(&scratch, "compose chat.yaml -o no/such/file.yaml").contains("hint: "));
 }

@@ -43,6 +43,13 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
             }
         }
     }
+    if let Some(folder) = folder.filter(|folder| !has_configs(folder)) {
+        let what = format!("no config.json of `{name}` in this folder");
+        let hint = format!(
+            "put it there as `config.json` or `{name}/config.json`, or drop `--model-config-folder` for the built-in ones"
+        );
+        return Err(ConfigError::in_file(folder, Diagnostic::new(what).hint(hint)));
+    }
     let Some(text) = embedded::model_config(name) else { return Ok(None) };
     let mut model = parse(name, format!("model_configs/{name}/config.json").into(), text)?;
     if let Some(folder) = folder {
@@ -61,6 +68,10 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
         let list = Diagnostic::new("this is a JSON list").hint("a config is an object: {\"hidden_size\": …}");
         return Err(ConfigError::in_file(&path, list));
     }
+    if let Some(key) = null_key(text) {
+        let null = Diagnostic::new(format!("`{key}` is null")).hint("a number belongs here: copy it from Hugging Face");
+        return Err(ConfigError::in_file(&path, null));
+    }
     let keys: ConfigKeys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
     let mut notes = Vec::new();
     let config = keys.flatten().resolve(name, &mut notes).map_err(|mistake| ConfigError::in_file(&path, mistake))?;
@@ -75,6 +86,19 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
         notes.push(format!("{name}: latent attention (MLA) counts as full KV in step times, which overstates them"));
     }
     Ok(LoadedModel { config, path, notes })
+}
+
+/// Whether `folder` has the configuration of any model.
+fn has_configs(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    folder.join("config.json").exists() || entries.into_iter().any(|entry| entry.path().join("config.json").exists())
+}
+
+/// A key without which no model can be simulated, and whose value is null.
+fn null_key(text: &str) -> Option<&'static str> {
+    const KEYS: [&str; 4] = ["num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"];
+    let config: Value = serde_json::from_str(text).ok()?;
+    KEYS.into_iter().find(|key| config.get(key).is_some_and(Value::is_null))
 }
 
 /// The keys that are read, all optional. Those of `text_config` replace the others: there, multimodal models keep the

@@ -18,6 +18,9 @@ use blis_diag::Diagnostic;
 
 const DEFAULT_HARDWARE: &str = "H100";
 
+/// vLLM's default of `--gpu-memory-utilization`.
+const DEFAULT_UTILIZATION: f64 = 0.9;
+
 /// The largest tensor-parallel size that is tried if none is given.
 const LARGEST_TENSOR_PARALLEL: u32 = 64;
 
@@ -327,11 +330,33 @@ impl Resolution<'_> {
         capacity::kv_blocks(config, &self.hardware.gpu, parallelism, self.args.block_size, budget)
     }
 
+    /// Whether the model fits the default share of memory, with the tensor parallel size that is set, or any.
+    fn fits_by_default(&self) -> bool {
+        let Some(LoadedModel { config, .. }) = self.config else { return false };
+        let budget = MemoryBudget { utilization: DEFAULT_UTILIZATION, reserved_gib: 0.0 };
+        let fits = |tensor| {
+            let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
+            capacity::kv_blocks(config, &self.hardware.gpu, parallelism, self.args.block_size, budget).is_ok()
+        };
+        let any = || [1, 2, 4, 8, 16, 32, LARGEST_TENSOR_PARALLEL].into_iter().any(fits);
+        self.args.gpu_memory_utilization < DEFAULT_UTILIZATION
+            && self.args.tensor_parallel_size.map_or_else(any, fits)
+    }
+
     fn capacity_error(&self, source: CapacityError) -> ConfigError {
         if let CapacityError::Missing { field } = source
             && let Some(error) = self.missing_in_config(field)
         {
             return error;
+        }
+        if matches!(source, CapacityError::DoesNotFit { .. }) && self.fits_by_default() {
+            let utilization = self.args.gpu_memory_utilization;
+            return ConfigError::Conflict {
+                message: format!("`{}` does not fit: {}", self.name, source.what()),
+                hint: format!(
+                    "raise `--gpu-memory-utilization` from {utilization}: with the default {DEFAULT_UTILIZATION} it fits"
+                ),
+            };
         }
         ConfigError::Capacity { model: self.name.into(), hardware: self.hardware.name.clone(), source }
     }
@@ -512,8 +537,9 @@ fn blackbox_row(
     Ok(row)
 }
 
-/// A vLLM release of the coefficient table, given with or without its `v`.
+/// A vLLM release of the coefficient table, given with or without its `v`, or as the name of vLLM's image.
 fn version(given: &str) -> Result<&'static str, ConfigError> {
+    let given = given.strip_prefix("vllm/vllm-openai:").unwrap_or(given);
     let mut known: Vec<&'static str> = blackbox_rows().iter().map(|row| row.vllm_version.as_str()).collect();
     known.sort_unstable();
     known.dedup();

@@ -16,6 +16,7 @@ use crate::measure::{self, no_sample};
 use crate::named_policy::OtherPolicies;
 use crate::open::{self, RequestStream};
 use crate::runs::run_all;
+use crate::service;
 use crate::spec::ExperimentSpec;
 use crate::table::Comparison;
 use crate::workload_config::WorkloadConfig;
@@ -57,6 +58,9 @@ impl CompareConfig {
 /// Runs every policy under every seed. The result does not depend on the number of threads.
 pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), RunError> {
     let deployment = open::resolve(&config.base)?;
+    for (_, policy) in &config.policies {
+        service::try_scripts(policy)?;
+    }
     let workload = SharedWorkload::open(&config.base)?;
     let weights = config.base.evaluation.fitness.as_ref();
     if let Some(weights) = weights {

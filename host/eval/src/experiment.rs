@@ -203,6 +203,12 @@ impl Experiment {
             // The seed of the recording reproduces what was drawn under it: above all, ties in routing.
             seed = recorded_seed(header).unwrap_or(seed);
         }
+        if evaluation.records_nothing() {
+            warnings.push((
+                "`--trace-level decisions` has no effect alone".to_owned(),
+                "add `--trace-path FILE` or `--summarize-trace`".to_owned(),
+            ));
+        }
         check_apart(evaluation.trace_path.as_deref(), &files)?;
         Ok(Self {
             deployment: DeploymentArgs {
@@ -408,6 +414,12 @@ fn slo_targets(spec: &ExperimentSpec) -> BTreeMap<String, SloTargetSettings> {
 }
 
 impl EvaluationSettings {
+    /// Whether decisions are recorded and neither written nor summarized.
+    fn records_nothing(&self) -> bool {
+        let recorded = self.trace_level != TraceLevelName::None;
+        recorded && self.trace_path.is_none() && !self.summarize_trace && !self.regret.is_requested()
+    }
+
     /// Whether the scores of routing decisions are needed: they are recorded, summarized or compared.
     pub fn reads_scores(&self) -> bool {
         self.trace_path.is_some() || self.summarize_trace || self.regret.is_requested()

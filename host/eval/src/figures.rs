@@ -348,7 +348,7 @@ mod tests {
         tokens_per_sec       output tokens of completed requests per simulated second [tokens/s, higher is better]
         goodput              completed requests that met every SLO target, per simulated second [requests/s, higher is better; needs SLO targets]
         ");
-        assert!(help.lines().all(|line| line.is_ascii() && line.len() <= 160), "{help}");
+        assert!(help.lines().all(|line| line.is_ascii() && line.len() <= 170), "{help}");
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::measure::{Measurement, check_weights, measure, no_sample, plugin_warn
 use crate::named_policy::OtherPolicies;
 use crate::open;
 use crate::recording;
+use crate::service;
 use crate::regret::Regret;
 use crate::spec::parse::EVERY_CLASS;
 use crate::timer::Timer;
@@ -78,6 +79,7 @@ pub struct RunResult {
 pub fn run(config: &Experiment, progress: &impl RequestCounter) -> Result<RunResult, RunError> {
     tracing::debug!(seed = config.seed, horizon = ?config.horizon, "{:?}", config.engine);
     let deployment = open::resolve(config)?;
+    service::try_scripts(config)?;
     let (workload, horizon) = open::open_until(config)?;
     simulate(&Experiment { horizon, ..config.clone() }, &deployment, workload, progress)
 }

@@ -15,12 +15,33 @@ use crate::spec::TieBreakName;
 use blis_config::Deployment;
 use blis_config::policy::{PolicySettings, PolicyUse};
 use blis_plugin::adapt::{PluginLatency, PluginPolicy};
-use blis_plugin::incidents::Incidents;
+use blis_plugin::check;
+use blis_plugin::incidents::{Incidents, OnError};
 use blis_plugin::{
-    AdmissionGuest, GuestKind, GuestSetup, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SchedulingGuest, StartedGuest,
+    AdmissionGuest, FaultKind, GuestKind, GuestSetup, Kind, LatencyGuest, Limits, PreemptionGuest, PriorityGuest, RoutingGuest,
+    SchedulingGuest, StartedGuest, Technology,
 };
 use blis_workload::Names;
+
+/// Makes one decision with each script of `config`, so that a misspelt name ends the experiment before it starts. Scripts
+/// with a fallback are left to the run.
+///
+/// # Errors
+/// The first fault of a script.
+pub(crate) fn try_scripts(config: &Experiment) -> Result<(), RunError> {
+    if config.on_plugin_error == OnError::Fallback {
+        return Ok(());
+    }
+    let scripts = config.cluster.policies.plugins();
+    for used in scripts.filter(|used| used.loaded.plugin.technology() == Technology::Script) {
+        match check::try_once(&*used.loaded.plugin, used.kind, &Limits::default()) {
+            // Other faults may follow from the made-up request.
+            Err(fault) if fault.kind == FaultKind::UnknownName => return Err(RunError::refused(fault)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
 
 /// An idle cluster for a workload with the names `names`, and the record of plugin failures. `engine` makes the
 /// instances.

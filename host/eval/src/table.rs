@@ -566,7 +566,7 @@ mod tests {
               ],
               "differences": [
                 {
-                  "policy": "b",
+                  "candidate": "b",
                   "pairs": 2,
                   "left_out": 0,
                   "mean": -0.5,

@@ -247,8 +247,15 @@ fn deployment(options: &RunOptions, model: String) -> DeploymentArgs {
 
 fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredRun, FitError> {
     let Some(model) = options.model.clone() else {
-        let mistake = Diagnostic::new("a file of requests does not contain the deployment that was measured")
-            .hint("give `--model` and `--hardware`, or the folder of a `runs.csv`");
+        let what = "a file of requests does not contain the deployment that was measured";
+        let hint = "give `--model` and `--hardware`, or the folder of a `runs.csv`";
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let mistake = if text.trim_start().starts_with('{') && text.contains("\"ttfts\"") {
+            Diagnostic::new("this is a result of `vllm bench serve`, which has no arrival times of requests")
+                .hint("measured runs are a table of requests (docs/fidelity.md); `blis run --workload-trace` replays this file")
+        } else {
+            Diagnostic::new(what).hint(hint)
+        };
         return Err(FitError::file(path, None, mistake));
     };
     let (requests, sha256) = load_requests(path, false)?;

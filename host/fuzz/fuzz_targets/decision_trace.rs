@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use blis_report::decisions::{Diff, Filter, Listing, TraceReader, RequestHistory, Top, TopBy};
 
-// Whatever the bytes are, `blis trace` reads them to the end or reports an error.
+// Whatever the bytes are, `blis decisions` reads them to the end or reports an error.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let open = || TraceReader::new(Box::new(Cursor::new(bytes.to_vec())), &"fuzz".into());
     let reader = match open() {

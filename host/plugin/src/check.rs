@@ -80,6 +80,16 @@ pub fn check(plugin: &dyn Plugin, kinds: &[Kind], limits: &Limits) -> Findings {
     findings
 }
 
+/// Starts `plugin` and makes one decision of `kind` about a plausible request, with default parameters: what is misspelt in
+/// a script shows before a simulation.
+///
+/// # Errors
+/// The fault of the start or of the decision.
+pub fn try_once(plugin: &dyn Plugin, kind: Kind, limits: &Limits) -> Result<(), Fault> {
+    let mut guest = plugin.start(&setup(plugin, kind, 4, limits))?;
+    GuestCall::plausible(kind, 4, 0).run(&mut guest, &ties()).map(|_| ())
+}
+
 /// The setup of a guest for `kind` in a service of `n` instances, with the default values of the parameters.
 #[must_use]
 pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> GuestSetup {

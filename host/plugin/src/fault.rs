@@ -29,6 +29,8 @@ pub enum FaultKind {
     MissingExport,
     /// The plugin refused to be configured or restored, or reported that it cannot compute an output.
     Refused,
+    /// A script uses a function, a field or a variable that does not exist.
+    UnknownName,
     /// The call ended with a trap, a panic, a thrown error or a type error.
     Trap,
     /// The call used more instructions than allowed.
@@ -58,6 +60,7 @@ impl FaultKind {
             Self::ForbiddenImport => "forbidden-import",
             Self::MissingExport => "missing-export",
             Self::Refused => "refused",
+            Self::UnknownName => "unknown-name",
             Self::Trap => "trap",
             Self::OutOfFuel => "out-of-fuel",
             Self::OutOfMemory => "out-of-memory",

@@ -131,9 +131,7 @@ impl Finder {
         let dirs: Vec<_> =
             self.dirs.iter().map(|dir| dir.display().to_string()).chain([format!("{DEFAULT_FOLDER}/")]).collect();
         format!(
-            "built in are {}; there is no `{name}.rhai`, `.wasm` or `.so` in {}, and no file `{name}`; \
-             `blis plugin list` shows what there is",
-            built_ins.join(", "),
+            "no built-in policy, no `{name}.rhai`, `.wasm` or `.so` in {}, no file: see `blis plugin list`",
             dirs.join(", ")
         )
     }
@@ -360,7 +358,7 @@ mod tests {
         let hint = finder.hint("prefix-awre", &["round-robin"]).replace(&folder.0.display().to_string(), "DIR");
         assert_eq!(hint, "did you mean `prefix-aware`?");
         let hint = finder.hint("zzzzzzzz", &["round-robin"]).replace(&folder.0.display().to_string(), "DIR");
-        assert!(hint.contains("round-robin") && hint.contains("DIR, policies/"), "{hint}");
+        assert!(hint.contains("blis plugin list") && hint.contains("DIR, policies/"), "{hint}");
         let fault = |name: &str| {
             folder.message(&finder.find(&name.replace("DIR", folder.0.to_str().expect("text"))).expect_err("nothing"))
         };

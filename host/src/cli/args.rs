@@ -114,7 +114,7 @@ impl ReplayArgs {
         let two_files = "a recorded trace has two files: `--trace-header FILE.yaml --trace-data FILE.csv`";
         match (&spec.trace_header, &spec.trace_data) {
             (None, None) => return Err(RunError::usage("no trace to replay").hint(two_files)),
-            (Some(header), _) if !header.exists() => {
+            (Some(header), None) if !header.exists() => {
                 let what = format!("cannot read `{}`: no such file", header.display());
                 return Err(RunError::usage(what).hint(two_files));
             }
@@ -615,8 +615,8 @@ pub(super) struct SyntheticFlags {
     /// Inter-arrival times [default: constant]
     #[arg(long, value_parser = OneOf::<ArrivalName>::new(), value_name = "NAME", help_heading = SYNTHETIC)]
     pub arrival_process: Option<ArrivalName>,
-    /// Number of requests; 0 for those that arrive before --horizon [default: 100; 0 with --concurrency
-    /// and --horizon; that of the specification]
+    /// Number of requests; 0 for those that arrive before --horizon [default: 100; 0 in closed
+    /// loop with a horizon; that of the specification]
     #[arg(long, visible_alias = "max-prompts", value_name = "N", value_parser = parse::count_or_zero,
           help_heading = SYNTHETIC)]
     pub num_requests: Option<u32>,

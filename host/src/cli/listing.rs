@@ -23,7 +23,9 @@ pub(super) fn models(args: &ListingArgs) -> Result<(), RunError> {
     let width = models.iter().map(|model| model.name.len()).max().unwrap_or(0);
     let mut lines = vec![format!("{:width$}  latency models", "model")];
     for model in &models {
-        lines.push(format!("{:width$}  {}", model.name, latency_models(model).join(", ")));
+        // The three that need a configuration come together.
+        let with_config = if model.has_config { "physics and others" } else { "blackbox only" };
+        lines.push(format!("{:width$}  {with_config}", model.name));
         lines.extend(model.blackbox.iter().map(|deployment| format!("    blackbox: {deployment}")));
     }
     print_lines(&lines)

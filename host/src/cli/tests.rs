@@ -528,7 +528,7 @@ fn nonsense_is_explained() {
         "run --model m --routing-policy weighted --routing-cache-weight 0 --routing-load-weight 0",
         "run --model m --priority-policy slo",
         "run --model m --policy-config missing.yaml",
-        "run --model m --slo-ttft 100ms",
+        "run --model m --slo-ttft 100",
         "run --model m --slo-ttft critical=100",
         "run --model m --slo-ttft critical=0s",
         "run --model m --slo-ttft =1s",

@@ -145,7 +145,7 @@ fn a_file_without_values_is_empty() {
         assert!(from_str::<Whole>(text).expect(text).name.is_none(), "{text}");
     }
     assert_eq!(from_str::<Part>("").unwrap_err().to_string(), "missing field `weight`");
-    assert_eq!(from_str::<Whole>("~").unwrap_err().to_string(), "keys with their values belong here");
+    assert_eq!(from_str::<Whole>("~").unwrap_err().to_string(), "keys with values are expected here");
 }
 
 #[test]

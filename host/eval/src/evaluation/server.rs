@@ -265,7 +265,7 @@ impl EvaluationServer {
         }
         let until = request.stage.unwrap_or(Split::Train);
         if until == Split::Test {
-            return Err(wrong("`test` is held out: `blis report` runs it".to_owned()));
+            return Err(wrong("`test` is held out: `blis evaluate held-out` runs it".to_owned()));
         }
         let options = EvaluationOptions {
             until,
@@ -417,7 +417,7 @@ fn split_of(scenario: &Scenario, stage: Option<Split>) -> Result<Split, String> 
     let open = open_splits(&scenario.splits);
     let Scenario { name, .. } = scenario;
     if open.is_empty() {
-        return Err(format!("the scenario `{name}` is held out: `blis report` runs it"));
+        return Err(format!("the scenario `{name}` is held out: `blis evaluate held-out` runs it"));
     }
     let usual = [Split::Train, Split::Select, Split::Smoke];
     let found = usual.into_iter().find(|split| open.contains(split) && stage.is_none_or(|stage| stage == *split));

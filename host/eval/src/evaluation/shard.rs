@@ -1,5 +1,5 @@
 //! One evaluation on several machines: each machine runs every n-th simulation and writes the summaries to a file;
-//! `blis merge` reads the files and runs the cascade. The machines decide nothing, so that neither the order nor the
+//! `blis evaluate merge` reads the files and runs the cascade. The machines decide nothing, so that neither the order nor the
 //! number of parts changes the results.
 
 use std::collections::BTreeMap;

@@ -292,7 +292,7 @@ fn report_text() {
     `others` that of other requests. Above 0 the `advantage` over the mean alternative is good.
     `rollout`: regret if the policies make all later decisions anew, which adds noise.
 
-                                     n   regret     95 % interval  positive      own   others  advantage   rollout
+                                    n   regret     95 % interval  positive      own   others  advantage   rollout
     admission, at random            4    0.000    0.000 to 0.000        0%    0.000    0.000     19.881     0.000
     routing, at random              4    0.080   -0.067 to 0.227       50%    0.040    0.040     -0.080     0.080
       missed cache hit              1    0.160                        100%    0.160    0.000     -0.160     0.160

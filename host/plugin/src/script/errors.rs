@@ -159,9 +159,9 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
         E::ErrorDataTooLarge(what, _) => return (FaultKind::OutOfMemory, too_large(what, kit)),
         E::ErrorTooManyVariables(_) => return (FaultKind::OutOfMemory, "there are too many variables".to_owned()),
         E::ErrorParsing(error, _) => return syntax_text(error, &[]),
-        E::ErrorFunctionNotFound(signature, _) => no_function(signature, kit),
-        E::ErrorDotExpr(text, _) => no_field(text, kit),
-        E::ErrorVariableNotFound(name, _) => format!("there is no `{name}` here"),
+        E::ErrorFunctionNotFound(signature, _) => return (FaultKind::UnknownName, no_function(signature, kit)),
+        E::ErrorDotExpr(text, _) => return (FaultKind::UnknownName, no_field(text, kit)),
+        E::ErrorVariableNotFound(name, _) => return (FaultKind::UnknownName, format!("there is no `{name}` here")),
         E::ErrorPropertyNotFound(name, _) => format!("there is no `{name}` in this object map"),
         E::ErrorMismatchDataType(expected, got, _) | E::ErrorMismatchOutputType(expected, got, _) => {
             mismatch(expected, got)

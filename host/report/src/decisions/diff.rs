@@ -1,4 +1,4 @@
-//! `blis trace diff`: the first decision on which two runs differ, how often they differ, and the effect on the
+//! `blis decisions diff`: the first decision on which two runs differ, how often they differ, and the effect on the
 //! requests.
 //!
 //! A few numbers of every request of the first trace are kept, and compared with the second trace while it is read.

@@ -1,4 +1,4 @@
-//! `blis trace show`: the lines of a trace, described in words.
+//! `blis decisions show`: the lines of a trace, described in words.
 
 use std::fmt::{self, Display};
 use std::path::Path;

@@ -86,7 +86,7 @@ impl TraceReader {
 
     fn cut_off(&self) -> Diagnostic {
         let what = "the trace is cut off: its last line is not `end`";
-        let hint = "the run was stopped or is still running; `blis trace show` prints the lines so far";
+        let hint = "the run was stopped or is still running; `blis decisions show` prints the lines so far";
         RowError::new(what).hint(hint).at(&self.file, self.count)
     }
 

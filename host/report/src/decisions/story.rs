@@ -1,4 +1,4 @@
-//! `blis trace show --request`: all decisions about one request, and the requests that it waited for.
+//! `blis decisions show --request`: all decisions about one request, and the requests that it waited for.
 
 use std::fmt::{self, Display};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `blis trace top`: the worst decisions, by the outcome of the request or by the policy's own scores.
+//! `blis decisions top`: the worst decisions, by the outcome of the request or by the policy's own scores.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

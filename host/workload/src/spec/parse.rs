@@ -96,7 +96,7 @@ impl Parser<'_> {
         const WHO: &str = "specification";
         let reader = &self.reader;
         let version = match &raw.version {
-            Some(word) => reader.one_of(WHO, "version", word, &["", "1", "2"])?,
+            Some(word) => known_version(reader, word)?,
             None => "1",
         };
         let category = raw.category.as_ref();
@@ -391,4 +391,13 @@ const RATE: NumberRange = NumberRange { fits: |rate| (0.0..=RATE_MAX).contains(&
 /// The location of a client: its id, or the start of its entry.
 fn client_location(client: &Spanned<RawClient>) -> Mark {
     client.value.id.as_ref().map_or(client.referenced, |id| id.referenced)
+}
+
+/// The version of a specification: 1, 2, or none.
+fn known_version(reader: &SpecReader<'_>, word: &Word) -> Result<&'static str, SpecFileError> {
+    let known = ["", "1", "2"].into_iter().find(|known| *known == word.value);
+    known.ok_or_else(|| {
+        let what = format!("specification: `version` is {}", quoted(word.value.as_bytes()));
+        reader.wrong(word.referenced, what, "versions 1 and 2 are read")
+    })
 }

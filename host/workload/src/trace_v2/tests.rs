@@ -270,8 +270,8 @@ fn headers_are_strict() {
     hint: it must be a whole number from 0 to 18446744073709551615
     ");
     insta::assert_snapshot!(error("server: []"), @r"
-    t.yaml:3:9: keys with their values belong here
-    hint: write `key: value`, a line each
+    t.yaml:3:9: keys with values are expected here
+    hint: write `key: value`, one per line
     ");
     insta::assert_snapshot!(header("time_unit: microseconds\ntrace_version: 2\n").unwrap_err(), @r"
     t.yaml:2: `trace_version` is 2, only 3 can be read
