@@ -202,8 +202,8 @@ fn a_trace_is_shown() {
     let enters = of_kind(&lines, "scheduling");
     let longest = enters.iter().filter(|line| line["decision"] == "enters").max_by_key(waited).expect("somebody");
     insta::assert_snapshot!("story_of_a_wait", show(&format!("--request request_{}", longest["request"])));
-    let all =
-        folder.told("decisions show d.jsonl --output json --kind signals,admission,routing,scheduling,preemption,outcome");
+    let all = folder
+        .told("decisions show d.jsonl --output json --kind signals,admission,routing,scheduling,preemption,outcome");
     let inside: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(inside, lines[1..lines.len() - 1]);
     let story: Value =

@@ -664,5 +664,8 @@ fn projects_are_written_once_and_name_their_suite() {
             assert_eq!(score(&result), 2.5, "{tool} starts from the baseline: {result:#}");
         }
     }
-    assert_eq!(blis!(["evaluate", "init", "gepa", &dir.join("x").display().to_string(), "--suite", "none"]).code, Some(2));
+    assert_eq!(
+        blis!(["evaluate", "init", "gepa", &dir.join("x").display().to_string(), "--suite", "none"]).code,
+        Some(2)
+    );
 }

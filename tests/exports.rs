@@ -117,7 +117,11 @@ fn other_tools_find_what_they_read() {
     assert_eq!(lines("aiperf/profile_export.jsonl"), requests);
     assert_eq!(lines("spans.jsonl"), requests + 3, "and the steps of each instance");
     for file in ["bench.json", "aiperf/profile_export.jsonl", "spans.jsonl"] {
-        assert_eq!(folder.blis(&format!("workload inspect {{}}/{file} --output json")).0, Some(0), "we read {file} too");
+        assert_eq!(
+            folder.blis(&format!("workload inspect {{}}/{file} --output json")).0,
+            Some(0),
+            "we read {file} too"
+        );
     }
 }
 

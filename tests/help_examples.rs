@@ -23,7 +23,8 @@ fn examples(page: &str) -> Vec<String> {
 /// The commands of a page: of its groups, or of clap's list.
 fn commands(page: &str) -> Vec<String> {
     let is_command = |line: &&str| line.starts_with("  ") && !line.starts_with("   ") && !line.starts_with("  #");
-    let lines = page.lines().take_while(|line| *line != "Examples:" && *line != "Options:" && *line != "Not there yet:");
+    let lines =
+        page.lines().take_while(|line| *line != "Examples:" && *line != "Options:" && *line != "Not there yet:");
     let names = lines.filter(is_command).filter_map(|line| line.split_whitespace().next());
     names.filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')).map(str::to_owned).collect()
 }
@@ -45,7 +46,12 @@ fn every_example_of_every_help_page_runs() {
             continue;
         }
         let is_group = path_of_page.is_empty() || page.contains("Commands:");
-        pages.extend(commands(&page).into_iter().filter(|name| is_group && name != "help").map(|name| format!("{path_of_page} {name}")));
+        pages.extend(
+            commands(&page)
+                .into_iter()
+                .filter(|name| is_group && name != "help")
+                .map(|name| format!("{path_of_page} {name}")),
+        );
         for line in examples(&page) {
             let mut shell = Command::new("bash");
             shell.args(["-e", "-o", "pipefail", "-c", &line]).current_dir(&*folder).env("PATH", &path);

@@ -20,7 +20,10 @@ fn flow_control_is_not_simulated_yet() {
 #[test]
 fn speculative_decoding_is_not_simulated_yet() {
     let message = message(&format!("{RUN} --speculative-config x"));
-    assert!(message.starts_with("error: `--speculative-config` is not simulated yet: speculative decoding"), "{message}");
+    assert!(
+        message.starts_with("error: `--speculative-config` is not simulated yet: speculative decoding"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -107,7 +110,10 @@ fn a_misspelt_field_of_a_script_is_found_before_the_run() {
 #[test]
 fn a_missing_trace_header_is_named() {
     let message = message("replay --model qwen/qwen3-14b --trace-header nothere");
-    assert!(message.starts_with("error: cannot read `nothere`: no such file\nhint: a recorded trace has two files"), "{message}");
+    assert!(
+        message.starts_with("error: cannot read `nothere`: no such file\nhint: a recorded trace has two files"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -126,9 +132,7 @@ fn an_empty_model_config_folder_is_refused() {
 #[test]
 fn a_vllm_image_names_its_version() {
     let run = |version: &str| {
-        blis!(format!(
-            "run --model qwen/qwen3-14b --num-requests 5 --latency-model blackbox --vllm-version {version}"
-        ))
+        blis!(format!("run --model qwen/qwen3-14b --num-requests 5 --latency-model blackbox --vllm-version {version}"))
     };
     let (image, plain) = (run("vllm/vllm-openai:v0.8.4"), run("v0.8.4"));
     assert_eq!((image.code, image.stdout.clone()), (plain.code, plain.stdout.clone()));

@@ -339,8 +339,7 @@ impl Resolution<'_> {
             capacity::kv_blocks(config, &self.hardware.gpu, parallelism, self.args.block_size, budget).is_ok()
         };
         let any = || [1, 2, 4, 8, 16, 32, LARGEST_TENSOR_PARALLEL].into_iter().any(fits);
-        self.args.gpu_memory_utilization < DEFAULT_UTILIZATION
-            && self.args.tensor_parallel_size.map_or_else(any, fits)
+        self.args.gpu_memory_utilization < DEFAULT_UTILIZATION && self.args.tensor_parallel_size.map_or_else(any, fits)
     }
 
     fn capacity_error(&self, source: CapacityError) -> ConfigError {

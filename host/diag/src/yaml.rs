@@ -75,7 +75,8 @@ impl Document<'_> {
     /// usually the next line lacks a `:` or has the wrong indentation.
     pub fn check_one_line(&self, name: impl Display, word: &Word) -> Result<(), Diagnostic> {
         let at = word.referenced;
-        let [line, column, len] = [at.line().max(1) - 1, at.column().max(1) - 1, at.len()].map(|number| number as usize);
+        let [line, column, len] =
+            [at.line().max(1) - 1, at.column().max(1) - 1, at.len()].map(|number| number as usize);
         let rest = self.text.split_inclusive('\n').skip(line).flat_map(str::chars);
         let source: String = rest.skip(column).take(len).collect();
         if source.starts_with(['"', '\'', '|', '>']) || !source.trim_end().contains('\n') {

@@ -21,7 +21,7 @@ use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 use crate::experiment::{Experiment, SloTargetSettings};
 use crate::fitness::FitnessWeights;
 use crate::spec::text::{target_text, think_time_text};
-use crate::spec::{SettingKey, ParityName, SessionMode, WorkloadName};
+use crate::spec::{ParityName, SessionMode, SettingKey, WorkloadName};
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig};
 
 /// The page of all settings of `config` on `deployment`.

@@ -25,8 +25,8 @@ use crate::measure::{Measurement, check_weights, measure, no_sample, plugin_warn
 use crate::named_policy::OtherPolicies;
 use crate::open;
 use crate::recording;
-use crate::service;
 use crate::regret::Regret;
+use crate::service;
 use crate::spec::parse::EVERY_CLASS;
 use crate::timer::Timer;
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, WorkloadConfig, plural};
@@ -310,11 +310,8 @@ fn unknown_classes(
         report.classes.iter().map(|&(name, _)| if name == Name::NONE { "default" } else { names.text(name) }).collect();
     let known = if named.is_empty() { BTreeSet::from(["default"]) } else { named };
     let quoted = |classes: &[&str]| classes.iter().map(|class| format!("`{class}`")).collect::<Vec<_>>().join(", ");
-    let unknown: Vec<&str> = targets
-        .keys()
-        .map(String::as_str)
-        .filter(|class| *class != EVERY_CLASS && !known.contains(class))
-        .collect();
+    let unknown: Vec<&str> =
+        targets.keys().map(String::as_str).filter(|class| *class != EVERY_CLASS && !known.contains(class)).collect();
     let known: Vec<&str> = known.into_iter().collect();
     (!unknown.is_empty() && report.arrived > 0).then(|| {
         let what = format!("no request is of the class {}, which has an SLO target", quoted(&unknown));

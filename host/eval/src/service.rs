@@ -18,8 +18,8 @@ use blis_plugin::adapt::{PluginLatency, PluginPolicy};
 use blis_plugin::check;
 use blis_plugin::incidents::{Incidents, OnError};
 use blis_plugin::{
-    AdmissionGuest, FaultKind, GuestKind, GuestSetup, Kind, LatencyGuest, Limits, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SchedulingGuest, StartedGuest, Technology,
+    AdmissionGuest, FaultKind, GuestKind, GuestSetup, Kind, LatencyGuest, Limits, PreemptionGuest, PriorityGuest,
+    RoutingGuest, SchedulingGuest, StartedGuest, Technology,
 };
 use blis_workload::Names;
 

@@ -49,8 +49,11 @@ pub(super) enum Command {
     Regret(Box<RegretArgs>),
 
     /// Evaluate candidate policies on a suite of scenarios against a baseline
-    #[command(args_override_self = true, disable_help_subcommand = true,
-              override_usage = "blis evaluate [OPTIONS] <CANDIDATE>...\n       blis evaluate <COMMAND>")]
+    #[command(
+        args_override_self = true,
+        disable_help_subcommand = true,
+        override_usage = "blis evaluate [OPTIONS] <CANDIDATE>...\n       blis evaluate <COMMAND>"
+    )]
     Evaluate(EvaluateCommand),
     /// Search better values for the parameters that a candidate declares
     #[command(args_override_self = true)]

@@ -27,7 +27,8 @@ const DETECTORS: Foreign = NotYet("the detectors of saturation");
 const SPECULATION: Foreign = NotYet("speculative decoding");
 const NO_TOKENS: Foreign = Instead("lengths are simulated, not texts: leave it out");
 const NO_SERVER: Foreign = Instead("nothing is sent to a server: leave it out");
-const WEIGHTS: Foreign = Instead("the model's `config.json` says it: edit a copy and name its folder with `--model-config-folder`");
+const WEIGHTS: Foreign =
+    Instead("the model's `config.json` says it: edit a copy and name its folder with `--model-config-folder`");
 
 /// The one table, by the name of the flag.
 #[rustfmt::skip]

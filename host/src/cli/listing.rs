@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use super::output::{OutputForm, print_document, print_lines, wants_text_form};
 
+/// The latency models that need the configuration of a model.
+const WITH_CONFIG: [LatencyKind; 3] = [LatencyKind::Physics, LatencyKind::TrainedPhysics, LatencyKind::Roofline];
+
 #[derive(Debug, Args)]
 pub(super) struct ListingArgs {
     /// Form of the list; auto is text on a terminal, JSON elsewhere
@@ -14,28 +17,28 @@ pub(super) struct ListingArgs {
     output: OutputForm,
 }
 
-/// `blis models`: a line for each model with anything built in, then the deployments with blackbox coefficients.
+/// `blis models`: each built-in model with the latency models that can simulate it, and the deployments with blackbox
+/// coefficients.
 pub(super) fn models(args: &ListingArgs) -> Result<(), RunError> {
     let models = known_models();
     if !wants_text_form(args.output) {
         return print_document(&models.iter().map(model_document).collect::<Vec<_>>());
     }
-    let width = models.iter().map(|model| model.name.len()).max().unwrap_or(0);
-    let mut lines = vec![format!("{:width$}  latency models", "model")];
+    let mut lines = Vec::new();
     for model in &models {
-        // The three that need a configuration come together.
-        let with_config = if model.has_config { "physics and others" } else { "blackbox only" };
-        lines.push(format!("{:width$}  {with_config}", model.name));
+        lines.push(model.name.clone());
+        if model.has_config {
+            lines.push(format!("    {}", WITH_CONFIG.map(|kind| kind.to_string()).join(", ")));
+        }
         lines.extend(model.blackbox.iter().map(|deployment| format!("    blackbox: {deployment}")));
     }
     print_lines(&lines)
 }
 
 fn latency_models(model: &KnownModel) -> Vec<String> {
-    let with_config = [LatencyKind::Physics, LatencyKind::TrainedPhysics, LatencyKind::Roofline];
     let mut kinds: Vec<String> = Vec::new();
     if model.has_config {
-        kinds.extend(with_config.map(|kind| kind.to_string()));
+        kinds.extend(WITH_CONFIG.map(|kind| kind.to_string()));
     }
     if !model.blackbox.is_empty() {
         kinds.push(LatencyKind::Blackbox.to_string());
@@ -59,7 +62,7 @@ pub(super) fn hardware(args: &ListingArgs) -> Result<(), RunError> {
         let aliases =
             if entry.aliases.is_empty() { String::new() } else { format!("  also {}", entry.aliases.join(", ")) };
         let (name, memory, flops, bandwidth) = (&entry.name, gpu.memory_gib, gpu.tflops_fp16, gpu.hbm_tb_s);
-        format!("{name:width$}  {memory:>6} GiB  {flops:>7} TFLOPS  {bandwidth:>6} TB/s{aliases}")
+        format!("{name:width$} {memory:>4} GiB {flops:>7} TFLOPS {bandwidth:>6} TB/s{aliases}")
     };
     print_lines(&hardware.iter().map(line).collect::<Vec<_>>())
 }

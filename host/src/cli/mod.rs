@@ -217,7 +217,8 @@ fn reworded(error: &clap::Error, words: &[OsString]) -> Diagnostic {
     if let Some(&(name, about)) =
         word(ContextKind::InvalidSubcommand).and_then(|word| help::PLANNED.iter().find(|(name, _)| *name == word))
     {
-        return Diagnostic::new(format!("error: `blis {name}` is not there yet: {about}")).hint("`blis help` lists what is");
+        return Diagnostic::new(format!("error: `blis {name}` is not there yet: {about}"))
+            .hint("`blis help` lists what is");
     }
     let text = error.to_string();
     let message = text.split("\n\nUsage:").next().unwrap_or_default();

@@ -33,7 +33,8 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<(), RunError> {
 
 /// `blis man`.
 pub(super) fn man(args: &ManArgs) -> Result<(), RunError> {
-    let failed = |error: io::Error| RunError::runtime(format_args!("cannot write into `{}`: {error}", args.dir.display()));
+    let failed =
+        |error: io::Error| RunError::runtime(format_args!("cannot write into `{}`: {error}", args.dir.display()));
     std::fs::create_dir_all(&args.dir).map_err(failed)?;
     let mut root = help::command();
     root.build();
@@ -45,10 +46,12 @@ pub(super) fn man(args: &ManArgs) -> Result<(), RunError> {
 fn write_pages(command: &Command, name: &str, dir: &Path) -> io::Result<usize> {
     let title = name.replace(' ', "-");
     let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone().name("blis").display_name(name.to_owned())).title(title.to_uppercase()).render(&mut page)?;
+    clap_mangen::Man::new(command.clone().name("blis").display_name(name.to_owned()))
+        .title(title.to_uppercase())
+        .render(&mut page)?;
     std::fs::write(dir.join(format!("{title}.1")), page)?;
     let below = command.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set());
-    below.map(|below| write_pages(below, &format!("{name} {}", below.get_name()), dir)).try_fold(1, |sum, count| {
-        count.map(|count| sum + count)
-    })
+    below
+        .map(|below| write_pages(below, &format!("{name} {}", below.get_name()), dir))
+        .try_fold(1, |sum, count| count.map(|count| sum + count))
 }

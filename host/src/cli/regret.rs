@@ -9,8 +9,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::args::{REGRET, RunArgs};
-use super::progress::Spinner;
 use super::output::{print, print_document, start_log, wants_text_form};
+use super::progress::Spinner;
 
 #[derive(Debug, Args)]
 pub(super) struct RegretArgs {

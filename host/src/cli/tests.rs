@@ -387,7 +387,7 @@ fn every_setting_is_a_flag_and_every_flag_a_setting() {
     ];
     let all = help::command();
     let mut flags = std::collections::BTreeMap::new();
-    let foreign = |alias: &str| super::flags::FOREIGN.iter().any(|(name, _)| *name == alias);
+    let foreign = |alias: &str| flags::FOREIGN.iter().any(|(name, _)| *name == alias);
     for command in ["run", "replay"] {
         for flag in all.find_subcommand(command).expect("known").get_arguments() {
             let aliases = flag.get_all_aliases().unwrap_or_default();

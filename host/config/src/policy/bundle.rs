@@ -15,8 +15,12 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::error::PolicyError;
-use super::{BuiltIn, Choices, ParameterSetting, WeightedScorer, ScorerFault, ScorerKind, SettingSource, Sourced, scorer_hint};
-use blis_diag::yaml::{ABOVE_0, ANY, Document, Entries, Error, FROM_0, Fault, NumberRange, Spanned, Word, explain, real};
+use super::{
+    BuiltIn, Choices, ParameterSetting, ScorerFault, ScorerKind, SettingSource, Sourced, WeightedScorer, scorer_hint,
+};
+use blis_diag::yaml::{
+    ABOVE_0, ANY, Document, Entries, Error, FROM_0, Fault, NumberRange, Spanned, Word, explain, real,
+};
 use blis_diag::{Location, name_hint, quoted};
 use blis_plugin::Kind;
 

@@ -258,7 +258,9 @@ fn status_of(fault: FaultKind) -> EvaluationStatus {
         FaultKind::OutOfFuel | FaultKind::OutOfTime | FaultKind::OutOfMemory | FaultKind::TooDeep => {
             EvaluationStatus::Limit
         }
-        FaultKind::UnknownName | FaultKind::Trap | FaultKind::NotANumber | FaultKind::OutOfRange => EvaluationStatus::Trap,
+        FaultKind::UnknownName | FaultKind::Trap | FaultKind::NotANumber | FaultKind::OutOfRange => {
+            EvaluationStatus::Trap
+        }
         FaultKind::Unreadable
         | FaultKind::Syntax
         | FaultKind::VersionSkew

@@ -162,7 +162,8 @@ pub fn bins(text: &str) -> Result<Micros, String> {
         return time;
     }
     let ms = finite(text).filter(|ms| (1e-3..=1e12).contains(ms));
-    ms.map(|ms| Micros::from_f64(ms * 1e3)).ok_or_else(|| "must be a number of ms from 0.001 to 1e12, or a time like 3s".to_owned())
+    ms.map(|ms| Micros::from_f64(ms * 1e3))
+        .ok_or_else(|| "must be a number of ms from 0.001 to 1e12, or a time like 3s".to_owned())
 }
 
 /// A coefficient of a latency model, µs per unit of work. Steps longer than 11 days are refused.
@@ -183,7 +184,9 @@ pub fn timeout(text: &str) -> Result<f64, String> {
         return time.map(Micros::as_secs_f64);
     }
     let seconds = finite(text).filter(|seconds| !(0.0..1e-6).contains(seconds));
-    seconds.ok_or_else(|| "must be a number of seconds from 0.000001 on, a time like 90s, or negative for no deadline".to_owned())
+    seconds.ok_or_else(|| {
+        "must be a number of seconds from 0.000001 on, a time like 90s, or negative for no deadline".to_owned()
+    })
 }
 
 /// Think time between an output and the next prompt, ms. Fractions of a µs are dropped.

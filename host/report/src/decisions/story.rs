@@ -98,7 +98,7 @@ impl RequestHistory {
         let mut event = HistoryEvent { line, saw: None, entered_meanwhile: None };
         match &event.line {
             TraceLine::Admission(admission) => {
-                event.saw = Some(InstanceSignals::new(&admission.seen(), reader.signals()))
+                event.saw = Some(InstanceSignals::new(&admission.seen(), reader.signals()));
             }
             TraceLine::Routing(routing) => {
                 event.saw = Some(InstanceSignals::routing(routing, reader.signals()));
@@ -110,7 +110,7 @@ impl RequestHistory {
             }
             TraceLine::Preemption(preemption) => *queue = Some(Queue::new(preemption.instance, preemption.time_us)),
             TraceLine::Outcome(_) => {
-                event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(queue.since_us))
+                event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(queue.since_us));
             }
             TraceLine::Signals(_) | TraceLine::Scheduling(_) => {}
         }

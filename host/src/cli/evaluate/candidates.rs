@@ -202,7 +202,11 @@ fn judge_here(args: &EvaluateArgs) -> Result<EvaluationResult, RunError> {
 }
 
 /// Reports native candidates before anything runs; [`CandidatePolicy::load`] refuses them as well.
-fn refuse_native(args: &EvaluateArgs, candidates: &[CandidatePolicy], incumbent: Option<&CandidatePolicy>) -> Result<(), RunError> {
+fn refuse_native(
+    args: &EvaluateArgs,
+    candidates: &[CandidatePolicy],
+    incumbent: Option<&CandidatePolicy>,
+) -> Result<(), RunError> {
     let is_native = |candidate: &&CandidatePolicy| candidate.technology == Technology::Native;
     if let Some(incumbent) = incumbent.filter(is_native) {
         return Err(RunError::usage(format_args!("`{}` is native code, which cannot be an incumbent", incumbent.file))
@@ -210,8 +214,11 @@ fn refuse_native(args: &EvaluateArgs, candidates: &[CandidatePolicy], incumbent:
     }
     let Some(candidate) = candidates.iter().find(is_native) else { return Ok(()) };
     if args.shard.is_some() {
-        return Err(RunError::usage(format_args!("`{}` is native code, which is not evaluated in parts", candidate.file))
-            .hint("evaluate it on one machine, with `--allow-native` and without `--shard`"));
+        return Err(RunError::usage(format_args!(
+            "`{}` is native code, which is not evaluated in parts",
+            candidate.file
+        ))
+        .hint("evaluate it on one machine, with `--allow-native` and without `--shard`"));
     }
     if !args.allow_native {
         return Err(RunError::usage(format_args!("`{}` is native code, which runs with your rights", candidate.file))
@@ -223,7 +230,9 @@ fn refuse_native(args: &EvaluateArgs, candidates: &[CandidatePolicy], incumbent:
 /// The exit of the program after results of which the worst is `worst`.
 pub(super) fn ended(worst: EvaluationStatus, strict: bool) -> Result<(), RunError> {
     match worst {
-        EvaluationStatus::HostError => Err(RunError::runtime("a candidate could not be evaluated").hint("its result has the reason")),
+        EvaluationStatus::HostError => {
+            Err(RunError::runtime("a candidate could not be evaluated").hint("its result has the reason"))
+        }
         status if strict => exit(status),
         _ => Ok(()),
     }

@@ -8,8 +8,8 @@ use blis_eval::evaluation::held_out;
 use blis_eval::suite::Suite;
 use clap::Args;
 
-use super::super::progress::Spinner;
 use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
+use super::super::progress::Spinner;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HeldOutArgs {

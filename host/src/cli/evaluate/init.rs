@@ -61,8 +61,9 @@ pub(super) fn init(args: &InitArgs) -> Result<(), RunError> {
     };
     let dir = &args.dir;
     if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) || dir.is_file() {
-        return Err(RunError::usage(format_args!("`{}` exists and is not empty", dir.display()))
-            .hint("name a new folder"));
+        return Err(
+            RunError::usage(format_args!("`{}` exists and is not empty", dir.display())).hint("name a new folder")
+        );
     }
     let template = TEMPLATES.get_dir(args.tool.folder());
     let template = template.ok_or_else(|| RunError::runtime("the program has no such template"))?;

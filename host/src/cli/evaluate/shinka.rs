@@ -65,7 +65,9 @@ pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
         fs::write(args.results_dir.join(name), text).map_err(cannot)?;
     }
     match document.status {
-        EvaluationStatus::HostError => Err(RunError::runtime("the candidate could not be evaluated").hint(document.artifacts.error)),
+        EvaluationStatus::HostError => {
+            Err(RunError::runtime("the candidate could not be evaluated").hint(document.artifacts.error))
+        }
         _ => Ok(()),
     }
 }

@@ -20,7 +20,11 @@ impl Display for EvaluationSummary<'_> {
         writeln!(f, "Combined score    {:.4}{}", result.combined_score, scale(&result.stage))?;
         if let Some(paired) = &result.paired {
             let interval = paired.ci95.map_or(String::new(), |[low, high]| format!(" [{low:+.4}, {high:+.4}]"));
-            writeln!(f, "Against baseline  {:+.4}{interval}, {} pairs with {}", paired.diff_mean, paired.n, paired.baseline)?;
+            writeln!(
+                f,
+                "Against baseline  {:+.4}{interval}, {} pairs with {}",
+                paired.diff_mean, paired.n, paired.baseline
+            )?;
         }
         if let Some(stopped) = &result.stopped {
             field(f, "Stopped", stopped)?;
@@ -83,7 +87,8 @@ fn table(f: &mut fmt::Formatter<'_>, result: &EvaluationResult) -> fmt::Result {
     }
     writeln!(f, "\n{:<24} {:>6}  {:>10} {:>10}  {:>10} {:>10}", "", "", "TTFT, ms", "baseline", "E2E, ms", "baseline")?;
     for (id, runs) in scenarios {
-        let mean = |of: &dyn Fn(&ScenarioDocument) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / runs.len() as f64;
+        let mean =
+            |of: &dyn Fn(&ScenarioDocument) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / runs.len() as f64;
         let figure = |run: &BTreeMap<String, f64>, key: &str| run.get(key).copied().unwrap_or(f64::NAN);
         let id: String = id.chars().take(24).collect();
         writeln!(

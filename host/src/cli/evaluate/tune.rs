@@ -13,8 +13,8 @@ use blis_eval::suite::Suite;
 use blis_plugin::Technology;
 use clap::Args;
 
-use super::super::progress::Spinner;
 use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
+use super::super::progress::Spinner;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TuneArgs {

@@ -194,7 +194,9 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<(), RunError> {
         (Some(file), None) => match args.seed {
             None => args.input.open(file, block_size)?,
             Some(_) => {
-                return Err(RunError::usage("`--seed` cannot be used with a trace").hint("a trace has its requests already"));
+                return Err(
+                    RunError::usage("`--seed` cannot be used with a trace").hint("a trace has its requests already")
+                );
             }
         },
         (None, None) => return Err(RunError::usage("there is nothing to inspect").hint("name a file")),

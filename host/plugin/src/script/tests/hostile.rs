@@ -224,19 +224,19 @@ fn errors_of_the_script_come_with_their_line() {
             |     ^^^^^ [trap]
         test.rhai:2:7: in `route`: a cluster has no field `queue_depht`; did you mean `queue_depth`?
           2 |     s.queue_depht
-            |       ^^^^^^^^^^^ [trap]
+            |       ^^^^^^^^^^^ [unknown-name]
         test.rhai:2:7: in `route`: a request has no field `prompt`; did you mean `prompt_tokens`?
           2 |     r.prompt
-            |       ^^^^^^ [trap]
+            |       ^^^^^^ [unknown-name]
         test.rhai:2:5: in `route`: there is no function `fewest_bets` of a column; did you mean `fewest_best`?
           2 |     fewest_bets(s.queue_depth)
-            |     ^^^^^^^^^^^ [trap]
+            |     ^^^^^^^^^^^ [unknown-name]
         test.rhai:2:5: in `route`: there is no function `sqrt` of a column and a whole number
           2 |     sqrt(s.queue_depth, 2)
-            |     ^^^^ [trap]
+            |     ^^^^ [unknown-name]
         test.rhai:2:25: in `route`: `*` does not work on a text and a whole number
           2 |     s.queue_depth + "x" * 2
-            |                         ^ [trap]
+            |                         ^ [unknown-name]
         test.rhai:2:6: in `route`: a truth value is needed here, not a column; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one
           2 |     s.queue_depth && s.batch_size
             |      ^ [trap]
@@ -260,13 +260,13 @@ fn errors_of_the_script_come_with_their_line() {
             |                   ^ [trap]
         test.rhai:2:16: in `route`: `+` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
           2 |     this.turns + 1
-            |                ^ [trap]
+            |                ^ [unknown-name]
         test.rhai:2:16: in `route`: nothing has no field `x`: nothing, `()`, is what a missing entry or field holds
           2 |     this.homes.x.y
-            |                ^ [trap]
+            |                ^ [unknown-name]
         test.rhai:2:7: in `route`: `queue_depth` of a cluster cannot be changed
           2 |     s.queue_depth = 1; 0
-            |       ^^^^^^^^^^^ [trap]
+            |       ^^^^^^^^^^^ [unknown-name]
         test.rhai:2:25: in `route`: Addition overflow: 9223372036854775807 + 9; whole numbers have 64 bits: count in numbers with a fraction (`float(x)`)
           2 |     9223372036854775807 + r.id
             |                         ^ [trap]
@@ -284,13 +284,13 @@ fn errors_of_the_script_come_with_their_line() {
             |                  ^^^^^ [trap]
         test.rhai:2:5: in `route`: there is no function `sleep` of a whole number; did you mean `select`?
           2 |     sleep(1000)
-            |     ^^^^^ [trap]
+            |     ^^^^^ [unknown-name]
         test.rhai:2:5: in `route`: there is no function `exit` without arguments; did you mean `extract`?
           2 |     exit()
-            |     ^^^^ [trap]
+            |     ^^^^ [unknown-name]
         test.rhai:2:5: in `route`: there is no function `timestamp` without arguments
           2 |     timestamp()
-            |     ^^^^^^^^^ [trap]
+            |     ^^^^^^^^^ [unknown-name]
         test.rhai:2:5: in `route`: `log` of one argument writes a text to the log of the run; logarithms are ln(x), log10(x), log2(x)
           2 |     log(2.0)
             |     ^^^ [trap]
@@ -303,7 +303,7 @@ fn errors_of_the_script_come_with_their_line() {
         test.rhai:2:7: in `helper`: a column has no field `nothing`
           2 |     x.nothing
             |       ^^^^^^^
-          called from `route` in line 5 [trap]
+          called from `route` in line 5 [unknown-name]
         test.rhai:1:15: in `helper`: `this` is known in functions that the host calls; call a helper as `this.helper(…)` to hand it on
           1 | fn helper() { this.x }
             |               ^^^^
@@ -429,7 +429,7 @@ fn a_script_that_cannot_start_says_so() {
         | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [refused]
     test.rhai:2:30: in `init`: `*` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
       2 |     info.model_facts.nothing * 2
-        |                              ^ [trap]
+        |                              ^ [unknown-name]
     test.rhai:1:4: in `init`: more than 1000000 steps in one call: does a loop not end?
       1 | fn init() { loop {} } fn route(r, s) { 0 }
         |    ^^^^ [out-of-fuel]
