@@ -164,7 +164,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis compare", &[
         ("Two policies, five seeds each", "blis compare round-robin weighted --model qwen/qwen3-14b --num-instances 4 --rate 20"),
-        ("A policy of your own against a bundle", "blis compare policies/prefix-then-load.rhai policies/chat-prefix.yaml \\\n--model qwen/qwen3-14b --num-instances 4 --workload-trace examples/cluster-routing/assistants.jsonl"),
+        ("A policy of your own against a bundle", "blis compare policies/prefix-then-load.rhai policies/chat-prefix.yaml \\\n--model qwen/qwen3-14b --num-instances 4 \\\n--workload-trace examples/cluster-routing/assistants.jsonl"),
     ]),
     ("blis regret", &[
         ("What the routing decisions of round-robin cost", "blis regret --model qwen/qwen3-14b --num-instances 4 --num-requests 200 --rate 20"),
@@ -239,7 +239,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("Three of them", "blis decisions top run.jsonl.gz --limit 3"),
     ]),
     ("blis decisions diff", &[
-        ("Two policies under the same requests", "for policy in round-robin weighted; do blis run --model qwen/qwen3-14b --num-instances 2 --rate 10 \\\n--routing-policy $policy --trace-level decisions --trace-path $policy.jsonl; done; \\\nblis decisions diff round-robin.jsonl weighted.jsonl"),
+        ("Two policies under the same requests", "for policy in round-robin weighted; do \\\nblis run --model qwen/qwen3-14b --num-instances 2 --rate 10 --routing-policy $policy \\\n--trace-level decisions --trace-path $policy.jsonl; done; \\\nblis decisions diff round-robin.jsonl weighted.jsonl"),
     ]),
     ("blis workload", &[
         ("What is in a trace", "blis workload inspect examples/replay-a-trace/chat.csv"),

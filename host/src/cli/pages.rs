@@ -7,7 +7,6 @@ use blis_eval::error::RunError;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::help;
 use super::output::print;
 
 #[derive(Debug, Args)]
@@ -25,18 +24,17 @@ pub(super) struct ManArgs {
 }
 
 /// `blis completions`.
-pub(super) fn completions(args: &CompletionsArgs) -> Result<(), RunError> {
+pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Result<(), RunError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut help::command(), "blis", &mut script);
+    clap_complete::generate(args.shell, &mut command, "blis", &mut script);
     print(String::from_utf8_lossy(&script))
 }
 
 /// `blis man`.
-pub(super) fn man(args: &ManArgs) -> Result<(), RunError> {
+pub(super) fn man(args: &ManArgs, mut root: Command) -> Result<(), RunError> {
     let failed =
         |error: io::Error| RunError::runtime(format_args!("cannot write into `{}`: {error}", args.dir.display()));
     std::fs::create_dir_all(&args.dir).map_err(failed)?;
-    let mut root = help::command();
     root.build();
     let count = write_pages(&root, "blis", &args.dir).map_err(failed)?;
     print(format_args!("{count} pages written to {}\n", args.dir.display()))
