@@ -215,7 +215,7 @@ impl EvaluationSuite {
 
     /// The regret of decisions of `policy` in one run, which used `operations` operations. The number of decisions is
     /// at most `samples`, and at most what `budget` allows, or the limit of a run if that is larger. `None` if fewer
-    /// than [`MIN_SAMPLES`] fit. Ends when `handle` is used.
+    /// than `MIN_SAMPLES` fit. Ends when `handle` is used.
     pub fn scenario_regret(
         &self,
         policy: &EvaluatedPolicy,
