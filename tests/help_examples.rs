@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::macros::{Scratch, blis, root};
+use crate::macros::{Ended, Scratch, assert_fits, blis, ended, root};
 
 /// The examples of `page`, as they stand at its end: each a line for a shell.
 fn examples(page: &str) -> Vec<String> {
@@ -29,11 +29,29 @@ fn commands(page: &str) -> Vec<String> {
     names.filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')).map(str::to_owned).collect()
 }
 
+/// Runs `line` in `folder` with its output on a terminal and its messages in a pipe. Without `script`, which makes the
+/// terminal, both go to pipes.
+fn on_terminal(line: &str, folder: &Path, path: &str) -> Ended {
+    let shell = "bash -e -o pipefail -c \"$LINE\" 2> messages";
+    let has_script = Command::new("script").arg("--version").stdout(Stdio::null()).status().is_ok();
+    let mut command = Command::new(if has_script { "script" } else { "sh" });
+    if has_script {
+        command.args(["-qec", shell, "/dev/null"]);
+    } else {
+        eprintln!("there is no `script` to make a terminal: {line} prints into a pipe");
+        command.args(["-c", shell]);
+    }
+    command.current_dir(folder).env("PATH", path).env("LINE", line).env("TERM", "xterm").stdin(Stdio::null());
+    let ended = ended(&mut command);
+    let stderr = std::fs::read_to_string(folder.join("messages")).expect("written by the shell");
+    Ended { stderr, ..ended }
+}
+
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn every_example_of_every_help_page_runs() {
     let folder = Scratch::new();
-    for name in ["examples", "policies", "docs", "tests"] {
+    for name in ["examples", "policies", "plugins", "sdk", "docs", "tests"] {
         std::os::unix::fs::symlink(root().join(name), folder.path(name)).expect("scratch");
     }
     let program = Path::new(env!("CARGO_BIN_EXE_blis")).parent().expect("a folder");
@@ -53,15 +71,15 @@ fn every_example_of_every_help_page_runs() {
                 .map(|name| format!("{path_of_page} {name}")),
         );
         for line in examples(&page) {
-            let mut shell = Command::new("bash");
-            shell.args(["-e", "-o", "pipefail", "-c", &line]).current_dir(&*folder).env("PATH", &path);
-            let output = shell.stdin(Stdio::null()).output().expect("bash");
-            let stderr = String::from_utf8_lossy(&output.stderr);
+            let Ended { code, stdout, stderr } = on_terminal(&line, &folder, &path);
             if stderr.contains("No C compiler for WebAssembly") {
                 eprintln!("skipped: {line}: {stderr}");
                 continue;
             }
-            assert!(output.status.success(), "{line}: {stderr}");
+            assert_eq!(code, Some(0), "{line}: {stderr}");
+            if !["--output json", "completions", "--help"].iter().any(|other| line.contains(other)) {
+                assert_fits(&line, &stdout);
+            }
             checked += 1;
             for made in ["my-search", "my-router", "my-router.rhai", "my-admission", "my-c-router"] {
                 let made = folder.path(made);

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr as _;
 
 /// Runs the program to its end, without standard input, and answers an [`Ended`]. Words are texts, which are split at
 /// spaces, or paths and lists of words, which are not.
@@ -142,6 +143,23 @@ impl Ended {
         let count = |start| stderr.lines().filter(|line| line.starts_with(start)).count();
         assert!(count("error: ") == 1 && count("hint: ") <= 1, "blis {line}: {stderr}");
         stderr
+    }
+}
+
+/// Panics if a line of `text` is wider than 80 columns, unless it is one word that cannot be broken. Colours and line
+/// ends of terminals take no column.
+#[track_caller]
+pub fn assert_fits(command: &str, text: &str) {
+    for line in text.lines() {
+        let mut plain = String::new();
+        let mut rest = line.trim_end_matches('\r');
+        while let Some((before, escape)) = rest.split_once('\x1b') {
+            plain.push_str(before);
+            rest = escape.find(|c: char| c.is_ascii_alphabetic()).map_or("", |end| &escape[end + 1..]);
+        }
+        plain.push_str(rest);
+        let one_word = !plain.trim().contains(' ');
+        assert!(plain.width() <= 80 || one_word, "{command}: {} columns\n{plain}\n\n{text}", plain.width());
     }
 }
 

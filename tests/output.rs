@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::macros::{Scratch, blis, ended, program};
+use crate::macros::{Scratch, assert_fits, blis, ended, program, root};
 
 const RUN: &str = "run --model llama-3.1-8b-instruct --num-requests 30 --arrival-process poisson --rate 5";
 
@@ -150,6 +150,49 @@ fn every_listed_name_works() {
     }
     for gpu in names("hardware") {
         blis!(&format!("run --model llama-3.1-8b-instruct --hardware {gpu} --num-requests 2")).done();
+    }
+}
+
+/// The examples of the help pages are checked as well, by tests/help_examples.rs.
+#[test]
+fn text_fits_eighty_columns() {
+    let folder = Scratch::new();
+    let model = "--model llama-3.1-8b-instruct";
+    let many = format!("{model} --num-requests 40 --arrival-process poisson --rate 400 --num-instances 32");
+    let classes = "--slo-ttft critical=1ms,standard=20s --summarize-trace --fitness-weights goodput:1";
+    let tight = "--total-kv-blocks 200 --prompt-tokens 900 --output-tokens 200";
+    let trace = format!("--trace-level full --trace-path {}", folder.path("a.jsonl"));
+    let other = format!("--trace-level full --routing-policy weighted --trace-path {}", folder.path("b.jsonl"));
+    let long = format!("a-policy-with-a-name-that-{}.rhai", "goes-on-and-on-".repeat(4));
+    fs::copy(root().join("policies/rhai-least-loaded.rhai"), folder.join(&long)).expect("a shipped script");
+    let long = folder.path(&long);
+    let lines = [
+        format!("run {many} {tight} {classes} {trace}"),
+        format!("run {many} {tight} {other}"),
+        format!("run {many} --regret outcome --counterfactual-k 3"),
+        format!("run {many} --explain-config"),
+        format!("run {model} --latency-model blackbox --num-requests 5 --explain-config"),
+        format!("run --model qwen/qwen3-14b --num-requests 1000 --rate 1000000 --max-model-len 1000"),
+        format!("compare round-robin least-loaded {many} --seeds 3"),
+        format!("compare round-robin least-loaded weighted {long} {many} --seeds 3 {classes}"),
+        format!("compare {long} round-robin {many} {tight} --seeds 1"),
+        format!("regret {model} --num-instances 4 --num-requests 60 --rate 40 --oracle"),
+        format!("decisions show {}", folder.path("a.jsonl")),
+        format!("decisions show {} --request 7", folder.path("a.jsonl")),
+        format!("decisions top {} --by score-regret", folder.path("b.jsonl")),
+        format!("decisions top {} --by wait", folder.path("a.jsonl")),
+        format!("decisions diff {} {}", folder.path("a.jsonl"), folder.path("b.jsonl")),
+        format!("plugin list --policy-dir {}", folder.display()),
+        format!("plugin check {long} weighted policies/learned-latency.wasm"),
+        "plugin bench weighted".to_owned(),
+        "models".to_owned(),
+        "hardware".to_owned(),
+        "workload inspect examples/workload-spec/mixed.yaml".to_owned(),
+        "workload inspect examples/cluster-routing/assistants.jsonl".to_owned(),
+    ];
+    for line in &lines {
+        let form = if line.contains("--explain-config") { "" } else { " --output text" };
+        assert_fits(line, &blis!(format!("{line}{form}")).done().stdout);
     }
 }
 

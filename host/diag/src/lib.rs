@@ -3,7 +3,7 @@
 //! An error is a [`Diagnostic`]: what is wrong, where ([`Location`], [`Excerpt`]) and a hint what to do about it.
 //! Parsers of single rows return a [`RowError`], which becomes a diagnostic as soon as file and line are known. The
 //! readers take lines of plain or gzip-compressed text ([`LineReader`]), JSON objects on lines ([`json_object`]) and strict
-//! YAML ([`yaml`]). [`YamlPage`] writes YAML for people.
+//! YAML ([`yaml`]). [`YamlPage`] writes YAML for people; [`wrapped`] fits text into a terminal.
 
 mod diagnostic;
 mod excerpt;
@@ -14,6 +14,7 @@ mod names;
 mod page;
 mod row;
 mod unreadable;
+mod wrap;
 pub mod yaml;
 
 pub use diagnostic::{Diagnose, Diagnostic};
@@ -25,3 +26,4 @@ pub use names::{most_alike, name_hint, nearest, quoted};
 pub use page::{YamlPage, text};
 pub use row::RowError;
 pub use unreadable::unreadable;
+pub use wrap::{TEXT_WIDTH, wrapped};

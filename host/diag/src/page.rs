@@ -2,6 +2,10 @@
 
 use std::fmt::{self, Display, Write as _};
 
+use textwrap::core::display_width;
+
+use crate::wrap::{TEXT_WIDTH, broken};
+
 /// A YAML document that is being written.
 #[derive(Debug, Default)]
 pub struct YamlPage {
@@ -12,20 +16,32 @@ pub struct YamlPage {
 impl YamlPage {
     /// A comment on a line of its own.
     pub fn comment(&mut self, comment: impl Display) {
-        let comment = one_line(&comment.to_string());
-        self.line(format_args!("# {comment}"));
+        let indent = " ".repeat(self.indent);
+        let comment = format!("{indent}# {}", one_line(&comment.to_string()));
+        self.text.push_str(&broken(&comment, &format!("{indent}#   ")));
+        self.text.push('\n');
     }
 
     /// `key: value  # source`. `key` and `value` must be valid YAML: see [`text`].
     pub fn entry(&mut self, key: &str, value: impl Display, source: &impl Display) {
-        let source = one_line(&source.to_string());
-        self.line(format_args!("{key}: {value}  # {source}"));
+        self.commented(format!("{key}: {value}"), source);
     }
 
     /// A list item: `- value  # source`.
     pub fn item(&mut self, value: impl Display, source: &impl Display) {
+        self.commented(format!("- {value}"), source);
+    }
+
+    /// The source stands behind the value or, where the line would be too long, on lines of its own below it.
+    fn commented(&mut self, what: String, source: &impl Display) {
         let source = one_line(&source.to_string());
-        self.line(format_args!("- {value}  # {source}"));
+        if self.indent + display_width(&what) + "  # ".len() + display_width(&source) <= TEXT_WIDTH {
+            return self.line(format_args!("{what}  # {source}"));
+        }
+        self.line(format_args!("{what}"));
+        self.indent += 2;
+        self.comment(source);
+        self.indent -= 2;
     }
 
     /// A key with an indented section below it.

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use blis_sim::cluster::{ArrivalList, Timeline};
-use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain};
+use blis_sim::cluster::{AnyTimeline, ArrivalList, Engine, Halt};
+use blis_sim::instance::{Fast, InstanceConfig, Plain};
 use blis_sim::metrics::{Metrics, Report};
 use blis_sim::outcome::Outcome;
 use blis_sim::policy::Reads;
@@ -24,6 +24,7 @@ use crate::spec::EngineName;
 use crate::{Figure, Figures};
 use crate::{measure, open, service};
 use blis_config::Deployment;
+use blis_plugin::incidents::Incidents;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 
@@ -94,14 +95,9 @@ pub(crate) fn regret(
     let samples = survey.sample(&options);
     let actual = survey.actual_decisions();
     let setup = BranchSetup { config, deployment, names: named.0, arrivals: ArrivalList::new(survey.arrivals()) };
-    let decisions = match config.engine.engine {
-        EngineName::Fast => setup.on_timeline(Fast::new, |timeline| {
-            decision_regrets(timeline, &samples, &actual, (window, alternatives), &WorkloadClassNames(named.0))
-        }),
-        EngineName::Plain => setup.on_timeline(Plain::new, |timeline| {
-            decision_regrets(timeline, &samples, &actual, (window, alternatives), &WorkloadClassNames(named.0))
-        }),
-    }?;
+    let decisions = setup.on_timeline(|timeline| {
+        decision_regrets(timeline, &samples, &actual, (window, alternatives), &WorkloadClassNames(named.0))
+    })?;
     if let Some(path) = &settings.path {
         write(path, &decisions)
             .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
@@ -128,14 +124,21 @@ struct BranchSetup<'a> {
 
 impl BranchSetup<'_> {
     /// Builds the cluster and its timeline, and hands them to `work`.
-    fn on_timeline<I: Instance, T>(
+    fn on_timeline<T>(self, work: impl FnOnce(Box<dyn AnyTimeline>) -> Result<T, Halt>) -> Result<T, RunError> {
+        let (timeline, incidents) = match self.config.engine.engine {
+            EngineName::Fast => self.timeline(Fast::new),
+            EngineName::Plain => self.timeline(Plain::new),
+        }?;
+        work(timeline).map_err(|halt| measure::halt_error(halt, &incidents))
+    }
+
+    fn timeline<I: Engine>(
         self,
         engine: impl Fn(InstanceConfig) -> I,
-        work: impl FnOnce(Timeline<I>) -> Result<T, blis_sim::cluster::Halt>,
-    ) -> Result<T, RunError> {
+    ) -> Result<(Box<dyn AnyTimeline>, Incidents), RunError> {
         let (cluster, incidents) = service::cluster(self.config, self.deployment, self.names, engine)?;
         let reads = Reads { load: true, in_flight: true, cached_blocks: false };
-        work(Timeline::new(cluster, self.arrivals, reads)).map_err(|halt| measure::halt_error(halt, &incidents))
+        Ok((I::timeline(cluster, self.arrivals, reads), incidents))
     }
 }
 
@@ -178,14 +181,8 @@ impl LookAheadBound {
         let mut metrics = Metrics::new(measure::metrics_options(config, names, targets));
         let alternatives = config.evaluation.regret.alternatives as usize;
         let setup = BranchSetup { config, deployment, names, arrivals };
-        let (counters, oracle) = match config.engine.engine {
-            EngineName::Fast => {
-                setup.on_timeline(Fast::new, |timeline| look_ahead(timeline, window, alternatives, &mut metrics))
-            }
-            EngineName::Plain => {
-                setup.on_timeline(Plain::new, |timeline| look_ahead(timeline, window, alternatives, &mut metrics))
-            }
-        }?;
+        let (counters, oracle) =
+            setup.on_timeline(|timeline| look_ahead(timeline, window, alternatives, &mut metrics))?;
         let found = metrics.report(&counters, config.horizon);
         let figures = gaps(policy, &found);
         Ok(Self { oracle, window_s: window.as_secs_f64(), figures })

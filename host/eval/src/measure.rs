@@ -8,10 +8,10 @@ use blis_config::Deployment;
 use blis_config::policy::Sourced;
 use blis_plugin::incidents::{Incident, Incidents};
 use blis_plugin::{Kind, Technology};
-use blis_sim::cluster::{Cluster, FollowUps, Halt, SessionStates};
-use blis_sim::instance::{Fast, Instance, Plain, Scheduler};
+use blis_sim::cluster::{Cluster, Engine, FollowUps, Halt, SessionStates, needs_steps};
+use blis_sim::instance::{Fast, Plain, Scheduler};
 use blis_sim::metrics::{Metrics, MetricsOptions, Report, SloTargets};
-use blis_sim::observer::{DynObserver, Interests, Observer};
+use blis_sim::observer::Observer;
 use blis_sim::outcome::{Counters, Outcome};
 use blis_sim::request::{Name, Request};
 use blis_sim::semantics::Semantics;
@@ -119,7 +119,7 @@ struct ClusterRun {
 /// Requests as they arrive, and the clients whose further requests follow from the ends of earlier ones.
 type ArrivalSource<'a> = (&'a mut dyn Iterator<Item = Request>, Option<&'a mut dyn FollowUps>);
 
-/// Runs the service to its end. The one place in which the simulation with metrics is compiled, once for each engine.
+/// Runs the service to its end.
 fn simulate(
     config: &Experiment,
     deployment: &Deployment,
@@ -127,24 +127,26 @@ fn simulate(
     arrivals: ArrivalSource<'_>,
     (metrics, observer): (&mut Metrics, &mut dyn Observer),
 ) -> Result<ClusterRun, RunError> {
-    let observers = &mut (metrics, DynObserver::new(observer));
     match config.engine.engine {
         EngineName::Fast => {
-            let records = observers.interests().contains(Interests::STEPS);
+            let records = needs_steps(metrics, observer);
             let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
-            run_cluster(service::cluster(config, deployment, names, engine)?, arrivals, observers)
+            run_cluster(service::cluster(config, deployment, names, engine)?, arrivals, metrics, observer)
         }
-        EngineName::Plain => run_cluster(service::cluster(config, deployment, names, Plain::new)?, arrivals, observers),
+        EngineName::Plain => {
+            run_cluster(service::cluster(config, deployment, names, Plain::new)?, arrivals, metrics, observer)
+        }
     }
 }
 
-fn run_cluster<I: Instance>(
+fn run_cluster<I: Engine>(
     (cluster, incidents): (Cluster<I>, Incidents),
     (requests, follow_ups): ArrivalSource<'_>,
-    observers: &mut (&mut Metrics, DynObserver<'_>),
+    metrics: &mut Metrics,
+    observer: &mut dyn Observer,
 ) -> Result<ClusterRun, RunError> {
     let counters =
-        cluster.run_sessions(requests, follow_ups, observers).map_err(|halt| halt_error(halt, &incidents))?;
+        I::run(cluster, requests, follow_ups, metrics, observer).map_err(|halt| halt_error(halt, &incidents))?;
     let plugin_use = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));
     Ok(ClusterRun { counters, incidents: incidents.all(), plugin_use })
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Write as _};
 
+use blis_diag::TEXT_WIDTH;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -183,7 +184,10 @@ impl Comparison {
                 *width = cell.width().max(*width);
             }
         }
-        lines.iter().try_for_each(|line| write_line(f, line, &widths))
+        let used = widths.iter().filter(|&&width| width > 0).count();
+        let blanks = |gap: usize| gap * used.saturating_sub(1);
+        let gap = if widths.iter().sum::<usize>() + blanks(2) <= TEXT_WIDTH { 2 } else { 1 };
+        lines.iter().try_for_each(|line| write_line(f, line, &widths, gap))
     }
 
     /// Two policies have a column each, so that a figure is one line; more have a line each.
@@ -303,15 +307,16 @@ impl MetricRow {
 const COLUMNS: usize = 8;
 type TableLine = [String; COLUMNS];
 
-/// Names to the left, numbers to the right, two blanks between; empty columns are left out.
-fn write_line(f: &mut fmt::Formatter<'_>, line: &TableLine, widths: &[usize; COLUMNS]) -> fmt::Result {
+/// Names to the left, numbers to the right, `gap` blanks between; empty columns are left out.
+fn write_line(f: &mut fmt::Formatter<'_>, line: &TableLine, widths: &[usize; COLUMNS], gap: usize) -> fmt::Result {
     let mut text = String::new();
+    let gap = " ".repeat(gap);
     for (column, (cell, &width)) in line.iter().zip(widths).enumerate().filter(|(_, (_, width))| **width > 0) {
         let pad = " ".repeat(width - cell.width());
         let _ = match column {
             0 => write!(text, "{cell}{pad}"),
-            1 | 7 => write!(text, "  {cell}{pad}"),
-            _ => write!(text, "  {pad}{cell}"),
+            1 | 7 => write!(text, "{gap}{cell}{pad}"),
+            _ => write!(text, "{gap}{pad}{cell}"),
         };
     }
     writeln!(f, "{}", text.trim_end())

@@ -7,6 +7,7 @@ use blis_sim::request::Name;
 
 use super::breakdown::shown;
 use blis_workload::Names;
+use unicode_width::UnicodeWidthStr as _;
 
 /// Setting of the simulation, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -144,7 +145,7 @@ impl Summary<'_> {
     }
 
     fn write_latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.header(f, "Latency, ms", &["mean", "p50", "p90", "p95", "p99"], "samples")?;
+        self.header(f, &LATENCY, &["Latency, ms", "mean", "p50", "p90", "p95", "p99", "samples"])?;
         let all = &self.report.cluster;
         latency(f, "TTFT", &all.ttft)?;
         latency(f, "ITL", &all.itl)?;
@@ -158,23 +159,30 @@ impl Summary<'_> {
         if classes.is_empty() {
             return Ok(());
         }
-        let columns = ["arrived", "completed", "TTFT mean", "TTFT p99", "ITL mean", "E2E mean", "E2E p99"];
-        self.header(f, "SLO class, ms", &columns, if promised.is_empty() { "" } else { "within SLO" })?;
+        let shares = if promised.is_empty() { "" } else { "in SLO" };
+        self.header(f, &CLASS, &["", "", "", "TTFT", "", "ITL", "E2E", "", ""])?;
+        let columns = ["SLO class, ms", "arrived", "completed", "mean", "p99", "mean", "mean", "p99", shares];
+        self.heading(f, &CLASS, &columns)?;
         for (name, class) in classes {
-            write!(f, "{:<18}", shown(name, self.names))?;
-            write!(f, "{:>11}", Grouped(class.counts.arrived()).to_string())?;
-            write!(f, "{:>11}", Grouped(class.counts.completed).to_string())?;
             let (ttft, itl, e2e) = (&class.ttft, &class.itl, &class.e2e);
-            for (d, ms) in
-                [(ttft, ttft.mean_ms), (ttft, ttft.p99_ms), (itl, itl.mean_ms), (e2e, e2e.mean_ms), (e2e, e2e.p99_ms)]
-            {
-                cell(f, d.count, ms)?;
-            }
-            match promised.iter().find(|&&(other, _)| other == name) {
-                Some((_, kept)) => writeln!(f, "{:>14.1} %", 100.0 * kept.slo_attainment)?,
-                None if promised.is_empty() => f.write_char('\n')?,
-                None => writeln!(f, "{:>16}", "-")?,
-            }
+            let cell = |d: &Distribution, ms| or_dash(d.count, || short_ms(ms));
+            let share = match promised.iter().find(|&&(other, _)| other == name) {
+                Some((_, kept)) => format!("{:.1}%", 100.0 * kept.slo_attainment),
+                None if promised.is_empty() => String::new(),
+                None => "-".to_owned(),
+            };
+            let cells = [
+                shown(name, self.names).to_string(),
+                Grouped(class.counts.arrived()).to_string(),
+                Grouped(class.counts.completed).to_string(),
+                cell(ttft, ttft.mean_ms),
+                cell(ttft, ttft.p99_ms),
+                cell(itl, itl.mean_ms),
+                cell(e2e, e2e.mean_ms),
+                cell(e2e, e2e.p99_ms),
+                share,
+            ];
+            row(f, &CLASS, &cells)?;
         }
         Ok(())
     }
@@ -183,14 +191,12 @@ impl Summary<'_> {
         const SHOWN: usize = 10;
         let Some(index) = self.report.jain_index else { return Ok(()) };
         let tenants = self.sorted(&self.report.tenants);
-        self.header(f, "Tenant", &["arrived", "completed", "rejected"], "output tokens")?;
+        self.header(f, &TENANT, &["Tenant", "arrived", "completed", "rejected", "output tokens"])?;
         for (name, tenant) in tenants.iter().take(SHOWN) {
             let counts = &tenant.counts;
-            write!(f, "{:<18}", shown(*name, self.names))?;
-            for count in [counts.arrived(), counts.completed, counts.rejected()] {
-                write!(f, "{:>11}", Grouped(count).to_string())?;
-            }
-            writeln!(f, "{:>16}", Grouped(counts.output_tokens).to_string())?;
+            let numbers = [counts.arrived(), counts.completed, counts.rejected(), counts.output_tokens];
+            let cells: Vec<String> = numbers.into_iter().map(|count| Grouped(count).to_string()).collect();
+            row(f, &TENANT, &[&[shown(*name, self.names).to_string()], &cells[..]].concat())?;
         }
         if tenants.len() > SHOWN {
             writeln!(f, "and {} more; `--output json` lists all", Grouped((tenants.len() - SHOWN) as u64))?;
@@ -200,7 +206,7 @@ impl Summary<'_> {
 
     fn write_sessions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(sessions) = &self.report.sessions else { return Ok(()) };
-        self.header(f, "Sessions, ms", &["mean", "p50", "p90", "p95", "p99"], "samples")?;
+        self.header(f, &LATENCY, &["Sessions, ms", "mean", "p50", "p90", "p95", "p99", "samples"])?;
         latency(f, "TTFT, round 0", &sessions.ttft_first_round)?;
         latency(f, "TTFT, later", &sessions.ttft_later_rounds)?;
         latency(f, "Duration", &sessions.duration)?;
@@ -253,14 +259,15 @@ impl Summary<'_> {
     }
 
     /// The heading of a table, after an empty line.
-    fn header(&self, f: &mut fmt::Formatter<'_>, name: &str, columns: &[&str], last: &str) -> fmt::Result {
+    fn header(&self, f: &mut fmt::Formatter<'_>, widths: &[usize], columns: &[&str]) -> fmt::Result {
+        f.write_char('\n')?;
+        self.heading(f, widths, columns)
+    }
+
+    /// A line of a heading.
+    fn heading(&self, f: &mut fmt::Formatter<'_>, widths: &[usize], columns: &[&str]) -> fmt::Result {
         let (bold, plain) = self.emphasis("\x1b[1m");
-        write!(f, "\n{bold}{name:<18}")?;
-        columns.iter().try_for_each(|column| write!(f, "{column:>11}"))?;
-        if !last.is_empty() {
-            write!(f, "{last:>16}")?;
-        }
-        writeln!(f, "{plain}")
+        writeln!(f, "{bold}{}{plain}", aligned(widths, columns))
     }
 
     fn write_warnings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -281,17 +288,51 @@ impl Summary<'_> {
     }
 }
 
+/// Columns of the tables: the first is text, the others are numbers. Together at most 80.
+const LATENCY: [usize; 7] = [18, 10, 10, 10, 10, 10, 12];
+const CLASS: [usize; 9] = [14, 9, 10, 8, 8, 8, 8, 8, 7];
+const TENANT: [usize; 5] = [24, 12, 12, 12, 16];
+
 fn latency(f: &mut fmt::Formatter<'_>, name: &str, d: &Distribution) -> fmt::Result {
-    write!(f, "{name:<18}")?;
-    for ms in [d.mean_ms, d.p50_ms, d.p90_ms, d.p95_ms, d.p99_ms] {
-        cell(f, d.count, ms)?;
+    let cells = [d.mean_ms, d.p50_ms, d.p90_ms, d.p95_ms, d.p99_ms].map(|ms| or_dash(d.count, || format!("{ms:.2}")));
+    row(f, &LATENCY, &[&[name.to_owned()], &cells[..], &[Grouped(d.count).to_string()]].concat())
+}
+
+fn row(f: &mut fmt::Formatter<'_>, widths: &[usize], cells: &[String]) -> fmt::Result {
+    writeln!(f, "{}", aligned(widths, cells))
+}
+
+/// Cells under each other. A name longer than its column pushes the numbers of its line to the right.
+fn aligned(widths: &[usize], cells: &[impl AsRef<str>]) -> String {
+    let mut line = String::new();
+    let mut end = 0;
+    for (cell, width) in cells.iter().map(AsRef::as_ref).zip(widths) {
+        end += width;
+        if line.is_empty() && end == *width {
+            line.push_str(cell);
+        } else {
+            let room = end.saturating_sub(line.width()).max(cell.width() + 1);
+            line.push_str(&" ".repeat(room - cell.width()));
+            line.push_str(cell);
+        }
     }
-    writeln!(f, "{:>16}", Grouped(d.count).to_string())
+    line.truncate(line.trim_end().len());
+    line
 }
 
 /// Without samples, a dash: no measurement is not the same as 0 ms.
-fn cell(f: &mut fmt::Formatter<'_>, samples: u64, ms: f64) -> fmt::Result {
-    if samples == 0 { write!(f, "{:>11}", "-") } else { write!(f, "{ms:>11.2}") }
+fn or_dash(samples: u64, text: impl FnOnce() -> String) -> String {
+    if samples == 0 { "-".to_owned() } else { text() }
+}
+
+/// Milliseconds in at most seven characters, below 10 000 s.
+fn short_ms(ms: f64) -> String {
+    let decimals = match ms {
+        ms if ms < 9_999.995 => 2,
+        ms if ms < 99_999.95 => 1,
+        _ => 0,
+    };
+    format!("{ms:.decimals$}")
 }
 
 /// A number with spaces between thousands: `1 234 567`.

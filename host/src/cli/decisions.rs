@@ -7,7 +7,8 @@ use blis_sim::units::Micros;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::output::OutputForm;
-use super::output::{print, print_document, wants_text_form};
+use super::output::{print_document, print_text, wants_text_form};
+use blis_diag::wrapped;
 use blis_eval::error::RunError;
 use blis_eval::spec::parse;
 use blis_report::decisions::{Diff, Filter, LineKind, Listing, RequestHistory, Top, TopBy};
@@ -161,7 +162,7 @@ fn tell(args: &ShowArgs, request: u32) -> Result<(), RunError> {
         RunError::usage(format_args!("{file}: no request {request}"))
             .hint(format_args!("`blis decisions show {file} --kind admission` lists those that are in it"))
     })?;
-    if wants_text_form(args.output) { print(story) } else { print_document(&story) }
+    if wants_text_form(args.output) { print_text(story) } else { print_document(&story) }
 }
 
 /// Line by line: a trace can be longer than memory.
@@ -177,10 +178,11 @@ fn list(args: ShowArgs) -> Result<(), RunError> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut write = |text: &str| out.write_all(text.as_bytes()).map_err(|error| RunError::output(&error));
     if text {
-        write(&listing.heading())?;
+        write(&wrapped(&listing.heading()))?;
     }
     let read = loop {
         match listing.next_text(!text) {
+            Ok(Some(line)) if text => write(&wrapped(&line))?,
             Ok(Some(line)) => write(&line)?,
             Ok(None) => break Ok(()),
             Err(error) => break Err(unusable(error)),
@@ -193,7 +195,7 @@ fn list(args: ShowArgs) -> Result<(), RunError> {
 
 fn top(args: &TopArgs) -> Result<(), RunError> {
     let top = Top::read(&args.file, args.by.into(), args.limit as usize).map_err(unusable)?;
-    if wants_text_form(args.output) { print(top) } else { print_document(&top) }
+    if wants_text_form(args.output) { print_text(top) } else { print_document(&top) }
 }
 
 fn diff(args: &DiffArgs) -> Result<(), RunError> {
@@ -206,7 +208,7 @@ fn diff(args: &DiffArgs) -> Result<(), RunError> {
         );
     }
     let diff = Diff::read(&args.a, &args.b).map_err(unusable)?;
-    if wants_text_form(args.output) { print(diff) } else { print_document(&diff) }
+    if wants_text_form(args.output) { print_text(diff) } else { print_document(&diff) }
 }
 
 fn unusable(error: TraceError) -> RunError {

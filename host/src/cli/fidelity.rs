@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
-use super::output::{OutputForm, print, print_document, wants_text_form};
+use super::output::{OutputForm, print, print_document, print_text, wants_text_form};
 use blis_config::Catalogue;
 use blis_config::physics::CoefficientFile;
 use blis_eval::error::RunError;
@@ -188,7 +188,7 @@ pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), RunError> {
     if !wants_text_form(args.output) {
         print_document(&validated)?;
     } else {
-        print(table(&validated))?;
+        print_text(table(&validated))?;
     }
     let Some(limit) = args.fail_over else { return Ok(()) };
     match validated.iter().filter(|run| run.errors.e2e.mean.is_nan() || run.errors.e2e.mean.abs() > limit).count() {
@@ -230,7 +230,7 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), RunError> {
         return print_document(&document);
     }
     for (what, runs) in parts.iter().filter(|(_, runs)| !runs.is_empty()) {
-        print(format_args!("# {what}\n{}\n", table(runs)))?;
+        print_text(format_args!("# {what}\n{}\n", table(runs)))?;
     }
     Ok(())
 }
@@ -264,48 +264,25 @@ fn date(days: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// One line per run, then their mean.
+/// Two lines per run: its name and size, its errors. Then their mean.
 fn table(runs: &[Validated]) -> String {
-    let width = runs.iter().map(|run| run.run.len()).max().unwrap_or(0).max(4);
-    let mut text = format!(
-        "Signed errors, %: simulated against measured.\n{:width$}  {:>10} {:>8} {:>9} {:>6} {:>6} {:>6}  {:>6} {:>6} \
-         {:>6}  {:>6} {:>6}  {:>6}  {:>6} {:>6}\n",
-        "run",
-        "requests",
-        "number",
-        "E2E ms",
-        "mean",
-        "p90",
-        "p99",
-        "TTFT",
-        "p90",
-        "p99",
-        "ITL",
-        "p99",
-        "queue",
-        "MAPE",
-        "r",
-    );
+    let mut text =
+        String::from("Signed errors, %: simulated against measured. MAPE and r: E2E of single requests.\n\n");
+    text += &cells(["E2E", "", "", "TTFT", "", "", "ITL", "", "queue", "", ""].map(str::to_owned));
+    text += &cells(["mean", "p90", "p99", "mean", "p90", "p99", "mean", "p99", "mean", "MAPE", "r"].map(str::to_owned));
     for Validated { run, requests, errors, .. } in runs {
         let OfDistribution { measured_ms, mean, p90, p99, .. } = errors.e2e;
         let itl = errors.itl.map_or(["-".into(), "-".into()], |itl| [signed(itl.mean), signed(itl.p99)]);
+        let [itl_mean, itl_p99] = itl;
         let queue = errors.queue.and_then(|queue| queue.mean).map_or("-".into(), signed);
         let r = errors.e2e_pearson.map_or("-".into(), |r| format!("{r:.3}"));
-        let _ = writeln!(
-            text,
-            "{run:width$}  {requests:>10} {:>8} {measured_ms:>9.1} {:>6} {:>6} {:>6}  {:>6} {:>6} {:>6}  {:>6} {:>6}  \
-             {queue:>6}  {:>6.1} {r:>6}",
-            errors.requests,
-            signed(mean),
-            signed(p90),
-            signed(p99),
-            signed(errors.ttft.mean),
-            signed(errors.ttft.p90),
-            signed(errors.ttft.p99),
-            itl[0],
-            itl[1],
-            errors.e2e_mape,
-        );
+        let count = errors.requests;
+        let _ = writeln!(text, "{run}: {count} {requests} requests, measured E2E {measured_ms:.1} ms");
+        let ttft = errors.ttft;
+        let [e2e, ttft] = [[mean, p90, p99], [ttft.mean, ttft.p90, ttft.p99]].map(|three| three.map(signed));
+        let mape = format!("{:.1}", errors.e2e_mape);
+        let ([a, b, c], [d, e, f]) = (e2e, ttft);
+        text += &cells([a, b, c, d, e, f, itl_mean, itl_p99, queue, mape, r]);
     }
     let absolute: Vec<f64> = runs.iter().map(|run| run.errors.e2e.mean.abs()).collect();
     let worst = absolute.iter().copied().fold(0.0, f64::max);
@@ -320,6 +297,12 @@ fn table(runs: &[Validated]) -> String {
         let _ = writeln!(text, "{note}");
     });
     text
+}
+
+/// A line of eleven numbers.
+fn cells(numbers: [String; 11]) -> String {
+    let padded: String = numbers.iter().map(|number| format!("{number:>7}")).collect();
+    format!("{}\n", padded.trim_end())
 }
 
 fn signed(percent: f64) -> String {

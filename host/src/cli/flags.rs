@@ -147,18 +147,14 @@ pub(super) fn with_aliases(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_aliases));
     command.mut_args(|arg| {
-        let id = arg.get_id().to_string();
-        let is_flag = arg.get_long().is_some();
-        let others = FOREIGN.iter().filter(|(_, foreign)| is_flag && *foreign == Alias(own(&id)));
-        let others: Vec<&'static str> = others.map(|(name, _)| *name).collect();
+        let id = arg.get_id().as_str();
+        let is_its = |foreign: &Foreign| matches!(foreign, Alias(own) if *own == id);
+        let others: Vec<&'static str> = match arg.get_long() {
+            Some(_) => FOREIGN.iter().filter(|(_, foreign)| is_its(foreign)).map(|(name, _)| *name).collect(),
+            None => Vec::new(),
+        };
         arg.visible_aliases(others)
     })
-}
-
-/// The name as the table has it; no flag of ours is called like the empty text.
-fn own(id: &str) -> &'static str {
-    let targets = FOREIGN.iter().filter_map(|(_, foreign)| if let Alias(own) = foreign { Some(*own) } else { None });
-    targets.into_iter().find(|own| *own == id).unwrap_or_default()
 }
 
 /// What to say about `flag`, with its dashes, which our command does not have; `None` if no program has it.

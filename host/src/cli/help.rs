@@ -49,31 +49,20 @@ fn groups(command: &Command) -> String {
         for name in *names {
             let about = command.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
             let about = about.unwrap_or_else(|| "Print the help of a command".to_owned());
-            text.push_str(&wrapped(name, &about));
+            text.push_str(&row(name, &about));
         }
         text.push('\n');
     }
     let planned: Vec<&str> = PLANNED.iter().map(|(name, _)| *name).collect();
     text.push_str("Not there yet:\n");
-    text.push_str(&wrapped("", &planned.join(", ")));
+    text.push_str(&row("", &planned.join(", ")));
     text
 }
 
 /// `  name  text`, the text in a column of its own.
-fn wrapped(name: &str, text: &str) -> String {
-    const INDENT: usize = 15;
-    const WIDTH: usize = 80;
-    let mut lines = vec![format!("  {name:<width$}", width = INDENT - 2)];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("it begins with one");
-        if line.chars().count() + word.chars().count() > WIDTH {
-            lines.push(format!("{:INDENT$}{word} ", ""));
-        } else {
-            line.push_str(word);
-            line.push(' ');
-        }
-    }
-    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+fn row(name: &str, text: &str) -> String {
+    const NAME: usize = 13;
+    blis_diag::wrapped(&format!("  {name:<NAME$}{text}\n"))
 }
 
 /// Examples below the page of every command; rare flags on long pages only.
@@ -213,7 +202,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis plugin build", &[
         ("A C file", "blis plugin new my-c-router --kind routing --lang c --dir . && blis plugin build my-c-router"),
-        ("What a build needs", "blis plugin build --help"),
+        ("Into the folder of the policies", "blis plugin new my-c-router --kind routing --lang c --dir . && \\\nblis plugin build my-c-router --out my-c-router/policy.wasm"),
     ]),
     ("blis plugin check", &[
         ("A shipped script", "blis plugin check policies/prefix-then-load.rhai"),
@@ -224,8 +213,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("A script, beside the built-in policy", "blis plugin bench policies/rhai-least-loaded.rhai"),
     ]),
     ("blis plugin pack", &[
-        ("What it takes", "blis plugin pack --help"),
-        ("The usual way to a component", "blis plugin build --help"),
+        ("A core module of any compiler", "sdk/build-guest.sh plugins/c-least-loaded/policy.c core.wasm && \\\nblis plugin pack core.wasm --out component.wasm && blis plugin check component.wasm"),
     ]),
     ("blis decisions", &[
         ("Record a run, then look at its decisions", "blis run --model qwen/qwen3-14b --num-instances 2 --rate 10 --trace-level decisions \\\n--trace-path run.jsonl.gz && blis decisions top run.jsonl.gz"),
@@ -267,12 +255,12 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("As JSON", "blis hardware --output json"),
     ]),
     ("blis fit", &[
-        ("What it reads and writes", "blis fit --help"),
-        ("How far the shipped coefficients go", "blis run --model qwen/qwen3-14b --log info --num-requests 1"),
+        ("Coefficients for one server, from a file of its requests", "blis fit examples/fit-a-server/requests.csv --model qwen/qwen3-14b --hardware H100 --tp 1 \\\n--out coefficients.yaml"),
+        ("Simulate with them", "blis run --model qwen/qwen3-14b --hardware H100 --tp 1 --coefficients coefficients.yaml --rate 6"),
     ]),
     ("blis validate", &[
-        ("What it compares", "blis validate --help"),
-        ("How far the shipped coefficients go", "blis run --model qwen/qwen3-14b --log info --num-requests 1"),
+        ("How far the built-in coefficients are off on a server", "blis validate examples/fit-a-server/requests.csv --model qwen/qwen3-14b --hardware H100 --tp 1"),
+        ("Fail if the mean latency is off by more than 10 %", "blis validate examples/fit-a-server/requests.csv --model qwen/qwen3-14b --hardware H100 --tp 1 \\\n--fail-over 10"),
     ]),
     ("blis completions", &[
         ("For bash, in this shell", "eval \"$(blis completions bash)\""),

@@ -38,7 +38,8 @@ use serde::Serialize;
 use args::{CompareArgs, OutputFlags};
 use command::{Cli, Command};
 use output::{
-    choose_color, color_of, colour_wanted, exit_code, print, print_document, print_error, start_log, wants_text_form,
+    choose_color, color_of, colour_wanted, exit_code, print, print_document, print_error, print_text, start_log,
+    wants_text_form,
 };
 use progress::{ProgressBars, Spinner};
 
@@ -123,7 +124,7 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
     for (name, contestant) in &config.policies {
         contestant.warnings.iter().for_each(|(what, hint)| tracing::warn!("{name}: {what} (hint: {hint})"));
     }
-    if wants_text_form(args.output.output) { print(comparison) } else { print_document(&comparison) }
+    if wants_text_form(args.output.output) { print_text(comparison) } else { print_document(&comparison) }
 }
 
 fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {
@@ -143,15 +144,15 @@ fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {
 
 fn print_summary(finished: &RunResult, colour: bool) -> Result<(), RunError> {
     let RunResult { setting, report, names, warnings, cpu, .. } = finished;
-    print(Summary { setting, report, names, warnings, colour })?;
+    print_text(Summary { setting, report, names, warnings, colour })?;
     if let Some((fitness, baseline)) = &finished.fitness {
-        print(format_args!("\n{}", fitness.block(baseline.as_deref())))?;
+        print_text(format_args!("\n{}", fitness.block(baseline.as_deref())))?;
     }
     if let Some(decisions) = &finished.decisions {
-        print(format_args!("\n{decisions}"))?;
+        print_text(format_args!("\n{decisions}"))?;
     }
     if let Some(regret) = &finished.regret {
-        print(format_args!("\n{regret}"))?;
+        print_text(format_args!("\n{regret}"))?;
     }
     // How fast we were is no result: it changes from run to run.
     let (requests, seconds) = (report.cluster.counts.injected(), cpu.as_secs_f64());

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
+use blis_diag::wrapped;
 use blis_eval::error::{RunError, RunErrorKind};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -95,10 +96,16 @@ pub(super) fn print_document(document: &impl Serialize) -> Result<(), RunError> 
     io::stdout().write_all(&text).map_err(|error| RunError::output(&error))
 }
 
-pub(super) fn print_lines(lines: &[String]) -> Result<(), RunError> {
-    print(lines.iter().map(|line| format!("{line}\n")).collect::<String>())
+/// Text for people, at most 80 columns wide where its words allow it.
+pub(super) fn print_text(text: impl std::fmt::Display) -> Result<(), RunError> {
+    print(wrapped(&text.to_string()))
 }
 
+pub(super) fn print_lines(lines: &[String]) -> Result<(), RunError> {
+    print_text(lines.iter().map(|line| format!("{line}\n")).collect::<String>())
+}
+
+/// Scripts, YAML, help: as it is.
 pub(super) fn print(text: impl std::fmt::Display) -> Result<(), RunError> {
     let mut out = io::stdout().lock();
     write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| RunError::output(&error))

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::args::{REGRET, RunArgs};
-use super::output::{print, print_document, start_log, wants_text_form};
+use super::output::{print_document, print_text, start_log, wants_text_form};
 use super::progress::Spinner;
 
 #[derive(Debug, Args)]
@@ -41,8 +41,8 @@ pub(super) fn dispatch(args: RegretArgs) -> Result<(), RunError> {
         tracing::warn!("{what} (hint: {hint})");
     }
     if wants_text_form(form) {
-        print(&regret)?;
-        bound.map_or(Ok(()), |bound| print(format_args!("\n{}", bound.text())))
+        print_text(&regret)?;
+        bound.map_or(Ok(()), |bound| print_text(format_args!("\n{}", bound.text())))
     } else {
         print_document(&Printed { regret, oracle: bound })
     }

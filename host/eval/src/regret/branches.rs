@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use blis_sim::cluster::{ForcedDecision, Halt, RecordedDecisions, Timeline};
+use blis_sim::cluster::{AnyTimeline, ForcedDecision, Halt, RecordedDecisions};
 use blis_sim::cost::Cost;
-use blis_sim::instance::Instance;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Decision, Status};
 use blis_sim::policy::AdmissionDecision;
@@ -17,13 +16,13 @@ use super::{
 };
 
 /// A copy of the simulation, just before the decision.
-pub(super) struct DecisionFork<I> {
-    pub timeline: Timeline<I>,
+pub(super) struct DecisionFork {
+    pub timeline: Box<dyn AnyTimeline>,
     pub kind: DecisionKind,
     pub stratum: Stratum,
 }
 
-impl<I: Instance + Clone> DecisionFork<I> {
+impl DecisionFork {
     /// Runs the branches. `None` if there is no alternative to the decision.
     pub fn evaluate(
         mut self,
@@ -37,7 +36,7 @@ impl<I: Instance + Clone> DecisionFork<I> {
         // Requests that ended before the decision, but are not reported yet, count in all branches.
         let mut past = Cost::new(at, at.saturating_add(window), request.id);
         self.timeline.catch_up(at, &mut past)?;
-        let state = state(&self.timeline, &request);
+        let state = state(&*self.timeline, &request);
         match self.kind {
             DecisionKind::Scheduling => {
                 self.evaluate_scheduling((at, window), (past, actual_decisions), state, class_names)
@@ -67,7 +66,7 @@ impl<I: Instance + Clone> DecisionFork<I> {
             }
         };
         let mut branches = Vec::with_capacity(alternatives.len() + 1);
-        let forced = |mut timeline: Timeline<I>| {
+        let forced = |mut timeline: Box<dyn AnyTimeline>| {
             timeline.replay(Arc::clone(actual_decisions));
             timeline
         };
@@ -101,9 +100,11 @@ impl<I: Instance + Clone> DecisionFork<I> {
         state: InstanceStates,
         class_names: &impl ClassNames,
     ) -> Result<Option<DecisionRegret>, Halt> {
-        let queues = self.timeline.instances().iter().map(Instance::queue);
+        let queues = self.timeline.queues();
         // Among equally long queues, the last one.
-        let Some((instance, queue)) = queues.enumerate().max_by_key(|(_, queue)| queue.len()) else { return Ok(None) };
+        let Some((instance, queue)) = queues.into_iter().enumerate().max_by_key(|(_, queue)| queue.len()) else {
+            return Ok(None);
+        };
         let &[first, second, ..] = queue.as_slice() else { return Ok(None) };
         let cost = || Cost::new(at, at.saturating_add(window), second);
         let with_past = |mut cost: Cost| {
@@ -114,7 +115,7 @@ impl<I: Instance + Clone> DecisionFork<I> {
         let mut other = self.timeline.clone();
         other.serve_next(instance, second);
         let rollout = run_branch(other.clone(), None, cost(), (at, window), false)?;
-        let forced = |mut timeline: Timeline<I>| {
+        let forced = |mut timeline: Box<dyn AnyTimeline>| {
             timeline.replay(Arc::clone(actual_decisions));
             run_branch(timeline, None, cost(), (at, window), true)
         };
@@ -217,14 +218,13 @@ fn decision_text(force: ForcedDecision) -> String {
 }
 
 /// The state of the instances at the time of the decision.
-pub(super) fn state<I: Instance>(timeline: &Timeline<I>, request: &Request) -> InstanceStates {
+pub(super) fn state(timeline: &dyn AnyTimeline, request: &Request) -> InstanceStates {
     let keys: Vec<u32> = request.content.keys().collect();
     let mut state = InstanceStates { cached_blocks: timeline.cached(&keys), ..InstanceStates::default() };
-    for instance in timeline.instances() {
-        let load = instance.load();
+    for (load, arriving) in timeline.loads() {
         state.queue_depth.push(load.queue_depth);
         state.batch_size.push(load.batch_size);
-        state.arriving.push(instance.pending_arrivals() as u32);
+        state.arriving.push(arriving as u32);
         state.free_kv_blocks.push(load.total_kv_blocks - load.used_kv_blocks);
     }
     state

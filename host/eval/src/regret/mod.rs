@@ -35,9 +35,8 @@ mod tests;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use blis_sim::cluster::{ForcedDecision, Halt, RecordedDecisions, Timeline};
+use blis_sim::cluster::{AnyTimeline, ForcedDecision, Halt, RecordedDecisions};
 use blis_sim::cost::Cost;
-use blis_sim::instance::Instance;
 use blis_sim::units::Micros;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -219,8 +218,8 @@ pub trait ClassNames: Sync {
 ///
 /// # Errors
 /// The first failure of a branch, in the order of decisions.
-pub fn decision_regrets<I: Instance + Clone + Send>(
-    mut timeline: Timeline<I>,
+pub fn decision_regrets(
+    mut timeline: Box<dyn AnyTimeline>,
     samples: &[DecisionSample],
     actual: &Arc<RecordedDecisions>,
     (window, alternatives): (Micros, usize),
@@ -229,8 +228,8 @@ pub fn decision_regrets<I: Instance + Clone + Send>(
     // The number of forks in memory is limited to what keeps all threads busy.
     let max_forks = 4 * rayon::current_num_threads();
     let mut regrets = Vec::new();
-    let mut forks: Vec<DecisionFork<I>> = Vec::new();
-    let run = |forks: Vec<DecisionFork<I>>| -> Result<Vec<Option<DecisionRegret>>, Halt> {
+    let mut forks: Vec<DecisionFork> = Vec::new();
+    let run = |forks: Vec<DecisionFork>| -> Result<Vec<Option<DecisionRegret>>, Halt> {
         // Results stay in the order of decisions, whichever branch ends first.
         let results: Vec<_> =
             forks.into_par_iter().map(|fork| fork.evaluate(window, alternatives, actual, class_names)).collect();
@@ -256,8 +255,8 @@ pub fn decision_regrets<I: Instance + Clone + Send>(
 }
 
 /// Runs a branch from `timeline` to the end of the window, and on until the request has ended if `to_its_end`.
-fn run_branch<I: Instance>(
-    mut timeline: Timeline<I>,
+fn run_branch(
+    mut timeline: Box<dyn AnyTimeline>,
     force: Option<(u32, ForcedDecision)>,
     mut cost: Cost,
     (from, window): (Micros, Micros),

@@ -5,9 +5,8 @@
 //! future, which no real policy has. It is a bound found by search, not the optimum: a policy may be a little better,
 //! but not much.
 
-use blis_sim::cluster::{ForcedDecision, Halt, Timeline};
+use blis_sim::cluster::{AnyTimeline, ForcedDecision, Halt};
 use blis_sim::cost::Cost;
-use blis_sim::instance::Instance;
 use blis_sim::observer::Observer;
 use blis_sim::outcome::Counters;
 use blis_sim::units::Micros;
@@ -31,8 +30,8 @@ pub struct Oracle {
 ///
 /// # Errors
 /// The first failure of a branch.
-pub fn look_ahead<I: Instance + Clone + Send + Sync>(
-    mut timeline: Timeline<I>,
+pub fn look_ahead(
+    mut timeline: Box<dyn AnyTimeline>,
     window: Micros,
     alternatives: usize,
     observer: &mut dyn Observer,
@@ -47,10 +46,11 @@ pub fn look_ahead<I: Instance + Clone + Send + Sync>(
                 let mut fork = timeline.clone();
                 let mut past = Cost::new(at, at.saturating_add(window), request.id);
                 fork.catch_up(at, &mut past)?;
-                let state = state(&fork, &request);
+                let state = state(&*fork, &request);
                 let mut targets = vec![chosen];
                 targets.extend(candidates(&observed.scores(), &state, chosen, alternatives));
-                let branches: Vec<(Timeline<I>, u32)> = targets.iter().map(|&target| (fork.clone(), target)).collect();
+                let branches: Vec<(Box<dyn AnyTimeline>, u32)> =
+                    targets.iter().map(|&target| (fork.clone(), target)).collect();
                 let costs: Vec<Result<Cost, Halt>> = branches
                     .into_par_iter()
                     .map(|(branch, target)| {

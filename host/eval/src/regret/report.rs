@@ -174,21 +174,20 @@ fn situation_name(situation: Situation) -> &'static str {
 impl Display for Regret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let window = self.window_s;
-        writeln!(f, "Outcome regret: request-seconds per decision, within {window:.1} s after it, against the best")?;
-        writeln!(f, "alternative in hindsight, all other decisions being the same. `own` is the request's part,")?;
-        writeln!(f, "`others` that of other requests. Above 0 the `advantage` over the mean alternative is good.")?;
-        writeln!(f, "`rollout`: regret if the policies make all later decisions anew, which adds noise.")?;
+        writeln!(f, "Outcome regret: request-seconds per decision, within {window:.1} s after it, against")?;
+        writeln!(f, "the best alternative in hindsight, all other decisions being the same; `> 0` is")?;
+        writeln!(f, "how many have any, `others` the part of other requests. Above 0 the `advantage`")?;
+        writeln!(f, "over the mean alternative is good. `rollout`: regret if the policies make all")?;
+        writeln!(f, "later decisions anew, which adds noise.")?;
         if self.kinds.is_empty() {
             return writeln!(f, "No decision had an alternative.");
         }
         writeln!(f)?;
-        let heads = ("n", "regret", "95 % interval", "positive", "own", "others", "advantage", "rollout");
-        let (a, b, c, d, e, g, h, i) = heads;
-        writeln!(f, "{:<26}{a:>7}{b:>9}{c:>18}{d:>10}{e:>9}{g:>9}{h:>11}{i:>10}", "")?;
+        line(f, "", ["n", "regret", "95 % interval", "> 0", "others", "advantage", "rollout"].map(str::to_owned))?;
         for (&kind, section) in &self.kinds {
-            let name = kind_name(kind);
+            writeln!(f, "{}", kind_name(kind))?;
             if let Some(uniform) = &section.uniform {
-                row(f, &format!("{name}, at random"), uniform)?;
+                row(f, "  at random", uniform)?;
             }
             for (stratum, estimate) in &section.strata {
                 let why = match (kind, stratum) {
@@ -217,14 +216,39 @@ impl Display for Regret {
 }
 
 fn row(f: &mut fmt::Formatter<'_>, name: &str, estimate: &Estimate) -> fmt::Result {
-    let interval = estimate.interval_s.map_or_else(String::new, |[low, high]| format!("{low:.3} to {high:.3}"));
-    let Estimate { evaluated, regret_s, share_positive, own_s, externality_s, advantage_s, rollout_regret_s, .. } =
-        estimate;
-    writeln!(
-        f,
-        "{name:<26}{evaluated:>7}{regret_s:>9.3}{interval:>18}{:>9.0}%{own_s:>9.3}{externality_s:>9.3}{advantage_s:>11.3}{rollout_regret_s:>10.3}",
-        100.0 * share_positive
-    )
+    let interval =
+        estimate.interval_s.map_or_else(String::new, |[low, high]| format!("{} to {}", short(low), short(high)));
+    let Estimate { evaluated, regret_s, share_positive, externality_s, advantage_s, rollout_regret_s, .. } = estimate;
+    let cells = [
+        evaluated.to_string(),
+        short(*regret_s),
+        interval,
+        format!("{:.0}%", 100.0 * share_positive),
+        short(*externality_s),
+        short(*advantage_s),
+        short(*rollout_regret_s),
+    ];
+    line(f, name, cells)
+}
+
+/// A line of the table, 80 columns.
+fn line(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    [n, regret, interval, positive, others, advantage, rollout]: [String; 7],
+) -> fmt::Result {
+    writeln!(f, "{name:<19}{n:>6}{regret:>8}{interval:>16}{positive:>5}{others:>8}{advantage:>10}{rollout:>8}")
+}
+
+/// Seconds in at most six characters, from -9 999 to 99 999.
+fn short(seconds: f64) -> String {
+    let decimals = match seconds.abs() {
+        size if size < 9.9995 => 3,
+        size if size < 99.995 => 2,
+        size if size < 999.95 => 1,
+        _ => 0,
+    };
+    format!("{seconds:.decimals$}")
 }
 
 fn worst(f: &mut fmt::Formatter<'_>, one: &DecisionRegret) -> fmt::Result {

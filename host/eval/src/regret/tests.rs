@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Policies, Timeline};
-use blis_sim::instance::{Fast, InstanceConfig, Plain, Preemption, Scheduler};
+use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, Policies};
+use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler};
 use blis_sim::latency::Blackbox;
 use blis_sim::outcome::Outcome;
 use blis_sim::policy::{
@@ -88,7 +88,7 @@ impl TestService {
         one
     }
 
-    fn with<I: Instance + Clone + Send>(
+    fn with<I: Engine>(
         &self,
         engine: impl Fn(InstanceConfig) -> I + Copy,
         requests: &[Request],
@@ -101,7 +101,7 @@ impl TestService {
         let window = survey.window(&options);
         let samples = survey.sample(&options);
         let reads = Reads { load: true, in_flight: true, cached_blocks: false };
-        let timeline = Timeline::new(self.cluster(engine), ArrivalList::new(survey.arrivals()), reads);
+        let timeline = I::timeline(self.cluster(engine), ArrivalList::new(survey.arrivals()), reads);
         let regrets = decision_regrets(
             timeline,
             &samples,
@@ -251,7 +251,7 @@ fn the_look_ahead_is_no_worse_than_what_it_corrects() {
     let total = |service: &TestService, oracle: bool| -> (f64, Oracle) {
         let mut all = Cost::new(Micros::ZERO, Micros(3_600_000_000), u32::MAX);
         let reads = Reads { load: true, in_flight: true, cached_blocks: false };
-        let timeline = Timeline::new(service.cluster(Fast::new), ArrivalList::new(requests.as_slice().into()), reads);
+        let timeline = Fast::timeline(service.cluster(Fast::new), ArrivalList::new(requests.as_slice().into()), reads);
         let window = if oracle { Micros(20_000_000) } else { Micros(0) };
         let (_, oracle) = look_ahead(timeline, window, if oracle { 3 } else { 0 }, &mut all).expect("it ends");
         (all.present.as_secs_f64(), oracle)

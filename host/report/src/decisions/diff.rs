@@ -331,7 +331,7 @@ impl Display for Diff {
             table.row(vec![kind.name().to_owned(), both.to_string(), differ.to_string(), String::new()]);
         }
         writeln!(f, "\n{table}")?;
-        let headings = ["latency", "requests", "mean A, ms", "mean B, ms", "B - A", "shorter in B", "longer in B", ""];
+        let headings = ["mean latency, ms", "requests", "A", "B", "B - A", "less in B", "more in B", ""];
         let mut table = TextTable::new(0, headings);
         for latency in &self.latencies {
             let LatencyChange { what, requests, mean_a_us: a, mean_b_us: b, shorter_in_b, longer_in_b } = latency;

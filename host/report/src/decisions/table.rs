@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Display};
 
-/// A table with a heading. The last column is text and left-aligned; all others are numbers.
+use blis_diag::TEXT_WIDTH;
+
+/// A table with a heading, two blanks between columns, one where that makes it fit 80 columns. The last column is text
+/// and left-aligned; all others are numbers.
 #[derive(Debug)]
 pub(super) struct TextTable {
     indent: usize,
@@ -26,11 +29,13 @@ impl Display for TextTable {
         let columns = self.rows[0].len();
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns).map(width).collect();
+        let blanks = |gap: usize| self.indent + gap * columns.saturating_sub(1);
+        let gap = if widths.iter().sum::<usize>() + blanks(2) <= TEXT_WIDTH { "  " } else { " " };
         for row in &self.rows {
             let mut line = " ".repeat(self.indent);
             for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
                 if column > 0 {
-                    line.push_str("  ");
+                    line.push_str(gap);
                 }
                 if column + 1 == columns { line.push_str(cell) } else { line.push_str(&format!("{cell:>width$}")) }
             }

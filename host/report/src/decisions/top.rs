@@ -219,7 +219,8 @@ impl Display for Top {
         )?;
         let scored = matches!(self.by, TopBy::ScoreRegret | TopBy::Margin);
         let headings = ["request", "routed at s", "instance", "wait", "TTFT", "E2E"];
-        let mut table = TextTable::new(0, headings.into_iter().chain(scored.then_some(heading)).chain(["why there"]));
+        let mut table = TextTable::new(0, headings.into_iter().chain(scored.then_some(heading)).chain([""]));
+        let mut reasons = Vec::new();
         for entry in &self.decisions {
             let routed = entry.routed.as_ref();
             let mut row = vec![
@@ -231,12 +232,16 @@ impl Display for Top {
                 or_dash(entry.e2e_us, ms),
             ];
             row.extend(scored.then(|| score(entry.value)));
-            row.push(or_dash(routed, |routed| {
-                let saw = if routed.saw.is_empty() { String::new() } else { format!("; it had {}", routed.saw) };
-                format!("{}{saw}", routed.reason)
-            }));
+            row.push(String::new());
             table.row(row);
+            reasons.push(routed.map_or_else(String::new, |routed| {
+                let saw = if routed.saw.is_empty() { String::new() } else { format!("; it had {}", routed.saw) };
+                format!("         {}{saw}\n", routed.reason)
+            }));
         }
-        write!(f, "{table}")
+        let table = table.to_string();
+        let (heading, rows) = table.split_once('\n').unwrap_or_default();
+        writeln!(f, "{heading}")?;
+        rows.lines().zip(reasons).try_for_each(|(row, reason)| write!(f, "{row}\n{reason}"))
     }
 }

@@ -20,6 +20,7 @@
 //! is about to read something that may have changed on it. A tournament tree finds those instances; only the periodic
 //! refresh scans all of them.
 
+mod compiled;
 mod in_flight;
 mod lifecycle;
 mod next_events;
@@ -33,6 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use thiserror::Error;
 
+pub use self::compiled::{AnyTimeline, Engine, needs_steps};
 use self::lifecycle::EventDelivery;
 use self::next_events::NextEvents;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};

@@ -19,7 +19,7 @@ use blis_eval::suite::{Split, Suite};
 use blis_plugin::Technology;
 use clap::{Args, ValueEnum};
 
-use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
+use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 use super::summary::EvaluationSummary;
 
@@ -160,7 +160,10 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
         if wants_text_form(args.output) {
             let is_first = candidates.first().is_some_and(|first| std::ptr::eq(first, candidate));
             let separator = if is_first { "" } else { "\n" };
-            print(format_args!("{separator}{}", EvaluationSummary { candidate: &candidate.file, result: &document }))?;
+            print_text(format_args!(
+                "{separator}{}",
+                EvaluationSummary { candidate: &candidate.file, result: &document }
+            ))?;
         } else {
             print_verdict(&document, candidates.len() > 1)?;
         }

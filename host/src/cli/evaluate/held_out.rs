@@ -8,7 +8,7 @@ use blis_eval::evaluation::held_out;
 use blis_eval::suite::Suite;
 use clap::Args;
 
-use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
+use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 
 #[derive(Debug, Args)]
@@ -37,5 +37,5 @@ pub(super) fn held_out(args: &HeldOutArgs) -> Result<(), RunError> {
     let report = held_out::report(&bench, &args.candidates, args.threads.map_or(0, NonZeroUsize::get));
     drop(spinner);
     let report = report?;
-    if wants_text_form(args.output) { print(report.text()) } else { print_document(&report) }
+    if wants_text_form(args.output) { print_text(report.text()) } else { print_document(&report) }
 }

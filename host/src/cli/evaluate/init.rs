@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use include_dir::{Dir, DirEntry, include_dir};
 
-use super::super::output::print;
+use super::super::output::print_text;
 use blis_eval::error::RunError;
 use blis_eval::suite::Suite;
 
@@ -72,7 +72,7 @@ pub(super) fn init(args: &InitArgs) -> Result<(), RunError> {
         .map_err(|error| RunError::runtime(format_args!("cannot write into `{}`: {error}", dir.display())))?;
     written.sort();
     let list: String = written.iter().map(|path| format!("  {}\n", path.display())).collect();
-    print(format_args!("{list}next: {}\n", dir.join("README.md").display()))
+    print_text(format_args!("{list}next: {}\n", dir.join("README.md").display()))
 }
 
 fn write(from: &Dir<'_>, root: &Path, to: &Path, suite: &str, written: &mut Vec<PathBuf>) -> std::io::Result<()> {

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 
 use blis_eval::result::{EvaluationResult, EvaluationStatus, ScenarioDocument};
 
-/// Displays the result of one candidate, at most 80 columns wide.
+/// Displays the result of one candidate. Its texts may be longer than a line.
 pub(super) struct EvaluationSummary<'a> {
     /// The candidate, as the user names it.
     pub candidate: &'a str,
@@ -60,20 +60,8 @@ fn scale(stage: &str) -> &'static str {
     }
 }
 
-/// `name` and `text`, wrapped.
 fn field(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
-    const INDENT: usize = 18;
-    const WIDTH: usize = 80;
-    let mut line = format!("{name:<INDENT$}");
-    for word in text.split_whitespace() {
-        if line.chars().count() + word.chars().count() > WIDTH && line.len() > INDENT {
-            writeln!(f, "{}", line.trim_end())?;
-            line = " ".repeat(INDENT);
-        }
-        line.push_str(word);
-        line.push(' ');
-    }
-    writeln!(f, "{}", line.trim_end())
+    writeln!(f, "{name:<18}{text}")
 }
 
 /// Means over the seeds of the last stage, a line for each scenario.

@@ -13,7 +13,7 @@ use blis_eval::suite::Suite;
 use blis_plugin::Technology;
 use clap::Args;
 
-use super::super::output::{LogLevel, OutputForm, print, print_document, start_log, wants_text_form};
+use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 
 #[derive(Debug, Args)]
@@ -67,5 +67,5 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
         fs::write(path, text)
             .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
     }
-    if wants_text_form(args.output) { print(tuned.text()) } else { print_document(&tuned) }
+    if wants_text_form(args.output) { print_text(tuned.text()) } else { print_document(&tuned) }
 }

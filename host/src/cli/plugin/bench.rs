@@ -48,7 +48,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
     }
     let document: Vec<Value> = rows.iter().map(Row::document).collect();
     let text = || {
-        let head = ["A CALL", "N", "CPU ns", "BUILT-IN", "CPU ns", "RATIO", "COLD ns", "BUILT-IN, COLD"];
+        let head = ["CALL", "N", "CPU ns", "COLD ns", "BUILT-IN", "CPU ns", "COLD ns", "RATIO"];
         table(&head, &rows.iter().map(Row::cells).collect::<Vec<_>>())
     };
     print_either(args.output, text, &document.into())
@@ -77,11 +77,11 @@ impl Row {
             self.kind.name().into(),
             self.n.to_string(),
             format!("{:.0}", self.cost.ns),
+            cold(self.cost),
             measure::built_in_name(self.kind).into(),
             format!("{:.0}", self.built_in.ns),
-            format!("{:.2}", self.ratio()),
-            cold(self.cost),
             cold(self.built_in),
+            format!("{:.2}", self.ratio()),
         ]
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::super::output::print;
+use super::super::output::print_text;
 use super::{asked, names, toolchain};
 use blis_eval::error::RunError;
 use blis_plugin::Limits;
@@ -92,7 +92,7 @@ fn write_component(source: &Path, core: &[u8], out: &Path) -> Result<(), RunErro
     let loaded = super::load(&finder, &found)?;
     let description = loaded.plugin.description();
     let hash = sha256(&component);
-    print(format_args!(
+    print_text(format_args!(
         "{}: {} bytes, sha256 {hash}\n{} {}, for {}\n",
         out.display(),
         component.len(),

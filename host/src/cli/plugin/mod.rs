@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::output::OutputForm;
-use super::output::{print, wants_text_form};
+use super::output::{print, print_text, wants_text_form};
 use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_eval::error::RunError;
 use blis_plugin::LoadedPlugin;
@@ -156,7 +156,7 @@ fn names(kinds: &[Kind]) -> String {
 
 /// `text` in JSON where that is wanted.
 fn print_either(form: OutputForm, text: impl FnOnce() -> String, document: &serde_json::Value) -> Result<(), RunError> {
-    if wants_text_form(form) { print(text()) } else { print(format_args!("{document:#}\n")) }
+    if wants_text_form(form) { print_text(text()) } else { print(format_args!("{document:#}\n")) }
 }
 
 /// Rows under headings, columns aligned, two blanks between them.

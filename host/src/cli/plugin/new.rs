@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::super::output::print;
+use super::super::output::print_text;
 use super::{KindName, toolchain};
 use blis_eval::error::RunError;
 use blis_plugin::Kind;
@@ -157,7 +157,7 @@ pub(super) fn new(args: &NewArgs) -> Result<(), RunError> {
         toolchain::write(&path, &content)
             .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
     }
-    print(next_steps(args.lang, name, &target))
+    print_text(next_steps(args.lang, name, &target))
 }
 
 fn next_steps(lang: Language, name: &str, target: &Path) -> String {

@@ -9,7 +9,7 @@ use blis_sim::units::Micros;
 use clap::{Args, ValueEnum};
 
 use super::super::args::{OneOf, Settings, TracePartFlags};
-use super::super::output::{OutputForm, colour_wanted, print, print_document, wants_text_form};
+use super::super::output::{OutputForm, colour_wanted, print, print_document, print_text, wants_text_form};
 use blis_eval::error::RunError;
 use blis_eval::spec::{TraceFormatName, WorkloadName, defaults, parse};
 use blis_eval::workload_config::TracePart;
@@ -213,7 +213,7 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<(), RunError> {
     let terminal = io::stdout().is_terminal();
     let width = terminal_size::terminal_size().filter(|_| terminal).map_or(USUAL_WIDTH, |(width, _)| width.0.into());
     let colour = colour_wanted(&io::stdout());
-    print(ProfileText { profile: &profile, width, colour })
+    print_text(ProfileText { profile: &profile, width, colour })
 }
 
 pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
@@ -246,11 +246,11 @@ pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
         written.map_err(|error| failed(&header, &error))?;
     }
     let requests = if count == 1 { "request" } else { "requests" };
-    print(format_args!("{count} {requests} written to {}\n", data.display()))?;
+    print_text(format_args!("{count} {requests} written to {}\n", data.display()))?;
     if lost.is_empty() {
         return print("nothing is lost\n");
     }
-    print(format_args!("lost: {}\n", lost.into_iter().collect::<Vec<_>>().join(", ")))
+    print_text(format_args!("lost: {}\n", lost.into_iter().collect::<Vec<_>>().join(", ")))
 }
 
 /// On standard error, so that results can be piped.
