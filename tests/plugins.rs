@@ -139,7 +139,7 @@ fn nothing_is_overwritten() {
     folder.done("new mine --kind routing --lang c");
     for lang in ["rhai", "rust", "c"] {
         let told = folder.refused(&format!("new mine --kind routing --lang {lang}"));
-        assert!(told.contains("is there already"), "{told}");
+        assert!(told.contains("exists already"), "{told}");
     }
     assert_eq!(fs::read_to_string(folder.0.join("mine.rhai")).expect("a file").len(), 33);
     for name in ["Mine", "1st", "a/b", "../up", "two-", "a b"] {
