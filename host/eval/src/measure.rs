@@ -39,10 +39,10 @@ pub struct Measurement<S> {
     pub plugin_use: (u64, u64),
 }
 
-/// Simulations of this process that went through, for progress.
+/// Number of completed simulations of this process, for progress.
 static FINISHED: AtomicU64 = AtomicU64::new(0);
 
-/// The number of simulations of this process that went through so far.
+/// The number of simulations of this process that have completed so far.
 #[must_use]
 pub fn finished_simulations() -> u64 {
     FINISHED.load(Ordering::Relaxed)
@@ -119,7 +119,7 @@ struct ClusterRun {
 /// Requests as they arrive, and the clients whose further requests follow from the ends of earlier ones.
 type ArrivalSource<'a> = (&'a mut dyn Iterator<Item = Request>, Option<&'a mut dyn FollowUps>);
 
-/// Runs the service to its end. The one place in which the simulation with metrics is compiled, once for each engine.
+/// Runs the service to its end. Only here is the simulation with metrics compiled, once for each engine.
 fn simulate(
     config: &Experiment,
     deployment: &Deployment,
