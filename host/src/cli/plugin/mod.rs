@@ -144,8 +144,8 @@ fn kinds(loaded: &LoadedPlugin, asked: &[KindName]) -> Result<Vec<Kind>, RunErro
     let wanted: Vec<Kind> = asked.iter().map(|&name| name.into()).collect();
     if let Some(kind) = wanted.iter().find(|kind| !description.kinds.contains(kind)) {
         let has = names(&description.kinds);
-        return Err(RunError::usage(format_args!("`{}` makes no {kind} decision", description.name))
-            .hint(format_args!("it is for {has}")));
+        return Err(RunError::usage(format_args!("`{}` does not implement {kind}", description.name))
+            .hint(format_args!("it implements {has}")));
     }
     Ok(if wanted.is_empty() { description.kinds.clone() } else { wanted })
 }
