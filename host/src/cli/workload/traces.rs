@@ -158,7 +158,7 @@ impl InspectArgs {
             num_requests: Some(spec.num_requests.map_or(most, |own| own.min(most))),
             timeout: None,
         };
-        let workload = spec.generate_answered(&options).map_err(RunError::refused)?;
+        let workload = spec.generate_immediate(&options).map_err(RunError::refused)?;
         let mut notes: Vec<String> =
             spec.warnings.iter().map(|(what, hint)| format!("{what} (hint: {hint})")).collect();
         if spec.num_requests.is_none_or(|own| own > most) {

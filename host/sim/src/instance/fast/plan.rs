@@ -289,7 +289,13 @@ impl Fast {
     }
 
     /// The record of the preemption of `victim` so that `requester` gets blocks for `num_tokens` tokens.
-    fn preemption(&self, victim: RequestKey, requester: RequestKey, num_tokens: u32, now: Micros) -> PreemptionDecision {
+    fn preemption(
+        &self,
+        victim: RequestKey,
+        requester: RequestKey,
+        num_tokens: u32,
+        now: Micros,
+    ) -> PreemptionDecision {
         let live = &self.live[victim];
         PreemptionDecision {
             instance: self.config.index,

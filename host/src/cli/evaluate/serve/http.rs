@@ -104,7 +104,10 @@ async fn evaluate(State(server): State<Arc<EvaluationServer>>, body: Bytes) -> R
     match evaluated(&server, &request).await {
         Ok(document) => {
             let score = document.combined_score;
-            respond(StatusCode::OK, &Evaluated { example_id: None, score, info: document, budget: Some(server.budget()) })
+            respond(
+                StatusCode::OK,
+                &Evaluated { example_id: None, score, info: document, budget: Some(server.budget()) },
+            )
         }
         Err(error) => refused(&server, &error),
     }
