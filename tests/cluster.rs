@@ -132,7 +132,7 @@ fn every_pathological_policy_triggers_its_anomaly() {
 
 /// The decisions in the order of time: what instances do between two events of the service, each engine tells when
 /// it gets there. Without the header, which tells of the engine.
-fn told([printed, metrics, decisions]: [String; 3]) -> (String, String, Vec<String>) {
+fn message([printed, metrics, decisions]: [String; 3]) -> (String, String, Vec<String>) {
     let mut lines: Vec<String> = decisions.lines().skip(1).map(str::to_owned).collect();
     lines.sort_unstable();
     (printed, metrics, lines)
@@ -156,7 +156,7 @@ fn the_same_command_gives_the_same_bytes() {
         for policy in policies {
             let line = format!("{command} {policy}");
             assert!(folder.bytes(&line) == folder.bytes(&line), "{line}");
-            assert!(told(folder.bytes(&format!("{line} --engine plain"))) == told(folder.bytes(&line)), "{line}");
+            assert!(message(folder.bytes(&format!("{line} --engine plain"))) == message(folder.bytes(&line)), "{line}");
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-/// Runs the program to its end, without standard input, and answers an [`Ended`]. Words are texts, which are split at
+/// Runs the program to its end, without standard input, and returns an [`Ended`]. Words are texts, which are split at
 /// spaces, or paths and lists of words, which are not.
 macro_rules! blis {
     (in $folder:expr, $($words:expr),+ $(,)?) => {

@@ -1,4 +1,4 @@
-//! The one integration binary: the real program and the real engine on recorded answers.
+//! The one integration binary: the real program and the real engine against recorded results.
 //!
 //! Data below `../shared` belongs to nobody's repository; tests that read it skip, saying so,
 //! where it is absent.
