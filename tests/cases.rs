@@ -30,7 +30,7 @@ const CASES: [&str; 10] = [
 ];
 
 #[test]
-fn both_engines_give_the_recorded_answers() {
+fn both_engines_reproduce_the_recorded_results() {
     let recording = std::env::var_os("BLIS_RECORD").is_some();
     for name in CASES {
         let file = folder(name).join("results.json");

@@ -326,10 +326,10 @@ fn a_bundle_takes_effect_and_a_flag_wins_over_it() {
     assert!(rejected("alice") > 0 && rejected("bob") == 0, "{}", figures["tenants"]);
 
     let flags = "--max-num-seqs 2 --scheduler priority-fcfs";
-    folder.file("urgent.yaml", "admission: {slo_priorities: {batch: 100, critical: -100}}\n");
+    folder.file("classes.yaml", "admission: {slo_priorities: {batch: 100, critical: -100}}\n");
     let wait = |flags: &str, class: &str| folder.figures(flags)["slo_classes"][class]["ttft"]["mean_ms"].as_f64();
     assert!(wait(flags, "batch") > wait(flags, "critical"));
-    let turned = format!("{flags} --policy-config urgent.yaml");
+    let turned = format!("{flags} --policy-config classes.yaml");
     assert!(wait(&turned, "batch") < wait(&turned, "critical"));
 
     folder.file(

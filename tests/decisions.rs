@@ -196,12 +196,12 @@ fn a_trace_is_shown() {
         show("--instance 1 --kind scheduling,preemption --from 0.5 --to 1")
     );
     let lines = folder.lines("d.jsonl");
-    // Somebody who was thrown out, and somebody who waited.
+    // A preempted request, and one that waited.
     let victim = of_kind(&lines, "preemption")[0]["request"].clone();
     insta::assert_snapshot!("story_of_a_victim", show(&format!("--request {victim}")));
     let waited = |line: &&&Value| line["waited_us"].as_u64();
     let enters = of_kind(&lines, "scheduling");
-    let longest = enters.iter().filter(|line| line["decision"] == "enters").max_by_key(waited).expect("somebody");
+    let longest = enters.iter().filter(|line| line["decision"] == "enters").max_by_key(waited).expect("a request");
     insta::assert_snapshot!("story_of_a_wait", show(&format!("--request request_{}", longest["request"])));
     let all = folder
         .output("decisions show d.jsonl --output json --kind signals,admission,routing,scheduling,preemption,outcome");

@@ -57,7 +57,7 @@ impl Folder {
     }
 }
 
-/// Too little KV for the load, so that requests are thrown out of the batch.
+/// Too little KV for the load, so that requests are preempted.
 const SERVICE: &str = "--model llama-3.1-8b-instruct --num-instances 3 --total-kv-blocks 500 --seed 11";
 
 #[test]
@@ -125,7 +125,7 @@ fn other_tools_find_what_they_read() {
     }
 }
 
-/// What cannot be written is said before anything is simulated, and nothing is left behind.
+/// A file that cannot be written is reported before anything is simulated, and no file is left behind.
 #[test]
 fn exports_that_cannot_be_written() {
     let folder = Folder::new();

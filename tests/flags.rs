@@ -627,7 +627,7 @@ fn no_reserve_full_isl(t: &Trial) {
     assert_eq!(figures("--scheduler-reserve-full-isl {}"), figures(""), "the last one counts");
 }
 
-/// While request 0 runs, 1 (long, usual), 2 (short, least urgent) and 3 (middling, most urgent) wait.
+/// While request 0 runs, 1 (long, middle priority), 2 (short, lowest priority) and 3 (middling, highest priority) wait.
 fn queueing() -> Vec<Row> {
     let row = |arrival_us, input, priority| Row { arrival_us, input, priority, ..ROW };
     vec![row(1_000, 100, 1), row(2_000, 900, 2), row(3_000, 100, 3), row(4_000, 500, 1)]
@@ -647,11 +647,11 @@ fn scheduler(t: &Trial) {
     let with = |name: &str| order(&t.metrics(&queueing(), &format!("--max-num-seqs 1 {{}} {name}")));
     assert_eq!(with("fcfs"), [1, 2, 3]);
     assert_eq!(with("sjf"), [2, 3, 1]);
-    let (urgent, reverse) = (with("priority-fcfs"), with("reverse-priority"));
-    assert!(urgent == [3, 1, 2] && reverse == [2, 1, 3], "{urgent:?} {reverse:?}");
+    let (priority, reverse) = (with("priority-fcfs"), with("reverse-priority"));
+    assert!(priority == [3, 1, 2] && reverse == [2, 1, 3], "{priority:?} {reverse:?}");
 }
 
-/// The first comes least urgent, the second most; then the cache is full.
+/// The first request has the lowest priority, the second the highest; then the cache is full.
 fn contending() -> Vec<Row> {
     let row = |arrival_us, priority| Row { arrival_us, priority, output: 400, ..ROW };
     vec![row(1_000, 9), row(1_001, 1)]
@@ -663,7 +663,7 @@ fn preemption_policy(t: &Trial) {
         [0, 1].map(|id| of_request(&metrics, id, "preemption_count") > 0.0)
     };
     assert_eq!(preempted("fcfs"), [false, true], "the later one goes");
-    assert_eq!(preempted("priority"), [true, false], "the less urgent one goes");
+    assert_eq!(preempted("priority"), [true, false], "the victim is the request of lower priority");
 }
 
 fn scheduling_policy(t: &Trial) {
@@ -747,7 +747,7 @@ fn cache_signal_delay(t: &Trial) {
     let flags = "--num-instances 4 --routing-policy weighted --routing-scorers precise-prefix-cache:1";
     let instances = |us: &str| distinct(t.placements(&sharing(), &format!("{flags} {us}")));
     assert_eq!(instances("{} 0"), 1, "where the prefix is");
-    assert!(instances("{} 1000000000000") > 1, "nobody hears that the caches are no longer empty");
+    assert!(instances("{} 1000000000000") > 1, "the signal of the caches stays that of empty ones");
 }
 
 fn tie_break(t: &Trial) {
@@ -802,7 +802,7 @@ fn routing_policy(t: &Trial) {
         let flags = format!("--num-instances 3 --tie-break lowest-index --snapshot-refresh-interval 0 {{}} {name}");
         distinct(t.placements(&apart(), &flags))
     };
-    assert_eq!((apart("round-robin"), apart("least-loaded"), apart("weighted")), (3, 1, 1), "nobody is loaded");
+    assert_eq!((apart("round-robin"), apart("least-loaded"), apart("weighted")), (3, 1, 1), "no instance is loaded");
     let same = self::rows(20, 100_000, Row { prefix: 288, ..ROW });
     let sharing = |name: &str| distinct(t.placements(&same, &format!("--num-instances 3 {{}} {name}")));
     assert_eq!((sharing("prefix-affinity"), sharing("round-robin")), (1, 3));

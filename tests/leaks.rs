@@ -40,7 +40,7 @@ fn a_million_calls_leave_nothing_behind() {
 #[test]
 #[ignore = "the test above runs it in a process of its own"]
 fn worker() {
-    // Whoever runs all ignored tests runs this one, too.
+    // A run of all ignored tests includes this one.
     let Ok(policy) = env::var(POLICY) else { return };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let finder = Finder::new(vec![root.join("policies")]);

@@ -95,7 +95,7 @@ pub fn command(words: &[&dyn Words]) -> Command {
     command
 }
 
-/// How a program ended, and what it said.
+/// The exit code and the output of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// `None` if a signal ended it.
@@ -134,7 +134,7 @@ impl Ended {
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("blis {line}: {error}: {stdout}"))
     }
 
-    /// What it said, having refused with one error, at most one hint, and nothing on standard output.
+    /// Standard error of a program that refused its input: one error, at most one hint, nothing on standard output.
     #[track_caller]
     pub fn refused(self) -> String {
         let Self { stdout, stderr, line, .. } = self.with_code(2);

@@ -84,7 +84,7 @@ impl Folder {
             ("priority", "priority: {policy: slo}\n"),
             ("scheduler", "scheduler: {policy: fcfs}\n"),
             ("threshold", "admission: {policy: tier-shed, tier_shed_threshold: -1}\n"),
-            ("urgency", "admission:\n  slo_priorities:\n    batch: 101\n"),
+            ("class-priority", "admission:\n  slo_priorities:\n    batch: 101\n"),
             ("bucket", "admission: {policy: token-bucket, token_bucket_capacity: 0}\n"),
             ("gaie", "admission: {policy: gaie-legacy, gaie_kv_threshold: 1.5}\n"),
             ("owner", "admission: {policy: tier-shed, gaie_qd_threshold: 5}\n"),
@@ -98,7 +98,7 @@ impl Folder {
                 "routing:\n  policy: weighted\n  scorers:\n    - {name: vllm-dp, weight: 1}\n    \
                  - {name: queue-depth, weight: 1}\n    - {name: vllm-dp, weight: 2}\n",
             ),
-            ("nobody", "routing: {policy: weighted, scorers: []}\n"),
+            ("no-scorer", "routing: {policy: weighted, scorers: []}\n"),
             ("both", "routing: {policy: weighted, cache_weight: 1, scorers: [{name: vllm-dp, weight: 1}]}\n"),
             ("unused", "routing: {policy: round-robin, scorers: [{name: vllm-dp, weight: 1}]}\n"),
         ] {
@@ -315,7 +315,7 @@ fn bad_bundles_are_refused() {
         "priority.yaml",
         "scheduler.yaml",
         "threshold.yaml",
-        "urgency.yaml",
+        "class-priority.yaml",
         "bucket.yaml",
         "gaie.yaml",
         "owner.yaml",
@@ -325,7 +325,7 @@ fn bad_bundles_are_refused() {
         "weight.yaml",
         "weightless.yaml",
         "same.yaml",
-        "nobody.yaml",
+        "no-scorer.yaml",
         "both.yaml",
         "unused.yaml",
     ];

@@ -1,4 +1,4 @@
-//! The same policy, whoever wrote it and however it is run, makes the same decisions.
+//! The same policy makes the same decisions in every language and technology.
 
 use std::fs;
 use std::path::PathBuf;

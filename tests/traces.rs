@@ -107,8 +107,8 @@ fn specifications_and_presets_are_inspected_too() {
     let (rate, chat) = (&profile["requests_per_s"], &profile["clients"]["chat"]);
     assert!((rate.as_f64().expect("a rate") / 35.0 - 1.0).abs() < 0.1, "{rate}");
     assert!((chat.as_f64().expect("a count") / (5000.0 * 20.0 / 35.0) - 1.0).abs() < 0.1, "{chat}");
-    // Of the prompts of conversations, half of all tokens, four fifths were said before.
-    assert!(profile["ideal_prefix_hit"].as_f64() > Some(0.35), "turns share what was said: {profile}");
+    // Half of all tokens are prompts of conversations, of which four fifths repeat earlier rounds.
+    assert!(profile["ideal_prefix_hit"].as_f64() > Some(0.35), "rounds share earlier ones: {profile}");
     assert_eq!(profile, profile_of(&scratch, "s.yaml --max-requests 5000 --seed 3"), "the seed of the file");
     assert_ne!(profile, profile_of(&scratch, "s.yaml --max-requests 5000 --seed 4"));
     let noted = blis!(in &scratch, "workload inspect s.yaml").stderr;
