@@ -33,7 +33,7 @@ fn mixed() -> Vec<Row> {
     (0..120).map(row).collect()
 }
 
-/// A folder that goes with the test; the program runs in it.
+/// A folder in which the program runs, removed when the test ends.
 struct Folder(Scratch);
 
 impl Folder {

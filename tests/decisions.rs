@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::macros::{Scratch, blis, root};
 
-/// A folder in which the program runs, which goes when the test ends.
+/// A folder in which the program runs, removed when the test ends.
 struct Folder(Scratch);
 
 impl Folder {
@@ -177,7 +177,7 @@ fn both_engines_decide_the_same() {
             let (lines, _) = folder.trace("d.jsonl", &format!("{flags} --engine {engine}"));
             let lines = lines.into_iter().filter(|line| line["kind"] != "header" && line["kind"] != "end");
             let mut lines: Vec<String> = lines.map(|line| line.to_string()).collect();
-            // Engines may tell of one instance earlier than of another.
+            // The order of lines of different instances depends on the engine.
             lines.sort();
             lines
         };

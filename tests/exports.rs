@@ -69,7 +69,7 @@ fn a_run_that_is_replayed_has_the_same_results() {
             "run {service} --workload-spec {{}}/spec.yaml --metrics-path {{}}/run.json --trace-output {{}}/out.1"
         );
         assert_eq!(folder.blis(&run), (Some(0), String::new()));
-        // The header says under which seed it ran.
+        // The header has the seed of the run.
         let service = service.replace(" --seed 11", "");
         let replay = format!(
             "replay {service} --horizon 1000000000 --trace-header {{}}/out.1.yaml --trace-data {{}}/out.1.csv --metrics-path {{}}/replay.json"

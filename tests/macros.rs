@@ -121,13 +121,13 @@ impl Ended {
         self
     }
 
-    /// The same, which must have done what it was asked to.
+    /// The same; the program must have succeeded.
     #[track_caller]
     pub fn done(self) -> Self {
         self.with_code(0)
     }
 
-    /// The document that it printed, having done what it was asked to.
+    /// The document that it printed; the program must have succeeded.
     #[track_caller]
     pub fn json(self) -> Value {
         let Self { stdout, line, .. } = self.done();

@@ -16,7 +16,7 @@ use crate::macros::{Ended, Scratch, blis, program};
 const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
 const MODEL: &str = "--model llama-3.1-8b-instruct";
 
-/// A folder with files of every kind of badness; the program runs in it.
+/// A folder with invalid files of every kind; the program runs in it.
 struct Folder(Scratch);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! Runs with policies from outside: how they are chosen, what results say of them, and what happens
+//! Runs with plugins: how they are chosen, how results name them, and what happens
 //! when they fail.
 
 use std::fs;

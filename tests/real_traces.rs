@@ -1,4 +1,4 @@
-//! The four public traces of `examples/real-traces.sh`: a part of each goes through to its last request.
+//! The four public traces of `examples/real-traces.sh`: a part of each is simulated to its last request.
 
 use std::path::Path;
 
