@@ -26,11 +26,11 @@ def spread(number, low, high):
 
 
 def azure(path, rows):
-    """`rows`: arrival in ms, prompt and answer tokens."""
+    """`rows`: arrival in ms, prompt and output tokens."""
     start = datetime.datetime(2024, 1, 1)
     lines = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
-    for ms, prompt, answer in rows:
-        lines.append(f"{start + datetime.timedelta(milliseconds=ms):%Y-%m-%d %H:%M:%S.%f},{prompt},{answer}")
+    for ms, prompt, output in rows:
+        lines.append(f"{start + datetime.timedelta(milliseconds=ms):%Y-%m-%d %H:%M:%S.%f},{prompt},{output}")
     (HERE / path).write_text("\n".join(lines) + "\n")
 
 
@@ -70,27 +70,27 @@ def two_classes():
     """Four batch jobs for each person who waits, twice what the engine can take."""
     lines = [TRACE_V2_COLUMNS]
     for n in range(200):
-        urgent = n % 5 == 4
-        slo_class = "critical" if urgent else "batch"
-        prompt = spread(n, 50, 200) if urgent else spread(n, 500, 1500)
-        answer = spread(n + 500, 20, 80) if urgent else spread(n + 500, 200, 400)
+        is_critical = n % 5 == 4
+        slo_class = "critical" if is_critical else "batch"
+        prompt = spread(n, 50, 200) if is_critical else spread(n, 500, 1500)
+        output = spread(n + 500, 20, 80) if is_critical else spread(n + 500, 200, 400)
         lines.append(
-            f"{n},made-up,,{slo_class},,0,,0,true,{prompt},{answer},{prompt},0,0,0,0,,0,0,{50_000 * n},0,0,0,0,ok,,"
+            f"{n},made-up,,{slo_class},,0,,0,true,{prompt},{output},{prompt},0,0,0,0,,0,0,{50_000 * n},0,0,0,0,ok,,"
         )
     (HERE / "priorities/trace.csv").write_text("\n".join(lines) + "\n")
     (HERE / "priorities/trace.yaml").write_text(TRACE_V2_HEADER)
 
 
 def a_conversation():
-    """Three turns: each prompt is the one before, its answer and 20 tokens more. And a stranger."""
+    """Three rounds: each prompt is the one before, its output and 20 tokens more. And an unrelated request."""
     lines = ["arrival_time,request_id,model,prefill_tokens,decode_tokens"]
     context, token = [], 1
     for turn in range(3):
         prompt = context + list(range(token, token + (64 if turn == 0 else 20)))
-        answer = list(range(5000 + 100 * turn, 5000 + 100 * turn + 30))
+        output = list(range(5000 + 100 * turn, 5000 + 100 * turn + 30))
         token += 100
-        lines.append(f'{turn}.0,turn-{turn},made-up,"{prompt}","{answer}"')
-        context = prompt + answer
+        lines.append(f'{turn}.0,turn-{turn},made-up,"{prompt}","{output}"')
+        context = prompt + output
     lines.append(f'3.0,stranger,made-up,"{list(range(9000, 9100))}","{list(range(9200, 9230))}"')
     (HERE / "shared-tokens/conversation.csv").write_text("\n".join(lines) + "\n")
 
@@ -112,7 +112,7 @@ def assistants():
 
 def two_tenants():
     """People who wait (critical, standard), a tenant's nightly batch, and a crawler in the background."""
-    kinds = [  # class, tenant, prompt, answer
+    kinds = [  # class, tenant, prompt, output
         ("critical", "shop", (50, 200), (20, 80)),
         ("standard", "shop", (100, 600), (50, 200)),
         ("batch", "reports", (500, 1500), (200, 400)),
@@ -120,10 +120,10 @@ def two_tenants():
     ]
     lines = [TRACE_V2_COLUMNS]
     for n in range(320):
-        slo_class, tenant, prompt, answer = kinds[spread(spread(n, 0, 1 << 24), 0, 3)]
-        prompt, answer = spread(n + 300, *prompt), spread(n + 900, *answer)
+        slo_class, tenant, prompt, output = kinds[spread(spread(n, 0, 1 << 24), 0, 3)]
+        prompt, output = spread(n + 300, *prompt), spread(n + 900, *output)
         lines.append(
-            f"{n},made-up,{tenant},{slo_class},,0,,0,true,{prompt},{answer},{prompt},0,0,0,0,,0,0,{25_000 * n},"
+            f"{n},made-up,{tenant},{slo_class},,0,,0,true,{prompt},{output},{prompt},0,0,0,0,,0,0,{25_000 * n},"
             "0,0,0,0,ok,,"
         )
     (HERE / "policy-bundle/trace.csv").write_text("\n".join(lines) + "\n")

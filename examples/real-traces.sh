@@ -38,7 +38,7 @@ print("| " + " | ".join(str(cell) for cell in cells) + " |")
 PYTHON
 }
 
-echo "| trace | instances | completed | rejected / dropped | TTFT mean, ms | TTFT p99 | E2E mean, ms | E2E p99 | requests/s | answer tokens/s | preemptions | prefix hits | CPU s |"
+echo "| trace | instances | completed | rejected / dropped | TTFT mean, ms | TTFT p99 | E2E mean, ms | E2E p99 | requests/s | output tokens/s | preemptions | prefix hits | CPU s |"
 echo "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
 while read -r name path flags; do
     if [ ! -e "$folder/$path" ]; then

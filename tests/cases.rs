@@ -1,4 +1,4 @@
-//! Small runs and what they come to, kept in `tests/cases`: both engines give exactly the recorded answers.
+//! Small runs and their recorded results, in `tests/cases`: both engines reproduce them exactly.
 //!
 //! A case is a folder with `cmd.txt`, the words of a command (`{}` is the folder), what the command reads, and
 //! `results.json`: what it prints, and every request. The plain engine, which is the truth, wrote that file:
@@ -30,16 +30,16 @@ const CASES: [&str; 10] = [
 ];
 
 #[test]
-fn both_engines_give_the_recorded_answers() {
+fn both_engines_reproduce_the_recorded_results() {
     let recording = std::env::var_os("BLIS_RECORD").is_some();
     for name in CASES {
         let file = folder(name).join("results.json");
         if recording {
-            fs::write(&file, text(&answer(name, "plain"))).expect("the case is ours");
+            fs::write(&file, text(&document(name, "plain"))).expect("the case is ours");
         }
         let recorded = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         for engine in ["plain", "fast"] {
-            let ours = text(&answer(name, engine));
+            let ours = text(&document(name, engine));
             for (line, (ours, recorded)) in ours.lines().zip(recorded.lines()).enumerate() {
                 assert_eq!(ours, recorded, "{}:{}, engine {engine}", file.display(), line + 1);
             }
@@ -55,8 +55,8 @@ fn each_case_shows_what_it_is_there_for() {
         serde_json::from_str(&fs::read_to_string(folder(name).join("results.json")).expect("recorded")).expect("JSON")
     };
     let count = |name: &str, figure: &str| {
-        let answer = recorded(name);
-        answer["figures"][figure].as_f64().unwrap_or_else(|| panic!("no {figure} in {name}"))
+        let document = recorded(name);
+        document["figures"][figure].as_f64().unwrap_or_else(|| panic!("no {figure} in {name}"))
     };
     let some = |name: &str, key: &str| {
         let requests = recorded(name)["requests"].as_array().expect("requests").clone();
@@ -97,7 +97,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// The figures and the requests of a case.
-fn answer(name: &str, engine: &str) -> Value {
+fn document(name: &str, engine: &str) -> Value {
     let scratch = Scratch::new();
     let file = folder(name).join("cmd.txt");
     let line = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -108,10 +108,10 @@ fn answer(name: &str, engine: &str) -> Value {
 }
 
 /// A line for each figure and each request, so that a difference can be read.
-fn text(answer: &Value) -> String {
-    let figures = answer["figures"].as_object().expect("figures").iter();
+fn text(document: &Value) -> String {
+    let figures = document["figures"].as_object().expect("figures").iter();
     let figures: Vec<String> = figures.map(|(name, value)| format!("{}: {value}", json!(name))).collect();
     let requests: Vec<String> =
-        answer["requests"].as_array().expect("requests").iter().map(ToString::to_string).collect();
+        document["requests"].as_array().expect("requests").iter().map(ToString::to_string).collect();
     format!("{{\"figures\": {{\n{}\n}},\n\"requests\": [\n{}\n]}}\n", figures.join(",\n"), requests.join(",\n"))
 }

@@ -39,9 +39,9 @@ fn nonsense_is_one_error_with_one_hint() {
         "run --model llama-3.1-8b-instruct --latency-model roofline --alpha-coeffs 1,2,3 --beta-coeffs 1,2,3",
     ];
     for arguments in nonsense {
-        let told = blis!(arguments).refused();
-        assert!(told.starts_with("error: "), "blis {arguments}: {told}");
-        assert_eq!(told.lines().filter(|line| line.starts_with("hint: ")).count(), 1, "{told}");
+        let message = blis!(arguments).refused();
+        assert!(message.starts_with("error: "), "blis {arguments}: {message}");
+        assert_eq!(message.lines().filter(|line| line.starts_with("hint: ")).count(), 1, "{message}");
     }
 }
 

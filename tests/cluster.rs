@@ -33,7 +33,7 @@ fn mixed() -> Vec<Row> {
     (0..120).map(row).collect()
 }
 
-/// A folder that goes with the test; the program runs in it.
+/// A folder in which the program runs, removed when the test ends.
 struct Folder(Scratch);
 
 impl Folder {
@@ -132,7 +132,7 @@ fn every_pathological_policy_triggers_its_anomaly() {
 
 /// The decisions in the order of time: what instances do between two events of the service, each engine tells when
 /// it gets there. Without the header, which tells of the engine.
-fn told([printed, metrics, decisions]: [String; 3]) -> (String, String, Vec<String>) {
+fn message([printed, metrics, decisions]: [String; 3]) -> (String, String, Vec<String>) {
     let mut lines: Vec<String> = decisions.lines().skip(1).map(str::to_owned).collect();
     lines.sort_unstable();
     (printed, metrics, lines)
@@ -156,7 +156,7 @@ fn the_same_command_gives_the_same_bytes() {
         for policy in policies {
             let line = format!("{command} {policy}");
             assert!(folder.bytes(&line) == folder.bytes(&line), "{line}");
-            assert!(told(folder.bytes(&format!("{line} --engine plain"))) == told(folder.bytes(&line)), "{line}");
+            assert!(message(folder.bytes(&format!("{line} --engine plain"))) == message(folder.bytes(&line)), "{line}");
         }
     }
 }
@@ -326,10 +326,10 @@ fn a_bundle_takes_effect_and_a_flag_wins_over_it() {
     assert!(rejected("alice") > 0 && rejected("bob") == 0, "{}", figures["tenants"]);
 
     let flags = "--max-num-seqs 2 --scheduler priority-fcfs";
-    folder.file("urgent.yaml", "admission: {slo_priorities: {batch: 100, critical: -100}}\n");
+    folder.file("classes.yaml", "admission: {slo_priorities: {batch: 100, critical: -100}}\n");
     let wait = |flags: &str, class: &str| folder.figures(flags)["slo_classes"][class]["ttft"]["mean_ms"].as_f64();
     assert!(wait(flags, "batch") > wait(flags, "critical"));
-    let turned = format!("{flags} --policy-config urgent.yaml");
+    let turned = format!("{flags} --policy-config classes.yaml");
     assert!(wait(&turned, "batch") < wait(&turned, "critical"));
 
     folder.file(

@@ -41,24 +41,24 @@ fn a_replay_is_read_back_as_well() {
     assert!(!typed.stdout.is_empty() && typed.stdout == read.stdout, "{}", read.stderr);
 }
 
-/// What is wrong in a file is told with its line; flags that exclude a setting of the file are told as well.
+/// A mistake in a file is reported with its line; so are flags that exclude a setting of the file.
 #[test]
 fn mistakes_in_a_configuration_are_told() {
     let folder = Scratch::new();
-    let told = |text: &str, flags: &str| {
+    let message = |text: &str, flags: &str| {
         let file = folder.write("e.yaml", text);
         let ended = blis!("run --config", file, flags);
         assert_eq!(ended.code, Some(2), "{text}");
         ended.stderr.replace(&folder.display().to_string(), "DIR")
     };
     let all = [
-        told("model: m\nmax-num-seq: 3\n", ""),
-        told("model: m\nengine:\n  max-num-seqs: none\n", ""),
-        told("model: m\nrouting:\n  policy: wieghted\n", ""),
-        told("rate: 3\n", ""),
-        told("model: a\n  b\nrate: 3\n", ""),
-        told("model: m\nconcurrency: 3\n", "--rate 5"),
-        told("model: m\nworkload: chatbot\n", "--workload-trace t.csv"),
+        message("model: m\nmax-num-seq: 3\n", ""),
+        message("model: m\nengine:\n  max-num-seqs: none\n", ""),
+        message("model: m\nrouting:\n  policy: wieghted\n", ""),
+        message("rate: 3\n", ""),
+        message("model: a\n  b\nrate: 3\n", ""),
+        message("model: m\nconcurrency: 3\n", "--rate 5"),
+        message("model: m\nworkload: chatbot\n", "--workload-trace t.csv"),
     ];
     insta::assert_snapshot!(all.join("\n"));
 }

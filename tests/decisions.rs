@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::macros::{Scratch, blis, root};
 
-/// A folder in which the program runs, which goes when the test ends.
+/// A folder in which the program runs, removed when the test ends.
 struct Folder(Scratch);
 
 impl Folder {
     /// Standard output of a command that must go well.
-    fn told(&self, arguments: &str) -> String {
+    fn output(&self, arguments: &str) -> String {
         blis!(in &self.0, arguments).done().stdout
     }
 
@@ -28,7 +28,7 @@ impl Folder {
 
     /// Simulates, and gives the trace and the printed figures.
     fn trace(&self, file: &str, flags: &str) -> (Vec<Value>, Value) {
-        let printed = self.told(&format!("{RUN} {flags} --trace-level decisions --trace-path {file}"));
+        let printed = self.output(&format!("{RUN} {flags} --trace-level decisions --trace-path {file}"));
         (self.lines(file), serde_json::from_str(&printed).expect("JSON"))
     }
 
@@ -144,8 +144,9 @@ fn the_trace_fits_the_results() {
         assert_eq!(of_kind(&lines, "preemption").len() as u64, count("preemption_count"), "{flags}");
         let admitted = of_kind(&lines, "admission").iter().filter(|line| line["admitted"] == true).count();
         assert_eq!(admitted, of_kind(&lines, "routing").len(), "{flags}");
-        let quiet = folder
-            .told(&format!("{RUN} {flags}").replace(" --counterfactual-k 2", "").replace(" --counterfactual-k 1", ""));
+        let quiet = folder.output(
+            &format!("{RUN} {flags}").replace(" --counterfactual-k 2", "").replace(" --counterfactual-k 1", ""),
+        );
         let quiet: Value = serde_json::from_str(&quiet).expect("JSON");
         assert_eq!(quiet, figures, "watching changes nothing");
     }
@@ -163,8 +164,8 @@ fn packed_or_not_it_is_the_same() {
             && bytes.len() * 3 < fs::read(folder.0.join("d.jsonl")).expect("written").len()
     );
     for command in ["show {}", "show {} --request 7", "top {}", "top {} --by wait --output json"] {
-        let told = |file: &str| folder.told(&format!("decisions {}", command.replace("{}", file)));
-        assert_eq!(told("d.jsonl"), told("e.jsonl.gz"), "{command}");
+        let output = |file: &str| folder.output(&format!("decisions {}", command.replace("{}", file)));
+        assert_eq!(output("d.jsonl"), output("e.jsonl.gz"), "{command}");
     }
 }
 
@@ -176,7 +177,7 @@ fn both_engines_decide_the_same() {
             let (lines, _) = folder.trace("d.jsonl", &format!("{flags} --engine {engine}"));
             let lines = lines.into_iter().filter(|line| line["kind"] != "header" && line["kind"] != "end");
             let mut lines: Vec<String> = lines.map(|line| line.to_string()).collect();
-            // Engines may tell of one instance earlier than of another.
+            // The order of lines of different instances depends on the engine.
             lines.sort();
             lines
         };
@@ -188,26 +189,26 @@ fn both_engines_decide_the_same() {
 fn a_trace_is_shown() {
     let folder = Folder(Scratch::new());
     folder.trace("d.jsonl", "--routing-policy weighted --counterfactual-k 2");
-    let show = |flags: &str| folder.told(&format!("decisions show d.jsonl --output text {flags}"));
+    let show = |flags: &str| folder.output(&format!("decisions show d.jsonl --output text {flags}"));
     insta::assert_snapshot!("decisions_shown", show("--to 0.4"));
     insta::assert_snapshot!(
         "decisions_of_an_instance",
         show("--instance 1 --kind scheduling,preemption --from 0.5 --to 1")
     );
     let lines = folder.lines("d.jsonl");
-    // Somebody who was thrown out, and somebody who waited.
+    // A preempted request, and one that waited.
     let victim = of_kind(&lines, "preemption")[0]["request"].clone();
     insta::assert_snapshot!("story_of_a_victim", show(&format!("--request {victim}")));
     let waited = |line: &&&Value| line["waited_us"].as_u64();
     let enters = of_kind(&lines, "scheduling");
-    let longest = enters.iter().filter(|line| line["decision"] == "enters").max_by_key(waited).expect("somebody");
+    let longest = enters.iter().filter(|line| line["decision"] == "enters").max_by_key(waited).expect("a request");
     insta::assert_snapshot!("story_of_a_wait", show(&format!("--request request_{}", longest["request"])));
     let all = folder
-        .told("decisions show d.jsonl --output json --kind signals,admission,routing,scheduling,preemption,outcome");
+        .output("decisions show d.jsonl --output json --kind signals,admission,routing,scheduling,preemption,outcome");
     let inside: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(inside, lines[1..lines.len() - 1]);
     let story: Value =
-        serde_json::from_str(&folder.told(&format!("decisions show d.jsonl --request {victim}"))).expect("JSON");
+        serde_json::from_str(&folder.output(&format!("decisions show d.jsonl --request {victim}"))).expect("JSON");
     let kinds: Vec<&str> =
         story["events"].as_array().expect("a list").iter().filter_map(|e| e["kind"].as_str()).collect();
     assert!(kinds.starts_with(&["admission", "routing"]) && kinds.ends_with(&["outcome"]), "{kinds:?}");
@@ -218,13 +219,13 @@ fn a_trace_is_shown() {
 fn the_worst_are_found() {
     let folder = Folder(Scratch::new());
     let (lines, _) = folder.trace("d.jsonl", "--routing-policy round-robin --counterfactual-k 2");
-    let top = |flags: &str| folder.told(&format!("decisions top d.jsonl --output text {flags}"));
+    let top = |flags: &str| folder.output(&format!("decisions top d.jsonl --output text {flags}"));
     insta::assert_snapshot!("worst_by_score_regret", top("--by score-regret --limit 5"));
     insta::assert_snapshot!("worst_by_ttft", top("--by ttft --limit 5"));
     insta::assert_snapshot!("surest", top("--by margin --limit 3"));
     for (by, field) in [("ttft", "ttft_us"), ("e2e", "e2e_us"), ("wait", "scheduling_delay_us")] {
         let document: Value =
-            serde_json::from_str(&folder.told(&format!("decisions top d.jsonl --by {by} --limit 4"))).expect("JSON");
+            serde_json::from_str(&folder.output(&format!("decisions top d.jsonl --by {by} --limit 4"))).expect("JSON");
         let found: Vec<u64> =
             document["decisions"].as_array().expect("a list").iter().filter_map(|one| one[field].as_u64()).collect();
         let mut expected: Vec<u64> =
@@ -234,7 +235,7 @@ fn the_worst_are_found() {
         assert_eq!(found, expected[..4], "{by}");
     }
     folder.trace("bare.jsonl", "--routing-policy round-robin");
-    insta::assert_snapshot!(folder.told("decisions top bare.jsonl --by score-regret --output text"), @r"
+    insta::assert_snapshot!(folder.output("decisions top bare.jsonl --by score-regret --output text"), @r"
     no request has a score regret
     the policy gives no scores: record them with `--counterfactual-k 2` or more
     ");
@@ -250,7 +251,7 @@ fn two_runs_are_compared() {
     run("again.jsonl", "--routing-policy round-robin --counterfactual-k 1");
     let (few, _) =
         run("few.jsonl", "--routing-policy round-robin --admission-policy token-bucket --token-bucket-capacity 500");
-    let diff = |a: &str, b: &str| folder.told(&format!("decisions diff {a} {b} --output text"));
+    let diff = |a: &str, b: &str| folder.output(&format!("decisions diff {a} {b} --output text"));
     insta::assert_snapshot!("round_robin_and_least_loaded", diff("rr.jsonl", "ll.jsonl.gz"));
     insta::assert_snapshot!("fcfs_and_sjf", diff("rr.jsonl", "sjf.jsonl"));
     insta::assert_snapshot!(diff("rr.jsonl", "again.jsonl"), @r"
@@ -261,7 +262,7 @@ fn two_runs_are_compared() {
 
     no decision differs
     ");
-    let document: Value = serde_json::from_str(&folder.told("decisions diff rr.jsonl few.jsonl")).expect("JSON");
+    let document: Value = serde_json::from_str(&folder.output("decisions diff rr.jsonl few.jsonl")).expect("JSON");
     let rejected = of_kind(&few, "admission").into_iter().filter(|line| line["admitted"] == false).collect::<Vec<_>>();
     assert_eq!(
         document["decisions"][0],
@@ -315,7 +316,7 @@ fn what_is_no_trace_is_refused() {
         "nowhere",
         ".",
     ];
-    let mut told = String::new();
+    let mut messages = String::new();
     for name in names {
         let (message, code) = folder.refused(&format!("decisions top {name}"));
         assert_eq!(code, Some(2), "{name}: {message}");
@@ -324,9 +325,9 @@ fn what_is_no_trace_is_refused() {
             let (other, code) = folder.refused(&format!("decisions {}", command.replace("{}", name)));
             assert_eq!((&other, code), (&message, Some(2)), "{command}");
         }
-        told += &message;
+        messages += &message;
     }
-    insta::assert_snapshot!("what_is_no_trace", told);
+    insta::assert_snapshot!("what_is_no_trace", messages);
     // What is there is shown all the same.
     let output = blis!(in &folder.0, "decisions show no-end --output json");
     assert!(output.stdout.lines().count() >= 15, "{}", output.stdout);

@@ -1,4 +1,4 @@
-//! Deployments and step times against the recorded answers of BLIS (`shared/cases/blis`).
+//! Deployments and step times against the recorded results of BLIS (`shared/cases/blis`).
 
 use std::path::{Path, PathBuf};
 

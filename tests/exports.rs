@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::macros::{Scratch, blis};
 
-/// Conversations that grow while their clients wait for answers, a shared system prompt, bursts,
+/// Growing conversations in closed loop, a shared system prompt, bursts,
 /// deadlines that pass.
 const SPEC: &str = r#"
 version: "2"
@@ -57,7 +57,7 @@ impl Folder {
     }
 }
 
-/// Too little KV for the load, so that requests are thrown out of the batch.
+/// Too little KV for the load, so that requests are preempted.
 const SERVICE: &str = "--model llama-3.1-8b-instruct --num-instances 3 --total-kv-blocks 500 --seed 11";
 
 #[test]
@@ -69,13 +69,13 @@ fn a_run_that_is_replayed_has_the_same_results() {
             "run {service} --workload-spec {{}}/spec.yaml --metrics-path {{}}/run.json --trace-output {{}}/out.1"
         );
         assert_eq!(folder.blis(&run), (Some(0), String::new()));
-        // The header says under which seed it ran.
+        // The header has the seed of the run.
         let service = service.replace(" --seed 11", "");
         let replay = format!(
             "replay {service} --horizon 1000000000 --trace-header {{}}/out.1.yaml --trace-data {{}}/out.1.csv --metrics-path {{}}/replay.json"
         );
-        let (code, told) = folder.blis(&replay);
-        assert_eq!(code, Some(0), "{told}");
+        let (code, message) = folder.blis(&replay);
+        assert_eq!(code, Some(0), "{message}");
         let by_id = |name: &str| {
             let mut requests = folder.json(name)["requests"].as_array().expect("requests").clone();
             requests.sort_by_key(|request| request["requestID"].as_str().map(str::to_owned));
@@ -125,14 +125,14 @@ fn other_tools_find_what_they_read() {
     }
 }
 
-/// What cannot be written is said before anything is simulated, and nothing is left behind.
+/// A file that cannot be written is reported before anything is simulated, and no file is left behind.
 #[test]
 fn exports_that_cannot_be_written() {
     let folder = Folder::new();
-    let told = |flags: &str| {
-        let (code, told) = folder.blis(&format!("run --model llama-3.1-8b-instruct {flags}"));
-        assert_eq!(code, Some(2), "{told}");
-        told.replace(&folder.0.display().to_string(), "{}")
+    let message = |flags: &str| {
+        let (code, message) = folder.blis(&format!("run --model llama-3.1-8b-instruct {flags}"));
+        assert_eq!(code, Some(2), "{message}");
+        message.replace(&folder.0.display().to_string(), "{}")
     };
     let all = [
         "--export otel={}/no/where.jsonl",
@@ -141,7 +141,7 @@ fn exports_that_cannot_be_written() {
         "--export csv={}/x",
         "--trace-output {}/t --export trace-v2={}/t",
     ];
-    insta::assert_snapshot!(all.map(told).join("\n"));
+    insta::assert_snapshot!(all.map(message).join("\n"));
     let left: Vec<_> =
         fs::read_dir(&folder.0).expect("folder").map(|entry| entry.expect("entry").file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");

@@ -24,7 +24,7 @@ fn the_next_fifth_of_every_run_is_predicted() {
     assert_eq!(runs.len(), 8);
     for run in &runs {
         let errors = errors(run, &[RunSplit::Validation]);
-        let itl = errors.itl.expect("answers have many tokens");
+        let itl = errors.itl.expect("outputs have many tokens");
         assert!(errors.requests > 1_000, "{}", run.name);
         assert!(errors.e2e.mean.abs() < 5.0 && errors.e2e.p99.abs() < 15.0, "{}: {errors:?}", run.name);
         assert!(errors.ttft.mean.abs() < 15.0 && itl.mean.abs() < 15.0, "{}: {errors:?}", run.name);

@@ -627,7 +627,7 @@ fn no_reserve_full_isl(t: &Trial) {
     assert_eq!(figures("--scheduler-reserve-full-isl {}"), figures(""), "the last one counts");
 }
 
-/// While request 0 runs, 1 (long, usual), 2 (short, least urgent) and 3 (middling, most urgent) wait.
+/// While request 0 runs, 1 (long, middle priority), 2 (short, lowest priority) and 3 (middling, highest priority) wait.
 fn queueing() -> Vec<Row> {
     let row = |arrival_us, input, priority| Row { arrival_us, input, priority, ..ROW };
     vec![row(1_000, 100, 1), row(2_000, 900, 2), row(3_000, 100, 3), row(4_000, 500, 1)]
@@ -647,11 +647,11 @@ fn scheduler(t: &Trial) {
     let with = |name: &str| order(&t.metrics(&queueing(), &format!("--max-num-seqs 1 {{}} {name}")));
     assert_eq!(with("fcfs"), [1, 2, 3]);
     assert_eq!(with("sjf"), [2, 3, 1]);
-    let (urgent, reverse) = (with("priority-fcfs"), with("reverse-priority"));
-    assert!(urgent == [3, 1, 2] && reverse == [2, 1, 3], "{urgent:?} {reverse:?}");
+    let (priority, reverse) = (with("priority-fcfs"), with("reverse-priority"));
+    assert!(priority == [3, 1, 2] && reverse == [2, 1, 3], "{priority:?} {reverse:?}");
 }
 
-/// The first comes least urgent, the second most; then the cache is full.
+/// The first request has the lowest priority, the second the highest; then the cache is full.
 fn contending() -> Vec<Row> {
     let row = |arrival_us, priority| Row { arrival_us, priority, output: 400, ..ROW };
     vec![row(1_000, 9), row(1_001, 1)]
@@ -663,7 +663,7 @@ fn preemption_policy(t: &Trial) {
         [0, 1].map(|id| of_request(&metrics, id, "preemption_count") > 0.0)
     };
     assert_eq!(preempted("fcfs"), [false, true], "the later one goes");
-    assert_eq!(preempted("priority"), [true, false], "the less urgent one goes");
+    assert_eq!(preempted("priority"), [true, false], "the victim is the request of lower priority");
 }
 
 fn scheduling_policy(t: &Trial) {
@@ -747,7 +747,7 @@ fn cache_signal_delay(t: &Trial) {
     let flags = "--num-instances 4 --routing-policy weighted --routing-scorers precise-prefix-cache:1";
     let instances = |us: &str| distinct(t.placements(&sharing(), &format!("{flags} {us}")));
     assert_eq!(instances("{} 0"), 1, "where the prefix is");
-    assert!(instances("{} 1000000000000") > 1, "nobody hears that the caches are no longer empty");
+    assert!(instances("{} 1000000000000") > 1, "the signal of the caches stays that of empty ones");
 }
 
 fn tie_break(t: &Trial) {
@@ -802,7 +802,7 @@ fn routing_policy(t: &Trial) {
         let flags = format!("--num-instances 3 --tie-break lowest-index --snapshot-refresh-interval 0 {{}} {name}");
         distinct(t.placements(&apart(), &flags))
     };
-    assert_eq!((apart("round-robin"), apart("least-loaded"), apart("weighted")), (3, 1, 1), "nobody is loaded");
+    assert_eq!((apart("round-robin"), apart("least-loaded"), apart("weighted")), (3, 1, 1), "no instance is loaded");
     let same = self::rows(20, 100_000, Row { prefix: 288, ..ROW });
     let sharing = |name: &str| distinct(t.placements(&same, &format!("--num-instances 3 {{}} {name}")));
     assert_eq!((sharing("prefix-affinity"), sharing("round-robin")), (1, 3));
@@ -864,8 +864,8 @@ fn policy_param(t: &Trial) {
         (placements(""), placements("{} routing.to=2"), placements("{} routing.to=2 {} routing.to=1")),
         (10, 12, 11)
     );
-    let told = t.error(&calm(), &format!("--routing-policy {script} {{}} routing.to=3"));
-    assert!(told.contains("it must be a number from 0 to 2"), "{told}");
+    let message = t.error(&calm(), &format!("--routing-policy {script} {{}} routing.to=3"));
+    assert!(message.contains("it must be a number from 0 to 2"), "{message}");
 }
 
 fn policy_dir(t: &Trial) {
@@ -879,8 +879,8 @@ fn policy_dir(t: &Trial) {
 fn allow_native(t: &Trial) {
     let library = t.file("mine.so", "not a library");
     assert!(t.error(&calm(), &format!("--routing-policy {library}")).contains("`--allow-native`"));
-    let told = t.error(&calm(), &format!("--routing-policy {library} {{}}"));
-    assert!(!told.contains("`--allow-native`"), "it was allowed, and cannot be loaded: {told}");
+    let message = t.error(&calm(), &format!("--routing-policy {library} {{}}"));
+    assert!(!message.contains("`--allow-native`"), "it was allowed, and cannot be loaded: {message}");
 }
 
 fn on_plugin_error(t: &Trial) {
@@ -1076,7 +1076,7 @@ fn workload_spec(t: &Trial) {
     assert_eq!(number(&requests("--timeout 0.001").0, "timed_out_requests"), 40.0);
     // Contradictions are refused.
     assert!(t.bare(&format!("{{}} {path} --rate 3")).stderr.contains("`--rate` cannot be used with `--workload-spec`"));
-    // Rounds wait for their answers, unless they shall not.
+    // Rounds wait for the output of the round before, unless that is turned off.
     let turns = "    reasoning: { multi_turn: { max_rounds: 2 } }\n";
     for (closed_loop, waits) in [("", true), ("    closed_loop: false\n", false)] {
         let path = t.file("turns.yaml", &format!("{SPEC}{turns}{closed_loop}"));
@@ -1133,8 +1133,8 @@ fn mooncake_block_size(t: &Trial) {
     };
     assert_eq!(hits("{} 512"), hits(""));
     assert!(hits("{} 512") > 0.0);
-    let told = t.bare("--workload-trace {dir}/m.jsonl {} 1024");
-    assert!(told.stderr.contains("2 `hash_ids`, but 1024 tokens are 1 blocks of 1024"), "{}", told.stderr);
+    let message = t.bare("--workload-trace {dir}/m.jsonl {} 1024");
+    assert!(message.stderr.contains("2 `hash_ids`, but 1024 tokens are 1 blocks of 1024"), "{}", message.stderr);
 }
 
 /// When the requests of [`calm`] arrive, s: 20 from 0.001 on, 0.1 apart.
@@ -1232,19 +1232,19 @@ fn concurrency(t: &Trial) {
     let (_, chats) = t.generated("{} 3 --horizon 20000000 --workload chatbot --prefix-tokens 160");
     assert!(chats.len() > 12 && at_once(&chats) == 3, "until the horizon");
     assert!(chats.iter().all(|request| (162.0..=960.0).contains(&number(request, "num_prefill_tokens"))));
-    let told = |flags: &str| {
+    let message = |flags: &str| {
         let output = t.bare(flags);
         assert_eq!(output.code, Some(2), "{flags}");
         output.stderr
     };
     assert!(
-        told("{} 3 --num-requests 9 --rate 2").contains("cannot be used with '--rate"),
+        message("{} 3 --num-requests 9 --rate 2").contains("cannot be used with '--rate"),
         "{}",
-        told("{} 3 --rate 2")
+        message("{} 3 --rate 2")
     );
-    assert!(told("{} 3").contains("`--concurrency` needs an end"));
-    assert!(told("{} 3 --num-requests 9 --workload bursty").contains("cannot be used with `--workload bursty`"));
-    assert!(told("{} 3 --num-requests 9 --arrival-process poisson").contains("cannot be used with `--concurrency`"));
+    assert!(message("{} 3").contains("`--concurrency` needs an end"));
+    assert!(message("{} 3 --num-requests 9 --workload bursty").contains("cannot be used with `--workload bursty`"));
+    assert!(message("{} 3 --num-requests 9 --arrival-process poisson").contains("cannot be used with `--concurrency`"));
 }
 
 fn think_time_of_users(t: &Trial) {
@@ -1288,8 +1288,8 @@ fn trace_header(t: &Trial) {
     let figures = t.figures(&calm(), "");
     assert_eq!(number(&figures, "completed_requests"), 20.0);
     t.file("other.yaml", "trace_version: 2\n");
-    let told = t.bare("{} {dir}/other.yaml --trace-data {dir}/t.csv").stderr;
-    assert!(told.contains("trace_version"), "{told}");
+    let message = t.bare("{} {dir}/other.yaml --trace-data {dir}/t.csv").stderr;
+    assert!(message.contains("trace_version"), "{message}");
 }
 
 fn trace_data(t: &Trial) {
@@ -1299,7 +1299,7 @@ fn trace_data(t: &Trial) {
     assert_eq!(number(&figures, "completed_requests"), 5.0);
 }
 
-/// A turn that only says how long after the answer it comes.
+/// A round that has only the delay after the output of the round before.
 fn session_mode_of_a_trace(t: &Trial) {
     let line =
         |when: &str| format!("{{\"session_id\": \"s\", {when}, \"input_length\": 100, \"output_length\": 100}}\n");
@@ -1314,14 +1314,14 @@ fn session_mode_of_a_trace(t: &Trial) {
     let waited = of_request(&metrics, 1, "arrived_at") - of_request(&metrics, 0, "e2e_ms") / 1e3;
     assert!((waited - 3.0).abs() < 1e-5, "{waited}");
     t.file("azure.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,10,5\n");
-    let told = t.bare("{} closed-loop --workload-trace {dir}/azure.csv").stderr;
-    assert!(told.contains("closed loop is for mooncake and trace-v2"), "{told}");
-    let told = t.bare("{} closed-loop --workload-trace {dir}/turns.jsonl --repeat 2").stderr;
-    assert!(told.contains("`--repeat` cannot be used with `--session-mode closed-loop`"), "{told}");
+    let message = t.bare("{} closed-loop --workload-trace {dir}/azure.csv").stderr;
+    assert!(message.contains("closed loop is for mooncake and trace-v2"), "{message}");
+    let message = t.bare("{} closed-loop --workload-trace {dir}/turns.jsonl --repeat 2").stderr;
+    assert!(message.contains("`--repeat` cannot be used with `--session-mode closed-loop`"), "{message}");
     assert!(t.bare("{} closed-loop").stderr.contains("needs `--workload-trace`"));
 }
 
-/// Two sessions of three rounds, recorded 0.1 s apart: too close for their answers.
+/// Two sessions of three rounds, recorded 0.1 s apart: less than the latency of a round.
 fn conversations(t: &Trial, flags: &str) -> Value {
     let rows = rows(6, 100_000, Row { output: 100, ..ROW });
     let round = |line: &str, index: usize| match index {
@@ -1337,7 +1337,7 @@ fn conversations(t: &Trial, flags: &str) -> Value {
     serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON")
 }
 
-/// From each answer to the next prompt, s.
+/// Time from the end of each output to the next prompt, s.
 fn thinking(metrics: &Value) -> Vec<f64> {
     let time = |id: u32| of_request(metrics, id, "arrived_at");
     (2..6).map(|id| time(id) - time(id - 2) - of_request(metrics, id - 2, "e2e_ms") / 1e3).collect()
@@ -1347,7 +1347,10 @@ fn session_mode(t: &Trial) {
     let fixed = conversations(t, "");
     assert_eq!(fixed, conversations(t, "{} fixed"));
     assert_eq!((&fixed["sessions"]["count"], &fixed["sessions"]["completed"]), (&2.into(), &Value::Null));
-    assert!(thinking(&fixed).iter().all(|&seconds| seconds < 0.0), "the next prompt is there before the answer");
+    assert!(
+        thinking(&fixed).iter().all(|&seconds| seconds < 0.0),
+        "the next prompt arrives before the end of the output"
+    );
     let waiting = conversations(t, "{} closed-loop");
     assert_eq!(waiting["sessions"]["completed"], 2);
     assert!(thinking(&waiting).iter().all(|seconds| (seconds - 0.2).abs() < 1e-5), "{:?}", thinking(&waiting));
@@ -1358,8 +1361,8 @@ fn think_time_ms(t: &Trial) {
     assert!(waiting.iter().all(|seconds| (seconds - 0.7).abs() < 1e-5), "{waiting:?}");
     assert!(t.error(&calm(), "{} 700").contains("needs `--session-mode closed-loop`"));
     for moved in ["--repeat 2", "--start 1", "--duration 1", "--time-scale 2", "--spread-bins 10"] {
-        let told = t.error(&calm(), &format!("--session-mode closed-loop {moved} {{}} 700"));
-        assert!(told.contains("cannot be used with `--session-mode closed-loop`"), "{told}");
+        let message = t.error(&calm(), &format!("--session-mode closed-loop {moved} {{}} 700"));
+        assert!(message.contains("cannot be used with `--session-mode closed-loop`"), "{message}");
     }
 }
 
@@ -1412,10 +1415,10 @@ fn explain_config(t: &Trial) {
 }
 
 fn log(t: &Trial) {
-    let told = |level: &str| t.on(&calm(), &format!("--max-model-len 200 {{}} {level}")).stderr;
-    assert_eq!((told("off").as_str(), told("error").as_str()), ("", ""));
-    assert!(told("warn").contains("WARN") && !told("warn").contains("INFO"));
-    assert!(told("info").contains("INFO") && !told("info").contains("DEBUG"));
+    let message = |level: &str| t.on(&calm(), &format!("--max-model-len 200 {{}} {level}")).stderr;
+    assert_eq!((message("off").as_str(), message("error").as_str()), ("", ""));
+    assert!(message("warn").contains("WARN") && !message("warn").contains("INFO"));
+    assert!(message("info").contains("INFO") && !message("info").contains("DEBUG"));
     // There nothing is too long for the model.
     let served = |level: &str| t.on(&calm(), &format!("{{}} {level}")).stderr;
     let debug = served("debug");

@@ -71,7 +71,7 @@ fn every_example_of_every_help_page_runs() {
                 .map(|name| format!("{path_of_page} {name}")),
         );
         for line in examples(&page) {
-            let Ended { code, stdout, stderr } = on_terminal(&line, &folder, &path);
+            let Ended { code, stdout, stderr, .. } = on_terminal(&line, &folder, &path);
             if stderr.contains("No C compiler for WebAssembly") {
                 eprintln!("skipped: {line}: {stderr}");
                 continue;

@@ -28,10 +28,10 @@ fn a_million_calls_leave_nothing_behind() {
             .env(POLICY, policy)
             .output()
             .expect("it starts");
-        let told = String::from_utf8_lossy(&worker.stdout).into_owned();
-        assert!(worker.status.success(), "{policy}: {told}{}", String::from_utf8_lossy(&worker.stderr));
-        let growth = told.lines().find_map(|line| line.split_once("grew by ")?.1.strip_suffix(" KiB"));
-        let growth: i64 = growth.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{policy}: {told}"));
+        let message = String::from_utf8_lossy(&worker.stdout).into_owned();
+        assert!(worker.status.success(), "{policy}: {message}{}", String::from_utf8_lossy(&worker.stderr));
+        let growth = message.lines().find_map(|line| line.split_once("grew by ")?.1.strip_suffix(" KiB"));
+        let growth: i64 = growth.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{policy}: {message}"));
         assert!(growth < MOST_KIB, "{policy}: {growth} KiB after {CALLS} calls");
         println!("{policy}: {growth} KiB more after {CALLS} calls");
     }
@@ -40,7 +40,7 @@ fn a_million_calls_leave_nothing_behind() {
 #[test]
 #[ignore = "the test above runs it in a process of its own"]
 fn worker() {
-    // Whoever runs all ignored tests runs this one, too.
+    // A run of all ignored tests includes this one.
     let Ok(policy) = env::var(POLICY) else { return };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let finder = Finder::new(vec![root.join("policies")]);
@@ -51,7 +51,7 @@ fn worker() {
     let questions = traffic(Kind::Routing, 16);
     let mut ask = |calls: usize| {
         for question in questions.iter().cycle().take(calls) {
-            question.run(&mut guest, &check::ties()).expect("an answer");
+            question.run(&mut guest, &check::ties()).expect("an output");
         }
     };
     ask(WARM_UP);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Runs the program to its end, without standard input, and answers an [`Ended`]. Words are texts, which are split at
+/// Runs the program to its end, without standard input, and returns an [`Ended`]. Words are texts, which are split at
 /// spaces, or paths and lists of words, which are not.
 macro_rules! blis {
     (in $folder:expr, $($words:expr),+ $(,)?) => {
@@ -96,7 +96,7 @@ pub fn command(words: &[&dyn Words]) -> Command {
     command
 }
 
-/// How a program ended, and what it said.
+/// The exit code and the output of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// `None` if a signal ended it.
@@ -122,20 +122,20 @@ impl Ended {
         self
     }
 
-    /// The same, which must have done what it was asked to.
+    /// The same; the program must have succeeded.
     #[track_caller]
     pub fn done(self) -> Self {
         self.with_code(0)
     }
 
-    /// The document that it printed, having done what it was asked to.
+    /// The document that it printed; the program must have succeeded.
     #[track_caller]
     pub fn json(self) -> Value {
         let Self { stdout, line, .. } = self.done();
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("blis {line}: {error}: {stdout}"))
     }
 
-    /// What it said, having refused with one error, at most one hint, and nothing on standard output.
+    /// Standard error of a program that refused its input: one error, at most one hint, nothing on standard output.
     #[track_caller]
     pub fn refused(self) -> String {
         let Self { stdout, stderr, line, .. } = self.with_code(2);

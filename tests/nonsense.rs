@@ -16,7 +16,7 @@ use crate::macros::{Ended, Scratch, blis, program};
 const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
 const MODEL: &str = "--model llama-3.1-8b-instruct";
 
-/// A folder with files of every kind of badness; the program runs in it.
+/// A folder with invalid files of every kind; the program runs in it.
 struct Folder(Scratch);
 
 impl Folder {
@@ -84,7 +84,7 @@ impl Folder {
             ("priority", "priority: {policy: slo}\n"),
             ("scheduler", "scheduler: {policy: fcfs}\n"),
             ("threshold", "admission: {policy: tier-shed, tier_shed_threshold: -1}\n"),
-            ("urgency", "admission:\n  slo_priorities:\n    batch: 101\n"),
+            ("class-priority", "admission:\n  slo_priorities:\n    batch: 101\n"),
             ("bucket", "admission: {policy: token-bucket, token_bucket_capacity: 0}\n"),
             ("gaie", "admission: {policy: gaie-legacy, gaie_kv_threshold: 1.5}\n"),
             ("owner", "admission: {policy: tier-shed, gaie_qd_threshold: 5}\n"),
@@ -98,7 +98,7 @@ impl Folder {
                 "routing:\n  policy: weighted\n  scorers:\n    - {name: vllm-dp, weight: 1}\n    \
                  - {name: queue-depth, weight: 1}\n    - {name: vllm-dp, weight: 2}\n",
             ),
-            ("nobody", "routing: {policy: weighted, scorers: []}\n"),
+            ("no-scorer", "routing: {policy: weighted, scorers: []}\n"),
             ("both", "routing: {policy: weighted, cache_weight: 1, scorers: [{name: vllm-dp, weight: 1}]}\n"),
             ("unused", "routing: {policy: round-robin, scorers: [{name: vllm-dp, weight: 1}]}\n"),
         ] {
@@ -127,17 +127,20 @@ impl Folder {
 
 /// One error, one hint, exit code 2, nothing on standard output.
 fn refused(line: &str, output: &Ended) -> String {
-    let told = &output.stderr;
-    assert_eq!(output.code, Some(2), "{line}: {told}");
+    let message = &output.stderr;
+    assert_eq!(output.code, Some(2), "{line}: {message}");
     assert_eq!(output.stdout, "", "{line}");
     for start in ["error: ", "hint: "] {
-        assert_eq!(told.lines().filter(|line| line.starts_with(start)).count(), 1, "{line}: {start}\n{told}");
+        assert_eq!(message.lines().filter(|line| line.starts_with(start)).count(), 1, "{line}: {start}\n{message}");
     }
-    assert!(told.starts_with("error: ") && !told.contains("panicked") && !told.contains("os error"), "{line}: {told}");
-    assert!(!told.chars().any(|c| c.is_control() && c != '\n'), "{line}: {told:?}");
+    assert!(
+        message.starts_with("error: ") && !message.contains("panicked") && !message.contains("os error"),
+        "{line}: {message}"
+    );
+    assert!(!message.chars().any(|c| c.is_control() && c != '\n'), "{line}: {message:?}");
     // Lists of everything known would change with every model.
-    let told = told.lines().map(|line| line.split("known: codellama").next().unwrap_or(line)).collect::<Vec<_>>();
-    format!("$ blis {line}\n{}\n", told.join("\n"))
+    let message = message.lines().map(|line| line.split("known: codellama").next().unwrap_or(line)).collect::<Vec<_>>();
+    format!("$ blis {line}\n{}\n", message.join("\n"))
 }
 
 #[test]
@@ -234,8 +237,8 @@ fn bad_flags_are_refused() {
         "--unknown",
         "surplus",
     ];
-    let told: Vec<_> = flags.iter().map(|flags| refused(&format!("run {flags}"), &folder.run(flags))).collect();
-    insta::assert_snapshot!(told.join("\n"));
+    let message: Vec<_> = flags.iter().map(|flags| refused(&format!("run {flags}"), &folder.run(flags))).collect();
+    insta::assert_snapshot!(message.join("\n"));
     assert_eq!(fs::read_dir(&folder.0).expect("folder").count(), 1, "nothing is left behind");
 }
 
@@ -284,12 +287,12 @@ fn bad_files_are_refused() {
         "--metrics-path folder",
         "--metrics-path missing/m.json",
     ];
-    let mut told: Vec<_> = flags.iter().map(|flags| refused(&format!("run {flags}"), &folder.run(flags))).collect();
+    let mut message: Vec<_> = flags.iter().map(|flags| refused(&format!("run {flags}"), &folder.run(flags))).collect();
     for header in ["missing.yaml2", "folder", "old.yaml", "key.yaml", "broken.yaml", "binary.yaml", "header.yaml"] {
         let line = format!("replay {MODEL} --trace-header {header} --trace-data header.csv");
-        told.push(refused(&line, &folder.blis(&line.split_whitespace().collect::<Vec<_>>())));
+        message.push(refused(&line, &folder.blis(&line.split_whitespace().collect::<Vec<_>>())));
     }
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(message.join("\n"));
 }
 
 #[test]
@@ -312,7 +315,7 @@ fn bad_bundles_are_refused() {
         "priority.yaml",
         "scheduler.yaml",
         "threshold.yaml",
-        "urgency.yaml",
+        "class-priority.yaml",
         "bucket.yaml",
         "gaie.yaml",
         "owner.yaml",
@@ -322,23 +325,23 @@ fn bad_bundles_are_refused() {
         "weight.yaml",
         "weightless.yaml",
         "same.yaml",
-        "nobody.yaml",
+        "no-scorer.yaml",
         "both.yaml",
         "unused.yaml",
     ];
-    let told = names.map(|name| {
+    let message = names.map(|name| {
         let flags = format!("--policy-config {name}");
         refused(&format!("run {flags}"), &folder.run(&flags))
     });
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(message.join("\n"));
 }
 
 #[test]
 fn unknown_models_are_answered_with_the_nearest() {
     let folder = Folder::new();
     let names = ["", " ", "llama-3.1-8b-instrct", "meta-llama/Llama-3.1-9B", "gpt-4o", "../etc/passwd"];
-    let told = names.map(|name| refused(&format!("run --model '{name}'"), &folder.blis(&["run", "--model", name])));
-    insta::assert_snapshot!(told.join("\n"));
+    let message = names.map(|name| refused(&format!("run --model '{name}'"), &folder.blis(&["run", "--model", name])));
+    insta::assert_snapshot!(message.join("\n"));
 }
 
 #[cfg(target_os = "linux")]
@@ -418,8 +421,8 @@ fn marks_line_ends_and_order_do_not_matter() {
     for name in ["marks", "unsorted"] {
         assert_eq!(accounted_for(name, &folder.run(&format!("--workload-trace {name}.csv"))), expected, "{name}");
     }
-    let told = folder.run("--workload-trace unsorted.csv --log info").stderr;
-    assert!(told.contains("not in order of arrival; they were sorted"), "{told}");
+    let message = folder.run("--workload-trace unsorted.csv --log info").stderr;
+    assert!(message.contains("not in order of arrival; they were sorted"), "{message}");
 }
 
 #[test]
@@ -445,14 +448,14 @@ fn requests_that_never_fit_are_refused_by_name() {
         ("--max-num-batched-tokens 1000 --no-enable-chunked-prefill", 3),
         ("--max-model-len 1", 12),
     ];
-    let mut told = String::new();
+    let mut message = String::new();
     for (flags, refused) in table {
         let output = folder.run(&format!("--workload-trace t.csv {flags}"));
         let figures = accounted_for(flags, &output);
-        told += &format!("$ blis run {flags}\n{}\n", output.stderr);
-        assert_eq!(figures["dropped_unservable"], refused, "{told}");
+        message += &format!("$ blis run {flags}\n{}\n", output.stderr);
+        assert_eq!(figures["dropped_unservable"], refused, "{message}");
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(message);
 }
 
 /// Whatever the cache, a run ends: with results, or with an error that shows the state.
@@ -476,12 +479,12 @@ fn nothing_hangs_under_kv_pressure() {
                         assert!(figures["still_running"] == 0 && figures["still_queued"] == 0, "{line}");
                     }
                     Some(1) => {
-                        let told = &output.stderr;
+                        let message = &output.stderr;
                         assert!(
-                            told.starts_with("error: no progress at ") && told.contains("\nhint: "),
-                            "{line}: {told}"
+                            message.starts_with("error: no progress at ") && message.contains("\nhint: "),
+                            "{line}: {message}"
                         );
-                        assert!(output.stdout.is_empty() && parity == "blis", "{line}: {told}");
+                        assert!(output.stdout.is_empty() && parity == "blis", "{line}: {message}");
                     }
                     other => panic!("{line}: {other:?} {}", output.stderr),
                 }
@@ -504,7 +507,7 @@ fn a_reader_that_leaves_early_is_no_error() {
         let mut child = program!(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("blis starts");
         drop(child.stdout.take());
         let output = child.wait_with_output().expect("blis ends");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && !told.contains("error"), "{arguments}: {told}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !message.contains("error"), "{arguments}: {message}");
     }
 }

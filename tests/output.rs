@@ -47,7 +47,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A folder that goes with the test, with a recorded trace in it.
+/// A folder with a recorded trace, removed when the test ends.
 struct Folder(Scratch);
 
 impl Folder {

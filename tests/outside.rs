@@ -1,4 +1,4 @@
-//! Runs with policies from outside: how they are chosen, what results say of them, and what happens
+//! Runs with plugins: how they are chosen, how results name them, and what happens
 //! when they fail.
 
 use std::fs;
@@ -35,7 +35,7 @@ impl Folder {
         blis!(in &self.0, line)
     }
 
-    fn answer(&self, flags: &str) -> Value {
+    fn document(&self, flags: &str) -> Value {
         self.run(flags).json()
     }
 }
@@ -46,15 +46,15 @@ const SHORT_QUEUE: &str =
 #[test]
 fn dropping_a_file_into_policies_is_enough() {
     let folder = Folder::with(&[("mine.rhai", SHORT_QUEUE)]);
-    let answer = folder.answer("--routing-policy mine --policy-param routing.patience=3");
-    let used = &answer["plugins"][0];
+    let document = folder.document("--routing-policy mine --policy-param routing.patience=3");
+    let used = &document["plugins"][0];
     assert_eq!([&used["kind"], &used["name"], &used["technology"]], ["routing", "mine", "script"]);
     assert_eq!((&used["sandboxed"], &used["parameters"]["patience"]), (&Value::Bool(true), &Value::from(3.0)));
     assert_eq!(used["sha256"].as_str().map(str::len), Some(64));
     assert_eq!(used["faults"], Value::Array(Vec::new()));
-    let by_path = folder.answer("--routing-policy ./policies/mine.rhai --policy-param routing.patience=3");
-    assert_eq!(by_path["e2e_mean_ms"], answer["e2e_mean_ms"]);
-    let built_in = folder.answer("--routing-policy least-loaded");
+    let by_path = folder.document("--routing-policy ./policies/mine.rhai --policy-param routing.patience=3");
+    assert_eq!(by_path["e2e_mean_ms"], document["e2e_mean_ms"]);
+    let built_in = folder.document("--routing-policy least-loaded");
     assert!(built_in.get("plugins").is_none(), "nothing to say about built-in policies");
 }
 
@@ -63,8 +63,8 @@ fn policies_dir_comes_before_policies() {
     let folder = Folder::with(&[("mine.rhai", SHORT_QUEUE)]);
     fs::create_dir(folder.0.join("other")).expect("a folder");
     fs::write(folder.0.join("other/mine.rhai"), "fn route(r, s) { 0 }").expect("a file");
-    let answer = folder.answer("--routing-policy mine --policy-dir other");
-    assert!(answer["plugins"][0]["file"].as_str().is_some_and(|file| file.contains("other")), "{answer}");
+    let document = folder.document("--routing-policy mine --policy-dir other");
+    assert!(document["plugins"][0]["file"].as_str().is_some_and(|file| file.contains("other")), "{document}");
 }
 
 #[test]
@@ -72,21 +72,21 @@ fn a_bundle_mixes_technologies() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let bundle = root.join("policies/mixed.yaml");
     let folder = Folder::new(); // its plugins are carried by the program
-    let answer = folder.answer(&format!("--policy-config {}", bundle.display()));
-    let used: Vec<(&str, &str)> = answer["plugins"]
+    let document = folder.document(&format!("--policy-config {}", bundle.display()));
+    let used: Vec<(&str, &str)> = document["plugins"]
         .as_array()
         .expect("a list")
         .iter()
         .map(|used| (used["kind"].as_str().expect("a kind"), used["technology"].as_str().expect("one")))
         .collect();
     assert_eq!(used, [("admission", "script"), ("routing", "component"), ("scheduling", "script")]);
-    assert_eq!(answer["plugins"][1]["parameters"]["prefix_weight"], Value::from(3.0));
+    assert_eq!(document["plugins"][1]["parameters"]["prefix_weight"], Value::from(3.0));
     let explained = folder.run(&format!("--policy-config {} --explain-config", bundle.display()));
     let page = explained.stdout;
     let policies = page.split_once("# From here to the end").expect("the policies").1;
     fs::write(folder.0.join("again.yaml"), policies.split_once('\n').expect("lines").1).expect("a file");
-    let again = folder.answer("--policy-config again.yaml");
-    assert_eq!(again, answer, "{policies}");
+    let again = folder.document("--policy-config again.yaml");
+    assert_eq!(again, document, "{policies}");
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn what_cannot_be_used_is_told_before_anything_runs() {
         let output = folder.run(flags);
         assert_eq!(output.code, Some(2), "{flags}: {}", output.stderr);
         assert_eq!(output.stdout, "", "{flags}");
-        let told = output.stderr.replace(&folder.0.display().to_string(), "DIR");
-        page += &format!("$ {flags}\n{told}\n");
+        let message = output.stderr.replace(&folder.0.display().to_string(), "DIR");
+        page += &format!("$ {flags}\n{message}\n");
     }
     insta::assert_snapshot!(page);
 }
@@ -145,16 +145,16 @@ fn a_failing_policy_ends_the_run_or_is_counted() {
     assert_eq!(output.code, Some(1));
     assert_eq!(output.stdout, "", "half a run is no result");
     assert!(!folder.0.join("m.json").exists());
-    let told = output.stderr;
+    let message = output.stderr;
     for part in
         ["the routing policy `late` failed at", "late.rhai:2:", "I have seen enough", "--on-plugin-error fallback"]
     {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(message.contains(part), "{part}: {message}");
     }
-    let answer = folder.answer("--routing-policy late --on-plugin-error fallback");
-    let fault = &answer["plugins"][0]["faults"][0];
+    let document = folder.document("--routing-policy late --on-plugin-error fallback");
+    let fault = &document["plugins"][0]["faults"][0];
     assert_eq!((&fault["kind"], &fault["count"]), (&Value::from("trap"), &Value::from(1)));
-    assert_eq!(answer["completed_requests"], Value::from(400));
+    assert_eq!(document["completed_requests"], Value::from(400));
 }
 
 #[test]
@@ -164,9 +164,9 @@ fn every_kind_falls_back() {
     let folder = Folder::with(&[("never.rhai", never)]);
     let flags = "--routing-policy never --admission-policy never --priority-policy never --scheduler never \
                  --preemption-policy never --latency-model never --total-kv-blocks 600 --on-plugin-error fallback";
-    let answer = folder.answer(flags);
-    assert_eq!(answer["completed_requests"], Value::from(400), "{answer}");
-    let used = answer["plugins"].as_array().expect("a list");
+    let document = folder.document(flags);
+    assert_eq!(document["completed_requests"], Value::from(400), "{document}");
+    let used = document["plugins"].as_array().expect("a list");
     assert_eq!(used.len(), 6);
     for used in used {
         let faults = used["faults"].as_array().expect("a list");
@@ -190,6 +190,6 @@ fn plugins_can_be_compared() {
         output.stdout
     });
     assert_eq!(one, two, "whatever the number of threads");
-    let answer: Value = serde_json::from_str(&one).expect("JSON");
-    assert_eq!(answer["metrics"]["mean_e2e"]["values"].as_array().map(Vec::len), Some(3));
+    let document: Value = serde_json::from_str(&one).expect("JSON");
+    assert_eq!(document["metrics"]["mean_e2e"]["values"].as_array().map(Vec::len), Some(3));
 }

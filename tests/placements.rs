@@ -1,4 +1,4 @@
-//! The same policy, whoever wrote it and however it is run, makes the same decisions.
+//! The same policy makes the same decisions in every language and technology.
 
 use std::fs;
 use std::path::PathBuf;
@@ -57,16 +57,16 @@ fn parameters_reach_every_technology() {
     assert_ne!(script, placements("prefix-then-load", ""), "they change something");
     assert_eq!(script, placements("weighted", "--routing-scorers kv-utilization:1"));
     let declared = ["cache", "queue", "memory"];
-    let told = run("rust-weighted-prefix", "--policy-param routing.nonsense=1");
-    assert!(told.contains("no parameter `nonsense`"), "{told}");
-    assert!(declared.iter().any(|name| told.contains(name)), "{told}");
+    let message = run("rust-weighted-prefix", "--policy-param routing.nonsense=1");
+    assert!(message.contains("no parameter `nonsense`"), "{message}");
+    assert!(declared.iter().any(|name| message.contains(name)), "{message}");
 }
 
 /// The instance that served each request.
 fn placements(policy: &str, flags: &str) -> Vec<String> {
     let folder = Scratch::new();
-    let told = run(policy, &format!("{flags} --metrics-path {}", folder.path("m.json")));
-    let text = fs::read_to_string(folder.join("m.json")).unwrap_or_else(|error| panic!("{policy}: {error}: {told}"));
+    let message = run(policy, &format!("{flags} --metrics-path {}", folder.path("m.json")));
+    let text = fs::read_to_string(folder.join("m.json")).unwrap_or_else(|error| panic!("{policy}: {error}: {message}"));
     let metrics: Value = serde_json::from_str(&text).expect("JSON");
     let requests = metrics["requests"].as_array().expect("requests");
     let mut placed: Vec<(u64, String)> = requests

@@ -34,11 +34,11 @@ impl Folder {
         document.as_array().expect("a list").clone()
     }
 
-    /// What is told about `arguments`, which make no sense.
+    /// The message about `arguments`, which are invalid.
     fn refused(&self, arguments: &str) -> String {
-        let told = self.blis(arguments).refused();
-        assert!(told.contains("hint: "), "{told}");
-        told
+        let message = self.blis(arguments).refused();
+        assert!(message.contains("hint: "), "{message}");
+        message
     }
 
     fn write(&self, file: &str, content: impl AsRef<[u8]>) {
@@ -138,8 +138,8 @@ fn nothing_is_overwritten() {
     folder.write("mine.rhai", "fn route(r, s) { -s.queue_depth }");
     folder.done("new mine --kind routing --lang c");
     for lang in ["rhai", "rust", "c"] {
-        let told = folder.refused(&format!("new mine --kind routing --lang {lang}"));
-        assert!(told.contains("is there already"), "{told}");
+        let message = folder.refused(&format!("new mine --kind routing --lang {lang}"));
+        assert!(message.contains("exists already"), "{message}");
     }
     assert_eq!(fs::read_to_string(folder.0.join("mine.rhai")).expect("a file").len(), 33);
     for name in ["Mine", "1st", "a/b", "../up", "two-", "a b"] {
@@ -171,13 +171,13 @@ fn what_is_broken_is_listed_with_its_reason() {
     assert_eq!(good["sha256"].as_str().map(str::len), Some(64));
     assert_eq!(good["parameters"][0]["max"], 100.0);
     for name in ["broken", "aa"] {
-        let told = named(name).and_then(|entry| entry["error"].as_str()).expect("listed with its reason");
-        assert!(told.ends_with("[unreadable]"), "{told}");
+        let message = named(name).and_then(|entry| entry["error"].as_str()).expect("listed with its reason");
+        assert!(message.ends_with("[unreadable]"), "{message}");
     }
     assert_eq!(named("notes"), None);
     let sandboxed = folder.json("list --policy-dir .");
-    let told = sandboxed.iter().find(|entry| entry["name"] == "good").and_then(|entry| entry["error"].as_str());
-    assert!(told.is_some_and(|told| told.contains("--allow-native")), "{told:?}");
+    let message = sandboxed.iter().find(|entry| entry["name"] == "good").and_then(|entry| entry["error"].as_str());
+    assert!(message.is_some_and(|message| message.contains("--allow-native")), "{message:?}");
     let read = folder.done("list --policy-dir . --allow-native --output text");
     assert!(read.contains("Parameters of good:") && read.contains("Cannot be used:"), "{read}");
 }
@@ -196,7 +196,7 @@ fn what_breaks_its_promises_fails_the_check() {
     assert!(output.stderr.contains("checks failed\nhint: "), "{}", output.stderr);
     let checked = folder.json(arguments);
     assert_eq!(checked[0]["passed"], false);
-    assert!(failed(&checked[0]).iter().any(|told| told.contains("the third is one too many")), "{checked:?}");
+    assert!(failed(&checked[0]).iter().any(|message| message.contains("the third is one too many")), "{checked:?}");
     // A file that does not load is one failed check.
     folder.write("broken.so", "no library");
     let checked = folder.json("check broken --policy-dir . --allow-native");
@@ -235,6 +235,6 @@ fn nonsense_is_one_error_with_one_hint() {
     ] {
         folder.refused(arguments);
     }
-    let told = folder.refused("bench x --policy-dir .");
-    assert!(told.contains("--allow-native"), "{told}");
+    let message = folder.refused("bench x --policy-dir .");
+    assert!(message.contains("--allow-native"), "{message}");
 }

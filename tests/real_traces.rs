@@ -1,4 +1,4 @@
-//! The four public traces of `examples/real-traces.sh`: a part of each goes through to its last request.
+//! The four public traces of `examples/real-traces.sh`: a part of each is simulated to its last request.
 
 use std::path::Path;
 
@@ -22,16 +22,16 @@ fn each_goes_through_to_its_last_request() {
         let flags = flags.replace("{}", &folder.join(path).display().to_string());
         let mut before = f64::INFINITY;
         for instances in [1, 4, 16] {
-            let answer = run(&format!("--num-instances {instances} --routing-policy weighted {flags}"));
-            let count = |key: &str| answer[key].as_u64().unwrap_or_else(|| panic!("{path}: {key}"));
+            let document = run(&format!("--num-instances {instances} --routing-policy weighted {flags}"));
+            let count = |key: &str| document[key].as_u64().unwrap_or_else(|| panic!("{path}: {key}"));
             assert_eq!(count("completed_requests") + count("dropped_unservable"), requests, "{path} on {instances}");
-            assert_eq!(answer["conservation"]["holds"], true, "{path} on {instances}");
+            assert_eq!(document["conservation"]["holds"], true, "{path} on {instances}");
             assert_eq!(
                 (count("still_queued"), count("still_running"), count("rejected_requests")),
                 (0, 0, 0),
                 "{path}"
             );
-            let ttft = answer["ttft_mean_ms"].as_f64().expect("a mean");
+            let ttft = document["ttft_mean_ms"].as_f64().expect("a mean");
             assert!(ttft < before * 1.02, "{path}: more instances do not make people wait: {before} {ttft}");
             before = ttft;
         }

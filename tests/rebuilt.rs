@@ -38,7 +38,7 @@ fn rebuilt_guests_decide_as_the_committed_ones() {
     }
 }
 
-/// How many answers were compared.
+/// The number of outputs that were compared.
 fn compare(module: &str, kind: Kind, n: usize, committed: &dyn Plugin, fresh: &dyn Plugin) -> usize {
     let setup = check::setup(committed, kind, n, &Limits::default());
     let mut guests = [committed, fresh].map(|plugin| plugin.start(&setup).expect("it starts"));

@@ -26,7 +26,7 @@ fn json(line: &str) -> Value {
     serde_json::from_str(&done(line)).unwrap_or_else(|error| panic!("{line}: {error}"))
 }
 
-/// What is told about `line`, which makes no sense.
+/// The message about `line`, which is invalid.
 fn refused(line: &str) -> String {
     let output = blis(line);
     assert_eq!(output.status.code(), Some(2), "{line}");
@@ -102,9 +102,9 @@ fn every_built_in_policy_passes_the_check() {
 
 #[test]
 fn a_name_of_two_kinds_is_told() {
-    let told = refused("plugin check fcfs");
+    let message = refused("plugin check fcfs");
     assert_eq!(
-        told,
+        message,
         "error: `fcfs` is the name of a scheduler and of a preemption policy\n\
          hint: write `scheduling/fcfs` or `preemption/fcfs`\n"
     );
@@ -128,8 +128,8 @@ fn a_weight_is_a_parameter() {
     assert_eq!(parameter, done(&format!("{RUN} --routing-scorers {scorers}")), "two names of one thing");
     let explained = done(&format!("{RUN} --policy-param routing.queue-depth=2 --explain-config"));
     assert!(explained.contains("- {name: queue-depth, weight: 2}  # flag --policy-param"), "{explained}");
-    let told = refused("run --model m --policy-param routing.queue-depth=2");
-    assert_eq!(told, "error: `round-robin` has no parameter `queue-depth`\nhint: it has no parameters\n");
+    let message = refused("run --model m --policy-param routing.queue-depth=2");
+    assert_eq!(message, "error: `round-robin` has no parameter `queue-depth`\nhint: it has no parameters\n");
 }
 
 const DEPLOYMENT: &str = "run --model meta-llama/llama-3.1-8b-instruct --num-requests 40 --rate 10";
@@ -206,8 +206,8 @@ fn a_built_in_policy_is_evaluated_as_a_candidate() {
     let result = json("evaluate weighted --suite chat");
     assert_eq!((&result["status"], result["hashes"]["candidate"].as_str().map(str::len)), (&"ok".into(), Some(64)));
     assert!(result["combined_score"].as_f64() > Some(0.0), "{result}");
-    let told = refused("evaluate fcfs");
-    assert!(told.contains("write `scheduling/fcfs` or `preemption/fcfs`"), "{told}");
+    let message = refused("evaluate fcfs");
+    assert!(message.contains("write `scheduling/fcfs` or `preemption/fcfs`"), "{message}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""Ten thousand evaluations through `blis serve`: memory stays flat, equal candidates get equal answers, nobody is left behind.
+"""Ten thousand evaluations through `blis serve`: memory stays flat, equal candidates get equal results, and every request gets its reply.
 
     python3 tests/soak.py [--blis target/release/blis] [--evals 10000]
 
@@ -36,19 +36,19 @@ def main():
     command = [args.blis, "serve", "--stdio", "--suite", "chat", "--threads", "2", "--queue", "200"]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     draw, free = random.Random(1), threading.Semaphore(150)
-    asked, answers, sizes, start = {}, {}, [], time.time()
+    sources, results, sizes, start = {}, {}, [], time.time()
     failed = []
 
     def listen():
         for number, line in enumerate(server.stdout, 1):
-            answer = json.loads(line)
-            told = (answer["status"], answer["combined_score"], answer["hashes"]["result"])
-            if answers.setdefault(asked.pop(answer["id"]), told) != told:
-                failed.append(answer["id"])
+            document = json.loads(line)
+            result = (document["status"], document["combined_score"], document["hashes"]["result"])
+            if results.setdefault(sources.pop(document["id"]), result) != result:
+                failed.append(document["id"])
             free.release()
             if number % max(args.evals // 10, 1) == 0:
                 sizes.append(resident(server.pid))
-                print(f"{number:6} answered, {sizes[-1]:.0f} MiB, {time.time() - start:.1f} s", flush=True)
+                print(f"{number:6} evaluated, {sizes[-1]:.0f} MiB, {time.time() - start:.1f} s", flush=True)
             if number == args.evals:
                 return
 
@@ -57,7 +57,7 @@ def main():
     for number in range(args.evals):
         free.acquire()
         source = draw.choice(CANDIDATES).replace("WEIGHT", str(draw.randint(1, 8)))
-        asked[str(number)] = source
+        sources[str(number)] = source
         request = {"id": str(number), "candidate": source, "stage": "smoke", "feedback_bytes": 0}
         server.stdin.write(json.dumps(request) + "\n")
         server.stdin.flush()
@@ -66,9 +66,9 @@ def main():
     code = server.wait()
     # The first tenth fills what is kept; after that nothing may be added with every evaluation.
     grown = sizes[-1] - sizes[0]
-    print(f"exit code {code}, {len(answers)} different candidates, {grown:+.0f} MiB since the first tenth")
+    print(f"exit code {code}, {len(results)} different candidates, {grown:+.0f} MiB since the first tenth")
     if failed or code or grown > 30:
-        sys.exit(f"different answers for equal candidates: {failed[:5]}" if failed else "memory grew, or it failed")
+        sys.exit(f"different results for equal candidates: {failed[:5]}" if failed else "memory grew, or it failed")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-//! The one integration binary: the real program and the real engine on recorded answers.
+//! The one integration binary: the real program and the real engine against recorded results.
 //!
-//! Data below `../shared` belongs to nobody's repository; tests that read it skip, saying so,
+//! Data below `../shared` is in no repository; tests that read it skip, and say so,
 //! where it is absent.
 
 mod blis;

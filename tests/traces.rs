@@ -40,9 +40,9 @@ fn a_trace_is_inspected() {
     assert!((hit - 11.0 * 512.0 / total).abs() < 1e-12, "{hit}");
     let part = profile_of(&scratch, "m.jsonl --start 1 --duration 1 --repeat 3 --time-scale 2 --max-requests 10");
     assert_eq!((&part["requests"], &part["span_s"]), (&10.into(), &4.5.into()));
-    let told = good(&scratch, "workload inspect m.jsonl --output text");
-    assert!(told.contains("ideal prefix hit") && told.contains('█') && !told.contains('\x1b'), "{told}");
-    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+    let message = good(&scratch, "workload inspect m.jsonl --output text");
+    assert!(message.contains("ideal prefix hit") && message.contains('█') && !message.contains('\x1b'), "{message}");
+    assert!(message.lines().all(|line| line.chars().count() <= 80), "{message}");
     scratch.write("bad.jsonl", mooncake().replacen("600", "\"many\"", 1));
     assert!(refused(&scratch, "workload inspect bad.jsonl").contains("bad.jsonl:1:"));
     assert_eq!(profile_of(&scratch, "bad.jsonl --skip-bad-lines")["requests"], 11);
@@ -55,20 +55,20 @@ fn a_trace_is_converted_and_says_what_it_lost() {
     let same = |a: &Value, b: &Value, keys: &[&str]| keys.iter().for_each(|&key| assert_eq!(a[key], b[key], "{key}"));
     let figures = ["requests", "span_s", "interarrival_cv", "input_tokens", "output_tokens"];
     let profile = profile_of(&scratch, "m.jsonl");
-    let told = good(&scratch, "convert m.jsonl again.jsonl --to mooncake");
-    assert_eq!(told, "12 requests written to again.jsonl\nnothing is lost\n");
+    let message = good(&scratch, "convert m.jsonl again.jsonl --to mooncake");
+    assert_eq!(message, "12 requests written to again.jsonl\nnothing is lost\n");
     same(&profile_of(&scratch, "again.jsonl"), &profile, &[&figures[..], &["sessions", "ideal_prefix_hit"]].concat());
-    let told = good(&scratch, "convert m.jsonl b.csv --to blis-csv");
-    assert_eq!(told, "12 requests written to b.csv\nlost: sessions\n");
+    let message = good(&scratch, "convert m.jsonl b.csv --to blis-csv");
+    assert_eq!(message, "12 requests written to b.csv\nlost: sessions\n");
     same(&profile_of(&scratch, "b.csv"), &profile, &[&figures[..], &["ideal_prefix_hit"]].concat());
-    let told = good(&scratch, "convert m.jsonl a.csv --to azure");
-    assert_eq!(told, "12 requests written to a.csv\nlost: sessions, shared prefixes of prompts\n");
+    let message = good(&scratch, "convert m.jsonl a.csv --to azure");
+    assert_eq!(message, "12 requests written to a.csv\nlost: sessions, shared prefixes of prompts\n");
     same(&profile_of(&scratch, "a.csv"), &profile, &figures);
-    let told = good(&scratch, "convert m.jsonl v2 --to trace-v2");
-    assert_eq!(told, "12 requests written to v2.csv\nnothing is lost\n");
+    let message = good(&scratch, "convert m.jsonl v2 --to trace-v2");
+    assert_eq!(message, "12 requests written to v2.csv\nnothing is lost\n");
     same(&profile_of(&scratch, "v2.yaml"), &profile, &[&figures[..], &["sessions", "ideal_prefix_hit"]].concat());
-    let told = good(&scratch, "convert v2.csv w2.csv --to trace-v2 --start 2");
-    assert_eq!(told, "4 requests written to w2.csv\nnothing is lost\n");
+    let message = good(&scratch, "convert v2.csv w2.csv --to trace-v2 --start 2");
+    assert_eq!(message, "4 requests written to w2.csv\nnothing is lost\n");
     assert!(refused(&scratch, "convert m.jsonl m.jsonl --to azure").contains("`m.jsonl` is the input"));
     assert!(refused(&scratch, "convert m.jsonl no/such/folder.csv --to azure").contains("hint: "));
     assert_eq!(profile_of(&scratch, "m.jsonl"), profile, "the input is untouched");
@@ -107,8 +107,8 @@ fn specifications_and_presets_are_inspected_too() {
     let (rate, chat) = (&profile["requests_per_s"], &profile["clients"]["chat"]);
     assert!((rate.as_f64().expect("a rate") / 35.0 - 1.0).abs() < 0.1, "{rate}");
     assert!((chat.as_f64().expect("a count") / (5000.0 * 20.0 / 35.0) - 1.0).abs() < 0.1, "{chat}");
-    // Of the prompts of conversations, half of all tokens, four fifths were said before.
-    assert!(profile["ideal_prefix_hit"].as_f64() > Some(0.35), "turns share what was said: {profile}");
+    // Half of all tokens are prompts of conversations, of which four fifths repeat earlier rounds.
+    assert!(profile["ideal_prefix_hit"].as_f64() > Some(0.35), "rounds share earlier ones: {profile}");
     assert_eq!(profile, profile_of(&scratch, "s.yaml --max-requests 5000 --seed 3"), "the seed of the file");
     assert_ne!(profile, profile_of(&scratch, "s.yaml --max-requests 5000 --seed 4"));
     let noted = blis!(in &scratch, "workload inspect s.yaml").stderr;

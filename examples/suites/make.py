@@ -19,11 +19,11 @@ def workload(rate, *parts):
     return lines
 
 
-def lengths(prompt, answer, spread=0.4):
+def lengths(prompt, output, spread=0.4):
     most = 4 * prompt
     return (
         f"input_distribution: {{type: gaussian, params: {{mean: {prompt}, std_dev: {round(spread * prompt)}, min: 10, max: {most}}}}}, "
-        f"output_distribution: {{type: exponential, params: {{mean: {answer}}}}}"
+        f"output_distribution: {{type: exponential, params: {{mean: {output}}}}}"
     )
 
 
@@ -31,20 +31,20 @@ def arrival(cv):
     return "arrival: {process: poisson}" if cv == 1 else f"arrival: {{process: gamma, cv: {cv}}}"
 
 
-def agents(count, share, prefix, prompt=200, answer=120, cv=1, name="agents", slo=None):
+def agents(count, share, prefix, prompt=200, output=120, cv=1, name="agents", slo=None):
     """So many clients, each with a system prompt of its own."""
     slo = f"slo_class: {slo}, " if slo else ""
     return (
         "cohorts",
         f"id: {name}, population: {count}, rate_fraction: {share}, {slo}prefix_group: {name}, prefix_length: {prefix}, "
-        f"prefix_sharing: per_member, {arrival(cv)}, {lengths(prompt, answer)}",
+        f"prefix_sharing: per_member, {arrival(cv)}, {lengths(prompt, output)}",
     )
 
 
-def client(name, share, prefix=0, prompt=300, answer=200, cv=1, slo=None, spread=0.4):
+def client(name, share, prefix=0, prompt=300, output=200, cv=1, slo=None, spread=0.4):
     slo = f"slo_class: {slo}, " if slo else ""
     group = f"prefix_group: {name}, prefix_length: {prefix}, " if prefix else ""
-    return "clients", f"id: {name}, rate_fraction: {share}, {slo}{group}{arrival(cv)}, {lengths(prompt, answer, spread)}"
+    return "clients", f"id: {name}, rate_fraction: {share}, {slo}{group}{arrival(cv)}, {lengths(prompt, output, spread)}"
 
 
 def scenario(name, family, splits, spec, **run):
@@ -67,8 +67,8 @@ schema: 1
 name: chat
 about: >
   Four H100 instances serve chat with an 8B model. Requests begin with a system prompt of 1000 to 8000 tokens that
-  some others share. An instance that has it in its KV cache answers sooner; there is not room for all prompts on
-  every instance, and one with a long queue answers later. What a router sees of queues is up to 50 ms old.
+  some others share. An instance that has it in its KV cache serves them with a shorter TTFT; no instance has room for
+  all prompts, and a long queue lengthens the TTFT. The router's signals of queues are up to 50 ms old.
 baseline: round-robin
 reference_policies: [least-loaded, weighted]
 decides: [routing]
@@ -88,10 +88,10 @@ TIERS = """
 schema: 1
 name: slo-tiers
 about: >
-  Four H100 instances serve an 8B model for three SLO classes whose requests look alike: lengths tell nothing
-  about urgency. More comes than can be served in time, for a while or all the time; who is first served is first come,
-  unless a candidate says otherwise. Candidates decide who comes in,
-  where to, and who is served first; nobody may starve.
+  Four H100 instances serve an 8B model for three SLO classes whose requests have the same lengths: lengths do not show
+  the priority. The load exceeds what can be served in time, for a while or all the time. Candidates decide the admission,
+  routing, priority and scheduling of requests; without a decision they are served first come, first served. No class may
+  starve.
 baseline: round-robin
 reference_policies: [least-loaded, weighted]
 decides: [admission, routing, priority, scheduling]
@@ -114,8 +114,8 @@ LONG = """
 schema: 1
 name: long-context
 about: >
-  Four H100 instances serve an 8B model whose prompts have thousands of tokens, as in the published Mooncake traces: sessions
-  come back with what was said before, documents are shared by some, and the KV cache holds a part of it only.
+  Four H100 instances serve an 8B model whose prompts have thousands of tokens, as in the published Mooncake traces: rounds
+  of a session repeat its conversation so far, some requests share documents, and the KV cache holds only a part of them.
 baseline: round-robin
 reference_policies: [least-loaded, weighted]
 decides: [routing]
@@ -145,7 +145,7 @@ def chat():
         scenario("popular-prompt-2", "popular-prompt", "select", workload(60, agents(30, 2, 3072, cv=2), popular)),
         scenario("bursts-2", "bursts", "select", workload(65, agents(36, 1, 4096, cv=3.5))),
         scenario("short-prompts", "short-prompts", "select", workload(110, agents(60, 1, 1024))),
-        scenario("held-many", "many-prompts", "test", workload(75, agents(56, 1, 3584, prompt=250, answer=140))),
+        scenario("held-many", "many-prompts", "test", workload(75, agents(56, 1, 3584, prompt=250, output=140))),
         scenario("held-popular", "popular-prompt", "test", workload(90, agents(20, 1, 5120, cv=2.5), popular)),
         scenario("held-bursts", "bursts", "test", workload(60, agents(40, 1, 4096, cv=4))),
         scenario("held-a100", "other-gpu", "test", workload(30, agents(40, 1, 3072)), hardware="A100-SXM"),
@@ -154,11 +154,11 @@ def chat():
 
 
 def tiers():
-    def three(scale=1.0, cv=1, answer=220):
+    def three(scale=1.0, cv=1, output=220):
         return (
-            client("critical", 1 * scale, slo="critical", prompt=400, answer=answer, cv=cv),
-            client("standard", 2, slo="standard", prompt=400, answer=answer, cv=cv),
-            client("batch", 2, slo="batch", prompt=400, answer=answer, cv=cv),
+            client("critical", 1 * scale, slo="critical", prompt=400, output=output, cv=cv),
+            client("standard", 2, slo="standard", prompt=400, output=output, cv=cv),
+            client("batch", 2, slo="batch", prompt=400, output=output, cv=cv),
         )
 
     return [
@@ -167,7 +167,7 @@ def tiers():
         scenario("enough", "enough", "train", workload(75, *three())),
         scenario("overload-2", "overload", "select", workload(120, *three(1.5))),
         scenario("bursts-2", "bursts", "select", workload(90, *three(cv=2.5))),
-        scenario("held-overload", "overload", "test", workload(95, *three(answer=260))),
+        scenario("held-overload", "overload", "test", workload(95, *three(output=260))),
         scenario("held-bursts", "bursts", "test", workload(90, *three(0.7, cv=4))),
         scenario("held-urgent", "many-urgent", "test", workload(105, *three(4))),
     ]
@@ -181,7 +181,7 @@ def long():
             f"think_time_us: 4000000, context_growth: accumulate}}}}, closed_loop: false, {lengths(opening, 200)}",
         )
 
-    documents = agents(20, 1, 12288, prompt=400, answer=160, name="documents")
+    documents = agents(20, 1, 12288, prompt=400, output=160, name="documents")
     return [
         scenario("documents", "documents", "smoke, train", workload(10, documents)),
         scenario("sessions", "sessions", "train", workload(4, sessions(6, 2500))),

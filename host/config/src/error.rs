@@ -112,7 +112,7 @@ impl ConfigError {
         Self::Parse(Diagnostic::new(json_words(error)).at(location))
     }
 
-    /// What the YAML reader says, with its line and column as location.
+    /// An error of the YAML reader, with its line and column as location.
     pub(super) fn yaml(path: &Path, error: &blis_diag::yaml::Error) -> Self {
         let location =
             error.location().map_or_else(|| whole(path), |at| whole(path).characters(at.line(), at.column(), 1));

@@ -1,4 +1,4 @@
-//! A mistake in what a user gave: what is wrong, where, and a hint what to do about it.
+//! A mistake in the input of a user: what is wrong, where, and a hint what to do about it.
 //!
 //! Every error of the host that a user reads is a [`Diagnostic`] or makes one ([`Diagnose`]). Its parts are fields:
 //! code that shows one part, or adds to it, uses the field. Only [`Display`] puts the parts together:
@@ -14,7 +14,7 @@ use std::fmt::{self, Display};
 
 use crate::{Excerpt, Location};
 
-/// A mistake in what the user gave, with its location and a hint.
+/// A mistake in the input of a user, with its location and a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     pub what: String,

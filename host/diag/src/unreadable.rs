@@ -15,7 +15,7 @@ pub fn unreadable(file: &str, error: &io::Error) -> Diagnostic {
         }
         // flate2 has these three kinds for a gzip stream that is damaged or cut off.
         ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData => (
-            format!("cannot unpack `{file}`: {error}"),
+            format!("cannot decompress `{file}`: {error}"),
             "it is damaged or cut off; fetch it again (`gzip -t` checks it)",
         ),
         _ => (format!("cannot read `{file}`: {error}"), "check that it is a readable file"),
@@ -33,7 +33,7 @@ mod tests {
         assert_eq!(message(ErrorKind::NotFound), "`a.csv` does not exist\nhint: check the path and the current folder");
         assert_eq!(message(ErrorKind::IsADirectory), "`a.csv` is a folder\nhint: name a file in it");
         assert!(message(ErrorKind::PermissionDenied).starts_with("`a.csv` may not be read\nhint: "));
-        assert!(message(ErrorKind::UnexpectedEof).starts_with("cannot unpack `a.csv`: "));
+        assert!(message(ErrorKind::UnexpectedEof).starts_with("cannot decompress `a.csv`: "));
         assert!(message(ErrorKind::Other).starts_with("cannot read `a.csv`: "));
         let binary = String::from_utf8(vec![0xff]).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8"));
         let message = unreadable("a.csv", &binary.expect_err("binary"));

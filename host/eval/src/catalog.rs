@@ -1,4 +1,4 @@
-//! The policies of this command that are not built in: plugins, found by name and compiled once.
+//! The policies of an experiment that are not built in: plugins, found by name and compiled once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,7 +67,7 @@ impl fmt::Debug for Catalog {
 impl PluginLookup for Catalog {
     fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<LoadedPlugin>, PluginLookupError> {
         let broken = |fault: Fault| {
-            let diagnostic = fault.diagnostic.or_hint("`blis plugin check` looks at it from all sides");
+            let diagnostic = fault.diagnostic.or_hint("`blis plugin check` checks all of it");
             let what = diagnostic.without_hint().to_string();
             PluginLookupError::Broken { what, hint: diagnostic.hint.unwrap_or_default() }
         };

@@ -39,10 +39,10 @@ pub struct Measurement<S> {
     pub plugin_use: (u64, u64),
 }
 
-/// Simulations of this process that went through, for progress.
+/// Number of completed simulations of this process, for progress.
 static FINISHED: AtomicU64 = AtomicU64::new(0);
 
-/// The number of simulations of this process that went through so far.
+/// The number of simulations of this process that have completed so far.
 #[must_use]
 pub fn finished_simulations() -> u64 {
     FINISHED.load(Ordering::Relaxed)

@@ -64,7 +64,7 @@ pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<FittedC
     }
     if curves.is_empty() {
         let mistake = Diagnostic::new(format!("no table of kernels whose name starts with `{prefix}`"))
-            .hint("files are called like `h100_sxm__gemm__vllm__0.14.0__gemm_perf.csv.gz`");
+            .hint("their names have the form `h100_sxm__gemm__vllm__0.14.0__gemm_perf.csv.gz`");
         return Err(FitError::file(folder, None, mistake));
     }
     Ok(curves)

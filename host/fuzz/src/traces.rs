@@ -62,7 +62,7 @@ fn check_request(request: &Request, block_size: NonZeroU32) {
 /// Completes at most `most` requests of `workload`, every fifth one by a timeout and the others with some of their
 /// tokens: requests that follow are valid and never arrive before the end of the previous one.
 pub fn follow(workload: Workload, most: usize) {
-    let mut answered = workload.follow_ups;
+    let mut follow_ups = workload.follow_ups;
     let mut waiting: VecDeque<Request> = workload.requests.take(most).collect();
     let mut count = 0_u64;
     while let Some(request) = waiting.pop_front().filter(|_| count < 2 * most as u64) {
@@ -72,7 +72,7 @@ pub fn follow(workload: Workload, most: usize) {
         let ended_at = request.arrival.saturating_add(Micros(count * 1_000));
         let generated_tokens = request.output_tokens / (1 + count % 2) as u32;
         let outcome = Outcome { generated_tokens, ..Outcome::new(&request, status) }.ended_at(ended_at);
-        if let Some(next) = answered.as_mut().and_then(|answered| answered.next(&outcome)) {
+        if let Some(next) = follow_ups.as_mut().and_then(|follow_ups| follow_ups.next(&outcome)) {
             assert!(next.arrival >= ended_at, "it arrives before the end of the previous request");
             waiting.push_back(next);
         }

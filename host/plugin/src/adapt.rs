@@ -79,7 +79,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         }
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn deliver(&mut self, event: &Event) {
         if let Err(fault) = self.guest().observe(event) {
             self.failed(event.at, fault);
         }
@@ -217,8 +217,8 @@ impl AdmissionPolicy for PluginPolicy<dyn AdmissionGuest> {
         self.events
     }
 
-    fn notice(&mut self, event: &Event) {
-        self.tell(event);
+    fn observe(&mut self, event: &Event) {
+        self.deliver(event);
     }
 
     fn fork(&self) -> Box<dyn AdmissionPolicy> {
@@ -252,8 +252,8 @@ impl RoutingPolicy for PluginPolicy<dyn RoutingGuest> {
         self.events
     }
 
-    fn notice(&mut self, event: &Event) {
-        self.tell(event);
+    fn observe(&mut self, event: &Event) {
+        self.deliver(event);
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {
@@ -275,8 +275,8 @@ impl PriorityPolicy for PluginPolicy<dyn PriorityGuest> {
         self.events
     }
 
-    fn notice(&mut self, event: &Event) {
-        self.tell(event);
+    fn observe(&mut self, event: &Event) {
+        self.deliver(event);
     }
 
     fn fork(&self) -> Box<dyn PriorityPolicy> {

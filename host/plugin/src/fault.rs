@@ -105,7 +105,7 @@ impl Fault {
     }
 
     pub(crate) fn missing(kind: Kind) -> Self {
-        Self::new(FaultKind::MissingExport, format!("the plugin has nothing for `{kind}`"))
+        Self::new(FaultKind::MissingExport, format!("the plugin does not implement `{kind}`"))
     }
 }
 

@@ -336,14 +336,14 @@ fn batch(n: usize, item: u64) -> BatchView {
         batch.kv_blocks.push((input + generated).div_ceil(BLOCK_SIZE));
         batch.preemptions.push(rng.random_range(0..3));
     }
-    batch.wanting = rng.random_range(0..n.max(1));
+    batch.requester = rng.random_range(0..n.max(1));
     batch
 }
 
 /// Batches with values at the limits of their ranges, by name.
 fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     let mut smallest = batch(n, 7);
-    (smallest.now, smallest.wanting) = (Micros::ZERO, 0);
+    (smallest.now, smallest.requester) = (Micros::ZERO, 0);
     smallest.priority.fill(0);
     smallest.arrival.fill(Micros::ZERO);
     smallest.deadline.fill(None);
@@ -364,7 +364,7 @@ fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     largest.priority.fill(i64::MAX);
     largest.deadline.fill(Some(largest.now));
     largest.class_priority.fill(i32::MAX);
-    largest.wanting = n - 1;
+    largest.requester = n - 1;
     for column in [
         &mut largest.id,
         &mut largest.input_tokens,

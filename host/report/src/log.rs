@@ -71,10 +71,10 @@ fn log_scheduling(decision: &SchedulingDecision) {
 
 fn log_preemption(decision: &PreemptionDecision) {
     let &PreemptionDecision {
-        victim, wanting, now, instance, needed_kv_blocks, free_kv_blocks, computed_tokens, ..
+        victim, requester, now, instance, needed_kv_blocks, free_kv_blocks, computed_tokens, ..
     } = decision;
     let (request, time_us) = (victim, now.0);
-    debug!(request, time_us, instance, wanting, needed_kv_blocks, free_kv_blocks, computed_tokens, "preempted");
+    debug!(request, time_us, instance, requester, needed_kv_blocks, free_kv_blocks, computed_tokens, "preempted");
 }
 
 /// Logs the sums of a step, and at the next level each request as (request, tokens, context before).

@@ -273,7 +273,7 @@ pub struct PreemptionDecision {
     /// [`crate::request::Request::id`] of the preempted request.
     pub victim: u32,
     /// The request that needs KV blocks; it may be the victim itself.
-    pub wanting: u32,
+    pub requester: u32,
     /// KV blocks that it needs beyond those that it holds.
     pub needed_kv_blocks: u32,
     /// KV blocks that no request holds: fewer than needed.

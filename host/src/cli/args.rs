@@ -1,5 +1,5 @@
 //! The flags of experiments: their names, help and first checks. Their values go into an [`ExperimentSpec`] by name, so
-//! that files, suites and other programs say the same things in the same words.
+//! that settings have the same names on the command line, in files and in suites.
 //!
 //! Names are BLIS's; vLLM's names for the same thing are aliases (see `flags`). A flag whose absence matters is
 //! an `Option` with its default in the help text; all others have theirs in the attribute.
@@ -32,7 +32,7 @@ use super::output::{LogLevel, OutputForm};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings(pub ExperimentSpec);
 
-/// Reads the matches and leaves them whole.
+/// Reads the values without removing them from the matches.
 impl FromArgMatches for Settings {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut spec = ExperimentSpec::default();
@@ -45,8 +45,8 @@ impl FromArgMatches for Settings {
             let off = format!("no_{id}");
             let flag = |name: &str| SettingSource::Flag(format!("--{name}").into());
             let mut set = |text: &str, source: SettingSource| {
-                spec.set(key, text, source).map_err(|told| {
-                    let what = format!("invalid value '{text}' for '--{}': {told}", key.name);
+                spec.set(key, text, source).map_err(|message| {
+                    let what = format!("invalid value '{text}' for '--{}': {message}", key.name);
                     clap::Error::raw(clap::error::ErrorKind::ValueValidation, what)
                 })
             };
@@ -246,7 +246,7 @@ pub(super) struct CompareArgs {
     /// Two or more policies: names, scripts, components, lists of scorers like queue-depth:2,kv-utilization:1, or
     /// bundles (YAML). The first is the baseline
     #[arg(value_name = "POLICY|FILE", required = true)]
-    pub contestants: Vec<String>,
+    pub compared_policies: Vec<String>,
     /// Replications: seeds from --seed on. Each is a run of every policy under the same requests
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse::seeds, help_heading = COMPARISON)]
     pub seeds: u32,
@@ -481,7 +481,7 @@ pub(super) struct PolicyFlags {
     /// Allow native libraries as policies: they run unsandboxed, with your rights
     #[arg(long, help_heading = POLICIES)]
     pub allow_native: bool,
-    /// Reaction to a plugin that fails during a run
+    /// Behaviour after the failure of a plugin during a run
     #[arg(long, value_parser = OneOf::<OnErrorName>::new(), value_name = "NAME", default_value_t = defaults::ON_PLUGIN_ERROR, help_heading = POLICIES)]
     pub on_plugin_error: OnErrorName,
 }

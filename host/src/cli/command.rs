@@ -108,7 +108,7 @@ pub(super) struct EvaluateCommand {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum EvaluateSubcommand {
-    /// Run candidates on the held-out split of a suite, against its baseline and incumbents
+    /// Run candidates on the held-out split of a suite, against its baseline and reference policies
     #[command(args_override_self = true)]
     HeldOut(HeldOutArgs),
     /// Merge the parts of an evaluation that ran on several machines

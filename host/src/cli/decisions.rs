@@ -147,7 +147,7 @@ impl From<TopByName> for TopBy {
 pub(super) fn dispatch(args: DecisionsArgs) -> Result<(), RunError> {
     match args.command {
         DecisionsCommand::Show(args) => match args.request {
-            Some(request) => tell(&args, request),
+            Some(request) => show_request(&args, request),
             None => list(args),
         },
         DecisionsCommand::Top(args) => top(&args),
@@ -155,14 +155,14 @@ pub(super) fn dispatch(args: DecisionsArgs) -> Result<(), RunError> {
     }
 }
 
-fn tell(args: &ShowArgs, request: u32) -> Result<(), RunError> {
-    let story = RequestHistory::read(&args.file, request).map_err(unusable)?;
-    let story = story.ok_or_else(|| {
+fn show_request(args: &ShowArgs, request: u32) -> Result<(), RunError> {
+    let history = RequestHistory::read(&args.file, request).map_err(unusable)?;
+    let history = history.ok_or_else(|| {
         let file = args.file.display();
         RunError::usage(format_args!("{file}: no request {request}"))
             .hint(format_args!("`blis decisions show {file} --kind admission` lists those that are in it"))
     })?;
-    if wants_text_form(args.output) { print_text(story) } else { print_document(&story) }
+    if wants_text_form(args.output) { print_text(history) } else { print_document(&history) }
 }
 
 /// Line by line: a trace can be longer than memory.

@@ -90,7 +90,7 @@ pub(super) struct DataArgs {
     /// KV block, tokens [default: 16]
     #[arg(long, visible_alias = "block-size", value_name = "N")]
     block_size_in_tokens: Option<u32>,
-    /// Longest prompt plus answer, tokens [default: the model's own limit]
+    /// Longest prompt plus output, tokens [default: the model's own limit]
     #[arg(long, value_name = "N")]
     max_model_len: Option<u32>,
     /// Folder with `config.json` or `<model>/config.json` [default: built in]
@@ -159,8 +159,8 @@ impl DataArgs {
         if let Some(part) = &self.only {
             runs.retain(|run| run.name.contains(part));
             if runs.is_empty() {
-                return Err(RunError::usage(format_args!("no run is called like `{part}`"))
-                    .hint("drop `--only` to see what they are called"));
+                return Err(RunError::usage(format_args!("no run has `{part}` in its name"))
+                    .hint("leave out `--only` to see all names"));
             }
         }
         Ok(runs)

@@ -142,7 +142,7 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     ("lazy-generation", Instead("requests are always generated as they are needed: leave it out")),
 ];
 
-/// Every command learns the other names of the flags that it has.
+/// Adds to the flags of every command their other names.
 pub(super) fn with_aliases(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_aliases));
@@ -157,7 +157,7 @@ pub(super) fn with_aliases(command: Command) -> Command {
     })
 }
 
-/// What to say about `flag`, with its dashes, which our command does not have; `None` if no program has it.
+/// The message about `flag` (with its dashes), which the command does not have; `None` if the table does not have it.
 pub(super) fn explain(flag: &str) -> Option<Diagnostic> {
     let name = flag.trim_start_matches('-').split('=').next()?.replace('_', "-");
     let (name, foreign) = FOREIGN.iter().find(|(known, _)| *known == name)?;

@@ -19,7 +19,7 @@ pub(super) fn command() -> Command {
 
 const PLANNED_TEXT: &str = "`blis help COMMAND` has everything about a command, `blis COMMAND -h` the usual flags.\n";
 
-/// Commands that are named and not there yet: name, what it is for.
+/// Commands that are planned: name and purpose.
 pub(super) const PLANNED: &[(&str, &str)] = &[
     ("capacity", "the highest rate that a deployment serves within its SLOs"),
     ("size", "the fewest GPUs that serve a load within its SLOs"),
@@ -27,7 +27,7 @@ pub(super) const PLANNED: &[(&str, &str)] = &[
     ("search", "a search for policies, built in"),
     ("calibrate", "a comparison of a recorded trace with its simulation"),
     ("observe", "a load generator for a real server"),
-    ("mock-server", "a server that answers in simulated time"),
+    ("mock-server", "a server with simulated response times"),
     ("import", "settings of other tools"),
     ("export", "settings for other tools"),
     ("view", "reports and timelines to look at"),
@@ -99,7 +99,7 @@ const USUAL: &[&str] = &[
     "workload_trace",
     "trace_header",
     "trace_data",
-    "contestants",
+    "compared_policies",
     "candidates",
     "rate",
     "concurrency",
@@ -185,7 +185,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("Better defaults, written into a copy of the script", "blis tune policies/prefix-then-load.rhai --evals 10 --write tuned.rhai"),
     ]),
     ("blis serve", &[
-        ("One request, one reply", "echo '{\"path\": \"policies/rhai-least-loaded.rhai\", \"stage\": \"smoke\"}' | blis serve --stdio"),
+        ("One request, one reply", "echo '{\"candidate\": {\"path\": \"policies/rhai-least-loaded.rhai\"}, \"stage\": \"smoke\"}' | blis serve --stdio"),
         ("At most ten evaluations", "blis serve --stdio --budget 10 < /dev/null"),
     ]),
     ("blis plugin", &[

@@ -1,4 +1,4 @@
-//! What is built in: models and GPUs.
+//! `blis models` and `blis hardware`: the built-in models and GPUs.
 
 use blis_config::{Hardware, KnownModel, LatencyKind, known_hardware, known_models};
 use blis_eval::error::RunError;

@@ -1,4 +1,4 @@
-//! The command line. The only place that prints, and the only one that reads the environment.
+//! The command line. Only this module prints and reads the environment.
 //!
 //! `args` (flags) → [`ExperimentSpec`](blis_eval::spec::ExperimentSpec) → `blis_eval` (simulation and files) →
 //! `output` (standard output). Results go to standard output, everything else to standard error.
@@ -43,8 +43,8 @@ use output::{
 };
 use progress::{ProgressBars, Spinner};
 
-/// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: what was asked
-/// makes no sense.
+/// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: the command line or a file that it
+/// names is invalid.
 #[must_use]
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
@@ -73,7 +73,7 @@ fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
 /// Parses a command line, the program's name first, and runs nothing.
 ///
 /// # Errors
-/// The message that the program would print, if it is no command line.
+/// The message that the program would print for an invalid command line.
 pub fn check_words(words: &[OsString]) -> Result<(), String> {
     match parse(words) {
         Err(error) if error.use_stderr() => Err(reworded(&error, words).to_string()),
@@ -107,7 +107,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
 }
 
 fn compare(args: &CompareArgs) -> Result<(), RunError> {
-    let config = CompareConfig::new(args.spec()?, &args.contestants, args.seeds, args.threads)?;
+    let config = CompareConfig::new(args.spec()?, &args.compared_policies, args.seeds, args.threads)?;
     start_log(args.output.log.into());
     if args.output.explain_config {
         let deployment = open::resolve(&config.base)?;
@@ -121,8 +121,8 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
     for note in notes {
         tracing::warn!("{note}");
     }
-    for (name, contestant) in &config.policies {
-        contestant.warnings.iter().for_each(|(what, hint)| tracing::warn!("{name}: {what} (hint: {hint})"));
+    for (name, experiment) in &config.policies {
+        experiment.warnings.iter().for_each(|(what, hint)| tracing::warn!("{name}: {what} (hint: {hint})"));
     }
     if wants_text_form(args.output.output) { print_text(comparison) } else { print_document(&comparison) }
 }
@@ -154,7 +154,7 @@ fn print_summary(finished: &RunResult, colour: bool) -> Result<(), RunError> {
     if let Some(regret) = &finished.regret {
         print_text(format_args!("\n{regret}"))?;
     }
-    // How fast we were is no result: it changes from run to run.
+    // The speed goes to standard error: it changes from run to run, so it is not a result.
     let (requests, seconds) = (report.cluster.counts.injected(), cpu.as_secs_f64());
     let speed = if seconds > 0.0 { requests as f64 / seconds } else { 0.0 };
     let _ = writeln!(io::stderr(), "simulated in {seconds:.3} CPU s: {speed:.0} requests per CPU second");
@@ -177,7 +177,7 @@ fn print_json(finished: &RunResult) -> Result<(), RunError> {
     })
 }
 
-/// The report, then what else was asked for.
+/// The report, then the further results that flags request.
 #[derive(Serialize)]
 struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! Standard output, standard error, and what they look like: the only printing.
+//! Writing to standard output and standard error, and the colour of both.
 
 use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
@@ -24,9 +24,9 @@ pub(super) enum ColorChoice {
 /// Set once, before anything is printed.
 static COLOR: OnceLock<ColorChoice> = OnceLock::new();
 
-/// Colour as the user asks for it, from here on.
+/// Sets the colour of all further output.
 pub(super) fn choose_color(choice: ColorChoice) {
-    // A second choice in the same process would be a test's.
+    // Only tests set it a second time in the same process.
     let _ = COLOR.set(choice);
 }
 
@@ -59,7 +59,7 @@ pub(super) enum LogLevel {
     /// What may be a mistake
     #[value(alias = "warning")]
     Warn,
-    /// What was chosen where you left the choice
+    /// Values that the program chose
     Info,
     /// What helps to find a bug
     Debug,
@@ -80,7 +80,7 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
-/// Text on a terminal, JSON elsewhere, unless told otherwise.
+/// Whether to print text: `auto` is text on a terminal, JSON elsewhere.
 pub(super) fn wants_text_form(form: OutputForm) -> bool {
     match form {
         OutputForm::Auto => io::stdout().is_terminal(),
@@ -153,7 +153,8 @@ pub(super) fn colour_wanted(stream: &impl IsTerminal) -> bool {
     }
 }
 
-/// How the program ends after `failure`: 2 for what was asked, 1 for what went wrong, 0 for a reader that left.
+/// The exit code after `failure`: 2 for an invalid command line or file, 1 for a failed run, 0 if the reader has closed
+/// the output.
 pub(super) fn exit_code(failure: &RunError) -> ExitCode {
     match failure.kind() {
         RunErrorKind::Usage => ExitCode::from(2),

@@ -40,7 +40,7 @@ pub(super) fn man(args: &ManArgs, mut root: Command) -> Result<(), RunError> {
     print(format_args!("{count} pages written to {}\n", args.dir.display()))
 }
 
-/// The page of `command` and of those below it.
+/// Writes the pages of `command` and of its subcommands.
 fn write_pages(command: &Command, name: &str, dir: &Path) -> io::Result<usize> {
     let title = name.replace(' ', "-");
     let mut page = Vec::new();

@@ -1,4 +1,4 @@
-//! Progress on a terminal: a bar for one simulation, which counts the requests that the simulator pulls from the workload
+//! Progress on a terminal: a bar for one simulation, which counts the requests that the simulator takes from the workload
 //! and reads the clock once in a thousand of them; a spinner for commands of many simulations.
 
 use std::fmt::Write;
@@ -12,17 +12,17 @@ use blis_eval::run::RequestCounter;
 use blis_sim::request::Request;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// Requests between two looks at the clock.
+/// Requests between two readings of the clock.
 const STRIDE: u64 = 1024;
 /// Shorter runs show nothing. `BLIS_PROGRESS_AFTER_MS` replaces it in tests, because the time of a run depends on the
 /// machine.
 const DELAY: Duration = Duration::from_secs(1);
-/// Between two drawings. indicatif limits their rate too, but allows bursts.
+/// Time between two drawings. indicatif limits their rate too, but allows bursts.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A bar for each simulation that a command shows.
 pub(super) struct ProgressBars {
-    /// On a terminal that wants them.
+    /// Whether standard error is a terminal and progress is not turned off.
     pub visible: bool,
 }
 
@@ -41,7 +41,7 @@ fn delay() -> Duration {
     given.map_or(DELAY, Duration::from_millis)
 }
 
-/// A spinner on standard error while it lives: what is being done, simulations so far.
+/// A spinner on standard error until it is dropped: the current work, and the number of simulations so far.
 pub(super) struct Spinner {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -138,7 +138,7 @@ impl<I> Drop for Progress<I> {
     }
 }
 
-/// A bar that begins when `pulled` requests are through.
+/// A bar that begins at `pulled` requests.
 fn bar(total: Option<u64>, pulled: u64) -> ProgressBar {
     let bar =
         ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_elapsed(DELAY).with_position(pulled);
@@ -151,7 +151,7 @@ fn bar(total: Option<u64>, pulled: u64) -> ProgressBar {
             // A failed write shows a bar without it.
             let _ = write!(out, "{:.0} s", seconds_left(state.elapsed(), state.pos(), state.len()));
         })),
-        Err(_) => bar, // the default style will do
+        Err(_) => bar, // in the default style
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the flags mean, what the help says, and what nonsense is told.
+//! The meaning of flags, the pages of help, and the messages about invalid command lines.
 
 use std::num::NonZeroU32;
 
@@ -18,7 +18,7 @@ use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 use blis_workload::spec::ClientLoad;
 use blis_workload::trace_v2::ThinkTime;
 
-/// The run that `blis <line>` asks for, or what the user reads instead.
+/// The experiment of `blis <line>`, or the message about an invalid line.
 fn parse(line: &str) -> Result<Experiment, String> {
     let words: Vec<OsString> = std::iter::once("blis").chain(line.split_whitespace()).map(OsString::from).collect();
     let cli = super::parse(&words).map_err(|error| reworded(&error, &words).to_string())?;
@@ -259,8 +259,8 @@ fn flags_win_over_a_bundle() {
     assert_eq!((config.engine.scheduler, config.engine.preemption), (Scheduler::Sjf, Preemption::Priority));
     let config = with("--scheduling-policy fcfs");
     assert_eq!((config.engine.scheduler, config.engine.preemption), (Scheduler::Fcfs, Preemption::Fcfs));
-    let told = refused(&format!("run --model m --policy-config {bundle} --routing-cache-weight 1"));
-    insta::assert_snapshot!(told, @r"
+    let message = refused(&format!("run --model m --policy-config {bundle} --routing-cache-weight 1"));
+    insta::assert_snapshot!(message, @r"
     error: `--routing-cache-weight` only makes sense with the routing policy `weighted`, not `least-loaded`
     hint: leave it out, or choose `weighted`
     ");
@@ -295,11 +295,11 @@ fn a_configuration_is_explained() {
     assert!(blackbox.contains("  latency-model: blackbox  # flag --latency-model\n"), "{blackbox}");
 }
 
-/// Whatever is not about output is explained, under its own name; what was given, with its flag.
+/// Every flag that is not about output has a line under its own name, unless another part of the page has its value.
 #[test]
 fn no_flag_is_forgotten_in_the_explanation() {
-    const TOLD_OTHERWISE: [&str; 15] = [
-        // Found again as the policies.
+    const ELSEWHERE: [&str; 15] = [
+        // In the policies.
         "policy-config",
         "admission-policy",
         "routing-policy",
@@ -313,7 +313,7 @@ fn no_flag_is_forgotten_in_the_explanation() {
         "scheduling-policy",
         "policy-param",
         "help",
-        // Where the others come from.
+        // Sources of other settings.
         "config",
         "fitness-scale",
     ];
@@ -334,14 +334,14 @@ fn no_flag_is_forgotten_in_the_explanation() {
         let command = all.find_subcommand(command).expect("known");
         for flag in command.get_arguments() {
             let name = flag.get_id().as_str().replace('_', "-");
-            let told_otherwise = TOLD_OTHERWISE.contains(&name.as_str()) || flag.get_help_heading() == Some("Output");
+            let elsewhere = ELSEWHERE.contains(&name.as_str()) || flag.get_help_heading() == Some("Output");
             let opposite = name.starts_with("no-");
-            let is_told = |line: &str| {
+            let is_its_line = |line: &str| {
                 let line = line.trim_start_matches([' ', '#']);
                 line.split_once(": ").is_some_and(|(key, _)| key.replace('_', "-") == name)
             };
-            let told = pages.lines().any(is_told);
-            assert!(told || told_otherwise || opposite, "{name} is not in\n{pages}");
+            let has_line = pages.lines().any(is_its_line);
+            assert!(has_line || elsewhere || opposite, "{name} is not in\n{pages}");
         }
     }
 }
@@ -409,7 +409,7 @@ fn every_setting_is_a_flag_and_every_flag_a_setting() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// The page says what the flags said: read back, it is the same experiment.
+/// The page has the settings of the flags: read back, it is the same experiment.
 #[test]
 fn an_explained_configuration_reads_back() {
     let lines = [
@@ -429,7 +429,7 @@ fn an_explained_configuration_reads_back() {
         let spec = ExperimentSpec::parse("page.yaml", &page).unwrap_or_else(|error| panic!("{line}: {error}\n{page}"));
         let again = Experiment::new(spec, Default::default()).unwrap_or_else(|error| panic!("{line}: {error}\n{page}"));
         let deployment = open::resolve(&again).unwrap_or_else(|error| panic!("{line}: {error}"));
-        // Where values come from is another file; values are the same, those that follow from others as well.
+        // The sources of values differ; the values are the same, also those that follow from others.
         let values = |page: &str| -> Vec<String> {
             page.lines().map(|line| line.split("  # ").next().unwrap_or_default().to_owned()).collect()
         };
@@ -557,11 +557,11 @@ fn nonsense_is_explained() {
         "replay --model m --trace-header h --trace-data d --rate 1",
         "simulate",
     ];
-    let told: Vec<_> = lines.iter().map(|line| format!("$ blis {line}\n{}\n", refused(line))).collect();
-    insta::assert_snapshot!(told.join("\n"));
+    let messages: Vec<_> = lines.iter().map(|line| format!("$ blis {line}\n{}\n", refused(line))).collect();
+    insta::assert_snapshot!(messages.join("\n"));
 }
 
-/// Every page: its command and the long help.
+/// Every page: the path of its command, and the command.
 fn pages() -> Vec<(String, clap::Command)> {
     fn below(command: &clap::Command, path: &str, pages: &mut Vec<(String, clap::Command)>) {
         pages.push((path.to_owned(), command.clone()));
@@ -605,7 +605,7 @@ fn every_help_page_fits_100_columns_and_has_examples() {
     }
 }
 
-/// The help of `--routing-scorers` is the only place that has to repeat these.
+/// The help of `--routing-scorers` repeats these names.
 #[test]
 fn help_names_all_scorers_and_the_usual_ones() {
     let all = help::command();
@@ -624,7 +624,7 @@ fn clap_finds_no_contradiction_in_the_flags() {
 }
 
 #[test]
-fn nothing_goes_to_a_reader_that_left() {
+fn a_closed_output_is_no_failure() {
     let failure = RunError::output(&io::ErrorKind::BrokenPipe.into());
     assert!(failure.is_quiet());
     assert_eq!(format!("{:?}", exit_code(&failure)), format!("{:?}", ExitCode::SUCCESS));

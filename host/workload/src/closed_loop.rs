@@ -29,8 +29,8 @@ where
     S: SessionSource + Send + 'static,
 {
     let shared = Arc::new(Mutex::new(sessions));
-    let answered = Box::new(SharedSessions(Arc::clone(&shared)));
-    (std::iter::from_fn(move || lock(&shared).start()), answered)
+    let follow_ups = Box::new(SharedSessions(Arc::clone(&shared)));
+    (std::iter::from_fn(move || lock(&shared).start()), follow_ups)
 }
 
 struct SharedSessions<S>(Arc<Mutex<S>>);

@@ -11,7 +11,7 @@ use crate::rows::{Queued, Request, Staleness};
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct List<A> {
-    /// WasmList of the first element.
+    /// Address of the first element.
     pub start: A,
     /// Number of elements (of a `string`: bytes).
     pub len: u32,

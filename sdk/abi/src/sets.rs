@@ -89,24 +89,24 @@ impl ColumnSet {
         [("load", Self::LOAD), ("in-flight", Self::IN_FLIGHT), ("cached-blocks", Self::CACHED_BLOCKS)];
 }
 
-/// A set of kinds of [`crate::Event`]s. EventSet that no policy subscribes to are not computed.
+/// A set of kinds of [`crate::Event`]s. Events that no policy subscribes to are not computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventSet(u32);
 
 impl EventSet {
     /// The empty set of events.
     pub const NONE: Self = Self(0);
-    /// EventSet of the kind [`EventKind::Routed`].
+    /// Events of the kind [`EventKind::Routed`].
     pub const ROUTED: Self = Self(1);
-    /// EventSet of the kind [`EventKind::FirstToken`].
+    /// Events of the kind [`EventKind::FirstToken`].
     pub const FIRST_TOKEN: Self = Self(2);
-    /// EventSet of the kind [`EventKind::Completed`].
+    /// Events of the kind [`EventKind::Completed`].
     pub const COMPLETED: Self = Self(4);
-    /// EventSet of the kind [`EventKind::Ended`].
+    /// Events of the kind [`EventKind::Ended`].
     pub const ENDED: Self = Self(8);
-    /// EventSet of the kind [`EventKind::Rejected`].
+    /// Events of the kind [`EventKind::Rejected`].
     pub const REJECTED: Self = Self(16);
-    /// EventSet of the kinds [`EventKind::BlockStored`] and [`EventKind::BlockEvicted`].
+    /// Events of the kinds [`EventKind::BlockStored`] and [`EventKind::BlockEvicted`].
     pub const BLOCKS: Self = Self(32);
 
     /// The members in the order of their bits, with their names in the interfaces.

@@ -27,7 +27,7 @@ impl PolicySettings {
     /// The built-in admission policy, without the budgets of tenants.
     ///
     /// # Errors
-    /// If a value makes no sense: which one.
+    /// If a value is invalid: which one.
     pub fn admission(&self) -> Result<Box<dyn AdmissionPolicy>, String> {
         match self.built_in(Kind::Admission) {
             (BuiltIn { build: Build::Admission(build), .. }, values) => build(&values),
@@ -38,7 +38,7 @@ impl PolicySettings {
     /// The built-in routing policy, which selects the instance for a request.
     ///
     /// # Errors
-    /// If a value makes no sense: which one.
+    /// If a value is invalid: which one.
     pub fn routing(&self) -> Result<Box<dyn RoutingPolicy>, String> {
         match self.built_in(Kind::Routing) {
             (BuiltIn { build: Build::Routing(build), .. }, values) => build(&values),

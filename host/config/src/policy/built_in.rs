@@ -127,7 +127,7 @@ trait BuiltInPolicy: Debug + Send {
 
     fn copy(&self) -> Self;
 
-    fn notice(&mut self, _: &Event) {}
+    fn observe(&mut self, _: &Event) {}
 }
 
 impl BuiltInPolicy for Box<dyn AdmissionPolicy> {
@@ -139,8 +139,8 @@ impl BuiltInPolicy for Box<dyn AdmissionPolicy> {
         self.fork()
     }
 
-    fn notice(&mut self, event: &Event) {
-        self.as_mut().notice(event);
+    fn observe(&mut self, event: &Event) {
+        self.as_mut().observe(event);
     }
 }
 
@@ -153,8 +153,8 @@ impl BuiltInPolicy for Box<dyn RoutingPolicy> {
         self.fork()
     }
 
-    fn notice(&mut self, event: &Event) {
-        self.as_mut().notice(event);
+    fn observe(&mut self, event: &Event) {
+        self.as_mut().observe(event);
     }
 }
 
@@ -167,8 +167,8 @@ impl BuiltInPolicy for Box<dyn PriorityPolicy> {
         self.fork()
     }
 
-    fn notice(&mut self, event: &Event) {
-        self.as_mut().notice(event);
+    fn observe(&mut self, event: &Event) {
+        self.as_mut().observe(event);
     }
 }
 
@@ -208,7 +208,7 @@ fn not_saved() -> Fault {
 
 impl<P: BuiltInPolicy> Guest for BuiltInGuest<P> {
     fn observe(&mut self, event: &Event) -> Result<(), Fault> {
-        self.0.notice(event);
+        self.0.observe(event);
         Ok(())
     }
 

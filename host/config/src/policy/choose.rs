@@ -33,7 +33,7 @@ impl PolicySettings {
 impl Default for PolicySettings {
     /// The policies that BLIS uses without flags and bundle.
     fn default() -> Self {
-        Self::choose(&Choices::default(), None, &super::NoPlugins).expect("nothing contradicts nothing")
+        Self::choose(&Choices::default(), None, &super::NoPlugins).expect("the defaults do not contradict each other")
     }
 }
 

@@ -196,7 +196,7 @@ fn the_number_of_coefficients_selects_the_latency_model() {
 }
 
 #[test]
-fn unknown_names_are_answered_with_known_ones() {
+fn unknown_names_get_suggestions() {
     let message = refused("meta-llama/llama-3.1-8b-instuct", |_| {});
     assert!(
         message

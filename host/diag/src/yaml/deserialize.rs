@@ -178,7 +178,7 @@ fn visit_list<'de, V: Visitor<'de>>(items: &'de [Node], visitor: V) -> Result<V:
 
 fn visit_map<'de, V: Visitor<'de>>(entries: &'de [(Node, Node)], at: Mark, visitor: V) -> Result<V::Value, Error> {
     let mut map = Map { entries: entries.iter(), value: None, last_key: at };
-    // What is said of the map as a whole, such as a missing key, is shown at the last key.
+    // An error of the map as a whole, such as a missing key, is located at its last key.
     visitor.visit_map(&mut map).map_err(|error| error.or_at(map.last_key))
 }
 

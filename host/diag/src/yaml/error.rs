@@ -8,14 +8,14 @@ use serde_yaml::{MessageFormatter as _, UserMessageFormatter};
 use super::spanned::Mark;
 use crate::quoted;
 
-/// What is wrong with a file, and where.
+/// A mistake in a file, with its location.
 #[derive(Debug)]
 pub struct Error(Box<(Fault, Option<Mark>)>);
 
-/// What is wrong with a file.
+/// The kinds of mistakes in a file.
 #[derive(Debug)]
 pub enum Fault {
-    /// It is no YAML, has a key twice, or is too large.
+    /// The file is not YAML, has a repeated key, or is too large.
     Yaml(serde_yaml::Error),
     UnknownKey {
         key: String,
@@ -27,11 +27,11 @@ pub enum Fault {
         known: &'static [&'static str],
     },
     MissingKey(&'static str),
-    /// Something else belongs here.
+    /// A value of another shape is expected here.
     Shape(Shape),
     /// A key without its value.
     NoValue,
-    /// A scalar that is not what `range` says.
+    /// A scalar outside `range`.
     Value {
         text: String,
         range: String,
@@ -40,7 +40,7 @@ pub enum Fault {
     Other(String),
 }
 
-/// What can belong somewhere.
+/// The shapes of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Map,
@@ -53,7 +53,7 @@ impl Error {
         Self(Box::new((fault, None)))
     }
 
-    /// `text` is not what `range` says.
+    /// The value `text` is outside `range`.
     pub(super) fn value(text: &str, range: impl Display) -> Self {
         Self::new(Fault::Value { text: text.to_owned(), range: range.to_string() })
     }
@@ -64,7 +64,7 @@ impl Error {
         self
     }
 
-    /// What is wrong.
+    /// The mistake.
     pub fn fault(&self) -> &Fault {
         &self.0.0
     }
@@ -76,7 +76,7 @@ impl Error {
 }
 
 impl Shape {
-    /// What is wrong where it is missing, and what to do.
+    /// The mistake if the shape is missing, and a hint.
     pub(super) fn explain(self) -> (&'static str, &'static str) {
         match self {
             Self::Map => ("keys with values are expected here", "write `key: value`, one per line"),

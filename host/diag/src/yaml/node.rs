@@ -9,13 +9,13 @@ use serde_yaml::{Location, NonFiniteFloatPolicy, Spanned};
 use super::error::Error;
 use super::spanned::Mark;
 
-/// A value, and where it stands.
+/// A value with its locations.
 #[derive(Debug)]
 pub struct Node {
     pub(super) content: Content,
-    /// Where it is used: the alias or merge key, if it comes from an anchor.
+    /// Location of its use: the alias or merge key, if it comes from an anchor.
     referenced: Location,
-    /// Where it is written.
+    /// Location of its definition.
     defined: Location,
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Content {
     Map(Vec<(Node, Node)>),
 }
 
-/// What a scalar is according to YAML.
+/// A scalar with its type in YAML.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scalar {
     Null,
@@ -46,10 +46,10 @@ impl Node {
     /// The one document in `source`.
     ///
     /// # Errors
-    /// If it is no YAML, has keys twice, or is too large or too deep.
+    /// If it is not YAML, has repeated keys, or is too large or too deeply nested.
     pub fn read(source: &str) -> Result<Self, Error> {
         let options = serde_yaml::options! {
-            // What a number may be is the concern of its reader.
+            // The range of a number is checked by its reader.
             non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
             with_snippet: false,
         };
@@ -82,7 +82,7 @@ impl Node {
         self.defined.into()
     }
 
-    /// Takes the text of numbers and the like from `source`: the library hands on their values only.
+    /// Takes the text of numbers and the like from `source`: the library returns their values only.
     fn take_text(&mut self, source: &str) {
         match &mut self.content {
             Content::Scalar { scalar: Scalar::Text, .. } => {}
@@ -100,7 +100,7 @@ impl Node {
     }
 }
 
-/// What stands at `location`; `None` if it is not written plainly, as in `!!int "5"`.
+/// The text at `location`; `None` if it is not a plain scalar, as in `!!int "5"`.
 fn written(location: Location, source: &str) -> Option<&str> {
     let (start, len) = (location.span().byte_offset()?, location.span().byte_len()?);
     let (start, len) = (usize::try_from(start).ok()?, usize::try_from(len).ok()?);

@@ -1,11 +1,11 @@
-//! Values with the location at which they stand.
+//! Values with their locations.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, EnumAccess, VariantAccess, Visitor};
 
-/// Where in the text something stands. Lines and columns count from 1, in characters.
+/// A location in the text. Lines and columns count from 1, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     line: u64,
@@ -13,11 +13,11 @@ pub struct Mark {
     len: u64,
 }
 
-/// A value and where it stands.
+/// A value with its locations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spanned<T> {
     pub value: T,
-    /// Where it is used: the alias or merge key, if it comes from an anchor.
+    /// Location of its use: the alias or merge key, if it comes from an anchor.
     pub referenced: Mark,
 }
 

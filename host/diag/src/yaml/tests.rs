@@ -131,8 +131,8 @@ fn mistakes_are_shown_where_they_are() {
         "? [a]\n: 1",
         "~: 1",
     ];
-    let told: Vec<String> = texts.iter().map(|text| error::<Whole>(text)).collect();
-    insta::assert_snapshot!(told.join("\n\n"));
+    let messages: Vec<String> = texts.iter().map(|text| error::<Whole>(text)).collect();
+    insta::assert_snapshot!(messages.join("\n\n"));
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub fn verify(document: &mut EvaluationResult, again: &EvaluationResult) {
 
 /// As [`evaluate`], but reads the result from `cache` if it is there. Results that depend on the clock, and host
 /// errors, are not stored.
-pub fn evaluate_known(
+pub fn evaluate_cached(
     prepared: &EvaluationSuite,
     candidate: &CandidatePolicy,
     incumbent: Option<&CandidatePolicy>,

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use super::cache::ResultCache;
 use super::candidate::{CandidatePolicy, native_code};
 use super::context::EvaluationSuite;
-use super::evaluate::evaluate_known;
+use super::evaluate::evaluate_cached;
 use super::options::{EvaluationOptions, NativeCode};
 use crate::cancel::{CancelHandle, CancelReason};
 use crate::cascade::StagePlan;
@@ -373,7 +373,7 @@ impl Job {
     fn run(&self, cache: Option<&ResultCache>) -> Result<EvaluationResult, String> {
         let Self { prepared, candidate, incumbent, options, handle, id, .. } = self;
         let (candidate, incumbent) = (candidate.read()?, incumbent.as_ref().map(QueuedCandidate::read).transpose()?);
-        let document = evaluate_known(prepared, &candidate, incumbent.as_deref(), options, handle, cache);
+        let document = evaluate_cached(prepared, &candidate, incumbent.as_deref(), options, handle, cache);
         Ok(EvaluationResult { id: id.clone(), ..document })
     }
 }

@@ -184,7 +184,7 @@ fn margin(scores: &[f64]) -> Option<f64> {
     (scores.len() > 1).then_some(best - second).filter(|margin| margin.is_finite())
 }
 
-/// Observer that records a survey, and knows with `missed` which requests missed a target.
+/// Observer that records a survey; `missed` returns whether a request missed a target.
 #[derive(Debug)]
 pub struct Surveyor<F> {
     /// The record of the run.

@@ -1,4 +1,4 @@
-//! Defaults of settings: one place for help and for the checked experiment.
+//! Defaults of settings, for help and for the checked experiment.
 
 use blis_sim::units::Micros;
 

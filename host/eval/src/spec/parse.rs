@@ -152,8 +152,8 @@ pub fn seconds_from_0(text: &str) -> Result<Micros, String> {
 
 /// A duration in seconds, at least 1 µs.
 pub fn seconds_above_0(text: &str) -> Result<Micros, String> {
-    let told = || "must be a number of seconds from 0.000001 to 1e12, or a time like 500ms".to_owned();
-    seconds_from_0(text).ok().filter(|&time| time > Micros::ZERO).ok_or_else(told)
+    let message = || "must be a number of seconds from 0.000001 to 1e12, or a time like 500ms".to_owned();
+    seconds_from_0(text).ok().filter(|&time| time > Micros::ZERO).ok_or_else(message)
 }
 
 /// The width of bins in milliseconds, at least 1 µs.

@@ -41,7 +41,7 @@ impl NativeGuest {
     pub fn start(library: Arc<Library>, setup: &GuestSetup) -> Result<Self, Fault> {
         let description = &library.description;
         if !description.kinds.contains(&setup.kind) {
-            return Err(library.fault(FaultKind::MissingExport, &format!("it has nothing for `{}`", setup.kind)));
+            return Err(library.fault(FaultKind::MissingExport, &format!("it does not implement `{}`", setup.kind)));
         }
         let (given, declared) = (setup.parameters.len(), description.parameters.len());
         if given != declared {
@@ -56,7 +56,7 @@ impl NativeGuest {
     /// The function if the guest was started for `kind` and the library has it.
     fn function<F>(&self, kind: Kind, function: Option<F>) -> Result<F, Fault> {
         let function = function.filter(|_| self.setup.kind == kind);
-        function.ok_or_else(|| self.library.fault(FaultKind::MissingExport, &format!("nothing for `{kind}`")))
+        function.ok_or_else(|| self.library.fault(FaultKind::MissingExport, &format!("it does not implement `{kind}`")))
     }
 
     /// Calls `function`; `name` is its name in messages.
@@ -99,7 +99,7 @@ fn create(library: &Library, host: &NativeHost, setup: &GuestSetup) -> Result<No
     let state = host.during(NativeCallInput::item(NO_REQUEST), |host| unsafe { create(host, &raw const raw) });
     let state = state.map_err(|reason| library.fault(FaultKind::Refused, &format!("create: {reason}")))?;
     NonNull::new(state).ok_or_else(|| {
-        library.fault(FaultKind::Refused, "create returned NULL and did not say why; it should call host->fail")
+        library.fault(FaultKind::Refused, "create returned NULL without a reason; it should call host->fail")
     })
 }
 
@@ -199,8 +199,8 @@ impl PreemptionGuest for NativeGuest {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         let victim = self.function(Kind::Preemption, self.library.table.victim)?;
         let rows = running_rows(batch);
-        let requester = u32::try_from(batch.wanting).unwrap_or(NONE_U32);
-        let item = batch.id.get(batch.wanting).map_or(NO_REQUEST, |&id| id.into());
+        let requester = u32::try_from(batch.requester).unwrap_or(NONE_U32);
+        let item = batch.id.get(batch.requester).map_or(NO_REQUEST, |&id| id.into());
         let index = self.call("victim", NativeCallInput::item(item), |host, state| {
             // SAFETY: see above.
             unsafe {
@@ -261,7 +261,7 @@ impl Guest for NativeGuest {
                 unsafe { save(host, own, buffer, capacity) }
             })?;
             if needed > most {
-                let what = format!("save wants {needed} bytes; a state may have {most}. Remember less");
+                let what = format!("save needs {needed} bytes; a state may have {most}: keep less in it");
                 return Err(self.library.fault(FaultKind::OutOfMemory, &what));
             }
             state.resize(needed, 0);
@@ -282,7 +282,7 @@ impl Guest for NativeGuest {
             unsafe { restore(host, own, state.as_ptr(), state.len()) }
         })?;
         if done == 0 {
-            return Err(self.library.fault(FaultKind::Refused, "restore: it does not take this state"));
+            return Err(self.library.fault(FaultKind::Refused, "restore refused this state"));
         }
         Ok(())
     }

@@ -149,7 +149,7 @@ fn parameters_and_scores_arrive() {
     let wrong = plugin.start(&setup(Kind::Routing, &[], false)).expect_err("a parameter is missing");
     assert_eq!(folder.shorter(&wrong), "router.so: 0 values for its 1 parameters [refused]");
     let wrong = plugin.start(&setup(Kind::Latency, &[0.0], false)).expect_err("it has none");
-    assert_eq!(folder.shorter(&wrong), "router.so: it has nothing for `latency` [missing-export]");
+    assert_eq!(folder.shorter(&wrong), "router.so: it does not implement `latency` [missing-export]");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_fork_and_a_restored_guest_go_on_as_the_original() {
     }
     assert_eq!(guest.save(), fork.save());
     let foreign = guest.restore(b"short").expect_err("not its own");
-    assert_eq!(folder.shorter(&foreign), "routerFAILS.so: restore: it does not take this state [refused]");
+    assert_eq!(folder.shorter(&foreign), "routerFAILS.so: restore refused this state [refused]");
 }
 
 #[test]
@@ -276,8 +276,8 @@ fn a_guest_that_cannot_be_made_says_why() {
     writeln!(messages, "{}", folder.shorter(&fault)).expect("text");
     insta::assert_snapshot!(messages, @r#"
     routerREFUSES.so: create: it needs two instances [refused]
-    routerSILENT.so: create returned NULL and did not say why; it should call host->fail [refused]
-    routerLARGE_STATE.so: save wants 1099511627776 bytes; a state may have 16777216. Remember less [out-of-memory]
+    routerSILENT.so: create returned NULL without a reason; it should call host->fail [refused]
+    routerLARGE_STATE.so: save needs 1099511627776 bytes; a state may have 16777216: keep less in it [out-of-memory]
     "#);
 }
 

@@ -67,7 +67,7 @@ pub(super) type ScriptConstants = Arc<[(String, Dynamic)]>;
 /// The log lines that a guest may still write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ScriptLog {
-    pub who: Arc<str>,
+    pub path: Arc<str>,
     pub lines_left: u32,
     pub unwritten: u64,
     pub line_bytes: usize,
@@ -219,9 +219,9 @@ fn write(text: &str) {
             return;
         }
         log.lines_left -= 1;
-        tracing::info!(target: "plugin", "{}: {}", log.who, cut(text, log.line_bytes));
+        tracing::info!(target: "plugin", "{}: {}", log.path, cut(text, log.line_bytes));
         if log.lines_left == 0 {
-            tracing::info!(target: "plugin", "{}: further lines are not written", log.who);
+            tracing::info!(target: "plugin", "{}: further lines are not written", log.path);
         }
     });
 }

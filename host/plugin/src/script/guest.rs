@@ -53,7 +53,7 @@ impl std::fmt::Debug for ScriptGuest {
 impl ScriptGuest {
     pub fn start(script: Arc<Script>, code: SpecializedCode, setup: &GuestSetup) -> Result<Self, Fault> {
         let log = ScriptLog {
-            who: Arc::clone(&script.source.path),
+            path: Arc::clone(&script.source.path),
             lines_left: setup.limits.log_lines,
             unwritten: 0,
             line_bytes: setup.limits.message_bytes,
@@ -358,7 +358,7 @@ impl SchedulingGuest for ScriptGuest {
 impl PreemptionGuest for ScriptGuest {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         self.missing("victim", Kind::Preemption)?;
-        let about = batch.id.get(batch.wanting).copied().unwrap_or(0);
+        let about = batch.id.get(batch.requester).copied().unwrap_or(0);
         let output = self.call("victim", (BatchObject::new(batch, &self.names),), about, None)?;
         self.choice("victim", &output, batch.len(), &mut Vec::new(), |tied| tied - 1)
     }

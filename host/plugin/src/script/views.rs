@@ -263,7 +263,7 @@ impl BatchObject {
         ];
         Self(Arc::new(RunningFields {
             now: batch.now,
-            requester: batch.wanting,
+            requester: batch.requester,
             len: batch.len(),
             columns,
             tags: batch.tags.clone(),

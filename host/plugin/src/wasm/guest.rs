@@ -226,8 +226,9 @@ impl<F: Functions> PreemptionGuest for WasmGuest<F> {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         self.of(Kind::Preemption)?;
         let rows = running_rows(batch);
-        let requester = u32::try_from(batch.wanting).unwrap_or(u32::MAX);
-        let about = WasmCallInput { id: batch.id.get(batch.wanting).copied().unwrap_or(0), ..WasmCallInput::default() };
+        let requester = u32::try_from(batch.requester).unwrap_or(u32::MAX);
+        let about =
+            WasmCallInput { id: batch.id.get(batch.requester).copied().unwrap_or(0), ..WasmCallInput::default() };
         let victim =
             self.call("victim", &about, |functions, store| functions.victim(store, batch.now.0, requester, &rows))?;
         Ok(victim as usize)

@@ -232,7 +232,7 @@ fn unknown(file: &PluginPath, name: &str) -> Fault {
 
 /// The fault for an interface that the plugin's description requires and the file does not export.
 pub(super) fn not_exported(file: &PluginPath, interface: &str) -> Fault {
-    let what = format!("does not export blis:policy/{interface}, which what it says about itself calls for");
+    let what = format!("does not export blis:policy/{interface}, which its description requires");
     file.fault(FaultKind::MissingExport, what)
 }
 

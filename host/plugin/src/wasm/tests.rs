@@ -559,7 +559,7 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
     # lacks the memory
     router.wasm: does not export memory [missing-export]
     # lacks routing
-    router.wasm: does not export blis:policy/routing, which what it says about itself calls for [missing-export]
+    router.wasm: does not export blis:policy/routing, which its description requires [missing-export]
     # route takes two numbers
     router.wasm: no component can be made of it: failed to validate export for `blis:policy/routing@1.0.0`: type mismatch for function `route`: expected `[I32] -> [I32]` but found `[I32, I32] -> [I32]` [missing-export]
     # exports nothing
@@ -677,9 +677,9 @@ fn nonsense_about_itself_is_refused() {
     # no kind
     router.wasm: describe: no kind of policy; name at least one of admission, routing, priority, scheduling, preemption, latency [out-of-range]
     # a kind that it has no functions for
-    router.wasm: does not export blis:policy/admission, which what it says about itself calls for [missing-export]
+    router.wasm: does not export blis:policy/admission, which its description requires [missing-export]
     # events that it has no function for
-    router.wasm: does not export blis:policy/lifecycle, which what it says about itself calls for [missing-export]
+    router.wasm: does not export blis:policy/lifecycle, which its description requires [missing-export]
     # a default outside its limits
     router.wasm: describe: parameter weight: its default 20 must lie between its limits, 0 and 10 [out-of-range]
     # a limit that is NaN

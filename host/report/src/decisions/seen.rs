@@ -86,7 +86,7 @@ impl InstanceSignals {
         let cached = self.cached_blocks_age_us.map(|age| format!("caches {} ms old", ms(age)));
         let unread = (!self.unread.is_empty()).then(|| {
             let name = |name: &String| if name == "reading" { "queue, batch and blocks" } else { "requests in flight" };
-            format!("not looked at: {}", self.unread.iter().map(name).collect::<Vec<_>>().join(", "))
+            format!("not read: {}", self.unread.iter().map(name).collect::<Vec<_>>().join(", "))
         });
         load.into_iter().chain(cached).chain(unread).collect::<Vec<_>>().join("; ")
     }

@@ -242,7 +242,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         self.lines.int(key!("request"), decision.victim);
         self.lines.int(key!("time_us"), decision.now.0);
         self.lines.int(key!("instance"), decision.instance);
-        self.lines.int(key!("wanting"), decision.wanting);
+        self.lines.int(key!("wanting"), decision.requester);
         self.lines.int(key!("needed_kv_blocks"), decision.needed_kv_blocks);
         self.lines.int(key!("free_kv_blocks"), decision.free_kv_blocks);
         self.lines.int(key!("waiting"), decision.waiting);

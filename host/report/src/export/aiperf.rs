@@ -47,13 +47,13 @@ impl Conversations {
 fn line(session: u64, journey: &Journey, names: &Names) -> Value {
     let request = &journey.request;
     let ns = |time: Micros| time.0 * 1_000;
-    let answered = journey.completed();
-    let end = answered.and_then(|outcome| outcome.e2e).map(|e2e| request.arrival + e2e);
+    let completed = journey.completed();
+    let end = completed.and_then(|outcome| outcome.e2e).map(|e2e| request.arrival + e2e);
     let end = end.or(journey.outcome.map(|outcome| outcome.ended_at)).unwrap_or(request.arrival);
     let mut metrics = Map::new();
     let input = if journey.failure().is_some() { "error_isl" } else { "input_sequence_length" };
     metrics.insert(input.into(), measured(request.input_tokens, "tokens"));
-    if let Some(outcome) = answered {
+    if let Some(outcome) = completed {
         metrics.extend(latencies(outcome, journey).map(|(name, value)| (name.to_owned(), value)));
     }
     let conversation = session_text(names.texts(), request.tags.session);
@@ -118,14 +118,16 @@ fn measured(value: impl Into<Value>, unit: &str) -> Value {
 
 /// Writes every figure with its distribution.
 pub(super) fn summary(journal: &Journal, about: &ServiceInfo, out: &mut dyn Write) -> io::Result<()> {
-    let answered = || journal.journeys.iter().filter_map(|journey| Some((journey, journey.completed()?)));
+    let completed_journeys = || journal.journeys.iter().filter_map(|journey| Some((journey, journey.completed()?)));
     let first = journal.journeys.first().map_or(Micros::ZERO, |journey| journey.request.arrival);
-    let last = answered().filter_map(|(_, outcome)| Some(outcome.arrival + outcome.e2e?)).max().unwrap_or(first);
+    let last =
+        completed_journeys().filter_map(|(_, outcome)| Some(outcome.arrival + outcome.e2e?)).max().unwrap_or(first);
     let duration = last.saturating_sub(first).as_secs_f64();
     let per_second = |count: f64| if duration > 0.0 { count / duration } else { 0.0 };
     let ms = |time: Micros| time.0 as f64 / 1e3;
-    let of = |value: &dyn Fn(&Outcome) -> Option<f64>| Statistics::of(answered().filter_map(|(_, o)| value(o)));
-    let count = answered().count();
+    let of =
+        |value: &dyn Fn(&Outcome) -> Option<f64>| Statistics::of(completed_journeys().filter_map(|(_, o)| value(o)));
+    let count = completed_journeys().count();
     let (input, output) = (of(&|o| Some(o.input_tokens.into())), of(&|o| Some(o.generated_tokens.into())));
     let total = |statistics: &Statistics| statistics.mean() * statistics.count() as f64;
     let failed = journal.journeys.len() - count;

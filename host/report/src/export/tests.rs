@@ -110,7 +110,7 @@ fn tokens_and_steps_are_those_of_the_engine() {
             // Tokens reach the client 33 µs after their step.
             assert_eq!(journey.tokens[0] + Micros(33), outcome.arrival + first);
             assert_eq!(journey.gaps().sum::<Micros>(), outcome.itl_sum);
-            assert_eq!(journey.last_step.map(|_| *journey.tokens.last().expect("answered")), Some(outcome.ended_at));
+            assert_eq!(journey.last_step.map(|_| *journey.tokens.last().expect("completed")), Some(outcome.ended_at));
         }
     }
     assert!(preempted > 0);
@@ -132,8 +132,8 @@ fn vllm_bench_has_an_entry_for_every_request() {
         let gaps = document["itls"][index].as_array().expect("a list").iter().filter_map(Value::as_f64).sum::<f64>();
         document["ttfts"][index].as_f64().expect("seconds") + gaps
     };
-    let outcome = journal.journeys[20].completed().expect("answered");
-    assert!((sum(20) - outcome.e2e.expect("answered").as_secs_f64()).abs() < 1e-9);
+    let outcome = journal.journeys[20].completed().expect("completed");
+    assert!((sum(20) - outcome.e2e.expect("completed").as_secs_f64()).abs() < 1e-9);
     let mean = document["mean_ttft_ms"].as_f64().expect("ms");
     let ttfts = journal.journeys.iter().filter_map(|j| Some(j.completed()?.ttft?.0 as f64 / 1e3));
     assert!((mean - ttfts.sum::<f64>() / 38.0).abs() < 1e-9);

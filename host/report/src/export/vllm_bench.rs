@@ -13,14 +13,14 @@ use super::statistics::Statistics;
 /// Writes one object. A simulation has no time of day: `date` is left out, and `start_times` count from its start.
 pub(super) fn write(journal: &Journal, about: &ServiceInfo, out: &mut dyn Write) -> io::Result<()> {
     let journeys = &journal.journeys;
-    let answered = || journeys.iter().filter_map(|journey| Some((journey, journey.completed()?)));
-    let ends = answered().filter_map(|(_, outcome)| Some(outcome.arrival + outcome.e2e?));
+    let completed_journeys = || journeys.iter().filter_map(|journey| Some((journey, journey.completed()?)));
+    let ends = completed_journeys().filter_map(|(_, outcome)| Some(outcome.arrival + outcome.e2e?));
     let first = journeys.first().map_or(Micros::ZERO, |journey| journey.request.arrival);
     let duration = ends.max().unwrap_or(first).saturating_sub(first).as_secs_f64();
-    let input: u64 = answered().map(|(_, outcome)| u64::from(outcome.input_tokens)).sum();
-    let output: u64 = answered().map(|(_, outcome)| u64::from(outcome.generated_tokens)).sum();
+    let input: u64 = completed_journeys().map(|(_, outcome)| u64::from(outcome.input_tokens)).sum();
+    let output: u64 = completed_journeys().map(|(_, outcome)| u64::from(outcome.generated_tokens)).sum();
     let per_second = |count: f64| if duration > 0.0 { count / duration } else { 0.0 };
-    let completed = answered().count();
+    let completed = completed_journeys().count();
     // In vLLM's order: figures first, then the long lists.
     let mut document: Vec<(String, Value)> = Vec::new();
     let mut put = |name: &str, value: Value| document.push((name.to_owned(), value));
@@ -45,10 +45,10 @@ pub(super) fn write(journal: &Journal, about: &ServiceInfo, out: &mut dyn Write)
         Some((outcome.e2e? - outcome.ttft?).0 as f64 / 1e3 / f64::from(gaps))
     };
     let latencies = [
-        ("ttft", Statistics::of(answered().filter_map(|(_, outcome)| outcome.ttft.map(ms)))),
-        ("tpot", Statistics::of(answered().filter_map(|(_, outcome)| after_first(outcome)))),
-        ("itl", Statistics::of(answered().flat_map(|(journey, _)| journey.gaps()).map(ms))),
-        ("e2el", Statistics::of(answered().filter_map(|(_, outcome)| outcome.e2e.map(ms)))),
+        ("ttft", Statistics::of(completed_journeys().filter_map(|(_, outcome)| outcome.ttft.map(ms)))),
+        ("tpot", Statistics::of(completed_journeys().filter_map(|(_, outcome)| after_first(outcome)))),
+        ("itl", Statistics::of(completed_journeys().flat_map(|(journey, _)| journey.gaps()).map(ms))),
+        ("e2el", Statistics::of(completed_journeys().filter_map(|(_, outcome)| outcome.e2e.map(ms)))),
     ];
     for (name, statistics) in &latencies {
         put(&format!("mean_{name}_ms"), json!(statistics.mean()));
@@ -66,8 +66,8 @@ pub(super) fn write(journal: &Journal, about: &ServiceInfo, out: &mut dyn Write)
     put(
         "itls",
         each(&|journey| {
-            let answered = journey.completed().is_some();
-            journey.gaps().filter(|_| answered).map(|gap| json!(gap.as_secs_f64())).collect()
+            let is_completed = journey.completed().is_some();
+            journey.gaps().filter(|_| is_completed).map(|gap| json!(gap.as_secs_f64())).collect()
         }),
     );
     put("start_times", each(&|journey| json!(journey.request.arrival.as_secs_f64())));

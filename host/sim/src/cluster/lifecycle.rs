@@ -105,12 +105,12 @@ impl EventDelivery {
     pub fn deliver(&mut self, now: Micros, policies: &mut Policies) {
         while self.waiting.peek().is_some_and(|Reverse(first)| first.event.at < now) {
             if let Some(Reverse(QueuedEvent { event, .. })) = self.waiting.pop() {
-                policies.notice(&event);
+                policies.observe(&event);
             }
         }
         // Changes found by one refresh have no order in time: they are ordered by instance and block.
         self.blocks.sort_unstable_by_key(|event| (event.instance, event.block));
-        self.blocks.drain(..).for_each(|event| policies.notice(&event));
+        self.blocks.drain(..).for_each(|event| policies.observe(&event));
     }
 
     /// Delivers the decision about `request` at `now`: dispatched to `instance`, or rejected.
@@ -119,7 +119,7 @@ impl EventDelivery {
         if !self.wanted.include(kind) {
             return;
         }
-        policies.notice(&Event {
+        policies.observe(&Event {
             at: now,
             kind,
             request: request.id,

@@ -130,15 +130,15 @@ impl Policies {
     }
 
     /// Delivers an event to the policies that receive its kind.
-    fn notice(&mut self, event: &Event) {
+    fn observe(&mut self, event: &Event) {
         if self.admission.events().include(event.kind) {
-            self.admission.notice(event);
+            self.admission.observe(event);
         }
         if self.routing.events().include(event.kind) {
-            self.routing.notice(event);
+            self.routing.observe(event);
         }
         if self.priority.events().include(event.kind) {
-            self.priority.notice(event);
+            self.priority.observe(event);
         }
     }
 }

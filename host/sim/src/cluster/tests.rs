@@ -526,7 +526,7 @@ impl AdmissionPolicy for EventLogger {
         Events { routed: true, first_token: true, completed: true, ended: true, rejected: true, blocks: true }
     }
 
-    fn notice(&mut self, event: &Event) {
+    fn observe(&mut self, event: &Event) {
         self.events.lock().unwrap().push(LoggedEvent::Event(*event));
     }
 

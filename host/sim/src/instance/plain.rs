@@ -246,10 +246,10 @@ impl Plain {
         }
     }
 
-    /// Chooses the preemption victim for the request at `wanting`.
-    fn victim(&mut self, wanting: usize, now: Micros) -> usize {
+    /// Chooses the preemption victim for the request at `requester`.
+    fn victim(&mut self, requester: usize, now: Micros) -> usize {
         let mut batch = BatchView::new(now, self.config.semantics.preempt_last_of_ties);
-        batch.wanting = wanting;
+        batch.requester = requester;
         for live in &self.running {
             let progress = Progress {
                 computed_tokens: live.computed,
@@ -262,16 +262,16 @@ impl Plain {
         self.config.victim_by_view(&batch)
     }
 
-    /// The record of the preemption of `victim` so that the request at `wanting` gets blocks for `num_tokens` tokens.
-    fn preemption(&self, victim: usize, wanting: usize, num_tokens: u32, now: Micros) -> PreemptionDecision {
-        let (victim, wanting) = (&self.running[victim], &self.running[wanting]);
+    /// The record of the preemption of `victim` so that the request at `requester` gets blocks for `num_tokens` tokens.
+    fn preemption(&self, victim: usize, requester: usize, num_tokens: u32, now: Micros) -> PreemptionDecision {
+        let (victim, requester) = (&self.running[victim], &self.running[requester]);
         let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size);
         PreemptionDecision {
             instance: self.config.index,
             now,
             victim: victim.request.id,
-            wanting: wanting.request.id,
-            needed_kv_blocks: blocks(wanting.computed + num_tokens) - blocks(wanting.computed),
+            requester: requester.request.id,
+            needed_kv_blocks: blocks(requester.computed + num_tokens) - blocks(requester.computed),
             free_kv_blocks: self.kv.free_blocks(),
             running: self.running.len() as u32,
             waiting: self.waiting.len() as u32,

@@ -22,7 +22,7 @@ pub trait SchedulingPolicy: Debug + Send + Sync {
 /// Chooses the preemption victim when no KV blocks are free.
 pub trait PreemptionPolicy: Debug + Send + Sync {
     /// Returns the index of the victim in the columns of `batch`, which has at least one entry. An index beyond the end
-    /// means the last entry. Called again as long as there are not enough free blocks; choosing [`BatchView::wanting`]
+    /// means the last entry. Called again as long as there are not enough free blocks; choosing [`BatchView::requester`]
     /// ends that.
     fn victim(&mut self, batch: &BatchView) -> usize;
 
@@ -94,7 +94,7 @@ pub struct BatchView {
     /// Time of the decision.
     pub now: Micros,
     /// Index of the request that needs KV blocks.
-    pub wanting: usize,
+    pub requester: usize,
     /// Tie-breaking of built-in policies: among equals they choose the request admitted last, as BLIS does; otherwise
     /// the first, as vLLM does.
     pub last_of_ties: bool,

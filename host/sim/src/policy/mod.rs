@@ -85,7 +85,7 @@ pub trait AdmissionPolicy: Debug + Send {
     }
 
     /// Receives an event of [`Self::events`].
-    fn notice(&mut self, event: &Event) {
+    fn observe(&mut self, event: &Event) {
         let _ = event;
     }
 
@@ -131,7 +131,7 @@ pub trait RoutingPolicy: Debug + Send {
     }
 
     /// Receives an event of [`Self::events`].
-    fn notice(&mut self, event: &Event) {
+    fn observe(&mut self, event: &Event) {
         let _ = event;
     }
 
@@ -160,7 +160,7 @@ pub trait PriorityPolicy: Debug + Send {
     }
 
     /// Receives an event of [`Self::events`].
-    fn notice(&mut self, event: &Event) {
+    fn observe(&mut self, event: &Event) {
         let _ = event;
     }
 

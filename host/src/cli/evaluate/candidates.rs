@@ -10,13 +10,15 @@ use blis_eval::error::RunError;
 use blis_eval::evaluation::cache::ResultCache;
 use blis_eval::evaluation::candidate::CandidatePolicy;
 use blis_eval::evaluation::context::EvaluationSuite;
-use blis_eval::evaluation::evaluate::{evaluate, evaluate_known, verify, worse};
+use blis_eval::evaluation::evaluate::{evaluate, evaluate_cached, verify, worse};
 use blis_eval::evaluation::native;
 use blis_eval::evaluation::options::{EvaluationOptions, NativeCode};
 use blis_eval::evaluation::shard::{self, Shard};
 use blis_eval::result::{EvaluationResult, EvaluationStatus};
+use blis_eval::spec::parse;
 use blis_eval::suite::{Split, Suite};
 use blis_plugin::Technology;
+use blis_sim::units::Micros;
 use clap::{Args, ValueEnum};
 
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
@@ -125,32 +127,34 @@ impl From<LangName> for Technology {
 const MOST_SECONDS: f64 = 86_400.0;
 
 fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= MOST_SECONDS);
-    seconds.ok_or_else(|| format!("seconds are a number above 0, at most {MOST_SECONDS}"))
+    let seconds = parse::seconds_above_0(text).ok().map(Micros::as_secs_f64);
+    seconds
+        .filter(|&seconds| seconds <= MOST_SECONDS)
+        .ok_or_else(|| format!("must be a number of seconds above 0, at most {MOST_SECONDS}, or a time like 90s"))
 }
 
 /// Runs the command. The exit code is 0 whenever there is an evaluation result, except with `--strict-exit`.
 pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     if args.native_here {
-        return native::reply(|| judge_here(args));
+        return native::reply(|| evaluate_here(args));
     }
-    let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
-    let terms = terms(args, &bench);
+    let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let options = options(args, &suite);
     let read = |path: &String| CandidatePolicy::read(path, args.lang.map(Technology::from));
     let candidates = args.candidates.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let incumbent = args.incumbent.as_ref().map(|path| CandidatePolicy::read(path, None)).transpose()?;
     refuse_native(args, &candidates, incumbent.as_ref())?;
     let pool = pool(args)?;
     if let (Some(shard), Some(out)) = (args.shard, &args.out) {
-        return pool.install(|| shard::write(&bench, &candidates, incumbent.as_ref(), &terms, shard, out));
+        return pool.install(|| shard::write(&suite, &candidates, incumbent.as_ref(), &options, shard, out));
     }
     let cache = args.cache.as_deref().map(ResultCache::new);
     let mut worst = EvaluationStatus::Ok;
     for candidate in &candidates {
-        let hand = Arc::default();
+        let handle = Arc::default();
         let (incumbent, cache) = (incumbent.as_ref(), cache.as_ref().filter(|_| !args.verify));
-        let evaluate = || pool.install(|| evaluate_known(&bench, candidate, incumbent, &terms, &hand, cache));
+        let evaluate = || pool.install(|| evaluate_cached(&suite, candidate, incumbent, &options, &handle, cache));
         let spinner = Spinner::start("evaluating", false);
         let mut document = evaluate();
         if args.verify {
@@ -165,18 +169,18 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
                 EvaluationSummary { candidate: &candidate.file, result: &document }
             ))?;
         } else {
-            print_verdict(&document, candidates.len() > 1)?;
+            print_result(&document, candidates.len() > 1)?;
         }
         worst = worse(worst, document.status);
     }
     ended(worst, args.strict_exit)
 }
 
-fn terms(args: &EvaluateArgs, bench: &EvaluationSuite) -> EvaluationOptions {
+fn options(args: &EvaluateArgs, suite: &EvaluationSuite) -> EvaluationOptions {
     EvaluationOptions {
         until: args.stage.into(),
         epoch: args.epoch,
-        wall: Duration::from_secs_f64(args.wall_s.unwrap_or(bench.suite.limits.wall_s)),
+        wall: Duration::from_secs_f64(args.wall_s.unwrap_or(suite.suite.limits.wall_s)),
         feedback_bytes: args.feedback_bytes,
         parallel: true,
         only: None,
@@ -194,14 +198,14 @@ fn pool(args: &EvaluateArgs) -> Result<rayon::ThreadPool, RunError> {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(RunError::runtime)
 }
 
-/// The only candidate of the process that was started for it.
-fn judge_here(args: &EvaluateArgs) -> Result<EvaluationResult, RunError> {
-    let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
-    let terms = terms(args, &bench);
-    native::confine(terms.wall);
+/// Evaluates the one candidate of a process that was started for native code.
+fn evaluate_here(args: &EvaluateArgs) -> Result<EvaluationResult, RunError> {
+    let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let options = options(args, &suite);
+    native::confine(options.wall);
     let candidate = args.candidates.first().ok_or_else(|| RunError::usage("there is no candidate"))?;
     let candidate = CandidatePolicy::read(candidate, None)?;
-    Ok(pool(args)?.install(|| evaluate(&bench, &candidate, None, &terms, &Arc::default())))
+    Ok(pool(args)?.install(|| evaluate(&suite, &candidate, None, &options, &Arc::default())))
 }
 
 /// Reports native candidates before anything runs; [`CandidatePolicy::load`] refuses them as well.
@@ -230,7 +234,7 @@ fn refuse_native(
     Ok(())
 }
 
-/// The exit of the program after results of which the worst is `worst`.
+/// How the command ends: with an error or an exit code, by `worst`, the most severe status.
 pub(super) fn ended(worst: EvaluationStatus, strict: bool) -> Result<(), RunError> {
     match worst {
         EvaluationStatus::HostError => {
@@ -242,7 +246,7 @@ pub(super) fn ended(worst: EvaluationStatus, strict: bool) -> Result<(), RunErro
 }
 
 /// One document; a line each if there are several.
-fn print_verdict(document: &EvaluationResult, lines: bool) -> Result<(), RunError> {
+fn print_result(document: &EvaluationResult, lines: bool) -> Result<(), RunError> {
     if lines {
         let text = serde_json::to_string(document).map_err(RunError::runtime)?;
         return print(format_args!("{text}\n"));
@@ -269,7 +273,7 @@ mod tests {
 
     #[test]
     fn seconds_are_no_longer_than_a_day() {
-        assert_eq!(seconds("86400"), Ok(MOST_SECONDS));
+        assert_eq!((seconds("86400"), seconds("1m30s")), (Ok(MOST_SECONDS), Ok(90.0)));
         for wrong in ["1e30", "0", "-1", "NaN", "inf", "x"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }

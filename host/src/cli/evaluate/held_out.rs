@@ -1,4 +1,4 @@
-//! `blis evaluate held-out`: candidates on the held-out split of a suite, against its baseline and incumbents.
+//! `blis evaluate held-out`: candidates on the held-out split of a suite, against its baseline and reference policies.
 
 use std::num::NonZeroUsize;
 

@@ -20,7 +20,7 @@ use super::candidates::StageName;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShinkaArgs {
-    /// CandidatePolicy: a Rhai script, unless its name ends with .wasm
+    /// Candidate: a Rhai script, unless its name ends with .wasm
     #[arg(long = "program_path", value_name = "FILE")]
     program_path: String,
     /// Folder for metrics.json and correct.json
@@ -41,21 +41,21 @@ pub(in crate::cli) struct ShinkaArgs {
 }
 
 pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
-    let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     let is_component = args.program_path.ends_with(".wasm");
     let lang = if is_component { Technology::Component } else { Technology::Script };
     let candidate = CandidatePolicy::read(&args.program_path, Some(lang))?;
-    let terms = EvaluationOptions {
+    let options = EvaluationOptions {
         until: args.stage.into(),
         epoch: args.epoch,
-        wall: Duration::from_secs_f64(bench.suite.limits.wall_s),
+        wall: Duration::from_secs_f64(suite.suite.limits.wall_s),
         feedback_bytes: args.feedback_bytes,
         parallel: true,
         only: None,
         parameters: Vec::new(),
         native: NativeCode::Refused,
     };
-    let document = evaluate(&bench, &candidate, None, &terms, &Arc::default());
+    let document = evaluate(&suite, &candidate, None, &options, &Arc::default());
     let cannot = |error: std::io::Error| {
         RunError::runtime(format_args!("cannot write into `{}`: {error}", args.results_dir.display()))
     };

@@ -15,8 +15,8 @@ pub(super) struct EvaluationSummary<'a> {
 impl Display for EvaluationSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let result = self.result;
-        writeln!(f, "CandidatePolicy         {}", self.candidate)?;
-        writeln!(f, "EvaluationStatus            {}, last stage {}", status(result.status), result.stage)?;
+        writeln!(f, "Candidate         {}", self.candidate)?;
+        writeln!(f, "Status            {}, last stage {}", status(result.status), result.stage)?;
         writeln!(f, "Combined score    {:.4}{}", result.combined_score, scale(&result.stage))?;
         if let Some(paired) = &result.paired {
             let interval = paired.ci95.map_or(String::new(), |[low, high]| format!(" [{low:+.4}, {high:+.4}]"));

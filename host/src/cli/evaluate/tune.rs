@@ -52,8 +52,8 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     let candidate = CandidatePolicy::read(&args.candidate, None)?;
     if args.write.is_some() && candidate.technology != Technology::Script {
-        return Err(RunError::usage("`--write` writes scripts, and this candidate is none")
-            .hint("set what was found with `--policy-param`"));
+        return Err(RunError::usage("`--write` writes scripts, and this candidate is not a script")
+            .hint("set the tuned values with `--policy-param`"));
     }
     let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     let TuneArgs { evals, seed, epoch, .. } = *args;

@@ -44,7 +44,7 @@ pub(super) fn pack(args: &PackArgs) -> Result<(), RunError> {
     write_component(&args.module, &core, &out)
 }
 
-/// What to compile, and where to write by default.
+/// The source to compile, and the default output file.
 fn source(path: &Path) -> Result<(PathBuf, PathBuf), RunError> {
     let metadata = fs::metadata(path)
         .map_err(|error| RunError::usage(blis_diag::unreadable(&path.display().to_string(), &error)))?;
@@ -74,7 +74,7 @@ fn neither(path: &Path) -> RunError {
 }
 
 fn package_name(manifest: &Path) -> Result<String, RunError> {
-    let wrong = |told: String| RunError::usage(format_args!("{}: {told}", manifest.display()));
+    let wrong = |message: String| RunError::usage(format_args!("{}: {message}", manifest.display()));
     let text = fs::read_to_string(manifest).map_err(|error| wrong(error.to_string()))?;
     let table = text.parse::<toml::Table>().map_err(|error| wrong(error.message().to_owned()))?;
     let name = table.get("package").and_then(|package| package.get("name")).and_then(toml::Value::as_str);
@@ -82,7 +82,7 @@ fn package_name(manifest: &Path) -> Result<String, RunError> {
         .ok_or_else(|| wrong("it has no `name` in `[package]`".into()).hint("name the crate's own folder"))
 }
 
-/// Makes a component of `core`, which came from `source`, and loads it to see that it is a plugin.
+/// Writes the component of `core`, the module compiled from `source`, and loads it to check that it is a plugin.
 fn write_component(source: &Path, core: &[u8], out: &Path) -> Result<(), RunError> {
     let component = componentize(source, core).map_err(asked)?;
     toolchain::write(out, &component)

@@ -28,7 +28,7 @@ struct Entry {
     version: String,
     about: String,
     parameters: Vec<PolicyParameter>,
-    /// Every deployment has its own defaults: none is shown.
+    /// The defaults depend on the deployment, so none is shown.
     defaults_by_deployment: bool,
     /// Where the defaults come from, if not from the registry alone.
     defaults_note: Option<&'static str>,
@@ -50,7 +50,7 @@ fn entries(finder: &Finder) -> Vec<Entry> {
         Ok(found) => of(finder, &found),
         Err(fault) => broken(&fault),
     }));
-    // Built-ins are in front of plugins of the same name, as they are when it is looked up.
+    // A built-in policy comes before a plugin of the same name, as when a run looks up a name.
     all.sort_by(|a, b| (&a.name, &a.file, &a.kinds).cmp(&(&b.name, &b.file, &b.kinds)));
     all
 }
@@ -84,7 +84,7 @@ fn broken(fault: &Fault) -> Entry {
 }
 
 impl Entry {
-    /// With what the policy says about itself.
+    /// Adds the description that the policy gives.
     fn described(self, loaded: &LoadedPlugin) -> Self {
         let description = loaded.plugin.description();
         Self {
@@ -128,7 +128,7 @@ impl Entry {
         ]
     }
 
-    /// As one says which is meant: names of two kinds with their kind.
+    /// The name; with the kind in front if policies of two kinds have the name.
     fn title(&self) -> String {
         match (BuiltIn::named(&self.name), &self.kinds[..], &self.file) {
             (Err(_), [kind], None) => format!("{kind}/{}", self.name),
@@ -136,7 +136,7 @@ impl Entry {
         }
     }
 
-    /// Its name, what it is and where, and its parameters.
+    /// Name, description, file and parameters.
     fn details(&self) -> String {
         let mut text = format!("\n{}\n", self.title());
         let file = self.file.as_ref().map(|file| format!("File: {file}"));
@@ -167,7 +167,7 @@ impl Entry {
     }
 }
 
-/// Columns of a line.
+/// Width of a line, columns.
 const WIDTH: usize = 80;
 
 /// `text`, indented as it begins, in lines that fit; a word alone may be longer.
@@ -188,7 +188,7 @@ fn wrapped(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// A table, then what each is, where, and its parameters, then what is wrong.
+/// A table of the policies, then their details, then the files that cannot be used.
 fn text(entries: &[Entry]) -> String {
     let (broken, whole): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry.error.is_some());
     let rows: Vec<_> = whole.iter().map(|entry| entry.row()).collect();
@@ -198,8 +198,8 @@ fn text(entries: &[Entry]) -> String {
         text += "\nCannot be used:\n";
     }
     for entry in broken {
-        let told = entry.error.as_deref().unwrap_or_default().replace('\n', "\n    ");
-        text += &format!("  {}: {told}\n", entry.name);
+        let error = entry.error.as_deref().unwrap_or_default().replace('\n', "\n    ");
+        text += &format!("  {}: {error}\n", entry.name);
     }
     text
 }

@@ -1,4 +1,4 @@
-//! What a decision costs: CPU time per call over the same made-up traffic, of plugins and of built-ins.
+//! The cost of a decision: CPU time per call under the same synthetic traffic, of plugins and of built-in policies.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -11,38 +11,38 @@ use blis_plugin::check::{setup, ties};
 use blis_plugin::inputs::{self, GuestCall, SyntheticService};
 use blis_plugin::{Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, StartedGuest};
 
-/// A measurement takes at least that much CPU time, and is repeated; the fastest counts.
+/// Minimum CPU time of a measurement. It is repeated, and the fastest repetition counts.
 const LONG_ENOUGH: Duration = Duration::from_millis(4);
 const REPEATS: usize = 5;
 
-/// Of a call, ns of CPU time.
+/// CPU time of a call, ns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
-    /// As in a run: between two decisions few signals change, and which is known.
+    /// As in a run: between two decisions few signals change, and the policy knows which.
     pub ns: f64,
-    /// About services that were not looked at lately, of which nothing is known; `None` for decisions that
-    /// do not see the instances, for which there is no difference.
+    /// With a cold cache: every decision is about another service. `None` for decisions that do not depend on the
+    /// instances, for which there is no difference.
     pub cold_ns: Option<f64>,
 }
 
-/// Of a call of `plugin` as `kind` about `n` instances.
+/// The cost of a call of `plugin` as `kind` with `n` instances.
 pub(super) fn plugin(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Result<Cost, Fault> {
     measured(plugin, setup(plugin, kind, n, limits), n, plugin.description().reads)
 }
 
-/// Of a call of the guest that `setup` says; of the signals, `reads` change.
+/// The cost of a call of the guest of `setup`. The signals in `reads` change between decisions.
 fn measured(plugin: &dyn Plugin, mut setup: GuestSetup, n: usize, reads: Reads) -> Result<Cost, Fault> {
     let kind = setup.kind;
     setup.explain = false;
     let mut guest = plugin.start(&setup)?;
     let mut scores = Vec::new();
-    // A call that fails is no measurement: found beforehand.
-    inputs::traffic(kind, n).iter().try_for_each(|question| call(&mut guest, question, &mut scores))?;
+    // A call that fails must not be measured, so each is tried before.
+    inputs::traffic(kind, n).iter().try_for_each(|input| call(&mut guest, input, &mut scores))?;
     let mut failed = None;
-    let cost = cost(kind, n, reads, |asked| {
-        let answer = match asked {
-            Asked::Question(question) => call(&mut guest, question, &mut scores),
-            Asked::Service(service) => match &mut guest {
+    let cost = cost(kind, n, reads, |input| {
+        let result = match input {
+            CallInput::Cold(input) => call(&mut guest, input, &mut scores),
+            CallInput::Service(service) => match &mut guest {
                 StartedGuest::Admission(guest) => guest.admit(&service.request(), &service.cluster()).map(drop_black),
                 StartedGuest::Routing(guest) => {
                     scores.clear();
@@ -51,49 +51,49 @@ fn measured(plugin: &dyn Plugin, mut setup: GuestSetup, n: usize, reads: Reads) 
                 other => Err(other.mismatch()),
             },
         };
-        if let Err(fault) = answer {
+        if let Err(fault) = result {
             failed.get_or_insert(fault);
         }
     });
     failed.map_or(Ok(cost), Err)
 }
 
-/// What is asked about.
-enum Asked<'a> {
-    /// Cold.
-    Question(&'a GuestCall),
-    /// As in a run.
+/// The input of a measured call.
+enum CallInput<'a> {
+    /// Another service in every call.
+    Cold(&'a GuestCall),
+    /// The same service, as in a run.
     Service(&'a SyntheticService),
 }
 
-/// Of `call`, made again and again.
-fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(Asked<'_>)) -> Cost {
+/// The cost of `call`, measured over many calls.
+fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>)) -> Cost {
     let traffic = inputs::traffic(kind, n);
-    let cold = per_call(traffic.len(), || traffic.iter().for_each(|question| call(Asked::Question(question))));
+    let cold = per_call(traffic.len(), || traffic.iter().for_each(|input| call(CallInput::Cold(input))));
     if !matches!(kind, Kind::Admission | Kind::Routing) {
         return Cost { ns: cold, cold_ns: None };
     }
     const DECISIONS: usize = 256;
-    let run = |call: &mut dyn FnMut(Asked<'_>)| {
+    let run = |call: &mut dyn FnMut(CallInput<'_>)| {
         let mut service = SyntheticService::new(n);
         per_call(DECISIONS, || {
             for _ in 0..DECISIONS {
                 service.advance(reads);
-                call(Asked::Service(&service));
+                call(CallInput::Service(&service));
             }
         })
     };
     let all = run(&mut call);
-    let without = run(&mut |asked| {
-        let Asked::Service(service) = asked else { return };
+    let without = run(&mut |input| {
+        let CallInput::Service(service) = input else { return };
         drop_black((service.request(), service.cluster()));
     });
     Cost { ns: (all - without).max(0.0), cold_ns: Some(cold) }
 }
 
-fn call(guest: &mut StartedGuest, question: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
+fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
     use StartedGuest::{Admission, Latency, Preemption, Priority, Routing, Scheduling};
-    match (question, guest) {
+    match (input, guest) {
         (GuestCall::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
         (GuestCall::Route(scene), Routing(guest)) => {
             scores.clear();
@@ -103,7 +103,7 @@ fn call(guest: &mut StartedGuest, question: &GuestCall, scores: &mut Vec<f64>) -
             guest.priority(&scene.request(), scene.cluster().now).map(drop_black)
         }
         (GuestCall::Rank(..), Scheduling(guest)) => {
-            question.queued().map_or(Ok(()), |queued| guest.rank(&queued).map(drop_black))
+            input.queued().map_or(Ok(()), |queued| guest.rank(&queued).map(drop_black))
         }
         (GuestCall::Victim(batch), Preemption(guest)) => guest.victim(batch).map(drop_black),
         (GuestCall::Step(batch), Latency(guest)) => guest.step_time(batch).map(drop_black),
@@ -113,12 +113,12 @@ fn call(guest: &mut StartedGuest, question: &GuestCall, scores: &mut Vec<f64>) -
     }
 }
 
-/// An answer that the compiler must not think away.
-fn drop_black<T>(answer: T) {
-    black_box(answer);
+/// Drops an output that the compiler must not optimize away.
+fn drop_black<T>(output: T) {
+    black_box(output);
 }
 
-/// The built-in that plugins of `kind` are compared with.
+/// The built-in policy that plugins of `kind` are compared with.
 pub(super) fn built_in_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Admission => "tier-shed",
@@ -130,7 +130,7 @@ pub(super) fn built_in_name(kind: Kind) -> &'static str {
     }
 }
 
-/// Of a call of that built-in, where just as much changes between two decisions.
+/// The cost of a call of that built-in policy, with the same changes between two decisions.
 pub(super) fn built_in(kind: Kind, n: usize, reads: Reads) -> Result<Cost, Fault> {
     let Some(row) = BuiltIn::find(kind, built_in_name(kind)) else {
         return Err(Fault::new(FaultKind::Unreadable, format!("{}: it is not built in", built_in_name(kind))));
@@ -138,13 +138,13 @@ pub(super) fn built_in(kind: Kind, n: usize, reads: Reads) -> Result<Cost, Fault
     let (plugin, limits) = (row.load().plugin, Limits::default());
     let mut setup = setup(&*plugin, kind, n, &limits);
     if kind == Kind::Admission {
-        // With the defaults of tier-shed most requests pass without a look at the instances.
+        // With the defaults of tier-shed most requests are admitted without reading the instances.
         setup.parameters = vec![40.0, 3.0];
     }
     measured(&*plugin, setup, n, reads)
 }
 
-/// ns of CPU time of one of the `calls` that `round` makes.
+/// CPU time of one of the `calls` that `round` makes, ns.
 fn per_call(calls: usize, mut round: impl FnMut()) -> f64 {
     let mut rounds = 1_u32;
     let mut measure = |rounds: u32| {

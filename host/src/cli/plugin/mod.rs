@@ -133,19 +133,19 @@ fn load(finder: &Finder, found: &PluginFile) -> Result<LoadedPlugin, RunError> {
     finder.load(found).map_err(asked)
 }
 
-/// What was asked for cannot be used. The message brings its hint, if there is one.
+/// The usage error for a plugin that cannot be used, with the message and hint of `fault`.
 fn asked(fault: Fault) -> RunError {
     RunError::usage(fault.diagnostic)
 }
 
-/// The kinds that are asked for, each of which the plugin must have; without any, all it has.
+/// The kinds in `asked`, each of which the plugin must have; all kinds of the plugin if `asked` is empty.
 fn kinds(loaded: &LoadedPlugin, asked: &[KindName]) -> Result<Vec<Kind>, RunError> {
     let description = loaded.plugin.description();
     let wanted: Vec<Kind> = asked.iter().map(|&name| name.into()).collect();
     if let Some(kind) = wanted.iter().find(|kind| !description.kinds.contains(kind)) {
         let has = names(&description.kinds);
-        return Err(RunError::usage(format_args!("`{}` has nothing for {kind}", description.name))
-            .hint(format_args!("it is for {has}")));
+        return Err(RunError::usage(format_args!("`{}` does not implement {kind}", description.name))
+            .hint(format_args!("it implements {has}")));
     }
     Ok(if wanted.is_empty() { description.kinds.clone() } else { wanted })
 }
@@ -154,7 +154,7 @@ fn names(kinds: &[Kind]) -> String {
     kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// `text` in JSON where that is wanted.
+/// Prints `text` or `document`, by the form of the output.
 fn print_either(form: OutputForm, text: impl FnOnce() -> String, document: &serde_json::Value) -> Result<(), RunError> {
     if wants_text_form(form) { print_text(text()) } else { print(format_args!("{document:#}\n")) }
 }

@@ -1,4 +1,4 @@
-//! `blis plugin new`: a policy that works, to change.
+//! `blis plugin new`: creates a working policy, to be changed.
 
 use std::path::{Path, PathBuf};
 
@@ -41,13 +41,13 @@ struct Template {
     /// Name, default, smallest, largest, meaning.
     parameter: (&'static str, &'static str, &'static str, &'static str, &'static str),
     rust: &'static str,
-    /// What the Rust template imports, besides what all do.
+    /// Imports of the Rust template, besides those of every kind.
     rust_uses: &'static str,
     rust_trait: &'static str,
     /// Columns that it reads: Rust, then C.
     reads: (&'static str, &'static str),
     c: &'static str,
-    /// Its bit, and its functions.
+    /// Bit of the kind, and functions of the policy.
     c_kind: &'static str,
     c_functions: &'static [&'static str],
     rhai: &'static str,
@@ -145,7 +145,7 @@ pub(super) fn new(args: &NewArgs) -> Result<(), RunError> {
     let kind = Kind::from(args.kind);
     let target = if args.lang == Language::Rhai { dir.join(format!("{name}.rhai")) } else { dir.join(name) };
     if target.exists() {
-        return Err(RunError::usage(format_args!("`{}` is there already", target.display()))
+        return Err(RunError::usage(format_args!("`{}` exists already", target.display()))
             .hint("choose another name, or another `--dir`; nothing is overwritten"));
     }
     let files = match args.lang {
@@ -176,7 +176,7 @@ fn next_steps(lang: Language, name: &str, target: &Path) -> String {
     )
 }
 
-/// A name that is a word on the command line, a file, and a Rust crate.
+/// Checks that `name` can be a word on the command line, a file name and the name of a Rust crate.
 fn check_name(name: &str) -> Result<&str, RunError> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let sound = name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(allowed) && name.len() <= 50;
@@ -187,7 +187,7 @@ fn check_name(name: &str) -> Result<&str, RunError> {
         .hint("use up to 50 small letters, digits and `-`, and begin with a letter, as in my-router"))
 }
 
-/// How to use it, for comments.
+/// The flag that selects the policy, for the comments of a template.
 fn usage(name: &str, kind: Kind) -> String {
     match kind {
         Kind::Scheduling => format!("blis run … --scheduler {name}"),
@@ -196,7 +196,7 @@ fn usage(name: &str, kind: Kind) -> String {
     }
 }
 
-/// What templates of all languages name.
+/// Replaces the placeholders that templates of all languages have.
 fn filled(text: &str, name: &str, kind: Kind) -> String {
     let Template { about, parameter: (parameter, default, min, max, meaning), .. } = template(kind);
     let values = [

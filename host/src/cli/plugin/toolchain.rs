@@ -32,7 +32,7 @@ pub(super) fn files(folder: &str) -> Vec<(PathBuf, &'static [u8])> {
     all
 }
 
-/// The crates of the SDK, by their folders in the repository, and the folders beside a new policy that they go to.
+/// The crates of the SDK: folder in the repository, and folder beside a new policy to which the crate is copied.
 const CRATES: [(&str, &str); 2] = [("rust", "blis-sdk"), ("abi", "blis-abi")];
 
 /// The crates of the SDK, without their tests, which need this repository.
@@ -54,7 +54,7 @@ fn sdk_crate(folder: &str, name: &'static str) -> impl Iterator<Item = (PathBuf,
     })
 }
 
-/// The tables of a workspace for the crates of the SDK to take their settings from.
+/// The workspace tables from which the crates of the SDK inherit their settings.
 pub(super) fn workspace_of_sdk() -> String {
     let workspace = parsed(WORKSPACE).remove("workspace").and_then(|table| table.try_into::<toml::Table>().ok());
     let mut workspace = workspace.unwrap_or_default();
@@ -73,7 +73,7 @@ pub(super) fn workspace_of_sdk() -> String {
     toml::to_string(&document).unwrap_or_default()
 }
 
-/// What the crate `sdk/<folder>` depends on.
+/// The dependencies of the crate `sdk/<folder>`.
 fn dependencies(folder: &str) -> Vec<String> {
     let manifest = SDK.get_file(format!("{folder}/Cargo.toml")).and_then(|file| file.contents_utf8());
     let manifest = manifest.map(parsed).unwrap_or_default();
@@ -86,7 +86,7 @@ fn dependencies(folder: &str) -> Vec<String> {
         .collect()
 }
 
-/// A dependency of the workspace, on the folder beside the policy if it is one of our crates.
+/// A dependency of the workspace. A crate of the SDK becomes a path dependency on its folder beside the policy.
 fn moved(dependency: toml::Value) -> toml::Value {
     let path = dependency.get("path").and_then(toml::Value::as_str);
     let ours = CRATES.into_iter().find(|(folder, _)| path.is_some_and(|path| path == format!("sdk/{folder}")));
@@ -121,39 +121,39 @@ pub(super) fn compile(source: &Path) -> Result<Vec<u8>, RunError> {
             .hint("install bash, or compile by hand as sdk/build-guest.sh does")
     })?;
     let output = command.wait_with_output().map_err(RunError::runtime)?;
-    let told = String::from_utf8_lossy(&output.stderr);
+    let messages = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => {
             fs::read(&out).map_err(|error| RunError::runtime(format_args!("the compiler wrote no module: {error}")))
         }
         Some(NO_COMPILER) => {
-            let (first, rest) = told.trim_end().split_once('\n').unwrap_or((told.trim_end(), ""));
+            let (first, rest) = messages.trim_end().split_once('\n').unwrap_or((messages.trim_end(), ""));
             let ways: Vec<_> = rest.lines().map(|way| way.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
             Err(RunError::runtime(first).hint(ways.join("; or ")))
         }
         _ => {
-            // What the compiler says is for the author, in full.
+            // The messages of the compiler are printed in full, for the author of the policy.
             let _ = io::stderr().write_all(&output.stderr);
             Err(RunError::runtime(format_args!("`{}` does not compile", source.display()))
-                .hint("the compiler says above why"))
+                .hint("see the messages of the compiler above"))
         }
     }
 }
 
-/// Writes a new file and the folders to it.
+/// Writes a file, and creates its folders.
 pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
     fs::write(path, content)
 }
 
-/// A folder of its own, gone when done.
+/// A temporary folder, removed when it is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Self, RunError> {
         let folder = std::env::temp_dir().join(format!("blis-build-{}", std::process::id()));
         fs::create_dir_all(&folder).map_err(|error| {
-            RunError::runtime(format_args!("cannot make the folder `{}`: {error}", folder.display()))
+            RunError::runtime(format_args!("cannot create the folder `{}`: {error}", folder.display()))
         })?;
         Ok(Self(folder))
     }

@@ -23,11 +23,11 @@ pub(in crate::cli) struct ComposeArgs {
     out: Option<PathBuf>,
 }
 
-/// Reads all, then writes. What had to be changed is said on standard error.
+/// Reads all, then writes. Changes that were needed are reported on standard error.
 pub(in crate::cli) fn compose(args: &ComposeArgs) -> Result<(), RunError> {
     let files: Vec<PathBuf> = args.files.iter().chain(&args.from).cloned().collect();
     if let Some(output) = &args.out {
-        // Nothing is read while it is overwritten, and a slip must not cost a file.
+        // An input must not be overwritten: it would be lost.
         let same =
             |file: &PathBuf| file.canonicalize().is_ok_and(|file| output.canonicalize().is_ok_and(|o| o == file));
         if let Some(file) = files.iter().find(|file| same(file)) {

@@ -107,7 +107,7 @@ impl From<TargetName> for TargetFormat {
 }
 
 impl InputFlags {
-    /// The workload, and what the user should know about it.
+    /// The workload, and notes about it.
     fn open(&self, path: &Path, block_size: NonZeroU32) -> Result<(Workload, Vec<String>), RunError> {
         let TracePart { window, max_requests } = TracePart::new(&self.given.0);
         let options = TraceOptions {
@@ -120,7 +120,7 @@ impl InputFlags {
             ..TraceOptions::default()
         };
         let workload = open_trace(path, &options).map_err(|error| {
-            RunError::refused(error).or_hint("mend the line, or leave out such lines with `--skip-bad-lines`")
+            RunError::refused(error).or_hint("correct the line, or leave out such lines with `--skip-bad-lines`")
         })?;
         let mut notes = workload.notes.clone();
         if let Some(first) = workload.skipped.first.first() {
@@ -130,11 +130,11 @@ impl InputFlags {
     }
 }
 
-/// Of generated requests, unless `--max-requests` says how many.
+/// Number of generated requests without `--max-requests`.
 const USUAL_REQUESTS: u64 = 100_000;
 
 impl InspectArgs {
-    /// The requests of `spec`, and what the user should know about them.
+    /// The requests of `spec`, and notes about them.
     fn generated(&self, spec: &Spec) -> Result<(Workload, Vec<String>), RunError> {
         let TracePart { window, max_requests } = TracePart::new(&self.input.given.0);
         let flag = if window != TraceWindow::default() {
@@ -158,11 +158,11 @@ impl InspectArgs {
             num_requests: Some(spec.num_requests.map_or(most, |own| own.min(most))),
             timeout: None,
         };
-        let workload = spec.generate_answered(&options).map_err(RunError::refused)?;
+        let workload = spec.generate_immediate(&options).map_err(RunError::refused)?;
         let mut notes: Vec<String> =
             spec.warnings.iter().map(|(what, hint)| format!("{what} (hint: {hint})")).collect();
         if spec.num_requests.is_none_or(|own| own > most) {
-            notes.push(format!("the first {most} requests at most; `--max-requests` says how many"));
+            notes.push(format!("the first {most} requests at most; `--max-requests` sets another number"));
         }
         if let Some(client) = spec.first_in_closed_loop() {
             let id = &client.id;
@@ -173,17 +173,17 @@ impl InspectArgs {
     }
 }
 
-/// The `--seed` that is used where none is given.
+/// The seed if neither `--seed` nor the specification sets one.
 const USUAL_SEED: u64 = defaults::SEED;
 
-/// A ServeGen folder, or a YAML file that is no header of a trace.
+/// Whether `path` is a ServeGen folder, or a YAML file that is not the header of a trace.
 fn is_specification(path: &Path) -> bool {
     let named = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("yaml") || end.eq_ignore_ascii_case("yml"));
     path.is_dir() || named && !is_trace_v2_header(path)
 }
 
 pub(super) fn inspect(args: &InspectArgs) -> Result<(), RunError> {
-    /// Where output goes to no terminal.
+    /// Width of the output, columns, if it does not go to a terminal.
     const USUAL_WIDTH: usize = 80;
     let block_size = args.block_size_in_tokens;
     let (workload, notes) = match (&args.file, args.workload) {
@@ -206,7 +206,7 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<(), RunError> {
         RunError::usage(format_args!("{name}no requests are left")).hint("allow more with `--max-requests`")
     };
     let profile = WorkloadProfile::of(workload, block_size.get()).ok_or_else(nothing)?;
-    tell(&notes);
+    print_notes(&notes);
     if !wants_text_form(args.output) {
         return print_document(&profile);
     }
@@ -225,7 +225,7 @@ pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
             .hint("trace-v2 has shared prefixes to the token"));
     }
     for file in header.iter().chain([&data]) {
-        // Nothing is read while it is overwritten.
+        // The input must not be overwritten while it is read.
         let same = file.canonicalize().is_ok_and(|file| args.from.canonicalize().is_ok_and(|from| from == file));
         if same {
             return Err(RunError::usage(format_args!("`{}` is the input", file.display())).hint("name another file"));
@@ -234,7 +234,7 @@ pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
     }
     let block_size = args.block_size_in_tokens.unwrap_or(target.block_size());
     let (workload, notes) = args.input.open(&args.from, block_size)?;
-    tell(&notes);
+    print_notes(&notes);
     let failed = |path: &Path, error: &dyn std::fmt::Display| {
         RunError::runtime(format_args!("cannot write `{}`: {error}", path.display()))
     };
@@ -253,8 +253,8 @@ pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
     print_text(format_args!("lost: {}\n", lost.into_iter().collect::<Vec<_>>().join(", ")))
 }
 
-/// On standard error, so that results can be piped.
-fn tell(notes: &[String]) {
+/// Notes go to standard error, so that results can be piped.
+fn print_notes(notes: &[String]) {
     for note in notes {
         let _ = writeln!(io::stderr(), "note: {note}");
     }

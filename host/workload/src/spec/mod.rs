@@ -16,7 +16,6 @@ use std::path::Path;
 
 use blis_sim::units::Micros;
 
-mod answered;
 pub mod arrival;
 mod cohort;
 pub mod compose;
@@ -25,6 +24,7 @@ mod error;
 mod expand;
 pub mod files;
 mod generate;
+mod immediate;
 mod inference_perf;
 mod lengths;
 mod numbers;
@@ -380,11 +380,11 @@ impl Spec {
     ///
     /// # Errors
     /// As [`Self::requests`].
-    pub fn generate_answered(&self, options: &GenerateOptions) -> Result<Workload, ExpandError> {
+    pub fn generate_immediate(&self, options: &GenerateOptions) -> Result<Workload, ExpandError> {
         let (requests, names) = self.requests(options)?;
         Ok(Workload {
             count: None,
-            requests: Box::new(answered::Answered::new(requests)),
+            requests: Box::new(immediate::ImmediateRequests::new(requests)),
             follow_ups: None,
             names,
             slo_targets: self.goodput_slo_targets.clone(),
@@ -402,8 +402,8 @@ impl Spec {
         let (requests, names) = self.requests(options)?;
         let count = requests.known_count();
         let (requests, follow_ups): (Box<dyn Iterator<Item = _> + Send>, _) = if self.first_in_closed_loop().is_some() {
-            let (requests, answered) = closed_loop::split(requests);
-            (Box::new(requests), Some(answered))
+            let (requests, follow_ups) = closed_loop::split(requests);
+            (Box::new(requests), Some(follow_ups))
         } else {
             (Box::new(requests.map(|drawn| drawn.request)), None)
         };

@@ -93,7 +93,7 @@ pub(super) struct Parser<'a> {
 
 impl Parser<'_> {
     fn spec(&self, raw: &RawSpec) -> Result<Spec, SpecFileError> {
-        const WHO: &str = "specification";
+        const SUBJECT: &str = "specification";
         let reader = &self.reader;
         let version = match &raw.version {
             Some(word) => known_version(reader, word)?,
@@ -101,10 +101,10 @@ impl Parser<'_> {
         };
         let category = raw.category.as_ref();
         let category = category
-            .map(|word| reader.one_of(WHO, "category", word, &["", "language", "multimodal", "reasoning"]))
+            .map(|word| reader.one_of(SUBJECT, "category", word, &["", "language", "multimodal", "reasoning"]))
             .transpose()?;
-        let seed = reader.whole(WHO, "seed", raw.seed.as_ref(), i128::from(i64::MIN)..=i128::from(u64::MAX))?;
-        let whole = self.part(WHO, "", (&raw.aggregate_rate, &raw.num_requests, &raw.horizon))?;
+        let seed = reader.whole(SUBJECT, "seed", raw.seed.as_ref(), i128::from(i64::MIN)..=i128::from(u64::MAX))?;
+        let whole = self.part(SUBJECT, "", (&raw.aggregate_rate, &raw.num_requests, &raw.horizon))?;
         let spec = Spec {
             // The two's complement of a negative seed, as in Go.
             seed: seed.map(|seed| seed as u64),
@@ -135,16 +135,16 @@ impl Parser<'_> {
     /// Rate, number of requests and horizon of all clients or of a part.
     fn part(
         &self,
-        who: &str,
+        subject: &str,
         name: &str,
         (rate, number, horizon): (&Option<Word>, &Option<Word>, &Option<Word>),
     ) -> Result<Part, SpecFileError> {
         let reader = &self.reader;
-        let number = reader.whole(who, "num_requests", number.as_ref(), 0..=u32::MAX)?;
-        let horizon = reader.whole(who, "horizon", horizon.as_ref(), 0..=Micros::MAX.0)?;
+        let number = reader.whole(subject, "num_requests", number.as_ref(), 0..=u32::MAX)?;
+        let horizon = reader.whole(subject, "horizon", horizon.as_ref(), 0..=Micros::MAX.0)?;
         Ok(Part {
             name: name.to_owned(),
-            aggregate_rate: reader.number(who, "aggregate_rate", rate.as_ref(), RATE)?.unwrap_or(0.0),
+            aggregate_rate: reader.number(subject, "aggregate_rate", rate.as_ref(), RATE)?.unwrap_or(0.0),
             num_requests: number.filter(|&number| number > 0).map(u64::from),
             horizon: horizon.filter(|&us| us > 0).map(Micros),
         })
@@ -153,12 +153,12 @@ impl Parser<'_> {
     fn parts(&self, raw: &RawSpec) -> Result<Vec<Part>, SpecFileError> {
         let parts = raw.parts.iter().flat_map(|parts| &parts.0);
         let part = |(name, part): &(Word, RawPart)| {
-            let who = format!("part {}", quoted(name.value.as_bytes()));
+            let subject = format!("part {}", quoted(name.value.as_bytes()));
             if name.value.is_empty() || name.value.len() > NAME_MAX {
-                let what = format!("{who}: the name has {} bytes", name.value.len());
+                let what = format!("{subject}: the name has {} bytes", name.value.len());
                 return Err(self.reader.wrong(name.referenced, what, format!("use 1 to {NAME_MAX}")));
             }
-            self.part(&who, &name.value, (&part.aggregate_rate, &part.num_requests, &part.horizon))
+            self.part(&subject, &name.value, (&part.aggregate_rate, &part.num_requests, &part.horizon))
         };
         parts.map(part).collect()
     }
@@ -297,8 +297,8 @@ impl Parser<'_> {
     fn targets(&self, raw: Option<&Entries<RawTargets>>) -> Result<BTreeMap<String, GoodputTargets>, SpecFileError> {
         let mut targets = BTreeMap::new();
         for (class, raw) in raw.iter().flat_map(|entries| &entries.0) {
-            let who = format!("target of class `{}`", class.value);
-            let ms = |key, word| self.reader.number(&who, key, word, FROM_0).map(|ms| ms.filter(|&ms| ms > 0.0));
+            let subject = format!("target of class `{}`", class.value);
+            let ms = |key, word| self.reader.number(&subject, key, word, FROM_0).map(|ms| ms.filter(|&ms| ms > 0.0));
             let of_class = GoodputTargets {
                 ttft_ms: ms("ttft_ms", raw.ttft_ms.as_ref())?,
                 itl_ms: ms("itl_ms", raw.itl_ms.as_ref())?,
@@ -310,11 +310,11 @@ impl Parser<'_> {
     }
 
     fn servegen(&self, raw: &Spanned<RawServeGen>, seed: Option<u64>) -> Result<Senders, SpecFileError> {
-        const WHO: &str = "servegen_data";
+        const SUBJECT: &str = "servegen_data";
         let (reader, data) = (&self.reader, &raw.value);
-        let path = reader.needs(WHO, "path", data.path.as_ref(), raw.referenced)?;
+        let path = reader.needs(SUBJECT, "path", data.path.as_ref(), raw.referenced)?;
         let usual = servegen::ServeGenOptions::default();
-        let secs = |key, word: &Option<Word>, most| reader.whole(WHO, key, word.as_ref(), 0..=most);
+        let secs = |key, word: &Option<Word>, most| reader.whole(SUBJECT, key, word.as_ref(), 0..=most);
         let options = servegen::ServeGenOptions {
             reading: self.servegen,
             start_secs: secs("start_secs", &data.start_secs, 1_000_000_000)?.unwrap_or(0),
@@ -340,35 +340,35 @@ impl Parser<'_> {
             ),
         };
         for (key, word) in ignored.into_iter().filter_map(|(key, word)| Some((key, word.as_ref()?))) {
-            let what = format!("{}: {WHO}: `{key}` changes nothing", reader.location(word.referenced));
+            let what = format!("{}: {SUBJECT}: `{key}` changes nothing", reader.location(word.referenced));
             senders.warnings.push((what, hint.to_owned()));
         }
         Ok(senders)
     }
 
     fn inference_perf(&self, raw: &Spanned<RawInferencePerf>) -> Result<inference_perf::SharedPrefix, SpecFileError> {
-        const WHO: &str = "inference_perf";
+        const SUBJECT: &str = "inference_perf";
         let (reader, section) = (&self.reader, &raw.value);
         let mut stages = Vec::new();
         for (index, stage) in section.stages.iter().flatten().enumerate() {
-            let who = format!("{WHO}: stage {}", index + 1);
+            let subject = format!("{SUBJECT}: stage {}", index + 1);
             let number = |key, word| {
-                let number = reader.number(&who, key, word, ABOVE_0)?;
-                reader.needs(&who, key, number, raw.referenced)
+                let number = reader.number(&subject, key, word, ABOVE_0)?;
+                reader.needs(&subject, key, number, raw.referenced)
             };
             let stage = (number("rate", stage.rate.as_ref())?, number("duration", stage.duration.as_ref())?);
             if stage.0 > RATE_MAX || stage.0 * stage.1 > f64::from(u32::MAX) {
-                let what = format!("{who} has about {:.0} requests, more than 4294967295", stage.0 * stage.1);
+                let what = format!("{subject} has about {:.0} requests, more than 4294967295", stage.0 * stage.1);
                 return Err(reader.wrong(raw.referenced, what, "lower its rate or its duration"));
             }
             stages.push(stage);
         }
-        let shared = reader.needs(WHO, "shared_prefix", section.shared_prefix.as_ref(), raw.referenced)?;
+        let shared = reader.needs(SUBJECT, "shared_prefix", section.shared_prefix.as_ref(), raw.referenced)?;
         let at = shared.referenced;
         let shared = &shared.value;
         let count = |key, word, least| {
-            let count = reader.whole(WHO, key, word, least..=1_000_000_u32)?;
-            reader.needs(WHO, key, count, at)
+            let count = reader.whole(SUBJECT, key, word, least..=1_000_000_u32)?;
+            reader.needs(SUBJECT, key, count, at)
         };
         let section = inference_perf::SharedPrefix {
             stages,
@@ -378,10 +378,10 @@ impl Parser<'_> {
             question_tokens: count("question_len", shared.question_len.as_ref(), 1)?,
             output_tokens: count("output_len", shared.output_len.as_ref(), 1)?,
             multi_turn: reader
-                .switch(WHO, "enable_multi_turn_chat", shared.enable_multi_turn_chat.as_ref())?
+                .switch(SUBJECT, "enable_multi_turn_chat", shared.enable_multi_turn_chat.as_ref())?
                 .unwrap_or(false),
         };
-        section.check().map_err(|(what, hint)| reader.wrong(raw.referenced, format!("{WHO}: {what}"), hint))?;
+        section.check().map_err(|(what, hint)| reader.wrong(raw.referenced, format!("{SUBJECT}: {what}"), hint))?;
         Ok(section)
     }
 }

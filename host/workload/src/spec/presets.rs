@@ -233,7 +233,7 @@ mod tests {
                 num_requests: None,
                 timeout: None,
             };
-            preset.spec(0.1).generate_answered(&options).unwrap().requests.collect::<Vec<_>>()
+            preset.spec(0.1).generate_immediate(&options).unwrap().requests.collect::<Vec<_>>()
         };
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         for (preset, opening, rounds, output, pause) in [

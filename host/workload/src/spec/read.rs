@@ -39,19 +39,19 @@ impl<'a> SpecReader<'a> {
     /// A number; `None` if it is not given.
     pub fn number(
         &self,
-        who: &str,
+        subject: &str,
         key: &str,
         word: Option<&Word>,
         range: NumberRange,
     ) -> Result<Option<f64>, SpecFileError> {
         let Some(word) = word else { return Ok(None) };
-        Ok(Some(self.0.number(format_args!("{who}: `{key}`"), word, range)?))
+        Ok(Some(self.0.number(format_args!("{subject}: `{key}`"), word, range)?))
     }
 
     /// An integer, `1e6` and `2.0` included; `None` if it is not given.
     pub fn whole<T>(
         &self,
-        who: &str,
+        subject: &str,
         key: &str,
         word: Option<&Word>,
         range: RangeInclusive<T>,
@@ -60,41 +60,41 @@ impl<'a> SpecReader<'a> {
         T: FromStr + PartialOrd + Display,
     {
         let Some(word) = word else { return Ok(None) };
-        Ok(Some(self.0.whole(format_args!("{who}: `{key}`"), word, range)?))
+        Ok(Some(self.0.whole(format_args!("{subject}: `{key}`"), word, range)?))
     }
 
     /// `true` or `false`; `None` if it is not given.
-    pub fn switch(&self, who: &str, key: &str, word: Option<&Word>) -> Result<Option<bool>, SpecFileError> {
+    pub fn switch(&self, subject: &str, key: &str, word: Option<&Word>) -> Result<Option<bool>, SpecFileError> {
         let Some(word) = word else { return Ok(None) };
         match word.value.as_str() {
             "true" | "True" | "TRUE" => Ok(Some(true)),
             "false" | "False" | "FALSE" => Ok(Some(false)),
-            _ => Err(self.out_of_range(who, key, word, "`true` or `false`")),
+            _ => Err(self.out_of_range(subject, key, word, "`true` or `false`")),
         }
     }
 
     /// One of the `known` values; `None` if it is not given.
     pub fn one_of(
         &self,
-        who: &str,
+        subject: &str,
         key: &str,
         word: &Word,
         known: &[&'static str],
     ) -> Result<&'static str, SpecFileError> {
         known.iter().find(|name| **name == word.value).copied().ok_or_else(|| {
-            let what = format!("{who}: `{key}` is {}", quoted(word.value.as_bytes()));
+            let what = format!("{subject}: `{key}` is {}", quoted(word.value.as_bytes()));
             let shown: Vec<&str> = known.iter().copied().filter(|name| !name.is_empty()).collect();
             self.wrong(word.referenced, what, name_hint(&word.value, &shown))
         })
     }
 
     /// The value of the mandatory key `key`.
-    pub fn needs<T>(&self, who: &str, key: &str, value: Option<T>, at: Mark) -> Result<T, SpecFileError> {
-        value.ok_or_else(|| self.wrong(at, format!("{who}: `{key}` is missing"), format!("add `{key}: …`")))
+    pub fn needs<T>(&self, subject: &str, key: &str, value: Option<T>, at: Mark) -> Result<T, SpecFileError> {
+        value.ok_or_else(|| self.wrong(at, format!("{subject}: `{key}` is missing"), format!("add `{key}: …`")))
     }
 
-    pub fn out_of_range(&self, who: &str, key: &str, word: &Word, range: &str) -> SpecFileError {
-        self.0.out_of_range(format_args!("{who}: `{key}`"), word, range).into()
+    pub fn out_of_range(&self, subject: &str, key: &str, word: &Word, range: &str) -> SpecFileError {
+        self.0.out_of_range(format_args!("{subject}: `{key}`"), word, range).into()
     }
 
     pub fn wrong(&self, at: Mark, what: impl Into<String>, hint: impl Into<String>) -> SpecFileError {

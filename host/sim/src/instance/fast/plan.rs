@@ -243,13 +243,13 @@ impl Fast {
         }
     }
 
-    /// Chooses the preemption victim for `wanting`.
-    fn victim(&mut self, wanting: RequestKey, now: Micros) -> RequestKey {
+    /// Chooses the preemption victim for `requester`.
+    fn victim(&mut self, requester: RequestKey, now: Micros) -> RequestKey {
         let last = self.order.last().expect("the request that needs blocks is running");
         match self.config.preemption {
             PreemptionChoice::BuiltIn(Preemption::Fcfs) => last,
             PreemptionChoice::BuiltIn(Preemption::Priority) => self.lowest_priority(last),
-            PreemptionChoice::Custom(_) => self.victim_by_view(wanting, now),
+            PreemptionChoice::Custom(_) => self.victim_by_view(requester, now),
         }
     }
 
@@ -266,7 +266,7 @@ impl Fast {
         victim
     }
 
-    fn victim_by_view(&mut self, wanting: RequestKey, now: Micros) -> RequestKey {
+    fn victim_by_view(&mut self, requester: RequestKey, now: Micros) -> RequestKey {
         let mut batch = BatchView::new(now, self.config.semantics.preempt_last_of_ties);
         let mut keys = Vec::with_capacity(self.running as usize);
         for key in self.order.iter() {
@@ -279,8 +279,8 @@ impl Fast {
                 kv_blocks: allocated.div_ceil(self.config.block_size) - live.holding.skipped,
                 preemptions: live.preemptions,
             };
-            if key == wanting {
-                batch.wanting = keys.len();
+            if key == requester {
+                batch.requester = keys.len();
             }
             batch.push(&live.request, self.config.classes.priority(live.request.tags.slo_class), progress);
             keys.push(key);
@@ -288,15 +288,21 @@ impl Fast {
         keys[self.config.victim_by_view(&batch)]
     }
 
-    /// The record of the preemption of `victim` so that `wanting` gets blocks for `num_tokens` tokens.
-    fn preemption(&self, victim: RequestKey, wanting: RequestKey, num_tokens: u32, now: Micros) -> PreemptionDecision {
+    /// The record of the preemption of `victim` so that `requester` gets blocks for `num_tokens` tokens.
+    fn preemption(
+        &self,
+        victim: RequestKey,
+        requester: RequestKey,
+        num_tokens: u32,
+        now: Micros,
+    ) -> PreemptionDecision {
         let live = &self.live[victim];
         PreemptionDecision {
             instance: self.config.index,
             now,
             victim: live.request.id,
-            wanting: self.live[wanting].request.id,
-            needed_kv_blocks: self.blocks_for(wanting, num_tokens),
+            requester: self.live[requester].request.id,
+            needed_kv_blocks: self.blocks_for(requester, num_tokens),
             free_kv_blocks: self.kv.free_blocks(),
             running: self.running,
             waiting: self.waiting.len() as u32,

@@ -21,12 +21,12 @@ use blis_eval::error::RunError;
 use blis_eval::evaluation::server::{EvaluationRequest, EvaluationServer, RequestError};
 use blis_eval::result::EvaluationResult;
 
-/// Longer requests are none.
+/// Maximum length of a request body.
 const BODY_BYTES: usize = 8 << 20;
-/// Examples of one request.
+/// Maximum number of examples in one request.
 const EXAMPLES: usize = 1000;
 
-/// Until the process is told to end; what was asked before is answered.
+/// Serves until the process is terminated; requests accepted before that still get their responses.
 pub(super) fn run(server: &Arc<EvaluationServer>, address: SocketAddr) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::runtime)?;
     runtime.block_on(async {
@@ -34,41 +34,42 @@ pub(super) fn run(server: &Arc<EvaluationServer>, address: SocketAddr) -> Result
         let listener = tokio::net::TcpListener::bind(address).await.map_err(cannot)?;
         let bound = listener.local_addr().map_err(cannot)?;
         let mut out = std::io::stdout().lock();
-        let told = writeln!(out, "{}", json!({"listening": format!("http://{bound}")})).and_then(|()| out.flush());
-        told.map_err(|error| RunError::output(&error))?;
+        let written = writeln!(out, "{}", json!({"listening": format!("http://{bound}")})).and_then(|()| out.flush());
+        written.map_err(|error| RunError::output(&error))?;
         drop(out);
         let routes = Router::new()
             .route("/evaluate", post(evaluate))
             .route("/evaluate_examples", post(evaluate_examples))
             .route(
                 "/status",
-                get(async |State(server): State<Arc<EvaluationServer>>| answer(StatusCode::OK, &server.status())),
+                get(async |State(server): State<Arc<EvaluationServer>>| respond(StatusCode::OK, &server.status())),
             )
             .route(
                 "/task",
-                get(async |State(server): State<Arc<EvaluationServer>>| answer(StatusCode::OK, &server.task())),
+                get(async |State(server): State<Arc<EvaluationServer>>| respond(StatusCode::OK, &server.task())),
             )
             .layer(DefaultBodyLimit::max(BODY_BYTES))
             .layer(middleware::from_fn(from_here))
             .with_state(Arc::clone(server));
-        axum::serve(listener, routes).with_graceful_shutdown(told_to_end()).await.map_err(cannot)
+        axum::serve(listener, routes).with_graceful_shutdown(termination()).await.map_err(cannot)
     })
 }
 
-/// A page of some web site in a browser on this machine reaches the server, too: by its address, which makes the site
-/// the `Origin`, or by a name of its own that leads here, which makes that the `Host`.
+/// Refuses requests of web pages. A page in a browser on this machine can reach the server in two ways: by its address,
+/// and then the site of the page is the `Origin`; or by a name of the site that resolves to this machine, and then that
+/// name is the `Host`.
 async fn from_here(request: Request, next: Next) -> Response {
     let headers = request.headers();
     let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
     let hosts: Vec<String> = headers.get_all(header::HOST).iter().map(text).collect();
     let origins: Vec<String> = headers.get_all(header::ORIGIN).iter().map(text).collect();
     if hosts.is_empty() || !hosts.iter().all(|host| is_here(host)) {
-        let told = "the header `Host` must name this machine, as 127.0.0.1 or localhost";
-        return answer(StatusCode::FORBIDDEN, &json!({"error": told}));
+        let message = "the header `Host` must name this machine, as 127.0.0.1 or localhost";
+        return respond(StatusCode::FORBIDDEN, &json!({"error": message}));
     }
     let is_own = |origin: &String| origin.split_once("://").is_some_and(|(_, host)| is_here(host));
     if !origins.iter().all(is_own) {
-        return answer(StatusCode::FORBIDDEN, &json!({"error": "a page from elsewhere may not use this server"}));
+        return respond(StatusCode::FORBIDDEN, &json!({"error": "a page from elsewhere may not use this server"}));
     }
     next.run(request).await
 }
@@ -80,7 +81,8 @@ fn is_here(authority: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-async fn told_to_end() {
+/// Ends when the process receives SIGTERM or an interrupt.
+async fn termination() {
     let mut term = match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
         Ok(term) => term,
         Err(error) => {
@@ -95,91 +97,99 @@ async fn told_to_end() {
 }
 
 async fn evaluate(State(server): State<Arc<EvaluationServer>>, body: Bytes) -> Response {
-    let ask = match understood(&body) {
-        Ok(ask) => ask,
-        Err(told) => return refused(&server, &RequestError::Invalid(told)),
+    let request = match parse(&body) {
+        Ok(request) => request,
+        Err(message) => return refused(&server, &RequestError::Invalid(message)),
     };
-    match judged(&server, &ask).await {
+    match evaluated(&server, &request).await {
         Ok(document) => {
             let score = document.combined_score;
-            answer(StatusCode::OK, &Judged { example_id: None, score, info: document, budget: Some(server.budget()) })
+            respond(
+                StatusCode::OK,
+                &Evaluated { example_id: None, score, info: document, budget: Some(server.budget()) },
+            )
         }
-        Err(told) => refused(&server, &told),
+        Err(error) => refused(&server, &error),
     }
 }
 
-/// One after the other: each counts for the budget, and a full queue refuses all of them.
+/// Evaluates examples one after the other. Each counts for the budget, and if the queue is full, all are refused.
 async fn evaluate_examples(State(server): State<Arc<EvaluationServer>>, body: Bytes) -> Response {
-    let ask = match understood(&body) {
-        Ok(ask) => ask,
-        Err(told) => return refused(&server, &RequestError::Invalid(told)),
+    let request = match parse(&body) {
+        Ok(request) => request,
+        Err(message) => return refused(&server, &RequestError::Invalid(message)),
     };
-    let examples = ask.example_ids.clone().unwrap_or_default();
+    let examples = request.example_ids.clone().unwrap_or_default();
     if examples.is_empty() || examples.len() > EXAMPLES {
-        return refused(&server, &RequestError::Invalid("`example_ids` has one to 1000 of them".to_owned()));
+        return refused(&server, &RequestError::Invalid("`example_ids` must have 1 to 1000 items".to_owned()));
     }
     let mut results = Vec::new();
     for example in examples {
         let one = EvaluationRequest {
-            candidate: ask.candidate.clone(),
-            suite: ask.suite.clone(),
-            stage: ask.stage,
-            wall_s: ask.wall_s,
+            candidate: request.candidate.clone(),
+            suite: request.suite.clone(),
+            stage: request.stage,
+            wall_s: request.wall_s,
             example_id: Some(example.clone()),
-            epoch: ask.epoch,
-            feedback_bytes: ask.feedback_bytes,
+            epoch: request.epoch,
+            feedback_bytes: request.feedback_bytes,
             ..EvaluationRequest::default()
         };
-        match judged(&server, &one).await {
+        match evaluated(&server, &one).await {
             Ok(document) => {
                 let score = document.combined_score;
-                results.push(Judged { example_id: Some(example), score, info: document, budget: None });
+                results.push(Evaluated { example_id: Some(example), score, info: document, budget: None });
             }
-            Err(told) => return refused(&server, &told),
+            Err(error) => return refused(&server, &error),
         }
     }
-    answer(StatusCode::OK, &AllJudged { results, budget: server.budget() })
+    respond(StatusCode::OK, &AllEvaluated { results, budget: server.budget() })
 }
 
-fn understood(body: &[u8]) -> Result<EvaluationRequest, String> {
+fn parse(body: &[u8]) -> Result<EvaluationRequest, String> {
     serde_json::from_slice(body).map_err(|error| format!("the body is no request: {error}"))
 }
 
-async fn judged(server: &Arc<EvaluationServer>, ask: &EvaluationRequest) -> Result<EvaluationResult, RequestError> {
+async fn evaluated(
+    server: &Arc<EvaluationServer>,
+    request: &EvaluationRequest,
+) -> Result<EvaluationResult, RequestError> {
     let (sender, receiver) = oneshot::channel();
-    let reply = Box::new(|answer| {
-        // Nobody waits any more if the connection was closed.
-        let _ = sender.send(answer);
+    let reply = Box::new(|result| {
+        // The receiver is gone if the connection was closed.
+        let _ = sender.send(result);
     });
-    server.submit(ask, reply)?;
-    let answer = receiver.await.map_err(|_| RequestError::Invalid("the server is stopping".to_owned()))?;
-    answer.map_err(RequestError::Invalid)
+    server.submit(request, reply)?;
+    let result = receiver.await.map_err(|_| RequestError::Invalid("the server is stopping".to_owned()))?;
+    result.map_err(RequestError::Invalid)
 }
 
 fn refused(server: &EvaluationServer, why: &RequestError) -> Response {
     let budget = server.budget();
     match why {
         RequestError::Busy => {
-            let mut response = answer(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "busy", "budget": budget}));
+            let mut response = respond(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "busy", "budget": budget}));
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             response
         }
         RequestError::Budget => {
-            answer(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "the budget is used up", "budget": budget}))
+            respond(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "the budget is used up", "budget": budget}))
         }
-        RequestError::Invalid(told) => answer(StatusCode::BAD_REQUEST, &json!({"error": told, "budget": budget})),
+        RequestError::Invalid(message) => {
+            respond(StatusCode::BAD_REQUEST, &json!({"error": message, "budget": budget}))
+        }
     }
 }
 
-fn answer(status: StatusCode, value: &impl Serialize) -> Response {
+fn respond(status: StatusCode, value: &impl Serialize) -> Response {
     let text = serde_json::to_string(value).unwrap_or_default();
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// An answer of `/evaluate`, and a part of one of `/evaluate_examples`. Not a `Value`, which sorts its keys: texts come
-/// in the order in which they matter.
+/// The response of `/evaluate`, and an item in that of `/evaluate_examples`. Not a `Value`, which would sort the keys:
+/// texts come most important first.
 #[derive(Serialize)]
-struct Judged {
+struct Evaluated {
     #[serde(skip_serializing_if = "Option::is_none")]
     example_id: Option<String>,
     score: f64,
@@ -189,8 +199,8 @@ struct Judged {
 }
 
 #[derive(Serialize)]
-struct AllJudged {
-    results: Vec<Judged>,
+struct AllEvaluated {
+    results: Vec<Evaluated>,
     budget: Value,
 }
 

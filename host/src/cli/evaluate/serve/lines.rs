@@ -10,10 +10,10 @@ use blis_eval::error::RunError;
 use blis_eval::evaluation::server::{EvaluationRequest, EvaluationServer, RequestError, id_text};
 use blis_eval::result::EvaluationResult;
 
-/// Longer lines are no requests.
+/// Maximum length of a request line.
 const LINE_BYTES: u64 = 8 << 20;
 
-/// Until the input ends, or somebody says so.
+/// Reads requests until the input ends or a request has `quit`.
 pub(super) fn run(server: &Arc<EvaluationServer>) -> Result<(), RunError> {
     let mut input = io::stdin().lock();
     let mut line = Vec::new();
@@ -26,53 +26,53 @@ pub(super) fn run(server: &Arc<EvaluationServer>) -> Result<(), RunError> {
         }
         if !line.ends_with(b"\n") && read as u64 == LINE_BYTES {
             input.skip_until(b'\n').map_err(|error| RunError::runtime(format_args!("standard input: {error}")))?;
-            say(&json!({"id": null, "error": "the line is longer than 8 MiB"}))?;
+            print_line(&json!({"id": null, "error": "the line is longer than 8 MiB"}))?;
             continue;
         }
         if line.trim_ascii().is_empty() {
             continue;
         }
         match serde_json::from_slice::<EvaluationRequest>(&line) {
-            Err(error) => say(&json!({"id": null, "error": format!("the line is no request: {error}")}))?,
-            Ok(ask) if ask.quit => return Ok(()),
-            Ok(ask) => answer(server, &ask)?,
+            Err(error) => print_line(&json!({"id": null, "error": format!("the line is no request: {error}")}))?,
+            Ok(request) if request.quit => return Ok(()),
+            Ok(request) => handle(server, &request)?,
         }
     }
 }
 
-fn answer(server: &Arc<EvaluationServer>, ask: &EvaluationRequest) -> Result<(), RunError> {
-    let id = ask.id.as_ref().map(id_text);
-    if let Some(cancelled) = &ask.cancel {
+fn handle(server: &Arc<EvaluationServer>, request: &EvaluationRequest) -> Result<(), RunError> {
+    let id = request.id.as_ref().map(id_text);
+    if let Some(cancelled) = &request.cancel {
         let cancelled = id_text(cancelled);
         let found = server.cancel(&cancelled);
-        return say(&json!({"cancel": cancelled, "found": found}));
+        return print_line(&json!({"cancel": cancelled, "found": found}));
     }
-    if ask.task {
-        return say(&server.task());
+    if request.task {
+        return print_line(&server.task());
     }
-    if ask.status {
-        return say(&server.status());
+    if request.status {
+        return print_line(&server.status());
     }
-    let called = id.clone();
-    let reply = Box::new(move |answer: Result<EvaluationResult, String>| {
-        // Whoever asked may be gone; then nobody misses the answer.
-        let _ = match answer {
-            Ok(document) => serde_json::to_string(&document).map(|document| say(&document)),
-            Err(told) => Ok(say(&json!({"id": called, "error": told}))),
+    let request_id = id.clone();
+    let reply = Box::new(move |result: Result<EvaluationResult, String>| {
+        // A closed output is not an error: its reader does not need the reply.
+        let _ = match result {
+            Ok(document) => serde_json::to_string(&document).map(|document| print_line(&document)),
+            Err(message) => Ok(print_line(&json!({"id": request_id, "error": message}))),
         };
     });
-    match server.submit(ask, reply) {
+    match server.submit(request, reply) {
         Ok(()) => Ok(()),
-        Err(RequestError::Busy) => say(&json!({"id": id, "error": "busy", "retry_after_s": 1})),
+        Err(RequestError::Busy) => print_line(&json!({"id": id, "error": "busy", "retry_after_s": 1})),
         Err(RequestError::Budget) => {
-            say(&json!({"id": id, "error": "the budget is used up", "budget": server.budget()}))
+            print_line(&json!({"id": id, "error": "the budget is used up", "budget": server.budget()}))
         }
-        Err(RequestError::Invalid(told)) => say(&json!({"id": id, "error": told})),
+        Err(RequestError::Invalid(message)) => print_line(&json!({"id": id, "error": message})),
     }
 }
 
-/// A whole line at a time, whoever says it.
-fn say(value: &impl Display) -> Result<(), RunError> {
+/// Writes a whole line at once, so that lines of several threads do not mix.
+fn print_line(value: &impl Display) -> Result<(), RunError> {
     let mut out = io::stdout().lock();
     let text = format!("{value}\n");
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| RunError::output(&error))

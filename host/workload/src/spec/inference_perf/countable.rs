@@ -6,13 +6,13 @@ use super::super::read::{Mark, SpecReader};
 /// Refuses a stage with more requests than 32 bits can number.
 pub(super) fn countable(
     reader: &SpecReader<'_>,
-    who: &str,
+    subject: &str,
     (rate, duration): (f64, f64),
     at: Mark,
 ) -> Result<(), SpecFileError> {
     if rate * duration <= f64::from(u32::MAX) {
         return Ok(());
     }
-    let what = format!("{who} has about {:.0} requests, more than 4294967295", rate * duration);
+    let what = format!("{subject} has about {:.0} requests, more than 4294967295", rate * duration);
     Err(reader.wrong(at, what, "lower its rate or its duration"))
 }

@@ -142,13 +142,13 @@ fn stages(reader: &SpecReader<'_>, load: &Spanned<RawLoad>) -> Result<Vec<(f64, 
     }
     let mut stages = Vec::new();
     for (index, stage) in load.value.stages.iter().flatten().enumerate() {
-        let who = format!("load: stage {}", index + 1);
+        let subject = format!("load: stage {}", index + 1);
         let number = |key, word: &Option<Word>| {
-            let number = reader.number(&who, key, word.as_ref(), ABOVE_0)?;
-            reader.needs(&who, key, number, stage.referenced)
+            let number = reader.number(&subject, key, word.as_ref(), ABOVE_0)?;
+            reader.needs(&subject, key, number, stage.referenced)
         };
         let (rate, duration) = (number("rate", &stage.value.rate)?, number("duration", &stage.value.duration)?);
-        countable(reader, &who, (rate, duration), stage.referenced)?;
+        countable(reader, &subject, (rate, duration), stage.referenced)?;
         stages.push((rate, duration));
     }
     if stages.is_empty() {
@@ -183,17 +183,17 @@ fn synthetic(
     Ok(Spec { aggregate_rate, clients: vec![client], ..Spec::default() })
 }
 
-fn normal(reader: &SpecReader<'_>, who: &str, raw: &Spanned<RawNormal>) -> Result<Lengths, SpecFileError> {
+fn normal(reader: &SpecReader<'_>, subject: &str, raw: &Spanned<RawNormal>) -> Result<Lengths, SpecFileError> {
     let needed = |key, word: &Option<Word>, range| {
-        let number = reader.number(who, key, word.as_ref(), range)?;
-        reader.needs(who, key, number, raw.referenced)
+        let number = reader.number(subject, key, word.as_ref(), range)?;
+        reader.needs(subject, key, number, raw.referenced)
     };
     let (mean, std_dev) = (needed("mean", &raw.value.mean, ABOVE_0)?, needed("std_dev", &raw.value.std_dev, FROM_0)?);
-    let bound = |key, word: &Option<Word>| reader.whole(who, key, word.as_ref(), 0..=LONGEST);
+    let bound = |key, word: &Option<Word>| reader.whole(subject, key, word.as_ref(), 0..=LONGEST);
     let min = bound("min", &raw.value.min)?.unwrap_or(1).max(1);
     let max = bound("max", &raw.value.max)?.unwrap_or(LONGEST);
     if min > max {
-        let what = format!("{who}: `min` is {min}, more than `max`, {max}");
+        let what = format!("{subject}: `min` is {min}, more than `max`, {max}");
         return Err(reader.wrong(raw.referenced, what, "the minimum must not exceed the maximum"));
     }
     Ok(Lengths::Gaussian { mean, std_dev, bounds: Bounds { min, max } })
@@ -206,11 +206,11 @@ fn shared_prefix(
     stages: Vec<(f64, f64)>,
     arrival: Arrival,
 ) -> Result<Spec, SpecFileError> {
-    const WHO: &str = "data: shared_prefix";
+    const SUBJECT: &str = "data: shared_prefix";
     let raw = reader.needs("data", "shared_prefix", data.value.shared_prefix.as_ref(), data.referenced)?;
     let count = |key, word: &Option<Word>, least| {
-        let count = reader.whole(WHO, key, word.as_ref(), least..=1_000_000_u32)?;
-        reader.needs(WHO, key, count, raw.referenced)
+        let count = reader.whole(SUBJECT, key, word.as_ref(), least..=1_000_000_u32)?;
+        reader.needs(SUBJECT, key, count, raw.referenced)
     };
     let section = SharedPrefix {
         stages,
@@ -221,7 +221,7 @@ fn shared_prefix(
         output_tokens: count("output_len", &raw.value.output_len, 1)?,
         multi_turn: false,
     };
-    section.check().map_err(|(what, hint)| reader.wrong(raw.referenced, format!("{WHO}: {what}"), hint))?;
+    section.check().map_err(|(what, hint)| reader.wrong(raw.referenced, format!("{SUBJECT}: {what}"), hint))?;
     let (aggregate_rate, clients) = section.clients();
     let mut spec = Spec { aggregate_rate, clients, ..Spec::default() };
     if arrival == Arrival::Constant {

@@ -35,13 +35,14 @@ const USUAL_SECONDS: f64 = 180.0;
 
 /// Rate and duration in s of each stage.
 pub(super) fn stages(reader: &SpecReader<'_>, sweep: &Spanned<RawSweep>) -> Result<Vec<(f64, f64)>, SpecFileError> {
-    const WHO: &str = "load: sweep";
+    const SUBJECT: &str = "load: sweep";
     let raw = &sweep.value;
-    let kind = reader.needs(WHO, "type", raw.kind.as_ref(), sweep.referenced)?;
-    let geometric = reader.one_of(WHO, "type", kind, &["linear", "geometric"])? == "geometric";
-    let count = reader.whole(WHO, "num_stages", raw.num_stages.as_ref(), 1..=10_000_u32)?.unwrap_or(USUAL_STAGES);
-    let seconds = reader.number(WHO, "stage_duration", raw.stage_duration.as_ref(), SECONDS)?.unwrap_or(USUAL_SECONDS);
-    let saturation = reader.number(WHO, "saturation_rate", raw.saturation_rate.as_ref(), ABOVE_FIRST)?;
+    let kind = reader.needs(SUBJECT, "type", raw.kind.as_ref(), sweep.referenced)?;
+    let geometric = reader.one_of(SUBJECT, "type", kind, &["linear", "geometric"])? == "geometric";
+    let count = reader.whole(SUBJECT, "num_stages", raw.num_stages.as_ref(), 1..=10_000_u32)?.unwrap_or(USUAL_STAGES);
+    let seconds =
+        reader.number(SUBJECT, "stage_duration", raw.stage_duration.as_ref(), SECONDS)?.unwrap_or(USUAL_SECONDS);
+    let saturation = reader.number(SUBJECT, "saturation_rate", raw.saturation_rate.as_ref(), ABOVE_FIRST)?;
     let saturation = saturation.ok_or_else(|| {
         let what =
             "load: sweep: inference-perf measures the rate at which the service is saturated, which is unknown here";

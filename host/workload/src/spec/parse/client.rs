@@ -51,83 +51,83 @@ impl<'a> ClientParser<'a> {
             (value.spike.as_ref().map(|section| section.referenced), "spike"),
             (value.drain.as_ref().map(|section| section.referenced), "drain"),
         ];
-        let who = name("client", index, value);
+        let subject = name("client", index, value);
         if let Some((at, key)) = of_cohort.into_iter().find_map(|(at, key)| Some((at?, key))) {
-            let what = format!("{who}: `{key}` belongs to a cohort");
+            let what = format!("{subject}: `{key}` belongs to a cohort");
             return Err(self.reader().wrong(at, what, "move it from `clients` to `cohorts`, or leave it out"));
         }
-        let mut client = self.common(&who, raw)?;
+        let mut client = self.common(&subject, raw)?;
         for window in raw.value.lifecycle.iter().flat_map(|lifecycle| lifecycle.value.windows.iter().flatten()) {
-            client.windows.push(self.window(&who, window)?);
+            client.windows.push(self.window(&subject, window)?);
         }
         Ok(client)
     }
 
     pub fn cohort(&mut self, index: usize, raw: &Spanned<RawClient>) -> Result<Cohort, SpecFileError> {
-        let (who, reader) = (name("cohort", index, &raw.value), self.reader());
+        let (subject, reader) = (name("cohort", index, &raw.value), self.reader());
         if let Some(lifecycle) = &raw.value.lifecycle {
-            let what = format!("{who}: `lifecycle` belongs to a client");
+            let what = format!("{subject}: `lifecycle` belongs to a client");
             return Err(reader.wrong(lifecycle.referenced, what, "a cohort has `diurnal`, `spike` and `drain`"));
         }
-        let population = reader.whole(&who, "population", raw.value.population.as_ref(), 1..=100_000)?;
+        let population = reader.whole(&subject, "population", raw.value.population.as_ref(), 1..=100_000)?;
         let sharing = raw.value.prefix_sharing.as_ref();
         let sharing = sharing
-            .map(|word| reader.one_of(&who, "prefix_sharing", word, &["", "shared", "per_member"]))
+            .map(|word| reader.one_of(&subject, "prefix_sharing", word, &["", "shared", "per_member"]))
             .transpose()?;
         Ok(Cohort {
-            client: self.common(&who, raw)?,
-            population: reader.needs(&who, "population", population, client_location(raw))?,
+            client: self.common(&subject, raw)?,
+            population: reader.needs(&subject, "population", population, client_location(raw))?,
             prefix_sharing: if sharing == Some("per_member") {
                 PrefixSharing::PerMember
             } else {
                 PrefixSharing::Shared
             },
-            diurnal: raw.value.diurnal.as_ref().map(|diurnal| self.diurnal(&who, diurnal)).transpose()?,
-            spike: raw.value.spike.as_ref().map(|spike| self.spike(&who, spike)).transpose()?,
-            drain: raw.value.drain.as_ref().map(|drain| self.drain(&who, drain)).transpose()?,
+            diurnal: raw.value.diurnal.as_ref().map(|diurnal| self.diurnal(&subject, diurnal)).transpose()?,
+            spike: raw.value.spike.as_ref().map(|spike| self.spike(&subject, spike)).transpose()?,
+            drain: raw.value.drain.as_ref().map(|drain| self.drain(&subject, drain)).transpose()?,
         })
     }
 
     /// Parses the keys that clients and cohorts share.
-    fn common(&mut self, who: &str, raw: &Spanned<RawClient>) -> Result<Client, SpecFileError> {
+    fn common(&mut self, subject: &str, raw: &Spanned<RawClient>) -> Result<Client, SpecFileError> {
         let (parser, reader, at, raw) = (self.parser, self.reader(), client_location(raw), &raw.value);
-        let multimodal = raw.multimodal.as_ref().map(|parts| self.multimodal(who, parts)).transpose()?;
+        let multimodal = raw.multimodal.as_ref().map(|parts| self.multimodal(subject, parts)).transpose()?;
         let input = match (&raw.input_distribution, &multimodal) {
             // It is not used: the prompt consists of several parts.
             (None, Some(_)) => Lengths::Constant(1),
-            (given, _) => parser.needed_lengths(who, "input_distribution", given.as_ref(), at)?,
+            (given, _) => parser.needed_lengths(subject, "input_distribution", given.as_ref(), at)?,
         };
-        let load = self.load(who, raw, at)?;
+        let load = self.load(subject, raw, at)?;
         let arrival = match (&raw.arrival, load) {
-            (Some(arrival), _) => parser.arrival(who, arrival)?,
+            (Some(arrival), _) => parser.arrival(subject, arrival)?,
             (None, ClientLoad::Users { .. }) => Arrival::Poisson,
-            (None, ClientLoad::Share(_)) => reader.needs(who, "arrival", None, at)?,
+            (None, ClientLoad::Share(_)) => reader.needs(subject, "arrival", None, at)?,
         };
         let reasoning = raw.reasoning.as_ref();
         let ratio = reasoning.and_then(|reasoning| reasoning.reason_ratio_distribution.as_ref());
         let turns = reasoning.and_then(|reasoning| reasoning.multi_turn.as_ref());
-        let multi_turn = turns.map(|turns| self.multi_turn(who, turns)).transpose()?;
+        let multi_turn = turns.map(|turns| self.multi_turn(subject, turns)).transpose()?;
         let micros = |key, word: &Option<Word>| {
-            reader.whole(who, key, word.as_ref(), 0..=Micros::MAX.0).map(|us| us.map(Micros))
+            reader.whole(subject, key, word.as_ref(), 0..=Micros::MAX.0).map(|us| us.map(Micros))
         };
         Ok(Client {
-            id: self.text(who, "id", raw.id.as_ref())?,
-            part: self.part(who, raw.part.as_ref())?,
-            tenant_id: self.text(who, "tenant_id", raw.tenant_id.as_ref())?,
-            slo_class: self.class(who, raw.slo_class.as_ref())?,
-            model: self.text(who, "model", raw.model.as_ref())?,
-            adapter: self.adapter(who, raw.adapter.as_ref())?,
+            id: self.text(subject, "id", raw.id.as_ref())?,
+            part: self.part(subject, raw.part.as_ref())?,
+            tenant_id: self.text(subject, "tenant_id", raw.tenant_id.as_ref())?,
+            slo_class: self.class(subject, raw.slo_class.as_ref())?,
+            model: self.text(subject, "model", raw.model.as_ref())?,
+            adapter: self.adapter(subject, raw.adapter.as_ref())?,
             load,
             arrival,
             input,
-            output: parser.needed_lengths(who, "output_distribution", raw.output_distribution.as_ref(), at)?,
-            prefix: self.prefix(who, raw)?,
-            streaming: reader.switch(who, "streaming", raw.streaming.as_ref())?.unwrap_or(false),
-            network: self.network(who, raw)?,
+            output: parser.needed_lengths(subject, "output_distribution", raw.output_distribution.as_ref(), at)?,
+            prefix: self.prefix(subject, raw)?,
+            streaming: reader.switch(subject, "streaming", raw.streaming.as_ref())?.unwrap_or(false),
+            network: self.network(subject, raw)?,
             windows: Vec::new(),
             multimodal,
-            reason_ratio: parser.lengths(who, "reason_ratio_distribution", ratio)?,
-            turns: turns.map(|turns| self.turns(who, &turns.value)).transpose()?.unwrap_or_default(),
+            reason_ratio: parser.lengths(subject, "reason_ratio_distribution", ratio)?,
+            turns: turns.map(|turns| self.turns(subject, &turns.value)).transpose()?.unwrap_or_default(),
             multi_turn,
             timeout: match micros("timeout", &raw.timeout)? {
                 None => Timeout::Unsaid,
@@ -135,27 +135,29 @@ impl<'a> ClientParser<'a> {
                 Some(timeout) => Timeout::After(timeout),
             },
             slo_target: micros("slo_target_us", &raw.slo_target_us)?.filter(|&target| target > Micros::ZERO),
-            closed_loop: reader.switch(who, "closed_loop", raw.closed_loop.as_ref())?.unwrap_or(multi_turn.is_some()),
+            closed_loop: reader
+                .switch(subject, "closed_loop", raw.closed_loop.as_ref())?
+                .unwrap_or(multi_turn.is_some()),
         })
     }
 
-    fn text(&self, who: &str, key: &str, word: Option<&Word>) -> Result<String, SpecFileError> {
+    fn text(&self, subject: &str, key: &str, word: Option<&Word>) -> Result<String, SpecFileError> {
         match word {
             Some(word) if word.value.len() > NAME_MAX => {
-                let what = format!("{who}: `{key}` is longer than {NAME_MAX} bytes");
+                let what = format!("{subject}: `{key}` is longer than {NAME_MAX} bytes");
                 Err(self.reader().wrong(word.referenced, what, "is this the right file?"))
             }
             word => Ok(word.map_or_else(String::new, |word| word.value.clone())),
         }
     }
 
-    fn part(&self, who: &str, word: Option<&Word>) -> Result<Option<usize>, SpecFileError> {
+    fn part(&self, subject: &str, word: Option<&Word>) -> Result<Option<usize>, SpecFileError> {
         let Some(word) = word.filter(|word| !word.value.is_empty()) else { return Ok(None) };
         match self.parts.iter().position(|name| *name == word.value) {
             Some(part) => Ok(Some(part)),
             None => {
                 let names: Vec<&str> = self.parts.iter().map(String::as_str).collect();
-                let what = format!("{who}: there is no part {}", quoted(word.value.as_bytes()));
+                let what = format!("{subject}: there is no part {}", quoted(word.value.as_bytes()));
                 let hint =
                     if names.is_empty() { "name it under `parts`".to_owned() } else { name_hint(&word.value, &names) };
                 Err(self.reader().wrong(word.referenced, what, hint))
@@ -163,63 +165,66 @@ impl<'a> ClientParser<'a> {
         }
     }
 
-    fn class(&self, who: &str, word: Option<&Word>) -> Result<String, SpecFileError> {
+    fn class(&self, subject: &str, word: Option<&Word>) -> Result<String, SpecFileError> {
         let Some(word) = word else { return Ok(String::new()) };
         let name = match word.value.as_str() {
             "realtime" if self.first_version => "critical",
             "interactive" if self.first_version => "standard",
-            _ => self.reader().one_of(who, "slo_class", word, &CLASSES)?,
+            _ => self.reader().one_of(subject, "slo_class", word, &CLASSES)?,
         };
         Ok(name.to_owned())
     }
 
-    fn adapter(&mut self, who: &str, word: Option<&Word>) -> Result<String, SpecFileError> {
-        let adapter = self.text(who, "adapter", word)?;
+    fn adapter(&mut self, subject: &str, word: Option<&Word>) -> Result<String, SpecFileError> {
+        let adapter = self.text(subject, "adapter", word)?;
         if let Some(word) = word.filter(|_| !adapter.is_empty()) {
-            let what = format!("{}: {who}: adapters are not simulated yet", self.reader().location(word.referenced));
+            let what =
+                format!("{}: {subject}: adapters are not simulated yet", self.reader().location(word.referenced));
             self.warnings.push((what, "the base model serves its requests".to_owned()));
         }
         Ok(adapter)
     }
 
     /// Parses a share of the rate, or a number of users.
-    fn load(&self, who: &str, raw: &RawClient, at: Mark) -> Result<ClientLoad, SpecFileError> {
+    fn load(&self, subject: &str, raw: &RawClient, at: Mark) -> Result<ClientLoad, SpecFileError> {
         let reader = self.reader();
-        let share = reader.number(who, "rate_fraction", raw.rate_fraction.as_ref(), RATE)?.filter(|&share| share > 0.0);
-        let users = reader.whole(who, "concurrency", raw.concurrency.as_ref(), 0..=1_000_000_u32)?.filter(|&n| n > 0);
-        let think_time = reader.whole(who, "think_time_us", raw.think_time_us.as_ref(), 0..=Micros::MAX.0)?;
+        let share =
+            reader.number(subject, "rate_fraction", raw.rate_fraction.as_ref(), RATE)?.filter(|&share| share > 0.0);
+        let users =
+            reader.whole(subject, "concurrency", raw.concurrency.as_ref(), 0..=1_000_000_u32)?.filter(|&n| n > 0);
+        let think_time = reader.whole(subject, "think_time_us", raw.think_time_us.as_ref(), 0..=Micros::MAX.0)?;
         match (share, users) {
             (Some(_), Some(_)) => {
-                let what = format!("{who}: `rate_fraction` and `concurrency` both define how much it sends");
+                let what = format!("{subject}: `rate_fraction` and `concurrency` both define how much it sends");
                 Err(reader.wrong(at, what, "keep one of them"))
             }
             (None, Some(count)) => Ok(ClientLoad::Users { count, think_time: Micros(think_time.unwrap_or(0)) }),
             (Some(_), None) if think_time.is_some_and(|us| us > 0) => {
-                let what = format!("{who}: `think_time_us` without `concurrency`");
+                let what = format!("{subject}: `think_time_us` without `concurrency`");
                 Err(reader.wrong(at, what, "sessions have theirs under `reasoning`, `multi_turn`"))
             }
             (Some(share), None) => Ok(ClientLoad::Share(share)),
             (None, None) => {
                 let word = raw.rate_fraction.as_ref().map_or(at, |word| word.referenced);
                 let what = match &raw.rate_fraction {
-                    Some(word) => format!("{who}: `rate_fraction` is {}", quoted(word.value.as_bytes())),
-                    None => format!("{who}: `rate_fraction` is missing"),
+                    Some(word) => format!("{subject}: `rate_fraction` is {}", quoted(word.value.as_bytes())),
+                    None => format!("{subject}: `rate_fraction` is missing"),
                 };
                 Err(reader.wrong(word, what, "its share of the aggregate rate is a number above 0"))
             }
         }
     }
 
-    fn prefix(&mut self, who: &str, raw: &RawClient) -> Result<Option<Prefix>, SpecFileError> {
-        let tokens = self.reader().whole(who, "prefix_length", raw.prefix_length.as_ref(), 0..=PREFIX_MAX)?;
-        let group = self.text(who, "prefix_group", raw.prefix_group.as_ref())?;
+    fn prefix(&mut self, subject: &str, raw: &RawClient) -> Result<Option<Prefix>, SpecFileError> {
+        let tokens = self.reader().whole(subject, "prefix_length", raw.prefix_length.as_ref(), 0..=PREFIX_MAX)?;
+        let group = self.text(subject, "prefix_group", raw.prefix_group.as_ref())?;
         if !group.is_empty() {
             let tokens = tokens.filter(|&tokens| tokens > 0).unwrap_or(USUAL_PREFIX);
             return Ok(Some(Prefix { group, tokens }));
         }
         if let (Some(word), Some(1..)) = (&raw.prefix_length, tokens) {
             let what = format!(
-                "{}: {who}: `prefix_length` without `prefix_group` has no effect",
+                "{}: {subject}: `prefix_length` without `prefix_group` has no effect",
                 self.reader().location(word.referenced)
             );
             self.warnings
@@ -228,25 +233,25 @@ impl<'a> ClientParser<'a> {
         Ok(None)
     }
 
-    fn network(&self, who: &str, raw: &RawClient) -> Result<Option<ClientNetwork>, SpecFileError> {
+    fn network(&self, subject: &str, raw: &RawClient) -> Result<Option<ClientNetwork>, SpecFileError> {
         let Some(raw) = &raw.network else { return Ok(None) };
-        let number = |key, word: &Option<Word>| self.reader().number(who, key, word.as_ref(), FROM_0);
+        let number = |key, word: &Option<Word>| self.reader().number(subject, key, word.as_ref(), FROM_0);
         Ok(Some(ClientNetwork {
             rtt_ms: number("rtt_ms", &raw.rtt_ms)?.unwrap_or(0.0),
             bandwidth_mbps: number("bandwidth_mbps", &raw.bandwidth_mbps)?.unwrap_or(0.0),
         }))
     }
 
-    fn multimodal(&self, who: &str, raw: &Spanned<RawMultimodal>) -> Result<Multimodal, SpecFileError> {
+    fn multimodal(&self, subject: &str, raw: &Spanned<RawMultimodal>) -> Result<Multimodal, SpecFileError> {
         let (parser, parts) = (self.parser, &raw.value);
-        let lengths = |key: &str, raw: &Option<Spanned<RawLengths>>| parser.lengths(who, key, raw.as_ref());
+        let lengths = |key: &str, raw: &Option<Spanned<RawLengths>>| parser.lengths(subject, key, raw.as_ref());
         let item = |kind: &str, size: &Option<Spanned<RawLengths>>, count: &Option<Spanned<RawLengths>>| {
             let (size_key, count_key) = (format!("{kind}_distribution"), format!("{kind}_count_distribution"));
             match (lengths(&size_key, size)?, lengths(&count_key, count)?) {
                 (Some(size), count) => Ok(Some((size, count.unwrap_or(Lengths::Constant(1))))),
                 (None, None) => Ok(None),
                 (None, Some(_)) => {
-                    let what = format!("{who}: multimodal: `{count_key}` without `{size_key}`");
+                    let what = format!("{subject}: multimodal: `{count_key}` without `{size_key}`");
                     Err(self.reader().wrong(raw.referenced, what, "give the number of tokens of one item"))
                 }
             }
@@ -261,28 +266,30 @@ impl<'a> ClientParser<'a> {
         })
     }
 
-    fn multi_turn(&self, who: &str, raw: &Spanned<RawMultiTurn>) -> Result<MultiTurn, SpecFileError> {
-        let (reader, who, turns) = (self.reader(), format!("{who}: multi_turn"), &raw.value);
-        let max_rounds = reader.whole(&who, "max_rounds", turns.max_rounds.as_ref(), 1..=ROUNDS_MAX)?;
+    fn multi_turn(&self, subject: &str, raw: &Spanned<RawMultiTurn>) -> Result<MultiTurn, SpecFileError> {
+        let (reader, subject, turns) = (self.reader(), format!("{subject}: multi_turn"), &raw.value);
+        let max_rounds = reader.whole(&subject, "max_rounds", turns.max_rounds.as_ref(), 1..=ROUNDS_MAX)?;
         if let (Some(word), Some(_)) = (&turns.think_time_us, &turns.think_time_ms_distribution) {
-            let what = format!("{who}: `think_time_us` and `think_time_ms_distribution` both define the think time");
+            let what =
+                format!("{subject}: `think_time_us` and `think_time_ms_distribution` both define the think time");
             return Err(reader.wrong(word.referenced, what, "keep one of them"));
         }
-        let think_time = reader.whole(&who, "think_time_us", turns.think_time_us.as_ref(), 0..=Micros::MAX.0)?;
+        let think_time = reader.whole(&subject, "think_time_us", turns.think_time_us.as_ref(), 0..=Micros::MAX.0)?;
         let growth = turns.context_growth.as_ref();
-        let growth = growth.map(|word| reader.one_of(&who, "context_growth", word, &["", "accumulate"])).transpose()?;
+        let growth =
+            growth.map(|word| reader.one_of(&subject, "context_growth", word, &["", "accumulate"])).transpose()?;
         Ok(MultiTurn {
-            max_rounds: reader.needs(&who, "max_rounds", max_rounds, raw.referenced)?,
+            max_rounds: reader.needs(&subject, "max_rounds", max_rounds, raw.referenced)?,
             think_time: Micros(think_time.unwrap_or(0)),
             accumulate: growth == Some("accumulate"),
-            single_session: reader.switch(&who, "single_session", turns.single_session.as_ref())?.unwrap_or(false),
+            single_session: reader.switch(&subject, "single_session", turns.single_session.as_ref())?.unwrap_or(false),
         })
     }
 
     /// Parses the properties that differ from session to session.
-    fn turns(&self, who: &str, raw: &RawMultiTurn) -> Result<Turns, SpecFileError> {
-        let (parser, who) = (self.parser, format!("{who}: multi_turn"));
-        let lengths = |key: &str, raw: &Option<Spanned<RawLengths>>| parser.lengths(&who, key, raw.as_ref());
+    fn turns(&self, subject: &str, raw: &RawMultiTurn) -> Result<Turns, SpecFileError> {
+        let (parser, subject) = (self.parser, format!("{subject}: multi_turn"));
+        let lengths = |key: &str, raw: &Option<Spanned<RawLengths>>| parser.lengths(&subject, key, raw.as_ref());
         Ok(Turns {
             rounds: lengths("rounds_distribution", &raw.rounds_distribution)?,
             think_time_ms: lengths("think_time_ms_distribution", &raw.think_time_ms_distribution)?,
@@ -290,24 +297,24 @@ impl<'a> ClientParser<'a> {
         })
     }
 
-    fn window(&self, who: &str, raw: &Spanned<RawWindow>) -> Result<Window, SpecFileError> {
-        let (parser, reader, who, window) = (self.parser, self.reader(), format!("{who}: window"), &raw.value);
-        let time = |key, word: &Option<Word>| reader.whole(&who, key, word.as_ref(), 0..=Micros::MAX.0);
+    fn window(&self, subject: &str, raw: &Spanned<RawWindow>) -> Result<Window, SpecFileError> {
+        let (parser, reader, subject, window) = (self.parser, self.reader(), format!("{subject}: window"), &raw.value);
+        let time = |key, word: &Option<Word>| reader.whole(&subject, key, word.as_ref(), 0..=Micros::MAX.0);
         let start = Micros(time("start_us", &window.start_us)?.unwrap_or(0));
-        let end = reader.needs(&who, "end_us", time("end_us", &window.end_us)?, raw.referenced)?;
+        let end = reader.needs(&subject, "end_us", time("end_us", &window.end_us)?, raw.referenced)?;
         if end <= start.0 {
-            let what = format!("{who}: `end_us` {end} is not after `start_us` {}", start.0);
+            let what = format!("{subject}: `end_us` {end} is not after `start_us` {}", start.0);
             return Err(reader.wrong(raw.referenced, what, "a window ends after it starts"));
         }
         Ok(Window {
             start,
             end: Micros(end),
-            rate: self.window_rate(&who, window, raw.referenced)?,
-            arrival: window.arrival.as_ref().map(|arrival| parser.arrival(&who, arrival)).transpose()?,
-            input: parser.lengths(&who, "input_distribution", window.input_distribution.as_ref())?,
-            output: parser.lengths(&who, "output_distribution", window.output_distribution.as_ref())?,
+            rate: self.window_rate(&subject, window, raw.referenced)?,
+            arrival: window.arrival.as_ref().map(|arrival| parser.arrival(&subject, arrival)).transpose()?,
+            input: parser.lengths(&subject, "input_distribution", window.input_distribution.as_ref())?,
+            output: parser.lengths(&subject, "output_distribution", window.output_distribution.as_ref())?,
             reason_ratio: parser.lengths(
-                &who,
+                &subject,
                 "reason_ratio_distribution",
                 window.reason_ratio_distribution.as_ref(),
             )?,
@@ -315,15 +322,15 @@ impl<'a> ClientParser<'a> {
     }
 
     /// Parses the rate of a window, which has one of three keys.
-    fn window_rate(&self, who: &str, raw: &RawWindow, at: Mark) -> Result<WindowRate, SpecFileError> {
-        let weight = self.trace_rate(who, raw.trace_rate.as_ref())?.map(WindowRate::Weight);
-        let exact = self.reader().number(who, "rate", raw.rate.as_ref(), RATE)?.map(WindowRate::Exact);
-        let count = self.reader().whole(who, "requests", raw.requests.as_ref(), 0..=u32::MAX)?;
+    fn window_rate(&self, subject: &str, raw: &RawWindow, at: Mark) -> Result<WindowRate, SpecFileError> {
+        let weight = self.trace_rate(subject, raw.trace_rate.as_ref())?.map(WindowRate::Weight);
+        let exact = self.reader().number(subject, "rate", raw.rate.as_ref(), RATE)?.map(WindowRate::Exact);
+        let count = self.reader().whole(subject, "requests", raw.requests.as_ref(), 0..=u32::MAX)?;
         let count = count.map(|count| WindowRate::Count(count.into()));
         let mut given = [weight, exact, count].into_iter().flatten();
         match (given.next(), given.next()) {
             (_, Some(_)) => {
-                let what = format!("{who}: `trace_rate`, `rate` and `requests` all define how much it sends");
+                let what = format!("{subject}: `trace_rate`, `rate` and `requests` all define how much it sends");
                 Err(self.reader().wrong(at, what, "keep one of them"))
             }
             (rate, None) => Ok(rate.unwrap_or(WindowRate::Usual)),
@@ -331,41 +338,41 @@ impl<'a> ClientParser<'a> {
     }
 
     /// 0 is a valid rate: in absolute mode, a pause.
-    fn trace_rate(&self, who: &str, word: Option<&Word>) -> Result<Option<f64>, SpecFileError> {
-        self.reader().number(who, "trace_rate", word, RATE)
+    fn trace_rate(&self, subject: &str, word: Option<&Word>) -> Result<Option<f64>, SpecFileError> {
+        self.reader().number(subject, "trace_rate", word, RATE)
     }
 
-    fn diurnal(&self, who: &str, raw: &Spanned<RawDiurnal>) -> Result<Diurnal, SpecFileError> {
+    fn diurnal(&self, subject: &str, raw: &Spanned<RawDiurnal>) -> Result<Diurnal, SpecFileError> {
         const HOUR: NumberRange =
             NumberRange { fits: |hour| (0.0..24.0).contains(&hour), text: "a number from 0 to below 24" };
         const RATIO: NumberRange = NumberRange { fits: |ratio| ratio >= 1.0, text: "a number from 1 on" };
-        let (reader, who, at) = (self.reader(), format!("{who}: diurnal"), raw.referenced);
-        let hour = reader.number(&who, "peak_hour", raw.value.peak_hour.as_ref(), HOUR)?;
-        let ratio = reader.number(&who, "peak_to_trough_ratio", raw.value.peak_to_trough_ratio.as_ref(), RATIO)?;
+        let (reader, subject, at) = (self.reader(), format!("{subject}: diurnal"), raw.referenced);
+        let hour = reader.number(&subject, "peak_hour", raw.value.peak_hour.as_ref(), HOUR)?;
+        let ratio = reader.number(&subject, "peak_to_trough_ratio", raw.value.peak_to_trough_ratio.as_ref(), RATIO)?;
         Ok(Diurnal {
             peak_hour: hour.unwrap_or(0.0),
-            peak_to_trough_ratio: reader.needs(&who, "peak_to_trough_ratio", ratio, at)?,
+            peak_to_trough_ratio: reader.needs(&subject, "peak_to_trough_ratio", ratio, at)?,
         })
     }
 
-    fn spike(&self, who: &str, raw: &Spanned<RawSpike>) -> Result<Spike, SpecFileError> {
-        let (reader, who, spike) = (self.reader(), format!("{who}: spike"), &raw.value);
-        let start = reader.whole(&who, "start_time_us", spike.start_time_us.as_ref(), 0..=Micros::MAX.0)?;
-        let duration = reader.whole(&who, "duration_us", spike.duration_us.as_ref(), 1..=Micros::MAX.0)?;
+    fn spike(&self, subject: &str, raw: &Spanned<RawSpike>) -> Result<Spike, SpecFileError> {
+        let (reader, subject, spike) = (self.reader(), format!("{subject}: spike"), &raw.value);
+        let start = reader.whole(&subject, "start_time_us", spike.start_time_us.as_ref(), 0..=Micros::MAX.0)?;
+        let duration = reader.whole(&subject, "duration_us", spike.duration_us.as_ref(), 1..=Micros::MAX.0)?;
         Ok(Spike {
             start: Micros(start.unwrap_or(0)),
-            duration: Micros(reader.needs(&who, "duration_us", duration, raw.referenced)?),
-            trace_rate: self.trace_rate(&who, spike.trace_rate.as_ref())?,
+            duration: Micros(reader.needs(&subject, "duration_us", duration, raw.referenced)?),
+            trace_rate: self.trace_rate(&subject, spike.trace_rate.as_ref())?,
         })
     }
 
-    fn drain(&self, who: &str, raw: &Spanned<RawDrain>) -> Result<Drain, SpecFileError> {
-        let (reader, who, drain) = (self.reader(), format!("{who}: drain"), &raw.value);
-        let start = reader.whole(&who, "start_time_us", drain.start_time_us.as_ref(), 0..=Micros::MAX.0)?;
-        let ramp = reader.whole(&who, "ramp_duration_us", drain.ramp_duration_us.as_ref(), 1..=Micros::MAX.0)?;
+    fn drain(&self, subject: &str, raw: &Spanned<RawDrain>) -> Result<Drain, SpecFileError> {
+        let (reader, subject, drain) = (self.reader(), format!("{subject}: drain"), &raw.value);
+        let start = reader.whole(&subject, "start_time_us", drain.start_time_us.as_ref(), 0..=Micros::MAX.0)?;
+        let ramp = reader.whole(&subject, "ramp_duration_us", drain.ramp_duration_us.as_ref(), 1..=Micros::MAX.0)?;
         Ok(Drain {
             start: Micros(start.unwrap_or(0)),
-            ramp: Micros(reader.needs(&who, "ramp_duration_us", ramp, raw.referenced)?),
+            ramp: Micros(reader.needs(&subject, "ramp_duration_us", ramp, raw.referenced)?),
         })
     }
 }

@@ -21,20 +21,20 @@ const PROCESSES: [&str; 4] = ["poisson", "constant", "gamma", "weibull"];
 
 impl Parser<'_> {
     /// Parses an arrival process.
-    pub fn arrival(&self, who: &str, raw: &Spanned<RawArrival>) -> Result<Arrival, SpecFileError> {
-        let (reader, who) = (&self.reader, format!("{who}: arrival"));
+    pub fn arrival(&self, subject: &str, raw: &Spanned<RawArrival>) -> Result<Arrival, SpecFileError> {
+        let (reader, subject) = (&self.reader, format!("{subject}: arrival"));
         let RawArrival { process, cv, shape, scale } = &raw.value;
-        let process = reader.needs(&who, "process", process.as_ref(), raw.referenced)?;
-        let name = reader.one_of(&who, "process", process, &PROCESSES)?;
+        let process = reader.needs(&subject, "process", process.as_ref(), raw.referenced)?;
+        let name = reader.one_of(&subject, "process", process, &PROCESSES)?;
         // 0 means that it is not given.
         let number = |key, word: Option<&Word>| {
-            reader.number(&who, key, word, FROM_0).map(|number| number.filter(|&number| number > 0.0))
+            reader.number(&subject, key, word, FROM_0).map(|number| number.filter(|&number| number > 0.0))
         };
         let form = match (number("shape", shape.as_ref())?, number("scale", scale.as_ref())?) {
             (Some(shape), Some(scale_us)) => IntervalShape::Own { shape, scale_us },
             (None, None) => IntervalShape::Cv(number("cv", cv.as_ref())?.unwrap_or(1.0)),
             _ => {
-                let what = format!("{who}: `shape` and `scale` go together");
+                let what = format!("{subject}: `shape` and `scale` go together");
                 return Err(reader.wrong(raw.referenced, what, "give both, instead of the rate, or only `cv`"));
             }
         };
@@ -42,14 +42,14 @@ impl Parser<'_> {
             IntervalShape::Cv(value) if (least..=most).contains(&value) => Ok(()),
             IntervalShape::Cv(_) => {
                 let word = cv.as_ref().map_or(raw.referenced, |word| word.referenced);
-                let what = format!("{who}: `cv` is out of range");
+                let what = format!("{subject}: `cv` is out of range");
                 Err(reader.wrong(word, what, format!("it must be a number from {least} to {most}")))
             }
             IntervalShape::Own { shape, scale_us } if SHAPES.contains(&shape) && SCALES_US.contains(&scale_us) => {
                 Ok(())
             }
             IntervalShape::Own { shape, scale_us } => {
-                let what = format!("{who}: shape {shape} with scale {scale_us} µs");
+                let what = format!("{subject}: shape {shape} with scale {scale_us} µs");
                 let hint = "a shape is from 0.0001 to 10000, a scale from 1e-6 to 1e18 µs";
                 Err(reader.wrong(raw.referenced, what, hint))
             }
@@ -65,46 +65,46 @@ impl Parser<'_> {
     /// Parses a mandatory distribution.
     pub fn needed_lengths(
         &self,
-        who: &str,
+        subject: &str,
         key: &str,
         raw: Option<&Spanned<RawLengths>>,
         at: Mark,
     ) -> Result<Lengths, SpecFileError> {
-        let lengths = self.lengths(who, key, raw)?;
-        self.reader.needs(who, key, lengths, at)
+        let lengths = self.lengths(subject, key, raw)?;
+        self.reader.needs(subject, key, lengths, at)
     }
 
     /// Parses a distribution; `None` if it is not given.
     pub fn lengths(
         &self,
-        who: &str,
+        subject: &str,
         key: &str,
         raw: Option<&Spanned<RawLengths>>,
     ) -> Result<Option<Lengths>, SpecFileError> {
         let Some(raw) = raw else { return Ok(None) };
-        let who = format!("{who}: {key}");
-        let kind = self.reader.needs(&who, "type", raw.value.kind.as_ref(), raw.referenced)?;
-        let name = self.reader.one_of(&who, "type", kind, &TYPES)?;
+        let subject = format!("{subject}: {key}");
+        let kind = self.reader.needs(&subject, "type", raw.value.kind.as_ref(), raw.referenced)?;
+        let name = self.reader.one_of(&subject, "type", kind, &TYPES)?;
         if let (Some(file), false) = (&raw.value.file, name == "empirical") {
-            let what = format!("{who}: `file` with a distribution that is not empirical");
+            let what = format!("{subject}: `file` with a distribution that is not empirical");
             return Err(self.reader.wrong(file.referenced, what, "leave it out, or use `type: empirical`"));
         }
         if name == "empirical" {
-            return self.empirical(&who, &raw.value, kind.referenced).map(Some);
+            return self.empirical(&subject, &raw.value, kind.referenced).map(Some);
         }
-        let params = Params { parser: self, who, at: kind.referenced, entries: raw.value.params.as_ref() };
+        let params = Params { parser: self, subject, at: kind.referenced, entries: raw.value.params.as_ref() };
         params.lengths(name).map(Some)
     }
 
-    fn empirical(&self, who: &str, raw: &RawLengths, at: Mark) -> Result<Lengths, SpecFileError> {
+    fn empirical(&self, subject: &str, raw: &RawLengths, at: Mark) -> Result<Lengths, SpecFileError> {
         let (empirical, at) = match (&raw.params, &raw.file) {
             (Some(params), None) => {
                 let mut weights = Vec::new();
                 for (tokens, probability) in &params.0 {
-                    let weight = self.reader.number(who, &tokens.value, Some(probability), ANY)?;
+                    let weight = self.reader.number(subject, &tokens.value, Some(probability), ANY)?;
                     let count = real(&tokens.value).filter(|tokens| (0.0..=f64::from(LONGEST)).contains(tokens));
                     let Some(count) = count else {
-                        let what = format!("{who}: {} is no number of tokens", quoted(tokens.value.as_bytes()));
+                        let what = format!("{subject}: {} is no number of tokens", quoted(tokens.value.as_bytes()));
                         return Err(self.reader.wrong(
                             tokens.referenced,
                             what,
@@ -117,17 +117,17 @@ impl Parser<'_> {
             }
             (None, Some(file)) => (self.counted(file)?, file.referenced),
             (None, None) => {
-                let what = format!("{who}: `params` is missing");
+                let what = format!("{subject}: `params` is missing");
                 return Err(self.reader.wrong(at, what, "give the probabilities in `params`, or a `file` of them"));
             }
             (Some(_), Some(file)) => {
-                let what = format!("{who}: `params` and `file` both give the probabilities");
+                let what = format!("{subject}: `params` and `file` both give the probabilities");
                 return Err(self.reader.wrong(file.referenced, what, "keep one of them"));
             }
         };
         let empirical = empirical.ok_or_else(|| {
             let hint = "at least one number of tokens needs a probability above 0";
-            self.reader.wrong(at, format!("{who}: no probability is above 0"), hint)
+            self.reader.wrong(at, format!("{subject}: no probability is above 0"), hint)
         })?;
         Ok(Lengths::Empirical(Arc::new(empirical)))
     }
@@ -200,7 +200,7 @@ fn weight(tokens: f64, probability: f64) -> Option<(u32, f64)> {
 /// The parameters of one distribution.
 struct Params<'a> {
     parser: &'a Parser<'a>,
-    who: String,
+    subject: String,
     at: Mark,
     entries: Option<&'a Entries<Word>>,
 }
@@ -256,7 +256,7 @@ impl Params<'_> {
         let mut entries = self.entries.iter().flat_map(|entries| &entries.0);
         match entries.find(|(name, _)| !known.contains(&name.value.as_str())) {
             Some((name, _)) => {
-                let what = format!("{}: unknown parameter {}", self.who, quoted(name.value.as_bytes()));
+                let what = format!("{}: unknown parameter {}", self.subject, quoted(name.value.as_bytes()));
                 Err(self.parser.reader.wrong(name.referenced, what, name_hint(&name.value, known)))
             }
             None => Ok(()),
@@ -265,22 +265,22 @@ impl Params<'_> {
 
     fn number(&self, key: &str, range: NumberRange) -> Result<f64, SpecFileError> {
         let reader = &self.parser.reader;
-        let number = reader.number(&self.who, key, self.word(key), range)?;
-        reader.needs(&format!("{}: params", self.who), key, number, self.at)
+        let number = reader.number(&self.subject, key, self.word(key), range)?;
+        reader.needs(&format!("{}: params", self.subject), key, number, self.at)
     }
 
     /// The bounds; 0 and a missing value mean no bound.
     fn bounds(&self) -> Result<Bounds, SpecFileError> {
         let reader = &self.parser.reader;
         let bound = |key| -> Result<Option<u32>, SpecFileError> {
-            let number = reader.number(&self.who, key, self.word(key), FROM_0)?;
+            let number = reader.number(&self.subject, key, self.word(key), FROM_0)?;
             Ok(number.filter(|&number| number >= 1.0).map(|number| (number as u32).min(LONGEST)))
         };
         let (min, max): (Option<u32>, Option<u32>) = (bound("min")?, bound("max")?);
         let bounds = Bounds { min: min.unwrap_or(1), max: max.unwrap_or(LONGEST) };
         if bounds.min > bounds.max {
             let at = self.word("min").map_or(self.at, |word| word.referenced);
-            let what = format!("{}: `min` is {}, more than `max`, {}", self.who, bounds.min, bounds.max);
+            let what = format!("{}: `min` is {}, more than `max`, {}", self.subject, bounds.min, bounds.max);
             return Err(reader.wrong(at, what, "the minimum must not exceed the maximum"));
         }
         Ok(bounds)

@@ -273,16 +273,16 @@ fn parts_have_budgets_of_their_own() {
     assert!((30..70).contains(&by("late").len()) && by("late").iter().all(|sent| sent.0 < secs(5)));
     // In closed loop a part ends in the same way as a separate specification.
     let waiting = |text: &str| parse(&text.replace("closed_loop: false", "closed_loop: true"));
-    let answered = |spec: &Spec, num_requests| {
+    let immediate = |spec: &Spec, num_requests| {
         let options = GenerateOptions { num_requests, ..options() };
-        let Workload { requests, names, .. } = spec.generate_answered(&options).unwrap();
+        let Workload { requests, names, .. } = spec.generate_immediate(&options).unwrap();
         let requests: Vec<Request> = requests.collect();
         assert!(requests.is_sorted_by_key(|request| request.arrival));
         assert!(requests.iter().any(|request| request.tags.round_index == 3), "rounds follow");
         of_client(&requests, &names, "batch")
     };
     let alone = waiting(&format!("{}{turns}", JOBS.replace("aggregate_rate: 4", "aggregate_rate: 10")));
-    assert_eq!(answered(&waiting(&text), None), answered(&alone, Some(30)));
+    assert_eq!(immediate(&waiting(&text), None), immediate(&alone, Some(30)));
 }
 
 proptest! {

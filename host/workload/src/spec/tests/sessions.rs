@@ -81,7 +81,7 @@ fn follow(client: Client, num_requests: u64, horizon: Micros) -> (Requests, Vec<
     (requests, first)
 }
 
-fn answered(at: Micros, generated_tokens: u32) -> RequestEnd {
+fn completed(at: Micros, generated_tokens: u32) -> RequestEnd {
     RequestEnd { at, generated_tokens, status: EndStatus::Completed }
 }
 
@@ -91,14 +91,14 @@ fn a_round_follows_when_the_one_before_has_ended() {
     let name = first[0].tags.session;
     assert_eq!((first[0].deadline, requests.waiting()), (Some(first[0].arrival + secs(300)), 1));
     // The output ended at 4 of 10 tokens: 144 tokens are known, 9 blocks.
-    let second = requests.ended(name, answered(secs(20), 4)).unwrap();
+    let second = requests.ended(name, completed(secs(20), 4)).unwrap();
     assert_eq!((second.arrival, second.input_tokens, second.tags.round_index, second.id), (secs(22), 244, 1, 1));
     let shared = |a: &Request, b: &Request| a.content.keys().zip(b.content.keys()).take_while(|(a, b)| a == b).count();
     assert_eq!(shared(&first[0], &second), 9);
-    let third = requests.ended(name, answered(secs(30), 10)).unwrap();
+    let third = requests.ended(name, completed(secs(30), 10)).unwrap();
     assert_eq!((third.input_tokens, shared(&second, &third)), (354, 254 / 16));
-    assert_eq!(requests.ended(name, answered(secs(40), 10)), None, "three rounds");
-    assert_eq!((requests.waiting(), requests.ended(name, answered(secs(41), 10))), (0, None));
+    assert_eq!(requests.ended(name, completed(secs(40), 10)), None, "three rounds");
+    assert_eq!((requests.waiting(), requests.ended(name, completed(secs(41), 10))), (0, None));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn rounds_of_closed_loops_count_among_the_requests_asked_for() {
     while let Some(drawn) = requests.next() {
         made += 1;
         turn += 1;
-        let ended = answered(secs(turn), 10);
+        let ended = completed(secs(turn), 10);
         made += u64::from(requests.ended(drawn.request.tags.session, ended).is_some());
     }
     assert_eq!(made, 20);
@@ -150,8 +150,8 @@ fn users_begin_one_after_the_other_and_go_on_for_ever() {
         spec(0.0, vec![users]).requests(&GenerateOptions { num_requests: Some(6), ..options() }).unwrap();
     let first: Vec<Request> = requests.by_ref().map(|drawn| drawn.request).collect();
     assert_eq!(first.iter().map(|r| r.arrival).collect::<Vec<_>>(), [0, 2, 4, 6].map(secs));
-    let next = requests.ended(first[2].tags.session, answered(secs(5), 10)).unwrap();
+    let next = requests.ended(first[2].tags.session, completed(secs(5), 10)).unwrap();
     assert_eq!((next.arrival, next.id, next.tags.round_index), (secs(13), 4, 1));
-    assert!(requests.ended(first[2].tags.session, answered(secs(20), 10)).is_some());
-    assert_eq!(requests.ended(first[2].tags.session, answered(secs(30), 10)), None, "the limit is six requests");
+    assert!(requests.ended(first[2].tags.session, completed(secs(20), 10)).is_some());
+    assert_eq!(requests.ended(first[2].tags.session, completed(secs(30), 10)), None, "the limit is six requests");
 }

@@ -1,4 +1,4 @@
-//! The requests of closed loops without a simulation: requests take almost no time, so follow-ups are known at once.
+//! The requests of closed loops without a simulation: requests take almost no time, so follow-ups are known immediately.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,21 +13,21 @@ use crate::conversation::{EndStatus, RequestEnd};
 
 /// All requests of a specification in the order of arrival. As in BLIS's estimate for open loops, an output token takes
 /// 1 µs.
-pub(super) struct Answered {
+pub(super) struct ImmediateRequests {
     requests: Requests,
-    /// The next request that arrives by itself.
+    /// The next request that does not follow another one.
     start: Option<Request>,
-    /// Ends to come: time, session, and number of output tokens.
+    /// Future ends of requests: time, session, and number of output tokens.
     ends: BinaryHeap<Reverse<(Micros, Name, u32)>>,
     /// Requests that follow earlier ends, by arrival.
     follow_ups: BTreeMap<(Micros, u32), Request>,
 }
 
-impl Answered {
+impl ImmediateRequests {
     pub fn new(requests: Requests) -> Self {
-        let mut answered = Self { requests, start: None, ends: BinaryHeap::new(), follow_ups: BTreeMap::new() };
-        answered.start = answered.requests.start();
-        answered
+        let mut immediate = Self { requests, start: None, ends: BinaryHeap::new(), follow_ups: BTreeMap::new() };
+        immediate.start = immediate.requests.start();
+        immediate
     }
 
     /// Arrival of the next request that is known so far.
@@ -38,7 +38,7 @@ impl Answered {
     }
 }
 
-impl Iterator for Answered {
+impl Iterator for ImmediateRequests {
     type Item = Request;
 
     fn next(&mut self) -> Option<Request> {
