@@ -161,15 +161,15 @@ fn text_fits_eighty_columns() {
     let many = format!("{model} --num-requests 40 --arrival-process poisson --rate 400 --num-instances 32");
     let classes = "--slo-ttft critical=1ms,standard=20s --summarize-trace --fitness-weights goodput:1";
     let tight = "--total-kv-blocks 200 --prompt-tokens 900 --output-tokens 200";
-    let trace = format!("--trace-level full --trace-path {}", folder.path("a.jsonl"));
-    let other = format!("--trace-level full --routing-policy weighted --trace-path {}", folder.path("b.jsonl"));
-    let long = format!("a-policy-with-a-name-that-{}.rhai", "goes-on-and-on-".repeat(4));
-    fs::copy(root().join("policies/rhai-least-loaded.rhai"), folder.join(&long)).expect("a shipped script");
-    let long = folder.path(&long);
+    let trace = format!("--trace-level decisions --trace-path {}", folder.path("a.jsonl"));
+    let other = format!("--trace-level decisions --routing-policy weighted --trace-path {}", folder.path("b.jsonl"));
+    let long_name = format!("a-policy-with-a-name-that-{}.rhai", "goes-on-and-on-".repeat(4));
+    fs::copy(root().join("policies/rhai-least-loaded.rhai"), folder.join(&long_name)).expect("a shipped script");
+    let long = folder.path(&long_name);
     let lines = [
         format!("run {many} {tight} {classes} {trace}"),
         format!("run {many} {tight} {other}"),
-        format!("run {many} --regret outcome --counterfactual-k 3"),
+        format!("run {many} --regret outcome"),
         format!("run {many} --explain-config"),
         format!("run {model} --latency-model blackbox --num-requests 5 --explain-config"),
         format!("run --model qwen/qwen3-14b --num-requests 1000 --rate 1000000 --max-model-len 1000"),

@@ -15,7 +15,7 @@ pub fn wrapped(text: &str) -> String {
     let mut wrapped = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
-        if display_width(line) <= TEXT_WIDTH {
+        if display_width(line) <= TEXT_WIDTH || !line.trim().contains(' ') {
             wrapped.push_str(line);
         } else {
             wrapped.push_str(&broken(line, &" ".repeat(last_column(line))));
@@ -55,13 +55,20 @@ mod tests {
 
     #[test]
     fn the_rest_stands_under_the_last_column() {
-        insta::assert_snapshot!(wrapped(&format!("\x1b[1mRequests\x1b[0m    {WORDS}\n  12  3  {WORDS} sixteen\n{WORDS}\n")), @r"");
+        insta::assert_snapshot!(wrapped(&format!("\x1b[1mRequests\x1b[0m    {WORDS}\n  12  3  {WORDS} sixteen\n{WORDS}\n")), @r"
+        [1mRequests[0m    one two three four five six seven eight nine ten eleven twelve
+                    thirteen fourteen fifteen
+          12  3  one two three four five six seven eight nine ten eleven twelve thirteen
+                 fourteen fifteen sixteen
+        one two three four five six seven eight nine ten eleven twelve thirteen fourteen
+          fifteen
+        ");
     }
 
     #[test]
     fn short_lines_long_words_and_ends_stay() {
         let word = "/a-b".repeat(40);
-        for text in ["", "\n", "a", "a  b\n\n", &word, &format!("  {word}\nb")] {
+        for text in ["", "\n", "a", "a  b\n\n", &word, &format!("{word}\nb"), &format!("  {word}")] {
             assert_eq!(wrapped(text), text);
         }
         assert_eq!(wrapped(&format!("see {word}")), format!("see\n  {word}"));

@@ -13,6 +13,8 @@ use super::paired::{CONFIDENCE, Paired, PairedResult, mean};
 
 /// Widest column of policy names, in terminal columns.
 const NAME_WIDTH: usize = 16;
+/// The same where the names head columns.
+const PAIR_WIDTH: usize = 12;
 
 /// The differences between policies. The first one is the baseline of the comparison.
 ///
@@ -193,10 +195,10 @@ impl Comparison {
     /// Two policies have a column each, so that a figure is one line; more have a line each.
     fn header(&self) -> TableLine {
         let [name, first, mean] = match &self.policies[..] {
-            [first, second] => [String::new(), shortened(first), shortened(second)],
+            [first, second] => [String::new(), shortened(first, PAIR_WIDTH), shortened(second, PAIR_WIDTH)],
             _ => ["policy".into(), String::new(), "mean".into()],
         };
-        let interval = format!("{}% interval", 100.0 * CONFIDENCE);
+        let interval = format!("±{}%", 100.0 * CONFIDENCE);
         ["metric".into(), name, first, mean, "change".into(), String::new(), interval, String::new()]
     }
 
@@ -209,10 +211,10 @@ impl Comparison {
             return;
         }
         let mut first = TableLine::default();
-        [first[0], first[1], first[3]] = [metric, shortened(&self.policies[0]), mean(0)];
+        [first[0], first[1], first[3]] = [metric, shortened(&self.policies[0], NAME_WIDTH), mean(0)];
         lines.push(first);
         for (number, paired) in row.differences.iter().enumerate() {
-            let name = shortened(&self.policies[number + 1]);
+            let name = shortened(&self.policies[number + 1], NAME_WIDTH);
             let [change, percent, interval, result] = row.difference_cells(paired.as_ref());
             lines.push([String::new(), name, String::new(), mean(number + 1), change, percent, interval, result]);
         }
@@ -232,8 +234,8 @@ impl Comparison {
             None => {}
         }
         if self.seeds.len() > 1 {
-            writeln!(f, "better, worse: the interval of the mean difference (Student's t) is clear of 0;")?;
-            writeln!(f, "of figures that do not differ, about one in {:.0} is so by chance", 1.0 / (1.0 - CONFIDENCE))?;
+            writeln!(f, "±95%: half the interval of the mean difference (Student's t); better, worse: the")?;
+            writeln!(f, "interval is clear of 0. Of figures that do not differ, one in {:.0} is so by chance", 1.0 / (1.0 - CONFIDENCE))?;
         } else {
             writeln!(f, "One seed has no spread, so there are no intervals: compare over 5 or more")?;
         }
@@ -275,8 +277,8 @@ impl MetricRow {
         format!("{}, {unit}", self.key)
     }
 
-    /// Change, the same in percent, interval, result. Change and interval have the same number of decimals: three
-    /// digits of the larger limit.
+    /// Change, the same in percent, half the width of the interval, result. Change and half-width have the same number of
+    /// decimals: three digits of the larger.
     fn difference_cells(&self, paired: Option<&Paired>) -> [String; 4] {
         let Some(paired) = paired else { return ["-".into(), String::new(), "-".into(), String::new()] };
         let change = self.shown(paired.difference);
@@ -284,14 +286,13 @@ impl MetricRow {
         let Some(interval) = paired.interval else {
             return [number(change, true), percent, "-".into(), String::new()];
         };
-        let (low, high) = (self.shown(interval.low), self.shown(interval.high));
-        let decimals = decimals(low.abs().max(high.abs())).map(|decimals| decimals.saturating_sub(1));
-        let cell = |value| fixed(value, decimals, true);
+        let half = self.shown(interval.high - interval.low) / 2.0;
+        let decimals = decimals(change.abs().max(half)).map(|decimals| decimals.saturating_sub(1));
         let result = match paired.result {
             PairedResult::Undecided => "",
             result => result.name(),
         };
-        [cell(change), percent, format!("[{}, {}]", cell(low), cell(high)), result.to_owned()]
+        [fixed(change, decimals, true), percent, format!("±{}", fixed(half, decimals, false)), result.to_owned()]
     }
 
     /// Empty for a share or an index, which is relative already, and for a change relative to almost 0.
@@ -303,7 +304,8 @@ impl MetricRow {
     }
 }
 
-/// Figure, name, mean of the first of two policies, mean, change, the same in percent, interval, result.
+/// Figure, name, mean of the first of two policies, mean, change, the same in percent, half the width of the interval,
+/// result.
 const COLUMNS: usize = 8;
 type TableLine = [String; COLUMNS];
 
@@ -370,16 +372,16 @@ fn shown(name: &str) -> String {
     name.replace(char::is_control, "\u{fffd}")
 }
 
-/// At most [`NAME_WIDTH`] wide. Of a longer name the end is kept, which distinguishes files.
-fn shortened(name: &str) -> String {
+/// At most `most` columns wide. Of a longer name the end is kept, which distinguishes files.
+fn shortened(name: &str, most: usize) -> String {
     let name = shown(name);
-    if name.width() <= NAME_WIDTH {
+    if name.width() <= most {
         return name;
     }
     let mut width = 1;
     let kept = name.char_indices().rev().take_while(|(_, char)| {
         width += char.width().unwrap_or(0);
-        width <= NAME_WIDTH
+        width <= most
     });
     let start = kept.last().map_or(name.len(), |(index, _)| index);
     format!("…{}", &name[start..])
@@ -420,71 +422,71 @@ mod tests {
         least-loaded against round-robin
         Paired runs under 5 seeds: 42 to 46
 
-        metric                 round-robin  least-loaded    change                  95% interval
-        throughput, req/s             1240          1240   +0.0440   0.00%    [-0.0013, +0.0893]
-        tokens_per_sec, tok/s       151806        151106      -700  -0.46%          [-700, -700]  worse
-        completed_share, %           100.0         98.96     -1.04                [-1.09, -1.00]  worse
-        mean_ttft, ms                69.73         66.29     -3.44  -4.93%        [-3.89, -2.99]  better
-        p99_e2e, ms                   9201          9200     -0.60  -0.01%        [-5.13, +3.93]
-        jain                        0.8561        0.8557  -0.00044          [-0.00089, +0.00001]
-        preemptions, per req             0      0.000209  +0.00021          [+0.00020, +0.00022]  worse
+        metric                round-robin least-loaded   change            ±95%
+        throughput, req/s            1240         1240  +0.0440  0.00%  ±0.0453
+        tokens_per_sec, tok/s      151806       151106     -700 -0.46%       ±0 worse
+        completed_share, %          100.0        98.96    -1.04           ±0.05 worse
+        mean_ttft, ms               69.73        66.29    -3.44 -4.93%    ±0.45 better
+        p99_e2e, ms                  9201         9200    -0.60 -0.01%    ±4.53
+        jain                       0.8561       0.8557 -0.00044        ±0.00045
+        preemptions, per req            0     0.000209 +0.00021        ±0.00001 worse
 
-        better, worse: the interval of the mean difference (Student's t) is clear of 0;
-        of figures that do not differ, about one in 20 is so by chance
+        ±95%: half the interval of the mean difference (Student's t); better, worse: the
+        interval is clear of 0. Of figures that do not differ, one in 20 is so by chance
         Differences of percentages are in percentage points
         ");
     }
 
     #[test]
-    fn four_policies_fit_100_columns() {
+    fn four_policies_fit_80_columns() {
         let seeds = [1, 2, 3, 5, 8];
         let all = names(&["round-robin", "weighted", "policies/my-very-long-name.yaml", "表示幅の広い名前を持つ方策"]);
         let runs = runs(4, &seeds);
         let weights = FitnessWeights::parse("mean_ttft:1,throughput:1", FitnessScale::Baseline).expect("weights");
         let comparison = Comparison::new(&all, &seeds, &runs).with_fitness(&weights, NoSample::Worst, &runs);
         let text = comparison.to_string();
-        assert!(text.lines().skip(1).all(|line| line.width() <= 100), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.width() <= 80), "{text}");
         insta::assert_snapshot!(text, @r"
         weighted, policies/my-very-long-name.yaml, 表示幅の広い名前を持つ方策 against round-robin
         Paired runs under 5 seeds: 1, 2, 3, 5, 8
 
-        metric                 policy                mean    change                   95% interval
-        fitness                round-robin         0.5000
-                               weighted            0.4959  -0.00410           [-0.00454, -0.00367]  worse
-                               …-long-name.yaml    0.4920  -0.00803           [-0.00894, -0.00712]  worse
-                               …名前を持つ方策     0.4882   -0.0118             [-0.0132, -0.0103]  worse
-        throughput, req/s      round-robin           1241
-                               weighted              1241   +0.0560    0.00%    [+0.0192, +0.0928]  better
-                               …-long-name.yaml      1241    +0.112   +0.01%      [+0.038, +0.186]  better
-                               …名前を持つ方策       1242    +0.168   +0.01%      [+0.057, +0.279]  better
-        tokens_per_sec, tok/s  round-robin         151920
-                               weighted            151220      -700   -0.46%          [-700, -700]  worse
-                               …-long-name.yaml    150520     -1400   -0.92%        [-1400, -1400]  worse
-                               …名前を持つ方策     149820     -2100   -1.38%        [-2100, -2100]  worse
-        completed_share, %     round-robin          100.0
-                               weighted             98.94     -1.06                 [-1.09, -1.02]  worse
-                               …-long-name.yaml     97.89     -2.11                 [-2.19, -2.04]  worse
-                               …名前を持つ方策      96.83     -3.17                 [-3.28, -3.06]  worse
-        mean_ttft, ms          round-robin          70.01
-                               weighted             66.45     -3.56   -5.08%        [-3.93, -3.19]  better
-                               …-long-name.yaml     62.89     -7.12  -10.17%        [-7.86, -6.38]  better
-                               …名前を持つ方策      59.33     -10.7  -15.25%         [-11.8, -9.6]  better
-        p99_e2e, ms            round-robin           9230
-                               weighted              9230     +0.60   +0.01%        [-3.08, +4.28]
-                               …-long-name.yaml      9231     +1.20   +0.01%        [-6.17, +8.57]
-                               …名前を持つ方策       9231      +1.8   +0.02%         [-9.3, +12.9]
-        jain                   round-robin         0.8561
-                               weighted            0.8555  -0.00056           [-0.00093, -0.00019]  worse
-                               …-long-name.yaml    0.8550  -0.00112           [-0.00186, -0.00038]  worse
-                               …名前を持つ方策     0.8544  -0.00168           [-0.00279, -0.00057]  worse
-        preemptions, per req   round-robin              0
-                               weighted          0.000211  +0.00021           [+0.00020, +0.00022]  worse
-                               …-long-name.yaml  0.000422  +0.00042           [+0.00041, +0.00044]  worse
-                               …名前を持つ方策   0.000634  +0.00063           [+0.00061, +0.00066]  worse
+        metric                policy               mean   change             ±95%
+        fitness               round-robin        0.5000
+                              weighted           0.4959 -0.00410         ±0.00043 worse
+                              …-long-name.yaml   0.4920 -0.00803         ±0.00091 worse
+                              …名前を持つ方策    0.4882  -0.0118          ±0.0014 worse
+        throughput, req/s     round-robin          1241
+                              weighted             1241  +0.0560   0.00%  ±0.0368 better
+                              …-long-name.yaml     1241   +0.112  +0.01%   ±0.074 better
+                              …名前を持つ方策      1242   +0.168  +0.01%   ±0.111 better
+        tokens_per_sec, tok/s round-robin        151920
+                              weighted           151220     -700  -0.46%       ±0 worse
+                              …-long-name.yaml   150520    -1400  -0.92%       ±0 worse
+                              …名前を持つ方策    149820    -2100  -1.38%       ±0 worse
+        completed_share, %    round-robin         100.0
+                              weighted            98.94    -1.06            ±0.04 worse
+                              …-long-name.yaml    97.89    -2.11            ±0.07 worse
+                              …名前を持つ方策     96.83    -3.17            ±0.11 worse
+        mean_ttft, ms         round-robin         70.01
+                              weighted            66.45    -3.56  -5.08%    ±0.37 better
+                              …-long-name.yaml    62.89    -7.12 -10.17%    ±0.74 better
+                              …名前を持つ方策     59.33    -10.7 -15.25%     ±1.1 better
+        p99_e2e, ms           round-robin          9230
+                              weighted             9230    +0.60  +0.01%    ±3.68
+                              …-long-name.yaml     9231    +1.20  +0.01%    ±7.37
+                              …名前を持つ方策      9231     +1.8  +0.02%    ±11.1
+        jain                  round-robin        0.8561
+                              weighted           0.8555 -0.00056         ±0.00037 worse
+                              …-long-name.yaml   0.8550 -0.00112         ±0.00074 worse
+                              …名前を持つ方策    0.8544 -0.00168         ±0.00111 worse
+        preemptions, per req  round-robin             0
+                              weighted         0.000211 +0.00021         ±0.00001 worse
+                              …-long-name.yaml 0.000422 +0.00042         ±0.00001 worse
+                              …名前を持つ方策  0.000634 +0.00063         ±0.00002 worse
 
         fitness: relative to round-robin; 0.5 is as good, 0 is nothing completed
-        better, worse: the interval of the mean difference (Student's t) is clear of 0;
-        of figures that do not differ, about one in 20 is so by chance
+        ±95%: half the interval of the mean difference (Student's t); better, worse: the
+        interval is clear of 0. Of figures that do not differ, one in 20 is so by chance
         Differences of percentages are in percentage points
         ");
     }
@@ -509,13 +511,13 @@ mod tests {
         b, c against a
         Paired runs under 3 seeds: 1 to 3
 
-        metric         policy   mean  change            95% interval
+        metric         policy   mean  change           ±95%
         mean_ttft, ms  a       69.73
-                       b       66.49   -3.60  -5.14%  [-4.87, -2.33]  better
-                       c           -       -                       -
+                       b       66.49   -3.60  -5.14%  ±1.27  better
+                       c           -       -              -
 
-        better, worse: the interval of the mean difference (Student's t) is clear of 0;
-        of figures that do not differ, about one in 20 is so by chance
+        ±95%: half the interval of the mean difference (Student's t); better, worse: the
+        interval is clear of 0. Of figures that do not differ, one in 20 is so by chance
         mean_ttft, b: 1 of 3 seeds left out of the difference, because a sample is missing
         mean_ttft, c: 3 of 3 seeds left out of the difference, because a sample is missing
         ");
@@ -598,10 +600,10 @@ mod tests {
 
     #[test]
     fn names_are_cut_at_the_front_by_their_width() {
-        assert_eq!(shortened("least-loaded"), "least-loaded");
-        assert_eq!(shortened("policies/first/long.yaml"), "…first/long.yaml");
-        assert_eq!(shortened("\u{1b}[1m"), "\u{fffd}[1m");
-        assert!(shortened("表示幅の広い名前を持つ方策").width() <= NAME_WIDTH);
+        assert_eq!(shortened("least-loaded", NAME_WIDTH), "least-loaded");
+        assert_eq!(shortened("policies/first/long.yaml", NAME_WIDTH), "…first/long.yaml");
+        assert_eq!(shortened("\u{1b}[1m", NAME_WIDTH), "\u{fffd}[1m");
+        assert!(shortened("表示幅の広い名前を持つ方策", NAME_WIDTH).width() <= NAME_WIDTH);
     }
 
     #[test]

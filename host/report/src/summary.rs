@@ -94,7 +94,7 @@ impl Summary<'_> {
         self.row(f, "Throughput", format_args!("{requests:.2} requests/s, {tokens:.1} output tokens/s"))?;
         if let Some(goodput) = &self.report.goodput {
             let (rps, share) = (goodput.goodput_rps, 100.0 * goodput.slo_attainment);
-            let what = format_args!("{rps:.2} requests/s within their SLO, {share:.1} % of those that have one");
+            let what = format_args!("{rps:.2} requests/s within their SLO, {share:.1} % of those with one");
             self.row(f, "Goodput", what)?;
         }
         self.row(f, "Prefix cache", format_args!("{:.1} % hit rate", 100.0 * all.cache_hit_rate))?;

@@ -267,7 +267,7 @@ fn date(days: u64) -> String {
 /// Two lines per run: its name and size, its errors. Then their mean.
 fn table(runs: &[Validated]) -> String {
     let mut text =
-        String::from("Signed errors, %: simulated against measured. MAPE and r: E2E of single requests.\n\n");
+        String::from("Signed errors, %, simulated against measured; MAPE and r of E2E, request by request\n\n");
     text += &cells(["E2E", "", "", "TTFT", "", "", "ITL", "", "queue", "", ""].map(str::to_owned));
     text += &cells(["mean", "p90", "p99", "mean", "p90", "p99", "mean", "p99", "mean", "MAPE", "r"].map(str::to_owned));
     for Validated { run, requests, errors, .. } in runs {

@@ -466,7 +466,7 @@ fn closed_loops_arrive() {
             .replace("--model m", MODEL),
     );
     assert!(
-        page.contains("  think-time-dist: \"lognormal:mu=1,sigma=2,min=3000000us\"  # flag --think-time-dist\n"),
+        page.contains("  think-time-dist: \"lognormal:mu=1,sigma=2,min=3000000us\"\n    # flag --think-time-dist\n"),
         "{page}"
     );
 }

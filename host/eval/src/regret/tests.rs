@@ -287,15 +287,18 @@ fn report_text() {
     ];
     let (regret, _) = TestService::new(2, RoundRobin::default()).regret(&requests);
     insta::assert_snapshot!(regret, @r"
-    Outcome regret: request-seconds per decision, within 20.0 s after it, against the best
-    alternative in hindsight, all other decisions being the same. `own` is the request's part,
-    `others` that of other requests. Above 0 the `advantage` over the mean alternative is good.
-    `rollout`: regret if the policies make all later decisions anew, which adds noise.
+    Outcome regret: request-seconds per decision, within 20.0 s after it, against
+    the best alternative in hindsight, all other decisions being the same; `> 0` is
+    how many have any, `others` the part of other requests. Above 0 the `advantage`
+    over the mean alternative is good. `rollout`: regret if the policies make all
+    later decisions anew, which adds noise.
 
-                                    n   regret     95 % interval  positive      own   others  advantage   rollout
-    admission, at random            4    0.000    0.000 to 0.000        0%    0.000    0.000     19.881     0.000
-    routing, at random              4    0.080   -0.067 to 0.227       50%    0.040    0.040     -0.080     0.080
-      missed cache hit              1    0.160                        100%    0.160    0.000     -0.160     0.160
+                            n  regret   95 % interval  > 0  others advantage rollout
+    admission
+      at random             4   0.000  0.000 to 0.000   0%   0.000     19.88   0.000
+    routing
+      at random             4   0.080 -0.067 to 0.227  50%   0.040    -0.080   0.080
+      missed cache hit      1   0.160                 100%   0.000    -0.160   0.160
 
     Largest regret:
       routing of request_3 at 3.000 s: 0.160, own 0.160, round-robin[3] [missed cache hit]
