@@ -1,9 +1,7 @@
 //! Every example of every help page, run as a shell runs it, in a folder that has the files of the repository.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-
-use crate::macros::{Scratch, blis, root};
+use crate::macros::{Ended, blis};
+use crate::shell::Shell;
 
 /// The examples of `page`, as they stand at its end: each a line for a shell.
 fn examples(page: &str) -> Vec<String> {
@@ -32,12 +30,7 @@ fn commands(page: &str) -> Vec<String> {
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn every_example_of_every_help_page_runs() {
-    let folder = Scratch::new();
-    for name in ["examples", "policies", "docs", "tests"] {
-        std::os::unix::fs::symlink(root().join(name), folder.path(name)).expect("scratch");
-    }
-    let program = Path::new(env!("CARGO_BIN_EXE_blis")).parent().expect("a folder");
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
+    let shell = Shell::new();
     let mut pages = vec![String::new()];
     let mut checked = 0;
     while let Some(path_of_page) = pages.pop() {
@@ -53,18 +46,15 @@ fn every_example_of_every_help_page_runs() {
                 .map(|name| format!("{path_of_page} {name}")),
         );
         for line in examples(&page) {
-            let mut shell = Command::new("bash");
-            shell.args(["-e", "-o", "pipefail", "-c", &line]).current_dir(&*folder).env("PATH", &path);
-            let output = shell.stdin(Stdio::null()).output().expect("bash");
-            let stderr = String::from_utf8_lossy(&output.stderr);
+            let Ended { code, stderr, .. } = shell.run(&line);
             if stderr.contains("No C compiler for WebAssembly") {
                 eprintln!("skipped: {line}: {stderr}");
                 continue;
             }
-            assert!(output.status.success(), "{line}: {stderr}");
+            assert_eq!(code, Some(0), "{line}: {stderr}");
             checked += 1;
             for made in ["my-search", "my-router", "my-router.rhai", "my-admission", "my-c-router"] {
-                let made = folder.path(made);
+                let made = shell.folder().path(made);
                 let _ = std::fs::remove_dir_all(&made).or_else(|_| std::fs::remove_file(&made));
             }
         }
