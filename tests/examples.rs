@@ -51,13 +51,13 @@ fn every_command_can_be_run_or_says_why_not() {
     let mut not_run = Vec::new();
     for page in documents().iter().map(|name| Document::read(name)) {
         for block in page.blocks.iter().filter(|block| block.language == "sh") {
-            let place = format!("{}:{}", page.name, block.line);
+            let location = format!("{}:{}", page.name, block.line);
             let others: Vec<String> = lines(block).into_iter().filter(|line| program_line(line).is_none()).collect();
             match reason(block) {
-                Some("") => wrong.push(format!("{place}: no reason")),
-                Some(reason) => not_run.push(format!("{place}: {reason}")),
+                Some("") => wrong.push(format!("{location}: no reason")),
+                Some(reason) => not_run.push(format!("{location}: {reason}")),
                 None => {
-                    wrong.extend(others.iter().map(|line| format!("{place}: not a command of the program: {line}")))
+                    wrong.extend(others.iter().map(|line| format!("{location}: not a command of the program: {line}")))
                 }
             }
         }
@@ -190,7 +190,7 @@ fn ms(value: &Value) -> f64 {
 /// A command on a page, and what stands below it.
 struct Example {
     /// The page and the line of the block, for messages.
-    place: String,
+    location: String,
     /// As a shell runs it.
     command: String,
     outputs: Vec<Output>,
@@ -220,10 +220,10 @@ impl Example {
                 section = 0;
             } else if language == "sh" {
                 section = block.section;
-                let place = format!("{}:{}", page.name, block.line);
+                let location = format!("{}:{}", page.name, block.line);
                 let commands = lines(block).into_iter().filter_map(|line| program_line(&line));
                 let example =
-                    |command| Self { place: place.clone(), command, outputs: Vec::new(), saved: saved.clone() };
+                    |command| Self { location: location.clone(), command, outputs: Vec::new(), saved: saved.clone() };
                 examples.extend(commands.map(example));
             } else if let Some(example) = examples.last_mut().filter(|_| block.section == section)
                 && ["text", "json"].contains(&language)
@@ -243,7 +243,7 @@ impl Example {
         for output in &self.outputs {
             let form = if output.is_json { "json" } else { "text" };
             let Some(ended) = self.run(shell, Some(form)) else { return };
-            output.check(&ended.stdout, &format!("{}: {}", self.place, self.command));
+            output.check(&ended.stdout, &format!("{}: {}", self.location, self.command));
         }
     }
 
@@ -277,7 +277,7 @@ impl Example {
             line.push_str(&format!(" --output {form}"));
         }
         let ended = shell.run(&line);
-        assert_eq!(ended.code, Some(0), "{}: {line}: {}", self.place, ended.stderr);
+        assert_eq!(ended.code, Some(0), "{}: {line}: {}", self.location, ended.stderr);
         Some(ended)
     }
 }

@@ -30,6 +30,7 @@ mod placements;
 mod plugins;
 mod real_traces;
 mod rebuilt;
+mod reference;
 mod registry;
 mod regret;
 mod shared;

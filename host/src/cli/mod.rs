@@ -15,6 +15,7 @@ mod output;
 mod pages;
 mod plugin;
 mod progress;
+mod reference;
 mod regret;
 mod workload;
 
@@ -41,6 +42,8 @@ use output::{
     choose_color, color_of, colour_wanted, exit_code, print, print_document, print_error, start_log, wants_text_form,
 };
 use progress::{ProgressBars, Spinner};
+
+pub use reference::flags_page;
 
 /// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: what was asked
 /// makes no sense.
