@@ -15,6 +15,7 @@ pub struct Document {
     pub text: String,
     pub blocks: Vec<Block>,
     pub links: Vec<Link>,
+    pub spans: Vec<Span>,
     /// What `#…` may name.
     pub anchors: BTreeSet<String>,
 }
@@ -37,6 +38,12 @@ pub struct Block {
 pub struct Link {
     pub line: usize,
     pub target: String,
+}
+
+/// Code in a sentence or a table.
+pub struct Span {
+    pub line: usize,
+    pub text: String,
 }
 
 /// The names of all Markdown documents that Git has or would take; none, with a message, without Git.
@@ -72,8 +79,8 @@ impl Document {
         for (event, range) in events {
             parts.add(event, &text, range.start, range.end);
         }
-        let Parts { blocks, links, anchors, .. } = parts;
-        Self { name: name.to_owned(), text, blocks, links, anchors }
+        let Parts { blocks, links, spans, anchors, .. } = parts;
+        Self { name: name.to_owned(), text, blocks, links, spans, anchors }
     }
 
     /// The text above a block.
@@ -86,6 +93,7 @@ impl Document {
 struct Parts {
     blocks: Vec<Block>,
     links: Vec<Link>,
+    spans: Vec<Span>,
     anchors: BTreeSet<String>,
     slugs: Slugs,
     sections: usize,
@@ -119,7 +127,11 @@ impl Parts {
             }
             Event::Start(Tag::HtmlBlock) => self.add_html(&text[start..end], line, end),
             Event::InlineHtml(html) => self.add_html(&html, line, end),
-            Event::Text(part) | Event::Code(part) => match (&mut self.open_block, &mut self.open_heading) {
+            Event::Code(code) => {
+                self.open_heading.iter_mut().for_each(|heading| heading.push_str(&code));
+                self.spans.push(Span { line, text: code.into_string() });
+            }
+            Event::Text(part) => match (&mut self.open_block, &mut self.open_heading) {
                 (Some(block), _) => block.text.push_str(&part),
                 (None, Some(heading)) => heading.push_str(&part),
                 (None, None) => {}

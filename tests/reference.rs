@@ -1,13 +1,14 @@
 //! The reference pages are what the program and the schemas say: `BLIS_RECORD=1 cargo test --workspace --test tests
 //! reference` writes them anew.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
 use serde_json::Value;
 
 use crate::macros::{Scratch, blis, root};
+use crate::markdown::{Document, documents};
 
 /// Schemas of documents, and the headings of their sections.
 const SCHEMAS: [(&str, &str); 2] =
@@ -38,6 +39,39 @@ traces.
 #[test]
 fn flags_are_those_of_the_program() {
     check("docs/flags.md", &::blis::cli::flags_page());
+}
+
+/// Commands in the middle of a sentence: the command is there, and has these flags.
+#[test]
+fn commands_in_sentences_are_those_of_the_program() {
+    let page = ::blis::cli::flags_page();
+    let sections: BTreeMap<&str, &str> =
+        page.split("\n## ").skip(1).filter_map(|section| section.split_once('\n')).collect();
+    let mut wrong = Vec::new();
+    for document in documents().iter().filter(|name| *name != "CHANGELOG.md").map(|name| Document::read(name)) {
+        for span in document.spans.iter().filter(|span| span.text.starts_with("blis ")) {
+            if let Err(what) = check_command(&span.text, &sections) {
+                wrong.push(format!("{}:{}: `{}`: {what}", document.name, span.line, span.text));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What the program does not know in a command; `sections` are those of `docs/flags.md`.
+fn check_command(command: &str, sections: &BTreeMap<&str, &str>) -> Result<(), String> {
+    /// Words after `blis` that are no commands with flags, or not there yet.
+    const OTHERS: [&str; 3] = ["help", "capacity", "…"];
+    let words: Vec<&str> = command.split([' ', '[', ']', '=']).filter(|word| !word.is_empty()).collect();
+    let path = (2..=words.len().min(3)).rev().map(|count| words[..count].join(" "));
+    let Some(section) = path.into_iter().find_map(|path| sections.get(path.as_str())) else {
+        return if OTHERS.contains(&words[1]) { Ok(()) } else { Err("no such command".to_owned()) };
+    };
+    let is_known = |flag: &&str| section.contains(&format!("`{flag}`")) || ["--help", "--color"].contains(flag);
+    match words.into_iter().filter(|word| word.starts_with("--")).find(|flag| !is_known(flag)) {
+        Some(flag) => Err(format!("no flag {flag}")),
+        None => Ok(()),
+    }
 }
 
 #[test]
