@@ -154,8 +154,8 @@ impl Parts {
 
 /// The values of an attribute in HTML.
 fn attributes(html: &str, name: &str) -> Vec<String> {
-    let parts = html.split(&format!(" {name}=\"")).skip(1);
-    parts.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
+    let start = format!(" {name}=\"");
+    html.split(&start).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
 }
 
 /// Anchors of headings as GitHub makes them: equal ones get a number.
