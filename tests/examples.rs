@@ -1,47 +1,82 @@
-//! The commands of `README.md` and of `examples/`, run as they stand there: what they print must
-//! be what stands below them, and what the text claims must hold.
+//! The commands of all documents, run as they stand there: what they print must be what stands below them, and what
+//! the text claims must hold.
 //!
-//! A `rhai` block is saved under the last name ending in `.rhai` before it, for the commands that follow.
-//! After a command, a `text` block is an excerpt of what a terminal shows (each line whole, in
-//! order) and a `json` block an excerpt of the JSON document (each field exactly).
+//! Every line of a `sh` block is a command of the program, begun with `cargo run --release --` or `blis`. A block with
+//! others has the comment `<!-- not run: REASON -->` directly above its fence. The commands of a page run in their order
+//! in one folder, so that one may read what another wrote. A block below a paragraph that says to save it as `NAME` is
+//! saved there.
+//!
+//! After a command, up to the next heading, a `text` block is what a terminal shows, or an excerpt of it (each line
+//! whole, in order), and a `json` block an excerpt of the JSON document (each field exactly). Above an excerpt, the page
+//! says that it is one.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::symlink;
 
 use serde_json::Value;
 
-use crate::macros::{Ended, Scratch, ended, program, root};
+use crate::macros::{Ended, root};
+use crate::markdown::{Block, Document, documents};
 use crate::shared::shared;
+use crate::shell::Shell;
 
 const PREFIX: &str = "cargo run --release -- ";
 
-/// Every reader is told to fetch this file; it is too large to be kept here.
+/// Every reader has to download this file; it is too large to be kept here.
 const AZURE: &str = "AzureLLMInferenceTrace_conv.csv";
+
+/// Number of blocks with a comment `not run`, over all documents: a new one is counted here, on purpose.
+const NOT_RUN: usize = 14;
 
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn commands_print_what_stands_below_them() {
-    let mut checked = 0;
-    for page in pages() {
-        for example in Example::all_of(&page) {
-            example.check();
-            checked += 1;
+    let pages: Vec<Document> = documents().iter().map(|name| Document::read(name)).collect();
+    let checked: usize = pages.iter().map(check_page).sum();
+    assert!(checked > 50 || pages.is_empty(), "only {checked} commands");
+}
+
+/// Runs the commands of a page in their order; answers how many there are.
+fn check_page(page: &Document) -> usize {
+    let examples = Example::all_of(page);
+    let shell = Shell::new();
+    examples.iter().for_each(|example| example.check(&shell));
+    examples.len()
+}
+
+#[test]
+fn every_command_can_be_run_or_says_why_not() {
+    let mut wrong = Vec::new();
+    let mut not_run = Vec::new();
+    for page in documents().iter().map(|name| Document::read(name)) {
+        for block in page.blocks.iter().filter(|block| block.language == "sh") {
+            let location = format!("{}:{}", page.name, block.line);
+            let others: Vec<String> = lines(block).into_iter().filter(|line| program_line(line).is_none()).collect();
+            match reason(block) {
+                Some("") => wrong.push(format!("{location}: no reason")),
+                Some(reason) => not_run.push(format!("{location}: {reason}")),
+                None => {
+                    wrong.extend(others.iter().map(|line| format!("{location}: not a command of the program: {line}")))
+                }
+            }
         }
     }
-    assert!(checked > 10, "only {checked} commands");
+    assert!(wrong.is_empty(), "write `<!-- not run: REASON -->` above the block:\n{}", wrong.join("\n"));
+    let is_known = not_run.len() == NOT_RUN || documents().is_empty();
+    assert!(is_known, "{} blocks are not run, not {NOT_RUN}:\n{}", not_run.len(), not_run.join("\n"));
 }
 
 #[test]
 fn every_example_is_listed_and_has_an_answer() {
     let list = fs::read_to_string(root().join("examples/README.md")).expect("examples/README.md");
-    for page in pages().into_iter().filter(|page| page.starts_with(root().join("examples"))) {
-        let folder = page.parent().expect("a folder").file_name().unwrap_or_default().to_string_lossy();
-        if folder != "examples" {
-            assert!(list.contains(&format!("]({folder}/README.md)")), "{folder} is not listed");
-            let examples = Example::all_of(&page);
-            assert!(!examples.is_empty(), "{folder} has no command");
-            assert!(examples.iter().all(|example| !example.excerpts.is_empty()), "{folder}: a command without answer");
-        }
+    let entries = fs::read_dir(root().join("examples")).expect("examples").map(|entry| entry.expect("an entry").path());
+    for path in entries.filter(|path| path.is_dir()) {
+        let folder = path.file_name().unwrap_or_default().to_string_lossy();
+        assert!(list.contains(&format!("]({folder}/README.md)")), "{folder} is not listed");
+        let examples = examples(&folder);
+        assert!(!examples.is_empty(), "{folder} has no command");
+        assert!(examples.iter().all(|example| !example.outputs.is_empty()), "{folder}: a command without answer");
     }
 }
 
@@ -81,15 +116,14 @@ fn smaller_chunks_trade_gaps_for_waiting() {
 
 #[test]
 fn urgent_requests_get_through() {
-    let page = root().join("examples/priorities/README.md");
-    let text = fs::read_to_string(&page).expect("README");
+    let page = page("priorities");
     let mut means = Vec::new();
     for (example, order) in Example::all_of(&page).iter().zip(["by arrival", "by priority"]) {
         let requests = example.metrics_file()["requests"].take();
         for class in ["critical", "batch"] {
             let [ttft, e2e] = ["ttft_ms", "e2e_ms"].map(|field| mean_seconds(&requests, class, field));
             let row = format!("| {order} | {class} | {ttft:.2} s | {e2e:.2} s |");
-            assert!(text.contains(&row), "not in {}: {row}", page.display());
+            assert!(page.text.contains(&row), "not in {}: {row}", page.name);
             means.push(ttft);
         }
     }
@@ -98,15 +132,13 @@ fn urgent_requests_get_through() {
 
 #[test]
 fn earlier_turns_are_found_again() {
-    let page = root().join("examples/shared-tokens/README.md");
-    let text = fs::read_to_string(&page).expect("README");
-    let examples = Example::all_of(&page);
-    let metrics = examples[0].metrics_file();
+    let page = page("shared-tokens");
+    let metrics = Example::all_of(&page)[0].metrics_file();
     let requests = metrics["requests"].as_array().expect("requests");
     for request in requests {
         let id = request["requestID"].as_str().expect("an id");
         let row = format!("| {id} | {} | {} |", request["num_prefill_tokens"], request["num_cached_tokens"]);
-        assert!(text.contains(&row), "not in {}: {row}", page.display());
+        assert!(page.text.contains(&row), "not in {}: {row}", page.name);
     }
 }
 
@@ -141,11 +173,9 @@ fn who_waits_for_answers_waits_less() {
 
 #[test]
 fn whoever_rejects_everything_loses() {
-    let page = root().join("examples/policy-bundle/README.md");
-    let mut examples = Example::all_of(&page);
-    assert!(examples.pop().expect("the last").arguments.contains(&"--explain-config".to_owned()));
-    let answers: Vec<Value> =
-        examples.iter().map(|example| json(&example.output(Some("json")).expect("ours").stdout)).collect();
+    let mut examples = examples("policy-bundle");
+    assert!(examples.pop().expect("the last").command.contains("--explain-config"));
+    let answers: Vec<Value> = examples.iter().map(|example| json(&example.answer().expect("ours"))).collect();
     let scores: Vec<f64> = answers.iter().map(|answer| figure(&answer["fitness"], "score")).collect();
     let [in_turn, tiers, without_shedding, reject_all] = scores[..] else { panic!("{scores:?}") };
     assert!((in_turn - 0.5).abs() < 1e-9 && tiers > in_turn && without_shedding > tiers, "{scores:?}");
@@ -157,138 +187,165 @@ fn ms(value: &Value) -> f64 {
     value.as_f64().expect("a number")
 }
 
-/// A command on a page, and the excerpts of its answer.
+/// A command on a page, and what stands below it.
 struct Example {
-    page: PathBuf,
-    arguments: Vec<String>,
-    /// The language of the block, and its text.
-    excerpts: Vec<(String, String)>,
-    /// Scripts that the reader has saved by then: name and text.
-    saved: Vec<(String, String)>,
+    /// The page and the line of the block, for messages.
+    location: String,
+    /// As a shell runs it.
+    command: String,
+    outputs: Vec<Output>,
+    /// Files that the page has told to save by then: name and text.
+    saved: BTreeMap<String, String>,
+}
+
+/// A block below a command.
+struct Output {
+    is_json: bool,
+    text: String,
+    /// Whether the page says above that there is more.
+    may_be_excerpt: bool,
 }
 
 impl Example {
-    fn all_of(page: &Path) -> Vec<Self> {
-        let text = fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
+    fn all_of(page: &Document) -> Vec<Self> {
         let mut examples: Vec<Self> = Vec::new();
-        let mut saved = Vec::new();
-        for (language, block) in blocks(&text) {
-            if language == "rhai" {
-                let before = &text[..text.find(&block).expect("it is from there")];
-                let name = before.rsplit('`').find(|word| word.ends_with(".rhai"));
-                saved.push((name.expect("the page says where to save it").to_owned(), block));
+        let mut saved = BTreeMap::new();
+        let mut section = 0;
+        for block in &page.blocks {
+            let above = page.above(block);
+            let language = block.language.as_str();
+            if let Some(name) = file_name(above) {
+                saved.insert(name, block.text.clone());
+            } else if language == "sh" && reason(block).is_some() {
+                section = 0;
             } else if language == "sh" {
-                let joined = block.replace("\\\n", " ");
-                let commands = joined.lines().filter_map(|line| line.trim().strip_prefix(PREFIX));
-                examples.extend(commands.map(|command| Self {
-                    page: page.to_owned(),
-                    arguments: command.split_whitespace().map(str::to_owned).collect(),
-                    excerpts: Vec::new(),
-                    saved: saved.clone(),
-                }));
-            } else if let Some(example) = examples.last_mut().filter(|_| ["text", "json"].contains(&language.as_str()))
+                section = block.section;
+                let location = format!("{}:{}", page.name, block.line);
+                let commands = lines(block).into_iter().filter_map(|line| program_line(&line));
+                let example =
+                    |command| Self { location: location.clone(), command, outputs: Vec::new(), saved: saved.clone() };
+                examples.extend(commands.map(example));
+            } else if let Some(example) = examples.last_mut().filter(|_| block.section == section)
+                && ["text", "json"].contains(&language)
             {
-                example.excerpts.push((language, block));
+                let may_be_excerpt = above.to_lowercase().contains("excerpt");
+                let output = Output { is_json: language == "json", text: block.text.clone(), may_be_excerpt };
+                example.outputs.push(output);
             }
         }
         examples
     }
 
-    fn check(&self) {
-        if self.output(None).is_none() {
-            return; // its trace is not there, as was said
+    fn check(&self, shell: &Shell) {
+        if self.outputs.is_empty() {
+            self.run(shell, None);
         }
-        for (language, excerpt) in &self.excerpts {
-            let form = if language == "json" { "json" } else { "text" };
-            let output = self.output(Some(form)).expect("it was there before");
-            let printed = output.stdout;
-            if form == "json" {
-                let (excerpt, document) = (json(excerpt), json(&printed));
-                for (field, expected) in excerpt.as_object().expect("an object") {
-                    assert_eq!(&document[field], expected, "{}: {field}", self.what());
-                }
-            } else {
-                let mut lines = printed.lines();
-                for line in excerpt.lines() {
-                    assert!(lines.any(|printed| printed == line), "{}\nnot printed: {line}\n{printed}", self.what());
-                }
-            }
-        }
-        if self.arguments.iter().any(|argument| argument == "--metrics-path") {
-            fs::remove_file(scratch(&self.arguments)).expect("written by the command");
+        for output in &self.outputs {
+            let form = if output.is_json { "json" } else { "text" };
+            let Some(ended) = self.run(shell, Some(form)) else { return };
+            output.check(&ended.stdout, &format!("{}: {}", self.location, self.command));
         }
     }
 
+    /// What it prints, as JSON; `None` if its trace is not there.
+    fn answer(&self) -> Option<String> {
+        self.run(&Shell::new(), Some("json")).map(|ended| ended.stdout)
+    }
+
+    /// The file of `--metrics-path`.
     fn metrics_file(&self) -> Value {
-        let path = scratch(&self.arguments);
-        self.output(None).expect("a trace of our own");
-        let document = json(&fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
-        fs::remove_file(path).expect("written just now");
-        document
+        let shell = Shell::new();
+        self.run(&shell, None).expect("a trace of our own");
+        let path = self.command.split_whitespace().skip_while(|word| *word != "--metrics-path").nth(1);
+        json(&shell.folder().read(path.expect("its path").trim_start_matches("/tmp/")))
     }
 
-    /// Runs the command; `None` if its trace is not there.
-    fn output(&self, form: Option<&str>) -> Option<Ended> {
-        let mut command = program!();
-        let reader = reader(&self.saved);
-        command.current_dir(reader.as_deref().unwrap_or(root()));
-        let mut before = "";
-        for argument in &self.arguments {
-            if argument == AZURE {
-                command.arg(shared(&format!("data/traces/azure-2023/{AZURE}"))?);
-            } else if before == "--metrics-path" {
-                command.arg(scratch(&self.arguments));
-            } else {
-                command.arg(argument);
-            }
-            before = argument;
+    /// Runs the command; `None` if its trace is not there. What it would write into `/tmp` lies in the folder of the
+    /// shell: tests run side by side.
+    fn run(&self, shell: &Shell, form: Option<&str>) -> Option<Ended> {
+        let folder = shell.folder();
+        for (name, text) in &self.saved {
+            folder.write(name, text);
         }
-        if let Some(form) = form {
-            command.args(["--output", form]);
+        if self.command.contains(AZURE) && !folder.join(AZURE).exists() {
+            let trace = shared(&format!("data/traces/azure-2023/{AZURE}"))?;
+            symlink(trace, folder.join(AZURE)).expect("scratch");
         }
-        let ended = ended(&mut command);
-        assert_eq!(ended.code, Some(0), "{}: {}", self.what(), ended.stderr);
+        let mut line = self.command.replace("/tmp/", "");
+        let is_one_command = !line.contains(['|', '>', ';', '&']);
+        if let Some(form) = form.filter(|_| is_one_command) {
+            line.push_str(&format!(" --output {form}"));
+        }
+        let ended = shell.run(&line);
+        assert_eq!(ended.code, Some(0), "{}: {line}: {}", self.location, ended.stderr);
         Some(ended)
     }
-
-    fn what(&self) -> String {
-        format!("{}: blis {}", self.page.display(), self.arguments.join(" "))
-    }
 }
 
-/// Where a reader types the commands: the repository, or a copy of it with what the page told to save.
-fn reader(saved: &[(String, String)]) -> Option<Scratch> {
-    if saved.is_empty() {
-        return None;
-    }
-    let folder = Scratch::new();
-    for entry in ["examples", "policies"] {
-        copy(&root().join(entry), &folder.join(entry));
-    }
-    for (name, text) in saved {
-        folder.write(name, text);
-    }
-    Some(folder)
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir(to).expect("a folder");
-    for entry in fs::read_dir(from).expect("a folder") {
-        let entry = entry.expect("an entry").path();
-        let target = to.join(entry.file_name().expect("a name"));
-        if entry.is_dir() {
-            copy(&entry, &target);
+impl Output {
+    fn check(&self, printed: &str, what: &str) {
+        if self.is_json {
+            let (expected, document) = (json(&self.text), json(printed));
+            for (field, expected) in expected.as_object().expect("an object") {
+                assert_eq!(&document[field], expected, "{what}: {field}");
+            }
+            assert!(
+                self.may_be_excerpt || expected == document,
+                "{what}: the page does not say that this is an excerpt"
+            );
         } else {
-            fs::copy(&entry, &target).expect("a file");
+            let mut lines = printed.lines();
+            for line in self.text.lines() {
+                assert!(lines.any(|printed| printed == line), "{what}\nnot printed: {line}\n{printed}");
+            }
+            let is_whole = self.text.trim_end() == printed.trim_end();
+            assert!(
+                self.may_be_excerpt || is_whole,
+                "{what}: the page does not say that this is an excerpt:\n{printed}"
+            );
         }
     }
+}
+
+/// The name of the file that the paragraph at the end of `above` says to save what follows as.
+fn file_name(above: &str) -> Option<String> {
+    let (_, paragraph) = above.trim_end().rsplit_once("\n\n")?;
+    let words: Vec<&str> = paragraph.split_whitespace().collect();
+    let paragraph = words.join(" ");
+    let (_, name) = paragraph.to_lowercase().contains("save").then_some(&paragraph)?.rsplit_once(" as `")?;
+    Some(name.split_once('`')?.0.to_owned()).filter(|name| name.contains('.'))
+}
+
+/// The lines of a `sh` block as a shell reads them, without comments.
+fn lines(block: &Block) -> Vec<String> {
+    let joined = block.text.replace("\\\n", " ");
+    let lines = joined.lines().map(|line| line.split(" #").next().unwrap_or_default().trim());
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+/// The line with the program's name, if it is a command of the program.
+fn program_line(line: &str) -> Option<String> {
+    let rest = line.strip_prefix(PREFIX).or_else(|| line.strip_prefix("blis "))?;
+    Some(format!("blis {rest}"))
+}
+
+/// Why a block is not run.
+fn reason(block: &Block) -> Option<&str> {
+    block.comment.as_deref()?.strip_prefix("not run:").map(str::trim)
+}
+
+/// The page of an example.
+fn page(example: &str) -> Document {
+    Document::read(&format!("examples/{example}/README.md"))
+}
+
+fn examples(example: &str) -> Vec<Example> {
+    Example::all_of(&page(example))
 }
 
 /// What the `N` commands of an example answer, as JSON.
 fn answers<const N: usize>(example: &str) -> [Value; N] {
-    let examples = Example::all_of(&root().join("examples").join(example).join("README.md"));
-    let answer = |example: &Example| example.output(Some("json")).map(|output| output.stdout);
-    let documents: Vec<Value> = examples.iter().filter_map(answer).map(|text| json(&text)).collect();
+    let documents: Vec<Value> = examples(example).iter().filter_map(Example::answer).map(|text| json(&text)).collect();
     documents.try_into().unwrap_or_else(|found: Vec<Value>| panic!("{example}: {} commands, not {N}", found.len()))
 }
 
@@ -300,43 +357,6 @@ fn mean_seconds(requests: &Value, class: &str, field: &str) -> f64 {
     let of_class = requests.as_array().expect("requests").iter().filter(|request| request["slo_class"] == class);
     let samples: Vec<f64> = of_class.map(|request| figure(request, field)).collect();
     samples.iter().sum::<f64>() / samples.len() as f64 / 1e3
-}
-
-/// `README.md`, `examples/README.md` and the page of every example.
-fn pages() -> Vec<PathBuf> {
-    let examples = root().join("examples");
-    let folders = fs::read_dir(&examples).expect("examples").map(|entry| entry.expect("entry").path());
-    let mut pages: Vec<PathBuf> = folders.filter(|path| path.is_dir()).map(|path| path.join("README.md")).collect();
-    pages.extend([root().join("README.md"), examples.join("README.md")]);
-    pages.sort();
-    pages
-}
-
-/// The fenced blocks of a page: language and text.
-fn blocks(page: &str) -> Vec<(String, String)> {
-    let mut blocks = Vec::new();
-    let mut open: Option<(String, String)> = None;
-    for line in page.lines() {
-        match (line.trim_start().strip_prefix("```"), &mut open) {
-            (Some(language), None) => open = Some((language.to_owned(), String::new())),
-            (Some(_), Some(_)) => blocks.extend(open.take()),
-            (None, Some((_, text))) => {
-                text.push_str(line);
-                text.push('\n');
-            }
-            (None, None) => {}
-        }
-    }
-    blocks
-}
-
-/// Where the metrics file of a command goes instead: tests run side by side.
-fn scratch(arguments: &[String]) -> PathBuf {
-    let after = arguments.iter().skip_while(|argument| *argument != "--metrics-path").nth(1);
-    let name = after.map_or("none", |path| Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or("x"));
-    let thread = format!("{:?}", std::thread::current().id());
-    let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
-    std::env::temp_dir().join(format!("blis-example-{}-{thread}-{name}", std::process::id()))
 }
 
 fn json(text: &str) -> Value {

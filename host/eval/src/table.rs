@@ -235,7 +235,11 @@ impl Comparison {
         }
         if self.seeds.len() > 1 {
             writeln!(f, "±95%: half the interval of the mean difference (Student's t); better, worse: the")?;
-            writeln!(f, "interval is clear of 0. Of figures that do not differ, one in {:.0} is so by chance", 1.0 / (1.0 - CONFIDENCE))?;
+            writeln!(
+                f,
+                "interval is clear of 0. Of figures that do not differ, one in {:.0} is so by chance",
+                1.0 / (1.0 - CONFIDENCE)
+            )?;
         } else {
             writeln!(f, "One seed has no spread, so there are no intervals: compare over 5 or more")?;
         }

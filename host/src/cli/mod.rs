@@ -15,6 +15,7 @@ mod output;
 mod pages;
 mod plugin;
 mod progress;
+mod reference;
 mod regret;
 mod workload;
 
@@ -42,6 +43,8 @@ use output::{
     wants_text_form,
 };
 use progress::{ProgressBars, Spinner};
+
+pub use reference::flags_page;
 
 /// Runs the program. Exit code 0: done; 1: the simulation or its output failed; 2: the command line or a file that it
 /// names is invalid.

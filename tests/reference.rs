@@ -1,0 +1,355 @@
+//! The reference pages are what the program and the schemas say: `BLIS_RECORD=1 cargo test --workspace --test tests
+//! reference` writes them anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+
+use serde_json::Value;
+
+use crate::macros::{Scratch, blis, root};
+use crate::markdown::{Document, documents};
+
+/// Schemas of documents, and the headings of their sections.
+const SCHEMAS: [(&str, &str); 2] =
+    [("run.schema.json", "`blis run`, `blis replay`"), ("evaluation.schema.json", "`blis evaluate`")];
+
+/// The sources of the documents, with the schema that has to name all of their fields.
+const SOURCES: [(&str, &str); 9] = [
+    ("host/report/src/aggregate.rs", "run.schema.json"),
+    ("host/report/src/breakdown.rs", "run.schema.json"),
+    ("host/report/src/requests.rs", "run.schema.json"),
+    ("host/report/src/results.rs", "run.schema.json"),
+    ("host/report/src/plugins.rs", "run.schema.json"),
+    ("host/report/src/decision_summary.rs", "run.schema.json"),
+    ("host/eval/src/regret/report.rs", "run.schema.json"),
+    ("host/eval/src/regret/mod.rs", "run.schema.json"),
+    ("host/eval/src/result.rs", "evaluation.schema.json"),
+];
+
+/// Fields of a serialised structure that is no part of a document.
+const NOT_PRINTED: [&str; 1] = ["signals"];
+
+const INTRODUCTION: &str = "\
+# Fields of JSON documents
+
+Every field with its type and unit, made from the schemas in this folder: `BLIS_RECORD=1 cargo test --workspace --test tests
+reference` writes this page anew. Where no unit stands, the value has none. *Optional* fields are left out where they do not
+apply. Shares are 0 to 1. [metrics.md](metrics.md) defines the figures, [decisions.md](decisions.md) the lines of decision
+traces.
+";
+
+#[test]
+fn flags_are_those_of_the_program() {
+    check("docs/flags.md", &::blis::cli::flags_page());
+}
+
+/// Commands in the middle of a sentence: the command is there, and has these flags.
+#[test]
+fn commands_in_sentences_are_those_of_the_program() {
+    let page = ::blis::cli::flags_page();
+    let sections: BTreeMap<&str, &str> =
+        page.split("\n## ").skip(1).filter_map(|section| section.split_once('\n')).collect();
+    let mut wrong = Vec::new();
+    for document in documents().iter().filter(|name| *name != "CHANGELOG.md").map(|name| Document::read(name)) {
+        for span in document.spans.iter().filter(|span| span.text.starts_with("blis ")) {
+            if let Err(what) = check_command(&span.text, &sections) {
+                wrong.push(format!("{}:{}: `{}`: {what}", document.name, span.line, span.text));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What the program does not know in a command; `sections` are those of `docs/flags.md`.
+fn check_command(command: &str, sections: &BTreeMap<&str, &str>) -> Result<(), String> {
+    /// Words after `blis` that are no commands with flags, or not there yet.
+    const OTHERS: [&str; 3] = ["help", "capacity", "…"];
+    let words: Vec<&str> = command.split([' ', '[', ']', '=']).filter(|word| !word.is_empty()).collect();
+    let path = (2..=words.len().min(3)).rev().map(|count| words[..count].join(" "));
+    let Some(section) = path.into_iter().find_map(|path| sections.get(path.as_str())) else {
+        return if OTHERS.contains(&words[1]) { Ok(()) } else { Err("no such command".to_owned()) };
+    };
+    let is_known = |flag: &&str| section.contains(&format!("`{flag}`")) || ["--help", "--color"].contains(flag);
+    match words.into_iter().filter(|word| word.starts_with("--")).find(|flag| !is_known(flag)) {
+        Some(flag) => Err(format!("no flag {flag}")),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn fields_are_those_of_the_schemas() {
+    let mut page = INTRODUCTION.to_owned();
+    for (name, heading) in SCHEMAS {
+        let schema = schema(name);
+        let title = schema["title"].as_str().expect("a title");
+        write!(page, "\n## {heading}\n\n{title}: [{name}]({name}).\n").expect("a text");
+        if schema.get("properties").is_some() {
+            page.push_str(&table(&schema));
+        }
+        for (name, part) in definitions(&schema) {
+            let description = part["description"].as_str().unwrap_or_else(|| panic!("`{name}` has no description"));
+            write!(page, "\n### {}\n\n{description}\n", spoken(name)).expect("a text");
+            page.push_str(&table(part));
+        }
+    }
+    check("docs/json.md", &page);
+}
+
+#[test]
+fn documents_follow_their_schema() {
+    let folder = Scratch::new();
+    let [metrics, results] = ["metrics.json", "results.json"].map(|name| folder.path(name));
+    let schema = schema("run.schema.json");
+    let part = |name: &str| {
+        let mut part = schema.clone();
+        part["$ref"] = format!("#/$defs/{name}").into();
+        jsonschema::validator_for(&part).expect("a schema")
+    };
+    let (printed, metrics_file, results_file) = (part("run"), part("metrics_file"), part("results_file"));
+    let mut seen = BTreeSet::new();
+    for (command, flags) in runs() {
+        let line = format!("{command} --model llama-3.1-8b-instruct {flags} --metrics-path {metrics}");
+        let line = if command == "run" { line } else { format!("{line} --results-path {results}") };
+        let document = blis!(&line).json();
+        assert_valid(&printed, &document, &line);
+        let file = |path: &str| serde_json::from_str::<Value>(&fs::read_to_string(path).expect(path)).expect("JSON");
+        assert_valid(&metrics_file, &file(&metrics), &line);
+        names(&document, &mut seen);
+        names(&file(&metrics), &mut seen);
+        if command == "replay" {
+            assert_valid(&results_file, &file(&results), &line);
+            names(&file(&results), &mut seen);
+        }
+    }
+    let is_unseen = |name: &String| !seen.contains(name) && !RARE.contains(&name.as_str());
+    let unseen: Vec<String> = properties(&schema).into_iter().filter(is_unseen).collect();
+    assert!(unseen.is_empty(), "no run has these fields of docs/run.schema.json: {unseen:?}");
+}
+
+/// Fields that none of the runs has, because nothing goes wrong in them.
+const RARE: [&str; 7] = [
+    "first_at_s",
+    "first_message",
+    "kv_allocation_failures",
+    "length_capped",
+    "model",
+    "others_mean_queue_length",
+    "score_regret",
+];
+
+/// Runs that together have nearly all fields.
+fn runs() -> Vec<(&'static str, String)> {
+    let bundle = "--trace-header examples/policy-bundle/trace.yaml --trace-data examples/policy-bundle/trace.csv";
+    vec![
+        ("run", "--num-requests 20".to_owned()),
+        ("run", "--workload-spec examples/closed-loop/chat.yaml --horizon 10s --max-num-seqs 64".to_owned()),
+        ("run", "--num-instances 3 --routing-policy prefix-then-load --num-requests 60 --rate 30 --trace-level decisions --summarize-trace".to_owned()),
+        ("run", "--num-instances 2 --routing-policy weighted --workload-spec examples/workload-spec/mixed.yaml --horizon 5s --regret outcome --fitness-weights mean_ttft:1".to_owned()),
+        ("replay", format!("{bundle} --num-instances 2 --max-num-seqs 16 --slo-ttft critical=300ms,standard=1s --policy-config policies/slo-tiers.yaml --fitness-weights slo_attainment:1")),
+    ]
+}
+
+/// Every field of a serialised structure is in the schema, also one that no run of the tests has.
+#[test]
+fn every_field_of_the_sources_is_in_a_schema() {
+    for (source, name) in SOURCES {
+        let known = properties(&schema(name));
+        let text = fs::read_to_string(root().join(source)).unwrap_or_else(|error| panic!("{source}: {error}"));
+        let fields = serialized_fields(&text);
+        assert!(fields.len() > 3, "{source}: {fields:?}");
+        for field in fields {
+            let is_known = known.contains(&field) || NOT_PRINTED.contains(&field.as_str());
+            assert!(is_known, "{source}: `{field}` is not in docs/{name}");
+        }
+    }
+}
+
+/// The names of the fields of structures with `Serialize`, without skipped and flattened ones.
+fn serialized_fields(source: &str) -> Vec<String> {
+    let mut fields = Vec::new();
+    let (mut derives, mut inside) = (false, false);
+    let mut attribute = String::new();
+    for line in source.lines().map(str::trim) {
+        if line.starts_with("#[derive") {
+            derives = line.contains("Serialize");
+        } else if line.starts_with("struct ")
+            || line.starts_with("pub struct ")
+            || line.starts_with("pub(super) struct ")
+        {
+            inside = derives && line.ends_with('{');
+            derives = false;
+        } else if line.starts_with('}') || line.starts_with("enum ") || line.starts_with("pub enum ") {
+            (inside, derives) = (false, false);
+        } else if line.starts_with("#[serde(") {
+            attribute = line.to_owned();
+        } else if let Some((name, _)) = line.split_once(": ").filter(|_| inside && !line.starts_with("//")) {
+            let renamed = attribute.split_once("rename = \"").and_then(|(_, rest)| rest.split_once('"'));
+            let name = renamed.map_or(name.rsplit(' ').next().unwrap_or_default(), |(name, _)| name);
+            if !attribute.contains("(skip)") && !attribute.contains("(flatten)") {
+                fields.push(name.to_owned());
+            }
+            attribute.clear();
+        }
+    }
+    fields
+}
+
+/// Compares a generated page with the file, or writes it.
+fn check(name: &str, generated: &str) {
+    let path = root().join(name);
+    if std::env::var_os("BLIS_RECORD").is_some() {
+        fs::write(&path, generated).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    let differs = generated.lines().zip(written.lines()).position(|(generated, written)| generated != written);
+    let line = differs.unwrap_or(generated.lines().count().min(written.lines().count())) + 1;
+    let how = "`BLIS_RECORD=1 cargo test --workspace --test tests reference` writes it anew";
+    assert!(generated == written, "{name}:{line} is not what it should be: {how}");
+}
+
+fn schema(name: &str) -> Value {
+    let text = fs::read_to_string(root().join("docs").join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn assert_valid(validator: &jsonschema::Validator, document: &Value, what: &str) {
+    let errors: Vec<String> =
+        validator.iter_errors(document).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "blis {what}: not as in docs/run.schema.json:\n{}", errors.join("\n"));
+}
+
+/// The names of all fields of a document.
+fn names(document: &Value, found: &mut BTreeSet<String>) {
+    match document {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                found.insert(name.clone());
+                names(value, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| names(item, found)),
+        _ => {}
+    }
+}
+
+/// The names of all properties of a schema.
+fn properties(schema: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    if let Some(fields) = schema.get("properties").and_then(Value::as_object) {
+        found.extend(fields.keys().cloned());
+    }
+    let below: Box<dyn Iterator<Item = &Value>> = match schema {
+        Value::Object(fields) => Box::new(fields.values()),
+        Value::Array(items) => Box::new(items.iter()),
+        _ => return found,
+    };
+    found.extend(below.flat_map(properties));
+    found
+}
+
+/// The definitions of a schema: whole documents first, which no other contains.
+fn definitions(schema: &Value) -> Vec<(&String, &Value)> {
+    let parts = &schema["$defs"];
+    let text = parts.to_string();
+    let mut definitions: Vec<(&String, &Value)> = parts.as_object().expect("definitions").iter().collect();
+    definitions.sort_by_key(|(name, _)| text.contains(&format!("\"#/$defs/{name}\"")));
+    definitions
+}
+
+/// The fields of an object as a table; nothing for what is no object with known fields.
+fn table(object: &Value) -> String {
+    let mut text = String::new();
+    if let Some(others) = object["allOf"].as_array() {
+        let names = others.iter().filter_map(|other| definition(other)).map(|name| link(&name)).collect::<Vec<_>>();
+        text = format!("\nIt has the fields of {}, and:\n", names.join(", "));
+    }
+    let mut rows = String::new();
+    add_rows(object, "", &mut rows);
+    if rows.is_empty() {
+        return items(object).map(|name| format!("\nA list of {}.\n", link(&name))).unwrap_or_default();
+    }
+    format!("{text}\n| field | type | unit | meaning |\n|---|---|---|---|\n{rows}")
+}
+
+fn items(list: &Value) -> Option<String> {
+    definition(list.get("items")?)
+}
+
+/// A row for each field of `object`, and below it those of the objects that it holds.
+fn add_rows(object: &Value, prefix: &str, rows: &mut String) {
+    let required: Vec<&str> = object["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for (name, field) in object["properties"].as_object().into_iter().flatten() {
+        let path = format!("{prefix}{name}");
+        let meaning = field["description"].as_str().unwrap_or_else(|| panic!("`{path}` has no description"));
+        let optional = if required.contains(&name.as_str()) { "" } else { "*optional* " };
+        let kind = kind(field);
+        writeln!(
+            rows,
+            "| `{path}` | {optional}{kind} | {} | {} |",
+            unit(name, field, &kind),
+            meaning.replace('|', "\\|")
+        )
+        .expect("a text");
+        let nested = field["oneOf"].as_array().into_iter().flatten().chain([field]);
+        nested.for_each(|nested| add_rows(nested, &format!("{path}."), rows));
+    }
+}
+
+/// The type of a field in words.
+fn kind(field: &Value) -> String {
+    if let Some(name) = definition(field) {
+        return link(&name);
+    }
+    if let Some(choices) = field["oneOf"].as_array() {
+        return choices.iter().map(kind).collect::<Vec<_>>().join(" or ");
+    }
+    if let Some(choices) = field["allOf"].as_array() {
+        return choices.iter().map(kind).collect::<Vec<_>>().join(" and ");
+    }
+    if let Some(choices) = field["enum"].as_array() {
+        return choices
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|choice| format!("`{choice}`"))
+            .collect::<Vec<_>>()
+            .join(", ");
+    }
+    if let Some(value) = field.get("const") {
+        return format!("`{value}`");
+    }
+    let types = match &field["type"] {
+        Value::Array(types) => types.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
+        one => one.as_str().unwrap_or_default().to_owned(),
+    };
+    match (field.get("items"), field.get("additionalProperties").filter(|values| values.is_object())) {
+        (Some(item), _) => format!("{types} of {}", kind(item)),
+        (None, Some(values)) => format!("object: {} by name", kind(values)),
+        (None, None) => types,
+    }
+}
+
+/// The unit of a number: that of the schema, or of the end of its name.
+fn unit(name: &str, field: &Value, kind: &str) -> String {
+    let of_name = [("_ms", "ms"), ("_us", "µs"), ("_s", "s"), ("_tokens", "tokens"), ("_blocks", "blocks")];
+    if let Some(unit) = field["unit"].as_str() {
+        return unit.to_owned();
+    }
+    let is_number = kind.contains("number") || kind.contains("integer");
+    let of_name = of_name.iter().find(|(end, _)| is_number && name.ends_with(end)).map(|(_, unit)| *unit);
+    assert!(!is_number || of_name.is_some(), "`{name}` is a number without `unit`");
+    of_name.unwrap_or_default().to_owned()
+}
+
+/// The name of the definition that a schema refers to.
+fn definition(schema: &Value) -> Option<String> {
+    Some(schema.get("$ref")?.as_str()?.strip_prefix("#/$defs/")?.to_owned())
+}
+
+fn link(name: &str) -> String {
+    format!("[{}](#{})", spoken(name), spoken(name).replace(' ', "-"))
+}
+
+fn spoken(name: &str) -> String {
+    name.replace('_', " ")
+}
