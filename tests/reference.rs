@@ -44,17 +44,20 @@ fn flags_are_those_of_the_program() {
     check("docs/flags.md", &::blis::cli::flags_page());
 }
 
-/// Commands in the middle of a sentence: the command is there, and has these flags.
+/// Commands in sentences and blocks, run or not: the command is there, and has these flags.
 #[test]
-fn commands_in_sentences_are_those_of_the_program() {
+fn commands_of_documents_are_those_of_the_program() {
     let page = ::blis::cli::flags_page();
     let sections: BTreeMap<&str, &str> =
         page.split("\n## ").skip(1).filter_map(|section| section.split_once('\n')).collect();
     let mut wrong = Vec::new();
     for document in documents().iter().filter(|name| *name != "CHANGELOG.md").map(|name| Document::read(name)) {
-        for span in document.spans.iter().filter(|span| span.text.starts_with("blis ")) {
-            if let Err(what) = check_command(&span.text, &sections) {
-                wrong.push(format!("{}:{}: `{}`: {what}", document.name, span.line, span.text));
+        let blocks = document.blocks.iter().filter(|block| block.language == "sh");
+        let of_blocks = blocks.flat_map(|block| block.text.lines().map(|line| (block.line, line)));
+        let of_spans = document.spans.iter().map(|span| (span.line, span.text.as_str()));
+        for (line, command) in of_blocks.chain(of_spans).filter(|(_, command)| command.starts_with("blis ")) {
+            if let Err(what) = check_command(command, &sections) {
+                wrong.push(format!("{}:{line}: `{command}`: {what}", document.name));
             }
         }
     }
