@@ -61,7 +61,8 @@ fn every_command_can_be_run_or_says_why_not() {
                 Some("") => wrong.push(format!("{location}: no reason")),
                 Some(reason) => not_run.push(format!("{location}: {reason}")),
                 None => {
-                    wrong.extend(others.iter().map(|line| format!("{location}: not a command of the program: {line}")))
+                    let others = others.iter().map(|line| format!("{location}: not a command of the program: {line}"));
+                    wrong.extend(others);
                 }
             }
         }

@@ -264,7 +264,7 @@ fn definitions(schema: &Value) -> Vec<(&String, &Value)> {
 fn table(object: &Value) -> String {
     let mut text = String::new();
     if let Some(others) = object["allOf"].as_array() {
-        let names = others.iter().filter_map(|other| definition(other)).map(|name| link(&name)).collect::<Vec<_>>();
+        let names = others.iter().filter_map(definition).map(|name| link(&name)).collect::<Vec<_>>();
         text = format!("\nIt has the fields of {}, and:\n", names.join(", "));
     }
     let mut rows = String::new();
