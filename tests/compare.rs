@@ -30,7 +30,7 @@ fn threads_and_repetition_change_no_byte() {
     assert_eq!(one, compare("--output json"));
     let text = compare("--threads 1 --output text");
     assert_eq!(text, compare("--threads 3 --output text"));
-    assert!(text.contains("95% interval"));
+    assert!(text.contains("±95%"));
 }
 
 #[test]

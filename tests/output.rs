@@ -159,7 +159,7 @@ fn text_fits_eighty_columns() {
     let folder = Scratch::new();
     let model = "--model llama-3.1-8b-instruct";
     let many = format!("{model} --num-requests 40 --arrival-process poisson --rate 400 --num-instances 32");
-    let classes = "--slo-ttft critical=1ms,standard=20s --summarize-trace --fitness-weights goodput:1";
+    let classes = "--slo-ttft critical=1ms,standard=20s --fitness-weights goodput:1";
     let tight = "--total-kv-blocks 200 --prompt-tokens 900 --output-tokens 200";
     let trace = format!("--trace-level decisions --trace-path {}", folder.path("a.jsonl"));
     let other = format!("--trace-level decisions --routing-policy weighted --trace-path {}", folder.path("b.jsonl"));
@@ -167,7 +167,7 @@ fn text_fits_eighty_columns() {
     fs::copy(root().join("policies/rhai-least-loaded.rhai"), folder.join(&long_name)).expect("a shipped script");
     let long = folder.path(&long_name);
     let lines = [
-        format!("run {many} {tight} {classes} {trace}"),
+        format!("run {many} {tight} {classes} {trace} --summarize-trace"),
         format!("run {many} {tight} {other}"),
         format!("run {many} --regret outcome"),
         format!("run {many} --explain-config"),
