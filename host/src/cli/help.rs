@@ -185,7 +185,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("Better defaults, written into a copy of the script", "blis tune policies/prefix-then-load.rhai --evals 10 --write tuned.rhai"),
     ]),
     ("blis serve", &[
-        ("One request, one reply", "echo '{\"candidate\": {\"path\": \"policies/rhai-least-loaded.rhai\"}, \"stage\": \"smoke\"}' | blis serve --stdio"),
+        ("One request, one reply", "echo '{\"candidate\": {\"path\": \"policies/rhai-least-loaded.rhai\"}, \"stage\": \"smoke\"}' | \\\nblis serve --stdio"),
         ("At most ten evaluations", "blis serve --stdio --budget 10 < /dev/null"),
     ]),
     ("blis plugin", &[

@@ -149,17 +149,28 @@ impl HeldOutReport {
     /// A table for the terminal.
     #[must_use]
     pub fn text(&self) -> String {
-        let width = self.policies.iter().map(|one| one.name.chars().count()).max().unwrap_or(0) + 2;
+        // Columns that fit beside the names of scenarios.
+        const COLUMNS: usize = 7;
         let mut text = format!(
-            "Held-out scenarios of `{}`, {} seeds each; 0.5 is as good as {}\n\n{:<width$}{:>8}",
-            self.suite, self.seeds, self.baseline, "", "all"
+            "Held-out scenarios of `{}`, {} seeds each; 0.5 is as good as {}\n",
+            self.suite, self.seeds, self.baseline
         );
-        self.scenarios.iter().for_each(|name| text.push_str(&format!("{name:>16}")));
-        text.push('\n');
-        for HeldOutScores { name, score, scores, .. } in &self.policies {
-            let _ = write!(text, "{name:<width$}{score:>8.3}");
-            scores.iter().for_each(|score| text.push_str(&format!("{score:>16.3}")));
+        let numbered: Vec<(usize, &HeldOutScores)> = (1..).zip(&self.policies).collect();
+        for part in numbered.chunks(COLUMNS) {
             text.push('\n');
+            let mut line = |name: &str, cells: &mut dyn Iterator<Item = String>| {
+                let cells: String = cells.map(|cell| format!("{cell:>8}")).collect();
+                let _ = writeln!(text, "{name:<22}{cells}");
+            };
+            line("", &mut part.iter().map(|(number, _)| format!("[{number}]")));
+            line("all", &mut part.iter().map(|(_, one)| format!("{:.3}", one.score)));
+            for (index, scenario) in self.scenarios.iter().enumerate() {
+                line(scenario, &mut part.iter().map(|(_, one)| format!("{:.3}", one.scores[index])));
+            }
+        }
+        text.push('\n');
+        for (number, HeldOutScores { name, .. }) in numbered {
+            let _ = writeln!(text, "[{number}] {name}");
         }
         for HeldOutScores { name, against, .. } in self.policies.iter().filter(|one| !one.against.is_empty()) {
             let _ = writeln!(text, "\n{name} against");
