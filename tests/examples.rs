@@ -41,7 +41,7 @@ fn commands_print_what_stands_below_them() {
     assert!(checked > 50 || pages.is_empty(), "only {checked} commands");
 }
 
-/// Runs the commands of a page in their order; answers how many there are.
+/// Runs the commands of a page in their order; returns how many there are.
 fn check_page(page: &Document) -> usize {
     let examples = Example::all_of(page);
     let shell = Shell::new();
@@ -81,27 +81,27 @@ fn every_example_is_listed_and_has_an_answer() {
         assert!(list.contains(&format!("]({folder}/README.md)")), "{folder} is not listed");
         let examples = examples(&folder);
         assert!(!examples.is_empty(), "{folder} has no command");
-        assert!(examples.iter().all(|example| !example.outputs.is_empty()), "{folder}: a command without answer");
+        assert!(examples.iter().all(|example| !example.outputs.is_empty()), "{folder}: a command without output");
     }
 }
 
 #[test]
 fn less_bandwidth_is_slower() {
-    let [h100, l40s] = answers("replay-a-trace");
+    let [h100, l40s] = results_of("replay-a-trace");
     assert!(h100["itl_mean_ms"].as_f64() < l40s["itl_mean_ms"].as_f64().map(|ms| ms / 3.0));
     assert_eq!(h100["completed_requests"], l40s["completed_requests"]);
 }
 
 #[test]
 fn prefix_caching_halves_the_time_to_first_token() {
-    let [with, without] = answers("prefix-caching");
+    let [with, without] = results_of("prefix-caching");
     assert!(2.0 * figure(&with, "ttft_mean_ms") < figure(&without, "ttft_mean_ms"));
 }
 
 #[test]
 fn reserving_whole_prompts_avoids_preemptions() {
-    let [roomy, tight, reserving, caching] = answers("kv-pressure");
-    let preemptions = |answer| figure(answer, "preemption_count");
+    let [roomy, tight, reserving, caching] = results_of("kv-pressure");
+    let preemptions = |document| figure(document, "preemption_count");
     assert!(preemptions(&roomy) < preemptions(&tight) / 10.0);
     assert!(preemptions(&reserving) < preemptions(&tight) / 10.0);
     assert!(preemptions(&caching) < preemptions(&tight));
@@ -112,10 +112,10 @@ fn reserving_whole_prompts_avoids_preemptions() {
 
 #[test]
 fn smaller_chunks_trade_gaps_for_waiting() {
-    let [whole, chunked, small] = answers("long-prompts");
-    let gaps = [&small, &chunked, &whole].map(|answer| figure(answer, "itl_max_ms"));
+    let [whole, chunked, small] = results_of("long-prompts");
+    let gaps = [&small, &chunked, &whole].map(|document| figure(document, "itl_max_ms"));
     assert!(gaps.is_sorted_by(|a, b| 1.2 * a < *b), "{gaps:?}");
-    let waits = [&whole, &chunked, &small].map(|answer| figure(answer, "ttft_max_ms"));
+    let waits = [&whole, &chunked, &small].map(|document| figure(document, "ttft_max_ms"));
     assert!(waits.is_sorted_by(|a, b| 1.2 * a < *b), "{waits:?}");
 }
 
@@ -149,10 +149,10 @@ fn earlier_turns_are_found_again() {
 
 #[test]
 fn a_shared_beginning_is_worth_a_route() {
-    let [in_turn, by_prefix, on_trace, on_one_prefix] = answers("cluster-routing");
+    let [in_turn, by_prefix, on_trace, on_one_prefix] = results_of("cluster-routing");
     assert!(figure(&by_prefix, "ttft_mean_ms") < 0.8 * figure(&in_turn, "ttft_mean_ms"));
-    let results = |answer: &Value, figure: &str| {
-        let differences = answer["metrics"][figure]["differences"].as_array().expect("differences").clone();
+    let results = |document: &Value, figure: &str| {
+        let differences = document["metrics"][figure]["differences"].as_array().expect("differences").clone();
         differences.iter().map(|difference| difference["result"].as_str().expect("a result").to_owned()).collect()
     };
     let p99: Vec<String> = results(&on_trace, "p99_ttft");
@@ -168,7 +168,7 @@ fn a_shared_beginning_is_worth_a_route() {
 
 #[test]
 fn who_waits_for_answers_waits_less() {
-    let [waiting, rushing, users] = answers("closed-loop");
+    let [waiting, rushing, users] = results_of("closed-loop");
     assert!(figure(&rushing, "ttft_mean_ms") > 3.0 * figure(&waiting, "ttft_mean_ms"));
     assert!((figure(&rushing, "responses_per_sec") / figure(&waiting, "responses_per_sec") - 1.0).abs() < 0.05);
     assert_eq!(waiting["sessions"]["cancelled"], 0);
@@ -180,12 +180,12 @@ fn who_waits_for_answers_waits_less() {
 fn whoever_rejects_everything_loses() {
     let mut examples = examples("policy-bundle");
     assert!(examples.pop().expect("the last").command.contains("--explain-config"));
-    let answers: Vec<Value> = examples.iter().map(|example| json(&example.answer().expect("ours"))).collect();
-    let scores: Vec<f64> = answers.iter().map(|answer| figure(&answer["fitness"], "score")).collect();
+    let documents: Vec<Value> = examples.iter().map(|example| json(&example.document().expect("ours"))).collect();
+    let scores: Vec<f64> = documents.iter().map(|document| figure(&document["fitness"], "score")).collect();
     let [in_turn, tiers, without_shedding, reject_all] = scores[..] else { panic!("{scores:?}") };
     assert!((in_turn - 0.5).abs() < 1e-9 && tiers > in_turn && without_shedding > tiers, "{scores:?}");
     assert!(reject_all == 0.0, "{scores:?}");
-    assert!(figure(&answers[1], "slo_attainment") > 5.0 * figure(&answers[0], "slo_attainment"));
+    assert!(figure(&documents[1], "slo_attainment") > 5.0 * figure(&documents[0], "slo_attainment"));
 }
 
 fn ms(value: &Value) -> f64 {
@@ -253,7 +253,7 @@ impl Example {
     }
 
     /// What it prints, as JSON; `None` if its trace is not there.
-    fn answer(&self) -> Option<String> {
+    fn document(&self) -> Option<String> {
         self.run(&Shell::new(), Some("json")).map(|ended| ended.stdout)
     }
 
@@ -353,14 +353,15 @@ fn examples(example: &str) -> Vec<Example> {
     Example::all_of(&page(example))
 }
 
-/// What the `N` commands of an example answer, as JSON.
-fn answers<const N: usize>(example: &str) -> [Value; N] {
-    let documents: Vec<Value> = examples(example).iter().filter_map(Example::answer).map(|text| json(&text)).collect();
+/// What the `N` commands of an example print, as JSON.
+fn results_of<const N: usize>(example: &str) -> [Value; N] {
+    let documents: Vec<Value> =
+        examples(example).iter().filter_map(Example::document).map(|text| json(&text)).collect();
     documents.try_into().unwrap_or_else(|found: Vec<Value>| panic!("{example}: {} commands, not {N}", found.len()))
 }
 
-fn figure(answer: &Value, field: &str) -> f64 {
-    answer[field].as_f64().unwrap_or_else(|| panic!("no number `{field}`"))
+fn figure(document: &Value, field: &str) -> f64 {
+    document[field].as_f64().unwrap_or_else(|| panic!("no number `{field}`"))
 }
 
 fn mean_seconds(requests: &Value, class: &str, field: &str) -> f64 {
