@@ -44,6 +44,17 @@ impl From<Diagnostic> for ReadError {
 
 const BUFFER_BYTES: usize = 128 << 10;
 
+/// Opens the file at `path` for reading, if it is a regular file: opening a pipe waits for its writer, which may never come.
+///
+/// # Errors
+/// The error of the operating system; `InvalidInput` if it is something else than a file.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    if std::fs::metadata(path)?.is_file() {
+        return File::open(path);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file, but a folder, a pipe or a device"))
+}
+
 /// Opens a file and decompresses it if it begins with the gzip magic number.
 ///
 /// # Errors

@@ -22,7 +22,7 @@ use blis_sim::policy::{
 use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, OnError};
-use super::limits::LONGEST_US;
+use super::limits::{LONGEST_CONSTANT_US, LONGEST_US};
 use super::{
     AdmissionGuest, Fault, FaultKind, Guest, GuestKind, Kind, LatencyConstants, LatencyGuest, PolicyDescription,
     PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
@@ -340,7 +340,7 @@ impl PluginLatency {
     /// the guest fails.
     ///
     /// # Errors
-    /// If the guest fails to return its constants.
+    /// If the guest fails to return its constants, or one of them is too large.
     pub fn new(
         name: &str,
         description: &PolicyDescription,
@@ -349,10 +349,7 @@ impl PluginLatency {
         incidents: &Incidents,
     ) -> Result<Self, Fault> {
         let constants = guest.constants()?;
-        if constants.shortest_step_us == 0 {
-            let message = format!("{name}: shortest_step_us is 0; it must be at least 1");
-            return Err(Fault::new(FaultKind::OutOfRange, message));
-        }
+        check_constants(name, &constants)?;
         let context_effect = if description.every_step { ContextEffect::Any } else { ContextEffect::NonDecreasing };
         let incidents = incidents.clone();
         Ok(Self { name: name.into(), guest: Mutex::new(guest), constants, context_effect, instead, incidents })
@@ -381,6 +378,34 @@ impl PluginLatency {
         );
         Err(Fault::new(FaultKind::OutOfRange, message))
     }
+
+    fn checked_queueing_time(&self, us: u64) -> Result<Micros, Fault> {
+        if us <= LONGEST_US {
+            return Ok(Micros(us));
+        }
+        let message = format!("{}: queueing_time returned {us} µs; it must be at most a day", self.name);
+        Err(Fault::new(FaultKind::OutOfRange, message))
+    }
+}
+
+/// Refuses constants of a plugin called `name` that no engine has. The simulation adds them without further checks.
+fn check_constants(name: &str, constants: &LatencyConstants) -> Result<(), Fault> {
+    let LatencyConstants { shortest_step_us, output_token_us, post_decode_us, scheduling_us, preemption_us } =
+        *constants;
+    let limits = [
+        ("shortest_step_us", shortest_step_us, 1, LONGEST_US),
+        ("output_token_us", output_token_us, 0, LONGEST_CONSTANT_US),
+        ("post_decode_us", post_decode_us, 0, LONGEST_CONSTANT_US),
+        ("scheduling_us", scheduling_us, 0, LONGEST_CONSTANT_US),
+        ("preemption_us", preemption_us, 0, LONGEST_CONSTANT_US),
+    ];
+    match limits.into_iter().find(|(_, us, least, most)| !(least..=most).contains(&us)) {
+        None => Ok(()),
+        Some((what, us, least, most)) => {
+            let message = format!("{name}: {what} is {us}; it must be from {least} to {most} µs");
+            Err(Fault::new(FaultKind::OutOfRange, message))
+        }
+    }
 }
 
 impl LatencyModel for PluginLatency {
@@ -400,8 +425,9 @@ impl LatencyModel for PluginLatency {
     }
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {
-        let compute =
-            |guest: &mut dyn LatencyGuest| guest.queueing_time(input_tokens).map(|us| Micros(us.min(LONGEST_US)));
+        let compute = |guest: &mut dyn LatencyGuest| {
+            guest.queueing_time(input_tokens).and_then(|us| self.checked_queueing_time(us))
+        };
         self.call(compute, || self.instead.queueing_time(input_tokens))
     }
 
@@ -419,5 +445,86 @@ impl LatencyModel for PluginLatency {
 
     fn preemption_time(&self) -> Micros {
         Micros(self.constants.preemption_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::latency::Blackbox;
+
+    /// Times of a component without checks of its own.
+    #[derive(Debug)]
+    struct Times {
+        constants: LatencyConstants,
+        queueing: u64,
+    }
+
+    impl Guest for Times {
+        fn save(&mut self) -> Result<Vec<u8>, Fault> {
+            Ok(Vec::new())
+        }
+
+        fn restore(&mut self, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn fork(&mut self) -> Result<StartedGuest, Fault> {
+            Err(Fault::new(FaultKind::Refused, "not in this test"))
+        }
+    }
+
+    impl LatencyGuest for Times {
+        fn step_time(&mut self, _: &Batch) -> Result<u64, Fault> {
+            Ok(10)
+        }
+
+        fn queueing_time(&mut self, _: u32) -> Result<u64, Fault> {
+            Ok(self.queueing)
+        }
+
+        fn constants(&mut self) -> Result<LatencyConstants, Fault> {
+            Ok(self.constants)
+        }
+    }
+
+    fn model(constants: LatencyConstants, queueing: u64) -> Result<(PluginLatency, Incidents), String> {
+        let incidents = Incidents::new(OnError::Fail, blis_sim::cluster::Abort::default());
+        let description = PolicyDescription {
+            name: "times".into(),
+            version: String::new(),
+            about: String::new(),
+            kinds: vec![Kind::Latency],
+            reads: Reads::NOTHING,
+            events: Events::NONE,
+            scores: false,
+            every_step: false,
+            parameters: Vec::new(),
+        };
+        let instead = Arc::new(Blackbox::new(&[1.0; 3], &[1.0; 3]).expect("coefficients"));
+        let guest = Box::new(Times { constants, queueing });
+        let model = PluginLatency::new("times", &description, guest, instead, &incidents);
+        model.map(|model| (model, incidents)).map_err(|fault| fault.to_string())
+    }
+
+    /// Constants near 2^64 wrapped: times to first token were a microsecond shorter, and there was no fault.
+    #[test]
+    fn times_that_no_engine_has_are_refused() {
+        let usual = LatencyConstants::default();
+        let wrong = [
+            LatencyConstants { output_token_us: u64::MAX, ..usual },
+            LatencyConstants { post_decode_us: LONGEST_CONSTANT_US + 1, ..usual },
+            LatencyConstants { scheduling_us: u64::MAX, ..usual },
+            LatencyConstants { preemption_us: u64::MAX, ..usual },
+            LatencyConstants { shortest_step_us: 0, ..usual },
+        ];
+        for constants in wrong {
+            let message = model(constants, 0).map(|_| ()).expect_err("no engine has it");
+            assert!(message.starts_with("times: ") && message.contains("it must be from"), "{message}");
+        }
+        let (model, incidents) = model(usual, u64::MAX).expect("usual constants");
+        model.queueing_time(5);
+        let fault = incidents.first().expect("recorded").fault;
+        assert_eq!(fault.kind, FaultKind::OutOfRange, "{fault}");
     }
 }

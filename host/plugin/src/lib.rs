@@ -34,6 +34,7 @@ pub mod native;
 pub mod rows;
 pub mod script;
 mod sha256;
+mod text;
 pub mod wasm;
 
 pub use blis_abi::{Kind, LatencyConstants};

@@ -51,6 +51,9 @@ pub(crate) const WORD_BYTES: usize = 100;
 /// Largest duration that a latency model may return, µs: one day. Larger values are mistakes, and a few of them
 /// overflow the clock.
 pub(crate) const LONGEST_US: u64 = 24 * 3600 * 1_000_000;
+/// Largest constant of a latency model that is added once for every token, request or preemption, µs: one hour. A
+/// thousand million tokens of it fit the clock.
+pub(crate) const LONGEST_CONSTANT_US: u64 = 3600 * 1_000_000;
 
 // WebAssembly components.
 
@@ -72,8 +75,22 @@ pub(crate) const COMPONENT_PARTS: usize = 100;
 pub(crate) const FRAMES: usize = 5;
 /// Characters of one line of the backtrace.
 pub(crate) const FRAME_CHARACTERS: usize = 160;
+/// Bytes of code of all functions of a component.
+pub(crate) const CODE_BYTES: u64 = 8 << 20;
+/// Functions of a component.
+pub(crate) const CODE_FUNCTIONS: u64 = 20_000;
+/// Bytes of one function.
+pub(crate) const FUNCTION_BYTES: u64 = 256 << 10;
+/// Local variables of one function.
+pub(crate) const FUNCTION_LOCALS: u64 = 5000;
+/// Blocks, loops and conditions inside each other.
+pub(crate) const CODE_NESTING: u64 = 250;
+/// Local variables × blocks × depth of nesting, summed over all functions: about the work of the compiler.
+pub(crate) const COMPILE_WORK: u64 = 4_000_000;
 /// Compiled plugins in the cache folder; when there are more, the older half is removed.
 pub(crate) const COMPILED_FILES: usize = 512;
+/// Bytes of the compiled plugins in the cache folder; when there are more, the oldest are removed, down to half.
+pub(crate) const COMPILED_BYTES: u64 = 512 << 20;
 
 // Scripts.
 

@@ -1,6 +1,5 @@
 //! A candidate: the bytes of a policy, and the technology that runs them.
 
-use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use blis_config::policy::{Ambiguous, BuiltIn};
-use blis_diag::Diagnostic;
+use blis_diag::{Diagnostic, open_file};
 
 use crate::error::RunError;
 use crate::result::Traits;
@@ -41,7 +40,7 @@ impl CandidatePolicy {
             if path == "-" {
                 io::stdin().lock().take(BYTES_MAX + 1).read_to_end(bytes)
             } else {
-                fs::File::open(path)?.take(BYTES_MAX + 1).read_to_end(bytes)
+                open_file(Path::new(path))?.take(BYTES_MAX + 1).read_to_end(bytes)
             }
         };
         read(&mut bytes).map_err(|error| {

@@ -10,6 +10,7 @@ use blis_sim::policy::{RequestView, Ties};
 use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
 
+use crate::text::plain;
 use crate::{GuestSetup, Limits};
 
 /// The host functions of one guest. It does not move: the library holds its address.
@@ -124,7 +125,7 @@ impl Debug for NativeHost {
     }
 }
 
-/// A copy of at most `most` bytes of `text`, without control characters other than line breaks.
+/// A copy of at most `most` bytes of `text`, on one line and without control characters.
 ///
 /// # Safety
 /// `text` is empty, or points to as many readable bytes as its length.
@@ -133,12 +134,8 @@ pub(super) unsafe fn copied(text: CText, most: usize) -> String {
         return String::new();
     }
     // SAFETY: the caller guarantees that these bytes are readable.
-    let bytes = unsafe { std::slice::from_raw_parts(text.data, text.len.min(most)) };
-    let mut copy = String::from_utf8_lossy(bytes).replace(|c: char| c.is_control() && c != '\n', " ");
-    if text.len > most {
-        copy.push('…');
-    }
-    copy
+    let bytes = unsafe { std::slice::from_raw_parts(text.data, text.len.min(most.saturating_add(1))) };
+    plain(&String::from_utf8_lossy(bytes), most)
 }
 
 /// The context behind the pointer that the library passes.

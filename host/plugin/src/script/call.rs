@@ -16,6 +16,7 @@ use rhai::{Dynamic, EvalAltResult, FLOAT, INT, Position};
 
 use super::registry::{Registry, ScriptError};
 use crate::limits::{CALL_S, CLOCK_OPERATIONS, NUMBERS_PER_OPERATION};
+use crate::text::plain;
 use crate::{FaultKind, Limits};
 
 /// An error of the host in a script: its text, for messages.
@@ -219,14 +220,9 @@ fn write(text: &str) {
             return;
         }
         log.lines_left -= 1;
-        tracing::info!(target: "plugin", "{}: {}", log.path, cut(text, log.line_bytes));
+        tracing::info!(target: "plugin", "{}: {}", log.path, plain(text, log.line_bytes));
         if log.lines_left == 0 {
             tracing::info!(target: "plugin", "{}: further lines are not written", log.path);
         }
     });
-}
-
-/// The beginning of `text` that fits into `bytes`.
-pub(super) fn cut(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
 }

@@ -11,12 +11,12 @@ use rhai::packages::{
 };
 
 use super::registry::{KnownNames, Registry};
-use super::{call, column, sandbox, views};
+use super::{call, column, operators, sandbox, views};
 use crate::Limits;
 use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, VARIABLES};
 
 /// Functions of Rhai's own packages that scripts may use.
-pub(super) const LANGUAGE_FUNCTIONS: [&str; 63] = [
+pub(super) const LANGUAGE_FUNCTIONS: [&str; 62] = [
     "all",
     "append",
     "call",
@@ -47,7 +47,6 @@ pub(super) const LANGUAGE_FUNCTIONS: [&str; 63] = [
     "max",
     "min",
     "mixin",
-    "pad",
     "parse_float",
     "parse_int",
     "pop",
@@ -113,6 +112,7 @@ impl Kit {
         let mut registry = Registry { engine: Engine::new_raw(), names: KnownNames::default() };
         confine(&mut registry.engine, limits);
         packages(&mut registry.engine);
+        operators::register(&mut registry);
         column::register(&mut registry);
         sandbox::register(&mut registry);
         call::register(&mut registry);
@@ -138,9 +138,11 @@ fn confine(engine: &mut Engine, limits: &Limits) {
     engine.set_max_expr_depths(NESTED_EXPRESSIONS, NESTED_EXPRESSIONS);
     // Interning would take a lock that all threads share.
     engine.set_max_strings_interned(0);
+    // Operators of ours come first: see `operators`.
+    engine.set_fast_operators(false);
     engine.on_progress(call::progress);
     resolve_constants(engine);
-    for word in ["eval", "print", "debug", "Fn"] {
+    for word in ["eval", "print", "debug", "Fn", "curry"] {
         engine.disable_symbol(word);
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use rhai::{Dynamic, EvalAltResult, ParseError, ParseErrorType, Position};
 
-use super::call::{HostError, cut};
+use super::call::HostError;
 use super::engine::Kit;
 use super::header::near;
 use super::scan::{Scan, SourceSpan};
 use crate::limits::ENTRIES;
+use crate::text::plain;
 use crate::{Fault, FaultKind};
 use blis_diag::{Diagnostic, Location};
 
@@ -58,7 +59,7 @@ impl ScriptSource {
     /// The script does not compile.
     pub fn syntax(&self, error: &ParseError, kit: &Kit, visible: &[&str]) -> Fault {
         let (kind, text) = syntax_text(error.err_type(), visible);
-        self.fault_by(kind, error.position(), cut(&text, kit.limits.message_bytes))
+        self.fault_by(kind, error.position(), &plain(&text, kit.limits.message_bytes))
     }
 
     /// A call of the script's `function` by the host ended with `error`.
@@ -81,7 +82,7 @@ impl ScriptSource {
             position = error.position();
         }
         let (kind, text) = runtime_text(error, kit);
-        let text = cut(&text, kit.limits.message_bytes);
+        let text = plain(&text, kit.limits.message_bytes);
         let text = format!("in `{inside}`: {text}");
         let mut fault = if position.is_none() {
             // The engine does not report where a limit was exceeded; the function is known.
@@ -107,8 +108,8 @@ fn syntax_text(error: &ParseErrorType, visible: &[&str]) -> (FaultKind, String) 
         ParseErrorType::VariableUndefined(name) => {
             let hint = near(name, visible, "");
             format!(
-                "there is no `{name}` here{hint}{} a function sees what it is given, `this`, parameters (`// @param`) and \
-                 constants (`const x = …;` outside of functions)",
+                "there is no `{name}` here{hint}{} a function or closure sees what it is given, `this`, parameters \
+                 (`// @param`) and constants (`const x = …;` outside of functions), and no variable around it",
                 if hint.is_empty() { ":" } else { "" }
             )
         }
@@ -138,7 +139,7 @@ fn syntax_text(error: &ParseErrorType, visible: &[&str]) -> (FaultKind, String) 
 fn not_available(word: &str) -> String {
     match word {
         "print" | "debug" => format!("there is no `{word}`: `log(text)` writes to the log of the run"),
-        "Fn" => "there is no `Fn`: write a closure, as in `|x| x + 1`".to_owned(),
+        "Fn" | "curry" => format!("there is no `{word}`: write a closure, as in `|x| x + 1`"),
         _ => format!("`{word}` is not available to policies"),
     }
 }
@@ -187,7 +188,6 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
             "`this` is known in functions that the host calls; call a helper as `this.helper(…)` to hand it on"
                 .to_owned()
         }
-        E::ErrorDataRace(..) => "a closure uses what the function that calls it works on: give it a copy".to_owned(),
         E::ErrorFor(_) => {
             "`for` goes over ranges (`0..s.len`), arrays, columns, texts and the instances `s`".to_owned()
         }

@@ -17,6 +17,7 @@ use super::views::{
 };
 use crate::limits::{LONGEST_US, UNMEASURED_BYTES};
 use crate::rows::LatestView;
+use crate::text::plain;
 use crate::{
     AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, PreemptionGuest,
     PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
@@ -306,7 +307,7 @@ impl AdmissionGuest for ScriptGuest {
             });
         }
         if let Ok(reason) = output.as_immutable_string_ref() {
-            let reason = call::cut(&reason, self.setup.limits.message_bytes);
+            let reason = plain(&reason, self.setup.limits.message_bytes);
             return Ok(AdmissionDecision::Reject(Reason::Text(reason.into())));
         }
         let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };

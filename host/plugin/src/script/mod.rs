@@ -16,6 +16,8 @@ mod engine;
 mod errors;
 mod guest;
 mod header;
+mod names;
+mod operators;
 mod registry;
 mod sandbox;
 mod scan;
@@ -24,7 +26,6 @@ mod state;
 mod tests;
 mod views;
 
-use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use self::guest::ScriptGuest;
 use self::header::{ScriptHeader, near};
 use self::scan::{Scan, SourceSpan};
 use self::views::UsedFields;
-use blis_diag::Location;
+use blis_diag::{Location, open_file};
 
 use super::limits::SCRIPT_BYTES;
 use super::{Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, PolicyDescription, StartedGuest, Technology};
@@ -72,7 +73,7 @@ pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault>
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     let mut bytes = Vec::new();
     // Reading one byte more than allowed detects a file that is too large, whatever size the file system reports.
-    let read = fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    let read = open_file(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
     read.map_err(|error| fault(format!("it cannot be read: {error}")))?;
     if bytes.len() as u64 > most {
         return Err(fault(too_long(most)));
@@ -110,6 +111,7 @@ pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin
     let code = script.compile(&defaults)?;
     script.functions = entries(&code.ast, &scan, &script.source)?;
     script.description.kinds = kinds(&script, &scan, &header)?;
+    names::check(&script, &scan, &code.ast)?;
     Ok(Arc::new(ScriptPlugin { script: Arc::new(script), code }))
 }
 

@@ -1,15 +1,16 @@
-//! Replacements for functions of Rhai's own packages with which a hostile or careless script could crash the host or
-//! exhaust its memory: sorting with an inconsistent comparison (the standard library panics), `map` and `replace`,
-//! with results that can be many times larger than the limit before the limit is checked, and mathematics that differs
-//! between platforms.
+//! Replacements for functions of Rhai's own packages with which a hostile or careless script could crash or block the host
+//! or exhaust its memory: sorting with an inconsistent comparison (the standard library panics), `map` and `replace`,
+//! with results that can be many times larger than the limit before the limit is checked, `pad`, which never ends with an
+//! empty text, and mathematics that differs between platforms.
 
 use std::cmp::Ordering;
 
-use rhai::{Array, Dynamic, EvalAltResult, FLOAT, FnPtr, INT, ImmutableString, Map, NativeCallContext};
+use rhai::{Array, Dynamic, EvalAltResult, FLOAT, FnPtr, INT, ImmutableString, Map, NativeCallContext, Position};
 
 use super::call::{self, failure};
 use super::column::{number, type_name};
 use super::registry::{Registry, ScriptError};
+use crate::limits::ENTRIES;
 
 pub(super) fn register(to: &mut Registry) {
     mathematics(to);
@@ -30,6 +31,11 @@ pub(super) fn register(to: &mut Registry) {
     });
     to.add("replace", |text: &mut ImmutableString, find: char, by: char| {
         replace(text, find.encode_utf8(&mut [0; 4]), by.encode_utf8(&mut [0; 4]))
+    });
+    to.add("pad", |text: &mut ImmutableString, len: INT, by: ImmutableString| pad_text(text, len, &by));
+    to.add("pad", |text: &mut ImmutableString, len: INT, by: char| pad_text(text, len, by.encode_utf8(&mut [0; 4])));
+    to.add("pad", |context: NativeCallContext, array: &mut Array, len: INT, item: Dynamic| {
+        pad_array(&context, array, len, &item)
     });
     to.add("sum", |array: Array| -> Result<Dynamic, ScriptError> {
         call::charge(array.len())?;
@@ -218,6 +224,36 @@ impl<'a> Growing<'a> {
         }
         Ok(())
     }
+}
+
+/// Appends `by` until `text` has `len` characters; the last copy may be incomplete.
+fn pad_text(text: &mut ImmutableString, len: INT, by: &str) -> Result<(), ScriptError> {
+    let missing = usize::try_from(len).unwrap_or(0).saturating_sub(text.chars().count());
+    if missing == 0 {
+        return Ok(());
+    }
+    if by.is_empty() {
+        return Err(failure("`pad` needs characters to append".to_owned()));
+    }
+    // A character has at most four bytes, and the length of the result is checked where the script stores it.
+    call::length(missing as INT)?;
+    text.make_mut().extend(by.chars().cycle().take(missing));
+    Ok(())
+}
+
+/// Appends copies of `item` until `array` has `len` entries.
+fn pad_array(context: &NativeCallContext<'_>, array: &mut Array, len: INT, item: &Dynamic) -> Result<(), ScriptError> {
+    let missing = usize::try_from(len).unwrap_or(0).saturating_sub(array.len());
+    if missing > ENTRIES {
+        return Err(EvalAltResult::ErrorDataTooLarge("Size of array".to_owned(), Position::NONE).into());
+    }
+    call::charge(missing)?;
+    let mut grown = Growing::new(context, missing);
+    for _ in 0..missing {
+        grown.push(item.clone())?;
+    }
+    array.append(&mut grown.array);
+    Ok(())
 }
 
 fn replace(text: &mut ImmutableString, find: &str, by: &str) -> Result<(), ScriptError> {

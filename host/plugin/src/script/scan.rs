@@ -12,8 +12,21 @@ pub(super) struct Scan<'a> {
     pub functions: Vec<SourceSpan<'a>>,
     /// Names that `const` declares.
     pub constants: Vec<&'a str>,
+    /// Functions that are called by name, and fields that are read of a variable, in the order of the text.
+    pub uses: Vec<NameUse<'a>>,
+    /// Names that `let`, `for` and closures may declare, and those of parameters of functions.
+    pub variables: HashSet<&'a str>,
     /// The `// …` comments without slashes, trimmed.
     pub comments: Vec<SourceSpan<'a>>,
+}
+
+/// A name in the code.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NameUse<'a> {
+    /// `name(…)`, not behind a dot.
+    Call(SourceSpan<'a>),
+    /// `variable.name`, without arguments; `function` is the function around it.
+    Field { function: &'a str, variable: &'a str, name: SourceSpan<'a> },
 }
 
 /// A piece of the text. Lines and columns count from 1; columns are characters.
@@ -28,7 +41,8 @@ pub(super) struct SourceSpan<'a> {
 
 impl<'a> Scan<'a> {
     pub fn of(source: &'a str) -> Self {
-        let mut scanner = Scanner { source, at: 0, line: 1, column: 1, depth: 0, code_line: 1, before: "" };
+        let mut scanner =
+            Scanner { source, at: 0, line: 1, column: 1, depth: 0, code_line: 1, before: "", receiver: None };
         let mut scan = Self::default();
         while scanner.step(&mut scan) {}
         scan
@@ -50,6 +64,8 @@ struct Scanner<'a> {
     code_line: u64,
     /// The previous word of the code.
     before: &'a str,
+    /// After a dot: the variable before it, empty if something else is.
+    receiver: Option<&'a str>,
 }
 
 impl<'a> Scanner<'a> {
@@ -88,6 +104,11 @@ impl<'a> Scanner<'a> {
                 c if !c.is_whitespace() => self.code_line = self.line,
                 _ => {}
             }
+            if first == '.' && !rest.starts_with("..") {
+                self.receiver = Some(self.before);
+            } else if !first.is_whitespace() {
+                self.receiver = None;
+            }
             if !first.is_whitespace() {
                 self.before = "";
             }
@@ -97,9 +118,21 @@ impl<'a> Scanner<'a> {
     }
 
     fn word(&mut self, word: &'a str, scan: &mut Scan<'a>) {
-        match self.before {
-            "fn" => scan.functions.push(self.span(word)),
-            "const" => scan.constants.push(word),
+        let before_it = self.source[..self.at].trim_end();
+        let after_it = self.source[self.at + word.len()..].trim_start();
+        if before_it.ends_with('|') || after_it.starts_with('|') {
+            scan.variables.insert(word); // of a closure, or an operand
+        }
+        let is_called = after_it.starts_with('(');
+        match (self.before, self.receiver.take()) {
+            ("fn", _) => scan.functions.push(self.span(word)),
+            ("const", _) => scan.constants.push(word),
+            ("let" | "for", _) => drop(scan.variables.insert(word)),
+            (_, Some(variable)) if !is_called && !variable.is_empty() => {
+                let function = scan.functions.last().map_or("", |function| function.text);
+                scan.uses.push(NameUse::Field { function, variable, name: self.span(word) });
+            }
+            (_, None) if is_called => scan.uses.push(NameUse::Call(self.span(word))),
             _ => {}
         }
         scan.words.insert(word);

@@ -1,5 +1,6 @@
 //! Scripts as plugins: their outputs and their failures.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -108,6 +109,31 @@ fn guest<G: GuestKind + ?Sized>(source: &str) -> Box<G> {
 fn start<G: GuestKind + ?Sized>(plugin: &dyn Plugin) -> Box<G> {
     let guest = plugin.start(&setup(G::KIND, plugin)).and_then(StartedGuest::into_kind);
     guest.unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+/// Numbers that differ in the last digit were equal, and nothing was less than infinity.
+#[test]
+fn numbers_compare_as_in_ieee_754() {
+    let equal_to_rust: Vec<(String, String)> = [
+        ("5.0 < 1.0/0.0", (5.0 < f64::INFINITY).to_string()),
+        ("0.9999999999999999 < 1.0", true.to_string()),
+        ("0.9999999999999999 == 1", false.to_string()),
+        ("1 != 1.0000000000000002", true.to_string()),
+        ("0.0/0.0 == 0.0/0.0", false.to_string()),
+        ("0.0/0.0 != 0.0/0.0", true.to_string()),
+        ("0.0/0.0 >= 1", false.to_string()),
+        ("-0.0 == 0", true.to_string()),
+        ("[1.0].contains(1.0000000000000002)", false.to_string()),
+        ("2.0 ** 0.5", format!("{:?}", libm::pow(2.0, 0.5))),
+        ("10.0 ** -3", format!("{:?}", libm::pow(10.0, -3.0))),
+        ("2 ** 10", "1024".to_owned()),
+    ]
+    .map(|(expression, value)| (expression.to_owned(), value))
+    .into();
+    for (expression, value) in equal_to_rust {
+        assert_eq!(value_of(&expression), value, "{expression}");
+    }
+    assert_eq!(value_of("{ let x = 2.0; x **= 0.5; x }"), format!("{:?}", libm::pow(2.0, 0.5)));
 }
 
 /// Before, a cancelled simulation continued until the call returned.

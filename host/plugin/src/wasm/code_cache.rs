@@ -1,10 +1,10 @@
-//! A cache of compiled code that outlives the process: one file for each plugin, in the format that wasmtime maps into
-//! memory.
+//! A cache of compiled code that outlives the process: one file for each plugin, a SHA-256 and wasmtime's serialized code.
 //!
 //! The name of a file depends on everything that determines its content: the bytes of the plugin, the interface they
 //! were checked against, wasmtime, its settings and the CPU type of this machine. A file is written under another name
-//! and then renamed, so that no process reads an incomplete file, and never changes afterwards. Code in the folder runs
-//! without further checks, so the folder must belong to the user: one that others may write to is not used.
+//! after it is on the disk renamed, so that no process reads an incomplete file, and never changes afterwards. A file whose
+//! content does not have its SHA-256 is not used: wasmtime would run damaged code. Intact code runs without further checks,
+//! so the folder must belong to the user: one that others may write to is not used.
 
 #![allow(unsafe_code)] // compiled code is taken from a file
 
@@ -20,7 +20,10 @@ use wasmtime::{Engine, Module};
 
 use super::componentize::WIT;
 use super::{CompileCache, WasmSettings};
-use crate::limits::COMPILED_FILES;
+use crate::limits::{COMPILED_BYTES, COMPILED_FILES};
+
+/// Bytes of a SHA-256.
+const CHECKSUM_BYTES: usize = 32;
 
 /// The cache entry of one plugin, which need not exist yet.
 pub(super) struct CachedCode<'a> {
@@ -38,17 +41,17 @@ impl<'a> CachedCode<'a> {
 
     /// The compiled core module, if it is in the cache.
     pub(super) fn module(&self) -> Option<Module> {
-        let file = self.found("module")?;
+        let (file, code) = self.found("module")?;
         // SAFETY: only `store` writes such files, in a folder that only the user can write to; wasmtime produced their
-        // content and checks that version and settings are the same.
-        self.usable(&file, unsafe { Module::deserialize_file(self.engine, &file) })
+        // content, which is intact, and checks that version and settings are the same.
+        self.usable(&file, unsafe { Module::deserialize(self.engine, code) })
     }
 
     /// The compiled component, if it is in the cache.
     pub(super) fn component(&self) -> Option<Component> {
-        let file = self.found("component")?;
+        let (file, code) = self.found("component")?;
         // SAFETY: as above.
-        self.usable(&file, unsafe { Component::deserialize_file(self.engine, &file) })
+        self.usable(&file, unsafe { Component::deserialize(self.engine, code) })
     }
 
     pub(super) fn store_module(&self, module: &Module) {
@@ -59,9 +62,19 @@ impl<'a> CachedCode<'a> {
         self.store("component", || component.serialize());
     }
 
-    fn found(&self, form: &str) -> Option<PathBuf> {
+    /// The file and its code, if it is intact.
+    fn found(&self, form: &str) -> Option<(PathBuf, Vec<u8>)> {
         let file = self.path.as_ref()?.with_extension(form);
-        (file.is_file() && is_private(file.parent()?)).then_some(file)
+        if !(file.is_file() && is_private(file.parent()?)) {
+            return None;
+        }
+        let mut content = fs::read(&file).ok()?;
+        let code = (content.len() >= CHECKSUM_BYTES).then(|| content.split_off(CHECKSUM_BYTES))?;
+        if Sha256::digest(&code).as_slice() == content {
+            return Some((file, code));
+        }
+        tracing::warn!("{} is damaged, and is compiled anew", file.display());
+        None
     }
 
     fn usable<T>(&self, file: &Path, code: wasmtime::Result<T>) -> Option<T> {
@@ -139,16 +152,23 @@ fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     if !is_private(folder) {
         return Err(std::io::Error::other("other users may write to that folder"));
     }
-    make_room(folder)?;
+    make_room(folder, code.len() as u64)?;
     // The name is unique to this process and thread.
     let number = std::thread::current().id();
     let draft = file.with_extension(format!("{}-{number:?}.draft", std::process::id()));
-    let written =
-        File::create(&draft).and_then(|mut open| open.write_all(code)).and_then(|()| fs::rename(&draft, file));
+    let written = write_durably(&draft, code).and_then(|()| fs::rename(&draft, file));
     if written.is_err() {
         let _ = fs::remove_file(&draft);
     }
     written
+}
+
+/// Writes the checksum and the code, and waits until they are on the disk: a rename may reach it before the content.
+fn write_durably(file: &Path, code: &[u8]) -> std::io::Result<()> {
+    let mut open = File::create(file)?;
+    open.write_all(&Sha256::digest(code))?;
+    open.write_all(code)?;
+    open.sync_all()
 }
 
 /// Whether `folder` belongs to the current user and no other user may write to it.
@@ -165,21 +185,27 @@ fn is_private(folder: &Path) -> bool {
     folder.is_dir()
 }
 
-/// Removes the older half of the files if there are too many.
-fn make_room(folder: &Path) -> std::io::Result<()> {
-    let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+/// Removes the oldest files, down to half of what is allowed, if they are too many or `more` bytes would be too many.
+fn make_room(folder: &Path, more: u64) -> std::io::Result<()> {
+    let mut files: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        files.push((entry.metadata()?.modified()?, entry.path()));
+        let known = entry.metadata()?;
+        files.push((known.modified()?, entry.path(), known.len()));
     }
-    if files.len() < COMPILED_FILES {
+    let mut bytes = files.iter().map(|(.., bytes)| bytes).sum::<u64>() + more;
+    let mut count = files.len();
+    if count < COMPILED_FILES && bytes <= COMPILED_BYTES {
         return Ok(());
     }
     files.sort();
-    files.truncate(files.len() / 2);
-    for (_, file) in files {
-        // Another process may have removed it first; a process that runs the code keeps the file open until it ends.
+    for (_, file, size) in files {
+        if count <= COMPILED_FILES / 2 && bytes <= COMPILED_BYTES / 2 {
+            break;
+        }
+        // Another process may have removed it first.
         let _ = fs::remove_file(file);
+        (count, bytes) = (count - 1, bytes - size);
     }
     Ok(())
 }

@@ -45,7 +45,14 @@ fn world(file: &PluginPath, module: &inspect::CoreModule) -> Result<(Resolve, Wo
     let mut resolve = Resolve::default();
     let package = resolve.push_source("policy.wit", WIT).expect("the frozen interface parses");
     let world = resolve.select_world(&[package], Some("policy")).expect("the frozen interface has this world");
-    // Version 1.0.3 differs from 1.0.0 in documentation only.
+    // A compatible version of the interface has the same functions under names with another number.
+    if let Some(built_for) = module.versions.first() {
+        if let Some(other) = module.versions.iter().find(|other| *other != built_for) {
+            let what = format!("uses blis:policy {built_for} and {other}: build all of it for one version");
+            return Err(file.fault(FaultKind::VersionSkew, what));
+        }
+        resolve.packages[package].name.version = built_for.parse().ok();
+    }
     let version = resolve.packages[package].name.version.clone();
     let mut exports = std::mem::take(&mut resolve.worlds[world].exports);
     exports.retain(|key, _| {

@@ -1,8 +1,9 @@
 //! Validation of the description that a guest returns.
 
-use super::fault::{PluginPath, excerpt};
+use super::fault::PluginPath;
 use crate::limits::{ABOUT_BYTES, NAME_BYTES, PARAMETERS};
 use crate::rows::{events_of, reads_of};
+use crate::text::plain;
 use crate::{Fault, FaultKind, Kind, PolicyDescription, PolicyParameter};
 
 /// The description as a guest returns it. Sets are bits, some of which may be unknown to this host.
@@ -23,7 +24,7 @@ pub(super) fn checked(file: &PluginPath, declared: RawDescription) -> Result<Pol
     if !is_name(&declared.name) {
         return refuse(format!(
             "{:?} is no name; use 1 to {NAME_BYTES} of a-z A-Z 0-9 _ - .",
-            excerpt(&declared.name, NAME_BYTES)
+            plain(&declared.name, NAME_BYTES)
         ));
     }
     if declared.version.len() > NAME_BYTES {
@@ -47,8 +48,8 @@ pub(super) fn checked(file: &PluginPath, declared: RawDescription) -> Result<Pol
     }
     Ok(PolicyDescription {
         name: declared.name,
-        version: excerpt(&declared.version, NAME_BYTES),
-        about: excerpt(&declared.about, ABOUT_BYTES),
+        version: plain(&declared.version, NAME_BYTES),
+        about: plain(&declared.about, ABOUT_BYTES),
         kinds,
         reads: reads_of(declared.reads),
         events: events_of(declared.events),
@@ -64,7 +65,7 @@ fn parameter(file: &PluginPath, raw: PolicyParameter) -> Result<PolicyParameter,
     if !is_name(&name) {
         let what = format!(
             "{:?} is no name of a parameter; use 1 to {NAME_BYTES} of a-z A-Z 0-9 _ - .",
-            excerpt(&name, NAME_BYTES)
+            plain(&name, NAME_BYTES)
         );
         return refuse(FaultKind::OutOfRange, what);
     }
@@ -75,7 +76,7 @@ fn parameter(file: &PluginPath, raw: PolicyParameter) -> Result<PolicyParameter,
         let what = format!("parameter {name}: its default {default} must lie between its limits, {min} and {max}");
         return refuse(FaultKind::OutOfRange, what);
     }
-    Ok(PolicyParameter { name, default, min, max, about: excerpt(&about, ABOUT_BYTES) })
+    Ok(PolicyParameter { name, default, min, max, about: plain(&about, ABOUT_BYTES) })
 }
 
 fn is_name(text: &str) -> bool {

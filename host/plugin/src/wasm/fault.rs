@@ -9,6 +9,7 @@ use blis_diag::Location;
 use wasmtime::{FrameInfo, Trap, WasmBacktrace};
 
 use crate::limits::{FRAME_CHARACTERS, FRAMES};
+use crate::text::plain;
 use crate::{Fault, FaultKind, Limits};
 
 /// The file of a plugin, by the path that the user gave.
@@ -34,7 +35,7 @@ impl PluginPath {
         }
         if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
             for frame in trace.frames().iter().filter(|frame| of_the_guest(frame)).take(FRAMES) {
-                let _ = write!(lines, "\n  at {}", excerpt(&position(frame), FRAME_CHARACTERS));
+                let _ = write!(lines, "\n  at {}", plain(&position(frame), FRAME_CHARACTERS));
             }
         }
         let mut fault = self.fault(kind, format_args!("{function}: {what}"));
@@ -117,7 +118,7 @@ fn broken_rules(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String)
     if text.contains("fuel allocated for hostcalls") {
         return (FaultKind::OutOfMemory, ResultTooLarge.to_string());
     }
-    let text = excerpt(&text, limits.message_bytes);
+    let text = plain(&text, limits.message_bytes);
     (FaultKind::Trap, format!("violated its interface: {text}"))
 }
 
@@ -141,15 +142,4 @@ fn position(frame: &FrameInfo) -> String {
     }
     position.push(')');
     position
-}
-
-/// At most `bytes` of `text`, on one line and without control characters, which could manipulate a terminal.
-pub(super) fn excerpt(text: &str, bytes: usize) -> String {
-    let cut = &text[..text.floor_char_boundary(bytes)];
-    let mut clean: String = cut.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    clean.truncate(clean.trim_end().len());
-    if cut.len() < text.len() {
-        clean.push('…');
-    }
-    clean
 }

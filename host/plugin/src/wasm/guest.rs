@@ -9,12 +9,13 @@ use blis_sim::units::Micros;
 use wasmtime::Store;
 
 use super::compiled::CompiledPlugin;
-use super::fault::{PluginPath, excerpt};
+use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
 use crate::rows::{
     InstanceRows, Rows, decision_row, event_row, queued_row, request_row, running_rows, staleness_row, step_row,
 };
+use crate::text::plain;
 use crate::{
     AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, PreemptionGuest,
     PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
@@ -92,7 +93,7 @@ impl<F: Functions> WasmGuest<F> {
     /// Turns an error that the guest returned into a fault.
     fn accepted(&self, function: &str, result: Result<(), String>) -> Result<(), Fault> {
         result.map_err(|text| {
-            let text = excerpt(&text, self.setup.limits.message_bytes);
+            let text = plain(&text, self.setup.limits.message_bytes);
             self.file().fault(FaultKind::Refused, format_args!("{function}: {text}"))
         })
     }
@@ -174,9 +175,7 @@ impl<F: Functions> AdmissionGuest for WasmGuest<F> {
         })?;
         Ok(match decision {
             None => AdmissionDecision::Admit,
-            Some(text) => {
-                AdmissionDecision::Reject(Reason::Text(excerpt(&text, self.setup.limits.message_bytes).into()))
-            }
+            Some(text) => AdmissionDecision::Reject(Reason::Text(plain(&text, self.setup.limits.message_bytes).into())),
         })
     }
 }

@@ -8,10 +8,11 @@ use rand::Rng as _;
 use wasmtime::component::{Linker, WasmStr};
 use wasmtime::{ResourceLimiter, StoreContextMut, Trap};
 
-use super::fault::{LimitExceeded, PluginPath, excerpt};
+use super::fault::{LimitExceeded, PluginPath};
 use super::memory::GuestMemory;
 use crate::Limits;
 use crate::limits::{COMPONENT_PARTS, HOST_CALL_FUEL, TABLE_ELEMENTS};
+use crate::text::plain;
 
 /// The data behind the host functions of one guest.
 #[derive(Debug)]
@@ -135,7 +136,7 @@ impl WasmHost {
     }
 
     fn write(&mut self, level: u32, text: &str) {
-        let text = excerpt(text, self.limits.message_bytes);
+        let text = plain(text, self.limits.message_bytes);
         let file = &self.file;
         match level {
             0 => tracing::error!("{file}: {text}"),

@@ -94,8 +94,20 @@ pub(super) struct CoreModule {
     pub exports: Exports,
     /// All exported names, as they are spelt.
     pub names: Vec<String>,
+    /// Versions of `blis:policy` in the names of imports and exports, without duplicates.
+    pub versions: Vec<String>,
     /// Whether the module has embedded WIT (from wit-bindgen).
     pub embedded_wit: bool,
+}
+
+impl CoreModule {
+    /// Notes the version in the name of an interface of ours.
+    fn built_for(&mut self, interface: &str) {
+        let Some((_, version)) = policy_interface(interface) else { return };
+        if !self.versions.iter().any(|known| known == version) {
+            self.versions.push(version.to_owned());
+        }
+    }
 }
 
 /// Exports of a core module, after a check of its imports.
@@ -110,12 +122,14 @@ pub(super) fn module(file: &PluginPath, bytes: &[u8]) -> Result<CoreModule, Faul
                 for import in imports.into_imports() {
                     let import = import.map_err(|error| malformed(file, &error))?;
                     check_core_import(file, import.module, import.name)?;
+                    module.built_for(import.module);
                 }
             }
             Payload::ExportSection(items) => {
                 for export in items {
                     let name = export.map_err(|error| malformed(file, &error))?.name;
                     module.exports.add_function(file, name)?;
+                    module.built_for(name.split_once('#').map_or("", |(interface, _)| interface));
                     module.names.push(name.to_owned());
                 }
             }
@@ -132,7 +146,7 @@ pub(super) fn module(file: &PluginPath, bytes: &[u8]) -> Result<CoreModule, Faul
     Ok(module)
 }
 
-fn malformed(file: &PluginPath, error: &wasmparser::BinaryReaderError) -> Fault {
+pub(super) fn malformed(file: &PluginPath, error: &wasmparser::BinaryReaderError) -> Fault {
     let what =
         format!("broken WebAssembly at byte {}: {}; build or download it again", error.offset(), error.message());
     file.fault(FaultKind::Syntax, what)
@@ -177,13 +191,18 @@ fn policy_interface(name: &str) -> Option<(&str, &str)> {
     Some(rest.split_once('@').unwrap_or((rest, "")))
 }
 
-/// Versions of an interface are compatible if their first two numbers are equal.
+/// Whether a host that offers `offered` has everything that a plugin for `built` may use: later versions with the same
+/// first number only add to earlier ones, and the third number means documentation.
+fn is_compatible(built: (u64, u64), offered: (u64, u64)) -> bool {
+    built.0 == offered.0 && built.1 <= offered.1
+}
+
 fn check_version(file: &PluginPath, version: &str) -> Result<(), Fault> {
     let mut numbers = version.split(['.', '-', '+']).map(|number| number.parse::<u64>().ok());
     let built = (numbers.next().flatten(), numbers.next().flatten());
     let (major, minor) = OFFERED;
     let what = match built {
-        (Some(a), Some(b)) if (a, b) == OFFERED => return Ok(()),
+        (Some(a), Some(b)) if is_compatible((a, b), OFFERED) => return Ok(()),
         (Some(a), Some(b)) if (a, b) > OFFERED => format!(
             "built for blis:policy {a}.{b}, this host offers {major}.{minor}: rebuild it with sdk {major}.{minor}, \
              or use a newer blis"
@@ -240,4 +259,15 @@ pub(super) fn not_exported(file: &PluginPath, interface: &str) -> Fault {
 pub(super) fn no_such_function(file: &PluginPath, name: &str) -> Fault {
     let what = format!("imports host.{name}, which does not exist; there are {}", HOST_FUNCTIONS.join(", "));
     file.fault(FaultKind::ForbiddenImport, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_compatible;
+
+    #[test]
+    fn earlier_versions_of_the_same_interface_are_compatible() {
+        assert!(is_compatible((1, 0), (1, 0)) && is_compatible((1, 0), (1, 1)));
+        assert!(!is_compatible((1, 2), (1, 1)) && !is_compatible((0, 9), (1, 0)) && !is_compatible((2, 0), (1, 1)));
+    }
 }

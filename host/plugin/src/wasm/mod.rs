@@ -22,6 +22,7 @@ mod compiled;
 mod componentize;
 mod describe;
 mod direct;
+mod effort;
 mod engine;
 mod fault;
 mod functions;
@@ -130,6 +131,7 @@ pub fn load_known(
             &component
         }
     };
+    effort::check(&file, bytes)?;
     let exports = inspect::component(&file, bytes)?;
     let plugin = typed(&file, bytes, &exports, &engine, &cache, limits)?;
     if let Some(range) = standard::main_module(bytes, &exports)

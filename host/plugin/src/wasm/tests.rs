@@ -813,6 +813,44 @@ fn compiled_code_is_kept() {
     fs::remove_dir_all(folder).expect("ours");
 }
 
+/// Damaged code was run, and crashed the host.
+#[test]
+fn damaged_code_is_compiled_anew() {
+    let folder = tempfile("damaged").join("made");
+    routes_with_code_in(&folder);
+    let file = &files_in(&folder)[0];
+    let mut damaged = fs::read(file).expect("ours");
+    let apart = (damaged.len() - 2000) / 64;
+    for i in 0..64 {
+        damaged[1000 + i * apart] ^= 0xff;
+    }
+    fs::write(file, &damaged).expect("ours");
+    routes_with_code_in(&folder);
+    assert!(fs::read(file).expect("there") != damaged, "it was replaced");
+    fs::remove_dir_all(folder).expect("ours");
+}
+
+/// A module for a later version of the same interface was refused.
+#[test]
+fn versions_with_another_third_number_are_the_same_interface() {
+    let core = wat::parse_str(LEAST_LOADED.replace("@1.0.0", "@1.0.7")).expect("assembles");
+    let mut guest =
+        load_bytes(&core).and_then(|plugin| router(plugin.as_ref(), &setup(Kind::Routing))).expect("starts");
+    assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
+}
+
+/// A small module took the compiler a minute and a gigabyte.
+#[test]
+fn code_that_compiles_for_ever_is_refused() {
+    let loops = "(loop ".repeat(100);
+    let sets: String = (0..1000).map(|i| format!("(local.set {i} (i32.add (local.get {i}) (i32.const 1)))")).collect();
+    let body = format!("{loops}{sets}{}", ")".repeat(100));
+    let text = LEAST_LOADED.trim_end().strip_suffix(')').expect("a module").to_owned();
+    let text = format!("{text} (func (local {}) {} {}))", "i32 ".repeat(1000), body.repeat(2), body);
+    let fault = load_bytes(&wat::parse_str(text).expect("assembles")).map(|_| ()).expect_err("too much work");
+    insta::assert_snapshot!(fault, @r"router.wasm: has 30000029 local variables × blocks × nesting, over all functions; the compiler takes 4000000: split functions, and optimise for size [out-of-fuel]");
+}
+
 #[cfg(unix)]
 #[test]
 fn compiled_code_is_not_taken_from_where_others_may_write() {

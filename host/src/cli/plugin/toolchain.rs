@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use include_dir::{Dir, include_dir};
+use tempfile::TempDir;
 
 use blis_eval::error::RunError;
 
@@ -99,14 +100,14 @@ fn parsed(text: &str) -> toml::Table {
 
 /// Compiles `source`, the folder of a Rust crate or a C file, to a core module.
 pub(super) fn compile(source: &Path) -> Result<Vec<u8>, RunError> {
-    let scratch = Scratch::new()?;
+    let scratch = scratch_folder()?;
     let unwritable =
-        |error: io::Error| RunError::runtime(format_args!("cannot write to `{}`: {error}", scratch.0.display()));
+        |error: io::Error| RunError::runtime(format_args!("cannot write to `{}`: {error}", scratch.path().display()));
     for (path, content) in files("c").into_iter().map(|(path, content)| (Path::new("c").join(path), content)) {
-        write(&scratch.0.join(path), content).map_err(unwritable)?;
+        write(&scratch.path().join(path), content).map_err(unwritable)?;
     }
     let script = SDK.get_file("build-guest.sh").map(|file| file.contents()).unwrap_or_default();
-    let (script_path, out) = (scratch.0.join("build-guest.sh"), scratch.0.join("out.wasm"));
+    let (script_path, out) = (scratch.path().join("build-guest.sh"), scratch.path().join("out.wasm"));
     write(&script_path, script).map_err(unwritable)?;
     let command = Command::new("bash")
         .arg(&script_path)
@@ -146,21 +147,12 @@ pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::write(path, content)
 }
 
-/// A temporary folder, removed when it is dropped.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self, RunError> {
-        let folder = std::env::temp_dir().join(format!("blis-build-{}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|error| {
-            RunError::runtime(format_args!("cannot create the folder `{}`: {error}", folder.display()))
-        })?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A new folder that only this user can enter, under an unpredictable name; removed when it is dropped.
+fn scratch_folder() -> Result<TempDir, RunError> {
+    let folder = tempfile::Builder::new().prefix("blis-build-").tempdir();
+    folder.map_err(|error| {
+        let parent = std::env::temp_dir();
+        RunError::runtime(format_args!("cannot create a folder in `{}`: {error}", parent.display()))
+            .hint("set TMPDIR to a folder that can be written to")
+    })
 }

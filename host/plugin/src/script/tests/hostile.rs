@@ -6,9 +6,12 @@ fn load_fault(source: &str) -> Fault {
     script(source).map(|plugin| panic!("{plugin:?} was loaded")).unwrap_err()
 }
 
-/// The fault of routing among four instances with the script.
+/// The fault of loading the script, or of routing among four instances with it.
 fn route_fault(source: &str) -> Fault {
-    let mut guest = guest::<dyn RoutingGuest>(source);
+    let mut guest = match script(source) {
+        Err(fault) => return fault,
+        Ok(plugin) => start::<dyn RoutingGuest>(plugin.as_ref()),
+    };
     let service = ScriptService::idle(4);
     let fault = route_on(guest.as_mut(), &service).expect_err(source);
     // The guest accepts further calls.
@@ -74,7 +77,7 @@ fn what_grows_without_bound_is_stopped() {
         body_fault("column(1000000000, 0.0)"),
         body_fault("zeros(-1)"),
         body_fault("let a = []; a.pad(1000000000, 0); 0"),
-        body_fault("let a = []; a.pad(4000, 0); let b = a; a.map(|x| b); 0"),
+        body_fault("let a = []; a.pad(4000, 0); a.map(|x| { let b = []; b.pad(4000, 0); b }); 0"),
         body_fault("let t = \"\"; t.pad(60000, 'x'); t.replace(\"x\", t); 0"),
         body_fault("let all = []; loop { all.push(column(65536, 1.0)); }"),
     ]), @r"
@@ -109,6 +112,80 @@ fn what_grows_without_bound_is_stopped() {
       1 | fn route(r, s) {
         |    ^^^^^ [out-of-fuel]
     ");
+}
+
+/// The chain of captured closures was dropped recursively: the stack overflowed, and the process aborted.
+#[test]
+fn closures_capture_nothing() {
+    insta::assert_snapshot!(all(&[
+        load_fault("fn route(r, s) { let f = 0; for i in 0..20000 { let g = f; f = || g; } 0 }"),
+        load_fault("fn route(r, s) { let m = #{}; let f = || m.c; m.f = f; -s.in_flight }"),
+        load_fault("fn route(r, s) { let f = |x| x + 1; for i in 0..9 { f = f.curry(f); } 0 }"),
+    ]), @r"
+    test.rhai:1:67: there is no `g` here: a function or closure sees what it is given, `this`, parameters (`// @param`) and constants (`const x = …;` outside of functions), and no variable around it
+      1 | fn route(r, s) { let f = 0; for i in 0..20000 { let g = f; f = || g; } 0 }
+        |                                                                   ^ [syntax]
+    test.rhai:1:42: there is no `m` here: a function or closure sees what it is given, `this`, parameters (`// @param`) and constants (`const x = …;` outside of functions), and no variable around it
+      1 | fn route(r, s) { let m = #{}; let f = || m.c; m.f = f; -s.in_flight }
+        |                                          ^ [syntax]
+    test.rhai:1:59: expected name of a property
+      1 | fn route(r, s) { let f = |x| x + 1; for i in 0..9 { f = f.curry(f); } 0 }
+        |                                                           ^^^^^ [syntax]
+    ");
+    let mut works = guest::<dyn RoutingGuest>(
+        "// @param w 2 0 9 weight\nconst C = 1.0;\nfn route(r, s) { let f = |x| w * x + C; [f.call(1), f.call(3)] }",
+    );
+    let service = ScriptService::idle(2);
+    assert_eq!(route_on(works.as_mut(), &service).expect("it routes").1, [3.0, 7.0]);
+}
+
+/// A misspelt field in a branch that was not taken passed the check.
+#[test]
+fn names_are_checked_in_every_branch() {
+    insta::assert_snapshot!(all(&[
+        load_fault("fn route(r, s) {\n    if r.id > 1000000 { return s.queue_depht; }\n    0\n}"),
+        load_fault("fn route(request, cluster) { if request.id < 0 { cluster.in_flight } else { -request.input_token } }"),
+        load_fault("fn helper(x) { x }\nfn route(r, s) { if r.id < 0 { return helpr(1); } 0 }"),
+        load_fault("fn rank(r, q) { if q.turn < 0 { q.priorty } else { 0 } }"),
+    ]), @r"
+    test.rhai:2:34: a cluster has no field `queue_depht`; did you mean `queue_depth`?
+      2 |     if r.id > 1000000 { return s.queue_depht; }
+        |                                  ^^^^^^^^^^^ [unknown-name]
+    test.rhai:1:86: a request has no field `input_token`; did you mean `input_tokens`?
+      1 | fn route(request, cluster) { if request.id < 0 { cluster.in_flight } else { -request.input_token } }
+        |                                                                                      ^^^^^^^^^^^ [unknown-name]
+    test.rhai:2:39: there is no function `helpr`; did you mean `helper`?
+      2 | fn route(r, s) { if r.id < 0 { return helpr(1); } 0 }
+        |                                       ^^^^^ [unknown-name]
+    test.rhai:1:35: a queued request has no field `priorty`; did you mean `priority`?
+      1 | fn rank(r, q) { if q.turn < 0 { q.priorty } else { 0 } }
+        |                                   ^^^^^^^ [unknown-name]
+    ");
+    for fine in [
+        "fn route(r, s) { let q = #{ any: 1 }; q.any + s.indices }",
+        "fn route(r, s) { for s in s { if s.in_flight == 0 { return s.index; } } 0 }",
+        "fn route(r, s) { this.count = (this.count ?? 0) + 1; if (this.count > 2) { return 1; } min(r.id, 1) }",
+        "fn route(r, s) { s.indices.map(|r| r * 2) }",
+    ] {
+        script(fine).unwrap_or_else(|fault| panic!("{fault}"));
+    }
+}
+
+/// `pad` with an empty text ran for ever within one operation, which no limit ends.
+#[test]
+fn padding_with_nothing_is_an_error() {
+    let fault = body_fault("let t = \"\"; t.pad(100, \"\"); 0");
+    assert_eq!(
+        (fault.kind, fault.diagnostic.what.as_str()),
+        (FaultKind::Trap, "in `route`: `pad` needs characters to append")
+    );
+}
+
+/// Scripts wrote escape sequences to the terminal and began lines of the log.
+#[test]
+fn what_a_script_throws_is_plain() {
+    let fault = body_fault("throw \"\\x1b[31mred\\n[ERROR] forged\"");
+    assert!(fault.to_string().contains("it threw:  [31mred [ERROR] forged"), "{fault}");
 }
 
 #[test]
@@ -216,102 +293,102 @@ fn errors_of_the_script_come_with_their_line() {
         route_fault("fn helper() { this.x }\nfn route(r, s) {\n    helper()\n}"),
         body_fault("let a = [1.0, 0.0/0.0, 2.0]; a.sort(|x, y| x / 0.0); a.sort(); throw a;"),
     ]), @r#"
-        test.rhai:2:5: in `route`: it threw: no decision
-          2 |     throw "no decision";
-            |     ^^^^^ [trap]
-        test.rhai:2:5: in `route`: it threw: #{"code": 5}
-          2 |     throw #{ code: 5 };
-            |     ^^^^^ [trap]
-        test.rhai:2:7: in `route`: a cluster has no field `queue_depht`; did you mean `queue_depth`?
-          2 |     s.queue_depht
-            |       ^^^^^^^^^^^ [unknown-name]
-        test.rhai:2:7: in `route`: a request has no field `prompt`; did you mean `prompt_tokens`?
-          2 |     r.prompt
-            |       ^^^^^^ [unknown-name]
-        test.rhai:2:5: in `route`: there is no function `fewest_bets` of a column; did you mean `fewest_best`?
-          2 |     fewest_bets(s.queue_depth)
-            |     ^^^^^^^^^^^ [unknown-name]
-        test.rhai:2:5: in `route`: there is no function `sqrt` of a column and a whole number
-          2 |     sqrt(s.queue_depth, 2)
-            |     ^^^^ [unknown-name]
-        test.rhai:2:25: in `route`: `*` does not work on a text and a whole number
-          2 |     s.queue_depth + "x" * 2
-            |                         ^ [unknown-name]
-        test.rhai:2:6: in `route`: a truth value is needed here, not a column; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one
-          2 |     s.queue_depth && s.batch_size
-            |      ^ [trap]
-        test.rhai:2:22: in `route`: a truth value is needed here, not a column; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one
-          2 |     if s.queue_depth > 1 { 0 } else { 1 }
-            |                      ^ [trap]
-        test.rhai:2:18: in `route`: there is no index 4: the column has the indices 0 to 3
-          2 |     s.queue_depth[4]
-            |                  ^ [trap]
-        test.rhai:2:18: in `route`: there is no index -1: the column has the indices 0 to 3
-          2 |     s.queue_depth[-1]
-            |                  ^ [trap]
-        test.rhai:2:6: in `route`: there is no instance 9: there are 4
-          2 |     s[9].queue_depth
-            |      ^ [trap]
-        test.rhai:2:23: in `route`: there is no index 7: the array has the indices 0 to 1
-          2 |     let a = [1, 2]; a[7]
-            |                       ^ [trap]
-        test.rhai:2:19: in `route`: one column has 4 entries and the other 2; only columns over the same things go together
-          2 |     s.queue_depth + r.blocks
-            |                   ^ [trap]
-        test.rhai:2:16: in `route`: `+` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
-          2 |     this.turns + 1
-            |                ^ [unknown-name]
-        test.rhai:2:16: in `route`: nothing has no field `x`: nothing, `()`, is what a missing entry or field holds
-          2 |     this.homes.x.y
-            |                ^ [unknown-name]
-        test.rhai:2:7: in `route`: `queue_depth` of a cluster cannot be changed
-          2 |     s.queue_depth = 1; 0
-            |       ^^^^^^^^^^^ [unknown-name]
-        test.rhai:2:25: in `route`: Addition overflow: 9223372036854775807 + 9; whole numbers have 64 bits: count in numbers with a fraction (`float(x)`)
-          2 |     9223372036854775807 + r.id
-            |                         ^ [trap]
-        test.rhai:2:7: in `route`: Division by zero: 1 / 0; whole numbers cannot be divided by zero: check first, or divide by a number with a fraction (`x / float(y)`)
-          2 |     1 / (r.id - 9)
-            |       ^ [trap]
-        test.rhai:2:10: in `route`: Modulo division by zero or overflow: 9 % 0; whole numbers cannot be divided by zero: check first, or divide by a number with a fraction (`x / float(y)`)
-          2 |     r.id % (r.id - 9)
-            |          ^ [trap]
-        test.rhai:2:18: in `route`: `A` is a constant and cannot be changed
-          2 | fn route(r, s) { A = 2; 0 }
-            |                  ^ [trap]
-        test.rhai:2:18: in `route`: `alpha` is a constant and cannot be changed
-          2 | fn route(r, s) { alpha += 2; 0 }
-            |                  ^^^^^ [trap]
-        test.rhai:2:5: in `route`: there is no function `sleep` of a whole number; did you mean `select`?
-          2 |     sleep(1000)
-            |     ^^^^^ [unknown-name]
-        test.rhai:2:5: in `route`: there is no function `exit` without arguments; did you mean `extract`?
-          2 |     exit()
-            |     ^^^^ [unknown-name]
-        test.rhai:2:5: in `route`: there is no function `timestamp` without arguments
-          2 |     timestamp()
-            |     ^^^^^^^^^ [unknown-name]
-        test.rhai:2:5: in `route`: `log` of one argument writes a text to the log of the run; logarithms are ln(x), log10(x), log2(x)
-          2 |     log(2.0)
-            |     ^^^ [trap]
-        test.rhai:2:5: in `route`: `pick` needs 1 choice or more, not 0
-          2 |     pick(0)
-            |     ^^^^ [trap]
-        test.rhai:2:10: in `route`: a function is needed here, not a text
-          2 |     call("route")
-            |          ^ [trap]
-        test.rhai:2:7: in `helper`: a column has no field `nothing`
-          2 |     x.nothing
-            |       ^^^^^^^
-          called from `route` in line 5 [unknown-name]
-        test.rhai:1:15: in `helper`: `this` is known in functions that the host calls; call a helper as `this.helper(…)` to hand it on
-          1 | fn helper() { this.x }
-            |               ^^^^
-          called from `route` in line 3 [trap]
-        test.rhai:2:68: in `route`: it threw: [NaN, 1.0, 2.0]
-          2 |     let a = [1.0, 0.0/0.0, 2.0]; a.sort(|x, y| x / 0.0); a.sort(); throw a;
-            |                                                                    ^^^^^ [trap]
-        "#);
+    test.rhai:2:5: in `route`: it threw: no decision
+      2 |     throw "no decision";
+        |     ^^^^^ [trap]
+    test.rhai:2:5: in `route`: it threw: #{"code": 5}
+      2 |     throw #{ code: 5 };
+        |     ^^^^^ [trap]
+    test.rhai:2:7: a cluster has no field `queue_depht`; did you mean `queue_depth`?
+      2 |     s.queue_depht
+        |       ^^^^^^^^^^^ [unknown-name]
+    test.rhai:2:7: a request has no field `prompt`; did you mean `prompt_tokens`?
+      2 |     r.prompt
+        |       ^^^^^^ [unknown-name]
+    test.rhai:2:5: there is no function `fewest_bets`; did you mean `fewest_best`?
+      2 |     fewest_bets(s.queue_depth)
+        |     ^^^^^^^^^^^ [unknown-name]
+    test.rhai:2:5: in `route`: there is no function `sqrt` of a column and a whole number
+      2 |     sqrt(s.queue_depth, 2)
+        |     ^^^^ [unknown-name]
+    test.rhai:2:25: in `route`: `*` does not work on a text and a whole number
+      2 |     s.queue_depth + "x" * 2
+        |                         ^ [unknown-name]
+    test.rhai:2:6: in `route`: a truth value is needed here, not a column; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one
+      2 |     s.queue_depth && s.batch_size
+        |      ^ [trap]
+    test.rhai:2:22: in `route`: a truth value is needed here, not a column; `&` and `|` combine columns, `any(column)` and `all(column)` make a truth value of one
+      2 |     if s.queue_depth > 1 { 0 } else { 1 }
+        |                      ^ [trap]
+    test.rhai:2:18: in `route`: there is no index 4: the column has the indices 0 to 3
+      2 |     s.queue_depth[4]
+        |                  ^ [trap]
+    test.rhai:2:18: in `route`: there is no index -1: the column has the indices 0 to 3
+      2 |     s.queue_depth[-1]
+        |                  ^ [trap]
+    test.rhai:2:6: in `route`: there is no instance 9: there are 4
+      2 |     s[9].queue_depth
+        |      ^ [trap]
+    test.rhai:2:23: in `route`: there is no index 7: the array has the indices 0 to 1
+      2 |     let a = [1, 2]; a[7]
+        |                       ^ [trap]
+    test.rhai:2:19: in `route`: one column has 4 entries and the other 2; only columns over the same things go together
+      2 |     s.queue_depth + r.blocks
+        |                   ^ [trap]
+    test.rhai:2:16: in `route`: `+` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
+      2 |     this.turns + 1
+        |                ^ [unknown-name]
+    test.rhai:2:16: in `route`: nothing has no field `x`: nothing, `()`, is what a missing entry or field holds
+      2 |     this.homes.x.y
+        |                ^ [unknown-name]
+    test.rhai:2:7: in `route`: `queue_depth` of a cluster cannot be changed
+      2 |     s.queue_depth = 1; 0
+        |       ^^^^^^^^^^^ [unknown-name]
+    test.rhai:2:25: in `route`: Addition overflow: 9223372036854775807 + 9; whole numbers have 64 bits: count in numbers with a fraction (`float(x)`)
+      2 |     9223372036854775807 + r.id
+        |                         ^ [trap]
+    test.rhai:2:7: in `route`: Division by zero: 1 / 0; whole numbers cannot be divided by zero: check first, or divide by a number with a fraction (`x / float(y)`)
+      2 |     1 / (r.id - 9)
+        |       ^ [trap]
+    test.rhai:2:10: in `route`: Modulo division by zero or overflow: 9 % 0; whole numbers cannot be divided by zero: check first, or divide by a number with a fraction (`x / float(y)`)
+      2 |     r.id % (r.id - 9)
+        |          ^ [trap]
+    test.rhai:2:18: in `route`: `A` is a constant and cannot be changed
+      2 | fn route(r, s) { A = 2; 0 }
+        |                  ^ [trap]
+    test.rhai:2:18: in `route`: `alpha` is a constant and cannot be changed
+      2 | fn route(r, s) { alpha += 2; 0 }
+        |                  ^^^^^ [trap]
+    test.rhai:2:5: there is no function `sleep`; did you mean `select`?
+      2 |     sleep(1000)
+        |     ^^^^^ [unknown-name]
+    test.rhai:2:5: there is no function `exit`; did you mean `extract`?
+      2 |     exit()
+        |     ^^^^ [unknown-name]
+    test.rhai:2:5: there is no function `timestamp`
+      2 |     timestamp()
+        |     ^^^^^^^^^ [unknown-name]
+    test.rhai:2:5: in `route`: `log` of one argument writes a text to the log of the run; logarithms are ln(x), log10(x), log2(x)
+      2 |     log(2.0)
+        |     ^^^ [trap]
+    test.rhai:2:5: in `route`: `pick` needs 1 choice or more, not 0
+      2 |     pick(0)
+        |     ^^^^ [trap]
+    test.rhai:2:10: in `route`: a function is needed here, not a text
+      2 |     call("route")
+        |          ^ [trap]
+    test.rhai:2:7: in `helper`: a column has no field `nothing`
+      2 |     x.nothing
+        |       ^^^^^^^
+      called from `route` in line 5 [unknown-name]
+    test.rhai:1:15: in `helper`: `this` is known in functions that the host calls; call a helper as `this.helper(…)` to hand it on
+      1 | fn helper() { this.x }
+        |               ^^^^
+      called from `route` in line 3 [trap]
+    test.rhai:2:68: in `route`: it threw: [NaN, 1.0, 2.0]
+      2 |     let a = [1.0, 0.0/0.0, 2.0]; a.sort(|x, y| x / 0.0); a.sort(); throw a;
+        |                                                                    ^^^^^ [trap]
+    "#);
 }
 
 #[test]
@@ -344,10 +421,10 @@ fn what_does_not_compile_says_why() {
     test.rhai:1:19: expected ';' to terminate this statement: is the `;` missing?
       1 | fn route(r, s) { 0
         |                   ^ [syntax]
-    test.rhai:1:18: there is no `alhpa` here; did you mean `alpha`? a function sees what it is given, `this`, parameters (`// @param`) and constants (`const x = …;` outside of functions)
+    test.rhai:1:18: there is no `alhpa` here; did you mean `alpha`? a function or closure sees what it is given, `this`, parameters (`// @param`) and constants (`const x = …;` outside of functions), and no variable around it
       1 | fn route(r, s) { alhpa * 2 }
         |                  ^^^^^ [syntax]
-    test.rhai:2:18: there is no `x` here: a function sees what it is given, `this`, parameters (`// @param`) and constants (`const x = …;` outside of functions)
+    test.rhai:2:18: there is no `x` here: a function or closure sees what it is given, `this`, parameters (`// @param`) and constants (`const x = …;` outside of functions), and no variable around it
       2 | fn route(r, s) { x }
         |                  ^ [syntax]
     test.rhai:1:18: `eval` is not available to policies

@@ -1,0 +1,74 @@
+//! Bounds on the code that the compiler is given: its time and memory grow faster than the code.
+//!
+//! Where control flow joins (the head of a loop, the end of a block), the compiler may need a new value for each local
+//! variable, in every block around it: its work was measured to grow about as locals × joins × nesting. A module of 19 kB
+//! with a thousand locals in nested loops took a minute and a gigabyte. The largest function of the shipped components has
+//! 870 × 15 of the four million that all functions together may have.
+
+use wasmparser::{FunctionBody, Operator, Parser, Payload};
+
+use super::PluginPath;
+use crate::limits::{CODE_BYTES, CODE_FUNCTIONS, CODE_NESTING, COMPILE_WORK, FUNCTION_BYTES, FUNCTION_LOCALS};
+use crate::{Fault, FaultKind};
+
+/// Refuses `bytes`, a module or a component, if compiling it could take too long.
+///
+/// # Errors
+/// If it is not WebAssembly, or exceeds one of the bounds.
+pub(super) fn check(file: &PluginPath, bytes: &[u8]) -> Result<(), Fault> {
+    let (mut functions, mut code, mut work) = (0_u64, 0_u64, 0_u64);
+    for payload in Parser::new(0).parse_all(bytes) {
+        let Payload::CodeSectionEntry(body) = payload.map_err(|error| super::inspect::malformed(file, &error))? else {
+            continue;
+        };
+        let Function { locals, joins, nesting } =
+            measured(&body).map_err(|error| super::inspect::malformed(file, &error))?;
+        let size = body.range().len() as u64;
+        functions += 1;
+        code += size;
+        work = work.saturating_add(locals.saturating_mul(joins).saturating_mul(nesting));
+        let bounds = [
+            (size, FUNCTION_BYTES, "bytes of one function"),
+            (locals, FUNCTION_LOCALS, "local variables of one function"),
+            (nesting, CODE_NESTING, "nested blocks"),
+            (functions, CODE_FUNCTIONS, "functions"),
+            (code, CODE_BYTES, "bytes of code"),
+            (work, COMPILE_WORK, "local variables × blocks × nesting, over all functions"),
+        ];
+        if let Some((found, most, what)) = bounds.into_iter().find(|(found, most, _)| found > most) {
+            let what = format!("has {found} {what}; the compiler takes {most}: split functions, and optimise for size");
+            return Err(file.fault(FaultKind::OutOfFuel, what));
+        }
+    }
+    Ok(())
+}
+
+/// What the compiler's work on a function depends on.
+#[derive(Default)]
+struct Function {
+    locals: u64,
+    /// Blocks, loops and branches of conditions.
+    joins: u64,
+    /// Largest number of blocks inside each other.
+    nesting: u64,
+}
+
+fn measured(body: &FunctionBody<'_>) -> wasmparser::Result<Function> {
+    let mut function = Function::default();
+    for locals in body.get_locals_reader()? {
+        function.locals += u64::from(locals?.0);
+    }
+    let mut depth = 0_u64;
+    for operator in body.get_operators_reader()? {
+        match operator? {
+            Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => {
+                function.joins += 1;
+                depth += 1;
+                function.nesting = function.nesting.max(depth);
+            }
+            Operator::End => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    Ok(function)
+}
