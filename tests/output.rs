@@ -172,7 +172,7 @@ fn text_fits_eighty_columns() {
         format!("run {many} --regret outcome"),
         format!("run {many} --explain-config"),
         format!("run {model} --latency-model blackbox --num-requests 5 --explain-config"),
-        format!("run --model qwen/qwen3-14b --num-requests 1000 --rate 1000000 --max-model-len 1000"),
+        "run --model qwen/qwen3-14b --num-requests 1000 --rate 1000000 --max-model-len 1000".to_owned(),
         format!("compare round-robin least-loaded {many} --seeds 3"),
         format!("compare round-robin least-loaded weighted {long} {many} --seeds 3 {classes}"),
         format!("compare {long} round-robin {many} {tight} --seeds 1"),

@@ -31,6 +31,7 @@ impl Shell {
 
     /// The same with its output on a terminal and its messages in a pipe. Without `script`, which makes the terminal, both
     /// go to pipes.
+    #[expect(clippy::print_stderr, reason = "a test says what it leaves out")]
     pub fn run_on_terminal(&self, line: &str) -> Ended {
         const BASH: &str = "bash -e -o pipefail -c \"$LINE\" 2> messages";
         let has_script = Command::new("script").arg("--version").stdout(Stdio::null()).status().is_ok();

@@ -24,18 +24,18 @@ impl YamlPage {
 
     /// `key: value  # source`. `key` and `value` must be valid YAML: see [`text`].
     pub fn entry(&mut self, key: &str, value: impl Display, source: &impl Display) {
-        self.commented(format!("{key}: {value}"), source);
+        self.commented(&format!("{key}: {value}"), source);
     }
 
     /// A list item: `- value  # source`.
     pub fn item(&mut self, value: impl Display, source: &impl Display) {
-        self.commented(format!("- {value}"), source);
+        self.commented(&format!("- {value}"), source);
     }
 
     /// The source stands behind the value or, where the line would be too long, on lines of its own below it.
-    fn commented(&mut self, what: String, source: &impl Display) {
+    fn commented(&mut self, what: &str, source: &impl Display) {
         let source = one_line(&source.to_string());
-        if self.indent + display_width(&what) + "  # ".len() + display_width(&source) <= TEXT_WIDTH {
+        if self.indent + display_width(what) + "  # ".len() + display_width(&source) <= TEXT_WIDTH {
             return self.line(format_args!("{what}  # {source}"));
         }
         self.line(format_args!("{what}"));

@@ -268,8 +268,9 @@ fn date(days: u64) -> String {
 fn table(runs: &[Validated]) -> String {
     let mut text =
         String::from("Signed errors, %, simulated against measured; MAPE and r of E2E, request by request\n\n");
-    text += &cells(["E2E", "", "", "TTFT", "", "", "ITL", "", "queue", "", ""].map(str::to_owned));
-    text += &cells(["mean", "p90", "p99", "mean", "p90", "p99", "mean", "p99", "mean", "MAPE", "r"].map(str::to_owned));
+    text += &cells(&["E2E", "", "", "TTFT", "", "", "ITL", "", "queue", "", ""].map(str::to_owned));
+    text +=
+        &cells(&["mean", "p90", "p99", "mean", "p90", "p99", "mean", "p99", "mean", "MAPE", "r"].map(str::to_owned));
     for Validated { run, requests, errors, .. } in runs {
         let OfDistribution { measured_ms, mean, p90, p99, .. } = errors.e2e;
         let itl = errors.itl.map_or(["-".into(), "-".into()], |itl| [signed(itl.mean), signed(itl.p99)]);
@@ -282,7 +283,7 @@ fn table(runs: &[Validated]) -> String {
         let [e2e, ttft] = [[mean, p90, p99], [ttft.mean, ttft.p90, ttft.p99]].map(|three| three.map(signed));
         let mape = format!("{:.1}", errors.e2e_mape);
         let ([a, b, c], [d, e, f]) = (e2e, ttft);
-        text += &cells([a, b, c, d, e, f, itl_mean, itl_p99, queue, mape, r]);
+        text += &cells(&[a, b, c, d, e, f, itl_mean, itl_p99, queue, mape, r]);
     }
     let absolute: Vec<f64> = runs.iter().map(|run| run.errors.e2e.mean.abs()).collect();
     let worst = absolute.iter().copied().fold(0.0, f64::max);
@@ -300,7 +301,7 @@ fn table(runs: &[Validated]) -> String {
 }
 
 /// A line of eleven numbers.
-fn cells(numbers: [String; 11]) -> String {
+fn cells(numbers: &[String; 11]) -> String {
     let padded: String = numbers.iter().map(|number| format!("{number:>7}")).collect();
     format!("{}\n", padded.trim_end())
 }
