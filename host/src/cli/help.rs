@@ -6,7 +6,12 @@ use clap::{Arg, Command, CommandFactory as _};
 use super::command::Cli;
 use super::flags;
 
-/// The whole command line, as it is parsed, printed, completed and documented.
+/// The whole command line, as it is parsed.
+pub(super) fn without_pages() -> Command {
+    flags::with_aliases(Cli::command())
+}
+
+/// The whole command line, as it is printed, completed and documented.
 pub(super) fn command() -> Command {
     let command = flags::with_aliases(with_pages(Cli::command(), "blis"));
     let groups = groups(&command);
