@@ -143,6 +143,17 @@ mod tests {
         all
     }
 
+    /// Regression: a candidate that was a pipe without a writer blocked the program in `open`.
+    #[cfg(unix)]
+    #[test]
+    fn only_files_are_opened() {
+        for path in ["/dev/null", "/"] {
+            let error = open_file(Path::new(path)).expect_err(path);
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{path}: {error}");
+        }
+        assert!(open_file(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml").as_path()).is_ok());
+    }
+
     #[test]
     fn ends_of_lines_and_blank_lines_do_not_matter() {
         let expected = vec![(1, b"a".to_vec()), (3, b"b\rc".to_vec()), (4, b" d".to_vec())];
