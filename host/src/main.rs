@@ -4,10 +4,14 @@
 
 use std::process::ExitCode;
 
+use blis_plugin::meter::MeteredAllocator;
+use mimalloc::MiMalloc;
+
 /// With many instances the live state is larger than the processor's caches and than what its page
-/// table cache covers with small pages; this allocator gets huge ones where the system has them.
+/// table cache covers with small pages; this allocator gets huge ones where the system has them. Scripts are limited by
+/// what it counts.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: MeteredAllocator<MiMalloc> = MeteredAllocator(MiMalloc);
 
 fn main() -> ExitCode {
     blis::cli::main()

@@ -12,10 +12,12 @@
 
 use std::fmt::{self, Display};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Excerpt, Location};
 
 /// A mistake in the input of a user, with its location and a hint.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostic {
     pub what: String,
     /// Location of the mistake, if it is in a file.

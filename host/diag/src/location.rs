@@ -3,10 +3,13 @@
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// A position in a file, or the file as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
     /// Path of the file as the user wrote it; of an embedded file, its path in the repository.
+    #[serde(with = "text")]
     pub file: Arc<str>,
     /// Line, from 1, if it is known.
     pub line: Option<u64>,
@@ -46,6 +49,21 @@ impl Display for Location {
         let Some(line) = self.line else { return Ok(()) };
         write!(f, ":{line}")?;
         self.column.map_or(Ok(()), |column| write!(f, ":{column}"))
+    }
+}
+
+/// A shared text as plain text.
+mod text {
+    use std::sync::Arc;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(text: &Arc<str>, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(text)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
+        String::deserialize(from).map(Arc::from)
     }
 }
 

@@ -4,21 +4,23 @@ use std::fmt::{self, Display};
 use std::io;
 
 use blis_sim::cluster::Halt;
+use serde::{Deserialize, Serialize};
 
 use blis_diag::{Diagnose, Diagnostic};
 use blis_plugin::Fault;
 use blis_report::FileError;
 
 /// Why a command failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunError {
     kind: RunErrorKind,
     diagnostic: Box<Diagnostic>,
-    /// The failure of a plugin, if that is the cause.
+    /// The failure of a plugin, if that is the cause. It does not cross the border of a process.
+    #[serde(skip)]
     fault: Option<Box<Fault>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunErrorKind {
     /// The command line or a file is invalid. Found before anything is simulated.
     Usage,

@@ -41,6 +41,7 @@ pub mod spec;
 pub mod suite;
 mod table;
 pub mod timer;
+pub mod worker;
 pub mod workload_config;
 
 /// Hash of the sources and data that a result depends on. Results that another build wrote into a cache are not used.

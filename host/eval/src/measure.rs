@@ -26,6 +26,7 @@ use crate::fitness::{FitnessWeights, NoSample};
 use crate::service;
 use crate::spec::EngineName;
 use crate::spec::parse::EVERY_CLASS;
+use crate::worker;
 use crate::workload_config::{WorkloadConfig, plural};
 
 /// The results of a completed simulation.
@@ -39,13 +40,18 @@ pub struct Measurement<S> {
     pub plugin_use: (u64, u64),
 }
 
-/// Number of completed simulations of this process, for progress.
+/// Number of completed simulations of this process and its workers, for progress.
 static FINISHED: AtomicU64 = AtomicU64::new(0);
 
-/// The number of simulations of this process that have completed so far.
+/// The number of simulations of this process and its workers that have completed so far.
 #[must_use]
 pub fn finished_simulations() -> u64 {
     FINISHED.load(Ordering::Relaxed)
+}
+
+/// A worker has reported how many simulations have completed, those before its start included.
+pub(crate) fn simulations_of_worker(finished: u64) {
+    FINISHED.fetch_max(finished, Ordering::Relaxed);
 }
 
 /// Simulates `requests` on the cluster of `config`.
@@ -76,7 +82,7 @@ pub fn measure<S: Observer>(
         return Err(RunError::runtime(format_args!("{arrived} requests arrived, but {ended} are accounted for"))
             .hint("this is a defect of the program: please report it with the command"));
     }
-    FINISHED.fetch_add(1, Ordering::Relaxed);
+    worker::report_progress(FINISHED.fetch_add(1, Ordering::Relaxed) + 1);
     Ok(Measurement { report, observer, incidents, plugin_use })
 }
 

@@ -30,6 +30,7 @@ mod guest;
 pub mod incidents;
 pub mod inputs;
 mod limits;
+pub mod meter;
 pub mod native;
 pub mod rows;
 pub mod script;
@@ -143,3 +144,8 @@ pub struct GuestSetup {
     /// Set when the simulation is cancelled, which also ends a call in progress.
     pub abort: Abort,
 }
+
+/// Tests of limits need what the program has.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: meter::MeteredAllocator<std::alloc::System> = meter::MeteredAllocator(std::alloc::System);

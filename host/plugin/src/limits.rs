@@ -10,7 +10,7 @@ pub struct Limits {
     pub fuel_per_call: u64,
     /// Rhai operations per call.
     pub operations_per_call: u64,
-    /// Size of the linear memory, bytes.
+    /// Size of the linear memory of a component; memory that one call of a script holds beyond its state, bytes.
     pub memory_bytes: usize,
     /// Depth of nested calls of Rhai functions.
     pub call_depth: usize,
@@ -112,6 +112,10 @@ pub(crate) const STATE_DEPTH: usize = 64;
 pub(crate) const UNMEASURED_BYTES: u64 = 4 << 20;
 /// Column elements that may be processed per allowed operation.
 pub(crate) const NUMBERS_PER_OPERATION: u64 = 16;
+/// Bytes that a call of a script may allocate per allowed operation, freed again or not: copies take time.
+pub(crate) const BYTES_PER_OPERATION: u64 = 1024;
+/// Operations between two checks of memory. One operation allocates about a mebibyte at most.
+pub(crate) const MEMORY_OPERATIONS: u64 = 8;
 /// Operations between two checks of the wall clock.
 pub(crate) const CLOCK_OPERATIONS: u64 = 256;
 /// Seconds that a call of a script may take. The limit of operations applies first, except for scripts that make every

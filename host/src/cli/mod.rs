@@ -17,6 +17,7 @@ mod plugin;
 mod progress;
 mod reference;
 mod regret;
+mod workers;
 mod workload;
 
 use std::ffi::OsString;

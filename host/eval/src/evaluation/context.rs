@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blis_sim::metrics::Report;
 use blis_sim::observer::Observer;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::candidate::limits_of;
@@ -43,6 +44,24 @@ pub struct EvaluationSuite {
     workloads: Mutex<HashMap<(usize, u64), Arc<ScenarioWorkload>>>,
     /// Summaries of runs that all candidates share, by policy, scenario and seed.
     shared_runs: Mutex<HashMap<(String, usize, u64), RunSummary>>,
+    /// What has been added to the two since [`EvaluationSuite::begin`].
+    added: Mutex<Additions>,
+}
+
+/// Runs and workloads that a worker has added to its copy of a suite.
+#[derive(Debug, Default)]
+struct Additions {
+    runs: Vec<SharedRun>,
+    workloads: Vec<(usize, u64)>,
+}
+
+/// The summary of a run that all candidates share.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SharedRun {
+    policy: String,
+    scenario: usize,
+    seed: u64,
+    summary: RunSummary,
 }
 
 #[derive(Debug)]
@@ -93,7 +112,7 @@ impl EvaluationSuite {
         };
         let scenarios: Vec<PreparedScenario> = suite.scenarios.iter().map(prepare).collect::<Result<_, RunError>>()?;
         let hash = hash(&suite, &scenarios);
-        Ok(Self { suite, hash, scenarios, workloads: Mutex::default(), shared_runs: Mutex::default() })
+        Ok(Self { suite, hash, scenarios, workloads: Mutex::default(), shared_runs: Mutex::default(), added: Mutex::default() })
     }
 
     /// SHA-256 of the suite and of all files that it names, hexadecimal.
@@ -147,7 +166,7 @@ impl EvaluationSuite {
     }
 
     fn workload(&self, scenario: usize, seed: u64) -> Result<Arc<ScenarioWorkload>, RunError> {
-        if let Some(workload) = self.workloads.lock().unwrap_or_else(PoisonError::into_inner).get(&(scenario, seed)) {
+        if let Some(workload) = lock(&self.workloads).get(&(scenario, seed)) {
             return Ok(Arc::clone(workload));
         }
         let config = self.scenarios[scenario].config.with_seed(seed);
@@ -155,8 +174,9 @@ impl EvaluationSuite {
         let Workload { requests, follow_ups, names, slo_targets, .. } = generated;
         let kept = follow_ups.is_none().then(|| requests.collect());
         let workload = Arc::new(ScenarioWorkload { names, slo_targets, horizon, kept });
+        lock(&self.added).workloads.push((scenario, seed));
         // Another thread may have generated the same workload meanwhile; then this one is dropped.
-        let mut workloads = self.workloads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut workloads = lock(&self.workloads);
         if workloads.len() >= MAX_WORKLOADS {
             workloads.clear(); // most likely those of earlier epochs
         }
@@ -201,16 +221,42 @@ impl EvaluationSuite {
         handle: &Arc<CancelHandle>,
     ) -> Result<RunSummary, RunError> {
         let key = (policy.key.clone(), scenario, seed);
-        if let Some(summary) = self.shared_runs.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(summary) = lock(&self.shared_runs).get(&key) {
             return Ok(summary.clone());
         }
         let summary = self.run(policy, (scenario, seed), handle)?;
-        let mut runs = self.shared_runs.lock().unwrap_or_else(PoisonError::into_inner);
-        if runs.len() >= MAX_SHARED_RUNS {
+        let run = SharedRun { policy: policy.key.clone(), scenario, seed, summary: summary.clone() };
+        lock(&self.added).runs.push(run.clone());
+        self.keep(vec![run]);
+        Ok(summary)
+    }
+
+    /// Keeps runs that all candidates share.
+    pub(super) fn keep(&self, shared: Vec<SharedRun>) {
+        let mut runs = lock(&self.shared_runs);
+        if runs.len() + shared.len() > MAX_SHARED_RUNS {
             runs.clear();
         }
-        runs.insert(key, summary.clone());
-        Ok(summary)
+        for SharedRun { policy, scenario, seed, summary } in shared {
+            runs.insert((policy, scenario, seed), summary);
+        }
+    }
+
+    /// From here on runs and workloads count as added.
+    pub(super) fn begin(&self) {
+        *lock(&self.added) = Additions::default();
+    }
+
+    /// The shared runs, and the scenarios and seeds of the workloads, that were added since [`Self::begin`].
+    pub(super) fn added(&self) -> (Vec<SharedRun>, Vec<(usize, u64)>) {
+        let Additions { runs, workloads } = std::mem::take(&mut *lock(&self.added));
+        (runs, workloads)
+    }
+
+    /// Generates a workload, unless it is in memory, for the workers that will be started.
+    pub(super) fn generate(&self, scenario: usize, seed: u64) {
+        // A worker that needs it reports the error.
+        let _ = self.workload(scenario, seed);
     }
 
     /// The regret of decisions of `policy` in one run, which used `operations` operations. The number of decisions is
@@ -242,6 +288,10 @@ impl EvaluationSuite {
         let regret = counterfactual::regret(&config, deployment, (&workload.names, &workload.slo_targets), survey)?;
         Ok(Some(ScenarioRegret { scenario: self.suite.scenarios[scenario].name.clone(), regret }))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// With fewer decisions the mean regret says nothing.

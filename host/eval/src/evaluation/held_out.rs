@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluatedPolicy, EvaluationSuite};
@@ -14,7 +14,7 @@ use crate::error::RunError;
 use crate::suite::Split;
 
 /// The scores of candidates and reference policies on the held-out split.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct HeldOutReport {
     suite: String,
     suite_hash: String,
@@ -24,7 +24,7 @@ pub struct HeldOutReport {
     policies: Vec<HeldOutScores>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct HeldOutScores {
     name: String,
     /// Mean over scenarios; 1/2 is the score of the baseline.
@@ -35,7 +35,7 @@ struct HeldOutScores {
     against: Vec<ScoreDifference>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct ScoreDifference {
     name: String,
     pairs: usize,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluationContext, EvaluationSuite};
 use super::evaluate::{ReadyCandidate, finish, ready};
+use super::isolated::{GRACE, died};
 use super::options::{EvaluationOptions, host};
 use crate::cancel::CancelHandle;
 use crate::cascade::{CascadeOptions, PolicyRole, RunSource, RunSummary, StagePlan, Task, run_cascade};
@@ -21,6 +23,7 @@ use crate::error::RunError;
 use crate::feedback;
 use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 use crate::suite::{Split, Suite, hex};
+use crate::worker::{self, Patience, WorkerSettings};
 
 /// Which part of the simulations: the `index`-th of `count`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +82,11 @@ struct RunPart {
     failed: Option<EvaluationResult>,
 }
 
-/// Runs the part `shard` of the simulations for `candidates`, and writes it to a file in `out`.
+/// Runs the part `shard` of the simulations for `candidates`, each in a worker, and writes it to a file in `out`. Only
+/// for a process with a single thread.
+///
+/// # Errors
+/// If a process cannot be started or the file cannot be written.
 pub fn write(
     prepared: &EvaluationSuite,
     candidates: &[CandidatePolicy],
@@ -87,27 +94,30 @@ pub fn write(
     options: &EvaluationOptions,
     shard: Shard,
     out: &Path,
+    settings: &WorkerSettings,
 ) -> Result<(), RunError> {
     let mut number = 0;
     let mut parts = Vec::new();
     for candidate in candidates {
-        let handle: Arc<CancelHandle> = Arc::default();
-        let mut part = CandidatePart {
-            file: candidate.file.clone(),
-            sha256: candidate.sha256.clone(),
-            traits: candidate.traits(),
-            invalid: None,
-            runs: Vec::new(),
+        let start = Instant::now();
+        let work = || -> Result<_, RunError> {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(settings.threads).build();
+            let pool = pool.map_err(RunError::runtime)?;
+            Ok(pool.install(|| part(prepared, candidate, incumbent, options, (shard.index, shard.count), number)))
         };
-        match ready(prepared, candidate, incumbent, options, &handle) {
-            Ok(ReadyCandidate { context, .. }) => {
-                let tasks = tasks(&prepared.suite, (options.until, options.epoch), incumbent.is_some());
-                let mine = mine(tasks, &mut number, (shard.index, shard.count));
-                part.runs = mine.par_iter().map(|task| run(&context, task, part.traits, &handle)).collect();
+        // The wall limit is that of a whole evaluation; a part takes less.
+        let worker = worker::start(settings, Patience::Total(options.wall + GRACE), work)?;
+        match worker.wait(|_| {}) {
+            Ok(done) => {
+                let (part, next) = done?;
+                number = next;
+                parts.push(part);
             }
-            Err(document) => part.invalid = Some(*document),
+            Err(death) => {
+                let result = died(prepared, &candidate.sha256, Traits::default(), options, &death, start.elapsed());
+                parts.push(CandidatePart { invalid: Some(result), ..CandidatePart::of(candidate, Traits::default()) });
+            }
         }
-        parts.push(part);
     }
     let mut file = PartFile {
         plan: String::new(),
@@ -133,6 +143,36 @@ pub fn write(
     let draft = path.with_extension(format!("tmp-{}", std::process::id()));
     let text = serde_json::to_vec(&file).map_err(RunError::runtime)?;
     fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(|error| cannot(&error))
+}
+
+/// The runs of one candidate, and the number of its tasks and those of the candidates before it, which is `number` at
+/// first.
+fn part(
+    prepared: &EvaluationSuite,
+    candidate: &CandidatePolicy,
+    incumbent: Option<&CandidatePolicy>,
+    options: &EvaluationOptions,
+    shard: (usize, usize),
+    mut number: usize,
+) -> (CandidatePart, usize) {
+    let handle: Arc<CancelHandle> = Arc::default();
+    let mut part = CandidatePart::of(candidate, candidate.traits());
+    match ready(prepared, candidate, incumbent, options, &handle) {
+        Ok(ReadyCandidate { context, .. }) => {
+            let tasks = tasks(&prepared.suite, (options.until, options.epoch), incumbent.is_some());
+            let mine = mine(tasks, &mut number, shard);
+            part.runs = mine.par_iter().map(|task| run(&context, task, part.traits, &handle)).collect();
+        }
+        Err(document) => part.invalid = Some(*document),
+    }
+    (part, number)
+}
+
+impl CandidatePart {
+    fn of(candidate: &CandidatePolicy, traits: Traits) -> Self {
+        let (file, sha256) = (candidate.file.clone(), candidate.sha256.clone());
+        Self { file, sha256, traits, invalid: None, runs: Vec::new() }
+    }
 }
 
 /// Every simulation that the cascade may request: a part cannot predict at which stage the cascade will stop.

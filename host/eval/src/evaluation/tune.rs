@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cmaes::{CMAESOptions, DVector, Mode};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite};
@@ -15,7 +15,7 @@ use crate::suite::Split;
 use blis_plugin::{LoadedPlugin, PolicyParameter};
 
 /// The result of a search.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct TuningResult {
     suite: String,
     evaluations: usize,
@@ -29,7 +29,7 @@ pub struct TuningResult {
     parameters: Vec<ParameterGain>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct ParameterGain {
     name: String,
     default: f64,
@@ -39,7 +39,7 @@ struct ParameterGain {
 }
 
 /// A difference of scores.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Gain {
     mean: f64,
     ci95: Option<[f64; 2]>,

@@ -15,7 +15,8 @@ use rand::Rng as _;
 use rhai::{Dynamic, EvalAltResult, FLOAT, INT, Position};
 
 use super::registry::{Registry, ScriptError};
-use crate::limits::{CALL_S, CLOCK_OPERATIONS, NUMBERS_PER_OPERATION};
+use crate::limits::{BYTES_PER_OPERATION, CALL_S, CLOCK_OPERATIONS, MEMORY_OPERATIONS, NUMBERS_PER_OPERATION};
+use crate::meter::{MemoryMark, MemoryUse};
 use crate::text::plain;
 use crate::{FaultKind, Limits};
 
@@ -52,6 +53,9 @@ struct ScriptCall {
     numbers: Cell<u64>,
     numbers_allowed: Cell<u64>,
     longest_column: Cell<usize>,
+    memory: Cell<MemoryMark>,
+    /// Bytes that the call may hold, and that it may allocate.
+    memory_allowed: Cell<MemoryUse>,
     abort: RefCell<Option<Abort>>,
     request: Cell<u32>,
     stream: Cell<Option<Stream>>,
@@ -93,12 +97,17 @@ pub(super) fn begin(limits: &Limits, constants: &ScriptConstants, abort: &Abort,
         call.numbers.set(0);
         call.numbers_allowed.set(limits.operations_per_call.saturating_mul(NUMBERS_PER_OPERATION));
         call.longest_column.set(limits.collection_size);
+        call.memory_allowed.set(MemoryUse {
+            held: limits.memory_bytes as u64,
+            allocated: limits.operations_per_call.saturating_mul(BYTES_PER_OPERATION),
+        });
         call.request.set(about.request);
         call.stream.set(Some(about.stream));
         call.ties.set(about.ties);
         *call.changed.borrow_mut() = about.changed;
         *call.constants.borrow_mut() = (!constants.is_empty()).then(|| Arc::clone(constants));
         *call.generator.borrow_mut() = None;
+        call.memory.set(MemoryMark::now());
     });
 }
 
@@ -124,6 +133,11 @@ pub(super) fn used() -> (u64, u64) {
 pub(super) fn progress(steps: u64) -> Option<Dynamic> {
     CALL.with(|call| {
         call.steps.set(steps);
+        if steps.is_multiple_of(MEMORY_OPERATIONS)
+            && let Some(error) = call.memory_error()
+        {
+            return Some(Dynamic::from(error));
+        }
         if !steps.is_multiple_of(CLOCK_OPERATIONS) {
             return None;
         }
@@ -141,6 +155,21 @@ pub(super) fn progress(steps: u64) -> Option<Dynamic> {
             Dynamic::from(HostError { kind: FaultKind::OutOfTime, text })
         })
     })
+}
+
+impl ScriptCall {
+    /// The error of a call that holds or has allocated more memory than it may.
+    fn memory_error(&self) -> Option<HostError> {
+        let (used, allowed) = (self.memory.get().used(), self.memory_allowed.get());
+        if used.held > allowed.held {
+            let text = format!("it holds more than {} MiB in one call", allowed.held >> 20);
+            return Some(HostError { kind: FaultKind::OutOfMemory, text });
+        }
+        (used.allocated > allowed.allocated).then(|| {
+            let text = format!("it copied more than {} MiB in one call", allowed.allocated >> 20);
+            HostError { kind: FaultKind::OutOfFuel, text }
+        })
+    }
 }
 
 /// Charges the call for `numbers` column elements before they are processed.

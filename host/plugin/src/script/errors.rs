@@ -84,7 +84,9 @@ impl ScriptSource {
         let (kind, text) = runtime_text(error, kit);
         let text = plain(&text, kit.limits.message_bytes);
         let text = format!("in `{inside}`: {text}");
-        let mut fault = if position.is_none() {
+        let mut fault = if let Some(span) = self.endless(kind, position, &inside) {
+            self.fault(kind, Some(span), &text)
+        } else if position.is_none() {
             // The engine does not report where a limit was exceeded; the function is known.
             let scan = Scan::of(&self.text);
             let span = scan.functions.iter().find(|span| span.text == inside).copied();
@@ -100,6 +102,25 @@ impl ScriptSource {
             fault.diagnostic.excerpt = Some(format!("{excerpt}{shown}").into());
         }
         fault
+    }
+}
+
+impl ScriptSource {
+    /// The loop that used up what a call may: the innermost one around `position`; if that is not known, the first one of
+    /// `function`.
+    fn endless(&self, kind: FaultKind, position: Position, function: &str) -> Option<SourceSpan<'_>> {
+        if kind != FaultKind::OutOfFuel {
+            return None;
+        }
+        let scan = Scan::of(&self.text);
+        let found = match (position.line(), position.position()) {
+            (Some(line), column) => {
+                let (line, column) = (line as u64, column.unwrap_or(1) as u64);
+                scan.loops.iter().rfind(|one| one.contains(line, column))
+            }
+            (None, _) => scan.loops.iter().find(|one| one.function == function),
+        };
+        found.map(|one| one.keyword)
     }
 }
 

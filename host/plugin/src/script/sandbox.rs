@@ -15,6 +15,7 @@ use crate::limits::ENTRIES;
 pub(super) fn register(to: &mut Registry) {
     mathematics(to);
     sorting(to);
+    searching(to);
     to.add("map", |context: NativeCallContext, array: Array, f: FnPtr| map(&context, array, &f));
     to.add("map", |_: Map, _: FnPtr| -> Result<Map, ScriptError> {
         Err(failure("an object map has no `map`: loop over its `keys()`".to_owned()))
@@ -115,6 +116,127 @@ fn sorting(to: &mut Registry) {
     });
     to.add("order", |array: Array| sorted(array, &mut natural));
     to.add("order_desc", |array: Array| sorted(array, &mut |a, b| natural(b, a)));
+}
+
+/// Comparisons of whole arrays, object maps and texts, and what searches in them: charged by what they look at. Numbers are
+/// compared exactly, as by the operators.
+fn searching(to: &mut Registry) {
+    to.engine.register_fn("==", |a: &mut Array, b: Array| equal_arrays(a, &b));
+    to.engine.register_fn("!=", |a: &mut Array, b: Array| equal_arrays(a, &b).map(|equal| !equal));
+    to.engine.register_fn("==", |a: &mut Map, b: Map| equal_maps(a, &b));
+    to.engine.register_fn("!=", |a: &mut Map, b: Map| equal_maps(a, &b).map(|equal| !equal));
+    to.add("contains", |array: &mut Array, value: Dynamic| Ok::<_, ScriptError>(position(array, &value, 0)?.is_some()));
+    to.add("index_of", |array: &mut Array, value: Dynamic| Ok::<_, ScriptError>(index(position(array, &value, 0)?)));
+    to.add("index_of", |array: &mut Array, value: Dynamic, start: INT| {
+        Ok::<_, ScriptError>(index(position(array, &value, from_end(start, array.len()))?))
+    });
+    to.add("dedup", |array: &mut Array| -> Result<(), ScriptError> {
+        let mut kept = Array::with_capacity(array.len());
+        for item in std::mem::take(array) {
+            let is_repeated = kept.last().map(|last| equal(last, &item)).transpose()?.unwrap_or(false);
+            if !is_repeated {
+                kept.push(item);
+            }
+        }
+        *array = kept;
+        Ok(())
+    });
+    to.add("len", |text: &str| charge_text(text).map(|()| text.chars().count() as INT));
+    to.add("contains", |text: &str, find: &str| charge_text(text).map(|()| text.contains(find)));
+    to.add("contains", |text: &str, find: char| charge_text(text).map(|()| text.contains(find)));
+    to.add("index_of", |text: &str, find: &str| find_text(text, 0, |rest| rest.find(find)));
+    to.add("index_of", |text: &str, find: char| find_text(text, 0, |rest| rest.find(find)));
+    to.add("index_of", |text: &str, find: &str, start: INT| find_text(text, start, |rest| rest.find(find)));
+    to.add("index_of", |text: &str, find: char, start: INT| find_text(text, start, |rest| rest.find(find)));
+}
+
+/// Bytes of a text that cost as much as one element of a column.
+const BYTES_PER_NUMBER: usize = 8;
+
+fn charge_text(text: &str) -> Result<(), ScriptError> {
+    call::charge(text.len() / BYTES_PER_NUMBER)
+}
+
+/// The number of characters before what `find` finds in `text` from the character `start` on, or -1.
+fn find_text(text: &str, start: INT, find: impl Fn(&str) -> Option<usize>) -> Result<INT, ScriptError> {
+    charge_text(text)?;
+    let start = if start == 0 { 0 } else { from_end(start, text.chars().count()) };
+    let Some((at, _)) = text.char_indices().nth(start) else { return Ok(-1) };
+    Ok(find(&text[at..]).map_or(-1, |found| text[..at + found].chars().count() as INT))
+}
+
+/// An index as scripts write it: a negative one counts from the end.
+fn from_end(index: INT, len: usize) -> usize {
+    let distance = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
+    if index < 0 { len.saturating_sub(distance) } else { distance.min(len) }
+}
+
+fn index(position: Option<usize>) -> INT {
+    position.map_or(-1, |position| position as INT)
+}
+
+fn position(array: &Array, value: &Dynamic, start: usize) -> Result<Option<usize>, ScriptError> {
+    for (index, item) in array.iter().enumerate().skip(start) {
+        if equal(item, value)? {
+            return Ok(Some(index));
+        }
+    }
+    Ok(None)
+}
+
+fn equal_arrays(a: &Array, b: &Array) -> Result<bool, ScriptError> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    for (a, b) in a.iter().zip(b) {
+        if !equal(a, b)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn equal_maps(a: &Map, b: &Map) -> Result<bool, ScriptError> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    // Maps are sorted by key.
+    for ((name, a), (other, b)) in a.iter().zip(b) {
+        if name != other || !equal(a, b)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether two values are equal; values of different types are not, except numbers.
+fn equal(a: &Dynamic, b: &Dynamic) -> Result<bool, ScriptError> {
+    call::charge(0)?;
+    if let (Ok(a), Ok(b)) = (a.as_int(), b.as_int()) {
+        return Ok(a == b);
+    }
+    if let (Some(a), Some(b)) = (number(a), number(b)) {
+        return Ok(a.partial_cmp(&b) == Some(Ordering::Equal));
+    }
+    if let (Ok(a), Ok(b)) = (a.as_immutable_string_ref(), b.as_immutable_string_ref()) {
+        charge_text(&a)?;
+        return Ok(*a == *b);
+    }
+    if let (Some(a), Some(b)) = (a.read_lock::<Array>(), b.read_lock::<Array>()) {
+        return equal_arrays(&a, &b);
+    }
+    if let (Some(a), Some(b)) = (a.read_lock::<Map>(), b.read_lock::<Map>()) {
+        return equal_maps(&a, &b);
+    }
+    if a.type_id() != b.type_id() {
+        return Ok(false);
+    }
+    match (a.as_bool(), b.as_bool(), a.as_char(), b.as_char()) {
+        (Ok(a), Ok(b), ..) => Ok(a == b),
+        (.., Ok(a), Ok(b)) => Ok(a == b),
+        _ if a.is_unit() => Ok(true),
+        _ => Err(failure(format!("{} and {} cannot be compared", type_name(a), type_name(b)))),
+    }
 }
 
 fn natural(a: &Dynamic, b: &Dynamic) -> Result<Ordering, ScriptError> {

@@ -16,6 +16,8 @@ pub(super) struct Scan<'a> {
     pub uses: Vec<NameUse<'a>>,
     /// Names that `let`, `for` and closures may declare, and those of parameters of functions.
     pub variables: HashSet<&'a str>,
+    /// The loops, in the order of the text.
+    pub loops: Vec<LoopSpan<'a>>,
     /// The `// …` comments without slashes, trimmed.
     pub comments: Vec<SourceSpan<'a>>,
 }
@@ -27,6 +29,25 @@ pub(super) enum NameUse<'a> {
     Call(SourceSpan<'a>),
     /// `variable.name`, without arguments; `function` is the function around it.
     Field { function: &'a str, variable: &'a str, name: SourceSpan<'a> },
+}
+
+/// A loop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoopSpan<'a> {
+    pub keyword: SourceSpan<'a>,
+    pub function: &'a str,
+    /// Depth of the braces around it.
+    depth: usize,
+    /// Line and column of the brace that closes it, and the bytes before it; `None` until it is found.
+    end: Option<(u64, u64, usize)>,
+}
+
+impl LoopSpan<'_> {
+    /// Whether the loop contains the character at `line` and `column`.
+    pub fn contains(&self, line: u64, column: u64) -> bool {
+        let at = (line, column);
+        at >= (self.keyword.line, self.keyword.column) && self.end.is_none_or(|(line, column, _)| at <= (line, column))
+    }
 }
 
 /// A piece of the text. Lines and columns count from 1; columns are characters.
@@ -95,6 +116,10 @@ impl<'a> Scanner<'a> {
                 '{' => self.depth += 1,
                 '}' => {
                     self.depth = self.depth.saturating_sub(1);
+                    let open = |one: &&mut LoopSpan<'_>| one.end.is_none() && one.depth == self.depth;
+                    if let Some(ended) = scan.loops.iter_mut().rfind(open) {
+                        ended.end = Some((self.line, self.column, self.at));
+                    }
                     if let (0, Some(function)) = (self.depth, scan.functions.last_mut())
                         && function.last_line == 0
                     {
@@ -124,6 +149,13 @@ impl<'a> Scanner<'a> {
             scan.variables.insert(word); // of a closure, or an operand
         }
         let is_called = after_it.starts_with('(');
+        // `do { … } while x;`
+        let ends_before = |one: &LoopSpan<'_>| one.end.is_some_and(|(.., at)| at + 1 == before_it.len());
+        let of_do = word == "while" && scan.loops.iter().any(|one| one.keyword.text == "do" && ends_before(one));
+        if matches!(word, "loop" | "for" | "do" | "while") && !of_do {
+            let function = scan.functions.last().map_or("", |function| function.text);
+            scan.loops.push(LoopSpan { keyword: self.span(word), function, depth: self.depth, end: None });
+        }
         match (self.before, self.receiver.take()) {
             ("fn", _) => scan.functions.push(self.span(word)),
             ("const", _) => scan.constants.push(word),
@@ -227,6 +259,19 @@ fn helper() {}
     }
 
     /// Counting each column from the start of its line would make the scan quadratic: minutes for this script.
+    #[test]
+    fn loops_have_their_ends() {
+        let source = "fn f() { if x { } while a { for b in c { } }\n do { g(); } while h; loop { } }\nfn g() { loop { 1";
+        let scan = Scan::of(source);
+        let found: Vec<_> = scan.loops.iter().map(|one| (one.keyword.text, one.keyword.column, one.function)).collect();
+        let expected =
+            [("while", 19, "f"), ("for", 29, "f"), ("do", 2, "f"), ("loop", 26, "f"), ("loop", 10, "g")];
+        assert_eq!(found, expected);
+        let innermost = |line, column| scan.loops.iter().rfind(|one| one.contains(line, column)).map(|one| one.keyword.text);
+        assert_eq!((innermost(1, 40), innermost(1, 44), innermost(2, 8)), (Some("for"), Some("while"), Some("do")));
+        assert_eq!((innermost(1, 5), innermost(2, 20), innermost(9, 1)), (None, None, Some("loop")));
+    }
+
     #[test]
     fn many_functions_on_one_line_have_columns() {
         let source = "fn é(){} ".repeat(100_000);

@@ -1,7 +1,7 @@
 //! `blis evaluate`: one evaluation result per candidate.
 
 use std::io::{self, Write as _};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use blis_eval::error::RunError;
 use blis_eval::evaluation::cache::ResultCache;
 use blis_eval::evaluation::candidate::CandidatePolicy;
 use blis_eval::evaluation::context::EvaluationSuite;
-use blis_eval::evaluation::evaluate::{evaluate, evaluate_cached, verify, worse};
+use blis_eval::evaluation::evaluate::{evaluate, verify, worse};
+use blis_eval::evaluation::isolated;
 use blis_eval::evaluation::native;
 use blis_eval::evaluation::options::{EvaluationOptions, NativeCode};
 use blis_eval::evaluation::shard::{self, Shard};
@@ -24,6 +25,7 @@ use clap::{Args, ValueEnum};
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
 use super::summary::EvaluationSummary;
+use super::super::workers::{DEFAULT_MEMORY_GIB, worker_settings};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EvaluateArgs {
@@ -49,6 +51,9 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Threads [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
+    /// Memory limit of the process that evaluates a candidate, GiB
+    #[arg(long, value_name = "N", default_value = DEFAULT_MEMORY_GIB)]
+    pub worker_memory_gib: NonZeroU32,
     /// Time limit for one candidate, s or with a unit [default: that of the suite]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub wall_s: Option<f64>,
@@ -145,33 +150,35 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
     let candidates = args.candidates.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let incumbent = args.incumbent.as_ref().map(|path| CandidatePolicy::read(path, None)).transpose()?;
     refuse_native(args, &candidates, incumbent.as_ref())?;
-    let pool = pool(args)?;
+    let settings = worker_settings(args.threads, args.worker_memory_gib);
     if let (Some(shard), Some(out)) = (args.shard, &args.out) {
-        return pool.install(|| shard::write(&suite, &candidates, incumbent.as_ref(), &options, shard, out));
+        return shard::write(&suite, &candidates, incumbent.as_ref(), &options, shard, out, &settings);
     }
     let cache = args.cache.as_deref().map(ResultCache::new);
     let mut worst = EvaluationStatus::Ok;
-    for candidate in &candidates {
-        let handle = Arc::default();
-        let (incumbent, cache) = (incumbent.as_ref(), cache.as_ref().filter(|_| !args.verify));
-        let evaluate = || pool.install(|| evaluate_cached(&suite, candidate, incumbent, &options, &handle, cache));
-        let spinner = Spinner::start("evaluating", false);
-        let mut document = evaluate();
+    for (index, candidate) in candidates.iter().enumerate() {
+        let evaluate = || -> Result<EvaluationResult, RunError> {
+            if candidate.technology == Technology::Native {
+                return Ok(native::evaluate(&suite, candidate, &options, &Arc::default()));
+            }
+            let cache = cache.as_ref().filter(|_| !args.verify);
+            // First the process, then the threads of the spinner.
+            let evaluation = isolated::start(&suite, candidate, incumbent.as_ref(), &options, cache, &settings)?;
+            let _spinner = Spinner::start("evaluating", false);
+            Ok(evaluation.wait())
+        };
+        let mut result = evaluate()?;
         if args.verify {
-            verify(&mut document, &evaluate());
+            verify(&mut result, &evaluate()?);
         }
-        drop(spinner);
         if wants_text_form(args.output) {
-            let is_first = candidates.first().is_some_and(|first| std::ptr::eq(first, candidate));
-            let separator = if is_first { "" } else { "\n" };
-            print_text(format_args!(
-                "{separator}{}",
-                EvaluationSummary { candidate: &candidate.file, result: &document }
-            ))?;
+            let separator = if index == 0 { "" } else { "\n" };
+            let summary = EvaluationSummary { candidate: &candidate.file, result: &result };
+            print_text(format_args!("{separator}{summary}"))?;
         } else {
-            print_result(&document, candidates.len() > 1)?;
+            print_result(&result, candidates.len() > 1)?;
         }
-        worst = worse(worst, document.status);
+        worst = worse(worst, result.status);
     }
     ended(worst, args.strict_exit)
 }

@@ -1,15 +1,18 @@
 //! `blis evaluate held-out`: candidates on the held-out split of a suite, against its baseline and reference policies.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use blis_eval::error::RunError;
 use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::held_out;
 use blis_eval::suite::Suite;
+use blis_eval::worker::{self, Patience};
 use clap::Args;
 
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
+use super::super::workers::default_worker_settings;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HeldOutArgs {
@@ -32,10 +35,14 @@ pub(in crate::cli) struct HeldOutArgs {
 
 pub(super) fn held_out(args: &HeldOutArgs) -> Result<(), RunError> {
     start_log(args.log.into());
-    let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let threads = args.threads.map_or(0, NonZeroUsize::get);
+    let patience = Patience::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));
+    let settings = default_worker_settings(args.threads);
+    let worker = worker::start(&settings, patience, || held_out::report(&suite, &args.candidates, threads))?;
     let spinner = Spinner::start("evaluating on the held-out split", false);
-    let report = held_out::report(&bench, &args.candidates, args.threads.map_or(0, NonZeroUsize::get));
+    let report = worker.wait(|_| {}).map_err(|death| death.error("a simulation"));
     drop(spinner);
-    let report = report?;
+    let report = report??;
     if wants_text_form(args.output) { print_text(report.text()) } else { print_document(&report) }
 }

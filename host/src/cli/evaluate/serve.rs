@@ -3,7 +3,7 @@
 mod http;
 mod lines;
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use blis_eval::error::RunError;
@@ -11,6 +11,7 @@ use blis_eval::evaluation::server::{self, ServerSettings};
 use clap::{ArgGroup, Args};
 
 use super::super::output::{LogLevel, start_log};
+use super::super::workers::{DEFAULT_MEMORY_GIB, worker_settings};
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true).args(["stdio", "http"]))]
@@ -27,6 +28,9 @@ pub(in crate::cli) struct ServeArgs {
     /// Concurrent evaluations [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
+    /// Memory limit of the process of an evaluation, GiB
+    #[arg(long, value_name = "N", default_value = DEFAULT_MEMORY_GIB)]
+    worker_memory_gib: NonZeroU32,
     /// Maximum waiting requests; further ones are refused with a retry hint
     #[arg(long, value_name = "N", default_value = "64")]
     queue: NonZeroUsize,
@@ -54,6 +58,8 @@ pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), RunError> {
         queue: args.queue,
         budget: args.budget,
         cache: args.cache.clone(),
+        // An evaluation runs its simulations one after the other.
+        worker: worker_settings(Some(NonZeroUsize::MIN), args.worker_memory_gib),
     };
     server::serve(&settings, |server| match args.http {
         Some(address) => http::run(server, address),

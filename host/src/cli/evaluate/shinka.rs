@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use blis_eval::error::RunError;
 use blis_eval::evaluation::candidate::CandidatePolicy;
 use blis_eval::evaluation::context::EvaluationSuite;
-use blis_eval::evaluation::evaluate::evaluate;
+use blis_eval::evaluation::isolated;
 use blis_eval::evaluation::options::{EvaluationOptions, NativeCode};
 use blis_eval::evaluation::shinka::{correct, metrics};
 use blis_eval::result::EvaluationStatus;
@@ -17,6 +16,7 @@ use blis_plugin::Technology;
 use clap::Args;
 
 use super::candidates::StageName;
+use super::super::workers::default_worker_settings;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShinkaArgs {
@@ -55,7 +55,7 @@ pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
         parameters: Vec::new(),
         native: NativeCode::Refused,
     };
-    let document = evaluate(&suite, &candidate, None, &options, &Arc::default());
+    let document = isolated::start(&suite, &candidate, None, &options, None, &default_worker_settings(None))?.wait();
     let cannot = |error: std::io::Error| {
         RunError::runtime(format_args!("cannot write into `{}`: {error}", args.results_dir.display()))
     };

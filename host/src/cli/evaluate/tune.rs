@@ -3,6 +3,7 @@
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use blis_eval::error::RunError;
 use blis_eval::evaluation::candidate::CandidatePolicy;
@@ -10,11 +11,13 @@ use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::tune::{TuneRequest, tune as search};
 use blis_eval::spec::parse;
 use blis_eval::suite::Suite;
+use blis_eval::worker::{self, Patience};
 use blis_plugin::Technology;
 use clap::Args;
 
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
+use super::super::workers::default_worker_settings;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TuneArgs {
@@ -55,14 +58,16 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
         return Err(RunError::usage("`--write` writes scripts, and this candidate is not a script")
             .hint("set the tuned values with `--policy-param`"));
     }
-    let bench = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     let TuneArgs { evals, seed, epoch, .. } = *args;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
-    let request = TuneRequest { candidate: &candidate, prepared: &bench, evals, seed, epoch, threads };
+    let request = TuneRequest { candidate: &candidate, prepared: &suite, evals, seed, epoch, threads };
+    let patience = Patience::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));
+    let worker = worker::start(&default_worker_settings(args.threads), patience, || search(&request))?;
     let spinner = Spinner::start("tuning", false);
-    let found = search(&request);
+    let found = worker.wait(|_| {}).map_err(|death| death.error(&format!("`{}`", candidate.file)));
     drop(spinner);
-    let (tuned, text) = found?;
+    let (tuned, text) = found??;
     if let Some(path) = &args.write {
         fs::write(path, text)
             .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;

@@ -1,13 +1,17 @@
 //! `blis plugin bench`: what a decision costs, beside a built-in: as in a run, where between two decisions
 //! few signals change; and cold, about one service after the other.
 
+use std::num::NonZeroUsize;
+
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
+use super::super::workers::default_worker_settings;
 use super::measure::Cost;
-use super::{KindName, Places, asked, find_any, kinds, measure, print_either, table};
+use super::{KindName, Places, WALL, asked, find_any, kinds, measure, print_either, table};
 use blis_eval::error::RunError;
+use blis_eval::worker::{self, Patience};
 use blis_plugin::Kind;
 
 /// Instances, or requests in a batch.
@@ -36,6 +40,14 @@ struct Row {
 }
 
 pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
+    let about = format!("`{}`", args.plugin);
+    let settings = default_worker_settings(Some(NonZeroUsize::MIN));
+    let (document, text) = worker::run(&settings, Patience::Total(WALL), &about, || measured(args))??;
+    print_either(args.output, || text, &document)
+}
+
+/// The costs as a document and as a table.
+fn measured(args: &BenchArgs) -> Result<(Value, String), RunError> {
     let finder = args.places.finder();
     let loaded = find_any(&finder, &args.plugin)?.load(&finder).map_err(asked)?;
     let mut rows = Vec::new();
@@ -47,11 +59,8 @@ pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
         }
     }
     let document: Vec<Value> = rows.iter().map(Row::document).collect();
-    let text = || {
-        let head = ["CALL", "N", "CPU ns", "COLD ns", "BUILT-IN", "CPU ns", "COLD ns", "RATIO"];
-        table(&head, &rows.iter().map(Row::cells).collect::<Vec<_>>())
-    };
-    print_either(args.output, text, &document.into())
+    let head = ["CALL", "N", "CPU ns", "COLD ns", "BUILT-IN", "CPU ns", "COLD ns", "RATIO"];
+    Ok((document.into(), table(&head, &rows.iter().map(Row::cells).collect::<Vec<_>>())))
 }
 
 impl Row {

@@ -1,11 +1,16 @@
 //! `blis plugin check`: the conformance kit, in a table.
 
+use std::num::NonZeroUsize;
+
 use clap::Args;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
-use super::{KindName, Named, Places, find_any, kinds, measure, names, print_either, table};
+use super::super::workers::default_worker_settings;
+use super::{KindName, Named, Places, WALL, find_any, kinds, measure, names, print_either, table};
 use blis_eval::error::RunError;
+use blis_eval::worker::{self, Patience};
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
 use blis_plugin::find::Finder;
 use blis_plugin::{Kind, LoadedPlugin, Technology};
@@ -47,25 +52,47 @@ struct Cost {
 
 pub(super) fn check(args: &CheckArgs) -> Result<(), RunError> {
     let finder = args.places.finder();
-    let checked = args.plugins.iter().map(|name| check_one(&finder, name, args)).collect::<Result<Vec<_>, _>>()?;
-    let document: Vec<Value> = checked.iter().map(Checked::document).collect();
-    let text = || checked.iter().map(Checked::text).collect::<Vec<_>>().join("\n");
+    let pages = args.plugins.iter().map(|name| page(&finder, name, args)).collect::<Result<Vec<_>, _>>()?;
+    let document: Vec<Value> = pages.iter().map(|page| page.document.clone()).collect();
+    let text = || pages.iter().map(|page| page.text.clone()).collect::<Vec<_>>().join("\n");
     print_either(args.output, text, &document.into())?;
-    let checks = || checked.iter().flat_map(|checked| &checked.findings.checks);
-    let failed = checks().filter(|check| check.outcome.is_err()).count();
+    let checks: usize = pages.iter().map(|page| page.checks).sum();
+    let failed: usize = pages.iter().map(|page| page.failed).sum();
     if failed == 0 {
         return Ok(());
     }
-    Err(RunError::runtime(format_args!("{failed} of {} checks failed", checks().count()))
-        .hint("each failed check says what to do"))
+    Err(RunError::runtime(format_args!("{failed} of {checks} checks failed")).hint("each failed check says what to do"))
+}
+
+/// What is printed about one plugin.
+#[derive(Serialize, Deserialize)]
+struct Page {
+    document: Value,
+    text: String,
+    checks: usize,
+    failed: usize,
+}
+
+/// Checks one plugin, in a process of its own.
+fn page(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Page, RunError> {
+    let work = || check_one(finder, name, args).map(|checked| checked.page());
+    let worker = worker::start(&default_worker_settings(Some(NonZeroUsize::MIN)), Patience::Total(WALL), work)?;
+    match worker.wait(|_| {}) {
+        Ok(page) => page,
+        Err(death) => {
+            let findings = Findings {
+                checks: vec![Check { kind: None, what: "ends under the limits of a process", outcome: Err(death.to_string()) }],
+                ..Findings::default()
+            };
+            let (plugin, file, technology) = identity(&find_any(finder, name)?);
+            Ok(Checked { plugin, file, technology: technology.name(), loaded: None, findings, costs: Vec::new() }.page())
+        }
+    }
 }
 
 fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, RunError> {
     let found = find_any(finder, name)?;
-    let (plugin, file, technology) = match &found {
-        Named::BuiltIn(row) => (row.name.to_owned(), row.full_name(), Technology::BuiltIn),
-        Named::Plugin(found) => (found.name.clone(), found.location.path().display().to_string(), found.technology),
-    };
+    let (plugin, file, technology) = identity(&found);
     let findings = Findings::default();
     let mut checked =
         Checked { plugin, file, technology: technology.name(), loaded: None, findings, costs: Vec::new() };
@@ -91,6 +118,14 @@ fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, R
     Ok(checked)
 }
 
+/// Name, file and technology of a policy.
+fn identity(found: &Named) -> (String, String, Technology) {
+    match found {
+        Named::BuiltIn(row) => (row.name.to_owned(), row.full_name(), Technology::BuiltIn),
+        Named::Plugin(found) => (found.name.clone(), found.location.path().display().to_string(), found.technology),
+    }
+}
+
 fn costs(loaded: &LoadedPlugin, kinds: &[Kind], finder: &Finder) -> Result<Vec<Cost>, RunError> {
     let cases = kinds.iter().flat_map(|&kind| COST_SIZES.map(|n| (kind, n)));
     let cost = |(kind, n)| {
@@ -101,6 +136,12 @@ fn costs(loaded: &LoadedPlugin, kinds: &[Kind], finder: &Finder) -> Result<Vec<C
 }
 
 impl Checked {
+    fn page(&self) -> Page {
+        let checks = &self.findings.checks;
+        let failed = checks.iter().filter(|check| check.outcome.is_err()).count();
+        Page { document: self.document(), text: self.text(), checks: checks.len(), failed }
+    }
+
     fn document(&self) -> Value {
         let description = self.loaded.as_ref().map(|loaded| loaded.plugin.description());
         let check = |check: &Check| {

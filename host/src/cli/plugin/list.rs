@@ -1,12 +1,17 @@
 //! `blis plugin list`: policies by name, with the reason where one cannot be used.
 
+use std::num::NonZeroUsize;
+
 use clap::Args;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
-use super::{Places, names, print_either, table};
+use super::super::workers::default_worker_settings;
+use super::{Places, WALL, names, print_either, table};
 use blis_config::policy::BuiltIn;
 use blis_eval::error::RunError;
+use blis_eval::worker::{self, Patience};
 use blis_plugin::find::{Finder, PluginFile};
 use blis_plugin::{Fault, Kind, LoadedPlugin, PolicyParameter};
 
@@ -39,20 +44,44 @@ struct Entry {
 }
 
 pub(super) fn list(args: &ListArgs) -> Result<(), RunError> {
-    let entries = entries(&args.places.finder());
-    let document = entries.iter().map(Entry::document).collect::<Vec<_>>();
-    print_either(args.output, || text(&entries), &document.into())
+    let listed = listed(&args.places.finder())?;
+    let document = listed.iter().map(|one| one.document.clone()).collect::<Vec<_>>();
+    print_either(args.output, || text(&listed), &document.into())
 }
 
-fn entries(finder: &Finder) -> Vec<Entry> {
-    let mut all: Vec<Entry> = BuiltIn::all().iter().map(built_in).collect();
-    all.extend(finder.all().into_iter().map(|found| match found {
-        Ok(found) => of(finder, &found),
-        Err(fault) => broken(&fault),
-    }));
+/// What is printed about a policy, or about a file that cannot be used as one.
+#[derive(Serialize, Deserialize)]
+struct Listed {
+    name: String,
+    file: Option<String>,
+    /// Numbers of its kinds.
+    kinds: Vec<usize>,
+    error: Option<String>,
+    document: Value,
+    row: Vec<String>,
+    details: String,
+}
+
+fn listed(finder: &Finder) -> Result<Vec<Listed>, RunError> {
+    let mut all: Vec<Listed> = BuiltIn::all().iter().map(|row| built_in(row).listed()).collect();
+    for found in finder.all() {
+        all.push(match found {
+            Ok(found) => isolated(finder, &found)?,
+            Err(fault) => broken(&fault).listed(),
+        });
+    }
     // A built-in policy comes before a plugin of the same name, as when a run looks up a name.
     all.sort_by(|a, b| (&a.name, &a.file, &a.kinds).cmp(&(&b.name, &b.file, &b.kinds)));
-    all
+    Ok(all)
+}
+
+/// The plugin in a file, loaded in a process of its own.
+fn isolated(finder: &Finder, found: &PluginFile) -> Result<Listed, RunError> {
+    let settings = default_worker_settings(Some(NonZeroUsize::MIN));
+    let worker = worker::start(&settings, Patience::Total(WALL), || of(finder, found).listed())?;
+    Ok(worker.wait(|_| {}).unwrap_or_else(|death| {
+        Entry { error: Some(format!("loading it: {death}")), ..Entry::of_file(found) }.listed()
+    }))
 }
 
 fn built_in(row: &'static BuiltIn) -> Entry {
@@ -64,12 +93,7 @@ fn built_in(row: &'static BuiltIn) -> Entry {
 }
 
 fn of(finder: &Finder, found: &PluginFile) -> Entry {
-    let entry = Entry {
-        name: found.name.clone(),
-        technology: found.technology.name(),
-        file: Some(found.location.path().display().to_string()),
-        ..Entry::default()
-    };
+    let entry = Entry::of_file(found);
     match finder.load(found) {
         Err(fault) => Entry { error: Some(fault.to_string()), ..entry },
         Ok(loaded) => Entry { sha256: Some(loaded.sha256.clone()), ..entry }.described(&loaded),
@@ -84,6 +108,29 @@ fn broken(fault: &Fault) -> Entry {
 }
 
 impl Entry {
+    /// A plugin that is not loaded yet.
+    fn of_file(found: &PluginFile) -> Self {
+        Self {
+            name: found.name.clone(),
+            technology: found.technology.name(),
+            file: Some(found.location.path().display().to_string()),
+            ..Self::default()
+        }
+    }
+
+    fn listed(self) -> Listed {
+        let number = |kind: &Kind| Kind::ALL.iter().position(|one| one == kind).unwrap_or_default();
+        Listed {
+            kinds: self.kinds.iter().map(number).collect(),
+            document: self.document(),
+            row: self.row(),
+            details: self.details(),
+            name: self.name,
+            file: self.file,
+            error: self.error,
+        }
+    }
+
     /// Adds the description that the policy gives.
     fn described(self, loaded: &LoadedPlugin) -> Self {
         let description = loaded.plugin.description();
@@ -189,17 +236,17 @@ fn wrapped(text: &str) -> String {
 }
 
 /// A table of the policies, then their details, then the files that cannot be used.
-fn text(entries: &[Entry]) -> String {
-    let (broken, whole): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry.error.is_some());
-    let rows: Vec<_> = whole.iter().map(|entry| entry.row()).collect();
+fn text(listed: &[Listed]) -> String {
+    let (broken, whole): (Vec<_>, Vec<_>) = listed.iter().partition(|one| one.error.is_some());
+    let rows: Vec<_> = whole.iter().map(|one| one.row.clone()).collect();
     let mut text = table(&["NAME", "FOR", "RUN AS", "VERSION", "SHA-256"], &rows);
-    whole.iter().for_each(|entry| text += &entry.details());
+    whole.iter().for_each(|one| text += &one.details);
     if !broken.is_empty() {
         text += "\nCannot be used:\n";
     }
-    for entry in broken {
-        let error = entry.error.as_deref().unwrap_or_default().replace('\n', "\n    ");
-        text += &format!("  {}: {error}\n", entry.name);
+    for one in broken {
+        let error = one.error.as_deref().unwrap_or_default().replace('\n', "\n    ");
+        text += &format!("  {}: {error}\n", one.name);
     }
     text
 }

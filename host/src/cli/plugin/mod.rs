@@ -9,6 +9,7 @@ mod new;
 mod toolchain;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -41,6 +42,9 @@ enum PluginCommand {
     /// Turn a core WebAssembly module into a component
     Pack(build::PackArgs),
 }
+
+/// Wall limit for what is done with one plugin: hundreds of times what an honest one takes.
+const WALL: Duration = Duration::from_secs(120);
 
 /// The search path of plugins.
 #[derive(Debug, Args)]

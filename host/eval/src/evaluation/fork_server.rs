@@ -1,0 +1,337 @@
+//! The fork server: a process with a single thread that holds suites, workloads and baselines, and forks a worker for
+//! each evaluation.
+//!
+//! ```text
+//! threads of the server ─ socket ─► fork server ── fork ──► worker: one evaluation
+//!        ▲  start, cancel            │  poll: socket, workers, limits
+//!        └────────── results ────────┘
+//! ```
+//!
+//! It runs no code of a candidate, so that nothing ends it. A worker starts with everything that it holds: workloads that
+//! workers have used are generated here when there is nothing else to do, and runs of the baseline are kept as workers
+//! have simulated them.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
+
+use super::cache::ResultCache;
+use super::candidate::CandidatePolicy;
+use super::context::EvaluationSuite;
+use super::isolated::{EvaluationReply, GRACE, died};
+use super::request::{EvaluationRequest, Job, SuiteSet};
+use crate::error::RunError;
+use crate::result::{EvaluationResult, Traits};
+use crate::worker::{
+    ChildProcess, DeathCause, Frame, FrameBuffer, Results, WorkerProcess, WorkerSettings, cannot_start, fork, fork_process,
+    is_ready, read_some,
+};
+
+/// The fork server, as the process that uses it sees it. Its process ends when this is dropped.
+pub struct ForkServer {
+    socket: Mutex<UnixStream>,
+    replies: Arc<Replies>,
+    /// Ends after the socket is closed.
+    _process: ChildProcess,
+}
+
+/// Receivers of results.
+#[derive(Default)]
+struct Replies {
+    /// By number; `None` if the fork server has ended.
+    waiting: Mutex<Option<HashMap<u64, Sender<EvaluationOutcome>>>>,
+    /// Evaluations that were cancelled before they were started.
+    cancelled: Mutex<HashSet<u64>>,
+    numbers: AtomicU64,
+}
+
+/// A result, or the message of an error.
+type EvaluationOutcome = Result<EvaluationResult, String>;
+
+/// What the fork server does next.
+#[derive(Serialize, Deserialize)]
+enum Order {
+    Start { number: u64, request: Box<EvaluationRequest> },
+    Cancel { number: u64 },
+}
+
+/// The result of an evaluation.
+#[derive(Serialize, Deserialize)]
+struct Finished {
+    number: u64,
+    depends_on_clock: bool,
+    outcome: EvaluationOutcome,
+}
+
+/// What a worker has read: the identity of its candidate.
+#[derive(Default, Serialize, Deserialize)]
+struct Identity {
+    sha256: String,
+    traits: Traits,
+}
+
+impl ForkServer {
+    /// Starts the process. Only for a process with a single thread.
+    ///
+    /// # Errors
+    /// If the system cannot start a process.
+    pub fn start(suites: &SuiteSet, cache: Option<ResultCache>, settings: WorkerSettings) -> Result<Self, RunError> {
+        let (socket, other) = UnixStream::pair().map_err(|error| cannot_start(&error))?;
+        let own = socket.try_clone().map_err(|error| cannot_start(&error))?;
+        let process = fork_process(|| {
+            drop(own);
+            serve(other, suites, cache, settings);
+        });
+        let process = process.map_err(|error| cannot_start(&error))?;
+        let replies = Arc::new(Replies { waiting: Mutex::new(Some(HashMap::new())), ..Replies::default() });
+        let receiver = Arc::clone(&replies);
+        let mut from = socket.try_clone().map_err(|error| cannot_start(&error))?;
+        thread::spawn(move || receiver.receive(&mut from));
+        Ok(Self { socket: Mutex::new(socket), replies, _process: process })
+    }
+
+    /// A number for an evaluation.
+    pub fn reserve(&self) -> u64 {
+        self.replies.numbers.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Evaluates the candidate of `request` in a worker.
+    ///
+    /// # Errors
+    /// If the candidate cannot be read, or the fork server has ended.
+    pub fn evaluate(&self, number: u64, request: &EvaluationRequest) -> EvaluationOutcome {
+        const ENDED: &str = "the process that starts evaluations has ended: start the server again";
+        let (sender, receiver) = channel();
+        lock(&self.replies.waiting).as_mut().ok_or(ENDED)?.insert(number, sender);
+        self.send(&Order::Start { number, request: Box::new(request.clone()) });
+        if lock(&self.replies.cancelled).remove(&number) {
+            self.send(&Order::Cancel { number });
+        }
+        let outcome = receiver.recv().map_err(|_| ENDED)?;
+        lock(&self.replies.cancelled).remove(&number);
+        outcome
+    }
+
+    /// Cancels the evaluation `number`, whether it has been started or not.
+    pub fn cancel(&self, number: u64) {
+        // In this order: what is started meanwhile finds it in the set.
+        lock(&self.replies.cancelled).insert(number);
+        if lock(&self.replies.waiting).as_ref().is_some_and(|waiting| waiting.contains_key(&number)) {
+            lock(&self.replies.cancelled).remove(&number);
+            self.send(&Order::Cancel { number });
+        }
+    }
+
+    fn send(&self, order: &Order) {
+        // If the other process has ended, all receivers learn it.
+        let _ = Frame::note(order).write(&mut *lock(&self.socket));
+    }
+}
+
+impl Drop for ForkServer {
+    fn drop(&mut self) {
+        let _ = lock(&self.socket).shutdown(std::net::Shutdown::Both);
+    }
+}
+
+impl Replies {
+    /// Passes results on until the fork server ends.
+    fn receive(&self, from: &mut UnixStream) {
+        let mut frames = FrameBuffer::default();
+        while read_some(from, |bytes| frames.extend(bytes)) {
+            while let Some(frame) = frames.next() {
+                let Frame::Note(bytes) = frame else { continue };
+                let Ok(Finished { number, outcome, depends_on_clock }) = serde_json::from_slice(&bytes) else { continue };
+                let outcome = outcome.map(|result| EvaluationResult { depends_on_clock, ..result });
+                let receiver = lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(&number));
+                // The receiver waits for it, unless its thread has ended.
+                let _ = receiver.map(|receiver| receiver.send(outcome));
+            }
+        }
+        // Dropping the senders ends the waiting of all.
+        lock(&self.waiting).take();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An evaluation in progress.
+struct RunningEvaluation {
+    number: u64,
+    job: Job,
+    worker: WorkerProcess,
+    identity: Identity,
+    start: Instant,
+}
+
+/// The state of the process.
+struct Forks<'a> {
+    suites: &'a SuiteSet,
+    cache: Option<ResultCache>,
+    settings: WorkerSettings,
+    socket: UnixStream,
+    orders: FrameBuffer,
+    running: Vec<RunningEvaluation>,
+    /// Workloads that workers have generated and this process has not: suite, scenario and seed.
+    missing: Vec<(Arc<EvaluationSuite>, usize, u64)>,
+}
+
+/// The fork server's own process, until the socket is closed.
+fn serve(socket: UnixStream, suites: &SuiteSet, cache: Option<ResultCache>, settings: WorkerSettings) {
+    // The terminal's interrupt is for the server, which finishes what it has accepted. Its standard input and output
+    // are not for this process, and would stay open as long as this process has them.
+    let _ = rustix::process::setpgid(None, None);
+    if let Ok(nothing) = File::options().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(&nothing);
+        let _ = rustix::stdio::dup2_stdout(&nothing);
+    }
+    let mut forks = Forks {
+        suites,
+        cache,
+        settings,
+        socket,
+        orders: FrameBuffer::default(),
+        running: Vec::new(),
+        missing: Vec::new(),
+    };
+    while forks.step() {}
+}
+
+impl Forks<'_> {
+    /// Waits for one event and handles it. Returns `false` when the socket is closed.
+    fn step(&mut self) -> bool {
+        let (is_order, ready) = self.wait();
+        if is_order {
+            let orders = &mut self.orders;
+            if !read_some(&mut self.socket, |bytes| orders.extend(bytes)) {
+                return false;
+            }
+            while let Some(Frame::Note(order)) = self.orders.next() {
+                match serde_json::from_slice(&order) {
+                    Ok(Order::Start { number, request }) => self.start(number, &request),
+                    Ok(Order::Cancel { number }) => self.end(number, DeathCause::Cancelled),
+                    Err(_) => {}
+                }
+            }
+        }
+        for (number, ready) in ready {
+            self.read(number, ready);
+        }
+        let late = |one: &&RunningEvaluation| one.start.elapsed() >= one.limit();
+        let late: Vec<(u64, Duration)> = self.running.iter().filter(late).map(|one| (one.number, one.limit())).collect();
+        for (number, limit) in late {
+            self.end(number, DeathCause::WallLimit(limit));
+        }
+        true
+    }
+
+    /// Waits until something can be read or the first limit is reached; if workloads are missing, generates one instead
+    /// of waiting. Returns whether there are orders, and which workers have written what.
+    fn wait(&mut self) -> (bool, Vec<(u64, (bool, bool))>) {
+        let mut time = self.running.iter().map(|one| one.limit().saturating_sub(one.start.elapsed())).min();
+        if !self.missing.is_empty() {
+            time = Some(Duration::ZERO);
+        }
+        let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
+        fds.extend(self.running.iter().flat_map(|one| one.worker.poll_fds()));
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
+        let count = poll(&mut fds, time.as_ref()).unwrap_or(0);
+        let events: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        if count == 0 && let Some((prepared, scenario, seed)) = self.missing.pop() {
+            prepared.generate(scenario, seed);
+        }
+        let (socket, mut workers) = (events[0], events[1..].iter().copied());
+        let ready = self.running.iter().map(|one| {
+            let count = one.worker.poll_fds().count();
+            (one.number, one.worker.ready(workers.by_ref().take(count).collect::<Vec<_>>()))
+        });
+        (is_ready(socket), ready.collect())
+    }
+
+    fn start(&mut self, number: u64, request: &EvaluationRequest) {
+        let job = match self.suites.job(request) {
+            Ok(job) => job,
+            Err(refused) => return self.reply(number, Err(format!("{refused:?}"))),
+        };
+        job.prepared.begin();
+        let cache = self.cache.as_ref();
+        let work = |results: &Results| {
+            let identify = |candidate: &CandidatePolicy| {
+                results.note(&Identity { sha256: candidate.sha256.clone(), traits: candidate.traits() });
+            };
+            let outcome = job.run(cache, identify).map(|result| EvaluationReply::new(&job.prepared, result));
+            results.done(&outcome);
+        };
+        match fork(&self.settings, Some(job.options.wall), work) {
+            Ok(worker) => {
+                let (identity, start) = (Identity::default(), Instant::now());
+                self.running.push(RunningEvaluation { number, job, worker, identity, start });
+            }
+            Err(error) => self.reply(number, Err(cannot_start(&error).text())),
+        }
+    }
+
+    /// Reads what the worker of an evaluation has written, and ends the evaluation if that is all.
+    fn read(&mut self, number: u64, ready: (bool, bool)) {
+        let Some(one) = self.running.iter_mut().find(|one| one.number == number) else { return };
+        let identity = &mut one.identity;
+        one.worker.read(ready, &mut |frame| {
+            if let Frame::Note(bytes) = frame {
+                *identity = serde_json::from_slice(&bytes).unwrap_or_default();
+            }
+        });
+        if one.worker.is_finished() {
+            self.finish(number, None);
+        }
+    }
+
+    /// Kills the worker of an evaluation, if it is running.
+    fn end(&mut self, number: u64, cause: DeathCause) {
+        self.finish(number, Some(cause));
+    }
+
+    fn finish(&mut self, number: u64, cause: Option<DeathCause>) {
+        let Some(index) = self.running.iter().position(|one| one.number == number) else { return };
+        let RunningEvaluation { job, worker, identity, start, .. } = self.running.swap_remove(index);
+        let outcome = match worker.finish(cause) {
+            Ok(bytes) => match serde_json::from_slice::<Result<EvaluationReply, String>>(&bytes) {
+                Ok(Ok(reply)) => {
+                    let missing = reply.workloads.iter().map(|&(scenario, seed)| (Arc::clone(&job.prepared), scenario, seed));
+                    self.missing.extend(missing);
+                    Ok(reply.accept(&job.prepared))
+                }
+                Ok(Err(message)) => Err(message),
+                Err(error) => Err(format!("the result of a worker cannot be read: {error}")),
+            },
+            Err(death) => {
+                let Identity { sha256, traits } = identity;
+                let result = died(&job.prepared, &sha256, traits, &job.options, &death, start.elapsed());
+                Ok(EvaluationResult { id: job.id.clone(), ..result })
+            }
+        };
+        self.reply(number, outcome);
+    }
+
+    fn reply(&mut self, number: u64, outcome: EvaluationOutcome) {
+        let depends_on_clock = outcome.as_ref().is_ok_and(|result| result.depends_on_clock);
+        // If the server has ended, the next step ends this process as well.
+        let _ = Frame::note(&Finished { number, depends_on_clock, outcome }).write(&mut self.socket);
+    }
+}
+
+impl RunningEvaluation {
+    /// Time after which it is killed.
+    fn limit(&self) -> Duration {
+        self.job.options.wall + GRACE
+    }
+}

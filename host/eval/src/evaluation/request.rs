@@ -1,0 +1,317 @@
+//! A request for an evaluation: its form, its checks, and what it asks for.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::cache::ResultCache;
+use super::candidate::{CandidatePolicy, native_code};
+use super::context::EvaluationSuite;
+use super::evaluate::evaluate_cached;
+use super::options::{EvaluationOptions, NativeCode};
+use crate::cancel::CancelHandle;
+use crate::cascade::StagePlan;
+use crate::error::RunError;
+use crate::result::EvaluationResult;
+use crate::suite::{Scenario, Split, Suite};
+use blis_plugin::Technology;
+
+/// One request, as a line or by HTTP. Unknown keys are refused, because they may be misspelled limits.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluationRequest {
+    pub id: Option<Value>,
+    pub candidate: Option<CandidateSource>,
+    pub incumbent: Option<CandidateSource>,
+    pub suite: Option<String>,
+    pub stage: Option<Split>,
+    pub epoch: u64,
+    pub feedback_bytes: Option<usize>,
+    pub wall_s: Option<f64>,
+    /// Restricts the evaluation to one scenario.
+    pub scenario: Option<String>,
+    /// Restricts the evaluation to one seed.
+    pub seed: Option<u64>,
+    /// `scenario` or `scenario#number`: the seed with that number in the split of the scenario.
+    pub example_id: Option<String>,
+    pub example_ids: Option<Vec<String>>,
+    pub cancel: Option<Value>,
+    pub quit: bool,
+    pub task: bool,
+    pub status: bool,
+}
+
+/// The candidate of a request: its source, its path, or its components.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a candidate is a source text, or an object with `source`, `path` or one component")]
+pub enum CandidateSource {
+    Source(String),
+    Spec(CandidateSpec),
+    /// In the form of GEPA: source texts by component.
+    Components(BTreeMap<String, String>),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CandidateSpec {
+    lang: Option<String>,
+    source: Option<String>,
+    path: Option<String>,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RequestError {
+    /// The queue is full.
+    Busy,
+    /// The number of evaluations has reached the budget.
+    Budget,
+    /// The request is invalid, with the message.
+    Invalid(String),
+}
+
+/// The suites of a server.
+pub struct SuiteSet {
+    by_name: BTreeMap<String, Arc<EvaluationSuite>>,
+    /// Name of the suite of requests that name none.
+    default: String,
+}
+
+/// An evaluation as a request asks for it.
+pub(super) struct Job {
+    pub prepared: Arc<EvaluationSuite>,
+    candidate: QueuedCandidate,
+    incumbent: Option<QueuedCandidate>,
+    pub options: EvaluationOptions,
+    pub id: Option<String>,
+}
+
+/// A candidate before it is read. A file is read by a worker, because reading may take long and must not delay the
+/// listener.
+enum QueuedCandidate {
+    Sent(CandidatePolicy),
+    File { path: String, lang: Option<Technology> },
+}
+
+impl SuiteSet {
+    /// The suites called `names`, or in these files. The first one is that of requests that name none.
+    ///
+    /// # Errors
+    /// If a suite cannot be used, or is named twice.
+    pub fn open(names: &[String]) -> Result<Self, RunError> {
+        let mut by_name = BTreeMap::new();
+        let mut default = None;
+        for name in names {
+            let suite = Suite::open(name).map_err(RunError::refused)?;
+            default.get_or_insert_with(|| suite.name.clone());
+            if by_name.insert(suite.name.clone(), Arc::new(EvaluationSuite::new(suite)?)).is_some() {
+                return Err(
+                    RunError::usage(format_args!("the suite `{name}` is named twice")).hint("leave out one of the two")
+                );
+            }
+        }
+        let default = default.ok_or_else(|| RunError::usage("there is no suite").hint("name one with `--suite`"))?;
+        Ok(Self { by_name, default })
+    }
+
+    /// What `request` asks for.
+    pub(super) fn job(&self, request: &EvaluationRequest) -> Result<Job, RequestError> {
+        let wrong = |message: String| RequestError::Invalid(message);
+        let name = request.suite.as_deref().unwrap_or(&self.default);
+        let prepared = self.by_name.get(name).ok_or_else(|| {
+            let known: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
+            wrong(format!("there is no suite `{name}` here: {}", known.join(", ")))
+        })?;
+        let candidate = request.candidate.as_ref().ok_or_else(|| wrong("there is no `candidate`".to_owned()))?;
+        let candidate = candidate.resolve().map_err(wrong)?;
+        let incumbent = request.incumbent.as_ref().map(CandidateSource::resolve).transpose().map_err(wrong)?;
+        let wall = request.wall_s.unwrap_or(prepared.suite.limits.wall_s);
+        if !(wall > 0.0 && wall <= prepared.suite.limits.wall_s) {
+            let most = prepared.suite.limits.wall_s;
+            return Err(wrong(format!("`wall_s` is {wall}; it must be above 0 and at most {most}")));
+        }
+        let until = request.stage.unwrap_or(Split::Train);
+        if until == Split::Test {
+            return Err(wrong("`test` is held out: `blis evaluate held-out` runs it".to_owned()));
+        }
+        let options = EvaluationOptions {
+            until,
+            epoch: request.epoch,
+            wall: Duration::from_secs_f64(wall),
+            feedback_bytes: request.feedback_bytes.unwrap_or(8000),
+            parallel: false,
+            only: part(&prepared.suite, request).map_err(wrong)?,
+            parameters: Vec::new(),
+            native: NativeCode::Refused,
+        };
+        let id = request.id.as_ref().map(id_text);
+        Ok(Job { prepared: Arc::clone(prepared), candidate, incumbent, options, id })
+    }
+
+    /// Description of the suites, without the held-out split.
+    pub fn task(&self) -> Value {
+        let suite = |prepared: &Arc<EvaluationSuite>| {
+            let suite = &prepared.suite;
+            let scenarios = suite.scenarios.iter().filter_map(|scenario| {
+                let splits = open_splits(&scenario.splits);
+                let seeds: BTreeMap<&str, u32> =
+                    splits.iter().map(|split| (split.name(), suite.seeds_of(*split))).collect();
+                let message = json!({"id": scenario.name, "family": scenario.family, "splits": splits, "seeds": seeds});
+                (!splits.is_empty()).then_some(message)
+            });
+            json!({
+                "suite": suite.name,
+                "about": suite.about,
+                "baseline": suite.baseline,
+                "decides": suite.decides.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+                "weights": suite.weights.text(),
+                "limits": {"wall_s": suite.limits.wall_s},
+                "scenarios": scenarios.collect::<Vec<_>>(),
+            })
+        };
+        let suites: Vec<Value> = self.by_name.values().map(suite).collect();
+        let first = self.by_name.get(&self.default).map(suite).unwrap_or_default();
+        json!({
+            "suite": self.default,
+            "about": first["about"],
+            "scenarios": first["scenarios"],
+            "suites": suites,
+            "interface": include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/rhai/README.md")),
+        })
+    }
+}
+
+impl CandidateSource {
+    fn resolve(&self) -> Result<QueuedCandidate, String> {
+        let script = |source: &str| {
+            let bytes = source.as_bytes().to_vec();
+            QueuedCandidate::Sent(CandidatePolicy::new("candidate.rhai".to_owned(), Technology::Script, bytes))
+        };
+        match self {
+            Self::Source(source) => Ok(script(source)),
+            Self::Components(texts) => match texts.values().next() {
+                Some(source) if texts.len() == 1 => Ok(script(source)),
+                _ => Err("a candidate has a `source` (rhai), a `path`, or one component".to_owned()),
+            },
+            Self::Spec(CandidateSpec { lang, source, path }) => {
+                let lang = match lang.as_deref() {
+                    None => None,
+                    Some("rhai") => Some(Technology::Script),
+                    Some("wasm") => Some(Technology::Component),
+                    Some(other) => return Err(format!("`lang` is `{other}`; it must be rhai or wasm")),
+                };
+                match (source, path) {
+                    (Some(source), None) if lang != Some(Technology::Component) => Ok(script(source)),
+                    (None, Some(path)) if Technology::of(Path::new(path)) == Some(Technology::Native) => {
+                        Err(native_code(path).to_string())
+                    }
+                    (None, Some(path)) if path != "-" => Ok(QueuedCandidate::File { path: path.clone(), lang }),
+                    _ => Err("a candidate has a `source` (rhai) or a `path`".to_owned()),
+                }
+            }
+        }
+    }
+}
+
+impl Job {
+    /// Evaluates the candidate. `identify` gets it before anything is done with it.
+    pub(super) fn run(
+        &self,
+        cache: Option<&ResultCache>,
+        identify: impl FnOnce(&CandidatePolicy),
+    ) -> Result<EvaluationResult, String> {
+        let Self { prepared, candidate, incumbent, options, id } = self;
+        let (candidate, incumbent) = (candidate.read()?, incumbent.as_ref().map(QueuedCandidate::read).transpose()?);
+        identify(&candidate);
+        let handle: Arc<CancelHandle> = Arc::default();
+        let document = evaluate_cached(prepared, &candidate, incumbent.as_deref(), options, &handle, cache);
+        Ok(EvaluationResult { id: id.clone(), ..document })
+    }
+}
+
+impl QueuedCandidate {
+    fn read(&self) -> Result<Cow<'_, CandidatePolicy>, String> {
+        match self {
+            Self::Sent(candidate) => Ok(Cow::Borrowed(candidate)),
+            Self::File { path, lang } => read_file(path, *lang).map(Cow::Owned),
+        }
+    }
+}
+
+/// Reads a script or a component. Of other files nothing is reported, least of all their content, which the messages
+/// of a script compiler would quote; and reading a pipe might never end.
+fn read_file(path: &str, lang: Option<Technology>) -> Result<CandidatePolicy, String> {
+    let about = std::fs::metadata(path);
+    let about = about.map_err(|error| format!("the candidate `{path}` cannot be read: {error}"))?;
+    if !about.is_file() {
+        return Err(format!("the candidate `{path}` is not a regular file"));
+    }
+    let candidate = CandidatePolicy::read(path, lang).map_err(|failure| failure.text())?;
+    let usable = match candidate.technology {
+        Technology::Script => Path::new(path).extension().is_some_and(|extension| extension == "rhai"),
+        Technology::Component => candidate.bytes.starts_with(b"\0asm"),
+        Technology::Native | Technology::BuiltIn => false,
+    };
+    let message =
+        || format!("`{path}` is neither a script (*.rhai) nor a component; send scripts with other names as `source`");
+    usable.then_some(candidate).ok_or_else(message)
+}
+
+/// The splits that are not held out.
+fn open_splits(splits: &[Split]) -> Vec<Split> {
+    splits.iter().copied().filter(|&split| split != Split::Test).collect()
+}
+
+/// The split under which a scenario runs alone: the requested one; else the first of train, select and smoke to which
+/// it belongs.
+fn split_of(scenario: &Scenario, stage: Option<Split>) -> Result<Split, String> {
+    let open = open_splits(&scenario.splits);
+    let Scenario { name, .. } = scenario;
+    if open.is_empty() {
+        return Err(format!("the scenario `{name}` is held out: `blis evaluate held-out` runs it"));
+    }
+    let usual = [Split::Train, Split::Select, Split::Smoke];
+    let found = usual.into_iter().find(|split| open.contains(split) && stage.is_none_or(|stage| stage == *split));
+    found.ok_or_else(|| {
+        let names: Vec<&str> = open.iter().map(|split| split.name()).collect();
+        let stage = stage.map(Split::name).unwrap_or_default();
+        format!("the scenario `{name}` is not of {stage}: `stage` must be {}", names.join(" or "))
+    })
+}
+
+/// The single scenario, or seed, that the request names.
+fn part(suite: &Suite, request: &EvaluationRequest) -> Result<Option<StagePlan>, String> {
+    let (name, turn) = match (&request.scenario, &request.example_id) {
+        (None, None) if request.seed.is_some() => return Err("`seed` needs a `scenario`".to_owned()),
+        (None, None) => return Ok(None),
+        (Some(name), None) => (name.as_str(), None),
+        (None, Some(example)) => match example.split_once('#') {
+            Some((name, turn)) => {
+                (name, Some(turn.parse::<usize>().map_err(|_| format!("`{turn}` is not the number of a seed"))?))
+            }
+            None => (example.as_str(), None),
+        },
+        (Some(_), Some(_)) => return Err("`scenario` and `example_id` both name a scenario: leave one out".to_owned()),
+    };
+    let index = suite.scenarios.iter().position(|scenario| scenario.name == name);
+    let index = index.ok_or_else(|| format!("there is no scenario `{name}`"))?;
+    let split = split_of(&suite.scenarios[index], request.stage)?;
+    let all = StagePlan::of(suite, split, request.epoch).seeds;
+    let seeds = match (turn, request.seed) {
+        (None, None) => all,
+        (Some(turn), None) => vec![*all.get(turn).ok_or_else(|| format!("`{name}` has {} seeds", all.len()))?],
+        (None, Some(seed)) => vec![seed],
+        (Some(_), Some(_)) => return Err("`example_id` with `#` already names a seed".to_owned()),
+    };
+    Ok(Some(StagePlan { split, scenarios: vec![index], seeds }))
+}
+
+/// Strings as they are, all other values as JSON.
+pub fn id_text(id: &Value) -> String {
+    id.as_str().map_or_else(|| id.to_string(), str::to_owned)
+}

@@ -1,0 +1,134 @@
+//! Worker processes: everything that a candidate does happens in a process that can be killed.
+//!
+//! ```text
+//! this process, one thread ── fork ──► worker: work(), with limits of CPU time and memory
+//!        ▲                               │  results pipe: progress, notes, the result
+//!        └──── poll, until the limit ◄───┘  messages pipe: its standard error
+//! ```
+//!
+//! The limits that decide a result are deterministic: operations, fuel, bytes. Those of a worker are the last resort: its
+//! death becomes a [`Death`], never that of this process, and never a result that is kept. A worker starts with a copy
+//! of this process's memory, so what was read, generated or simulated before is there.
+//!
+//! A process with several threads must not fork: locks that other threads hold would stay closed in the copy. Programs
+//! start workers before they start threads, or from a process that stays single-threaded
+//! ([`ForkServer`](crate::evaluation::fork_server::ForkServer)).
+
+mod frames;
+mod process;
+
+use std::io;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use process::{Death, DeathCause, WorkerSettings};
+pub(crate) use process::{ChildProcess, Results, WorkerProcess, fork, fork_process, report_progress};
+
+pub(crate) use frames::{Frame, FrameBuffer, read_some};
+
+use crate::error::RunError;
+
+/// How long a worker may run.
+#[derive(Clone, Copy, Debug)]
+pub enum Patience {
+    /// In all.
+    Total(Duration),
+    /// Without a completed simulation.
+    BetweenSimulations(Duration),
+}
+
+/// A worker whose result is a `T`.
+pub struct Worker<T> {
+    process: WorkerProcess,
+    patience: Patience,
+    result: PhantomData<T>,
+}
+
+/// Starts `work` in a worker. Only for a process with a single thread.
+///
+/// # Errors
+/// If the system cannot start a process.
+pub fn start<T: Serialize + DeserializeOwned>(
+    settings: &WorkerSettings,
+    patience: Patience,
+    work: impl FnOnce() -> T,
+) -> Result<Worker<T>, RunError> {
+    let cpu = match patience {
+        Patience::Total(wall) => Some(wall),
+        Patience::BetweenSimulations(_) => None,
+    };
+    let process = fork(settings, cpu, |results| results.done(&work()));
+    let process = process.map_err(|error| cannot_start(&error))?;
+    Ok(Worker { process, patience, result: PhantomData })
+}
+
+/// The error of a process that cannot be started.
+pub(crate) fn cannot_start(error: &io::Error) -> RunError {
+    RunError::runtime(format_args!("cannot start a worker process: {error}"))
+        .hint("end other programs, or raise the limit of processes (`ulimit -u`)")
+}
+
+/// Runs `work` in a worker and waits for its result.
+///
+/// # Errors
+/// If no process can be started, or the worker dies: with the cause and `about`, which names what it worked on.
+pub fn run<T: Serialize + DeserializeOwned>(
+    settings: &WorkerSettings,
+    patience: Patience,
+    about: &str,
+    work: impl FnOnce() -> T,
+) -> Result<T, RunError> {
+    start(settings, patience, work)?.wait(|_| {}).map_err(|death| death.error(about))
+}
+
+impl<T: DeserializeOwned> Worker<T> {
+    /// Waits for the result. `note` gets what the worker reports on its way.
+    ///
+    /// # Errors
+    /// If the worker dies, or does not end in its time; then it is killed.
+    pub fn wait(mut self, mut note: impl FnMut(&[u8])) -> Result<T, Death> {
+        let limit = match self.patience {
+            Patience::Total(limit) | Patience::BetweenSimulations(limit) => limit,
+        };
+        let mut since = Instant::now();
+        let mut cause = None;
+        while !self.process.is_finished() {
+            let left = limit.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                cause = Some(DeathCause::WallLimit(limit));
+                break;
+            }
+            let ready = wait_for(&self.process, left);
+            self.process.read(ready, &mut |frame| match frame {
+                Frame::Progress(simulations) => {
+                    crate::measure::simulations_of_worker(simulations);
+                    if matches!(self.patience, Patience::BetweenSimulations(_)) {
+                        since = Instant::now();
+                    }
+                }
+                Frame::Note(bytes) => note(&bytes),
+                Frame::Done(_) => {}
+            });
+        }
+        let result = self.process.finish(cause)?;
+        serde_json::from_slice(&result)
+            .map_err(|error| Death::new(DeathCause::Panic(format!("the result of a worker cannot be read: {error}"))))
+    }
+}
+
+/// Waits until `process` has written something or `time` has passed. Returns whether results and messages are there.
+fn wait_for(process: &WorkerProcess, time: Duration) -> (bool, bool) {
+    let mut ready: Vec<PollFd<'_>> = process.poll_fds().collect();
+    // A signal ends the wait early, as does a time too long for the system: the caller repeats.
+    let _ = poll(&mut ready, Timespec::try_from(time).ok().as_ref());
+    process.ready(ready.iter().map(PollFd::revents))
+}
+
+/// Whether a descriptor with these events can be read: something is there, or its other end is closed.
+pub(crate) fn is_ready(events: PollFlags) -> bool {
+    !events.is_empty()
+}

@@ -1,0 +1,382 @@
+//! The process of a worker: fork, limits of the operating system, end.
+
+#![allow(unsafe_code)] // fork
+
+use std::fmt::{self, Display};
+use std::io::{self, PipeReader, PipeWriter, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, kill_process, setrlimit, waitpid};
+use serde::Serialize;
+
+use super::frames::{Frame, FrameBuffer, read_some};
+use super::is_ready;
+use crate::error::RunError;
+
+/// Limits of workers, and the receiver of their messages.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerSettings {
+    /// Memory that a worker may use besides what it shares with the process that started it, bytes.
+    pub memory_bytes: u64,
+    /// Number of threads that it starts.
+    pub threads: usize,
+    /// Called with each line that a worker writes to its standard error.
+    pub message: fn(&[u8]),
+}
+
+impl WorkerSettings {
+    /// Default of `memory_bytes`.
+    pub const MEMORY_BYTES: u64 = 8 << 30;
+}
+
+/// CPU time of each thread beyond the wall limit, before the system ends a worker whose supervisor is gone.
+const CPU_GRACE: Duration = Duration::from_secs(5);
+/// Time between two reports of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
+/// Bytes of an incomplete line of messages.
+const LINE_BYTES: usize = 1 << 16;
+
+/// The end of a worker without a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Death {
+    pub cause: DeathCause,
+}
+
+/// Why a worker ended without a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeathCause {
+    /// It was killed after this time.
+    WallLimit(Duration),
+    /// It was killed because its work was cancelled.
+    Cancelled,
+    /// It used all CPU time that it had.
+    CpuTime,
+    /// It needed more memory than it had.
+    Memory,
+    /// The stack of a thread was full.
+    Stack,
+    /// The system killed it, most likely for lack of memory.
+    Killed,
+    /// The host has a defect, with the message.
+    Panic(String),
+    /// A signal or an exit code that has no other cause.
+    Crash(String),
+}
+
+impl Death {
+    pub(super) fn new(cause: DeathCause) -> Self {
+        Self { cause }
+    }
+
+    /// The error of a command that worked on `about`.
+    #[must_use]
+    pub fn error(&self, about: &str) -> RunError {
+        let error = RunError::runtime(format_args!("{about}: {self}"));
+        match &self.cause {
+            DeathCause::Panic(_) => error.hint("this is a defect of the program: please report it with the file"),
+            _ => error.hint("look for endless loops and for values that grow without bound"),
+        }
+    }
+}
+
+impl Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            DeathCause::WallLimit(limit) => write!(f, "it took more than {} s, and was ended", limit.as_secs_f64()),
+            DeathCause::Cancelled => f.write_str("it was cancelled"),
+            DeathCause::CpuTime => f.write_str("it used more CPU time than its process may"),
+            DeathCause::Memory => f.write_str("it used more memory than its process may"),
+            DeathCause::Stack => f.write_str("it used more stack than its process has"),
+            DeathCause::Killed => f.write_str("the system killed its process, most likely for lack of memory"),
+            DeathCause::Panic(message) => f.write_str(message),
+            DeathCause::Crash(status) => write!(f, "its process ended with {status}"),
+        }
+    }
+}
+
+/// A process that this one has started. Killed when dropped.
+pub(crate) struct ChildProcess {
+    pid: Pid,
+    is_reaped: bool,
+}
+
+/// A worker, seen from the process that started it. Killed when dropped.
+pub(crate) struct WorkerProcess {
+    process: ChildProcess,
+    results: Option<PipeReader>,
+    messages: Option<PipeReader>,
+    frames: FrameBuffer,
+    line: Vec<u8>,
+    /// What the Rust runtime wrote before it ended the process.
+    last_words: Vec<String>,
+    done: Option<Vec<u8>>,
+    settings: WorkerSettings,
+}
+
+/// The results pipe, in the worker.
+pub(crate) struct Results(());
+
+/// The writing end in the worker, for progress from any thread.
+static RESULTS: OnceLock<Mutex<PipeWriter>> = OnceLock::new();
+
+impl Results {
+    pub(crate) fn note(&self, value: &impl Serialize) {
+        send(&Frame::note(value));
+    }
+
+    pub(crate) fn done(&self, value: &impl Serialize) {
+        send(&Frame::done(value));
+    }
+}
+
+fn send(frame: &Frame) {
+    if let Some(pipe) = RESULTS.get() {
+        // If the reader is gone, so is the purpose of this process.
+        let _ = frame.write(&mut *pipe.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// In a worker: reports that `simulations` have completed, a few times a second.
+pub(crate) fn report_progress(simulations: u64) {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    static START: OnceLock<Instant> = OnceLock::new();
+    if RESULTS.get().is_none() {
+        return;
+    }
+    let now = START.get_or_init(Instant::now).elapsed().as_millis() as u64 + 1;
+    let last = LAST.load(Ordering::Relaxed);
+    let is_due = last == 0 || now >= last + PROGRESS_INTERVAL.as_millis() as u64;
+    if is_due && LAST.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        send(&Frame::Progress(simulations));
+    }
+}
+
+/// Starts a worker that does `work`. `cpu`: CPU time of each of its threads.
+pub(crate) fn fork(
+    settings: &WorkerSettings,
+    cpu: Option<Duration>,
+    work: impl FnOnce(&Results),
+) -> io::Result<WorkerProcess> {
+    let (results, write_results) = io::pipe()?;
+    let (messages, write_messages) = io::pipe()?;
+    let (own_results, own_messages) = (results.try_clone()?, messages.try_clone()?);
+    let process = fork_process(|| {
+        drop((own_results, own_messages));
+        let _ = rustix::stdio::dup2_stderr(&write_messages);
+        drop(write_messages);
+        confine(settings, cpu);
+        let _ = RESULTS.set(Mutex::new(write_results));
+        work(&Results(()));
+    })?;
+    Ok(WorkerProcess {
+        process,
+        results: Some(results),
+        messages: Some(messages),
+        frames: FrameBuffer::default(),
+        line: Vec::new(),
+        last_words: Vec::new(),
+        done: None,
+        settings: *settings,
+    })
+}
+
+/// Starts a process that does `work` and ends.
+pub(crate) fn fork_process(work: impl FnOnce()) -> io::Result<ChildProcess> {
+    // Text in the buffer would be written by both processes.
+    io::stdout().flush()?;
+    let parent = rustix::process::getpid();
+    // SAFETY: the callers have a single thread, so that no lock is held by a thread that the copy lacks.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            die_with(parent);
+            let ended = catch_unwind(AssertUnwindSafe(work));
+            exit(if ended.is_ok() { 0 } else { PANIC_CODE })
+        }
+        pid => Ok(ChildProcess { pid: Pid::from_raw(pid).ok_or(io::ErrorKind::Other)?, is_reaped: false }),
+    }
+}
+
+/// Ends this process without running what its parent has registered for its own end.
+fn exit(code: i32) -> ! {
+    // SAFETY: it has no conditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// In a child: ends it when `parent` ends.
+fn die_with(parent: Pid) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    // It may have ended before.
+    if rustix::process::getppid() != Some(parent) {
+        exit(1);
+    }
+}
+
+/// Exit code after a panic, as that of a Rust program.
+const PANIC_CODE: i32 = 101;
+
+/// In the worker: sets the limits. If the system refuses one, its own hold.
+fn confine(settings: &WorkerSettings, cpu: Option<Duration>) {
+    let set = |resource, most| {
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        let _ = setrlimit(resource, limit);
+    };
+    set(Resource::Core, 0);
+    if let Some(cpu) = cpu {
+        set(Resource::Cpu, (cpu + CPU_GRACE).as_secs() * settings.threads.max(1) as u64);
+    }
+    #[cfg(target_os = "linux")]
+    {
+        // Private memory that can be written. The address space would count what WebAssembly only reserves.
+        set(Resource::Data, data_bytes().saturating_add(settings.memory_bytes));
+        // If the machine runs out of memory, workers end first.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    }
+}
+
+/// Private memory of this process that can be written, bytes.
+#[cfg(target_os = "linux")]
+fn data_bytes() -> u64 {
+    let statistics = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statistics.split_whitespace().nth(5).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}
+
+impl WorkerProcess {
+    /// What to wait for: results, then messages, unless they are closed.
+    pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        [&self.results, &self.messages].into_iter().flatten().map(|pipe| PollFd::new(pipe, PollFlags::IN))
+    }
+
+    /// Whether results and messages are there, by the events of [`Self::poll_fds`].
+    pub(crate) fn ready(&self, events: impl IntoIterator<Item = PollFlags>) -> (bool, bool) {
+        let mut events = events.into_iter();
+        let mut of = |pipe: &Option<PipeReader>| pipe.is_some() && events.next().is_some_and(is_ready);
+        (of(&self.results), of(&self.messages))
+    }
+
+    /// Reads what is there. `frame` gets the frames.
+    pub(crate) fn read(&mut self, (results, messages): (bool, bool), frame: &mut dyn FnMut(Frame)) {
+        if results && let Some(pipe) = &mut self.results {
+            let frames = &mut self.frames;
+            if !read_some(pipe, |bytes| frames.extend(bytes)) {
+                self.results = None;
+            }
+            while let Some(one) = self.frames.next() {
+                if let Frame::Done(result) = &one {
+                    self.done = Some(result.clone());
+                }
+                frame(one);
+            }
+        }
+        if messages && let Some(pipe) = &mut self.messages {
+            let line = &mut self.line;
+            if !read_some(pipe, |bytes| line.extend_from_slice(bytes)) {
+                self.messages = None;
+            }
+            self.pass_lines();
+        }
+    }
+
+    /// Passes on whole lines of messages, except what the Rust runtime writes before it ends a process.
+    fn pass_lines(&mut self) {
+        while let Some(end) = self.line.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.line.drain(..=end).collect();
+            self.pass(&line);
+        }
+        let is_last = self.messages.is_none() && !self.line.is_empty();
+        if is_last || self.line.len() > LINE_BYTES {
+            let line = std::mem::take(&mut self.line);
+            self.pass(&line);
+        }
+    }
+
+    fn pass(&mut self, line: &[u8]) {
+        const RUNTIME: [&str; 6] =
+            ["memory allocation of ", "thread '", "fatal runtime error", "thread caused", "note: run with", "stack backtrace"];
+        let text = String::from_utf8_lossy(line);
+        let is_of_runtime = RUNTIME.iter().any(|start| text.starts_with(start)) || !self.last_words.is_empty();
+        match is_of_runtime {
+            true => self.last_words.push(text.trim().to_owned()),
+            false => (self.settings.message)(line),
+        }
+    }
+
+    /// Whether the result is there, or will not come.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.done.is_some() || (self.results.is_none() && self.messages.is_none())
+    }
+
+    /// Ends the process. Returns its result; if it has none, because it was killed for `cause` or ended on its own, why.
+    pub(crate) fn finish(mut self, cause: Option<DeathCause>) -> Result<Vec<u8>, Death> {
+        if cause.is_some() || self.done.is_some() {
+            self.process.kill();
+        }
+        let status = self.process.reap();
+        // All writers are gone, so this ends.
+        while self.messages.is_some() {
+            self.read((false, true), &mut |_| {});
+        }
+        match (cause, self.done.take()) {
+            (Some(cause), _) => Err(Death::new(cause)),
+            (None, Some(result)) => Ok(result),
+            (None, None) => Err(Death::new(self.cause(status))),
+        }
+    }
+
+    /// Why a worker ended that was not killed by this process.
+    fn cause(&self, status: Option<WaitStatus>) -> DeathCause {
+        let wrote = |part: &str| self.last_words.iter().any(|line| line.contains(part));
+        if wrote("memory allocation of ") {
+            return DeathCause::Memory;
+        }
+        if wrote("overflowed its stack") {
+            return DeathCause::Stack;
+        }
+        if wrote("panicked at") {
+            return DeathCause::Panic(self.last_words.join(" "));
+        }
+        let signal = status.and_then(WaitStatus::terminating_signal);
+        if signal == Some(Signal::XCPU.as_raw()) {
+            return DeathCause::CpuTime;
+        }
+        if signal == Some(Signal::KILL.as_raw()) {
+            return DeathCause::Killed;
+        }
+        DeathCause::Crash(match (signal, status.and_then(WaitStatus::exit_status)) {
+            (Some(signal), _) => format!("signal {signal}"),
+            (None, Some(code)) => format!("exit code {code}"),
+            (None, None) => "an unknown status".to_owned(),
+        })
+    }
+}
+
+impl ChildProcess {
+    fn kill(&self) {
+        let _ = kill_process(self.pid, Signal::KILL);
+    }
+
+    /// Waits for the end of the process.
+    fn reap(&mut self) -> Option<WaitStatus> {
+        let mut status = waitpid(Some(self.pid), WaitOptions::empty());
+        while status.as_ref().err() == Some(&rustix::io::Errno::INTR) {
+            status = waitpid(Some(self.pid), WaitOptions::empty());
+        }
+        self.is_reaped = true;
+        status.ok().flatten().map(|(_, status)| status)
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        if !self.is_reaped {
+            self.kill();
+            self.reap();
+        }
+    }
+}

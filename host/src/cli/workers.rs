@@ -1,0 +1,29 @@
+//! Settings of the processes in which candidates run.
+
+use std::io::{self, Write as _};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::thread;
+
+use blis_eval::worker::WorkerSettings;
+
+/// Default of `--worker-memory-gib`.
+pub(super) const DEFAULT_MEMORY_GIB: &str = "8";
+
+/// Settings of a worker with `threads` threads, one per core if `None`.
+pub(super) fn worker_settings(threads: Option<NonZeroUsize>, memory_gib: NonZeroU32) -> WorkerSettings {
+    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    WorkerSettings {
+        memory_bytes: u64::from(memory_gib.get()) << 30,
+        threads: threads.unwrap_or_else(cores).get(),
+        message: |line| {
+            // The log has no other place to go.
+            let _ = io::stderr().write_all(line);
+        },
+    }
+}
+
+/// Settings of a worker of a command without flags for them.
+pub(super) fn default_worker_settings(threads: Option<NonZeroUsize>) -> WorkerSettings {
+    let settings = worker_settings(threads, NonZeroU32::MIN);
+    WorkerSettings { memory_bytes: WorkerSettings::MEMORY_BYTES, ..settings }
+}
