@@ -27,7 +27,7 @@ scenarios:
 ";
 
 /// The small suite as a file.
-fn small(dir: &Path) -> String {
+pub fn small(dir: &Path) -> String {
     let path = dir.join("small.yaml");
     fs::write(&path, SMALL).expect("scratch");
     path.display().to_string()
@@ -405,32 +405,32 @@ fn tuning_finds_the_parameter_with_an_effect() {
 }
 
 /// `blis serve --stdio`.
-struct ServerProcess {
-    child: Child,
+pub struct ServerProcess {
+    pub child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl ServerProcess {
-    fn start(words: &[&str]) -> Self {
+    pub fn start(words: &[&str]) -> Self {
         let mut program = program!("serve", words);
         let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("blis starts");
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().expect("piped")));
         Self { child, input, output }
     }
 
-    fn send(&mut self, line: &str) {
+    pub fn send(&mut self, line: &str) {
         let input = self.input.as_mut().expect("open");
         writeln!(input, "{line}").and_then(|()| input.flush()).expect("the server listens");
     }
 
-    fn receive(&mut self) -> Value {
+    pub fn receive(&mut self) -> Value {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a reply");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
-    fn end(mut self) {
+    pub fn end(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().expect("it ends").success());
     }

@@ -9,6 +9,7 @@ mod cli;
 mod cluster;
 mod compare;
 mod config;
+mod containment;
 mod decisions;
 mod deployments;
 mod documents;

@@ -47,6 +47,8 @@ pub enum FaultKind {
     OutOfRange,
     /// The plugin is a native library, and native libraries were not allowed.
     NotAllowed,
+    /// The host lacks memory or address space; no fault of the plugin.
+    HostResources,
 }
 
 impl FaultKind {
@@ -69,6 +71,7 @@ impl FaultKind {
             Self::NotANumber => "not-a-number",
             Self::OutOfRange => "out-of-range",
             Self::NotAllowed => "not-allowed",
+            Self::HostResources => "host-resources",
         }
     }
 }

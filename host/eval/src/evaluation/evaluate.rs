@@ -147,7 +147,13 @@ pub fn ready<'a>(
         NativeCode::Here => candidate.load_here(&suite.limits),
         NativeCode::InChild | NativeCode::Refused => candidate.load(&suite.limits),
     };
-    let loaded = loaded.map_err(|fault| failed(PolicyRole::Candidate, &RunError::from(fault)))?;
+    let loaded = loaded.map_err(|fault| {
+        // During a run a name that does not exist is a trap; found before, it is a reason to refuse the candidate.
+        let is_name = fault.kind == FaultKind::UnknownName;
+        let mut document = failed(PolicyRole::Candidate, &RunError::from(fault));
+        document.status = if is_name { EvaluationStatus::Rejected } else { document.status };
+        document
+    })?;
     let kinds = &loaded.plugin.description().kinds;
     if !suite.decides.iter().any(|kind| kinds.contains(kind)) {
         let names: Vec<&str> = suite.decides.iter().map(|kind| kind.name()).collect();
@@ -268,6 +274,7 @@ fn status_of(fault: FaultKind) -> EvaluationStatus {
         | FaultKind::MissingExport
         | FaultKind::Refused
         | FaultKind::NotAllowed => EvaluationStatus::Rejected,
+        FaultKind::HostResources => EvaluationStatus::HostError,
     }
 }
 

@@ -265,7 +265,7 @@ fn helper() {}
         let scan = Scan::of(source);
         let found: Vec<_> = scan.loops.iter().map(|one| (one.keyword.text, one.keyword.column, one.function)).collect();
         let expected =
-            [("while", 19, "f"), ("for", 29, "f"), ("do", 2, "f"), ("loop", 26, "f"), ("loop", 10, "g")];
+            [("while", 19, "f"), ("for", 29, "f"), ("do", 2, "f"), ("loop", 23, "f"), ("loop", 10, "g")];
         assert_eq!(found, expected);
         let innermost = |line, column| scan.loops.iter().rfind(|one| one.contains(line, column)).map(|one| one.keyword.text);
         assert_eq!((innermost(1, 40), innermost(1, 44), innermost(2, 8)), (Some("for"), Some("while"), Some("do")));

@@ -29,6 +29,25 @@ impl<F: Functions> CompiledPlugin<F> {
         Ok(compiled)
     }
 
+    /// Checks that the functions in `code` have the types that a plugin with this description needs. Their results do not
+    /// matter.
+    pub fn check_types(
+        file: &PluginPath,
+        code: F::Code,
+        host_inputs: HostInputs,
+        description: &PolicyDescription,
+        limits: &Limits,
+    ) -> Result<(), Fault> {
+        let compiled = Self { file: file.clone(), description: description.clone(), code, host_inputs };
+        let host = WasmHost::new(file, *limits, &Arc::from([]), Stream::new(0, "check"), WasmLog::default());
+        let (mut store, instance) = compiled.instantiate(host, limits)?;
+        let _ = F::describe(file, &compiled.code, &mut store, &instance)?;
+        for &kind in &description.kinds {
+            F::find(file, &compiled.code, &mut store, &instance, kind, compiled.has_events())?;
+        }
+        Ok(())
+    }
+
     /// Reads the description and checks that the plugin exports the functions that it requires.
     fn describe(&mut self, limits: &Limits) -> Result<(), Fault> {
         let stream = Stream::new(0, "describe");

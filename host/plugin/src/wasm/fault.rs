@@ -113,6 +113,11 @@ fn explain(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
 /// For errors that are not traps: the guest returned an invalid value, or called a host function with invalid
 /// arguments.
 fn broken_rules(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String) {
+    if error.chain().any(is_shortage) {
+        let what = "the system has no memory or address space left for a further guest: each reserves 4 GiB of addresses. Use \
+                    fewer instances, or raise `vm.max_map_count`";
+        return (FaultKind::HostResources, what.to_owned());
+    }
     let text = error.root_cause().to_string();
     // wasmtime does not export this error type.
     if text.contains("fuel allocated for hostcalls") {
@@ -120,6 +125,14 @@ fn broken_rules(error: &wasmtime::Error, limits: &Limits) -> (FaultKind, String)
     }
     let text = plain(&text, limits.message_bytes);
     (FaultKind::Trap, format!("violated its interface: {text}"))
+}
+
+/// Whether the system refused the host what it asked for.
+fn is_shortage(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let by_system = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+    let code = by_system.or_else(|| cause.downcast_ref::<rustix::io::Errno>().map(|errno| errno.raw_os_error()));
+    let shortages = [rustix::io::Errno::NOMEM, rustix::io::Errno::AGAIN, rustix::io::Errno::MFILE];
+    code.is_some_and(|code| shortages.iter().any(|shortage| shortage.raw_os_error() == code))
 }
 
 /// Whether the frame belongs to the guest's code; the adapter functions that wit-component adds do not help an author.

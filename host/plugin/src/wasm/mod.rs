@@ -10,10 +10,10 @@
 //! call gets new fuel; memory and tables have limits, and a call that exceeds one ends. After that, and after any other
 //! trap, the instance is discarded and the next call starts a new one.
 //!
-//! Every file is first compiled and checked as a component. If it consists of one core module behind the names of our
-//! interface, as the SDKs produce it (`standard.rs`), the functions of that module are called directly (`direct.rs`);
-//! all other components are called through wasmtime's component layer (`typed.rs`), which is slower. Tests compare the
-//! two. Direct calls copy rows as they lie in memory: a list is one copy. The component layer writes them field by
+//! Every file is checked as a component. If it consists of one core module behind the names of our interface, as the SDKs
+//! produce it (`standard.rs`), the functions of that module are called directly (`direct.rs`), and of the component only a
+//! skeleton is compiled (`skeleton.rs`), for the check; all other components are called through wasmtime's component
+//! layer (`typed.rs`), which is slower. Tests compare the two. Direct calls copy rows as they lie in memory: a list is one copy. The component layer writes them field by
 //! field. docs/performance.md states the cost of a call.
 
 mod bindings;
@@ -30,6 +30,7 @@ mod guest;
 mod host;
 mod inspect;
 mod memory;
+mod skeleton;
 mod standard;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ mod typed;
 
 use std::fs;
 use std::io::Read as _;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -133,15 +135,33 @@ pub fn load_known(
     };
     effort::check(&file, bytes)?;
     let exports = inspect::component(&file, bytes)?;
-    let plugin = typed(&file, bytes, &exports, &engine, &cache, limits)?;
-    if let Some(range) = standard::main_module(bytes, &exports)
-        && let Ok(module) = Module::new(&engine, &bytes[range])
-        && let Ok(plugin) = direct(&file, &module, limits)
+    if let Some(module) = standard::main_module(bytes, &exports)
+        && let Some(plugin) = standard_plugin(&file, bytes, module, &exports, &engine, &cache, limits)
     {
-        cache.store_module(&module);
         return Ok(Arc::new(plugin));
     }
-    Ok(Arc::new(plugin))
+    Ok(Arc::new(typed(&file, bytes, &exports, &engine, &cache, limits)?))
+}
+
+/// The plugin in the standard component `bytes`, called directly. `None` if wasmtime does not accept it, or its module
+/// fails: the component layer finds the reason.
+fn standard_plugin(
+    file: &PluginPath,
+    bytes: &[u8],
+    module: Range<usize>,
+    exports: &Exports,
+    engine: &Engine,
+    cache: &code_cache::CachedCode<'_>,
+    limits: &Limits,
+) -> Option<WasmPlugin<direct::Direct>> {
+    let skeleton = Component::new(engine, skeleton::of(bytes, &module)?).ok()?;
+    let (pre, host_inputs) = link(file, engine, &skeleton).ok()?;
+    let module = Module::new(engine, &bytes[module]).ok()?;
+    let plugin = direct(file, &module, limits).ok()?;
+    let skeleton = typed::LinkedComponent { pre, exports: exports.clone() };
+    CompiledPlugin::<typed::Typed>::check_types(file, skeleton, host_inputs, &plugin.0.description, limits).ok()?;
+    cache.store_module(&module);
+    Some(plugin)
 }
 
 /// The plugin in the component `bytes`, called through the component layer.

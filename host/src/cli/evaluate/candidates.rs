@@ -10,7 +10,7 @@ use blis_eval::error::RunError;
 use blis_eval::evaluation::cache::ResultCache;
 use blis_eval::evaluation::candidate::CandidatePolicy;
 use blis_eval::evaluation::context::EvaluationSuite;
-use blis_eval::evaluation::evaluate::{evaluate, verify, worse};
+use blis_eval::evaluation::evaluate::{evaluate, evaluate_cached, verify, worse};
 use blis_eval::evaluation::isolated;
 use blis_eval::evaluation::native;
 use blis_eval::evaluation::options::{EvaluationOptions, NativeCode};
@@ -158,10 +158,11 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
     let mut worst = EvaluationStatus::Ok;
     for (index, candidate) in candidates.iter().enumerate() {
         let evaluate = || -> Result<EvaluationResult, RunError> {
-            if candidate.technology == Technology::Native {
-                return Ok(native::evaluate(&suite, candidate, &options, &Arc::default()));
-            }
             let cache = cache.as_ref().filter(|_| !args.verify);
+            if candidate.technology == Technology::Native {
+                // It has a process of its own already, started anew: native code may start threads when it is loaded.
+                return Ok(evaluate_cached(&suite, candidate, incumbent.as_ref(), &options, &Arc::default(), cache));
+            }
             // First the process, then the threads of the spinner.
             let evaluation = isolated::start(&suite, candidate, incumbent.as_ref(), &options, cache, &settings)?;
             let _spinner = Spinner::start("evaluating", false);

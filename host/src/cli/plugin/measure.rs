@@ -148,7 +148,7 @@ pub(super) fn built_in(kind: Kind, n: usize, reads: Reads) -> Result<Cost, Fault
 fn per_call(calls: usize, mut round: impl FnMut()) -> f64 {
     let mut rounds = 1_u32;
     let mut measure = |rounds: u32| {
-        let timer = Timer::start();
+        let timer = Timer::of_thread();
         (0..rounds).for_each(|_| round());
         timer.elapsed()
     };

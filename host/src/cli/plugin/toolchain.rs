@@ -156,3 +156,25 @@ fn scratch_folder() -> Result<TempDir, RunError> {
             .hint("set TMPDIR to a folder that can be written to")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression (D6): a name that can be predicted, in a folder that all users share, and links were followed.
+    #[cfg(unix)]
+    #[test]
+    fn the_folder_of_a_build_is_new_and_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (one, other) = (scratch_folder().expect("a folder"), scratch_folder().expect("a folder"));
+        assert_ne!(one.path(), other.path());
+        for folder in [&one, &other] {
+            let known = folder.path().symlink_metadata().expect("it is there");
+            assert!(known.is_dir());
+            assert_eq!(known.permissions().mode() & 0o777, 0o700);
+        }
+        let path = one.path().to_owned();
+        drop(one);
+        assert!(!path.exists());
+    }
+}

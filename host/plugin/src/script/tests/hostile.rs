@@ -40,15 +40,15 @@ fn what_does_not_end_is_ended() {
         body_fault("let c = s.indices; for i in 0..300000 { c = c + column(65536, 1.0).sum(); }"),
         body_fault("for i in range(0, 1000000000000) { } 0"),
     ]), @r"
-    test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
-      1 | fn route(r, s) {
-        |    ^^^^^ [out-of-fuel]
-    test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
-      1 | fn route(r, s) {
-        |    ^^^^^ [out-of-fuel]
-    test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
-      1 | fn route(r, s) {
-        |    ^^^^^ [out-of-fuel]
+    test.rhai:2:5: in `route`: more than 1000000 steps in one call: does a loop not end?
+      2 |     loop { }
+        |     ^^^^ [out-of-fuel]
+    test.rhai:2:16: in `route`: more than 1000000 steps in one call: does a loop not end?
+      2 |     let x = 0; while true { x += 1; }
+        |                ^^^^^ [out-of-fuel]
+    test.rhai:2:11: in `route`: more than 1000000 steps in one call: does a loop not end?
+      2 |     try { loop {} } catch { } 0
+        |           ^^^^ [out-of-fuel]
     test.rhai:2:4: in `route`: more than 32 functions called inside each other
       2 | fn route(r, s) { f(0) }
         |    ^^^^^ [too-deep]
@@ -58,12 +58,12 @@ fn what_does_not_end_is_ended() {
     test.rhai:1:4: in `route`: more than 32 functions called inside each other
       1 | fn route(r, s) {
         |    ^^^^^ [too-deep]
-    test.rhai:1:4: in `route`: it handled more than 16000000 numbers of columns in one call
-      1 | fn route(r, s) {
-        |    ^^^^^ [out-of-fuel]
-    test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
-      1 | fn route(r, s) {
-        |    ^^^^^ [out-of-fuel]
+    test.rhai:2:24: in `route`: it handled more than 16000000 numbers of columns in one call
+      2 |     let c = s.indices; for i in 0..300000 { c = c + column(65536, 1.0).sum(); }
+        |                        ^^^ [out-of-fuel]
+    test.rhai:2:5: in `route`: more than 1000000 steps in one call: does a loop not end?
+      2 |     for i in range(0, 1000000000000) { } 0
+        |     ^^^ [out-of-fuel]
     ");
 }
 
@@ -90,9 +90,9 @@ fn what_grows_without_bound_is_stopped() {
     test.rhai:1:4: in `route`: an array of more than 4096 entries, those of arrays inside counted
       1 | fn route(r, s) {
         |    ^^^^^ [out-of-memory]
-    test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end?
-      1 | fn route(r, s) {
-        |    ^^^^^ [out-of-fuel]
+    test.rhai:2:29: in `route`: more than 1000000 steps in one call: does a loop not end?
+      2 |     let m = #{}; let i = 0; loop { m[`k${i}`] = i; i += 1; }
+        |                             ^^^^ [out-of-fuel]
     test.rhai:1:4: in `route`: a column of 1000000000 numbers; the longest has 65536
       1 | fn route(r, s) {
         |    ^^^^^ [out-of-memory]
@@ -105,12 +105,12 @@ fn what_grows_without_bound_is_stopped() {
     test.rhai:1:4: in `route`: an array of more than 4096 entries, those of arrays inside counted
       1 | fn route(r, s) {
         |    ^^^^^ [out-of-memory]
-    test.rhai:1:4: in `route`: a column of 3600000000 numbers; the longest has 65536
-      1 | fn route(r, s) {
-        |    ^^^^^ [out-of-memory]
-    test.rhai:1:4: in `route`: it handled more than 16000000 numbers of columns in one call
+    test.rhai:1:4: in `route`: it copied more than 976 MiB in one call
       1 | fn route(r, s) {
         |    ^^^^^ [out-of-fuel]
+    test.rhai:1:4: in `route`: it holds more than 64 MiB in one call
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-memory]
     ");
 }
 
@@ -439,9 +439,9 @@ fn what_does_not_compile_says_why() {
     test.rhai:1:15: in `the script`: there is no index 3: the array has the indices 0 to 0
       1 | const A = [1][3];
         |               ^ [trap]
-    test.rhai:1:6: in `the script`: more than 1000000 steps in one call: does a loop not end?
+    test.rhai:1:1: in `the script`: more than 1000000 steps in one call: does a loop not end?
       1 | loop { }
-        |      ^ [out-of-fuel]
+        | ^^^^ [out-of-fuel]
     test.rhai:1:40: expressions or blocks are nested too deeply: use more variables
       1 | fn route(r, s) { (((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((…
         |                                        ^ [too-deep]
@@ -507,9 +507,9 @@ fn a_script_that_cannot_start_says_so() {
     test.rhai:2:30: in `init`: `*` does not work on nothing and a whole number; nothing, `()`, is what a missing entry or field holds: give another value with `??`
       2 |     info.model_facts.nothing * 2
         |                              ^ [unknown-name]
-    test.rhai:1:4: in `init`: more than 1000000 steps in one call: does a loop not end?
+    test.rhai:1:13: in `init`: more than 1000000 steps in one call: does a loop not end?
       1 | fn init() { loop {} } fn route(r, s) { 0 }
-        |    ^^^^ [out-of-fuel]
+        |             ^^^^ [out-of-fuel]
     ");
     let mut guest = guest::<dyn RoutingGuest>("fn route(r, s) { this.f = |x| x; this.view = s; 0 }");
     route_on(guest.as_mut(), &ScriptService::idle(4)).unwrap();
