@@ -30,7 +30,10 @@ fn results_arrive() {
     let work = || (shared.clone(), "x".repeat(3 << 20));
     let result = worker::run(&settings(), Patience::Total(LONG), "a test", work);
     let (numbers, text) = result.expect("the worker ends");
-    assert_eq!(numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), shared.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+    assert_eq!(
+        numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
+        shared.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+    );
     assert_eq!(text.len(), 3 << 20, "more than a pipe holds");
 }
 
@@ -103,7 +106,8 @@ fn errors_name_what_was_done() {
     let spin = || loop {
         std::hint::spin_loop();
     };
-    let failure = worker::run::<()>(&settings(), Patience::Total(SHORT), "`policy.rhai`", spin).expect_err("it is late");
+    let failure =
+        worker::run::<()>(&settings(), Patience::Total(SHORT), "`policy.rhai`", spin).expect_err("it is late");
     let text = "`policy.rhai`: it took more than 0.2 s, and was ended\n\
                 hint: look for endless loops and for values that grow without bound";
     assert_eq!(failure.text(), text);

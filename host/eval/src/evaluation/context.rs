@@ -112,7 +112,14 @@ impl EvaluationSuite {
         };
         let scenarios: Vec<PreparedScenario> = suite.scenarios.iter().map(prepare).collect::<Result<_, RunError>>()?;
         let hash = hash(&suite, &scenarios);
-        Ok(Self { suite, hash, scenarios, workloads: Mutex::default(), shared_runs: Mutex::default(), added: Mutex::default() })
+        Ok(Self {
+            suite,
+            hash,
+            scenarios,
+            workloads: Mutex::default(),
+            shared_runs: Mutex::default(),
+            added: Mutex::default(),
+        })
     }
 
     /// SHA-256 of the suite and of all files that it names, hexadecimal.

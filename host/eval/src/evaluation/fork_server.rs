@@ -31,8 +31,8 @@ use super::request::{EvaluationRequest, Job, SuiteSet};
 use crate::error::RunError;
 use crate::result::{EvaluationResult, Traits};
 use crate::worker::{
-    ChildProcess, DeathCause, Frame, FrameBuffer, Results, WorkerProcess, WorkerSettings, cannot_start, fork, fork_process,
-    is_ready, read_some,
+    ChildProcess, DeathCause, Frame, FrameBuffer, Results, WorkerProcess, WorkerSettings, cannot_start, fork,
+    fork_process, is_ready, read_some,
 };
 
 /// The fork server, as the process that uses it sees it. Its process ends when this is dropped.
@@ -149,7 +149,9 @@ impl Replies {
         while read_some(from, |bytes| frames.extend(bytes)) {
             while let Some(frame) = frames.next() {
                 let Frame::Note(bytes) = frame else { continue };
-                let Ok(Finished { number, outcome, depends_on_clock }) = serde_json::from_slice(&bytes) else { continue };
+                let Ok(Finished { number, outcome, depends_on_clock }) = serde_json::from_slice(&bytes) else {
+                    continue;
+                };
                 let outcome = outcome.map(|result| EvaluationResult { depends_on_clock, ..result });
                 let receiver = lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(&number));
                 // The receiver waits for it, unless its thread has ended.
@@ -228,7 +230,8 @@ impl Forks<'_> {
             self.read(number, ready);
         }
         let late = |one: &&RunningEvaluation| one.start.elapsed() >= one.limit();
-        let late: Vec<(u64, Duration)> = self.running.iter().filter(late).map(|one| (one.number, one.limit())).collect();
+        let late: Vec<(u64, Duration)> =
+            self.running.iter().filter(late).map(|one| (one.number, one.limit())).collect();
         for (number, limit) in late {
             self.end(number, DeathCause::WallLimit(limit));
         }
@@ -247,7 +250,9 @@ impl Forks<'_> {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         let count = poll(&mut fds, time.as_ref()).unwrap_or(0);
         let events: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
-        if count == 0 && let Some((prepared, scenario, seed)) = self.missing.pop() {
+        if count == 0
+            && let Some((prepared, scenario, seed)) = self.missing.pop()
+        {
             prepared.generate(scenario, seed);
         }
         let (socket, mut workers) = (events[0], events[1..].iter().copied());
@@ -306,7 +311,8 @@ impl Forks<'_> {
         let outcome = match worker.finish(cause) {
             Ok(bytes) => match serde_json::from_slice::<Result<EvaluationReply, String>>(&bytes) {
                 Ok(Ok(reply)) => {
-                    let missing = reply.workloads.iter().map(|&(scenario, seed)| (Arc::clone(&job.prepared), scenario, seed));
+                    let missing =
+                        reply.workloads.iter().map(|&(scenario, seed)| (Arc::clone(&job.prepared), scenario, seed));
                     self.missing.extend(missing);
                     Ok(reply.accept(&job.prepared))
                 }

@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 
 use super::cache::ResultCache;
 use super::fork_server::ForkServer;
-pub use super::request::{EvaluationRequest, RequestError, id_text};
 use super::request::SuiteSet;
+pub use super::request::{EvaluationRequest, RequestError, id_text};
 use crate::error::RunError;
 use crate::result::EvaluationResult;
 use crate::worker::WorkerSettings;

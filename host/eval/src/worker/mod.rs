@@ -25,8 +25,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use process::{Death, DeathCause, WorkerSettings};
 pub(crate) use process::{ChildProcess, Results, WorkerProcess, fork, fork_process, report_progress};
+pub use process::{Death, DeathCause, WorkerSettings};
 
 pub(crate) use frames::{Frame, FrameBuffer, read_some};
 

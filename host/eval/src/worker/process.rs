@@ -297,8 +297,14 @@ impl WorkerProcess {
     }
 
     fn pass(&mut self, line: &[u8]) {
-        const RUNTIME: [&str; 6] =
-            ["memory allocation of ", "thread '", "fatal runtime error", "thread caused", "note: run with", "stack backtrace"];
+        const RUNTIME: [&str; 6] = [
+            "memory allocation of ",
+            "thread '",
+            "fatal runtime error",
+            "thread caused",
+            "note: run with",
+            "stack backtrace",
+        ];
         let text = String::from_utf8_lossy(line);
         let is_of_runtime = RUNTIME.iter().any(|start| text.starts_with(start)) || !self.last_words.is_empty();
         match is_of_runtime {

@@ -122,7 +122,7 @@ impl Kit {
 
     /// The names of all functions.
     pub fn functions(&self) -> impl Iterator<Item = &&'static str> {
-        self.names.functions.iter().chain(&LANGUAGE_FUNCTIONS)
+        self.names.functions.keys().chain(&LANGUAGE_FUNCTIONS)
     }
 }
 

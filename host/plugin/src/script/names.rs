@@ -4,6 +4,7 @@ use rhai::AST;
 
 use super::FUNCTIONS;
 use super::code::Script;
+use super::engine::LANGUAGE_FUNCTIONS;
 use super::header::near;
 use super::scan::{NameUse, Scan, SourceSpan};
 use crate::{Fault, FaultKind};
@@ -25,7 +26,7 @@ const ARGUMENTS: [(&str, &[Option<&str>]); 9] = [
     ("init", &[None]),
 ];
 
-/// Refuses functions that do not exist, and fields that the arguments of the host do not have.
+/// Refuses functions that do not exist or take another number of arguments, and fields that the arguments of the host do not have.
 ///
 /// # Errors
 /// The first such name.
@@ -33,7 +34,10 @@ pub(super) fn check(script: &Script, scan: &Scan<'_>, ast: &AST) -> Result<(), F
     debug_assert!(ARGUMENTS.iter().all(|(name, _)| FUNCTIONS.iter().any(|(known, ..)| known == name)));
     for used in &scan.uses {
         match *used {
-            NameUse::Call(name) => check_function(script, scan, name)?,
+            NameUse::Call(name, arguments) => {
+                check_function(script, scan, name)?;
+                check_arguments(script, scan, ast, name, arguments)?;
+            }
             NameUse::Field { function, variable, name } => {
                 // A local variable may hide the argument.
                 if let Some(what) = argument(ast, function, variable).filter(|_| !scan.variables.contains(variable)) {
@@ -52,6 +56,29 @@ fn check_function(script: &Script, scan: &Scan<'_>, name: SourceSpan<'_>) -> Res
         return Ok(());
     }
     let text = format!("there is no function `{}`{}", name.text, near(name.text, &known, ""));
+    Err(script.source.fault(FaultKind::UnknownName, Some(name), &text))
+}
+
+fn check_arguments(
+    script: &Script,
+    scan: &Scan<'_>,
+    ast: &AST,
+    name: SourceSpan<'_>,
+    arguments: Option<usize>,
+) -> Result<(), Fault> {
+    let Some(given) = arguments else { return Ok(()) };
+    // A variable may hold a closure; of the language's own functions the numbers of arguments are not known.
+    if scan.variables.contains(name.text) || LANGUAGE_FUNCTIONS.contains(&name.text) || KEYWORDS.contains(&name.text) {
+        return Ok(());
+    }
+    let mut taken = script.kit.names.functions.get(name.text).cloned().unwrap_or_default();
+    taken.extend(ast.iter_functions().filter(|f| f.name == name.text).map(|f| f.params.len()));
+    if taken.is_empty() || taken.contains(&given) {
+        return Ok(());
+    }
+    let taken: Vec<String> = taken.iter().map(usize::to_string).collect();
+    let plural = if taken == ["1"] { "" } else { "s" };
+    let text = format!("`{}` takes {} argument{plural}, not {given}", name.text, taken.join(" or "));
     Err(script.source.fault(FaultKind::UnknownName, Some(name), &text))
 }
 

@@ -11,7 +11,8 @@ pub(super) type ScriptError = Box<EvalAltResult>;
 /// The names of all functions and fields.
 #[derive(Debug, Default)]
 pub(super) struct KnownNames {
-    pub functions: BTreeSet<&'static str>,
+    /// With the numbers of arguments that they take.
+    pub functions: BTreeMap<&'static str, BTreeSet<usize>>,
     /// The names of fields by the name of the type that has them (`request`, `cluster` …).
     pub fields: BTreeMap<&'static str, BTreeSet<&'static str>>,
 }
@@ -30,7 +31,7 @@ impl Registry {
         function: impl RhaiNativeFunc<A, N, X, R, F> + Send + Sync + 'static,
     ) {
         self.engine.register_fn(name, function);
-        self.names.functions.insert(name);
+        self.names.functions.entry(name).or_default().insert(N);
     }
 
     /// Registers a field of `T`, which scripts call a `what`, under each of `names`.

@@ -25,8 +25,8 @@ pub(super) struct Scan<'a> {
 /// A name in the code.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NameUse<'a> {
-    /// `name(…)`, not behind a dot.
-    Call(SourceSpan<'a>),
+    /// `name(…)`, not behind a dot, and the number of arguments, if it is certain.
+    Call(SourceSpan<'a>, Option<usize>),
     /// `variable.name`, without arguments; `function` is the function around it.
     Field { function: &'a str, variable: &'a str, name: SourceSpan<'a> },
 }
@@ -62,8 +62,18 @@ pub(super) struct SourceSpan<'a> {
 
 impl<'a> Scan<'a> {
     pub fn of(source: &'a str) -> Self {
-        let mut scanner =
-            Scanner { source, at: 0, line: 1, column: 1, depth: 0, code_line: 1, before: "", receiver: None };
+        let mut scanner = Scanner {
+            source,
+            at: 0,
+            line: 1,
+            column: 1,
+            depth: 0,
+            code_line: 1,
+            before: "",
+            receiver: None,
+            call: None,
+            open: Vec::new(),
+        };
         let mut scan = Self::default();
         while scanner.step(&mut scan) {}
         scan
@@ -87,6 +97,28 @@ struct Scanner<'a> {
     before: &'a str,
     /// After a dot: the variable before it, empty if something else is.
     receiver: Option<&'a str>,
+    /// The call whose bracket follows: an index in [`Scan::uses`].
+    call: Option<usize>,
+    /// The brackets around the current position, from the outermost on.
+    open: Vec<Bracket>,
+}
+
+/// An open bracket.
+#[derive(Default)]
+struct Bracket {
+    /// The call whose arguments it contains: an index in [`Scan::uses`].
+    call: Option<usize>,
+    commas: usize,
+    /// Whether something is inside.
+    is_used: bool,
+    /// Whether a bar is inside: commas between the parameters of a closure separate no arguments.
+    has_bar: bool,
+}
+
+impl Bracket {
+    fn arguments(&self) -> Option<usize> {
+        (!self.has_bar).then_some(self.commas + usize::from(self.is_used))
+    }
 }
 
 impl<'a> Scanner<'a> {
@@ -104,14 +136,17 @@ impl<'a> Scanner<'a> {
         } else if first == '"' || first == '`' {
             let len = text_literal(rest, first);
             scan.words.extend(words(&rest[..len]));
+            self.inside();
             self.code_line = self.line;
             self.advance(len);
             self.before = "";
         } else if first == '_' || first.is_alphabetic() {
             let len = rest.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(rest.len());
+            self.inside();
             self.word(&rest[..len], scan);
             self.advance(len);
         } else {
+            self.bracket(first, scan);
             match first {
                 '{' => self.depth += 1,
                 '}' => {
@@ -142,6 +177,45 @@ impl<'a> Scanner<'a> {
         true
     }
 
+    /// Something stands in the innermost bracket.
+    fn inside(&mut self) {
+        if let Some(bracket) = self.open.last_mut() {
+            bracket.is_used = true;
+        }
+    }
+
+    /// Follows brackets, and the commas and bars in them.
+    fn bracket(&mut self, character: char, scan: &mut Scan<'a>) {
+        match character {
+            '(' | '[' | '{' => {
+                self.inside();
+                self.open.push(Bracket { call: self.call.take(), ..Bracket::default() });
+            }
+            ')' | ']' | '}' => {
+                if let Some(Bracket { call: Some(call), .. }) = self.open.last()
+                    && let Some(NameUse::Call(_, arguments)) = scan.uses.get_mut(*call)
+                {
+                    *arguments = self.open.last().and_then(Bracket::arguments);
+                }
+                self.open.pop();
+            }
+            ',' => {
+                if let Some(bracket) = self.open.last_mut() {
+                    bracket.commas += 1;
+                    // A comma may stand after the last argument.
+                    bracket.is_used = false;
+                }
+            }
+            '|' => {
+                if let Some(bracket) = self.open.last_mut() {
+                    (bracket.is_used, bracket.has_bar) = (true, true);
+                }
+            }
+            c if !c.is_whitespace() => self.inside(),
+            _ => {}
+        }
+    }
+
     fn word(&mut self, word: &'a str, scan: &mut Scan<'a>) {
         let before_it = self.source[..self.at].trim_end();
         let after_it = self.source[self.at + word.len()..].trim_start();
@@ -149,6 +223,7 @@ impl<'a> Scanner<'a> {
             scan.variables.insert(word); // of a closure, or an operand
         }
         let is_called = after_it.starts_with('(');
+        self.call = None;
         // `do { … } while x;`
         let ends_before = |one: &LoopSpan<'_>| one.end.is_some_and(|(.., at)| at + 1 == before_it.len());
         let of_do = word == "while" && scan.loops.iter().any(|one| one.keyword.text == "do" && ends_before(one));
@@ -164,7 +239,10 @@ impl<'a> Scanner<'a> {
                 let function = scan.functions.last().map_or("", |function| function.text);
                 scan.uses.push(NameUse::Field { function, variable, name: self.span(word) });
             }
-            (_, None) if is_called => scan.uses.push(NameUse::Call(self.span(word))),
+            (_, None) if is_called => {
+                self.call = Some(scan.uses.len());
+                scan.uses.push(NameUse::Call(self.span(word), None));
+            }
             _ => {}
         }
         scan.words.insert(word);
@@ -261,15 +339,30 @@ fn helper() {}
     /// Counting each column from the start of its line would make the scan quadratic: minutes for this script.
     #[test]
     fn loops_have_their_ends() {
-        let source = "fn f() { if x { } while a { for b in c { } }\n do { g(); } while h; loop { } }\nfn g() { loop { 1";
+        let source =
+            "fn f() { if x { } while a { for b in c { } }\n do { g(); } while h; loop { } }\nfn g() { loop { 1";
         let scan = Scan::of(source);
         let found: Vec<_> = scan.loops.iter().map(|one| (one.keyword.text, one.keyword.column, one.function)).collect();
-        let expected =
-            [("while", 19, "f"), ("for", 29, "f"), ("do", 2, "f"), ("loop", 23, "f"), ("loop", 10, "g")];
+        let expected = [("while", 19, "f"), ("for", 29, "f"), ("do", 2, "f"), ("loop", 23, "f"), ("loop", 10, "g")];
         assert_eq!(found, expected);
-        let innermost = |line, column| scan.loops.iter().rfind(|one| one.contains(line, column)).map(|one| one.keyword.text);
+        let innermost =
+            |line, column| scan.loops.iter().rfind(|one| one.contains(line, column)).map(|one| one.keyword.text);
         assert_eq!((innermost(1, 40), innermost(1, 44), innermost(2, 8)), (Some("for"), Some("while"), Some("do")));
         assert_eq!((innermost(1, 5), innermost(2, 20), innermost(9, 1)), (None, None, Some("loop")));
+    }
+
+    #[test]
+    fn arguments_are_counted() {
+        let source =
+            "fn f(a, b) { g() + h(1) + g(1, [2, 3], \"(,\", i(4, 5,), /* , */ 6) + j(|x, y| x) + if (a) { k ( b ) } }";
+        let scan = Scan::of(source);
+        let calls = scan.uses.iter().filter_map(|used| match used {
+            NameUse::Call(name, arguments) => Some((name.text, *arguments)),
+            NameUse::Field { .. } => None,
+        });
+        let expected = [("g", 0), ("h", 1), ("g", 5), ("i", 2), ("j", 9), ("if", 1), ("k", 1)];
+        let expected = expected.map(|(name, count)| (name, Some(count).filter(|&count| count < 9)));
+        assert_eq!(calls.collect::<Vec<_>>(), expected);
     }
 
     #[test]

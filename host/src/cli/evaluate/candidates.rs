@@ -24,8 +24,8 @@ use clap::{Args, ValueEnum};
 
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
-use super::summary::EvaluationSummary;
 use super::super::workers::{DEFAULT_MEMORY_GIB, worker_settings};
+use super::summary::EvaluationSummary;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EvaluateArgs {

@@ -15,8 +15,8 @@ use blis_eval::suite::Suite;
 use blis_plugin::Technology;
 use clap::Args;
 
-use super::candidates::StageName;
 use super::super::workers::default_worker_settings;
+use super::candidates::StageName;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ShinkaArgs {

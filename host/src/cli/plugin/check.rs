@@ -81,11 +81,16 @@ fn page(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Page, RunError>
         Ok(page) => page,
         Err(death) => {
             let findings = Findings {
-                checks: vec![Check { kind: None, what: "ends under the limits of a process", outcome: Err(death.to_string()) }],
+                checks: vec![Check {
+                    kind: None,
+                    what: "ends under the limits of a process",
+                    outcome: Err(death.to_string()),
+                }],
                 ..Findings::default()
             };
             let (plugin, file, technology) = identity(&find_any(finder, name)?);
-            Ok(Checked { plugin, file, technology: technology.name(), loaded: None, findings, costs: Vec::new() }.page())
+            Ok(Checked { plugin, file, technology: technology.name(), loaded: None, findings, costs: Vec::new() }
+                .page())
         }
     }
 }

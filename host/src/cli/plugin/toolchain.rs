@@ -149,7 +149,11 @@ pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// A new folder that only this user can enter, under an unpredictable name; removed when it is dropped.
 fn scratch_folder() -> Result<TempDir, RunError> {
-    let folder = tempfile::Builder::new().prefix("blis-build-").tempdir();
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("blis-build-");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+    let folder = builder.tempdir();
     folder.map_err(|error| {
         let parent = std::env::temp_dir();
         RunError::runtime(format_args!("cannot create a folder in `{}`: {error}", parent.display()))

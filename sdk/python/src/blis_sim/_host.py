@@ -96,6 +96,7 @@ class _Options:
     wall_s: float
     threads: int
     cache_dir: str | None
+    memory_gib: int | None = None
     arguments: tuple[str, ...] = field(default=())
 
 
@@ -115,13 +116,16 @@ class Host:
         wall_s: float = WALL_S,
         threads: int = 1,
         cache_dir: str | os.PathLike[str] | None = None,
+        memory_gib: int | None = None,
         arguments: Sequence[str] = (),
     ) -> None:
         """`suite` is a name or a file; `threads`, `cache_dir` and further `arguments` are passed to `blis serve`.
 
+        `memory_gib` is the limit of memory of an evaluation; None for that of `blis serve`.
+
         Raises BinaryNotFoundError.
         """
-        self._options = _options(suite, workers, wall_s, threads, cache_dir, arguments)
+        self._options = _options(suite, workers, wall_s, threads, cache_dir, memory_gib, arguments)
         self._binary = binary()
         # The keys of the metrics, which all results share.
         self._metric_names: dict[str, float] = {}
@@ -338,6 +342,8 @@ class Host:
         arguments = ["serve", "--stdio", "--suite", options.suite, "--threads", str(options.threads)]
         if options.cache_dir is not None:
             arguments += ["--cache", options.cache_dir]
+        if options.memory_gib is not None:
+            arguments += ["--worker-memory-gib", str(options.memory_gib)]
         return [*arguments, *options.arguments]
 
     def _forked(self) -> None:
@@ -385,6 +391,7 @@ def _options(
     wall_s: float,
     threads: int,
     cache_dir: str | os.PathLike[str] | None,
+    memory_gib: int | None,
     arguments: Sequence[str],
 ) -> _Options:
     name = os.fspath(suite)
@@ -396,8 +403,10 @@ def _options(
     count = workers if workers is not None else _cores()
     if count < 1:
         raise ValueError(f"workers is {count}: at least one is needed")
+    if memory_gib is not None and memory_gib < 1:
+        raise ValueError(f"memory_gib is {memory_gib}: at least 1 is needed")
     cache = None if cache_dir is None else str(Path(cache_dir).absolute())
-    return _Options(name, count, float(wall_s), threads, cache, tuple(arguments))
+    return _Options(name, count, float(wall_s), threads, cache, memory_gib, tuple(arguments))
 
 
 def _cores() -> int:
@@ -459,10 +468,11 @@ def host(
     wall_s: float = WALL_S,
     threads: int = 1,
     cache_dir: str | os.PathLike[str] | None = None,
+    memory_gib: int | None = None,
     arguments: Sequence[str] = (),
 ) -> Host:
     """The host of a suite in this process: the same one for the same options."""
-    options = _options(suite, workers, wall_s, threads, cache_dir, arguments)
+    options = _options(suite, workers, wall_s, threads, cache_dir, memory_gib, arguments)
     with _registry_lock:
         found = _registry.get(options)
         if found is None or found._closed:
@@ -472,6 +482,7 @@ def host(
                 wall_s=options.wall_s,
                 threads=options.threads,
                 cache_dir=options.cache_dir,
+                memory_gib=options.memory_gib,
                 arguments=options.arguments,
             )
             _registry[options] = found

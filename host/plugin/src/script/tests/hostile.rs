@@ -139,6 +139,34 @@ fn closures_capture_nothing() {
     assert_eq!(route_on(works.as_mut(), &service).expect("it routes").1, [3.0, 7.0]);
 }
 
+/// A wrong number of arguments in a branch that was not taken passed the check.
+#[test]
+fn numbers_of_arguments_are_checked_in_every_branch() {
+    let loads = |body: &str| {
+        let source = format!("fn two(a, b) {{ a + b }}\nfn route(r, s) {{ if r.id > 9 {{ {body} }} 0 }}");
+        script(&source).map_or_else(|fault| fault.to_string(), |_| "loads".to_owned())
+    };
+    for body in
+        ["two(1, 2);", "let f = |x| x; f(1);", "two(1, if r.id > 3 { 2 } else { 3 },);", "max(1, 2);", "pick(3);"]
+    {
+        assert_eq!(loads(body), "loads", "{body}");
+    }
+    insta::assert_snapshot!(["two(1);", "two(1, 2, 3);", "pick();", "column(1, 2, 3);"].map(loads).join("\n"), @r"
+    test.rhai:2:32: `two` takes 2 arguments, not 1
+      2 | fn route(r, s) { if r.id > 9 { two(1); } 0 }
+        |                                ^^^ [unknown-name]
+    test.rhai:2:32: `two` takes 2 arguments, not 3
+      2 | fn route(r, s) { if r.id > 9 { two(1, 2, 3); } 0 }
+        |                                ^^^ [unknown-name]
+    test.rhai:2:32: `pick` takes 1 argument, not 0
+      2 | fn route(r, s) { if r.id > 9 { pick(); } 0 }
+        |                                ^^^^ [unknown-name]
+    test.rhai:2:32: `column` takes 1 or 2 arguments, not 3
+      2 | fn route(r, s) { if r.id > 9 { column(1, 2, 3); } 0 }
+        |                                ^^^^^^ [unknown-name]
+    ");
+}
+
 /// A misspelt field in a branch that was not taken passed the check.
 #[test]
 fn names_are_checked_in_every_branch() {
@@ -308,7 +336,7 @@ fn errors_of_the_script_come_with_their_line() {
     test.rhai:2:5: there is no function `fewest_bets`; did you mean `fewest_best`?
       2 |     fewest_bets(s.queue_depth)
         |     ^^^^^^^^^^^ [unknown-name]
-    test.rhai:2:5: in `route`: there is no function `sqrt` of a column and a whole number
+    test.rhai:2:5: `sqrt` takes 1 argument, not 2
       2 |     sqrt(s.queue_depth, 2)
         |     ^^^^ [unknown-name]
     test.rhai:2:25: in `route`: `*` does not work on a text and a whole number
