@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use blis_eval::worker::{self, Death, DeathCause, Patience, WorkerSettings};
+use blis_eval::worker::{self, Death, DeathCause, TimeLimit, WorkerSettings};
 
 /// A limit that only the worker that never ends may reach.
 const LONG: Duration = Duration::from_secs(300);
@@ -20,15 +20,15 @@ fn settings() -> WorkerSettings {
 }
 
 fn cause(wall: Duration, work: fn()) -> DeathCause {
-    let worker = worker::start(&settings(), Patience::Total(wall), work).expect("a process starts");
-    let Death { cause, .. } = worker.wait(|_| {}).expect_err("the worker dies");
+    let worker = worker::start(&settings(), TimeLimit::Total(wall), work).expect("a process starts");
+    let Death { cause, .. } = worker.wait().expect_err("the worker dies");
     cause
 }
 
 fn results_arrive() {
     let shared = vec![0.1 + 0.2, f64::MIN_POSITIVE, -0.0];
     let work = || (shared.clone(), "x".repeat(3 << 20));
-    let result = worker::run(&settings(), Patience::Total(LONG), "a test", work);
+    let result = worker::run(&settings(), TimeLimit::Total(LONG), "a test", work);
     let (numbers, text) = result.expect("the worker ends");
     assert_eq!(
         numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
@@ -43,7 +43,7 @@ fn messages_are_passed_on() {
         (0..20_000).for_each(|number| writeln!(std::io::stderr(), "line {number}").expect("a pipe"));
         std::io::stderr().write_all(b"the end").expect("a pipe");
     };
-    worker::run(&settings(), Patience::Total(LONG), "a test", work).expect("the worker ends");
+    worker::run(&settings(), TimeLimit::Total(LONG), "a test", work).expect("the worker ends");
     let text = String::from_utf8(std::mem::take(&mut *MESSAGES.lock().expect("one thread"))).expect("text");
     assert_eq!(text.lines().count(), 20_001);
     assert!(text.ends_with("line 19999\nthe end"), "{}", &text[text.len() - 40..]);
@@ -54,8 +54,8 @@ fn an_endless_loop_ends_at_the_limit() {
         std::hint::spin_loop();
     };
     assert_eq!(cause(SHORT, spin), DeathCause::WallLimit(SHORT));
-    let worker = worker::start(&settings(), Patience::BetweenSimulations(SHORT), spin).expect("a process starts");
-    let Death { cause, .. } = worker.wait(|_| {}).expect_err("the worker dies");
+    let worker = worker::start(&settings(), TimeLimit::BetweenSimulations(SHORT), spin).expect("a process starts");
+    let Death { cause, .. } = worker.wait().expect_err("the worker dies");
     assert_eq!(cause, DeathCause::WallLimit(SHORT));
 }
 
@@ -99,7 +99,7 @@ fn other_ends_are_crashes() {
 
 fn workers_start_threads_of_their_own() {
     let work = || std::thread::spawn(|| 7).join().expect("it ends");
-    assert_eq!(worker::run(&settings(), Patience::Total(LONG), "a test", work), Ok(7));
+    assert_eq!(worker::run(&settings(), TimeLimit::Total(LONG), "a test", work), Ok(7));
 }
 
 fn errors_name_what_was_done() {
@@ -107,7 +107,7 @@ fn errors_name_what_was_done() {
         std::hint::spin_loop();
     };
     let failure =
-        worker::run::<()>(&settings(), Patience::Total(SHORT), "`policy.rhai`", spin).expect_err("it is late");
+        worker::run::<()>(&settings(), TimeLimit::Total(SHORT), "`policy.rhai`", spin).expect_err("it is late");
     let text = "`policy.rhai`: it took more than 0.2 s, and was ended\n\
                 hint: look for endless loops and for values that grow without bound";
     assert_eq!(failure.text(), text);

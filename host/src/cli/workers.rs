@@ -16,7 +16,7 @@ pub(super) fn worker_settings(threads: Option<NonZeroUsize>, memory_gib: NonZero
         memory_bytes: u64::from(memory_gib.get()) << 30,
         threads: threads.unwrap_or_else(cores).get(),
         message: |line| {
-            // The log has no other place to go.
+            // If it cannot be written, nothing can report that.
             let _ = io::stderr().write_all(line);
         },
     }

@@ -31,8 +31,8 @@ use super::request::{EvaluationRequest, Job, SuiteSet};
 use crate::error::RunError;
 use crate::result::{EvaluationResult, Traits};
 use crate::worker::{
-    ChildProcess, DeathCause, Frame, FrameBuffer, Results, WorkerProcess, WorkerSettings, cannot_start, fork,
-    fork_process, is_ready, read_some,
+    ChildProcess, DeathCause, Frame, FrameBuffer, ReadyPipes, Results, WorkerProcess, WorkerSettings, cannot_start,
+    fork, fork_process, is_ready, read_some,
 };
 
 /// The fork server, as the process that uses it sees it. Its process ends when this is dropped.
@@ -154,8 +154,10 @@ impl Replies {
                 };
                 let outcome = outcome.map(|result| EvaluationResult { depends_on_clock, ..result });
                 let receiver = lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(&number));
-                // The receiver waits for it, unless its thread has ended.
-                let _ = receiver.map(|receiver| receiver.send(outcome));
+                if let Some(receiver) = receiver {
+                    // It waits, unless its thread has ended.
+                    let _ = receiver.send(outcome);
+                }
             }
         }
         // Dropping the senders ends the waiting of all.
@@ -240,7 +242,7 @@ impl Forks<'_> {
 
     /// Waits until something can be read or the first limit is reached; if workloads are missing, generates one instead
     /// of waiting. Returns whether there are orders, and which workers have written what.
-    fn wait(&mut self) -> (bool, Vec<(u64, (bool, bool))>) {
+    fn wait(&mut self) -> (bool, Vec<(u64, ReadyPipes)>) {
         let mut time = self.running.iter().map(|one| one.limit().saturating_sub(one.start.elapsed())).min();
         if !self.missing.is_empty() {
             time = Some(Duration::ZERO);
@@ -287,7 +289,7 @@ impl Forks<'_> {
     }
 
     /// Reads what the worker of an evaluation has written, and ends the evaluation if that is all.
-    fn read(&mut self, number: u64, ready: (bool, bool)) {
+    fn read(&mut self, number: u64, ready: ReadyPipes) {
         let Some(one) = self.running.iter_mut().find(|one| one.number == number) else { return };
         let identity = &mut one.identity;
         one.worker.read(ready, &mut |frame| {

@@ -13,7 +13,7 @@ use super::options::{EvaluationOptions, cancelled_result};
 use crate::cancel::CancelReason;
 use crate::error::RunError;
 use crate::result::{CostDocument, EvaluationResult, EvaluationStatus, Traits};
-use crate::worker::{self, Death, DeathCause, Patience, Worker, WorkerSettings};
+use crate::worker::{self, Death, DeathCause, TimeLimit, Worker, WorkerSettings};
 use blis_plugin::FaultKind;
 
 /// Time that a worker gets beyond the wall limit, which it observes itself.
@@ -81,7 +81,7 @@ pub fn start<'a>(
         EvaluationReply::new(prepared, result)
     };
     let start = Instant::now();
-    let worker = worker::start(settings, Patience::Total(options.wall + GRACE), work)?;
+    let worker = worker::start(settings, TimeLimit::Total(options.wall + GRACE), work)?;
     Ok(IsolatedEvaluation { prepared, candidate, options, worker, start })
 }
 
@@ -90,7 +90,7 @@ impl IsolatedEvaluation<'_> {
     #[must_use]
     pub fn wait(self) -> EvaluationResult {
         let Self { prepared, candidate, options, worker, start } = self;
-        match worker.wait(|_| {}) {
+        match worker.wait() {
             Ok(reply) => reply.accept(prepared),
             Err(death) => died(prepared, &candidate.sha256, Traits::default(), options, &death, start.elapsed()),
         }

@@ -23,7 +23,7 @@ use crate::error::RunError;
 use crate::feedback;
 use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 use crate::suite::{Split, Suite, hex};
-use crate::worker::{self, Patience, WorkerSettings};
+use crate::worker::{self, TimeLimit, WorkerSettings};
 
 /// Which part of the simulations: the `index`-th of `count`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +106,8 @@ pub fn write(
             Ok(pool.install(|| part(prepared, candidate, incumbent, options, (shard.index, shard.count), number)))
         };
         // The wall limit is that of a whole evaluation; a part takes less.
-        let worker = worker::start(settings, Patience::Total(options.wall + GRACE), work)?;
-        match worker.wait(|_| {}) {
+        let worker = worker::start(settings, TimeLimit::Total(options.wall + GRACE), work)?;
+        match worker.wait() {
             Ok(done) => {
                 let (part, next) = done?;
                 number = next;

@@ -25,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use process::{ChildProcess, Results, WorkerProcess, fork, fork_process, report_progress};
+pub(crate) use process::{ChildProcess, ReadyPipes, Results, WorkerProcess, fork, fork_process, report_progress};
 pub use process::{Death, DeathCause, WorkerSettings};
 
 pub(crate) use frames::{Frame, FrameBuffer, read_some};
@@ -34,7 +34,7 @@ use crate::error::RunError;
 
 /// How long a worker may run.
 #[derive(Clone, Copy, Debug)]
-pub enum Patience {
+pub enum TimeLimit {
     /// In all.
     Total(Duration),
     /// Without a completed simulation.
@@ -44,7 +44,7 @@ pub enum Patience {
 /// A worker whose result is a `T`.
 pub struct Worker<T> {
     process: WorkerProcess,
-    patience: Patience,
+    limit: TimeLimit,
     result: PhantomData<T>,
 }
 
@@ -54,16 +54,16 @@ pub struct Worker<T> {
 /// If the system cannot start a process.
 pub fn start<T: Serialize + DeserializeOwned>(
     settings: &WorkerSettings,
-    patience: Patience,
+    limit: TimeLimit,
     work: impl FnOnce() -> T,
 ) -> Result<Worker<T>, RunError> {
-    let cpu = match patience {
-        Patience::Total(wall) => Some(wall),
-        Patience::BetweenSimulations(_) => None,
+    let cpu = match limit {
+        TimeLimit::Total(wall) => Some(wall),
+        TimeLimit::BetweenSimulations(_) => None,
     };
     let process = fork(settings, cpu, |results| results.done(&work()));
     let process = process.map_err(|error| cannot_start(&error))?;
-    Ok(Worker { process, patience, result: PhantomData })
+    Ok(Worker { process, limit, result: PhantomData })
 }
 
 /// The error of a process that cannot be started.
@@ -78,21 +78,21 @@ pub(crate) fn cannot_start(error: &io::Error) -> RunError {
 /// If no process can be started, or the worker dies: with the cause and `about`, which names what it worked on.
 pub fn run<T: Serialize + DeserializeOwned>(
     settings: &WorkerSettings,
-    patience: Patience,
+    limit: TimeLimit,
     about: &str,
     work: impl FnOnce() -> T,
 ) -> Result<T, RunError> {
-    start(settings, patience, work)?.wait(|_| {}).map_err(|death| death.error(about))
+    start(settings, limit, work)?.wait().map_err(|death| death.error(about))
 }
 
 impl<T: DeserializeOwned> Worker<T> {
-    /// Waits for the result. `note` gets what the worker reports on its way.
+    /// Waits for the result.
     ///
     /// # Errors
     /// If the worker dies, or does not end in its time; then it is killed.
-    pub fn wait(mut self, mut note: impl FnMut(&[u8])) -> Result<T, Death> {
-        let limit = match self.patience {
-            Patience::Total(limit) | Patience::BetweenSimulations(limit) => limit,
+    pub fn wait(mut self) -> Result<T, Death> {
+        let limit = match self.limit {
+            TimeLimit::Total(limit) | TimeLimit::BetweenSimulations(limit) => limit,
         };
         let mut since = Instant::now();
         let mut cause = None;
@@ -106,12 +106,11 @@ impl<T: DeserializeOwned> Worker<T> {
             self.process.read(ready, &mut |frame| match frame {
                 Frame::Progress(simulations) => {
                     crate::measure::simulations_of_worker(simulations);
-                    if matches!(self.patience, Patience::BetweenSimulations(_)) {
+                    if matches!(self.limit, TimeLimit::BetweenSimulations(_)) {
                         since = Instant::now();
                     }
                 }
-                Frame::Note(bytes) => note(&bytes),
-                Frame::Done(_) => {}
+                Frame::Note(_) | Frame::Done(_) => {}
             });
         }
         let result = self.process.finish(cause)?;
@@ -120,8 +119,8 @@ impl<T: DeserializeOwned> Worker<T> {
     }
 }
 
-/// Waits until `process` has written something or `time` has passed. Returns whether results and messages are there.
-fn wait_for(process: &WorkerProcess, time: Duration) -> (bool, bool) {
+/// Waits until `process` has written something or `time` has passed.
+fn wait_for(process: &WorkerProcess, time: Duration) -> ReadyPipes {
     let mut ready: Vec<PollFd<'_>> = process.poll_fds().collect();
     // A signal ends the wait early, as does a time too long for the system: the caller repeats.
     let _ = poll(&mut ready, Timespec::try_from(time).ok().as_ref());

@@ -117,6 +117,13 @@ pub(crate) struct WorkerProcess {
     settings: WorkerSettings,
 }
 
+/// The pipes of a worker that can be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadyPipes {
+    results: bool,
+    messages: bool,
+}
+
 /// The results pipe, in the worker.
 pub(crate) struct Results(());
 
@@ -253,16 +260,18 @@ impl WorkerProcess {
         [&self.results, &self.messages].into_iter().flatten().map(|pipe| PollFd::new(pipe, PollFlags::IN))
     }
 
-    /// Whether results and messages are there, by the events of [`Self::poll_fds`].
-    pub(crate) fn ready(&self, events: impl IntoIterator<Item = PollFlags>) -> (bool, bool) {
+    /// The pipes that can be read, by the events of [`Self::poll_fds`].
+    pub(crate) fn ready(&self, events: impl IntoIterator<Item = PollFlags>) -> ReadyPipes {
         let mut events = events.into_iter();
         let mut of = |pipe: &Option<PipeReader>| pipe.is_some() && events.next().is_some_and(is_ready);
-        (of(&self.results), of(&self.messages))
+        ReadyPipes { results: of(&self.results), messages: of(&self.messages) }
     }
 
     /// Reads what is there. `frame` gets the frames.
-    pub(crate) fn read(&mut self, (results, messages): (bool, bool), frame: &mut dyn FnMut(Frame)) {
-        if results && let Some(pipe) = &mut self.results {
+    pub(crate) fn read(&mut self, ready: ReadyPipes, frame: &mut dyn FnMut(Frame)) {
+        if ready.results
+            && let Some(pipe) = &mut self.results
+        {
             let frames = &mut self.frames;
             if !read_some(pipe, |bytes| frames.extend(bytes)) {
                 self.results = None;
@@ -274,7 +283,9 @@ impl WorkerProcess {
                 frame(one);
             }
         }
-        if messages && let Some(pipe) = &mut self.messages {
+        if ready.messages
+            && let Some(pipe) = &mut self.messages
+        {
             let line = &mut self.line;
             if !read_some(pipe, |bytes| line.extend_from_slice(bytes)) {
                 self.messages = None;
@@ -326,7 +337,7 @@ impl WorkerProcess {
         let status = self.process.reap();
         // All writers are gone, so this ends.
         while self.messages.is_some() {
-            self.read((false, true), &mut |_| {});
+            self.read(ReadyPipes { results: false, messages: true }, &mut |_| {});
         }
         match (cause, self.done.take()) {
             (Some(cause), _) => Err(Death::new(cause)),

@@ -7,7 +7,7 @@ use blis_eval::error::RunError;
 use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::held_out;
 use blis_eval::suite::Suite;
-use blis_eval::worker::{self, Patience};
+use blis_eval::worker::{self, TimeLimit};
 use clap::Args;
 
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
@@ -37,11 +37,11 @@ pub(super) fn held_out(args: &HeldOutArgs) -> Result<(), RunError> {
     start_log(args.log.into());
     let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
-    let patience = Patience::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));
+    let limit = TimeLimit::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));
     let settings = default_worker_settings(args.threads);
-    let worker = worker::start(&settings, patience, || held_out::report(&suite, &args.candidates, threads))?;
+    let worker = worker::start(&settings, limit, || held_out::report(&suite, &args.candidates, threads))?;
     let spinner = Spinner::start("evaluating on the held-out split", false);
-    let report = worker.wait(|_| {}).map_err(|death| death.error("a simulation"));
+    let report = worker.wait().map_err(|death| death.error("a simulation"));
     drop(spinner);
     let report = report??;
     if wants_text_form(args.output) { print_text(report.text()) } else { print_document(&report) }

@@ -11,7 +11,7 @@ use blis_eval::evaluation::context::EvaluationSuite;
 use blis_eval::evaluation::tune::{TuneRequest, tune as search};
 use blis_eval::spec::parse;
 use blis_eval::suite::Suite;
-use blis_eval::worker::{self, Patience};
+use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::Technology;
 use clap::Args;
 
@@ -62,10 +62,10 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     let TuneArgs { evals, seed, epoch, .. } = *args;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
     let request = TuneRequest { candidate: &candidate, prepared: &suite, evals, seed, epoch, threads };
-    let patience = Patience::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));
-    let worker = worker::start(&default_worker_settings(args.threads), patience, || search(&request))?;
+    let limit = TimeLimit::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));
+    let worker = worker::start(&default_worker_settings(args.threads), limit, || search(&request))?;
     let spinner = Spinner::start("tuning", false);
-    let found = worker.wait(|_| {}).map_err(|death| death.error(&format!("`{}`", candidate.file)));
+    let found = worker.wait().map_err(|death| death.error(&format!("`{}`", candidate.file)));
     drop(spinner);
     let (tuned, text) = found??;
     if let Some(path) = &args.write {

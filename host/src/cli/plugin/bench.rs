@@ -11,7 +11,7 @@ use super::super::workers::default_worker_settings;
 use super::measure::Cost;
 use super::{KindName, Places, WALL, asked, find_any, kinds, measure, print_either, table};
 use blis_eval::error::RunError;
-use blis_eval::worker::{self, Patience};
+use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::Kind;
 
 /// Instances, or requests in a batch.
@@ -42,7 +42,7 @@ struct Row {
 pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
     let about = format!("`{}`", args.plugin);
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
-    let (document, text) = worker::run(&settings, Patience::Total(WALL), &about, || measured(args))??;
+    let (document, text) = worker::run(&settings, TimeLimit::Total(WALL), &about, || measured(args))??;
     print_either(args.output, || text, &document)
 }
 

@@ -10,7 +10,7 @@ use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
 use super::{KindName, Named, Places, WALL, find_any, kinds, measure, names, print_either, table};
 use blis_eval::error::RunError;
-use blis_eval::worker::{self, Patience};
+use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
 use blis_plugin::find::Finder;
 use blis_plugin::{Kind, LoadedPlugin, Technology};
@@ -76,8 +76,8 @@ struct Page {
 /// Checks one plugin, in a process of its own.
 fn page(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Page, RunError> {
     let work = || check_one(finder, name, args).map(|checked| checked.page());
-    let worker = worker::start(&default_worker_settings(Some(NonZeroUsize::MIN)), Patience::Total(WALL), work)?;
-    match worker.wait(|_| {}) {
+    let worker = worker::start(&default_worker_settings(Some(NonZeroUsize::MIN)), TimeLimit::Total(WALL), work)?;
+    match worker.wait() {
         Ok(page) => page,
         Err(death) => {
             let findings = Findings {

@@ -11,7 +11,7 @@ use super::super::workers::default_worker_settings;
 use super::{Places, WALL, names, print_either, table};
 use blis_config::policy::BuiltIn;
 use blis_eval::error::RunError;
-use blis_eval::worker::{self, Patience};
+use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::find::{Finder, PluginFile};
 use blis_plugin::{Fault, Kind, LoadedPlugin, PolicyParameter};
 
@@ -78,8 +78,8 @@ fn listed(finder: &Finder) -> Result<Vec<Listed>, RunError> {
 /// The plugin in a file, loaded in a process of its own.
 fn isolated(finder: &Finder, found: &PluginFile) -> Result<Listed, RunError> {
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
-    let worker = worker::start(&settings, Patience::Total(WALL), || of(finder, found).listed())?;
-    Ok(worker.wait(|_| {}).unwrap_or_else(|death| {
+    let worker = worker::start(&settings, TimeLimit::Total(WALL), || of(finder, found).listed())?;
+    Ok(worker.wait().unwrap_or_else(|death| {
         Entry { error: Some(format!("loading it: {death}")), ..Entry::of_file(found) }.listed()
     }))
 }
