@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::measure::Cost;
-use super::{KindName, Places, asked, find_any, kinds, measure, print_either, table};
+use super::{KindName, PluginSearchArgs, find_any, kinds, measure, print_either, table, usage_error};
 use blis_eval::error::RunError;
 use blis_plugin::Kind;
 
@@ -22,7 +22,7 @@ pub(super) struct BenchArgs {
     #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
     kind: Vec<KindName>,
     #[command(flatten)]
-    places: Places,
+    search: PluginSearchArgs,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
@@ -36,8 +36,8 @@ struct Row {
 }
 
 pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
-    let finder = args.places.finder();
-    let loaded = find_any(&finder, &args.plugin)?.load(&finder).map_err(asked)?;
+    let finder = args.search.finder();
+    let loaded = find_any(&finder, &args.plugin)?.load(&finder).map_err(usage_error)?;
     let mut rows = Vec::new();
     for kind in kinds(&loaded, &args.kind)? {
         for n in SIZES {

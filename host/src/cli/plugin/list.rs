@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
-use super::{Places, names, print_either, table};
+use super::{PluginSearchArgs, names, print_either, table};
 use blis_config::policy::BuiltIn;
 use blis_eval::error::RunError;
 use blis_plugin::find::{Finder, PluginFile};
@@ -13,7 +13,7 @@ use blis_plugin::{Fault, Kind, LoadedPlugin, PolicyParameter};
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    places: Places,
+    search: PluginSearchArgs,
     /// Form of the list; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
@@ -39,7 +39,7 @@ struct Entry {
 }
 
 pub(super) fn list(args: &ListArgs) -> Result<(), RunError> {
-    let entries = entries(&args.places.finder());
+    let entries = entries(&args.search.finder());
     let document = entries.iter().map(Entry::document).collect::<Vec<_>>();
     print_either(args.output, || text(&entries), &document.into())
 }
