@@ -123,9 +123,9 @@ def write_archive(wheel: Path, out: Path) -> Path:
         completions, pages = folder / "completions", folder / "man" / "man1"
         completions.mkdir(parents=True)
         program = folder / "blis"
-        with zipfile.ZipFile(wheel) as packed:
-            (script,) = (one for one in packed.namelist() if one.endswith(".data/scripts/blis"))
-            program.write_bytes(packed.read(script))
+        with zipfile.ZipFile(wheel) as archive:
+            (script,) = (one for one in archive.namelist() if one.endswith(".data/scripts/blis"))
+            program.write_bytes(archive.read(script))
         program.chmod(0o755)
         for shell, file in COMPLETIONS.items():
             (completions / file).write_bytes(subprocess.check_output([program, "completions", shell]))

@@ -219,7 +219,7 @@ fn every_request_is_somewhere() {
 }
 
 #[test]
-fn requests_for_another_model_are_rejected_and_spoken_of() {
+fn requests_for_another_model_are_rejected_with_a_note() {
     let model = |id: u32| ["", "meta-llama/Llama-3.1-8B-Instruct", "gpt-4o", "mistral-7b"][id as usize % 4];
     let rows: Vec<Row> = (0..12).map(|id| Row { arrival_us: id * 1_000, model: model(id), ..ROW }).collect();
     let folder = Folder::with(&rows);

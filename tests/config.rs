@@ -43,7 +43,7 @@ fn a_replay_is_read_back_as_well() {
 
 /// A mistake in a file is reported with its line; so are flags that exclude a setting of the file.
 #[test]
-fn mistakes_in_a_configuration_are_told() {
+fn mistakes_in_a_configuration_are_reported() {
     let folder = Scratch::new();
     let message = |text: &str, flags: &str| {
         let file = folder.write("e.yaml", text);

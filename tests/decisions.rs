@@ -35,9 +35,9 @@ impl Folder {
     fn lines(&self, file: &str) -> Vec<Value> {
         let bytes = fs::read(self.0.join(file)).expect("written");
         let mut lines = String::new();
-        let mut packed = flate2::read::MultiGzDecoder::new(&bytes[..]);
+        let mut decoder = flate2::read::MultiGzDecoder::new(&bytes[..]);
         if file.ends_with(".gz") {
-            packed.read_to_string(&mut lines).expect("gzip");
+            decoder.read_to_string(&mut lines).expect("gzip");
         } else {
             lines = String::from_utf8(bytes).expect("text");
         }
@@ -153,11 +153,11 @@ fn the_trace_fits_the_results() {
 }
 
 #[test]
-fn packed_or_not_it_is_the_same() {
+fn compressed_or_not_it_is_the_same() {
     let folder = Folder(Scratch::new());
     let (plain, _) = folder.trace("d.jsonl", VARIETY[2]);
-    let (packed, _) = folder.trace("e.jsonl.gz", VARIETY[2]);
-    assert_eq!(plain, packed);
+    let (compressed, _) = folder.trace("e.jsonl.gz", VARIETY[2]);
+    assert_eq!(plain, compressed);
     let bytes = fs::read(folder.0.join("e.jsonl.gz")).expect("written");
     assert!(
         bytes.starts_with(&[0x1f, 0x8b])
@@ -295,10 +295,10 @@ fn what_is_no_trace_is_refused() {
     write("word", good.replacen("\"admitted\":true", "\"admitted\":maybe", 1).as_bytes());
     write("surprise", good.replacen("\"admitted\":true", "\"admitted\":true,\"mood\":1", 1).as_bytes());
     write("no-header", (lines[1..].join("\n") + "\n").as_bytes());
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packed.write_all(good.as_bytes()).expect("memory");
-    let packed = packed.finish().expect("memory");
-    write("half.gz", &packed[..packed.len() / 2]);
+    let mut compressed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    compressed.write_all(good.as_bytes()).expect("memory");
+    let compressed = compressed.finish().expect("memory");
+    write("half.gz", &compressed[..compressed.len() / 2]);
     let names = [
         "empty",
         "binary",

@@ -27,11 +27,15 @@ const PREFIX: &str = "cargo run --release -- ";
 /// Every reader has to download this file; it is too large to be kept here.
 const AZURE: &str = "AzureLLMInferenceTrace_conv.csv";
 
-/// Documents that are written into projects of readers: their commands name files of those, and a suite to be filled in.
+/// Documents that `blis evaluate init` writes into projects: their commands run in such a project, which has a small suite and,
+/// where a search or its user would write a policy, a shipped one.
 const TEMPLATES: &str = "sdk/python/templates/";
+const SUITE_OF_PROJECTS: &str = "sdk/python/tests/small.yaml";
+const POLICIES_OF_PROJECTS: [&str; 5] =
+    ["a.rhai", "b.rhai", "best.rhai", "run/best/best_program.rhai", "run/best/main.rhai"];
 
 /// Number of blocks with a comment `not run`, over all documents: a new one is counted here, on purpose.
-const NOT_RUN: usize = 15;
+const NOT_RUN: usize = 19;
 
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
@@ -45,8 +49,22 @@ fn commands_print_what_stands_below_them() {
 fn check_page(page: &Document) -> usize {
     let examples = Example::all_of(page);
     let shell = Shell::new();
+    if let Some(template) = page.name.strip_prefix(TEMPLATES) {
+        fill_project(&shell, template.split('/').next().unwrap_or_default());
+    }
     examples.iter().for_each(|example| example.check(&shell));
     examples.len()
+}
+
+/// Makes the folder of `shell` a project of `template`, as it is after a search.
+fn fill_project(shell: &Shell, template: &str) {
+    let init =
+        shell.run(&format!("blis evaluate init {template} project --suite {SUITE_OF_PROJECTS} && mv project/* ."));
+    assert_eq!(init.code, Some(0), "{template}: {}", init.stderr);
+    let policy = fs::read(root().join("policies/prefix-then-load.rhai")).expect("it is shipped");
+    for name in POLICIES_OF_PROJECTS {
+        shell.folder().write(name, &policy);
+    }
 }
 
 #[test]
@@ -73,7 +91,7 @@ fn every_command_can_be_run_or_says_why_not() {
 }
 
 #[test]
-fn every_example_is_listed_and_has_an_answer() {
+fn every_example_is_listed_and_has_output() {
     let list = fs::read_to_string(root().join("examples/README.md")).expect("examples/README.md");
     let entries = fs::read_dir(root().join("examples")).expect("examples").map(|entry| entry.expect("an entry").path());
     for path in entries.filter(|path| path.is_dir()) {
@@ -120,7 +138,7 @@ fn smaller_chunks_trade_gaps_for_waiting() {
 }
 
 #[test]
-fn urgent_requests_get_through() {
+fn critical_requests_overtake_others() {
     let page = page("priorities");
     let mut means = Vec::new();
     for (example, order) in Example::all_of(&page).iter().zip(["by arrival", "by priority"]) {
@@ -136,7 +154,7 @@ fn urgent_requests_get_through() {
 }
 
 #[test]
-fn earlier_turns_are_found_again() {
+fn earlier_turns_hit_the_prefix_cache() {
     let page = page("shared-tokens");
     let metrics = Example::all_of(&page)[0].metrics_file();
     let requests = metrics["requests"].as_array().expect("requests");
@@ -148,7 +166,7 @@ fn earlier_turns_are_found_again() {
 }
 
 #[test]
-fn a_shared_beginning_is_worth_a_route() {
+fn shared_prefixes_are_worth_routing_by() {
     let [in_turn, by_prefix, on_trace, on_one_prefix] = results_of("cluster-routing");
     assert!(figure(&by_prefix, "ttft_mean_ms") < 0.8 * figure(&in_turn, "ttft_mean_ms"));
     let results = |document: &Value, figure: &str| {
@@ -167,7 +185,7 @@ fn a_shared_beginning_is_worth_a_route() {
 }
 
 #[test]
-fn who_waits_for_answers_waits_less() {
+fn closed_loop_queues_less() {
     let [waiting, rushing, users] = results_of("closed-loop");
     assert!(figure(&rushing, "ttft_mean_ms") > 3.0 * figure(&waiting, "ttft_mean_ms"));
     assert!((figure(&rushing, "responses_per_sec") / figure(&waiting, "responses_per_sec") - 1.0).abs() < 0.05);
@@ -177,7 +195,7 @@ fn who_waits_for_answers_waits_less() {
 }
 
 #[test]
-fn whoever_rejects_everything_loses() {
+fn rejecting_everything_scores_zero() {
     let mut examples = examples("policy-bundle");
     assert!(examples.pop().expect("the last").command.contains("--explain-config"));
     let documents: Vec<Value> = examples.iter().map(|example| json(&example.document().expect("ours"))).collect();
@@ -199,7 +217,7 @@ struct Example {
     /// As a shell runs it.
     command: String,
     outputs: Vec<Output>,
-    /// Files that the page has told to save by then: name and text.
+    /// Files that the page says to save by then: name and text.
     saved: BTreeMap<String, String>,
 }
 
@@ -341,7 +359,14 @@ fn reason(block: &Block) -> Option<&str> {
 
 /// The documents with commands to run.
 fn pages() -> impl Iterator<Item = Document> {
-    documents().into_iter().filter(|name| !name.starts_with(TEMPLATES)).map(|name| Document::read(&name))
+    let filled = |name: String| {
+        let page = Document::read(&name);
+        if !name.starts_with(TEMPLATES) {
+            return page;
+        }
+        Document::parse(&name, page.text.replace("{{suite}}", SUITE_OF_PROJECTS))
+    };
+    documents().into_iter().map(filled)
 }
 
 /// The page of an example.

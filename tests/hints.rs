@@ -138,3 +138,119 @@ fn a_vllm_image_names_its_version() {
     assert_eq!((image.code, image.stdout.clone()), (plain.code, plain.stdout.clone()));
     assert!(!image.stderr.contains("unknown vLLM version"), "{}", image.stderr);
 }
+
+/// Inputs as users of vLLM, its benchmarks and llm-d would give them: the command, and a part of the message.
+const WRONG: &[(&str, &str)] = &[
+    // Flags of benchmarks, and values in their way.
+    ("run --model qwen/qwen3-14b --endpoint-type chat", "hint: nothing is sent to a server"),
+    ("run --model qwen/qwen3-14b --temperature 0", "hint: lengths are simulated, not texts"),
+    ("run --model qwen/qwen3-14b --rate-type sweep", "hint: `--arrival-process` names the process"),
+    ("run --model qwen/qwen3-14b --measurement-interval 5000", "hint: `--horizon 10s` ends a run"),
+    ("run --model qwen/qwen3-14b --device cuda", "hint: `--hardware` names the GPU"),
+    ("run --model qwen/qwen3-14b --request-rate inf", "hint: all requests at once: `--rate 1000000`"),
+    ("run --model qwen/qwen3-14b --workload sharegpt", "`--workload-trace FILE` reads recorded requests"),
+    ("run --model qwen/qwen3-14b --rate 0", "must be a number of requests per second from 0.000001"),
+    ("run --model qwen/qwen3-14b --max-model-len 8k", "hint: write the number: 8000"),
+    ("run --model qwen/qwen3-14b --max-num-batched-tokens 8K", "hint: write the number: 8192"),
+    ("run --model qwen/qwen3-14b --gpu-memory-utilization 90", "hint: it is a share: 0.9 for 90 %"),
+    ("run --model qwen/qwen3-14b --gpu-memory-utilization 90%", "hint: it is a share: 0.9 for 90 %"),
+    ("run --model qwen/qwen3-14b --tp 3", "hint: choose a `--tensor-parallel-size` that divides 40"),
+    ("run --model qwen/qwen3-14b --data-parallel-size 2", "are `--num-instances 2`"),
+    // Models and commands.
+    (
+        "run --model gpt-4",
+        "hint: `blis models` lists the built-in ones; of another model, put the Hugging Face `config.json`",
+    ),
+    ("run --model qwen3-14", "hint: did you mean `qwen3-14b`? `blis models` lists"),
+    ("run", "error: `--model <NAME>` is missing\nhint: `blis models` lists the built-in models"),
+    ("evaluate", "is missing\nhint: name a script, a component or a built-in policy"),
+    ("evaluate weighted --stage test", "hint: `blis evaluate held-out` runs candidates on the held-out split"),
+    ("evaluate weighted --suite chta", "hint: did you mean `chat`?"),
+    ("serve --model qwen/qwen3-14b", "hint: `blis run --model NAME` simulates a server"),
+    ("--model qwen/qwen3-14b", "hint: `blis run --model NAME` simulates a server"),
+    ("qwen/qwen3-14b", "hint: `blis run --model qwen/qwen3-14b` simulates a server"),
+    ("bench serve", "error: unknown command `bench`\nhint: `blis run` simulates what `vllm bench serve` measures"),
+    ("trace show x", "hint: `blis decisions` analyses recorded decisions"),
+    ("simulate", "hint: `blis run` simulates a workload"),
+    ("evalute weighted", "error: unknown command `evalute`\nhint: did you mean `evaluate`?"),
+    ("nothing", "error: unknown command `nothing`\nhint: `blis help` lists the commands"),
+    // Policies of llm-d.
+    (
+        "run --model qwen/qwen3-14b --num-instances 2 --routing-policy precise-prefix-cache-scorer",
+        "hint: it is a scorer of `weighted`: `--routing-policy weighted --routing-scorers precise-prefix-cache:1`",
+    ),
+    (
+        "run --model qwen/qwen3-14b --num-instances 2 --routing-policy max-score-picker",
+        "hint: `weighted` picks the instance with the highest score",
+    ),
+    ("run --model qwen/qwen3-14b --num-instances 2 --routing-policy random", "hint: built in are round-robin, "),
+    (
+        "run --model qwen/qwen3-14b --num-instances 2 --routing-scorers load-aware-scorer:1",
+        "unknown scorer `load-aware-scorer`; did you mean `load-aware`?",
+    ),
+    (
+        "run --model qwen/qwen3-14b --num-instances 2 --routing-scorers queue:2",
+        "unknown scorer `queue`; did you mean `queue-depth`?",
+    ),
+    // The wrong kind of file.
+    (
+        "run --model qwen/qwen3-14b --num-instances 2 --routing-policy policies/slo-tiers.yaml",
+        "hint: `--policy-config FILE`",
+    ),
+    (
+        "run --model qwen/qwen3-14b --num-instances 2 --routing-policy ./policies",
+        "a folder, not a plugin\nhint: name a file in it",
+    ),
+    (
+        "run --model qwen/qwen3-14b --num-instances 2 --routing-policy examples/fifty_clients.py",
+        "hint: policies are Rhai scripts",
+    ),
+    ("plugin check policies", "hint: `policies` is a folder: name a file in it"),
+    ("run --model qwen/qwen3-14b --policy-config policies/prefix-then-load.rhai", "`--routing-policy FILE`"),
+    ("run --model qwen/qwen3-14b --policy-config policies", "`policies` is a folder\nhint: name a file in it"),
+    (
+        "run --model qwen/qwen3-14b --workload-spec examples/replay-a-trace/chat.csv",
+        "hint: `--workload-trace FILE` reads",
+    ),
+    (
+        "run --model qwen/qwen3-14b --workload-trace examples/closed-loop/chat.yaml",
+        "hint: `--workload-spec FILE` reads",
+    ),
+    ("decisions show docs/run.schema.json", "not a decision trace: it starts with `{`"),
+];
+
+#[test]
+fn mistakes_of_users_of_other_programs_have_a_hint() {
+    let wrong: Vec<String> = WRONG
+        .iter()
+        .map(|(line, expected)| (line, expected, message(line)))
+        .filter(|(_, expected, message)| !message.contains(*expected))
+        .map(|(line, expected, message)| format!("blis {line}\n{message}expected: {expected}\n"))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn empty_files_are_named_as_empty() {
+    let folder = Scratch::new();
+    for (name, flag, expected) in [
+        ("empty.yaml", "run --policy-config", "the bundle is empty"),
+        ("spec.yaml", "run --workload-spec", "the specification is empty"),
+        ("trace.csv", "run --workload-trace", "no requests"),
+        ("header.yaml", "replay --trace-data examples/policy-bundle/trace.csv --trace-header", "the header is empty"),
+        ("policy.rhai", "run --num-instances 2 --routing-policy", "none of the functions that policies are made of"),
+    ] {
+        let file = folder.write(name, "");
+        let message = message(&format!("{flag} {} --model qwen/qwen3-14b", file.display()));
+        assert!(message.contains(expected), "{flag}: {message}");
+    }
+}
+
+#[test]
+fn flags_of_genai_perf_are_aliases() {
+    let run = |flags: &str| blis!(format!("run --model qwen/qwen3-14b --seed 7 {flags}")).done().stdout;
+    assert_eq!(
+        run("--request-count 5 --synthetic-input-tokens-mean 300 --osl 20"),
+        run("--num-requests 5 --prompt-tokens 300 --output-tokens 20")
+    );
+}

@@ -59,12 +59,12 @@ impl Folder {
         self.file("old.yaml", "trace_version: 2\ntime_unit: microseconds\n");
         self.file("key.yaml", "trace_version: 3\ntime_units: microseconds\n");
         self.file("broken.yaml", "trace_version: [3\n");
-        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
         let rows: String = (0..5_000).map(|n| format!("2023-11-16 18:15:46,{},44\n", n * 7919 % 997 + 1)).collect();
-        packed.write_all(format!("{AZURE}{rows}").as_bytes()).expect("in memory");
-        let packed = packed.finish().expect("in memory");
-        self.file("cut.csv.gz", &packed[..packed.len() / 2]);
-        let mut damaged = packed;
+        compressed.write_all(format!("{AZURE}{rows}").as_bytes()).expect("in memory");
+        let compressed = compressed.finish().expect("in memory");
+        self.file("cut.csv.gz", &compressed[..compressed.len() / 2]);
+        let mut damaged = compressed;
         let middle = damaged.len() / 2;
         damaged[middle..middle + 64].fill(0xff);
         self.file("damaged.csv.gz", damaged);
@@ -337,7 +337,7 @@ fn bad_bundles_are_refused() {
 }
 
 #[test]
-fn unknown_models_are_answered_with_the_nearest() {
+fn unknown_models_get_the_nearest_as_hint() {
     let folder = Folder::new();
     let names = ["", " ", "llama-3.1-8b-instrct", "meta-llama/Llama-3.1-9B", "gpt-4o", "../etc/passwd"];
     let message = names.map(|name| refused(&format!("run --model '{name}'"), &folder.blis(&["run", "--model", name])));

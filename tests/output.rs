@@ -208,11 +208,11 @@ fn short_help_is_shorter() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_terminal_gets_a_summary_and_a_bar() {
-    let on_terminal = |flags: &str, patience_ms: &str| {
+    let on_terminal = |flags: &str, after_ms: &str| {
         let line = format!("{} {flags}", env!("CARGO_BIN_EXE_blis"));
         let mut script = Command::new("script");
         script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR").stdin(Stdio::null());
-        let script = script.env("BLIS_PROGRESS_AFTER_MS", patience_ms).output();
+        let script = script.env("BLIS_PROGRESS_AFTER_MS", after_ms).output();
         script.map(|output| text(&output.stdout))
     };
     let many = "run --model llama-3.1-8b-instruct --num-requests 3000";
@@ -226,4 +226,37 @@ fn a_terminal_gets_a_summary_and_a_bar() {
     assert!(bar.contains("/3") && bar.contains(" s left"), "{bar}");
     let quiet = on_terminal(&format!("{many} --no-progress"), "0").expect("as before");
     assert!(!quiet.contains(" s left") && quiet.contains("Throughput"), "{quiet}");
+}
+
+/// Messages are wrapped where standard error is a terminal, but excerpts are not.
+#[cfg(target_os = "linux")]
+#[test]
+fn messages_fit_a_terminal() {
+    let folder = Scratch::new();
+    let long_line =
+        format!("routing: {{policy: weighted, scorers: [{}]}}", "{name: queue-depht, weight: 1}, ".repeat(3));
+    let bundle = folder.write("bundle.yaml", &long_line);
+    let on_terminal = |line: &str| {
+        let line = format!("{} {line} > /dev/null", env!("CARGO_BIN_EXE_blis"));
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env("NO_COLOR", "1").stdin(Stdio::null());
+        script.current_dir(root()).output().map(|output| text(&output.stdout).replace('\r', ""))
+    };
+    let run = "run --model qwen/qwen3-14b --num-requests 5";
+    let Ok(refused) = on_terminal("run --model gpt-4") else {
+        eprintln!("skipped: there is no `script` to make a terminal");
+        return;
+    };
+    let warned = on_terminal(&format!("{run} --trace-level decisions")).expect("as before");
+    for (what, message) in [("error", &refused), ("WARN", &warned)] {
+        assert!(message.contains(what) && message.lines().count() > 1, "{message}");
+        assert_fits(what, message);
+    }
+    let located = on_terminal(&format!("{run} --policy-config {}", bundle.display())).expect("as before");
+    let lines: Vec<&str> = located.lines().collect();
+    let excerpt =
+        lines.iter().position(|line| line.contains("1 | ")).unwrap_or_else(|| panic!("no excerpt: {located}"));
+    assert!(lines[excerpt].len() > 80 && lines[excerpt + 1].trim_end().ends_with('^'), "{located}");
+    let piped = blis!("run --model gpt-4").refused();
+    assert_eq!(piped.lines().count(), 2, "a pipe gets whole lines: {piped}");
 }

@@ -41,18 +41,18 @@ impl Folder {
 }
 
 const SHORT_QUEUE: &str =
-    "// @param patience 1 0 10\nfn route(r, s) {\n    -patience * s.queue_depth - s.in_flight\n}\n";
+    "// @param queue_weight 1 0 10\nfn route(r, s) {\n    -queue_weight * s.queue_depth - s.in_flight\n}\n";
 
 #[test]
 fn dropping_a_file_into_policies_is_enough() {
     let folder = Folder::with(&[("mine.rhai", SHORT_QUEUE)]);
-    let document = folder.document("--routing-policy mine --policy-param routing.patience=3");
+    let document = folder.document("--routing-policy mine --policy-param routing.queue_weight=3");
     let used = &document["plugins"][0];
     assert_eq!([&used["kind"], &used["name"], &used["technology"]], ["routing", "mine", "script"]);
-    assert_eq!((&used["sandboxed"], &used["parameters"]["patience"]), (&Value::Bool(true), &Value::from(3.0)));
+    assert_eq!((&used["sandboxed"], &used["parameters"]["queue_weight"]), (&Value::Bool(true), &Value::from(3.0)));
     assert_eq!(used["sha256"].as_str().map(str::len), Some(64));
     assert_eq!(used["faults"], Value::Array(Vec::new()));
-    let by_path = folder.document("--routing-policy ./policies/mine.rhai --policy-param routing.patience=3");
+    let by_path = folder.document("--routing-policy ./policies/mine.rhai --policy-param routing.queue_weight=3");
     assert_eq!(by_path["e2e_mean_ms"], document["e2e_mean_ms"]);
     let built_in = folder.document("--routing-policy least-loaded");
     assert!(built_in.get("plugins").is_none(), "nothing to say about built-in policies");
@@ -90,7 +90,7 @@ fn a_bundle_mixes_technologies() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told_before_anything_runs() {
+fn unusable_plugins_are_refused_before_the_run() {
     let policies = [
         ("mine.rhai", SHORT_QUEUE),
         ("broken.rhai", "fn route(r, s) {\n    s.queue_dept\n"),
@@ -98,8 +98,8 @@ fn what_cannot_be_used_is_told_before_anything_runs() {
         ("twice.wasm", "not wasm"),
         ("empty.wasm", ""),
         ("library.so", "not a library"),
-        ("bundle.yaml", "routing:\n  policy: mine\n  parameters: {patiense: 2}\n"),
-        ("range.yaml", "routing: {policy: mine, parameters: {patience: 11}}\n"),
+        ("bundle.yaml", "routing:\n  policy: mine\n  parameters: {queue_wieght: 2}\n"),
+        ("range.yaml", "routing: {policy: mine, parameters: {queue_weight: 11}}\n"),
         ("unknown.yaml", "routing:\n  policy: mein\n"),
         ("loose.yaml", "routing: {policy: weighted, parameters: {a: 1}}\n"),
     ];
@@ -113,12 +113,12 @@ fn what_cannot_be_used_is_told_before_anything_runs() {
         "--routing-policy empty",
         "--routing-policy library",
         "--routing-policy library --allow-native",
-        "--routing-policy mine --policy-param routing.patience=11",
-        "--routing-policy mine --policy-param routing.patiense=1",
-        "--routing-policy mine --policy-param rooting.patience=1",
-        "--routing-policy mine --policy-param routing.patience=many",
-        "--routing-policy mine --policy-param patience",
-        "--routing-policy weighted --policy-param routing.patience=1",
+        "--routing-policy mine --policy-param routing.queue_weight=11",
+        "--routing-policy mine --policy-param routing.queue_wieght=1",
+        "--routing-policy mine --policy-param rooting.queue_weight=1",
+        "--routing-policy mine --policy-param routing.queue_weight=many",
+        "--routing-policy mine --policy-param queue_weight",
+        "--routing-policy weighted --policy-param routing.queue_weight=1",
         "--policy-config policies/bundle.yaml",
         "--policy-config policies/range.yaml",
         "--policy-config policies/unknown.yaml",

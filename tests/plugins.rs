@@ -183,7 +183,7 @@ fn what_is_broken_is_listed_with_its_reason() {
 }
 
 #[test]
-fn what_breaks_its_promises_fails_the_check() {
+fn plugins_that_break_the_interface_fail_the_check() {
     let folder = Folder::new();
     let library = folder.0.join("fails.so");
     if !compiled(&fixture("router"), Some("-DFAILS"), &library) {

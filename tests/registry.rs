@@ -101,7 +101,7 @@ fn every_built_in_policy_passes_the_check() {
 }
 
 #[test]
-fn a_name_of_two_kinds_is_told() {
+fn a_name_of_two_kinds_is_ambiguous() {
     let message = refused("plugin check fcfs");
     assert_eq!(
         message,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use blis_diag::{Diagnose, Diagnostic, Location, json_words, most_alike, unreadable};
+use blis_diag::{Diagnose, Diagnostic, Location, json_words, most_alike, nearest, unreadable};
 use blis_sim::capacity::CapacityError;
 use blis_sim::latency::LatencyError;
 use thiserror::Error;
@@ -66,8 +66,7 @@ impl Diagnose for ConfigError {
     fn diagnostic(&self) -> Diagnostic {
         match self {
             Self::Unknown { what, given, known, extra } => {
-                let extra = extra.as_ref().map_or(String::new(), |extra| format!("; {extra}"));
-                Diagnostic::new(format!("unknown {what}: `{given}`")).hint(known_hint(given, known) + extra.as_str())
+                Diagnostic::new(format!("unknown {what}: `{given}`")).hint(unknown_hint(given, known, extra.as_deref()))
             }
             Self::OutOfRange { option, given, expected } => {
                 Diagnostic::new(format!("`{option}` is {given}")).hint(*expected)
@@ -122,6 +121,17 @@ impl ConfigError {
 
 fn whole(path: &Path) -> Location {
     Location::file(blis_diag::display(path))
+}
+
+/// The hint for an unknown name: `extra` after the known names. Of many known ones only a near one is named.
+fn unknown_hint(given: &str, known: &[String], extra: Option<&str>) -> String {
+    const FEW: usize = 20;
+    let names: Vec<&str> = known.iter().map(String::as_str).collect();
+    match extra {
+        None => known_hint(given, known),
+        Some(extra) if known.len() <= FEW => format!("{}; {extra}", known_hint(given, known)),
+        Some(extra) => nearest(given, &names).map_or(String::new(), |name| format!("did you mean `{name}`? ")) + extra,
+    }
 }
 
 /// The hint for an unknown name: the most similar known name, if any is similar, and all of them.

@@ -477,7 +477,8 @@ fn latency_kind(
     let coefficients_suffice = kind == LatencyKind::Blackbox && betas.is_some();
     if config.is_none() && !has_rows && !coefficients_suffice {
         let known = super::known_models().into_iter().map(|model| model.name).collect();
-        let extra = "or put its Hugging Face `config.json` into a folder and give `--model-config-folder`";
+        let extra = "`blis models` lists the built-in ones; of another model, put the Hugging Face `config.json` into a folder \
+                     and name it with `--model-config-folder`";
         return Err(ConfigError::unknown("model", name, known, Some(extra)));
     }
     if args.vllm_version.is_some() && (kind != LatencyKind::Blackbox || coefficients_suffice) {
@@ -497,7 +498,8 @@ fn blackbox_row(
     if rows.is_empty() {
         let mut known: Vec<String> = blackbox_rows().iter().map(|row| row.model.clone()).collect();
         known.dedup();
-        let extra = "or give `--alpha-coeffs` and `--beta-coeffs`";
+        let extra =
+            "`blis models` lists those with blackbox coefficients; or give `--alpha-coeffs` and `--beta-coeffs`";
         return Err(ConfigError::unknown("model with blackbox coefficients", name, known, Some(extra)));
     }
     let wanted_version = args.vllm_version.as_deref().map(version).transpose()?;

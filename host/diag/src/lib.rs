@@ -26,4 +26,4 @@ pub use names::{most_alike, name_hint, nearest, quoted};
 pub use page::{YamlPage, text};
 pub use row::RowError;
 pub use unreadable::unreadable;
-pub use wrap::{TEXT_WIDTH, wrapped};
+pub use wrap::{TEXT_WIDTH, wrapped, wrapped_message};

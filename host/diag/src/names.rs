@@ -4,7 +4,13 @@
 pub fn quoted(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * SHOWN)]);
-    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    let mut shown = String::new();
+    for c in text.chars().take(SHOWN) {
+        match c {
+            '"' | '\'' | '\\' => shown.push(c),
+            c => shown.extend(c.escape_debug()),
+        }
+    }
     if text.chars().nth(SHOWN).is_some() {
         shown.push('…');
     }
@@ -43,6 +49,7 @@ mod tests {
     #[test]
     fn quotes_are_short_and_printable() {
         assert_eq!(quoted(b"a\x07\xff"), "`a\\u{7}\u{fffd}`");
+        assert_eq!(quoted(br#"{"a": 1}"#), r#"`{"a": 1}`"#);
         assert_eq!(quoted(&[b'a'; 100]).chars().count(), 43);
     }
 

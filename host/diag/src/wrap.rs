@@ -25,6 +25,20 @@ pub fn wrapped(text: &str) -> String {
     wrapped
 }
 
+/// `text` for standard error, wrapped likewise, except for the lines of an [`Excerpt`](crate::Excerpt): carets stand
+/// under the mistake only on whole lines.
+#[must_use]
+pub fn wrapped_message(text: &str) -> String {
+    let line = |line: &str| if is_excerpt(line) { line.to_owned() } else { wrapped(line) };
+    text.split_inclusive('\n').map(line).collect()
+}
+
+/// Whether a line is `  NUMBER | TEXT` or `    | ^^^^`.
+fn is_excerpt(line: &str) -> bool {
+    let without_number = line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
+    line.starts_with("  ") && (without_number.starts_with("| ") || without_number.starts_with(" | "))
+}
+
 /// `line` broken at blanks, all but the first part behind `indent`.
 pub(crate) fn broken(line: &str, indent: &str) -> String {
     let options = Options::new(TEXT_WIDTH)
@@ -62,6 +76,19 @@ mod tests {
                  fourteen fifteen sixteen
         one two three four five six seven eight nine ten eleven twelve thirteen fourteen
           fifteen
+        ");
+    }
+
+    #[test]
+    fn excerpts_stay_whole() {
+        let excerpt = format!("  12 | {WORDS} and more\n     | {}{}\n", " ".repeat(90), "^".repeat(4));
+        insta::assert_snapshot!(wrapped_message(&format!("error: a.rhai:12:91: {WORDS}\n{excerpt}hint: {WORDS}\n")), @r"
+        error: a.rhai:12:91: one two three four five six seven eight nine ten eleven
+          twelve thirteen fourteen fifteen
+          12 | one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen and more
+             |                                                                                           ^^^^
+        hint: one two three four five six seven eight nine ten eleven twelve thirteen
+          fourteen fifteen
         ");
     }
 

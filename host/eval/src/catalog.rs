@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::spec::ExperimentSpec;
-use blis_config::policy::{PluginLookup, PluginLookupError, built_in_names};
+use blis_config::policy::{PluginLookup, PluginLookupError, built_in_names, llm_d_hint};
 use blis_plugin::find::Finder;
 use blis_plugin::{Fault, Kind, Limits, LoadedPlugin};
 
@@ -73,7 +73,9 @@ impl PluginLookup for Catalog {
         };
         let loaded = self.load(name).map_err(broken)?;
         let Some(loaded) = loaded else {
-            return Err(PluginLookupError::Unknown { hint: self.finder.hint(name, &built_in_names(kind)) });
+            let hint = llm_d_hint(name).filter(|_| kind == Kind::Routing);
+            let hint = hint.unwrap_or_else(|| self.finder.hint(name, &built_in_names(kind)));
+            return Err(PluginLookupError::Unknown { hint });
         };
         let kinds = &loaded.plugin.description().kinds;
         if !kinds.contains(&kind) {

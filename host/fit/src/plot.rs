@@ -37,7 +37,7 @@ fn draw_run(panel: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, run: &V
     let highest = lines.iter().flatten().map(|point| point.1).fold(0.0, f64::max);
     let (first, last) =
         run.points.iter().fold((f64::INFINITY, 0.0), |(low, high), point| (point.0.min(low), point.0.max(high)));
-    let title = format!("{} ({}): mean E2E {:+.1} %", run.run, run.requests, run.errors.e2e.mean);
+    let title = format!("{} ({}): mean E2E {:+.1} %", run.run, run.split, run.errors.e2e.mean);
     let mut chart = ChartBuilder::on(panel)
         .caption(title, ("sans-serif", 14))
         .margin(8)

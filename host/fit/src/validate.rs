@@ -13,7 +13,7 @@ use blis_diag::Diagnostic;
 pub struct Validated {
     pub run: String,
     /// The part of its requests that was compared.
-    pub requests: String,
+    pub split: String,
     /// Errors of the simulation.
     #[serde(flatten)]
     pub errors: Errors,
@@ -64,11 +64,7 @@ fn compare_predicted(
     };
     Ok(Validated {
         run: run.name.clone(),
-        requests: if all {
-            "all".into()
-        } else {
-            splits.iter().map(|split| split.name()).collect::<Vec<_>>().join("+")
-        },
+        split: if all { "all".into() } else { splits.iter().map(|split| split.name()).collect::<Vec<_>>().join("+") },
         errors,
         notes,
         points: numbers.iter().map(point).collect(),

@@ -128,12 +128,17 @@ impl Finder {
         if let Some(near) = nearest(name, &known) {
             return format!("did you mean `{near}`?");
         }
+        if Path::new(name).is_dir() {
+            return format!("`{name}` is a folder: name a file in it");
+        }
         let dirs: Vec<_> =
             self.dirs.iter().map(|dir| dir.display().to_string()).chain([format!("{DEFAULT_FOLDER}/")]).collect();
-        format!(
-            "no built-in policy, no `{name}.rhai`, `.wasm` or `.so` in {}, no file: see `blis plugin list`",
-            dirs.join(", ")
-        )
+        let built_in = match built_ins {
+            [] | [_, _, _, _, _, _, _, _, _, ..] => "no built-in policy".to_owned(),
+            few => format!("built in are {}", few.join(", ")),
+        };
+        let dirs = dirs.join(", ");
+        format!("{built_in}; no `{name}.rhai`, `.wasm` or `.so` in {dirs}, no file: see `blis plugin list`")
     }
 
     /// Every plugin that [`Self::find`] finds by name, sorted; an error for each folder that cannot be read.
@@ -295,8 +300,17 @@ fn twice(name: &str, first: &PluginFile, second: &PluginFile) -> Fault {
 }
 
 fn no_plugin(path: &Path) -> Fault {
-    at(path, FaultKind::Unreadable, "not a plugin by its name")
-        .hint("a plugin ends in `.rhai`, `.wasm`, `.so`, `.dylib` or `.dll`")
+    if path.is_dir() {
+        return at(path, FaultKind::Unreadable, "a folder, not a plugin").hint("name a file in it");
+    }
+    let fault = at(path, FaultKind::Unreadable, "not a plugin by its name");
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("py" | "js" | "go" | "rs" | "c") => fault.hint(
+            "policies are Rhai scripts, WebAssembly components or native libraries: see `blis plugin new --help`",
+        ),
+        Some("yaml" | "yml" | "json") => fault.hint("`--policy-config FILE` reads a bundle"),
+        _ => fault.hint("a plugin ends in `.rhai`, `.wasm`, `.so`, `.dylib` or `.dll`"),
+    }
 }
 
 #[cfg(test)]

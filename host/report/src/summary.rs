@@ -155,20 +155,20 @@ impl Summary<'_> {
 
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let classes = self.sorted(&self.report.classes);
-        let promised = self.report.goodput.as_ref().map_or(&[][..], |goodput| &goodput.per_class);
+        let targets = self.report.goodput.as_ref().map_or(&[][..], |goodput| &goodput.per_class);
         if classes.is_empty() {
             return Ok(());
         }
-        let shares = if promised.is_empty() { "" } else { "in SLO" };
+        let shares = if targets.is_empty() { "" } else { "in SLO" };
         self.header(f, &CLASS, &["", "", "", "TTFT", "", "ITL", "E2E", "", ""])?;
         let columns = ["SLO class, ms", "arrived", "completed", "mean", "p99", "mean", "mean", "p99", shares];
         self.heading(f, &CLASS, &columns)?;
         for (name, class) in classes {
             let (ttft, itl, e2e) = (&class.ttft, &class.itl, &class.e2e);
             let cell = |d: &Distribution, ms| or_dash(d.count, || short_ms(ms));
-            let share = match promised.iter().find(|&&(other, _)| other == name) {
+            let share = match targets.iter().find(|&&(other, _)| other == name) {
                 Some((_, kept)) => format!("{:.1}%", 100.0 * kept.slo_attainment),
-                None if promised.is_empty() => String::new(),
+                None if targets.is_empty() => String::new(),
                 None => "-".to_owned(),
             };
             let cells = [

@@ -271,14 +271,14 @@ fn table(runs: &[Validated]) -> String {
     text += &cells(&["E2E", "", "", "TTFT", "", "", "ITL", "", "queue", "", ""].map(str::to_owned));
     text +=
         &cells(&["mean", "p90", "p99", "mean", "p90", "p99", "mean", "p99", "mean", "MAPE", "r"].map(str::to_owned));
-    for Validated { run, requests, errors, .. } in runs {
+    for Validated { run, split, errors, .. } in runs {
         let OfDistribution { measured_ms, mean, p90, p99, .. } = errors.e2e;
         let itl = errors.itl.map_or(["-".into(), "-".into()], |itl| [signed(itl.mean), signed(itl.p99)]);
         let [itl_mean, itl_p99] = itl;
         let queue = errors.queue.and_then(|queue| queue.mean).map_or("-".into(), signed);
         let r = errors.e2e_pearson.map_or("-".into(), |r| format!("{r:.3}"));
         let count = errors.requests;
-        let _ = writeln!(text, "{run}: {count} {requests} requests, measured E2E {measured_ms:.1} ms");
+        let _ = writeln!(text, "{run}: {count} {split} requests, measured E2E {measured_ms:.1} ms");
         let ttft = errors.ttft;
         let [e2e, ttft] = [[mean, p90, p99], [ttft.mean, ttft.p90, ttft.p99]].map(|three| three.map(signed));
         let mape = format!("{:.1}", errors.e2e_mape);

@@ -16,6 +16,7 @@ mod pages;
 mod plugin;
 mod progress;
 mod reference;
+mod refused;
 mod regret;
 mod workers;
 mod workload;
@@ -24,7 +25,6 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use blis_diag::Diagnostic;
 use blis_eval::compare::{self, CompareConfig};
 use blis_eval::error::RunError;
 use blis_eval::experiment::Experiment;
@@ -34,7 +34,7 @@ use blis_eval::regret::Regret;
 use blis_eval::run::{self, RunResult};
 use blis_report::{DecisionSummary, Summary, plugins_document, report_document};
 use clap::FromArgMatches as _;
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::ErrorKind;
 use serde::Serialize;
 
 use args::{CompareArgs, OutputFlags};
@@ -44,6 +44,7 @@ use output::{
     wants_text_form,
 };
 use progress::{ProgressBars, Spinner};
+use refused::reworded;
 
 pub use reference::flags_page;
 
@@ -212,44 +213,6 @@ fn show_clap(error: &clap::Error, words: &[OsString]) -> ExitCode {
         print_error(&reworded(error, words));
         ExitCode::from(2)
     }
-}
-
-/// clap's message in the form of ours: `error: …`, then `hint: …`.
-fn reworded(error: &clap::Error, words: &[OsString]) -> Diagnostic {
-    let word = |kind| match error.get(kind) {
-        Some(clap::error::ContextValue::String(word)) => Some(word.as_str()),
-        _ => None,
-    };
-    let foreign = word(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument);
-    if let Some(diagnostic) = foreign.and_then(flags::explain) {
-        return diagnostic;
-    }
-    if let Some(&(name, about)) =
-        word(ContextKind::InvalidSubcommand).and_then(|word| help::PLANNED.iter().find(|(name, _)| *name == word))
-    {
-        return Diagnostic::new(format!("error: `blis {name}` is not there yet: {about}"))
-            .hint("`blis help` lists what is");
-    }
-    let text = error.to_string();
-    let message = text.split("\n\nUsage:").next().unwrap_or_default();
-    let message = message.split("\n\nFor more information").next().unwrap_or_default().trim_end();
-    match message.split_once("\n\n  tip: ") {
-        Some((message, tip)) => Diagnostic::new(message).hint(tip.replace("\n  tip: ", "; ")),
-        None => Diagnostic::new(message).hint(format!("`{} --help` describes every flag", command_of(words))),
-    }
-}
-
-/// The command that the words name: `blis`, then the commands below it.
-fn command_of(words: &[OsString]) -> String {
-    let mut command = &help::command();
-    let mut path = "blis".to_owned();
-    let texts = words.iter().skip(1).map_while(|word| word.to_str());
-    for text in texts {
-        let Some(below) = command.find_subcommand(text) else { break };
-        command = below;
-        path = format!("{path} {text}");
-    }
-    if path == "blis" { "blis <COMMAND>".to_owned() } else { path }
 }
 
 #[cfg(test)]

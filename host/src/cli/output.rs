@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use blis_diag::wrapped;
+use blis_diag::{wrapped, wrapped_message};
 use blis_eval::error::{RunError, RunErrorKind};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -125,14 +125,43 @@ pub(super) fn print_error(failure: &impl std::fmt::Display) {
         });
         text = lines.collect::<Vec<_>>().join("\n");
     }
+    print_message(&text);
+}
+
+/// A note about the input, on standard error.
+pub(super) fn print_note(note: &impl std::fmt::Display) {
+    print_message(&format!("note: {note}"));
+}
+
+/// A line, or several, on standard error: at most 80 columns wide on a terminal.
+fn print_message(text: &str) {
     // Nothing is left to do if even this fails.
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = MessageWriter.write_all(format!("{text}\n").as_bytes());
+}
+
+/// Standard error, which wraps whole messages if it is a terminal.
+struct MessageWriter;
+
+impl io::Write for MessageWriter {
+    /// `message` is a whole one: the log writes each at once, as does [`print_message`].
+    fn write(&mut self, message: &[u8]) -> io::Result<usize> {
+        let text = str::from_utf8(message).ok().filter(|_| io::stderr().is_terminal());
+        let written = match text {
+            Some(text) => io::stderr().write_all(wrapped_message(text).as_bytes()),
+            None => io::stderr().write_all(message),
+        };
+        written.map(|()| message.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 pub(super) fn start_log(level: LevelFilter) {
     let log = tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(io::stderr)
+        .with_writer(|| MessageWriter)
         .with_ansi(colour_wanted(&io::stderr()))
         .with_target(false)
         .without_time();

@@ -103,8 +103,11 @@ impl Diagnose for TraceError {
             Self::Io { file, source } => unreadable(file, source),
             Self::Line(line) => line.clone(),
             Self::UnknownFormat { file, start, formats } => {
-                of(file, format!("unknown trace format; it starts with {start}"))
-                    .hint(format!("if it is one of {formats}, name it with `--trace-format`"))
+                let unknown = of(file, format!("unknown trace format; it starts with {start}"));
+                if file.ends_with(".yaml") || file.ends_with(".yml") {
+                    return unknown.hint("`--workload-spec FILE` reads workload specifications");
+                }
+                unknown.hint(format!("if it is one of {formats}, name it with `--trace-format`"))
             }
             Self::UnknownFormatName { name, hint } => {
                 Diagnostic::new(format!("unknown trace format `{name}`")).hint(hint)

@@ -292,6 +292,10 @@ impl BundleReader<'_> {
             Fault::MissingKey(key) => {
                 (format!("`{key}` is missing"), "a scorer has a `name` and a `weight`".to_owned())
             }
+            Fault::Shape(_) if [".rhai", ".wasm", ".so"].iter().any(|ending| self.0.file.ends_with(ending)) => (
+                explain(error).0,
+                "a plugin is named by its kind: `--routing-policy FILE`, `--admission-policy FILE`, …".to_owned(),
+            ),
             _ => explain(error),
         };
         let location = match error.location() {

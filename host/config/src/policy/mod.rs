@@ -142,7 +142,39 @@ const TOO_LARGE: &str = "only their ratios matter: divide them all by the larges
 /// The hint for an unknown scorer `name`.
 #[must_use]
 pub fn scorer_hint(name: &str) -> String {
-    name_hint(name, &ScorerKind::ALL.map(ScorerKind::name))
+    let known = ScorerKind::ALL.map(ScorerKind::name);
+    let short = name.strip_suffix("-scorer").unwrap_or(name);
+    match scorer_of_llm_d(name).or_else(|| known.into_iter().find(|known| known.starts_with(short))) {
+        Some(scorer) if !short.is_empty() => format!("did you mean `{scorer}`?"),
+        _ => name_hint(name, &known),
+    }
+}
+
+/// The hint for an unknown routing policy that is a plugin of llm-d's scheduler: its scorers are those of `weighted`.
+#[must_use]
+pub fn llm_d_hint(name: &str) -> Option<String> {
+    if name == "max-score-picker" {
+        return Some("`weighted` picks the instance with the highest score".to_owned());
+    }
+    let scorer = scorer_of_llm_d(name)?;
+    Some(format!("it is a scorer of `weighted`: `--routing-policy weighted --routing-scorers {scorer}:1`"))
+}
+
+/// The scorer that llm-d's inference scheduler calls `name`.
+fn scorer_of_llm_d(name: &str) -> Option<&'static str> {
+    let kind = match name {
+        "queue-scorer" => ScorerKind::QueueDepth,
+        "kv-cache-utilization-scorer" => ScorerKind::KvUtilization,
+        "prefix-cache-scorer" => ScorerKind::PrefixAffinity,
+        "precise-prefix-cache-scorer" => ScorerKind::PrecisePrefixCache,
+        "load-aware-scorer" => ScorerKind::LoadAware,
+        "active-request-scorer" => ScorerKind::ActiveRequests,
+        "running-requests-size-scorer" => ScorerKind::RunningRequests,
+        "no-hit-lru-scorer" => ScorerKind::NoHitLru,
+        "lora-affinity-scorer" => ScorerKind::LoraAffinity,
+        _ => return None,
+    };
+    Some(kind.name())
 }
 
 #[cfg(test)]

@@ -217,7 +217,7 @@ fn columns_are_not_changed_behind_each_others_back() {
 }
 
 #[test]
-fn requests_show_what_a_service_knows() {
+fn requests_show_only_known_fields() {
     let values = [
         ("[r.id, r.now, r.arrival, r.deadline, r.input_tokens, r.max_output_tokens]", "[9, 1000, 400, 9000, 100, 64]"),
         ("[r.class_priority, r.client_priority ?? 7, r.round_index, r.tenant_in_flight]", "[-1, 7, 0, 5]"),

@@ -78,7 +78,7 @@ struct DecisionWithSignals {
     #[serde(flatten)]
     line: TraceLine,
     #[serde(skip_serializing_if = "Option::is_none")]
-    saw: Option<InstanceSignals>,
+    observed: Option<InstanceSignals>,
 }
 
 /// A latency of the requests that have it in both files.
@@ -290,12 +290,12 @@ fn decision_at(reader: &mut TraceReader, first: &First) -> Result<Option<Decisio
         if line.request() != Some(first.request) || line.kind() != first.kind || waits {
             continue;
         }
-        let saw = match &line {
+        let observed = match &line {
             TraceLine::Admission(admission) => Some(InstanceSignals::new(&admission.seen(), reader.signals())),
             TraceLine::Routing(routing) => Some(InstanceSignals::routing(routing, reader.signals())),
             _ => None,
         };
-        return Ok(Some(DecisionWithSignals { line, saw: saw.filter(|saw| !saw.is_empty()) }));
+        return Ok(Some(DecisionWithSignals { line, observed: observed.filter(|observed| !observed.is_empty()) }));
     }
     Ok(None)
 }
@@ -391,7 +391,7 @@ impl Diff {
         };
         writeln!(f, "\nThe first difference: {} of request {request} at {} s", kind.name(), seconds(*time_us))?;
         for (name, decision) in [("A", a), ("B", b)] {
-            let Some(DecisionWithSignals { line, saw }) = decision else {
+            let Some(DecisionWithSignals { line, observed }) = decision else {
                 writeln!(f, "  {name}  never")?;
                 continue;
             };
@@ -406,10 +406,10 @@ impl Diff {
                 TraceLine::Preemption(preemption) => writeln!(f, "  {name}  {time} s: {preemption}")?,
                 TraceLine::Outcome(_) | TraceLine::Signals(_) => {}
             }
-            if let Some(saw) = saw {
-                let ages = saw.ages();
-                writeln!(f, "      saw{}", if ages.is_empty() { String::new() } else { format!(" ({ages})") })?;
-                write!(f, "{saw}")?;
+            if let Some(observed) = observed {
+                let ages = observed.ages();
+                writeln!(f, "      signals{}", if ages.is_empty() { String::new() } else { format!(" ({ages})") })?;
+                write!(f, "{observed}")?;
             }
         }
         Ok(())

@@ -117,12 +117,12 @@ fn in_words(line: &TraceLine, signals: Option<&SignalsLine>) -> String {
 
 /// A description of a routing decision, with the signals of the chosen instance.
 fn routing_text(routing: &RoutingLine, signals: Option<&SignalsLine>) -> String {
-    let saw = InstanceSignals::of_chosen(routing, signals);
+    let observed = InstanceSignals::of_chosen(routing, signals);
     let reason = if routing.reason.is_empty() { "chosen" } else { &routing.reason };
-    let saw = if saw.is_empty() { String::new() } else { format!("; it had {saw}") };
+    let observed = if observed.is_empty() { String::new() } else { format!("; it had {observed}") };
     match routing.score_regret {
-        Some(regret) if regret > 0.0 => format!("{reason}{saw}; score regret {}", score(regret)),
-        _ => format!("{reason}{saw}"),
+        Some(regret) if regret > 0.0 => format!("{reason}{observed}; score regret {}", score(regret)),
+        _ => format!("{reason}{observed}"),
     }
 }
 

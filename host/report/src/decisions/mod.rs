@@ -11,21 +11,21 @@
 //! Memory of reading and writing does not grow with the trace; only `diff` keeps a few numbers of every request.
 
 mod diff;
+mod history;
 mod json;
 mod line;
 mod list;
 mod read;
 mod seen;
-mod story;
 mod table;
 mod top;
 mod write;
 
 pub use diff::Diff;
+pub use history::RequestHistory;
 pub use line::{DecisionHeader, InstanceGroup, LineKind, PolicyNames, TraceLine};
 pub use list::{Filter, Listing};
 pub use read::TraceReader;
-pub use story::RequestHistory;
 pub use top::{Top, TopBy};
 pub use write::{DecisionLog, TraceFile};
 

@@ -64,15 +64,15 @@ impl InstanceSignals {
 
     /// The signals of a routing decision.
     pub fn routing(routing: &RoutingLine, signals: Option<&SignalsLine>) -> Self {
-        let mut saw = Self::new(&routing.seen(), signals);
+        let mut observed = Self::new(&routing.seen(), signals);
         for (i, &score) in routing.scores.iter().enumerate() {
-            if saw.instances.len() <= i {
-                saw.instances.push(SignalsOfInstance { instance: i as u32, ..SignalsOfInstance::default() });
+            if observed.instances.len() <= i {
+                observed.instances.push(SignalsOfInstance { instance: i as u32, ..SignalsOfInstance::default() });
             }
-            saw.instances[i].score = score;
+            observed.instances[i].score = score;
         }
-        saw.chosen = Some(routing.instance);
-        saw
+        observed.chosen = Some(routing.instance);
+        observed
     }
 
     /// Whether there are no signals of instances.
@@ -115,14 +115,15 @@ impl InstanceSignals {
         const MOST: usize = 16;
         let mut all: Vec<&SignalsOfInstance> = self.instances.iter().collect();
         if all.len() > MOST {
-            let key =
-                |saw: &SignalsOfInstance| (Some(saw.instance) == self.chosen, saw.score.unwrap_or(f64::NEG_INFINITY));
+            let key = |observed: &SignalsOfInstance| {
+                (Some(observed.instance) == self.chosen, observed.score.unwrap_or(f64::NEG_INFINITY))
+            };
             all.sort_by(|one, other| {
                 let (one, other) = (key(one), key(other));
                 other.0.cmp(&one.0).then(other.1.total_cmp(&one.1))
             });
             all.truncate(MOST);
-            all.sort_by_key(|saw| saw.instance);
+            all.sort_by_key(|observed| observed.instance);
         }
         all
     }
@@ -157,9 +158,10 @@ impl LoadSeen {
 impl Display for InstanceSignals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let any = |has: fn(&SignalsOfInstance) -> bool| self.instances.iter().any(has);
-        let load = any(|saw| saw.load.is_some());
-        let (in_flight, cached) = (any(|saw| saw.in_flight.is_some()), any(|saw| saw.cached_blocks.is_some()));
-        let scores = any(|saw| saw.score.is_some());
+        let load = any(|observed| observed.load.is_some());
+        let (in_flight, cached) =
+            (any(|observed| observed.in_flight.is_some()), any(|observed| observed.cached_blocks.is_some()));
+        let scores = any(|observed| observed.score.is_some());
         let mut headings = vec!["instance"];
         let columns: [(bool, &[&str]); 4] = [
             (load, &["queued", "running", "free blocks"]),
@@ -171,17 +173,17 @@ impl Display for InstanceSignals {
         headings.push("");
         let mut table = TextTable::new(6, headings);
         let shown = self.shown();
-        for saw in &shown {
-            let mut row = vec![saw.instance.to_string()];
+        for observed in &shown {
+            let mut row = vec![observed.instance.to_string()];
             if load {
-                row.push(or_dash(saw.load, |load| load.queue_depth.to_string()));
-                row.push(or_dash(saw.load, |load| load.batch_size.to_string()));
-                row.push(or_dash(saw.load, |load| load.free_kv_blocks.to_string()));
+                row.push(or_dash(observed.load, |load| load.queue_depth.to_string()));
+                row.push(or_dash(observed.load, |load| load.batch_size.to_string()));
+                row.push(or_dash(observed.load, |load| load.free_kv_blocks.to_string()));
             }
-            row.extend(in_flight.then(|| or_dash(saw.in_flight, |count| count.to_string())));
-            row.extend(cached.then(|| or_dash(saw.cached_blocks, |count| count.to_string())));
-            row.extend(scores.then(|| or_dash(saw.score, score)));
-            row.push(if Some(saw.instance) == self.chosen { "chosen".to_owned() } else { String::new() });
+            row.extend(in_flight.then(|| or_dash(observed.in_flight, |count| count.to_string())));
+            row.extend(cached.then(|| or_dash(observed.cached_blocks, |count| count.to_string())));
+            row.extend(scores.then(|| or_dash(observed.score, score)));
+            row.push(if Some(observed.instance) == self.chosen { "chosen".to_owned() } else { String::new() });
             table.row(row);
         }
         write!(f, "{table}")?;

@@ -130,7 +130,7 @@ fn a_request_has_a_story() {
     let made_room = serde_json::to_value(story(1)).expect("JSON");
     let kinds: Vec<_> = made_room["events"].as_array().expect("a list").iter().map(|event| &event["kind"]).collect();
     assert_eq!(kinds, ["admission", "routing", "scheduling", "preemption", "outcome"], "2 was preempted for it");
-    assert_eq!(made_room["events"][1]["saw"]["instances"][1]["score"], 0.75);
+    assert_eq!(made_room["events"][1]["observed"]["instances"][1]["score"], 0.75);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn the_first_difference_is_the_earliest() {
     b[16]["e2e_us"] = 2500.into();
     let both = diff(&a, &b);
     assert_eq!((&both["first"]["kind"], &both["first"]["time_us"]), (&"routing".into(), &200.into()), "decided before");
-    assert_eq!(both["first"]["b"]["saw"]["instances"][0]["in_flight"], 2);
+    assert_eq!(both["first"]["b"]["observed"]["instances"][0]["in_flight"], 2);
     let counts: Vec<_> =
         both["decisions"].as_array().expect("a list").iter().map(|count| count["differ"].clone()).collect();
     assert_eq!(counts, [0, 1, 1, 0]);

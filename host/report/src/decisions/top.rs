@@ -62,7 +62,7 @@ struct Routed {
     instance: u32,
     reason: String,
     /// The signals of the chosen instance, in words.
-    saw: String,
+    observed: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     score_regret: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,8 +89,8 @@ impl Top {
         while let Some(line) = reader.next_line()? {
             match line {
                 TraceLine::Routing(routing) => {
-                    let saw = InstanceSignals::of_chosen(&routing, reader.signals());
-                    live.insert(routing.request, Routed::new(&routing, saw));
+                    let observed = InstanceSignals::of_chosen(&routing, reader.signals());
+                    live.insert(routing.request, Routed::new(&routing, observed));
                 }
                 TraceLine::Outcome(outcome) => {
                     let routed = live.remove(&outcome.request);
@@ -133,12 +133,12 @@ impl TopBy {
 }
 
 impl Routed {
-    fn new(routing: &RoutingLine, saw: String) -> Self {
+    fn new(routing: &RoutingLine, observed: String) -> Self {
         Self {
             time_us: routing.time_us,
             instance: routing.instance,
             reason: routing.reason.clone(),
-            saw,
+            observed,
             score_regret: routing.score_regret.or_else(|| margin(routing).map(|margin| (-margin).max(0.0))),
             margin: margin(routing),
         }
@@ -235,8 +235,9 @@ impl Display for Top {
             row.push(String::new());
             table.row(row);
             reasons.push(routed.map_or_else(String::new, |routed| {
-                let saw = if routed.saw.is_empty() { String::new() } else { format!("; it had {}", routed.saw) };
-                format!("         {}{saw}\n", routed.reason)
+                let observed =
+                    if routed.observed.is_empty() { String::new() } else { format!("; it had {}", routed.observed) };
+                format!("         {}{observed}\n", routed.reason)
             }));
         }
         let table = table.to_string();

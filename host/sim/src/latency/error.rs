@@ -99,7 +99,9 @@ impl LatencyError {
             }
             Self::ExpertsPerToken { experts, .. } => format!("correct the config: from 1 to {experts}"),
             Self::ExpertCountUnknown => "add `num_experts` to the config".into(),
-            Self::DataParallel { .. } => "drop `--data-parallel-size`".into(),
+            Self::DataParallel { data } => {
+                format!("drop `--data-parallel-size`: {data} replicas of a dense model are `--num-instances {data}`")
+            }
             Self::MfuUnknown => "add them to the hardware file, each in (0, 1]".into(),
         }
     }

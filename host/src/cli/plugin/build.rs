@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::super::output::print_text;
-use super::{asked, names, toolchain};
+use super::{names, toolchain, usage_error};
 use blis_eval::error::RunError;
 use blis_plugin::Limits;
 use blis_plugin::find::{Finder, read, sha256};
@@ -39,7 +39,7 @@ pub(super) fn build(args: &BuildArgs) -> Result<(), RunError> {
 }
 
 pub(super) fn pack(args: &PackArgs) -> Result<(), RunError> {
-    let core = read(&args.module, Limits::default().file_bytes).map_err(asked)?;
+    let core = read(&args.module, Limits::default().file_bytes).map_err(usage_error)?;
     let out = args.out.clone().unwrap_or_else(|| args.module.with_extension("component.wasm"));
     write_component(&args.module, &core, &out)
 }
@@ -84,7 +84,7 @@ fn package_name(manifest: &Path) -> Result<String, RunError> {
 
 /// Writes the component of `core`, the module compiled from `source`, and loads it to check that it is a plugin.
 fn write_component(source: &Path, core: &[u8], out: &Path) -> Result<(), RunError> {
-    let component = componentize(source, core).map_err(asked)?;
+    let component = componentize(source, core).map_err(usage_error)?;
     toolchain::write(out, &component)
         .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", out.display())))?;
     let finder = Finder::new(Vec::new());

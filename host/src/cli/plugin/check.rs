@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
-use super::{KindName, Named, Places, WALL, find_any, kinds, measure, names, print_either, table};
+use super::{KindName, Named, PluginSearchArgs, WALL, find_any, kinds, measure, names, print_either, table};
 use blis_eval::error::RunError;
 use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
@@ -27,7 +27,7 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     no_cost: bool,
     #[command(flatten)]
-    places: Places,
+    search: PluginSearchArgs,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
@@ -51,7 +51,7 @@ struct Cost {
 }
 
 pub(super) fn check(args: &CheckArgs) -> Result<(), RunError> {
-    let finder = args.places.finder();
+    let finder = args.search.finder();
     let pages = args.plugins.iter().map(|name| page(&finder, name, args)).collect::<Result<Vec<_>, _>>()?;
     let document: Vec<Value> = pages.iter().map(|page| page.document.clone()).collect();
     let text = || pages.iter().map(|page| page.text.clone()).collect::<Vec<_>>().join("\n");
@@ -102,14 +102,14 @@ fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, R
     let mut checked =
         Checked { plugin, file, technology: technology.name(), loaded: None, findings, costs: Vec::new() };
     let outcome = found.load(finder);
-    let told = outcome.as_ref().map(|loaded| format!("{} bytes, only imports of blis:policy", loaded.bytes));
-    let told = match (told, technology) {
-        (Ok(told), Technology::Component) => Ok(told),
+    let detail = outcome.as_ref().map(|loaded| format!("{} bytes, only imports of blis:policy", loaded.bytes));
+    let detail = match (detail, technology) {
+        (Ok(detail), Technology::Component) => Ok(detail),
         (Ok(_), Technology::BuiltIn) => Ok("part of the program".to_owned()),
         (Ok(_), _) => Ok(format!("{} bytes", outcome.as_ref().map_or(0, |loaded| loaded.bytes))),
         (Err(fault), _) => Err(fault.to_string()),
     };
-    checked.findings.checks.push(Check { kind: None, what: "loads and describes itself", outcome: told });
+    checked.findings.checks.push(Check { kind: None, what: "loads and describes itself", outcome: detail });
     let Ok(loaded) = outcome else { return Ok(checked) };
     let kinds = kinds(&loaded, &args.kind)?;
     let Findings { checks, usage, not_applicable } = conformance(&*loaded.plugin, &kinds, &finder.limits);
@@ -150,11 +150,11 @@ impl Checked {
     fn document(&self) -> Value {
         let description = self.loaded.as_ref().map(|loaded| loaded.plugin.description());
         let check = |check: &Check| {
-            let (passed, told) = match &check.outcome {
-                Ok(told) => (true, told),
-                Err(told) => (false, told),
+            let (passed, detail) = match &check.outcome {
+                Ok(detail) => (true, detail),
+                Err(detail) => (false, detail),
             };
-            json!({ "kind": check.kind.map(Kind::name), "check": check.what, "passed": passed, "detail": told })
+            json!({ "kind": check.kind.map(Kind::name), "check": check.what, "passed": passed, "detail": detail })
         };
         let not_applicable =
             |(kind, what, why): &(Kind, &str, &str)| json!({ "kind": kind.name(), "check": what, "reason": why });
@@ -192,9 +192,9 @@ impl Checked {
         for Check { kind, what, outcome } in &self.findings.checks {
             let kind = kind.map_or_else(String::new, |kind| format!("{kind}: "));
             text += &match outcome {
-                Ok(told) if told.is_empty() => format!("✓ {kind}{what}\n"),
-                Ok(told) => format!("✓ {kind}{what} ({told})\n"),
-                Err(told) => format!("✗ {kind}{what}\n    {}\n", told.replace('\n', "\n    ")),
+                Ok(detail) if detail.is_empty() => format!("✓ {kind}{what}\n"),
+                Ok(detail) => format!("✓ {kind}{what} ({detail})\n"),
+                Err(detail) => format!("✗ {kind}{what}\n    {}\n", detail.replace('\n', "\n    ")),
             };
         }
         for (kind, what, why) in &self.findings.not_applicable {

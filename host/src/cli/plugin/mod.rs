@@ -48,7 +48,7 @@ const WALL: Duration = Duration::from_secs(120);
 
 /// The search path of plugins.
 #[derive(Debug, Args)]
-struct Places {
+struct PluginSearchArgs {
     /// Folder with plugins, searched before policies/; may be given several times
     #[arg(long, value_name = "FOLDER")]
     policy_dir: Vec<PathBuf>,
@@ -57,7 +57,7 @@ struct Places {
     allow_native: bool,
 }
 
-impl Places {
+impl PluginSearchArgs {
     fn finder(&self) -> Finder {
         Finder { allow_native: self.allow_native, ..Finder::new(self.policy_dir.clone()) }
     }
@@ -119,7 +119,7 @@ fn find_any(finder: &Finder, name: &str) -> Result<Named, RunError> {
 
 /// The plugin called `name`, by name or path.
 fn find(finder: &Finder, name: &str) -> Result<PluginFile, RunError> {
-    let found = finder.find(name).map_err(asked)?;
+    let found = finder.find(name).map_err(usage_error)?;
     let known: Vec<&str> = BuiltIn::all().iter().map(|row| row.name).collect();
     found.ok_or_else(|| RunError::usage(format_args!("unknown plugin: `{name}`")).hint(finder.hint(name, &known)))
 }
@@ -134,18 +134,18 @@ impl Named {
 }
 
 fn load(finder: &Finder, found: &PluginFile) -> Result<LoadedPlugin, RunError> {
-    finder.load(found).map_err(asked)
+    finder.load(found).map_err(usage_error)
 }
 
 /// The usage error for a plugin that cannot be used, with the message and hint of `fault`.
-fn asked(fault: Fault) -> RunError {
+fn usage_error(fault: Fault) -> RunError {
     RunError::usage(fault.diagnostic)
 }
 
-/// The kinds in `asked`, each of which the plugin must have; all kinds of the plugin if `asked` is empty.
-fn kinds(loaded: &LoadedPlugin, asked: &[KindName]) -> Result<Vec<Kind>, RunError> {
+/// The kinds in `requested`, each of which the plugin must have; all kinds of the plugin if `requested` is empty.
+fn kinds(loaded: &LoadedPlugin, requested: &[KindName]) -> Result<Vec<Kind>, RunError> {
     let description = loaded.plugin.description();
-    let wanted: Vec<Kind> = asked.iter().map(|&name| name.into()).collect();
+    let wanted: Vec<Kind> = requested.iter().map(|&name| name.into()).collect();
     if let Some(kind) = wanted.iter().find(|kind| !description.kinds.contains(kind)) {
         let has = names(&description.kinds);
         return Err(RunError::usage(format_args!("`{}` does not implement {kind}", description.name))

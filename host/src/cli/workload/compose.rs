@@ -1,11 +1,10 @@
 //! `blis workload compose`: several workload specifications as one.
 
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::super::output::print;
+use super::super::output::{print, print_note};
 use blis_eval::error::RunError;
 use blis_report::{check_target, write_text};
 use blis_workload::spec::compose::{Composed, compose as merge};
@@ -38,7 +37,7 @@ pub(in crate::cli) fn compose(args: &ComposeArgs) -> Result<(), RunError> {
     let Composed { spec, notes } = merge(&files).map_err(RunError::refused)?;
     let warnings = spec.warnings.iter().map(|(what, hint)| format!("{what} (hint: {hint})"));
     for note in notes.into_iter().chain(warnings) {
-        let _ = writeln!(io::stderr(), "note: {note}");
+        print_note(&note);
     }
     match &args.out {
         Some(output) => write_text(output, &spec.to_string()).map_err(|error| RunError::file(&error)),

@@ -9,7 +9,7 @@ use blis_sim::units::Micros;
 use clap::{Args, ValueEnum};
 
 use super::super::args::{OneOf, Settings, TracePartFlags};
-use super::super::output::{OutputForm, colour_wanted, print, print_document, print_text, wants_text_form};
+use super::super::output::{OutputForm, colour_wanted, print, print_document, print_note, print_text, wants_text_form};
 use blis_eval::error::RunError;
 use blis_eval::spec::{TraceFormatName, WorkloadName, defaults, parse};
 use blis_eval::workload_config::TracePart;
@@ -206,7 +206,7 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<(), RunError> {
         RunError::usage(format_args!("{name}no requests are left")).hint("allow more with `--max-requests`")
     };
     let profile = WorkloadProfile::of(workload, block_size.get()).ok_or_else(nothing)?;
-    print_notes(&notes);
+    notes.iter().for_each(print_note);
     if !wants_text_form(args.output) {
         return print_document(&profile);
     }
@@ -234,7 +234,7 @@ pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
     }
     let block_size = args.block_size_in_tokens.unwrap_or(target.block_size());
     let (workload, notes) = args.input.open(&args.from, block_size)?;
-    print_notes(&notes);
+    notes.iter().for_each(print_note);
     let failed = |path: &Path, error: &dyn std::fmt::Display| {
         RunError::runtime(format_args!("cannot write `{}`: {error}", path.display()))
     };
@@ -251,11 +251,4 @@ pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
         return print("nothing is lost\n");
     }
     print_text(format_args!("lost: {}\n", lost.into_iter().collect::<Vec<_>>().join(", ")))
-}
-
-/// Notes go to standard error, so that results can be piped.
-fn print_notes(notes: &[String]) {
-    for note in notes {
-        let _ = writeln!(io::stderr(), "note: {note}");
-    }
 }

@@ -28,7 +28,10 @@ impl<'a> SpecReader<'a> {
     /// The whole document; `None` if the file is empty.
     pub fn yaml<T: DeserializeOwned>(&self) -> Result<Option<T>, SpecFileError> {
         self.0.read().map_err(|error| {
-            let (what, hint) = explain(&error);
+            let (what, mut hint) = explain(&error);
+            if [".csv", ".jsonl", ".gz"].iter().any(|ending| self.file().ends_with(ending)) {
+                "`--workload-trace FILE` reads recorded requests".clone_into(&mut hint);
+            }
             match error.location() {
                 Some(at) => self.wrong(at, what, hint),
                 None => SpecFileError::whole(self.file(), what, hint),

@@ -159,6 +159,10 @@ pub fn read_header(input: impl BufRead, file: &str) -> Result<TraceHeader, Trace
         return Err(fault.at(&file, 1).into());
     }
     let text = String::from_utf8(text).map_err(|_| RowError::new("the header is not valid UTF-8").at(&file, 1))?;
+    if text.trim().is_empty() {
+        let fault = RowError::new("the header is empty").hint("it begins with `trace_version: 3`");
+        return Err(fault.at(&file, 1).into());
+    }
     let header: TraceHeader = yaml::from_str(&text).map_err(|error| yaml_error(&error, &file))?;
     match check(&header) {
         Ok(()) => Ok(header),

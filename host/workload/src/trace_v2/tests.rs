@@ -281,9 +281,13 @@ fn headers_are_strict() {
     t.yaml:3: `time_unit` is `seconds`, not `microseconds`
     hint: write `time_unit: microseconds` and convert the times of the CSV
     ");
-    insta::assert_snapshot!(header("").unwrap_err(), @r"
+    insta::assert_snapshot!(header("time_unit: microseconds\n").unwrap_err(), @r"
     t.yaml:1:1: `trace_version` is missing
     hint: add `trace_version: …`
+    ");
+    insta::assert_snapshot!(header("").unwrap_err(), @r"
+    t.yaml:1: the header is empty
+    hint: it begins with `trace_version: 3`
     ");
 }
 

@@ -193,8 +193,8 @@ fn what_one_file_cannot_say_is_refused() {
         |         ^^^^^
     hint: name a class for all clients and cohorts, or for none
     ");
-    let promise = |ms: u32| format!("goodput_slo_targets:\n  batch: {{ e2e_ms: {ms} }}\n");
-    let [one, other] = [10, 20].map(|ms| JOBS.replace("seed: 7\n", &promise(ms)));
+    let targets = |ms: u32| format!("goodput_slo_targets:\n  batch: {{ e2e_ms: {ms} }}\n");
+    let [one, other] = [10, 20].map(|ms| JOBS.replace("seed: 7\n", &targets(ms)));
     insta::assert_snapshot!(refused(&[("one.yaml", &one), ("other.yaml", &other)]), @r"
     other.yaml:3:3: class `batch` has other targets in one.yaml
       3 |   batch: { e2e_ms: 20 }

@@ -27,7 +27,7 @@ struct HistoryEvent {
     line: TraceLine,
     /// The signals of the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    saw: Option<InstanceSignals>,
+    observed: Option<InstanceSignals>,
     /// The requests that entered the running batch while it waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     entered_meanwhile: Option<Meanwhile>,
@@ -81,27 +81,27 @@ impl RequestHistory {
     /// If the trace cannot be read.
     pub fn of(reader: &mut TraceReader, request: u32) -> Result<Option<Self>, TraceError> {
         let admission = reader.header().policies.admission.clone();
-        let mut story = Self { request, events: Vec::new(), admission };
+        let mut history = Self { request, events: Vec::new(), admission };
         let mut queue: Option<Queue> = None;
         while let Some(line) = reader.next_line()? {
             if line.request() == Some(request) {
-                story.tell(line, reader, &mut queue);
+                history.record(line, reader, &mut queue);
             } else {
-                story.overhear(&line, &mut queue);
+                history.update_queue(&line, &mut queue);
             }
         }
-        Ok((!story.events.is_empty()).then_some(story))
+        Ok((!history.events.is_empty()).then_some(history))
     }
 
     /// Adds a line about the request.
-    fn tell(&mut self, line: TraceLine, reader: &TraceReader, queue: &mut Option<Queue>) {
-        let mut event = HistoryEvent { line, saw: None, entered_meanwhile: None };
+    fn record(&mut self, line: TraceLine, reader: &TraceReader, queue: &mut Option<Queue>) {
+        let mut event = HistoryEvent { line, observed: None, entered_meanwhile: None };
         match &event.line {
             TraceLine::Admission(admission) => {
-                event.saw = Some(InstanceSignals::new(&admission.seen(), reader.signals()));
+                event.observed = Some(InstanceSignals::new(&admission.seen(), reader.signals()));
             }
             TraceLine::Routing(routing) => {
-                event.saw = Some(InstanceSignals::routing(routing, reader.signals()));
+                event.observed = Some(InstanceSignals::routing(routing, reader.signals()));
                 *queue = Some(Queue::new(routing.instance, routing.time_us));
             }
             TraceLine::Scheduling(scheduling) if scheduling.decision == BatchEntry::Enters => {
@@ -114,13 +114,13 @@ impl RequestHistory {
             }
             TraceLine::Signals(_) | TraceLine::Scheduling(_) => {}
         }
-        event.saw = event.saw.filter(|saw| !saw.is_empty());
+        event.observed = event.observed.filter(|observed| !observed.is_empty());
         event.entered_meanwhile = event.entered_meanwhile.filter(|meanwhile| meanwhile.count > 0);
         self.events.push(event);
     }
 
     /// Updates the state of the queue from a line about another request.
-    fn overhear(&mut self, line: &TraceLine, queue: &mut Option<Queue>) {
+    fn update_queue(&mut self, line: &TraceLine, queue: &mut Option<Queue>) {
         match line {
             TraceLine::Scheduling(scheduling) if scheduling.decision == BatchEntry::Enters => {
                 let queue = queue.as_mut().filter(|queue| queue.instance == scheduling.instance);
@@ -129,7 +129,7 @@ impl RequestHistory {
                 }
             }
             TraceLine::Preemption(preemption) if preemption.wanting == self.request => {
-                self.events.push(HistoryEvent { line: line.clone(), saw: None, entered_meanwhile: None });
+                self.events.push(HistoryEvent { line: line.clone(), observed: None, entered_meanwhile: None });
             }
             _ => {}
         }
@@ -163,7 +163,7 @@ impl RequestHistory {
     fn fmt_event(
         &self,
         f: &mut fmt::Formatter<'_>,
-        HistoryEvent { line, saw, entered_meanwhile }: &HistoryEvent,
+        HistoryEvent { line, observed, entered_meanwhile }: &HistoryEvent,
     ) -> fmt::Result {
         match line {
             TraceLine::Admission(admission) => writeln!(f, "{}", self.admitted(admission))?,
@@ -186,17 +186,17 @@ impl RequestHistory {
             let count = plural(meanwhile.count as u64, "other request");
             writeln!(f, "      {count} entered from that queue before it: {}{more}", listed.join(", "))?;
         }
-        if let Some(saw) = saw {
-            let ages = saw.ages();
+        if let Some(observed) = observed {
+            let ages = observed.ages();
             writeln!(
                 f,
                 "      signals of the policy{}",
                 if ages.is_empty() { String::new() } else { format!(" ({ages})") }
             )?;
-            write!(f, "{saw}")?;
+            write!(f, "{observed}")?;
         }
         if let TraceLine::Outcome(outcome) = line {
-            writeln!(f, "      {}", where_time_went(outcome))?;
+            writeln!(f, "      {}", latency_parts(outcome))?;
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl RequestHistory {
 }
 
 /// The parts of its latency: waiting, first token, the rest.
-fn where_time_went(outcome: &OutcomeLine) -> String {
+fn latency_parts(outcome: &OutcomeLine) -> String {
     let OutcomeLine { scheduling_delay_us, ttft_us, e2e_us, .. } = *outcome;
     let Some(waited) = scheduling_delay_us else { return "it never entered a running batch".to_owned() };
     let mut parts = vec![format!("{} ms until it (last) entered the batch", ms(waited))];

@@ -1,0 +1,118 @@
+//! Files on their way to compiled code: size, cache of compiled code, versions, bounds of the compiler.
+
+use super::*;
+
+#[test]
+fn large_files_are_refused_before_they_are_read() {
+    let folder = tempfile("large");
+    let path = folder.join("large.wasm");
+    let file = fs::File::create(&path).expect("writable");
+    // A sparse file: it needs no disk space, but reading it would need memory.
+    file.set_len(50 << 20).expect("writable");
+    let fault = open(&path, &Limits::default(), &settings()).map(|_| ()).expect_err("too large");
+    let message = fault.to_string().replace(&folder.display().to_string(), "DIR");
+    insta::assert_snapshot!(message, @"DIR/large.wasm: has 52428800 bytes; at most 33554432 are allowed. Strip debug information, build for size [unreadable]");
+    let fault = open(&folder, &Limits::default(), &settings()).map(|_| ()).expect_err("a folder");
+    assert_eq!(fault.kind, FaultKind::Unreadable);
+    let fault = open(&folder.join("none.wasm"), &Limits::default(), &settings()).map(|_| ()).expect_err("missing");
+    assert_eq!(fault.kind, FaultKind::Unreadable);
+    fs::remove_dir_all(folder).expect("ours");
+}
+
+/// An empty folder for this test.
+fn tempfile(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("blis-wasm-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("writable");
+    folder
+}
+
+/// Checks that the fixture routes, with compiled code cached in `folder`.
+fn routes_with_code_in(folder: &Path) {
+    let settings = WasmSettings { strict: true, cache: CompileCache::Folder(folder.to_owned()) };
+    let core = wat::parse_str(LEAST_LOADED).expect("assembles");
+    let plugin = load(Path::new("router.wasm"), &core, &Limits::default(), &settings).expect("loads");
+    let mut guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");
+    assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).expect("made").map(|entry| entry.expect("readable").path()).collect()
+}
+
+#[test]
+fn compiled_code_is_kept() {
+    let folder = tempfile("kept").join("made");
+    routes_with_code_in(&folder);
+    let files = files_in(&folder);
+    assert_eq!(files.len(), 1, "{files:?}");
+    let written = |file: &Path| fs::metadata(file).and_then(|known| known.modified()).expect("readable");
+    let before = written(&files[0]);
+    routes_with_code_in(&folder);
+    assert_eq!((files_in(&folder), written(&files[0])), (files.clone(), before), "and used");
+    // A file without compiled code is not run, but replaced.
+    fs::write(&files[0], "nonsense").expect("ours");
+    routes_with_code_in(&folder);
+    assert!(fs::metadata(&files[0]).expect("there").len() > 1000);
+    fs::remove_dir_all(folder).expect("ours");
+}
+
+/// Damaged code was run, and crashed the host.
+#[test]
+fn damaged_code_is_compiled_anew() {
+    let folder = tempfile("damaged").join("made");
+    routes_with_code_in(&folder);
+    let file = &files_in(&folder)[0];
+    let mut damaged = fs::read(file).expect("ours");
+    let apart = (damaged.len() - 2000) / 64;
+    for i in 0..64 {
+        damaged[1000 + i * apart] ^= 0xff;
+    }
+    fs::write(file, &damaged).expect("ours");
+    routes_with_code_in(&folder);
+    assert!(fs::read(file).expect("there") != damaged, "it was replaced");
+    fs::remove_dir_all(folder).expect("ours");
+}
+
+/// A module for a later version of the same interface was refused.
+#[test]
+fn versions_with_another_third_number_are_the_same_interface() {
+    let core = wat::parse_str(LEAST_LOADED.replace("@1.0.0", "@1.0.7")).expect("assembles");
+    let mut guest =
+        load_bytes(&core).and_then(|plugin| router(plugin.as_ref(), &setup(Kind::Routing))).expect("starts");
+    assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
+}
+
+/// A small module took the compiler a minute and a gigabyte.
+#[test]
+fn code_that_compiles_for_ever_is_refused() {
+    let loops = "(loop ".repeat(100);
+    let sets: String = (0..1000).map(|i| format!("(local.set {i} (i32.add (local.get {i}) (i32.const 1)))")).collect();
+    let body = format!("{loops}{sets}{}", ")".repeat(100));
+    let text = LEAST_LOADED.trim_end().strip_suffix(')').expect("a module").to_owned();
+    let text = format!("{text} (func (local {}) {} {}))", "i32 ".repeat(1000), body.repeat(2), body);
+    let fault = load_bytes(&wat::parse_str(text).expect("assembles")).map(|_| ()).expect_err("too much work");
+    insta::assert_snapshot!(fault, @r"router.wasm: has 30000029 local variables × blocks × nesting, over all functions; the compiler takes 4000000: split functions, and optimise for size [out-of-fuel]");
+}
+
+#[cfg(unix)]
+#[test]
+fn compiled_code_is_not_taken_from_where_others_may_write() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile("open");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("ours");
+    routes_with_code_in(&folder);
+    assert_eq!(files_in(&folder), Vec::<PathBuf>::new());
+    fs::remove_dir_all(folder).expect("ours");
+}
+
+#[test]
+fn components_are_not_componentized_again() {
+    let component =
+        componentize(Path::new("router.wasm"), &wat::parse_str(LEAST_LOADED).expect("assembles")).expect("a component");
+    let mut guest =
+        load_bytes(&component).and_then(|plugin| router(plugin.as_ref(), &setup(Kind::Routing))).expect("starts");
+    assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
+    let fault = componentize(Path::new("router.wasm"), &component).expect_err("is one");
+    insta::assert_snapshot!(fault, @"router.wasm: is a component already; use it as it is [syntax]");
+}

@@ -1,0 +1,179 @@
+//! Flags of the engine: KV cache, batches, scheduling.
+
+use super::*;
+
+/// The number of KV blocks in a summary.
+pub(super) fn kv_blocks(summary: &str) -> u64 {
+    let line = summary.lines().find(|line| line.starts_with("KV cache")).expect("a line on the cache");
+    let (count, _) = line.split_once(" blocks").expect("blocks");
+    count.chars().filter(char::is_ascii_digit).collect::<String>().parse().expect("a number")
+}
+
+pub(super) fn total_kv_blocks(t: &Trial) {
+    let preemptions =
+        |n: u32| number(&t.figures(&pressed(), &format!("{{}} {n} --max-model-len 2048")), "preemption_count");
+    assert!(preemptions(200) > 0.0);
+    assert_eq!(preemptions(10_000), 0.0);
+}
+
+pub(super) fn block_size(t: &Trial) {
+    let blocks = |size: u32| kv_blocks(&t.summary(&calm(), &format!("{{}} {size}")));
+    assert_eq!(blocks(32), blocks(16) / 2);
+    let hits = |size: u32| number(&t.metrics(&sharing(), &format!("{{}} {size}")), "cache_hit_rate");
+    assert!(hits(16) > 0.5 && hits(512) == 0.0, "no prefix fills a block of 512");
+}
+
+pub(super) fn max_model_len(t: &Trial) {
+    let capped = |flags: &str| number(&t.figures(&calm(), flags), "length_capped_requests");
+    assert_eq!((capped("{} 320"), capped("{} 0"), capped("")), (20.0, 0.0, 0.0));
+    assert_eq!(number(&t.figures(&calm(), "{} 200"), "dropped_unservable"), 20.0);
+}
+
+pub(super) fn gpu_memory_utilization(t: &Trial) {
+    let blocks = |flags: &str| kv_blocks(&t.summary(&calm(), flags));
+    let [half, default, all] = [blocks("{} 0.5"), blocks(""), blocks("{} 1")];
+    assert!(half < default && default < all && blocks("{} 0.9") == default, "{half} {default} {all}");
+}
+
+pub(super) fn max_num_seqs(t: &Trial) {
+    let ttft = |n: u32| number(&t.figures(&pressed(), &format!("{{}} {n}")), "ttft_p99_ms");
+    let [one, four, many] = [1, 4, 64].map(ttft);
+    assert!(one > 2.0 * four && four > 2.0 * many, "{one} {four} {many}");
+}
+
+pub(super) fn max_num_batched_tokens(t: &Trial) {
+    let ttft = |n: u32| number(&t.figures(&pressed(), &format!("{{}} {n}")), "ttft_mean_ms");
+    let [small, usual] = [128, 2048].map(ttft);
+    assert!(small > usual, "{small} {usual}");
+}
+
+pub(super) fn long_prefill_token_threshold(t: &Trial) {
+    let alone = rows(20, 1_000_000, ROW);
+    let steps = |flags: &str| number(&t.figures(&alone, flags), "steps");
+    assert_eq!((steps("{} 0"), steps("{} 300")), (steps(""), steps("")));
+    assert_eq!(steps("{} 100"), steps("") + 40.0, "20 prompts of 300 tokens take two steps more each");
+}
+
+/// 20 requests, 256 of their 300 tokens in common.
+pub(super) fn sharing() -> Vec<Row> {
+    rows(20, 100_000, Row { prefix: 256, ..ROW })
+}
+
+pub(super) fn no_enable_prefix_caching(t: &Trial) {
+    let hit_rate = |flags: &str| number(&t.metrics(&sharing(), flags), "cache_hit_rate");
+    assert!(hit_rate("") > 0.5);
+    assert_eq!(hit_rate("{}"), 0.0);
+}
+
+pub(super) fn enable_prefix_caching(t: &Trial) {
+    let hit_rate = |flags: &str| number(&t.metrics(&sharing(), flags), "cache_hit_rate");
+    assert!(hit_rate("--no-enable-prefix-caching {}") > 0.5, "the last one counts");
+}
+
+pub(super) fn no_enable_chunked_prefill(t: &Trial) {
+    let dropped = |flags: &str| number(&t.figures(&calm(), flags), "dropped_unservable");
+    assert_eq!(dropped("--max-num-batched-tokens 256"), 0.0);
+    assert_eq!(dropped("--max-num-batched-tokens 256 {}"), 20.0, "300 tokens do not fit into one step");
+}
+
+pub(super) fn enable_chunked_prefill(t: &Trial) {
+    let flags = "--max-num-batched-tokens 256 --no-enable-chunked-prefill {}";
+    assert_eq!(number(&t.figures(&calm(), flags), "dropped_unservable"), 0.0, "the last one counts");
+}
+
+pub(super) fn async_scheduling(t: &Trial) {
+    let figures = |flags: &str| t.figures(&pressed(), &format!("{TIGHT} {flags}"));
+    assert_ne!(figures("{}"), figures(""), "blocks come free a step later");
+}
+
+pub(super) fn no_async_scheduling(t: &Trial) {
+    let figures = |flags: &str| t.figures(&pressed(), &format!("{TIGHT} {flags}"));
+    assert_eq!(figures("--async-scheduling {}"), figures(""), "the last one counts");
+}
+
+pub(super) fn reserve_full_isl(t: &Trial) {
+    let preemptions = |flags: &str| {
+        let rows = rows(30, 1, Row { input: 1_000, output: 20, ..ROW });
+        let flags = format!("--total-kv-blocks 150 --max-model-len 2048 --max-num-batched-tokens 128 {flags}");
+        number(&t.figures(&rows, &flags), "preemption_count")
+    };
+    assert!(preemptions("{}") < preemptions(""), "{} {}", preemptions("{}"), preemptions(""));
+}
+
+pub(super) fn no_reserve_full_isl(t: &Trial) {
+    let figures = |flags: &str| t.figures(&pressed(), &format!("{TIGHT} {flags}"));
+    assert_eq!(figures("--scheduler-reserve-full-isl {}"), figures(""), "the last one counts");
+}
+
+/// While request 0 runs, 1 (long, middle priority), 2 (short, lowest priority) and 3 (middling, highest priority) wait.
+pub(super) fn queueing() -> Vec<Row> {
+    let row = |arrival_us, input, priority| Row { arrival_us, input, priority, ..ROW };
+    vec![row(1_000, 100, 1), row(2_000, 900, 2), row(3_000, 100, 3), row(4_000, 500, 1)]
+}
+
+/// Requests 1 to 3 in the order of their first tokens.
+pub(super) fn order(metrics: &Value) -> Vec<u32> {
+    let mut ids = vec![1, 2, 3];
+    ids.sort_by_key(|&id| {
+        let first_ms = of_request(metrics, id, "ttft_ms") + f64::from(id);
+        (first_ms * 1e3) as u64
+    });
+    ids
+}
+
+pub(super) fn scheduler(t: &Trial) {
+    let with = |name: &str| order(&t.metrics(&queueing(), &format!("--max-num-seqs 1 {{}} {name}")));
+    assert_eq!(with("fcfs"), [1, 2, 3]);
+    assert_eq!(with("sjf"), [2, 3, 1]);
+    let (priority, reverse) = (with("priority-fcfs"), with("reverse-priority"));
+    assert!(priority == [3, 1, 2] && reverse == [2, 1, 3], "{priority:?} {reverse:?}");
+}
+
+/// The first request has the lowest priority, the second the highest; then the cache is full.
+pub(super) fn contending() -> Vec<Row> {
+    let row = |arrival_us, priority| Row { arrival_us, priority, output: 400, ..ROW };
+    vec![row(1_000, 9), row(1_001, 1)]
+}
+
+pub(super) fn preemption_policy(t: &Trial) {
+    let preempted = |name: &str| {
+        let metrics = t.metrics(&contending(), &format!("--total-kv-blocks 60 --max-model-len 900 {{}} {name}"));
+        [0, 1].map(|id| of_request(&metrics, id, "preemption_count") > 0.0)
+    };
+    assert_eq!(preempted("fcfs"), [false, true], "the later one goes");
+    assert_eq!(preempted("priority"), [true, false], "the victim is the request of lower priority");
+}
+
+pub(super) fn scheduling_policy(t: &Trial) {
+    let metrics = |flags: &str| t.metrics(&queueing(), &format!("--max-num-seqs 1 {flags}"));
+    assert_eq!(metrics("{} fcfs"), metrics(""));
+    let both = metrics("--scheduler priority-fcfs --preemption-policy priority");
+    assert_eq!(metrics("{} priority"), both);
+    assert_ne!(both, metrics(""));
+}
+
+pub(super) fn policy_config(t: &Trial) {
+    t.file("policy.yaml", "scheduler: priority-fcfs\npreemption: {policy: priority}\n");
+    let metrics = |flags: &str| t.metrics(&queueing(), &format!("--max-num-seqs 1 {flags}"));
+    assert_eq!(metrics("{} {dir}/policy.yaml"), metrics("--scheduling-policy priority"));
+    assert_eq!(metrics("{} {dir}/policy.yaml --scheduling-policy fcfs"), metrics(""), "a flag wins");
+    t.file("wrong.yaml", "scheduler: fcsf\n");
+    assert!(t.error(&calm(), "{} {dir}/wrong.yaml").contains("wrong.yaml:1:12: unknown scheduler `fcsf`"));
+}
+
+pub(super) fn parity(t: &Trial) {
+    let figures = |load: &[Row], flags: &str| t.figures(load, &format!("{TIGHT} {flags}"));
+    assert_eq!(figures(&pressed(), "{} vllm"), figures(&pressed(), ""));
+    assert_ne!(figures(&pressed(), "{} blis"), figures(&pressed(), ""), "they differ under pressure");
+}
+
+pub(super) fn engine(t: &Trial) {
+    for parity in ["vllm", "blis"] {
+        let out = |name: &str| t.on(&pressed(), &format!("{TIGHT} --parity {parity} {{}} {name}")).stdout;
+        assert!(
+            out("plain") == out("fast")
+                && out("fast") == t.on(&pressed(), &format!("{TIGHT} --parity {parity}")).stdout
+        );
+    }
+    assert!(t.error(&calm(), "{} slow").contains("[possible values: fast, plain]"));
+}

@@ -1,0 +1,102 @@
+//! Flags of the simulation and its output.
+
+use super::*;
+
+pub(super) fn seed(t: &Trial) {
+    if t.command == "run" {
+        let out = |flags: &str| t.bare(flags).stdout;
+        assert!(out("{} 1") == out("{} 1") && out("{} 42") == out("") && out("{} 1") != out("{} 2"));
+    } else {
+        let figures = |seed: u32| t.figures(&calm(), &format!("{{}} {seed}"));
+        assert_eq!(figures(1), figures(2), "a recorded trace leaves nothing to chance");
+        assert!(t.error(&calm(), "{} -1").contains("must be a whole number from 0"));
+    }
+}
+
+pub(super) fn horizon(t: &Trial) {
+    let figures = t.figures(&calm(), "{} 1000000");
+    assert!(number(&figures, "vllm_estimated_duration_s") <= 1.0);
+    let seen =
+        ["completed_requests", "still_running", "still_queued", "still_arriving"].map(|key| number(&figures, key));
+    assert!(seen[0] > 0.0 && seen[0] < 20.0 && seen.iter().sum::<f64>() < 20.0, "{seen:?}");
+}
+
+pub(super) fn config(t: &Trial) {
+    let file = t.file("settings.yaml", "cluster:\n  num-instances: 3\nrouting:\n  policy: least-loaded\n");
+    let instances = |flags: &str| t.placements(&calm(), flags).into_iter().flatten().collect::<BTreeSet<u32>>().len();
+    assert_eq!(instances(&format!("{{}} {file}")), 3);
+    assert_eq!(instances(&format!("{{}} {file} --num-instances 2")), 2, "flags win");
+}
+
+pub(super) fn explain_config(t: &Trial) {
+    let output = t.on(&calm(), "{} --seed 7 --scheduler sjf");
+    assert_eq!(output.code, Some(0));
+    let page = output.stdout;
+    assert!(page.contains("\n  seed: 7  # flag --seed\n") && page.contains("\nscheduler: sjf  # flag --scheduler\n"));
+    assert!(!page.contains("completed_requests"), "nothing is simulated");
+}
+
+pub(super) fn log(t: &Trial) {
+    let message = |level: &str| t.on(&calm(), &format!("--max-model-len 200 {{}} {level}")).stderr;
+    assert_eq!((message("off").as_str(), message("error").as_str()), ("", ""));
+    assert!(message("warn").contains("WARN") && !message("warn").contains("INFO"));
+    assert!(message("info").contains("INFO") && !message("info").contains("DEBUG"));
+    // There nothing is too long for the model.
+    let served = |level: &str| t.on(&calm(), &format!("{{}} {level}")).stderr;
+    let debug = served("debug");
+    for event in ["admitted", "routed", "scheduled", "step"] {
+        // Behind the span of the experiment.
+        let is_logged = |line: &str| line.contains("DEBUG experiment{") && line.contains(&format!(" {event} "));
+        assert!(debug.lines().any(is_logged), "{event}: {debug}");
+    }
+    assert!(
+        !debug.contains("TRACE")
+            && served("trace").lines().any(|line| line.contains("TRACE ") && line.contains(" requests of the step "))
+    );
+}
+
+pub(super) fn output(t: &Trial) {
+    let out = |form: &str| t.on(&calm(), &format!("{{}} {form}")).stdout;
+    assert!(out("text").starts_with("Model "));
+    assert!(out("json") == out("auto") && serde_json::from_str::<Value>(&out("json")).is_ok());
+}
+
+/// The bar needs a terminal (see `output.rs`); elsewhere the flag must at least disturb nothing.
+pub(super) fn no_progress(t: &Trial) {
+    assert_eq!(t.on(&calm(), "{}").stdout, t.on(&calm(), "").stdout);
+}
+
+pub(super) fn metrics_path(t: &Trial) {
+    let printed = t.figures(&calm(), "{} {dir}/metrics.json");
+    let metrics: Value =
+        serde_json::from_slice(&fs::read(t.folder.join("metrics.json")).expect("written")).expect("JSON");
+    assert_eq!(metrics["requests"].as_array().map(Vec::len), Some(20));
+    assert_eq!((&metrics["e2e_mean_ms"], &printed["requests"]), (&printed["e2e_mean_ms"], &Value::Null));
+}
+
+pub(super) fn export(t: &Trial) {
+    t.figures(&calm(), "{} vllm-bench={dir}/bench.json");
+    let bench: Value = serde_json::from_slice(&fs::read(t.folder.join("bench.json")).expect("written")).expect("JSON");
+    assert_eq!((&bench["completed"], bench["itls"].as_array().map(Vec::len)), (&20.into(), Some(20)));
+}
+
+pub(super) fn trace_output(t: &Trial) {
+    t.figures(&calm(), "{} {dir}/out");
+    let header = fs::read_to_string(t.folder.join("out.yaml")).expect("written");
+    assert!(header.starts_with("trace_version: 3\n"), "{header}");
+    assert_eq!(fs::read_to_string(t.folder.join("out.csv")).expect("written").lines().count(), 21);
+}
+
+pub(super) fn results_path(t: &Trial) {
+    t.figures(&calm(), "{} {dir}/results.json");
+    let results: Value =
+        serde_json::from_slice(&fs::read(t.folder.join("results.json")).expect("written")).expect("JSON");
+    assert_eq!(results.as_array().map(Vec::len), Some(20));
+    assert!(number(&results[0], "ttft_us") > 0.0);
+}
+
+pub(super) fn help(t: &Trial) {
+    let output = blis!(t.command, t.flag);
+    assert_eq!(output.code, Some(0));
+    assert!(output.stdout.contains(&format!("Usage: blis {}", t.command)));
+}
