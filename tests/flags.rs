@@ -130,13 +130,13 @@ const RUN: &[(&[&str], Check)] = &[
     (&["--arrival-process"], arrival_process),
     (&["--num-requests", "--max-prompts", "--num-prompts", "--request-count"], num_requests),
     (&["--prompt-tokens", "--random-input-len", "--input-len", "--synthetic-input-tokens-mean", "--isl"], |t| {
-        t.length("input", 512, 700)
+        t.length("input", 512, 700);
     }),
     (&["--prompt-tokens-stdev", "--synthetic-input-tokens-stddev"], |t| t.spread("input", 256, 20)),
     (&["--prompt-tokens-min"], |t| t.bound("input", "num_prefill_tokens", 200, true)),
     (&["--prompt-tokens-max"], |t| t.bound("input", "num_prefill_tokens", 600, false)),
     (&["--output-tokens", "--random-output-len", "--output-len", "--output-tokens-mean", "--osl"], |t| {
-        t.length("output", 512, 300)
+        t.length("output", 512, 300);
     }),
     (&["--output-tokens-stdev", "--output-tokens-stddev"], |t| t.spread("output", 256, 20)),
     (&["--output-tokens-min"], |t| t.bound("output", "num_decode_tokens", 200, true)),
