@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use blis_config::policy::{Ambiguous, BuiltIn};
-use blis_diag::{Diagnostic, open_file};
+use blis_diag::{Diagnostic, nearest, open_file};
 
 use crate::error::RunError;
 use crate::result::Traits;
@@ -43,15 +43,16 @@ impl CandidatePolicy {
                 open_file(Path::new(path))?.take(BYTES_MAX + 1).read_to_end(bytes)
             }
         };
-        read(&mut bytes).map_err(|error| {
-            RunError::usage(format_args!("the candidate `{path}` cannot be read: {error}"))
-                .hint("name a file, or `-` for standard input")
-        })?;
+        read(&mut bytes).map_err(|error| unreadable(path, &error))?;
         if bytes.len() as u64 > BYTES_MAX {
             return Err(RunError::usage(format_args!("the candidate `{path}` is larger than 32 MiB"))
                 .hint("is this the right file?"));
         }
         let technology = lang.or_else(|| Technology::of(Path::new(path)));
+        if let (None, Some(what)) = (technology, other_language(path)) {
+            return Err(RunError::usage(format_args!("the candidate `{path}` is {what}, not a policy"))
+                .hint("a policy is a Rhai script (.rhai) or a WebAssembly component (.wasm): `blis plugin new`"));
+        }
         // Standard input has no file name, so the content shows the technology.
         let technology = technology.unwrap_or(match bytes.starts_with(b"\0asm") {
             true => Technology::Component,
@@ -120,6 +121,30 @@ impl CandidatePolicy {
         let (file, sha256) = (path.display().to_string(), self.sha256.clone());
         Ok(LoadedPlugin { name: NAME.to_owned(), file, sha256, bytes: self.bytes.len() as u64, plugin })
     }
+}
+
+/// The error of a candidate that is no file that can be read.
+fn unreadable(path: &str, error: &io::Error) -> RunError {
+    let known: Vec<&str> = BuiltIn::all().iter().map(|row| row.name).collect();
+    match nearest(path, &known) {
+        Some(name) if error.kind() == io::ErrorKind::NotFound => {
+            RunError::usage(format_args!("there is no file and no built-in policy `{path}`"))
+                .hint(format_args!("did you mean `{name}`?"))
+        }
+        _ => RunError::usage(format_args!("the candidate `{path}` cannot be read: {error}"))
+            .hint("name a file, a built-in policy (`blis plugin list`), or `-` for standard input"),
+    }
+}
+
+/// What a file with the ending of `path` holds, if that is neither a script nor a component.
+fn other_language(path: &str) -> Option<&'static str> {
+    Some(match Path::new(path).extension()?.to_str()? {
+        "py" => "a Python program",
+        "rs" | "c" | "h" | "go" | "js" | "ts" => "source code",
+        "yaml" | "yml" | "json" | "toml" => "a file of settings",
+        "md" | "csv" | "jsonl" | "gz" => "a file of data",
+        _ => return None,
+    })
 }
 
 /// Why native code is not loaded, with a hint.
