@@ -65,6 +65,13 @@ fn flags_are_those_of_the_program() {
     check("docs/flags.md", &::blis::cli::flags_page());
 }
 
+#[test]
+fn definitions_for_editors_are_those_of_the_engine() {
+    let text = blis_plugin::script::definitions();
+    assert!(text.contains("fn get queue_depth(of: cluster) -> ?;") && text.contains("fn pick(a: ?) -> ?;"), "{text}");
+    check("sdk/rhai/policy.d.rhai", &text);
+}
+
 /// Commands in sentences and blocks, run or not: the command is there, and has these flags.
 #[test]
 fn commands_of_documents_are_those_of_the_program() {

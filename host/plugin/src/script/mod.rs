@@ -12,6 +12,7 @@
 mod call;
 mod code;
 mod column;
+mod definitions;
 mod engine;
 mod errors;
 mod guest;
@@ -31,6 +32,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rhai::AST;
+
+pub use self::definitions::definitions;
 
 use self::code::{Script, ScriptFunction, SpecializedCode};
 use self::errors::ScriptSource;
