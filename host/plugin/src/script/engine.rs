@@ -11,7 +11,7 @@ use rhai::packages::{
 };
 
 use super::registry::{KnownNames, Registry};
-use super::{call, column, operators, sandbox, views};
+use super::{call, column, operators, sandbox, testing, views};
 use crate::Limits;
 use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, VARIABLES};
 
@@ -95,9 +95,14 @@ pub(super) fn kit(limits: &Limits) -> Arc<Kit> {
     if let Some(kit) = kits.iter().find(|kit| kit.limits == *limits) {
         return Arc::clone(kit);
     }
-    let kit = Arc::new(Kit::new(limits));
+    let kit = Arc::new(Kit::new(limits, |_| {}));
     kits.push(Arc::clone(&kit));
     kit
+}
+
+/// An engine that also has the functions of test functions.
+pub(super) fn test_kit(limits: &Limits) -> Arc<Kit> {
+    Arc::new(Kit::new(limits, testing::register))
 }
 
 /// Omits the engine: its hundreds of functions would flood the output.
@@ -108,7 +113,7 @@ impl fmt::Debug for Kit {
 }
 
 impl Kit {
-    fn new(limits: &Limits) -> Self {
+    fn new(limits: &Limits, more: impl FnOnce(&mut Registry)) -> Self {
         let mut registry = Registry { engine: Engine::new_raw(), names: KnownNames::default() };
         confine(&mut registry.engine, limits);
         packages(&mut registry.engine);
@@ -117,6 +122,7 @@ impl Kit {
         sandbox::register(&mut registry);
         call::register(&mut registry);
         views::register(&mut registry);
+        more(&mut registry);
         Self { engine: registry.engine, names: registry.names, limits: *limits }
     }
 
