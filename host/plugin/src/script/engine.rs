@@ -11,7 +11,7 @@ use rhai::packages::{
 };
 
 use super::registry::{KnownNames, Registry};
-use super::{call, column, operators, sandbox, testing, views};
+use super::{call, column, operators, sandbox, views};
 use crate::Limits;
 use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, VARIABLES};
 
@@ -100,11 +100,6 @@ pub(super) fn kit(limits: &Limits) -> Arc<Kit> {
     kit
 }
 
-/// An engine that also has the functions of test functions.
-pub(super) fn test_kit(limits: &Limits) -> Arc<Kit> {
-    Arc::new(Kit::new(limits, testing::register))
-}
-
 /// Omits the engine: its hundreds of functions would flood the output.
 impl fmt::Debug for Kit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,7 +108,8 @@ impl fmt::Debug for Kit {
 }
 
 impl Kit {
-    fn new(limits: &Limits, more: impl FnOnce(&mut Registry)) -> Self {
+    /// A new engine, with the functions that `more` registers.
+    pub fn new(limits: &Limits, more: impl FnOnce(&mut Registry)) -> Self {
         let mut registry = Registry { engine: Engine::new_raw(), names: KnownNames::default() };
         confine(&mut registry.engine, limits);
         packages(&mut registry.engine);

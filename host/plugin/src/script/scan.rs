@@ -393,6 +393,24 @@ fn helper() {}
     }
 
     #[test]
+    fn words_of_tests_are_apart() {
+        let source =
+            "fn route(r, s) { s.queue_depth }\nfn test_a( ) { s.in_flight; \"${s.id}\" }\nfn test_b(x) { batch() }";
+        let scan = Scan::of(source);
+        assert_eq!(scan.tests, HashSet::from(["test_a"]), "test_b has an argument");
+        assert!(scan.has_any(&["queue_depth"]) && scan.has_any(&["batch"]), "{scan:?}");
+        assert!(!scan.has_any(&["in_flight", "id"]), "only in a test: {scan:?}");
+        let inside = |name: &str| {
+            scan.uses.iter().find_map(|used| match used {
+                NameUse::Call(span, _) if span.text == name => Some(scan.is_in_test(*span)),
+                NameUse::Field { name: span, .. } if span.text == name => Some(scan.is_in_test(*span)),
+                _ => None,
+            })
+        };
+        assert_eq!(["queue_depth", "in_flight", "batch"].map(inside), [Some(false), Some(true), Some(false)]);
+    }
+
+    #[test]
     fn many_functions_on_one_line_have_columns() {
         let source = "fn é(){} ".repeat(100_000);
         let scan = Scan::of(&source);

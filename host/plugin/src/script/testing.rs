@@ -13,7 +13,7 @@ use rhai::{Array, Dynamic, ImmutableString, Map};
 
 use super::call::failure;
 use super::column::{Column, type_name};
-use super::engine;
+use super::engine::Kit;
 use super::guest::ScriptGuest;
 use super::registry::{Registry, ScriptError};
 use super::scan::{Scan, SourceSpan};
@@ -41,7 +41,7 @@ pub(super) fn run(plugin: &ScriptPlugin, limits: &Limits) -> Result<Vec<TestFunc
     if tests.is_empty() {
         return Ok(Vec::new());
     }
-    let plugin = compile(source.path.as_ref().as_ref(), &source.text, limits, engine::test_kit(limits))?;
+    let plugin = compile(source.path.as_ref().as_ref(), &source.text, limits, Arc::new(Kit::new(limits, register)))?;
     Ok(tests.into_iter().map(|test| run_one(&plugin, test, limits)).collect())
 }
 
@@ -67,7 +67,7 @@ fn run_one(plugin: &ScriptPlugin, test: SourceSpan<'_>, limits: &Limits) -> Test
     TestFunction { name: name.to_owned(), location, outcome: outcome.map_err(|fault: Fault| fault.message()) }
 }
 
-pub(super) fn register(to: &mut Registry) {
+fn register(to: &mut Registry) {
     to.add("assert", |holds: bool, text: ImmutableString| -> Result<(), ScriptError> {
         if holds { Ok(()) } else { Err(failure(format!("assertion failed: {text}"))) }
     });
