@@ -98,9 +98,11 @@ fn request(fields: &Map) -> Result<RequestObject, FieldError> {
 fn queued(fields: &Map) -> Result<QueuedObject, FieldError> {
     const KNOWN: [&str; 6] = ["now", "now_us", "priority", "turn", "generated_tokens", "preemptions"];
     let (mut queued, mut names) = (NamedQueued::new(0), NameTable::default());
-    set_all(fields, |name, value| match KNOWN.contains(&name) {
-        true => queued.set(name, value, &mut names),
-        false => Err(FieldError::unknown("a queued request", name, &KNOWN)),
+    set_all(fields, |name, value| {
+        if !KNOWN.contains(&name) {
+            return Err(FieldError::unknown("a queued request", name, &KNOWN));
+        }
+        queued.set(name, value, &mut names)
     })?;
     let call = GuestCall::rank(&queued);
     call.queued().as_ref().map(QueuedObject::from).ok_or_else(|| FieldError::unknown("a queued request", "", &KNOWN))

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
 use super::measure::Cost;
-use super::{KindName, Places, WALL, asked, find_any, kinds, measure, print_either, table};
+use super::{KindName, SearchPath, WALL, asked, find_any, kinds, measure, print_either, table};
 use blis_eval::error::RunError;
 use blis_eval::worker::{self, Patience};
 use blis_plugin::Kind;
@@ -26,7 +26,7 @@ pub(super) struct BenchArgs {
     #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
     kind: Vec<KindName>,
     #[command(flatten)]
-    places: Places,
+    search: SearchPath,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
@@ -48,7 +48,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
 
 /// The costs as a document and as a table.
 fn measured(args: &BenchArgs) -> Result<(Value, String), RunError> {
-    let finder = args.places.finder();
+    let finder = args.search.finder();
     let loaded = find_any(&finder, &args.plugin)?.load(&finder).map_err(asked)?;
     let mut rows = Vec::new();
     for kind in kinds(&loaded, &args.kind)? {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
-use super::{KindName, Places, WALL, find_any, kinds, measure, names, print_either, table};
+use super::{KindName, SearchPath, WALL, find_any, kinds, measure, names, print_either, table};
 use blis_eval::error::RunError;
 use blis_eval::worker::{self, Patience};
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
@@ -27,7 +27,7 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     no_cost: bool,
     #[command(flatten)]
-    places: Places,
+    search: SearchPath,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
@@ -51,7 +51,7 @@ struct Cost {
 }
 
 pub(super) fn check(args: &CheckArgs) -> Result<(), RunError> {
-    let finder = args.places.finder();
+    let finder = args.search.finder();
     let pages = args.plugins.iter().map(|name| page(&finder, name, args)).collect::<Result<Vec<_>, _>>()?;
     let document: Vec<Value> = pages.iter().map(|page| page.document.clone()).collect();
     let text = || pages.iter().map(|page| page.text.clone()).collect::<Vec<_>>().join("\n");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
-use super::{Places, WALL, names, print_either, table};
+use super::{SearchPath, WALL, names, print_either, table};
 use blis_config::policy::BuiltIn;
 use blis_eval::error::RunError;
 use blis_eval::worker::{self, Patience};
@@ -18,7 +18,7 @@ use blis_plugin::{Fault, Kind, LoadedPlugin, PolicyParameter};
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    places: Places,
+    search: SearchPath,
     /// Form of the list; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
@@ -44,7 +44,7 @@ struct Entry {
 }
 
 pub(super) fn list(args: &ListArgs) -> Result<(), RunError> {
-    let listed = listed(&args.places.finder())?;
+    let listed = listed(&args.search.finder())?;
     let document = listed.iter().map(|one| one.document.clone()).collect::<Vec<_>>();
     print_either(args.output, || text(&listed), &document.into())
 }

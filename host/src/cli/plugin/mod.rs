@@ -51,7 +51,7 @@ const WALL: Duration = Duration::from_secs(120);
 
 /// The search path of plugins.
 #[derive(Debug, Args)]
-struct Places {
+struct SearchPath {
     /// Folder with plugins, searched before policies/; may be given several times
     #[arg(long, value_name = "FOLDER")]
     policy_dir: Vec<PathBuf>,
@@ -60,7 +60,7 @@ struct Places {
     allow_native: bool,
 }
 
-impl Places {
+impl SearchPath {
     fn finder(&self) -> Finder {
         Finder { allow_native: self.allow_native, ..Finder::new(self.policy_dir.clone()) }
     }

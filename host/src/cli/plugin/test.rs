@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
-use super::{Named, Places, WALL, asked, find_any, names, print_either};
+use super::{Named, SearchPath, WALL, asked, find_any, names, print_either};
 use blis_diag::Location;
 use blis_eval::error::RunError;
 use blis_eval::worker::{self, Patience};
@@ -26,7 +26,7 @@ pub(super) struct TestArgs {
     #[arg(value_name = "FIXTURE")]
     fixtures: Vec<PathBuf>,
     #[command(flatten)]
-    places: Places,
+    search: SearchPath,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
     #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
     output: OutputForm,
@@ -39,12 +39,12 @@ struct Tested {
     file: String,
     technology: String,
     kinds: String,
-    rows: Vec<Row>,
+    rows: Vec<TestOutcome>,
 }
 
 /// The result of one case or test function.
 #[derive(Serialize, Deserialize)]
-struct Row {
+struct TestOutcome {
     /// The fixture file or the script.
     file: String,
     name: String,
@@ -56,7 +56,7 @@ struct Row {
 }
 
 pub(super) fn test(args: &TestArgs) -> Result<(), RunError> {
-    let finder = args.places.finder();
+    let finder = args.search.finder();
     let found = find_any(&finder, &args.plugin)?;
     let fixtures = fixtures(&args.fixtures, &found)?;
     let about = format!("`{}`", args.plugin);
@@ -111,16 +111,16 @@ fn tested(finder: &Finder, found: Named, fixtures: &[Fixture]) -> Result<Tested,
     let description = loaded.plugin.description();
     fixtures.iter().try_for_each(|fixture| fixture.check(description)).map_err(RunError::refused)?;
     let cases = fixtures.iter().flat_map(|fixture| fixture.cases.iter().map(move |case| (fixture, case)));
-    let mut rows: Vec<Row> = cases.map(|(fixture, case)| row_of_case(&loaded, fixture, case, finder)).collect();
+    let mut rows: Vec<TestOutcome> = cases.map(|(fixture, case)| row_of_case(&loaded, fixture, case, finder)).collect();
     let functions = loaded.plugin.run_tests(&finder.limits).map_err(asked)?;
     rows.extend(functions.into_iter().map(|test| row_of_function(&file, test)));
     Ok(Tested { plugin, file, technology: technology.name().to_owned(), kinds: names(&description.kinds), rows })
 }
 
-fn row_of_case(loaded: &LoadedPlugin, fixture: &Fixture, case: &FixtureCase, finder: &Finder) -> Row {
+fn row_of_case(loaded: &LoadedPlugin, fixture: &Fixture, case: &FixtureCase, finder: &Finder) -> TestOutcome {
     let mismatch = case.run(&*loaded.plugin, &finder.limits).err();
     let (expected, got) = mismatch.map_or((None, None), |mismatch| (Some(mismatch.expected), Some(mismatch.got)));
-    Row {
+    TestOutcome {
         file: fixture.file.clone(),
         name: case.name.clone(),
         kind: Some(case.kind.name().to_owned()),
@@ -130,14 +130,14 @@ fn row_of_case(loaded: &LoadedPlugin, fixture: &Fixture, case: &FixtureCase, fin
     }
 }
 
-fn row_of_function(file: &str, test: TestFunction) -> Row {
+fn row_of_function(file: &str, test: TestFunction) -> TestOutcome {
     let TestFunction { name, location, outcome } = test;
-    Row { file: file.to_owned(), name, kind: None, location, expected: None, got: outcome.err() }
+    TestOutcome { file: file.to_owned(), name, kind: None, location, expected: None, got: outcome.err() }
 }
 
 impl Tested {
     fn document(&self) -> Value {
-        let row = |row: &Row| {
+        let row = |row: &TestOutcome| {
             json!({
                 "name": row.name,
                 "kind": row.kind,
@@ -169,11 +169,12 @@ impl Tested {
             text += &row.text();
         }
         let passed = self.rows.iter().filter(|row| row.got.is_none()).count();
-        text + &format!("\n{passed} of {} tests passed\n", self.rows.len())
+        text += &format!("\n{passed} of {} tests passed\n", self.rows.len());
+        text
     }
 }
 
-impl Row {
+impl TestOutcome {
     fn text(&self) -> String {
         let Some(got) = &self.got else { return format!("✓ {}\n", self.name) };
         let at = self.location.as_ref().map_or_else(String::new, |at| format!("    {at}\n"));
