@@ -282,6 +282,14 @@ fn embedded() -> Vec<PluginFile> {
     all
 }
 
+/// The fixture file of the embedded policy `name`: its path in the repository, and its text.
+#[must_use]
+pub fn embedded_fixture(name: &str) -> Option<(String, &'static str)> {
+    let file = format!("{name}.test.yaml");
+    let text = POLICIES.get_file(&file)?.contents_utf8()?;
+    Some((format!("{DEFAULT_FOLDER}/{file}"), text))
+}
+
 fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -11,6 +11,7 @@ use blis_sim::rng::{Generator, Stream};
 use blis_sim::units::Micros;
 use rand::RngExt as _;
 
+use super::fields::{NamedInstances, NamedQueued, NamedRequest};
 use super::limits::LONGEST_US;
 use super::{Fault, FaultKind, Kind, RoutingGuest, StartedGuest};
 
@@ -54,9 +55,30 @@ pub struct DecisionPoint {
     staleness: Staleness,
     versions: Versions,
     tenants_in_flight: Vec<u32>,
+    block_size: u32,
+    /// Generated tokens and preemptions when the request joins a queue; `None` if they follow from its turn.
+    progress: Option<(u32, u32)>,
 }
 
 impl DecisionPoint {
+    /// A decision about `request` in a service of `instances`.
+    pub(crate) fn new(request: &NamedRequest, instances: &NamedInstances, staleness: Staleness) -> Self {
+        let mut tenants_in_flight = vec![0; request.request.tags.tenant.index() + 1];
+        tenants_in_flight[request.request.tags.tenant.index()] = request.tenant_in_flight;
+        Self {
+            now: request.now(),
+            request: request.request.clone(),
+            class_priority: request.class_priority,
+            instances: instances.infos.clone(),
+            signals: instances.signals.clone(),
+            staleness,
+            versions: Versions::default(),
+            tenants_in_flight,
+            block_size: request.block_size,
+            progress: None,
+        }
+    }
+
     /// Situation number `item` of a service of `n` instances under load.
     #[must_use]
     pub fn plausible(n: usize, item: u64) -> Self {
@@ -92,6 +114,8 @@ impl DecisionPoint {
             },
             versions: Versions::default(),
             tenants_in_flight: column_of_tenants(rng),
+            block_size: BLOCK_SIZE,
+            progress: None,
         }
     }
 
@@ -145,7 +169,7 @@ impl DecisionPoint {
     /// The request as policies get it.
     #[must_use]
     pub fn request(&self) -> RequestView<'_> {
-        RequestView::new(&self.request, self.class_priority, BLOCK_SIZE)
+        RequestView::new(&self.request, self.class_priority, self.block_size)
     }
 
     /// The service as policies get it.
@@ -165,14 +189,9 @@ impl DecisionPoint {
     /// The request as it joins a waiting queue.
     fn queued(&self, priority: i64, turn: i64) -> QueuedView<'_> {
         let preempted = turn < 0;
-        QueuedView {
-            now: self.now,
-            request: self.request(),
-            priority,
-            generated_tokens: if preempted { 17 } else { 0 },
-            preemptions: preempted.into(),
-            turn,
-        }
+        let (generated_tokens, preemptions) =
+            self.progress.unwrap_or((if preempted { 17 } else { 0 }, preempted.into()));
+        QueuedView { now: self.now, request: self.request(), priority, generated_tokens, preemptions, turn }
     }
 
     /// The same situation with the signals of `other`, except those that change at every decision.
@@ -518,6 +537,28 @@ impl GuestCall {
                 steps.chain(ends).collect()
             }
         }
+    }
+
+    /// The call for admission of `request`.
+    pub(crate) fn admit(request: &NamedRequest, instances: &NamedInstances, staleness: Staleness) -> Self {
+        Self::Admit(DecisionPoint::new(request, instances, staleness))
+    }
+
+    /// The call for routing of `request`.
+    pub(crate) fn route(request: &NamedRequest, instances: &NamedInstances, staleness: Staleness) -> Self {
+        Self::Route(DecisionPoint::new(request, instances, staleness))
+    }
+
+    /// The call for the priority of `request`.
+    pub(crate) fn priority(request: &NamedRequest) -> Self {
+        Self::Priority(DecisionPoint::new(request, &NamedInstances::default(), Staleness::default()))
+    }
+
+    /// The call for scheduling about `queued`.
+    pub(crate) fn rank(queued: &NamedQueued) -> Self {
+        let mut point = DecisionPoint::new(&queued.request, &NamedInstances::default(), Staleness::default());
+        point.progress = Some((queued.generated_tokens, queued.preemptions));
+        Self::Rank(point, queued.priority, queued.turn)
     }
 
     /// The request that joins a queue, if this is a call for scheduling.

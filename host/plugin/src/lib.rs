@@ -25,7 +25,9 @@ pub mod adapt;
 pub mod check;
 mod describe;
 mod fault;
+mod fields;
 pub mod find;
+pub mod fixture;
 mod guest;
 pub mod incidents;
 pub mod inputs;
@@ -93,6 +95,25 @@ pub trait Plugin: Debug + Send + Sync {
     /// # Errors
     /// If the guest cannot be created, or refuses the setup.
     fn start(&self, setup: &GuestSetup) -> Result<StartedGuest, Fault>;
+
+    /// Runs the test functions in the plugin itself, which only scripts have.
+    ///
+    /// # Errors
+    /// If they cannot be run at all.
+    fn run_tests(&self, limits: &Limits) -> Result<Vec<TestFunction>, Fault> {
+        let _ = limits;
+        Ok(Vec::new())
+    }
+}
+
+/// A test function of a script, which was run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestFunction {
+    pub name: String,
+    /// Location of the function in the script.
+    pub location: Option<blis_diag::Location>,
+    /// The message if it failed.
+    pub outcome: Result<(), String>,
 }
 
 /// A plugin that was found and compiled.

@@ -213,6 +213,11 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("A shipped script", "blis plugin check policies/prefix-then-load.rhai"),
         ("A built-in policy, without the cost of its calls", "blis plugin check weighted --no-cost"),
     ]),
+    ("blis plugin test", &[
+        ("A shipped script, with the cases beside it", "blis plugin test policies/prefix-then-load.rhai"),
+        ("A component, with the cases of another policy that decides the same", "blis plugin test rust-least-loaded policies/rhai-least-loaded.test.yaml"),
+        ("A new policy, with the cases of its template", "blis plugin new my-tested --kind routing --lang rhai --dir . && blis plugin test my-tested.rhai"),
+    ]),
     ("blis plugin bench", &[
         ("A built-in policy", "blis plugin bench round-robin"),
         ("A script, beside the built-in policy", "blis plugin bench policies/rhai-least-loaded.rhai"),

@@ -95,7 +95,7 @@ pub(super) fn kit(limits: &Limits) -> Arc<Kit> {
     if let Some(kit) = kits.iter().find(|kit| kit.limits == *limits) {
         return Arc::clone(kit);
     }
-    let kit = Arc::new(Kit::new(limits));
+    let kit = Arc::new(Kit::new(limits, |_| {}));
     kits.push(Arc::clone(&kit));
     kit
 }
@@ -108,7 +108,8 @@ impl fmt::Debug for Kit {
 }
 
 impl Kit {
-    fn new(limits: &Limits) -> Self {
+    /// A new engine, with the functions that `more` registers.
+    pub fn new(limits: &Limits, more: impl FnOnce(&mut Registry)) -> Self {
         let mut registry = Registry { engine: Engine::new_raw(), names: KnownNames::default() };
         confine(&mut registry.engine, limits);
         packages(&mut registry.engine);
@@ -117,6 +118,7 @@ impl Kit {
         sandbox::register(&mut registry);
         call::register(&mut registry);
         views::register(&mut registry);
+        more(&mut registry);
         Self { engine: registry.engine, names: registry.names, limits: *limits }
     }
 

@@ -118,9 +118,9 @@ impl ScriptGuest {
     }
 
     /// Calls `function` about request number `about`.
-    fn call(
+    pub fn call(
         &mut self,
-        function: &'static str,
+        function: &str,
         arguments: impl FuncArgs,
         about: u32,
         ties: Option<&Ties>,
@@ -150,7 +150,7 @@ impl ScriptGuest {
     }
 
     /// Fails, and resets the state, if the state is too large or is not an object map.
-    fn measure(&mut self, function: &'static str) -> Result<(), Fault> {
+    fn measure(&mut self, function: &str) -> Result<(), Fault> {
         let most = self.setup.limits.state_bytes;
         let fault = if !self.state.is_map() {
             let text = format!("`this` became {}; it stays an object map", type_name(&self.state));

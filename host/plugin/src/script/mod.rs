@@ -23,6 +23,7 @@ mod registry;
 mod sandbox;
 mod scan;
 mod state;
+mod testing;
 #[cfg(test)]
 mod tests;
 mod views;
@@ -36,6 +37,7 @@ use rhai::AST;
 pub use self::definitions::definitions;
 
 use self::code::{Script, ScriptFunction, SpecializedCode};
+use self::engine::Kit;
 use self::errors::ScriptSource;
 use self::guest::ScriptGuest;
 use self::header::{ScriptHeader, near};
@@ -44,7 +46,9 @@ use self::views::UsedFields;
 use blis_diag::{Location, open_file};
 
 use super::limits::SCRIPT_BYTES;
-use super::{Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, PolicyDescription, StartedGuest, Technology};
+use super::{
+    Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, PolicyDescription, StartedGuest, Technology, TestFunction,
+};
 
 /// Functions that the host calls, with their kinds and parameters.
 const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
@@ -94,6 +98,11 @@ pub fn load_file(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault>
 /// # Errors
 /// If it does not compile, has no function for any kind of decision, or a function has the wrong parameters.
 pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
+    Ok(Arc::new(compile(path, source, limits, engine::kit(limits))?))
+}
+
+/// Compiles the script `source` for the engine of `kit`.
+fn compile(path: &Path, source: &str, limits: &Limits, kit: Arc<Kit>) -> Result<ScriptPlugin, Fault> {
     let text = ScriptSource { path: path.display().to_string().into(), text: source.into() };
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     if source.len() as u64 > most {
@@ -108,14 +117,14 @@ pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin
         functions: Vec::new(),
         used_fields: UsedFields::by(&scan),
         constants: scan.constants.iter().map(|&name| name.to_owned()).collect(),
-        kit: engine::kit(limits),
+        kit,
     };
     let defaults: Vec<_> = header.parameters.iter().map(|parameter| parameter.default).collect();
     let code = script.compile(&defaults)?;
     script.functions = entries(&code.ast, &scan, &script.source)?;
     script.description.kinds = kinds(&script, &scan, &header)?;
     names::check(&script, &scan, &code.ast)?;
-    Ok(Arc::new(ScriptPlugin { script: Arc::new(script), code }))
+    Ok(ScriptPlugin { script: Arc::new(script), code })
 }
 
 fn too_long(most: u64) -> String {
@@ -213,6 +222,10 @@ impl Plugin for ScriptPlugin {
             return Err(self.script.source.fault(FaultKind::Refused, None, &text));
         };
         Ok(StartedGuest::of(setup.kind, ScriptGuest::start(Arc::clone(&self.script), code, setup)?))
+    }
+
+    fn run_tests(&self, limits: &Limits) -> Result<Vec<TestFunction>, Fault> {
+        testing::run(self, limits)
     }
 }
 

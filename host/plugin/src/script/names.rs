@@ -7,6 +7,7 @@ use super::code::Script;
 use super::engine::LANGUAGE_FUNCTIONS;
 use super::header::near;
 use super::scan::{NameUse, Scan, SourceSpan};
+use super::testing::TEST_HELPERS;
 use crate::{Fault, FaultKind};
 
 /// What stands before `(` and is no function.
@@ -50,10 +51,21 @@ pub(super) fn check(script: &Script, scan: &Scan<'_>, ast: &AST) -> Result<(), F
 }
 
 fn check_function(script: &Script, scan: &Scan<'_>, name: SourceSpan<'_>) -> Result<(), Fault> {
+    if scan.tests.contains(name.text) && !scan.is_in_test(name) {
+        let text = format!("`{}` is a test: only tests may call it", name.text);
+        return Err(script.source.fault(FaultKind::UnknownName, Some(name), &text));
+    }
     let mut known: Vec<&str> = script.kit.functions().map(|name| *name as &str).collect();
     known.extend(scan.functions.iter().map(|function| function.text));
     if KEYWORDS.contains(&name.text) || scan.variables.contains(name.text) || known.contains(&name.text) {
         return Ok(());
+    }
+    if TEST_HELPERS.contains(&name.text) {
+        if scan.is_in_test(name) {
+            return Ok(());
+        }
+        let text = format!("`{}` is available to test functions only: `fn test_…()`", name.text);
+        return Err(script.source.fault(FaultKind::UnknownName, Some(name), &text));
     }
     let text = format!("there is no function `{}`{}", name.text, near(name.text, &known, ""));
     Err(script.source.fault(FaultKind::UnknownName, Some(name), &text))

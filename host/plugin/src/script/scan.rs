@@ -6,8 +6,10 @@ use std::collections::HashSet;
 /// The result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Scan<'a> {
-    /// The words of the code, including those in text literals (`${…}` contains code).
+    /// The words of the code outside of tests, including those in text literals (`${…}` contains code).
     pub words: HashSet<&'a str>,
+    /// The functions without parameters whose names begin with `test_`. Their words are not in `words`.
+    pub tests: HashSet<&'a str>,
     /// The functions, in the order of the text.
     pub functions: Vec<SourceSpan<'a>>,
     /// Names that `const` declares.
@@ -79,6 +81,21 @@ impl<'a> Scan<'a> {
         scan
     }
 
+    /// Whether `span` is in a test function.
+    pub fn is_in_test(&self, span: SourceSpan<'_>) -> bool {
+        let before = |function: &&SourceSpan<'_>| (function.line, function.column) <= (span.line, span.column);
+        let function = self.functions.iter().rfind(before);
+        function.is_some_and(|function| {
+            let ends_before = function.last_line != 0 && function.last_line < span.line;
+            self.tests.contains(function.text) && !ends_before
+        })
+    }
+
+    /// Whether the test function that was found last is not closed yet.
+    fn in_test(&self) -> bool {
+        self.functions.last().is_some_and(|function| function.last_line == 0 && self.tests.contains(function.text))
+    }
+
     /// Whether the code contains one of `words`.
     pub fn has_any(&self, words: &[&str]) -> bool {
         words.iter().any(|word| self.words.contains(word))
@@ -135,7 +152,9 @@ impl<'a> Scanner<'a> {
             self.advance(block_comment(rest));
         } else if first == '"' || first == '`' {
             let len = text_literal(rest, first);
-            scan.words.extend(words(&rest[..len]));
+            if !scan.in_test() {
+                scan.words.extend(words(&rest[..len]));
+            }
             self.inside();
             self.code_line = self.line;
             self.advance(len);
@@ -232,7 +251,13 @@ impl<'a> Scanner<'a> {
             scan.loops.push(LoopSpan { keyword: self.span(word), function, depth: self.depth, end: None });
         }
         match (self.before, self.receiver.take()) {
-            ("fn", _) => scan.functions.push(self.span(word)),
+            ("fn", _) => {
+                scan.functions.push(self.span(word));
+                let parameters = after_it.strip_prefix('(').map(str::trim_start);
+                if word.starts_with("test_") && parameters.is_some_and(|rest| rest.starts_with(')')) {
+                    scan.tests.insert(word);
+                }
+            }
             ("const", _) => scan.constants.push(word),
             ("let" | "for", _) => drop(scan.variables.insert(word)),
             (_, Some(variable)) if !is_called && !variable.is_empty() => {
@@ -245,7 +270,9 @@ impl<'a> Scanner<'a> {
             }
             _ => {}
         }
-        scan.words.insert(word);
+        if !scan.in_test() {
+            scan.words.insert(word);
+        }
         self.code_line = self.line;
         self.before = word;
     }
@@ -363,6 +390,24 @@ fn helper() {}
         let expected = [("g", 0), ("h", 1), ("g", 5), ("i", 2), ("j", 9), ("if", 1), ("k", 1)];
         let expected = expected.map(|(name, count)| (name, Some(count).filter(|&count| count < 9)));
         assert_eq!(calls.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn words_of_tests_are_apart() {
+        let source =
+            "fn route(r, s) { s.queue_depth }\nfn test_a( ) { s.in_flight; \"${s.id}\" }\nfn test_b(x) { batch() }";
+        let scan = Scan::of(source);
+        assert_eq!(scan.tests, HashSet::from(["test_a"]), "test_b has an argument");
+        assert!(scan.has_any(&["queue_depth"]) && scan.has_any(&["batch"]), "{scan:?}");
+        assert!(!scan.has_any(&["in_flight", "id"]), "only in a test: {scan:?}");
+        let inside = |name: &str| {
+            scan.uses.iter().find_map(|used| match used {
+                NameUse::Call(span, _) if span.text == name => Some(scan.is_in_test(*span)),
+                NameUse::Field { name: span, .. } if span.text == name => Some(scan.is_in_test(*span)),
+                _ => None,
+            })
+        };
+        assert_eq!(["queue_depth", "in_flight", "batch"].map(inside), [Some(false), Some(true), Some(false)]);
     }
 
     #[test]

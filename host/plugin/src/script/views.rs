@@ -148,6 +148,10 @@ pub(super) struct UsedFields {
 }
 
 impl UsedFields {
+    /// All fields, for views that are built by hand.
+    pub const ALL: Self =
+        Self { columns: [true; COLUMNS.len()], blocks: true, staleness: [true; 2], tenants: true, changed: true };
+
     pub fn by(scan: &Scan<'_>) -> Self {
         Self {
             columns: COLUMNS.map(|(name, _)| scan.has_any(&[name])),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
-use super::{KindName, Named, PluginSearchArgs, WALL, find_any, kinds, measure, names, print_either, table};
+use super::{KindName, PluginSearchArgs, WALL, find_any, kinds, measure, names, print_either, table};
 use blis_eval::error::RunError;
 use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
@@ -88,7 +88,7 @@ fn page(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Page, RunError>
                 }],
                 ..Findings::default()
             };
-            let (plugin, file, technology) = identity(&find_any(finder, name)?);
+            let (plugin, file, technology) = find_any(finder, name)?.identity();
             Ok(Checked { plugin, file, technology: technology.name(), loaded: None, findings, costs: Vec::new() }
                 .page())
         }
@@ -97,7 +97,7 @@ fn page(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Page, RunError>
 
 fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, RunError> {
     let found = find_any(finder, name)?;
-    let (plugin, file, technology) = identity(&found);
+    let (plugin, file, technology) = found.identity();
     let findings = Findings::default();
     let mut checked =
         Checked { plugin, file, technology: technology.name(), loaded: None, findings, costs: Vec::new() };
@@ -121,14 +121,6 @@ fn check_one(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Checked, R
     }
     checked.loaded = Some(loaded);
     Ok(checked)
-}
-
-/// Name, file and technology of a policy.
-fn identity(found: &Named) -> (String, String, Technology) {
-    match found {
-        Named::BuiltIn(row) => (row.name.to_owned(), row.full_name(), Technology::BuiltIn),
-        Named::Plugin(found) => (found.name.clone(), found.location.path().display().to_string(), found.technology),
-    }
 }
 
 fn costs(loaded: &LoadedPlugin, kinds: &[Kind], finder: &Finder) -> Result<Vec<Cost>, RunError> {

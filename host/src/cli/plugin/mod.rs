@@ -1,4 +1,4 @@
-//! `blis plugin`: policies as files: list, create, build, check, benchmark.
+//! `blis plugin`: policies as files: list, create, build, check, test, benchmark.
 
 mod bench;
 mod build;
@@ -6,6 +6,7 @@ mod check;
 mod list;
 mod measure;
 mod new;
+mod test;
 mod toolchain;
 
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use blis_config::policy::{Ambiguous, BuiltIn};
 use blis_eval::error::RunError;
 use blis_plugin::LoadedPlugin;
 use blis_plugin::find::{Finder, PluginFile};
-use blis_plugin::{Fault, Kind};
+use blis_plugin::{Fault, Kind, Technology};
 
 #[derive(Debug, Args)]
 pub(super) struct PluginArgs {
@@ -37,6 +38,8 @@ enum PluginCommand {
     Build(build::BuildArgs),
     /// Check that a policy conforms to the interface
     Check(check::CheckArgs),
+    /// Test single decisions of a policy: inputs and expected outputs
+    Test(test::TestArgs),
     /// Benchmark the decisions of a policy against a built-in one
     Bench(bench::BenchArgs),
     /// Turn a core WebAssembly module into a component
@@ -100,6 +103,7 @@ pub(super) fn dispatch(args: PluginArgs) -> Result<(), RunError> {
         PluginCommand::New(args) => new::new(&args),
         PluginCommand::Build(args) => build::build(&args),
         PluginCommand::Check(args) => check::check(&args),
+        PluginCommand::Test(args) => test::test(&args),
         PluginCommand::Bench(args) => bench::bench(&args),
         PluginCommand::Pack(args) => build::pack(&args),
     }
@@ -125,6 +129,14 @@ fn find(finder: &Finder, name: &str) -> Result<PluginFile, RunError> {
 }
 
 impl Named {
+    /// Name, file and technology.
+    fn identity(&self) -> (String, String, Technology) {
+        match self {
+            Self::BuiltIn(row) => (row.name.to_owned(), row.full_name(), Technology::BuiltIn),
+            Self::Plugin(found) => (found.name.clone(), found.location.path().display().to_string(), found.technology),
+        }
+    }
+
     fn load(self, finder: &Finder) -> Result<LoadedPlugin, Fault> {
         match self {
             Self::BuiltIn(row) => Ok(row.load()),

@@ -51,6 +51,8 @@ struct Template {
     c_kind: &'static str,
     c_functions: &'static [&'static str],
     rhai: &'static str,
+    /// Cases of `blis plugin test`, equal in all languages.
+    fixture: &'static str,
 }
 
 const QUEUES: (&str, &str) = ("ColumnSet::LOAD", "BLIS_READS_LOAD");
@@ -62,10 +64,11 @@ fn template(kind: Kind) -> Template {
                 include_str!(concat!("templates/rust/", $name, ".rs.in")),
                 include_str!(concat!("templates/c/", $name, ".c.in")),
                 include_str!(concat!("templates/rhai/", $name, ".rhai.in")),
+                include_str!(concat!("templates/fixtures/", $name, ".test.yaml.in")),
             )
         };
     }
-    let (rust, c, rhai) = match kind {
+    let (rust, c, rhai, fixture) = match kind {
         Kind::Admission => texts!("admission"),
         Kind::Routing => texts!("routing"),
         Kind::Priority => texts!("priority"),
@@ -84,6 +87,7 @@ fn template(kind: Kind) -> Template {
         c_kind,
         c_functions,
         rhai,
+        fixture,
     };
     match kind {
         Kind::Admission => with(
@@ -153,6 +157,14 @@ pub(super) fn new(args: &NewArgs) -> Result<(), RunError> {
         Language::Rust => rust(name, kind).into_iter().map(|(path, content)| (target.join(path), content)).collect(),
         Language::C => c(name, kind).into_iter().map(|(path, content)| (target.join(path), content)).collect(),
     };
+    let tested = if args.lang == Language::Rhai { target.clone() } else { target.join(format!("{name}.wasm")) };
+    let fixture = tested.with_extension("test.yaml");
+    if fixture.exists() {
+        return Err(RunError::usage(format_args!("`{}` exists already", fixture.display()))
+            .hint("choose another name, or another `--dir`; nothing is overwritten"));
+    }
+    let cases = filled(template(kind).fixture, name, kind).replace("@tested@", &tested.display().to_string());
+    let files = files.into_iter().chain([(fixture, cases.into_bytes())]);
     for (path, content) in files {
         toolchain::write(&path, &content)
             .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
@@ -172,7 +184,8 @@ fn next_steps(lang: Language, name: &str, target: &Path) -> String {
         }
     };
     format!(
-        "The policy is in {main}. Change it, then{build}\n  blis plugin check {checked}\n  blis plugin bench {checked}\n"
+        "The policy is in {main}. Change it, then{build}\n  blis plugin check {checked}\n  \
+         blis plugin test {checked}\n  blis plugin bench {checked}\n"
     )
 }
 

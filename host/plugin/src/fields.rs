@@ -1,0 +1,512 @@
+//! Inputs of policies from named values: requests, instances, queued requests, running batches and steps, for the
+//! fixture files of `blis plugin test` and for the test functions of scripts.
+//!
+//! The names are those of `sdk/rhai/README.md`. A field that is not set has a default: 0, no deadline, no limit, the
+//! empty text, and what the fields below say.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use blis_diag::{name_hint, quoted, yaml};
+use blis_sim::latency::Batch;
+use blis_sim::policy::{BatchView, InstanceInfo, Signals};
+use blis_sim::request::{Content, Name, Request, Span, Tags};
+use blis_sim::units::Micros;
+
+/// The KV blocks of an instance, unless a fixture sets them.
+const TOTAL_KV_BLOCKS: u32 = 20_000;
+/// The maximum batch size of an instance, unless a fixture sets it.
+const MAX_NUM_SEQS: u32 = 256;
+/// The size of a KV block, unless a fixture sets it.
+const BLOCK_SIZE: u32 = 16;
+/// Times have 63 bits in scripts.
+const LATEST_US: u64 = i64::MAX.cast_unsigned();
+
+/// The value of a field, as text: numbers are parsed by the field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FieldValue {
+    /// As if the field were not set.
+    Nothing,
+    Word(String),
+    List(Vec<String>),
+}
+
+/// Why a field cannot be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FieldError {
+    pub what: String,
+    pub hint: String,
+    /// Whether the name is wrong, not the value.
+    pub of_name: bool,
+}
+
+/// The names of a fixture: their texts by number, the empty one first.
+#[derive(Clone, Debug)]
+pub(crate) struct NameTable(Vec<Box<str>>);
+
+impl Default for NameTable {
+    fn default() -> Self {
+        Self(vec!["".into()])
+    }
+}
+
+impl NameTable {
+    fn name(&mut self, text: &str) -> Name {
+        let known = self.0.iter().position(|known| **known == *text);
+        Name(known.unwrap_or_else(|| {
+            self.0.push(text.into());
+            self.0.len() - 1
+        }) as u32)
+    }
+
+    pub fn texts(&self) -> &[Box<str>] {
+        &self.0
+    }
+}
+
+/// A request from named fields.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedRequest {
+    pub request: Request,
+    /// Time of the decision; by default that of the arrival.
+    pub now: Option<Micros>,
+    pub class_priority: i32,
+    pub block_size: u32,
+    pub tenant_in_flight: u32,
+    input_tokens: Option<u32>,
+    prompt_blocks: Option<u32>,
+    shared_blocks: Option<u32>,
+    blocks: Vec<u32>,
+}
+
+const REQUEST: [&str; 26] = [
+    "id",
+    "now",
+    "now_us",
+    "arrival",
+    "arrival_us",
+    "deadline",
+    "deadline_us",
+    "input_tokens",
+    "prompt_tokens",
+    "max_output_tokens",
+    "max_tokens",
+    "prompt_blocks",
+    "block_size",
+    "shared_blocks",
+    "blocks",
+    "class_priority",
+    "client_priority",
+    "slo_class",
+    "tenant",
+    "session",
+    "model",
+    "client",
+    "prefix_group",
+    "round_index",
+    "tenant_in_flight",
+    "name",
+];
+
+impl NamedRequest {
+    /// Request number `id`, of one token.
+    pub fn new(id: u32) -> Self {
+        Self {
+            request: Request::new(id, Micros::ZERO, 1, 1),
+            now: None,
+            class_priority: 0,
+            block_size: BLOCK_SIZE,
+            tenant_in_flight: 0,
+            input_tokens: None,
+            prompt_blocks: None,
+            shared_blocks: None,
+            blocks: Vec::new(),
+        }
+    }
+
+    pub fn set(&mut self, name: &str, value: &FieldValue, names: &mut NameTable) -> Result<(), FieldError> {
+        if *value == FieldValue::Nothing && REQUEST.contains(&name) {
+            return Ok(());
+        }
+        let request = &mut self.request;
+        match name {
+            "id" => request.id = whole(name, value, 0..=u32::MAX - 1)?,
+            "now" | "now_us" => self.now = Some(time(name, value)?),
+            "arrival" | "arrival_us" => request.arrival = time(name, value)?,
+            "deadline" | "deadline_us" => request.deadline = Some(time(name, value)?),
+            "input_tokens" | "prompt_tokens" => self.input_tokens = Some(whole(name, value, 1..=u32::MAX)?),
+            "max_output_tokens" | "max_tokens" => {
+                request.max_output_tokens = Some(whole(name, value, 0..=u32::MAX - 1)?);
+            }
+            "prompt_blocks" => self.prompt_blocks = Some(whole(name, value, 0..=u32::MAX)?),
+            "block_size" => self.block_size = whole(name, value, 1..=1 << 20)?,
+            "shared_blocks" => self.shared_blocks = Some(whole(name, value, 0..=u32::MAX)?),
+            "blocks" => self.blocks = list(name, value, 0..=u32::MAX)?,
+            "class_priority" => self.class_priority = whole(name, value, i32::MIN..=i32::MAX)?,
+            "client_priority" => request.client_priority = Some(whole(name, value, i32::MIN + 1..=i32::MAX)?),
+            "tenant_in_flight" => self.tenant_in_flight = whole(name, value, 0..=u32::MAX)?,
+            _ => return tag(&mut request.tags, name, value, names, &REQUEST),
+        }
+        Ok(())
+    }
+
+    /// Completes the request after its last field.
+    pub fn finish(mut self) -> Result<Self, FieldError> {
+        let whole_blocks = self.prompt_blocks.map(|blocks| blocks.saturating_mul(self.block_size));
+        let input_tokens = self.input_tokens.or(whole_blocks.filter(|&tokens| tokens > 0)).unwrap_or(1);
+        let blocks = input_tokens / self.block_size;
+        if let Some(given) = self.prompt_blocks.filter(|&given| given != blocks) {
+            let what = format!("`prompt_blocks` is {given}, but {input_tokens} tokens are {blocks} full blocks");
+            return Err(wrong(what, format!("a block has {} tokens (`block_size`)", self.block_size)));
+        }
+        let listed = self.blocks.len() as u32;
+        let shared = self.shared_blocks.unwrap_or(listed);
+        if listed > 0 && shared != listed {
+            let what = format!("`shared_blocks` is {shared}, but `blocks` has {listed}");
+            return Err(wrong(what, "give one of them"));
+        }
+        if shared > blocks {
+            let what = format!("{shared} blocks are shared, but the prompt has {blocks} full blocks");
+            return Err(wrong(what, format!("raise `input_tokens`: a block has {} tokens", self.block_size)));
+        }
+        let spans: Vec<Span> = if listed > 0 {
+            self.blocks.iter().map(|&first| Span { first, len: 1 }).collect()
+        } else {
+            vec![Span { first: 0, len: shared }]
+        };
+        self.request.content = Content::shared(&spans);
+        self.request.input_tokens = input_tokens;
+        Ok(self)
+    }
+
+    pub fn now(&self) -> Micros {
+        self.now.unwrap_or(self.request.arrival)
+    }
+}
+
+/// A request that joins a waiting queue.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedQueued {
+    pub request: NamedRequest,
+    pub priority: i64,
+    pub turn: i64,
+    pub generated_tokens: u32,
+    pub preemptions: u32,
+}
+
+impl NamedQueued {
+    /// The request at `index` of the queue's list.
+    pub fn new(index: usize) -> Self {
+        let (request, turn) = (NamedRequest::new(index as u32), index as i64 + 1);
+        Self { request, priority: 0, turn, generated_tokens: 0, preemptions: 0 }
+    }
+
+    pub fn set(&mut self, name: &str, value: &FieldValue, names: &mut NameTable) -> Result<(), FieldError> {
+        match name {
+            "priority" => self.priority = whole(name, value, i64::MIN..=i64::MAX)?,
+            "turn" => self.turn = whole(name, value, i64::MIN..=i64::MAX)?,
+            "generated_tokens" => self.generated_tokens = whole(name, value, 0..=u32::MAX)?,
+            "preemptions" => self.preemptions = whole(name, value, 0..=u32::MAX)?,
+            _ => {
+                return self.request.set(name, value, names).map_err(|error| {
+                    let known = [&REQUEST[..], &["priority", "turn", "generated_tokens", "preemptions"]].concat();
+                    if error.of_name { FieldError::unknown("a queued request", name, &known) } else { error }
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The instances of a service from named fields.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NamedInstances {
+    pub infos: Vec<InstanceInfo>,
+    pub signals: Signals,
+}
+
+/// One instance. Of `kv_utilization` and `free_kv_blocks` one follows from the other.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedInstance {
+    info: InstanceInfo,
+    queue_depth: u32,
+    batch_size: u32,
+    kv_utilization: Option<f64>,
+    free_kv_blocks: Option<u32>,
+    cache_hit_rate: f64,
+    preemption_count: u64,
+    in_flight: u32,
+    cached_blocks: u32,
+}
+
+const INSTANCE: [&str; 12] = [
+    "id",
+    "queue_depth",
+    "batch_size",
+    "kv_utilization",
+    "free_kv_blocks",
+    "total_kv_blocks",
+    "cache_hit_rate",
+    "preemption_count",
+    "in_flight",
+    "cached_blocks",
+    "max_num_seqs",
+    "block_size",
+];
+
+impl NamedInstance {
+    /// Instance number `index`, idle.
+    pub fn new(index: usize) -> Self {
+        let info = InstanceInfo {
+            id: index as u32,
+            max_num_seqs: MAX_NUM_SEQS,
+            total_kv_blocks: TOTAL_KV_BLOCKS,
+            block_size: BLOCK_SIZE,
+        };
+        Self {
+            info,
+            queue_depth: 0,
+            batch_size: 0,
+            kv_utilization: None,
+            free_kv_blocks: None,
+            cache_hit_rate: 0.0,
+            preemption_count: 0,
+            in_flight: 0,
+            cached_blocks: 0,
+        }
+    }
+
+    pub fn set(&mut self, name: &str, value: &FieldValue) -> Result<(), FieldError> {
+        match name {
+            "id" => self.info.id = whole(name, value, 0..=u32::MAX - 1)?,
+            "queue_depth" => self.queue_depth = whole(name, value, 0..=u32::MAX)?,
+            "batch_size" => self.batch_size = whole(name, value, 0..=u32::MAX)?,
+            "kv_utilization" => self.kv_utilization = Some(share(name, value)?),
+            "free_kv_blocks" => self.free_kv_blocks = Some(whole(name, value, 0..=u32::MAX)?),
+            "total_kv_blocks" => self.info.total_kv_blocks = whole(name, value, 1..=u32::MAX)?,
+            "cache_hit_rate" => self.cache_hit_rate = share(name, value)?,
+            "preemption_count" => self.preemption_count = whole(name, value, 0..=LATEST_US)?,
+            "in_flight" => self.in_flight = whole(name, value, 0..=u32::MAX)?,
+            "cached_blocks" => self.cached_blocks = whole(name, value, 0..=u32::MAX)?,
+            "max_num_seqs" => self.info.max_num_seqs = whole(name, value, 1..=u32::MAX)?,
+            "block_size" => self.info.block_size = whole(name, value, 1..=1 << 20)?,
+            "effective_load" | "index" | "indices" => {
+                let what = format!("`{name}` cannot be set");
+                let hint = "effective_load is queue_depth + batch_size + in_flight, indices are positions in the list";
+                return Err(FieldError { of_name: true, ..wrong(what, hint) });
+            }
+            _ => return Err(FieldError::unknown("an instance", name, &INSTANCE)),
+        }
+        Ok(())
+    }
+}
+
+impl NamedInstances {
+    pub fn push(&mut self, instance: &NamedInstance) -> Result<(), FieldError> {
+        let total = instance.info.total_kv_blocks;
+        if let Some(free) = instance.free_kv_blocks.filter(|&free| free > total) {
+            let what = format!("`free_kv_blocks` is {free}, of {total} blocks");
+            return Err(wrong(what, "set `total_kv_blocks` too"));
+        }
+        let used = instance.kv_utilization.unwrap_or(0.0);
+        let free = instance.free_kv_blocks.unwrap_or_else(|| (f64::from(total) * (1.0 - used)).round() as u32);
+        let used = instance.kv_utilization.unwrap_or_else(|| f64::from(total - free) / f64::from(total));
+        let Self { infos, signals } = self;
+        infos.push(instance.info);
+        signals.queue_depth.push(instance.queue_depth);
+        signals.batch_size.push(instance.batch_size);
+        signals.kv_utilization.push(used);
+        signals.free_kv_blocks.push(free);
+        signals.cache_hit_rate.push(instance.cache_hit_rate);
+        signals.preemption_count.push(instance.preemption_count);
+        signals.in_flight.push(instance.in_flight);
+        signals.cached_blocks.push(instance.cached_blocks);
+        Ok(())
+    }
+}
+
+const RUNNING: [&str; 13] = [
+    "id",
+    "priority",
+    "arrival",
+    "deadline",
+    "class_priority",
+    "input_tokens",
+    "computed_tokens",
+    "generated_tokens",
+    "kv_blocks",
+    "preemptions",
+    "slo_class",
+    "tenant",
+    "session",
+];
+
+/// Appends a request with default fields to `batch`.
+pub(crate) fn push_running(batch: &mut BatchView) {
+    batch.id.push(batch.len() as u32);
+    batch.priority.push(0);
+    batch.arrival.push(Micros::ZERO);
+    batch.deadline.push(None);
+    batch.class_priority.push(0);
+    batch.tags.push(Tags::default());
+    batch.input_tokens.push(1);
+    batch.computed_tokens.push(0);
+    batch.generated_tokens.push(0);
+    batch.kv_blocks.push(0);
+    batch.preemptions.push(0);
+}
+
+/// Sets a field of the last request of `batch`.
+pub(crate) fn set_running(
+    batch: &mut BatchView,
+    name: &str,
+    value: &FieldValue,
+    names: &mut NameTable,
+) -> Result<(), FieldError> {
+    fn last<T>(column: &mut [T], value: T) {
+        if let Some(last) = column.last_mut() {
+            *last = value;
+        }
+    }
+    if *value == FieldValue::Nothing && RUNNING.contains(&name) {
+        return Ok(());
+    }
+    let count = || whole(name, value, 0..=u32::MAX - 1);
+    match name {
+        "id" => last(&mut batch.id, count()?),
+        "priority" => last(&mut batch.priority, whole(name, value, i64::MIN..=i64::MAX)?),
+        "arrival" | "arrival_us" => last(&mut batch.arrival, time(name, value)?),
+        "deadline" | "deadline_us" => last(&mut batch.deadline, Some(time(name, value)?)),
+        "class_priority" => last(&mut batch.class_priority, whole(name, value, i32::MIN..=i32::MAX)?),
+        "input_tokens" => last(&mut batch.input_tokens, count()?),
+        "computed_tokens" => last(&mut batch.computed_tokens, count()?),
+        "generated_tokens" => last(&mut batch.generated_tokens, count()?),
+        "kv_blocks" => last(&mut batch.kv_blocks, count()?),
+        "preemptions" => last(&mut batch.preemptions, count()?),
+        "slo_class" | "tenant" | "session" => match batch.tags.last_mut() {
+            Some(tags) => tag(tags, name, value, names, &RUNNING)?,
+            None => {}
+        },
+        _ => return Err(FieldError::unknown("a request of the batch", name, &RUNNING)),
+    }
+    Ok(())
+}
+
+const STEP: [&str; 8] = [
+    "prefill_requests",
+    "prefill_tokens",
+    "prefill_tokens_squared",
+    "prefill_tokens_by_input",
+    "prefill_tokens_by_context",
+    "prefill_context",
+    "decode_requests",
+    "decode_context",
+];
+
+/// Sets a sum of an engine step.
+pub(crate) fn set_step(step: &mut Batch, name: &str, value: &FieldValue) -> Result<(), FieldError> {
+    let sum = match name {
+        "prefill_requests" => &mut step.prefill_requests,
+        "prefill_tokens" => &mut step.prefill_tokens,
+        "prefill_tokens_squared" => &mut step.prefill_tokens_squared,
+        "prefill_tokens_by_input" => &mut step.prefill_tokens_by_input,
+        "prefill_tokens_by_context" => &mut step.prefill_tokens_by_context,
+        "prefill_context" => &mut step.prefill_context,
+        "decode_requests" => &mut step.decode_requests,
+        "decode_context" => &mut step.decode_context,
+        "requests" | "tokens" => {
+            let hint = "requests are those of prefill and of decode; tokens are prefill_tokens + decode_requests";
+            return Err(FieldError { of_name: true, ..wrong(format!("`{name}` cannot be set"), hint) });
+        }
+        _ => return Err(FieldError::unknown("a step", name, &STEP)),
+    };
+    // Sums of sums stay below 2^64.
+    *sum = whole(name, value, 0..=1 << 60)?;
+    Ok(())
+}
+
+fn tag(
+    tags: &mut Tags,
+    name: &str,
+    value: &FieldValue,
+    names: &mut NameTable,
+    known: &[&str],
+) -> Result<(), FieldError> {
+    let field = match name {
+        "slo_class" => &mut tags.slo_class,
+        "tenant" => &mut tags.tenant,
+        "session" => &mut tags.session,
+        "model" => &mut tags.model,
+        "client" => &mut tags.client,
+        "prefix_group" => &mut tags.prefix_group,
+        "round_index" => {
+            tags.round_index = whole(name, value, 0..=u32::MAX)?;
+            return Ok(());
+        }
+        // A label for the fixture, which policies do not get.
+        "name" if known.contains(&name) => return word(name, value).map(|_| ()),
+        _ => return Err(FieldError::unknown("a request", name, known)),
+    };
+    *field = names.name(word(name, value)?);
+    Ok(())
+}
+
+/// The text of a value that is no list.
+pub(crate) fn word<'a>(name: &str, value: &'a FieldValue) -> Result<&'a str, FieldError> {
+    match value {
+        FieldValue::Word(text) => Ok(text),
+        FieldValue::Nothing => Err(wrong(format!("`{name}` has no value"), "give one, or remove the field")),
+        FieldValue::List(_) => Err(wrong(format!("`{name}` is a list"), "it must be a single value")),
+    }
+}
+
+/// A whole number within `range`; `1e6` and `2.0` are whole numbers too.
+pub(crate) fn whole<T>(name: &str, value: &FieldValue, range: RangeInclusive<T>) -> Result<T, FieldError>
+where
+    T: FromStr + PartialOrd + Display,
+{
+    whole_of(name, word(name, value)?, range)
+}
+
+fn whole_of<T>(name: &str, text: &str, range: RangeInclusive<T>) -> Result<T, FieldError>
+where
+    T: FromStr + PartialOrd + Display,
+{
+    let exponential = || yaml::real(text).filter(|n| n.fract() == 0.0 && n.abs() < 1e15).map(|n| format!("{n}"));
+    let number = text.parse().ok().or_else(|| exponential()?.parse().ok()).filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let hint = format!("it must be a whole number from {} to {}", range.start(), range.end());
+        wrong(format!("`{name}` is {}", quoted(text.as_bytes())), hint)
+    })
+}
+
+fn list(name: &str, value: &FieldValue, range: RangeInclusive<u32>) -> Result<Vec<u32>, FieldError> {
+    let FieldValue::List(items) = value else {
+        return Err(wrong(format!("`{name}` is no list"), "write `[1, 2, 3]`"));
+    };
+    items.iter().map(|item| whole_of(name, item, range.clone())).collect()
+}
+
+fn time(name: &str, value: &FieldValue) -> Result<Micros, FieldError> {
+    whole(name, value, 0..=LATEST_US).map(Micros)
+}
+
+fn share(name: &str, value: &FieldValue) -> Result<f64, FieldError> {
+    let text = word(name, value)?;
+    yaml::real(text)
+        .filter(|number| (0.0..=1.0).contains(number))
+        .ok_or_else(|| wrong(format!("`{name}` is {}", quoted(text.as_bytes())), "it must be a number from 0 to 1"))
+}
+
+fn wrong(what: impl Into<String>, hint: impl Into<String>) -> FieldError {
+    FieldError { what: what.into(), hint: hint.into(), of_name: false }
+}
+
+impl FieldError {
+    /// `what` has no field `name`.
+    pub fn unknown(what: &str, name: &str, known: &[&str]) -> Self {
+        let text = format!("{what} has no field {}", quoted(name.as_bytes()));
+        Self { of_name: true, ..wrong(text, name_hint(name, known)) }
+    }
+}

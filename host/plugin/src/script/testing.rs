@@ -1,0 +1,186 @@
+//! Test functions of scripts: functions without arguments whose names begin with `test_`, which `blis plugin test` runs.
+//! They pass if they return true or nothing, and fail if they return false or throw.
+//!
+//! They run on an engine of their own, which has functions that build the views of policies. The engine of runs does not
+//! have them, and the fields that only tests use are not kept up to date in runs.
+
+use std::sync::Arc;
+
+use blis_sim::latency::Batch;
+use blis_sim::policy::{BatchView, Staleness};
+use blis_sim::units::Micros;
+use rhai::{Array, Dynamic, ImmutableString, Map};
+
+use super::call::failure;
+use super::column::{Column, type_name};
+use super::engine::Kit;
+use super::guest::ScriptGuest;
+use super::registry::{Registry, ScriptError};
+use super::scan::{Scan, SourceSpan};
+use super::views::{
+    BatchObject, ClusterFields, ClusterObject, NameTexts, QueuedObject, RequestFields, RequestObject, StepObject,
+    UsedFields,
+};
+use super::{ScriptPlugin, compile};
+use crate::fields::{
+    FieldError, FieldValue, NameTable, NamedInstance, NamedInstances, NamedQueued, NamedRequest, push_running,
+    set_running, set_step, whole,
+};
+use crate::inputs::{DecisionPoint, GuestCall};
+use crate::{Fault, FaultKind, Limits, Plugin as _, TestFunction, check};
+
+/// The functions that test functions may call besides those of every script.
+pub(super) const TEST_HELPERS: [&str; 6] = ["assert", "batch", "cluster", "queued", "request", "step"];
+
+/// Runs the test functions of `plugin`, each with a new state.
+pub(super) fn run(plugin: &ScriptPlugin, limits: &Limits) -> Result<Vec<TestFunction>, Fault> {
+    let source = &plugin.script.source;
+    let scan = Scan::of(&source.text);
+    let tests: Vec<SourceSpan<'_>> =
+        scan.functions.iter().filter(|function| scan.tests.contains(function.text)).copied().collect();
+    if tests.is_empty() {
+        return Ok(Vec::new());
+    }
+    let plugin = compile(source.path.as_ref().as_ref(), &source.text, limits, Arc::new(Kit::new(limits, register)))?;
+    Ok(tests.into_iter().map(|test| run_one(&plugin, test, limits)).collect())
+}
+
+fn run_one(plugin: &ScriptPlugin, test: SourceSpan<'_>, limits: &Limits) -> TestFunction {
+    let name = test.text;
+    let located = |text: String| plugin.script.source.fault(FaultKind::Trap, Some(test), &text);
+    let outcome = (|| {
+        let kind = plugin.description().kinds.first().copied().ok_or_else(|| located("it has no kind".to_owned()))?;
+        let setup = check::setup(plugin, kind, 4, limits);
+        let mut guest = ScriptGuest::start(Arc::clone(&plugin.script), plugin.code.clone(), &setup)?;
+        let output = guest.call(name, (), 0, None)?;
+        match output.as_bool() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(located(format!("`{name}` returned false"))),
+            Err(_) if output.is_unit() => Ok(()),
+            Err(_) => {
+                let text = format!("`{name}` returned {}; a test returns true, false or nothing", type_name(&output));
+                Err(located(text))
+            }
+        }
+    })();
+    let location = located(String::new()).diagnostic.location;
+    TestFunction { name: name.to_owned(), location, outcome: outcome.map_err(|fault: Fault| fault.message()) }
+}
+
+fn register(to: &mut Registry) {
+    to.add("assert", |holds: bool, text: ImmutableString| -> Result<(), ScriptError> {
+        if holds { Ok(()) } else { Err(failure(format!("assertion failed: {text}"))) }
+    });
+    to.add("request", |fields: Map| request(&fields).map_err(|error| refused("request", &error)));
+    to.add("queued", |fields: Map| queued(&fields).map_err(|error| refused("queued", &error)));
+    to.add("cluster", |list: Array| cluster(&list, &Map::new()).map_err(|error| refused("cluster", &error)));
+    to.add("cluster", |list: Array, more: Map| cluster(&list, &more).map_err(|error| refused("cluster", &error)));
+    to.add("batch", |list: Array| batch(&list, &Map::new()).map_err(|error| refused("batch", &error)));
+    to.add("batch", |list: Array, more: Map| batch(&list, &more).map_err(|error| refused("batch", &error)));
+    to.add("step", |fields: Map| step(&fields).map_err(|error| refused("step", &error)));
+}
+
+fn refused(function: &str, error: &FieldError) -> ScriptError {
+    failure(format!("{function}: {}; {}", error.what, error.hint))
+}
+
+fn request(fields: &Map) -> Result<RequestObject, FieldError> {
+    let (mut request, mut names) = (NamedRequest::new(0), NameTable::default());
+    set_all(fields, |name, value| request.set(name, value, &mut names))?;
+    let request = request.finish()?;
+    let texts: NameTexts = names.texts().into();
+    let point = DecisionPoint::new(&request, &NamedInstances::default(), Staleness::default());
+    let in_flight = Some(request.tenant_in_flight);
+    let fields = RequestFields::new(&point.request(), request.now(), in_flight, &UsedFields::ALL, &texts);
+    Ok(RequestObject(Arc::new(fields)))
+}
+
+fn queued(fields: &Map) -> Result<QueuedObject, FieldError> {
+    const KNOWN: [&str; 6] = ["now", "now_us", "priority", "turn", "generated_tokens", "preemptions"];
+    let (mut queued, mut names) = (NamedQueued::new(0), NameTable::default());
+    set_all(fields, |name, value| {
+        if !KNOWN.contains(&name) {
+            return Err(FieldError::unknown("a queued request", name, &KNOWN));
+        }
+        queued.set(name, value, &mut names)
+    })?;
+    let call = GuestCall::rank(&queued);
+    call.queued().as_ref().map(QueuedObject::from).ok_or_else(|| FieldError::unknown("a queued request", "", &KNOWN))
+}
+
+fn cluster(list: &Array, more: &Map) -> Result<ClusterObject, FieldError> {
+    let mut instances = NamedInstances::default();
+    for (index, fields) in list.iter().enumerate() {
+        let mut instance = NamedInstance::new(index);
+        set_all(&map_of(index, fields)?, |name, value| instance.set(name, value))?;
+        instances.push(&instance)?;
+    }
+    let (mut request, mut staleness) = (NamedRequest::new(0), Staleness::default());
+    set_all(more, |name, value| {
+        let time = || whole(name, value, 0..=i64::MAX.cast_unsigned()).map(Micros);
+        match name {
+            "now" | "now_us" => request.now = Some(time()?),
+            "load_staleness" | "load_us" => staleness.load = time()?,
+            "cached_blocks_staleness" | "cached_blocks_us" => staleness.cached_blocks = time()?,
+            _ => {
+                let known = ["now", "load_staleness", "cached_blocks_staleness"];
+                return Err(FieldError::unknown("a cluster", name, &known));
+            }
+        }
+        Ok(())
+    })?;
+    let mut fields = ClusterFields::default();
+    fields.update(&DecisionPoint::new(&request, &instances, staleness).cluster(), &UsedFields::ALL);
+    Ok(ClusterObject(Arc::new(fields)))
+}
+
+fn batch(list: &Array, more: &Map) -> Result<BatchObject, FieldError> {
+    let (mut batch, mut names) = (BatchView { last_of_ties: true, ..BatchView::default() }, NameTable::default());
+    for (index, fields) in list.iter().enumerate() {
+        push_running(&mut batch);
+        set_all(&map_of(index, fields)?, |name, value| set_running(&mut batch, name, value, &mut names))?;
+    }
+    let last = batch.len().saturating_sub(1);
+    batch.requester = last;
+    set_all(more, |name, value| {
+        match name {
+            "now" | "now_us" => batch.now = Micros(whole(name, value, 0..=i64::MAX.cast_unsigned())?),
+            "requester" => batch.requester = whole(name, value, 0..=last)?,
+            _ => return Err(FieldError::unknown("a batch", name, &["now", "requester"])),
+        }
+        Ok(())
+    })?;
+    Ok(BatchObject::new(&batch, &names.texts().into()))
+}
+
+fn step(fields: &Map) -> Result<StepObject, FieldError> {
+    let mut step = Batch::default();
+    set_all(fields, |name, value| set_step(&mut step, name, value))?;
+    Ok(StepObject(step))
+}
+
+/// The fields of the entry at `index` of a list.
+fn map_of(index: usize, fields: &Dynamic) -> Result<Map, FieldError> {
+    fields.clone().try_cast::<Map>().ok_or_else(|| FieldError {
+        what: format!("entry {index} is {}", type_name(fields)),
+        hint: "it must be an object map `#{…}`".to_owned(),
+        of_name: false,
+    })
+}
+
+fn set_all(fields: &Map, mut set: impl FnMut(&str, &FieldValue) -> Result<(), FieldError>) -> Result<(), FieldError> {
+    fields.iter().try_for_each(|(name, value)| set(name, &value_of(value)))
+}
+
+fn value_of(value: &Dynamic) -> FieldValue {
+    if value.is_unit() {
+        return FieldValue::Nothing;
+    }
+    if let Some(column) = value.read_lock::<Column>() {
+        return FieldValue::List(column.values().iter().map(f64::to_string).collect());
+    }
+    match value.as_array_ref() {
+        Ok(array) => FieldValue::List(array.iter().map(Dynamic::to_string).collect()),
+        Err(_) => FieldValue::Word(value.to_string()),
+    }
+}
