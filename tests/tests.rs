@@ -34,6 +34,7 @@ mod rebuilt;
 mod reference;
 mod registry;
 mod regret;
+mod reimplemented;
 mod shared;
 mod shell;
 mod shipped;
