@@ -94,7 +94,7 @@ impl Reimplemented {
 
 /// All that a run writes.
 #[derive(PartialEq)]
-struct Written {
+struct RunFiles {
     document: String,
     /// The files about single requests.
     files: Vec<String>,
@@ -103,14 +103,14 @@ struct Written {
 }
 
 /// Runs under one seed, one age of signals, and one reference.
-struct Setting<'a> {
+struct RunSetting<'a> {
     scratch: &'a Scratch,
     flags: String,
 }
 
-impl Setting<'_> {
+impl RunSetting<'_> {
     /// The results with the re-implementation `instead(policy)` where there is one, else with the built-in.
-    fn run(&self, instead: impl Fn(&Reimplemented) -> Option<String>) -> Written {
+    fn run(&self, instead: impl Fn(&Reimplemented) -> Option<String>) -> RunFiles {
         let policies = POLICIES.iter().map(|one| one.with(instead(one).as_deref().unwrap_or(one.name)));
         let policies: Vec<String> = policies.collect();
         let out = Scratch::new();
@@ -128,17 +128,17 @@ impl Setting<'_> {
         let document = without_plugins(blis!(flags).done().stdout);
         let files = ["metrics.json", "trace.yaml", "trace.csv", "bench.json"].map(|file| out.read(file));
         let decisions = out.read("decisions.jsonl");
-        Written { document, files: files.into(), decisions: decisions.lines().skip(1).map(without_policy).collect() }
+        RunFiles { document, files: files.into(), decisions: decisions.lines().skip(1).map(without_policy).collect() }
     }
 
     /// `written` must be what the built-ins write.
-    fn compare(&self, what: &str, built_in: &Written, written: &Written) {
+    fn compare(&self, what: &str, built_in: &RunFiles, written: &RunFiles) {
         let Self { flags, .. } = self;
         let differs = |one: &str, other: &str| {
             let pair = one.lines().zip(other.lines()).find(|(one, other)| one != other);
             format!("{what} {flags}: {pair:.400?}")
         };
-        let Written { document, files, .. } = built_in;
+        let RunFiles { document, files, .. } = built_in;
         assert!(*document == written.document, "{}", differs(document, &written.document));
         for (one, other) in files.iter().zip(&written.files) {
             assert!(one == other, "{}", differs(one, other));
@@ -159,12 +159,12 @@ fn without_policy(line: &str) -> String {
     line.replace("\"reason\":\"weighted-scoring (", "\"reason\":\"plugin (")
 }
 
-fn settings(scratch: &Scratch) -> Vec<Setting<'_>> {
+fn settings(scratch: &Scratch) -> Vec<RunSetting<'_>> {
     let mut settings = Vec::new();
     for seed in 1..=3 {
         for signals in ["", "--snapshot-refresh-interval 0 --cache-signal-delay 0"] {
             for reference in ["vllm", "blis"] {
-                settings.push(Setting { scratch, flags: format!("--seed {seed} --parity {reference} {signals}") });
+                settings.push(RunSetting { scratch, flags: format!("--seed {seed} --parity {reference} {signals}") });
             }
         }
     }
@@ -182,7 +182,7 @@ fn reimplemented_policies_give_the_same_bytes() {
     });
 }
 
-fn compare_all(setting: &Setting<'_>) {
+fn compare_all(setting: &RunSetting<'_>) {
     let built_in = setting.run(|_| None);
     for one in &POLICIES {
         let only = |policy: String| setting.run(|other| (other.name == one.name).then(|| policy.clone()));

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// The parameters of all six; none of them has other state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct BuiltIns {
+pub struct ReimplementedBuiltIns {
     queue_depth: f64,
     kv_utilization: f64,
     /// Weights of cached blocks, short queues and unused KV blocks; their sum is 1.
@@ -23,7 +23,7 @@ pub struct BuiltIns {
     beta: [f64; 3],
 }
 
-impl Policy for BuiltIns {
+impl Policy for ReimplementedBuiltIns {
     fn describe() -> Description {
         Description::new("rust-built-ins")
             .version(env!("CARGO_PKG_VERSION"))
@@ -60,7 +60,7 @@ impl Policy for BuiltIns {
 }
 
 /// `gaie-legacy`: while the service is saturated, classes that may be shed are rejected.
-impl Admission for BuiltIns {
+impl Admission for ReimplementedBuiltIns {
     fn admit(&mut self, request: &Request, cluster: &Cluster<'_>) -> AdmissionDecision {
         if request.class_priority >= 0 {
             return AdmissionDecision::Admit;
@@ -74,7 +74,7 @@ impl Admission for BuiltIns {
     }
 }
 
-impl BuiltIns {
+impl ReimplementedBuiltIns {
     /// Mean saturation over the instances, where 1 means saturated; 1 without instances.
     fn saturation(&self, instances: &[Instance]) -> f64 {
         if instances.is_empty() {
@@ -89,7 +89,7 @@ impl BuiltIns {
 
 /// `weighted`: a weighted sum of three scores. The terms are added in the built-in's order, so that equal sums are equal
 /// here.
-impl Routing for BuiltIns {
+impl Routing for ReimplementedBuiltIns {
     fn route(&mut self, request: &Request, cluster: &Cluster<'_>) -> usize {
         let mut sums = Vec::with_capacity(cluster.instances.len());
         self.scores(request, cluster, &mut sums);
@@ -120,7 +120,7 @@ fn share(part: u32, whole: u32) -> f64 {
 }
 
 /// `class`: the priority of the class below the highest one; a number set by the client takes precedence.
-impl Priority for BuiltIns {
+impl Priority for ReimplementedBuiltIns {
     fn priority(&mut self, request: &Request) -> i64 {
         match request.client_priority() {
             Some(number) => -i64::from(number),
@@ -130,21 +130,21 @@ impl Priority for BuiltIns {
 }
 
 /// `sjf`: the shortest prompt first. The host breaks ties by arrival and id.
-impl Scheduling for BuiltIns {
+impl Scheduling for ReimplementedBuiltIns {
     fn rank(&mut self, request: &Request, _: &Queued) -> f64 {
         f64::from(request.input_tokens)
     }
 }
 
 /// `priority`: of the lowest priority, which has the highest number, the last arrival. Of equals, `argmax` asks the host.
-impl Preemption for BuiltIns {
+impl Preemption for ReimplementedBuiltIns {
     fn victim(&mut self, _: u64, _: usize, batch: &[Running]) -> usize {
         argmax(batch.iter().map(|running| (running.priority, running.arrival_us)))
     }
 }
 
 /// `blackbox`: linear in the tokens of a step. Fractions of microseconds are dropped.
-impl Latency for BuiltIns {
+impl Latency for ReimplementedBuiltIns {
     fn step_time(&self, step: &Step) -> u64 {
         if step.prefill_requests + step.decode_requests == 0 {
             return 1;
@@ -170,7 +170,7 @@ impl Latency for BuiltIns {
     }
 }
 
-blis_sdk::export_policy!(BuiltIns: Admission, Routing, Priority, Scheduling, Preemption, Latency);
+blis_sdk::export_policy!(ReimplementedBuiltIns: Admission, Routing, Priority, Scheduling, Preemption, Latency);
 
 #[cfg(test)]
 mod tests {
@@ -179,9 +179,10 @@ mod tests {
 
     use super::*;
 
-    fn made(kind: Kind) -> BuiltIns {
-        let setup = Setup::of(kind, &BuiltIns::describe()).with("b0", 10.0).with("b1", 2.5).with("b2", 0.4);
-        BuiltIns::new(&setup).expect("made")
+    fn made(kind: Kind) -> ReimplementedBuiltIns {
+        let setup =
+            Setup::of(kind, &ReimplementedBuiltIns::describe()).with("b0", 10.0).with("b1", 2.5).with("b2", 0.4);
+        ReimplementedBuiltIns::new(&setup).expect("made")
     }
 
     #[test]
