@@ -133,17 +133,17 @@ impl RunSetting<'_> {
 
     /// `written` must be what the built-ins write.
     fn compare(&self, what: &str, built_in: &RunFiles, written: &RunFiles) {
-        let Self { flags, .. } = self;
-        let differs = |one: &str, other: &str| {
-            let pair = one.lines().zip(other.lines()).find(|(one, other)| one != other);
-            format!("{what} {flags}: {pair:.400?}")
-        };
-        let RunFiles { document, files, .. } = built_in;
-        assert!(*document == written.document, "{}", differs(document, &written.document));
-        for (one, other) in files.iter().zip(&written.files) {
-            assert!(one == other, "{}", differs(one, other));
+        let pairs = built_in.files.iter().zip(&written.files);
+        for (one, other) in pairs.chain([(&built_in.document, &written.document)]) {
+            assert!(one == other, "{what} {}: {}", self.flags, first_difference(one, other));
         }
     }
+}
+
+fn first_difference(one: &str, other: &str) -> String {
+    let at = one.chars().zip(other.chars()).position(|(one, other)| one != other).unwrap_or(one.len().min(other.len()));
+    let [one, other] = [one, other].map(|text| text.chars().skip(at.saturating_sub(60)).take(120).collect::<String>());
+    format!("{one} != {other}")
 }
 
 /// `document` without its section `plugins`, the last one.

@@ -146,7 +146,7 @@ impl Preemption for ReimplementedBuiltIns {
 /// `blackbox`: linear in the tokens of a step. Fractions of microseconds are dropped.
 impl Latency for ReimplementedBuiltIns {
     fn step_time(&self, step: &Step) -> u64 {
-        if step.prefill_requests + step.decode_requests == 0 {
+        if step.prefill_requests == 0 && step.decode_requests == 0 {
             return 1;
         }
         let [base, per_prefill_token, per_decode_token] = self.beta;
