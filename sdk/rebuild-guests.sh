@@ -16,6 +16,7 @@ modules=(
     "rust-weighted-prefix plugins/weighted-prefix sdk/rust sdk/abi"
     "slo-scheduler plugins/slo-scheduler sdk/rust sdk/abi"
     "learned-latency plugins/learned-latency sdk/rust sdk/abi"
+    "rust-built-ins plugins/built-ins sdk/rust sdk/abi"
     "c-least-loaded plugins/c-least-loaded sdk/c"
 )
 out=target/guests

@@ -68,6 +68,12 @@ fn every_script_in_a_document_passes_the_check() {
 #[test]
 fn every_script_file_passes_the_check() {
     let scripts = [
+        "examples/built-ins/blackbox.rhai",
+        "examples/built-ins/class.rhai",
+        "examples/built-ins/gaie-legacy.rhai",
+        "examples/built-ins/priority.rhai",
+        "examples/built-ins/sjf.rhai",
+        "examples/built-ins/weighted.rhai",
         "examples/policy-search/found.rhai",
         "sdk/python/templates/gepa/seed.rhai",
         "sdk/python/templates/openevolve/seed.rhai",

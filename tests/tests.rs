@@ -35,6 +35,7 @@ mod rebuilt;
 mod reference;
 mod registry;
 mod regret;
+mod reimplemented;
 mod shared;
 mod shell;
 mod shipped;

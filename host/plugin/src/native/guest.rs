@@ -201,7 +201,8 @@ impl PreemptionGuest for NativeGuest {
         let rows = running_rows(batch);
         let requester = u32::try_from(batch.requester).unwrap_or(NONE_U32);
         let item = batch.id.get(batch.requester).map_or(NO_REQUEST, |&id| id.into());
-        let index = self.call("victim", NativeCallInput::item(item), |host, state| {
+        let about = NativeCallInput { ties: Some(&batch.ties()), ..NativeCallInput::item(item) };
+        let index = self.call("victim", about, |host, state| {
             // SAFETY: see above.
             unsafe {
                 victim(host, state, batch.now.0, requester, rows.as_ptr().cast(), rows.len(), size_of::<RunningRow>())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use blis_sim::cluster::Abort;
-use blis_sim::policy::{AdmissionDecision, EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties};
+use blis_sim::policy::{AdmissionDecision, BatchView, EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties};
 use blis_sim::rng::Stream;
 use rand::Rng as _;
 
@@ -356,6 +356,11 @@ fn every_kind_and_every_question_to_the_host() {
     let most = batch.kv_blocks.iter().max().copied();
     let victim = start::<dyn PreemptionGuest>(plugin.as_ref(), &[], true).victim(&batch).expect("a result");
     assert_eq!(batch.kv_blocks.get(victim).copied(), most);
+    let of_equals = |last_of_ties| {
+        let batch = BatchView { kv_blocks: vec![8; 9], last_of_ties, ..batch.clone() };
+        start::<dyn PreemptionGuest>(plugin.as_ref(), &[], true).victim(&batch)
+    };
+    assert_eq!([of_equals(false), of_equals(true)], [Ok(0), Ok(8)], "as the built-in: the first in vLLM, not in BLIS");
 
     let GuestCall::Step(step) = GuestCall::plausible(Kind::Latency, 9, 1) else { panic!("a step") };
     let mut latency = start::<dyn LatencyGuest>(plugin.as_ref(), &[], true);

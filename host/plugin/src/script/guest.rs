@@ -360,8 +360,9 @@ impl PreemptionGuest for ScriptGuest {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         self.missing("victim", Kind::Preemption)?;
         let about = batch.id.get(batch.requester).copied().unwrap_or(0);
-        let output = self.call("victim", (BatchObject::new(batch, &self.names),), about, None)?;
-        self.choice("victim", &output, batch.len(), &mut Vec::new(), |tied| tied - 1)
+        let ties = batch.ties();
+        let output = self.call("victim", (BatchObject::new(batch, &self.names),), about, Some(&ties))?;
+        self.choice("victim", &output, batch.len(), &mut Vec::new(), |tied| ties.pick(about, tied))
     }
 }
 

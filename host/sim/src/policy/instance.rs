@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 
-use super::RequestView;
+use super::{RequestView, Ties};
 use crate::request::{Request, Tags};
 use crate::units::Micros;
 
@@ -151,6 +151,12 @@ impl BatchView {
         self.generated_tokens.push(progress.generated_tokens);
         self.kv_blocks.push(progress.kv_blocks);
         self.preemptions.push(progress.preemptions);
+    }
+
+    /// Which of several equally good victims the built-in policies choose.
+    #[must_use]
+    pub fn ties(&self) -> Ties {
+        if self.last_of_ties { Ties::HighestIndex } else { Ties::LowestIndex }
     }
 
     /// Number of requests in the batch.

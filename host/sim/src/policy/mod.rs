@@ -265,24 +265,27 @@ impl Display for Reason {
     }
 }
 
-/// Which instance is chosen among equally good ones.
+/// Which of several equally good choices is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ties {
     /// Each of them with equal probability, drawn from the router's own stream for that request. Always choosing the
     /// first one loads instances unevenly: the variance of the p95 latency between seeds is then 6.8 times as large
     /// (`reference/cluster.md` §1.5).
     Random(Stream),
-    /// The one with the lowest index: for comparison with recorded results.
+    /// The one with the lowest index: instances for comparison with recorded results, preemption victims as in vLLM.
     LowestIndex,
+    /// The one with the highest index: preemption victims as in BLIS.
+    HighestIndex,
 }
 
 impl Ties {
-    /// Which of `tied` ≥ 1 equally good instances serves request `id`; 0 is the first of them.
+    /// Which of `tied` ≥ 1 equally good choices is taken for request `id`; 0 is the first of them.
     #[must_use]
     pub fn pick(&self, id: u32, tied: usize) -> usize {
         match self {
             Self::Random(stream) if tied > 1 => stream.at(u64::from(id)).random_range(0..tied),
-            _ => 0,
+            Self::HighestIndex => tied.saturating_sub(1),
+            Self::Random(_) | Self::LowestIndex => 0,
         }
     }
 }
@@ -339,8 +342,9 @@ mod tests {
     }
 
     #[test]
-    fn without_randomness_the_first_is_chosen() {
+    fn without_randomness_the_first_or_the_last_is_chosen() {
         let picks = [Ties::LowestIndex.pick(3, 5), Ties::Random(Stream::new(42, "router")).pick(3, 1)];
         assert_eq!(picks, [0, 0]);
+        assert_eq!([Ties::HighestIndex.pick(3, 5), Ties::HighestIndex.pick(3, 1)], [4, 0]);
     }
 }

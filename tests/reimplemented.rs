@@ -1,0 +1,217 @@
+//! Built-in policies and their re-implementations give the same results, byte for byte: the scripts in
+//! `examples/built-ins/` and the component `rust-built-ins` (`plugins/built-ins`), one of each kind.
+//!
+//! So a plugin sees all that these policies see, ties are broken alike, and no number is rounded on the way.
+
+use std::thread;
+
+use crate::macros::{Scratch, blis};
+
+/// More than four instances can serve, with few KV blocks. The two clients with constant arrivals send pairs of requests
+/// at the same microsecond, between which preemption has to choose.
+const WORKLOAD: &str = r#"
+version: "2"
+aggregate_rate: 60
+num_requests: 160
+clients:
+  - id: chat
+    slo_class: critical
+    rate_fraction: 1
+    arrival: { process: poisson }
+    prefix_group: system-prompt
+    prefix_length: 128
+    input_distribution: { type: lognormal, params: { mu: 4.2, sigma: 0.8, max: 600 } }
+    output_distribution: { type: exponential, params: { mean: 120 } }
+  - id: documents
+    slo_class: batch
+    rate_fraction: 1
+    arrival: { process: gamma, cv: 3 }
+    input_distribution: { type: lognormal, params: { mu: 5.5, sigma: 0.7, max: 1200 } }
+    output_distribution: { type: exponential, params: { mean: 100 } }
+  - id: agents
+    slo_class: standard
+    rate_fraction: 1
+    prefix_group: tools
+    prefix_length: 256
+    arrival: { process: constant }
+    input_distribution: { type: gaussian, params: { mean: 150, std_dev: 80, min: 20, max: 600 } }
+    output_distribution: { type: exponential, params: { mean: 150 } }
+  - id: more-agents
+    slo_class: standard
+    rate_fraction: 1
+    prefix_group: tools
+    prefix_length: 256
+    arrival: { process: constant }
+    input_distribution: { type: gaussian, params: { mean: 150, std_dev: 80, min: 20, max: 600 } }
+    output_distribution: { type: exponential, params: { mean: 150 } }
+  - id: crawler
+    slo_class: background
+    rate_fraction: 1
+    arrival: { process: poisson }
+    input_distribution: { type: gaussian, params: { mean: 200, std_dev: 150, min: 20, max: 900 } }
+    output_distribution: { type: exponential, params: { mean: 150 } }
+"#;
+
+const SERVICE: &str = "run --model llama-3.1-8b-instruct --tp 1 --num-instances 4 --total-kv-blocks 110 --output json";
+
+/// A built-in policy: the flag of its kind, its name, and the name of another one.
+struct Reimplemented {
+    flag: &'static str,
+    name: &'static str,
+    other: &'static str,
+}
+
+const POLICIES: [Reimplemented; 6] = [
+    Reimplemented { flag: "--admission-policy", name: "gaie-legacy", other: "always-admit" },
+    Reimplemented { flag: "--routing-policy", name: "weighted", other: "round-robin" },
+    Reimplemented { flag: "--priority-policy", name: "class", other: "constant" },
+    Reimplemented { flag: "--scheduler", name: "sjf", other: "fcfs" },
+    Reimplemented { flag: "--preemption-policy", name: "priority", other: "fcfs" },
+    Reimplemented { flag: "--latency-model", name: "blackbox", other: "roofline" },
+];
+
+/// Times of `blackbox`, none of which gives whole microseconds.
+const BLACKBOX: &str = "--alpha-coeffs 1601.35,3.51,1805.54 --beta-coeffs 6910.42,17.67,2.84";
+const BLACKBOX_PARAMETERS: &str = "--policy-param latency.a0=1601.35 --policy-param latency.a1=3.51 \
+    --policy-param latency.a2=1805.54 --policy-param latency.b0=6910.42 --policy-param latency.b1=17.67 \
+    --policy-param latency.b2=2.84";
+
+impl Reimplemented {
+    /// The flags that select `policy` for this kind.
+    fn with(&self, policy: &str) -> String {
+        let times = match policy {
+            "blackbox" => BLACKBOX,
+            _ if self.name == "blackbox" && policy != self.other => BLACKBOX_PARAMETERS,
+            _ => "",
+        };
+        format!("{} {policy} {times}", self.flag)
+    }
+
+    fn script(&self) -> String {
+        format!("examples/built-ins/{}.rhai", self.name)
+    }
+}
+
+/// All that a run writes.
+#[derive(PartialEq)]
+struct RunFiles {
+    document: String,
+    /// The files about single requests.
+    files: Vec<String>,
+    /// The decision log, without what names the policies.
+    decisions: Vec<String>,
+}
+
+/// Runs under one seed, one age of signals, and one reference.
+struct RunSetting<'a> {
+    scratch: &'a Scratch,
+    flags: String,
+}
+
+impl RunSetting<'_> {
+    /// The results with the re-implementation `instead(policy)` where there is one, else with the built-in.
+    fn run(&self, instead: impl Fn(&Reimplemented) -> Option<String>) -> RunFiles {
+        let policies = POLICIES.iter().map(|one| one.with(instead(one).as_deref().unwrap_or(one.name)));
+        let policies: Vec<String> = policies.collect();
+        let out = Scratch::new();
+        let flags = format!(
+            "{SERVICE} --workload-spec {} {} {} --metrics-path {} --trace-output {} --export vllm-bench={} \
+             --trace-level decisions --counterfactual-k 2 --trace-path {}",
+            self.scratch.path("workload.yaml"),
+            self.flags,
+            policies.join(" "),
+            out.path("metrics.json"),
+            out.path("trace"),
+            out.path("bench.json"),
+            out.path("decisions.jsonl"),
+        );
+        let document = without_plugins(blis!(flags).done().stdout);
+        let files = ["metrics.json", "trace.yaml", "trace.csv", "bench.json"].map(|file| out.read(file));
+        let decisions = out.read("decisions.jsonl");
+        RunFiles { document, files: files.into(), decisions: decisions.lines().skip(1).map(without_policy).collect() }
+    }
+
+    /// `written` must be what the built-ins write.
+    fn compare(&self, what: &str, built_in: &RunFiles, written: &RunFiles) {
+        let pairs = built_in.files.iter().zip(&written.files);
+        for (one, other) in pairs.chain([(&built_in.document, &written.document)]) {
+            assert!(one == other, "{what} {}: {}", self.flags, first_difference(one, other));
+        }
+    }
+}
+
+fn first_difference(one: &str, other: &str) -> String {
+    let at = one.chars().zip(other.chars()).position(|(one, other)| one != other).unwrap_or(one.len().min(other.len()));
+    let [one, other] = [one, other].map(|text| text.chars().skip(at.saturating_sub(60)).take(120).collect::<String>());
+    format!("{one} != {other}")
+}
+
+/// `document` without its section `plugins`, the last one.
+fn without_plugins(document: String) -> String {
+    match document.split_once(",\n  \"plugins\": [\n") {
+        Some((before, _)) => format!("{before}\n}}\n"),
+        None => document,
+    }
+}
+
+/// A line of the decision log. The reason of a routing decision begins with the kind of the policy.
+fn without_policy(line: &str) -> String {
+    line.replace("\"reason\":\"weighted-scoring (", "\"reason\":\"plugin (")
+}
+
+fn settings(scratch: &Scratch) -> Vec<RunSetting<'_>> {
+    let mut settings = Vec::new();
+    for seed in 1..=3 {
+        for signals in ["", "--snapshot-refresh-interval 0 --cache-signal-delay 0"] {
+            for reference in ["vllm", "blis"] {
+                settings.push(RunSetting { scratch, flags: format!("--seed {seed} --parity {reference} {signals}") });
+            }
+        }
+    }
+    settings
+}
+
+#[test]
+fn reimplemented_policies_give_the_same_bytes() {
+    let scratch = Scratch::new();
+    scratch.write("workload.yaml", WORKLOAD);
+    thread::scope(|scope| {
+        for setting in settings(&scratch) {
+            scope.spawn(move || compare_all(&setting));
+        }
+    });
+}
+
+fn compare_all(setting: &RunSetting<'_>) {
+    let built_in = setting.run(|_| None);
+    for one in &POLICIES {
+        let only = |policy: String| setting.run(|other| (other.name == one.name).then(|| policy.clone()));
+        let script = only(one.script());
+        setting.compare(one.name, &built_in, &script);
+        assert!(script.decisions == built_in.decisions, "{} {}", one.name, setting.flags);
+        // The log lists the columns that a policy reads, which a component declares for all its kinds.
+        setting.compare(one.name, &built_in, &only("rust-built-ins".to_owned()));
+    }
+    let scripts = setting.run(|one| Some(one.script()));
+    setting.compare("all scripts", &built_in, &scripts);
+    assert!(scripts.decisions == built_in.decisions, "all scripts {}", setting.flags);
+    setting.compare("the component", &built_in, &setting.run(|_| Some("rust-built-ins".to_owned())));
+}
+
+/// Otherwise the comparison would prove nothing.
+#[test]
+fn every_reimplemented_policy_has_an_effect() {
+    let scratch = Scratch::new();
+    scratch.write("workload.yaml", WORKLOAD);
+    for setting in settings(&scratch).into_iter().take(2) {
+        let built_in = setting.run(|_| None);
+        let document: serde_json::Value = serde_json::from_str(&built_in.document).expect("JSON");
+        let figure = |name: &str| document[name].as_f64().unwrap_or_else(|| panic!("{name}: {}", document[name]));
+        assert!(figure("preemption_count") > 20.0 && figure("mean_queue_length") > 1.0, "{}", setting.flags);
+        assert!(figure("cache_hit_rate") > 0.1 && figure("rejected_admission") > 20.0, "{}", setting.flags);
+        for one in &POLICIES {
+            let other = setting.run(|kind| (kind.name == one.name).then(|| one.other.to_owned()));
+            assert!(other.document != built_in.document, "{} {}", one.name, setting.flags);
+        }
+    }
+}
