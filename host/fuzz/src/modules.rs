@@ -12,11 +12,11 @@ use wasmparser::{ExternalKind, Parser, Payload, TypeRef};
 /// A router as the SDKs build it, for the imports and exports of its module.
 const ROUTER: &[u8] = include_bytes!("../../../policies/c-least-loaded.wasm");
 
-/// The functions with which a router with otherwise random code can be loaded: the end of the name, and the place that
+/// The functions with which a router with otherwise random code can be loaded: the end of the name, and the address that
 /// it returns.
 const FIXED: [(&str, i32); 5] =
     [("cabi_realloc", 8192), ("#describe", 16), ("#configure", 672), ("#save", 640), ("#restore", 672)];
-/// What lies at these places: the description of a router without parameters, a list of 8 bytes, and a result `ok`.
+/// What lies at these addresses: the description of a router without parameters, a list of 8 bytes, and a result `ok`.
 const MEMORY: [(i32, &[u8]); 3] = [
     (16, b"\0\x01\0\0\x0c\0\0\0\x10\x01\0\0\x05\0\0\0\x20\x01\0\0\x0f\0\0\0\x02\x03\0\x01\0\0\0\0\0\x02\0\0\0\0\0\0"),
     (256, b"least-loaded\0\0\0\x001.0.0\0\0\0\0\0\0\0\0\0\0\0fewest requests"),
@@ -83,17 +83,17 @@ fn with_fixed_functions(module: &[u8]) -> Option<Vec<u8>> {
             Payload::ExportSection(section) => {
                 for export in section.clone() {
                     let export = export.ok()?;
-                    let place = FIXED.iter().find(|(name, _)| export.name.ends_with(name));
-                    if let (ExternalKind::Func, Some((_, place))) = (export.kind, place) {
-                        fixed.push((export.index, *place));
+                    let address = FIXED.iter().find(|(name, _)| export.name.ends_with(name));
+                    if let (ExternalKind::Func, Some((_, address))) = (export.kind, address) {
+                        fixed.push((export.index, *address));
                     }
                 }
             }
             Payload::CodeSectionEntry(body) => {
                 match fixed.iter().find(|(index, _)| *index == imported + code.len()) {
-                    Some((_, place)) => {
+                    Some((_, address)) => {
                         let mut function = Function::new([]);
-                        function.instructions().i32_const(*place).end();
+                        function.instructions().i32_const(*address).end();
                         code.function(&function);
                     }
                     None => {
@@ -111,8 +111,8 @@ fn with_fixed_functions(module: &[u8]) -> Option<Vec<u8>> {
     }
     result.section(&code);
     let mut data = DataSection::new();
-    for (place, bytes) in MEMORY {
-        data.active(0, &ConstExpr::i32_const(place), bytes.iter().copied());
+    for (address, bytes) in MEMORY {
+        data.active(0, &ConstExpr::i32_const(address), bytes.iter().copied());
     }
     result.section(&data);
     (fixed.len() >= FIXED.len()).then(|| result.finish())

@@ -79,7 +79,7 @@ pub fn functions() -> &'static [(String, Vec<usize>)] {
 }
 
 /// Writes a script; the random bytes decide.
-struct Writer<'a, 'b> {
+struct ScriptWriter<'a, 'b> {
     random: &'a mut Unstructured<'b>,
     text: String,
     variables: Vec<String>,
@@ -94,7 +94,7 @@ struct Writer<'a, 'b> {
 /// # Errors
 /// If too few random bytes are left.
 pub fn write_script(random: &mut Unstructured<'_>) -> Result<String> {
-    let mut writer = Writer {
+    let mut writer = ScriptWriter {
         random,
         text: "// @param weight 2 0 10\nconst LIMIT = 12;\n".to_owned(),
         variables: Vec::new(),
@@ -116,7 +116,7 @@ pub fn write_script(random: &mut Unstructured<'_>) -> Result<String> {
     Ok(writer.text)
 }
 
-impl Writer<'_, '_> {
+impl ScriptWriter<'_, '_> {
     fn function(&mut self, name: &str, arguments: &[&str]) -> Result<()> {
         self.variables = arguments.iter().map(|&name| name.to_owned()).collect();
         let _ = write!(self.text, "fn {name}({}) ", arguments.join(", "));

@@ -343,8 +343,10 @@ fn elementwise(to: &mut Registry) {
 }
 
 fn bounds(low: &Dynamic, high: &Dynamic) -> Result<(f64, f64), ScriptError> {
+    // Whole numbers may differ and still be the same number of 53 bits.
+    let is_reversed = matches!((low.as_int(), high.as_int()), (Ok(low), Ok(high)) if low > high);
     match (number(low), number(high)) {
-        (Some(low), Some(high)) if low <= high => Ok((low, high)),
+        (Some(low), Some(high)) if low <= high && !is_reversed => Ok((low, high)),
         _ => Err(failure(format!("`clamp` needs two numbers, the smaller first: not {low} and {high}"))),
     }
 }

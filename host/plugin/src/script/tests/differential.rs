@@ -333,7 +333,8 @@ fn call_of(name: &str, of: &[Value]) -> Result<Value, Failure> {
         }
         [x, low, high] => {
             let (least, most) = (float(low), float(high));
-            if least.is_nan() || most.is_nan() || least > most {
+            let is_reversed = matches!((low, high), (Whole(low), Whole(high)) if low > high);
+            if least.is_nan() || most.is_nan() || least > most || is_reversed {
                 return Err("`clamp` needs two numbers, the smaller first");
             }
             let f = |x: f64| smaller(larger(x, least), most);
@@ -418,7 +419,7 @@ fn reduction(name: &str, a: &[f64]) -> Result<Value, Failure> {
         "min" => Number(a.iter().copied().fold(f64::INFINITY, smaller)),
         "variance" => Number(spread()),
         "std" => Number(libm::sqrt(spread())),
-        // NaN in the first place is exceeded by nothing; elsewhere it exceeds nothing.
+        // NaN as the first entry is exceeded by nothing; elsewhere it exceeds nothing.
         "argmax" => Whole((1..a.len()).fold(0, |best, i| if a[i] > a[best] { i } else { best }) as i64),
         _ => Whole((1..a.len()).fold(0, |best, i| if a[i] < a[best] { i } else { best }) as i64),
     })

@@ -622,6 +622,13 @@ proptest! {
     }
 }
 
+/// The bounds were compared as numbers with a fraction, in which these are equal; then the standard library panicked.
+#[test]
+fn bounds_of_clamp_are_compared_exactly() {
+    let fault = body_fault("clamp(0, 9007199254740993, 9007199254740992)");
+    assert!(fault.to_string().contains("`clamp` needs two numbers, the smaller first"), "{fault}");
+}
+
 /// These looked at 65536 numbers or bytes for the price of one operation: a loop of them took longer than the wall clock
 /// allows.
 #[test]

@@ -16,7 +16,7 @@ use crate::meter::MemoryMark;
 use crate::script::call::{self, HostError, ScriptCallInput, ScriptConstants};
 use crate::script::engine::{Kit, LANGUAGE_FUNCTIONS, kit};
 use crate::script::scan::Scan;
-use crate::script::views::{ClusterFields, ClusterObject, RequestFields, RequestObject, UsedFields};
+use crate::script::views::{ClusterFields, ClusterObject, NameTexts, RequestFields, RequestObject, UsedFields};
 
 /// A call that takes longer than this, hangs: the machine's speed does not matter.
 const HANGS: Duration = Duration::from_secs(30);
@@ -121,7 +121,7 @@ fn views() -> [Dynamic; 2] {
     let used = UsedFields::by(&scan);
     let service = ScriptService::idle(3);
     let request = request(9);
-    let names = ["", "batch", "acme", "chat-3"].map(Box::from).to_vec().into();
+    let names: NameTexts = ["", "batch", "acme", "chat-3"].map(Box::from).to_vec().into();
     let fields = RequestFields::new(&seen(&request), Micros(1000), Some(5), &used, &names);
     let mut cluster = ClusterFields::default();
     cluster.update(&service.view(), &used);
@@ -129,20 +129,20 @@ fn views() -> [Dynamic; 2] {
 }
 
 /// An expression with its code, and the values of its operands.
-struct Subject {
+struct WatchedCall {
     kit: Arc<Kit>,
     ast: AST,
     values: Vec<Dynamic>,
 }
 
 /// How a call ended.
-struct Ended {
+struct CallOutcome {
     result: Result<Dynamic, Box<EvalAltResult>>,
     allocated: u64,
     numbers: u64,
 }
 
-impl Subject {
+impl WatchedCall {
     fn new(kit: Arc<Kit>, n: usize, expression: &str) -> Option<Self> {
         let operands = NAMES[..n].join(", ");
         let same = ["let b = a;", "let c = a;", "let d = a;"][..n.saturating_sub(1)].concat();
@@ -168,11 +168,11 @@ impl Subject {
         Some(subject)
     }
 
-    fn call(&self, function: &str, of: Vec<Dynamic>) -> Ended {
+    fn call(&self, function: &str, of: Vec<Dynamic>) -> CallOutcome {
         begin(&self.kit.limits);
         let mark = MemoryMark::now();
         let result = self.kit.engine.call_fn::<Dynamic>(&mut Scope::new(), &self.ast, function, of);
-        Ended { result, allocated: mark.used().allocated, numbers: call::used().1 }
+        CallOutcome { result, allocated: mark.used().allocated, numbers: call::used().1 }
     }
 
     /// The combinations of the values for `n` operands, or some of them.
@@ -218,7 +218,7 @@ fn fault(error: &EvalAltResult) -> Option<FaultKind> {
 /// Calls the expression once and in loops, and reports every call that begins. Returns the combination of values whose
 /// loop took longest, if any loop ended at a limit.
 fn exercise(kit: &Arc<Kit>, n: usize, expression: &str, begun: &Sender<String>) -> Option<(Duration, Vec<usize>)> {
-    let subject = Subject::new(Arc::clone(kit), n, expression)?;
+    let subject = WatchedCall::new(Arc::clone(kit), n, expression)?;
     let mut slowest = None;
     for combination in subject.combinations(n) {
         let of: Vec<Dynamic> = combination.iter().map(|&i| subject.values[i].clone()).collect();
@@ -311,7 +311,7 @@ fn calls_of_three_operands_and_more_end() {
 fn no_loop_of_calls_runs_out_of_time() {
     let usual = kit(&Limits::default());
     for (_, n, expression, combination) in exercise_all(2000, |_| true) {
-        let subject = Subject::new(Arc::clone(&usual), n, &expression).expect("it compiled before");
+        let subject = WatchedCall::new(Arc::clone(&usual), n, &expression).expect("it compiled before");
         let of = combination.iter().map(|&i| subject.values[i].clone()).collect();
         let began = Instant::now();
         let error = subject.call("often", of).result.expect_err("a loop without end");
