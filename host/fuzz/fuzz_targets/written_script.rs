@@ -10,5 +10,5 @@ static ALLOCATOR: MeteredAllocator<std::alloc::System> = MeteredAllocator(std::a
 // A script written by the grammar loads or is refused, ends at deterministic limits, and does the same again.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let limits = Limits { operations_per_call: 10_000, ..Limits::default() };
-    blis_fuzz::written_script(bytes, &limits);
+    let _ = blis_fuzz::written_script(bytes, &limits);
 });

@@ -140,28 +140,39 @@ impl ScriptWriter<'_, '_> {
         Ok(())
     }
 
+    /// Most statements may fail without an end of the call.
     fn statement(&mut self, depth: usize) -> Result<()> {
         if depth == 0 {
             return Ok(());
         }
+        if self.random.ratio(1, 2)? {
+            self.text.push_str("try { ");
+            let outer = self.variables.len();
+            self.bare_statement(depth)?;
+            self.variables.truncate(outer);
+            self.text.push_str("} catch { } ");
+            return Ok(());
+        }
+        self.bare_statement(depth)
+    }
+
+    fn bare_statement(&mut self, depth: usize) -> Result<()> {
         match self.random.int_in_range(0..=14)? {
             0..=3 => {
                 let name = format!("v{}", self.variables.len());
-                let _ = write!(self.text, "let {name} = ");
-                self.expression(depth)?;
+                self.attempt(&name, depth)?;
                 self.variables.push(name);
             }
             4..=5 => {
-                self.variable()?;
+                self.assigned()?;
                 let operator = self.random.choose(&ASSIGNMENTS)?;
                 let _ = write!(self.text, " {operator} ");
                 self.expression(depth)?;
             }
             6 => {
-                self.variable()?;
-                self.text.push('[');
-                self.expression(depth - 1)?;
-                self.text.push_str("] = ");
+                self.assigned()?;
+                self.index()?;
+                self.text.push_str(" = ");
                 self.expression(depth - 1)?;
             }
             7 => {
@@ -170,7 +181,7 @@ impl ScriptWriter<'_, '_> {
             }
             8 => {
                 self.text.push_str("if ");
-                self.expression(depth - 1)?;
+                self.condition(depth - 1)?;
                 self.text.push(' ');
                 self.block(depth - 1, false)?;
             }
@@ -185,7 +196,7 @@ impl ScriptWriter<'_, '_> {
             }
             11 => {
                 self.text.push_str("while ");
-                self.expression(depth - 1)?;
+                self.condition(depth - 1)?;
                 self.text.push(' ');
                 self.block(depth - 1, false)?;
             }
@@ -197,7 +208,7 @@ impl ScriptWriter<'_, '_> {
             }
             13 => {
                 self.text.push_str("loop { if ");
-                self.expression(depth - 1)?;
+                self.condition(depth - 1)?;
                 self.text.push_str(" { break; } ");
                 self.statement(depth - 1)?;
                 self.text.push('}');
@@ -211,6 +222,62 @@ impl ScriptWriter<'_, '_> {
     fn variable(&mut self) -> Result<()> {
         let names = if self.variables.is_empty() { &["weight".to_owned()][..] } else { &self.variables };
         self.text.push_str(self.random.choose(names)?);
+        Ok(())
+    }
+
+    /// A variable that is no constant.
+    fn assigned(&mut self) -> Result<()> {
+        if self.variables.is_empty() {
+            self.text.push_str("this.b");
+            return Ok(());
+        }
+        self.variable()
+    }
+
+    /// An index in brackets. Literals of other types would be refused when the script is loaded.
+    fn index(&mut self) -> Result<()> {
+        self.text.push('[');
+        if self.random.ratio(1, 2)? {
+            let index = self.random.choose(&["0", "1", "-1", "3", "4096"])?;
+            self.text.push_str(index);
+        } else {
+            self.variable()?;
+        }
+        self.text.push(']');
+        Ok(())
+    }
+
+    /// Mostly a truth value.
+    fn condition(&mut self, depth: usize) -> Result<()> {
+        match self.random.int_in_range(0..=4)? {
+            0 => self.expression(depth),
+            1 => {
+                self.text.push_str("random() < 0.9");
+                Ok(())
+            }
+            2 => {
+                self.text.push_str("any(");
+                self.expression(depth)?;
+                self.text.push(')');
+                Ok(())
+            }
+            _ => {
+                self.text.push('(');
+                self.leaf()?;
+                let operator = self.random.choose(&["<", "<=", "==", "!="])?;
+                let _ = write!(self.text, " {operator} ");
+                self.leaf()?;
+                self.text.push(')');
+                Ok(())
+            }
+        }
+    }
+
+    /// An expression, for which there is another value if it fails.
+    fn attempt(&mut self, name: &str, depth: usize) -> Result<()> {
+        let _ = write!(self.text, "let {name} = 1; try {{ {name} = ");
+        self.expression(depth)?;
+        self.text.push_str("; } catch { }");
         Ok(())
     }
 
@@ -239,10 +306,7 @@ impl ScriptWriter<'_, '_> {
             7..=11 => self.call(depth),
             12 => {
                 self.variable()?;
-                self.text.push('[');
-                self.expression(depth - 1)?;
-                self.text.push(']');
-                Ok(())
+                self.index()
             }
             13 => {
                 let (open, close) = *self.random.choose(&[("[", "]"), ("#{ a: ", " }"), ("`x${", "}`")])?;
@@ -257,7 +321,7 @@ impl ScriptWriter<'_, '_> {
             }
             14 => {
                 self.text.push_str("if ");
-                self.expression(depth - 1)?;
+                self.condition(depth - 1)?;
                 self.text.push(' ');
                 self.block(depth - 1, true)?;
                 self.text.push_str(" else ");
@@ -334,20 +398,23 @@ impl ScriptWriter<'_, '_> {
 }
 
 /// A script written from `bytes` loads or is refused; its decisions end at deterministic limits, and are the same again.
-/// Returns whether it loaded.
-pub fn written_script(bytes: &[u8], limits: &Limits) -> bool {
+/// Returns why it did not load.
+///
+/// # Errors
+/// The message of the fault.
+pub fn written_script(bytes: &[u8], limits: &Limits) -> std::result::Result<(), String> {
     let mut random = Unstructured::new(bytes);
-    let Ok(text) = write_script(&mut random) else { return false };
+    let text = write_script(&mut random).map_err(|error| error.to_string())?;
     let plugin = match script::load(Path::new("fuzz.rhai"), &text, limits) {
         Ok(plugin) => plugin,
         Err(fault) => {
             assert_ne!(fault.kind, FaultKind::OutOfTime, "{text}");
-            return false;
+            return Err(fault.to_string());
         }
     };
     let first = outcomes(&*plugin, limits, &text);
     assert_eq!(first, outcomes(&*plugin, limits, &text), "the second evaluation differs:\n{text}");
-    true
+    Ok(())
 }
 
 /// Results and faults of some decisions.

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
             if target == "written_script" {
                 let text = write_script(&mut arbitrary::Unstructured::new(&bytes));
                 println!("{}", text.unwrap_or_default());
+                println!("{:?}", written_script(&bytes, &Limits::default()));
             }
             println!("{:?}", run(target, &bytes));
         }
@@ -55,7 +56,7 @@ fn run(target: &str, bytes: &[u8]) -> Reached {
         return generated_module(bytes, &Limits { fuel_per_call: 1_000_000, ..Limits::default() });
     }
     let limits = Limits { operations_per_call: 20_000, ..Limits::default() };
-    if written_script(bytes, &limits) { Reached::Called } else { Reached::Refused }
+    if written_script(bytes, &limits).is_ok() { Reached::Called } else { Reached::Refused }
 }
 
 fn repeat(target: &str, time: Duration, seed: u64) {

@@ -534,3 +534,25 @@ proptest! {
         compare(&Builder(choices.iter()).column(5));
     }
 }
+
+/// The comparison with Rust can fail: it finds that Rhai's own operators took numbers as equal that differ in their last
+/// digit, and no number as less than infinity, as those of scripts once did.
+#[test]
+fn the_operators_of_the_language_would_be_found() {
+    let rhai = rhai::Engine::new();
+    let mut found = Vec::new();
+    for (a, b) in NUMBERS.iter().flat_map(|a| NUMBERS.map(|b| (*a, b))) {
+        for operator in COMPARISONS {
+            let tree = Tree::Binary(operator, [Tree::Value(Number(a)), Tree::Value(Number(b))].into());
+            let text = tree.text(&mut literal);
+            let own = rhai.eval::<bool>(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            if tree.truth() != Ok(own) {
+                found.push(text);
+            }
+            compare(&tree);
+        }
+    }
+    for expected in ["((0.9999999999999999) == (1.0))", "((1.0) < (1.0 / 0.0))"] {
+        assert!(found.iter().any(|text| text == expected), "{expected} is not among {found:?}");
+    }
+}
