@@ -182,6 +182,11 @@ fn quantile(column: &Column, share: f64) -> Result<f64, ScriptError> {
     })
 }
 
+/// Their sum; 0 of none. (The sum of the standard library is -0 of none.)
+fn total(values: impl Iterator<Item = f64>) -> f64 {
+    values.reduce(|sum, x| sum + x).unwrap_or(0.0)
+}
+
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
@@ -258,6 +263,14 @@ fn binary(to: &mut Registry, name: &'static str, f: impl Fn(f64, f64) -> f64 + C
     to.add(name, move |a: INT, b: Column| b.map(|b| f(a as f64, b)));
 }
 
+/// As [`binary`], and for two numbers of which at least one has a fraction.
+fn both(to: &mut Registry, name: &'static str, f: impl Fn(f64, f64) -> f64 + Copy + Send + Sync + 'static) {
+    binary(to, name, f);
+    to.add(name, f);
+    to.add(name, move |a: FLOAT, b: INT| f(a, b as f64));
+    to.add(name, move |a: INT, b: FLOAT| f(a as f64, b));
+}
+
 /// Registers `f` for a column, and for a number.
 fn unary(to: &mut Registry, names: &[&'static str], f: impl Fn(f64) -> f64 + Copy + Send + Sync + 'static) {
     for name in names {
@@ -293,12 +306,9 @@ fn elementwise(to: &mut Registry) {
     unary(to, &["floor"], f64::floor);
     unary(to, &["ceil", "ceiling"], f64::ceil);
     unary(to, &["round"], f64::round);
-    binary(to, "max", larger);
-    binary(to, "min", smaller);
-    binary(to, "pow", libm::pow);
-    to.add("pow", libm::pow);
-    to.add("pow", |a: FLOAT, b: INT| libm::pow(a, b as f64));
-    to.add("pow", |a: INT, b: FLOAT| libm::pow(a as f64, b));
+    both(to, "max", larger);
+    both(to, "min", smaller);
+    both(to, "pow", libm::pow);
     to.add("pow", |a: INT, b: INT| libm::pow(a as f64, b as f64));
     for name in ["clamp", "clip"] {
         to.add(name, |a: Column, low: Dynamic, high: Dynamic| -> Result<Column, ScriptError> {
@@ -333,8 +343,10 @@ fn elementwise(to: &mut Registry) {
 }
 
 fn bounds(low: &Dynamic, high: &Dynamic) -> Result<(f64, f64), ScriptError> {
+    // Whole numbers may differ and still be the same number of 53 bits.
+    let is_reversed = matches!((low.as_int(), high.as_int()), (Ok(low), Ok(high)) if low > high);
     match (number(low), number(high)) {
-        (Some(low), Some(high)) if low <= high => Ok((low, high)),
+        (Some(low), Some(high)) if low <= high && !is_reversed => Ok((low, high)),
         _ => Err(failure(format!("`clamp` needs two numbers, the smaller first: not {low} and {high}"))),
     }
 }
@@ -353,7 +365,7 @@ fn spread(value: &Dynamic, len: usize) -> Result<Column, ScriptError> {
 fn reductions(to: &mut Registry) {
     to.add("sum", |a: Column| -> Result<f64, ScriptError> {
         call::charge(a.len())?;
-        Ok(a.0.iter().sum())
+        Ok(total(a.0.iter().copied()))
     });
     for name in ["mean", "avg", "average"] {
         to.add(name, |a: Column| a.fold("mean", mean));
@@ -373,15 +385,15 @@ fn reductions(to: &mut Registry) {
     for name in ["argmin", "arg_min"] {
         to.add(name, |a: Column| a.fold("smallest", |values| first_best(values, |x, best| x < best) as INT));
     }
-    to.add("any", |a: Column| a.0.iter().any(|&x| x != 0.0));
-    to.add("all", |a: Column| a.0.iter().all(|&x| x != 0.0));
-    to.add("count", |a: Column| a.0.iter().filter(|&&x| x != 0.0).count() as INT);
-    to.add("contains", |a: Column, x: FLOAT| a.0.contains(&x));
-    to.add("contains", |a: Column, x: INT| a.0.contains(&(x as f64)));
+    to.add("any", |a: Column| call::charge(a.len()).map(|()| a.0.iter().any(|&x| x != 0.0)));
+    to.add("all", |a: Column| call::charge(a.len()).map(|()| a.0.iter().all(|&x| x != 0.0)));
+    to.add("count", |a: Column| call::charge(a.len()).map(|()| a.0.iter().filter(|&&x| x != 0.0).count() as INT));
+    to.add("contains", |a: Column, x: FLOAT| call::charge(a.len()).map(|()| a.0.contains(&x)));
+    to.add("contains", |a: Column, x: INT| call::charge(a.len()).map(|()| a.0.contains(&(x as f64))));
     to.add("dot", |a: Column, b: Column| -> Result<f64, ScriptError> {
         same_length(&a, &b)?;
         call::charge(a.len())?;
-        Ok(a.0.iter().zip(&*b.0).map(|(a, b)| a * b).sum())
+        Ok(total(a.0.iter().zip(&*b.0).map(|(a, b)| a * b)))
     });
 }
 

@@ -16,6 +16,7 @@ pub(super) fn register(to: &mut Registry) {
     mathematics(to);
     sorting(to);
     searching(to);
+    reading_texts(to);
     to.add("map", |context: NativeCallContext, array: Array, f: FnPtr| map(&context, array, &f));
     to.add("map", |_: Map, _: FnPtr| -> Result<Map, ScriptError> {
         Err(failure("an object map has no `map`: loop over its `keys()`".to_owned()))
@@ -46,7 +47,7 @@ pub(super) fn register(to: &mut Registry) {
         }
         Ok(Dynamic::from_float(super::column::numbers(&array)?.into_iter().sum()))
     });
-    to.add("hash", |text: ImmutableString| hash(text.as_bytes()));
+    to.add("hash", |text: ImmutableString| charge_text(&text).map(|()| hash(text.as_bytes())));
     to.add("hash", |value: INT| hash(&value.to_le_bytes()));
     to.add("float", |x: INT| x as FLOAT);
     to.add("float", |x: FLOAT| x);
@@ -148,6 +149,44 @@ fn searching(to: &mut Registry) {
     to.add("index_of", |text: &str, find: char| find_text(text, 0, |rest| rest.find(find)));
     to.add("index_of", |text: &str, find: &str, start: INT| find_text(text, start, |rest| rest.find(find)));
     to.add("index_of", |text: &str, find: char, start: INT| find_text(text, start, |rest| rest.find(find)));
+}
+
+/// Functions of Rhai that look at a whole text and make no copy of it, charged by its length.
+fn reading_texts(to: &mut Registry) {
+    to.add("trim", |text: &mut ImmutableString| -> Result<(), ScriptError> {
+        charge_text(text)?;
+        let trimmed = text.trim();
+        if trimmed.len() < text.len() {
+            *text = trimmed.into();
+        }
+        Ok(())
+    });
+    to.add("get", |text: &str, index: INT| -> Result<Dynamic, ScriptError> {
+        charge_text(text)?;
+        let distance = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
+        let found = if index < 0 { text.chars().nth_back(distance - 1) } else { text.chars().nth(distance) };
+        Ok(found.map_or(Dynamic::UNIT, Dynamic::from_char))
+    });
+    to.add("parse_int", |text: &str| parse_int(text, 10));
+    to.add("parse_int", parse_int);
+    to.add("parse_float", |text: &str| -> Result<FLOAT, ScriptError> {
+        charge_text(text)?;
+        text.trim().parse().map_err(|error| failure(format!("`parse_float` of {:?}: {error}", beginning(text))))
+    });
+}
+
+fn parse_int(text: &str, radix: INT) -> Result<INT, ScriptError> {
+    charge_text(text)?;
+    let Some(valid) = u32::try_from(radix).ok().filter(|radix| (2..=36).contains(radix)) else {
+        return Err(failure(format!("`parse_int` takes a radix from 2 to 36, not {radix}")));
+    };
+    INT::from_str_radix(text.trim(), valid)
+        .map_err(|error| failure(format!("`parse_int` of {:?}: {error}", beginning(text))))
+}
+
+/// The part of a text that a message quotes.
+fn beginning(text: &str) -> String {
+    text.chars().take(40).collect()
 }
 
 /// Bytes of a text that cost as much as one element of a column.

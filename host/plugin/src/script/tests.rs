@@ -21,8 +21,10 @@ use crate::{
     SchedulingGuest, inputs,
 };
 
+mod differential;
 mod hostile;
 mod page;
+mod watchdog;
 
 /// Instances and their signals.
 #[derive(Clone, Debug)]
@@ -134,6 +136,18 @@ fn numbers_compare_as_in_ieee_754() {
         assert_eq!(value_of(&expression), value, "{expression}");
     }
     assert_eq!(value_of("{ let x = 2.0; x **= 0.5; x }"), format!("{:?}", libm::pow(2.0, 0.5)));
+}
+
+/// `max(0.0/0.0, 1)` was 1 and `max(1, 0.0/0.0)` NaN; that of a column was always NaN. The sum of nothing was -0.
+#[test]
+fn not_a_number_stays_in_minima_and_maxima() {
+    for expression in
+        ["max(0.0/0.0, 1)", "max(1, 0.0/0.0)", "min(0.0/0.0, 1.0)", "min(1.0, 0.0/0.0)", "(0.0/0.0).max(1)"]
+    {
+        assert_eq!(value_of(expression), "NaN", "{expression}");
+    }
+    assert_eq!(value_of("[max(1, 2), min(1, 2.5), max(2.5, 1)]"), "[2, 1.0, 2.5]");
+    assert_eq!(value_of("[1 / zeros(0).sum(), 1 / dot(zeros(0), zeros(0))]"), "[inf, inf]");
 }
 
 /// Before, a cancelled simulation continued until the call returned.

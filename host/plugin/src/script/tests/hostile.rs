@@ -621,3 +621,31 @@ proptest! {
         }
     }
 }
+
+/// The bounds were compared as numbers with a fraction, in which these are equal; then the standard library panicked.
+#[test]
+fn bounds_of_clamp_are_compared_exactly() {
+    let fault = body_fault("clamp(0, 9007199254740993, 9007199254740992)");
+    assert!(fault.to_string().contains("`clamp` needs two numbers, the smaller first"), "{fault}");
+}
+
+/// These looked at 65536 numbers or bytes for the price of one operation: a loop of them took longer than the wall clock
+/// allows.
+#[test]
+fn what_looks_at_all_of_a_value_is_charged_for_it() {
+    for (value, call) in [
+        ("zeros(65536)", "any(x)"),
+        ("ones(65536)", "all(x)"),
+        ("ones(65536)", "x.count()"),
+        ("ones(65536)", "x.contains(2)"),
+        ("ones(65536)", "2.5 in x"),
+        ("{ let t = \"\"; t.pad(65000, 'x'); t }", "hash(x)"),
+        ("{ let t = \"\"; t.pad(65000, ' '); t }", "{ let y = x; y.trim(); }"),
+        ("{ let t = \"\"; t.pad(65000, 'x'); t }", "x.get(64999)"),
+        ("{ let t = \"\"; t.pad(65000, '0'); t }", "parse_int(x)"),
+        ("{ let t = \"\"; t.pad(65000, '0'); t }", "parse_float(x)"),
+    ] {
+        let fault = body_fault(&format!("let x = {value}; loop {{ {call}; }}"));
+        assert!(fault.to_string().contains("numbers of columns in one call"), "{call}: {fault}");
+    }
+}
