@@ -3,11 +3,11 @@
 use std::num::NonZeroU32;
 
 use blis_config::{Catalogue, TrainedDefaults};
+use blis_workload::spec::{DrawnRequest, Files, GenerateOptions, Spec, Window, WindowRate};
 use blis_sim::capacity::{self, MemoryBudget};
 use blis_sim::latency::{Batch, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use blis_sim::model::{ModelConfig, Parallelism};
 use blis_sim::units::Micros;
-use blis_workload::spec::{DrawnRequest, Files, GenerateOptions, Spec, Window, WindowRate};
 
 /// An accepted `text` generates requests in order; a refused one has an error with a hint.
 pub fn check_spec(text: &str, files: &dyn Files) {
