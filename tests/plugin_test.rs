@@ -274,7 +274,7 @@ fn the_text_shows_expected_and_got() {
     ✗ the idle one
         f.yaml:3:11
         expected instance 0
-        got      instance 1, scores -10, 0
+        got      instance 1, scores -10, -0
     ✓ b
 
     1 of 2 tests passed
