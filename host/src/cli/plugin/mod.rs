@@ -1,4 +1,4 @@
-//! `blis plugin`: policies as files: list, create, build, check, benchmark.
+//! `blis plugin`: policies as files: list, create, build, check, benchmark, replay.
 
 mod bench;
 mod build;
@@ -6,6 +6,7 @@ mod check;
 mod list;
 mod measure;
 mod new;
+mod replay;
 mod toolchain;
 
 use std::path::PathBuf;
@@ -39,6 +40,8 @@ enum PluginCommand {
     Check(check::CheckArgs),
     /// Benchmark the decisions of a policy against a built-in one
     Bench(bench::BenchArgs),
+    /// Make the decisions of a recorded run again, and show where they differ
+    Replay(replay::ReplayArgs),
     /// Turn a core WebAssembly module into a component
     Pack(build::PackArgs),
 }
@@ -101,6 +104,7 @@ pub(super) fn dispatch(args: PluginArgs) -> Result<(), RunError> {
         PluginCommand::Build(args) => build::build(&args),
         PluginCommand::Check(args) => check::check(&args),
         PluginCommand::Bench(args) => bench::bench(&args),
+        PluginCommand::Replay(args) => replay::replay(&args),
         PluginCommand::Pack(args) => build::pack(&args),
     }
 }
