@@ -54,7 +54,7 @@ const KINDS: [&str; 6] = ["admission", "routing", "priority", "scheduling", "pre
 
 /// Whether `source` could be compiled to the library `out`; not without a C compiler.
 #[allow(clippy::print_stdout, reason = "a test that skips says so")]
-fn compiled(source: &Path, flag: Option<&str>, out: &Path) -> bool {
+pub(crate) fn compiled(source: &Path, flag: Option<&str>, out: &Path) -> bool {
     let header = format!("-I{}/../sdk/c", env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new("cc");
     command.args(["-std=c11", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]).args(flag).arg(source);

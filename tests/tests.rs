@@ -28,6 +28,7 @@ mod nonsense;
 mod output;
 mod outside;
 mod placements;
+mod plugin_replay;
 mod plugins;
 mod real_traces;
 mod rebuilt;

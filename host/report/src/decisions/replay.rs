@@ -356,12 +356,12 @@ struct Guests {
     service: RecordedService,
     ties: Ties,
     scores: Vec<f64>,
-    admissions: Counts,
-    routings: Counts,
+    admissions: ReplayCounts,
+    routings: ReplayCounts,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct ReplayCounts {
     decisions: u64,
     differ: u64,
     equal_scores: u64,
@@ -403,8 +403,8 @@ impl Guests {
             service,
             ties,
             scores: Vec::new(),
-            admissions: Counts::default(),
-            routings: Counts::default(),
+            admissions: ReplayCounts::default(),
+            routings: ReplayCounts::default(),
         })
     }
 
@@ -420,7 +420,7 @@ impl Guests {
                 decision.map_err(|fault| failed(&self.name, Kind::Admission, (line.request, line.time_us), fault))?;
             let (admitted, reason) = match decision {
                 AdmissionDecision::Admit => (true, String::new()),
-                AdmissionDecision::Reject(reason) => (false, reason.text(&|name| service.names.text(name)).to_string()),
+                AdmissionDecision::Reject(reason) => (false, reason.text(&|name| service.names.text(name))),
             };
             self.admissions.decisions += 1;
             if admitted != line.admitted {
@@ -527,7 +527,7 @@ impl Display for Difference {
             Decisions::Routing { recorded, replayed } => {
                 let (from, to) = (recorded.signals.instance, replayed.signals.instance);
                 writeln!(f, "{start}: instance {from}, replayed: {to}")?;
-                write!(f, "{}", instances([("recorded", recorded), ("replayed", replayed)]))
+                write!(f, "{}", instances([("recorded", recorded.as_ref()), ("replayed", replayed.as_ref())]))
             }
         }
     }
