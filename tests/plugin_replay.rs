@@ -21,9 +21,9 @@ const SCRIPT: &str = "fn route(r, s) { -(s.queue_depth + s.batch_size + s.in_fli
 const INVERTED: &str = "fn route(r, s) { s.queue_depth + s.batch_size + s.in_flight }";
 
 /// A folder with a trace `t.jsonl`.
-struct Recorded(Scratch);
+struct RecordedTrace(Scratch);
 
-impl Recorded {
+impl RecordedTrace {
     fn new(flags: &str) -> Self {
         let recorded = Self(Scratch::new());
         recorded.record("t.jsonl", flags);
@@ -84,7 +84,7 @@ fn a_policy_repeats_its_own_decisions() {
         "fn route(r, s) { if random() < 0.5 { 0 } else { 1 } }",
     ];
     for script in scripts {
-        let recorded = Recorded(Scratch::new());
+        let recorded = RecordedTrace(Scratch::new());
         recorded.0.write("mine.rhai", script);
         recorded.record("t.jsonl", &format!("--routing-policy {}", recorded.0.path("mine.rhai")));
         let chosen = recorded.lines("routing").iter().filter(|line| line["instance"] == 1).count();
@@ -95,7 +95,7 @@ fn a_policy_repeats_its_own_decisions() {
 
 #[test]
 fn policies_with_the_same_choices_do_not_differ() {
-    let recorded = Recorded::new("--routing-policy weighted");
+    let recorded = RecordedTrace::new("--routing-policy weighted");
     for policy in ["weighted", "policies/prefix-then-load.rhai", "prefix-then-load --policy-param routing.cache=2"] {
         assert_eq!(recorded.counts(policy), (60, 0), "{policy}");
     }
@@ -105,7 +105,7 @@ fn policies_with_the_same_choices_do_not_differ() {
 
 #[test]
 fn an_inverted_sign_in_a_script_is_found() {
-    let recorded = Recorded::new(LEAST_LOADED);
+    let recorded = RecordedTrace::new(LEAST_LOADED);
     recorded.0.write("right.rhai", SCRIPT);
     recorded.0.write("wrong.rhai", INVERTED);
     let unequal = recorded.unequal_loads();
@@ -116,7 +116,7 @@ fn an_inverted_sign_in_a_script_is_found() {
 
 #[test]
 fn an_inverted_sign_in_a_component_is_found() {
-    let recorded = Recorded::new(LEAST_LOADED);
+    let recorded = RecordedTrace::new(LEAST_LOADED);
     assert_eq!(recorded.counts("policies/rust-least-loaded.wasm"), (60, 0));
     assert_eq!(recorded.counts("least-loaded"), (60, 0), "the built-in");
     recorded.record("t.jsonl", "--routing-policy always-busiest");
@@ -127,7 +127,7 @@ fn an_inverted_sign_in_a_component_is_found() {
 
 #[test]
 fn an_inverted_sign_in_a_library_is_found() {
-    let recorded = Recorded::new(LEAST_LOADED);
+    let recorded = RecordedTrace::new(LEAST_LOADED);
     let source = fs::read_to_string(root().join("plugins/c-least-loaded/policy.c")).expect("a source");
     let right = "return load < UINT32_MAX ? (uint32_t)load : UINT32_MAX;";
     let wrong = "return load < UINT32_MAX ? UINT32_MAX - (uint32_t)load : 0;";
@@ -147,7 +147,7 @@ fn an_inverted_sign_in_a_library_is_found() {
 #[test]
 fn admission_is_replayed() {
     let bucket = "--admission-policy token-bucket --token-bucket-capacity 500 --token-bucket-refill-rate 2000";
-    let recorded = Recorded::new(bucket);
+    let recorded = RecordedTrace::new(bucket);
     let rejected = recorded.lines("admission").iter().filter(|line| line["admitted"] == false).count() as u64;
     assert!((5..55).contains(&rejected), "{rejected}");
     let same = "token-bucket --policy-param admission.capacity=500 --policy-param admission.refill-rate=2000";
@@ -164,7 +164,7 @@ fn admission_is_replayed() {
 
 #[test]
 fn a_difference_has_the_signals_of_both_instances() {
-    let recorded = Recorded::new(LEAST_LOADED);
+    let recorded = RecordedTrace::new(LEAST_LOADED);
     recorded.0.write("wrong.rhai", INVERTED);
     let replay = recorded.json("@/wrong.rhai --limit 3");
     assert_eq!(replay["differences"].as_array().map(Vec::len), Some(3));
@@ -184,7 +184,7 @@ fn a_difference_has_the_signals_of_both_instances() {
 
 #[test]
 fn text_fits_and_strict_fails() {
-    let recorded = Recorded::new(LEAST_LOADED);
+    let recorded = RecordedTrace::new(LEAST_LOADED);
     recorded.0.write("right.rhai", SCRIPT);
     recorded.0.write("wrong.rhai", INVERTED);
     recorded.replay("@/right.rhai --strict").done();
@@ -198,7 +198,7 @@ fn text_fits_and_strict_fails() {
 
 #[test]
 fn a_missing_column_is_named() {
-    let recorded = Recorded::new("--routing-policy round-robin");
+    let recorded = RecordedTrace::new("--routing-policy round-robin");
     let refused = |policy: &str| recorded.replay(policy).refused();
     let message = refused("least-loaded");
     assert!(message.contains("`reading`") && message.contains("--counterfactual-k"), "{message}");
@@ -215,7 +215,7 @@ fn a_missing_column_is_named() {
 
 #[test]
 fn a_cut_trace_is_refused() {
-    let recorded = Recorded::new(LEAST_LOADED);
+    let recorded = RecordedTrace::new(LEAST_LOADED);
     let whole = recorded.0.read("t.jsonl");
     let lines: Vec<&str> = whole.lines().collect();
     recorded.0.write("t.jsonl", lines[..lines.len() / 2].join("\n"));
@@ -227,7 +227,7 @@ fn a_cut_trace_is_refused() {
 
 #[test]
 fn nonsense_is_refused() {
-    let recorded = Recorded::new(LEAST_LOADED);
+    let recorded = RecordedTrace::new(LEAST_LOADED);
     let whole = recorded.0.read("t.jsonl");
     for (policy, part) in [
         ("nothere", "unknown plugin"),
@@ -268,7 +268,7 @@ fn nonsense_is_refused() {
 
 #[test]
 fn a_failing_decision_is_located() {
-    let recorded = Recorded::new(LEAST_LOADED);
+    let recorded = RecordedTrace::new(LEAST_LOADED);
     recorded.0.write("late.rhai", "fn route(r, s) { if r.id == 7 { throw \"seven\" } 0 }");
     let message = recorded.replay("@/late.rhai").with_code(1).stderr;
     assert!(message.contains("routing of request 7 at ") && message.contains("seven"), "{message}");

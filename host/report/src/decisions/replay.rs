@@ -48,7 +48,7 @@ pub struct PolicyReplay {
     sha256: String,
     /// Path of the trace.
     trace: String,
-    recorded: RecordedRun,
+    recorded: TracedRun,
     /// Number of decisions that were made again.
     decisions: u64,
     /// Number of those that differ from the recorded ones.
@@ -63,7 +63,7 @@ pub struct PolicyReplay {
 
 /// The run of the trace.
 #[derive(Clone, Debug, Serialize)]
-struct RecordedRun {
+struct TracedRun {
     program: String,
     model: String,
     hardware: String,
@@ -167,7 +167,7 @@ impl PolicyReplay {
     /// # Errors
     /// If the trace cannot be read or lacks a column that the plugin reads, or the plugin fails.
     pub fn read(path: &Path, policy: &ReplayedPolicy<'_>, limit: usize) -> Result<Self, ReplayError> {
-        let survey = Survey::of(&mut TraceReader::open(path)?, policy)?;
+        let survey = TraceSurvey::of(&mut TraceReader::open(path)?, policy)?;
         let mut reader = TraceReader::open(path)?;
         let service =
             RecordedService::new(reader.header(), survey.names.clone()).map_err(|error| reader.fault(error))?;
@@ -189,7 +189,7 @@ impl PolicyReplay {
         Ok(replay)
     }
 
-    fn new(path: &Path, policy: &ReplayedPolicy<'_>, header: &DecisionHeader, survey: &Survey) -> Self {
+    fn new(path: &Path, policy: &ReplayedPolicy<'_>, header: &DecisionHeader, survey: &TraceSurvey) -> Self {
         let LoadedPlugin { name, file, sha256, plugin, .. } = policy.loaded;
         let header = header.clone();
         let kind = |(kind, values): &(Kind, Vec<f64>)| ReplayedKind {
@@ -221,7 +221,7 @@ impl PolicyReplay {
             differences: Vec::new(),
             not_replayed: survey.not_replayed(policy),
             assumed: survey.assumed(policy),
-            recorded: RecordedRun {
+            recorded: TracedRun {
                 program: header.program,
                 model: header.model,
                 hardware: header.hardware,
@@ -256,7 +256,7 @@ impl PolicyReplay {
 
 /// What is known of the trace before the first decision.
 #[derive(Debug, Default)]
-struct Survey {
+struct TraceSurvey {
     names: Names,
     /// Whether a request names a tenant.
     tenants: bool,
@@ -264,7 +264,7 @@ struct Survey {
     lines: [u64; LineKind::ALL.len()],
 }
 
-impl Survey {
+impl TraceSurvey {
     /// Reads and checks the whole trace.
     fn of(reader: &mut TraceReader, policy: &ReplayedPolicy<'_>) -> Result<Self, TraceError> {
         let mut survey = Self::default();
@@ -492,7 +492,7 @@ fn failed(plugin: &str, kind: Kind, (request, time_us): (u32, u64), fault: Fault
 
 impl Display for PolicyReplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RecordedRun { program, model, hardware, seed, .. } = &self.recorded;
+        let TracedRun { program, model, hardware, seed, .. } = &self.recorded;
         writeln!(f, "{} ({}, {})", self.plugin, self.file, self.technology)?;
         writeln!(f, "{}: {program}, {model} on {hardware}, seed {seed}\n", self.trace)?;
         for kind in &self.kinds {

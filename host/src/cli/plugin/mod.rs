@@ -41,7 +41,7 @@ enum PluginCommand {
     /// Benchmark the decisions of a policy against a built-in one
     Bench(bench::BenchArgs),
     /// Make the decisions of a recorded run again, and show where they differ
-    Replay(replay::ReplayArgs),
+    Replay(replay::PolicyReplayArgs),
     /// Turn a core WebAssembly module into a component
     Pack(build::PackArgs),
 }

@@ -24,7 +24,7 @@ use blis_report::decisions::{PolicyReplay, ReplayError, ReplayedPolicy, is_repla
 const WALL: Duration = Duration::from_hours(1);
 
 #[derive(Debug, Args)]
-pub(super) struct ReplayArgs {
+pub(super) struct PolicyReplayArgs {
     /// Name or file of a plugin, or name of a built-in policy (KIND/NAME where two kinds have it)
     #[arg(value_name = "PLUGIN")]
     plugin: String,
@@ -53,7 +53,7 @@ pub(super) struct ReplayArgs {
     output: OutputForm,
 }
 
-pub(super) fn replay(args: &ReplayArgs) -> Result<(), RunError> {
+pub(super) fn replay(args: &PolicyReplayArgs) -> Result<(), RunError> {
     let about = format!("`{}`", args.plugin);
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
     let replayed = worker::run(&settings, Patience::Total(WALL), &about, || replayed(args))??;
@@ -67,7 +67,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<(), RunError> {
 }
 
 /// The replay as a document and as text, with the numbers of decisions that differ and of all.
-fn replayed(args: &ReplayArgs) -> Result<(Value, String, u64, u64), RunError> {
+fn replayed(args: &PolicyReplayArgs) -> Result<(Value, String, u64, u64), RunError> {
     let finder = args.places.finder();
     let loaded = find_any(&finder, &args.plugin)?.load(&finder).map_err(asked)?;
     let replay = PolicyReplay::read(&args.trace, &policy(args, &finder, &loaded)?, args.limit as usize);
@@ -80,7 +80,11 @@ fn replayed(args: &ReplayArgs) -> Result<(Value, String, u64, u64), RunError> {
 }
 
 /// The kinds of `loaded` that are to be replayed, with their parameters.
-fn policy<'a>(args: &ReplayArgs, finder: &Finder, loaded: &'a LoadedPlugin) -> Result<ReplayedPolicy<'a>, RunError> {
+fn policy<'a>(
+    args: &PolicyReplayArgs,
+    finder: &Finder,
+    loaded: &'a LoadedPlugin,
+) -> Result<ReplayedPolicy<'a>, RunError> {
     let implemented = kinds(loaded, &args.kind)?;
     let (selected, left): (Vec<Kind>, Vec<Kind>) =
         Kind::ALL.into_iter().filter(|kind| implemented.contains(kind)).partition(|&kind| is_replayable(kind));
@@ -104,7 +108,7 @@ fn policy<'a>(args: &ReplayArgs, finder: &Finder, loaded: &'a LoadedPlugin) -> R
 }
 
 /// The values of the parameters of `loaded` as `kind`: those given, and defaults.
-fn parameters(args: &ReplayArgs, loaded: &LoadedPlugin, kind: Kind) -> Result<Vec<f64>, RunError> {
+fn parameters(args: &PolicyReplayArgs, loaded: &LoadedPlugin, kind: Kind) -> Result<Vec<f64>, RunError> {
     let declared = &loaded.plugin.description().parameters;
     let mut values: Vec<f64> = declared.iter().map(|parameter| parameter.default).collect();
     for PolicyParam { name, value, .. } in args.policy_param.iter().filter(|param| param.kind == kind) {
