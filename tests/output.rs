@@ -182,6 +182,7 @@ fn text_fits_eighty_columns() {
         format!("decisions top {} --by score-regret", folder.path("b.jsonl")),
         format!("decisions top {} --by wait", folder.path("a.jsonl")),
         format!("decisions diff {} {}", folder.path("a.jsonl"), folder.path("b.jsonl")),
+        format!("plugin replay round-robin {} --limit 2", folder.path("b.jsonl")),
         format!("plugin list --policy-dir {}", folder.display()),
         format!("plugin check {long} weighted policies/learned-latency.wasm"),
         "plugin bench weighted".to_owned(),

@@ -208,7 +208,12 @@ fn every_reimplemented_policy_has_an_effect() {
         let document: serde_json::Value = serde_json::from_str(&built_in.document).expect("JSON");
         let figure = |name: &str| document[name].as_f64().unwrap_or_else(|| panic!("{name}: {}", document[name]));
         assert!(figure("preemption_count") > 20.0 && figure("mean_queue_length") > 1.0, "{}", setting.flags);
-        assert!(figure("cache_hit_rate") > 0.1 && figure("rejected_admission") > 20.0, "{}", setting.flags);
+        assert!(figure("rejected_admission") > 20.0, "{}", setting.flags);
+        let hits = built_in
+            .decisions
+            .iter()
+            .filter(|line| line.contains("cached_blocks") && !line.contains("\"cached_blocks\":[0,0,0,0]"));
+        assert!(hits.count() > 20, "{}", setting.flags);
         for one in &POLICIES {
             let other = setting.run(|kind| (kind.name == one.name).then(|| one.other.to_owned()));
             assert!(other.document != built_in.document, "{} {}", one.name, setting.flags);

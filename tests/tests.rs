@@ -28,6 +28,7 @@ mod nonsense;
 mod output;
 mod outside;
 mod placements;
+mod plugin_replay;
 mod plugin_test;
 mod plugins;
 mod real_traces;

@@ -612,17 +612,32 @@ impl GuestCall {
     }
 }
 
-fn out_of_range(message: String) -> Result<GuestOutput, Fault> {
+fn out_of_range<T>(message: String) -> Result<T, Fault> {
     Err(Fault::new(FaultKind::OutOfRange, message))
 }
 
-fn not_a_number(message: String) -> Result<GuestOutput, Fault> {
+fn not_a_number<T>(message: String) -> Result<T, Fault> {
     Err(Fault::new(FaultKind::NotANumber, message))
 }
 
 fn routed(point: &DecisionPoint, guest: &mut dyn RoutingGuest, ties: &Ties) -> Result<GuestOutput, Fault> {
-    let (cluster, mut scores) = (point.cluster(), Vec::new());
-    let index = guest.route(&point.request(), &cluster, ties, &mut scores)?;
+    let mut scores = Vec::new();
+    let index = route(guest, &point.request(), &point.cluster(), ties, &mut scores)?;
+    Ok(GuestOutput::Index(index, scores.into_iter().map(f64::to_bits).collect()))
+}
+
+/// The index of the instance that `guest` chooses, with the range of its outputs checked as the simulator does.
+///
+/// # Errors
+/// If the guest fails, or its output cannot be used.
+pub fn route(
+    guest: &mut dyn RoutingGuest,
+    request: &RequestView<'_>,
+    cluster: &ClusterView<'_>,
+    ties: &Ties,
+    scores: &mut Vec<f64>,
+) -> Result<usize, Fault> {
+    let index = guest.route(request, cluster, ties, scores)?;
     if index >= cluster.len() {
         return out_of_range(format!("route returned {index}; it must be from 0 to {}", cluster.len() - 1));
     }
@@ -632,5 +647,5 @@ fn routed(point: &DecisionPoint, guest: &mut dyn RoutingGuest, ties: &Ties) -> R
     if let Some(index) = scores.iter().position(|score| score.is_nan()) {
         return not_a_number(format!("the score of instance {index} is NaN"));
     }
-    Ok(GuestOutput::Index(index, scores.into_iter().map(f64::to_bits).collect()))
+    Ok(index)
 }

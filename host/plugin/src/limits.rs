@@ -114,7 +114,8 @@ pub(crate) const UNMEASURED_BYTES: u64 = 4 << 20;
 pub(crate) const NUMBERS_PER_OPERATION: u64 = 16;
 /// Bytes that a call of a script may allocate per allowed operation, freed again or not: copies take time.
 pub(crate) const BYTES_PER_OPERATION: u64 = 1024;
-/// Operations between two checks of memory. One operation allocates about a mebibyte at most.
+/// Operations between two checks of memory. One operation allocates some 150 MiB at most (the text of a large array), others
+/// about a mebibyte.
 pub(crate) const MEMORY_OPERATIONS: u64 = 8;
 /// Operations between two checks of the wall clock.
 pub(crate) const CLOCK_OPERATIONS: u64 = 256;

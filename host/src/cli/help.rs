@@ -222,6 +222,10 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("A built-in policy", "blis plugin bench round-robin"),
         ("A script, beside the built-in policy", "blis plugin bench policies/rhai-least-loaded.rhai"),
     ]),
+    ("blis plugin replay", &[
+        ("Does a script make the decisions of the built-in policy?", "blis run --model qwen/qwen3-14b --num-instances 2 --rate 10 --routing-policy weighted \\\n--trace-level decisions --trace-path run.jsonl.gz && \\\nblis plugin replay policies/prefix-then-load.rhai run.jsonl.gz"),
+        ("With another weight, three differences", "blis plugin replay policies/prefix-then-load.rhai run.jsonl.gz \\\n--policy-param routing.cache=0 --limit 3"),
+    ]),
     ("blis plugin pack", &[
         ("A core module of any compiler", "sdk/build-guest.sh plugins/c-least-loaded/policy.c core.wasm && \\\nblis plugin pack core.wasm --out component.wasm && blis plugin check component.wasm"),
     ]),

@@ -29,6 +29,7 @@ pub use bundle::Bundle;
 pub use choices::{Choices, ParameterSetting};
 pub use error::PolicyError;
 pub use outside::{NoPlugins, PluginLookup, PluginLookupError, PolicyUse};
+pub use parameter::find as parameter_index;
 pub use registry::{Ambiguous, BuiltIn, built_in_names};
 pub use sourced::{SettingSource, Sourced};
 

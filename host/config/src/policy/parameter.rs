@@ -61,12 +61,7 @@ impl From<&NumericParameter> for PolicyParameter {
 ///
 /// # Errors
 /// If there is no such parameter or the value is out of its range: what is wrong, and the hint.
-pub(crate) fn find(
-    policy: &str,
-    declared: &[PolicyParameter],
-    name: &str,
-    value: f64,
-) -> Result<usize, (String, String)> {
+pub fn find(policy: &str, declared: &[PolicyParameter], name: &str, value: f64) -> Result<usize, (String, String)> {
     let Some(index) = declared.iter().position(|parameter| parameter.name == name) else {
         let known: Vec<&str> = declared.iter().map(|parameter| parameter.name.as_str()).collect();
         let hint = match known.is_empty() {

@@ -5,7 +5,8 @@
 //! simulation → write (an Observer) → FILE.jsonl[.gz] → read (checked, line by line) → list   every line, for people
 //!                                                                              ├→ story  one request
 //!                                                                              ├→ top    the worst decisions
-//!                                                                              └→ diff   two runs
+//!                                                                              ├→ diff   two runs
+//!                                                                              └→ replay the decisions of a plugin
 //! ```
 //!
 //! Memory of reading and writing does not grow with the trace; only `diff` keeps a few numbers of every request.
@@ -16,9 +17,11 @@ mod json;
 mod line;
 mod list;
 mod read;
+mod replay;
 mod seen;
 mod table;
 mod top;
+mod view;
 mod write;
 
 pub use diff::Diff;
@@ -26,6 +29,7 @@ pub use history::RequestHistory;
 pub use line::{DecisionHeader, InstanceGroup, LineKind, PolicyNames, TraceLine};
 pub use list::{Filter, Listing};
 pub use read::TraceReader;
+pub use replay::{PolicyReplay, ReplayError, ReplayedPolicy, is_replayable};
 pub use top::{Top, TopBy};
 pub use write::{DecisionLog, TraceFile};
 

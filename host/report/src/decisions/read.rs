@@ -68,6 +68,11 @@ impl TraceReader {
         self.lines.text()
     }
 
+    /// The error `fault` at the current line.
+    pub(super) fn fault(&self, fault: RowError) -> TraceError {
+        self.lines.locate(fault).into()
+    }
+
     /// The next line; `None` at the end.
     ///
     /// # Errors

@@ -26,25 +26,25 @@ pub(super) struct InstanceSignals {
 
 /// The signals of one instance; `None` for those that were not maintained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-struct SignalsOfInstance {
-    instance: u32,
+pub(super) struct SignalsOfInstance {
+    pub instance: u32,
     #[serde(flatten)]
-    load: Option<LoadSeen>,
+    pub load: Option<LoadSeen>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    in_flight: Option<u32>,
+    pub in_flight: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cached_blocks: Option<u32>,
+    pub cached_blocks: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    score: Option<f64>,
+    pub score: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct LoadSeen {
-    queue_depth: u32,
-    batch_size: u32,
-    free_kv_blocks: u32,
-    cache_hit_rate: f64,
-    preemption_count: u64,
+pub(super) struct LoadSeen {
+    pub queue_depth: u32,
+    pub batch_size: u32,
+    pub free_kv_blocks: u32,
+    pub cache_hit_rate: f64,
+    pub preemption_count: u64,
 }
 
 impl InstanceSignals {
@@ -93,11 +93,7 @@ impl InstanceSignals {
 
     /// The signals of the chosen instance in a few words, for the decision `routing` after the line `signals`.
     pub fn of_chosen(routing: &RoutingLine, signals: Option<&SignalsLine>) -> String {
-        let (seen, i) = (routing.seen(), routing.instance as usize);
-        let chosen = SignalsOfInstance {
-            score: routing.scores.get(i).copied().flatten(),
-            ..SignalsOfInstance::new(&seen, signals.filter(|_| seen.reading.is_some()), i)
-        };
+        let chosen = SignalsOfInstance::routing(routing, signals, routing.instance as usize);
         let mut parts = Vec::new();
         if let Some(load) = chosen.load {
             parts.push(format!("{} queued", load.queue_depth));
@@ -130,6 +126,13 @@ impl InstanceSignals {
 }
 
 impl SignalsOfInstance {
+    /// The signals of instance `i` at a routing decision, with its recorded score.
+    pub fn routing(routing: &RoutingLine, signals: Option<&SignalsLine>, i: usize) -> Self {
+        let seen = routing.seen();
+        let load = signals.filter(|_| seen.reading.is_some());
+        Self { score: routing.scores.get(i).copied().flatten(), ..Self::new(&seen, load, i) }
+    }
+
     fn new(seen: &DecisionSignals<'_>, load: Option<&SignalsLine>, i: usize) -> Self {
         let at = |column: Option<&[u32]>| column.and_then(|column| column.get(i).copied());
         Self {

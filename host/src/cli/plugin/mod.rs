@@ -1,4 +1,4 @@
-//! `blis plugin`: policies as files: list, create, build, check, test, benchmark.
+//! `blis plugin`: policies as files: list, create, build, check, test, benchmark, replay.
 
 mod bench;
 mod build;
@@ -6,6 +6,7 @@ mod check;
 mod list;
 mod measure;
 mod new;
+mod replay;
 mod test;
 mod toolchain;
 
@@ -42,6 +43,8 @@ enum PluginCommand {
     Test(test::TestArgs),
     /// Benchmark the decisions of a policy against a built-in one
     Bench(bench::BenchArgs),
+    /// Make the decisions of a recorded run again, and show where they differ
+    Replay(replay::PolicyReplayArgs),
     /// Turn a core WebAssembly module into a component
     Pack(build::PackArgs),
 }
@@ -105,6 +108,7 @@ pub(super) fn dispatch(args: PluginArgs) -> Result<(), RunError> {
         PluginCommand::Check(args) => check::check(&args),
         PluginCommand::Test(args) => test::test(&args),
         PluginCommand::Bench(args) => bench::bench(&args),
+        PluginCommand::Replay(args) => replay::replay(&args),
         PluginCommand::Pack(args) => build::pack(&args),
     }
 }

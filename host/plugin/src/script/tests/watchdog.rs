@@ -20,8 +20,8 @@ use crate::script::views::{ClusterFields, ClusterObject, NameTexts, RequestField
 
 /// A call that takes longer than this, hangs: the machine's speed does not matter.
 const HANGS: Duration = Duration::from_secs(30);
-/// What one call may allocate: "one operation allocates about a mebibyte at most" (`limits`), and copies of its arguments.
-const MOST_BYTES: u64 = 3 << 20;
+/// What one call may allocate: see `limits::MEMORY_OPERATIONS`.
+const MOST_BYTES: u64 = 256 << 20;
 /// Calls of three and more arguments are drawn from all of their combinations.
 const DRAWN: usize = 150;
 

@@ -1,0 +1,120 @@
+//! `blis plugin replay`: the decisions of a recorded run, made again by a policy.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::super::args::OneOf;
+use super::super::output::OutputForm;
+use super::super::workers::default_worker_settings;
+use super::{KindName, PluginSearchArgs, find_any, kinds, names, print_either, usage_error};
+use blis_config::policy::parameter_index;
+use blis_eval::error::RunError;
+use blis_eval::spec::parse::{self, PolicyParam};
+use blis_eval::spec::{TieBreakName, defaults};
+use blis_eval::worker::{self, TimeLimit};
+use blis_plugin::find::Finder;
+use blis_plugin::{Kind, LoadedPlugin};
+use blis_report::decisions::{PolicyReplay, ReplayError, ReplayedPolicy, is_replayable};
+
+/// Wall limit. Each call has limits of its own; a trace can have many millions of decisions.
+const WALL: Duration = Duration::from_hours(1);
+
+#[derive(Debug, Args)]
+pub(super) struct PolicyReplayArgs {
+    /// Name or file of a plugin, or name of a built-in policy (KIND/NAME where two kinds have it)
+    #[arg(value_name = "PLUGIN")]
+    plugin: String,
+    /// Decision trace, written by `blis run --trace-level decisions --trace-path FILE`
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Kind of decision to replay, admission or routing; may be given several times [default: all that the policy has]
+    #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
+    kind: Vec<KindName>,
+    /// Parameter of the policy, as routing.cache=3; may be given several times
+    #[arg(long, value_name = "KIND.NAME=VALUE", value_parser = parse::policy_param)]
+    policy_param: Vec<PolicyParam>,
+    /// Choice among equally good instances: as in the recorded run
+    #[arg(long, value_parser = OneOf::<TieBreakName>::new(), value_name = "NAME", default_value_t = defaults::TIE_BREAK)]
+    tie_break: TieBreakName,
+    /// Number of differences that are shown, ≥ 0
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse::count_or_zero)]
+    limit: u32,
+    /// Exit with code 1 if any decision differs
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    search: PluginSearchArgs,
+    /// Form of the output; auto is text on a terminal, JSON elsewhere
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
+    output: OutputForm,
+}
+
+pub(super) fn replay(args: &PolicyReplayArgs) -> Result<(), RunError> {
+    let about = format!("`{}`", args.plugin);
+    let settings = default_worker_settings(Some(NonZeroUsize::MIN));
+    let replayed = worker::run(&settings, TimeLimit::Total(WALL), &about, || replayed(args))??;
+    let (document, text, differ, decisions) = replayed;
+    print_either(args.output, || text, &document)?;
+    if args.strict && differ > 0 {
+        let message = format_args!("{differ} of {decisions} decisions differ");
+        return Err(RunError::runtime(message).hint("without `--strict` that is no error"));
+    }
+    Ok(())
+}
+
+/// The replay as a document and as text, with the numbers of decisions that differ and of all.
+fn replayed(args: &PolicyReplayArgs) -> Result<(Value, String, u64, u64), RunError> {
+    let finder = args.search.finder();
+    let loaded = find_any(&finder, &args.plugin)?.load(&finder).map_err(usage_error)?;
+    let replay = PolicyReplay::read(&args.trace, &policy(args, &finder, &loaded)?, args.limit as usize);
+    let replay = replay.map_err(|error| match error {
+        ReplayError::Decision(diagnostic) => RunError::runtime(diagnostic),
+        error => RunError::refused(error),
+    })?;
+    let document = serde_json::to_value(&replay).map_err(RunError::runtime)?;
+    Ok((document, replay.to_string(), replay.differ(), replay.decisions()))
+}
+
+/// The kinds of `loaded` that are to be replayed, with their parameters.
+fn policy<'a>(
+    args: &PolicyReplayArgs,
+    finder: &Finder,
+    loaded: &'a LoadedPlugin,
+) -> Result<ReplayedPolicy<'a>, RunError> {
+    let implemented = kinds(loaded, &args.kind)?;
+    let (selected, left): (Vec<Kind>, Vec<Kind>) =
+        Kind::ALL.into_iter().filter(|kind| implemented.contains(kind)).partition(|&kind| is_replayable(kind));
+    let asks_for_more = !args.kind.is_empty() && !left.is_empty();
+    if selected.is_empty() || asks_for_more {
+        return Err(RunError::usage(format_args!("decisions of {} cannot be replayed", names(&left)))
+            .hint("lines of a trace hold everything that a policy reads for admission and routing only"));
+    }
+    if let Some(PolicyParam { kind, name, .. }) = args.policy_param.iter().find(|param| !selected.contains(&param.kind))
+    {
+        return Err(RunError::usage(format_args!("`{kind}.{name}`: no decisions of {kind} are replayed"))
+            .hint(format_args!("replayed are those of {}", names(&selected))));
+    }
+    let values = |kind| Ok((kind, parameters(args, loaded, kind)?));
+    Ok(ReplayedPolicy {
+        loaded,
+        kinds: selected.iter().map(|&kind| values(kind)).collect::<Result<_, RunError>>()?,
+        lowest_index: args.tie_break == TieBreakName::LowestIndex,
+        limits: finder.limits,
+    })
+}
+
+/// The values of the parameters of `loaded` as `kind`: those given, and defaults.
+fn parameters(args: &PolicyReplayArgs, loaded: &LoadedPlugin, kind: Kind) -> Result<Vec<f64>, RunError> {
+    let declared = &loaded.plugin.description().parameters;
+    let mut values: Vec<f64> = declared.iter().map(|parameter| parameter.default).collect();
+    for PolicyParam { name, value, .. } in args.policy_param.iter().filter(|param| param.kind == kind) {
+        let index = parameter_index(&loaded.name, declared, name, *value);
+        let index = index.map_err(|(what, hint)| RunError::usage(what).hint(hint))?;
+        values[index] = *value;
+    }
+    Ok(values)
+}
