@@ -237,7 +237,7 @@ fn nonsense_is_refused() {
         ("least-loaded --policy-param routing.nothere=1", "no parameter"),
         ("prefix-then-load --policy-param routing.cache=11", "from 0 to 10"),
         ("prefix-then-load --policy-param admission.cache=1", "no decisions of admission"),
-        ("least-loaded --limit -1", "--limit"),
+        ("least-loaded --limit x", "--limit"),
     ] {
         let message = recorded.replay(policy).refused();
         assert!(message.contains(part), "{policy}: {message}");

@@ -384,10 +384,11 @@ pub(crate) fn set_running(
         "generated_tokens" => last(&mut batch.generated_tokens, count()?),
         "kv_blocks" => last(&mut batch.kv_blocks, count()?),
         "preemptions" => last(&mut batch.preemptions, count()?),
-        "slo_class" | "tenant" | "session" => match batch.tags.last_mut() {
-            Some(tags) => tag(tags, name, value, names, &RUNNING)?,
-            None => {}
-        },
+        "slo_class" | "tenant" | "session" => {
+            if let Some(tags) = batch.tags.last_mut() {
+                tag(tags, name, value, names, &RUNNING)?;
+            }
+        }
         _ => return Err(FieldError::unknown("a request of the batch", name, &RUNNING)),
     }
     Ok(())

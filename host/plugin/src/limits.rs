@@ -14,7 +14,7 @@ pub struct Limits {
     pub memory_bytes: usize,
     /// Depth of nested calls of Rhai functions.
     pub call_depth: usize,
-    /// Elements of a Rhai array or column, bytes of a string, entries of a map.
+    /// Elements of a column of a script.
     pub collection_size: usize,
     /// Size of a saved state, bytes.
     pub state_bytes: usize,
@@ -100,6 +100,8 @@ pub(crate) const SCRIPT_BYTES: u64 = 1 << 20;
 /// because dropping deeply nested arrays takes stack, and the interpreter counts all entries of such a value at every
 /// change.
 pub(crate) const ENTRIES: usize = 4096;
+/// Bytes of a text. Assigning to a part of one takes the square of its length.
+pub(crate) const TEXT_BYTES: usize = 8192;
 /// Variables of a function.
 pub(crate) const VARIABLES: usize = 64;
 /// Functions of a script.
@@ -114,7 +116,7 @@ pub(crate) const UNMEASURED_BYTES: u64 = 4 << 20;
 pub(crate) const NUMBERS_PER_OPERATION: u64 = 16;
 /// Bytes that a call of a script may allocate per allowed operation, freed again or not: copies take time.
 pub(crate) const BYTES_PER_OPERATION: u64 = 1024;
-/// Operations between two checks of memory. One operation allocates some 150 MiB at most (the text of a large array), others
+/// Operations between two checks of memory. One operation allocates some 300 MiB at most (the text of a large array), others
 /// about a mebibyte.
 pub(crate) const MEMORY_OPERATIONS: u64 = 8;
 /// Operations between two checks of the wall clock.

@@ -175,12 +175,14 @@ impl ScriptCall {
 /// Charges the call for `numbers` column elements before they are processed.
 pub(super) fn charge(numbers: usize) -> Result<(), ScriptError> {
     CALL.with(|call| {
+        let allowed = call.numbers_allowed.get();
         let sum = call.numbers.get().saturating_add(numbers as u64 + 8);
-        call.numbers.set(sum);
-        if sum <= call.numbers_allowed.get() {
+        if sum <= allowed {
+            call.numbers.set(sum);
             return Ok(());
         }
-        let allowed = call.numbers_allowed.get();
+        // What follows in this call fails as well, however little it looks at.
+        call.numbers.set(allowed);
         Err(exhausted(FaultKind::OutOfFuel, format!("it handled more than {allowed} numbers of columns in one call")))
     })
 }

@@ -4,6 +4,7 @@
 //! Operations reuse the memory of a column that has no other reference. Their work is charged to the call
 //! ([`call::charge`]), because the script interpreter counts each of them as one operation only.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, NativeCallContext};
@@ -160,12 +161,17 @@ fn most_best(column: Column) -> Result<Column, ScriptError> {
     column.map(|x| if least == most { 1.0 } else { (x - least) / (most - least) })
 }
 
+/// The order for sorting: not-a-number comes last, whatever its sign, which differs between processors.
+pub(super) fn ordered(a: &f64, b: &f64) -> Ordering {
+    a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
 /// Ranks from 0 for the smallest; equal values share the rank of the first of them.
 fn rank_of(column: &Column) -> Result<Column, ScriptError> {
     call::charge(column.len().saturating_mul(16))?;
     let mut sorted = column.0.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    Ok(Column(column.0.iter().map(|x| sorted.partition_point(|y| y.total_cmp(x).is_lt()) as f64).collect()))
+    sorted.sort_unstable_by(ordered);
+    Ok(Column(column.0.iter().map(|x| sorted.partition_point(|y| ordered(y, x).is_lt()) as f64).collect()))
 }
 
 fn quantile(column: &Column, share: f64) -> Result<f64, ScriptError> {
@@ -175,7 +181,7 @@ fn quantile(column: &Column, share: f64) -> Result<f64, ScriptError> {
     call::charge(column.len().saturating_mul(16))?;
     column.fold("quantile", |values| {
         let mut sorted = values.to_vec();
-        sorted.sort_unstable_by(f64::total_cmp);
+        sorted.sort_unstable_by(ordered);
         let position = share * (sorted.len() - 1) as f64;
         let (low, part) = (position.floor() as usize, position.fract());
         if part == 0.0 { sorted[low] } else { sorted[low] + part * (sorted[low + 1] - sorted[low]) }

@@ -13,7 +13,7 @@ use rhai::packages::{
 use super::registry::{KnownNames, Registry};
 use super::{call, column, operators, sandbox, views};
 use crate::Limits;
-use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, VARIABLES};
+use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, TEXT_BYTES, VARIABLES};
 
 /// Functions of Rhai's own packages that scripts may use.
 pub(super) const LANGUAGE_FUNCTIONS: [&str; 62] = [
@@ -132,7 +132,7 @@ fn confine(engine: &mut Engine, limits: &Limits) {
     engine.set_strict_variables(true);
     engine.set_max_operations(limits.operations_per_call.max(1));
     engine.set_max_call_levels(limits.call_depth);
-    engine.set_max_string_size(limits.collection_size.max(1));
+    engine.set_max_string_size(limits.collection_size.clamp(1, TEXT_BYTES));
     engine.set_max_array_size(limits.collection_size.clamp(1, ENTRIES));
     engine.set_max_map_size(limits.collection_size.clamp(1, ENTRIES));
     engine.set_max_variables(VARIABLES);

@@ -9,7 +9,7 @@ use super::call::HostError;
 use super::engine::Kit;
 use super::header::near;
 use super::scan::{Scan, SourceSpan};
-use crate::limits::ENTRIES;
+use crate::limits::{ENTRIES, TEXT_BYTES};
 use crate::text::plain;
 use crate::{Fault, FaultKind};
 use blis_diag::{Diagnostic, Location};
@@ -235,7 +235,7 @@ fn thrown_value(value: &Dynamic) -> (FaultKind, String) {
 fn too_large(what: &str, kit: &Kit) -> String {
     let entries = ENTRIES.min(kit.limits.collection_size);
     match what {
-        "Length of string" => format!("a text of more than {} bytes", kit.limits.collection_size),
+        "Length of string" => format!("a text of more than {} bytes", TEXT_BYTES.min(kit.limits.collection_size)),
         "Size of object map" => {
             format!("an object map of more than {entries} entries, those of object maps inside counted")
         }

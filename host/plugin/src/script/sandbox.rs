@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use rhai::{Array, Dynamic, EvalAltResult, FLOAT, FnPtr, INT, ImmutableString, Map, NativeCallContext, Position};
 
 use super::call::{self, failure};
-use super::column::{number, type_name};
+use super::column::{number, ordered, type_name};
 use super::registry::{Registry, ScriptError};
 use crate::limits::ENTRIES;
 
@@ -286,7 +286,7 @@ fn natural(a: &Dynamic, b: &Dynamic) -> Result<Ordering, ScriptError> {
         return Ok((**a).cmp(&**b));
     }
     match (number(a), number(b)) {
-        (Some(a), Some(b)) => Ok(a.total_cmp(&b)),
+        (Some(a), Some(b)) => Ok(ordered(&a, &b)),
         _ => Err(failure(format!("{} and {} cannot be sorted", type_name(a), type_name(b)))),
     }
 }

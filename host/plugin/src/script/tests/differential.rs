@@ -223,6 +223,7 @@ fn float(value: &Value) -> f64 {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "values are small")]
 fn binary(operator: &str, a: Value, b: Value) -> Result<Value, Failure> {
     let compared = |order: Option<std::cmp::Ordering>| {
         use std::cmp::Ordering::{Equal, Greater, Less};
@@ -394,7 +395,7 @@ fn of_column(name: &str, a: &[f64]) -> Vec<f64> {
         "fewest_best" | "most_best" if least == most => vec![1.0; a.len()],
         "fewest_best" => each(&|x| (most - x) / (most - least)),
         "most_best" => each(&|x| (x - least) / (most - least)),
-        "rank_of" => each(&|x| a.iter().filter(|y| y.total_cmp(&x).is_lt()).count() as f64),
+        "rank_of" => each(&|x| a.iter().filter(|y| order(y, &x).is_lt()).count() as f64),
         "share" => each(&|x| x / total(a)),
         _ => {
             let raised = each(&|x| libm::exp(x - most));
@@ -433,7 +434,7 @@ fn quantile(a: &[f64], share: f64) -> Result<f64, Failure> {
         return Err("of an empty column");
     }
     let mut sorted = a.to_vec();
-    sorted.sort_by(f64::total_cmp);
+    sorted.sort_by(order);
     let at = share * (a.len() - 1) as f64;
     let below = at.floor();
     let (low, part) = (below as usize, at - below);
@@ -553,5 +554,14 @@ fn the_operators_of_the_language_would_be_found() {
     }
     for expected in ["((0.9999999999999999) == (1.0))", "((1.0) < (1.0 / 0.0))"] {
         assert!(found.iter().any(|text| text == expected), "{expected} is not among {found:?}");
+    }
+}
+
+/// Not-a-number is the largest number; zeros are equal.
+fn order(a: &f64, b: &f64) -> std::cmp::Ordering {
+    match (a.is_nan(), b.is_nan()) {
+        (false, false) if a < b => std::cmp::Ordering::Less,
+        (false, false) if a > b => std::cmp::Ordering::Greater,
+        (a, b) => a.cmp(&b),
     }
 }
