@@ -123,9 +123,9 @@ def write_archive(wheel: Path, out: Path) -> Path:
         completions, pages = folder / "completions", folder / "man" / "man1"
         completions.mkdir(parents=True)
         program = folder / "blis"
-        with zipfile.ZipFile(wheel) as archive:
-            (script,) = (one for one in archive.namelist() if one.endswith(".data/scripts/blis"))
-            program.write_bytes(archive.read(script))
+        with zipfile.ZipFile(wheel) as content_of_wheel:
+            (script,) = (one for one in content_of_wheel.namelist() if one.endswith(".data/scripts/blis"))
+            program.write_bytes(content_of_wheel.read(script))
         program.chmod(0o755)
         for shell, file in COMPLETIONS.items():
             (completions / file).write_bytes(subprocess.check_output([program, "completions", shell]))

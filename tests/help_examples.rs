@@ -53,7 +53,16 @@ fn every_example_of_every_help_page_runs() {
         );
         for line in examples(&page) {
             let Ended { code, stdout, stderr, .. } = shell.run_on_terminal(&line);
-            for made in ["my-search", "my-router", "my-router.rhai", "my-admission", "my-c-router"] {
+            for made in [
+                "my-search",
+                "my-router",
+                "my-router.rhai",
+                "my-router.test.yaml",
+                "my-admission",
+                "my-admission.test.yaml",
+                "my-c-router",
+                "my-c-router.test.yaml",
+            ] {
                 let made = shell.folder().path(made);
                 let _ = std::fs::remove_dir_all(&made).or_else(|_| std::fs::remove_file(&made));
             }
