@@ -28,7 +28,7 @@ use crate::suite::{Scenario, Suite, hex};
 use crate::{Figure, Figures};
 use blis_config::Deployment;
 use blis_config::policy::{ParameterSetting, PolicySettings, SettingSource, Sourced};
-use blis_plugin::{LoadedPlugin, Technology};
+use blis_plugin::{Kind, LoadedPlugin, Technology, check, script, wasm};
 use blis_workload::spec::Spec;
 use blis_workload::spec::files::Beside;
 use blis_workload::trace_v2::GoodputTargets;
@@ -247,6 +247,18 @@ impl EvaluationSuite {
         for SharedRun { policy, scenario, seed, summary } in shared {
             runs.insert((policy, scenario, seed), summary);
         }
+    }
+
+    /// Makes what workers would each make anew: the engines of scripts and components.
+    pub(super) fn prepare_engines(&self) {
+        // The engine for scripts makes its tables of functions when it first runs one.
+        const SCRIPT: &str = "fn route(r, s) { -s.queue_depth + max(r.input_tokens, 1) }";
+        let limits = limits_of(&self.suite.limits);
+        if let Ok(plugin) = script::load(Path::new("prepare.rhai"), SCRIPT, &limits) {
+            let _ = check::try_once(&*plugin, Kind::Routing, &limits);
+        }
+        // A machine that cannot run components refuses those that it gets.
+        let _ = wasm::prepare(&wasm::WasmSettings::default());
     }
 
     /// From here on runs and workloads count as added.

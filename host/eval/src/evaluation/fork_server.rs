@@ -199,6 +199,7 @@ fn serve(socket: UnixStream, suites: &SuiteSet, cache: Option<ResultCache>, sett
         let _ = rustix::stdio::dup2_stdin(&nothing);
         let _ = rustix::stdio::dup2_stdout(&nothing);
     }
+    suites.prepare_engines();
     let mut forks = Forks {
         suites,
         cache,

@@ -66,6 +66,7 @@ pub fn start<'a>(
     cache: Option<&ResultCache>,
     settings: &WorkerSettings,
 ) -> Result<IsolatedEvaluation<'a>, RunError> {
+    prepared.prepare_engines();
     prepared.begin();
     let work = || {
         let handle = Arc::default();

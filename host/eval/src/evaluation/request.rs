@@ -119,6 +119,11 @@ impl SuiteSet {
         Ok(Self { by_name, default })
     }
 
+    /// Makes the engines that workers need.
+    pub(super) fn prepare_engines(&self) {
+        self.by_name.values().for_each(|suite| suite.prepare_engines());
+    }
+
     /// What `request` asks for.
     pub(super) fn job(&self, request: &EvaluationRequest) -> Result<Job, RequestError> {
         let wrong = |message: String| RequestError::Invalid(message);

@@ -65,6 +65,14 @@ pub fn open(path: &Path, limits: &Limits, settings: &WasmSettings) -> Result<Arc
     load(path, &read(path, limits)?, limits, settings)
 }
 
+/// Makes the engine that compiles and runs components, so that processes forked from this one have it.
+///
+/// # Errors
+/// If this machine cannot run WebAssembly.
+pub fn prepare(settings: &WasmSettings) -> Result<(), Fault> {
+    engine::engine(settings).map(|_| ())
+}
+
 /// The bytes of the file at `path`. Its size is checked before it is read.
 ///
 /// # Errors
