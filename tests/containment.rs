@@ -129,6 +129,15 @@ fn a_thousand_hostile_candidates_leave_nothing_behind() {
 /// A candidate that keeps within the limits of a call and takes long all the same.
 const SLOW: &str = "fn route(r, s) { let x = 0.0; for i in 0..9000 { x += 1.0; } -s.in_flight }";
 
+/// The small suite with so many operations per request that a slow candidate does not reach that limit first.
+fn unlimited(dir: &Path) -> String {
+    let path = small(dir);
+    let text = fs::read_to_string(&path).expect("scratch");
+    assert!(!text.contains("\nlimits:"), "the limits of the suite would be given twice");
+    fs::write(&path, format!("{text}limits: {{ operations_per_request: 1000000000 }}\n")).expect("scratch");
+    path
+}
+
 fn status(server: &mut ServerProcess) -> Value {
     server.send("{\"status\": true}");
     server.receive()
@@ -137,7 +146,7 @@ fn status(server: &mut ServerProcess) -> Value {
 #[test]
 fn cancelling_kills_the_worker() {
     let dir = Scratch::new();
-    let suite = small(&dir);
+    let suite = unlimited(&dir);
     let mut server = ServerProcess::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
     server.send(&request("slow", SLOW));
     server.send(&request("queued", SLOW));
@@ -163,7 +172,7 @@ fn cancelling_kills_the_worker() {
 #[test]
 fn the_wall_limit_kills_the_worker() {
     let dir = Scratch::new();
-    let (suite, path) = (small(&dir), dir.join("slow.rhai"));
+    let (suite, path) = (unlimited(&dir), dir.join("slow.rhai"));
     fs::write(&path, SLOW).expect("scratch");
     let output = ended(&mut program!("evaluate", path, "--wall-s 0.05 --suite", suite));
     let result: Value = serde_json::from_str(&output.stdout).expect("a document");
@@ -182,7 +191,7 @@ fn no_worker_outlives_the_server() {
         return;
     }
     let dir = Scratch::new();
-    let suite = small(&dir);
+    let suite = unlimited(&dir);
     let mut server = ServerProcess::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
     server.send(&request("slow", SLOW));
     while status(&mut server)["running"] != 1 {}

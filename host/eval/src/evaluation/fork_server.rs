@@ -48,7 +48,7 @@ pub struct ForkServer {
 struct Replies {
     /// By number; `None` if the fork server has ended.
     waiting: Mutex<Option<HashMap<u64, Sender<EvaluationOutcome>>>>,
-    /// Evaluations that were cancelled before they were started.
+    /// Evaluations that were cancelled, until they end.
     cancelled: Mutex<HashSet<u64>>,
     numbers: AtomicU64,
 }
@@ -112,7 +112,8 @@ impl ForkServer {
         let (sender, receiver) = channel();
         lock(&self.replies.waiting).as_mut().ok_or(ENDED)?.insert(number, sender);
         self.send(&Order::Start { number, request: Box::new(request.clone()) });
-        if lock(&self.replies.cancelled).remove(&number) {
+        // It may have been cancelled before the order to start it was sent.
+        if lock(&self.replies.cancelled).contains(&number) {
             self.send(&Order::Cancel { number });
         }
         let outcome = receiver.recv().map_err(|_| ENDED)?;
@@ -124,10 +125,7 @@ impl ForkServer {
     pub fn cancel(&self, number: u64) {
         // In this order: what is started meanwhile finds it in the set.
         lock(&self.replies.cancelled).insert(number);
-        if lock(&self.replies.waiting).as_ref().is_some_and(|waiting| waiting.contains_key(&number)) {
-            lock(&self.replies.cancelled).remove(&number);
-            self.send(&Order::Cancel { number });
-        }
+        self.send(&Order::Cancel { number });
     }
 
     fn send(&self, order: &Order) {
