@@ -59,23 +59,24 @@ fn request(id: &str, source: &str) -> String {
     json!({"id": id, "candidate": source, "feedback_bytes": 500}).to_string()
 }
 
+fn evaluated(server: &mut ServerProcess, source: &str) -> Value {
+    server.send(&request("1", source));
+    server.receive()
+}
+
 #[test]
 fn the_server_serves_the_next_request_after_every_hostile_candidate() {
     let dir = Scratch::new();
     let suite = small(&dir);
     let mut server = ServerProcess::start(&["--stdio", "--suite", &suite, "--threads", "2"]);
-    let mut evaluated = |source: &str| {
-        server.send(&request("1", source));
-        server.receive()
-    };
-    let honest = evaluated(HONEST);
+    let honest = evaluated(&mut server, HONEST);
     assert_eq!(honest["status"], "ok", "{honest:#}");
     for (name, source, status) in HOSTILE {
-        let result = evaluated(source);
+        let result = evaluated(&mut server, source);
         assert_eq!(result["status"], status, "{name}: {result:#}");
         let error = result["artifacts"]["error"].as_str().unwrap_or_default();
         assert!(!error.is_empty() && !error.contains('\u{1b}'), "{name}: {error:?}");
-        assert_eq!(evaluated(HONEST)["hashes"], honest["hashes"], "after {name}");
+        assert_eq!(evaluated(&mut server, HONEST)["hashes"], honest["hashes"], "after {name}");
     }
     server.end();
 }
@@ -103,26 +104,20 @@ fn a_thousand_hostile_candidates_leave_nothing_behind() {
     let dir = Scratch::new();
     let suite = small(&dir);
     let mut server = ServerProcess::start(&["--stdio", "--suite", &suite, "--threads", "2"]);
-    let mut evaluated = |source: &str| {
-        server.send(&request("1", source));
-        server.receive()
-    };
-    let honest = evaluated(HONEST);
+    let honest = evaluated(&mut server, HONEST);
     for (_, source, _) in HOSTILE {
-        evaluated(source);
+        evaluated(&mut server, source);
     }
     let before = resident_mb(server.child.id());
     assert!(before > 10, "it was measured");
     for turn in 0..1000 {
         let (name, source, status) = HOSTILE[turn % HOSTILE.len()];
-        server.send(&request("1", source));
-        let result = server.receive();
+        let result = evaluated(&mut server, source);
         assert_eq!(result["status"], status, "{name}: {result:#}");
     }
     let after = resident_mb(server.child.id());
     assert!(after <= before + 20, "{before} MB before, {after} MB after");
-    server.send(&request("1", HONEST));
-    assert_eq!(server.receive()["hashes"], honest["hashes"]);
+    assert_eq!(evaluated(&mut server, HONEST)["hashes"], honest["hashes"]);
     server.end();
 }
 

@@ -1,7 +1,8 @@
 //! Limits and cancellation of simulations: how many operations the plugins of a run may use, and a handle that ends
 //! every run attached to it.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use blis_sim::cluster::Abort;
 
@@ -12,36 +13,22 @@ pub struct RunBudget {
     handle: Arc<CancelHandle>,
 }
 
-/// Ends all simulations that are attached to it, from any thread.
+/// Ends all simulations that are attached to it, from any thread: the wall limit of their evaluation has passed.
 #[derive(Debug, Default)]
 pub struct CancelHandle {
     attached: Mutex<Vec<Abort>>,
-    reason: OnceLock<CancelReason>,
-}
-
-/// Why simulations were cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CancelReason {
-    /// The wall limit of the evaluation has passed.
-    TimedOut,
-    /// The request for the evaluation was cancelled.
-    Cancelled,
+    is_cancelled: AtomicBool,
 }
 
 impl CancelHandle {
-    /// Ends the simulations that are attached, and those that will be. Only the first reason is kept.
-    pub fn cancel(&self, reason: CancelReason) {
-        let _ = self.reason.set(reason);
+    /// Ends the simulations that are attached, and those that will be.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::SeqCst);
         self.attached.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Abort::set);
     }
 
     pub fn is_cancelled(&self) -> bool {
-        self.reason().is_some()
-    }
-
-    /// The cancellation reason; `None` while the handle has not been used.
-    pub fn reason(&self) -> Option<CancelReason> {
-        self.reason.get().copied()
+        self.is_cancelled.load(Ordering::SeqCst)
     }
 }
 

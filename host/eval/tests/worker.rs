@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use blis_eval::worker::{self, Death, DeathCause, TimeLimit, WorkerSettings};
+use blis_eval::worker::{self, TimeLimit, WorkerFailure, WorkerSettings};
 
 /// A limit that only the worker that never ends may reach.
 const LONG: Duration = Duration::from_secs(300);
@@ -19,10 +19,9 @@ fn settings() -> WorkerSettings {
     }
 }
 
-fn cause(wall: Duration, work: fn()) -> DeathCause {
+fn failure(wall: Duration, work: fn()) -> WorkerFailure {
     let worker = worker::start(&settings(), TimeLimit::Total(wall), work).expect("a process starts");
-    let Death { cause, .. } = worker.wait().expect_err("the worker dies");
-    cause
+    worker.wait().expect_err("the worker fails")
 }
 
 fn results_arrive() {
@@ -53,14 +52,13 @@ fn an_endless_loop_ends_at_the_limit() {
     let spin = || loop {
         std::hint::spin_loop();
     };
-    assert_eq!(cause(SHORT, spin), DeathCause::WallLimit(SHORT));
+    assert_eq!(failure(SHORT, spin), WorkerFailure::WallLimit(SHORT));
     let worker = worker::start(&settings(), TimeLimit::BetweenSimulations(SHORT), spin).expect("a process starts");
-    let Death { cause, .. } = worker.wait().expect_err("the worker dies");
-    assert_eq!(cause, DeathCause::WallLimit(SHORT));
+    assert_eq!(worker.wait().expect_err("the worker fails"), WorkerFailure::WallLimit(SHORT));
 }
 
 /// Linux only: other systems have no limit of this kind.
-fn too_much_memory_is_a_cause() {
+fn too_much_memory_is_a_failure() {
     if !cfg!(target_os = "linux") {
         return;
     }
@@ -71,30 +69,32 @@ fn too_much_memory_is_a_cause() {
             std::hint::black_box(&all);
         }
     };
-    assert_eq!(cause(LONG, grow), DeathCause::Memory);
+    assert_eq!(failure(LONG, grow), WorkerFailure::Memory);
 }
 
-fn a_full_stack_is_a_cause() {
+fn a_full_stack_is_a_failure() {
     fn deep(depth: u64) -> u64 {
         let page = std::hint::black_box([depth; 512]);
         if depth == u64::MAX { 0 } else { deep(depth + 1) + page[0] }
     }
     assert_eq!(
-        cause(LONG, || {
+        failure(LONG, || {
             std::hint::black_box(deep(0));
         }),
-        DeathCause::Stack
+        WorkerFailure::Stack
     );
 }
 
 fn a_panic_is_a_defect_of_the_host() {
-    let DeathCause::Panic(message) = cause(LONG, || panic!("an impossible number")) else { panic!("another cause") };
+    let WorkerFailure::Panic(message) = failure(LONG, || panic!("an impossible number")) else {
+        panic!("another failure")
+    };
     assert!(message.contains("an impossible number"), "{message}");
 }
 
 fn other_ends_are_crashes() {
-    assert_eq!(cause(LONG, || std::process::exit(3)), DeathCause::Crash("exit code 3".to_owned()));
-    assert_eq!(cause(LONG, || std::process::abort()), DeathCause::Crash("signal 6".to_owned()));
+    assert_eq!(failure(LONG, || std::process::exit(3)), WorkerFailure::Crash("exit code 3".to_owned()));
+    assert_eq!(failure(LONG, || std::process::abort()), WorkerFailure::Crash("signal 6".to_owned()));
 }
 
 fn workers_start_threads_of_their_own() {
@@ -118,8 +118,8 @@ fn main() {
         ("results_arrive", results_arrive),
         ("messages_are_passed_on", messages_are_passed_on),
         ("an_endless_loop_ends_at_the_limit", an_endless_loop_ends_at_the_limit),
-        ("too_much_memory_is_a_cause", too_much_memory_is_a_cause),
-        ("a_full_stack_is_a_cause", a_full_stack_is_a_cause),
+        ("too_much_memory_is_a_failure", too_much_memory_is_a_failure),
+        ("a_full_stack_is_a_failure", a_full_stack_is_a_failure),
         ("a_panic_is_a_defect_of_the_host", a_panic_is_a_defect_of_the_host),
         ("other_ends_are_crashes", other_ends_are_crashes),
         ("workers_start_threads_of_their_own", workers_start_threads_of_their_own),

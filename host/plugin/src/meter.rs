@@ -1,7 +1,7 @@
 //! Memory that a thread has allocated, counted in the allocator: scripts are limited by it.
 //!
 //! The count is that of the sizes which the program asks for, so a script reaches its limit at the same operation on every
-//! machine. It works in programs whose global allocator is a [`MeteredAllocator`]; in others nothing is counted, and
+//! machine. It works in programs with a [`MeteredAllocator`] as the global allocator; in others nothing is counted, and
 //! scripts are limited by the sizes of their values alone.
 
 #![allow(unsafe_code)] // a global allocator

@@ -6,8 +6,8 @@ use std::thread;
 
 use blis_eval::worker::WorkerSettings;
 
-/// Default of `--worker-memory-gib`.
-pub(super) const DEFAULT_MEMORY_GIB: &str = "8";
+/// Default of `--worker-memory-gib`, and the limit of commands without that flag.
+pub(super) const DEFAULT_MEMORY_GIB: NonZeroU32 = NonZeroU32::new(8).unwrap();
 
 /// Settings of a worker with `threads` threads, one per core if `None`.
 pub(super) fn worker_settings(threads: Option<NonZeroUsize>, memory_gib: NonZeroU32) -> WorkerSettings {
@@ -22,8 +22,7 @@ pub(super) fn worker_settings(threads: Option<NonZeroUsize>, memory_gib: NonZero
     }
 }
 
-/// Settings of a worker of a command without flags for them.
+/// Settings of a worker of a command without a flag for memory.
 pub(super) fn default_worker_settings(threads: Option<NonZeroUsize>) -> WorkerSettings {
-    let settings = worker_settings(threads, NonZeroU32::MIN);
-    WorkerSettings { memory_bytes: WorkerSettings::MEMORY_BYTES, ..settings }
+    worker_settings(threads, DEFAULT_MEMORY_GIB)
 }

@@ -46,6 +46,8 @@ pub struct EvaluationSuite {
     shared_runs: Mutex<HashMap<(String, usize, u64), RunSummary>>,
     /// What has been added to the two since [`EvaluationSuite::begin`].
     added: Mutex<Additions>,
+    /// Scenario and seed of workloads that workers have generated and this process has not.
+    missing: Mutex<Vec<(usize, u64)>>,
 }
 
 /// Runs and workloads that a worker has added to its copy of a suite.
@@ -119,6 +121,7 @@ impl EvaluationSuite {
             workloads: Mutex::default(),
             shared_runs: Mutex::default(),
             added: Mutex::default(),
+            missing: Mutex::default(),
         })
     }
 
@@ -238,8 +241,14 @@ impl EvaluationSuite {
         Ok(summary)
     }
 
-    /// Keeps runs that all candidates share.
-    pub(super) fn keep(&self, shared: Vec<SharedRun>) {
+    /// Keeps what a worker has added to its copy, for the workers that will be started: runs that all candidates share,
+    /// and which workloads [`Self::generate_next`] generates.
+    pub(super) fn keep_added(&self, (runs, workloads): (Vec<SharedRun>, Vec<(usize, u64)>)) {
+        self.keep(runs);
+        lock(&self.missing).extend(workloads);
+    }
+
+    fn keep(&self, shared: Vec<SharedRun>) {
         let mut runs = lock(&self.shared_runs);
         if runs.len() + shared.len() > MAX_SHARED_RUNS {
             runs.clear();
@@ -272,10 +281,16 @@ impl EvaluationSuite {
         (runs, workloads)
     }
 
-    /// Generates a workload, unless it is in memory, for the workers that will be started.
-    pub(super) fn generate(&self, scenario: usize, seed: u64) {
+    /// Generates a workload that workers had to generate. Returns `false` if there is none.
+    pub(super) fn generate_next(&self) -> bool {
+        let next = lock(&self.missing).pop();
         // A worker that needs it reports the error.
-        let _ = self.workload(scenario, seed);
+        next.map(|(scenario, seed)| self.workload(scenario, seed)).is_some()
+    }
+
+    /// Whether there are workloads for [`Self::generate_next`].
+    pub(super) fn has_missing(&self) -> bool {
+        !lock(&self.missing).is_empty()
     }
 
     /// The regret of decisions of `policy` in one run, which used `operations` operations. The number of decisions is

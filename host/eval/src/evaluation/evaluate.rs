@@ -8,8 +8,8 @@ use super::cache::{self, ResultCache};
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluationContext, EvaluationSuite};
 use super::native;
-use super::options::{EvaluationOptions, NativeCode, cancelled_result, host};
-use crate::cancel::{CancelHandle, CancelReason};
+use super::options::{EvaluationOptions, NativeCode, host, late_result};
+use crate::cancel::CancelHandle;
 use crate::cascade::{CascadeOptions, CascadeResult, PolicyRole, run_cascade, run_single_stage};
 use crate::error::RunError;
 use crate::feedback::{self, ScenarioRegret};
@@ -53,10 +53,9 @@ pub fn evaluate_cached(
     candidate: &CandidatePolicy,
     incumbent: Option<&CandidatePolicy>,
     options: &EvaluationOptions,
-    handle: &Arc<CancelHandle>,
     cache: Option<&ResultCache>,
 ) -> EvaluationResult {
-    let Some(cache) = cache else { return evaluate(prepared, candidate, incumbent, options, handle) };
+    let Some(cache) = cache else { return evaluate(prepared, candidate, incumbent, options) };
     let start = Instant::now();
     let key = cache::key(prepared, candidate, incumbent, options);
     if let Some(mut document) = cache.get(&key) {
@@ -64,7 +63,7 @@ pub fn evaluate_cached(
         document.cost = CostDocument { cache: "hit".to_owned(), wall_ms, cpu_ms: 0.0, ops: document.cost.ops };
         return document;
     }
-    let document = evaluate(prepared, candidate, incumbent, options, handle);
+    let document = evaluate(prepared, candidate, incumbent, options);
     if document.status != EvaluationStatus::HostError && !document.depends_on_clock {
         cache.put(&key, &document);
     }
@@ -77,22 +76,19 @@ pub fn evaluate(
     candidate: &CandidatePolicy,
     incumbent: Option<&CandidatePolicy>,
     options: &EvaluationOptions,
-    handle: &Arc<CancelHandle>,
 ) -> EvaluationResult {
+    let handle: Arc<CancelHandle> = Arc::default();
     let _span = tracing::debug_span!("candidate", sha256 = &candidate.sha256[..8]).entered();
     let start = Instant::now();
     let timer = if options.parallel { Timer::start() } else { Timer::of_thread() };
     let in_child = candidate.technology == Technology::Native && options.native == NativeCode::InChild;
     let mut document = if in_child {
-        native::evaluate(prepared, candidate, options, handle)
+        native::evaluate(prepared, candidate, options)
     } else {
-        let _wall_timer = WallTimer::new(handle, options.wall);
-        run_candidate(prepared, candidate, incumbent, options, handle).unwrap_or_else(|document| *document)
+        let _wall_timer = WallTimer::new(&handle, options.wall);
+        run_candidate(prepared, candidate, incumbent, options, &handle).unwrap_or_else(|document| *document)
     };
-    if handle.reason() == Some(CancelReason::Cancelled) {
-        document = cancelled_result(CancelReason::Cancelled, candidate.traits());
-    }
-    if document.status == EvaluationStatus::Limit && handle.reason() == Some(CancelReason::TimedOut) {
+    if document.status == EvaluationStatus::Limit && handle.is_cancelled() {
         document.stopped = Some(format!("it took more than {} s", options.wall.as_secs_f64()));
     }
     let cpu_ms = if in_child { document.cost.cpu_ms } else { timer.elapsed().as_secs_f64() * 1e3 };
@@ -241,9 +237,9 @@ fn is_late(failure: &RunError) -> bool {
 
 /// The document of a candidate after a failed run of `role`.
 pub fn invalid(role: PolicyRole, failure: &RunError, traits: Traits, handle: &Arc<CancelHandle>) -> EvaluationResult {
-    if let Some(why) = handle.reason() {
+    if handle.is_cancelled() {
         // Whichever policy was running: all runs belong to the evaluation of the candidate.
-        return cancelled_result(why, traits);
+        return late_result(traits);
     }
     let status = match (role, failure.fault()) {
         (PolicyRole::Candidate, Some(fault)) => status_of(fault.kind),
@@ -291,7 +287,7 @@ impl WallTimer {
         let cancelled = Arc::clone(handle);
         let thread = std::thread::spawn(move || {
             if stopped.recv_timeout(wall) == Err(mpsc::RecvTimeoutError::Timeout) {
-                cancelled.cancel(CancelReason::TimedOut);
+                cancelled.cancel();
             }
         });
         Self { stop: Some(stop), thread: Some(thread) }
@@ -325,17 +321,10 @@ mod tests {
         let failure = RunError::runtime("a policy ended the simulation");
         for role in [PolicyRole::Candidate, PolicyRole::Baseline, PolicyRole::Incumbent] {
             let handle: Arc<CancelHandle> = Arc::default();
-            handle.cancel(CancelReason::TimedOut);
-            handle.cancel(CancelReason::Cancelled);
+            handle.cancel();
             let document = invalid(role, &failure, Traits::default(), &handle);
             assert_eq!((document.status, document.depends_on_clock), (EvaluationStatus::Limit, true));
         }
-        let handle: Arc<CancelHandle> = Arc::default();
-        handle.cancel(CancelReason::Cancelled);
-        assert_eq!(
-            invalid(PolicyRole::Candidate, &failure, Traits::default(), &handle).status,
-            EvaluationStatus::HostError
-        );
     }
 
     /// Ten seconds of one machine are not those of another, so the result must not be cached.

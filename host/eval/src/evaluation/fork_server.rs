@@ -25,13 +25,12 @@ use serde::{Deserialize, Serialize};
 
 use super::cache::ResultCache;
 use super::candidate::CandidatePolicy;
-use super::context::EvaluationSuite;
-use super::isolated::{EvaluationReply, GRACE, died};
+use super::isolated::{EvaluationReply, GRACE, failed};
 use super::request::{EvaluationRequest, Job, SuiteSet};
 use crate::error::RunError;
 use crate::result::{EvaluationResult, Traits};
 use crate::worker::{
-    ChildProcess, DeathCause, Frame, FrameBuffer, ReadyPipes, Results, WorkerProcess, WorkerSettings, cannot_start,
+    ChildProcess, Frame, FrameBuffer, ReadyPipes, Results, WorkerFailure, WorkerProcess, WorkerSettings, cannot_start,
     fork, fork_process, is_ready, read_some,
 };
 
@@ -184,8 +183,6 @@ struct Forks<'a> {
     socket: UnixStream,
     orders: FrameBuffer,
     running: Vec<RunningEvaluation>,
-    /// Workloads that workers have generated and this process has not: suite, scenario and seed.
-    missing: Vec<(Arc<EvaluationSuite>, usize, u64)>,
 }
 
 /// The fork server's own process, until the socket is closed.
@@ -198,15 +195,7 @@ fn serve(socket: UnixStream, suites: &SuiteSet, cache: Option<ResultCache>, sett
         let _ = rustix::stdio::dup2_stdout(&nothing);
     }
     suites.prepare_engines();
-    let mut forks = Forks {
-        suites,
-        cache,
-        settings,
-        socket,
-        orders: FrameBuffer::default(),
-        running: Vec::new(),
-        missing: Vec::new(),
-    };
+    let mut forks = Forks { suites, cache, settings, socket, orders: FrameBuffer::default(), running: Vec::new() };
     while forks.step() {}
 }
 
@@ -222,7 +211,7 @@ impl Forks<'_> {
             while let Some(Frame::Note(order)) = self.orders.next() {
                 match serde_json::from_slice(&order) {
                     Ok(Order::Start { number, request }) => self.start(number, &request),
-                    Ok(Order::Cancel { number }) => self.end(number, DeathCause::Cancelled),
+                    Ok(Order::Cancel { number }) => self.end(number, WorkerFailure::Cancelled),
                     Err(_) => {}
                 }
             }
@@ -234,7 +223,7 @@ impl Forks<'_> {
         let late: Vec<(u64, Duration)> =
             self.running.iter().filter(late).map(|one| (one.number, one.limit())).collect();
         for (number, limit) in late {
-            self.end(number, DeathCause::WallLimit(limit));
+            self.end(number, WorkerFailure::WallLimit(limit));
         }
         true
     }
@@ -243,7 +232,7 @@ impl Forks<'_> {
     /// of waiting. Returns whether there are orders, and which workers have written what.
     fn wait(&mut self) -> (bool, Vec<(u64, ReadyPipes)>) {
         let mut time = self.running.iter().map(|one| one.limit().saturating_sub(one.start.elapsed())).min();
-        if !self.missing.is_empty() {
+        if self.suites.has_missing() {
             time = Some(Duration::ZERO);
         }
         let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
@@ -251,10 +240,8 @@ impl Forks<'_> {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         let count = poll(&mut fds, time.as_ref()).unwrap_or(0);
         let events: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
-        if count == 0
-            && let Some((prepared, scenario, seed)) = self.missing.pop()
-        {
-            prepared.generate(scenario, seed);
+        if count == 0 {
+            self.suites.generate_next();
         }
         let (socket, mut workers) = (events[0], events[1..].iter().copied());
         let ready = self.running.iter().map(|one| {
@@ -267,7 +254,8 @@ impl Forks<'_> {
     fn start(&mut self, number: u64, request: &EvaluationRequest) {
         let job = match self.suites.job(request) {
             Ok(job) => job,
-            Err(refused) => return self.reply(number, Err(format!("{refused:?}"))),
+            // The server has checked it before.
+            Err(refused) => return self.reply(number, Err(refused.to_string())),
         };
         job.prepared.begin();
         let cache = self.cache.as_ref();
@@ -302,27 +290,22 @@ impl Forks<'_> {
     }
 
     /// Kills the worker of an evaluation, if it is running.
-    fn end(&mut self, number: u64, cause: DeathCause) {
+    fn end(&mut self, number: u64, cause: WorkerFailure) {
         self.finish(number, Some(cause));
     }
 
-    fn finish(&mut self, number: u64, cause: Option<DeathCause>) {
+    fn finish(&mut self, number: u64, cause: Option<WorkerFailure>) {
         let Some(index) = self.running.iter().position(|one| one.number == number) else { return };
         let RunningEvaluation { job, worker, identity, start, .. } = self.running.swap_remove(index);
         let outcome = match worker.finish(cause) {
             Ok(bytes) => match serde_json::from_slice::<Result<EvaluationReply, String>>(&bytes) {
-                Ok(Ok(reply)) => {
-                    let missing =
-                        reply.workloads.iter().map(|&(scenario, seed)| (Arc::clone(&job.prepared), scenario, seed));
-                    self.missing.extend(missing);
-                    Ok(reply.accept(&job.prepared))
-                }
+                Ok(Ok(reply)) => Ok(reply.accept(&job.prepared)),
                 Ok(Err(message)) => Err(message),
                 Err(error) => Err(format!("the result of a worker cannot be read: {error}")),
             },
-            Err(death) => {
+            Err(failure) => {
                 let Identity { sha256, traits } = identity;
-                let result = died(&job.prepared, &sha256, traits, &job.options, &death, start.elapsed());
+                let result = failed(&job.prepared, &sha256, traits, &job.options, &failure, start.elapsed());
                 Ok(EvaluationResult { id: job.id.clone(), ..result })
             }
         };

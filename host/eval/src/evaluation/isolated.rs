@@ -1,6 +1,5 @@
 //! Evaluation of a candidate in a worker process, so that nothing that it does reaches this process.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -9,11 +8,10 @@ use super::cache::ResultCache;
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluationSuite, SharedRun};
 use super::evaluate::{evaluate_cached, finish};
-use super::options::{EvaluationOptions, cancelled_result};
-use crate::cancel::CancelReason;
+use super::options::{EvaluationOptions, cancelled_result, late_result};
 use crate::error::RunError;
 use crate::result::{CostDocument, EvaluationResult, EvaluationStatus, Traits};
-use crate::worker::{self, Death, DeathCause, TimeLimit, Worker, WorkerSettings};
+use crate::worker::{self, TimeLimit, Worker, WorkerFailure, WorkerSettings};
 use blis_plugin::FaultKind;
 
 /// Time that a worker gets beyond the wall limit, which it observes itself.
@@ -27,7 +25,7 @@ pub(super) struct EvaluationReply {
     /// Runs that all candidates share and that the worker has simulated.
     shared_runs: Vec<SharedRun>,
     /// Scenario and seed of the workloads that it has generated.
-    pub(super) workloads: Vec<(usize, u64)>,
+    workloads: Vec<(usize, u64)>,
 }
 
 impl EvaluationReply {
@@ -39,7 +37,7 @@ impl EvaluationReply {
 
     /// The result. What others can use is kept in `prepared`.
     pub(super) fn accept(self, prepared: &EvaluationSuite) -> EvaluationResult {
-        prepared.keep(self.shared_runs);
+        prepared.keep_added((self.shared_runs, self.workloads));
         EvaluationResult { depends_on_clock: self.depends_on_clock, ..self.result }
     }
 }
@@ -67,10 +65,10 @@ pub fn start<'a>(
     settings: &WorkerSettings,
 ) -> Result<IsolatedEvaluation<'a>, RunError> {
     prepared.prepare_engines();
+    while prepared.generate_next() {}
     prepared.begin();
     let work = || {
-        let handle = Arc::default();
-        let evaluate = || evaluate_cached(prepared, candidate, incumbent, options, &handle, cache);
+        let evaluate = || evaluate_cached(prepared, candidate, incumbent, options, cache);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(settings.threads).build();
         let result = match pool {
             Ok(pool) => pool.install(evaluate),
@@ -87,45 +85,47 @@ pub fn start<'a>(
 }
 
 impl IsolatedEvaluation<'_> {
-    /// Waits for the result. The death of the worker is one, too.
+    /// Waits for the result. The failure of the worker is one, too.
     #[must_use]
     pub fn wait(self) -> EvaluationResult {
         let Self { prepared, candidate, options, worker, start } = self;
         match worker.wait() {
             Ok(reply) => reply.accept(prepared),
-            Err(death) => died(prepared, &candidate.sha256, Traits::default(), options, &death, start.elapsed()),
+            Err(failure) => failed(prepared, &candidate.sha256, Traits::default(), options, &failure, start.elapsed()),
         }
     }
 }
 
-/// The result of a candidate whose worker died after `wall`. It depends on the clock or on the machine, so it is never
-/// kept.
-pub(super) fn died(
+/// The result of an evaluation by a worker that failed after `wall`. It depends on the clock or on the machine, so it is
+/// never kept.
+pub(super) fn failed(
     prepared: &EvaluationSuite,
     sha256: &str,
     traits: Traits,
     options: &EvaluationOptions,
-    death: &Death,
+    failure: &WorkerFailure,
     wall: Duration,
 ) -> EvaluationResult {
     let invalid = |status, message| EvaluationResult::invalid(status, message, traits);
-    let limit = |kind: FaultKind| invalid(EvaluationStatus::Limit, format!("{}: {death}", kind.name()));
-    let mut result = match &death.cause {
-        DeathCause::WallLimit(_) => {
+    let limit = |kind: FaultKind| invalid(EvaluationStatus::Limit, format!("{}: {failure}", kind.name()));
+    let mut result = match failure {
+        WorkerFailure::WallLimit(_) => {
             let stopped = Some(format!("it took more than {} s", options.wall.as_secs_f64()));
-            EvaluationResult { stopped, ..cancelled_result(CancelReason::TimedOut, traits) }
+            EvaluationResult { stopped, ..late_result(traits) }
         }
-        DeathCause::Cancelled => cancelled_result(CancelReason::Cancelled, traits),
-        DeathCause::CpuTime => limit(FaultKind::OutOfTime),
-        DeathCause::Memory | DeathCause::Killed => limit(FaultKind::OutOfMemory),
-        DeathCause::Stack => limit(FaultKind::TooDeep),
-        DeathCause::Panic(_) => {
-            invalid(EvaluationStatus::HostError, format!("{death}; this is a defect of the program: please report it"))
-        }
-        DeathCause::Crash(_) => invalid(EvaluationStatus::Trap, format!("{}: {death}", FaultKind::Trap.name())),
+        WorkerFailure::Cancelled => cancelled_result(traits),
+        WorkerFailure::CpuTime => limit(FaultKind::OutOfTime),
+        WorkerFailure::Memory | WorkerFailure::Killed => limit(FaultKind::OutOfMemory),
+        WorkerFailure::Stack => limit(FaultKind::TooDeep),
+        WorkerFailure::Panic(_) => invalid(
+            EvaluationStatus::HostError,
+            format!("{failure}; this is a defect of the program: please report it"),
+        ),
+        WorkerFailure::Crash(_) => invalid(EvaluationStatus::Trap, format!("{}: {failure}", FaultKind::Trap.name())),
     };
     result.depends_on_clock = true;
     let mut result = finish(result, sha256, prepared, options.feedback_bytes);
+    // The system does not report the CPU time; of a worker that is killed it is most often all of the time.
     let wall_ms = wall.as_secs_f64() * 1e3;
     result.cost = CostDocument { cpu_ms: wall_ms, wall_ms, cache: "miss".to_owned(), ops: 0 };
     result

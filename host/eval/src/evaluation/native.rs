@@ -12,7 +12,6 @@ use std::io::{self, BufRead as _, BufReader, PipeReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,8 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::CandidatePolicy;
 use super::context::EvaluationSuite;
-use super::options::{EvaluationOptions, cancelled_result};
-use crate::cancel::{CancelHandle, CancelReason};
+use super::options::{EvaluationOptions, late_result};
 use crate::error::RunError;
 use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 
@@ -46,9 +44,8 @@ pub fn evaluate(
     prepared: &EvaluationSuite,
     candidate: &CandidatePolicy,
     options: &EvaluationOptions,
-    handle: &Arc<CancelHandle>,
 ) -> EvaluationResult {
-    run_child(prepared, candidate, options, handle).unwrap_or_else(|failure| {
+    run_child(prepared, candidate, options).unwrap_or_else(|failure| {
         EvaluationResult::invalid(EvaluationStatus::HostError, failure.text(), Traits::default())
     })
 }
@@ -57,7 +54,6 @@ fn run_child(
     prepared: &EvaluationSuite,
     candidate: &CandidatePolicy,
     options: &EvaluationOptions,
-    handle: &CancelHandle,
 ) -> Result<EvaluationResult, RunError> {
     let (mut child, reply) = start(prepared, candidate, options).map_err(|error| cannot(&error))?;
     let start = Instant::now();
@@ -65,7 +61,7 @@ fn run_child(
         if has_ended(&child).map_err(|error| cannot(&error))? {
             break true;
         }
-        if handle.is_cancelled() || start.elapsed() > options.wall + GRACE {
+        if start.elapsed() > options.wall + GRACE {
             break false;
         }
         thread::sleep(Duration::from_millis(2));
@@ -74,7 +70,7 @@ fn run_child(
     let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
     let status = child.wait().map_err(|error| cannot(&error))?;
     if !ended {
-        return Ok(killed_result(handle.reason()));
+        return Ok(killed_result());
     }
     // The pipe may stay open: a process that left the group may hold its other end.
     let line = reply.recv_timeout(READ_TIMEOUT).unwrap_or_default();
@@ -121,12 +117,10 @@ fn has_ended(child: &Child) -> io::Result<bool> {
     Ok(waitid(WaitId::Pid(Pid::from_child(child)), options)?.is_some())
 }
 
-/// The result of a child that was killed at the wall limit or cancelled.
-fn killed_result(why: Option<CancelReason>) -> EvaluationResult {
-    let mut document = cancelled_result(why.unwrap_or(CancelReason::TimedOut), Traits::default());
-    if document.status == EvaluationStatus::Limit {
-        document.artifacts.error = "it reached its wall limit and was killed".to_owned();
-    }
+/// The result of a child that was killed at the wall limit.
+fn killed_result() -> EvaluationResult {
+    let mut document = late_result(Traits::default());
+    document.artifacts.error = "it reached its wall limit and was killed".to_owned();
     document
 }
 
@@ -205,7 +199,7 @@ mod tests {
     /// Regression: the parent looked at its own cancel handle, which is not used when the child reaches the limit.
     #[test]
     fn a_limit_of_the_child_depends_on_the_clock() {
-        let mut late = cancelled_result(CancelReason::TimedOut, Traits::default());
+        let mut late = late_result(Traits::default());
         late.hashes.candidate = candidate().sha256;
         assert!(result_of(late, 0).depends_on_clock);
         let killed = child_result(b"", &candidate(), ExitStatus::from_raw(9));

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::cancel::CancelReason;
 use crate::cascade::StagePlan;
 use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 use crate::suite::Split;
@@ -41,16 +40,18 @@ pub fn host() -> String {
     format!("blis {version}+{build} {}-{}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
+/// The result of an evaluation that reached its wall limit.
+pub fn late_result(traits: Traits) -> EvaluationResult {
+    let message = "the evaluation reached its wall limit".to_owned();
+    EvaluationResult { depends_on_clock: true, ..EvaluationResult::invalid(EvaluationStatus::Limit, message, traits) }
+}
+
 /// The result of an evaluation that was cancelled before it ended.
-pub fn cancelled_result(reason: CancelReason, traits: Traits) -> EvaluationResult {
-    let (status, message) = match reason {
-        CancelReason::TimedOut => (EvaluationStatus::Limit, "the evaluation reached its wall limit"),
-        CancelReason::Cancelled => {
-            (EvaluationStatus::HostError, "the request was cancelled; the candidate was not evaluated")
-        }
-    };
-    let mut document = EvaluationResult::invalid(status, message.to_owned(), traits);
-    document.depends_on_clock = true;
-    document.stopped = (reason == CancelReason::Cancelled).then(|| "cancelled".to_owned());
-    document
+pub fn cancelled_result(traits: Traits) -> EvaluationResult {
+    let message = "the request was cancelled; the candidate was not evaluated".to_owned();
+    EvaluationResult {
+        depends_on_clock: true,
+        stopped: Some("cancelled".to_owned()),
+        ..EvaluationResult::invalid(EvaluationStatus::HostError, message, traits)
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,6 @@ use super::candidate::{CandidatePolicy, native_code};
 use super::context::EvaluationSuite;
 use super::evaluate::evaluate_cached;
 use super::options::{EvaluationOptions, NativeCode};
-use crate::cancel::CancelHandle;
 use crate::cascade::StagePlan;
 use crate::error::RunError;
 use crate::result::EvaluationResult;
@@ -75,6 +75,16 @@ pub enum RequestError {
     Invalid(String),
 }
 
+impl Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "busy",
+            Self::Budget => "the budget is used up",
+            Self::Invalid(message) => message,
+        })
+    }
+}
+
 /// The suites of a server.
 pub struct SuiteSet {
     by_name: BTreeMap<String, Arc<EvaluationSuite>>,
@@ -117,6 +127,16 @@ impl SuiteSet {
         }
         let default = default.ok_or_else(|| RunError::usage("there is no suite").hint("name one with `--suite`"))?;
         Ok(Self { by_name, default })
+    }
+
+    /// Generates a workload that workers of a suite had to generate. Returns `false` if there is none.
+    pub(super) fn generate_next(&self) -> bool {
+        self.by_name.values().any(|suite| suite.generate_next())
+    }
+
+    /// Whether there are workloads for [`Self::generate_next`].
+    pub(super) fn has_missing(&self) -> bool {
+        self.by_name.values().any(|suite| suite.has_missing())
     }
 
     /// Makes the engines that workers need.
@@ -233,8 +253,7 @@ impl Job {
         let Self { prepared, candidate, incumbent, options, id } = self;
         let (candidate, incumbent) = (candidate.read()?, incumbent.as_ref().map(QueuedCandidate::read).transpose()?);
         identify(&candidate);
-        let handle: Arc<CancelHandle> = Arc::default();
-        let document = evaluate_cached(prepared, &candidate, incumbent.as_deref(), options, &handle, cache);
+        let document = evaluate_cached(prepared, &candidate, incumbent.as_deref(), options, cache);
         Ok(EvaluationResult { id: id.clone(), ..document })
     }
 }

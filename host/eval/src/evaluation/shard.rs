@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluationContext, EvaluationSuite};
 use super::evaluate::{ReadyCandidate, finish, ready};
-use super::isolated::{GRACE, died};
+use super::isolated::{GRACE, failed};
 use super::options::{EvaluationOptions, host};
 use crate::cancel::CancelHandle;
 use crate::cascade::{CascadeOptions, PolicyRole, RunSource, RunSummary, StagePlan, Task, run_cascade};
@@ -113,8 +113,8 @@ pub fn write(
                 number = next;
                 parts.push(part);
             }
-            Err(death) => {
-                let result = died(prepared, &candidate.sha256, Traits::default(), options, &death, start.elapsed());
+            Err(failure) => {
+                let result = failed(prepared, &candidate.sha256, Traits::default(), options, &failure, start.elapsed());
                 parts.push(CandidatePart { invalid: Some(result), ..CandidatePart::of(candidate, Traits::default()) });
             }
         }

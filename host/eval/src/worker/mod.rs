@@ -6,8 +6,8 @@
 //!        └──── poll, until the limit ◄───┘  messages pipe: its standard error
 //! ```
 //!
-//! The limits that decide a result are deterministic: operations, fuel, bytes. Those of a worker are the last resort: its
-//! death becomes a [`Death`], never that of this process, and never a result that is kept. A worker starts with a copy
+//! The limits that decide a result are deterministic: operations, fuel, bytes. Those of a worker are the last resort: they
+//! end in a [`WorkerFailure`], never in the end of this process, and never in a result that is kept. A worker starts with a copy
 //! of this process's memory, so what was read, generated or simulated before is there.
 //!
 //! A process with several threads must not fork: locks that other threads hold would stay closed in the copy. Programs
@@ -26,7 +26,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub(crate) use process::{ChildProcess, ReadyPipes, Results, WorkerProcess, fork, fork_process, report_progress};
-pub use process::{Death, DeathCause, WorkerSettings};
+pub use process::{WorkerFailure, WorkerSettings};
 
 pub(crate) use frames::{Frame, FrameBuffer, read_some};
 
@@ -41,7 +41,7 @@ pub enum TimeLimit {
     BetweenSimulations(Duration),
 }
 
-/// A worker whose result is a `T`.
+/// A worker that returns a `T`.
 pub struct Worker<T> {
     process: WorkerProcess,
     limit: TimeLimit,
@@ -75,22 +75,22 @@ pub(crate) fn cannot_start(error: &io::Error) -> RunError {
 /// Runs `work` in a worker and waits for its result.
 ///
 /// # Errors
-/// If no process can be started, or the worker dies: with the cause and `about`, which names what it worked on.
+/// If no process can be started, or the worker fails: with the cause and `about`, which names what it worked on.
 pub fn run<T: Serialize + DeserializeOwned>(
     settings: &WorkerSettings,
     limit: TimeLimit,
     about: &str,
     work: impl FnOnce() -> T,
 ) -> Result<T, RunError> {
-    start(settings, limit, work)?.wait().map_err(|death| death.error(about))
+    start(settings, limit, work)?.wait().map_err(|failure| failure.error(about))
 }
 
 impl<T: DeserializeOwned> Worker<T> {
     /// Waits for the result.
     ///
     /// # Errors
-    /// If the worker dies, or does not end in its time; then it is killed.
-    pub fn wait(mut self) -> Result<T, Death> {
+    /// If the worker fails, or does not end in its time; then it is killed.
+    pub fn wait(mut self) -> Result<T, WorkerFailure> {
         let limit = match self.limit {
             TimeLimit::Total(limit) | TimeLimit::BetweenSimulations(limit) => limit,
         };
@@ -99,7 +99,7 @@ impl<T: DeserializeOwned> Worker<T> {
         while !self.process.is_finished() {
             let left = limit.saturating_sub(since.elapsed());
             if left.is_zero() {
-                cause = Some(DeathCause::WallLimit(limit));
+                cause = Some(WorkerFailure::WallLimit(limit));
                 break;
             }
             let ready = wait_for(&self.process, left);
@@ -115,7 +115,7 @@ impl<T: DeserializeOwned> Worker<T> {
         }
         let result = self.process.finish(cause)?;
         serde_json::from_slice(&result)
-            .map_err(|error| Death::new(DeathCause::Panic(format!("the result of a worker cannot be read: {error}"))))
+            .map_err(|error| WorkerFailure::Panic(format!("the result of a worker cannot be read: {error}")))
     }
 }
 

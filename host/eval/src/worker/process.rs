@@ -28,27 +28,16 @@ pub struct WorkerSettings {
     pub message: fn(&[u8]),
 }
 
-impl WorkerSettings {
-    /// Default of `memory_bytes`.
-    pub const MEMORY_BYTES: u64 = 8 << 30;
-}
-
-/// CPU time of each thread beyond the wall limit, before the system ends a worker whose supervisor is gone.
+/// CPU time of each thread beyond the wall limit, before the system ends a worker that nothing else ends.
 const CPU_GRACE: Duration = Duration::from_secs(5);
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 /// Bytes of an incomplete line of messages.
 const LINE_BYTES: usize = 1 << 16;
 
-/// The end of a worker without a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Death {
-    pub cause: DeathCause,
-}
-
 /// Why a worker ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeathCause {
+pub enum WorkerFailure {
     /// It was killed after this time.
     WallLimit(Duration),
     /// It was killed because its work was cancelled.
@@ -67,33 +56,29 @@ pub enum DeathCause {
     Crash(String),
 }
 
-impl Death {
-    pub(super) fn new(cause: DeathCause) -> Self {
-        Self { cause }
-    }
-
+impl WorkerFailure {
     /// The error of a command that worked on `about`.
     #[must_use]
     pub fn error(&self, about: &str) -> RunError {
         let error = RunError::runtime(format_args!("{about}: {self}"));
-        match &self.cause {
-            DeathCause::Panic(_) => error.hint("this is a defect of the program: please report it with the file"),
+        match self {
+            Self::Panic(_) => error.hint("this is a defect of the program: please report it with the file"),
             _ => error.hint("look for endless loops and for values that grow without bound"),
         }
     }
 }
 
-impl Display for Death {
+impl Display for WorkerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
-            DeathCause::WallLimit(limit) => write!(f, "it took more than {} s, and was ended", limit.as_secs_f64()),
-            DeathCause::Cancelled => f.write_str("it was cancelled"),
-            DeathCause::CpuTime => f.write_str("it used more CPU time than its process may"),
-            DeathCause::Memory => f.write_str("it used more memory than its process may"),
-            DeathCause::Stack => f.write_str("it used more stack than its process has"),
-            DeathCause::Killed => f.write_str("the system killed its process, most likely for lack of memory"),
-            DeathCause::Panic(message) => f.write_str(message),
-            DeathCause::Crash(status) => write!(f, "its process ended with {status}"),
+        match self {
+            Self::WallLimit(limit) => write!(f, "it took more than {} s, and was ended", limit.as_secs_f64()),
+            Self::Cancelled => f.write_str("it was cancelled"),
+            Self::CpuTime => f.write_str("it used more CPU time than its process may"),
+            Self::Memory => f.write_str("it used more memory than its process may"),
+            Self::Stack => f.write_str("it used more stack than its process has"),
+            Self::Killed => f.write_str("the system killed its process, most likely for lack of memory"),
+            Self::Panic(message) => f.write_str(message),
+            Self::Crash(status) => write!(f, "its process ended with {status}"),
         }
     }
 }
@@ -111,8 +96,8 @@ pub(crate) struct WorkerProcess {
     messages: Option<PipeReader>,
     frames: FrameBuffer,
     line: Vec<u8>,
-    /// What the Rust runtime wrote before it ended the process.
-    last_words: Vec<String>,
+    /// Lines from the first one on that the Rust runtime writes before it ends a process.
+    last_words: Vec<Vec<u8>>,
     done: Option<Vec<u8>>,
     settings: WorkerSettings,
 }
@@ -196,7 +181,8 @@ pub(crate) fn fork_process(work: impl FnOnce()) -> io::Result<ChildProcess> {
     // Text in the buffer would be written by both processes.
     io::stdout().flush()?;
     let parent = rustix::process::getpid();
-    // SAFETY: the callers have a single thread, so that no lock is held by a thread that the copy lacks.
+    // SAFETY: the callers have a single thread, so that no lock is held by a thread that the copy lacks; or a second one
+    // that waits for the output of a native candidate, in a system call.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -316,11 +302,11 @@ impl WorkerProcess {
             "note: run with",
             "stack backtrace",
         ];
-        let text = String::from_utf8_lossy(line);
-        let is_of_runtime = RUNTIME.iter().any(|start| text.starts_with(start)) || !self.last_words.is_empty();
-        match is_of_runtime {
-            true => self.last_words.push(text.trim().to_owned()),
-            false => (self.settings.message)(line),
+        let is_of_runtime = |line: &[u8]| RUNTIME.iter().any(|start| line.starts_with(start.as_bytes()));
+        if !self.last_words.is_empty() || is_of_runtime(line) {
+            self.last_words.push(line.to_vec());
+        } else {
+            (self.settings.message)(line);
         }
     }
 
@@ -330,7 +316,7 @@ impl WorkerProcess {
     }
 
     /// Ends the process. Returns its result; if it has none, because it was killed for `cause` or ended on its own, why.
-    pub(crate) fn finish(mut self, cause: Option<DeathCause>) -> Result<Vec<u8>, Death> {
+    pub(crate) fn finish(mut self, cause: Option<WorkerFailure>) -> Result<Vec<u8>, WorkerFailure> {
         if cause.is_some() || self.done.is_some() {
             self.process.kill();
         }
@@ -340,32 +326,38 @@ impl WorkerProcess {
             self.read(ReadyPipes { results: false, messages: true }, &mut |_| {});
         }
         match (cause, self.done.take()) {
-            (Some(cause), _) => Err(Death::new(cause)),
-            (None, Some(result)) => Ok(result),
-            (None, None) => Err(Death::new(self.cause(status))),
+            (Some(cause), _) => Err(cause),
+            (None, Some(result)) => {
+                // It went on after all.
+                self.last_words.iter().for_each(|line| (self.settings.message)(line));
+                Ok(result)
+            }
+            (None, None) => Err(self.failure(status)),
         }
     }
 
     /// Why a worker ended that was not killed by this process.
-    fn cause(&self, status: Option<WaitStatus>) -> DeathCause {
-        let wrote = |part: &str| self.last_words.iter().any(|line| line.contains(part));
+    fn failure(&self, status: Option<WaitStatus>) -> WorkerFailure {
+        let words: Vec<String> =
+            self.last_words.iter().map(|line| String::from_utf8_lossy(line).trim().to_owned()).collect();
+        let wrote = |part: &str| words.iter().any(|line| line.contains(part));
         if wrote("memory allocation of ") {
-            return DeathCause::Memory;
+            return WorkerFailure::Memory;
         }
         if wrote("overflowed its stack") {
-            return DeathCause::Stack;
+            return WorkerFailure::Stack;
         }
         if wrote("panicked at") {
-            return DeathCause::Panic(self.last_words.join(" "));
+            return WorkerFailure::Panic(words.join(" "));
         }
         let signal = status.and_then(WaitStatus::terminating_signal);
         if signal == Some(Signal::XCPU.as_raw()) {
-            return DeathCause::CpuTime;
+            return WorkerFailure::CpuTime;
         }
         if signal == Some(Signal::KILL.as_raw()) {
-            return DeathCause::Killed;
+            return WorkerFailure::Killed;
         }
-        DeathCause::Crash(match (signal, status.and_then(WaitStatus::exit_status)) {
+        WorkerFailure::Crash(match (signal, status.and_then(WaitStatus::exit_status)) {
             (Some(signal), _) => format!("signal {signal}"),
             (None, Some(code)) => format!("exit code {code}"),
             (None, None) => "an unknown status".to_owned(),

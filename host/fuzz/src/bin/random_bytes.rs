@@ -3,7 +3,7 @@
 //!
 //!     cargo run --release --bin random_bytes -- written_script 600 1     (target, seconds, seed)
 //!
-//! Prints how far the inputs came, and the slowest ones. An input that fails is the one whose number was printed last:
+//! Prints how far the inputs came, and the slowest ones. An input that fails is the one with the number that was printed last:
 //! `random_bytes written_script 0 1 NUMBER` runs that one again, and prints the script.
 
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ use super::FUNCTIONS;
 use super::engine::kit;
 use crate::Limits;
 
-/// Names of arguments, whose types are not known.
+/// Names of arguments; their types are not known.
 const ARGUMENTS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 /// The functions that scripts may call, and the fields of what the host passes to them, as a definition file

@@ -18,7 +18,7 @@ const KEPT_SECTIONS: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 13];
 /// The skeleton of `component`, whose only module of its own lies in `module`. `None` if a function returns something
 /// that has no zero.
 pub(super) fn of(component: &[u8], module: &Range<usize>) -> Option<Vec<u8>> {
-    let stub = stub(&component[module.clone()])?;
+    let emptied = emptied(&component[module.clone()])?;
     let mut skeleton = component.get(..HEADER_BYTES)?.to_vec();
     let mut at = HEADER_BYTES;
     while at < component.len() {
@@ -26,15 +26,15 @@ pub(super) fn of(component: &[u8], module: &Range<usize>) -> Option<Vec<u8>> {
         let (size, start) = number(component, at + 1)?;
         let content = start..start.checked_add(size)?;
         let bytes = component.get(content.clone())?;
-        section(&mut skeleton, id, if content == *module { &stub } else { bytes });
+        section(&mut skeleton, id, if content == *module { &emptied } else { bytes });
         at = content.end;
     }
     Some(skeleton)
 }
 
 /// `module` with functions that return zeros.
-fn stub(module: &[u8]) -> Option<Vec<u8>> {
-    let mut stub = module.get(..HEADER_BYTES)?.to_vec();
+fn emptied(module: &[u8]) -> Option<Vec<u8>> {
+    let mut emptied = module.get(..HEADER_BYTES)?.to_vec();
     // Results of the types of functions, by number; `None` for other types.
     let mut types: Vec<Option<Vec<ValType>>> = Vec::new();
     let mut functions: Vec<u32> = Vec::new();
@@ -65,17 +65,17 @@ fn stub(module: &[u8]) -> Option<Vec<u8>> {
                     push_number(&mut code, body.len());
                     code.extend(body);
                 }
-                section(&mut stub, CODE_SECTION, &code);
+                section(&mut emptied, CODE_SECTION, &code);
             }
             _ => {}
         }
         if let Some((id, range)) = payload.as_section()
             && KEPT_SECTIONS.contains(&id)
         {
-            section(&mut stub, id, module.get(range)?);
+            section(&mut emptied, id, module.get(range)?);
         }
     }
-    Some(stub)
+    Some(emptied)
 }
 
 /// A body without local variables that returns zeros.

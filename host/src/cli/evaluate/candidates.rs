@@ -3,7 +3,6 @@
 use std::io::{self, Write as _};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use blis_eval::error::RunError;
@@ -52,7 +51,7 @@ pub(in crate::cli) struct EvaluateArgs {
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
     /// Memory limit of the process that evaluates a candidate, GiB
-    #[arg(long, value_name = "N", default_value = DEFAULT_MEMORY_GIB)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MEMORY_GIB)]
     pub worker_memory_gib: NonZeroU32,
     /// Time limit for one candidate, s or with a unit [default: that of the suite]
     #[arg(long, value_name = "S", value_parser = seconds)]
@@ -161,7 +160,7 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
             let cache = cache.as_ref().filter(|_| !args.verify);
             if candidate.technology == Technology::Native {
                 // It has a process of its own already, started anew: native code may start threads when it is loaded.
-                return Ok(evaluate_cached(&suite, candidate, incumbent.as_ref(), &options, &Arc::default(), cache));
+                return Ok(evaluate_cached(&suite, candidate, incumbent.as_ref(), &options, cache));
             }
             // First the process, then the threads of the spinner.
             let evaluation = isolated::start(&suite, candidate, incumbent.as_ref(), &options, cache, &settings)?;
@@ -213,7 +212,7 @@ fn evaluate_here(args: &EvaluateArgs) -> Result<EvaluationResult, RunError> {
     native::confine(options.wall);
     let candidate = args.candidates.first().ok_or_else(|| RunError::usage("there is no candidate"))?;
     let candidate = CandidatePolicy::read(candidate, None)?;
-    Ok(pool(args)?.install(|| evaluate(&suite, &candidate, None, &options, &Arc::default())))
+    Ok(pool(args)?.install(|| evaluate(&suite, &candidate, None, &options)))
 }
 
 /// Reports native candidates before anything runs; [`CandidatePolicy::load`] refuses them as well.

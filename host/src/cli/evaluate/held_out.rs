@@ -41,7 +41,7 @@ pub(super) fn held_out(args: &HeldOutArgs) -> Result<(), RunError> {
     let settings = default_worker_settings(args.threads);
     let worker = worker::start(&settings, limit, || held_out::report(&suite, &args.candidates, threads))?;
     let spinner = Spinner::start("evaluating on the held-out split", false);
-    let report = worker.wait().map_err(|death| death.error("a simulation"));
+    let report = worker.wait().map_err(|failure| failure.error("a simulation"));
     drop(spinner);
     let report = report??;
     if wants_text_form(args.output) { print_text(report.text()) } else { print_document(&report) }

@@ -29,7 +29,7 @@ pub(in crate::cli) struct ServeArgs {
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Memory limit of the process of an evaluation, GiB
-    #[arg(long, value_name = "N", default_value = DEFAULT_MEMORY_GIB)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MEMORY_GIB)]
     worker_memory_gib: NonZeroU32,
     /// Maximum waiting requests; further ones are refused with a retry hint
     #[arg(long, value_name = "N", default_value = "64")]

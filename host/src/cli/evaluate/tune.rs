@@ -65,7 +65,7 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     let limit = TimeLimit::BetweenSimulations(Duration::from_secs_f64(suite.suite.limits.wall_s));
     let worker = worker::start(&default_worker_settings(args.threads), limit, || search(&request))?;
     let spinner = Spinner::start("tuning", false);
-    let found = worker.wait().map_err(|death| death.error(&format!("`{}`", candidate.file)));
+    let found = worker.wait().map_err(|failure| failure.error(&format!("`{}`", candidate.file)));
     drop(spinner);
     let (tuned, text) = found??;
     if let Some(path) = &args.write {

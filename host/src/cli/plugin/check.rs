@@ -79,12 +79,12 @@ fn page(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Page, RunError>
     let worker = worker::start(&default_worker_settings(Some(NonZeroUsize::MIN)), TimeLimit::Total(WALL), work)?;
     match worker.wait() {
         Ok(page) => page,
-        Err(death) => {
+        Err(failure) => {
             let findings = Findings {
                 checks: vec![Check {
                     kind: None,
                     what: "ends under the limits of a process",
-                    outcome: Err(death.to_string()),
+                    outcome: Err(failure.to_string()),
                 }],
                 ..Findings::default()
             };

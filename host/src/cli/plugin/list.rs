@@ -79,8 +79,8 @@ fn listed(finder: &Finder) -> Result<Vec<Listed>, RunError> {
 fn isolated(finder: &Finder, found: &PluginFile) -> Result<Listed, RunError> {
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
     let worker = worker::start(&settings, TimeLimit::Total(WALL), || of(finder, found).listed())?;
-    Ok(worker.wait().unwrap_or_else(|death| {
-        Entry { error: Some(format!("loading it: {death}")), ..Entry::of_file(found) }.listed()
+    Ok(worker.wait().unwrap_or_else(|failure| {
+        Entry { error: Some(format!("loading it: {failure}")), ..Entry::of_file(found) }.listed()
     }))
 }
 

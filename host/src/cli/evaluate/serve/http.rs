@@ -165,20 +165,15 @@ async fn evaluated(
 }
 
 fn refused(server: &EvaluationServer, why: &RequestError) -> Response {
-    let budget = server.budget();
-    match why {
-        RequestError::Busy => {
-            let mut response = respond(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "busy", "budget": budget}));
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-            response
-        }
-        RequestError::Budget => {
-            respond(StatusCode::TOO_MANY_REQUESTS, &json!({"error": "the budget is used up", "budget": budget}))
-        }
-        RequestError::Invalid(message) => {
-            respond(StatusCode::BAD_REQUEST, &json!({"error": message, "budget": budget}))
-        }
+    let status = match why {
+        RequestError::Busy | RequestError::Budget => StatusCode::TOO_MANY_REQUESTS,
+        RequestError::Invalid(_) => StatusCode::BAD_REQUEST,
+    };
+    let mut response = respond(status, &json!({"error": why.to_string(), "budget": server.budget()}));
+    if *why == RequestError::Busy {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
+    response
 }
 
 fn respond(status: StatusCode, value: &impl Serialize) -> Response {

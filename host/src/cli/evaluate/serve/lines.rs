@@ -63,9 +63,9 @@ fn handle(server: &Arc<EvaluationServer>, request: &EvaluationRequest) -> Result
     });
     match server.submit(request, reply) {
         Ok(()) => Ok(()),
-        Err(RequestError::Busy) => print_line(&json!({"id": id, "error": "busy", "retry_after_s": 1})),
-        Err(RequestError::Budget) => {
-            print_line(&json!({"id": id, "error": "the budget is used up", "budget": server.budget()}))
+        Err(why @ RequestError::Busy) => print_line(&json!({"id": id, "error": why.to_string(), "retry_after_s": 1})),
+        Err(why @ RequestError::Budget) => {
+            print_line(&json!({"id": id, "error": why.to_string(), "budget": server.budget()}))
         }
         Err(RequestError::Invalid(message)) => print_line(&json!({"id": id, "error": message})),
     }
