@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use blis_sim::cluster::Abort;
 
@@ -18,9 +19,16 @@ pub struct RunBudget {
 pub struct CancelHandle {
     attached: Mutex<Vec<Abort>>,
     is_cancelled: AtomicBool,
+    deadline: Option<Instant>,
 }
 
 impl CancelHandle {
+    /// A handle that is cancelled once `wall` has passed. Simulations that are already running end only by
+    /// [`Self::cancel`].
+    pub fn after(wall: Duration) -> Self {
+        Self { deadline: Instant::now().checked_add(wall), ..Self::default() }
+    }
+
     /// Ends the simulations that are attached, and those that will be.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::SeqCst);
@@ -28,7 +36,7 @@ impl CancelHandle {
     }
 
     pub fn is_cancelled(&self) -> bool {
-        self.is_cancelled.load(Ordering::SeqCst)
+        self.is_cancelled.load(Ordering::SeqCst) || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 }
 
@@ -48,5 +56,20 @@ impl RunBudget {
         if self.handle.is_cancelled() {
             abort.set();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the wall limit held only if the thread that waits for it had been scheduled in time.
+    #[test]
+    fn a_passed_deadline_ends_what_is_attached() {
+        let budget = RunBudget::new(1, &Arc::new(CancelHandle::after(Duration::ZERO)));
+        let abort = Abort::default();
+        budget.attach(&abort);
+        assert!(abort.is_set());
+        assert!(!CancelHandle::after(Duration::MAX).is_cancelled(), "too long for the clock");
     }
 }

@@ -77,7 +77,7 @@ pub fn evaluate(
     incumbent: Option<&CandidatePolicy>,
     options: &EvaluationOptions,
 ) -> EvaluationResult {
-    let handle: Arc<CancelHandle> = Arc::default();
+    let handle = Arc::new(CancelHandle::after(options.wall));
     let _span = tracing::debug_span!("candidate", sha256 = &candidate.sha256[..8]).entered();
     let start = Instant::now();
     let timer = if options.parallel { Timer::start() } else { Timer::of_thread() };
@@ -88,7 +88,7 @@ pub fn evaluate(
         let _wall_timer = WallTimer::new(&handle, options.wall);
         run_candidate(prepared, candidate, incumbent, options, &handle).unwrap_or_else(|document| *document)
     };
-    if document.status == EvaluationStatus::Limit && handle.is_cancelled() {
+    if document.status == EvaluationStatus::Limit && document.depends_on_clock && handle.is_cancelled() {
         document.stopped = Some(format!("it took more than {} s", options.wall.as_secs_f64()));
     }
     let cpu_ms = if in_child { document.cost.cpu_ms } else { timer.elapsed().as_secs_f64() * 1e3 };
@@ -188,6 +188,9 @@ fn run_candidate(
         None => run_cascade(suite, &cascade_options, &context),
     };
     let cascade = cascade.map_err(|(role, failure)| Box::new(invalid(role, &failure, traits, handle)))?;
+    if handle.is_cancelled() {
+        return Err(Box::new(late_result(traits)));
+    }
     let mut document = EvaluationResult::of(suite, &cascade, traits);
     document.cost.ops = cascade.stages.iter().flat_map(|stage| &stage.runs).map(|one| one.summary.operations).sum();
     if options.feedback_bytes > 0 {
