@@ -74,7 +74,7 @@ pub struct Coefficients {
 pub struct AlphaCoefficients {
     pub arrival_us: f64,
     pub input_token_us: f64,
-    pub first_token_steps: f64,
+    pub first_token_us: f64,
 }
 
 /// β by name; units as in [`PhysicsBeta`].
@@ -125,8 +125,8 @@ impl Coefficients {
     /// The α coefficients in the form that the model takes.
     #[must_use]
     pub fn alpha(&self) -> PhysicsAlpha {
-        let AlphaCoefficients { arrival_us, input_token_us, first_token_steps } = self.alpha;
-        PhysicsAlpha { arrival_us, input_token_us, first_token_steps }
+        let AlphaCoefficients { arrival_us, input_token_us, first_token_us } = self.alpha;
+        PhysicsAlpha { arrival_us, input_token_us, first_token_us }
     }
 
     /// The β coefficients in the form that the model takes.

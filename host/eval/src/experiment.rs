@@ -532,6 +532,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
 
 impl EngineConfig {
     fn new(spec: &ExperimentSpec, policies: &PolicySettings) -> Self {
+        let parity = spec.parity.unwrap_or(defaults::PARITY);
         let mut engine = Self {
             max_num_seqs: spec.max_num_seqs.unwrap_or(defaults::MAX_NUM_SEQS),
             max_num_batched_tokens: spec.max_num_batched_tokens.unwrap_or(defaults::MAX_NUM_BATCHED_TOKENS),
@@ -539,11 +540,11 @@ impl EngineConfig {
             block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),
             enable_prefix_caching: spec.enable_prefix_caching.unwrap_or(true),
             enable_chunked_prefill: spec.enable_chunked_prefill.unwrap_or(true),
-            async_scheduling: spec.async_scheduling.unwrap_or(false),
+            async_scheduling: spec.async_scheduling.unwrap_or(parity == ParityName::Vllm),
             reserve_full_prompt: spec.scheduler_reserve_full_isl.unwrap_or(false),
             scheduler: Scheduler::default(),
             preemption: Preemption::default(),
-            semantics: spec.parity.unwrap_or(defaults::PARITY).into(),
+            semantics: parity.into(),
             engine: spec.engine.unwrap_or(defaults::ENGINE),
         };
         engine.follow(policies);

@@ -144,8 +144,11 @@ impl LatencyModel for RandomLatency {
     fn output_token_time(&self) -> Micros {
         Micros(self.per_output)
     }
-    fn first_token_time(&self, step: Micros) -> Micros {
-        Micros(step.0 * self.per_output / 3)
+    fn first_token_time(&self) -> Micros {
+        Micros(5 * self.per_output)
+    }
+    fn plans_ahead(&self) -> bool {
+        self.queueing.is_multiple_of(2)
     }
     fn post_decode_time(&self) -> Micros {
         Micros(7)

@@ -116,25 +116,24 @@ pub struct PhysicsAlpha {
     pub arrival_us: f64,
     /// Additional time per prompt token (tokenisation), µs.
     pub input_token_us: f64,
-    /// Time from the end of the step that generates the first token until the client has it, in units of that step's
-    /// length: with asynchronous scheduling one step is planned and another one computed in between.
-    pub first_token_steps: f64,
+    /// Time from the end of the step that generates the first token until the client has it, µs.
+    pub first_token_us: f64,
 }
 
 impl PhysicsAlpha {
     /// Names in coefficient files, in the order of [`Self::to_array`].
-    pub const NAMES: [&'static str; 3] = ["arrival_us", "input_token_us", "first_token_steps"];
+    pub const NAMES: [&'static str; 3] = ["arrival_us", "input_token_us", "first_token_us"];
 
     /// The coefficients in the order of `--alpha-coeffs`.
     #[must_use]
     pub fn to_array(self) -> [f64; 3] {
-        [self.arrival_us, self.input_token_us, self.first_token_steps]
+        [self.arrival_us, self.input_token_us, self.first_token_us]
     }
 }
 
 impl From<[f64; 3]> for PhysicsAlpha {
-    fn from([arrival_us, input_token_us, first_token_steps]: [f64; 3]) -> Self {
-        Self { arrival_us, input_token_us, first_token_steps }
+    fn from([arrival_us, input_token_us, first_token_us]: [f64; 3]) -> Self {
+        Self { arrival_us, input_token_us, first_token_us }
     }
 }
 
@@ -319,8 +318,12 @@ impl LatencyModel for Physics {
         Micros::from_f64(self.alpha.arrival_us + self.alpha.input_token_us * f64::from(input_tokens))
     }
 
-    fn first_token_time(&self, step: Micros) -> Micros {
-        Micros::from_f64(self.alpha.first_token_steps * exact(step.0))
+    fn first_token_time(&self) -> Micros {
+        Micros::from_f64(self.alpha.first_token_us)
+    }
+
+    fn plans_ahead(&self) -> bool {
+        true
     }
 }
 
@@ -663,7 +666,7 @@ mod tests {
     use crate::latency::testing::{BatchItem, batch, random_batches};
     use crate::model::samples::{deepseek_lite, h100, llama_8b, qwen_moe, scout_fp8};
 
-    const ALPHA: PhysicsAlpha = PhysicsAlpha { arrival_us: 4500.0, input_token_us: 0.5, first_token_steps: 1.25 };
+    const ALPHA: PhysicsAlpha = PhysicsAlpha { arrival_us: 4500.0, input_token_us: 0.5, first_token_us: 1250.0 };
     const BETA: PhysicsBeta = PhysicsBeta {
         gemm: 0.97,
         experts: 0.98,
@@ -787,7 +790,7 @@ mod tests {
     fn alpha_acts_before_the_queue_and_behind_the_first_token() {
         let physics = physics(&llama_8b(), 1, 1);
         assert_eq!(physics.queueing_time(100), Micros(4550));
-        assert_eq!(physics.first_token_time(Micros(10_000)), Micros(12_500));
+        assert_eq!(physics.first_token_time(), Micros(1250));
         assert_eq!((physics.output_token_time(), physics.post_decode_time()), (Micros::ZERO, Micros::ZERO));
         assert_eq!(physics.step_time(&Batch::default()), Micros(1));
     }
