@@ -237,6 +237,10 @@ struct CurveEntry {
     launch_us: f64,
     bandwidth: f64,
     flops: f64,
+    #[serde(default)]
+    tile_rows: f64,
+    #[serde(default)]
+    input_passes: f64,
 }
 
 #[derive(Deserialize)]
@@ -248,7 +252,13 @@ struct LinkEntry {
 
 impl KernelsEntry {
     fn curves(&self) -> Kernels {
-        let curve = |&CurveEntry { launch_us, bandwidth, flops }: &CurveEntry| Curve { launch_us, bandwidth, flops };
+        let curve = |&CurveEntry { launch_us, bandwidth, flops, tile_rows, input_passes }: &CurveEntry| Curve {
+            launch_us,
+            bandwidth,
+            flops,
+            tile_rows,
+            input_passes,
+        };
         let link = |&LinkEntry { launch_us, gb_s }: &LinkEntry| Link { launch_us, gb_s };
         Kernels {
             gemm: curve(&self.gemm),

@@ -87,7 +87,9 @@ pub struct BetaCoefficients {
     pub decode_attention: f64,
     pub prefill_attention: f64,
     pub collectives: f64,
+    pub sampling: f64,
     pub layer_us: f64,
+    pub launch_us: f64,
     pub request_us: f64,
     pub step_us: f64,
 }
@@ -138,11 +140,24 @@ impl Coefficients {
             decode_attention,
             prefill_attention,
             collectives,
+            sampling,
             layer_us,
+            launch_us,
             request_us,
             step_us,
         } = self.beta;
-        PhysicsBeta { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us }
+        PhysicsBeta {
+            gemm,
+            experts,
+            decode_attention,
+            prefill_attention,
+            collectives,
+            sampling,
+            layer_us,
+            launch_us,
+            request_us,
+            step_us,
+        }
     }
 
     /// The largest error of the mean end-to-end latency on requests that took no part in the fit, %, and the number of

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
+use blis_sim::latency::Sampler;
 use blis_sim::policy::Classes;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -510,6 +511,8 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         data_parallel_size: spec.dp.unwrap_or(defaults::DP),
         vllm_version: spec.vllm_version.clone(),
         enable_expert_parallel: spec.enable_expert_parallel.unwrap_or(false),
+        enforce_eager: spec.enforce_eager.unwrap_or(false),
+        sampler: Sampler::default(),
         moe_comm_backend: spec.moe_comm_backend.clone(),
         // If the latency model is a plugin, its fallback is the default model.
         latency_model: spec.latency_model.as_deref().and_then(|name| name.parse().ok()),

@@ -23,7 +23,7 @@ use super::validate::deployment;
 use blis_diag::Diagnostic;
 
 /// Names of the coefficients: α, then β.
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 13] = [
     PhysicsAlpha::NAMES[0],
     PhysicsAlpha::NAMES[1],
     PhysicsAlpha::NAMES[2],
@@ -35,6 +35,8 @@ pub const NAMES: [&str; 11] = [
     PhysicsBeta::NAMES[5],
     PhysicsBeta::NAMES[6],
     PhysicsBeta::NAMES[7],
+    PhysicsBeta::NAMES[8],
+    PhysicsBeta::NAMES[9],
 ];
 
 /// Values of the coefficients: α, then β, in the order of [`NAMES`].
@@ -54,8 +56,8 @@ pub struct Prior {
 impl Prior {
     /// Prior of the general coefficients: kernels are as measured, the others are free within reason.
     pub const GENERAL: Self = Self {
-        values: [2500.0, 0.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0, 12.0, 1.0, 200.0],
-        spread: [0.7, 0.0, 0.3, 0.05, 0.05, 0.05, 0.3, 0.3, 0.7, 1.5, 1.0],
+        values: [3000.0, 0.0, 2000.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 12.0, 50.0, 1.0, 200.0],
+        spread: [0.7, 0.0, 0.7, 0.05, 0.05, 0.05, 0.3, 0.3, 0.2, 0.7, 1.0, 1.5, 1.0],
         e2e_spread: 0.02,
     };
 
@@ -63,7 +65,7 @@ impl Prior {
     /// differs.
     #[must_use]
     pub fn around(values: CoefficientValues) -> Self {
-        Self { values, spread: [0.5, 0.0, 0.2, 0.05, 0.05, 0.05, 0.3, 0.3, 0.5, 1.5, 1.0], e2e_spread: 0.01 }
+        Self { values, spread: [0.5, 0.0, 0.5, 0.05, 0.05, 0.05, 0.3, 0.3, 0.1, 0.5, 0.5, 1.5, 1.0], e2e_spread: 0.01 }
     }
 }
 
@@ -351,7 +353,7 @@ mod tests {
     #[test]
     fn what_the_simulator_measured_is_found_again() {
         let mut truth = Prior::GENERAL.values;
-        (truth[0], truth[2], truth[3], truth[5], truth[8]) = (4000.0, 1.2, 1.06, 0.93, 20.0);
+        (truth[0], truth[2], truth[3], truth[5], truth[9]) = (4000.0, 1500.0, 1.06, 0.93, 20.0);
         let run = synthetic(&truth);
         let fitted = calibrate(&[&run], &Prior::GENERAL).unwrap();
         let target = FitTarget::new(&run).unwrap();

@@ -194,7 +194,8 @@ fn weights(coefficients: &Coefficients) -> CoefficientValues {
 
 fn coefficients(fitted: &Fitted) -> Coefficients {
     let [arrival_us, input_token_us, first_token_us, beta @ ..] = fitted.weights.map(|weight| rounded(weight, 6));
-    let [gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us] = beta;
+    let [gemm, experts, decode_attention, prefill_attention, collectives, rest @ ..] = beta;
+    let [sampling, layer_us, launch_us, request_us, step_us] = rest;
     let interval = |(coefficient, &(low, high)): (&&str, &(f64, f64))| {
         (low < high).then(|| CoefficientInterval {
             coefficient: (*coefficient).to_owned(),
@@ -210,7 +211,9 @@ fn coefficients(fitted: &Fitted) -> Coefficients {
             decode_attention,
             prefill_attention,
             collectives,
+            sampling,
             layer_us,
+            launch_us,
             request_us,
             step_us,
         },

@@ -311,6 +311,9 @@ pub(super) struct DeploymentFlags {
     /// Expert parallelism (mixture-of-experts, physics models only)
     #[arg(long, help_heading = MODEL)]
     pub enable_expert_parallel: bool,
+    /// No CUDA graphs: every kernel is launched by itself (physics model only)
+    #[arg(long, help_heading = MODEL)]
+    pub enforce_eager: bool,
     /// Backend of expert communication (mixture-of-experts, trained-physics only)
     #[arg(long, value_name = "NAME", help_heading = MODEL)]
     pub moe_comm_backend: Option<String>,
