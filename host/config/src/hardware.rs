@@ -229,6 +229,10 @@ struct KernelsEntry {
     attention_flops: f64,
     reduce_once: LinkEntry,
     reduce_twice: LinkEntry,
+    #[serde(default)]
+    reduce_hop_us: f64,
+    #[serde(default)]
+    reduce_crowding: f64,
 }
 
 #[derive(Deserialize)]
@@ -272,6 +276,8 @@ impl KernelsEntry {
             attention_flops: self.attention_flops,
             reduce_once: link(&self.reduce_once),
             reduce_twice: link(&self.reduce_twice),
+            reduce_hop_us: self.reduce_hop_us,
+            reduce_crowding: self.reduce_crowding,
         }
     }
 }

@@ -138,6 +138,8 @@ fn gemm(curve: &'static str, rows: &[GemmRow], dtype: &str, gpu: &Gpu, bytes: f6
             let input = 3.0 * row.m * row.k / bandwidth;
             [moved / bandwidth, 2.0 * row.m * row.n * row.k / flops, row.m, input, row.latency * 1e3]
         })
+        // A product faster than the memory has its weights in the L2 cache, where a service never has them.
+        .filter(|&[memory, .., us]| memory < us)
         .collect();
     let us = |x: &[f64], point: &[f64; 5]| {
         let [memory, arithmetic, rows, input, _] = point;
@@ -233,6 +235,8 @@ fn decode_attention(rows: &[AttentionRow], gpu: &Gpu) -> Option<FittedCurve> {
             let moved = heads * (row.isl + row.step) * row.head_dim * 4.0;
             (moved / (gpu.hbm_tb_s * 1e6), heads, row.latency * 1e3)
         })
+        // Faster kernels have the KV of the layer in the L2 cache, where a service has other layers' by then.
+        .filter(|&(memory, _, us)| memory < 0.95 * us)
         .collect();
     let us = |x: &[f64], &(memory, heads, _): &(f64, f64, f64)| x[0] + memory / x[1] + x[2] * heads;
     let names = ["launch_us", "bandwidth", "head_us"];
@@ -251,7 +255,7 @@ fn prefill_attention(rows: &[AttentionRow], gpu: &Gpu) -> Option<FittedCurve> {
         })
         .collect();
     let us = |x: &[f64], &(arithmetic, memory, _): &(f64, f64, f64)| x[0] + arithmetic / x[1] + memory / x[2];
-    let names = ["launch_us", "flops", "bandwidth"];
+    let names = ["launch_us", "flops", "traffic"];
     fitted("attention of prompts", &names, &[12.0, 0.5, 0.5], &points, us, |point| point.2)
 }
 
@@ -269,12 +273,13 @@ fn reductions(rows: &[ReduceRow]) -> Option<FittedCurve> {
     let points: Vec<&ReduceRow> =
         rows.iter().filter(|row| row.backend.ends_with("graph") && row.message_size <= LARGEST).collect();
     let us = |x: &[f64], row: &&ReduceRow| {
-        let (others, bytes) = (row.num_gpus - 1.0, row.message_size);
+        let (others, bytes) = (row.num_gpus - 1.0, row.message_size * (1.0 + x[5] * (row.num_gpus - 2.0)));
         let once = x[0] + others * bytes / (x[1] * 1e3);
-        once.min(x[2] + 2.0 * others / row.num_gpus * bytes / (x[3] * 1e3))
+        let twice = x[2] + 2.0 * others / row.num_gpus * bytes / (x[3] * 1e3);
+        once.min(twice) + x[4] * (row.num_gpus - 2.0)
     };
-    let names = ["once.launch_us", "once.gb_s", "twice.launch_us", "twice.gb_s"];
-    fitted("reduce", &names, &[4.0, 120.0, 10.0, 140.0], &points, us, |row| row.latency * 1e3)
+    let names = ["once.launch_us", "once.gb_s", "twice.launch_us", "twice.gb_s", "hop_us", "crowding"];
+    fitted("reduce", &names, &[4.0, 120.0, 10.0, 140.0, 0.1, 0.05], &points, us, |row| row.latency * 1e3)
 }
 
 /// Fits the parameters of a curve, starting at `start`; `None` without a kernel.

@@ -34,6 +34,10 @@ pub struct Kernels {
     pub reduce_once: Link,
     /// All-reduce in two passes (reduce-scatter, all-gather): µs, and GB/s.
     pub reduce_twice: Link,
+    /// Further launch time of an all-reduce for each GPU beyond two, µs ≥ 0: large where GPUs reach each other over PCIe.
+    pub reduce_hop_us: f64,
+    /// Loss of bandwidth by GPUs that share links, ≥ 0: with `g` of them each has `gb_s / (1 + crowding·(g − 2))`.
+    pub reduce_crowding: f64,
 }
 
 /// Launch time and attainable shares of one kind of matrix product.
@@ -96,10 +100,11 @@ impl Kernels {
     pub fn check(&self) -> Result<(), LatencyError> {
         check_nonzero(&self.named())?;
         let curves = [self.gemm, self.gemm_8bit, self.experts, self.experts_8bit];
-        let optional = curves.iter().flat_map(|curve| [curve.tile_rows, curve.input_passes]);
-        match optional.into_iter().all(|value| value.is_finite() && value >= 0.0) {
+        let links = [self.reduce_hop_us, self.reduce_crowding];
+        let mut optional = curves.iter().flat_map(|curve| [curve.tile_rows, curve.input_passes]).chain(links);
+        match optional.all(|value| value.is_finite() && value >= 0.0) {
             true => Ok(()),
-            false => Err(LatencyError::Missing { field: "tile_rows and input_passes ≥ 0" }),
+            false => Err(LatencyError::Missing { field: "tile_rows, input_passes, reduce_hop_us or reduce_crowding" }),
         }
     }
 }
@@ -122,6 +127,8 @@ pub(crate) mod samples {
             attention_flops: 0.62,
             reduce_once: Link { launch_us: 4.3, gb_s: 124.0 },
             reduce_twice: Link { launch_us: 10.1, gb_s: 147.0 },
+            reduce_hop_us: 0.0,
+            reduce_crowding: 0.0,
         }
     }
 }

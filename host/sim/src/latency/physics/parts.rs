@@ -259,8 +259,11 @@ struct Collectives {
 impl Collectives {
     fn us(&self, tokens: f64) -> f64 {
         let bytes = self.message * tokens;
-        let Kernels { reduce_once, reduce_twice, .. } = self.kernels;
-        let over = |link: Link, bytes: f64| link.launch_us + bytes / (link.gb_s * 1e3);
+        let Kernels { reduce_once, reduce_twice, reduce_hop_us, reduce_crowding, .. } = self.kernels;
+        let further = (self.gpus - 2.0).max(0.0);
+        let crowded = 1.0 + reduce_crowding * further;
+        let over =
+            |link: Link, bytes: f64| link.launch_us + reduce_hop_us * further + bytes * crowded / (link.gb_s * 1e3);
         let mut us = 0.0;
         if self.gpus > 1.0 {
             let others = self.gpus - 1.0;
