@@ -114,7 +114,7 @@ pub(super) fn coefficients(t: &Trial) {
             name,
             &format!(
                 "fitted: '2026-11-22'\nblis: test\ndata: []\ngeneral:\n  alpha: {{ arrival_us: 0, input_token_us: 0, \
-                 first_token_steps: 0 }}\n  beta: {{ gemm: 0, experts: 0, decode_attention: 0, prefill_attention: 0, \
+                 first_token_us: 0 }}\n  beta: {{ gemm: 0, experts: 0, decode_attention: 0, prefill_attention: 0, \
                  collectives: 0, layer_us: 0, request_us: 0, step_us: {step_us} }}\n"
             ),
         );

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use blis_sim::latency::LatencyModel;
+use blis_sim::latency::{LatencyModel, Sampler};
 
 use super::latency_kind::LatencyKind;
 use super::policy::Sourced;
@@ -24,6 +24,10 @@ pub struct DeploymentArgs {
     pub vllm_version: Option<String>,
     /// `--enable-expert-parallel`: experts are distributed over the ranks instead of sliced.
     pub enable_expert_parallel: bool,
+    /// `--enforce-eager`: kernels are launched one by one, without CUDA graphs.
+    pub enforce_eager: bool,
+    /// The sampling code of the engine's version.
+    pub sampler: Sampler,
     /// `--moe-comm-backend`: how data-parallel ranks exchange tokens with experts.
     pub moe_comm_backend: Option<String>,
     /// `--latency-model`: by default the one that the other options imply.
@@ -63,6 +67,8 @@ impl DeploymentArgs {
             data_parallel_size: 1,
             vllm_version: None,
             enable_expert_parallel: false,
+            enforce_eager: false,
+            sampler: Sampler::default(),
             moe_comm_backend: None,
             latency_model: None,
             default_latency: LatencyKind::Physics,

@@ -24,6 +24,11 @@ pub(super) fn model_config(name: &str) -> Option<&'static str> {
     MODEL_CONFIGS.get_file(format!("{name}/config.json"))?.contents_utf8()
 }
 
+/// The text of `model_configs/<name>/generation_config.json`.
+pub(super) fn generation_config(name: &str) -> Option<&'static str> {
+    MODEL_CONFIGS.get_file(format!("{name}/generation_config.json"))?.contents_utf8()
+}
+
 /// The names of the models that have a `config.json`, sorted.
 pub(super) fn model_names() -> impl Iterator<Item = &'static str> {
     MODEL_CONFIGS.dirs().filter_map(|dir| dir.path().to_str())

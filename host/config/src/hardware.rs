@@ -229,6 +229,10 @@ struct KernelsEntry {
     attention_flops: f64,
     reduce_once: LinkEntry,
     reduce_twice: LinkEntry,
+    #[serde(default)]
+    reduce_hop_us: f64,
+    #[serde(default)]
+    reduce_crowding: f64,
 }
 
 #[derive(Deserialize)]
@@ -237,6 +241,10 @@ struct CurveEntry {
     launch_us: f64,
     bandwidth: f64,
     flops: f64,
+    #[serde(default)]
+    tile_rows: f64,
+    #[serde(default)]
+    input_passes: f64,
 }
 
 #[derive(Deserialize)]
@@ -248,7 +256,13 @@ struct LinkEntry {
 
 impl KernelsEntry {
     fn curves(&self) -> Kernels {
-        let curve = |&CurveEntry { launch_us, bandwidth, flops }: &CurveEntry| Curve { launch_us, bandwidth, flops };
+        let curve = |&CurveEntry { launch_us, bandwidth, flops, tile_rows, input_passes }: &CurveEntry| Curve {
+            launch_us,
+            bandwidth,
+            flops,
+            tile_rows,
+            input_passes,
+        };
         let link = |&LinkEntry { launch_us, gb_s }: &LinkEntry| Link { launch_us, gb_s };
         Kernels {
             gemm: curve(&self.gemm),
@@ -262,6 +276,8 @@ impl KernelsEntry {
             attention_flops: self.attention_flops,
             reduce_once: link(&self.reduce_once),
             reduce_twice: link(&self.reduce_twice),
+            reduce_hop_us: self.reduce_hop_us,
+            reduce_crowding: self.reduce_crowding,
         }
     }
 }

@@ -46,17 +46,19 @@ const TRAINED_PHYSICS: [Coefficient; 14] = [
     ("dispatch", WEIGHT, "Factor of the token exchange between data-parallel ranks of experts"),
 ];
 
-const PHYSICS: [Coefficient; 11] = [
+const PHYSICS: [Coefficient; 13] = [
     ("arrival-us", LONG_US, "Host time from arrival to the waiting queue, µs per request"),
     ("input-token-us", SHORT_US, "Host time per input token (tokenisation), µs"),
-    ("first-token-steps", WEIGHT, "Delay of the first token until the client has it, steps"),
+    ("first-token-us", LONG_US, "Host time from the end of the step of the first token to the client, µs"),
     ("gemm", WEIGHT, "Factor of matrix products; 1 is the measured curve of the GPU"),
     ("experts", WEIGHT, "Factor of routed experts"),
     ("decode-attention", WEIGHT, "Factor of attention in decode"),
     ("prefill-attention", WEIGHT, "Factor of attention in prefill"),
     ("collectives", WEIGHT, "Factor of all-reduces and of the exchange with experts"),
+    ("sampling", WEIGHT, "Factor of sampling with top-k, top-p or penalties"),
     ("layer-us", SHORT_US, "Small kernels, µs per layer"),
-    ("request-us", SHORT_US, "Sampling and bookkeeping, µs per request in the running batch"),
+    ("launch-us", SHORT_US, "Launching attention apart from CUDA graphs, µs per layer"),
+    ("request-us", SHORT_US, "Sampling without restrictions and bookkeeping, µs per request in the running batch"),
     ("step-us", LONG_US, "Planning, input and output, µs per step"),
 ];
 

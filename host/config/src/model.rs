@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use blis_sim::model::{Mla, ModelConfig, Moe};
+use blis_sim::model::{Mla, ModelConfig, Moe, Sampling};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -17,6 +17,10 @@ pub struct LoadedModel {
     pub config: ModelConfig,
     /// The file; of an embedded one, its path in the repository.
     pub path: PathBuf,
+    /// The sampling parameters that vLLM takes from the `generation_config.json` beside it.
+    pub sampling: Sampling,
+    /// Whether the config has chunked local attention (`attention_chunk_size`, Llama 4), which no CUDA graph captures.
+    pub chunked_attention: bool,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
@@ -37,7 +41,10 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
         }
         for path in [folder.join(name).join("config.json"), folder.join("config.json")] {
             match fs::read_to_string(&path) {
-                Ok(text) => return parse(name, path, &text).map(Some),
+                Ok(text) => {
+                    let sampling = sampling_beside(&path)?;
+                    return parse(name, path, &text).map(|model| Some(LoadedModel { sampling, ..model }));
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(source) => return Err(read(&path, source)),
             }
@@ -52,6 +59,9 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
     }
     let Some(text) = embedded::model_config(name) else { return Ok(None) };
     let mut model = parse(name, format!("model_configs/{name}/config.json").into(), text)?;
+    if let Some(text) = embedded::generation_config(name) {
+        model.sampling = sampling(&PathBuf::from(format!("model_configs/{name}/generation_config.json")), text)?;
+    }
     if let Some(folder) = folder {
         model.notes.push(format!("{} has no config of `{name}`; the built-in one is used", folder.display()));
     }
@@ -74,7 +84,11 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     }
     let keys: ConfigKeys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
     let mut notes = Vec::new();
-    let config = keys.flatten().resolve(name, &mut notes).map_err(|mistake| ConfigError::in_file(&path, mistake))?;
+    let keys = keys.flatten();
+    // A released config of Llama 4 has the key; reduced ones are known by the type.
+    let llama4 = keys.model_type.as_deref().is_some_and(|kind| kind.starts_with("llama4"));
+    let chunked_attention = llama4 || nonzero(keys.attention_chunk_size).is_some();
+    let config = keys.resolve(name, &mut notes).map_err(|mistake| ConfigError::in_file(&path, mistake))?;
     if let Some(head_dim) = config.head_dim
         && u64::from(head_dim) * u64::from(config.num_attention_heads) != u64::from(config.hidden_size)
     {
@@ -85,7 +99,39 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     if config.mla.is_some() {
         notes.push(format!("{name}: latent attention (MLA) counts as full KV in step times, which overstates them"));
     }
-    Ok(LoadedModel { config, path, notes })
+    Ok(LoadedModel { config, path, sampling: Sampling::default(), chunked_attention, notes })
+}
+
+/// The keys of `generation_config.json` that vLLM takes as sampling parameters and that cost time.
+#[derive(Deserialize)]
+struct GenerationKeys {
+    temperature: Option<f64>,
+    top_k: Option<i64>,
+    top_p: Option<f64>,
+    repetition_penalty: Option<f64>,
+    presence_penalty: Option<f64>,
+    frequency_penalty: Option<f64>,
+}
+
+/// The sampling parameters of the `generation_config.json` beside the config at `path`; none without that file.
+fn sampling_beside(path: &Path) -> Result<Sampling, ConfigError> {
+    let path = path.with_file_name("generation_config.json");
+    match fs::read_to_string(&path) {
+        Ok(text) => sampling(&path, &text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Sampling::default()),
+        Err(source) => Err(ConfigError::Read { path, source }),
+    }
+}
+
+fn sampling(path: &Path, text: &str) -> Result<Sampling, ConfigError> {
+    let keys: GenerationKeys = serde_json::from_str(text).map_err(|error| ConfigError::json(path, &error))?;
+    let greedy = keys.temperature == Some(0.0);
+    let restricts = keys.top_k.is_some_and(|k| k > 0) || keys.top_p.is_some_and(|p| p < 1.0);
+    let adds = [keys.presence_penalty, keys.frequency_penalty].into_iter().flatten().any(|penalty| penalty != 0.0);
+    Ok(Sampling {
+        truncates: restricts && !greedy,
+        penalizes: adds || keys.repetition_penalty.is_some_and(|penalty| penalty != 1.0),
+    })
 }
 
 /// Whether `folder` has the configuration of any model.
@@ -154,6 +200,7 @@ keys! {
     kv_lora_rank: u32,
     qk_rope_head_dim: u32,
     model_type: String,
+    attention_chunk_size: u32,
     max_position_embeddings: u64,
     rope_scaling: Value,
 }
@@ -320,6 +367,18 @@ mod tests {
             let quantized = weight_bytes_from_name(name).unwrap_or(2.0);
             assert_eq!(model.weight_bytes, quantized, "{name}: the name and the config agree");
         }
+    }
+
+    #[test]
+    fn sampling_parameters_come_from_the_generation_config() {
+        let of = |text| sampling(Path::new("generation_config.json"), text).unwrap();
+        let llama = of(r#"{"temperature": 0.6, "top_p": 0.9, "eos_token_id": [1, 2]}"#);
+        assert_eq!(llama, Sampling { truncates: true, penalizes: false });
+        assert!(of(r#"{"top_k": 20, "repetition_penalty": 1.05}"#).penalizes);
+        assert_eq!(of(r#"{"temperature": 0.0, "top_p": 0.9, "repetition_penalty": 1.0}"#), Sampling::default());
+        let built_in = |name| load(name, None).unwrap().unwrap().sampling;
+        assert!(built_in("qwen2.5-7b-instruct").truncates && built_in("llama-3.1-8b-instruct").truncates);
+        assert_eq!(built_in("mixtral-8x7b-v0.1"), Sampling::default());
     }
 
     #[test]

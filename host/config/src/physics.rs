@@ -74,7 +74,7 @@ pub struct Coefficients {
 pub struct AlphaCoefficients {
     pub arrival_us: f64,
     pub input_token_us: f64,
-    pub first_token_steps: f64,
+    pub first_token_us: f64,
 }
 
 /// β by name; units as in [`PhysicsBeta`].
@@ -87,7 +87,9 @@ pub struct BetaCoefficients {
     pub decode_attention: f64,
     pub prefill_attention: f64,
     pub collectives: f64,
+    pub sampling: f64,
     pub layer_us: f64,
+    pub launch_us: f64,
     pub request_us: f64,
     pub step_us: f64,
 }
@@ -125,8 +127,8 @@ impl Coefficients {
     /// The α coefficients in the form that the model takes.
     #[must_use]
     pub fn alpha(&self) -> PhysicsAlpha {
-        let AlphaCoefficients { arrival_us, input_token_us, first_token_steps } = self.alpha;
-        PhysicsAlpha { arrival_us, input_token_us, first_token_steps }
+        let AlphaCoefficients { arrival_us, input_token_us, first_token_us } = self.alpha;
+        PhysicsAlpha { arrival_us, input_token_us, first_token_us }
     }
 
     /// The β coefficients in the form that the model takes.
@@ -138,11 +140,24 @@ impl Coefficients {
             decode_attention,
             prefill_attention,
             collectives,
+            sampling,
             layer_us,
+            launch_us,
             request_us,
             step_us,
         } = self.beta;
-        PhysicsBeta { gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us }
+        PhysicsBeta {
+            gemm,
+            experts,
+            decode_attention,
+            prefill_attention,
+            collectives,
+            sampling,
+            layer_us,
+            launch_us,
+            request_us,
+            step_us,
+        }
     }
 
     /// The largest error of the mean end-to-end latency on requests that took no part in the fit, %, and the number of

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
 use blis_sim::latency::{
-    Blackbox, LatencyError, LatencyModel, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Roofline, TrainedPhysics,
+    Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Roofline, Serving,
+    TrainedPhysics,
 };
 use blis_sim::model::{ModelConfig, Parallelism};
 
@@ -239,11 +240,21 @@ impl Resolution<'_> {
         let count =
             |name, expected, actual| LatencyError::CoefficientCount { model: "physics", name, expected, actual };
         let alpha: [f64; 3] = alpha.try_into().map_err(|_| count("alpha", "3", alpha.len()))?;
-        let beta: [f64; 8] = beta.try_into().map_err(|_| count("beta", "8", beta.len()))?;
-        let config = self.config.map(|model| &model.config).ok_or(LatencyError::Missing { field: "config.json" })?;
-        let kernels = &self.kernels().curves;
-        let (alpha, beta) = (PhysicsAlpha::from(alpha), PhysicsBeta::from(beta));
-        Physics::new(config, (&self.hardware.gpu, kernels), parallelism, self.args.enable_expert_parallel, alpha, beta)
+        let beta: [f64; 10] = beta.try_into().map_err(|_| count("beta", "10", beta.len()))?;
+        let model = self.config.ok_or(LatencyError::Missing { field: "config.json" })?;
+        let serving = Serving {
+            expert_parallel: self.args.enable_expert_parallel,
+            sampling: model.sampling,
+            sampler: self.args.sampler,
+            launch: match (self.args.enforce_eager, model.chunked_attention) {
+                (true, _) => Launch::Eager,
+                (false, true) => Launch::Piecewise,
+                (false, false) => Launch::Graph,
+            },
+            ..Serving::on(parallelism)
+        };
+        let gpu = (&self.hardware.gpu, &self.kernels().curves);
+        Physics::new(&model.config, gpu, serving, (PhysicsAlpha::from(alpha), PhysicsBeta::from(beta)))
     }
 
     /// The curves of the GPU, or those of the default one: curves are shares of peak figures.

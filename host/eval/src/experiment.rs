@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
+use blis_sim::latency::Sampler;
 use blis_sim::policy::Classes;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -513,6 +514,8 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         data_parallel_size: spec.dp.unwrap_or(defaults::DP),
         vllm_version: spec.vllm_version.clone(),
         enable_expert_parallel: spec.enable_expert_parallel.unwrap_or(false),
+        enforce_eager: spec.enforce_eager.unwrap_or(false),
+        sampler: Sampler::default(),
         moe_comm_backend: spec.moe_comm_backend.clone(),
         // If the latency model is a plugin, its fallback is the default model.
         latency_model: spec.latency_model.as_deref().and_then(|name| name.parse().ok()),
@@ -535,6 +538,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
 
 impl EngineConfig {
     fn new(spec: &ExperimentSpec, policies: &PolicySettings) -> Self {
+        let parity = spec.parity.unwrap_or(defaults::PARITY);
         let mut engine = Self {
             max_num_seqs: spec.max_num_seqs.unwrap_or(defaults::MAX_NUM_SEQS),
             max_num_batched_tokens: spec.max_num_batched_tokens.unwrap_or(defaults::MAX_NUM_BATCHED_TOKENS),
@@ -542,11 +546,11 @@ impl EngineConfig {
             block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),
             enable_prefix_caching: spec.enable_prefix_caching.unwrap_or(true),
             enable_chunked_prefill: spec.enable_chunked_prefill.unwrap_or(true),
-            async_scheduling: spec.async_scheduling.unwrap_or(false),
+            async_scheduling: spec.async_scheduling.unwrap_or(parity == ParityName::Vllm),
             reserve_full_prompt: spec.scheduler_reserve_full_isl.unwrap_or(false),
             scheduler: Scheduler::default(),
             preemption: Preemption::default(),
-            semantics: spec.parity.unwrap_or(defaults::PARITY).into(),
+            semantics: parity.into(),
             engine: spec.engine.unwrap_or(defaults::ENGINE),
         };
         engine.follow(policies);

@@ -71,6 +71,7 @@ impl Explanation<'_> {
         self.or_else(page, "tp", deployment.tensor_parallel_size, tp);
         self.flag(page, "dp", deployment.data_parallel_size);
         self.flag(page, "enable-expert-parallel", args.enable_expert_parallel);
+        self.flag(page, "enforce-eager", args.enforce_eager);
         self.flag(page, "moe-comm-backend", optional(args.moe_comm_backend.as_deref().map(text)));
         self.flag(page, "vllm-version", optional(args.vllm_version.as_deref().map(text)));
         let built_in = SettingSource::Other("built in".into());

@@ -23,7 +23,7 @@ use super::validate::deployment;
 use blis_diag::Diagnostic;
 
 /// Names of the coefficients: α, then β.
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 13] = [
     PhysicsAlpha::NAMES[0],
     PhysicsAlpha::NAMES[1],
     PhysicsAlpha::NAMES[2],
@@ -35,6 +35,8 @@ pub const NAMES: [&str; 11] = [
     PhysicsBeta::NAMES[5],
     PhysicsBeta::NAMES[6],
     PhysicsBeta::NAMES[7],
+    PhysicsBeta::NAMES[8],
+    PhysicsBeta::NAMES[9],
 ];
 
 /// Values of the coefficients: α, then β, in the order of [`NAMES`].
@@ -54,8 +56,8 @@ pub struct Prior {
 impl Prior {
     /// Prior of the general coefficients: kernels are as measured, the others are free within reason.
     pub const GENERAL: Self = Self {
-        values: [2500.0, 0.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0, 12.0, 1.0, 200.0],
-        spread: [0.7, 0.0, 0.3, 0.05, 0.05, 0.05, 0.3, 0.3, 0.7, 1.5, 1.0],
+        values: [3000.0, 0.0, 2000.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 12.0, 50.0, 1.0, 200.0],
+        spread: [0.7, 0.0, 0.7, 0.05, 0.05, 0.05, 0.3, 0.3, 0.2, 0.7, 1.0, 1.5, 1.0],
         e2e_spread: 0.02,
     };
 
@@ -63,7 +65,7 @@ impl Prior {
     /// differs.
     #[must_use]
     pub fn around(values: CoefficientValues) -> Self {
-        Self { values, spread: [0.5, 0.0, 0.2, 0.05, 0.05, 0.05, 0.3, 0.3, 0.5, 1.5, 1.0], e2e_spread: 0.01 }
+        Self { values, spread: [0.5, 0.0, 0.5, 0.05, 0.05, 0.05, 0.3, 0.3, 0.1, 0.5, 0.5, 1.5, 1.0], e2e_spread: 0.01 }
     }
 }
 
@@ -121,10 +123,16 @@ pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitErro
 /// A run prepared for the fit: its training part, the requests served at the same time, and the windows of comparison.
 struct FitTarget {
     run: MeasuredRun,
-    /// Numbers of the requests of each window.
-    windows: Vec<Vec<usize>>,
-    /// Measured mean end-to-end latency and TTFT of each window, µs.
-    measured: Vec<(f64, f64)>,
+    windows: Vec<Window>,
+}
+
+/// Requests whose means are compared.
+struct Window {
+    /// Their numbers.
+    numbers: Vec<usize>,
+    /// Measured mean end-to-end latency and TTFT, µs, where they are known.
+    e2e_us: Option<f64>,
+    ttft_us: Option<f64>,
 }
 
 impl FitTarget {
@@ -149,18 +157,15 @@ impl FitTarget {
                 Diagnostic::new("no training request can be compared").hint("the run is too short for its latencies");
             return Err(FitError::Run { run: run.name, mistake: Box::new(mistake) });
         }
-        let count = (numbers.len() / REQUESTS).clamp(1, MOST);
-        let windows: Vec<Vec<usize>> = (0..count)
-            .map(|window| numbers[window * numbers.len() / count..(window + 1) * numbers.len() / count].to_vec())
-            .collect();
-        let of = |numbers: &Vec<usize>, what: fn(&super::MeasuredRequest) -> f64| {
-            mean(&numbers.iter().map(|&number| what(&run.requests[number])).collect::<Vec<_>>())
+        let windows = match run.percentiles {
+            Some(_) => stages(&run, numbers),
+            None => {
+                let count = (numbers.len() / REQUESTS).clamp(1, MOST);
+                let part = |window| &numbers[window * numbers.len() / count..(window + 1) * numbers.len() / count];
+                (0..count).map(|window| Window::new(&run, part(window).to_vec(), true, true)).collect()
+            }
         };
-        let measured = windows
-            .iter()
-            .map(|numbers| (of(numbers, |request| request.e2e_us), of(numbers, |request| request.ttft_us)))
-            .collect();
-        Ok(Self { run, windows, measured })
+        Ok(Self { run, windows })
     }
 
     /// Errors of the simulation with these coefficients, one per window and figure, in expected deviations.
@@ -172,15 +177,41 @@ impl FitTarget {
         let predicted = replay(&run, &deployment, &deployment.latency)?;
         let share = (WINDOWS / self.windows.len() as f64).sqrt();
         let mut residuals = Vec::with_capacity(2 * self.windows.len());
-        for (numbers, &(e2e, ttft)) in self.windows.iter().zip(&self.measured) {
+        for window in &self.windows {
             let of = |what: fn(&super::replay::Predicted) -> f64| {
-                mean(&numbers.iter().map(|&number| what(&predicted[number])).collect::<Vec<_>>())
+                mean(&window.numbers.iter().map(|&number| what(&predicted[number])).collect::<Vec<_>>())
             };
-            residuals.push(share * robust((of(|request| request.e2e_us) / e2e).ln() / e2e_spread));
-            residuals.push(share * robust((of(|request| request.ttft_us) / ttft).ln() / TTFT_SPREAD));
+            if let Some(e2e_us) = window.e2e_us {
+                residuals.push(share * robust((of(|request| request.e2e_us) / e2e_us).ln() / e2e_spread));
+            }
+            if let Some(ttft_us) = window.ttft_us {
+                residuals.push(share * robust((of(|request| request.ttft_us) / ttft_us).ln() / TTFT_SPREAD));
+            }
         }
         Ok(residuals)
     }
+}
+
+impl Window {
+    fn new(run: &MeasuredRun, numbers: Vec<usize>, e2e: bool, ttft: bool) -> Self {
+        let of = |what: fn(&super::MeasuredRequest) -> f64| {
+            mean(&numbers.iter().map(|&number| what(&run.requests[number])).collect::<Vec<_>>())
+        };
+        Self {
+            e2e_us: e2e.then(|| of(|request| request.e2e_us)),
+            ttft_us: ttft.then(|| of(|request| request.ttft_us)),
+            numbers,
+        }
+    }
+}
+
+/// The windows of a run of which only means are known: the stages by their end-to-end latency, and all by their TTFT.
+fn stages(run: &MeasuredRun, numbers: Vec<usize>) -> Vec<Window> {
+    let same = |&a: &usize, &b: &usize| run.requests[a].e2e_us == run.requests[b].e2e_us;
+    let stages = numbers.chunk_by(same).map(|stage| Window::new(run, stage.to_vec(), true, false));
+    let mut windows: Vec<Window> = stages.collect();
+    windows.push(Window::new(run, numbers, false, true));
+    windows
 }
 
 /// A residual that has the soft-L1 loss of `r` as its square: quadratic for small ones, linear for large ones.
@@ -309,6 +340,7 @@ mod tests {
             cut_off: false,
             requests: (0..1_000).map(request).collect(),
             sha256: String::new(),
+            percentiles: None,
         };
         let deployment = deployment(&run).unwrap();
         let predicted = replay(&run, &deployment, &deployment.latency).unwrap();
@@ -321,7 +353,7 @@ mod tests {
     #[test]
     fn what_the_simulator_measured_is_found_again() {
         let mut truth = Prior::GENERAL.values;
-        (truth[0], truth[2], truth[3], truth[5], truth[8]) = (4000.0, 1.2, 1.06, 0.93, 20.0);
+        (truth[0], truth[2], truth[3], truth[5], truth[9]) = (4000.0, 1500.0, 1.06, 0.93, 20.0);
         let run = synthetic(&truth);
         let fitted = calibrate(&[&run], &Prior::GENERAL).unwrap();
         let target = FitTarget::new(&run).unwrap();

@@ -18,8 +18,8 @@ pub struct Errors {
     pub itl: Option<OfDistribution>,
     /// Errors of the time in the waiting queue; absent if it was not measured.
     pub queue: Option<OfStage>,
-    /// Mean absolute error of the end-to-end latency of single requests, %.
-    pub e2e_mape: f64,
+    /// Mean absolute error of the end-to-end latency of single requests, %; absent if only means were measured.
+    pub e2e_mape: Option<f64>,
     /// Pearson's r between measured and simulated end-to-end latency, in [−1, 1]; absent if one is constant.
     pub e2e_pearson: Option<f64>,
 }
@@ -89,14 +89,15 @@ pub fn compare(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usize]) ->
         .iter()
         .all(|(request, _)| request.queue_us.is_some())
         .then(|| columns(|request| request.queue_us.unwrap_or(0.0), |_, predicted| predicted.queue_us));
+    let single = run.percentiles.is_none();
     let absolute = e2e.0.iter().zip(&e2e.1).map(|(measured, simulated)| ((simulated - measured) / measured).abs());
     Some(Errors {
         requests: pairs.len(),
-        e2e_mape: 100.0 * absolute.sum::<f64>() / pairs.len() as f64,
-        e2e_pearson: pearson(&e2e.0, &e2e.1),
-        e2e: of_distribution(e2e),
-        ttft: of_distribution(ttft),
-        itl: itl.map(of_distribution),
+        e2e_mape: single.then(|| 100.0 * absolute.sum::<f64>() / pairs.len() as f64),
+        e2e_pearson: pearson(&e2e.0, &e2e.1).filter(|_| single),
+        e2e: of_distribution(e2e, run.percentiles.map(|known| known.e2e_ms)),
+        ttft: of_distribution(ttft, run.percentiles.map(|known| known.ttft_ms)),
+        itl: itl.map(|itl| of_distribution(itl, None)),
         queue: queue.map(|(measured, simulated)| {
             let (measured, simulated) = (mean(&measured), mean(&simulated));
             OfStage {
@@ -108,16 +109,21 @@ pub fn compare(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usize]) ->
     })
 }
 
-fn of_distribution((mut measured, mut simulated): (Vec<f64>, Vec<f64>)) -> OfDistribution {
+/// Compares two samples; `percentiles` are the measured ones, ms, if single requests are not known.
+fn of_distribution(
+    (mut measured, mut simulated): (Vec<f64>, Vec<f64>),
+    percentiles: Option<[f64; 2]>,
+) -> OfDistribution {
     measured.sort_by(f64::total_cmp);
     simulated.sort_by(f64::total_cmp);
-    let of = |what: &dyn Fn(&[f64]) -> f64| percent(what(&measured), what(&simulated));
+    let [p90, p99] = percentiles
+        .map_or_else(|| [90.0, 99.0].map(|share| percentile(&measured, share)), |known| known.map(|ms| ms * 1e3));
     OfDistribution {
         measured_ms: mean(&measured) / 1e3,
         simulated_ms: mean(&simulated) / 1e3,
-        mean: of(&|column| mean(column)),
-        p90: of(&|column| percentile(column, 90.0)),
-        p99: of(&|column| percentile(column, 99.0)),
+        mean: percent(mean(&measured), mean(&simulated)),
+        p90: percent(p90, percentile(&simulated, 90.0)),
+        p99: percent(p99, percentile(&simulated, 99.0)),
     }
 }
 
@@ -173,6 +179,7 @@ mod tests {
             cut_off: false,
             requests: (0..).zip(latencies).map(request).collect(),
             sha256: String::new(),
+            percentiles: None,
         }
     }
 
@@ -191,7 +198,7 @@ mod tests {
         close(errors.ttft.mean, 10.0);
         close(errors.itl.unwrap().measured_ms, 0.2);
         close(errors.itl.unwrap().mean, 10.0);
-        close(errors.e2e_mape, 10.0);
+        close(errors.e2e_mape.unwrap(), 10.0);
         close(errors.e2e_pearson.unwrap(), 1.0);
         assert_eq!(errors.queue, None);
         assert_eq!(compare(&run, &predicted, &[]), None);

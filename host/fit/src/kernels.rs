@@ -20,6 +20,9 @@ use blis_diag::Diagnostic;
 /// Expected standard deviation of the logarithm of a measured kernel time around its curve.
 const SPREAD: f64 = 0.1;
 
+/// Weight of the prior of a share of peak bandwidth, 0.85, against all kernels of a table.
+const BANDWIDTH_PRIOR: f64 = 2.0;
+
 /// The parameters of a curve, and the errors of the fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FittedCurve {
@@ -124,17 +127,28 @@ fn peak(gpu: &Gpu, bytes: f64) -> f64 {
 fn gemm(curve: &'static str, rows: &[GemmRow], dtype: &str, gpu: &Gpu, bytes: f64) -> Option<FittedCurve> {
     /// Smaller matrices occur in no model.
     const SMALLEST: f64 = 512.0;
+    /// Tokens of the largest step that matters.
+    const LARGEST_STEP: f64 = 8192.0;
     let (bandwidth, flops) = (gpu.hbm_tb_s * 1e6, peak(gpu, bytes));
-    let points: Vec<(f64, f64, f64)> = rows
+    let points: Vec<[f64; 5]> = rows
         .iter()
-        .filter(|row| row.gemm_dtype == dtype && row.n >= SMALLEST && row.k >= SMALLEST)
+        .filter(|row| row.gemm_dtype == dtype && row.n >= SMALLEST && row.k >= SMALLEST && row.m <= LARGEST_STEP)
         .map(|row| {
             let moved = bytes * row.n * row.k + 2.0 * row.m * (row.n + row.k);
-            (moved / bandwidth, 2.0 * row.m * row.n * row.k / flops, row.latency * 1e3)
+            let input = 3.0 * row.m * row.k / bandwidth;
+            [moved / bandwidth, 2.0 * row.m * row.n * row.k / flops, row.m, input, row.latency * 1e3]
         })
+        // A product faster than the memory has its weights in the L2 cache, where a service never has them.
+        .filter(|&[memory, .., us]| memory < us)
         .collect();
-    let us = |x: &[f64], &(memory, arithmetic, _): &(f64, f64, f64)| x[0] + slower(memory / x[1], arithmetic / x[2]);
-    fitted(curve, &["launch_us", "bandwidth", "flops"], &[4.0, 0.8, 0.7], &points, us, |point| point.2)
+    let us = |x: &[f64], point: &[f64; 5]| {
+        let [memory, arithmetic, rows, input, _] = point;
+        x[0] + slower(memory / x[1], arithmetic * (rows + x[3]) / rows / x[2]) + x[4] * input
+    };
+    let names = ["launch_us", "bandwidth", "flops", "tile_rows", "input_passes"];
+    // 16-bit inputs are not scaled.
+    let passes = if bytes == 2.0 { 0.0 } else { 3.0 };
+    fitted(curve, &names, &[4.0, 0.8, 0.7, 40.0, passes], &points, us, |point| point[4])
 }
 
 #[derive(Deserialize)]
@@ -159,7 +173,7 @@ fn experts(curve: &'static str, rows: &[MoeRow], dtype: &str, gpu: &Gpu, bytes: 
     let fits = |row: &&MoeRow| {
         row.moe_dtype == dtype && row.moe_ep_size == 1.0 && row.num_tokens <= 8192.0 && row.distribution == EVEN
     };
-    let points: Vec<[f64; 4]> = rows
+    let points: Vec<[f64; 5]> = rows
         .iter()
         .filter(fits)
         .map(|row| {
@@ -170,13 +184,16 @@ fn experts(curve: &'static str, rows: &[MoeRow], dtype: &str, gpu: &Gpu, bytes: 
                 3.0 * d * width * bytes * visited / bandwidth,
                 6.0 * d * width * visits / flops,
                 visits * (2.0 * d + 3.0 * width) * 2.0 / bandwidth,
+                6.0 * d * width * visited / flops,
                 row.latency * 1e3,
             ]
         })
         .collect();
-    let us = |x: &[f64], point: &[f64; 4]| x[0] + slower(point[0] / x[1], point[1] / x[2]) + x[3] * point[2];
-    let names = ["launch_us", "bandwidth", "flops", "activations"];
-    fitted(curve, &names, &[30.0, 0.8, 0.3, 2.0], &points, us, |point| point[3])
+    let us = |x: &[f64], &[weights, arithmetic, activations, row, _]: &[f64; 5]| {
+        x[0] + slower(weights / x[1], (arithmetic + x[4] * row) / x[2]) + x[3] * activations
+    };
+    let names = ["launch_us", "bandwidth", "flops", "activations", "tile_rows"];
+    fitted(curve, &names, &[30.0, 0.8, 0.3, 2.0, 20.0], &points, us, |point| point[4])
 }
 
 #[derive(Deserialize)]
@@ -189,12 +206,18 @@ struct AttentionRow {
     attn_dtype: String,
     kv_cache_dtype: String,
     step: f64,
+    /// Length of the sliding window, tokens; 0 or absent for full attention.
+    window_size: Option<f64>,
     latency: f64,
 }
 
 impl AttentionRow {
-    fn is_16bit(&self) -> bool {
-        self.attn_dtype == "bfloat16" && self.kv_cache_dtype == "bfloat16"
+    /// Full attention in 16 bits with heads of usual width.
+    fn is_usual(&self) -> bool {
+        self.attn_dtype == "bfloat16"
+            && self.kv_cache_dtype == "bfloat16"
+            && self.head_dim == 128.0
+            && self.window_size.is_none_or(|window| window <= 0.0)
     }
 }
 
@@ -202,7 +225,7 @@ fn decode_attention(rows: &[AttentionRow], gpu: &Gpu) -> Option<FittedCurve> {
     // Batches and contexts that occur in a service; smaller kernels consist of little more than their launch.
     let serving = |row: &&AttentionRow| {
         let context = row.isl + row.step;
-        row.is_16bit() && (8.0..=256.0).contains(&row.batch_size) && (255.0..=4096.0).contains(&context)
+        row.is_usual() && (8.0..=256.0).contains(&row.batch_size) && (255.0..=4096.0).contains(&context)
     };
     let points: Vec<(f64, f64, f64)> = rows
         .iter()
@@ -212,6 +235,8 @@ fn decode_attention(rows: &[AttentionRow], gpu: &Gpu) -> Option<FittedCurve> {
             let moved = heads * (row.isl + row.step) * row.head_dim * 4.0;
             (moved / (gpu.hbm_tb_s * 1e6), heads, row.latency * 1e3)
         })
+        // Faster kernels have the KV of the layer in the L2 cache, where a service has other layers' by then.
+        .filter(|&(memory, _, us)| memory < 0.95 * us)
         .collect();
     let us = |x: &[f64], &(memory, heads, _): &(f64, f64, f64)| x[0] + memory / x[1] + x[2] * heads;
     let names = ["launch_us", "bandwidth", "head_us"];
@@ -221,7 +246,7 @@ fn decode_attention(rows: &[AttentionRow], gpu: &Gpu) -> Option<FittedCurve> {
 fn prefill_attention(rows: &[AttentionRow], gpu: &Gpu) -> Option<FittedCurve> {
     let points: Vec<(f64, f64, f64)> = rows
         .iter()
-        .filter(|row| row.is_16bit())
+        .filter(|row| row.is_usual())
         .map(|row| {
             let heads = row.batch_size * row.num_heads;
             let arithmetic = heads * row.head_dim * 2.0 * row.isl * (row.isl + 1.0) / peak(gpu, 2.0);
@@ -230,7 +255,7 @@ fn prefill_attention(rows: &[AttentionRow], gpu: &Gpu) -> Option<FittedCurve> {
         })
         .collect();
     let us = |x: &[f64], &(arithmetic, memory, _): &(f64, f64, f64)| x[0] + arithmetic / x[1] + memory / x[2];
-    let names = ["launch_us", "flops", "bandwidth"];
+    let names = ["launch_us", "flops", "traffic"];
     fitted("attention of prompts", &names, &[12.0, 0.5, 0.5], &points, us, |point| point.2)
 }
 
@@ -248,12 +273,13 @@ fn reductions(rows: &[ReduceRow]) -> Option<FittedCurve> {
     let points: Vec<&ReduceRow> =
         rows.iter().filter(|row| row.backend.ends_with("graph") && row.message_size <= LARGEST).collect();
     let us = |x: &[f64], row: &&ReduceRow| {
-        let (others, bytes) = (row.num_gpus - 1.0, row.message_size);
+        let (others, bytes) = (row.num_gpus - 1.0, row.message_size * (1.0 + x[5] * (row.num_gpus - 2.0)));
         let once = x[0] + others * bytes / (x[1] * 1e3);
-        once.min(x[2] + 2.0 * others / row.num_gpus * bytes / (x[3] * 1e3))
+        let twice = x[2] + 2.0 * others / row.num_gpus * bytes / (x[3] * 1e3);
+        once.min(twice) + x[4] * (row.num_gpus - 2.0)
     };
-    let names = ["once.launch_us", "once.gb_s", "twice.launch_us", "twice.gb_s"];
-    fitted("reduce", &names, &[4.0, 120.0, 10.0, 140.0], &points, us, |row| row.latency * 1e3)
+    let names = ["once.launch_us", "once.gb_s", "twice.launch_us", "twice.gb_s", "hop_us", "crowding"];
+    fitted("reduce", &names, &[4.0, 120.0, 10.0, 140.0, 0.1, 0.05], &points, us, |row| row.latency * 1e3)
 }
 
 /// Fits the parameters of a curve, starting at `start`; `None` without a kernel.
@@ -270,7 +296,13 @@ fn fitted<P>(
     }
     let deviations =
         |x: &[f64]| -> Vec<f64> { points.iter().map(|point| (us(x, point) / measured(point)).ln()).collect() };
-    let residuals = |x: &[f64]| deviations(x).into_iter().map(|deviation| robust(deviation / SPREAD)).collect();
+    // Shares of peak bandwidth have a weak prior: what reads no faster than other kernels must not seem to.
+    let weight = BANDWIDTH_PRIOR * (points.len() as f64).sqrt();
+    let share = names.iter().position(|name| *name == "bandwidth");
+    let residuals = |x: &[f64]| {
+        let prior = share.map(|index| weight * (x[index] / 0.85).ln());
+        deviations(x).into_iter().map(|deviation| robust(deviation / SPREAD)).chain(prior).collect()
+    };
     let problem = CurveProblem { start, at: DVector::zeros(start.len()), residuals: &residuals };
     let (problem, _) = LevenbergMarquardt::new().minimize(problem);
     let values = problem.values(&problem.at);

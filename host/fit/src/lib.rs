@@ -6,9 +6,11 @@
 //!            └──── calibrate ◄────────┘   closed loop: slower steps mean larger batches, which are slower
 //! ```
 
+mod aggregates;
 pub mod calibrate;
 pub mod errors;
 pub mod kernels;
+pub mod load;
 pub mod plot;
 pub mod replay;
 pub mod report;
@@ -16,6 +18,7 @@ pub mod runs;
 pub mod validate;
 
 pub use errors::Errors;
+pub use load::load;
 pub use report::{FitReport, LeaveOut, fit};
-pub use runs::{FitError, MeasuredRequest, MeasuredRun, RunOptions, RunSplit, load};
+pub use runs::{FitError, MeasuredRequest, MeasuredRun, RunOptions, RunSplit};
 pub use validate::{Validated, validate};

@@ -71,8 +71,11 @@ pub fn fit(
         models_left_out: Vec::new(),
         workloads_left_out: Vec::new(),
     };
-    for here in deployments.iter().collect::<BTreeSet<_>>() {
-        let own = |at: &(&MeasuredRun, &MeasuredDeployment)| at.1 == here;
+    // Means of a whole run leave nothing to test coefficients of its deployment on.
+    let single = |at: &(&MeasuredRun, &MeasuredDeployment)| at.0.percentiles.is_none();
+    let with_requests = runs.iter().zip(&deployments).filter(single).map(|(_, here)| here);
+    for here in with_requests.collect::<BTreeSet<_>>() {
+        let own = |at: &(&MeasuredRun, &MeasuredDeployment)| at.1 == here && single(at);
         let members: Vec<&MeasuredRun> = runs.iter().zip(&deployments).filter(own).map(|(run, _)| run).collect();
         report.deployment(here, &members, &general, leave_out)?;
     }
@@ -139,7 +142,7 @@ impl FitReport {
 /// Splits by arrival if the data have no split: 60 % to fit, 20 % to select, 20 % held out.
 fn split_by_time(run: &MeasuredRun) -> MeasuredRun {
     let mut run = run.clone();
-    if run.requests.iter().all(|request| request.split == RunSplit::Train) {
+    if run.percentiles.is_none() && run.requests.iter().all(|request| request.split == RunSplit::Train) {
         let count = run.requests.len();
         for (number, request) in run.requests.iter_mut().enumerate() {
             request.split = match 5 * number / count.max(1) {
@@ -190,8 +193,9 @@ fn weights(coefficients: &Coefficients) -> CoefficientValues {
 }
 
 fn coefficients(fitted: &Fitted) -> Coefficients {
-    let [arrival_us, input_token_us, first_token_steps, beta @ ..] = fitted.weights.map(|weight| rounded(weight, 6));
-    let [gemm, experts, decode_attention, prefill_attention, collectives, layer_us, request_us, step_us] = beta;
+    let [arrival_us, input_token_us, first_token_us, beta @ ..] = fitted.weights.map(|weight| rounded(weight, 6));
+    let [gemm, experts, decode_attention, prefill_attention, collectives, rest @ ..] = beta;
+    let [sampling, layer_us, launch_us, request_us, step_us] = rest;
     let interval = |(coefficient, &(low, high)): (&&str, &(f64, f64))| {
         (low < high).then(|| CoefficientInterval {
             coefficient: (*coefficient).to_owned(),
@@ -200,14 +204,16 @@ fn coefficients(fitted: &Fitted) -> Coefficients {
         })
     };
     Coefficients {
-        alpha: AlphaCoefficients { arrival_us, input_token_us, first_token_steps },
+        alpha: AlphaCoefficients { arrival_us, input_token_us, first_token_us },
         beta: BetaCoefficients {
             gemm,
             experts,
             decode_attention,
             prefill_attention,
             collectives,
+            sampling,
             layer_us,
+            launch_us,
             request_us,
             step_us,
         },

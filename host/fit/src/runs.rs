@@ -1,7 +1,4 @@
 //! Measured runs: the requests that a real server served, their latencies, and the configuration of the server.
-//!
-//! There are three ways to name runs: a folder with `runs.csv` (one line per run, requests in `requests/<run>.csv`),
-//! that `runs.csv` itself, or one file of requests with the deployment on the command line.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Cursor, Read as _};
@@ -111,6 +108,15 @@ impl MeasuredRequest {
     }
 }
 
+/// Percentiles of a run, ms, where single requests are not known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RunPercentiles {
+    /// 90th and 99th percentile of the end-to-end latency.
+    pub e2e_ms: [f64; 2],
+    /// 90th and 99th percentile of the TTFT.
+    pub ttft_ms: [f64; 2],
+}
+
 /// One measured run of a server.
 #[derive(Clone, Debug)]
 pub struct MeasuredRun {
@@ -133,6 +139,8 @@ pub struct MeasuredRun {
     pub requests: Vec<MeasuredRequest>,
     /// SHA-256 of the file of requests, hexadecimal.
     pub sha256: String,
+    /// Percentiles of the run, if single requests are not known; their latencies are then means.
+    pub percentiles: Option<RunPercentiles>,
 }
 
 /// Settings of the command line, which take precedence over those of files.
@@ -157,23 +165,6 @@ pub struct RunOptions {
     pub coefficients: Option<PathBuf>,
 }
 
-/// Reads the runs of all `paths`, in their order.
-///
-/// # Errors
-/// If a file cannot be read or is invalid.
-pub fn load(paths: &[PathBuf], options: &RunOptions) -> Result<Vec<MeasuredRun>, FitError> {
-    let mut runs = Vec::new();
-    for path in paths {
-        let catalogue = if path.is_dir() { path.join("runs.csv") } else { path.clone() };
-        if catalogue.file_name().is_some_and(|name| name == "runs.csv") {
-            runs.extend(load_catalogue(&catalogue, options)?);
-        } else {
-            runs.push(load_single(&catalogue, options)?);
-        }
-    }
-    Ok(runs)
-}
-
 /// A line of `runs.csv`.
 #[derive(Deserialize)]
 struct RunEntry {
@@ -195,7 +186,8 @@ struct RunEntry {
     requests: Option<PathBuf>,
 }
 
-fn load_catalogue(path: &Path, options: &RunOptions) -> Result<Vec<MeasuredRun>, FitError> {
+/// The runs of the `runs.csv` at `path`.
+pub(super) fn load_catalogue(path: &Path, options: &RunOptions) -> Result<Vec<MeasuredRun>, FitError> {
     let (text, _) = read(path)?;
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut runs = Vec::new();
@@ -210,12 +202,9 @@ fn load_catalogue(path: &Path, options: &RunOptions) -> Result<Vec<MeasuredRun>,
         let last = || entry.run.rsplit('-').next().unwrap_or_default().to_owned();
         let workload = entry.workload.clone().unwrap_or_else(last);
         let deployment = DeploymentArgs {
-            hardware: Some(options.hardware.clone().unwrap_or(entry.gpu)),
-            tensor_parallel_size: Some(options.tensor_parallel_size.unwrap_or(entry.tp)),
-            total_kv_blocks: options.total_kv_blocks.or(entry.kv_blocks),
             block_size: options.block_size.or(entry.block_size).unwrap_or(16),
             max_model_len: options.max_model_len.or(entry.max_model_len),
-            ..deployment(options, options.model.clone().unwrap_or(entry.model))
+            ..catalogue_deployment(options, (entry.model, entry.gpu, entry.tp), entry.kv_blocks)
         };
         let repeats = entry.distinct_prompts.is_some_and(|prompts| prompts > 0);
         let (requests, sha256) = load_requests(&file, repeats)?;
@@ -230,9 +219,25 @@ fn load_catalogue(path: &Path, options: &RunOptions) -> Result<Vec<MeasuredRun>,
             cut_off: matches!((entry.requests_given, entry.requests_in_run), (Some(given), Some(all)) if given < all),
             requests,
             sha256,
+            percentiles: None,
         });
     }
     Ok(runs)
+}
+
+/// The deployment of a line of a catalogue; the options take precedence.
+pub(super) fn catalogue_deployment(
+    options: &RunOptions,
+    (model, gpu, tp): (String, String, u32),
+    kv_blocks: Option<u64>,
+) -> DeploymentArgs {
+    DeploymentArgs {
+        hardware: Some(options.hardware.clone().unwrap_or(gpu)),
+        tensor_parallel_size: Some(options.tensor_parallel_size.unwrap_or(tp)),
+        total_kv_blocks: options.total_kv_blocks.or(kv_blocks),
+        block_size: options.block_size.unwrap_or(16),
+        ..deployment(options, options.model.clone().unwrap_or(model))
+    }
 }
 
 fn deployment(options: &RunOptions, model: String) -> DeploymentArgs {
@@ -245,7 +250,8 @@ fn deployment(options: &RunOptions, model: String) -> DeploymentArgs {
     }
 }
 
-fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredRun, FitError> {
+/// One run: the file of its requests, with the deployment of the command line.
+pub(super) fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredRun, FitError> {
     let Some(model) = options.model.clone() else {
         let what = "a file of requests does not contain the deployment that was measured";
         let hint = "give `--model` and `--hardware`, or the folder of a `runs.csv`";
@@ -278,6 +284,7 @@ fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredRun, FitErro
         cut_off: false,
         requests,
         sha256,
+        percentiles: None,
     })
 }
 
@@ -403,7 +410,7 @@ pub(super) fn read_rows<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec
 }
 
 /// The records of a CSV text with a header.
-fn rows<T: for<'de> Deserialize<'de>>(path: &Path, text: &[u8]) -> Result<Vec<T>, FitError> {
+pub(super) fn rows<T: for<'de> Deserialize<'de>>(path: &Path, text: &[u8]) -> Result<Vec<T>, FitError> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text);
     let mut rows = Vec::new();
     for row in reader.deserialize() {
@@ -420,7 +427,7 @@ fn rows<T: for<'de> Deserialize<'de>>(path: &Path, text: &[u8]) -> Result<Vec<T>
 }
 
 /// The content of a file, decompressed if necessary, and the SHA-256 of the file itself.
-fn read(path: &Path) -> Result<(Vec<u8>, String), FitError> {
+pub(super) fn read(path: &Path) -> Result<(Vec<u8>, String), FitError> {
     let failed = |source| FitError::Read { path: path.into(), source };
     let bytes = std::fs::read(path).map_err(failed)?;
     let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();

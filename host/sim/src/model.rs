@@ -91,6 +91,16 @@ impl ModelConfig {
     }
 }
 
+/// Sampling parameters of requests, as far as they cost time. vLLM takes a model's own from its
+/// `generation_config.json`; the default is sampling from the whole vocabulary, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampling {
+    /// Whether `top_k` or `top_p` restricts the tokens to choose from.
+    pub truncates: bool,
+    /// Whether tokens are penalised for having occurred (repetition, presence, frequency).
+    pub penalizes: bool,
+}
+
 /// Performance and memory of one GPU, from its data sheet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpu {

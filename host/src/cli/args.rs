@@ -311,6 +311,9 @@ pub(super) struct DeploymentFlags {
     /// Expert parallelism (mixture-of-experts, physics models only)
     #[arg(long, help_heading = MODEL)]
     pub enable_expert_parallel: bool,
+    /// No CUDA graphs: every kernel is launched by itself (physics model only)
+    #[arg(long, help_heading = MODEL)]
+    pub enforce_eager: bool,
     /// Backend of expert communication (mixture-of-experts, trained-physics only)
     #[arg(long, value_name = "NAME", help_heading = MODEL)]
     pub moe_comm_backend: Option<String>,
@@ -382,11 +385,12 @@ pub(super) struct EngineFlags {
     /// Prefill of every prompt in one step
     #[arg(long, overrides_with = "enable_chunked_prefill", help_heading = ENGINE)]
     pub no_enable_chunked_prefill: bool,
-    /// Asynchronous scheduling: a step is planned before the output of the previous one is known
+    /// Asynchronous scheduling: a step is planned before the output of the previous one is known (default;
+    /// --no-async-scheduling and --parity blis turn it off)
     #[arg(long, overrides_with = "no_async_scheduling", help_heading = ENGINE)]
     pub async_scheduling: bool,
-    /// vLLM's name for the default
-    #[arg(long, overrides_with = "async_scheduling", hide = true)]
+    /// Each step is planned after the output of the previous one
+    #[arg(long, overrides_with = "async_scheduling", help_heading = ENGINE)]
     pub no_async_scheduling: bool,
     /// Schedule a request only if its whole prompt fits the free KV blocks
     #[arg(long, overrides_with = "no_scheduler_reserve_full_isl", help_heading = ENGINE)]

@@ -63,7 +63,7 @@ pub(super) struct FitArgs {
 /// Measured runs, and what their files do not say.
 #[derive(Debug, Args)]
 pub(super) struct DataArgs {
-    /// Measured runs: a folder with `runs.csv`, that file, or one file of requests (CSV or JSON lines)
+    /// Measured runs: a folder with `runs.csv` or `aggregates.csv`, such a file, or one file of requests (CSV or JSON lines)
     #[arg(value_name = "DATA", required = true)]
     data: Vec<PathBuf>,
     /// Only runs whose name contains this
@@ -281,7 +281,7 @@ fn table(runs: &[Validated]) -> String {
         let _ = writeln!(text, "{run}: {count} {split} requests, measured E2E {measured_ms:.1} ms");
         let ttft = errors.ttft;
         let [e2e, ttft] = [[mean, p90, p99], [ttft.mean, ttft.p90, ttft.p99]].map(|three| three.map(signed));
-        let mape = format!("{:.1}", errors.e2e_mape);
+        let mape = errors.e2e_mape.map_or("-".into(), |mape| format!("{mape:.1}"));
         let ([a, b, c], [d, e, f]) = (e2e, ttft);
         text += &cells(&[a, b, c, d, e, f, itl_mean, itl_p99, queue, mape, r]);
     }

@@ -127,6 +127,7 @@ settings! {
     tp: u32 = "tp" | "tensor-parallel-size", Number, one(parse::parallelism_or_zero), text::text;
     dp: u32 = "dp" | "data-parallel-size", Number, one(parse::parallelism), text::text;
     enable_expert_parallel: bool = "enable-expert-parallel", Switch, one(parse::switch), text::text;
+    enforce_eager: bool = "enforce-eager", Switch, one(parse::switch), text::text;
     moe_comm_backend: String = "moe-comm-backend", Text, one(parse::name), text::text;
     vllm_version: String = "vllm-version", Text, one(parse::name), text::text;
     model_config_folder: PathBuf = "model-config-folder", Text, one(parse::path), text::path;

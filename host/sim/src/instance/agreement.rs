@@ -12,6 +12,7 @@ use super::{
     Fast, Instance, InstanceConfig, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice,
     run_alone,
 };
+use crate::latency::Serving;
 use crate::latency::physics::samples::kernels;
 use crate::latency::{
     Batch, Blackbox, ContextEffect, LatencyModel, MoeComm, Physics, PhysicsBeta, Roofline, TrainedPhysics,
@@ -144,8 +145,11 @@ impl LatencyModel for RandomLatency {
     fn output_token_time(&self) -> Micros {
         Micros(self.per_output)
     }
-    fn first_token_time(&self, step: Micros) -> Micros {
-        Micros(step.0 * self.per_output / 3)
+    fn first_token_time(&self) -> Micros {
+        Micros(5 * self.per_output)
+    }
+    fn plans_ahead(&self) -> bool {
+        self.queueing.is_multiple_of(2)
     }
     fn post_decode_time(&self) -> Micros {
         Micros(7)
@@ -169,8 +173,9 @@ fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
     let beta = [0.152128, 0.0, 1.36252915, 0.752037, 32.09546717, 4.41684444, 126.024825, 0.0, 0.0, 1.94710771];
     let trained = TrainedPhysics::new(&llama_8b(), &h100(), one, MoeComm::AllGather, &alpha, &beta).expect("valid");
     let trained: Arc<dyn LatencyModel> = Arc::new(trained);
-    let beta = PhysicsBeta::from([0.97, 0.98, 0.96, 1.1, 0.9, 13.0, 1.0, 200.0]);
-    let physics = Physics::new(&llama_8b(), (&h100(), &kernels()), one, false, [450.0, 0.5, 1.25].into(), beta);
+    let beta = PhysicsBeta::from([0.97, 0.98, 0.96, 1.1, 0.9, 1.0, 13.0, 100.0, 1.0, 200.0]);
+    let physics =
+        Physics::new(&llama_8b(), (&h100(), &kernels()), Serving::on(one), ([450.0, 0.5, 125.0].into(), beta));
     let physics: Arc<dyn LatencyModel> = Arc::new(physics.expect("valid"));
     prop_oneof![
         5 => shape().prop_map(|shape| Arc::new(shape) as Arc<dyn LatencyModel>),

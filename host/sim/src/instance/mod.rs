@@ -22,6 +22,9 @@
 //! | 3 | step | |
 //! | 6 | timeout | a request that completes in a step that starts at its deadline has not timed out |
 //!
+//! If steps are planned ahead (asynchronous scheduling under a latency model that says so), a request that would join
+//! the queue during a step joins it 1 µs after the start of the next step, which was planned before it came.
+//!
 //! The ranks are BLIS's; 2, 4 and 5 are adapter loads and two markers without effect. Among equals the event scheduled
 //! first is executed first.
 
@@ -91,6 +94,11 @@ pub struct InstanceConfig {
 }
 
 impl InstanceConfig {
+    /// Whether a request that arrives during a step misses the next step too, because that is planned already.
+    fn plans_ahead(&self) -> bool {
+        self.async_scheduling && self.latency.plans_ahead()
+    }
+
     /// The event for observers that `count` inter-token latencies of `gap` occurred here.
     #[inline]
     fn latencies(&self, gap: Micros, count: u64) -> SimEvent<'static> {

@@ -95,6 +95,8 @@ pub struct Plain {
     reported_waiting: Option<u32>,
     /// End of the last step in which a request finished.
     left_at: Micros,
+    /// Time at which the requests join the queue that were postponed last, because a step was planned without them.
+    postponed_until: Option<Micros>,
     counters: Counters,
     /// Record of the last step, for tests that compare step by step.
     pub last_step: StepRecord,
@@ -120,6 +122,7 @@ impl Plain {
             watchdog: Watchdog::default(),
             reported_waiting: None,
             left_at: Micros::ZERO,
+            postponed_until: None,
             counters: Counters::default(),
             last_step: StepRecord::default(),
         }
@@ -461,7 +464,7 @@ impl Plain {
                 continue;
             }
             if live.generated == 0 {
-                let out = end + per_token + self.config.latency.first_token_time(end - now);
+                let out = end + per_token + self.config.latency.first_token_time();
                 let ttft = out - live.request.arrival;
                 live.ttft = Some(ttft);
                 observer.record(&SimEvent::FirstToken(&FirstToken::new(&live.request, self.config.index, ttft)));
@@ -613,6 +616,27 @@ impl Plain {
     }
 }
 
+impl Plain {
+    fn join_arriving(&mut self, at: Micros, live: PlainRequest) {
+        let index = self.arriving.partition_point(|&(other, _)| other <= at);
+        self.arriving.insert(index, (at, live));
+    }
+
+    /// If steps are planned ahead and one is under way at `now`: the time just after the start of the next step, which
+    /// was planned without `request`.
+    fn planned_until(&self, now: Micros, request: &Request) -> Option<Micros> {
+        let after_next = self.step_at.filter(|&at| at > now)?.saturating_add(Micros(1));
+        let ahead =
+            self.config.plans_ahead() && self.postponed_until != Some(now) && self.config.refuses(request).is_none();
+        ahead.then_some(after_next)
+    }
+
+    fn postpone(&mut self, at: Micros, live: PlainRequest) {
+        self.postponed_until = Some(at);
+        self.join_arriving(at, live);
+    }
+}
+
 impl Instance for Plain {
     fn arrive(&mut self, now: Micros, request: Request) {
         self.counters.clock = self.counters.clock.max(now);
@@ -635,8 +659,7 @@ impl Instance for Plain {
             draining: false,
             request,
         };
-        let index = self.arriving.partition_point(|&(at, _)| at <= queued_at);
-        self.arriving.insert(index, (queued_at, live));
+        self.join_arriving(queued_at, live);
     }
 
     fn next_event(&self) -> Option<Micros> {
@@ -653,7 +676,10 @@ impl Instance for Plain {
         while let Some(now) = self.next_event().filter(|&at| at < limit) {
             if self.arriving.front().is_some_and(|&(at, _)| at == now) {
                 let (_, live) = self.arriving.pop_front().expect("just seen");
-                self.enqueue(now, live, observer);
+                match self.planned_until(now, &live.request) {
+                    Some(at) => self.postpone(at, live),
+                    None => self.enqueue(now, live, observer),
+                }
             } else if self.step_at == Some(now) {
                 self.step(now, observer)?;
             } else if let Some((_, id)) = self.deadlines.pop_first()

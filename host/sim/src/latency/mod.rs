@@ -13,7 +13,7 @@ pub mod trained_physics;
 
 pub use blackbox::Blackbox;
 pub use error::LatencyError;
-pub use physics::{Kernels, Physics, PhysicsAlpha, PhysicsBeta};
+pub use physics::{Kernels, Launch, Physics, PhysicsAlpha, PhysicsBeta, Sampler, Serving};
 pub use roofline::Roofline;
 pub use trained_physics::{MoeComm, TrainedPhysics};
 
@@ -144,11 +144,16 @@ pub trait LatencyModel: std::fmt::Debug + Send + Sync {
         Micros::ZERO
     }
 
-    /// Added once to TTFT, and so to the end-to-end latency, of a request with a first token from a step of
-    /// that length; it delays no step. It covers the delays between scheduling and client: steps that were planned
-    /// before, and output processing.
-    fn first_token_time(&self, _step: Micros) -> Micros {
+    /// Added once to TTFT, and so to the end-to-end latency; it delays no step. It covers the way of a token from the
+    /// end of its step to the client: output processing, detokenisation, HTTP.
+    fn first_token_time(&self) -> Micros {
         Micros::ZERO
+    }
+
+    /// Whether the next step is planned while the current one is computed, if scheduling is asynchronous: a request
+    /// that arrives during a step is then in neither that step nor the one after it.
+    fn plans_ahead(&self) -> bool {
+        false
     }
 
     /// Added once to the end-to-end latency of a request with at least one output token.

@@ -24,7 +24,13 @@ impl Fast {
                 let (_, request) = self.arriving.pop_front().expect("just seen");
                 self.next_queued = self.arriving.front().map_or(NEVER, |&(at, _)| at);
                 self.arriving.front().into_iter().for_each(|(_, next)| soon(&**next));
-                self.enqueue(now, request, observer);
+                match self.planned_until(now, &request) {
+                    Some(at) => {
+                        self.postponed_until = at;
+                        self.join_arriving(at, request);
+                    }
+                    None => self.enqueue(now, request, observer),
+                }
             } else if step == now {
                 // A step that starts at a deadline is executed first.
                 let until = limit.min(queued).min(deadline.saturating_add(Micros(1)));

@@ -13,7 +13,7 @@ impl Fast {
     /// Executes the step `now..end`.
     pub(super) fn execute(&mut self, now: Micros, end: Micros, plan: &StepPlan, observer: &mut impl Observer) {
         self.decode(now, end, plan, observer);
-        let mut finished = self.finish_prefills(now, end, observer);
+        let mut finished = self.finish_prefills(end, observer);
         self.pop_finished(&mut finished);
         self.complete_all(finished, end, observer);
     }
@@ -114,7 +114,7 @@ impl Fast {
 
     /// Computes the prompt tokens of the step; a prompt that is complete generates a token. Returns the requests that
     /// are finished by it.
-    fn finish_prefills(&mut self, now: Micros, end: Micros, observer: &mut impl Observer) -> Vec<RequestKey> {
+    fn finish_prefills(&mut self, end: Micros, observer: &mut impl Observer) -> Vec<RequestKey> {
         let per_token = self.per_token;
         let first_tokens = observer.interests().contains(Interests::FIRST_TOKENS);
         let mut finished = Vec::new();
@@ -127,7 +127,7 @@ impl Fast {
                 continue;
             }
             if live.generated == 0 {
-                let out = end + per_token + self.config.latency.first_token_time(end - now);
+                let out = end + per_token + self.config.latency.first_token_time();
                 let ttft = out - live.request.arrival;
                 live.set_ttft(ttft);
                 if first_tokens {

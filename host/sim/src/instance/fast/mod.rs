@@ -101,6 +101,8 @@ pub struct Fast {
     arriving: VecDeque<(Micros, Box<Request>)>,
     /// The batch in the order of admission.
     order: BatchOrder,
+    /// Time at which the requests join the queue that were postponed last, because a step was planned without them.
+    postponed_until: Micros,
     /// End of the last step in which a request finished.
     left_at: Micros,
     /// [`LatencyModel::shortest_step`](crate::latency::LatencyModel::shortest_step).
@@ -151,6 +153,7 @@ impl Fast {
             stalled: Vec::new(),
             watchdog: Watchdog::default(),
             reported_waiting: None,
+            postponed_until: NEVER,
             left_at: Micros::ZERO,
             counters: Counters::default(),
             record: None,
@@ -247,6 +250,24 @@ impl Fast {
         }
     }
 
+    fn join_arriving(&mut self, at: Micros, request: Box<Request>) {
+        if self.arriving.back().is_none_or(|&(other, _)| other <= at) {
+            self.arriving.push_back((at, request));
+        } else {
+            let index = self.arriving.partition_point(|&(other, _)| other <= at);
+            self.arriving.insert(index, (at, request));
+        }
+        self.next_queued = self.next_queued.min(at);
+    }
+
+    /// If steps are planned ahead and one is under way at `now`: the time just after the start of the next step, which
+    /// was planned without `request`.
+    fn planned_until(&self, now: Micros, request: &Request) -> Option<Micros> {
+        let under_way = self.step_at != NEVER && self.step_at > now;
+        let ahead = under_way && self.config.plans_ahead() && now != self.postponed_until;
+        (ahead && self.config.refuses(request).is_none()).then(|| self.step_at.saturating_add(Micros(1)))
+    }
+
     /// The outcome of a request that was never in the queue.
     fn untouched_outcome(&self, request: &Request, status: Status) -> Outcome {
         Outcome { instance: Some(self.config.index), ..Outcome::new(request, status) }
@@ -327,15 +348,7 @@ impl Fast {
 impl Instance for Fast {
     fn arrive(&mut self, now: Micros, request: Request) {
         self.counters.clock = self.counters.clock.max(now);
-        let queued_at = self.queued_at(now, &request);
-        let request = Box::new(request);
-        if self.arriving.back().is_none_or(|&(at, _)| at <= queued_at) {
-            self.arriving.push_back((queued_at, request));
-        } else {
-            let index = self.arriving.partition_point(|&(at, _)| at <= queued_at);
-            self.arriving.insert(index, (queued_at, request));
-        }
-        self.next_queued = self.next_queued.min(queued_at);
+        self.join_arriving(self.queued_at(now, &request), Box::new(request));
     }
 
     fn next_event(&self) -> Option<Micros> {

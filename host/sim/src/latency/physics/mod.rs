@@ -1,0 +1,467 @@
+//! `physics`: a step as the sum of its kernels, each on the curve of its GPU, plus overheads of the host.
+//!
+//! ```text
+//! step = β·(GEMMs, experts, attention of decodes, attention of prompts, collectives, layers, requests, 1)
+//! ```
+//!
+//! The curves ([`Kernels`]) are a few numbers per GPU, fitted to measured kernels, so that the times are already right
+//! to some 10 % with every weight β at 1. Training adjusts the weights and adds overheads that kernels do not include:
+//! µs per layer, per request and per step. A model that was never measured uses the weights of other models, since no
+//! weight depends on the size of the model.
+//!
+//! A token costs the same in prefill and decode, so all terms that depend on the number of tokens are in one table, all
+//! terms that depend on the number of requests in another, and a step is two table look-ups and a dozen
+//! multiplications.
+
+mod coefficients;
+mod kernels;
+mod parts;
+mod sampling;
+
+pub use coefficients::{PhysicsAlpha, PhysicsBeta};
+pub use kernels::{Curve, Kernels, Link};
+pub use sampling::Sampler;
+
+#[cfg(test)]
+pub(crate) use kernels::samples;
+
+use self::parts::StepParts;
+use super::arithmetic::exact;
+use super::error::{check_coefficients, check_model, check_nonzero};
+use super::{Batch, ContextEffect, LatencyError, LatencyModel, OverContext, shortest_of_monotone};
+use crate::limits::{PHYSICS_REQUESTS, PHYSICS_TOKENS};
+use crate::model::{Gpu, ModelConfig, Moe, Parallelism, Sampling};
+use crate::units::Micros;
+
+/// How an engine serves a model, as far as it concerns the time of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Serving {
+    /// Distribution over GPUs.
+    pub parallelism: Parallelism,
+    /// Whether whole experts are distributed over the GPUs instead of slices of each.
+    pub expert_parallel: bool,
+    /// The requests' sampling parameters.
+    pub sampling: Sampling,
+    /// The engine's implementation of sampling.
+    pub sampler: Sampler,
+    /// How its kernels are launched.
+    pub launch: Launch,
+}
+
+impl Serving {
+    /// Greedy sampling, CUDA graphs and sliced experts on that many GPUs.
+    #[must_use]
+    pub fn on(parallelism: Parallelism) -> Self {
+        Self {
+            parallelism,
+            expert_parallel: false,
+            sampling: Sampling::default(),
+            sampler: Sampler::default(),
+            launch: Launch::default(),
+        }
+    }
+}
+
+/// How the kernels of a decode step are launched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Launch {
+    /// One CUDA graph for the whole step.
+    #[default]
+    Graph,
+    /// CUDA graphs between attention, which is launched by itself: for attention that cannot be captured, such as the
+    /// chunked local attention of Llama 4 (vLLM issues 26034, 28739).
+    Piecewise,
+    /// Every kernel by itself: `--enforce-eager`.
+    Eager,
+}
+
+impl Launch {
+    /// Multiple of [`PhysicsBeta::launch_us`] per layer.
+    fn weight(self) -> f64 {
+        match self {
+            Self::Graph => 0.0,
+            Self::Piecewise => 1.0,
+            // A decoder layer launches about 12 kernels, piecewise graphs 3 and one graph.
+            Self::Eager => 3.0,
+        }
+    }
+}
+
+/// The latency model `physics`, described at the top of this file.
+#[derive(Clone, Debug)]
+pub struct Physics {
+    alpha: PhysicsAlpha,
+    beta: PhysicsBeta,
+    parts: StepParts,
+    serving: Serving,
+    vocabulary: f64,
+    hbm_tb_s: f64,
+    /// Weighted µs of the terms that depend on the number of tokens, and of those that depend on the number of
+    /// requests; the constants of the step are in the former.
+    by_tokens: Vec<f64>,
+    by_requests: Vec<f64>,
+    /// Weighted µs per decoding request, and per token of its context.
+    decode_request_us: f64,
+    decode_context_us: f64,
+    /// Weighted µs per pair of a prompt token and a token that it attends to, and per token of KV read.
+    prefill_pair_us: f64,
+    prefill_context_us: f64,
+}
+
+impl Physics {
+    /// The step times of a model on GPUs with these kernels.
+    ///
+    /// # Errors
+    /// If a coefficient is negative, a number is missing, or heads or experts do not fit the GPUs.
+    pub fn new(
+        model: &ModelConfig,
+        (gpu, kernels): (&Gpu, &Kernels),
+        serving: Serving,
+        (alpha, beta): (PhysicsAlpha, PhysicsBeta),
+    ) -> Result<Self, LatencyError> {
+        check_coefficients("alpha", &alpha.to_array())?;
+        check_coefficients("beta", &beta.to_array())?;
+        kernels.check()?;
+        check(model, gpu, serving.parallelism)?;
+        let parts = StepParts::new(model, gpu, kernels, serving.parallelism, serving.expert_parallel);
+        let attention = parts.layers / parts.ranks;
+        let mut physics = Self {
+            alpha,
+            beta,
+            by_tokens: Vec::new(),
+            by_requests: Vec::new(),
+            decode_request_us: beta.decode_attention * attention * parts.decode_request,
+            decode_context_us: beta.decode_attention * attention * parts.context_token,
+            prefill_pair_us: beta.prefill_attention * attention * parts.prefill_pair,
+            prefill_context_us: beta.prefill_attention * attention * parts.context_token,
+            parts,
+            serving,
+            vocabulary: f64::from(model.vocab_size),
+            hbm_tb_s: gpu.hbm_tb_s,
+        };
+        physics.by_tokens = (0..=PHYSICS_TOKENS).map(|tokens| physics.of_tokens(tokens)).collect();
+        physics.by_requests = (0..=PHYSICS_REQUESTS).map(|requests| physics.of_requests(requests)).collect();
+        Ok(physics)
+    }
+
+    /// Weighted µs of a step with that many tokens, without attention and sampling.
+    fn of_tokens(&self, tokens: u64) -> f64 {
+        let (beta, parts) = (&self.beta, &self.parts);
+        let tokens = exact(tokens);
+        beta.gemm * parts.gemms(tokens)
+            + beta.experts * parts.experts(tokens)
+            + beta.collectives * parts.collectives(tokens)
+            + beta.decode_attention * parts.layers * parts.attention_launch
+            + (beta.layer_us + beta.launch_us * self.serving.launch.weight()) * parts.layers
+            + beta.step_us
+    }
+
+    /// Weighted µs of the outputs of a step with that many requests: last matrix and sampling.
+    fn of_requests(&self, requests: u64) -> f64 {
+        let requests = exact(requests);
+        let Serving { sampling, sampler, .. } = self.serving;
+        let sampling_us =
+            if requests > 0.0 { sampler.us(sampling, requests, self.vocabulary, self.hbm_tb_s) } else { 0.0 };
+        self.beta.gemm * self.parts.logits(requests)
+            + self.beta.sampling * sampling_us
+            + self.beta.request_us * requests
+    }
+
+    /// Weighted µs of a step, without the terms of context and of prefill attention.
+    fn fixed_us(&self, batch: &Batch) -> f64 {
+        let tokens = match self.by_tokens.get(batch.tokens() as usize) {
+            Some(&us) => us,
+            None => self.of_tokens(batch.tokens()),
+        };
+        let requests = match self.by_requests.get(batch.requests() as usize) {
+            Some(&us) => us,
+            None => self.of_requests(batch.requests()),
+        };
+        tokens + requests
+    }
+
+    fn us(&self, batch: &Batch) -> f64 {
+        let mut us = self.fixed_us(batch);
+        if batch.prefill_tokens > 0 {
+            // Σ n·(context + (n+1)/2): each new token attends to the new ones before it and to itself.
+            let own = (exact(batch.prefill_tokens_squared) + exact(batch.prefill_tokens)) / 2.0;
+            us += self.prefill_pair_us * (exact(batch.prefill_tokens_by_context) + own)
+                + self.prefill_context_us * exact(batch.prefill_context + batch.prefill_tokens);
+        }
+        us + self.decode_request_us * exact(batch.decode_requests)
+            + self.decode_context_us * exact(batch.decode_context)
+    }
+}
+
+impl LatencyModel for Physics {
+    fn step_time(&self, batch: &Batch) -> Micros {
+        if batch.requests() == 0 {
+            return Micros(1);
+        }
+        Micros::from_f64(self.us(batch)).max(Micros(1))
+    }
+
+    fn context_effect(&self) -> ContextEffect {
+        if self.decode_context_us == 0.0 { ContextEffect::None } else { ContextEffect::NonDecreasing }
+    }
+
+    fn over_context(&self, batch: &Batch) -> Option<OverContext> {
+        // The same sum as in `us`, in the same order.
+        let fixed_us = self.fixed_us(batch) + self.decode_request_us * exact(batch.decode_requests);
+        Some(OverContext { fixed_us, token_us: self.decode_context_us })
+    }
+
+    fn shortest_step(&self) -> Micros {
+        shortest_of_monotone(self)
+    }
+
+    fn queueing_time(&self, input_tokens: u32) -> Micros {
+        Micros::from_f64(self.alpha.arrival_us + self.alpha.input_token_us * f64::from(input_tokens))
+    }
+
+    fn first_token_time(&self) -> Micros {
+        Micros::from_f64(self.alpha.first_token_us)
+    }
+
+    fn plans_ahead(&self) -> bool {
+        true
+    }
+}
+
+fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism) -> Result<(), LatencyError> {
+    check_model(model)?;
+    let tensor = parallelism.tensor;
+    check_nonzero(&[
+        ("tensor_parallel_size", f64::from(tensor)),
+        ("data_parallel_size", f64::from(parallelism.data)),
+        ("tflops_fp16", gpu.tflops_fp16),
+        ("hbm_tb_s", gpu.hbm_tb_s),
+        ("vocab_size", f64::from(model.vocab_size)),
+    ])?;
+    let (heads, kv_heads) = (model.num_attention_heads, model.num_key_value_heads);
+    if !heads.is_multiple_of(tensor) {
+        return Err(LatencyError::HeadsNotDivisible { kind: "attention", heads, tensor });
+    }
+    if model.mla.is_none() && !kv_heads.is_multiple_of(tensor) && !tensor.is_multiple_of(kv_heads) {
+        return Err(LatencyError::HeadsNotDivisible { kind: "KV", heads: kv_heads, tensor });
+    }
+    match model.moe {
+        Some(Moe { num_experts: experts, num_experts_per_tok: experts_per_token, .. })
+            if !(1..=experts).contains(&experts_per_token) =>
+        {
+            Err(LatencyError::ExpertsPerToken { experts_per_token, experts })
+        }
+        None if parallelism.data > 1 => Err(LatencyError::DataParallel { data: parallelism.data }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::samples::kernels;
+    use super::*;
+    use crate::latency::testing::{BatchItem, batch, random_batches};
+    use crate::model::samples::{deepseek_lite, h100, llama_8b, qwen_moe, scout_fp8};
+
+    const ALPHA: PhysicsAlpha = PhysicsAlpha { arrival_us: 4500.0, input_token_us: 0.5, first_token_us: 1250.0 };
+    const BETA: PhysicsBeta = PhysicsBeta {
+        gemm: 0.97,
+        experts: 0.98,
+        decode_attention: 0.96,
+        prefill_attention: 1.1,
+        collectives: 0.9,
+        sampling: 1.0,
+        layer_us: 13.0,
+        launch_us: 100.0,
+        request_us: 1.0,
+        step_us: 200.0,
+    };
+
+    fn physics(model: &ModelConfig, tensor: u32, data: u32) -> Physics {
+        let parallelism = Parallelism { tensor, data };
+        Physics::new(model, (&h100(), &kernels()), Serving::on(parallelism), (ALPHA, BETA)).unwrap()
+    }
+
+    /// The formula of a dense model on one rank, kernel by kernel and request by request.
+    fn written_out(m: &ModelConfig, tp: f64, items: &[BatchItem]) -> f64 {
+        let (k, bandwidth, flops) = (kernels(), 3.35e6, 989.5e6);
+        let (l, d, h) =
+            (f64::from(m.num_hidden_layers), f64::from(m.hidden_size), f64::from(m.num_attention_heads) / tp);
+        let (kv, ff) = (f64::from(m.num_key_value_heads) / tp, f64::from(m.intermediate_size) / tp);
+        let dh = 128.0;
+        let product = |rows: f64, outputs: f64, inputs: f64| {
+            let memory = 2.0 * (outputs * inputs + rows * (outputs + inputs)) / (bandwidth * k.gemm.bandwidth);
+            let arithmetic = 2.0 * rows * outputs * inputs / (flops * k.gemm.flops);
+            k.gemm.launch_us + (memory.powi(4) + arithmetic.powi(4)).powf(0.25)
+        };
+        let tokens: f64 = items.iter().map(|item| f64::from(item.n)).sum();
+        let mut us = BETA.step_us + BETA.request_us * items.len() as f64 + BETA.layer_us * l;
+        let per_layer = product(tokens, (h + 2.0 * kv) * dh, d)
+            + product(tokens, d, h * dh)
+            + product(tokens, 2.0 * ff, d)
+            + product(tokens, d, ff);
+        let between =
+            tokens * 2.0 * (8.0 * d + 2.0 * (h + 2.0 * kv) * dh + 3.0 * ff) / bandwidth / k.attention_bandwidth;
+        us += BETA.gemm * (l * (per_layer + between) + product(items.len() as f64, f64::from(m.vocab_size) / tp, d));
+        if tp > 1.0 {
+            let bytes = 2.0 * d * tokens;
+            let once = k.reduce_once.launch_us + (tp - 1.0) * bytes / (k.reduce_once.gb_s * 1e3);
+            let twice = k.reduce_twice.launch_us + 2.0 * (tp - 1.0) / tp * bytes / (k.reduce_twice.gb_s * 1e3);
+            us += BETA.collectives * 2.0 * l * once.min(twice);
+        }
+        us += BETA.decode_attention * l * k.attention_launch_us;
+        for item in items {
+            let kv_us = |tokens: f64| tokens * 2.0 * kv * dh * 2.0 / bandwidth / k.attention_bandwidth;
+            let (n, context) = (f64::from(item.n), f64::from(item.context));
+            us += l * if item.is_prefill() {
+                let pairs: f64 = (0..item.n).map(|new| context + f64::from(new) + 1.0).sum();
+                let arithmetic = 4.0 * pairs * h * dh / (flops * k.attention_flops);
+                BETA.prefill_attention * (arithmetic + kv_us(context + n))
+            } else {
+                BETA.decode_attention * (k.attention_head_us * kv + kv_us(context))
+            };
+        }
+        us
+    }
+
+    #[test]
+    fn equals_its_formula() {
+        for (tensor, share) in [(1, 1.0), (4, 4.0)] {
+            let physics = physics(&llama_8b(), tensor, 1);
+            for items in random_batches(3_000) {
+                let expected = written_out(&llama_8b(), share, &items);
+                let us = physics.us(&batch(&items));
+                assert!((us / expected - 1.0).abs() < 1e-9, "{us} is not {expected}: {items:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn batches_beyond_the_tables_use_the_same_formula() {
+        let mut physics = physics(&qwen_moe(), 2, 1);
+        let batches: Vec<Batch> = random_batches(2_000).map(|items| batch(&items)).collect();
+        let tables: Vec<Micros> = batches.iter().map(|batch| physics.step_time(batch)).collect();
+        physics.by_tokens.clear();
+        physics.by_requests.clear();
+        let computed: Vec<Micros> = batches.iter().map(|batch| physics.step_time(batch)).collect();
+        assert_eq!(tables, computed);
+    }
+
+    #[test]
+    fn decoding_reads_weights_and_context() {
+        // Llama-3.1-8B in BF16: 15 GB of weights and 128 KiB of KV per token on 3.35 TB/s.
+        let physics = physics(&llama_8b(), 1, 1);
+        let mut one = Batch::default();
+        one.add_decode(1000);
+        let us = physics.step_time(&one).0;
+        assert!((5_000..7_500).contains(&us), "{us} µs");
+        let full = Batch { decode_context: 100_000, ..one };
+        let context_us = physics.step_time(&full).0 - us;
+        assert!((3_500..4_500).contains(&context_us), "99 000 tokens of KV are 3.9 ms at peak: {context_us} µs");
+    }
+
+    #[test]
+    fn more_gpus_are_faster_with_overheads() {
+        let step = |tensor, requests| {
+            let physics = physics(&llama_8b(), tensor, 1);
+            physics.step_time(&Batch { decode_requests: requests, decode_context: 500 * requests, ..Batch::default() })
+        };
+        assert!(step(2, 16) < step(1, 16) && step(4, 16) < step(2, 16));
+        assert!(step(4, 16).0 * 3 > step(1, 16).0, "collectives and launches do not shrink");
+    }
+
+    #[test]
+    fn a_batch_visits_more_experts_than_a_request() {
+        let physics = physics(&qwen_moe(), 1, 1);
+        let step = |requests| physics.step_time(&Batch { decode_requests: requests, ..Batch::default() }).0 as f64;
+        assert!(step(32) > 1.5 * step(1), "32 tokens visit 111 of 128 experts, one visits 8");
+        assert!(step(128) < 1.5 * step(64), "then all are visited");
+    }
+
+    #[test]
+    fn latent_attention_reads_less_than_heads_would() {
+        let heads = ModelConfig { mla: None, ..deepseek_lite() };
+        let of_context = |model: &ModelConfig| physics(model, 1, 1).decode_context_us;
+        assert!(of_context(&deepseek_lite()) < of_context(&heads) / 3.0);
+    }
+
+    #[test]
+    fn alpha_acts_before_the_queue_and_behind_the_first_token() {
+        let physics = physics(&llama_8b(), 1, 1);
+        assert_eq!(physics.queueing_time(100), Micros(4550));
+        assert_eq!(physics.first_token_time(), Micros(1250));
+        assert_eq!((physics.output_token_time(), physics.post_decode_time()), (Micros::ZERO, Micros::ZERO));
+        assert_eq!(physics.step_time(&Batch::default()), Micros(1));
+    }
+
+    #[test]
+    fn invalid_configurations_are_refused() {
+        let error = |model: &ModelConfig, tensor, data, kernels: &Kernels, beta| {
+            let parallelism = Parallelism { tensor, data };
+            Physics::new(model, (&h100(), kernels), Serving::on(parallelism), (ALPHA, beta)).unwrap_err()
+        };
+        let fine = kernels();
+        assert_eq!(error(&llama_8b(), 1, 2, &fine, BETA), LatencyError::DataParallel { data: 2 });
+        let expected = LatencyError::HeadsNotDivisible { kind: "attention", heads: 32, tensor: 5 };
+        assert_eq!(error(&llama_8b(), 5, 1, &fine, BETA), expected);
+        let expected = LatencyError::CoefficientValue { name: "beta", index: 6, value: -1.0 };
+        assert_eq!(error(&llama_8b(), 1, 1, &fine, PhysicsBeta { layer_us: -1.0, ..BETA }), expected);
+        let unknown = Kernels { attention_flops: 0.0, ..fine };
+        assert_eq!(error(&llama_8b(), 1, 1, &unknown, BETA), LatencyError::Missing { field: "attention_flops" });
+    }
+
+    fn any_physics() -> impl Strategy<Value = Physics> {
+        prop_oneof![
+            Just(physics(&llama_8b(), 1, 1)),
+            Just(physics(&llama_8b(), 8, 1)),
+            Just(physics(&scout_fp8(), 4, 1)),
+            Just(physics(&deepseek_lite(), 2, 1)),
+            Just(physics(&qwen_moe(), 2, 2)),
+        ]
+    }
+
+    proptest! {
+        /// Equal to the bit, also beyond the tables.
+        #[test]
+        fn over_its_context_a_step_is_a_line(
+            physics in any_physics(), requests in 1u64..9_000, contexts in prop::collection::vec(0u64..4_000_000, 1..50),
+        ) {
+            let batch = Batch { decode_requests: requests, ..Batch::default() };
+            let line = physics.over_context(&batch).expect("a line");
+            for decode_context in contexts {
+                let exact = physics.us(&Batch { decode_context, ..batch });
+                prop_assert_eq!(line.fixed_us + line.token_us * decode_context as f64, exact);
+                prop_assert_eq!(line.step_time(decode_context), physics.step_time(&Batch { decode_context, ..batch }));
+            }
+        }
+
+        /// More tokens or context never make a step faster, and no step is faster than the shortest step.
+        #[test]
+        fn steps_are_monotone(
+            physics in any_physics(),
+            requests in 0u64..300,
+            context in 0u64..300_000,
+            chunk in 1u32..9_000,
+            before in 0u32..50_000,
+            more in 1u64..200,
+        ) {
+            let decodes = Batch { decode_requests: requests, decode_context: context, ..Batch::default() };
+            let mut mixed = decodes;
+            mixed.add_prefill(chunk, before, before + chunk);
+            let mut longer = decodes;
+            longer.add_prefill(chunk + 1, before, before + chunk + 1);
+            let mut further = decodes;
+            further.add_prefill(chunk, before + 100, before + 100 + chunk);
+            let wider = Batch { decode_requests: requests + more, ..mixed };
+            let deeper = Batch { decode_context: context + more, ..mixed };
+            let step = physics.step_time(&mixed);
+            prop_assert!(step > physics.step_time(&decodes));
+            for larger in [longer, further, wider, deeper] {
+                prop_assert!(physics.step_time(&larger) >= step);
+            }
+            prop_assert!(step >= physics.shortest_step() && physics.shortest_step() > Micros(500));
+        }
+    }
+}
