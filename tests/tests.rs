@@ -4,6 +4,7 @@
 //! where it is absent.
 
 mod blis;
+mod capacity;
 mod cases;
 mod cli;
 mod cluster;

@@ -50,6 +50,9 @@ pub struct DeploymentArgs {
     pub max_model_len: Option<u32>,
     /// `--gpu-memory-utilization`, in (0, 1].
     pub gpu_memory_utilization: f64,
+    /// The maximum batch size and the token budget of a step, for which vLLM sets memory aside. `None`: the KV cache has
+    /// the size that BLIS computes.
+    pub batch_limits: Option<(u32, u32)>,
     /// `--model-config-folder`: holds `config.json` or `<model>/config.json`.
     pub model_config_folder: Option<PathBuf>,
     /// `--hardware-config`: a GPU file, a folder of them, or BLIS's `hardware_config.json`.
@@ -80,6 +83,7 @@ impl DeploymentArgs {
             block_size: 16,
             max_model_len: None,
             gpu_memory_utilization: 0.9,
+            batch_limits: None,
             model_config_folder: None,
             hardware_config: None,
         }

@@ -19,6 +19,8 @@ pub struct Hardware {
     pub name: String,
     pub aliases: Vec<String>,
     pub gpu: Gpu,
+    /// Memory that programs can allocate, GiB: what CUDA reports.
+    pub usable_gib: f64,
     /// The curves of its kernels and their origin; `None` if they were not measured.
     pub kernels: Option<MeasuredKernels>,
     /// Notes for the user.
@@ -128,14 +130,18 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
     Ok(vec![entry.check(path, stem)?])
 }
 
+/// Share of the memory that CUDA reports, where a file does not say: 79.2 of 80 GiB on H100 and A100.
+const USABLE_SHARE: f64 = 0.99;
+
 /// The current keys. The reader also accepts the keys of older BLIS versions, which messages leave out.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "name",
     "aliases",
     "tflops_fp16",
     "tflops_fp8",
     "hbm_tb_s",
     "memory_gib",
+    "usable_gib",
     "mfu_prefill",
     "mfu_decode",
     "kernels",
@@ -170,6 +176,8 @@ struct HardwareEntry {
     hbm_tb_s: Option<f64>,
     #[serde(alias = "MemoryGiB", alias = "memory_gb")]
     memory_gib: Option<f64>,
+    /// Memory that CUDA reports, GiB, where it is not known from `memory_gib`.
+    usable_gib: Option<f64>,
     #[serde(alias = "mfuPrefill")]
     mfu_prefill: Option<f64>,
     #[serde(alias = "mfuDecode")]
@@ -310,6 +318,10 @@ impl HardwareEntry {
                 Some(value) => value,
             };
         }
+        let usable_gib = self.usable_gib.unwrap_or(values[3] * USABLE_SHARE);
+        if !(0.0..=values[3]).contains(&usable_gib) {
+            return wrong(format!("`usable_gib` is {usable_gib}: it must be at most `memory_gib`, {}", values[3]));
+        }
         let mfu = match (prefill, decode) {
             (None, None) => None,
             (Some(prefill), Some(decode)) => Some(Mfu { prefill, decode }),
@@ -328,7 +340,7 @@ impl HardwareEntry {
         if let Some(Err(error)) = kernels.as_ref().map(|kernels| kernels.curves.check()) {
             return wrong(format!("kernels: {}", error.to_string().split('\n').next().unwrap_or_default()));
         }
-        Ok(Hardware { name, aliases: self.aliases, gpu, kernels, notes })
+        Ok(Hardware { name, aliases: self.aliases, gpu, usable_gib, kernels, notes })
     }
 
     fn unused_keys(&self) -> Vec<&'static str> {

@@ -21,6 +21,9 @@ pub struct LoadedModel {
     pub sampling: Sampling,
     /// Whether the config has chunked local attention (`attention_chunk_size`, Llama 4), which no CUDA graph captures.
     pub chunked_attention: bool,
+    /// Whether the model has an encoder for images (`vision_config`, or an architecture for conditional generation beside
+    /// a `text_config`).
+    pub multimodal: bool,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
@@ -84,6 +87,9 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     }
     let keys: ConfigKeys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
     let mut notes = Vec::new();
+    let conditional = |names: &Vec<String>| names.iter().any(|name| name.ends_with("ForConditionalGeneration"));
+    let multimodal = keys.vision_config.is_some()
+        || (keys.text_config.is_some() && keys.architectures.as_ref().is_some_and(conditional));
     let keys = keys.flatten();
     // A released config of Llama 4 has the key; reduced ones are known by the type.
     let llama4 = keys.model_type.as_deref().is_some_and(|kind| kind.starts_with("llama4"));
@@ -99,7 +105,7 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     if config.mla.is_some() {
         notes.push(format!("{name}: latent attention (MLA) counts as full KV in step times, which overstates them"));
     }
-    Ok(LoadedModel { config, path, sampling: Sampling::default(), chunked_attention, notes })
+    Ok(LoadedModel { config, path, sampling: Sampling::default(), chunked_attention, multimodal, notes })
 }
 
 /// The keys of `generation_config.json` that vLLM takes as sampling parameters and that cost time.
@@ -201,6 +207,8 @@ keys! {
     qk_rope_head_dim: u32,
     model_type: String,
     attention_chunk_size: u32,
+    architectures: Vec<String>,
+    vision_config: Value,
     max_position_embeddings: u64,
     rope_scaling: Value,
 }

@@ -7,6 +7,7 @@ use blis_sim::latency::{
     Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Roofline, Serving,
     TrainedPhysics,
 };
+use blis_sim::memory::{self, MemoryProfile};
 use blis_sim::model::{ModelConfig, Parallelism};
 
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
@@ -336,19 +337,31 @@ impl Resolution<'_> {
     }
 
     fn capacity(&self, config: &ModelConfig, tensor: u32) -> Result<u64, CapacityError> {
+        self.capacity_with(config, tensor, self.args.gpu_memory_utilization)
+    }
+
+    fn capacity_with(&self, config: &ModelConfig, tensor: u32, utilization: f64) -> Result<u64, CapacityError> {
         let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
-        let budget = MemoryBudget { utilization: self.args.gpu_memory_utilization, reserved_gib: 0.0 };
-        capacity::kv_blocks(config, &self.hardware.gpu, parallelism, self.args.block_size, budget)
+        let (budget, block_size) = (MemoryBudget { utilization, reserved_gib: 0.0 }, self.args.block_size);
+        match self.args.batch_limits {
+            None => capacity::kv_blocks(config, &self.hardware.gpu, parallelism, block_size, budget),
+            Some((max_num_seqs, max_num_batched_tokens)) => {
+                let profile = MemoryProfile {
+                    usable_gib: self.hardware.usable_gib,
+                    budget,
+                    max_num_seqs,
+                    max_num_batched_tokens,
+                    multimodal: self.config.is_some_and(|model| model.multimodal),
+                };
+                memory::kv_blocks(config, parallelism, block_size, profile)
+            }
+        }
     }
 
     /// Whether the model fits the default share of memory, with the tensor parallel size that is set, or any.
     fn fits_by_default(&self) -> bool {
         let Some(LoadedModel { config, .. }) = self.config else { return false };
-        let budget = MemoryBudget { utilization: DEFAULT_UTILIZATION, reserved_gib: 0.0 };
-        let fits = |tensor| {
-            let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
-            capacity::kv_blocks(config, &self.hardware.gpu, parallelism, self.args.block_size, budget).is_ok()
-        };
+        let fits = |tensor| self.capacity_with(config, tensor, DEFAULT_UTILIZATION).is_ok();
         let any = || [1, 2, 4, 8, 16, 32, LARGEST_TENSOR_PARALLEL].into_iter().any(fits);
         self.args.gpu_memory_utilization < DEFAULT_UTILIZATION && self.args.tensor_parallel_size.map_or_else(any, fits)
     }

@@ -531,6 +531,13 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),
         max_model_len: spec.max_model_len.filter(|&tokens| tokens > 0),
         gpu_memory_utilization: spec.gpu_memory_utilization.unwrap_or(defaults::GPU_MEMORY_UTILIZATION),
+        batch_limits: match parity {
+            ParityName::Blis => None,
+            ParityName::Vllm => Some((
+                spec.max_num_seqs.unwrap_or(defaults::MAX_NUM_SEQS),
+                spec.max_num_batched_tokens.unwrap_or(defaults::MAX_NUM_BATCHED_TOKENS),
+            )),
+        },
         model_config_folder: spec.model_config_folder.clone(),
         hardware_config: spec.hardware_config.clone(),
     }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::errors::{Errors, comparable, compare};
 use super::replay::{Predicted, replay};
 use super::runs::{FitError, MeasuredRun, RunSplit};
-use blis_config::{Deployment, resolve};
+use blis_config::{Deployment, DeploymentArgs, resolve};
 use blis_diag::Diagnostic;
 
 /// Errors of the simulation of one measured run.
@@ -29,7 +29,9 @@ pub struct Validated {
 /// # Errors
 /// If it cannot be simulated.
 pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
-    resolve(&run.deployment).map_err(|source| FitError::Deployment { run: run.name.clone(), source: Box::new(source) })
+    let batch_limits = Some((run.max_num_seqs, run.max_num_batched_tokens));
+    let deployment = DeploymentArgs { batch_limits, ..run.deployment.clone() };
+    resolve(&deployment).map_err(|source| FitError::Deployment { run: run.name.clone(), source: Box::new(source) })
 }
 
 /// Simulates `run` and compares its requests of `splits`; all requests if it has none of them.

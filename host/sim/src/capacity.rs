@@ -1,4 +1,5 @@
-//! The number of KV blocks that fit beside the weights, and the longest request that fits them.
+//! The number of KV blocks that fit beside the weights of a group of GPUs as BLIS computes it, and the longest request that
+//! fits them. What vLLM finds on one GPU is [`crate::memory`].
 //!
 //! Formulas: BLIS f90a1e3a (`engine.md` §4.5). Everything is computed in `f64`, which is exact for real models (all
 //! products stay below 2^53) and cannot overflow on absurd ones.
@@ -146,7 +147,7 @@ pub fn kv_blocks(
     block_size: u32,
     budget: MemoryBudget,
 ) -> Result<u64, CapacityError> {
-    check(model, gpu, parallelism, block_size)?;
+    check(model, gpu.memory_gib, parallelism, block_size)?;
     let tp = f64::from(parallelism.tensor);
     let per_block = (kv_bytes_per_token(model, tp) * f64::from(block_size)).trunc();
     if per_block < 1.0 {
@@ -193,7 +194,13 @@ pub fn max_model_len(model_len: u64, total_blocks: u64, block_size: u32) -> u64 
     }
 }
 
-fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism, block_size: u32) -> Result<(), CapacityError> {
+/// Refuses what the formulas cannot compute.
+pub(crate) fn check(
+    model: &ModelConfig,
+    memory_gib: f64,
+    parallelism: Parallelism,
+    block_size: u32,
+) -> Result<(), CapacityError> {
     let nonzero = [
         ("num_hidden_layers", f64::from(model.num_hidden_layers)),
         ("hidden_size", f64::from(model.hidden_size)),
@@ -202,7 +209,7 @@ fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism, block_size: u
         ("intermediate_size", f64::from(model.intermediate_size)),
         ("vocab_size", f64::from(model.vocab_size)),
         ("torch_dtype", model.dtype_bytes),
-        ("memory_gib", gpu.memory_gib),
+        ("memory_gib", memory_gib),
         ("tensor_parallel_size", f64::from(parallelism.tensor)),
         ("block_size", f64::from(block_size)),
     ];
@@ -227,7 +234,7 @@ fn check(model: &ModelConfig, gpu: &Gpu, parallelism: Parallelism, block_size: u
 }
 
 /// Width of a head: as in the config, or the integer quotient.
-fn head_dim(model: &ModelConfig) -> f64 {
+pub(crate) fn head_dim(model: &ModelConfig) -> f64 {
     f64::from(model.head_dim.unwrap_or(model.hidden_size / model.num_attention_heads))
 }
 

@@ -13,6 +13,7 @@ pub mod instance;
 pub mod kv;
 pub mod latency;
 mod limits;
+pub mod memory;
 pub mod metrics;
 pub mod model;
 pub mod observer;
