@@ -125,14 +125,16 @@ fn peak(gpu: &Gpu, bytes: f64) -> f64 {
 }
 
 fn gemm(curve: &'static str, rows: &[GemmRow], dtype: &str, gpu: &Gpu, bytes: f64) -> Option<FittedCurve> {
-    /// Smaller matrices occur in no model.
+    /// Sides of matrices, and bytes of weights: others occur in few models, or take little of a step.
     const SMALLEST: f64 = 512.0;
+    const WEIGHTS: std::ops::RangeInclusive<f64> = 12e6..=512e6;
     /// Tokens of the largest step that matters.
     const LARGEST_STEP: f64 = 8192.0;
     let (bandwidth, flops) = (gpu.hbm_tb_s * 1e6, peak(gpu, bytes));
     let points: Vec<[f64; 5]> = rows
         .iter()
         .filter(|row| row.gemm_dtype == dtype && row.n >= SMALLEST && row.k >= SMALLEST && row.m <= LARGEST_STEP)
+        .filter(|row| WEIGHTS.contains(&(2.0 * row.n * row.k)))
         .map(|row| {
             let moved = bytes * row.n * row.k + 2.0 * row.m * (row.n + row.k);
             let input = 3.0 * row.m * row.k / bandwidth;
@@ -282,6 +284,11 @@ fn reductions(rows: &[ReduceRow]) -> Option<FittedCurve> {
     fitted("reduce", &names, &[4.0, 120.0, 10.0, 140.0, 0.1, 0.05], &points, us, |row| row.latency * 1e3)
 }
 
+/// Whether the tables of that curve leave open whether memory or arithmetic on padded rows bounds small batches.
+fn curve_has_prior(name: &str) -> bool {
+    name.starts_with("experts")
+}
+
 /// Fits the parameters of a curve, starting at `start`; `None` without a kernel.
 fn fitted<P>(
     name: &'static str,
@@ -298,7 +305,7 @@ fn fitted<P>(
         |x: &[f64]| -> Vec<f64> { points.iter().map(|point| (us(x, point) / measured(point)).ln()).collect() };
     // Shares of peak bandwidth have a weak prior: what reads no faster than other kernels must not seem to.
     let weight = BANDWIDTH_PRIOR * (points.len() as f64).sqrt();
-    let share = names.iter().position(|name| *name == "bandwidth");
+    let share = names.iter().position(|name| *name == "bandwidth").filter(|_| curve_has_prior(name));
     let residuals = |x: &[f64]| {
         let prior = share.map(|index| weight * (x[index] / 0.85).ln());
         deviations(x).into_iter().map(|deviation| robust(deviation / SPREAD)).chain(prior).collect()
@@ -378,7 +385,7 @@ mod tests {
         };
         let sizes = [1.0, 16.0, 128.0, 1024.0, 8192.0];
         let mut rows: Vec<GemmRow> =
-            sizes.into_iter().flat_map(|m| [1024.0, 8192.0, 16_384.0].map(|n| shape((m, n)))).collect();
+            sizes.into_iter().flat_map(|m| [2048.0, 8192.0, 16_384.0].map(|n| shape((m, n)))).collect();
         rows[0].latency *= 10.0; // one shape for which the library selected a slow kernel
         let curve = gemm("gemm", &rows, "bfloat16", &gpu, 2.0).unwrap();
         // The slow kernel is one of the small shapes, which determine the launch time.
