@@ -179,6 +179,42 @@ fn the_wall_limit_kills_the_worker() {
     server.end();
 }
 
+/// A candidate that keeps to its limits leaves its worker to the next one; what fails is repeated in a new worker, and
+/// that is not used again.
+#[test]
+fn workers_of_honest_candidates_are_used_again() {
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let dir = Scratch::new();
+    let suite = unlimited(&dir);
+    let mut server = ServerProcess::start(&["--stdio", "--suite", &suite, "--threads", "1"]);
+    let workers =
+        |server: &ServerProcess| -> Vec<u32> { children(server.child.id()).into_iter().flat_map(children).collect() };
+    // Until all workloads and baselines are known, workers are replaced.
+    let mut before = Vec::new();
+    loop {
+        evaluated(&mut server, HONEST);
+        let now = workers(&server);
+        if !now.is_empty() && now == before {
+            break;
+        }
+        before = now;
+    }
+    assert_eq!(before.len(), 1, "one thread needs one worker");
+    let rejected = evaluated(&mut server, "fn route(r, s");
+    assert_eq!((rejected["status"].as_str(), workers(&server)), (Some("rejected"), before.clone()));
+    let endless = evaluated(&mut server, "fn route(r, s) { loop { } }");
+    assert_eq!(endless["status"], "limit");
+    while !workers(&server).is_empty() {
+        std::thread::yield_now(); // it ends after the reply
+    }
+    let honest = evaluated(&mut server, HONEST);
+    assert_eq!(honest["status"], "ok");
+    assert_ne!(workers(&server), before);
+    server.end();
+}
+
 /// Workers of a server that is killed end with it.
 #[test]
 fn no_worker_outlives_the_server() {

@@ -21,6 +21,7 @@ run:
   num-instances: 3
   num-requests: 60
   rate: 30
+  arrival-process: constant
 scenarios:
   - {name: chat, splits: [smoke, train, select], run: {prefix-tokens: 512}}
   - {name: long, splits: [train, test], run: {prompt-tokens: 2000}}

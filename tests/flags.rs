@@ -97,6 +97,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--engine"], engine),
     (&["--seed"], seed),
     (&["--horizon"], horizon),
+    (&["--warmup"], warmup),
     (&["--config"], config),
     (&["--explain-config"], explain_config),
     (&["--log"], log),

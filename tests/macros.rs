@@ -101,17 +101,48 @@ pub fn command(words: &[&dyn Words]) -> Command {
 pub struct Ended {
     /// `None` if a signal ended it.
     pub code: Option<i32>,
+    /// Without the settings of a run, which differ where figures must not: see [`Ended::whole_json`].
     pub stdout: String,
+    /// Without the warnings about load, which most runs of tests have because they are short: see `run`.
     pub stderr: String,
+    /// The value of `run` in the document of a run.
+    run: Settings,
     line: String,
 }
+
+/// The settings of a run, which are not compared.
+#[derive(Clone, Debug, Default)]
+struct Settings(Option<Value>);
+
+impl PartialEq for Settings {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Settings {}
 
 /// See [`blis!`].
 pub fn ended(command: &mut Command) -> Ended {
     let line = command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let output = command.output().unwrap_or_else(|error| panic!("blis {line}: {error}"));
     let text = |bytes| String::from_utf8(bytes).unwrap_or_else(|error| panic!("blis {line}: {error}"));
-    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr), line }
+    let (stdout, run) = without_run(text(output.stdout));
+    let stderr = without_load_warnings(&text(output.stderr));
+    Ended { code: output.status.code(), stdout, stderr, run, line }
+}
+
+/// The document of a run without its last value, `run`; and that value.
+fn without_run(stdout: String) -> (String, Settings) {
+    let Some((figures, run)) = stdout.split_once(",\n  \"run\": {") else { return (stdout, Settings::default()) };
+    let run = format!("{{{}", run.trim_end().strip_suffix('}').expect("it is the last value"));
+    (format!("{figures}\n}}\n"), Settings(Some(serde_json::from_str(&run).expect("an object"))))
+}
+
+fn without_load_warnings(stderr: &str) -> String {
+    let is_kept =
+        |line: &&str| ![" WARN overloaded: ", " WARN too short: "].iter().any(|start| line.starts_with(start));
+    stderr.split_inclusive('\n').filter(is_kept).collect()
 }
 
 impl Ended {
@@ -126,6 +157,17 @@ impl Ended {
     #[track_caller]
     pub fn done(self) -> Self {
         self.with_code(0)
+    }
+
+    /// The whole document that it printed, with `run`; the program must have succeeded.
+    #[track_caller]
+    pub fn whole_json(self) -> Value {
+        let run = self.run.0.clone();
+        let mut document = self.json();
+        if let (Some(run), Value::Object(fields)) = (run, &mut document) {
+            fields.insert("run".to_owned(), run);
+        }
+        document
     }
 
     /// The document that it printed; the program must have succeeded.

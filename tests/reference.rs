@@ -25,9 +25,11 @@ const SCHEMAS: [(&str, &str); 10] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 20] = [
+const SOURCES: [(&str, &str); 22] = [
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
+    ("host/report/src/load.rs", "run.schema.json"),
+    ("host/eval/src/identity.rs", "run.schema.json"),
     ("host/report/src/requests.rs", "run.schema.json"),
     ("host/report/src/results.rs", "run.schema.json"),
     ("host/report/src/plugins.rs", "run.schema.json"),
@@ -144,7 +146,7 @@ fn documents_follow_their_schema() {
     for (command, flags) in runs() {
         let line = format!("{command} --model llama-3.1-8b-instruct {flags} --metrics-path {metrics}");
         let line = if command == "run" { line } else { format!("{line} --results-path {results}") };
-        let document = blis!(&line).json();
+        let document = blis!(&line).whole_json();
         assert_valid(&printed, &document, &line);
         let file = |path: &str| serde_json::from_str::<Value>(&fs::read_to_string(path).expect(path)).expect("JSON");
         assert_valid(&metrics_file, &file(&metrics), &line);

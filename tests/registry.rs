@@ -1,36 +1,21 @@
 //! Built-in policies are policies like others: listed, checked, measured, configured, evaluated and tuned.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-
 use serde_json::Value;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
-}
-
-fn blis(line: &str) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_blis"));
-    program.args(line.split_whitespace()).stdin(Stdio::null()).current_dir(root());
-    program.output().expect("blis starts")
-}
+use crate::macros::blis;
 
 /// What `blis <line>` prints, which must succeed.
 fn done(line: &str) -> String {
-    let output = blis(line);
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
+    blis!(line).done().stdout
 }
 
 fn json(line: &str) -> Value {
-    serde_json::from_str(&done(line)).unwrap_or_else(|error| panic!("{line}: {error}"))
+    blis!(line).json()
 }
 
 /// The message about `line`, which is invalid.
 fn refused(line: &str) -> String {
-    let output = blis(line);
-    assert_eq!(output.status.code(), Some(2), "{line}");
-    String::from_utf8(output.stderr).expect("UTF-8")
+    blis!(line).with_code(2).stderr
 }
 
 #[test]

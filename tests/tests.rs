@@ -21,6 +21,7 @@ mod flags;
 mod help_examples;
 mod hints;
 mod leaks;
+mod load;
 mod macros;
 mod map;
 mod markdown;

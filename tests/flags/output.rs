@@ -21,6 +21,20 @@ pub(super) fn horizon(t: &Trial) {
     assert!(seen[0] > 0.0 && seen[0] < 20.0 && seen.iter().sum::<f64>() < 20.0, "{seen:?}");
 }
 
+pub(super) fn warmup(t: &Trial) {
+    let all = t.figures(&calm(), "");
+    let cut = t.figures(&calm(), "{} 500ms");
+    let of = |figures: &Value, key: &str| number(figures, key);
+    assert!(of(&cut, "completed_requests") > 0.0 && of(&cut, "completed_requests") < of(&all, "completed_requests"));
+    assert!(of(&cut, "ttft_count") < of(&all, "ttft_count"));
+    let shorter = of(&all, "vllm_estimated_duration_s") - of(&cut, "vllm_estimated_duration_s");
+    assert!((shorter - 0.5).abs() < 1e-6, "{shorter}");
+    for service in ["steps", "itl_count", "mean_queue_length"] {
+        assert_eq!(of(&cut, service), of(&all, service), "{service}: they are simulated");
+    }
+    assert!(t.on(&calm(), "{} 1h").stderr.contains("every request arrives in the first 3600 s"), "nothing is left");
+}
+
 pub(super) fn config(t: &Trial) {
     let file = t.file("settings.yaml", "cluster:\n  num-instances: 3\nrouting:\n  policy: least-loaded\n");
     let instances = |flags: &str| t.placements(&calm(), flags).into_iter().flatten().collect::<BTreeSet<u32>>().len();

@@ -51,6 +51,8 @@ pub struct Experiment {
     pub seed: u64,
     /// End of the simulated time; [`Micros::MAX`] for none.
     pub horizon: Micros,
+    /// Requests that arrive before this time are in no figure.
+    pub warmup: Micros,
     /// The files that a run writes.
     pub files: OutputFiles,
     /// Effects of the settings that may surprise: (what, what to do).
@@ -228,6 +230,7 @@ impl Experiment {
             workload,
             seed,
             horizon: horizon.unwrap_or(Micros::MAX),
+            warmup: spec.warmup.unwrap_or(Micros::ZERO),
             files,
             spec: Arc::new(spec),
         })

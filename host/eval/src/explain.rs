@@ -322,6 +322,7 @@ impl Explanation<'_> {
         let usual = if replay_of_blis { "twice the last arrival" } else { "when every request has ended" };
         let end = optional(Some(horizon.0).filter(|_| *horizon != Micros::MAX));
         self.or_else(page, "horizon", end, if specified.1 { own() } else { SettingSource::Other(usual.into()) });
+        self.flag(page, "warmup", self.config.warmup.as_secs_f64());
     }
 }
 

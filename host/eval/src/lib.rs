@@ -27,6 +27,8 @@ pub mod explain;
 pub mod feedback;
 mod figures;
 mod fitness;
+pub mod identity;
+mod load_warnings;
 mod measure;
 pub mod named_policy;
 pub mod open;

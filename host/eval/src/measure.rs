@@ -204,6 +204,7 @@ pub(crate) fn metrics_options(
         inversions: config.engine.scheduler != Scheduler::Fcfs
             || config.cluster.policies.plugin(Kind::Scheduling).is_some(),
         targets: slo_targets(config, names, recorded),
+        warmup: config.warmup,
     }
 }
 

@@ -7,8 +7,11 @@ use blis_config::Deployment;
 use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_plugin::incidents::Incident;
-use blis_report::{DecisionSummary, EventLog, Export, Journal, RequestLog, Setting};
-use blis_sim::metrics::Report;
+use blis_report::{
+    DecisionSummary, EmptyFigures, EventLog, Export, Journal, LoadLog, LoadReport, RequestLog, Setting, TpotLog,
+    report_document,
+};
+use blis_sim::metrics::{Distribution, Report};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{DropReason, Outcome, Rejection, Status};
 use blis_sim::request::{Name, Request};
@@ -21,6 +24,8 @@ use crate::error::RunError;
 use crate::experiment::{self, Experiment};
 use crate::figures::Figures;
 use crate::fitness::{Fitness, FitnessScale, FitnessWeights};
+use crate::identity::{self, RunIdentity};
+use crate::load_warnings::load_warnings;
 use crate::measure::{Measurement, check_weights, measure, no_sample, plugin_warnings};
 use crate::named_policy::OtherPolicies;
 use crate::open;
@@ -28,6 +33,7 @@ use crate::recording;
 use crate::regret::Regret;
 use crate::service;
 use crate::spec::parse::EVERY_CLASS;
+use crate::spec::{ParityName, defaults};
 use crate::timer::Timer;
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, WorkloadConfig, plural};
 
@@ -56,6 +62,14 @@ impl RequestCounter for () {
 pub struct RunResult {
     pub setting: Setting,
     pub report: Report,
+    /// Offered and served load; `None` if all requests arrive at once.
+    pub load: Option<LoadReport>,
+    /// Time per output token, over requests.
+    pub tpot: Distribution,
+    /// What the results are the results of.
+    pub identity: RunIdentity,
+    /// How latencies without samples are printed.
+    pub empty: EmptyFigures,
     pub names: Names,
     /// The summary of decisions, with `--summarize-trace`.
     pub decisions: Option<DecisionSummary>,
@@ -102,8 +116,12 @@ fn simulate(
     let needs_requests = config.files.metrics_path.is_some() || config.files.results_path.is_some();
     let evaluation = &config.evaluation;
     let decisions = recording::open(config, deployment, &names)?;
+    let is_open = follow_ups.is_none();
     let observers = (
-        ((needs_requests.then(RequestLog::new), EventLog::if_enabled()), RefusedRequests::default()),
+        (
+            (needs_requests.then(RequestLog::new), EventLog::if_enabled()),
+            (RefusedRequests::default(), (LoadLog::default(), TpotLog::new(config.warmup))),
+        ),
         (
             (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
             (journal(config, deployment), counterfactual::surveyor(config, &names, &slo_targets)),
@@ -114,7 +132,7 @@ fn simulate(
     let Measurement { report, observer, incidents, .. } =
         measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
     let cpu = timer.elapsed();
-    let (((log, _), refused), ((summary, decisions), (journal, surveyor))) = observer;
+    let (((log, _), (refused, (load, tpot))), ((summary, decisions), (journal, surveyor))) = observer;
     let named = (&names, &slo_targets);
     let regret =
         surveyor.map(|surveyor| counterfactual::regret(config, deployment, named, surveyor.survey)).transpose()?;
@@ -123,15 +141,23 @@ fn simulate(
         .as_ref()
         .map(|weights| fitness(weights, baseline, config, deployment, &report))
         .transpose()?;
+    let slots = u64::from(config.engine.max_num_seqs) * u64::from(config.cluster.num_instances);
+    let load = load.report(is_open.then_some(slots));
+    let mut warnings = warnings(config, deployment, (&report, &names), &skipped, &refused);
+    warnings.extend(load_warnings(config, &report, load.as_ref()));
+    warnings.extend(plugin_warnings(config, &incidents));
+    let empty = empty_figures(config);
+    let identity = RunIdentity::new(config, deployment, &notes, &warnings, &report_document(&report, &names, empty));
     let files = recording::finish(decisions, config)
         .and(write_files(config, &report, log.as_ref(), &names))
         .and(export(config, deployment, journal.as_ref(), named));
     Ok(RunResult {
         setting: setting(config, deployment, &notes),
-        warnings: warnings(config, deployment, (&report, &names), &skipped, &refused)
-            .into_iter()
-            .chain(plugin_warnings(config, &incidents))
-            .collect(),
+        load,
+        tpot: tpot.distribution(),
+        identity,
+        empty,
+        warnings,
         policies: config.cluster.policies.clone(),
         incidents,
         files,
@@ -142,6 +168,14 @@ fn simulate(
         names,
         cpu,
     })
+}
+
+/// BLIS prints latencies without samples as 0.
+fn empty_figures(config: &Experiment) -> EmptyFigures {
+    match config.spec.parity.unwrap_or(defaults::PARITY) {
+        ParityName::Blis => EmptyFigures::Zero,
+        ParityName::Vllm => EmptyFigures::Null,
+    }
 }
 
 /// The baseline of a relative fitness: its name, and its experiment.
@@ -207,7 +241,10 @@ fn write_files(config: &Experiment, report: &Report, log: Option<&RequestLog>, n
     let Some(log) = log else { return Ok(()) };
     let written = |result: Result<(), blis_report::FileError>| result.map_err(|error| RunError::file(&error));
     if let Some(path) = &config.files.metrics_path {
-        written(blis_report::write_json(path, &blis_report::metrics_document(report, log, names)))?;
+        written(blis_report::write_json(
+            path,
+            &blis_report::metrics_document(report, log, names, empty_figures(config)),
+        ))?;
     }
     if let Some(path) = &config.files.results_path {
         written(blis_report::write_json(path, &blis_report::results_document(log, names)))?;
@@ -222,10 +259,7 @@ fn setting(config: &Experiment, deployment: &Deployment, notes: &[String]) -> Se
     Setting {
         model: deployment.model.clone(),
         hardware: format!("{gpus} × {} ({parallel})", deployment.hardware),
-        latency_model: match config.cluster.policies.plugin(Kind::Latency) {
-            Some(used) => used.loaded.name.clone(),
-            None => deployment.latency_kind.to_string(),
-        },
+        latency_model: identity::latency_model(config, deployment),
         kv_blocks: deployment.total_kv_blocks,
         block_size: config.engine.block_size,
         kv_blocks_source: deployment.kv_blocks_source.to_string(),

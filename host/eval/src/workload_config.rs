@@ -249,7 +249,7 @@ fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadCo
     let usual = DistributionSpec::preset(name).map_err(RunError::refused)?;
     let spec = DistributionSpec {
         rate: settings.rate.unwrap_or(usual.rate),
-        arrival: settings.arrival_process.map_or(usual.arrival, ArrivalProcess::from),
+        arrival: settings.arrival_process.map_or_else(|| usual_arrivals(settings), ArrivalProcess::from),
         num_requests: settings.num_requests.map_or(usual.num_requests, |count| Some(count.into()).filter(|&n| n > 0)),
         prompt: prompt(settings, usual.prompt),
         output: output(settings, usual.output),
@@ -270,6 +270,14 @@ fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadCo
     }
     spec.validate().map_err(error)?;
     Ok(WorkloadConfig::Synthetic(SyntheticConfig { name, spec, timeout_is_default: settings.timeout.is_none() }))
+}
+
+/// Arrivals of many independent clients; with `--parity blis`, BLIS's constant gaps.
+fn usual_arrivals(settings: &ExperimentSpec) -> ArrivalProcess {
+    match settings.parity.unwrap_or(defaults::PARITY) {
+        ParityName::Blis => ArrivalProcess::Constant,
+        ParityName::Vllm => ArrivalProcess::Poisson,
+    }
 }
 
 /// Users in closed loop, with lengths and deadlines as in `lengths`. `end`: number of requests and horizon, as set.

@@ -3,25 +3,30 @@
 use blis_sim::metrics::{Aggregate, Distribution, Report};
 use serde::Serialize;
 
-use super::breakdown::{Breakdown, PublishedGoodput};
+use super::breakdown::{Breakdown, DistributionJson, EmptyFigures, PublishedGoodput};
 use super::requests::{RequestLog, RequestsDocument};
 use blis_workload::Names;
 
 /// The document for standard output.
 #[must_use]
-pub fn report_document<'a>(report: &Report, names: &'a Names) -> impl Serialize + 'a {
-    AggregateDocument::new(report, names, AggregateDocument::of)
+pub fn report_document<'a>(report: &Report, names: &'a Names, empty: EmptyFigures) -> impl Serialize + use<'a> {
+    AggregateDocument::new(report, names, empty, |id, aggregate| AggregateDocument::of(id, aggregate, empty))
 }
 
 /// The document for the file of `--metrics-path`: the same figures, prefix-cache hit rates, and every request.
-pub fn metrics_document<'a>(report: &Report, log: &'a RequestLog, names: &'a Names) -> impl Serialize + 'a {
+pub fn metrics_document<'a>(
+    report: &Report,
+    log: &'a RequestLog,
+    names: &'a Names,
+    empty: EmptyFigures,
+) -> impl Serialize + use<'a> {
     let with_cache = |id, aggregate: &Aggregate| AggregateDocument {
         cache_hit_rate: Some(aggregate.cache_hit_rate),
-        ..AggregateDocument::of(id, aggregate)
+        ..AggregateDocument::of(id, aggregate, empty)
     };
     AggregateDocument {
         requests: Some(RequestsDocument { log, names }),
-        ..AggregateDocument::new(report, names, with_cache)
+        ..AggregateDocument::new(report, names, empty, with_cache)
     }
 }
 
@@ -39,19 +44,19 @@ struct AggregateDocument<'a> {
     vllm_estimated_duration_s: f64,
     responses_per_sec: f64,
     tokens_per_sec: f64,
-    e2e_mean_ms: f64,
-    e2e_p90_ms: f64,
-    e2e_p95_ms: f64,
-    e2e_p99_ms: f64,
-    ttft_mean_ms: f64,
-    ttft_p90_ms: f64,
-    ttft_p95_ms: f64,
-    ttft_p99_ms: f64,
-    itl_mean_ms: f64,
-    itl_p90_ms: f64,
-    itl_p95_ms: f64,
-    itl_p99_ms: f64,
-    scheduling_delay_p99_ms: f64,
+    e2e_mean_ms: Option<f64>,
+    e2e_p90_ms: Option<f64>,
+    e2e_p95_ms: Option<f64>,
+    e2e_p99_ms: Option<f64>,
+    ttft_mean_ms: Option<f64>,
+    ttft_p90_ms: Option<f64>,
+    ttft_p95_ms: Option<f64>,
+    ttft_p99_ms: Option<f64>,
+    itl_mean_ms: Option<f64>,
+    itl_p90_ms: Option<f64>,
+    itl_p95_ms: Option<f64>,
+    itl_p99_ms: Option<f64>,
+    scheduling_delay_p99_ms: Option<f64>,
     #[serde(skip_serializing_if = "is_zero")]
     kv_allocation_failures: u64,
     preemption_count: u64,
@@ -66,24 +71,24 @@ struct AggregateDocument<'a> {
     still_arriving: u64,
     steps: u64,
     e2e_count: u64,
-    e2e_min_ms: f64,
-    e2e_p50_ms: f64,
-    e2e_max_ms: f64,
+    e2e_min_ms: Option<f64>,
+    e2e_p50_ms: Option<f64>,
+    e2e_max_ms: Option<f64>,
     ttft_count: u64,
-    ttft_min_ms: f64,
-    ttft_p50_ms: f64,
-    ttft_max_ms: f64,
+    ttft_min_ms: Option<f64>,
+    ttft_p50_ms: Option<f64>,
+    ttft_max_ms: Option<f64>,
     itl_count: u64,
-    itl_min_ms: f64,
-    itl_p50_ms: f64,
-    itl_max_ms: f64,
+    itl_min_ms: Option<f64>,
+    itl_p50_ms: Option<f64>,
+    itl_max_ms: Option<f64>,
     scheduling_delay_count: u64,
-    scheduling_delay_mean_ms: f64,
-    scheduling_delay_min_ms: f64,
-    scheduling_delay_p50_ms: f64,
-    scheduling_delay_p90_ms: f64,
-    scheduling_delay_p95_ms: f64,
-    scheduling_delay_max_ms: f64,
+    scheduling_delay_mean_ms: Option<f64>,
+    scheduling_delay_min_ms: Option<f64>,
+    scheduling_delay_p50_ms: Option<f64>,
+    scheduling_delay_p90_ms: Option<f64>,
+    scheduling_delay_p95_ms: Option<f64>,
+    scheduling_delay_max_ms: Option<f64>,
     mean_queue_length: f64,
     /// Present for the cluster only.
     #[serde(flatten)]
@@ -97,21 +102,22 @@ struct AggregateDocument<'a> {
 
 impl<'a> AggregateDocument<'a> {
     /// The document of the cluster, with every part built by `of`.
-    fn new(report: &Report, names: &'a Names, of: impl Fn(String, &Aggregate) -> Self) -> Self {
+    fn new(report: &Report, names: &'a Names, empty: EmptyFigures, of: impl Fn(String, &Aggregate) -> Self) -> Self {
         let several = report.instances.len() > 1;
         let instances = report.instances.iter().enumerate().filter(|_| several);
         AggregateDocument {
-            goodput: report.goodput.as_ref().map(|goodput| PublishedGoodput::new(goodput, names)),
-            breakdown: Some(Breakdown::new(report, names)),
+            goodput: report.goodput.as_ref().map(|goodput| PublishedGoodput::new(goodput, names, empty)),
+            breakdown: Some(Breakdown::new(report, names, empty)),
             instances: instances.map(|(number, instance)| of(format!("instance_{number}"), instance)).collect(),
             ..of("cluster".to_owned(), &report.cluster)
         }
     }
 
-    fn of(instance_id: String, aggregate: &Aggregate) -> Self {
+    fn of(instance_id: String, aggregate: &Aggregate, empty: EmptyFigures) -> Self {
         let (counts, counters) = (&aggregate.counts, &aggregate.counters);
-        // As published: without a completed request there are no latencies, although first tokens may exist.
-        let published = |distribution| if counts.completed == 0 { Distribution::default() } else { distribution };
+        let is_empty = empty == EmptyFigures::Zero && counts.completed == 0;
+        let published =
+            |distribution| DistributionJson::new(if is_empty { Distribution::default() } else { distribution }, empty);
         let [e2e, ttft, itl, scheduling] =
             [aggregate.e2e, aggregate.ttft, aggregate.itl, aggregate.scheduling_delay].map(published);
         Self {
@@ -261,19 +267,19 @@ mod tests {
 
     #[test]
     fn standard_output() {
-        insta::assert_json_snapshot!(report_document(&simulation().0, &Names::default()));
+        insta::assert_json_snapshot!(report_document(&simulation().0, &Names::default(), EmptyFigures::Zero));
     }
 
     #[test]
     fn metrics_file() {
         let (report, log) = simulation();
-        insta::assert_json_snapshot!(metrics_document(&report, &log, &Names::default()));
+        insta::assert_json_snapshot!(metrics_document(&report, &log, &Names::default(), EmptyFigures::Zero));
     }
 
     #[test]
     fn metrics_file_of_a_cluster() {
         let (report, log, names) = cluster();
-        insta::assert_json_snapshot!(metrics_document(&report, &log, &names));
+        insta::assert_json_snapshot!(metrics_document(&report, &log, &names, EmptyFigures::Null));
     }
 
     #[test]
@@ -281,7 +287,8 @@ mod tests {
         let mut metrics = Metrics::new(MetricsOptions::default());
         metrics.record(&SimEvent::Outcome(&outcome(0, Status::TimedOut)));
         let report = metrics.report(&[Counters { kv_allocation_failures: 4, ..Counters::default() }], Micros::MAX);
-        let document = serde_json::to_value(report_document(&report, &Names::default())).expect("JSON");
+        let document =
+            serde_json::to_value(report_document(&report, &Names::default(), EmptyFigures::Zero)).expect("JSON");
         assert_eq!((&document["ttft_mean_ms"], &document["ttft_count"]), (&0.0.into(), &0.into()));
         assert_eq!(document["kv_allocation_failures"], 4, "present unless 0");
     }

@@ -12,6 +12,15 @@ use serde::Serialize;
 
 use blis_workload::Names;
 
+/// The value of a latency without samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmptyFigures {
+    /// There is none.
+    Null,
+    /// As BLIS prints it. Without a completed request all latencies are 0, although there may be first tokens.
+    Zero,
+}
+
 /// Attainment of the SLO targets, as published.
 #[derive(Serialize)]
 pub(super) struct PublishedGoodput<'a> {
@@ -23,35 +32,37 @@ pub(super) struct PublishedGoodput<'a> {
 #[derive(Serialize)]
 struct PublishedClass {
     count: u64,
-    e2e_p99_ms: f64,
+    e2e_p99_ms: Option<f64>,
     goodput_rps: f64,
-    itl_mean_ms: f64,
+    itl_mean_ms: Option<f64>,
     slo_attainment: f64,
     slo_attainment_by_dim: BTreeMap<&'static str, f64>,
-    ttft_p99_ms: f64,
+    ttft_p99_ms: Option<f64>,
 }
 
 impl<'a> PublishedGoodput<'a> {
-    pub fn new(goodput: &Goodput, names: &'a Names) -> Self {
+    pub fn new(goodput: &Goodput, names: &'a Names, empty: EmptyFigures) -> Self {
         Self {
             goodput_rps: goodput.goodput_rps,
             slo_attainment: goodput.slo_attainment,
-            per_class: by_name(&goodput.per_class, names, PublishedClass::new),
+            per_class: by_name(&goodput.per_class, names, |class| PublishedClass::new(class, empty)),
         }
     }
 }
 
 impl PublishedClass {
-    fn new(class: &ClassGoodput) -> Self {
+    fn new(class: &ClassGoodput, empty: EmptyFigures) -> Self {
+        // A latency of a request is at least 1 µs, so that one of 0 has no samples.
+        let figure = |ms: f64| sampled(ms, u64::from(ms > 0.0), empty);
         let by_dim = [("ttft", class.ttft_attainment), ("itl", class.itl_attainment), ("e2e", class.e2e_attainment)];
         Self {
             count: class.count,
-            e2e_p99_ms: class.e2e_p99_ms,
+            e2e_p99_ms: figure(class.e2e_p99_ms),
             goodput_rps: class.goodput_rps,
-            itl_mean_ms: class.itl_mean_ms,
+            itl_mean_ms: figure(class.itl_mean_ms),
             slo_attainment: class.slo_attainment,
             slo_attainment_by_dim: by_dim.into_iter().filter_map(|(dim, share)| Some((dim, share?))).collect(),
-            ttft_p99_ms: class.ttft_p99_ms,
+            ttft_p99_ms: figure(class.ttft_p99_ms),
         }
     }
 }
@@ -78,7 +89,7 @@ pub(super) struct Breakdown<'a> {
 }
 
 impl<'a> Breakdown<'a> {
-    pub fn new(report: &Report, names: &'a Names) -> Self {
+    pub fn new(report: &Report, names: &'a Names, empty: EmptyFigures) -> Self {
         let counts = &report.cluster.counts;
         Self {
             rejected_requests: counts.rejected(),
@@ -86,10 +97,10 @@ impl<'a> Breakdown<'a> {
             rejected_routing: counts.rejected_by_routing,
             shed_by_class: by_name(&report.anomalies.shed, names, |&count| count),
             conservation: Conservation::new(report),
-            slo_classes: by_name(&report.classes, names, ClassJson::new),
+            slo_classes: by_name(&report.classes, names, |class| ClassJson::new(class, empty)),
             tenants: by_name(&report.tenants, names, |tenant| CountsJson::new(&tenant.counts)),
             jain_fairness_index: report.jain_index,
-            sessions: report.sessions.as_ref().map(SessionsJson::new),
+            sessions: report.sessions.as_ref().map(|sessions| SessionsJson::new(sessions, empty)),
             anomalies: AnomaliesJson::new(&report.anomalies, report.instances.len()),
         }
     }
@@ -149,7 +160,7 @@ struct StatesJson {
 }
 
 impl SessionsJson {
-    fn new(report: &SessionReport) -> Self {
+    fn new(report: &SessionReport, empty: EmptyFigures) -> Self {
         let SessionReport { sessions, ttft_first_round, ttft_later_rounds, duration, states } = report;
         let states = states.map(|states| {
             let SessionStates { completed, cancelled, horizon_interrupted, budget_exhausted, active } = states;
@@ -158,9 +169,9 @@ impl SessionsJson {
         Self {
             count: *sessions,
             states,
-            ttft_first_round: DistributionJson::new(ttft_first_round),
-            ttft_later_rounds: DistributionJson::new(ttft_later_rounds),
-            duration: DistributionJson::new(duration),
+            ttft_first_round: DistributionJson::new(*ttft_first_round, empty),
+            ttft_later_rounds: DistributionJson::new(*ttft_later_rounds, empty),
+            duration: DistributionJson::new(*duration, empty),
         }
     }
 }
@@ -176,12 +187,12 @@ struct ClassJson {
 }
 
 impl ClassJson {
-    fn new(class: &ClassReport) -> Self {
+    fn new(class: &ClassReport, empty: EmptyFigures) -> Self {
         Self {
             counts: CountsJson::new(&class.counts),
-            ttft: DistributionJson::new(&class.ttft),
-            itl_mean: DistributionJson::new(&class.itl),
-            e2e: DistributionJson::new(&class.e2e),
+            ttft: DistributionJson::new(class.ttft, empty),
+            itl_mean: DistributionJson::new(class.itl, empty),
+            e2e: DistributionJson::new(class.e2e, empty),
         }
     }
 }
@@ -220,23 +231,31 @@ impl CountsJson {
     }
 }
 
-#[derive(Serialize)]
-struct DistributionJson {
-    count: u64,
-    mean_ms: f64,
-    min_ms: f64,
-    p50_ms: f64,
-    p90_ms: f64,
-    p95_ms: f64,
-    p99_ms: f64,
-    max_ms: f64,
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct DistributionJson {
+    pub count: u64,
+    pub mean_ms: Option<f64>,
+    pub min_ms: Option<f64>,
+    pub p50_ms: Option<f64>,
+    pub p90_ms: Option<f64>,
+    pub p95_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub max_ms: Option<f64>,
 }
 
 impl DistributionJson {
-    fn new(d: &Distribution) -> Self {
-        let Distribution { count, mean_ms, min_ms, max_ms, p50_ms, p90_ms, p95_ms, p99_ms } = *d;
+    pub fn new(d: Distribution, empty: EmptyFigures) -> Self {
+        let Distribution { count, mean_ms, min_ms, max_ms, p50_ms, p90_ms, p95_ms, p99_ms } = d;
+        let figure = |ms| sampled(ms, count, empty);
+        let [mean_ms, min_ms, max_ms] = [mean_ms, min_ms, max_ms].map(figure);
+        let [p50_ms, p90_ms, p95_ms, p99_ms] = [p50_ms, p90_ms, p95_ms, p99_ms].map(figure);
         Self { count, mean_ms, min_ms, p50_ms, p90_ms, p95_ms, p99_ms, max_ms }
     }
+}
+
+/// A figure of `count` samples.
+fn sampled(figure: f64, count: u64, empty: EmptyFigures) -> Option<f64> {
+    (count > 0 || empty == EmptyFigures::Zero).then_some(figure)
 }
 
 /// The anomalies that are not counts of the document itself. Each has the name and definition of its

@@ -10,22 +10,27 @@ pub mod decisions;
 mod definitions;
 mod export;
 mod file;
+mod load;
 mod log;
 mod plugins;
 mod requests;
 mod results;
 mod summary;
+mod tpot;
 
 pub use aggregate::{metrics_document, report_document};
+pub use breakdown::EmptyFigures;
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
 pub use export::{Export, ExportFormat, Journal, ServiceInfo};
 pub use file::{FileError, check_target, write_json, write_text};
+pub use load::{LoadLog, LoadReport, LoadState};
 pub use log::EventLog;
 pub use plugins::plugins_document;
 pub use requests::{RequestLog, RequestRecord};
 pub use results::results_document;
 pub use summary::{Setting, Summary};
+pub use tpot::TpotLog;
 
 #[cfg(test)]
 mod recorded;

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use blis_workload::Names;
 
-use super::{RequestLog, metrics_document, report_document, results_document};
+use super::{EmptyFigures, RequestLog, metrics_document, report_document, results_document};
 
 const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/cases/blis");
 
@@ -29,7 +29,7 @@ const OTHERS: [&str; 3] = ["c23", "c27", "c29"];
 fn aggregates_equal_the_recorded_ones() {
     for_each_case(|case| {
         let recorded = case.json("metrics.json");
-        let document = to_value(&report_document(&case.report, &case.names));
+        let document = to_value(&report_document(&case.report, &case.names, EmptyFigures::Zero));
         let published = recorded.as_object().expect("object").iter();
         for (name, expected) in published.filter(|(name, _)| !["cache_hit_rate", "requests"].contains(&name.as_str())) {
             assert_same(expected, &document[name], &format!("{}: {name}", case.name));
@@ -41,7 +41,7 @@ fn aggregates_equal_the_recorded_ones() {
 fn instances_equal_the_recorded_ones() {
     let mut checked = 0;
     for_each_case(|case| {
-        let document = to_value(&report_document(&case.report, &case.names));
+        let document = to_value(&report_document(&case.report, &case.names, EmptyFigures::Zero));
         let recorded = case.recorded_instances();
         let ours = document["instances"].as_array().map_or(&[][..], Vec::as_slice);
         assert_eq!(ours.len(), recorded.len(), "{}", case.name);
@@ -59,7 +59,7 @@ fn instances_equal_the_recorded_ones() {
 fn classes_and_tenants_equal_the_recorded_ones() {
     let mut checked = 0;
     for_each_case(|case| {
-        let document = to_value(&report_document(&case.report, &case.names));
+        let document = to_value(&report_document(&case.report, &case.names, EmptyFigures::Zero));
         let stdout = case.text("stdout.txt");
         let (mut section, mut class) = ("", "");
         for line in stdout.lines() {
@@ -96,7 +96,7 @@ fn classes_and_tenants_equal_the_recorded_ones() {
 fn anomalies_equal_the_recorded_ones() {
     let mut checked = 0;
     for_each_case(|case| {
-        let document = to_value(&report_document(&case.report, &case.names));
+        let document = to_value(&report_document(&case.report, &case.names, EmptyFigures::Zero));
         for line in case.text("stdout.txt").lines() {
             let Some((name, count)) = line.trim().split_once(": ") else { continue };
             let field = |name: &str| document[name].as_u64().expect("count");
@@ -126,7 +126,7 @@ fn anomalies_equal_the_recorded_ones() {
 fn metrics_files_equal_the_recorded_ones() {
     for_each_case(|case| {
         let recorded = case.json("metrics.json");
-        let document = to_value(&metrics_document(&case.report, &case.log, &case.names));
+        let document = to_value(&metrics_document(&case.report, &case.log, &case.names, EmptyFigures::Zero));
         assert_same(&recorded["cache_hit_rate"], &document["cache_hit_rate"], &case.name);
         let ours = document["requests"].as_array().expect("requests");
         let theirs = case.requests();
@@ -145,7 +145,7 @@ fn metrics_files_equal_the_recorded_ones() {
 fn sessions_equal_the_recorded_ones() {
     let mut checked = 0;
     for_each_case(|case| {
-        let document = to_value(&report_document(&case.report, &case.names));
+        let document = to_value(&report_document(&case.report, &case.names, EmptyFigures::Zero));
         let stdout = case.text("stdout.txt");
         let (_, section) = stdout.split_once("=== Session Metrics ===").unwrap_or_default();
         assert_eq!(document["sessions"].is_null(), section.is_empty(), "{}", case.name);

@@ -6,6 +6,7 @@ use blis_sim::metrics::{Aggregate, Distribution, Report};
 use blis_sim::request::Name;
 
 use super::breakdown::shown;
+use super::load::LoadReport;
 use blis_workload::Names;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -36,6 +37,8 @@ pub struct Summary<'a> {
     pub setting: &'a Setting,
     /// Figures of the simulation.
     pub report: &'a Report,
+    /// Offered and served load, if requests arrive over time.
+    pub load: Option<&'a LoadReport>,
     /// Texts of the names in the report.
     pub names: &'a Names,
     /// Warnings, each with a hint.
@@ -92,6 +95,10 @@ impl Summary<'_> {
         )?;
         let (requests, tokens) = (all.responses_per_second(), all.tokens_per_second());
         self.row(f, "Throughput", format_args!("{requests:.2} requests/s, {tokens:.1} output tokens/s"))?;
+        if let Some(LoadReport { offered_rps, served_rps, state, .. }) = self.load {
+            let state = state.map_or_else(String::new, |state| format!(": {state}"));
+            self.row(f, "Load", format_args!("{offered_rps:.2} requests/s offered, {served_rps:.2} served{state}"))?;
+        }
         if let Some(goodput) = &self.report.goodput {
             let (rps, share) = (goodput.goodput_rps, 100.0 * goodput.slo_attainment);
             let what = format_args!("{rps:.2} requests/s within their SLO, {share:.1} % of those with one");
@@ -473,7 +480,8 @@ mod tests {
     #[test]
     fn a_cluster_in_trouble() {
         let (report, names) = cluster();
-        let summary = Summary { setting: &setting(), report: &report, names: &names, warnings: &[], colour: false };
+        let summary =
+            Summary { setting: &setting(), report: &report, load: None, names: &names, warnings: &[], colour: false };
         insta::assert_snapshot!(summary);
     }
 
@@ -484,8 +492,14 @@ mod tests {
             "the deadline is 300 s by default; `--timeout -1` removes it".to_owned(),
         )];
         let (report, names) = (report(), Names::default());
-        let summary =
-            Summary { setting: &setting(), report: &report, names: &names, warnings: &warnings, colour: false };
+        let summary = Summary {
+            setting: &setting(),
+            report: &report,
+            load: None,
+            names: &names,
+            warnings: &warnings,
+            colour: false,
+        };
         insta::assert_snapshot!(summary);
     }
 
@@ -493,7 +507,8 @@ mod tests {
     fn nothing_measured_is_not_zero() {
         let setting = Setting { max_model_len: None, ..setting() };
         let (report, names) = (Report::default(), Names::default());
-        let summary = Summary { setting: &setting, report: &report, names: &names, warnings: &[], colour: false };
+        let summary =
+            Summary { setting: &setting, report: &report, load: None, names: &names, warnings: &[], colour: false };
         insta::assert_snapshot!(summary);
     }
 
@@ -501,7 +516,14 @@ mod tests {
     fn colour_changes_nothing_but_colour() {
         let (setting, (report, names)) = (setting(), cluster());
         let warnings = [("what".to_owned(), "how".to_owned())];
-        let plain = Summary { setting: &setting, report: &report, names: &names, warnings: &warnings, colour: false };
+        let plain = Summary {
+            setting: &setting,
+            report: &report,
+            load: None,
+            names: &names,
+            warnings: &warnings,
+            colour: false,
+        };
         let coloured = Summary { colour: true, ..plain.clone() }.to_string();
         assert!(coloured.contains("\x1b[1;33mwarning:\x1b[0m what"));
         let stripped = ["\x1b[1m", "\x1b[1;33m", "\x1b[0m"].iter().fold(coloured, |text, code| text.replace(code, ""));

@@ -616,7 +616,7 @@ pub(super) struct SyntheticFlags {
     #[arg(long, value_name = "MS", value_parser = parse::think_time, requires = "concurrency",
           help_heading = SYNTHETIC)]
     pub think_time_ms: Option<Micros>,
-    /// Inter-arrival times [default: constant]
+    /// Inter-arrival times [default: poisson; with --parity blis: constant]
     #[arg(long, value_parser = OneOf::<ArrivalName>::new(), value_name = "NAME", help_heading = SYNTHETIC)]
     pub arrival_process: Option<ArrivalName>,
     /// Number of requests; 0 for those that arrive before --horizon [default: 100; 0 in closed
@@ -662,6 +662,10 @@ pub(super) struct SimulationArgs {
     /// with --parity blis: twice the last arrival]
     #[arg(long, value_name = "US", value_parser = parse::horizon, help_heading = SIMULATION)]
     pub horizon: Option<Micros>,
+    /// Time from the start, s or with a unit, whose requests are simulated and are in no figure of requests
+    /// (steps, queue length and pooled inter-token latencies are those of the whole run) [default: 0]
+    #[arg(long, value_name = "SECONDS", value_parser = parse::seconds_from_0, help_heading = SIMULATION)]
+    pub warmup: Option<Micros>,
 }
 
 #[derive(Debug, Args)]

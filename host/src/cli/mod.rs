@@ -29,10 +29,12 @@ use blis_eval::compare::{self, CompareConfig};
 use blis_eval::error::RunError;
 use blis_eval::experiment::Experiment;
 use blis_eval::explain::explain;
+use blis_eval::identity::RunIdentity;
 use blis_eval::open;
 use blis_eval::regret::Regret;
 use blis_eval::run::{self, RunResult};
-use blis_report::{DecisionSummary, Summary, plugins_document, report_document};
+use blis_report::{DecisionSummary, LoadReport, Summary, plugins_document, report_document};
+use blis_sim::metrics::Distribution;
 use clap::FromArgMatches as _;
 use clap::error::ErrorKind;
 use serde::Serialize;
@@ -153,8 +155,8 @@ fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {
 }
 
 fn print_summary(finished: &RunResult, colour: bool) -> Result<(), RunError> {
-    let RunResult { setting, report, names, warnings, cpu, .. } = finished;
-    print_text(Summary { setting, report, names, warnings, colour })?;
+    let RunResult { setting, report, load, names, warnings, cpu, .. } = finished;
+    print_text(Summary { setting, report, load: load.as_ref(), names, warnings, colour })?;
     if let Some((fitness, baseline)) = &finished.fitness {
         print_text(format_args!("\n{}", fitness.block(baseline.as_deref())))?;
     }
@@ -175,15 +177,19 @@ fn print_json(finished: &RunResult) -> Result<(), RunError> {
     for (what, hint) in &finished.warnings {
         tracing::warn!("{what} (hint: {hint})");
     }
-    let report = report_document(&finished.report, &finished.names);
+    let report = report_document(&finished.report, &finished.names, finished.empty);
     let fitness = finished.fitness.as_ref().map(|(fitness, baseline)| fitness.document(baseline.as_deref()));
     let plugins = plugins_document(&finished.policies, &finished.incidents);
     print_document(&Printed {
         report,
+        cache_hit_rate: finished.report.cluster.cache_hit_rate,
+        tpot: TpotFigures::new(&finished.tpot),
+        load: finished.load.as_ref(),
         plugins,
         fitness,
         decisions: finished.decisions.as_ref(),
         regret: finished.regret.as_ref(),
+        run: &finished.identity,
     })
 }
 
@@ -192,6 +198,12 @@ fn print_json(finished: &RunResult) -> Result<(), RunError> {
 struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
     #[serde(flatten)]
     report: R,
+    cache_hit_rate: f64,
+    #[serde(flatten)]
+    tpot: TpotFigures,
+    /// Absent if all requests arrive at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load: Option<&'a LoadReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plugins: Option<P>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,6 +212,28 @@ struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
     decisions: Option<&'a DecisionSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     regret: Option<&'a Regret>,
+    run: &'a RunIdentity,
+}
+
+/// Time per output token, over completed requests with two tokens or more; `null` if there are none.
+#[derive(Serialize)]
+struct TpotFigures {
+    tpot_mean_ms: Option<f64>,
+    tpot_p50_ms: Option<f64>,
+    tpot_p90_ms: Option<f64>,
+    tpot_p99_ms: Option<f64>,
+}
+
+impl TpotFigures {
+    fn new(tpot: &Distribution) -> Self {
+        let figure = |ms| (tpot.count > 0).then_some(ms);
+        Self {
+            tpot_mean_ms: figure(tpot.mean_ms),
+            tpot_p50_ms: figure(tpot.p50_ms),
+            tpot_p90_ms: figure(tpot.p90_ms),
+            tpot_p99_ms: figure(tpot.p99_ms),
+        }
+    }
 }
 
 /// Help and version go to standard output and are no error.

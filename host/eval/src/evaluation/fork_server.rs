@@ -10,9 +10,13 @@
 //! It runs no code of a candidate, so that nothing ends it. A worker starts with everything that it holds: workloads that
 //! workers have used are generated here when there is nothing else to do, and runs of the baseline are kept as workers
 //! have simulated them.
+//!
+//! A worker whose candidate kept to all limits is used again, because a new process costs a millisecond and cold memory.
+//! If it fails then, the evaluation is repeated in a new one: every failure is that of a candidate alone.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -169,10 +173,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// An evaluation in progress.
 struct RunningEvaluation {
     number: u64,
+    request: EvaluationRequest,
     job: Job,
     worker: WorkerProcess,
+    /// Whether the worker has evaluated another candidate before.
+    is_used: bool,
+    /// [`Forks::changes`] at its start.
+    changes: u64,
     identity: Identity,
     start: Instant,
+}
+
+/// What a worker returns.
+#[derive(Serialize, Deserialize)]
+struct WorkerReply {
+    outcome: Result<EvaluationReply, String>,
+    /// Whether it waits for another evaluation.
+    waits: bool,
+}
+
+/// In a worker: evaluates the candidate of `job`.
+fn evaluate(job: &Job, cache: Option<&ResultCache>, results: &Results) -> Result<EvaluationReply, String> {
+    let identify = |candidate: &CandidatePolicy| {
+        results.note(&Identity { sha256: candidate.sha256.clone(), traits: candidate.traits() });
+    };
+    job.prepared.begin();
+    job.run(cache, identify).map(|result| EvaluationReply::new(&job.prepared, result))
 }
 
 /// The state of the process.
@@ -183,6 +209,10 @@ struct Forks<'a> {
     socket: UnixStream,
     orders: FrameBuffer,
     running: Vec<RunningEvaluation>,
+    /// Workers that wait. They hold all that this process holds.
+    idle: Vec<WorkerProcess>,
+    /// Number of changes of what this process holds.
+    changes: u64,
 }
 
 /// The fork server's own process, until the socket is closed.
@@ -195,7 +225,9 @@ fn serve(socket: UnixStream, suites: &SuiteSet, cache: Option<ResultCache>, sett
         let _ = rustix::stdio::dup2_stdout(&nothing);
     }
     suites.prepare_engines();
-    let mut forks = Forks { suites, cache, settings, socket, orders: FrameBuffer::default(), running: Vec::new() };
+    let orders = FrameBuffer::default();
+    let (running, idle) = (Vec::new(), Vec::new());
+    let mut forks = Forks { suites, cache, settings, socket, orders, running, idle, changes: 0 };
     while forks.step() {}
 }
 
@@ -210,7 +242,7 @@ impl Forks<'_> {
             }
             while let Some(Frame::Note(order)) = self.orders.next() {
                 match serde_json::from_slice(&order) {
-                    Ok(Order::Start { number, request }) => self.start(number, &request),
+                    Ok(Order::Start { number, request }) => self.start(number, *request),
                     Ok(Order::Cancel { number }) => self.end(number, WorkerFailure::Cancelled),
                     Err(_) => {}
                 }
@@ -240,8 +272,8 @@ impl Forks<'_> {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         let count = poll(&mut fds, time.as_ref()).unwrap_or(0);
         let events: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
-        if count == 0 {
-            self.suites.generate_next();
+        if count == 0 && self.suites.generate_next() {
+            self.changed();
         }
         let (socket, mut workers) = (events[0], events[1..].iter().copied());
         let ready = self.running.iter().map(|one| {
@@ -251,28 +283,48 @@ impl Forks<'_> {
         (is_ready(socket), ready.collect())
     }
 
-    fn start(&mut self, number: u64, request: &EvaluationRequest) {
-        let job = match self.suites.job(request) {
-            Ok(job) => job,
+    fn start(&mut self, number: u64, request: EvaluationRequest) {
+        match self.suites.job(&request) {
+            Ok(job) => {
+                let idle = self.idle.pop();
+                self.start_job(number, request, job, idle);
+            }
             // The server has checked it before.
-            Err(refused) => return self.reply(number, Err(refused.to_string())),
+            Err(refused) => self.reply(number, Err(refused.to_string())),
+        }
+    }
+
+    /// Starts `job` in `idle`, if that has not ended, else in a new worker.
+    fn start_job(&mut self, number: u64, request: EvaluationRequest, job: Job, mut idle: Option<WorkerProcess>) {
+        let is_used = idle.as_mut().is_some_and(|worker| worker.order(&request).is_ok());
+        let worker = match idle.filter(|_| is_used) {
+            Some(worker) => Ok(worker),
+            None => self.fork(&request, &job),
         };
-        job.prepared.begin();
-        let cache = self.cache.as_ref();
-        let work = |results: &Results| {
-            let identify = |candidate: &CandidatePolicy| {
-                results.note(&Identity { sha256: candidate.sha256.clone(), traits: candidate.traits() });
-            };
-            let outcome = job.run(cache, identify).map(|result| EvaluationReply::new(&job.prepared, result));
-            results.done(&outcome);
-        };
-        match fork(&self.settings, Some(job.options.wall), work) {
+        match worker {
             Ok(worker) => {
                 let (identity, start) = (Identity::default(), Instant::now());
-                self.running.push(RunningEvaluation { number, job, worker, identity, start });
+                let changes = self.changes;
+                let one = RunningEvaluation { number, request, job, worker, is_used, changes, identity, start };
+                self.running.push(one);
             }
             Err(error) => self.reply(number, Err(cannot_start(&error).text())),
         }
+    }
+
+    /// A worker that does `job`, then others while it is told to.
+    fn fork(&self, request: &EvaluationRequest, job: &Job) -> io::Result<WorkerProcess> {
+        let (cache, suites) = (self.cache.as_ref(), self.suites);
+        fork(&self.settings, Some(job.options.wall), |results| {
+            let mut next = Some(request.clone());
+            while let Some(Ok(job)) = next.map(|request| suites.job(&request)) {
+                results.allow_cpu(job.options.wall);
+                let outcome = evaluate(&job, cache, results);
+                let waits = outcome.as_ref().is_ok_and(EvaluationReply::is_reusable) && results.is_small();
+                results.done(&WorkerReply { outcome, waits });
+                next = if waits { results.next_order() } else { None };
+            }
+        })
     }
 
     /// Reads what the worker of an evaluation has written, and ends the evaluation if that is all.
@@ -296,20 +348,43 @@ impl Forks<'_> {
 
     fn finish(&mut self, number: u64, cause: Option<WorkerFailure>) {
         let Some(index) = self.running.iter().position(|one| one.number == number) else { return };
-        let RunningEvaluation { job, worker, identity, start, .. } = self.running.swap_remove(index);
-        let outcome = match worker.finish(cause) {
-            Ok(bytes) => match serde_json::from_slice::<Result<EvaluationReply, String>>(&bytes) {
-                Ok(Ok(reply)) => Ok(reply.accept(&job.prepared)),
-                Ok(Err(message)) => Err(message),
-                Err(error) => Err(format!("the result of a worker cannot be read: {error}")),
-            },
-            Err(failure) => {
-                let Identity { sha256, traits } = identity;
-                let result = failed(&job.prepared, &sha256, traits, &job.options, &failure, start.elapsed());
-                Ok(EvaluationResult { id: job.id.clone(), ..result })
-            }
-        };
-        self.reply(number, outcome);
+        let mut one = self.running.swap_remove(index);
+        if cause.is_none()
+            && let Some(result) = one.worker.take_result()
+        {
+            return self.accept(one, &result);
+        }
+        let RunningEvaluation { request, job, worker, is_used, identity, start, .. } = one;
+        let failure = worker.fail(cause);
+        if is_used && !failure.is_late() {
+            return self.start_job(number, request, job, None);
+        }
+        let Identity { sha256, traits } = identity;
+        let result = failed(&job.prepared, &sha256, traits, &job.options, &failure, start.elapsed());
+        self.reply(number, Ok(EvaluationResult { id: job.id.clone(), ..result }));
+    }
+
+    /// Keeps what a worker has found out, and the worker if it waits.
+    fn accept(&mut self, one: RunningEvaluation, result: &[u8]) {
+        let RunningEvaluation { number, job, worker, changes, .. } = one;
+        let reply = serde_json::from_slice(result);
+        let WorkerReply { outcome, waits } = reply.unwrap_or_else(|error| {
+            let outcome = Err(format!("the result of a worker cannot be read: {error}"));
+            WorkerReply { outcome, waits: false }
+        });
+        if outcome.as_ref().is_ok_and(EvaluationReply::has_additions) {
+            self.changed();
+        }
+        if waits && changes == self.changes {
+            self.idle.push(worker);
+        }
+        self.reply(number, outcome.map(|reply| reply.accept(&job.prepared)));
+    }
+
+    /// Workers that were started before lack something.
+    fn changed(&mut self) {
+        self.changes += 1;
+        self.idle.clear();
     }
 
     fn reply(&mut self, number: u64, outcome: EvaluationOutcome) {

@@ -35,6 +35,18 @@ impl EvaluationReply {
         Self { depends_on_clock: result.depends_on_clock, result, shared_runs, workloads }
     }
 
+    /// Whether the worker can evaluate another candidate: it has all that the process has that started it, and its
+    /// candidate has neither failed nor reached a limit.
+    pub(super) fn is_reusable(&self) -> bool {
+        let harmless = [EvaluationStatus::Ok, EvaluationStatus::GateFailed, EvaluationStatus::Rejected];
+        !self.has_additions() && !self.depends_on_clock && harmless.contains(&self.result.status)
+    }
+
+    /// Whether there is something that others can use.
+    pub(super) fn has_additions(&self) -> bool {
+        !(self.shared_runs.is_empty() && self.workloads.is_empty())
+    }
+
     /// The result. What others can use is kept in `prepared`.
     pub(super) fn accept(self, prepared: &EvaluationSuite) -> EvaluationResult {
         prepared.keep_added((self.shared_runs, self.workloads));

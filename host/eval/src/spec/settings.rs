@@ -225,6 +225,7 @@ settings! {
 
     seed: u64 = "seed", Number, one(parse::seed), text::text;
     horizon: Micros = "horizon", Number, one(parse::horizon), text::micros;
+    warmup: Micros = "warmup", Number, one(parse::seconds_from_0), text::seconds;
 }
 
 impl SettingKey {

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // fork
 
+use std::cell::RefCell;
 use std::fmt::{self, Display};
 use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,9 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, kill_process, setrlimit, waitpid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, getrlimit, kill_process, setrlimit, waitpid,
+};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::frames::{Frame, FrameBuffer, read_some};
 use super::is_ready;
@@ -32,6 +37,8 @@ pub struct WorkerSettings {
 const CPU_GRACE: Duration = Duration::from_secs(5);
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
+/// Resident memory beyond that of its start with which a worker may be used again, bytes.
+const KEPT_BYTES: u64 = 8 << 20;
 /// Bytes of an incomplete line of messages.
 const LINE_BYTES: usize = 1 << 16;
 
@@ -57,6 +64,11 @@ pub enum WorkerFailure {
 }
 
 impl WorkerFailure {
+    /// Whether a limit of time caused it, or the user.
+    pub(crate) fn is_late(&self) -> bool {
+        matches!(self, Self::WallLimit(_) | Self::Cancelled | Self::CpuTime)
+    }
+
     /// The error of a command that worked on `about`.
     #[must_use]
     pub fn error(&self, about: &str) -> RunError {
@@ -99,6 +111,7 @@ pub(crate) struct WorkerProcess {
     /// Lines from the first one on that the Rust runtime writes before it ends a process.
     last_words: Vec<Vec<u8>>,
     done: Option<Vec<u8>>,
+    orders: PipeWriter,
     settings: WorkerSettings,
 }
 
@@ -109,8 +122,13 @@ pub(crate) struct ReadyPipes {
     messages: bool,
 }
 
-/// The results pipe, in the worker.
-pub(crate) struct Results(());
+/// The pipes of a worker, in the worker.
+pub(crate) struct Results {
+    orders: RefCell<(PipeReader, FrameBuffer)>,
+    threads: usize,
+    /// Resident memory at the start, bytes.
+    resident: u64,
+}
 
 /// The writing end in the worker, for progress from any thread.
 static RESULTS: OnceLock<Mutex<PipeWriter>> = OnceLock::new();
@@ -122,6 +140,29 @@ impl Results {
 
     pub(crate) fn done(&self, value: &impl Serialize) {
         send(&Frame::done(value));
+    }
+
+    /// Waits for what [`WorkerProcess::order`] sends; `None` if nothing will come. The worker gets CPU time for it.
+    pub(crate) fn next_order<T: DeserializeOwned>(&self) -> Option<T> {
+        let (pipe, frames) = &mut *self.orders.borrow_mut();
+        loop {
+            if let Some(Frame::Note(order)) = frames.next() {
+                return serde_json::from_slice(&order).ok();
+            }
+            if !read_some(pipe, |bytes| frames.extend(bytes)) {
+                return None;
+            }
+        }
+    }
+
+    /// From now on the worker may use `cpu` per thread.
+    pub(crate) fn allow_cpu(&self, cpu: Duration) {
+        limit_cpu(cpu, self.threads);
+    }
+
+    /// Whether the worker is known to be about as small as it was at its start.
+    pub(crate) fn is_small(&self) -> bool {
+        self.resident > 0 && resident_bytes() <= self.resident.saturating_add(KEPT_BYTES)
     }
 }
 
@@ -155,14 +196,16 @@ pub(crate) fn fork(
 ) -> io::Result<WorkerProcess> {
     let (results, write_results) = io::pipe()?;
     let (messages, write_messages) = io::pipe()?;
-    let (own_results, own_messages) = (results.try_clone()?, messages.try_clone()?);
+    let (read_orders, orders) = io::pipe()?;
+    let others = (results.try_clone()?, messages.try_clone()?, orders.try_clone()?);
     let process = fork_process(|| {
-        drop((own_results, own_messages));
+        drop(others);
         let _ = rustix::stdio::dup2_stderr(&write_messages);
         drop(write_messages);
         confine(settings, cpu);
         let _ = RESULTS.set(Mutex::new(write_results));
-        work(&Results(()));
+        let orders = RefCell::new((read_orders, FrameBuffer::default()));
+        work(&Results { orders, threads: settings.threads, resident: resident_bytes() });
     })?;
     Ok(WorkerProcess {
         process,
@@ -172,6 +215,7 @@ pub(crate) fn fork(
         line: Vec::new(),
         last_words: Vec::new(),
         done: None,
+        orders,
         settings: *settings,
     })
 }
@@ -221,7 +265,7 @@ fn confine(settings: &WorkerSettings, cpu: Option<Duration>) {
     };
     set(Resource::Core, 0);
     if let Some(cpu) = cpu {
-        set(Resource::Cpu, (cpu + CPU_GRACE).as_secs() * settings.threads.max(1) as u64);
+        limit_cpu(cpu, settings.threads);
     }
     #[cfg(target_os = "linux")]
     {
@@ -232,11 +276,31 @@ fn confine(settings: &WorkerSettings, cpu: Option<Duration>) {
     }
 }
 
+/// In the worker: ends it after `cpu` of further CPU time for each of its threads.
+fn limit_cpu(cpu: Duration, threads: usize) {
+    let used = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default();
+    let seconds = (cpu + CPU_GRACE).as_secs() * threads.max(1) as u64 + used.as_secs();
+    // The maximum stays, so that the limit can be raised for the next evaluation.
+    let maximum = getrlimit(Resource::Cpu).maximum;
+    let current = Some(maximum.map_or(seconds, |maximum| maximum.min(seconds)));
+    let _ = setrlimit(Resource::Cpu, Rlimit { current, maximum });
+}
+
 /// Private memory of this process that can be written, bytes.
 #[cfg(target_os = "linux")]
 fn data_bytes() -> u64 {
+    memory_bytes(5)
+}
+
+/// Memory of this process that is in use, without that of files, bytes; 0 where the system does not tell.
+fn resident_bytes() -> u64 {
+    if cfg!(target_os = "linux") { memory_bytes(1).saturating_sub(memory_bytes(2)) } else { 0 }
+}
+
+/// A column of `/proc/self/statm`, bytes.
+fn memory_bytes(column: usize) -> u64 {
     let statistics = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statistics.split_whitespace().nth(5).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+    let pages = statistics.split_whitespace().nth(column).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
     pages * rustix::param::page_size() as u64
 }
 
@@ -315,9 +379,51 @@ impl WorkerProcess {
         self.done.is_some() || (self.results.is_none() && self.messages.is_none())
     }
 
+    /// The result, after which the process waits for an order.
+    pub(crate) fn take_result(&mut self) -> Option<Vec<u8>> {
+        while self.messages.is_some() && self.has_message() {
+            self.read(ReadyPipes { results: false, messages: true }, &mut |_| {});
+        }
+        let line = std::mem::take(&mut self.line);
+        if !line.is_empty() {
+            self.pass(&line);
+        }
+        self.pass_last_words();
+        self.done.take()
+    }
+
+    fn has_message(&self) -> bool {
+        let Some(messages) = &self.messages else { return false };
+        let mut fds = [PollFd::new(messages, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+    }
+
+    /// Gives a process that waits something to do. Fails if it has ended.
+    pub(crate) fn order(&mut self, value: &impl Serialize) -> io::Result<()> {
+        Frame::note(value).write(&mut self.orders)
+    }
+
     /// Ends the process. Returns its result; if it has none, because it was killed for `cause` or ended on its own, why.
     pub(crate) fn finish(mut self, cause: Option<WorkerFailure>) -> Result<Vec<u8>, WorkerFailure> {
-        if cause.is_some() || self.done.is_some() {
+        match self.done.take().filter(|_| cause.is_none()) {
+            Some(result) => {
+                self.end(true);
+                self.pass_last_words();
+                Ok(result)
+            }
+            None => Err(self.fail(cause)),
+        }
+    }
+
+    /// Ends the process for `cause`. Returns it, or why the process ended on its own.
+    pub(crate) fn fail(mut self, cause: Option<WorkerFailure>) -> WorkerFailure {
+        let status = self.end(cause.is_some());
+        cause.unwrap_or_else(|| self.failure(status))
+    }
+
+    /// Waits for the end of the process, and reads its last messages.
+    fn end(&mut self, kill: bool) -> Option<WaitStatus> {
+        if kill {
             self.process.kill();
         }
         let status = self.process.reap();
@@ -325,15 +431,12 @@ impl WorkerProcess {
         while self.messages.is_some() {
             self.read(ReadyPipes { results: false, messages: true }, &mut |_| {});
         }
-        match (cause, self.done.take()) {
-            (Some(cause), _) => Err(cause),
-            (None, Some(result)) => {
-                // It went on after all.
-                self.last_words.iter().for_each(|line| (self.settings.message)(line));
-                Ok(result)
-            }
-            (None, None) => Err(self.failure(status)),
-        }
+        status
+    }
+
+    /// What looked like the end of the process was not.
+    fn pass_last_words(&mut self) {
+        self.last_words.drain(..).for_each(|line| (self.settings.message)(&line));
     }
 
     /// Why a worker ended that was not killed by this process.

@@ -13,7 +13,7 @@ pub struct Aggregate {
     pub counts: Counts,
     /// The instance's own counters; for the cluster their sums, and the latest clock.
     pub counters: Counters,
-    /// Simulated time: the last executed event, at most the horizon. For the cluster: the longest.
+    /// Simulated time after the warm-up: until the last executed event, at most the horizon. For the cluster: the longest.
     pub duration: Micros,
     /// Prefix-cache hit rate over blocks, 0 to 1; 0 without look-ups. For the cluster: the mean over its instances, as
     /// published.
@@ -105,14 +105,20 @@ impl InstanceSamples {
         self.recent = recent;
     }
 
-    /// The figures. `itl` are its inter-token latencies; `whole` is the duration of the cluster.
-    pub fn aggregate(&mut self, itl: Distribution, counters: &Counters, horizon: Micros, whole: Micros) -> Aggregate {
+    /// The figures. `itl` are its inter-token latencies; `whole` is the duration of the cluster with the warm-up.
+    pub fn aggregate(
+        &mut self,
+        itl: Distribution,
+        counters: &Counters,
+        (warmup, horizon): (Micros, Micros),
+        whole: Micros,
+    ) -> Aggregate {
         self.flush();
         let lookups = counters.cache_hits + counters.cache_misses;
         Aggregate {
             counts: self.counts,
             counters: *counters,
-            duration: counters.clock.min(horizon),
+            duration: counters.clock.min(horizon).saturating_sub(warmup),
             cache_hit_rate: if lookups == 0 { 0.0 } else { counters.cache_hits as f64 / lookups as f64 },
             mean_queue_length: mean_queue_length(counters, whole),
             ttft: self.ttft.distribution(),
@@ -123,12 +129,13 @@ impl InstanceSamples {
     }
 }
 
-/// The figures of all instances together. `parts` are their samples, and those of requests that reached no instance.
+/// The figures of all instances together. `parts` are their samples, and those of requests that reached no instance;
+/// `whole` is the duration with the warm-up.
 pub(super) fn cluster(
     parts: &[&InstanceSamples],
     itl: Distribution,
     instances: &[Aggregate],
-    duration: Micros,
+    (duration, whole): (Micros, Micros),
 ) -> Aggregate {
     let mut counts = Counts::default();
     parts.iter().for_each(|part| counts.add(&part.counts));
@@ -142,7 +149,7 @@ pub(super) fn cluster(
         counters,
         duration,
         cache_hit_rate: instances.iter().map(|instance| instance.cache_hit_rate).sum::<f64>() / instances.len() as f64,
-        mean_queue_length: mean_queue_length(&counters, duration),
+        mean_queue_length: mean_queue_length(&counters, whole),
         ttft: merged(|part| &part.ttft),
         itl,
         e2e: merged(|part| &part.e2e),

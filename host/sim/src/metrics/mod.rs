@@ -55,6 +55,9 @@ pub struct MetricsOptions {
     pub inversions: bool,
     /// SLO targets of the classes; [`Name::NONE`] is the class of requests that name none.
     pub targets: Vec<(Name, SloTargets)>,
+    /// Requests that arrive before this time are in no figure of requests. Figures of the service are those of the whole
+    /// simulation: the counters of instances, the mean queue length, and the pooled inter-token latencies.
+    pub warmup: Micros,
 }
 
 impl Default for MetricsOptions {
@@ -68,6 +71,7 @@ impl Default for MetricsOptions {
             per_tenant: false,
             inversions: false,
             targets: Vec::new(),
+            warmup: Micros::ZERO,
         }
     }
 }
@@ -87,6 +91,8 @@ pub struct Metrics {
     admissions: Vec<BatchAdmissions>,
     sessions: SessionCollector,
     offered: Option<u64>,
+    /// Requests that do not count, by [`MetricsOptions::warmup`].
+    cut: u64,
 }
 
 /// The figures of a simulation. Lists by name are in the order of the names' indices.
@@ -143,6 +149,7 @@ impl Metrics {
             admissions: vec![BatchAdmissions::default(); if options.inversions { instances } else { 0 }],
             sessions: SessionCollector::default(),
             offered: None,
+            cut: 0,
             options,
         };
         metrics.options.targets =
@@ -164,12 +171,14 @@ impl Metrics {
     #[must_use]
     pub fn report(&mut self, counters: &[Counters], horizon: Micros) -> Report {
         assert_eq!(counters.len(), self.instances.len(), "counters of each instance");
-        let duration = counters.iter().map(|counters| counters.clock.min(horizon)).max().unwrap_or(Micros::ZERO);
+        let whole = counters.iter().map(|counters| counters.clock.min(horizon)).max().unwrap_or(Micros::ZERO);
+        let warmup = self.options.warmup;
+        let duration = whole.saturating_sub(warmup);
         let (itl, all_itl) = self.itl.distributions();
         let instances: Vec<Aggregate> = (self.instances.iter_mut().zip(itl).zip(counters))
-            .map(|((collected, itl), counters)| collected.aggregate(itl, counters, horizon, duration))
+            .map(|((collected, itl), counters)| collected.aggregate(itl, counters, (warmup, horizon), whole))
             .collect();
-        let cluster = self.cluster(all_itl, &instances, duration);
+        let cluster = self.cluster(all_itl, &instances, (duration, whole));
         let classes: Vec<_> = self.classes.iter_mut().map(|(&name, class)| (name, class.report())).collect();
         let tenants: Vec<_> = self.tenants.iter().map(|(&name, &counts)| (name, TenantReport { counts })).collect();
         let tokens: Vec<u64> = self.tenants.values().map(|counts| counts.output_tokens).collect();
@@ -177,7 +186,7 @@ impl Metrics {
         let inversions =
             self.options.inversions.then(|| self.admissions.iter_mut().map(BatchAdmissions::inversions).sum());
         let report = Report {
-            arrived: self.offered.unwrap_or(cluster.counts.arrived()),
+            arrived: self.offered.map_or(cluster.counts.arrived(), |offered| offered - self.cut),
             jain_index: tenants::jain_index(&tokens),
             sessions: self.sessions.report(),
             goodput: classes::goodput(&self.classes, &classes, duration),
@@ -191,7 +200,7 @@ impl Metrics {
         report
     }
 
-    fn cluster(&mut self, itl: Distribution, instances: &[Aggregate], duration: Micros) -> Aggregate {
+    fn cluster(&mut self, itl: Distribution, instances: &[Aggregate], durations: (Micros, Micros)) -> Aggregate {
         self.elsewhere.flush();
         if let [only] = instances {
             // Requests that reached no instance have no latencies: nothing to merge.
@@ -200,7 +209,7 @@ impl Metrics {
             return Aggregate { counts, ..*only };
         }
         let parts: Vec<&InstanceSamples> = self.instances.iter().chain([&self.elsewhere]).collect();
-        aggregate::cluster(&parts, itl, instances, duration)
+        aggregate::cluster(&parts, itl, instances, durations)
     }
 
     fn has_classes(&self) -> bool {
@@ -214,6 +223,10 @@ impl Metrics {
     /// Adds the outcome of a request. Not inlined, so that the rest of `record` stays small.
     #[inline(never)]
     fn add(&mut self, outcome: &Outcome) {
+        if outcome.arrival < self.options.warmup {
+            self.cut += 1;
+            return;
+        }
         match outcome.instance {
             Some(instance) => self.instances[instance as usize].add(outcome),
             None => self.elsewhere.add(outcome),

@@ -1,0 +1,148 @@
+//! What a result is the result of: the model, the service, its policies and settings, and what to know about the figures.
+
+use blis_config::Deployment;
+use blis_config::policy::PolicySettings;
+use blis_plugin::Kind;
+use blis_sim::units::Micros;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::experiment::Experiment;
+use crate::spec::{ExperimentSpec, NamedChoice as _, defaults};
+
+/// The value of `run` in the JSON of a run. Everything in it is the same for the same inputs on any machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunIdentity {
+    /// Version of the program.
+    version: &'static str,
+    /// Whose behaviour is followed: `vllm` or `blis`.
+    parity: &'static str,
+    model: String,
+    hardware: String,
+    tensor_parallel_size: u32,
+    data_parallel_size: u32,
+    num_instances: u32,
+    engine: EngineIdentity,
+    /// Latency model, and where its coefficients come from.
+    latency_model: String,
+    workload: String,
+    seed: u64,
+    /// End of the simulated time, s.
+    horizon_s: Option<f64>,
+    policies: Vec<PolicyIdentity>,
+    /// Settings that differ from the defaults, by the names of the flags: `--config` reads them.
+    settings: ExperimentSpec,
+    /// Defaults that were chosen, simplifications, and how far the latencies were tested.
+    notes: Vec<String>,
+    /// Effects that the figures do not show.
+    warnings: Vec<WarningText>,
+    /// SHA-256 of the figures and of all other fields here but `warnings`: equal digests, equal results.
+    digest: String,
+}
+
+/// The settings of vLLM that every instance has.
+#[derive(Clone, Debug, Serialize)]
+struct EngineIdentity {
+    /// How steps are computed: `fast` or `plain`, with the same results.
+    simulation: &'static str,
+    max_num_seqs: u32,
+    max_num_batched_tokens: u32,
+    max_model_len: Option<u32>,
+    block_size: u32,
+    total_kv_blocks: u32,
+    enable_prefix_caching: bool,
+    enable_chunked_prefill: bool,
+    async_scheduling: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct PolicyIdentity {
+    kind: &'static str,
+    name: String,
+    parameters: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct WarningText {
+    what: String,
+    hint: String,
+}
+
+impl RunIdentity {
+    /// The identity of a run of `config` with these `figures`. `notes`: those of the workload.
+    pub(crate) fn new(
+        config: &Experiment,
+        deployment: &Deployment,
+        notes: &[String],
+        warnings: &[(String, String)],
+        figures: &impl Serialize,
+    ) -> Self {
+        let identity = Self {
+            version: env!("CARGO_PKG_VERSION"),
+            parity: config.spec.parity.unwrap_or(defaults::PARITY).name(),
+            model: deployment.model.clone(),
+            hardware: deployment.hardware.clone(),
+            tensor_parallel_size: deployment.tensor_parallel_size,
+            data_parallel_size: deployment.data_parallel_size,
+            num_instances: config.cluster.num_instances,
+            engine: EngineIdentity::new(config, deployment),
+            latency_model: latency_model(config, deployment),
+            workload: config.workload.to_string(),
+            seed: config.seed,
+            horizon_s: (config.horizon != Micros::MAX).then(|| config.horizon.as_secs_f64()),
+            policies: policies(&config.cluster.policies, deployment),
+            settings: (*config.spec).clone(),
+            notes: deployment.notes.iter().chain(notes).cloned().collect(),
+            warnings: Vec::new(),
+            digest: String::new(),
+        };
+        let digest = digest(&(figures, &identity));
+        let warnings = warnings.iter().map(|(what, hint)| WarningText { what: what.clone(), hint: hint.clone() });
+        Self { warnings: warnings.collect(), digest, ..identity }
+    }
+}
+
+/// Name of the latency model: that of a plugin, or a built-in one.
+pub(crate) fn latency_model(config: &Experiment, deployment: &Deployment) -> String {
+    match config.cluster.policies.plugin(Kind::Latency) {
+        Some(used) => used.loaded.name.clone(),
+        None => deployment.latency_kind.to_string(),
+    }
+}
+
+impl EngineIdentity {
+    fn new(config: &Experiment, deployment: &Deployment) -> Self {
+        let engine = &config.engine;
+        Self {
+            simulation: engine.engine.name(),
+            max_num_seqs: engine.max_num_seqs,
+            max_num_batched_tokens: engine.max_num_batched_tokens,
+            max_model_len: deployment.max_model_len,
+            block_size: engine.block_size,
+            total_kv_blocks: deployment.total_kv_blocks,
+            enable_prefix_caching: engine.enable_prefix_caching,
+            enable_chunked_prefill: engine.enable_chunked_prefill,
+            async_scheduling: engine.async_scheduling,
+        }
+    }
+}
+
+fn policies(policies: &PolicySettings, deployment: &Deployment) -> Vec<PolicyIdentity> {
+    let of_kind = |kind: Kind| {
+        let used = policies.used(kind);
+        let (name, parameters) = match used {
+            Some(used) => (used.name().to_owned(), &used.parameters),
+            None => (deployment.latency_kind.to_string(), &policies.latency_parameters),
+        };
+        let parameters = parameters.iter().map(|(name, value)| (name.clone(), Value::from(value.value))).collect();
+        PolicyIdentity { kind: kind.name(), name, parameters }
+    };
+    Kind::ALL.into_iter().map(of_kind).collect()
+}
+
+fn digest(content: &impl Serialize) -> String {
+    // Only maps with keys that are no text have no JSON form; there are none.
+    let bytes = serde_json::to_vec(content).unwrap_or_default();
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

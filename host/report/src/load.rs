@@ -1,0 +1,349 @@
+//! Offered and served load of a run, and whether the requests in flight became more and more.
+//!
+//! A run from its first arrival to its last has three parts: the service fills, it works, and after the last arrival it
+//! drains. Figures of the whole run mix them: completed requests per simulated second is less than what the service
+//! sustains, and hides whether it keeps up. [`LoadLog`] looks at the second half of the arrivals only.
+//!
+//! The log needs a fixed amount of memory: it counts arrivals and ends in bins of time, whose width doubles when the
+//! time of the run exceeds them.
+
+use std::fmt::{self, Display};
+
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::{Outcome, Status};
+use blis_sim::units::Micros;
+use serde::Serialize;
+
+/// Number of bins of time. Even, so that pairs can be merged.
+const BINS: usize = 2048;
+/// Parts of the second half whose means are compared.
+const PARTS: usize = 16;
+/// Fewer bins per part would make the means those of single moments.
+const MIN_BINS: usize = 4 * PARTS;
+/// Mean latencies of the first requests that the arrivals must last, so that a service that fills is not taken for one
+/// that is overloaded: the second half then begins after four of them.
+const MIN_LATENCIES: f64 = 8.0;
+/// Share of the time of arrivals whose requests are the first ones.
+const FIRST: f64 = 0.125;
+/// Standard errors that the slope must differ from 0: with 14 degrees of freedom, chance exceeds 4 in one run of 1500.
+const MIN_DEVIATIONS: f64 = 4.0;
+/// Growth over the second half, as a share of the mean number in flight, below which it does not matter.
+const MIN_GROWTH: f64 = 0.1;
+/// Share of the requests that end in the second half by their deadline above which the service does not keep up.
+const MAX_TIMED_OUT: f64 = 0.01;
+
+/// What a run offered and what the service made of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// Arrivals per second between the first and the last one.
+    pub offered_rps: f64,
+    /// Requests that completed per second in the second half of that time.
+    pub served_rps: f64,
+    /// Time from the first arrival to the last, s.
+    pub arrivals_s: f64,
+    /// Mean number of requests in flight in that second half.
+    pub in_flight_mean: f64,
+    /// By how many requests per second the number in flight grew in that half: the slope of a straight line.
+    pub in_flight_growth_rps: f64,
+    /// `None` for clients that wait for outputs.
+    pub state: Option<LoadState>,
+}
+
+/// Whether the figures of a run are those of a steady state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadState {
+    /// The number of requests in flight varies around a mean.
+    Steady,
+    /// It grows, or would exceed what the service can hold: more requests arrive than are served.
+    Overloaded,
+    /// It grew, and the arrivals last less than eight latencies of the first requests: the service may only have filled.
+    TooShort,
+}
+
+impl Display for LoadState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Steady => "steady",
+            Self::Overloaded => "overloaded",
+            Self::TooShort => "too short to tell",
+        })
+    }
+}
+
+/// Counts the arrivals and ends of requests over time.
+#[derive(Clone, Debug)]
+pub struct LoadLog {
+    /// Width of a bin, µs.
+    width: u64,
+    bins: Vec<Bin>,
+    arrivals: u64,
+    first: u64,
+    last: u64,
+}
+
+/// Events in one bin of time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bin {
+    arrived: u64,
+    /// How many of these arrivals were completed at some time.
+    served: u64,
+    /// The sum of their end-to-end latencies, s.
+    latency_sum: f64,
+    ended: u64,
+    completed: u64,
+    timed_out: u64,
+}
+
+impl Default for LoadLog {
+    fn default() -> Self {
+        Self { width: 1, bins: vec![Bin::default(); BINS], arrivals: 0, first: u64::MAX, last: 0 }
+    }
+}
+
+impl LoadLog {
+    /// The load; `None` if all requests arrive at once, or fewer than two do. `slots`: how many requests all instances
+    /// together can execute at a time; `None` if clients wait for outputs before they send more, which no service
+    /// overloads.
+    #[must_use]
+    pub fn report(&self, slots: Option<u64>) -> Option<LoadReport> {
+        if self.arrivals < 2 || self.last == self.first {
+            return None;
+        }
+        let arrivals_s = (self.last - self.first) as f64 / 1e6;
+        let half = self.second_half();
+        let half_s = (half.len() as u64 * self.width) as f64 / 1e6;
+        let in_flight = self.in_flight(half.clone());
+        let trend = Trend::of(&in_flight);
+        let completed: u64 = self.bins[half.clone()].iter().map(|bin| bin.completed).sum();
+        let load = LoadReport {
+            offered_rps: (self.arrivals - 1) as f64 / arrivals_s,
+            served_rps: completed as f64 / half_s,
+            arrivals_s,
+            in_flight_mean: trend.mean,
+            in_flight_growth_rps: trend.growth / half_s,
+            state: None,
+        };
+        Some(LoadReport { state: slots.map(|slots| self.state(&load, &trend, half, slots)), ..load })
+    }
+
+    /// The bins of the second half of the arrivals: at least one.
+    fn second_half(&self) -> std::ops::Range<usize> {
+        let middle = self.first + (self.last - self.first) / 2;
+        let (from, to) = ((middle / self.width) as usize, (self.last / self.width) as usize);
+        from..to.max(from + 1)
+    }
+
+    /// The number of requests in flight at the end of each of the bins.
+    fn in_flight(&self, bins: std::ops::Range<usize>) -> Vec<f64> {
+        let mut number = 0_i64;
+        let all = self.bins[..bins.end].iter().map(|bin| {
+            number += bin.arrived as i64 - bin.ended as i64;
+            number as f64
+        });
+        all.skip(bins.start).collect()
+    }
+
+    fn state(&self, load: &LoadReport, trend: &Trend, half: std::ops::Range<usize>, slots: u64) -> LoadState {
+        let ended: u64 = self.bins[half.clone()].iter().map(|bin| bin.ended).sum();
+        let timed_out: u64 = self.bins[half.clone()].iter().map(|bin| bin.timed_out).sum();
+        // Little's law: what is in flight in a steady state, if latencies become no longer than they were.
+        let needed = load.offered_rps * self.mean_latency(1.0).unwrap_or(0.0);
+        if timed_out as f64 > MAX_TIMED_OUT * ended.max(1) as f64 || needed > slots as f64 {
+            return LoadState::Overloaded;
+        }
+        if !trend.is_growth() && half.len() >= MIN_BINS {
+            return LoadState::Steady;
+        }
+        let first = self.mean_latency(FIRST).unwrap_or(f64::INFINITY);
+        let is_long = load.arrivals_s >= MIN_LATENCIES * first && half.len() >= MIN_BINS;
+        if is_long { LoadState::Overloaded } else { LoadState::TooShort }
+    }
+
+    /// The mean end-to-end latency, s, of requests that arrived in the first `share` of the time of arrivals; `None` if
+    /// none of them completed.
+    fn mean_latency(&self, share: f64) -> Option<f64> {
+        let last = self.first + ((self.last - self.first) as f64 * share) as u64;
+        let bins = &self.bins[..=(last.min(self.last) / self.width) as usize];
+        let served: u64 = bins.iter().map(|bin| bin.served).sum();
+        (served > 0).then(|| bins.iter().map(|bin| bin.latency_sum).sum::<f64>() / served as f64)
+    }
+
+    fn add(&mut self, outcome: &Outcome) {
+        let arrival = outcome.arrival.0;
+        self.arrivals += 1;
+        self.first = self.first.min(arrival);
+        self.last = self.last.max(arrival);
+        let is_completed = outcome.completed();
+        let bin = self.bin(arrival);
+        bin.arrived += 1;
+        bin.served += u64::from(is_completed);
+        bin.latency_sum += outcome.e2e.unwrap_or(Micros::ZERO).as_secs_f64();
+        if matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving) {
+            return;
+        }
+        let bin = self.bin(outcome.ended_at.0);
+        bin.ended += 1;
+        bin.completed += u64::from(is_completed);
+        bin.timed_out += u64::from(outcome.status == Status::TimedOut);
+    }
+
+    fn bin(&mut self, at: u64) -> &mut Bin {
+        while at / self.width >= BINS as u64 {
+            for index in 0..BINS / 2 {
+                let (one, two) = (self.bins[2 * index], self.bins[2 * index + 1]);
+                self.bins[index] = one.merged(two);
+            }
+            self.bins[BINS / 2..].fill(Bin::default());
+            self.width *= 2;
+        }
+        &mut self.bins[(at / self.width) as usize]
+    }
+}
+
+impl Bin {
+    fn merged(self, other: Self) -> Self {
+        Self {
+            arrived: self.arrived + other.arrived,
+            served: self.served + other.served,
+            latency_sum: self.latency_sum + other.latency_sum,
+            ended: self.ended + other.ended,
+            completed: self.completed + other.completed,
+            timed_out: self.timed_out + other.timed_out,
+        }
+    }
+}
+
+impl Observer for LoadLog {
+    #[inline]
+    fn interests(&self) -> Interests {
+        Interests::OUTCOMES
+    }
+
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Outcome(outcome) = event {
+            self.add(outcome);
+        }
+    }
+}
+
+/// A straight line through the means of [`PARTS`] equal parts of a series.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trend {
+    mean: f64,
+    /// Difference between the ends of the line.
+    growth: f64,
+    /// Standard error of `growth`; neighbouring parts are not independent, which makes it larger.
+    error: f64,
+}
+
+impl Trend {
+    fn of(series: &[f64]) -> Self {
+        let mean = series.iter().sum::<f64>() / series.len().max(1) as f64;
+        let parts: Vec<f64> = (0..PARTS)
+            .filter_map(|part| series.get(part * series.len() / PARTS..(part + 1) * series.len() / PARTS))
+            .filter(|part| !part.is_empty())
+            .map(|part| part.iter().sum::<f64>() / part.len() as f64)
+            .collect();
+        let n = parts.len() as f64;
+        if parts.len() < 4 {
+            return Self { mean, ..Self::default() };
+        }
+        let (middle, of_parts) = ((n - 1.0) / 2.0, parts.iter().sum::<f64>() / n);
+        let spread: f64 = (0..parts.len()).map(|at| (at as f64 - middle).powi(2)).sum();
+        let slope = parts.iter().enumerate().map(|(at, y)| (at as f64 - middle) * (y - of_parts)).sum::<f64>() / spread;
+        let rest: Vec<f64> =
+            parts.iter().enumerate().map(|(at, y)| y - of_parts - slope * (at as f64 - middle)).collect();
+        let squares: f64 = rest.iter().map(|one| one * one).sum();
+        let lagged: f64 = rest.windows(2).map(|pair| pair[0] * pair[1]).sum();
+        let correlation = if squares > 0.0 { (lagged / squares).clamp(0.0, 0.9) } else { 0.0 };
+        let inflation = (1.0 + correlation) / (1.0 - correlation);
+        Self { mean, growth: slope * n, error: (squares / (n - 2.0) / spread * inflation).sqrt() * n }
+    }
+
+    /// Whether the series grows by more than chance, and by an amount that matters.
+    fn is_growth(&self) -> bool {
+        self.growth > MIN_DEVIATIONS * self.error && self.growth > MIN_GROWTH * self.mean && self.growth > 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::request::Request;
+
+    /// Requests that arrive as a Poisson process, each served by the first of `servers` that is free, for exponential
+    /// times of mean 1 s.
+    fn queue(rate: f64, servers: usize, count: u32, seed: u64) -> LoadLog {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut exponential = |mean: f64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            -(((state >> 11) as f64 + 1.0) / (1_u64 << 53) as f64).ln() * mean
+        };
+        let (mut log, mut now) = (LoadLog::default(), 0.0);
+        let mut free = vec![0.0_f64; servers];
+        for id in 0..count {
+            now += exponential(1.0 / rate);
+            let server = free.iter_mut().min_by(|one, other| one.total_cmp(other)).expect("a server");
+            *server = server.max(now) + exponential(1.0);
+            let at = |seconds: f64| Micros((seconds * 1e6) as u64);
+            let request = Request::new(id, at(now), 10, 10);
+            let (ended_at, e2e) = (at(*server), Some(at(*server - now)));
+            log.add(&Outcome { ended_at, e2e, ..Outcome::new(&request, Status::Completed) });
+        }
+        log
+    }
+
+    #[test]
+    fn a_queue_below_its_capacity_is_steady_at_any_seed() {
+        for seed in 1..=200 {
+            let load = queue(40.0, 50, 10_000, seed).report(Some(u64::MAX)).expect("a load");
+            assert_eq!(load.state, Some(LoadState::Steady), "{seed}: {load:?}");
+            assert!((load.offered_rps / 40.0 - 1.0).abs() < 0.05 && (load.served_rps / 40.0 - 1.0).abs() < 0.07);
+        }
+    }
+
+    #[test]
+    fn a_queue_above_its_capacity_is_overloaded_at_any_seed() {
+        for seed in 1..=200 {
+            let load = queue(60.0, 50, 10_000, seed).report(Some(u64::MAX)).expect("a load");
+            assert_eq!(load.state, Some(LoadState::Overloaded), "{seed}: {load:?}");
+            assert!((load.served_rps / 50.0 - 1.0).abs() < 0.07, "the drain does not count: {load:?}");
+            assert!((load.in_flight_growth_rps / 10.0 - 1.0).abs() < 0.5, "{load:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_that_fills_is_too_short_to_tell() {
+        let load = queue(60.0, 1000, 60, 7).report(Some(1000)).expect("a load");
+        assert_eq!(load.state, Some(LoadState::TooShort), "{load:?}");
+    }
+
+    /// By Little's law 60 requests per second of 1 s each need 60 slots.
+    #[test]
+    fn more_than_the_service_can_hold_is_overload_however_short() {
+        let load = queue(60.0, 1000, 60, 7).report(Some(40)).expect("a load");
+        assert_eq!(load.state, Some(LoadState::Overloaded), "{load:?}");
+    }
+
+    #[test]
+    fn without_a_time_between_arrivals_there_is_no_rate() {
+        let mut log = LoadLog::default();
+        for id in 0..3 {
+            log.add(&Outcome::new(&Request::new(id, Micros(5), 1, 1), Status::Completed));
+        }
+        assert_eq!(log.report(Some(1)), None);
+    }
+
+    #[test]
+    fn the_end_of_time_is_a_bin() {
+        let mut log = LoadLog::default();
+        for (id, at) in [(0, 0), (1, u64::MAX - 1), (2, u64::MAX)] {
+            log.add(&Outcome::new(&Request::new(id, Micros(at), 1, 1), Status::TimedOut));
+        }
+        assert!(log.report(Some(1)).is_some());
+    }
+}

@@ -1,0 +1,98 @@
+//! Results say what they are, and whether their figures are those of a steady state.
+
+use serde_json::Value;
+
+use crate::macros::{Scratch, blis};
+
+const SERVICE: &str =
+    "--model meta-llama/llama-3.1-8b-instruct --gpu A100-80 --tp 2 --rate 50 --slo-ttft default=500ms";
+
+fn warnings(document: &Value) -> String {
+    let warnings = document["run"]["warnings"].as_array().expect("warnings");
+    warnings.iter().map(|warning| warning["what"].as_str().expect("a text")).collect::<Vec<_>>().join("\n")
+}
+
+/// The question of a newcomer: how many replicas?
+#[test]
+fn one_server_at_fifty_requests_a_second_is_overloaded() {
+    let document = blis!("run", SERVICE).whole_json();
+    assert_eq!(document["load"]["state"], "overloaded", "{document:#}");
+    let warnings = warnings(&document);
+    assert!(warnings.contains("overloaded: ") && warnings.contains("too short: p99 from 100 requests"), "{warnings}");
+}
+
+#[test]
+fn four_replicas_pass_and_three_do_not() {
+    for seed in [1, 2] {
+        let run = |replicas: u32| {
+            let line = format!("--num-instances {replicas} --num-requests 10000 --seed {seed}");
+            blis!("run", SERVICE, line).whole_json()
+        };
+        let (three, four) = (run(3), run(4));
+        assert_eq!(
+            (&three["load"]["state"], &four["load"]["state"]),
+            (&"overloaded".into(), &"steady".into()),
+            "{seed}"
+        );
+        assert_eq!(warnings(&four), "", "{seed}");
+        let attainment = |document: &Value| document["slo_attainment"].as_f64().expect("a share");
+        assert!(attainment(&three) < 0.6 && attainment(&four) > 0.99, "{seed}: {three:#} {four:#}");
+        let served = four["load"]["served_rps"].as_f64().expect("a rate");
+        assert!((served / 50.0 - 1.0).abs() < 0.05, "the drain does not count: {served}");
+    }
+}
+
+/// Users who wait for outputs never overload a service.
+#[test]
+fn a_closed_loop_has_no_state() {
+    let line = "run --model llama-3.1-8b-instruct --concurrency 2000 --num-requests 4000";
+    let document = blis!(line).whole_json();
+    assert_eq!(document["load"]["state"], Value::Null);
+    assert_eq!(warnings(&document), "");
+}
+
+#[test]
+fn settings_of_a_result_give_the_same_result() {
+    let line = "run --model llama-3.1-8b-instruct --tp 2 --num-requests 50 --routing-policy weighted --num-instances 3 \
+                --policy-param routing.queue-depth=2 --seed 7 --total-kv-blocks 9000";
+    let document = blis!(line).whole_json();
+    let run = &document["run"];
+    assert_eq!((&run["model"], &run["seed"]), (&"llama-3.1-8b-instruct".into(), &7.into()));
+    assert_eq!((&run["engine"]["total_kv_blocks"], &run["tensor_parallel_size"]), (&9000.into(), &2.into()));
+    let routing = run["policies"].as_array().expect("policies").iter().find(|policy| policy["kind"] == "routing");
+    let routing = routing.expect("routing");
+    assert_eq!((&routing["name"], &routing["parameters"]["queue-depth"]), (&"weighted".into(), &2.0.into()));
+    let notes = run["notes"].as_array().expect("notes");
+    assert!(notes.iter().any(|note| note.as_str().is_some_and(|note| note.starts_with("physics coefficients"))));
+    // YAML reads JSON.
+    let dir = Scratch::new();
+    let config = dir.write("settings.yaml", run["settings"].to_string());
+    let again = blis!("run --config", config).whole_json();
+    assert_eq!(document, again);
+    let other = blis!(line, "--seed 8").whole_json();
+    assert_ne!(run["digest"], other["run"]["digest"]);
+}
+
+/// Regression: latencies of nothing were 0, which is better than any.
+#[test]
+fn latencies_of_nothing_are_null() {
+    let line = "run --model llama-3.1-8b-instruct --num-requests 20 --timeout 0.001";
+    let document = blis!(line).whole_json();
+    assert_eq!(document["completed_requests"], 0);
+    for figure in ["e2e_mean_ms", "e2e_p99_ms", "itl_mean_ms", "tpot_mean_ms"] {
+        assert_eq!(document[figure], Value::Null, "{figure}");
+    }
+    assert!(warnings(&document).contains("no request completed"));
+    let parity = blis!(line, "--parity blis").json();
+    assert_eq!((&parity["e2e_mean_ms"], &parity["ttft_mean_ms"]), (&0.0.into(), &0.0.into()), "as BLIS");
+}
+
+#[test]
+fn arrivals_are_random_unless_blis_is_followed() {
+    let spacing = |more: &str| {
+        let page = blis!("run --model llama-3.1-8b-instruct --explain-config", more).done().stdout;
+        page.lines().find(|line| line.contains("arrival-process:")).expect("a line").trim().to_owned()
+    };
+    assert!(spacing("").starts_with("arrival-process: poisson"), "{}", spacing(""));
+    assert!(spacing("--parity blis").starts_with("arrival-process: constant"), "{}", spacing("--parity blis"));
+}
