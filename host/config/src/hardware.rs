@@ -234,6 +234,8 @@ struct KernelsEntry {
     attention_launch_us: f64,
     attention_head_us: f64,
     attention_bandwidth: f64,
+    #[serde(default = "unmixed")]
+    attention_mixed: f64,
     attention_flops: f64,
     reduce_once: LinkEntry,
     reduce_twice: LinkEntry,
@@ -241,6 +243,11 @@ struct KernelsEntry {
     reduce_hop_us: f64,
     #[serde(default)]
     reduce_crowding: f64,
+}
+
+/// `attention_mixed` of kernels that do not lose by mixed steps.
+fn unmixed() -> f64 {
+    1.0
 }
 
 #[derive(Deserialize)]
@@ -281,6 +288,7 @@ impl KernelsEntry {
             attention_launch_us: self.attention_launch_us,
             attention_head_us: self.attention_head_us,
             attention_bandwidth: self.attention_bandwidth,
+            attention_mixed: self.attention_mixed,
             attention_flops: self.attention_flops,
             reduce_once: link(&self.reduce_once),
             reduce_twice: link(&self.reduce_twice),

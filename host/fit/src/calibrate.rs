@@ -89,17 +89,21 @@ const TTFT_SPREAD: f64 = 0.1;
 /// Weight of every run in windows, whatever its length.
 const WINDOWS: f64 = 20.0;
 
-/// Fits coefficients to the training part of `runs`.
+/// Fits coefficients to the training part of `runs`, beginning at `start` or else at the median of the prior.
 ///
 /// # Errors
 /// If a run cannot be simulated, or no run has requests to fit to.
-pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior) -> Result<Fitted, FitError> {
+pub fn calibrate(
+    runs: &[&MeasuredRun],
+    prior: &Prior,
+    start: Option<&CoefficientValues>,
+) -> Result<Fitted, FitError> {
     if runs.is_empty() {
         return Err(FitError::nothing(Diagnostic::new("no run is left to fit to").hint("give more runs")));
     }
     let targets: Vec<FitTarget> = runs.iter().map(|run| FitTarget::new(run)).collect::<Result<_, _>>()?;
     let free: Vec<usize> = (0..NAMES.len()).filter(|&index| prior.spread[index] > 0.0).collect();
-    let problem = FitProblem::new(&targets, prior, free)?;
+    let problem = FitProblem::new(&targets, prior, free, start.unwrap_or(&prior.values))?;
     let (problem, _) = LevenbergMarquardt::new()
         .with_patience(2)
         .with_ftol(1e-4)
@@ -232,8 +236,14 @@ struct FitProblem<'a> {
 }
 
 impl<'a> FitProblem<'a> {
-    fn new(targets: &'a [FitTarget], prior: &'a Prior, free: Vec<usize>) -> Result<Self, FitError> {
-        let at = DVector::zeros(free.len());
+    fn new(
+        targets: &'a [FitTarget],
+        prior: &'a Prior,
+        free: Vec<usize>,
+        start: &CoefficientValues,
+    ) -> Result<Self, FitError> {
+        let shift = |&index: &usize| (start[index] / prior.values[index]).ln() / prior.spread[index];
+        let at = DVector::from_iterator(free.len(), free.iter().map(shift));
         let mut problem = Self { targets, prior, free, at, residuals: None, failed: None };
         problem.residuals = Some(problem.evaluate(&problem.at)?);
         Ok(problem)
@@ -355,7 +365,7 @@ mod tests {
         let mut truth = Prior::GENERAL.values;
         (truth[0], truth[2], truth[3], truth[5], truth[9]) = (4000.0, 1500.0, 1.06, 0.93, 20.0);
         let run = synthetic(&truth);
-        let fitted = calibrate(&[&run], &Prior::GENERAL).unwrap();
+        let fitted = calibrate(&[&run], &Prior::GENERAL, None).unwrap();
         let target = FitTarget::new(&run).unwrap();
         let off = |weights: &CoefficientValues| {
             let residuals = target.residuals(weights, 0.02).unwrap();
@@ -363,7 +373,7 @@ mod tests {
         };
         assert!(off(&truth) < 1e-9, "the true coefficients have no error");
         assert!(off(&fitted.weights) < 0.02 * off(&Prior::GENERAL.values), "the fit removes most of the error");
-        let again = calibrate(&[&run], &Prior::GENERAL).unwrap();
+        let again = calibrate(&[&run], &Prior::GENERAL, None).unwrap();
         assert_eq!(fitted.weights, again.weights, "the same data give the same coefficients");
         assert_eq!(fitted.weights[1], 0.0, "a coefficient without spread is fixed");
         for (weight, (low, high)) in fitted.weights.iter().zip(fitted.intervals) {
@@ -375,9 +385,9 @@ mod tests {
     fn nothing_to_fit_is_an_error() {
         let mut run = synthetic(&Prior::GENERAL.values);
         run.requests.iter_mut().for_each(|request| request.split = RunSplit::Test);
-        let error = calibrate(&[&run], &Prior::GENERAL).unwrap_err().to_string();
+        let error = calibrate(&[&run], &Prior::GENERAL, None).unwrap_err().to_string();
         assert!(error.starts_with("run `synthetic`: no training request can be compared\nhint: "), "{error}");
-        assert!(calibrate(&[], &Prior::GENERAL).is_err());
+        assert!(calibrate(&[], &Prior::GENERAL, None).is_err());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use blis_diag::Diagnostic;
 const SPREAD: f64 = 0.1;
 
 /// Weight of the prior of a share of peak bandwidth, 0.85, against all kernels of a table.
-const BANDWIDTH_PRIOR: f64 = 2.0;
+const BANDWIDTH_PRIOR: f64 = 0.5;
 
 /// The parameters of a curve, and the errors of the fit.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,9 +52,10 @@ pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<FittedC
     }
     if let Some(file) = find("moe_perf") {
         let rows: Vec<MoeRow> = read_rows(file)?;
-        for (curve, dtype, bytes) in [("experts", "bfloat16", 2.0), ("experts_8bit", "fp8", 1.0)] {
-            curves.extend(experts(curve, &rows, dtype, gpu, bytes));
-        }
+        curves.extend(experts("experts", &rows, "bfloat16", gpu, 2.0));
+        // Scales per block are what most checkpoints in 8 bits have; of some GPUs only scales per tensor were measured.
+        let blocks = experts("experts_8bit", &rows, "fp8_block", gpu, 1.0);
+        curves.extend(blocks.or_else(|| experts("experts_8bit", &rows, "fp8", gpu, 1.0)));
     }
     if let Some(file) = find("generation_attention_perf") {
         curves.extend(decode_attention(&read_rows(file)?, gpu));
@@ -125,14 +126,16 @@ fn peak(gpu: &Gpu, bytes: f64) -> f64 {
 }
 
 fn gemm(curve: &'static str, rows: &[GemmRow], dtype: &str, gpu: &Gpu, bytes: f64) -> Option<FittedCurve> {
-    /// Smaller matrices occur in no model.
+    /// Sides of matrices, and bytes of weights: others occur in few models, or take little of a step.
     const SMALLEST: f64 = 512.0;
+    const WEIGHTS: std::ops::RangeInclusive<f64> = 12e6..=512e6;
     /// Tokens of the largest step that matters.
     const LARGEST_STEP: f64 = 8192.0;
     let (bandwidth, flops) = (gpu.hbm_tb_s * 1e6, peak(gpu, bytes));
     let points: Vec<[f64; 5]> = rows
         .iter()
         .filter(|row| row.gemm_dtype == dtype && row.n >= SMALLEST && row.k >= SMALLEST && row.m <= LARGEST_STEP)
+        .filter(|row| WEIGHTS.contains(&(2.0 * row.n * row.k)))
         .map(|row| {
             let moved = bytes * row.n * row.k + 2.0 * row.m * (row.n + row.k);
             let input = 3.0 * row.m * row.k / bandwidth;
@@ -192,8 +195,9 @@ fn experts(curve: &'static str, rows: &[MoeRow], dtype: &str, gpu: &Gpu, bytes: 
     let us = |x: &[f64], &[weights, arithmetic, activations, row, _]: &[f64; 5]| {
         x[0] + slower(weights / x[1], (arithmetic + x[4] * row) / x[2]) + x[3] * activations
     };
+    // Padded rows cannot be told from weights: both are proportional to the experts visited.
     let names = ["launch_us", "bandwidth", "flops", "activations", "tile_rows"];
-    fitted(curve, &names, &[30.0, 0.8, 0.3, 2.0, 20.0], &points, us, |point| point[4])
+    fitted(curve, &names, &[30.0, 0.8, 0.3, 2.0, 0.0], &points, us, |point| point[4])
 }
 
 #[derive(Deserialize)]
@@ -282,6 +286,11 @@ fn reductions(rows: &[ReduceRow]) -> Option<FittedCurve> {
     fitted("reduce", &names, &[4.0, 120.0, 10.0, 140.0, 0.1, 0.05], &points, us, |row| row.latency * 1e3)
 }
 
+/// Whether the tables of that curve leave open whether memory or arithmetic on padded rows bounds small batches.
+fn curve_has_prior(name: &str) -> bool {
+    name.starts_with("experts")
+}
+
 /// Fits the parameters of a curve, starting at `start`; `None` without a kernel.
 fn fitted<P>(
     name: &'static str,
@@ -298,7 +307,7 @@ fn fitted<P>(
         |x: &[f64]| -> Vec<f64> { points.iter().map(|point| (us(x, point) / measured(point)).ln()).collect() };
     // Shares of peak bandwidth have a weak prior: what reads no faster than other kernels must not seem to.
     let weight = BANDWIDTH_PRIOR * (points.len() as f64).sqrt();
-    let share = names.iter().position(|name| *name == "bandwidth");
+    let share = names.iter().position(|name| *name == "bandwidth").filter(|_| curve_has_prior(name));
     let residuals = |x: &[f64]| {
         let prior = share.map(|index| weight * (x[index] / 0.85).ln());
         deviations(x).into_iter().map(|deviation| robust(deviation / SPREAD)).chain(prior).collect()
@@ -378,7 +387,7 @@ mod tests {
         };
         let sizes = [1.0, 16.0, 128.0, 1024.0, 8192.0];
         let mut rows: Vec<GemmRow> =
-            sizes.into_iter().flat_map(|m| [1024.0, 8192.0, 16_384.0].map(|n| shape((m, n)))).collect();
+            sizes.into_iter().flat_map(|m| [2048.0, 8192.0, 16_384.0].map(|n| shape((m, n)))).collect();
         rows[0].latency *= 10.0; // one shape for which the library selected a slow kernel
         let curve = gemm("gemm", &rows, "bfloat16", &gpu, 2.0).unwrap();
         // The slow kernel is one of the small shapes, which determine the launch time.

@@ -57,7 +57,7 @@ pub fn fit(
             fitted: String::new(),
             blis: String::new(),
             data: Vec::new(),
-            general: coefficients(&calibrate(&runs.iter().collect::<Vec<_>>(), &Prior::GENERAL)?),
+            general: coefficients(&calibrate(&runs.iter().collect::<Vec<_>>(), &Prior::GENERAL, None)?),
             deployments: Vec::new(),
         },
     };
@@ -85,7 +85,7 @@ pub fn fit(
             let (out, rest): (Vec<_>, Vec<_>) =
                 runs.iter().zip(&deployments).partition(|(_, measured_deployment)| measured_deployment.0 == *model);
             let rest: Vec<&MeasuredRun> = rest.into_iter().map(|(run, _)| run).collect();
-            let weights = calibrate(&rest, &Prior::GENERAL)?.weights;
+            let weights = calibrate(&rest, &Prior::GENERAL, Some(&general))?.weights;
             for (run, _) in out {
                 let tested = test(run, &weights, &[RunSplit::Train, RunSplit::Validation])?;
                 report.file.general.errors.push(run_errors(&tested, "model left out"));
@@ -106,7 +106,7 @@ impl FitReport {
         leave_out: LeaveOut,
     ) -> Result<(), FitError> {
         let prior = Prior::around(*general);
-        let own = calibrate(runs, &prior)?;
+        let own = calibrate(runs, &prior, None)?;
         let mut coefficients = coefficients(&own);
         for run in runs {
             let tested = test(run, &own.weights, &[RunSplit::Validation])?;
@@ -130,7 +130,7 @@ impl FitReport {
         for workload in workloads {
             let (out, rest): (Vec<&MeasuredRun>, Vec<&MeasuredRun>) =
                 runs.iter().partition(|run| run.workload == workload);
-            let weights = calibrate(&rest, &prior)?.weights;
+            let weights = calibrate(&rest, &prior, None)?.weights;
             for run in out {
                 self.workloads_left_out.push(test(run, &weights, &[RunSplit::Train, RunSplit::Validation])?);
             }

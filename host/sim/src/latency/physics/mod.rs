@@ -106,6 +106,10 @@ pub struct Physics {
     /// Weighted µs per pair of a prompt token and a token that it attends to, and per token of KV read.
     prefill_pair_us: f64,
     prefill_context_us: f64,
+    /// Weighted µs of a step with prompts beyond their own: launches, as its CUDA graphs leave attention out; and the
+    /// factor on the attention of its decodes, less 1.
+    mixed_us: f64,
+    mixed_decode: f64,
 }
 
 impl Physics {
@@ -134,6 +138,8 @@ impl Physics {
             decode_context_us: beta.decode_attention * attention * parts.context_token,
             prefill_pair_us: beta.prefill_attention * attention * parts.prefill_pair,
             prefill_context_us: beta.prefill_attention * attention * parts.context_token,
+            mixed_us: if serving.launch == Launch::Graph { beta.launch_us * parts.layers } else { 0.0 },
+            mixed_decode: kernels.attention_mixed - 1.0,
             parts,
             serving,
             vocabulary: f64::from(model.vocab_size),
@@ -186,7 +192,11 @@ impl Physics {
             // Σ n·(context + (n+1)/2): each new token attends to the new ones before it and to itself.
             let own = (exact(batch.prefill_tokens_squared) + exact(batch.prefill_tokens)) / 2.0;
             us += self.prefill_pair_us * (exact(batch.prefill_tokens_by_context) + own)
-                + self.prefill_context_us * exact(batch.prefill_context + batch.prefill_tokens);
+                + self.prefill_context_us * exact(batch.prefill_context + batch.prefill_tokens)
+                + self.mixed_us
+                + self.mixed_decode
+                    * (self.decode_request_us * exact(batch.decode_requests)
+                        + self.decode_context_us * exact(batch.decode_context));
         }
         us + self.decode_request_us * exact(batch.decode_requests)
             + self.decode_context_us * exact(batch.decode_context)

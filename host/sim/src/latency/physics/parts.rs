@@ -196,9 +196,9 @@ fn slower(memory: f64, arithmetic: f64) -> f64 {
 struct Experts {
     layers: f64,
     launch: f64,
-    /// Number of experts on this GPU, and the probability that a token misses a given one.
-    experts: f64,
-    miss: f64,
+    /// Experts on this GPU in groups of equal popularity: number of experts, and the probability that a token misses
+    /// one of them.
+    groups: Vec<(f64, f64)>,
     /// µs: the weights of one expert; arithmetic and memory traffic of one token.
     weights: f64,
     arithmetic: f64,
@@ -218,11 +218,11 @@ impl Experts {
         let width_here = if whole { width } else { width / gpus };
         // Visits of one token to experts on this GPU.
         let visits_here = if whole { visits / gpus } else { visits };
+        let here = if whole { (experts / gpus).max(1.0) / experts } else { 1.0 };
         Self {
             layers,
             launch: curve.launch_us,
-            experts: if whole { (experts / gpus).max(1.0) } else { experts },
-            miss: (experts - visits) / experts,
+            groups: popularity(moe).into_iter().map(|(count, visited)| (count * here, 1.0 - visited)).collect(),
             weights: 3.0 * d * width_here * machine.weight_bytes / bandwidth,
             arithmetic: visits_here * 6.0 * d * width_here / flops,
             activations: machine.kernels.expert_activations
@@ -234,13 +234,42 @@ impl Experts {
         }
     }
 
-    /// Tokens choose experts at random: `n` of them visit E·(1 − (1 − k/E)ⁿ).
+    /// Number of experts on this GPU that at least one of the tokens visits.
+    fn visited(&self, tokens: f64) -> f64 {
+        self.groups.iter().map(|&(count, miss)| count * (1.0 - power(miss, tokens as u64))).sum()
+    }
+
     fn us(&self, tokens: f64) -> f64 {
-        let visited = self.experts * (1.0 - power(self.miss, tokens as u64));
+        let visited = self.visited(tokens);
         let memory = self.weights * visited;
         let arithmetic = self.arithmetic * tokens + self.tile * visited;
         self.layers * (self.launch + slower(memory, arithmetic) + self.activations * tokens)
     }
+}
+
+/// The experts of a layer in at most 16 groups: number of experts, and the probability that a token visits one of them.
+///
+/// Experts are not equally popular among the requests of one service: the expert of rank `r` is visited in proportion
+/// to `1/r` (Zipf), at most once by a token. Measured steps of Mixtral-8x7B (2 of 8 experts) and Llama-4-Scout (1 of
+/// 16) at batches of 10 to 35 agree with it; with equal popularity they would be 4 to 20 % slower.
+fn popularity(moe: &Moe) -> Vec<(f64, f64)> {
+    const GROUPS: u32 = 16;
+    let (experts, visits) = (moe.num_experts, f64::from(moe.num_experts_per_tok));
+    let bound = |group: u32| u64::from(group) * u64::from(experts) / u64::from(GROUPS.min(experts));
+    let groups: Vec<(f64, f64)> = (0..GROUPS.min(experts))
+        .map(|group| {
+            let ranks = bound(group)..bound(group + 1);
+            let count = (ranks.end - ranks.start) as f64;
+            (count, ranks.map(|rank| 1.0 / (rank + 1) as f64).sum::<f64>() / count)
+        })
+        .collect();
+    // A few rounds find the factor with which the probabilities, each at most 1, add up to the visits.
+    let sum = |factor: f64| groups.iter().map(|(count, share)| count * (factor * share).min(1.0)).sum::<f64>();
+    let mut factor = visits / groups.iter().map(|(count, share)| count * share).sum::<f64>();
+    for _ in 0..60 {
+        factor *= visits / sum(factor);
+    }
+    groups.iter().map(|&(count, share)| (count, (factor * share).min(1.0))).collect()
 }
 
 /// The collectives of one step.
@@ -309,4 +338,31 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
         exponent >>= 1;
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::samples::{qwen_moe, scout_fp8};
+
+    #[test]
+    fn visits_of_a_token_add_up() {
+        for model in [qwen_moe(), scout_fp8()] {
+            let moe = model.moe.unwrap();
+            let groups = popularity(&moe);
+            let (experts, visits): (f64, f64) = (
+                groups.iter().map(|(count, _)| count).sum(),
+                groups.iter().map(|(count, visited)| count * visited).sum(),
+            );
+            assert!((experts - f64::from(moe.num_experts)).abs() < 1e-9);
+            assert!((visits / f64::from(moe.num_experts_per_tok) - 1.0).abs() < 1e-3, "{visits}");
+            assert!(groups.iter().all(|&(_, visited)| visited > 0.0 && visited <= 1.0));
+        }
+    }
+
+    #[test]
+    fn all_experts_of_mixtral_are_visited_by_an_expert_for_each_token() {
+        let moe = Moe { num_experts: 8, num_experts_per_tok: 8, ..qwen_moe().moe.unwrap() };
+        assert!(popularity(&moe).iter().all(|&(_, visited)| visited > 0.99));
+    }
 }
