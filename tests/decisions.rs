@@ -305,14 +305,11 @@ fn what_is_no_trace_is_refused() {
         "prose",
         "other.json",
         "newer",
-        "half-line",
-        "no-end",
         "missing-line",
         "no-instance",
         "word",
         "surprise",
         "no-header",
-        "half.gz",
         "nowhere",
         ".",
     ];
@@ -328,9 +325,22 @@ fn what_is_no_trace_is_refused() {
         messages += &message;
     }
     insta::assert_snapshot!("what_is_no_trace", messages);
-    // What is there is shown all the same.
+    // What is there is read all the same, with a note of where it ends.
+    for (name, line) in [("no-end", 20), ("half-line", 0), ("half.gz", 0)] {
+        let commands =
+            ["show {} --output json", "show {} --request 0", "top {}", "diff {} good.jsonl", "diff good.jsonl {}"];
+        for command in commands {
+            let output = blis!(in &folder.0, &format!("decisions {}", command.replace("{}", name)));
+            assert_eq!(output.code, Some(0), "{command} of {name}: {}", output.stderr);
+            let start = format!("note: {name}:");
+            assert!(output.stderr.starts_with(&start) && output.stderr.contains("is cut off"), "{}", output.stderr);
+            assert!(line == 0 || output.stderr.contains(&format!("cut off after line {line};")), "{}", output.stderr);
+            assert!(!output.stdout.is_empty(), "{command} of {name}");
+        }
+    }
     let output = blis!(in &folder.0, "decisions show no-end --output json");
     assert!(output.stdout.lines().count() >= 15, "{}", output.stdout);
+    assert_eq!(blis!(in &folder.0, "decisions show good.jsonl --output json").stderr, "", "a whole trace");
     insta::assert_snapshot!(folder.refused("decisions show good.jsonl --request 99").0, @r"
     error: good.jsonl: no request 99
     hint: `blis decisions show good.jsonl --kind admission` lists those that are in it

@@ -214,15 +214,18 @@ fn a_missing_column_is_named() {
 }
 
 #[test]
-fn a_cut_trace_is_refused() {
+fn a_cut_trace_is_replayed_up_to_the_cut() {
     let recorded = RecordedTrace::new(LEAST_LOADED);
     let whole = recorded.0.read("t.jsonl");
     let lines: Vec<&str> = whole.lines().collect();
     recorded.0.write("t.jsonl", lines[..lines.len() / 2].join("\n"));
-    let message = recorded.replay("least-loaded").refused();
-    assert!(message.contains("cut off"), "{message}");
+    let cut = recorded.replay("least-loaded --output json");
+    assert!(cut.stderr.contains(&format!("cut off after line {}", lines.len() / 2 - 1)), "{}", cut.stderr);
+    let decisions = number(&cut.json()["decisions"]);
+    assert!((20..40).contains(&decisions), "{decisions} of 60");
     recorded.0.write("t.jsonl", &whole[..whole.len() / 2]);
-    recorded.replay("least-loaded").refused();
+    let (half, differ) = recorded.counts("least-loaded");
+    assert!((20..40).contains(&half) && differ == 0, "{half}, {differ}");
 }
 
 #[test]

@@ -106,6 +106,8 @@ pub(super) fn trace_format(t: &Trial) {
         "aiperf",
         "otel",
         "vllm-vcr",
+        "csv",
+        "sharegpt",
     ] {
         assert_eq!(with(other).code, Some(2), "read as {other}");
     }

@@ -20,7 +20,7 @@ pub mod yaml;
 pub use diagnostic::{Diagnose, Diagnostic};
 pub use excerpt::Excerpt;
 pub use json::{check_json_object, json_error, json_object, json_words};
-pub use lines::{LINE_BYTES_MAX, LineReader, ReadError, display, open, open_file};
+pub use lines::{LINE_BYTES_MAX, LineReader, ReadError, display, open, open_file, open_or_stdin};
 pub use location::Location;
 pub use names::{most_alike, name_hint, nearest, quoted};
 pub use page::{YamlPage, text};

@@ -1,9 +1,9 @@
 //! Lines of a text file, plain or gzip-compressed, read one at a time into one reused buffer.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use flate2::bufread::MultiGzDecoder;
 
@@ -61,17 +61,47 @@ pub fn open_file(path: &Path) -> io::Result<File> {
 /// The error of the operating system, if the file cannot be opened or read.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, ReadError> {
     let io_error = |source| ReadError::Io { file: display(path), source };
-    let mut file = BufReader::with_capacity(BUFFER_BYTES, File::open(path).map_err(io_error)?);
-    let gzipped = file.fill_buf().map_err(io_error)?.starts_with(&[0x1f, 0x8b]);
-    if gzipped {
-        Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(file))))
+    decompressed(File::open(path).map_err(io_error)?).map_err(io_error)
+}
+
+/// Opens a file as [`open`] does; `-` is standard input, which is kept in memory from the first time on, because
+/// several runs may read it.
+///
+/// # Errors
+/// The error of the operating system, if it cannot be opened or read.
+pub fn open_or_stdin(path: &Path) -> Result<Box<dyn BufRead + Send>, ReadError> {
+    static STDIN: Mutex<Option<Arc<[u8]>>> = Mutex::new(None);
+    if path != Path::new("-") {
+        return open(path);
+    }
+    let io_error = |source| ReadError::Io { file: display(path), source };
+    let mut kept = STDIN.lock().unwrap_or_else(PoisonError::into_inner);
+    let bytes = match &*kept {
+        Some(bytes) => Arc::clone(bytes),
+        None => {
+            let mut bytes = Vec::new();
+            io::stdin().lock().read_to_end(&mut bytes).map_err(io_error)?;
+            Arc::clone(kept.insert(bytes.into()))
+        }
+    };
+    decompressed(Cursor::new(bytes)).map_err(io_error)
+}
+
+/// `input`, decompressed if it begins with the gzip magic number.
+fn decompressed(input: impl Read + Send + 'static) -> io::Result<Box<dyn BufRead + Send>> {
+    let mut input = BufReader::with_capacity(BUFFER_BYTES, input);
+    if input.fill_buf()?.starts_with(&[0x1f, 0x8b]) {
+        Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(input))))
     } else {
-        Ok(Box::new(file))
+        Ok(Box::new(input))
     }
 }
 
 /// A path in the form in which messages show it.
 pub fn display(path: &Path) -> Arc<str> {
+    if path == Path::new("-") {
+        return "standard input".into();
+    }
     path.display().to_string().into()
 }
 
@@ -118,6 +148,11 @@ impl<R: BufRead> LineReader<R> {
         }
         line = line.strip_suffix(b"\n").unwrap_or(line);
         line.strip_suffix(b"\r").unwrap_or(line)
+    }
+
+    /// Whether the current line has its line end; without it, the input may be cut off in it.
+    pub fn is_whole(&self) -> bool {
+        self.line.ends_with(b"\n")
     }
 
     /// The diagnostic of an `error` in the current line.

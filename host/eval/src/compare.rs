@@ -19,7 +19,7 @@ use crate::runs::run_all;
 use crate::service;
 use crate::spec::ExperimentSpec;
 use crate::table::Comparison;
-use crate::workload_config::WorkloadConfig;
+use crate::workload_config::{TraceConfig, WorkloadConfig};
 
 /// A comparison with checked settings.
 pub struct CompareConfig {
@@ -109,6 +109,8 @@ impl SharedWorkload {
         let Workload { requests, follow_ups, names, slo_targets, .. } = workload;
         let kept = match config.workload {
             WorkloadConfig::Synthetic(_) | WorkloadConfig::Specified(_) => None,
+            // Every seed draws its own arrivals.
+            WorkloadConfig::Trace(TraceConfig { arrivals: Some(_), .. }) => None,
             // In a closed loop only the first request of each session is known before the run.
             WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } if follow_ups.is_some() => None,
             WorkloadConfig::Trace(_) | WorkloadConfig::Recorded { .. } => Some(requests.collect()),

@@ -21,7 +21,7 @@ use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 use crate::experiment::{Experiment, SloTargetSettings};
 use crate::fitness::FitnessWeights;
 use crate::spec::text::{target_text, think_time_text};
-use crate::spec::{ParityName, SessionMode, SettingKey, WorkloadName};
+use crate::spec::{ArrivalName, ParityName, SessionMode, SettingKey, WorkloadName};
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig};
 
 /// The page of all settings of `config` on `deployment`.
@@ -290,6 +290,10 @@ impl Explanation<'_> {
         self.part(page, &trace.part);
         let mode = if trace.closed_loop { SessionMode::ClosedLoop } else { SessionMode::Fixed };
         self.flag(page, "session-mode", mode);
+        if let Some((rate, process)) = trace.arrivals {
+            self.flag(page, "rate", rate);
+            self.flag(page, "arrival-process", ArrivalName::from(process));
+        }
         self.flag(page, "timeout", timeout(trace.timeout));
     }
 

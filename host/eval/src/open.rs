@@ -16,7 +16,7 @@ use blis_config::Deployment;
 use blis_diag::Diagnostic;
 use blis_workload::spec::GenerateOptions;
 use blis_workload::trace_v2::ClosedLoop;
-use blis_workload::{TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
+use blis_workload::{DrawnArrivals, TraceError, TraceFormat, TraceOptions, Workload, open_trace, open_trace_v2};
 
 /// Arrivals of a run, and the follow-up requests of its closed loop, if it has one.
 pub(crate) type RequestStream<'a> = (Box<dyn Iterator<Item = Request> + 'a>, Option<Box<dyn FollowUps + Send>>);
@@ -50,7 +50,8 @@ pub fn open(config: &Experiment) -> Result<Workload, RunError> {
                 seed: config.seed,
                 timeout: trace.timeout.or(timeout),
             });
-            open_trace(&trace.path, &TraceOptions { closed_loop, ..trace_options(trace, &options) })
+            let arrivals = trace.arrivals.map(|(rate, process)| DrawnArrivals { rate, process, seed: config.seed });
+            open_trace(&trace.path, &TraceOptions { closed_loop, arrivals, ..trace_options(trace, &options) })
         }
         WorkloadConfig::Recorded { header, data, skip_bad_lines, part, closed_loop } => {
             let closed_loop = closed_loop.map(|think_time| ClosedLoop { think_time, seed: config.seed, timeout });
@@ -145,6 +146,8 @@ impl From<TraceFormatName> for Option<TraceFormat> {
             TraceFormatName::AiPerf => TraceFormat::AiPerf,
             TraceFormatName::Otel => TraceFormat::Otel,
             TraceFormatName::VllmVcr => TraceFormat::VllmVcr,
+            TraceFormatName::Csv => TraceFormat::Csv,
+            TraceFormatName::ShareGpt => TraceFormat::ShareGpt,
         })
     }
 }

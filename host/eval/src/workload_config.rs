@@ -85,6 +85,8 @@ pub struct TraceConfig {
     pub timeout: Option<Micros>,
     /// Whether sessions run in closed loop: a round waits for the output of the round before.
     pub closed_loop: bool,
+    /// Requests per second and their process, for a file without arrivals.
+    pub arrivals: Option<(f64, ArrivalProcess)>,
 }
 
 /// The closed loop of `--session-mode`, with its think time.
@@ -168,11 +170,16 @@ fn trace_or_synthetic(spec: &ExperimentSpec) -> Result<WorkloadConfig, RunError>
 }
 
 fn trace(path: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, RunError> {
-    if let Some(flag) = generated(spec).next() {
+    let format = spec.trace_format.unwrap_or(defaults::TRACE_FORMAT);
+    let may_lack_arrivals = |&flag: &&str| format.may_lack_arrivals() && matches!(flag, "--rate" | "--arrival-process");
+    if let Some(flag) = generated(spec).find(|flag| !may_lack_arrivals(flag)) {
         return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--workload-trace`"))
             .hint("a trace brings its own arrivals and lengths"));
     }
-    let format = spec.trace_format.unwrap_or(defaults::TRACE_FORMAT);
+    if spec.arrival_process.is_some() && spec.rate.is_none() {
+        return Err(RunError::usage("`--arrival-process` needs `--rate` with `--workload-trace`")
+            .hint("both are for files without arrivals"));
+    }
     if spec.mooncake_block_size.is_some() && !format.has_hashes() {
         return Err(RunError::usage("`--mooncake-block-size` needs a mooncake trace")
             .hint("leave it out, or use `--trace-format mooncake`, bailian or vllm-vcr"));
@@ -185,6 +192,7 @@ fn trace(path: &Path, spec: &ExperimentSpec) -> Result<WorkloadConfig, RunError>
         part: TracePart::new(spec),
         timeout: spec.timeout.and_then(deadline),
         closed_loop: closed_loop(spec)?.is_some(),
+        arrivals: spec.rate.map(|rate| (rate, spec.arrival_process.unwrap_or(ArrivalName::Poisson).into())),
     }))
 }
 
@@ -474,10 +482,24 @@ impl From<ArrivalName> for ArrivalProcess {
     }
 }
 
+impl From<ArrivalProcess> for ArrivalName {
+    fn from(process: ArrivalProcess) -> Self {
+        match process {
+            ArrivalProcess::Constant => Self::Constant,
+            ArrivalProcess::Poisson => Self::Poisson,
+        }
+    }
+}
+
 impl TraceFormatName {
     /// Whether requests of the format may have hash ids for their prompts.
     fn has_hashes(self) -> bool {
         matches!(self, Self::Auto | Self::Mooncake | Self::Bailian | Self::VllmVcr)
+    }
+
+    /// Whether a file of the format may contain lengths without arrivals.
+    fn may_lack_arrivals(self) -> bool {
+        matches!(self, Self::Auto | Self::Csv | Self::ShareGpt)
     }
 }
 

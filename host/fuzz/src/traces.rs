@@ -139,7 +139,7 @@ pub fn reread(bytes: &[u8]) {
 
 /// Reads `bytes` in `format`; for TraceV2 they are the data, with a default header.
 fn open(format: TraceFormat, bytes: &[u8], options: &TraceOptions) -> ReadResult {
-    use blis_workload::{aiperf, bailian, burstgpt, otel, sglang_bench, vllm_bench, vllm_vcr};
+    use blis_workload::{aiperf, bailian, burstgpt, otel, plain_csv, sglang_bench, sharegpt, vllm_bench, vllm_vcr};
     match format {
         TraceFormat::Azure => azure::read(bytes, "fuzz", options),
         TraceFormat::Mooncake => mooncake::read(bytes, "fuzz", options),
@@ -152,5 +152,7 @@ fn open(format: TraceFormat, bytes: &[u8], options: &TraceOptions) -> ReadResult
         TraceFormat::AiPerf => aiperf::read(bytes, "fuzz", options),
         TraceFormat::Otel => otel::read(bytes, "fuzz", options),
         TraceFormat::VllmVcr => vllm_vcr::read(bytes, "fuzz", options),
+        TraceFormat::Csv => plain_csv::read(bytes, "fuzz", options),
+        TraceFormat::ShareGpt => sharegpt::read(bytes, "fuzz", options),
     }
 }

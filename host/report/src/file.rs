@@ -103,10 +103,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), FileError> {
 ///
 /// # Errors
 /// If the file cannot be written: the error contains `path`, and no temporary file remains.
-pub(super) fn write_whole(
-    path: &Path,
-    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), FileError> {
+pub fn write_whole(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
     check_folder(path)?;
     let wrap = |source| FileError::Io { path: path.to_owned(), source };
     if is_special(path) {

@@ -552,7 +552,7 @@ pub(super) struct WorkloadArgs {
     /// --horizon, --num-requests and --timeout win over it
     #[arg(long, value_name = "FILE", help_heading = WORKLOAD)]
     pub workload_spec: Option<PathBuf>,
-    /// Request trace, plain or gzip-compressed
+    /// Request trace, plain or gzip-compressed; - for standard input
     #[arg(long, visible_alias = "workload-traces-filepath", value_name = "FILE", help_heading = WORKLOAD)]
     pub workload_trace: Option<PathBuf>,
     /// Format of the trace [default: auto]
@@ -606,7 +606,7 @@ pub(super) struct TracePartFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct SyntheticFlags {
-    /// Request rate, requests per second, 0.000001 to 1000000 [default: 1]
+    /// Request rate, requests per second, 0.000001 to 1000000; for a trace, only if it has no arrivals [default: 1]
     #[arg(long, value_name = "R", value_parser = parse::rate, help_heading = SYNTHETIC)]
     pub rate: Option<f64>,
     /// Closed loop in place of --rate: users with one request at a time each

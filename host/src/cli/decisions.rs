@@ -7,11 +7,11 @@ use blis_sim::units::Micros;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::output::OutputForm;
-use super::output::{print_document, print_text, wants_text_form};
+use super::output::{print_document, print_note, print_text, wants_text_form};
 use blis_diag::wrapped;
 use blis_eval::error::RunError;
 use blis_eval::spec::parse;
-use blis_report::decisions::{Diff, Filter, LineKind, Listing, RequestHistory, Top, TopBy};
+use blis_report::decisions::{Diff, Filter, LineKind, Listing, RequestHistory, Top, TopBy, cut_off};
 use blis_workload::TraceError;
 
 #[derive(Debug, Args)]
@@ -157,6 +157,7 @@ pub(super) fn dispatch(args: DecisionsArgs) -> Result<(), RunError> {
 
 fn show_request(args: &ShowArgs, request: u32) -> Result<(), RunError> {
     let history = RequestHistory::read(&args.file, request).map_err(unusable)?;
+    warn_of_cut(&args.file)?;
     let history = history.ok_or_else(|| {
         let file = args.file.display();
         RunError::usage(format_args!("{file}: no request {request}"))
@@ -190,11 +191,12 @@ fn list(args: ShowArgs) -> Result<(), RunError> {
     };
     // What could be read is shown, then the error.
     out.flush().map_err(|error| RunError::output(&error))?;
-    read
+    read.and_then(|()| warn_of_cut(&args.file))
 }
 
 fn top(args: &TopArgs) -> Result<(), RunError> {
     let top = Top::read(&args.file, args.by.into(), args.limit as usize).map_err(unusable)?;
+    warn_of_cut(&args.file)?;
     if wants_text_form(args.output) { print_text(top) } else { print_document(&top) }
 }
 
@@ -208,7 +210,17 @@ fn diff(args: &DiffArgs) -> Result<(), RunError> {
         );
     }
     let diff = Diff::read(&args.a, &args.b).map_err(unusable)?;
+    warn_of_cut(&args.a)?;
+    warn_of_cut(&args.b)?;
     if wants_text_form(args.output) { print_text(diff) } else { print_document(&diff) }
+}
+
+/// Says on standard error where a trace is cut off.
+pub(super) fn warn_of_cut(file: &Path) -> Result<(), RunError> {
+    if let Some(cut) = cut_off(file).map_err(unusable)? {
+        print_note(&cut.to_string());
+    }
+    Ok(())
 }
 
 fn unusable(error: TraceError) -> RunError {

@@ -497,7 +497,7 @@ fn nonsense_is_explained() {
         "run --model m --max-num-seq 3",
         "run --model m --workload traces",
         "run --model m --workload chatbot --workload-trace t.csv",
-        "run --model m --workload-trace t.csv --rate 5",
+        "run --model m --workload-trace t.csv --trace-format azure --rate 5",
         "run --model m --workload-trace t.csv --trace-format azure --mooncake-block-size 16",
         "run --model m --trace-format azure",
         "run --model m --skip-bad-lines",

@@ -99,9 +99,14 @@ fn row(line: &[u8], columns: AzureColumns, id: u32) -> Result<TraceRow, RowError
 
 /// µs from the start of year 1 to `YYYY-MM-DD HH:MM:SS[.f…][Z|±HH:MM]`; digits beyond 1 µs are cut off.
 fn timestamp(bytes: &[u8]) -> Result<u64, RowError> {
+    timestamp_of(bytes, "TIMESTAMP")
+}
+
+/// The same in a column of another `name`.
+pub(super) fn timestamp_of(bytes: &[u8], name: &str) -> Result<u64, RowError> {
     let text = bytes.trim_ascii();
     parse_timestamp(text).ok_or_else(|| {
-        RowError::new(format!("`TIMESTAMP` is not a time: {}", quoted(text)))
+        RowError::new(format!("`{name}` is not a time: {}", quoted(text)))
             .hint("write it as `2023-11-16 18:15:46.6805900`")
     })
 }

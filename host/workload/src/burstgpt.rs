@@ -106,7 +106,10 @@ impl BurstGptColumns {
         let text = |at: Option<usize>| at.map_or(String::new(), |at| String::from_utf8_lossy(&record[at]).into_owned());
         let seconds = field::float(&record[self.timestamp], TIMESTAMP)?;
         let arrival = Number::Real(seconds).micros(TIMESTAMP, SECOND)?;
-        let (input, output) = (tokens(&record[self.request], REQUEST)?, tokens(&record[self.response], RESPONSE)?);
+        let (input, output) = (
+            field::count_of_table(&record[self.request], REQUEST)?,
+            field::count_of_table(&record[self.response], RESPONSE)?,
+        );
         if output == 0 {
             return Ok(None);
         }
@@ -128,11 +131,6 @@ impl BurstGptColumns {
             terms: NamedMetadata { tags, max_output_tokens: None },
         }))
     }
-}
-
-/// A count, which may be written as `12.0`: pandas writes columns with gaps in this way.
-fn tokens(text: &[u8], name: &str) -> Result<u32, RowError> {
-    field::count(text.strip_suffix(b".0").unwrap_or(text), name)
 }
 
 #[cfg(test)]

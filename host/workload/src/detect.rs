@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use super::error::{Skipped, TraceError};
 use super::format::TraceFormat;
+use super::plain_csv;
 use blis_diag::{name_hint, quoted};
 
 impl TraceFormat {
@@ -15,10 +16,13 @@ impl TraceFormat {
         let text = without_mark(start);
         let first = text.split(|&byte| byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or(&[]);
         let names = |name: &[u8]| first.split(|&byte| byte == b',').any(|field| field.trim_ascii() == name);
+        let is_list = first.trim_ascii_start().starts_with(b"[");
         if first.is_empty() {
             Err(TraceError::Empty { file: file.into(), skipped: Skipped::default(), notes: Vec::new() })
         } else if first.trim_ascii_start().starts_with(b"{") {
             Ok(Self::of_object(text))
+        } else if is_list && (has_key(text, "conversations") || has_key(text, "conversation")) {
+            Ok(Self::ShareGpt)
         } else if names(b"Request tokens") && names(b"Response tokens") {
             Ok(Self::BurstGpt)
         } else if names(b"ContextTokens") && names(b"GeneratedTokens") {
@@ -27,6 +31,8 @@ impl TraceFormat {
             Ok(Self::BlisCsv)
         } else if is_trace_v2_data(start) || text.split(|&byte| byte == b'\n').any(is_version) {
             Ok(Self::TraceV2)
+        } else if plain_csv::is_header(first) {
+            Ok(Self::Csv)
         } else {
             let formats = Self::ALL.map(Self::name).join(", ");
             Err(TraceError::UnknownFormat { file: file.into(), start: quoted(first), formats })
@@ -38,7 +44,8 @@ impl TraceFormat {
     /// The format of JSON objects, by the keys at the start of the text; Mooncake if no key is known.
     fn of_object(text: &[u8]) -> Self {
         /// All keys of a format must be present. vLLM's results may also have a `dataset_name`, by `--metadata`.
-        const KEYS: [(TraceFormat, &[&str]); 9] = [
+        const KEYS: [(TraceFormat, &[&str]); 10] = [
+            (TraceFormat::ShareGpt, &["conversations"]),
             (TraceFormat::Otel, &["resourceSpans"]),
             (TraceFormat::AiPerf, &["metadata", "request_start_ns"]),
             (TraceFormat::Bailian, &["chat_id"]),
@@ -110,6 +117,10 @@ mod tests {
         assert_eq!(detect("{\"metadata\": {\"request_start_ns\": 1}}"), TraceFormat::AiPerf);
         assert_eq!(detect("{\"resourceSpans\": []}"), TraceFormat::Otel);
         assert_eq!(detect("request_id,client_id,tenant_id\n"), TraceFormat::TraceV2);
+        assert_eq!(detect("Arrival,Input,Output\n"), TraceFormat::Csv);
+        assert_eq!(detect("arrived_at,num_prefill_tokens,num_decode_tokens\n"), TraceFormat::Csv);
+        assert_eq!(detect("[\n {\"id\": 1, \"conversations\": []}]"), TraceFormat::ShareGpt);
+        assert_eq!(detect("{\"id\": 1, \"conversations\": []}"), TraceFormat::ShareGpt);
         assert_eq!(detect("# made by\ntrace_version: 3\n"), TraceFormat::TraceV2);
     }
 
@@ -126,7 +137,7 @@ mod tests {
     fn an_unknown_format_is_shown_and_names_are_suggested() {
         insta::assert_snapshot!(TraceFormat::detect("x.csv", b"a,b\n1,2\n").unwrap_err(), @r"
         x.csv: unknown trace format; it starts with `a,b`
-        hint: if it is one of azure, mooncake, blis-csv, trace-v2, bailian, burstgpt, vllm-bench, sglang-bench, aiperf, otel, vllm-vcr, name it with `--trace-format`
+        hint: if it is one of azure, mooncake, blis-csv, trace-v2, bailian, burstgpt, vllm-bench, sglang-bench, aiperf, otel, vllm-vcr, csv, sharegpt, name it with `--trace-format`
         ");
         insta::assert_snapshot!(TraceFormat::from_str("tracev2").unwrap_err(), @r"
         unknown trace format `tracev2`

@@ -85,6 +85,19 @@ pub enum TraceError {
         file: Arc<str>,
         format: TraceFormat,
     },
+    /// The file has lengths without arrivals, and no rate was given.
+    NoArrivals {
+        /// Path of the file, as the user wrote it.
+        file: Arc<str>,
+        format: TraceFormat,
+    },
+    /// A rate was given, but the file has arrivals.
+    HasArrivals {
+        /// Path of the file, as the user wrote it.
+        file: Arc<str>,
+        /// What has them: the format or a column.
+        format: String,
+    },
     /// More than 32 bits can number.
     TooMany {
         /// Path of the file, as the user wrote it.
@@ -135,6 +148,12 @@ impl Diagnose for TraceError {
                         "closed loop is for mooncake and trace-v2; with `--session-mode fixed` each request arrives as \
                      recorded",
                     )
+            }
+            Self::NoArrivals { file, format } => of(file, format!("no arrivals in this file (format {format})"))
+                .hint("set a rate with `--rate R`, requests per second; `--arrival-process` is poisson by default"),
+            Self::HasArrivals { file, format } => {
+                of(file, format!("`--rate` is set, but the file has arrivals ({format})"))
+                    .hint("leave `--rate` out; `--time-scale 2` halves the rate of a trace")
             }
             Self::TooMany { file, what, hint } => of(file, format!("more than 4294967295 {what}")).hint(*hint),
         }

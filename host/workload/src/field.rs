@@ -36,6 +36,12 @@ pub(super) fn count(bytes: &[u8], name: &str) -> Result<u32, RowError> {
     fits_u32(unsigned(bytes, name)?, name)
 }
 
+/// A count, which may be written as `12.0`: pandas writes columns with gaps in this way.
+pub(super) fn count_of_table(bytes: &[u8], name: &str) -> Result<u32, RowError> {
+    let text = bytes.trim_ascii();
+    count(text.strip_suffix(b".0").unwrap_or(text), name)
+}
+
 /// `value` as a 32-bit count.
 pub(super) fn fits_u32(value: u64, name: &str) -> Result<u32, RowError> {
     u32::try_from(value).map_err(|_| RowError::new(format!("`{name}` is {value}, more than {}", u32::MAX)))

@@ -26,10 +26,14 @@ pub enum TraceFormat {
     Otel,
     /// Captures of vllm-vcr, JSONL.
     VllmVcr,
+    /// Plain CSV of arrivals and lengths, as Vidur's.
+    Csv,
+    /// Conversations in ShareGPT's form, JSON.
+    ShareGpt,
 }
 
 impl TraceFormat {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Azure,
         Self::Mooncake,
         Self::BlisCsv,
@@ -41,6 +45,8 @@ impl TraceFormat {
         Self::AiPerf,
         Self::Otel,
         Self::VllmVcr,
+        Self::Csv,
+        Self::ShareGpt,
     ];
 
     /// The name on the command line.
@@ -58,6 +64,8 @@ impl TraceFormat {
             Self::AiPerf => "aiperf",
             Self::Otel => "otel",
             Self::VllmVcr => "vllm-vcr",
+            Self::Csv => "csv",
+            Self::ShareGpt => "sharegpt",
         }
     }
 }

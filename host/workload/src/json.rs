@@ -144,6 +144,7 @@ pub(super) enum Number {
 
 /// Units of time, in ns.
 pub(super) const NANOSECOND: u64 = 1;
+pub(super) const MICROSECOND: u64 = 1_000;
 pub(super) const MILLISECOND: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000_000_000;
 

@@ -12,6 +12,8 @@
 use std::io::{BufRead, Cursor, Read as _};
 use std::path::{Path, PathBuf};
 
+use blis_diag::{Diagnostic, Location};
+
 pub mod aiperf;
 pub mod azure;
 pub mod bailian;
@@ -23,6 +25,7 @@ mod conversation;
 pub mod convert;
 mod detect;
 pub mod distribution;
+mod drawn_arrivals;
 mod error;
 mod field;
 mod format;
@@ -31,12 +34,14 @@ mod json;
 pub mod mooncake;
 mod names;
 pub mod otel;
+pub mod plain_csv;
 mod prefix;
 pub mod profile;
 mod records;
 mod row;
 mod rows;
 pub mod sglang_bench;
+pub mod sharegpt;
 pub mod spec;
 mod trace_options;
 pub mod trace_v2;
@@ -45,6 +50,7 @@ pub mod vllm_vcr;
 mod window;
 mod workload;
 
+pub use drawn_arrivals::DrawnArrivals;
 pub use error::{Skipped, TraceError};
 pub use format::TraceFormat;
 pub use names::Names;
@@ -68,6 +74,9 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
     if options.closed_loop.is_some() && !matches!(format, TraceFormat::TraceV2 | TraceFormat::Mooncake) {
         return Err(TraceError::NoSessions { file, format });
     }
+    if options.arrivals.is_some() && !matches!(format, TraceFormat::Csv | TraceFormat::ShareGpt) {
+        return Err(TraceError::HasArrivals { file, format: format!("format {format}") });
+    }
     let input = Cursor::new(start.clone()).chain(input);
     match format {
         TraceFormat::Azure => azure::read(input, &file, options),
@@ -83,6 +92,8 @@ pub fn open_trace(path: &Path, options: &TraceOptions) -> Result<Workload, Trace
         TraceFormat::AiPerf => aiperf::read(input, &file, options),
         TraceFormat::Otel => otel::read(input, &file, options),
         TraceFormat::VllmVcr => vllm_vcr::read(input, &file, options),
+        TraceFormat::Csv => plain_csv::read(input, &file, options),
+        TraceFormat::ShareGpt => sharegpt::read(input, &file, options),
         TraceFormat::TraceV2 if detect::is_trace_v2_data(&start) => {
             let header = other_half(path, "data", &["yaml", "yml"])?;
             let header = trace_v2::read_header(blis_diag::open(&header)?, &blis_diag::display(&header))?;
@@ -116,7 +127,7 @@ pub fn is_trace_v2_header(path: &Path) -> bool {
 /// The first bytes of a file, and the rest of it.
 fn peek(path: &Path) -> Result<(Vec<u8>, impl BufRead + Send + use<>), TraceError> {
     const START_BYTES: u64 = 4096;
-    let mut input = blis_diag::open(path)?;
+    let mut input = blis_diag::open_or_stdin(path)?;
     let mut start = Vec::new();
     let read = (&mut input).take(START_BYTES).read_to_end(&mut start);
     read.map_err(|source| TraceError::Io { file: blis_diag::display(path), source })?;
@@ -125,6 +136,11 @@ fn peek(path: &Path) -> Result<(Vec<u8>, impl BufRead + Send + use<>), TraceErro
 
 /// The other file of a TraceV2 trace: the same name with one of `extensions`.
 fn other_half(path: &Path, half: &'static str, extensions: &[&str]) -> Result<PathBuf, TraceError> {
+    if path == Path::new("-") {
+        let what = Diagnostic::new(format!("a TraceV2 trace has two files, and this is its {half}"));
+        let what = what.at(Location::file(blis_diag::display(path)));
+        return Err(what.hint("name one of the two files; the other is found beside it").into());
+    }
     let unpacked = if path.extension().is_some_and(|e| e == "gz") { path.with_extension("") } else { path.into() };
     let candidates = extensions.iter().map(|extension| unpacked.with_extension(extension));
     candidates.clone().find(|candidate| candidate.is_file()).ok_or_else(|| {

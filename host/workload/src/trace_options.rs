@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use blis_sim::units::Micros;
 
+use super::drawn_arrivals::DrawnArrivals;
 use super::format::TraceFormat;
 use super::trace_v2::ClosedLoop;
 use super::window::TraceWindow;
@@ -27,6 +28,8 @@ pub struct TraceOptions {
     pub recorded_priority: bool,
     /// Replays sessions of a TraceV2 or Mooncake trace in closed loop; `None`: every round arrives as recorded.
     pub closed_loop: Option<ClosedLoop>,
+    /// Arrivals of requests for which the file has none; refused for other files.
+    pub arrivals: Option<DrawnArrivals>,
     /// End of the simulation: later arrivals are left out. [`Micros::MAX`] = no end.
     pub horizon: Micros,
 }
@@ -44,6 +47,7 @@ impl Default for TraceOptions {
             window: TraceWindow::default(),
             recorded_priority: true,
             closed_loop: None,
+            arrivals: None,
             horizon: Micros::MAX,
         }
     }

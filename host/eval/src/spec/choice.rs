@@ -173,6 +173,10 @@ choices! {
     Otel = "otel",
     /// vllm-vcr: its JSON lines
     VllmVcr = "vllm-vcr",
+    /// CSV with columns such as arrival (s; arrival_ms, …), input and output (tokens), Vidur's among them
+    Csv = "csv",
+    /// ShareGPT conversations, JSON: lengths estimated from the texts, arrivals by --rate
+    ShareGpt = "sharegpt",
 }
 
 choices! {

@@ -28,7 +28,7 @@ pub use diff::Diff;
 pub use history::RequestHistory;
 pub use line::{DecisionHeader, InstanceGroup, LineKind, PolicyNames, TraceLine};
 pub use list::{Filter, Listing};
-pub use read::TraceReader;
+pub use read::{TraceReader, cut_off};
 pub use replay::{PolicyReplay, ReplayError, ReplayedPolicy, is_replayable};
 pub use top::{Top, TopBy};
 pub use write::{DecisionLog, TraceFile};

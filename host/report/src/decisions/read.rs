@@ -1,6 +1,6 @@
 //! Reads a trace line by line and checks every line.
 
-use std::io::BufRead;
+use std::io::{self, BufRead};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,13 +9,12 @@ use serde::de::DeserializeOwned;
 
 use super::line::{DecisionHeader, DecisionSignals, End, SignalsLine, TraceLine};
 use super::{FORMAT, VERSION};
-use blis_diag::{Diagnostic, LineReader, RowError, json_error, json_object, open as open_input, quoted};
+use blis_diag::{Diagnostic, LineReader, ReadError, RowError, json_error, json_object, open as open_input, quoted};
 use blis_workload::TraceError;
 
 /// The lines of a trace, one at a time.
 pub struct TraceReader {
     lines: LineReader<Box<dyn BufRead + Send>>,
-    file: Arc<str>,
     header: DecisionHeader,
     instances: u64,
     /// Number of lines read so far.
@@ -23,6 +22,8 @@ pub struct TraceReader {
     /// The latest periodic signals, with all columns.
     signals: Option<SignalsLine>,
     ended: bool,
+    /// Whether the rest is missing.
+    cut: bool,
 }
 
 const WRITE_ANEW: &str = "the file is damaged; write it anew with `blis run --trace-level decisions --trace-path FILE`";
@@ -48,7 +49,7 @@ impl TraceReader {
         }
         let header = header(lines.text()).map_err(|fault| lines.locate(fault))?;
         let instances = header.instances.iter().map(|group| u64::from(group.count)).sum();
-        Ok(Self { lines, file: Arc::clone(file), header, instances, count: 1, signals: None, ended: false })
+        Ok(Self { lines, header, instances, count: 1, signals: None, ended: false, cut: false })
     }
 
     #[must_use]
@@ -73,26 +74,27 @@ impl TraceReader {
         self.lines.locate(fault).into()
     }
 
-    /// The next line; `None` at the end.
+    /// The next line; `None` at the end, or where the trace is cut off ([`cut_off`] says where).
     ///
     /// # Errors
-    /// If it cannot be read or is invalid, or if the trace is cut off.
+    /// If it cannot be read or is invalid.
     pub fn next_line(&mut self) -> Result<Option<TraceLine>, TraceError> {
-        if !self.lines.advance()? {
-            return if self.ended { Ok(None) } else { Err(self.cut_off().into()) };
+        if self.cut || !advance(&mut self.lines)? {
+            return Ok(None);
         }
-        let line = self.parse().map_err(|fault| self.lines.locate(fault.or_hint(WRITE_ANEW)))?;
+        let line = match self.parse() {
+            Ok(line) => line,
+            Err(_) if !self.lines.is_whole() => {
+                self.cut = true;
+                return Ok(None);
+            }
+            Err(fault) => return Err(self.lines.locate(fault.or_hint(WRITE_ANEW)).into()),
+        };
         self.count += 1;
         match line {
             Some(line) => Ok(Some(line)),
             None => self.next_line(), // at most once: nothing may follow the end
         }
-    }
-
-    fn cut_off(&self) -> Diagnostic {
-        let what = "the trace is cut off: its last line is not `end`";
-        let hint = "the run was stopped or is still running; `blis decisions show` prints the lines so far";
-        RowError::new(what).hint(hint).at(&self.file, self.count)
     }
 
     /// The current line; `None` if it is the end of the trace.
@@ -189,6 +191,32 @@ impl TraceReader {
         }
         Err(RowError::new(format!("`{name}` has {len} entries, and there are {} instances", self.instances)))
     }
+}
+
+/// Reads the next line. A gzip stream that is cut off ends there.
+fn advance<R: BufRead>(lines: &mut LineReader<R>) -> Result<bool, ReadError> {
+    match lines.advance() {
+        Err(ReadError::Io { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        other => other,
+    }
+}
+
+/// A warning that says where the trace at `path` is cut off: its last line is not `end`, because the run was stopped, is
+/// still running, or had no more space. `None` if it is whole.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn cut_off(path: &Path) -> Result<Option<Diagnostic>, TraceError> {
+    let file = path.display().to_string().into();
+    let mut lines = LineReader::new(open_input(path)?, &file);
+    let (mut whole, mut ended) = (0, false);
+    while advance(&mut lines)? {
+        ended = kind(lines.text()).is_ok_and(|kind| kind == "end");
+        whole += u64::from(lines.is_whole());
+    }
+    let what = format!("the trace is cut off after line {whole}; what follows is not in this output");
+    let cut = RowError::new(what).hint("the run was stopped, or is still running").at(&file, whole);
+    Ok((!ended).then_some(cut))
 }
 
 fn header(text: &[u8]) -> Result<DecisionHeader, RowError> {

@@ -1,7 +1,6 @@
 //! `blis workload inspect` and `convert`: requests of traces and specifications.
 
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -13,11 +12,12 @@ use super::super::output::{OutputForm, colour_wanted, print, print_document, pri
 use blis_eval::error::RunError;
 use blis_eval::spec::{TraceFormatName, WorkloadName, defaults, parse};
 use blis_eval::workload_config::TracePart;
-use blis_report::check_target;
-use blis_workload::convert::{TRACE_V2_HEADER, TargetFormat};
+use blis_report::{check_target, write_text, write_whole};
+use blis_workload::convert::{Lost, TRACE_V2_HEADER, TargetFormat};
+use blis_workload::distribution::ArrivalProcess;
 use blis_workload::profile::{ProfileText, WorkloadProfile};
 use blis_workload::spec::{GenerateOptions, Spec};
-use blis_workload::{TraceOptions, TraceWindow, Workload, is_trace_v2_header, open_trace};
+use blis_workload::{DrawnArrivals, TraceOptions, TraceWindow, Workload, is_trace_v2_header, open_trace};
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
@@ -28,12 +28,6 @@ pub(super) struct InspectArgs {
     /// Built-in workload, in place of a file
     #[arg(long, value_parser = OneOf::<WorkloadName>::new(), value_name = "NAME", conflicts_with = "file")]
     workload: Option<WorkloadName>,
-    /// Rate of --workload: requests, or new sessions, per second [default: 1]
-    #[arg(long, value_name = "R", value_parser = parse::rate, requires = "workload")]
-    rate: Option<f64>,
-    /// Seed of generated requests [default: that of the specification, else 42]
-    #[arg(long, value_name = "N", value_parser = parse::seed)]
-    seed: Option<u64>,
     #[command(flatten)]
     input: InputFlags,
     /// Block size for shared prefixes, tokens ≥ 1
@@ -78,6 +72,12 @@ struct InputFlags {
     /// Leave out broken lines and count them, instead of stopping at the first
     #[arg(long)]
     skip_bad_lines: bool,
+    /// Requests, or new sessions, per second: of --workload [default: 1], or of a file without arrivals
+    #[arg(long, value_name = "R", value_parser = parse::rate)]
+    rate: Option<f64>,
+    /// Seed of generated requests and of arrivals by --rate [default: that of the specification, else 42]
+    #[arg(long, value_name = "N", value_parser = parse::seed)]
+    seed: Option<u64>,
     #[command(flatten)]
     part: TracePartFlags,
 }
@@ -110,7 +110,14 @@ impl InputFlags {
     /// The workload, and notes about it.
     fn open(&self, path: &Path, block_size: NonZeroU32) -> Result<(Workload, Vec<String>), RunError> {
         let TracePart { window, max_requests } = TracePart::new(&self.given.0);
+        let seed = self.seed.unwrap_or(USUAL_SEED);
+        let arrivals = self.rate.map(|rate| DrawnArrivals { rate, process: ArrivalProcess::Poisson, seed });
+        if arrivals.is_none() && self.seed.is_some() {
+            return Err(RunError::usage("`--seed` cannot be used with a trace without `--rate`")
+                .hint("a trace has its requests already"));
+        }
         let options = TraceOptions {
+            arrivals,
             format: self.trace_format.into(),
             block_size,
             hash_block_size: self.mooncake_block_size,
@@ -152,7 +159,7 @@ impl InspectArgs {
         }
         let most = max_requests.unwrap_or(USUAL_REQUESTS);
         let options = GenerateOptions {
-            seed: self.seed.or(spec.seed).unwrap_or(USUAL_SEED),
+            seed: self.input.seed.or(spec.seed).unwrap_or(USUAL_SEED),
             block_size: self.block_size_in_tokens,
             horizon: spec.horizon.unwrap_or(Micros::MAX),
             num_requests: Some(spec.num_requests.map_or(most, |own| own.min(most))),
@@ -187,18 +194,15 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<(), RunError> {
     const USUAL_WIDTH: usize = 80;
     let block_size = args.block_size_in_tokens;
     let (workload, notes) = match (&args.file, args.workload) {
-        (_, Some(name)) => args.generated(&name.spec(args.rate.unwrap_or(1.0))?)?,
+        (_, Some(name)) => args.generated(&name.spec(args.input.rate.unwrap_or(1.0))?)?,
         (Some(file), None) if is_specification(file) => {
+            if args.input.rate.is_some() {
+                return Err(RunError::usage("`--rate` cannot be used with a specification")
+                    .hint("the specification sets the rate"));
+            }
             args.generated(&Spec::load(file).map_err(RunError::refused)?)?
         }
-        (Some(file), None) => match args.seed {
-            None => args.input.open(file, block_size)?,
-            Some(_) => {
-                return Err(
-                    RunError::usage("`--seed` cannot be used with a trace").hint("a trace has its requests already")
-                );
-            }
-        },
+        (Some(file), None) => args.input.open(file, block_size)?,
         (None, None) => return Err(RunError::usage("there is nothing to inspect").hint("name a file")),
     };
     let nothing = || {
@@ -235,15 +239,24 @@ pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
     let block_size = args.block_size_in_tokens.unwrap_or(target.block_size());
     let (workload, notes) = args.input.open(&args.from, block_size)?;
     notes.iter().for_each(print_note);
-    let failed = |path: &Path, error: &dyn std::fmt::Display| {
-        RunError::runtime(format_args!("cannot write `{}`: {error}", path.display()))
+    let mut outcome = None;
+    // Whole or not at all: what cannot be written must not leave half a trace.
+    let file = write_whole(&data, |mut out| {
+        let written = target.write(workload, block_size, &mut out);
+        let failed = written.is_err();
+        outcome = Some(written);
+        if failed { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
+    });
+    let (count, lost) = match (outcome, file) {
+        (Some(Err(error)), _) => {
+            return Err(RunError::runtime(format_args!("cannot write `{}`: {error}", data.display())));
+        }
+        (Some(Ok(written)), Ok(())) => written,
+        (_, Err(error)) => return Err(RunError::file(&error)),
+        (None, Ok(())) => (0, Lost::new()),
     };
-    let file = File::create(&data).map_err(|error| failed(&data, &error))?;
-    let written = target.write(workload, block_size, &mut BufWriter::new(file));
-    let (count, lost) = written.map_err(|error| failed(&data, &error))?;
     if let Some(header) = header {
-        let written = File::create(&header).and_then(|mut file| file.write_all(TRACE_V2_HEADER.as_bytes()));
-        written.map_err(|error| failed(&header, &error))?;
+        write_text(&header, TRACE_V2_HEADER).map_err(|error| RunError::file(&error))?;
     }
     let requests = if count == 1 { "request" } else { "requests" };
     print_text(format_args!("{count} {requests} written to {}\n", data.display()))?;

@@ -78,6 +78,22 @@ fn files() -> Vec<(String, Vec<u8>)> {
     rows("burstgpt-failures-only", BURST, "1,m,10,0,10,x");
     rows("burstgpt-no-prompt", BURST, "1,m,0,20,20,x");
     rows("burstgpt-huge-time", BURST, "1e300,m,10,20,30,x");
+    for (case, header, row) in [
+        ("good", "arrival,input,output\n", "0,5,5\n0.5,6,6"),
+        ("vidur", "arrived_at,num_prefill_tokens,num_decode_tokens,pd_ratio\n", "0.1,5,5,1.0"),
+        ("too-few", "arrival,input,output\n", "0,5"),
+        ("truncated", "arrival,input,output\n", "0,5,5\n0.5,6,"),
+        ("negative", "arrival,input,output\n", "0,-5,5"),
+        ("negative-time", "arrival,input,output\n", "-1,5,5"),
+        ("milliseconds-as-seconds", "arrival,input,output\n", "1700000000000,5,5"),
+        ("dates-and-numbers", "arrival,input,output\n", "2023-11-16 18:15:46,5,5\n3,5,5"),
+        ("no-prompt", "arrival,input,output\n", "0,0,5"),
+        ("two-inputs", "arrival,input,output,prompt_tokens\n", "0,5,5,5"),
+        ("two-times", "arrival,arrived_at,input,output\n", "0,5,5,5"),
+        ("no-arrivals", "input,output\n", "5,5"),
+    ] {
+        rows(&format!("csv-{case}"), header, row);
+    }
     rows("trace-v2-twice", V2, &format!("{V2_ROW}\n{V2_ROW}"));
     rows("trace-v2-no-header-file", V2, V2_ROW);
     rows("trace-v2-deadline", V2, &V2_ROW.replace(",,0,0,1000", ",,500,0,1000"));
