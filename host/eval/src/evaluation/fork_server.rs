@@ -312,7 +312,7 @@ impl Forks<'_> {
         }
     }
 
-    /// A worker that does `job`, then others while it is told to.
+    /// A worker that does `job`, then others while orders come.
     fn fork(&self, request: &EvaluationRequest, job: &Job) -> io::Result<WorkerProcess> {
         let (cache, suites) = (self.cache.as_ref(), self.suites);
         fork(&self.settings, Some(job.options.wall), |results| {
