@@ -22,10 +22,10 @@ pub struct LoadedModel {
 }
 
 /// The architecture of the model `name` (short, lower case), from the first of `folder/<name>/config.json`,
-/// `folder/config.json` and the embedded files that exists. `None` if there is none.
+/// `folder/config.json`; without a folder, the embedded file. `None` if there is none.
 ///
 /// # Errors
-/// If the folder does not exist, or a file cannot be read or is invalid.
+/// If the folder does not exist or has no config of the model, or a file cannot be read or is invalid.
 pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, ConfigError> {
     if let Some(folder) = folder {
         let read = |path: &Path, source| ConfigError::Read { path: path.into(), source };
@@ -43,7 +43,7 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
             }
         }
     }
-    if let Some(folder) = folder.filter(|folder| !has_configs(folder)) {
+    if let Some(folder) = folder {
         let what = format!("no config.json of `{name}` in this folder");
         let hint = format!(
             "put it there as `config.json` or `{name}/config.json`, or drop `--model-config-folder` for the built-in ones"
@@ -51,11 +51,7 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
         return Err(ConfigError::in_file(folder, Diagnostic::new(what).hint(hint)));
     }
     let Some(text) = embedded::model_config(name) else { return Ok(None) };
-    let mut model = parse(name, format!("model_configs/{name}/config.json").into(), text)?;
-    if let Some(folder) = folder {
-        model.notes.push(format!("{} has no config of `{name}`; the built-in one is used", folder.display()));
-    }
-    Ok(Some(model))
+    parse(name, format!("model_configs/{name}/config.json").into(), text).map(Some)
 }
 
 /// Reads the `config.json` of the model `name`; `path` is for messages.
@@ -86,12 +82,6 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
         notes.push(format!("{name}: latent attention (MLA) counts as full KV in step times, which overstates them"));
     }
     Ok(LoadedModel { config, path, notes })
-}
-
-/// Whether `folder` has the configuration of any model.
-fn has_configs(folder: &Path) -> bool {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    folder.join("config.json").exists() || entries.into_iter().any(|entry| entry.path().join("config.json").exists())
 }
 
 /// A key without which no model can be simulated, and whose value is null.

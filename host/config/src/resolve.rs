@@ -1,5 +1,6 @@
 //! Resolves a deployment: fills in the options that the user leaves out.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
@@ -13,7 +14,7 @@ use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels};
 use super::model::LoadedModel;
 use super::physics::CoefficientFile;
-use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, latency_parameters, model, short_name};
+use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, latency_parameters, model_source, short_name};
 use blis_diag::Diagnostic;
 
 const DEFAULT_HARDWARE: &str = "H100";
@@ -35,9 +36,8 @@ const RECORDED_BLOCK_SIZE: u64 = 16;
 pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     check_ranges(args)?;
     let mut notes = Vec::new();
-    let name = short_name(&args.model);
     let catalogue = Catalogue::load(args.hardware_config.as_deref())?;
-    let config = model::load(&name, args.model_config_folder.as_deref())?;
+    let (name, config) = model_source::load(&args.model, args.model_config_folder.as_deref(), &mut notes)?;
     let kind = latency_kind(args, &name, config.as_ref(), &mut notes)?;
     let row = if kind == LatencyKind::Blackbox && args.beta_coeffs.is_none() {
         Some(blackbox_row(args, &name, &catalogue, &mut notes)?)
@@ -183,7 +183,8 @@ impl Resolution<'_> {
             if self.kind == LatencyKind::TrainedPhysics && size > 1 && !even {
                 break;
             }
-            match self.capacity(config, size) {
+            // By the default share of memory, so that `--gpu-memory-utilization` does not change the deployment.
+            match self.capacity_with(config, size, DEFAULT_UTILIZATION) {
                 Ok(_) => return Ok(size),
                 Err(error @ CapacityError::DoesNotFit { .. }) => refusal = Some(error),
                 Err(error @ CapacityError::KvHeadsNotDivisible { .. }) => {
@@ -325,19 +326,19 @@ impl Resolution<'_> {
     }
 
     fn capacity(&self, config: &ModelConfig, tensor: u32) -> Result<u64, CapacityError> {
+        self.capacity_with(config, tensor, self.args.gpu_memory_utilization)
+    }
+
+    fn capacity_with(&self, config: &ModelConfig, tensor: u32, utilization: f64) -> Result<u64, CapacityError> {
         let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
-        let budget = MemoryBudget { utilization: self.args.gpu_memory_utilization, reserved_gib: 0.0 };
+        let budget = MemoryBudget { utilization, reserved_gib: 0.0 };
         capacity::kv_blocks(config, &self.hardware.gpu, parallelism, self.args.block_size, budget)
     }
 
     /// Whether the model fits the default share of memory, with the tensor parallel size that is set, or any.
     fn fits_by_default(&self) -> bool {
         let Some(LoadedModel { config, .. }) = self.config else { return false };
-        let budget = MemoryBudget { utilization: DEFAULT_UTILIZATION, reserved_gib: 0.0 };
-        let fits = |tensor| {
-            let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
-            capacity::kv_blocks(config, &self.hardware.gpu, parallelism, self.args.block_size, budget).is_ok()
-        };
+        let fits = |tensor| self.capacity_with(config, tensor, DEFAULT_UTILIZATION).is_ok();
         let any = || [1, 2, 4, 8, 16, 32, LARGEST_TENSOR_PARALLEL].into_iter().any(fits);
         self.args.gpu_memory_utilization < DEFAULT_UTILIZATION && self.args.tensor_parallel_size.map_or_else(any, fits)
     }
@@ -391,7 +392,7 @@ fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
     let checks = [
         (
             "--model",
-            short_name(&args.model).trim().is_empty(),
+            short_name(&args.model).trim().is_empty() && !Path::new(&args.model).is_dir(),
             "blank".into(),
             "`blis models` lists the names that are known",
         ),
