@@ -13,6 +13,7 @@ mod latency_kind;
 mod latency_name;
 mod latency_parameters;
 mod model;
+mod model_source;
 pub mod physics;
 pub mod policy;
 mod resolve;

@@ -29,10 +29,10 @@ pub struct LoadedModel {
 }
 
 /// The architecture of the model `name` (short, lower case), from the first of `folder/<name>/config.json`,
-/// `folder/config.json` and the embedded files that exists. `None` if there is none.
+/// `folder/config.json`; without a folder, the embedded file. `None` if there is none.
 ///
 /// # Errors
-/// If the folder does not exist, or a file cannot be read or is invalid.
+/// If the folder does not exist or has no config of the model, or a file cannot be read or is invalid.
 pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, ConfigError> {
     if let Some(folder) = folder {
         let read = |path: &Path, source| ConfigError::Read { path: path.into(), source };
@@ -53,7 +53,7 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
             }
         }
     }
-    if let Some(folder) = folder.filter(|folder| !has_configs(folder)) {
+    if let Some(folder) = folder {
         let what = format!("no config.json of `{name}` in this folder");
         let hint = format!(
             "put it there as `config.json` or `{name}/config.json`, or drop `--model-config-folder` for the built-in ones"
@@ -64,9 +64,6 @@ pub fn load(name: &str, folder: Option<&Path>) -> Result<Option<LoadedModel>, Co
     let mut model = parse(name, format!("model_configs/{name}/config.json").into(), text)?;
     if let Some(text) = embedded::generation_config(name) {
         model.sampling = sampling(&PathBuf::from(format!("model_configs/{name}/generation_config.json")), text)?;
-    }
-    if let Some(folder) = folder {
-        model.notes.push(format!("{} has no config of `{name}`; the built-in one is used", folder.display()));
     }
     Ok(Some(model))
 }
@@ -138,12 +135,6 @@ fn sampling(path: &Path, text: &str) -> Result<Sampling, ConfigError> {
         truncates: restricts && !greedy,
         penalizes: adds || keys.repetition_penalty.is_some_and(|penalty| penalty != 1.0),
     })
-}
-
-/// Whether `folder` has the configuration of any model.
-fn has_configs(folder: &Path) -> bool {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    folder.join("config.json").exists() || entries.into_iter().any(|entry| entry.path().join("config.json").exists())
 }
 
 /// A key without which no model can be simulated, and whose value is null.

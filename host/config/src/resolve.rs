@@ -1,5 +1,6 @@
 //! Resolves a deployment: fills in the options that the user leaves out.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
@@ -15,7 +16,7 @@ use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels};
 use super::model::LoadedModel;
 use super::physics::CoefficientFile;
-use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, latency_parameters, model, short_name};
+use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, latency_parameters, model_source, short_name};
 use blis_diag::Diagnostic;
 
 const DEFAULT_HARDWARE: &str = "H100";
@@ -37,9 +38,8 @@ const RECORDED_BLOCK_SIZE: u64 = 16;
 pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     check_ranges(args)?;
     let mut notes = Vec::new();
-    let name = short_name(&args.model);
     let catalogue = Catalogue::load(args.hardware_config.as_deref())?;
-    let config = model::load(&name, args.model_config_folder.as_deref())?;
+    let (name, config) = model_source::load(&args.model, args.model_config_folder.as_deref(), &mut notes)?;
     let kind = latency_kind(args, &name, config.as_ref(), &mut notes)?;
     let row = if kind == LatencyKind::Blackbox && args.beta_coeffs.is_none() {
         Some(blackbox_row(args, &name, &catalogue, &mut notes)?)
@@ -185,7 +185,8 @@ impl Resolution<'_> {
             if self.kind == LatencyKind::TrainedPhysics && size > 1 && !even {
                 break;
             }
-            match self.capacity(config, size) {
+            // By the default share of memory, so that `--gpu-memory-utilization` does not change the deployment.
+            match self.capacity_with(config, size, DEFAULT_UTILIZATION) {
                 Ok(_) => return Ok(size),
                 Err(error @ CapacityError::DoesNotFit { .. }) => refusal = Some(error),
                 Err(error @ CapacityError::KvHeadsNotDivisible { .. }) => {
@@ -415,7 +416,7 @@ fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
     let checks = [
         (
             "--model",
-            short_name(&args.model).trim().is_empty(),
+            short_name(&args.model).trim().is_empty() && !Path::new(&args.model).is_dir(),
             "blank".into(),
             "`blis models` lists the names that are known",
         ),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use blis_sim::rng::Stream;
 use rand_distr::{Distribution as _, Exp1};
 
-use super::TraceOptions;
 use super::distribution::ArrivalProcess;
 use super::error::TraceError;
 use super::format::TraceFormat;
@@ -33,9 +32,9 @@ impl ArrivalClock {
     /// The clock for a trace without arrivals.
     ///
     /// # Errors
-    /// If `options` contain no rate.
-    pub fn new(options: &TraceOptions, file: &Arc<str>, format: TraceFormat) -> Result<Self, TraceError> {
-        let drawn = options.arrivals.ok_or_else(|| TraceError::NoArrivals { file: Arc::clone(file), format })?;
+    /// If there is no rate.
+    pub fn new(drawn: Option<DrawnArrivals>, file: &Arc<str>, format: TraceFormat) -> Result<Self, TraceError> {
+        let drawn = drawn.ok_or_else(|| TraceError::NoArrivals { file: Arc::clone(file), format })?;
         Ok(Self { drawn, stream: Stream::new(drawn.seed, "trace-arrivals"), count: 0, now_us: 0.0 })
     }
 
@@ -67,8 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn clock(drawn: DrawnArrivals) -> ArrivalClock {
-        let options = TraceOptions { arrivals: Some(drawn), ..TraceOptions::default() };
-        ArrivalClock::new(&options, &"x".into(), TraceFormat::Csv).unwrap()
+        ArrivalClock::new(Some(drawn), &"x".into(), TraceFormat::Csv).unwrap()
     }
 
     #[test]

@@ -128,16 +128,16 @@ fn unit(name: &str) -> Option<(u64, &'static str)> {
 }
 
 /// A column that is read.
-struct Column {
+struct ReadColumn {
     index: usize,
     /// Its name as the file has it.
     name: String,
 }
 
 struct PlainColumns {
-    arrival: Option<(Column, u64, &'static str)>,
-    input: Column,
-    output: Column,
+    arrival: Option<(ReadColumn, u64, &'static str)>,
+    input: ReadColumn,
+    output: ReadColumn,
     /// Names of columns that are not read.
     others: Vec<String>,
     all: usize,
@@ -149,7 +149,7 @@ impl PlainColumns {
         let arrival = one_of(header, &names, "arrivals", |name| unit(name).is_some())?;
         let input = one_of(header, &names, "input lengths", |name| INPUTS.contains(&name))?;
         let output = one_of(header, &names, "output lengths", |name| OUTPUTS.contains(&name))?;
-        let must = |column: Option<Column>, what: &str| {
+        let must = |column: Option<ReadColumn>, what: &str| {
             column.ok_or_else(|| {
                 let header: Vec<&[u8]> = header.iter().collect();
                 RowError::new(format!("there is no column of {what} in {}", quoted(&header.join(&b',')))).hint(
@@ -168,7 +168,7 @@ impl PlainColumns {
     /// The clock that replaces a missing column of arrivals.
     fn clock(&self, file: &Arc<str>, options: &TraceOptions) -> Result<Option<ArrivalClock>, TraceError> {
         match (&self.arrival, options.arrivals) {
-            (None, _) => ArrivalClock::new(options, file, TraceFormat::Csv).map(Some),
+            (None, _) => ArrivalClock::new(options.arrivals, file, TraceFormat::Csv).map(Some),
             (Some(_), None) => Ok(None),
             (Some((column, ..)), Some(_)) => {
                 Err(TraceError::HasArrivals { file: Arc::clone(file), format: format!("column `{}`", column.name) })
@@ -180,7 +180,7 @@ impl PlainColumns {
         if record.len() != self.all {
             return Err(RowError::new(format!("{} fields where the header has {}", record.len(), self.all)));
         }
-        let count = |column: &Column| field::count_of_table(&record[column.index], &column.name);
+        let count = |column: &ReadColumn| field::count_of_table(&record[column.index], &column.name);
         let arrival = match &self.arrival {
             Some((column, ns, unit)) => arrival(&record[column.index], &column.name, (*ns, unit), dates)?,
             None => 0,
@@ -207,7 +207,7 @@ fn one_of(
     names: &[String],
     what: &str,
     fits: impl Fn(&str) -> bool,
-) -> Result<Option<Column>, RowError> {
+) -> Result<Option<ReadColumn>, RowError> {
     let text = |index: usize| String::from_utf8_lossy(&header[index]).trim().to_owned();
     let mut found = (0..names.len()).filter(|&index| fits(&names[index]));
     match (found.next(), found.next()) {
@@ -215,7 +215,7 @@ fn one_of(
             let what = format!("two columns of {what}: `{}` and `{}`", text(first), text(second));
             Err(RowError::new(what).hint("rename or remove the one that is not meant"))
         }
-        (first, _) => Ok(first.map(|index| Column { index, name: text(index) })),
+        (first, _) => Ok(first.map(|index| ReadColumn { index, name: text(index) })),
     }
 }
 
@@ -237,7 +237,7 @@ fn arrival(text: &[u8], name: &str, (ns, unit): (u64, &str), dates: &mut Option<
     };
     if unit == "s" && number.real() >= LATEST_S {
         return Err(RowError::new(format!("`{name}` is {} s, after the year 5000", quoted(text)))
-            .hint(format!("if it is another unit, say so in the header: `{name}_ms`, `{name}_us` or `{name}_ns`")));
+            .hint(format!("name another unit in the header: `{name}_ms`, `{name}_us` or `{name}_ns`")));
     }
     number.micros(name, ns)
 }
@@ -274,11 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn columns_and_units_are_said() {
+    fn columns_and_units_are_noted() {
         let notes = trace("arrived_at,num_prefill_tokens,num_decode_tokens,pd_ratio\n1,10,3,3.3\n").unwrap().notes;
-        let said = "columns: arrivals `arrived_at` in s, input `num_prefill_tokens` and output `num_decode_tokens` in \
+        let expected = "columns: arrivals `arrived_at` in s, input `num_prefill_tokens` and output `num_decode_tokens` in \
                     tokens; not read: pd_ratio";
-        assert_eq!(notes, [said]);
+        assert_eq!(notes, [expected]);
     }
 
     #[test]

@@ -34,8 +34,8 @@ pub const BYTES_PER_TOKEN: u64 = 4;
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut clock = ArrivalClock::new(options, &file, TraceFormat::ShareGpt)?;
-    let mut documents: Documents<_, Conversations> = Documents::new(input, &file);
+    let mut clock = ArrivalClock::new(options.arrivals, &file, TraceFormat::ShareGpt)?;
+    let mut documents: Documents<_, ConversationList> = Documents::new(input, &file);
     let (mut short, mut later) = (0_u64, 0_u64);
     while let Some(document) = if intake.wants_more() { documents.next()? } else { None } {
         for conversation in document.0 {
@@ -78,25 +78,25 @@ fn tokens(bytes: u64) -> Result<u32, RowError> {
 }
 
 /// The conversations of a document: a list of them, or one.
-struct Conversations(Vec<ShortConversation>);
+struct ConversationList(Vec<ShortConversation>);
 
-impl<'de> Deserialize<'de> for Conversations {
+impl<'de> Deserialize<'de> for ConversationList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct OneOrMore;
         impl<'de> Visitor<'de> for OneOrMore {
-            type Value = Conversations;
+            type Value = ConversationList;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of conversations, or one with the key `conversations`")
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Conversations, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ConversationList, A::Error> {
                 let mut all = Vec::new();
-                while let Some(Conversation(conversation)) = items.next_element()? {
+                while let Some(ListedConversation(conversation)) = items.next_element()? {
                     all.push(conversation);
                 }
-                Ok(Conversations(all))
+                Ok(ConversationList(all))
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Conversations, A::Error> {
-                Ok(Conversations(vec![ShortConversation::of(map)?]))
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ConversationList, A::Error> {
+                Ok(ConversationList(vec![ShortConversation::of(map)?]))
             }
         }
         deserializer.deserialize_any(OneOrMore)
@@ -113,7 +113,7 @@ struct ShortConversation {
 
 impl ShortConversation {
     fn of<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
-        let mut found: Option<Turns> = None;
+        let mut found: Option<TextTurns> = None;
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "conversations" | "conversation" if found.is_some() => {
@@ -123,43 +123,43 @@ impl ShortConversation {
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        found.map(|Turns(turns)| turns).ok_or_else(|| de::Error::missing_field("conversations"))
+        found.map(|TextTurns(turns)| turns).ok_or_else(|| de::Error::missing_field("conversations"))
     }
 }
 
 /// A conversation: an object with turns among other keys.
-struct Conversation(ShortConversation);
+struct ListedConversation(ShortConversation);
 
-impl<'de> Deserialize<'de> for Conversation {
+impl<'de> Deserialize<'de> for ListedConversation {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Keys;
-        impl<'de> Visitor<'de> for Keys {
-            type Value = Conversation;
+        struct ConversationKeys;
+        impl<'de> Visitor<'de> for ConversationKeys {
+            type Value = ListedConversation;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a conversation: an object with the key `conversations`")
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Conversation, A::Error> {
-                ShortConversation::of(map).map(Conversation)
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ListedConversation, A::Error> {
+                ShortConversation::of(map).map(ListedConversation)
             }
         }
-        deserializer.deserialize_map(Keys)
+        deserializer.deserialize_map(ConversationKeys)
     }
 }
 
 /// The turns of a conversation.
-struct Turns(ShortConversation);
+struct TextTurns(ShortConversation);
 
-impl<'de> Deserialize<'de> for Turns {
+impl<'de> Deserialize<'de> for TextTurns {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TurnList;
         impl<'de> Visitor<'de> for TurnList {
-            type Value = Turns;
+            type Value = TextTurns;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of turns, each with `from` and `value`")
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Turns, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<TextTurns, A::Error> {
                 let mut kept = ShortConversation::default();
-                while let Some(Turn { value: TextBytes(bytes) }) = items.next_element()? {
+                while let Some(TextTurn { value: TextBytes(bytes) }) = items.next_element()? {
                     match kept.turns {
                         0 => kept.prompt = Some(bytes),
                         1 => kept.output = Some(bytes),
@@ -167,7 +167,7 @@ impl<'de> Deserialize<'de> for Turns {
                     }
                     kept.turns += 1;
                 }
-                Ok(Turns(kept))
+                Ok(TextTurns(kept))
             }
         }
         deserializer.deserialize_seq(TurnList)
@@ -175,7 +175,7 @@ impl<'de> Deserialize<'de> for Turns {
 }
 
 #[derive(Deserialize)]
-struct Turn {
+struct TextTurn {
     #[serde(alias = "content", alias = "text")]
     value: TextBytes,
 }
@@ -185,8 +185,8 @@ struct TextBytes(u64);
 
 impl<'de> Deserialize<'de> for TextBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
+        struct TurnText;
+        impl Visitor<'_> for TurnText {
             type Value = TextBytes;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text")
@@ -198,7 +198,7 @@ impl<'de> Deserialize<'de> for TextBytes {
                 Ok(TextBytes(0))
             }
         }
-        deserializer.deserialize_any(Text)
+        deserializer.deserialize_any(TurnText)
     }
 }
 

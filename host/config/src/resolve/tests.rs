@@ -311,17 +311,29 @@ fn folders_of_the_command_line_come_first() {
     };
     let mine = with("x/mine", here).unwrap();
     assert_eq!((mine.hardware.as_str(), mine.tensor_parallel_size), ("small", 1), "the only GPU given is meant");
-    let built_in = with(LLAMA, here).unwrap();
-    assert!(built_in.notes.iter().any(|note| note.contains("the built-in one is used")), "{:?}", built_in.notes);
+    let absent = with(LLAMA, here).unwrap_err().to_string();
+    assert!(absent.contains("no config.json of `llama-3.1-8b-instruct` in this folder"), "{absent}");
     let roofline = |args: &mut DeploymentArgs| {
         here(args);
         args.latency_model = Some(LatencyKind::Roofline);
     };
-    insta::assert_snapshot!(refused(LLAMA, roofline), @r"
-    roofline for `llama-3.1-8b-instruct` on small: roofline needs `mfu_prefill` and `mfu_decode`
+    insta::assert_snapshot!(refused("x/mine", roofline), @r"
+    roofline for `mine` on small: roofline needs `mfu_prefill` and `mfu_decode`
     hint: add them to the hardware file, each in (0, 1]
     ");
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// 70B in BF16 is 131 GiB: 2 H100 at 0.9.
+#[test]
+fn the_share_of_memory_never_changes_the_tensor_parallel_size() {
+    const LARGE: &str = "meta-llama/llama-3.1-70b-instruct";
+    for share in [0.87, 0.9, 0.95, 1.0] {
+        let deployment = with(LARGE, |args| args.gpu_memory_utilization = share).unwrap();
+        assert_eq!(deployment.tensor_parallel_size, with(LARGE, |_| ()).unwrap().tensor_parallel_size, "{share}");
+    }
+    let refused = with(LARGE, |args| args.gpu_memory_utilization = 0.3).unwrap_err().to_string();
+    assert!(refused.contains("raise `--gpu-memory-utilization` from 0.3"), "{refused}");
 }
 
 #[test]

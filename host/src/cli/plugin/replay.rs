@@ -70,12 +70,12 @@ pub(super) fn replay(args: &PolicyReplayArgs) -> Result<(), RunError> {
 fn replayed(args: &PolicyReplayArgs) -> Result<(Value, String, u64, u64), RunError> {
     let finder = args.search.finder();
     let loaded = find_any(&finder, &args.plugin)?.load(&finder).map_err(usage_error)?;
-    super::super::decisions::warn_of_cut(&args.trace)?;
     let replay = PolicyReplay::read(&args.trace, &policy(args, &finder, &loaded)?, args.limit as usize);
     let replay = replay.map_err(|error| match error {
         ReplayError::Decision(diagnostic) => RunError::runtime(diagnostic),
         error => RunError::refused(error),
     })?;
+    super::super::decisions::warn_of_cut(&args.trace)?;
     let document = serde_json::to_value(&replay).map_err(RunError::runtime)?;
     Ok((document, replay.to_string(), replay.differ(), replay.decisions()))
 }
