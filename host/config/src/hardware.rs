@@ -21,6 +21,8 @@ pub struct Hardware {
     pub gpu: Gpu,
     /// Memory that programs can allocate, GiB: what CUDA reports.
     pub usable_gib: f64,
+    /// FP8 peak in BLIS's table, TFLOPS, which BLIS's latency models take.
+    pub blis_tflops_fp8: f64,
     /// The curves of its kernels and their origin; `None` if they were not measured.
     pub kernels: Option<MeasuredKernels>,
     /// Notes for the user.
@@ -41,6 +43,14 @@ pub struct Catalogue {
     entries: Vec<Hardware>,
     /// Number of GPUs of `--hardware-config`.
     given: usize,
+}
+
+impl Hardware {
+    /// The figures that BLIS's latency models take.
+    #[must_use]
+    pub fn blis_gpu(&self) -> Gpu {
+        Gpu { tflops_fp8: self.blis_tflops_fp8, ..self.gpu }
+    }
 }
 
 impl Catalogue {
@@ -134,11 +144,12 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
 const USABLE_SHARE: f64 = 0.99;
 
 /// The current keys. The reader also accepts the keys of older BLIS versions, which messages leave out.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "name",
     "aliases",
     "tflops_fp16",
     "tflops_fp8",
+    "blis_tflops_fp8",
     "hbm_tb_s",
     "memory_gib",
     "usable_gib",
@@ -172,6 +183,8 @@ struct HardwareEntry {
     tflops_fp16: Option<f64>,
     #[serde(alias = "TFlopsFP8")]
     tflops_fp8: Option<f64>,
+    /// The figure of BLIS's table, where it is another.
+    blis_tflops_fp8: Option<f64>,
     #[serde(alias = "BwPeakTBs", alias = "BwEffTBs")]
     hbm_tb_s: Option<f64>,
     #[serde(alias = "MemoryGiB", alias = "memory_gb")]
@@ -315,8 +328,9 @@ impl HardwareEntry {
             ("hbm_tb_s", hbm_tb_s, true),
             ("tflops_fp8", self.tflops_fp8.or(Some(0.0)), false),
             ("memory_gib", self.memory_gib.or(Some(0.0)), false),
+            ("blis_tflops_fp8", self.blis_tflops_fp8.or(self.tflops_fp8).or(Some(0.0)), false),
         ];
-        let mut values = [0.0; 4];
+        let mut values = [0.0; 5];
         for ((key, value, required), slot) in figures.into_iter().zip(&mut values) {
             *slot = match value {
                 None => return wrong(format!("`{key}` is missing")),
@@ -338,7 +352,7 @@ impl HardwareEntry {
         if mfu.is_some_and(|mfu| [mfu.prefill, mfu.decode].iter().any(|share| !(*share > 0.0 && *share <= 1.0))) {
             return wrong("`mfu_prefill` and `mfu_decode` must lie in (0, 1]".into());
         }
-        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib] = values;
+        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8] = values;
         let mut notes: Vec<String> = self.note.map(|note| format!("{name}: {note}")).into_iter().collect();
         if !unused.is_empty() {
             notes.push(format!("{}: GPU `{name}`: not used: {}", path.display(), unused.join(", ")));
@@ -348,7 +362,7 @@ impl HardwareEntry {
         if let Some(Err(error)) = kernels.as_ref().map(|kernels| kernels.curves.check()) {
             return wrong(format!("kernels: {}", error.to_string().split('\n').next().unwrap_or_default()));
         }
-        Ok(Hardware { name, aliases: self.aliases, gpu, usable_gib, kernels, notes })
+        Ok(Hardware { name, aliases: self.aliases, gpu, usable_gib, blis_tflops_fp8, kernels, notes })
     }
 
     fn unused_keys(&self) -> Vec<&'static str> {
@@ -384,7 +398,7 @@ mod tests {
     fn embedded_gpus_are_those_of_the_blis_table() {
         let catalogue = Catalogue::load(None).unwrap();
         let figures = |name: &str| {
-            let Gpu { tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu } = catalogue.find(name).unwrap().gpu;
+            let Gpu { tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu } = catalogue.find(name).unwrap().blis_gpu();
             let mfu = mfu.unwrap();
             [tflops_fp16, tflops_fp8, hbm_tb_s, mfu.prefill, mfu.decode, memory_gib]
         };
@@ -393,7 +407,7 @@ mod tests {
         assert_eq!(figures("A100-80"), figures("A100-SXM"));
         assert_eq!(figures("L40S"), [362.05, 1466.0, 0.864, 0.32, 0.08, 48.0]);
         assert_eq!(figures("H200"), [989.5, 1979.0, 4.8, 0.45, 0.30, 141.0]);
-        assert!(catalogue.find("B200").unwrap().notes[0].contains("not validated"));
+        assert_eq!(catalogue.find("L40S").unwrap().gpu.tflops_fp8, 733.0, "dense");
     }
 
     proptest! {

@@ -268,7 +268,7 @@ impl Resolution<'_> {
 
     fn latency(&self, tensor: u32, alpha: &[f64], beta: &[f64]) -> Result<Arc<dyn LatencyModel>, ConfigError> {
         let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
-        let gpu = &self.hardware.gpu;
+        let gpu = &self.hardware.blis_gpu();
         let config = || self.config_for(self.kind.name(), ", or three coefficients for blackbox");
         let error = |source| match source {
             LatencyError::Missing { field } if let Some(error) = self.missing_in_config(field) => error,
