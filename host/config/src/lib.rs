@@ -12,6 +12,8 @@ mod known;
 mod latency_kind;
 mod latency_name;
 mod latency_parameters;
+#[cfg(test)]
+mod lone_prompt;
 mod model;
 pub mod physics;
 pub mod policy;
