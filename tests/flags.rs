@@ -155,7 +155,7 @@ const REPLAY: &[(&[&str], Check)] = &[
 ];
 
 /// Accepted, but not in the help: what the user would get anyway, and a tool of ours.
-const HIDDEN: [&str; 3] = ["--no-async-scheduling", "--no-scheduler-reserve-full-isl", "--engine"];
+const HIDDEN: [&str; 2] = ["--no-scheduler-reserve-full-isl", "--engine"];
 
 #[test]
 fn every_flag_of_run_has_an_effect() {

@@ -115,7 +115,7 @@ pub(super) fn coefficients(t: &Trial) {
             &format!(
                 "fitted: '2026-11-22'\nblis: test\ndata: []\ngeneral:\n  alpha: {{ arrival_us: 0, input_token_us: 0, \
                  first_token_us: 0 }}\n  beta: {{ gemm: 0, experts: 0, decode_attention: 0, prefill_attention: 0, \
-                 collectives: 0, layer_us: 0, request_us: 0, step_us: {step_us} }}\n"
+                 collectives: 0, sampling: 0, layer_us: 0, launch_us: 0, request_us: 0, step_us: {step_us} }}\n"
             ),
         );
         number(&t.figures(&calm(), &format!("{{}} {{dir}}/{name}")), "itl_mean_ms")

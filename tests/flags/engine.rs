@@ -83,12 +83,12 @@ pub(super) fn enable_chunked_prefill(t: &Trial) {
 
 pub(super) fn async_scheduling(t: &Trial) {
     let figures = |flags: &str| t.figures(&pressed(), &format!("{TIGHT} {flags}"));
-    assert_ne!(figures("{}"), figures(""), "blocks come free a step later");
+    assert_eq!(figures("--no-async-scheduling {}"), figures(""), "the default, and the last one counts");
 }
 
 pub(super) fn no_async_scheduling(t: &Trial) {
     let figures = |flags: &str| t.figures(&pressed(), &format!("{TIGHT} {flags}"));
-    assert_eq!(figures("--async-scheduling {}"), figures(""), "the last one counts");
+    assert_ne!(figures("{}"), figures(""), "blocks come free a step earlier");
 }
 
 pub(super) fn reserve_full_isl(t: &Trial) {

@@ -12,6 +12,8 @@ mod known;
 mod latency_kind;
 mod latency_name;
 mod latency_parameters;
+#[cfg(test)]
+mod lone_prompt;
 mod model;
 mod model_source;
 pub mod physics;

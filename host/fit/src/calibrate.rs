@@ -93,11 +93,7 @@ const WINDOWS: f64 = 20.0;
 ///
 /// # Errors
 /// If a run cannot be simulated, or no run has requests to fit to.
-pub fn calibrate(
-    runs: &[&MeasuredRun],
-    prior: &Prior,
-    start: Option<&CoefficientValues>,
-) -> Result<Fitted, FitError> {
+pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior, start: Option<&CoefficientValues>) -> Result<Fitted, FitError> {
     if runs.is_empty() {
         return Err(FitError::nothing(Diagnostic::new("no run is left to fit to").hint("give more runs")));
     }

@@ -57,7 +57,6 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     ("tokenizer", NO_TOKENS),
     ("tokenizer-mode", NO_TOKENS),
     ("trust-remote-code", NO_SERVER),
-    ("enforce-eager", NotYet("execution without CUDA graphs")),
     ("compilation-config", NotYet("other compilation levels")),
     ("distributed-executor-backend", NO_SERVER),
     ("served-model-name", Instead("`--model` is the name that requests carry")),

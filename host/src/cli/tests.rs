@@ -70,7 +70,7 @@ fn names_of_blis_and_vllm_mean_the_same() {
         ("--scheduling-policy fcfs", ""),
         ("--enable-prefix-caching --enable-chunked-prefill", ""),
         ("--no-enable-prefix-caching --enable-prefix-caching", ""),
-        ("--async-scheduling --no-async-scheduling", ""),
+        ("--no-async-scheduling --async-scheduling", ""),
         ("--scheduler-reserve-full-isl --no-scheduler-reserve-full-isl", ""),
         ("--seed 1 --seed 2", "--seed 2"),
         ("--log fatal", "--log error"),

@@ -24,7 +24,7 @@ fn a_model_is_enough() {
     assert_eq!((deployment.hardware.as_str(), deployment.tensor_parallel_size), ("H100", 1));
     assert_eq!(deployment.latency_kind, LatencyKind::Physics);
     assert_eq!((deployment.total_kv_blocks, deployment.kv_blocks_source), (26_312, KvBlocksSource::Computed));
-    assert_eq!((deployment.max_model_len, deployment.beta.len()), (Some(131_072), 8));
+    assert_eq!((deployment.max_model_len, deployment.beta.len()), (Some(131_072), 10));
     insta::assert_snapshot!(deployment.notes[..2].join("\n"), @r"
     hardware H100: the default
     tensor parallel size 1: the smallest that holds the model

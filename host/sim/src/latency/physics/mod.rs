@@ -322,6 +322,9 @@ mod tests {
             us += BETA.collectives * 2.0 * l * once.min(twice);
         }
         us += BETA.decode_attention * l * k.attention_launch_us;
+        if items.iter().any(|item| item.is_prefill()) {
+            us += BETA.launch_us * l;
+        }
         for item in items {
             let kv_us = |tokens: f64| tokens * 2.0 * kv * dh * 2.0 / bandwidth / k.attention_bandwidth;
             let (n, context) = (f64::from(item.n), f64::from(item.context));
@@ -380,6 +383,37 @@ mod tests {
         };
         assert!(step(2, 16) < step(1, 16) && step(4, 16) < step(2, 16));
         assert!(step(4, 16).0 * 3 > step(1, 16).0, "collectives and launches do not shrink");
+    }
+
+    #[test]
+    fn sampling_and_launches_cost_time() {
+        let with = |change: fn(&mut Serving)| {
+            let mut serving = Serving::on(Parallelism { tensor: 1, data: 1 });
+            change(&mut serving);
+            let physics = Physics::new(&llama_8b(), (&h100(), &kernels()), serving, (ALPHA, BETA)).unwrap();
+            physics.step_time(&Batch { decode_requests: 64, decode_context: 32_000, ..Batch::default() }).0
+        };
+        let greedy = with(|_| {});
+        let top_p = with(|serving| serving.sampling.truncates = true) - greedy;
+        assert!((900..1300).contains(&top_p), "vLLM pull request 40376 measured 1.07 ms: {top_p} µs");
+        let eager = with(|serving| serving.launch = Launch::Eager);
+        assert!(eager > with(|serving| serving.launch = Launch::Piecewise) && eager - greedy == 9600, "{eager}");
+    }
+
+    #[test]
+    fn mixed_steps_cost_old_attention_kernels_more() {
+        let old = Kernels { attention_mixed: 3.0, ..kernels() };
+        let us = |kernels: &Kernels, prefill: u32| {
+            let serving = Serving::on(Parallelism { tensor: 1, data: 1 });
+            let physics = Physics::new(&llama_8b(), (&h100(), kernels), serving, (ALPHA, BETA)).unwrap();
+            let mut batch = Batch { decode_requests: 64, decode_context: 64_000, ..Batch::default() };
+            if prefill > 0 {
+                batch.add_prefill(prefill, 0, prefill);
+            }
+            physics.step_time(&batch).0
+        };
+        assert_eq!(us(&old, 0), us(&kernels(), 0));
+        assert!(us(&old, 5) > us(&kernels(), 5) + 4_000, "the KV of 64 000 tokens takes 2.5 ms once");
     }
 
     #[test]
