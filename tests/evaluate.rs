@@ -568,7 +568,7 @@ fn texts_about_decisions_have_a_limit_of_operations() {
     let suite = small(&dir);
     let mut server = ServerProcess::start(&["--stdio", "--suite", &suite]);
     let mut decisions = |source: &str| {
-        server.send(&json!({"candidate": source, "scenario": "chat"}).to_string());
+        server.send(&json!({"candidate": source, "example_id": "chat#0"}).to_string());
         let reply = server.receive();
         assert_eq!((reply["status"].as_str(), &reply["stopped"]), (Some("ok"), &Value::Null), "{reply:#}");
         reply["artifacts"]["worst_decisions"].as_str().unwrap_or_default().to_owned()

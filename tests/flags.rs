@@ -33,6 +33,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--tp", "--tensor-parallel-size"], tp),
     (&["--dp", "--data-parallel-size"], dp),
     (&["--enable-expert-parallel"], enable_expert_parallel),
+    (&["--enforce-eager"], enforce_eager),
     (&["--moe-comm-backend"], moe_comm_backend),
     (&["--vllm-version"], vllm_version),
     (&["--model-config-folder"], model_config_folder),

@@ -60,7 +60,7 @@ fn the_list_shows_the_coefficients_of_latency_models() {
         model["parameters"].as_array().expect("a list").clone()
     };
     let counts = ["trained-physics", "physics", "roofline", "blackbox"].map(|name| parameters(name).len());
-    assert_eq!(counts, [14, 11, 0, 6]);
+    assert_eq!(counts, [14, 13, 0, 6]);
     assert_eq!(parameters("trained-physics")[9]["default"], 126.024825);
     assert_eq!((&parameters("blackbox")[3]["default"], &parameters("blackbox")[3]["max"]), (&Value::Null, &1e6.into()));
 }

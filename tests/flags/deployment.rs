@@ -23,7 +23,9 @@ pub(super) fn tp(t: &Trial) {
 
 pub(super) fn dp(t: &Trial) {
     let blocks = |dp: u32| kv_blocks(&t.summary(&calm(), &format!("{MOE} {{}} {dp}")));
-    assert_eq!(blocks(2), 2 * blocks(1));
+    assert!(blocks(2) > 2 * blocks(1), "each rank has half of the experts");
+    let blocks = |dp: u32| kv_blocks(&t.summary(&calm(), &format!("{MOE} {{}} {dp} --parity blis")));
+    assert_eq!(blocks(2), 2 * blocks(1), "as BLIS counts");
     let e2e = |dp: u32| number(&t.figures(&calm(), &format!("{MOE} {{}} {dp}")), "e2e_mean_ms");
     assert_ne!(e2e(2), e2e(1));
     assert!(t.error(&calm(), "{} 2").contains("needs a mixture-of-experts model"));
@@ -35,6 +37,11 @@ pub(super) fn enable_expert_parallel(t: &Trial) {
         "it is spoken of"
     );
     assert!(t.error(&calm(), "{}").contains("needs a mixture-of-experts model"));
+}
+
+pub(super) fn enforce_eager(t: &Trial) {
+    let itl = |flags: &str| number(&t.figures(&calm(), flags), "itl_mean_ms");
+    assert!(itl("{}") > 1.2 * itl(""), "every kernel is launched alone");
 }
 
 pub(super) fn moe_comm_backend(t: &Trial) {

@@ -391,7 +391,7 @@ mod tests {
         rows[0].latency *= 10.0; // one shape for which the library selected a slow kernel
         let curve = gemm("gemm", &rows, "bfloat16", &gpu, 2.0).unwrap();
         // The slow kernel is one of the small shapes, which determine the launch time.
-        for ((name, value), (expected, within)) in curve.values.iter().zip([(5.0, 0.15), (0.85, 0.05), (0.7, 0.05)]) {
+        for ((name, value), (expected, within)) in curve.values.iter().zip([(5.0, 0.2), (0.85, 0.05), (0.7, 0.05)]) {
             assert!((value / expected - 1.0).abs() < within, "{name}: {value}");
         }
         assert!(curve.errors.0 < 1.0);

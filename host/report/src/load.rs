@@ -29,6 +29,9 @@ const FIRST: f64 = 0.125;
 const MIN_DEVIATIONS: f64 = 4.0;
 /// Growth over the second half, as a share of the mean number in flight, below which it does not matter.
 const MIN_GROWTH: f64 = 0.1;
+/// Share of the arrivals of the second half that remain in flight, below which the service most likely still approaches
+/// its mean: near its capacity that takes long.
+const MIN_UNSERVED: f64 = 0.03;
 /// Share of the requests that end in the second half by their deadline above which the service does not keep up.
 const MAX_TIMED_OUT: f64 = 0.01;
 
@@ -152,7 +155,9 @@ impl LoadLog {
         if timed_out as f64 > MAX_TIMED_OUT * ended.max(1) as f64 || needed > slots as f64 {
             return LoadState::Overloaded;
         }
-        if !trend.is_growth() && half.len() >= MIN_BINS {
+        let arrived: u64 = self.bins[half.clone()].iter().map(|bin| bin.arrived).sum();
+        let grows = trend.is_growth() && trend.growth > MIN_UNSERVED * arrived as f64;
+        if !grows && half.len() >= MIN_BINS {
             return LoadState::Steady;
         }
         let first = self.mean_latency(FIRST).unwrap_or(f64::INFINITY);

@@ -20,6 +20,11 @@ const SAMPLER_BYTES: f64 = 60.0;
 /// quantised model keeps in 16 bits, GiB per GPU. Measured on one deployment, Llama-4-Scout FP8 on two H100.
 const MULTIMODAL_GIB: f64 = 8.9;
 
+/// Requests and tokens of the profile run at most: a server with higher limits would not start, while simulations use them
+/// for "no limit".
+const PROFILED_SEQS: u32 = 4096;
+const PROFILED_TOKENS: u32 = 131_072;
+
 /// The memory of a GPU, and what vLLM does with it at its start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryProfile {
@@ -86,11 +91,11 @@ fn minimum_gpus(model: &ModelConfig, parallelism: Parallelism, profile: MemoryPr
 /// Weights, activations and runtime on one GPU, GiB.
 fn needed_gib(model: &ModelConfig, parallelism: Parallelism, profile: MemoryProfile) -> f64 {
     let tp = f64::from(parallelism.tensor);
-    let (tokens, d) = (f64::from(profile.max_num_batched_tokens), f64::from(model.hidden_size));
+    let (tokens, d) = (f64::from(profile.max_num_batched_tokens.min(PROFILED_TOKENS)), f64::from(model.hidden_size));
     // The hidden states and the residual live as long as the step; the MLP and the sampler come one after the other.
     let hidden = 2.0 * d * tokens * model.dtype_bytes;
     let mlp = 3.0 * f64::from(model.intermediate_size) / tp * tokens * model.dtype_bytes;
-    let sampler = SAMPLER_BYTES * f64::from(profile.max_num_seqs) * f64::from(model.vocab_size);
+    let sampler = SAMPLER_BYTES * f64::from(profile.max_num_seqs.min(PROFILED_SEQS)) * f64::from(model.vocab_size);
     let runtime_gib = if parallelism.tensor == 1 { RUNTIME_GIB } else { RUNTIME_TP_GIB };
     let multimodal_gib = if profile.multimodal { MULTIMODAL_GIB } else { 0.0 };
     (weight_bytes(model, parallelism) + hidden + mlp.max(sampler)) / GIB
@@ -184,7 +189,10 @@ mod tests {
     fn ranks_share_the_experts_only() {
         let model = qwen_moe();
         let [alone, ranks] = [1, 2].map(|data| blocks(&model, 2, data).unwrap());
-        let experts = 3.0 * f64::from(model.hidden_size) * f64::from(model.expert_width()) * model.weight_bytes
+        let experts = 3.0
+            * f64::from(model.hidden_size)
+            * f64::from(model.expert_width())
+            * model.weight_bytes
             * f64::from(model.moe.expect("it has experts").num_experts)
             * f64::from(model.num_hidden_layers);
         let freed = (experts / 4.0 / (kv_bytes_per_token(&model, 2) * 16.0)) as u64;

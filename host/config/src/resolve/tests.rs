@@ -203,7 +203,7 @@ fn unknown_names_get_suggestions() {
     ));
     insta::assert_snapshot!(refused(LLAMA, |args| args.hardware = Some("H101".into())), @r"
     unknown hardware: `H101`
-    hint: did you mean `H100`? known: A100-80, A100-SXM, A100-SXM-80GB, B200, B200-SXM, H100, H100-SXM, H100-SXM-80GB, H200, H200-SXM, H200-SXM-141GB, L40S, RTX-PRO-6000, RTXPRO6000; or describe it in a file and give `--hardware-config`
+    hint: did you mean `H100`? known: A100-80, A100-SXM, A100-SXM-80GB, B200, B200-SXM, H100, H100-SXM, H100-SXM-80GB, H200, H200-SXM, H200-SXM-141GB, L40S, RTX-PRO-6000, RTX-PRO-6000-BSE, RTX-PRO-6000-SERVER, RTXPRO6000; or describe it in a file and give `--hardware-config`
     ");
     insta::assert_snapshot!(refused(LLAMA, |args| args.vllm_version = Some("v0.8.5".into())), @r"
     unknown vLLM version: `v0.8.5`
