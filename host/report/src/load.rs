@@ -150,8 +150,9 @@ impl LoadLog {
     fn state(&self, load: &LoadReport, trend: &Trend, half: std::ops::Range<usize>, slots: u64) -> LoadState {
         let ended: u64 = self.bins[half.clone()].iter().map(|bin| bin.ended).sum();
         let timed_out: u64 = self.bins[half.clone()].iter().map(|bin| bin.timed_out).sum();
-        // Little's law: what is in flight in a steady state, if latencies become no longer than they were.
-        let needed = load.offered_rps * self.mean_latency(1.0).unwrap_or(0.0);
+        // Little's law: what is in flight in a steady state, if latencies become no longer than they were. Requests that
+        // were rejected need nothing.
+        let needed = self.bins.iter().map(|bin| bin.latency_sum).sum::<f64>() / load.arrivals_s;
         if timed_out as f64 > MAX_TIMED_OUT * ended.max(1) as f64 || needed > slots as f64 {
             return LoadState::Overloaded;
         }
@@ -160,15 +161,14 @@ impl LoadLog {
         if !grows && half.len() >= MIN_BINS {
             return LoadState::Steady;
         }
-        let first = self.mean_latency(FIRST).unwrap_or(f64::INFINITY);
+        let first = self.first_latency().unwrap_or(f64::INFINITY);
         let is_long = load.arrivals_s >= MIN_LATENCIES * first && half.len() >= MIN_BINS;
         if is_long { LoadState::Overloaded } else { LoadState::TooShort }
     }
 
-    /// The mean end-to-end latency, s, of requests that arrived in the first `share` of the time of arrivals; `None` if
-    /// none of them completed.
-    fn mean_latency(&self, share: f64) -> Option<f64> {
-        let last = self.first + ((self.last - self.first) as f64 * share) as u64;
+    /// The mean end-to-end latency of the first requests, s; `None` if none of them completed.
+    fn first_latency(&self) -> Option<f64> {
+        let last = self.first + ((self.last - self.first) as f64 * FIRST) as u64;
         let bins = &self.bins[..=(last.min(self.last) / self.width) as usize];
         let served: u64 = bins.iter().map(|bin| bin.served).sum();
         (served > 0).then(|| bins.iter().map(|bin| bin.latency_sum).sum::<f64>() / served as f64)
