@@ -14,7 +14,7 @@ pub struct Document {
     pub name: String,
     pub text: String,
     pub blocks: Vec<Block>,
-    pub links: Vec<Link>,
+    pub links: Vec<PageLink>,
     pub spans: Vec<Span>,
     /// What `#…` may name.
     pub anchors: BTreeSet<String>,
@@ -35,7 +35,7 @@ pub struct Block {
 }
 
 /// A link or an image, of Markdown or HTML.
-pub struct Link {
+pub struct PageLink {
     pub line: usize,
     pub target: String,
 }
@@ -92,7 +92,7 @@ impl Document {
 #[derive(Default)]
 struct Parts {
     blocks: Vec<Block>,
-    links: Vec<Link>,
+    links: Vec<PageLink>,
     spans: Vec<Span>,
     anchors: BTreeSet<String>,
     slugs: Slugs,
@@ -123,7 +123,7 @@ impl Parts {
                 self.anchors.insert(self.slugs.next(&heading));
             }
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                self.links.push(Link { line, target: dest_url.into_string() });
+                self.links.push(PageLink { line, target: dest_url.into_string() });
             }
             Event::Start(Tag::HtmlBlock) => self.add_html(&text[start..end], line, end),
             Event::InlineHtml(html) => self.add_html(&html, line, end),
@@ -148,7 +148,7 @@ impl Parts {
         }
         self.anchors.extend(["id", "name"].iter().flat_map(|name| attributes(html, name)));
         let targets = ["href", "src"].iter().flat_map(|name| attributes(html, name));
-        self.links.extend(targets.map(|target| Link { line, target }));
+        self.links.extend(targets.map(|target| PageLink { line, target }));
     }
 }
 

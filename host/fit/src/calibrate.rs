@@ -123,11 +123,11 @@ pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior, start: Option<&Coefficien
 /// A run prepared for the fit: its training part, the requests served at the same time, and the windows of comparison.
 struct FitTarget {
     run: MeasuredRun,
-    windows: Vec<Window>,
+    windows: Vec<FitWindow>,
 }
 
 /// Requests whose means are compared.
-struct Window {
+struct FitWindow {
     /// Their numbers.
     numbers: Vec<usize>,
     /// Measured mean end-to-end latency and TTFT, µs, where they are known.
@@ -162,7 +162,7 @@ impl FitTarget {
             None => {
                 let count = (numbers.len() / REQUESTS).clamp(1, MOST);
                 let part = |window| &numbers[window * numbers.len() / count..(window + 1) * numbers.len() / count];
-                (0..count).map(|window| Window::new(&run, part(window).to_vec(), true, true)).collect()
+                (0..count).map(|window| FitWindow::new(&run, part(window).to_vec(), true, true)).collect()
             }
         };
         Ok(Self { run, windows })
@@ -192,7 +192,7 @@ impl FitTarget {
     }
 }
 
-impl Window {
+impl FitWindow {
     fn new(run: &MeasuredRun, numbers: Vec<usize>, e2e: bool, ttft: bool) -> Self {
         let of = |what: fn(&super::MeasuredRequest) -> f64| {
             mean(&numbers.iter().map(|&number| what(&run.requests[number])).collect::<Vec<_>>())
@@ -206,11 +206,11 @@ impl Window {
 }
 
 /// The windows of a run of which only means are known: the stages by their end-to-end latency, and all by their TTFT.
-fn stages(run: &MeasuredRun, numbers: Vec<usize>) -> Vec<Window> {
+fn stages(run: &MeasuredRun, numbers: Vec<usize>) -> Vec<FitWindow> {
     let same = |&a: &usize, &b: &usize| run.requests[a].e2e_us == run.requests[b].e2e_us;
-    let stages = numbers.chunk_by(same).map(|stage| Window::new(run, stage.to_vec(), true, false));
-    let mut windows: Vec<Window> = stages.collect();
-    windows.push(Window::new(run, numbers, false, true));
+    let stages = numbers.chunk_by(same).map(|stage| FitWindow::new(run, stage.to_vec(), true, false));
+    let mut windows: Vec<FitWindow> = stages.collect();
+    windows.push(FitWindow::new(run, numbers, false, true));
     windows
 }
 

@@ -195,7 +195,7 @@ fn experts(curve: &'static str, rows: &[MoeRow], dtype: &str, gpu: &Gpu, bytes: 
     let us = |x: &[f64], &[weights, arithmetic, activations, row, _]: &[f64; 5]| {
         x[0] + slower(weights / x[1], (arithmetic + x[4] * row) / x[2]) + x[3] * activations
     };
-    // Padded rows cannot be told from weights: both are proportional to the experts visited.
+    // Padded rows cannot be distinguished from weights: both are proportional to the experts visited.
     let names = ["launch_us", "bandwidth", "flops", "activations", "tile_rows"];
     fitted(curve, &names, &[30.0, 0.8, 0.3, 2.0, 0.0], &points, us, |point| point[4])
 }

@@ -395,7 +395,7 @@ mod tests {
         };
         let greedy = with(|_| {});
         let top_p = with(|serving| serving.sampling.truncates = true) - greedy;
-        assert!((900..1300).contains(&top_p), "vLLM pull request 40376 measured 1.07 ms: {top_p} µs");
+        assert!((900..1300).contains(&top_p), "vLLM #40376 measured 1.07 ms: {top_p} µs");
         let eager = with(|serving| serving.launch = Launch::Eager);
         assert!(eager > with(|serving| serving.launch = Launch::Piecewise) && eager - greedy == 9600, "{eager}");
     }

@@ -8,9 +8,9 @@ pub enum Sampler {
     /// PyTorch sorts the whole vocabulary, row by row: the default of vLLM up to about 0.15.
     #[default]
     Sort,
-    /// A Triton kernel: from February 2026 (vLLM pull request 33538).
+    /// A Triton kernel: from February 2026 (vLLM #33538).
     Triton,
-    /// FlashInfer: after vLLM pull request 40376.
+    /// FlashInfer: after vLLM #40376.
     FlashInfer,
 }
 
@@ -22,7 +22,7 @@ struct SamplingTime {
     vocabulary_us: f64,
 }
 
-/// Size of the vocabulary in the measurements of vLLM pull request 40376, tokens.
+/// Size of the vocabulary in the measurements of vLLM #40376, tokens.
 const MEASURED_VOCABULARY: f64 = 131_072.0;
 
 /// Memory bandwidth of the GPU of those measurements (Hopper class), TB/s.
@@ -36,7 +36,7 @@ const PENALTY_BYTES: f64 = 60.0;
 const PENALTY_STEP_US: f64 = 300.0;
 
 impl Sampler {
-    /// The measured times of vLLM pull request 40376 at batches of 64 and 128: sorting 1.07 and 2.06 to 2.4 ms, Triton
+    /// The measured times of vLLM #40376 at batches of 64 and 128: sorting 1.07 and 2.06 to 2.4 ms, Triton
     /// 0.31 and 0.30 to 0.53 ms, FlashInfer 0.20 and 0.14 to 0.28 ms. They give the sum of both parts of a row; that
     /// sorting a short row takes as many launches as a long one divides it.
     fn time(self) -> SamplingTime {
