@@ -1,6 +1,6 @@
 //! The coefficients of `physics`, which `blis fit` finds.
 
-/// Overheads of the host around the engine: α of [`Physics`].
+/// Overheads of the host around the engine: α of [`Physics`](super::Physics).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PhysicsAlpha {
     /// Time from arrival to the waiting queue, µs per request.
@@ -28,7 +28,7 @@ impl From<[f64; 3]> for PhysicsAlpha {
     }
 }
 
-/// Weights of the parts of a step: β of [`Physics`].
+/// Weights of the parts of a step: β of [`Physics`](super::Physics).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PhysicsBeta {
     /// Matrix products and the kernels between them; 1 is the curve of the GPU, here and below.
