@@ -16,7 +16,7 @@ use crate::spec::{ExperimentSpec, NamedChoice as _, defaults};
 pub struct RunIdentity {
     /// Version of the program.
     version: &'static str,
-    /// Whose behaviour is followed: `vllm` or `blis`.
+    /// The scheduler that is followed: `vllm` or `blis`.
     parity: &'static str,
     model: String,
     hardware: String,
@@ -24,14 +24,14 @@ pub struct RunIdentity {
     data_parallel_size: u32,
     num_instances: u32,
     engine: EngineIdentity,
-    /// Latency model, and where its coefficients come from.
+    /// Name of the latency model.
     latency_model: String,
     workload: String,
     seed: u64,
     /// End of the simulated time, s.
     horizon_s: Option<f64>,
     policies: Vec<PolicyIdentity>,
-    /// Settings that differ from the defaults, by the names of the flags: `--config` reads them.
+    /// Settings that are set, by the names of the flags: `--config` reads them.
     settings: ExperimentSpec,
     /// Defaults that were chosen, simplifications, and how far the latencies were tested.
     notes: Vec<String>,

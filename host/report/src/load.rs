@@ -4,7 +4,7 @@
 //! drains. Figures of the whole run mix them: completed requests per simulated second is less than what the service
 //! sustains, and hides whether it keeps up. [`LoadLog`] looks at the second half of the arrivals only.
 //!
-//! The log needs a fixed amount of memory: it counts arrivals and ends in bins of time, whose width doubles when the
+//! The log needs a fixed amount of memory: it counts arrivals and ends in bins of time; their width doubles when the
 //! time of the run exceeds them.
 
 use std::fmt::{self, Display};

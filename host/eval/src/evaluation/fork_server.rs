@@ -11,7 +11,7 @@
 //! workers have used are generated here when there is nothing else to do, and runs of the baseline are kept as workers
 //! have simulated them.
 //!
-//! A worker whose candidate kept to all limits is used again, because a new process costs a millisecond and cold memory.
+//! A worker is used again if its candidate kept to all limits, because a new process costs a millisecond and cold memory.
 //! If it fails then, the evaluation is repeated in a new one: every failure is that of a candidate alone.
 
 use std::collections::{HashMap, HashSet};
