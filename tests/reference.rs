@@ -246,13 +246,14 @@ fn validator(name: &str, part: &str) -> jsonschema::Validator {
 }
 
 /// Fields that none of the runs has, because nothing goes wrong in them.
-const RARE: [&str; 7] = [
+const RARE: [&str; 8] = [
     "first_at_s",
     "first_message",
     "kv_allocation_failures",
     "length_capped",
     "model",
     "others_mean_queue_length",
+    "rejected_server",
     "score_regret",
 ];
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use blis_sim::latency::{LatencyModel, Sampler};
 
+use super::engine::{BatchLimits, BatchSettings};
 use super::latency_kind::LatencyKind;
 use super::policy::Sourced;
 
@@ -50,9 +51,9 @@ pub struct DeploymentArgs {
     pub max_model_len: Option<u32>,
     /// `--gpu-memory-utilization`, in (0, 1].
     pub gpu_memory_utilization: f64,
-    /// The maximum batch size and the token budget of a step, for which vLLM sets memory aside. `None`: the KV cache has
+    /// The limits of a batch, and the engine: vLLM sets memory aside for its batches; without an engine, the KV cache has
     /// the size that BLIS computes.
-    pub batch_limits: Option<(u32, u32)>,
+    pub batch: BatchSettings,
     /// `--model-config-folder`: holds `config.json` or `<model>/config.json`.
     pub model_config_folder: Option<PathBuf>,
     /// `--hardware-config`: a GPU file, a folder of them, or BLIS's `hardware_config.json`.
@@ -83,7 +84,7 @@ impl DeploymentArgs {
             block_size: 16,
             max_model_len: None,
             gpu_memory_utilization: 0.9,
-            batch_limits: None,
+            batch: BatchSettings::default(),
             model_config_folder: None,
             hardware_config: None,
         }
@@ -112,6 +113,10 @@ pub struct Deployment {
     pub total_kv_blocks: u32,
     /// Origin of that number.
     pub kv_blocks_source: KvBlocksSource,
+    /// The limits of a batch.
+    pub batch_limits: BatchLimits,
+    /// What the defaults among these limits follow.
+    pub batch_limits_source: &'static str,
     /// Maximum length of a request, input and output tokens together; `None` if unlimited.
     pub max_model_len: Option<u32>,
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json

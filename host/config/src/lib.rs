@@ -6,6 +6,7 @@
 mod coefficients;
 mod deployment;
 mod embedded;
+pub mod engine;
 mod error;
 mod hardware;
 mod known;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, run_alone};
+use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, SchedulerOptions, run_alone};
 use blis_sim::latency::Batch;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::policy::Classes;
@@ -53,7 +53,8 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
         enable_chunked_prefill: true,
         async_scheduling: true,
         reserve_full_prompt: false,
-        semantics: Semantics::VLLM,
+        options: SchedulerOptions::default(),
+        semantics: Semantics::VLLM_0_15,
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::new(Classes::default()),

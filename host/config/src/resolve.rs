@@ -12,6 +12,7 @@ use blis_sim::memory::{self, MemoryProfile};
 use blis_sim::model::{ModelConfig, Parallelism};
 
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
+use super::engine::BatchLimits;
 use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels};
 use super::model::LoadedModel;
@@ -55,6 +56,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
     replace_coefficients(args, kind, (alpha.as_mut_slice(), beta.as_mut_slice()), &mut notes)?;
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
+    let (batch_limits, batch_limits_source) = choice.batch_limits();
     let (total_kv_blocks, kv_blocks_source) = choice.kv_blocks(tensor_parallel_size, &mut notes)?;
     let max_model_len = choice.max_model_len(total_kv_blocks, &mut notes);
 
@@ -78,6 +80,8 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         beta,
         total_kv_blocks,
         kv_blocks_source,
+        batch_limits,
+        batch_limits_source,
         max_model_len,
         model_facts: model_facts(config.as_ref(), hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
@@ -338,6 +342,13 @@ impl Resolution<'_> {
         Some(u32::try_from(capped).unwrap_or(u32::MAX))
     }
 
+    /// The limits of a batch, and what their defaults follow.
+    fn batch_limits(&self) -> (BatchLimits, &'static str) {
+        let given = self.args.max_model_len.filter(|given| *given > 0);
+        let own = || u32::try_from(self.config?.config.max_model_len?).ok();
+        self.args.batch.on(&self.hardware.name, self.hardware.usable_gib, given.or_else(own))
+    }
+
     fn capacity(&self, config: &ModelConfig, tensor: u32) -> Result<u64, CapacityError> {
         self.capacity_with(config, tensor, self.args.gpu_memory_utilization)
     }
@@ -345,9 +356,10 @@ impl Resolution<'_> {
     fn capacity_with(&self, config: &ModelConfig, tensor: u32, utilization: f64) -> Result<u64, CapacityError> {
         let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
         let (budget, block_size) = (MemoryBudget { utilization, reserved_gib: 0.0 }, self.args.block_size);
-        match self.args.batch_limits {
+        match self.args.batch.engine {
             None => capacity::kv_blocks(config, &self.hardware.gpu, parallelism, block_size, budget),
-            Some((max_num_seqs, max_num_batched_tokens)) => {
+            Some(_) => {
+                let (BatchLimits { max_num_seqs, max_num_batched_tokens }, _) = self.batch_limits();
                 let profile = MemoryProfile {
                     usable_gib: self.hardware.usable_gib,
                     budget,

@@ -65,6 +65,7 @@ pub(super) fn load_aggregates(path: &Path, options: &RunOptions) -> Result<Vec<M
         })?;
         runs.push(MeasuredRun {
             workload: workload.to_owned(),
+            engine: options.engine.unwrap_or(super::runs::MEASURED_ENGINE),
             max_num_seqs: options.max_num_seqs.unwrap_or(entry.max_num_seqs),
             max_num_batched_tokens: options.max_num_batched_tokens.unwrap_or(entry.max_num_batched_tokens),
             prefix_caching: entry.distinct_prompts > 0,

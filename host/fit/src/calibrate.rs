@@ -339,6 +339,7 @@ mod tests {
                 beta_coeffs: Some(weights[3..].to_vec()),
                 ..DeploymentArgs::new("llama-3.1-8b-instruct")
             },
+            engine: crate::runs::MEASURED_ENGINE,
             max_num_seqs: 128,
             max_num_batched_tokens: 2048,
             prefix_caching: false,

@@ -172,6 +172,7 @@ mod tests {
             name: "test".into(),
             workload: "test".into(),
             deployment: DeploymentArgs::new("m"),
+            engine: crate::runs::MEASURED_ENGINE,
             max_num_seqs: 1,
             max_num_batched_tokens: 1,
             prefix_caching: false,

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, run_alone};
+use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, SchedulerOptions, run_alone};
 use blis_sim::latency::LatencyModel;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Outcome;
 use blis_sim::policy::Classes;
 use blis_sim::request::{Content, Request, Span};
-use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
 use super::runs::{FitError, MeasuredRun};
@@ -64,8 +63,9 @@ fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc<dyn Latenc
         enable_prefix_caching: run.prefix_caching,
         enable_chunked_prefill: true,
         async_scheduling: true,
-        reserve_full_prompt: false,
-        semantics: Semantics::VLLM,
+        reserve_full_prompt: run.engine.reserves_full_prompt(),
+        options: SchedulerOptions::default(),
+        semantics: run.engine.semantics(),
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::new(Classes::default()),

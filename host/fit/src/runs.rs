@@ -9,6 +9,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+use blis_config::engine::EngineProfile;
 use blis_config::{ConfigError, DeploymentArgs};
 use blis_diag::{Diagnose, Diagnostic, Location, display, unreadable};
 
@@ -117,6 +118,9 @@ pub struct RunPercentiles {
     pub ttft_ms: [f64; 2],
 }
 
+/// The engine of the runs that the built-in coefficients were fitted to.
+pub const MEASURED_ENGINE: EngineProfile = EngineProfile::Vllm015;
+
 /// One measured run of a server.
 #[derive(Clone, Debug)]
 pub struct MeasuredRun {
@@ -125,6 +129,8 @@ pub struct MeasuredRun {
     pub workload: String,
     /// The deployment that was measured.
     pub deployment: DeploymentArgs,
+    /// The engine that served it.
+    pub engine: EngineProfile,
     /// `max_num_seqs` of the measured vLLM server.
     pub max_num_seqs: u32,
     /// `max_num_batched_tokens` of the measured vLLM server.
@@ -150,6 +156,8 @@ pub struct RunOptions {
     pub hardware: Option<String>,
     /// Tensor-parallel size: GPUs of one instance.
     pub tensor_parallel_size: Option<u32>,
+    /// The engine; [`MEASURED_ENGINE`] by default.
+    pub engine: Option<EngineProfile>,
     pub max_num_seqs: Option<u32>,
     pub max_num_batched_tokens: Option<u32>,
     /// Size of the KV cache of the server, blocks.
@@ -211,6 +219,7 @@ pub(super) fn load_catalogue(path: &Path, options: &RunOptions) -> Result<Vec<Me
         runs.push(MeasuredRun {
             name: entry.run,
             workload,
+            engine: options.engine.unwrap_or(MEASURED_ENGINE),
             deployment,
             max_num_seqs: options.max_num_seqs.unwrap_or(entry.max_num_seqs),
             max_num_batched_tokens: options.max_num_batched_tokens.unwrap_or(entry.max_num_batched_tokens),
@@ -277,6 +286,7 @@ pub(super) fn load_single(path: &Path, options: &RunOptions) -> Result<MeasuredR
             max_model_len: options.max_model_len,
             ..deployment(options, model)
         },
+        engine: options.engine.unwrap_or(MEASURED_ENGINE),
         max_num_seqs: options.max_num_seqs.unwrap_or(256),
         max_num_batched_tokens: options.max_num_batched_tokens.unwrap_or(2048),
         prefix_caching: requests.iter().any(|request| request.prompt.is_some()),

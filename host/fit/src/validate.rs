@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::errors::{Errors, comparable, compare};
 use super::replay::{Predicted, replay};
 use super::runs::{FitError, MeasuredRun, RunSplit};
+use blis_config::engine::BatchSettings;
 use blis_config::{Deployment, DeploymentArgs, resolve};
 use blis_diag::Diagnostic;
 
@@ -29,8 +30,13 @@ pub struct Validated {
 /// # Errors
 /// If it cannot be simulated.
 pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
-    let batch_limits = Some((run.max_num_seqs, run.max_num_batched_tokens));
-    let deployment = DeploymentArgs { batch_limits, ..run.deployment.clone() };
+    let batch = BatchSettings {
+        engine: Some(run.engine),
+        max_num_seqs: Some(run.max_num_seqs),
+        max_num_batched_tokens: Some(run.max_num_batched_tokens),
+        unchunked_prefill: false,
+    };
+    let deployment = DeploymentArgs { batch, sampler: run.engine.sampler(), ..run.deployment.clone() };
     resolve(&deployment).map_err(|source| FitError::Deployment { run: run.name.clone(), source: Box::new(source) })
 }
 

@@ -6,10 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
+use super::args::OneOf;
 use super::output::{OutputForm, print, print_document, print_text, wants_text_form};
 use blis_config::Catalogue;
 use blis_config::physics::CoefficientFile;
 use blis_eval::error::RunError;
+use blis_eval::spec::EngineName;
 use blis_fit::errors::{OfDistribution, mean};
 use blis_fit::kernels::{fit_kernels, yaml};
 use blis_fit::plot::draw;
@@ -78,6 +80,9 @@ pub(super) struct DataArgs {
     /// GPUs per instance
     #[arg(long, visible_alias = "tensor-parallel-size", value_name = "N")]
     tp: Option<u32>,
+    /// Engine that served them [default: vllm-0.15, on which the coefficients were measured]
+    #[arg(long, value_parser = OneOf::<EngineName>::new(), value_name = "NAME")]
+    engine: Option<EngineName>,
     /// Most requests in the running batch [default: 256]
     #[arg(long, value_name = "N")]
     max_num_seqs: Option<u32>,
@@ -143,6 +148,7 @@ impl DataArgs {
             model: self.model.clone(),
             hardware: self.hardware.clone(),
             tensor_parallel_size: self.tp,
+            engine: self.engine.map(Into::into),
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,
             total_kv_blocks: self.total_kv_blocks,

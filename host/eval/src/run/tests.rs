@@ -47,6 +47,8 @@ fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
         latency_kind: LatencyKind::Roofline,
         alpha: Vec::new(),
         beta: Vec::new(),
+        batch_limits: blis_config::engine::BatchLimits::BLIS,
+        batch_limits_source: "BLIS",
         total_kv_blocks,
         kv_blocks_source: KvBlocksSource::Flag,
         max_model_len,

@@ -9,7 +9,7 @@ pub(crate) mod text;
 
 pub use choice::{
     ArrivalName, EngineName, FitnessScaleName, NamedChoice, OnErrorName, ParityName, RegretName, SessionMode,
-    TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
+    SimulationName, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
 };
 pub use parse::{PolicyParam, ScorerList, TargetList};
 pub use settings::{ExperimentSpec, InlinePolicies, KEYS, SettingKey, ValueForm};
