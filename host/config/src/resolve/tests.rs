@@ -351,6 +351,7 @@ fn kernel_notes_of(hardware: &str, tensor: u32) -> String {
     let deployment = with(LLAMA, |args| {
         args.hardware = Some(hardware.into());
         args.tensor_parallel_size = Some(tensor);
+        args.total_kv_blocks = Some(10_000);
     });
     let about = ["kernel", "links", "GPUs are"];
     let notes = deployment.unwrap().notes;
@@ -371,8 +372,11 @@ fn collectives_between_nodes_are_noted_and_cost_time() {
     // All-reduces of 16 GPUs cross the network twice per layer and direction: 32 layers × 2 × 2 messages of 10 µs at least. The
     // other kernels become faster, but by less.
     let step = |tensor| {
-        let deployment = with(LLAMA, |args| args.tensor_parallel_size = Some(tensor)).unwrap();
-        deployment.latency.step_time(&Batch { decode_requests: 8, decode_context: 8_000, ..Batch::default() })
+        let deployment = with(LLAMA, |args| {
+            args.tensor_parallel_size = Some(tensor);
+            args.total_kv_blocks = Some(10_000);
+        });
+        deployment.unwrap().latency.step_time(&Batch { decode_requests: 8, decode_context: 8_000, ..Batch::default() })
     };
-    assert!(step(16) > step(8) && step(16) < step(8) + Micros(2_000), "{} {}", step(16), step(8));
+    assert!(step(16) > step(8) && step(16) < step(8) + Micros(2_000), "{:?} {:?}", step(16), step(8));
 }

@@ -402,8 +402,8 @@ mod tests {
         let few = 14.2 + (memory.powi(4) + arithmetic.powi(4)).powf(0.25) + 64.0 * 10.0 * 12_288.0 / 3.35e6;
         assert!((product.us(64.0) / few - 1.0).abs() < 1e-12);
         // 1000 rows: √2 times as long to read 2000 outputs, where `narrow_outputs` is 2000; 90 rows more of arithmetic.
-        let memory = 2f64.sqrt() * (8.192e6 + 1000.0 * 12_192.0) / (3.35e6 * 0.7);
-        let arithmetic = 2.0 * 1090.0 * 8.192e6 / (1979e6 * 0.7);
+        let memory: f64 = 2f64.sqrt() * (8.192e6 + 1000.0 * 12_192.0) / (3.35e6 * 0.7);
+        let arithmetic: f64 = 2.0 * 1090.0 * 8.192e6 / (1979e6 * 0.7);
         let many = 12.0 + (memory.powi(4) + arithmetic.powi(4)).powf(0.25) + 1000.0 * 10.0 * 12_288.0 / 3.35e6;
         assert!((product.us(1000.0) / many - 1.0).abs() < 1e-12);
         // No row more makes it faster, also not at the border between the curves.
