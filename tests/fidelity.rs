@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use ::blis_config::Catalogue;
 use ::blis_fit::errors::Errors;
+use ::blis_fit::kernels::{OperationErrors, kernel_errors};
 use ::blis_fit::{MeasuredRun, RunOptions, RunSplit, load, validate};
 
 use crate::shared::shared;
@@ -50,4 +52,32 @@ fn heavy_queueing_is_predicted() {
     let errors = errors(&runs(file, &options)[0], &[RunSplit::Train, RunSplit::Validation, RunSplit::Test]);
     let queue = errors.queue.and_then(|queue| queue.mean).expect("it was measured");
     assert!(errors.e2e.mean.abs() < 5.0 && queue.abs() < 10.0, "{errors:?}");
+}
+
+/// The errors of the curves in `hardware/` on the tables of one GPU.
+fn operations(folder: &std::path::Path, prefix: &str) -> Vec<OperationErrors> {
+    let catalogue = Catalogue::load(None).expect("built-in files");
+    let hardware = catalogue.find(prefix).expect("a GPU");
+    let kernels = catalogue.kernels(hardware).expect("kernels").curves;
+    kernel_errors(folder, prefix, (&hardware.name, &hardware.gpu), &kernels).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// 8-bit and 4-bit products by number of rows, and collectives by number of GPUs: medians that the curves reach on their tables.
+/// The kernels of the L40S differ more from shape to shape, so that no smooth curve is closer.
+#[test]
+fn curves_are_close_to_their_tables() {
+    let Some(folder) = shared("data/fidelity/kernels") else { return };
+    let gpus = ["h100_sxm", "h200_sxm", "b200_sxm", "l40s", "rtx_pro_6000_server", "a100_sxm", "gb200"];
+    for prefix in gpus {
+        let limit = if prefix == "l40s" { 8.0 } else { 6.0 };
+        for OperationErrors { operation, errors, .. } in operations(&folder, prefix) {
+            let limit = match operation.as_str() {
+                "gemm_8bit" | "gemm_4bit" => limit,
+                collective if collective.ends_with("GPUs") => 5.0,
+                "gemm" => 8.0,
+                _ => 25.0,
+            };
+            assert!(errors.median < limit, "{prefix}, {operation}: {errors:?}");
+        }
+    }
 }

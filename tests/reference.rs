@@ -191,6 +191,10 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
     for (trace, flags) in [(&a, "--routing-policy least-loaded --max-num-seqs 2"), (&b, "--routing-policy weighted")] {
         blis!(format!("run {model} {flags} --trace-level decisions --trace-path {trace}")).done();
     }
+    let tables = folder.path("tables");
+    std::fs::create_dir_all(&tables).expect("a folder");
+    let table = "allreduce_dtype,num_gpus,message_size,latency,backend\nbfloat16,2,128,0.0043,vllm_graph\n";
+    std::fs::write(format!("{tables}/h100_sxm__comm__custom_allreduce_perf.csv"), table).expect("a table");
     let weights = "--fitness-weights mean_ttft:1";
     vec![
         ("held-out.schema.json", "held_out", format!("evaluate held-out policies/rhai-least-loaded.rhai {suite}")),
@@ -208,6 +212,7 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         ("models.schema.json", "models", "models".to_owned()),
         ("models.schema.json", "hardware", "hardware".to_owned()),
         ("models.schema.json", "validate", format!("validate {measured}")),
+        ("models.schema.json", "validate_kernels", format!("validate {tables} --kernels")),
         ("models.schema.json", "fit", format!("fit {measured} --out {coefficients}")),
     ]
 }

@@ -1,16 +1,21 @@
 //! GPUs: the files of `hardware/`, and the JSON table of older BLIS versions.
 
+mod kernels;
+mod names;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use blis_sim::latency::physics::{Curve, Kernels, Link};
 use blis_sim::model::{Gpu, Mfu};
 use serde::Deserialize;
 
+use self::kernels::{KernelsEntry, LinksEntry, NodeEntry};
 use super::embedded;
 use super::error::{ConfigError, known_hint};
 use blis_diag::Diagnostic;
+
+pub use self::kernels::{MeasuredKernels, Network};
 
 /// A GPU with its names and figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,18 +28,20 @@ pub struct Hardware {
     pub usable_gib: f64,
     /// FP8 peak in BLIS's table, TFLOPS, which BLIS's latency models take.
     pub blis_tflops_fp8: f64,
-    /// The curves of its kernels and their origin; `None` if they were not measured.
-    pub kernels: Option<MeasuredKernels>,
+    /// What its file says about its kernels and links.
+    own: OwnMeasurements,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Curves of the kernels of a GPU with their origin.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MeasuredKernels {
-    pub curves: Kernels,
-    /// Origin of the measurement, and the day on which the curves were fitted.
-    pub source: String,
+/// Measured kernels and links in the file of a GPU, or the GPUs whose are used instead.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct OwnMeasurements {
+    kernels: Option<KernelsEntry>,
+    links: Option<LinksEntry>,
+    node: Option<NodeEntry>,
+    kernels_of: Option<String>,
+    links_of: Option<String>,
 }
 
 /// All GPUs that a deployment can name: those of `--hardware-config` first, then the embedded ones.
@@ -46,6 +53,15 @@ pub struct Catalogue {
 }
 
 impl Hardware {
+    /// The GPU whose kernels stand in for this one's, which were not measured; `None` if they were.
+    #[must_use]
+    pub fn kernels_of(&self) -> Option<&str> {
+        match self.own.kernels {
+            Some(_) => None,
+            None => Some(self.own.kernels_of.as_deref().unwrap_or(kernels::DEFAULT)),
+        }
+    }
+
     /// The figures that BLIS's latency models take.
     #[must_use]
     pub fn blis_gpu(&self) -> Gpu {
@@ -78,13 +94,13 @@ impl Catalogue {
         Ok(Self { entries, given })
     }
 
-    /// The GPU with that name or alias, in upper or lower case.
+    /// The GPU with that name or alias. Case, separators and the maker's name do not matter: `nvidia h100_sxm`.
     ///
     /// # Errors
     /// If the name is unknown.
     pub fn find(&self, name: &str) -> Result<&Hardware, ConfigError> {
         let has_name = |entry: &&Hardware| {
-            std::iter::once(&entry.name).chain(&entry.aliases).any(|known| known.eq_ignore_ascii_case(name))
+            std::iter::once(&entry.name).chain(&entry.aliases).any(|known| names::same(known, name))
         };
         self.entries.iter().find(has_name).ok_or_else(|| {
             let known = self.entries.iter().flat_map(|entry| std::iter::once(&entry.name).chain(&entry.aliases));
@@ -144,11 +160,12 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
 const USABLE_SHARE: f64 = 0.99;
 
 /// The current keys. The reader also accepts the keys of older BLIS versions, which messages leave out.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 18] = [
     "name",
     "aliases",
     "tflops_fp16",
     "tflops_fp8",
+    "tflops_fp4",
     "blis_tflops_fp8",
     "hbm_tb_s",
     "memory_gib",
@@ -156,6 +173,10 @@ const KEYS: [&str; 13] = [
     "mfu_prefill",
     "mfu_decode",
     "kernels",
+    "kernels_of",
+    "links",
+    "links_of",
+    "node",
     "source",
     "note",
 ];
@@ -183,6 +204,7 @@ struct HardwareEntry {
     tflops_fp16: Option<f64>,
     #[serde(alias = "TFlopsFP8")]
     tflops_fp8: Option<f64>,
+    tflops_fp4: Option<f64>,
     /// The figure of BLIS's table, where it is another.
     blis_tflops_fp8: Option<f64>,
     #[serde(alias = "BwPeakTBs", alias = "BwEffTBs")]
@@ -199,6 +221,12 @@ struct HardwareEntry {
     _source: Option<String>,
     note: Option<String>,
     kernels: Option<KernelsEntry>,
+    /// The GPU whose curves are used, as shares of this one's peaks.
+    kernels_of: Option<String>,
+    links: Option<LinksEntry>,
+    /// The GPU whose links are used.
+    links_of: Option<String>,
+    node: Option<NodeEntry>,
 
     /// Attainable instead of peak throughput, 10¹² operations per second: utilisation is then 1.
     #[serde(rename = "TFlopsEff")]
@@ -234,83 +262,6 @@ struct HardwareEntry {
     mixed_prefill_overhead_micros: Option<f64>,
 }
 
-/// The curves in a file. See [`Kernels`].
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KernelsEntry {
-    source: String,
-    gemm: CurveEntry,
-    gemm_8bit: CurveEntry,
-    experts: CurveEntry,
-    experts_8bit: CurveEntry,
-    expert_activations: f64,
-    attention_launch_us: f64,
-    attention_head_us: f64,
-    attention_bandwidth: f64,
-    #[serde(default = "unmixed")]
-    attention_mixed: f64,
-    attention_flops: f64,
-    reduce_once: LinkEntry,
-    reduce_twice: LinkEntry,
-    #[serde(default)]
-    reduce_hop_us: f64,
-    #[serde(default)]
-    reduce_crowding: f64,
-}
-
-/// `attention_mixed` of kernels that do not lose by mixed steps.
-fn unmixed() -> f64 {
-    1.0
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CurveEntry {
-    launch_us: f64,
-    bandwidth: f64,
-    flops: f64,
-    #[serde(default)]
-    tile_rows: f64,
-    #[serde(default)]
-    input_passes: f64,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LinkEntry {
-    launch_us: f64,
-    gb_s: f64,
-}
-
-impl KernelsEntry {
-    fn curves(&self) -> Kernels {
-        let curve = |&CurveEntry { launch_us, bandwidth, flops, tile_rows, input_passes }: &CurveEntry| Curve {
-            launch_us,
-            bandwidth,
-            flops,
-            tile_rows,
-            input_passes,
-        };
-        let link = |&LinkEntry { launch_us, gb_s }: &LinkEntry| Link { launch_us, gb_s };
-        Kernels {
-            gemm: curve(&self.gemm),
-            gemm_8bit: curve(&self.gemm_8bit),
-            experts: curve(&self.experts),
-            experts_8bit: curve(&self.experts_8bit),
-            expert_activations: self.expert_activations,
-            attention_launch_us: self.attention_launch_us,
-            attention_head_us: self.attention_head_us,
-            attention_bandwidth: self.attention_bandwidth,
-            attention_mixed: self.attention_mixed,
-            attention_flops: self.attention_flops,
-            reduce_once: link(&self.reduce_once),
-            reduce_twice: link(&self.reduce_twice),
-            reduce_hop_us: self.reduce_hop_us,
-            reduce_crowding: self.reduce_crowding,
-        }
-    }
-}
-
 impl HardwareEntry {
     fn check(self, path: &Path, default_name: Option<String>) -> Result<Hardware, ConfigError> {
         let unused = self.unused_keys();
@@ -329,8 +280,9 @@ impl HardwareEntry {
             ("tflops_fp8", self.tflops_fp8.or(Some(0.0)), false),
             ("memory_gib", self.memory_gib.or(Some(0.0)), false),
             ("blis_tflops_fp8", self.blis_tflops_fp8.or(self.tflops_fp8).or(Some(0.0)), false),
+            ("tflops_fp4", self.tflops_fp4.or(Some(0.0)), false),
         ];
-        let mut values = [0.0; 5];
+        let mut values = [0.0; 6];
         for ((key, value, required), slot) in figures.into_iter().zip(&mut values) {
             *slot = match value {
                 None => return wrong(format!("`{key}` is missing")),
@@ -352,17 +304,23 @@ impl HardwareEntry {
         if mfu.is_some_and(|mfu| [mfu.prefill, mfu.decode].iter().any(|share| !(*share > 0.0 && *share <= 1.0))) {
             return wrong("`mfu_prefill` and `mfu_decode` must lie in (0, 1]".into());
         }
-        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8] = values;
+        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8, tflops_fp4] = values;
         let mut notes: Vec<String> = self.note.map(|note| format!("{name}: {note}")).into_iter().collect();
         if !unused.is_empty() {
             notes.push(format!("{}: GPU `{name}`: not used: {}", path.display(), unused.join(", ")));
         }
-        let gpu = Gpu { tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu };
-        let kernels = self.kernels.map(|entry| MeasuredKernels { curves: entry.curves(), source: entry.source });
-        if let Some(Err(error)) = kernels.as_ref().map(|kernels| kernels.curves.check()) {
-            return wrong(format!("kernels: {}", error.to_string().split('\n').next().unwrap_or_default()));
+        let gpu = Gpu { tflops_fp16, tflops_fp8, tflops_fp4, hbm_tb_s, memory_gib, mfu };
+        let own = OwnMeasurements {
+            kernels: self.kernels,
+            links: self.links,
+            node: self.node,
+            kernels_of: self.kernels_of,
+            links_of: self.links_of,
+        };
+        if let Err(message) = own.check() {
+            return wrong(message);
         }
-        Ok(Hardware { name, aliases: self.aliases, gpu, usable_gib, blis_tflops_fp8, kernels, notes })
+        Ok(Hardware { name, aliases: self.aliases, gpu, usable_gib, blis_tflops_fp8, own, notes })
     }
 
     fn unused_keys(&self) -> Vec<&'static str> {
@@ -398,7 +356,8 @@ mod tests {
     fn embedded_gpus_are_those_of_the_blis_table() {
         let catalogue = Catalogue::load(None).unwrap();
         let figures = |name: &str| {
-            let Gpu { tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu } = catalogue.find(name).unwrap().blis_gpu();
+            let Gpu { tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu, .. } =
+                catalogue.find(name).unwrap().blis_gpu();
             let mfu = mfu.unwrap();
             [tflops_fp16, tflops_fp8, hbm_tb_s, mfu.prefill, mfu.decode, memory_gib]
         };

@@ -234,6 +234,7 @@ impl ConfigKeys {
             tie_word_embeddings: self.tie_word_embeddings.unwrap_or(false),
             dtype_bytes,
             weight_bytes,
+            fp4_activations: self.has_fp4_activations(),
             moe_without_expert_count: moe.is_none() && self.has_experts_but_no_count(),
             moe,
             mla: nonzero(self.kv_lora_rank)
@@ -287,6 +288,8 @@ impl ConfigKeys {
         let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
         let bits = config.get("bits").and_then(number).or_else(|| match config.get("quant_method")?.as_str()? {
             "fp8" => Some(8.0),
+            // Each 16 weights of NVFP4 share a scale of 8 bits.
+            "modelopt" | "modelopt_fp4" if self.has_fp4_activations() => Some(4.5),
             "compressed-tensors" => {
                 // A JSON map of serde_json is sorted by key, as in BLIS.
                 let groups = config.get("config_groups")?.as_object()?;
@@ -295,6 +298,18 @@ impl ConfigKeys {
             _ => None,
         })?;
         (bits > 0.0 && bits.is_finite()).then_some(bits / 8.0)
+    }
+
+    /// Whether weights and inputs are rounded to FP4: ModelOpt's NVFP4, or 4-bit floating-point inputs of compressed-tensors.
+    fn has_fp4_activations(&self) -> bool {
+        let Some(config) = self.quantization_config.as_ref() else { return false };
+        let modelopt = config.get("quant_algo").and_then(Value::as_str).is_some_and(|name| name == "NVFP4");
+        let groups = config.get("config_groups").and_then(Value::as_object);
+        let inputs = groups.into_iter().flat_map(|groups| groups.values()).filter_map(|group| {
+            let inputs = group.get("input_activations")?;
+            Some(inputs.get("type")?.as_str()? == "float" && inputs.get("num_bits")?.as_f64()? == 4.0)
+        });
+        modelopt || inputs.into_iter().any(|fp4| fp4)
     }
 
     /// The context length, tokens: `max_position_embeddings`, scaled by `rope_scaling`.
@@ -417,6 +432,17 @@ mod tests {
                         {"group_1": {"weights": {"num_bits": 8}}, "group_0": {"weights": {"num_bits": 4}}}}"#;
         assert_eq!(bytes("m", groups), 0.5);
         assert_eq!(bytes("m-quantized.w4a16", "null"), 0.5);
+        // 4 bits, and 8 bits for each 16 weights.
+        assert_eq!(bytes("m", r#"{"quant_method": "modelopt", "quant_algo": "NVFP4"}"#), 0.5625);
+        let fp4 = |quantization: &str| {
+            let text = format!(r#"{{"torch_dtype": "bfloat16", "quantization_config": {quantization}}}"#);
+            read("m", &text).unwrap().config.fp4_activations
+        };
+        assert!(fp4(r#"{"quant_method": "modelopt", "quant_algo": "NVFP4"}"#));
+        assert!(!fp4(r#"{"bits": 4, "quant_method": "gptq"}"#));
+        let inputs = r#"{"quant_method": "compressed-tensors", "config_groups": {"group_0":
+            {"weights": {"num_bits": 4}, "input_activations": {"num_bits": 4, "type": "float"}}}}"#;
+        assert!(fp4(inputs));
         assert_eq!(bytes("m-fp8-dynamic", "null"), 1.0);
         assert_eq!(bytes("fp8ish-waa", "null"), 2.0);
         let odd =

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
+use blis_sim::latency::physics::ServerNode;
 use blis_sim::latency::{
     Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Roofline, Serving,
     TrainedPhysics,
@@ -14,7 +15,7 @@ use blis_sim::model::{ModelConfig, Parallelism};
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
 use super::engine::BatchLimits;
 use super::error::ConfigError;
-use super::hardware::{Catalogue, Hardware, MeasuredKernels};
+use super::hardware::{Catalogue, Hardware, MeasuredKernels, Network};
 use super::model::LoadedModel;
 use super::physics::CoefficientFile;
 use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, latency_parameters, model_source, short_name};
@@ -49,8 +50,8 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     };
     let hardware = choose_hardware(args, row, &catalogue, &mut notes)?;
     let moe_comm = moe_comm(args, kind, config.as_ref())?;
-    let choice =
-        Resolution { args, name: &name, config: config.as_ref(), catalogue: &catalogue, hardware, kind, row, moe_comm };
+    let kernels = (kind == LatencyKind::Physics).then(|| catalogue.kernels(hardware)).transpose()?;
+    let choice = Resolution { args, name: &name, config: config.as_ref(), kernels, hardware, kind, row, moe_comm };
 
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
     let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
@@ -64,8 +65,12 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         notes.extend(config.iter().flat_map(|config| config.notes.iter().cloned()));
         notes.extend(hardware.notes.iter().cloned());
     }
-    if kind == LatencyKind::Physics {
-        notes.push(format!("kernels of {}: {}", hardware.name, choice.kernels().source));
+    if let Some(kernels) = &choice.kernels {
+        notes.extend(kernel_notes(
+            &hardware.name,
+            kernels,
+            tensor_parallel_size.saturating_mul(args.data_parallel_size),
+        ));
     }
     if args.enable_expert_parallel && kind != LatencyKind::Physics {
         notes.push("expert parallelism changes no step time in this model".into());
@@ -87,6 +92,37 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         notes,
         model: name,
     })
+}
+
+/// Where the step times of a GPU's kernels and of `gpus` GPUs' links come from.
+fn kernel_notes(hardware: &str, kernels: &MeasuredKernels, gpus: u32) -> Vec<String> {
+    let mut notes = vec![match &kernels.measured_on {
+        None => format!("kernels of {hardware}: {}", kernels.source),
+        Some(other) => format!(
+            "kernel efficiencies of {hardware} are not measured: those of {other} are used, as shares of the peaks of {hardware}; the error \
+             is unknown ({other}: {})",
+            kernels.source
+        ),
+    }];
+    if gpus < 2 {
+        return notes;
+    }
+    notes.push(match &kernels.links_measured_on {
+        None => format!("links of {hardware}: {}", kernels.links_source),
+        Some(other) => {
+            format!("links of {hardware} are not measured: those of {other} are used ({})", kernels.links_source)
+        }
+    });
+    let ServerNode { gpus: per_node, network_gb_s, network_us } = kernels.curves.links.node;
+    if gpus > per_node {
+        let Network { name, source } = &kernels.network;
+        notes.push(format!(
+            "{gpus} GPUs are {} nodes of {per_node}: their collectives cross {name}, {network_gb_s} GB/s per GPU and direction and \
+             {network_us} µs per message ({source}); not validated",
+            gpus.div_ceil(per_node)
+        ));
+    }
+    notes
 }
 
 /// Replaces the coefficients that are set by name, and adds a note that lists them.
@@ -114,6 +150,7 @@ fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32
         ("data_parallel_size", f64::from(dp)),
         ("tflops_fp16", gpu.tflops_fp16),
         ("tflops_fp8", gpu.tflops_fp8),
+        ("tflops_fp4", gpu.tflops_fp4),
         ("hbm_tb_s", gpu.hbm_tb_s),
         ("memory_gib", gpu.memory_gib),
     ];
@@ -156,7 +193,8 @@ struct Resolution<'a> {
     args: &'a DeploymentArgs,
     name: &'a str,
     config: Option<&'a LoadedModel>,
-    catalogue: &'a Catalogue,
+    /// Of the latency model `physics` only.
+    kernels: Option<MeasuredKernels>,
     hardware: &'a Hardware,
     kind: LatencyKind,
     row: Option<&'static BlackboxRow>,
@@ -260,15 +298,9 @@ impl Resolution<'_> {
             },
             ..Serving::on(parallelism)
         };
-        let gpu = (&self.hardware.gpu, &self.kernels().curves);
+        let kernels = self.kernels.as_ref().ok_or(LatencyError::Missing { field: "kernels" })?;
+        let gpu = (&self.hardware.gpu, &kernels.curves);
         Physics::new(&model.config, gpu, serving, (PhysicsAlpha::from(alpha), PhysicsBeta::from(beta)))
-    }
-
-    /// The curves of the GPU, or those of the default one: curves are shares of peak figures.
-    fn kernels(&self) -> &MeasuredKernels {
-        let default = || self.catalogue.find(DEFAULT_HARDWARE).ok().and_then(|hardware| hardware.kernels.as_ref());
-        let kernels = self.hardware.kernels.as_ref().or_else(default);
-        kernels.expect("the embedded default has curves: a test reads it")
     }
 
     fn latency(&self, tensor: u32, alpha: &[f64], beta: &[f64]) -> Result<Arc<dyn LatencyModel>, ConfigError> {

@@ -21,4 +21,4 @@ pub use errors::Errors;
 pub use load::load;
 pub use report::{FitReport, LeaveOut, fit};
 pub use runs::{FitError, MeasuredRequest, MeasuredRun, RunOptions, RunSplit};
-pub use validate::{Validated, validate};
+pub use validate::{DeploymentClass, Validated, validate};

