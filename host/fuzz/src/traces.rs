@@ -106,6 +106,7 @@ pub fn reread(bytes: &[u8]) {
             names,
             slo_targets: Default::default(),
             aside: Default::default(),
+            recorded: Vec::new(),
             skipped: Default::default(),
             notes: Vec::new(),
         };
