@@ -19,6 +19,7 @@ mod reference;
 mod refused;
 mod regret;
 mod workers;
+mod validated;
 mod workload;
 
 use std::ffi::OsString;
