@@ -71,8 +71,7 @@ fn every_format_of_measured_requests_is_the_same_run() {
             .collect();
         let expected = [(0, 100, 5, [30_000, 70_000]), (500_000, 200, 3, [40_000, 60_000])];
         assert_eq!(seen, expected, "{}", run.name);
-        let queued: Option<Vec<f64>> =
-            run.requests.iter().map(|request| request.queue_us.map(f64::round)).collect();
+        let queued: Option<Vec<f64>> = run.requests.iter().map(|request| request.queue_us.map(f64::round)).collect();
         let reported = ["journeys", "table", "timestamps"].contains(&run.name.as_str());
         assert_eq!(queued, reported.then(|| vec![4_000.0, 6_000.0]), "{}", run.name);
         assert_eq!(run.prefixes_known, run.name == "table", "{}: only the table names its prompts", run.name);
@@ -84,7 +83,8 @@ fn every_format_of_measured_requests_is_the_same_run() {
 #[test]
 fn exports_are_measurements_of_the_simulator() {
     let folder = Scratch::new();
-    let [bench, otel, trace, results] = ["bench.json", "otel.jsonl", "trace", "metrics.json"].map(|name| folder.path(name));
+    let [bench, otel, trace, results] =
+        ["bench.json", "otel.jsonl", "trace", "metrics.json"].map(|name| folder.path(name));
     let aiperf = folder.path("aiperf");
     std::fs::create_dir_all(&aiperf).expect("temporary folder");
     let server = "--model qwen3-14b --hardware H100 --tp 1 --max-num-seqs 16";
@@ -127,12 +127,15 @@ fn parts_of_the_latency_add_up_and_hosts_costs_are_shown() {
 /// Two requests 500 ms apart of 100 and 200 tokens: what both prompts share is computed once at best.
 #[test]
 fn without_prefixes_both_bounds_are_shown() {
-    let document = blis!("validate tests/measured/bench.json --model qwen3-14b --hardware H100 --tp 1 --output json").json();
+    let document =
+        blis!("validate tests/measured/bench.json --model qwen3-14b --hardware H100 --tp 1 --output json").json();
     let bounds = &document[0]["prefix_bounds"];
     let ttft = |bound: &str| bounds[bound]["ttft"].as_f64().expect("an error");
     assert_eq!(bounds["none_cached"]["ttft"], document[0]["ttft"]["mean"]);
     assert!(ttft("all_cached") < ttft("none_cached"), "{bounds}");
-    let text = blis!("validate tests/measured/bench.json --model qwen3-14b --hardware H100 --tp 1 --output text").done().stdout;
+    let text = blis!("validate tests/measured/bench.json --model qwen3-14b --hardware H100 --tp 1 --output text")
+        .done()
+        .stdout;
     assert!(text.contains("prefixes are not recorded"), "{text}");
     let known = blis!("validate tests/measured/runs.csv --only table --output json").json();
     assert!(known[0]["prefix_bounds"].is_null(), "its prompts have names");
@@ -142,7 +145,10 @@ fn without_prefixes_both_bounds_are_shown() {
 fn parity_compares_the_latency_model_of_blis() {
     let ours = blis!("validate tests/measured/runs.csv --only table --output json").json();
     let theirs = blis!("validate tests/measured/runs.csv --only table --parity blis --output json").json();
-    assert_eq!((&ours[0]["latency_model"], &theirs[0]["latency_model"]), (&"physics".into(), &"trained-physics".into()));
+    assert_eq!(
+        (&ours[0]["latency_model"], &theirs[0]["latency_model"]),
+        (&"physics".into(), &"trained-physics".into())
+    );
     assert_ne!(ours[0]["e2e"]["simulated_ms"], theirs[0]["e2e"]["simulated_ms"]);
     assert_ne!(ours[0]["kv_blocks_computed"], theirs[0]["kv_blocks_computed"], "another formula");
 }
@@ -167,6 +173,23 @@ fn sampled_steps_are_compared_by_their_cycle_times() {
     assert!(mixed.code == Some(2) && mixed.stderr.contains("different comparisons"), "{}", mixed.stderr);
     let fitted = blis!("fit tests/measured/steps/steps.csv --out x.yaml");
     assert!(fitted.stderr.contains("cannot be fitted"), "{}", fitted.stderr);
+}
+
+/// The simulator's own steps: the cycle is the step, and the batch is known but for the context of its requests.
+#[test]
+fn exported_steps_have_the_predicted_times() {
+    let folder = Scratch::new();
+    let file = folder.path("otel.jsonl");
+    let server = "--model qwen3-14b --hardware H100 --tp 1";
+    blis!(format!("run {server} --num-requests 60 --rate 12 --prefix-tokens 0 --export otel={file}")).done();
+    let run = &blis!(format!("validate {file} --steps {server} --output json")).json()[0];
+    assert!(run["steps"].as_u64().is_some_and(|steps| steps > 500), "{run}");
+    for (figure, limit) in [("mean", 0.5), ("mape", 1.0), ("median_ape", 0.5)] {
+        assert!(run[figure].as_f64().is_some_and(|error| error.abs() < limit), "{figure}: {run}");
+    }
+    assert!(run["pearson"].as_f64().is_some_and(|r| r > 0.99), "{run}");
+    let requests = blis!(format!("validate tests/measured/aiperf.jsonl --steps {server}"));
+    assert!(requests.stderr.contains("resourceSpans"), "{}", requests.stderr);
 }
 
 /// Cycle times of vLLM 0.15.1 on H100: 10 % of the steps of three runs.

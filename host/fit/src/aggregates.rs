@@ -14,9 +14,7 @@ use rand::RngExt as _;
 use serde::Deserialize;
 
 use super::catalogue::{CatalogueDeployment, catalogue_deployment, expert_parallel, parse_stages};
-use super::runs::{
-    FitError, MeasuredRequest, MeasuredRun, RunOptions, RunPercentiles, RunSplit, RunStage, read, rows,
-};
+use super::runs::{FitError, MeasuredRequest, MeasuredRun, RunOptions, RunPercentiles, RunSplit, RunStage, read, rows};
 
 /// A line of `aggregates.csv`.
 #[derive(Deserialize)]

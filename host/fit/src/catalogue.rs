@@ -238,7 +238,8 @@ mod tests {
              r,qwen3-30b-a3b,H100,1,128,2048,r.csv,{values}\n"
         );
         std::fs::write(folder.join("runs.csv"), catalogue).unwrap();
-        std::fs::write(folder.join("r.csv"), "arrival_us,input_tokens,output_tokens,ttft_us,e2e_us\n5,10,2,30,40\n").unwrap();
+        std::fs::write(folder.join("r.csv"), "arrival_us,input_tokens,output_tokens,ttft_us,e2e_us\n5,10,2,30,40\n")
+            .unwrap();
         let loaded = load_catalogue(&folder.join("runs.csv"), options);
         std::fs::remove_dir_all(&folder).unwrap();
         loaded.map(|mut runs| runs.remove(0)).map_err(|error| error.to_string())

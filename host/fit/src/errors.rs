@@ -262,10 +262,12 @@ mod tests {
     #[test]
     fn levels_of_load_are_compared_one_by_one() {
         let mut run = run(&[(100.0, 1000.0), (100.0, 1000.0), (200.0, 2000.0)]);
-        let predicted = [110.0, 90.0, 220.0].map(|ttft_us| Predicted { ttft_us, e2e_us: ttft_us * 10.0, queue_us: 0.0 });
+        let predicted =
+            [110.0, 90.0, 220.0].map(|ttft_us| Predicted { ttft_us, e2e_us: ttft_us * 10.0, queue_us: 0.0 });
         assert_eq!(compare_stages(&run, &predicted, &[0, 1, 2]), []);
         // Arrivals at 0, 1 and 2 ms; the second level begins at 1.5 ms.
-        run.stages = [(8.0, 0.0015), (20.0, 0.0001), (1.0, 5.0)].map(|(rate, seconds)| RunStage { rate, seconds }).into();
+        run.stages =
+            [(8.0, 0.0015), (20.0, 0.0001), (1.0, 5.0)].map(|(rate, seconds)| RunStage { rate, seconds }).into();
         let stages = compare_stages(&run, &predicted, &[0, 1, 2]);
         assert_eq!(stages.iter().map(|stage| (stage.rate, stage.requests)).collect::<Vec<_>>(), [(8.0, 2), (1.0, 1)]);
         let means = |of: fn(&LoadStageErrors) -> f64| stages.iter().map(of).map(f64::round).collect::<Vec<_>>();

@@ -37,8 +37,7 @@ pub fn replay(
 ) -> Result<Vec<Predicted>, FitError> {
     let mut sink = Ends { ends: vec![None; run.requests.len()], latency: Arc::clone(latency) };
     let instance = Fast::new(instance(run, deployment, latency));
-    run_alone(instance, requests(run), Micros::MAX, &mut sink)
-        .map_err(|stuck| failed(run, &stuck))?;
+    run_alone(instance, requests(run), Micros::MAX, &mut sink).map_err(|stuck| failed(run, &stuck))?;
     all_served(run, sink.ends)
 }
 

@@ -62,9 +62,9 @@ impl RequestFormat {
         }
         let known = "docs/fidelity.md lists the formats of measured requests";
         match TraceFormat::detect(&display(path), start) {
-            Ok(
-                format @ (TraceFormat::VllmBench | TraceFormat::AiPerf | TraceFormat::Otel | TraceFormat::TraceV2),
-            ) => Ok(Self::Trace(format)),
+            Ok(format @ (TraceFormat::VllmBench | TraceFormat::AiPerf | TraceFormat::Otel | TraceFormat::TraceV2)) => {
+                Ok(Self::Trace(format))
+            }
             Ok(TraceFormat::SglangBench) => {
                 let what = "a result of SGLang's `bench_serving` has no arrival times of requests";
                 Err(FitError::file(path, None, Diagnostic::new(what).hint(known)))
@@ -79,7 +79,9 @@ impl RequestFormat {
             }
             Err(_) => {
                 let what = "this is no file of measured requests";
-                let hint = format!("{known}; a table has the columns arrival_us, input_tokens, output_tokens, ttft_us, e2e_us");
+                let hint = format!(
+                    "{known}; a table has the columns arrival_us, input_tokens, output_tokens, ttft_us, e2e_us"
+                );
                 Err(FitError::file(path, Some(1), Diagnostic::new(what).hint(hint)))
             }
         }

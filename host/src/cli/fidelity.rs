@@ -15,8 +15,8 @@ use blis_eval::spec::{ParityName, parse};
 use blis_fit::kernels::{fit_kernels, yaml};
 use blis_fit::plot::draw;
 use blis_fit::{
-    FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, RunSplit, RunStage, Validated, ValidatedSteps, fit, is_steps,
-    load, validate, validate_steps,
+    FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, RunSplit, RunStage, Validated, ValidatedSteps, fit,
+    is_steps, load, validate, validate_steps,
 };
 use blis_report::check_target;
 
@@ -27,6 +27,9 @@ pub(super) struct ValidateArgs {
     /// Which requests to compare: those that no fit has seen, if the data tell, or all
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = Which::Unseen)]
     requests: Which,
+    /// Compare sampled scheduler steps instead of requests; tables of steps need no flag, OpenTelemetry files have both
+    #[arg(long, conflicts_with = "plot")]
+    steps: bool,
     /// Exit with code 1 if the mean end-to-end latency of a run is off by more, % > 0
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     fail_over: Option<f64>,
@@ -212,7 +215,8 @@ pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), RunError> {
     }
     let options = RunOptions { parity: args.parity == ParityName::Blis, ..args.data.options() };
     match args.data.data.iter().filter(|path| is_steps(path)).count() {
-        0 => {}
+        0 if !args.steps => {}
+        _ if args.steps => return run_validate_steps(args, &options),
         count if count == args.data.data.len() => return run_validate_steps(args, &options),
         _ => {
             return Err(RunError::usage("sampled steps and runs of requests are different comparisons")
@@ -251,7 +255,9 @@ fn check_limit(limit: Option<f64>, what: &str, errors: &[f64]) -> Result<(), Run
 /// Sampled scheduler steps instead of requests.
 fn run_validate_steps(args: &ValidateArgs, options: &RunOptions) -> Result<(), RunError> {
     if args.plot.is_some() || args.requests != Which::Unseen {
-        return Err(RunError::usage("`--plot` and `--requests` need requests, and DATA has steps").hint("leave them out"));
+        return Err(
+            RunError::usage("`--plot` and `--requests` need requests, and DATA has steps").hint("leave them out")
+        );
     }
     let mut runs: Vec<ValidatedSteps> = Vec::new();
     for path in &args.data.data {

@@ -133,8 +133,9 @@ impl AiperfTime<'_> {
                 Some("us" | "µs") => 1.0,
                 Some("ns") => 1e-3,
                 Some(unit) => {
-                    return Err(RowError::new(format!("`{name}` is in the unknown unit `{unit}`"))
-                        .hint("known: s, ms, us, ns"));
+                    return Err(
+                        RowError::new(format!("`{name}` is in the unknown unit `{unit}`")).hint("known: s, ms, us, ns")
+                    );
                 }
             })
     }

@@ -34,6 +34,7 @@ mod json;
 pub mod mooncake;
 mod names;
 pub mod otel;
+pub mod otel_steps;
 pub mod plain_csv;
 mod prefix;
 pub mod profile;

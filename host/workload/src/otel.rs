@@ -743,7 +743,8 @@ mod tests {
             event("journey.FINISHED", 9, r#""intValue": "102000000000""#),
         ];
         let journey = document(&[span("llm_request", 5, &USED, &events.join(","))]);
-        let all = RecordedTimes { queue_us: Some(250_000.0), preemptions: Some(1), ..RecordedTimes::new(5e5, 2e6).unwrap() };
+        let all =
+            RecordedTimes { queue_us: Some(250_000.0), preemptions: Some(1), ..RecordedTimes::new(5e5, 2e6).unwrap() };
         assert_eq!(times(&journey).unwrap(), [(0, all)]);
         // Without it, the time of day: integers of 19 digits, to the microsecond.
         let events = [("ARRIVED", DAY + 1_000), ("FIRST_RESPONSE_FROM_CORE", DAY + 4_000), ("DEPARTED", DAY + 8_000)];
@@ -756,7 +757,8 @@ mod tests {
             ("gen_ai.latency.time_in_queue", r#""doubleValue": 0.125"#),
         ];
         let stock = document(&[span("llm_request", 5, &[&USED[..], &stock[..]].concat(), "")]);
-        let expected = RecordedTimes { queue_us: Some(125_000.0), ..RecordedTimes::new(250_000.0, 1_500_000.0).unwrap() };
+        let expected =
+            RecordedTimes { queue_us: Some(125_000.0), ..RecordedTimes::new(250_000.0, 1_500_000.0).unwrap() };
         assert_eq!(times(&stock).unwrap(), [(0, expected)]);
         insta::assert_snapshot!(times(&document(&[span("llm_request", 5, &USED, "")])).unwrap_err(), @r"
         o.jsonl:1: the request has no times of its first and last token

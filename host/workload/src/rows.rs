@@ -9,8 +9,8 @@ use blis_sim::units::Micros;
 
 use super::error::{Skipped, TraceError};
 use super::names::Names;
-use super::recorded::RecordedTimes;
 use super::prefix::{PathNode, ROOT, SharedPrefixes};
+use super::recorded::RecordedTimes;
 use super::row::{RequestMetadata, TraceRow};
 use super::window::{ScheduledArrival, TracePasses};
 use super::{TraceOptions, Workload};

@@ -7,9 +7,9 @@
 
 use std::io::BufRead;
 
+use super::bench::{self, BenchRun};
 use super::error::TraceError;
 use super::json::{Number, SECOND};
-use super::bench::{self, BenchRun};
 use super::{TraceOptions, Workload};
 use blis_diag::RowError;
 

@@ -261,7 +261,8 @@ impl<'a> Fields<'a> {
         }
         let since = |at: u64| at as f64 - sent as f64;
         let times = RecordedTimes::new(since(first), since(last));
-        let fault = || RowError::new(format!("sent at {sent} µs, first chunk at {first}, last at {last}: not in order"));
+        let fault =
+            || RowError::new(format!("sent at {sent} µs, first chunk at {first}, last at {last}: not in order"));
         times.ok_or_else(fault).map(Some)
     }
 
