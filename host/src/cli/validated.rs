@@ -111,12 +111,12 @@ fn kv_blocks(measured: Option<u64>, computed: Option<u32>) -> String {
 /// A line per run and batch composition.
 pub(super) fn steps_table(runs: &[ValidatedSteps]) -> String {
     let mut text = String::from(
-        "Predicted step times against the times between adjacent sampled steps; errors of the mean are signed, %\n\n",
+        "Predicted step times against the times between adjacent sampled steps, ms; errors, %: that of the mean is signed\n\n",
     );
     let _ = writeln!(
         text,
-        "{:<18}{:>7}{:>13}{:>13}{:>8}{:>8}{:>8}{:>8}",
-        "batch", "steps", "measured ms", "simulated ms", "mean", "MAPE", "median", "r"
+        "{:<15}{:>6}{:>10}{:>11}{:>8}{:>7}{:>8}{:>8}",
+        "batch", "steps", "measured", "predicted", "mean", "MAPE", "median", "r"
     );
     for run in runs {
         let _ = writeln!(text, "{}: {} steps sampled", run.run, run.sampled);
@@ -125,7 +125,7 @@ pub(super) fn steps_table(runs: &[ValidatedSteps]) -> String {
             let r = errors.pearson.map_or("-".into(), |r| format!("{r:.3}"));
             let _ = writeln!(
                 text,
-                "{name:<18}{:>7}{:>13.2}{:>13.2}{:>8}{:>8.1}{:>8.1}{r:>8}",
+                "{name:<15}{:>6}{:>10.2}{:>11.2}{:>8}{:>7.1}{:>8.1}{r:>8}",
                 errors.steps,
                 errors.measured_ms,
                 errors.simulated_ms,
