@@ -25,7 +25,7 @@ const SCHEMAS: [(&str, &str); 10] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 22] = [
+const SOURCES: [(&str, &str); 25] = [
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
     ("host/report/src/load.rs", "run.schema.json"),
@@ -48,6 +48,9 @@ const SOURCES: [(&str, &str); 22] = [
     ("host/report/src/decisions/seen.rs", "decisions.schema.json"),
     ("host/workload/src/profile.rs", "workload.schema.json"),
     ("host/fit/src/errors.rs", "models.schema.json"),
+    ("host/fit/src/breakdown.rs", "models.schema.json"),
+    ("host/fit/src/validate.rs", "models.schema.json"),
+    ("host/fit/src/steps.rs", "models.schema.json"),
 ];
 
 /// Fields of a serialised structure that is no part of a document.
@@ -211,7 +214,9 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         ("workload.schema.json", "workload_inspect", "workload inspect examples/workload-spec/mixed.yaml".to_owned()),
         ("models.schema.json", "models", "models".to_owned()),
         ("models.schema.json", "hardware", "hardware".to_owned()),
-        ("models.schema.json", "validate", format!("validate {measured}")),
+        ("models.schema.json", "validate", format!("validate {measured} --stages 2x40+4x60")),
+        ("models.schema.json", "validate", "validate tests/measured/runs.csv --parity blis".to_owned()),
+        ("models.schema.json", "validate_steps", "validate tests/measured/steps/steps.csv".to_owned()),
         ("models.schema.json", "validate_kernels", format!("validate {tables} --kernels")),
         ("models.schema.json", "fit", format!("fit {measured} --out {coefficients}")),
     ]

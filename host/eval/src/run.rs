@@ -104,7 +104,7 @@ fn simulate(
     workload: Workload,
     progress: &impl RequestCounter,
 ) -> Result<RunResult, RunError> {
-    let Workload { requests, follow_ups, count, names, slo_targets, aside: _, skipped, notes } = workload;
+    let Workload { requests, follow_ups, count, names, slo_targets, aside: _, recorded: _, skipped, notes } = workload;
     for note in deployment.notes.iter().chain(&notes) {
         tracing::info!("{note}");
     }

@@ -8,6 +8,10 @@
 //! `prefill_total_tokens`, …) of the events; the client's limit of output tokens is `gen_ai.request.max_tokens`. Spans
 //! of other names are skipped.
 //!
+//! Latencies, where they are wanted: from ARRIVED to FIRST_RESPONSE_FROM_CORE (else FIRST_TOKEN) and to DEPARTED (else
+//! FINISHED), else vLLM's own `gen_ai.latency.*` (s); the time in the queue from the first QUEUED to the first SCHEDULED.
+//! Two events are compared by `ts.monotonic` (s; ns if it is an integer) if both have it, else by `timeUnixNano`.
+//!
 //! Requests that failed (an event `ABORTED`, an error status, a `finish.status` of failure, no output tokens) and those
 //! that the engine had not finished are left out and counted.
 
@@ -23,6 +27,7 @@ use super::error::TraceError;
 use super::json::{Documents, NANOSECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
+use super::recorded::RecordedTimes;
 use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload, field};
@@ -57,8 +62,12 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         } else if seen.has_failed() {
             failed += 1;
         } else {
-            match seen.row(id) {
-                Ok(row) => intake.add(row),
+            let times = if intake.wants_times() { seen.times().map(Some) } else { Ok(None) };
+            match times.and_then(|times| Ok((seen.row(id)?, times))) {
+                Ok((row, times)) => {
+                    intake.add(row);
+                    times.into_iter().for_each(|times| intake.record(id, times));
+                }
                 Err(fault) => intake.bad(fault.at(&file, seen.line))?,
             }
         }
@@ -198,6 +207,97 @@ struct Attributes {
     prefill: Option<Number>,
     decoded: Option<Number>,
     finish: Option<String>,
+    /// Time of the machine's monotonic clock, ns.
+    monotonic_ns: Option<f64>,
+    latencies: SpanLatencies,
+}
+
+/// vLLM's `gen_ai.latency.*` of a request, s.
+#[derive(Clone, Copy, Default)]
+struct SpanLatencies {
+    time_to_first_token: Option<f64>,
+    e2e: Option<f64>,
+    time_in_queue: Option<f64>,
+}
+
+/// The time of an event, on two clocks.
+#[derive(Clone, Copy)]
+struct EventTime {
+    monotonic_ns: Option<f64>,
+    unix: Option<Number>,
+}
+
+impl EventTime {
+    /// The time from `self` to `later`, µs, by the monotonic clock if both have it.
+    fn until_us(self, later: Self) -> Option<f64> {
+        let monotonic = self.monotonic_ns.zip(later.monotonic_ns).map(|(from, to)| to - from);
+        // Nanoseconds since 1970 exceed the precision of a float: integers are subtracted.
+        let unix = || match (self.unix?, later.unix?) {
+            (Number::Whole(from), Number::Whole(to)) => Some(i128::from(to).wrapping_sub(i128::from(from)) as f64),
+            (from, to) => Some(to.real() - from.real()),
+        };
+        monotonic.or_else(unix).map(|ns| ns / 1e3)
+    }
+
+    fn earlier(self, other: Self) -> Self {
+        if self.until_us(other).is_some_and(|us| us < 0.0) { other } else { self }
+    }
+}
+
+/// The events of a request that its latencies are computed from: the earliest of each name.
+#[derive(Clone, Copy, Default)]
+struct JourneyTimes {
+    arrived: Option<EventTime>,
+    queued: Option<EventTime>,
+    scheduled: Option<EventTime>,
+    first_response: Option<EventTime>,
+    first_token: Option<EventTime>,
+    departed: Option<EventTime>,
+    finished: Option<EventTime>,
+    preemptions: u32,
+}
+
+impl JourneyTimes {
+    fn of(events: &[SpanEvent]) -> Self {
+        let mut times = Self::default();
+        for event in events {
+            let at = EventTime { monotonic_ns: event.attributes.monotonic_ns, unix: event.time };
+            let slot = match event.name.rsplit('.').next() {
+                Some("ARRIVED") => &mut times.arrived,
+                Some("QUEUED") => &mut times.queued,
+                Some("SCHEDULED") => &mut times.scheduled,
+                Some("FIRST_RESPONSE_FROM_CORE") => &mut times.first_response,
+                Some("FIRST_TOKEN") => &mut times.first_token,
+                Some("DEPARTED") => &mut times.departed,
+                Some("FINISHED") => &mut times.finished,
+                Some("PREEMPTED") => {
+                    times.preemptions += 1;
+                    continue;
+                }
+                _ => continue,
+            };
+            *slot = earliest(*slot, Some(at));
+        }
+        times
+    }
+
+    fn join(&mut self, other: Self) {
+        self.arrived = earliest(self.arrived, other.arrived);
+        self.queued = earliest(self.queued, other.queued);
+        self.scheduled = earliest(self.scheduled, other.scheduled);
+        self.first_response = earliest(self.first_response, other.first_response);
+        self.first_token = earliest(self.first_token, other.first_token);
+        self.departed = earliest(self.departed, other.departed);
+        self.finished = earliest(self.finished, other.finished);
+        self.preemptions += other.preemptions;
+    }
+}
+
+fn earliest(a: Option<EventTime>, b: Option<EventTime>) -> Option<EventTime> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.earlier(b)),
+        (a, b) => a.or(b),
+    }
 }
 
 /// The role of a span.
@@ -228,6 +328,8 @@ struct SpanRequest {
     /// Numbers of events by type.
     prefill: Option<Number>,
     decoded: Option<Number>,
+    times: JourneyTimes,
+    latencies: SpanLatencies,
     in_engine: bool,
     finished: bool,
     failed: bool,
@@ -263,6 +365,8 @@ impl OtlpSpan {
             start: self.start,
             prefill: highest(|attributes| attributes.prefill),
             decoded: highest(|attributes| attributes.decoded),
+            times: JourneyTimes::of(&self.events),
+            latencies: own.latencies,
             in_engine: has(&["QUEUED", "SCHEDULED"]),
             finished: has(&["FINISHED", "DEPARTED"]),
             failed: has(&["ABORTED"])
@@ -307,6 +411,13 @@ impl SpanRequest {
         self.max_tokens = self.max_tokens.or(other.max_tokens);
         self.prefill = either(self.prefill, other.prefill, higher);
         self.decoded = either(self.decoded, other.decoded, higher);
+        self.times.join(other.times);
+        let (own, more) = (self.latencies, other.latencies);
+        self.latencies = SpanLatencies {
+            time_to_first_token: own.time_to_first_token.or(more.time_to_first_token),
+            e2e: own.e2e.or(more.e2e),
+            time_in_queue: own.time_in_queue.or(more.time_in_queue),
+        };
         self.in_engine |= other.in_engine;
         self.finished |= other.finished;
         self.failed |= other.failed;
@@ -318,6 +429,28 @@ impl SpanRequest {
 
     fn completion(&self) -> Option<Number> {
         self.completion.or(self.decoded)
+    }
+
+    /// The latencies of a request that completed.
+    fn times(&self) -> Result<RecordedTimes, RowError> {
+        let JourneyTimes { queued, scheduled, first_response, first_token, departed, finished, .. } = self.times;
+        let start = self.start.map(|start| EventTime { monotonic_ns: None, unix: Some(start) });
+        let arrived = self.times.arrived.or(start);
+        let since = |at: Option<EventTime>| arrived.zip(at).and_then(|(from, to)| from.until_us(to));
+        let seconds = |time: Option<f64>| time.map(|seconds| seconds * 1e6);
+        let ttft = since(first_response.or(first_token)).or(seconds(self.latencies.time_to_first_token));
+        let e2e = since(departed.or(finished)).or(seconds(self.latencies.e2e));
+        let (Some(ttft), Some(e2e)) = (ttft, e2e) else {
+            return Err(RowError::new("the request has no times of its first and last token").hint(
+                "they are the events FIRST_TOKEN and FINISHED of a span, or the attributes \
+                 `gen_ai.latency.time_to_first_token` and `gen_ai.latency.e2e`",
+            ));
+        };
+        let times = RecordedTimes::new(ttft, e2e)
+            .ok_or_else(|| RowError::new(format!("first token after {ttft} µs, last after {e2e} µs: not in order")))?;
+        let waited = queued.zip(scheduled).and_then(|(from, to)| from.until_us(to));
+        let queue_us = waited.or(seconds(self.latencies.time_in_queue)).filter(|us| *us >= 0.0);
+        Ok(RecordedTimes { queue_us, preemptions: scheduled.map(|_| self.times.preemptions), ..times })
     }
 
     fn row(&self, id: u32) -> Result<TraceRow<NamedMetadata>, RowError> {
@@ -397,6 +530,24 @@ impl Attributes {
             ("prefill.total_tokens" | "prefill.done_tokens", _)
             | (_, "prefill_total_tokens" | "prefill_done_tokens") => &mut self.prefill,
             ("decode.done_tokens", _) | (_, "decode_done_tokens") => &mut self.decoded,
+            (_, "monotonic" | "monotonic_ns") => {
+                // Both names are in use for one clock: seconds as a float, nanoseconds as an integer.
+                let ns = value.int.map(Number::real).or(value.double.map(|seconds| seconds.real() * 1e9));
+                self.monotonic_ns = ns.or(self.monotonic_ns);
+                return Ok(());
+            }
+            ("gen_ai.latency.time_to_first_token", _) => {
+                self.latencies.time_to_first_token = number.map(Number::real);
+                return Ok(());
+            }
+            ("gen_ai.latency.e2e", _) => {
+                self.latencies.e2e = number.map(Number::real);
+                return Ok(());
+            }
+            ("gen_ai.latency.time_in_queue", _) => {
+                self.latencies.time_in_queue = number.map(Number::real);
+                return Ok(());
+            }
             _ => return Ok(()),
         };
         let Some(number) = number else { return Err(format!("`{key}` is no number")) };
@@ -569,6 +720,50 @@ mod tests {
         let mut seen = read_in(&several).1;
         seen.sort_unstable();
         assert_eq!(seen, [(0, 100, 4, Some(64)), (0, 100, 22, None)]);
+    }
+
+    #[test]
+    fn journeys_have_latencies() {
+        let options = TraceOptions { recorded_times: true, ..TraceOptions::default() };
+        let times = |text: &str| read(text.as_bytes(), "o.jsonl", &options).map(|workload| workload.recorded);
+        let event = |name: &str, unix: u64, clock: &str| {
+            format!(
+                r#"{{"name": "{name}", "timeUnixNano": "{unix}", "attributes": [{{"key": "ts.monotonic", "value": {{{clock}}}}}]}}"#
+            )
+        };
+        let seconds = |name: &str, at: f64| event(name, 7, &format!(r#""doubleValue": {at}"#));
+        // The clock of the machine counts where all events have it: 0.5 s to the first token, 2 s in all, 0.25 s queued.
+        let events = [
+            seconds("api.ARRIVED", 100.0),
+            seconds("journey.QUEUED", 100.125),
+            seconds("journey.SCHEDULED", 100.375),
+            seconds("journey.PREEMPTED", 100.625),
+            seconds("journey.SCHEDULED", 100.75),
+            seconds("journey.FIRST_TOKEN", 100.5),
+            event("journey.FINISHED", 9, r#""intValue": "102000000000""#),
+        ];
+        let journey = document(&[span("llm_request", 5, &USED, &events.join(","))]);
+        let all =
+            RecordedTimes { queue_us: Some(250_000.0), preemptions: Some(1), ..RecordedTimes::new(5e5, 2e6).unwrap() };
+        assert_eq!(times(&journey).unwrap(), [(0, all)]);
+        // Without it, the time of day: integers of 19 digits, to the microsecond.
+        let events = [("ARRIVED", DAY + 1_000), ("FIRST_RESPONSE_FROM_CORE", DAY + 4_000), ("DEPARTED", DAY + 8_000)];
+        let events = events.map(|(name, at)| event(name, at, r#""stringValue": "none""#));
+        let unix = document(&[span("llm_request", 5, &USED, &events.join(","))]);
+        assert_eq!(times(&unix).unwrap(), [(0, RecordedTimes::new(3.0, 7.0).unwrap())]);
+        let stock = [
+            ("gen_ai.latency.time_to_first_token", r#""doubleValue": 0.25"#),
+            ("gen_ai.latency.e2e", r#""doubleValue": 1.5"#),
+            ("gen_ai.latency.time_in_queue", r#""doubleValue": 0.125"#),
+        ];
+        let stock = document(&[span("llm_request", 5, &[&USED[..], &stock[..]].concat(), "")]);
+        let expected =
+            RecordedTimes { queue_us: Some(125_000.0), ..RecordedTimes::new(250_000.0, 1_500_000.0).unwrap() };
+        assert_eq!(times(&stock).unwrap(), [(0, expected)]);
+        insta::assert_snapshot!(times(&document(&[span("llm_request", 5, &USED, "")])).unwrap_err(), @r"
+        o.jsonl:1: the request has no times of its first and last token
+        hint: they are the events FIRST_TOKEN and FINISHED of a span, or the attributes `gen_ai.latency.time_to_first_token` and `gen_ai.latency.e2e`
+        ");
     }
 
     #[test]

@@ -70,6 +70,7 @@ fn workload(requests: Vec<Request>) -> Workload {
         names: Names::default(),
         slo_targets: BTreeMap::new(),
         aside: BTreeSet::new(),
+        recorded: Vec::new(),
         skipped: Skipped::default(),
         notes: vec!["a note on the workload".into()],
     }

@@ -389,6 +389,7 @@ impl Spec {
             names,
             slo_targets: self.goodput_slo_targets.clone(),
             aside: BTreeSet::new(),
+            recorded: Vec::new(),
             skipped: Skipped::default(),
             notes: Vec::new(),
         })
@@ -414,6 +415,7 @@ impl Spec {
             names,
             slo_targets: self.goodput_slo_targets.clone(),
             aside: BTreeSet::new(),
+            recorded: Vec::new(),
             skipped: Skipped::default(),
             notes: Vec::new(),
         })
