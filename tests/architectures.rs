@@ -141,8 +141,7 @@ fn windows_save_memory_and_time() {
 
 #[test]
 fn linear_attention_saves_memory_and_time() {
-    let [with, without] =
-        blocks_and_itl("qwen3.5-35b-a3b", |text| text.replace("linear_attention", "full_attention"));
+    let [with, without] = blocks_and_itl("qwen3.5-35b-a3b", |text| text.replace("linear_attention", "full_attention"));
     assert!(with.0 > 3.0 * without.0, "10 of 40 layers cache tokens: {with:?} {without:?}");
     assert!(with.1 < 0.95 * without.1, "{with:?} {without:?}");
 }
