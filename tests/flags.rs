@@ -31,6 +31,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--model"], model),
     (&["--hardware", "--gpu"], hardware),
     (&["--tp", "--tensor-parallel-size"], tp),
+    (&["--pp", "--pipeline-parallel-size"], pp),
     (&["--dp", "--data-parallel-size"], dp),
     (&["--enable-expert-parallel"], enable_expert_parallel),
     (&["--enforce-eager"], enforce_eager),

@@ -19,6 +19,8 @@ pub struct DeploymentArgs {
     pub hardware: Option<String>,
     /// `--tensor-parallel-size`, at least 1. By default the smallest power of two that fits.
     pub tensor_parallel_size: Option<u32>,
+    /// `--pipeline-parallel-size`, at least 1.
+    pub pipeline_parallel_size: u32,
     /// `--data-parallel-size`, at least 1.
     pub data_parallel_size: u32,
     /// `--vllm-version`: selects coefficients of the blackbox model.
@@ -68,6 +70,7 @@ impl DeploymentArgs {
             model: model.into(),
             hardware: None,
             tensor_parallel_size: None,
+            pipeline_parallel_size: 1,
             data_parallel_size: 1,
             vllm_version: None,
             enable_expert_parallel: false,
@@ -100,6 +103,8 @@ pub struct Deployment {
     pub hardware: String,
     /// Tensor-parallel size: GPUs that share each layer.
     pub tensor_parallel_size: u32,
+    /// Pipeline stages: groups of GPUs that have some of the layers each.
+    pub pipeline_parallel_size: u32,
     /// Data-parallel size: attention replicas that share experts.
     pub data_parallel_size: u32,
     pub latency: Arc<dyn LatencyModel>,

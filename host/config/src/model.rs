@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use blis_sim::model::{Mla, ModelConfig, Moe, Sampling};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::architecture;
 use super::embedded;
 use super::error::ConfigError;
 use blis_diag::Diagnostic;
@@ -26,6 +27,9 @@ pub struct LoadedModel {
     pub multimodal: bool,
     /// Notes for the user.
     pub notes: Vec<String>,
+    /// Notes that concern only the formulas of BLIS (roofline, trained-physics, the KV blocks of `--parity blis`), which
+    /// take all layers to be equal.
+    pub formula_notes: Vec<String>,
 }
 
 /// The architecture of the model `name` (short, lower case), from the first of `folder/<name>/config.json`,
@@ -91,18 +95,45 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     // A released config of Llama 4 has the key; reduced ones are known by the type.
     let llama4 = keys.model_type.as_deref().is_some_and(|kind| kind.starts_with("llama4"));
     let chunked_attention = llama4 || nonzero(keys.attention_chunk_size).is_some();
-    let config = keys.resolve(name, &mut notes).map_err(|mistake| ConfigError::in_file(&path, mistake))?;
+    let in_file = |mistake| ConfigError::in_file(&path, mistake);
+    let mut config = keys.resolve(name, &mut notes).map_err(in_file)?;
+    architecture::read(&all_keys(text), &mut config, &mut notes).map_err(in_file)?;
+    let formula_notes = formula_notes(name, &config);
+    let sampling = Sampling::default();
+    Ok(LoadedModel { config, path, sampling, chunked_attention, multimodal, notes, formula_notes })
+}
+
+/// All keys, those of `text_config` in place of the others. The text was read as an object before.
+fn all_keys(text: &str) -> Map<String, Value> {
+    let Ok(Value::Object(mut keys)) = serde_json::from_str(text) else { return Map::new() };
+    if let Some(Value::Object(inner)) = keys.remove("text_config") {
+        keys.extend(inner.into_iter().filter(|(_, value)| !value.is_null()));
+    }
+    keys
+}
+
+/// What the formulas of BLIS leave out of this model.
+fn formula_notes(name: &str, config: &ModelConfig) -> Vec<String> {
+    let mut notes = Vec::new();
     if let Some(head_dim) = config.head_dim
         && u64::from(head_dim) * u64::from(config.num_attention_heads) != u64::from(config.hidden_size)
     {
         notes.push(format!(
-            "{name}: step times take heads of hidden_size / num_attention_heads, not {head_dim}, as BLIS does"
+            "{name}: this latency model takes heads of hidden_size / num_attention_heads, not {head_dim}, as BLIS does"
         ));
     }
     if config.mla.is_some() {
-        notes.push(format!("{name}: latent attention (MLA) counts as full KV in step times, which overstates them"));
+        notes.push(format!(
+            "{name}: latent attention (MLA) counts as full KV in this latency model, which overstates step times"
+        ));
     }
-    Ok(LoadedModel { config, path, sampling: Sampling::default(), chunked_attention, multimodal, notes })
+    if config.architecture.is_some() {
+        notes.push(format!(
+            "{name}: this latency model takes all layers to be equal, with full attention and one precision; physics \
+             computes each kind"
+        ));
+    }
+    notes
 }
 
 /// The keys of `generation_config.json` that vLLM takes as sampling parameters and that cost time.
@@ -189,8 +220,11 @@ keys! {
     num_local_experts: u32,
     num_routed_experts: u32,
     num_experts_per_tok: u32,
+    experts_per_token: u32,
+    top_k_experts: u32,
     moe_intermediate_size: u32,
     shared_expert_intermediate_size: u32,
+    shared_intermediate_size: u32,
     n_shared_experts: u32,
     interleave_moe_layer_step: u32,
     first_k_dense_replace: u32,
@@ -202,17 +236,28 @@ keys! {
     vision_config: Value,
     max_position_embeddings: u64,
     rope_scaling: Value,
+    rope_parameters: Value,
 }
 
 impl ConfigKeys {
     fn resolve(self, name: &str, notes: &mut Vec<String>) -> Result<ModelConfig, Diagnostic> {
         let heads = self.num_attention_heads.unwrap_or(0);
         let kv_heads = first_nonzero(&[self.num_key_value_heads, self.num_kv_heads, self.multi_query_group_num]);
-        let dtype_bytes = self.dtype_bytes()?;
+        let method = self.quantization_config.as_ref().and_then(|config| config.get("quant_method"));
+        let dtype_bytes = match (self.dtype_bytes()?, method) {
+            (bytes, Some(_)) if bytes == 0.0 => {
+                notes.push(format!("{name}: the config has no `torch_dtype`: activations and KV cache in 16 bits"));
+                2.0
+            }
+            (bytes, _) => bytes,
+        };
+        let moe = self.moe();
+        // Experts in this format have a width of their own in the architecture.
+        let is_of_experts = moe.is_some() && method.and_then(Value::as_str) == Some("mxfp4");
         let weight_bytes = match self.quantized_weight_bytes().or_else(|| weight_bytes_from_name(name)) {
             Some(bytes) => bytes,
             None => {
-                if let Some(method) = self.quantization_config.as_ref().and_then(|config| config.get("quant_method")) {
+                if let Some(method) = method.filter(|_| !is_of_experts) {
                     notes.push(format!(
                         "{name}: quantisation {method} is not understood: weights take {dtype_bytes} bytes"
                     ));
@@ -220,7 +265,6 @@ impl ConfigKeys {
                 dtype_bytes
             }
         };
-        let moe = self.moe();
         Ok(ModelConfig {
             num_hidden_layers: self.num_hidden_layers.unwrap_or(0),
             hidden_size: self.hidden_size.unwrap_or(0),
@@ -240,11 +284,13 @@ impl ConfigKeys {
             mla: nonzero(self.kv_lora_rank)
                 .map(|kv_lora_rank| Mla { kv_lora_rank, qk_rope_head_dim: self.qk_rope_head_dim.unwrap_or(0) }),
             max_model_len: self.max_model_len(),
+            architecture: None,
         })
     }
 
+    /// Width of the MLP; models that have experts in every layer may have no other.
     fn mlp_width(&self) -> u32 {
-        first_nonzero(&[self.intermediate_size, self.ffn_hidden_size]).unwrap_or(0)
+        first_nonzero(&[self.intermediate_size, self.ffn_hidden_size, self.moe_intermediate_size]).unwrap_or(0)
     }
 
     fn dtype_bytes(&self) -> Result<f64, Diagnostic> {
@@ -268,13 +314,20 @@ impl ConfigKeys {
         let each_shared = expert_width.unwrap_or(self.mlp_width());
         Some(Moe {
             num_experts,
-            num_experts_per_tok: self.num_experts_per_tok.unwrap_or(0),
+            num_experts_per_tok: first_nonzero(&self.experts_per_token()).unwrap_or(0),
             moe_intermediate_size: expert_width,
-            shared_intermediate_size: nonzero(self.shared_expert_intermediate_size)
-                .unwrap_or_else(|| self.n_shared_experts.unwrap_or(0).saturating_mul(each_shared)),
+            shared_intermediate_size: first_nonzero(&[
+                self.shared_expert_intermediate_size,
+                self.shared_intermediate_size,
+            ])
+            .unwrap_or_else(|| self.n_shared_experts.unwrap_or(0).saturating_mul(each_shared)),
             interleave_moe_layer_step: self.interleave_moe_layer_step.unwrap_or(0),
             first_k_dense_replace: self.first_k_dense_replace.unwrap_or(0),
         })
+    }
+
+    fn experts_per_token(&self) -> [Option<u32>; 3] {
+        [self.num_experts_per_tok, self.experts_per_token, self.top_k_experts]
     }
 
     fn has_experts_but_no_count(&self) -> bool {
@@ -288,8 +341,13 @@ impl ConfigKeys {
         let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
         let bits = config.get("bits").and_then(number).or_else(|| match config.get("quant_method")?.as_str()? {
             "fp8" => Some(8.0),
-            // Each 16 weights of NVFP4 share a scale of 8 bits.
-            "modelopt" | "modelopt_fp4" if self.has_fp4_activations() => Some(4.5),
+            "modelopt" | "modelopt_fp4" => match config.get("quant_algo").and_then(Value::as_str) {
+                Some("FP8") => Some(8.0),
+                // Each 16 weights of NVFP4 share a scale of 8 bits.
+                Some("NVFP4") => Some(4.5),
+                _ if self.has_fp4_activations() => Some(4.5),
+                _ => None,
+            },
             "compressed-tensors" => {
                 // A JSON map of serde_json is sorted by key, as in BLIS.
                 let groups = config.get("config_groups")?.as_object()?;
@@ -315,7 +373,10 @@ impl ConfigKeys {
     /// The context length, tokens: `max_position_embeddings`, scaled by `rope_scaling`.
     fn max_model_len(&self) -> Option<u64> {
         let native = nonzero(self.max_position_embeddings)?;
-        let Some(rope) = self.rope_scaling.as_ref().and_then(Value::as_object) else { return Some(native) };
+        let object = |value: &Option<Value>| value.as_ref().and_then(Value::as_object).cloned();
+        let Some(rope) = object(&self.rope_scaling).or_else(|| object(&self.rope_parameters)) else {
+            return Some(native);
+        };
         let kind = rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("");
         let included = self.model_type.as_deref().is_some_and(|model| model.contains("gemma3"))
             || matches!(kind, "su" | "longrope" | "llama3");
@@ -378,8 +439,9 @@ mod tests {
             assert!(model.num_attention_heads > 0 && model.intermediate_size > 0, "{name}");
             assert!(model.dtype_bytes == 2.0 && model.weight_bytes > 0.0, "{name}");
             assert!(model.max_model_len.is_some() && !model.moe_without_expert_count, "{name}");
-            let quantized = weight_bytes_from_name(name).unwrap_or(2.0);
-            assert_eq!(model.weight_bytes, quantized, "{name}: the name and the config agree");
+            if let Some(quantized) = weight_bytes_from_name(name) {
+                assert_eq!(model.weight_bytes, quantized, "{name}: the name and the config agree");
+            }
         }
     }
 

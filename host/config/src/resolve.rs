@@ -6,10 +6,10 @@ use std::sync::Arc;
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
 use blis_sim::latency::physics::ServerNode;
 use blis_sim::latency::{
-    Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Roofline, Serving,
-    TrainedPhysics,
+    Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Pipeline, Roofline,
+    Serving, TrainedPhysics,
 };
-use blis_sim::memory::{self, MemoryProfile};
+use blis_sim::memory::{self, CachedBytes, MemoryProfile};
 use blis_sim::model::{ModelConfig, Parallelism};
 
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
@@ -50,6 +50,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     };
     let hardware = choose_hardware(args, row, &catalogue, &mut notes)?;
     let moe_comm = moe_comm(args, kind, config.as_ref())?;
+    check_pipeline(args, kind)?;
     let kernels = (kind == LatencyKind::Physics).then(|| catalogue.kernels(hardware)).transpose()?;
     let choice = Resolution { args, name: &name, config: config.as_ref(), kernels, hardware, kind, row, moe_comm };
 
@@ -63,13 +64,17 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
 
     if kind != LatencyKind::Blackbox {
         notes.extend(config.iter().flat_map(|config| config.notes.iter().cloned()));
+        if kind != LatencyKind::Physics {
+            notes.extend(config.iter().flat_map(|config| config.formula_notes.iter().cloned()));
+        }
+        choice.note_cache(tensor_parallel_size, kv_blocks_source, &mut notes);
         notes.extend(hardware.notes.iter().cloned());
     }
     if let Some(kernels) = &choice.kernels {
         notes.extend(kernel_notes(
             &hardware.name,
             kernels,
-            tensor_parallel_size.saturating_mul(args.data_parallel_size),
+            tensor_parallel_size.saturating_mul(args.data_parallel_size).saturating_mul(args.pipeline_parallel_size),
         ));
     }
     if args.enable_expert_parallel && kind != LatencyKind::Physics {
@@ -78,6 +83,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     Ok(Deployment {
         hardware: hardware.name.clone(),
         tensor_parallel_size,
+        pipeline_parallel_size: args.pipeline_parallel_size,
         data_parallel_size: args.data_parallel_size,
         latency,
         latency_kind: kind,
@@ -259,7 +265,8 @@ impl Resolution<'_> {
     /// The coefficients fitted to this deployment, else the general ones; notes how they were validated.
     fn physics_coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
         let file = CoefficientFile::load(self.args.coefficients.as_deref())?;
-        let plain = self.args.data_parallel_size == 1 && !self.args.enable_expert_parallel;
+        let replicated = self.args.data_parallel_size > 1 || self.args.pipeline_parallel_size > 1;
+        let plain = !replicated && !self.args.enable_expert_parallel;
         let exact = file.exact(self.name, &self.hardware.name, tensor).filter(|_| plain);
         let coefficients = exact.unwrap_or(&file.general);
         let whose = match exact {
@@ -281,7 +288,12 @@ impl Resolution<'_> {
         Ok((coefficients.alpha().to_array().to_vec(), coefficients.beta().to_array().to_vec()))
     }
 
-    fn physics(&self, parallelism: Parallelism, alpha: &[f64], beta: &[f64]) -> Result<Physics, LatencyError> {
+    fn physics(
+        &self,
+        parallelism: Parallelism,
+        alpha: &[f64],
+        beta: &[f64],
+    ) -> Result<Arc<dyn LatencyModel>, LatencyError> {
         let count =
             |name, expected, actual| LatencyError::CoefficientCount { model: "physics", name, expected, actual };
         let alpha: [f64; 3] = alpha.try_into().map_err(|_| count("alpha", "3", alpha.len()))?;
@@ -296,11 +308,16 @@ impl Resolution<'_> {
                 (false, true) => Launch::Piecewise,
                 (false, false) => Launch::Graph,
             },
+            pipeline: self.args.pipeline_parallel_size,
             ..Serving::on(parallelism)
         };
         let kernels = self.kernels.as_ref().ok_or(LatencyError::Missing { field: "kernels" })?;
         let gpu = (&self.hardware.gpu, &kernels.curves);
-        Physics::new(&model.config, gpu, serving, (PhysicsAlpha::from(alpha), PhysicsBeta::from(beta)))
+        let coefficients = (PhysicsAlpha::from(alpha), PhysicsBeta::from(beta));
+        match serving.pipeline {
+            1 => Physics::new(&model.config, gpu, serving, coefficients).map(|model| Arc::new(model) as _),
+            _ => Pipeline::new(&model.config, gpu, serving, coefficients).map(|model| Arc::new(model) as _),
+        }
     }
 
     fn latency(&self, tensor: u32, alpha: &[f64], beta: &[f64]) -> Result<Arc<dyn LatencyModel>, ConfigError> {
@@ -321,7 +338,7 @@ impl Resolution<'_> {
             LatencyKind::Blackbox => Blackbox::new(alpha, beta).map(|model| Arc::new(model) as _),
             LatencyKind::Physics => {
                 config()?;
-                self.physics(parallelism, alpha, beta).map(|model| Arc::new(model) as _)
+                self.physics(parallelism, alpha, beta)
             }
             LatencyKind::Roofline => Roofline::new(config()?, gpu, parallelism).map(|model| Arc::new(model) as _),
             LatencyKind::TrainedPhysics => TrainedPhysics::new(config()?, gpu, parallelism, self.moe_comm, alpha, beta)
@@ -398,9 +415,48 @@ impl Resolution<'_> {
                     max_num_seqs,
                     max_num_batched_tokens,
                     multimodal: self.config.is_some_and(|model| model.multimodal),
+                    pipeline: self.args.pipeline_parallel_size,
+                    request_tokens: self.request_tokens(),
                 };
                 memory::kv_blocks(config, parallelism, block_size, profile)
             }
+        }
+    }
+
+    /// The longest request that the options allow, tokens: vLLM counts its KV blocks for requests of that length.
+    fn request_tokens(&self) -> Option<u64> {
+        let given = self.args.max_model_len.filter(|given| *given > 0).map(u64::from);
+        given.or(self.config.and_then(|model| model.config.max_model_len))
+    }
+
+    /// Notes what a cache of that many blocks leaves out where layers keep a window or a state: the memory that a request
+    /// takes is then no multiple of its length.
+    fn note_cache(&self, tensor: u32, source: KvBlocksSource, notes: &mut Vec<String>) {
+        let Some(model) = self.config.filter(|_| source == KvBlocksSource::Computed) else { return };
+        if self.args.batch.engine.is_none() {
+            if model.config.architecture.is_some() {
+                notes
+                    .push(format!("KV blocks of {}: by BLIS's formula, which takes all layers to be equal", self.name));
+            }
+            return;
+        }
+        let (BatchLimits { max_num_seqs, max_num_batched_tokens }, _) = self.batch_limits();
+        let cached = CachedBytes::of_model(&model.config, tensor, max_num_batched_tokens);
+        let Some(longest) = self.request_tokens().filter(|_| cached.depends_on_length()) else { return };
+        const SHORT: u64 = 1000;
+        let [at_longest, at_short] = [longest, SHORT].map(|tokens| cached.per_token(Some(tokens)) / 1024.0);
+        notes.push(format!(
+            "KV blocks are counted as vLLM logs them, for requests of max_model_len {longest} tokens: {at_longest:.1} KiB per \
+             token on a GPU; a request of {SHORT} tokens takes {at_short:.1}. Give the length of your requests as \
+             `--max-model-len`"
+        ));
+        if cached.state > 0.0 {
+            let states_gib = cached.state * f64::from(max_num_seqs) / (1024.0 * 1024.0 * 1024.0);
+            notes.push(format!(
+                "linear attention keeps {:.1} MiB per request on a GPU: {states_gib:.1} GiB for {max_num_seqs} requests at \
+                 once (`--max-num-seqs`)",
+                cached.state / (1024.0 * 1024.0)
+            ));
         }
     }
 
@@ -455,6 +511,20 @@ impl Resolution<'_> {
     }
 }
 
+/// Pipeline stages have step times in one latency model, and BLIS has none.
+fn check_pipeline(args: &DeploymentArgs, kind: LatencyKind) -> Result<(), ConfigError> {
+    let stages = args.pipeline_parallel_size;
+    if stages == 1 || (kind == LatencyKind::Physics && (args.batch.engine.is_some() || args.total_kv_blocks.is_some()))
+    {
+        return Ok(());
+    }
+    let message = match kind {
+        LatencyKind::Physics => "KV blocks of pipeline stages are not computed with `--parity blis`".into(),
+        kind => format!("`--pipeline-parallel-size {stages}` needs the physics latency model, not {kind}"),
+    };
+    Err(ConfigError::Conflict { message, hint: "drop `--pipeline-parallel-size`, or what excludes it".into() })
+}
+
 fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
     let utilization = args.gpu_memory_utilization;
     let at_least_1 = "it must be at least 1";
@@ -466,6 +536,7 @@ fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
             "`blis models` lists the names that are known",
         ),
         ("--tensor-parallel-size", args.tensor_parallel_size == Some(0), "0".into(), at_least_1),
+        ("--pipeline-parallel-size", args.pipeline_parallel_size == 0, "0".into(), at_least_1),
         ("--data-parallel-size", args.data_parallel_size == 0, "0".into(), at_least_1),
         ("--total-kv-blocks", args.total_kv_blocks == Some(0), "0".into(), at_least_1),
         ("--block-size", args.block_size == 0, "0".into(), at_least_1),

@@ -520,6 +520,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         model,
         hardware: spec.hardware.clone(),
         tensor_parallel_size: spec.tp.filter(|&tp| tp > 0),
+        pipeline_parallel_size: spec.pp.unwrap_or(defaults::PP),
         data_parallel_size: spec.dp.unwrap_or(defaults::DP),
         vllm_version: spec.vllm_version.clone(),
         enable_expert_parallel: spec.enable_expert_parallel.unwrap_or(false),
@@ -598,7 +599,9 @@ impl EngineConfig {
         InstanceConfig {
             index,
             max_num_seqs: deployment.batch_limits.max_num_seqs,
-            max_num_batched_tokens: deployment.batch_limits.max_num_batched_tokens,
+            // Each of the micro-batches of a round has the budget: `blis_sim::latency::Pipeline`.
+            max_num_batched_tokens: (deployment.batch_limits.max_num_batched_tokens)
+                .saturating_mul(deployment.pipeline_parallel_size),
             long_prefill_token_threshold: self.long_prefill_token_threshold,
             max_model_len: deployment.max_model_len,
             block_size: self.block_size,

@@ -254,8 +254,10 @@ fn write_files(config: &Experiment, report: &Report, log: Option<&RequestLog>, n
 
 fn setting(config: &Experiment, deployment: &Deployment, notes: &[String]) -> Setting {
     let (tp, dp) = (deployment.tensor_parallel_size, deployment.data_parallel_size);
-    let gpus = u64::from(tp) * u64::from(dp);
-    let parallel = if dp == 1 { format!("TP {tp}") } else { format!("TP {tp}, DP {dp}") };
+    let pp = deployment.pipeline_parallel_size;
+    let gpus = u64::from(tp) * u64::from(pp) * u64::from(dp);
+    let further = [("PP", pp), ("DP", dp)].into_iter().filter(|&(_, size)| size > 1);
+    let parallel: String = further.fold(format!("TP {tp}"), |text, (name, size)| format!("{text}, {name} {size}"));
     Setting {
         model: deployment.model.clone(),
         hardware: format!("{gpus} × {} ({parallel})", deployment.hardware),

@@ -58,6 +58,7 @@ fn names_of_blis_and_vllm_mean_the_same() {
     let table = [
         ("--gpu H100", "--hardware H100"),
         ("--tensor-parallel-size 2", "--tp 2"),
+        ("--pipeline-parallel-size 2", "--pp 2"),
         ("--data-parallel-size 2", "--dp 2"),
         ("--num-gpu-blocks 100", "--total-kv-blocks 100"),
         ("--block-size 32", "--block-size-in-tokens 32"),
@@ -351,7 +352,7 @@ fn no_flag_is_forgotten_in_the_explanation() {
 
 #[test]
 fn what_was_given_is_explained_with_its_flag() {
-    let flags = "--hardware H100 --tp 1 --dp 1 --latency-model roofline --model-config-folder ../model_configs \
+    let flags = "--hardware H100 --tp 1 --pp 1 --dp 1 --latency-model roofline --model-config-folder ../model_configs \
                  --total-kv-blocks 9000 --block-size-in-tokens 32 --max-model-len 4096 --gpu-memory-utilization 0.5 \
                  --max-num-seqs 8 --max-num-batched-tokens 512 --long-prefill-token-threshold 128 \
                  --no-enable-prefix-caching --enable-chunked-prefill --async-scheduling --scheduler-reserve-full-isl \

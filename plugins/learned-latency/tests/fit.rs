@@ -149,6 +149,7 @@ fn model() -> Roofline {
         moe_without_expert_count: false,
         mla: None,
         max_model_len: Some(131_072),
+        architecture: None,
     };
     let h100 = Gpu {
         tflops_fp16: 989.5,

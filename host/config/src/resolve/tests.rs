@@ -122,16 +122,16 @@ fn a_vllm_version_selects_coefficients() {
 
 #[test]
 fn a_model_without_architecture_takes_its_coefficients() {
-    let deployment = with("openai/gpt-oss-120b", |_| {}).unwrap();
+    let deployment = with("meta-llama/llama-4-maverick-17b-128e-instruct-fp8", |_| {}).unwrap();
     assert_eq!(deployment.latency_kind, LatencyKind::Blackbox);
-    assert_eq!((deployment.tensor_parallel_size, deployment.max_model_len), (2, None));
+    assert_eq!((deployment.tensor_parallel_size, deployment.max_model_len), (8, None));
     insta::assert_snapshot!(deployment.notes.join("\n"), @r"
-    blackbox latency model: the architecture of gpt-oss-120b is unknown, trained coefficients are not
-    blackbox coefficients of gpt-oss-120b on H100 tp2 v0.10.1.1
-    the context length of gpt-oss-120b is unknown: no request is too long
+    blackbox latency model: the architecture of llama-4-maverick-17b-128e-instruct-fp8 is unknown, trained coefficients are not
+    blackbox coefficients of llama-4-maverick-17b-128e-instruct-fp8 on H100 tp2 v0.10.1.1
+    the context length of llama-4-maverick-17b-128e-instruct-fp8 is unknown: no request is too long
     ");
-    insta::assert_snapshot!(refused("gpt-oss-120b", |args| args.latency_model = Some(LatencyKind::Roofline)), @r"
-    the architecture of `gpt-oss-120b` is unknown, and roofline needs it
+    insta::assert_snapshot!(refused("llama-4-maverick-17b-128e-instruct-fp8", |args| args.latency_model = Some(LatencyKind::Roofline)), @r"
+    the architecture of `llama-4-maverick-17b-128e-instruct-fp8` is unknown, and roofline needs it
     hint: put its Hugging Face `config.json` into a folder and give `--model-config-folder`, or three coefficients for blackbox
     ");
 }
@@ -379,4 +379,38 @@ fn collectives_between_nodes_are_noted_and_cost_time() {
         deployment.unwrap().latency.step_time(&Batch { decode_requests: 8, decode_context: 8_000, ..Batch::default() })
     };
     assert!(step(16) > step(8) && step(16) < step(8) + Micros(2_000), "{:?} {:?}", step(16), step(8));
+}
+
+/// Step times in µs, recorded when runs of these models were equal, to the microsecond, to runs of the program that knew
+/// only equal layers (commit 41d3543).
+#[test]
+fn models_of_equal_layers_keep_their_step_times() {
+    let mut batches = Vec::new();
+    for (requests, context) in [(1, 100), (17, 1_234), (256, 900)] {
+        batches.push(Batch { decode_requests: requests, decode_context: requests * context, ..Batch::default() });
+    }
+    let mut mixed = batches[1];
+    mixed.add_prefill(700, 3_000, 3_700);
+    batches.push(mixed);
+    let mut lines = String::new();
+    for (model, hardware, tp) in [
+        ("llama-3.1-8b-instruct", "H100", 1),
+        ("llama-3.1-70b-instruct", "H100", 4),
+        ("yi-34b", "A100-SXM", 2),
+        ("qwen3-30b-a3b", "H100", 2),
+        ("mixtral-8x7b-v0.1", "H100", 2),
+        ("phi-4-fp8-dynamic", "L40S", 1),
+        ("qwen2.5-7b-instruct-quantized.w4a16", "H100", 1),
+    ] {
+        let deployment = with(model, |args| {
+            args.hardware = Some(hardware.into());
+            args.tensor_parallel_size = Some(tp);
+            args.latency_model = Some(LatencyKind::Physics);
+            args.total_kv_blocks = Some(10_000);
+        });
+        let latency = deployment.unwrap().latency;
+        let times: Vec<String> = batches.iter().map(|batch| latency.step_time(batch).0.to_string()).collect();
+        lines += &format!("{model} {hardware} {tp}: {}\n", times.join(" "));
+    }
+    insta::assert_snapshot!(lines);
 }

@@ -125,6 +125,7 @@ settings! {
     model: String = "model", Text, one(parse::name), text::text;
     hardware: String = "hardware" | "gpu", Text, one(parse::name), text::text;
     tp: u32 = "tp" | "tensor-parallel-size", Number, one(parse::parallelism_or_zero), text::text;
+    pp: u32 = "pp" | "pipeline-parallel-size", Number, one(parse::parallelism), text::text;
     dp: u32 = "dp" | "data-parallel-size", Number, one(parse::parallelism), text::text;
     enable_expert_parallel: bool = "enable-expert-parallel", Switch, one(parse::switch), text::text;
     enforce_eager: bool = "enforce-eager", Switch, one(parse::switch), text::text;

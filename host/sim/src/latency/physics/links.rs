@@ -158,6 +158,21 @@ impl Collectives {
         us
     }
 
+    /// Every GPU of a tensor-parallel group sends its part of hidden states and residual (vLLM's intermediate tensors) to
+    /// one GPU of the next of so many pipeline stages, where an all-gather joins them. If the stages are on several nodes, some
+    /// of these messages cross the network: the time is that of the mean boundary.
+    pub(super) fn handover(&self, tokens: f64, stages: f64) -> f64 {
+        let bytes = 2.0 * self.message * tokens;
+        let part = bytes / self.gpus;
+        let ServerNode { gpus, network_gb_s, network_us } = self.links.node;
+        let nodes = (self.gpus * self.ranks * stages / f64::from(gpus)).ceil().clamp(1.0, stages);
+        let crossing = if stages > 1.0 { (nodes - 1.0) / (stages - 1.0) } else { 0.0 };
+        // An all-gather over two GPUs that leaves twice the part on each sends one part either way.
+        let inside = in_node(&self.links.gather, 2.0, 2.0 * part);
+        let outside = network_us + part / (network_gb_s * 1e3);
+        inside * (1.0 - crossing) + outside * crossing + self.links.gather_us(self.gpus, bytes)
+    }
+
     /// The groups have a GPU of each rank; they span nodes if all GPUs together do.
     fn gather_us(&self, bytes: f64) -> f64 {
         let Links { gather, node, .. } = &self.links;
