@@ -11,7 +11,9 @@ mod precision;
 mod tests;
 
 use blis_diag::Diagnostic;
-use blis_sim::architecture::{Architecture, Attention, Heads, Index, Latent, Linear, Mlp, RoutedExperts, Span};
+use blis_sim::architecture::{
+    Architecture, Attention, AttentionSpan, Heads, Index, Latent, Linear, Mlp, RoutedExperts,
+};
 use blis_sim::model::{Mla, ModelConfig};
 use serde_json::{Map, Value};
 
@@ -19,7 +21,7 @@ use serde_json::{Map, Value};
 const LAYERS: u32 = 4096;
 
 /// Sets [`ModelConfig::architecture`] if the layers of the model differ or are of a kind that the other fields do not
-/// describe, and adds notes about keys that are not modelled. `keys`: the config, with the keys of `text_config` in place.
+/// describe, and adds notes about keys that are not modelled. `keys`: the config, those of `text_config` before the others.
 ///
 /// # Errors
 /// If a key has an invalid value, or describes a model whose layers are not known.
@@ -142,9 +144,9 @@ impl Attentions {
             None => gated(keys, model)?,
         };
         let span = match (has(LayerKind::Window), has(LayerKind::Chunk)) {
-            (true, _) => Span::Window(keys.required("sliding_window", "sliding-window attention")?),
-            (_, true) => Span::Chunk(keys.positive("attention_chunk_size")?.unwrap_or(LLAMA4_CHUNK)),
-            _ => Span::Full,
+            (true, _) => AttentionSpan::Window(keys.required("sliding_window", "sliding-window attention")?),
+            (_, true) => AttentionSpan::Chunk(keys.positive("attention_chunk_size")?.unwrap_or(LLAMA4_CHUNK)),
+            _ => AttentionSpan::Full,
         };
         let window = match base {
             Attention::Heads(heads) => Attention::Heads(Heads { span, ..heads }),

@@ -19,8 +19,9 @@ pub struct DeploymentArgs {
     pub hardware: Option<String>,
     /// `--tensor-parallel-size`, at least 1. By default the smallest power of two that fits.
     pub tensor_parallel_size: Option<u32>,
-    /// `--pipeline-parallel-size`, at least 1.
-    pub pipeline_parallel_size: u32,
+    /// `--pipeline-parallel-size`, at least 1. By default 1, or as many as hold the model where no tensor parallel size
+    /// does.
+    pub pipeline_parallel_size: Option<u32>,
     /// `--data-parallel-size`, at least 1.
     pub data_parallel_size: u32,
     /// `--vllm-version`: selects coefficients of the blackbox model.
@@ -70,7 +71,7 @@ impl DeploymentArgs {
             model: model.into(),
             hardware: None,
             tensor_parallel_size: None,
-            pipeline_parallel_size: 1,
+            pipeline_parallel_size: None,
             data_parallel_size: 1,
             vllm_version: None,
             enable_expert_parallel: false,

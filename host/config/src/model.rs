@@ -103,7 +103,7 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     Ok(LoadedModel { config, path, sampling, chunked_attention, multimodal, notes, formula_notes })
 }
 
-/// All keys, those of `text_config` in place of the others. The text was read as an object before.
+/// All keys, those of `text_config` before the others. The text was read as an object before.
 fn all_keys(text: &str) -> Map<String, Value> {
     let Ok(Value::Object(mut keys)) = serde_json::from_str(text) else { return Map::new() };
     if let Some(Value::Object(inner)) = keys.remove("text_config") {
@@ -245,7 +245,7 @@ impl ConfigKeys {
         let kv_heads = first_nonzero(&[self.num_key_value_heads, self.num_kv_heads, self.multi_query_group_num]);
         let method = self.quantization_config.as_ref().and_then(|config| config.get("quant_method"));
         let dtype_bytes = match (self.dtype_bytes()?, method) {
-            (bytes, Some(_)) if bytes == 0.0 => {
+            (0.0, Some(_)) => {
                 notes.push(format!("{name}: the config has no `torch_dtype`: activations and KV cache in 16 bits"));
                 2.0
             }

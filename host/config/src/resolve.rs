@@ -9,7 +9,7 @@ use blis_sim::latency::{
     Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Pipeline, Roofline,
     Serving, TrainedPhysics,
 };
-use blis_sim::memory::{self, CachedBytes, MemoryProfile};
+use blis_sim::memory::{self, MemoryProfile};
 use blis_sim::model::{ModelConfig, Parallelism};
 
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
@@ -28,6 +28,11 @@ const DEFAULT_UTILIZATION: f64 = 0.9;
 
 /// The largest tensor-parallel size that is tried if none is given.
 const LARGEST_TENSOR_PARALLEL: u32 = 64;
+
+/// The numbers of pipeline stages that are tried if no tensor parallel size holds the model, and the largest tensor parallel
+/// size with them: the GPUs of a node.
+const PIPELINE_STAGES: [u32; 4] = [2, 4, 8, 16];
+const LARGEST_STAGE: u32 = 8;
 
 /// Tokens per block of the KV cache sizes that are recorded with blackbox coefficients.
 const RECORDED_BLOCK_SIZE: u64 = 16;
@@ -51,8 +56,9 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let hardware = choose_hardware(args, row, &catalogue, &mut notes)?;
     let moe_comm = moe_comm(args, kind, config.as_ref())?;
     check_pipeline(args, kind)?;
+    let (pipeline, config) = (args.pipeline_parallel_size.unwrap_or(1), config.as_ref());
     let kernels = (kind == LatencyKind::Physics).then(|| catalogue.kernels(hardware)).transpose()?;
-    let choice = Resolution { args, name: &name, config: config.as_ref(), kernels, hardware, kind, row, moe_comm };
+    let mut choice = Resolution { args, name: &name, config, kernels, hardware, kind, row, moe_comm, pipeline };
 
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
     let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
@@ -63,18 +69,18 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let max_model_len = choice.max_model_len(total_kv_blocks, &mut notes);
 
     if kind != LatencyKind::Blackbox {
-        notes.extend(config.iter().flat_map(|config| config.notes.iter().cloned()));
+        notes.extend(config.into_iter().flat_map(|config| config.notes.iter().cloned()));
         if kind != LatencyKind::Physics {
-            notes.extend(config.iter().flat_map(|config| config.formula_notes.iter().cloned()));
+            notes.extend(config.into_iter().flat_map(|config| config.formula_notes.iter().cloned()));
         }
-        choice.note_cache(tensor_parallel_size, kv_blocks_source, &mut notes);
+        choice.note_cache(tensor_parallel_size, (total_kv_blocks, kv_blocks_source), &mut notes);
         notes.extend(hardware.notes.iter().cloned());
     }
     if let Some(kernels) = &choice.kernels {
         notes.extend(kernel_notes(
             &hardware.name,
             kernels,
-            tensor_parallel_size.saturating_mul(args.data_parallel_size).saturating_mul(args.pipeline_parallel_size),
+            tensor_parallel_size.saturating_mul(args.data_parallel_size).saturating_mul(choice.pipeline),
         ));
     }
     if args.enable_expert_parallel && kind != LatencyKind::Physics {
@@ -83,7 +89,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     Ok(Deployment {
         hardware: hardware.name.clone(),
         tensor_parallel_size,
-        pipeline_parallel_size: args.pipeline_parallel_size,
+        pipeline_parallel_size: choice.pipeline,
         data_parallel_size: args.data_parallel_size,
         latency,
         latency_kind: kind,
@@ -94,7 +100,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         batch_limits,
         batch_limits_source,
         max_model_len,
-        model_facts: model_facts(config.as_ref(), hardware, (tensor_parallel_size, args.data_parallel_size)),
+        model_facts: model_facts(config, hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
         model: name,
     })
@@ -205,32 +211,57 @@ struct Resolution<'a> {
     kind: LatencyKind,
     row: Option<&'static BlackboxRow>,
     moe_comm: MoeComm,
+    /// Pipeline stages.
+    pipeline: u32,
 }
 
 impl Resolution<'_> {
-    /// The option, the size of the coefficients' deployment, or the smallest power of two that holds the model.
-    fn tensor_parallel_size(&self, notes: &mut Vec<String>) -> Result<u32, ConfigError> {
+    /// The option, the size of the coefficients' deployment, or the smallest power of two that holds the model. May set the
+    /// number of pipeline stages, if the option is absent.
+    fn tensor_parallel_size(&mut self, notes: &mut Vec<String>) -> Result<u32, ConfigError> {
         if let Some(size) = self.args.tensor_parallel_size.or(self.row.map(|row| row.tensor_parallel_size)) {
             return Ok(size);
         }
         let preset = Presets::get().tensor_parallel_size(self.name);
         let (size, why) = match (self.kind, preset, self.config) {
             (LatencyKind::Blackbox, Some(size), _) => (size, "the preset of this model"),
-            (_, _, Some(_)) => (self.smallest_fit()?, "the smallest that holds the model"),
+            (_, _, Some(_)) => (self.smallest_fit_with_stages(notes)?, "the smallest that holds the model"),
             (_, _, None) => (1, "the default without a model config"),
         };
         notes.push(format!("tensor parallel size {size}: {why}"));
         Ok(size)
     }
 
-    fn smallest_fit(&self) -> Result<u32, ConfigError> {
+    /// The smallest fit; if there is none and the number of pipeline stages is free, that with the fewest stages.
+    fn smallest_fit_with_stages(&mut self, notes: &mut Vec<String>) -> Result<u32, ConfigError> {
+        let without = self.smallest_fit(LARGEST_TENSOR_PARALLEL);
+        let computed = self.kind == LatencyKind::Physics && self.args.batch_limits.is_some();
+        if without.is_ok() || !computed || self.args.pipeline_parallel_size.is_some() {
+            return without;
+        }
+        for stages in PIPELINE_STAGES {
+            self.pipeline = stages;
+            if let Ok(size) = self.smallest_fit(LARGEST_STAGE) {
+                notes.push(format!("pipeline parallel size {stages}: no tensor parallel size alone holds the model"));
+                return Ok(size);
+            }
+        }
+        self.pipeline = 1;
+        without
+    }
+
+    fn smallest_fit(&self, largest: u32) -> Result<u32, ConfigError> {
         let config = self.config_for("the tensor parallel size", ", or give `--tensor-parallel-size`")?;
         let sizes = std::iter::successors(Some(1u32), |size| size.checked_mul(2));
         let mut refusal = None;
-        for size in sizes.take_while(|size| *size <= LARGEST_TENSOR_PARALLEL) {
+        for size in sizes.take_while(|size| *size <= largest) {
             let divides = |heads: u32| heads.is_multiple_of(size);
             let even = divides(config.num_attention_heads) && divides(config.num_key_value_heads);
             if self.kind == LatencyKind::TrainedPhysics && size > 1 && !even {
+                break;
+            }
+            // Fewer KV heads than GPUs are replicated, query heads are not.
+            if self.kind == LatencyKind::Physics && !divides(config.num_attention_heads) {
                 break;
             }
             // By the default share of memory, so that `--gpu-memory-utilization` does not change the deployment.
@@ -265,7 +296,7 @@ impl Resolution<'_> {
     /// The coefficients fitted to this deployment, else the general ones; notes how they were validated.
     fn physics_coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
         let file = CoefficientFile::load(self.args.coefficients.as_deref())?;
-        let replicated = self.args.data_parallel_size > 1 || self.args.pipeline_parallel_size > 1;
+        let replicated = self.args.data_parallel_size > 1 || self.pipeline > 1;
         let plain = !replicated && !self.args.enable_expert_parallel;
         let exact = file.exact(self.name, &self.hardware.name, tensor).filter(|_| plain);
         let coefficients = exact.unwrap_or(&file.general);
@@ -308,7 +339,7 @@ impl Resolution<'_> {
                 (false, true) => Launch::Piecewise,
                 (false, false) => Launch::Graph,
             },
-            pipeline: self.args.pipeline_parallel_size,
+            pipeline: self.pipeline,
             ..Serving::on(parallelism)
         };
         let kernels = self.kernels.as_ref().ok_or(LatencyError::Missing { field: "kernels" })?;
@@ -415,48 +446,11 @@ impl Resolution<'_> {
                     max_num_seqs,
                     max_num_batched_tokens,
                     multimodal: self.config.is_some_and(|model| model.multimodal),
-                    pipeline: self.args.pipeline_parallel_size,
+                    pipeline: self.pipeline,
                     request_tokens: self.request_tokens(),
                 };
                 memory::kv_blocks(config, parallelism, block_size, profile)
             }
-        }
-    }
-
-    /// The longest request that the options allow, tokens: vLLM counts its KV blocks for requests of that length.
-    fn request_tokens(&self) -> Option<u64> {
-        let given = self.args.max_model_len.filter(|given| *given > 0).map(u64::from);
-        given.or(self.config.and_then(|model| model.config.max_model_len))
-    }
-
-    /// Notes what a cache of that many blocks leaves out where layers keep a window or a state: the memory that a request
-    /// takes is then no multiple of its length.
-    fn note_cache(&self, tensor: u32, source: KvBlocksSource, notes: &mut Vec<String>) {
-        let Some(model) = self.config.filter(|_| source == KvBlocksSource::Computed) else { return };
-        if self.args.batch.engine.is_none() {
-            if model.config.architecture.is_some() {
-                notes
-                    .push(format!("KV blocks of {}: by BLIS's formula, which takes all layers to be equal", self.name));
-            }
-            return;
-        }
-        let (BatchLimits { max_num_seqs, max_num_batched_tokens }, _) = self.batch_limits();
-        let cached = CachedBytes::of_model(&model.config, tensor, max_num_batched_tokens);
-        let Some(longest) = self.request_tokens().filter(|_| cached.depends_on_length()) else { return };
-        const SHORT: u64 = 1000;
-        let [at_longest, at_short] = [longest, SHORT].map(|tokens| cached.per_token(Some(tokens)) / 1024.0);
-        notes.push(format!(
-            "KV blocks are counted as vLLM logs them, for requests of max_model_len {longest} tokens: {at_longest:.1} KiB per \
-             token on a GPU; a request of {SHORT} tokens takes {at_short:.1}. Give the length of your requests as \
-             `--max-model-len`"
-        ));
-        if cached.state > 0.0 {
-            let states_gib = cached.state * f64::from(max_num_seqs) / (1024.0 * 1024.0 * 1024.0);
-            notes.push(format!(
-                "linear attention keeps {:.1} MiB per request on a GPU: {states_gib:.1} GiB for {max_num_seqs} requests at \
-                 once (`--max-num-seqs`)",
-                cached.state / (1024.0 * 1024.0)
-            ));
         }
     }
 
@@ -513,7 +507,7 @@ impl Resolution<'_> {
 
 /// Pipeline stages have step times in one latency model, and BLIS has none.
 fn check_pipeline(args: &DeploymentArgs, kind: LatencyKind) -> Result<(), ConfigError> {
-    let stages = args.pipeline_parallel_size;
+    let stages = args.pipeline_parallel_size.unwrap_or(1);
     if stages == 1 || (kind == LatencyKind::Physics && (args.batch.engine.is_some() || args.total_kv_blocks.is_some()))
     {
         return Ok(());
@@ -536,7 +530,7 @@ fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
             "`blis models` lists the names that are known",
         ),
         ("--tensor-parallel-size", args.tensor_parallel_size == Some(0), "0".into(), at_least_1),
-        ("--pipeline-parallel-size", args.pipeline_parallel_size == 0, "0".into(), at_least_1),
+        ("--pipeline-parallel-size", args.pipeline_parallel_size == Some(0), "0".into(), at_least_1),
         ("--data-parallel-size", args.data_parallel_size == 0, "0".into(), at_least_1),
         ("--total-kv-blocks", args.total_kv_blocks == Some(0), "0".into(), at_least_1),
         ("--block-size", args.block_size == 0, "0".into(), at_least_1),
@@ -746,5 +740,6 @@ fn moe_comm(args: &DeploymentArgs, kind: LatencyKind, config: Option<&LoadedMode
     }
 }
 
+mod cache_notes;
 #[cfg(test)]
 mod tests;

@@ -520,7 +520,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         model,
         hardware: spec.hardware.clone(),
         tensor_parallel_size: spec.tp.filter(|&tp| tp > 0),
-        pipeline_parallel_size: spec.pp.unwrap_or(defaults::PP),
+        pipeline_parallel_size: spec.pp,
         data_parallel_size: spec.dp.unwrap_or(defaults::DP),
         vllm_version: spec.vllm_version.clone(),
         enable_expert_parallel: spec.enable_expert_parallel.unwrap_or(false),

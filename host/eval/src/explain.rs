@@ -69,7 +69,8 @@ impl Explanation<'_> {
         self.or_else(page, "hardware", text(&deployment.hardware), self.noted("hardware ", "the coefficients' own"));
         let tp = self.noted("tensor parallel size ", "the coefficients' own");
         self.or_else(page, "tp", deployment.tensor_parallel_size, tp);
-        self.flag(page, "pp", deployment.pipeline_parallel_size);
+        let pp = self.noted("pipeline parallel size ", "the default");
+        self.or_else(page, "pp", deployment.pipeline_parallel_size, pp);
         self.flag(page, "dp", deployment.data_parallel_size);
         self.flag(page, "enable-expert-parallel", args.enable_expert_parallel);
         self.flag(page, "enforce-eager", args.enforce_eager);

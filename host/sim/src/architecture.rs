@@ -60,7 +60,7 @@ pub enum Attention {
 
 /// The tokens that a token attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Span {
+pub enum AttentionSpan {
     /// All before it, and itself.
     Full,
     /// The last so many, itself included (`sliding_window`), at least 1.
@@ -69,7 +69,7 @@ pub enum Span {
     Chunk(u32),
 }
 
-impl Span {
+impl AttentionSpan {
     /// The largest number of tokens that one token attends to; `None` if unlimited.
     #[must_use]
     pub fn limit(self) -> Option<u32> {
@@ -90,7 +90,7 @@ pub struct Heads {
     /// Width of a head.
     pub dim: f64,
     /// The tokens that are read.
-    pub span: Span,
+    pub span: AttentionSpan,
     /// Whether a gate as wide as the queries multiplies the output (`attn_output_gate`).
     pub gated: bool,
     /// Whether values come from the projection of the keys (`attention_k_eq_v`, Gemma 4). Both are cached: keys are
@@ -234,7 +234,7 @@ impl Attention {
     #[must_use]
     pub fn cached_window(&self) -> Option<u32> {
         match *self {
-            Self::Heads(Heads { span: Span::Window(tokens), .. }) => Some(tokens),
+            Self::Heads(Heads { span: AttentionSpan::Window(tokens), .. }) => Some(tokens),
             _ => None,
         }
     }
@@ -381,7 +381,7 @@ mod tests {
         queries: 16,
         kv: 8,
         dim: 256.0,
-        span: Span::Window(1024),
+        span: AttentionSpan::Window(1024),
         gated: false,
         values_from_keys: false,
         reuses_kv: false,

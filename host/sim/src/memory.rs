@@ -58,7 +58,7 @@ pub fn kv_blocks(
     profile: MemoryProfile,
 ) -> Result<u64, CapacityError> {
     check(model, profile.usable_gib, parallelism, block_size)?;
-    let stages = Stage::all(model, profile.pipeline);
+    let stages = StageLayers::all(model, profile.pipeline);
     let mut fewest: Option<u64> = None;
     for stage in &stages {
         if let Some(blocks) = stage.kv_blocks(parallelism, block_size, profile)? {
@@ -71,7 +71,7 @@ pub fn kv_blocks(
 }
 
 /// The layers of one pipeline stage.
-struct Stage<'a> {
+struct StageLayers<'a> {
     model: &'a ModelConfig,
     layers: Architecture,
     /// Whether it has the embedding, and whether it has output matrix and sampling.
@@ -79,7 +79,7 @@ struct Stage<'a> {
     last: bool,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> StageLayers<'a> {
     fn all(model: &'a ModelConfig, stages: u32) -> Vec<Self> {
         let architecture = model.architecture();
         let stages = stages.clamp(1, architecture.layers().max(1));
@@ -362,7 +362,7 @@ mod tests {
         let blocks = |pipeline| {
             kv_blocks(&model, Parallelism { tensor: 1, data: 1 }, 16, MemoryProfile { pipeline, ..PROFILE }).unwrap()
         };
-        let last = Stage::all(&model, 2).pop().expect("two");
+        let last = StageLayers::all(&model, 2).pop().expect("two");
         let layers = 16.0 * (4096.0 * (2.0 * 4096.0 + 2.0 * 1024.0 + 3.0 * 14_336.0) + 2.0 * 4096.0);
         let weights = 2.0 * (layers + 128_256.0 * 4096.0 + 4096.0);
         assert_eq!(last.weight_bytes(Parallelism { tensor: 1, data: 1 }), weights);

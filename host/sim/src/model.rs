@@ -2,7 +2,9 @@
 //!
 //! Other crates read them from `config.json` and hardware files.
 
-use crate::architecture::{Architecture, Attention, Heads, Latent, LayerGroup, Mlp, RoutedExperts, Span, WeightBytes};
+use crate::architecture::{
+    Architecture, Attention, AttentionSpan, Heads, Latent, LayerGroup, Mlp, RoutedExperts, WeightBytes,
+};
 
 /// Architecture of a transformer. The names are those of Hugging Face's `config.json`.
 ///
@@ -141,7 +143,7 @@ impl ModelConfig {
                 queries: heads,
                 kv: self.num_key_value_heads,
                 dim: self.head_dim.map_or(f64::from(self.hidden_size) / f64::from(heads), f64::from),
-                span: Span::Full,
+                span: AttentionSpan::Full,
                 gated: false,
                 values_from_keys: false,
                 reuses_kv: false,
@@ -358,11 +360,11 @@ pub(crate) mod samples {
     /// Gemma-4-26B-A4B: 25 layers with a sliding window and 5 without, and a dense MLP beside the experts.
     pub fn gemma_4() -> ModelConfig {
         let heads = |span, kv, dim| {
-            let values_from_keys = span == Span::Full;
+            let values_from_keys = span == AttentionSpan::Full;
             Attention::Heads(Heads { queries: 16, kv, dim, span, gated: false, values_from_keys, reuses_kv: false })
         };
         let experts = RoutedExperts { count: 128, per_token: 8, width: 704, shared_width: 2112 };
-        let (local, global) = (heads(Span::Window(1024), 8, 256.0), heads(Span::Full, 2, 512.0));
+        let (local, global) = (heads(AttentionSpan::Window(1024), 8, 256.0), heads(AttentionSpan::Full, 2, 512.0));
         let layer = |layer| (1, if layer % 6 == 5 { global } else { local }, Mlp::Experts(experts));
         ModelConfig {
             num_hidden_layers: 30,
@@ -391,7 +393,7 @@ pub(crate) mod samples {
             queries: 16,
             kv: 2,
             dim: 256.0,
-            span: Span::Full,
+            span: AttentionSpan::Full,
             gated: true,
             values_from_keys: false,
             reuses_kv: false,

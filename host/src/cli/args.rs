@@ -304,10 +304,10 @@ pub(super) struct DeploymentFlags {
     #[arg(long, visible_alias = "tensor-parallel-size", value_name = "N",
           value_parser = parse::parallelism_or_zero, help_heading = MODEL)]
     pub tp: Option<u32>,
-    /// Pipeline parallelism, stages ≥ 1 (physics model only)
-    #[arg(long, visible_alias = "pipeline-parallel-size", value_name = "N", default_value_t = 1,
+    /// Pipeline parallelism, stages (physics model only) [default: 1, or what holds the model where no --tp does]
+    #[arg(long, visible_alias = "pipeline-parallel-size", value_name = "N",
           value_parser = parse::parallelism, help_heading = MODEL)]
-    pub pp: u32,
+    pub pp: Option<u32>,
     /// Data parallelism of mixture-of-experts models, replicas ≥ 1
     #[arg(long, visible_alias = "data-parallel-size", value_name = "N", default_value_t = 1,
           value_parser = parse::parallelism, help_heading = MODEL)]

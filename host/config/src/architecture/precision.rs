@@ -85,34 +85,35 @@ pub(super) fn read(keys: Keys<'_>, model: &ModelConfig, notes: &mut Vec<String>)
 /// (`model.layers.*.self_attn`, `re:.*self_attn.*`, `gate`), or entries name it in half of the layers or more.
 fn unconverted(listed: &[&str], model: &ModelConfig, weights: &mut WeightBytes) {
     let wide = Some(model.dtype_bytes);
-    let has = |kind: Kind| {
-        let entries = || listed.iter().filter(|entry| Kind::of(entry) == Some(kind));
+    let has = |kind: WeightKind| {
+        let entries = || listed.iter().filter(|entry| WeightKind::of(entry) == Some(kind));
         let of_one_layer = |entry: &&&str| entry.split('.').any(|part| part.parse::<u32>().is_ok());
         let everywhere = entries().any(|entry| !of_one_layer(&entry));
         let mut layers: Vec<&str> =
             entries().filter_map(|entry| entry.split('.').find(|part| part.parse::<u32>().is_ok())).collect();
         layers.sort_unstable();
         layers.dedup();
-        let few = matches!(kind, Kind::Router | Kind::Output) && !layers.is_empty();
+        let few = matches!(kind, WeightKind::Router | WeightKind::Output) && !layers.is_empty();
         everywhere || few || (!layers.is_empty() && 2 * layers.len() >= model.num_hidden_layers as usize)
     };
-    for kind in [Kind::Output, Kind::Attention, Kind::Router, Kind::Experts, Kind::Dense] {
+    for kind in [WeightKind::Output, WeightKind::Attention, WeightKind::Router, WeightKind::Experts, WeightKind::Dense]
+    {
         if !has(kind) {
             continue;
         }
         match kind {
-            Kind::Output => weights.output = wide,
-            Kind::Attention => weights.attention = wide,
-            Kind::Router => weights.router = wide,
-            Kind::Experts => weights.experts = wide,
-            Kind::Dense => weights.dense = wide,
+            WeightKind::Output => weights.output = wide,
+            WeightKind::Attention => weights.attention = wide,
+            WeightKind::Router => weights.router = wide,
+            WeightKind::Experts => weights.experts = wide,
+            WeightKind::Dense => weights.dense = wide,
         }
     }
 }
 
 /// A kind of weights that a list of exceptions can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum WeightKind {
     Output,
     Attention,
     Router,
@@ -120,7 +121,7 @@ enum Kind {
     Dense,
 }
 
-impl Kind {
+impl WeightKind {
     /// The kind that an entry names; `None` for norms, embeddings, encoders and single matrices of attention.
     fn of(entry: &str) -> Option<Self> {
         if entry.contains("vision") || entry.contains("visual") || entry.contains("norm") || entry.contains("mtp") {

@@ -1,4 +1,4 @@
-use blis_sim::architecture::{Attention, LayerGroup, MXFP4_BYTES, Mlp, Span, WeightBytes};
+use blis_sim::architecture::{Attention, AttentionSpan, LayerGroup, MXFP4_BYTES, Mlp, WeightBytes};
 use blis_sim::memory::{CachedBytes, kv_bytes_per_token};
 use blis_sim::model::ModelConfig;
 
@@ -30,7 +30,7 @@ fn limited(model: &ModelConfig) -> Vec<u32> {
     let mut layer = 0;
     let mut numbers = Vec::new();
     for LayerGroup { count, attention, .. } in model.architecture().groups {
-        if matches!(attention, Attention::Heads(heads) if heads.span != Span::Full) {
+        if matches!(attention, Attention::Heads(heads) if heads.span != AttentionSpan::Full) {
             numbers.extend(layer..layer + count);
         }
         layer += count;
@@ -131,7 +131,7 @@ fn maverick_alternates() {
     let expected: Vec<u32> = (0..48).filter(|layer| layer % 4 != 3).collect();
     assert_eq!(limited(&config), expected, "every fourth layer attends to everything");
     let Attention::Heads(heads) = config.architecture().groups[0].attention else { panic!() };
-    assert_eq!(heads.span, Span::Chunk(8192));
+    assert_eq!(heads.span, AttentionSpan::Chunk(8192));
 }
 
 #[test]

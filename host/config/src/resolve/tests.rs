@@ -127,7 +127,7 @@ fn a_model_without_architecture_takes_its_coefficients() {
     assert_eq!((deployment.tensor_parallel_size, deployment.max_model_len), (8, None));
     insta::assert_snapshot!(deployment.notes.join("\n"), @r"
     blackbox latency model: the architecture of llama-4-maverick-17b-128e-instruct-fp8 is unknown, trained coefficients are not
-    blackbox coefficients of llama-4-maverick-17b-128e-instruct-fp8 on H100 tp2 v0.10.1.1
+    blackbox coefficients of llama-4-maverick-17b-128e-instruct-fp8 on H100 tp8 v0.8.4
     the context length of llama-4-maverick-17b-128e-instruct-fp8 is unknown: no request is too long
     ");
     insta::assert_snapshot!(refused("llama-4-maverick-17b-128e-instruct-fp8", |args| args.latency_model = Some(LatencyKind::Roofline)), @r"

@@ -8,7 +8,6 @@ use super::choice::{
 };
 
 /// Data-parallel servers that share experts.
-pub const PP: u32 = 1;
 pub const DP: u32 = 1;
 /// Tokens of a KV block, as in vLLM.
 pub const BLOCK_SIZE_IN_TOKENS: u32 = 16;

@@ -475,7 +475,7 @@ mod tests {
         let mut full = gemma_4();
         for group in &mut full.architecture.as_mut().expect("it has kinds").groups {
             let Attention::Heads(heads) = &mut group.attention else { panic!("{group:?}") };
-            heads.span = crate::architecture::Span::Full;
+            heads.span = crate::architecture::AttentionSpan::Full;
         }
         let [windowed, full] = [&gemma_4(), &full].map(|model| {
             let physics = physics(model, 1, 1);

@@ -20,7 +20,7 @@ pub(super) struct AttentionTerms {
     prefill_pair_us: f64,
     prefill_context_us: f64,
     /// Layers with limits, by limit.
-    limited: Vec<Limited>,
+    limited: Vec<LimitedLayers>,
     /// Linear attention: per request, and per token of a prompt.
     state_us: f64,
     prompt_token_us: f64,
@@ -28,7 +28,7 @@ pub(super) struct AttentionTerms {
 
 /// Weighted µs of the layers in which a token attends to `limit` tokens at most.
 #[derive(Clone, Copy, Debug)]
-struct Limited {
+struct LimitedLayers {
     limit: f64,
     decode_us: f64,
     pair_us: f64,
@@ -53,7 +53,7 @@ impl AttentionTerms {
                     terms.prefill_pair_us += pair_us;
                     terms.prefill_context_us += context_us;
                 }
-                Some(limit) => terms.limited.push(Limited { limit, decode_us, pair_us, context_us }),
+                Some(limit) => terms.limited.push(LimitedLayers { limit, decode_us, pair_us, context_us }),
             }
         }
         terms
