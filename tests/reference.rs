@@ -192,9 +192,9 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         blis!(format!("run {model} {flags} --trace-level decisions --trace-path {trace}")).done();
     }
     let tables = folder.path("tables");
-    std::fs::create_dir_all(&tables).expect("a folder");
+    fs::create_dir_all(&tables).expect("a folder");
     let table = "allreduce_dtype,num_gpus,message_size,latency,backend\nbfloat16,2,128,0.0043,vllm_graph\n";
-    std::fs::write(format!("{tables}/h100_sxm__comm__custom_allreduce_perf.csv"), table).expect("a table");
+    fs::write(format!("{tables}/h100_sxm__comm__custom_allreduce_perf.csv"), table).expect("a table");
     let weights = "--fitness-weights mean_ttft:1";
     vec![
         ("held-out.schema.json", "held_out", format!("evaluate held-out policies/rhai-least-loaded.rhai {suite}")),
