@@ -107,7 +107,12 @@ impl Catalogue {
             let mut known: Vec<String> = known.cloned().collect();
             known.sort();
             known.dedup();
-            ConfigError::unknown("hardware", name, known, Some("or describe it in a file and give `--hardware-config`"))
+            ConfigError::unknown(
+                "hardware",
+                name,
+                known,
+                Some("`blis hardware` lists them; or describe one in a file and give `--hardware-config`"),
+            )
         })
     }
 
@@ -400,7 +405,7 @@ mod tests {
     fn unknown_gpus_are_listed() {
         insta::assert_snapshot!(Catalogue::load(None).unwrap().find("H10").unwrap_err(), @r"
         unknown hardware: `H10`
-        hint: did you mean `H100`? known: A100-80, A100-SXM, A100-SXM-80GB, B200, B200-SXM, H100, H100-SXM, H100-SXM-80GB, H200, H200-SXM, H200-SXM-141GB, L40S, RTX-PRO-6000, RTX-PRO-6000-BSE, RTX-PRO-6000-SERVER, RTXPRO6000; or describe it in a file and give `--hardware-config`
+        hint: did you mean `H100`? `blis hardware` lists them; or describe one in a file and give `--hardware-config`
         ");
     }
 
@@ -410,7 +415,7 @@ mod tests {
         assert_eq!((entry.name.as_str(), entry.gpu.mfu), ("mine", None));
         insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tbs: 1\n").unwrap_err(), @r"
         gpus/mine.yaml:2:1: unknown field `hbm_tbs`
-        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, blis_tflops_fp8, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, source, note
+        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
         ");
         insta::assert_snapshot!(yaml("tflops_fp16: fast\n").unwrap_err(), @"gpus/mine.yaml:1:14: the value is `fast`, not a number");
         insta::assert_snapshot!(yaml("tflops_fp16: 100\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: `hbm_tb_s` is missing");
@@ -437,7 +442,7 @@ mod tests {
         let error = parse(Path::new("h.json"), "{\n \"H100\": {\"TFlops\": 1}\n}").unwrap_err();
         insta::assert_snapshot!(error, @r"
         h.json:2:18: unknown field `TFlops`
-        hint: did you mean `tflops_fp8`? known: name, aliases, tflops_fp16, tflops_fp8, blis_tflops_fp8, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, source, note
+        hint: did you mean `tflops_fp4`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
         ");
     }
 }

@@ -76,7 +76,9 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
 
 #[test]
 fn a_lone_prompt_takes_its_steps_and_no_longer_with_larger_chunks() {
-    for hardware in Catalogue::load(None).unwrap().entries() {
+    let catalogue = Catalogue::load(None).unwrap();
+    for hardware in catalogue.entries() {
+        let links = catalogue.kernels(hardware).unwrap().links_source;
         for model in MODELS {
             let args = DeploymentArgs {
                 hardware: Some(hardware.name.clone()),
@@ -91,7 +93,12 @@ fn a_lone_prompt_takes_its_steps_and_no_longer_with_larger_chunks() {
                     let (ttft, steps) = lone_prompt(&deployment, tokens, budget);
                     let what = format!("{model} on {}, {tokens} tokens in chunks of {budget}", hardware.name);
                     assert!(ttft as f64 <= 1.2 * steps as f64 + 10_000.0, "{what}: TTFT {ttft}, steps {steps} µs");
-                    assert!(ttft <= before, "{what}: {ttft} µs, and {before} with smaller chunks");
+                    // Over PCIe, collectives of NCCL lose bandwidth with the size of the message: two halves are faster than the whole.
+                    let slack = if links.contains("PCIe 4") { 1.03 } else { 1.0 };
+                    assert!(
+                        ttft as f64 <= slack * before as f64,
+                        "{what}: {ttft} µs, and {before} with smaller chunks"
+                    );
                     before = ttft;
                 }
             }

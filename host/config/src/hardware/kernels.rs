@@ -280,11 +280,14 @@ mod tests {
                 Some(format!("{} of {}", gpu.name, kernels.measured_on?))
             })
             .collect();
-        insta::assert_snapshot!(borrowed.join(", "), @"");
+        insta::assert_snapshot!(
+            borrowed.join(", "),
+            @"A100-40GB of A100-SXM, A100-PCIE-40GB of A100-SXM, A10G of A100-SXM, GB200 of B200, H100-NVL of H100, H20 of H100, L4 of L40S, MI300X of H100, RTX-PRO-6000 of RTX-PRO-6000-SERVER"
+        );
     }
 
-    /// No collective exceeds the links of its GPU: GB/s per direction of the data sheets, NVLink with reduction in the switch up to
-    /// twice. Sizes counted in elements of two bytes instead of bytes would appear at half of what they are.
+    /// No collective exceeds the links of its GPU, GB/s per direction of the data sheets, by more than reductions inside NVLink's switch
+    /// allow. Sizes counted in elements of two bytes instead of bytes would appear at half of what they are.
     #[test]
     fn collectives_are_as_fast_as_their_links_and_no_faster() {
         let catalogue = embedded();
@@ -299,10 +302,10 @@ mod tests {
             [("A100-SXM", 8.0, 300.0), ("H100", 2.0, 450.0), ("H100", 8.0, 450.0), ("H200", 8.0, 450.0)]
         {
             let gb_s = bus_gb_s(name, gpus);
-            assert!((0.6 * peak..peak).contains(&gb_s), "{name}, {gpus} GPUs: {gb_s} GB/s");
+            assert!((0.6 * peak..1.1 * peak).contains(&gb_s), "{name}, {gpus} GPUs: {gb_s} GB/s");
         }
         // PCIe 4: 32 GB/s, PCIe 5: 64.
-        for (name, peak) in [("L40S", 32.0), ("RTX-PRO-6000", 64.0)] {
+        for (name, peak) in [("L40S", 32.0), ("RTX-PRO-6000-SERVER", 64.0)] {
             let gb_s = bus_gb_s(name, 2.0);
             assert!((0.5 * peak..peak).contains(&gb_s), "{name}: {gb_s} GB/s");
         }
@@ -322,7 +325,10 @@ mod tests {
         let text = "name: other\ntflops_fp16: 100\nhbm_tb_s: 1\nkernels_of: mine\n";
         let other = parse(Path::new("other.yaml"), text).unwrap().remove(0);
         catalogue.entries.push(mine);
-        insta::assert_snapshot!(catalogue.kernels(&other).unwrap_err(), @"");
+        insta::assert_snapshot!(catalogue.kernels(&other).unwrap_err(), @r"
+        GPU `other`: kernels of `mine` were not measured
+        hint: name a GPU whose file has them: `kernels_of`, `links_of`
+        ");
         let text = "name: plain\ntflops_fp16: 100\nhbm_tb_s: 1\n";
         let plain = parse(Path::new("plain.yaml"), text).unwrap().remove(0);
         assert_eq!(catalogue.kernels(&plain).unwrap().measured_on.as_deref(), Some("H100"));
@@ -335,8 +341,8 @@ mod tests {
             parse(Path::new("mine.yaml"), &text).unwrap_err().to_string()
         };
         let node = "node: {gpus: 0, network: X, network_gb_s: 50, network_us: 10, source: Y}\n";
-        insta::assert_snapshot!(refused(node), @"");
+        insta::assert_snapshot!(refused(node), @"mine.yaml: GPU `mine`: kernels: `node` is missing or zero");
         let links = "links:\n  source: X\n  all_reduce: []\n  gather: []\n";
-        insta::assert_snapshot!(refused(links), @"");
+        insta::assert_snapshot!(refused(links), @"mine.yaml: GPU `mine`: kernels: `all_reduce` is missing or zero");
     }
 }

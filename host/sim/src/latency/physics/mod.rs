@@ -92,8 +92,8 @@ impl Launch {
         match self {
             Self::Graph => 0.0,
             Self::Piecewise => 1.0,
-            // A decoder layer launches about 12 kernels, piecewise graphs 3 and one graph.
-            Self::Eager => 3.0,
+            // A decoder layer launches about 12 kernels of 6 µs each, which is 75 µs with the general `launch_us` of 10; not measured.
+            Self::Eager => 7.5,
         }
     }
 }
@@ -434,7 +434,7 @@ mod tests {
         let top_p = with(|serving| serving.sampling.truncates = true) - greedy;
         assert!((900..1300).contains(&top_p), "vLLM #40376 measured 1.07 ms: {top_p} µs");
         let eager = with(|serving| serving.launch = Launch::Eager);
-        assert!(eager > with(|serving| serving.launch = Launch::Piecewise) && eager - greedy == 9600, "{eager}");
+        assert!(eager > with(|serving| serving.launch = Launch::Piecewise) && eager - greedy == 24_000, "{eager}");
     }
 
     #[test]
