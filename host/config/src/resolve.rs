@@ -235,7 +235,7 @@ impl Resolution<'_> {
     /// The smallest fit; if there is none and the number of pipeline stages is free, that with the fewest stages.
     fn smallest_fit_with_stages(&mut self, notes: &mut Vec<String>) -> Result<u32, ConfigError> {
         let without = self.smallest_fit(LARGEST_TENSOR_PARALLEL);
-        let computed = self.kind == LatencyKind::Physics && self.args.batch_limits.is_some();
+        let computed = self.kind == LatencyKind::Physics && self.args.batch.engine.is_some();
         if without.is_ok() || !computed || self.args.pipeline_parallel_size.is_some() {
             return without;
         }
