@@ -66,9 +66,9 @@ pub struct RequestParts {
 impl LatencyBreakdown {
     /// The means of `parts`.
     #[must_use]
-    pub fn new<'a>(parts: impl Iterator<Item = &'a RequestParts> + Clone) -> Self {
-        let count = parts.clone().count().max(1) as f64;
-        let mean = |of: fn(&RequestParts) -> f64| parts.clone().map(of).sum::<f64>() / count;
+    pub fn new(parts: &[RequestParts]) -> Self {
+        let count = parts.len().max(1) as f64;
+        let mean = |of: fn(&RequestParts) -> f64| parts.iter().map(of).sum::<f64>() / count;
         let e2e_us = mean(|parts| parts.e2e_us);
         let part = |us: f64| LatencyPart { mean_ms: us / 1e3, share: if e2e_us > 0.0 { us / e2e_us } else { 0.0 } };
         let [arrival, queue, preemption, first_token, output_tokens] = [
@@ -220,7 +220,7 @@ mod tests {
         run.deployment.beta_coeffs = Some(vec![1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 12.0, 50.0, 1.0, 200.0]);
         let deployment = deployment(&run).unwrap();
         let (predicted, parts) = replay_parts(&run, &deployment).unwrap();
-        let breakdown = LatencyBreakdown::new(parts.iter());
+        let breakdown = LatencyBreakdown::new(&parts);
         let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} is not {b}");
         // 3000 µs and 0.5 µs for each of 32 tokens; the queue is empty, so a step begins at once.
         close(breakdown.arrival.mean_ms, 3.016);
@@ -254,13 +254,13 @@ mod tests {
         let (predicted, parts) = replay_parts(&run, &deployment).unwrap();
         let plain = super::super::replay::replay(&run, &deployment, &deployment.latency).unwrap();
         assert_eq!(predicted, plain, "observing changes nothing");
-        let breakdown = LatencyBreakdown::new(parts.iter());
+        let breakdown = LatencyBreakdown::new(&parts);
         assert!(parts.iter().map(|parts| parts.preemptions).sum::<u32>() > 0);
         assert!(breakdown.preemption.share > 0.0 && breakdown.queue.share > 0.0, "{breakdown:?}");
     }
 
     #[test]
     fn nothing_has_no_shares() {
-        assert_eq!(LatencyBreakdown::new([].iter()).steps, LatencyPart::default());
+        assert_eq!(LatencyBreakdown::new(&[]).steps, LatencyPart::default());
     }
 }

@@ -215,7 +215,8 @@ fn results(path: &Path, text: &[u8], notes: &mut Vec<String>) -> Result<Vec<Meas
     let mut requests = Vec::new();
     for request in file.requests.iter().filter(|request| completed(request)) {
         let ResultRequest { arrived_at, ttft_ms, e2e_ms, .. } = *request;
-        let valid = arrived_at >= 0.0 && arrived_at < 1e12 && ttft_ms >= 0.0 && e2e_ms >= ttft_ms && e2e_ms.is_finite();
+        let in_order = ttft_ms >= 0.0 && e2e_ms >= ttft_ms && e2e_ms.is_finite();
+        let valid = (0.0..1e12).contains(&arrived_at) && in_order;
         if !valid {
             let what = format!("a request at {arrived_at} s: first token after {ttft_ms} ms, last after {e2e_ms} ms");
             return Err(FitError::file(path, None, Diagnostic::new(what).hint("is this a file of `--metrics-path`?")));

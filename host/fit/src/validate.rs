@@ -181,7 +181,7 @@ pub fn validate(run: &MeasuredRun, splits: &[RunSplit]) -> Result<Validated, Fit
         errors,
         stages: compare_stages(run, &predicted, &numbers),
         prefix_bounds: bounds,
-        breakdown: LatencyBreakdown::new(numbers.iter().map(|&number| &parts[number])),
+        breakdown: LatencyBreakdown::new(&numbers.iter().map(|&number| parts[number]).collect::<Vec<_>>()),
         preemptions: preemptions(run, &parts, &numbers),
         kv_blocks_measured: run.deployment.total_kv_blocks,
         kv_blocks_computed: computed_kv_blocks(&args),
