@@ -124,7 +124,7 @@ fn blocks_and_itl(name: &str, change: impl Fn(String) -> String) -> [(f64, f64);
         let config = folder.write("config.json", text);
         let config = config.parent().expect("a folder").display().to_string();
         let flags = "--tp 4 --num-requests 40 --rate 5 --prompt-tokens 16000 --prompt-tokens-max 16000 --output-tokens 200 \
-                     --max-model-len 32768";
+                     --max-model-len 32768 --max-num-batched-tokens 2048";
         let run = blis!("run --model", name, "--model-config-folder", config, flags).whole_json();
         let number = |value: &serde_json::Value| value.as_f64().unwrap_or_else(|| panic!("{run}"));
         (number(&run["run"]["engine"]["total_kv_blocks"]), number(&run["itl_mean_ms"]))

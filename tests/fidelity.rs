@@ -118,7 +118,8 @@ fn exports_are_measurements_of_the_simulator() {
         ["bench.json", "otel.jsonl", "trace", "metrics.json"].map(|name| folder.path(name));
     let aiperf = folder.path("aiperf");
     std::fs::create_dir_all(&aiperf).expect("temporary folder");
-    let server = "--model qwen3-14b --hardware H100 --tp 1 --max-num-seqs 16";
+    let server =
+        "--model qwen3-14b --hardware H100 --tp 1 --max-num-seqs 16 --max-num-batched-tokens 2048 --engine vllm-0.15";
     let load = "--num-requests 60 --rate 12 --prompt-tokens 300 --output-tokens 60 --prefix-tokens 0";
     let exports = format!(
         "--export vllm-bench={bench} --export otel={otel} --export trace-v2={trace} --export aiperf={aiperf} --metrics-path {results}"
@@ -211,7 +212,8 @@ fn sampled_steps_are_compared_by_their_cycle_times() {
 fn exported_steps_have_the_predicted_times() {
     let folder = Scratch::new();
     let file = folder.path("otel.jsonl");
-    let server = "--model qwen3-14b --hardware H100 --tp 1";
+    let server =
+        "--model qwen3-14b --hardware H100 --tp 1 --max-num-seqs 256 --max-num-batched-tokens 2048 --engine vllm-0.15";
     blis!(format!("run {server} --num-requests 60 --rate 12 --prefix-tokens 0 --export otel={file}")).done();
     let run = &blis!(format!("validate {file} --steps {server} --output json")).json()[0];
     assert!(run["steps"].as_u64().is_some_and(|steps| steps > 500), "{run}");

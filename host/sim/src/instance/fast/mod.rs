@@ -266,7 +266,10 @@ impl Fast {
 
     /// Whether the API server refuses a further request.
     fn server_refuses(&self, now: Micros) -> bool {
-        let prefilling = |live: &&LiveRequest| live.ttft().is_none_or(|ttft| live.request.arrival + ttft > now);
+        let prefilling = |live: &&LiveRequest| {
+            let has_token = live.ttft().is_some_and(|ttft| live.request.arrival + ttft <= now);
+            !has_token && live.state != RequestState::Draining
+        };
         let prompts = || self.live.values().filter(prefilling).map(|live| u64::from(live.request.input_tokens)).sum();
         self.config.server_is_limited() && self.config.server_refuses(self.live.len() - self.draining.len(), prompts)
     }
