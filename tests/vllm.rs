@@ -288,7 +288,6 @@ fn compare_all(folder: &Path, profile: EngineProfile) {
     }
     assert!(!files.is_empty(), "no scenario found");
     assert!(wrong.is_empty(), "{} of {} differ\n{}", wrong.len(), 2 * files.len(), wrong.join("\n"));
-    eprintln!("{} scenarios in {}", files.len(), folder.display());
 }
 
 #[test]

@@ -83,7 +83,7 @@ pub(super) fn watermark(t: &Trial) {
     assert!(preemptions("{} 0.3") < preemptions(""), "{} {}", preemptions("{} 0.3"), preemptions(""));
 }
 
-/// 503 is an answer of its own: not the admission policy's, and no request that could never be served.
+/// 503 is counted apart: not the admission policy's, and no request that could never be served.
 fn refused(figures: &Value) -> (f64, f64, f64) {
     let of = |name: &str| number(figures, name);
     (of("rejected_server"), of("rejected_admission"), of("completed_requests"))

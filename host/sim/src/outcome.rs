@@ -36,7 +36,7 @@ pub enum Rejection {
     Admission,
     /// No instance serves the model that it names, so it could not be routed.
     Routing,
-    /// The API server of its instance answered 503: it had as many requests or prompt tokens as it may have
+    /// The API server of its instance returned 503: it had as many requests or prompt tokens as it may have
     /// (`max_num_queued_reqs`, `max_num_queued_tokens`).
     Server,
 }

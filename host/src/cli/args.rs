@@ -394,10 +394,10 @@ pub(super) struct EngineFlags {
     /// Share of the KV blocks that stays free when a request enters a batch that is not empty, from 0 on, below 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse::part, help_heading = ENGINE)]
     pub watermark: f64,
-    /// Requests in an instance at which its API server answers 503 [default: no limit]
+    /// Requests in an instance at which its API server returns 503 [default: no limit]
     #[arg(long, value_name = "N", value_parser = parse::count_or_zero, help_heading = ENGINE)]
     pub max_num_queued_reqs: Option<u32>,
-    /// Prompt tokens waiting for their first output token at which the API server answers 503 [default: no limit]
+    /// Prompt tokens waiting for their first output token at which the API server returns 503 [default: no limit]
     #[arg(long, value_name = "N", value_parser = parse::tokens, help_heading = ENGINE)]
     pub max_num_queued_tokens: Option<u64>,
     /// Prefix caching (default; --no-enable-prefix-caching turns it off)

@@ -105,6 +105,9 @@ impl Measured {
     }
 }
 
+/// Sum of squared relative errors of some lines, and the lines; `None` if there are too few points for them.
+type FittedLines = Option<(f64, Vec<LinkSegment>)>;
+
 impl GroupTable {
     /// The lines with the smallest sum of squared relative errors: every choice of the sizes at which they change is tried.
     pub(super) fn fitted(&self) -> GroupLink {
@@ -112,7 +115,7 @@ impl GroupTable {
         const FEWEST: usize = 2;
         let points = &self.points;
         // best[k][end]: error and lines of `points[..end]` in k + 1 lines.
-        let mut best: Vec<Vec<Option<(f64, Vec<LinkSegment>)>>> = Vec::new();
+        let mut best: Vec<Vec<FittedLines>> = Vec::new();
         for count in 0..SEGMENTS {
             let row = (0..=points.len())
                 .map(|end| {

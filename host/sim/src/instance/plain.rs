@@ -219,7 +219,7 @@ impl Plain {
             };
             if num_tokens > 0 && !self.obtain(&mut i, num_tokens, &mut budget, now, observer)? {
                 if self.config.semantics.self_preemption_continues {
-                    continue; // it left the batch: the next request has its place
+                    continue; // it left the batch: the next request has its index
                 }
                 break;
             }
