@@ -44,3 +44,4 @@ mod shell;
 mod shipped;
 mod traces;
 mod vllm;
+mod whole_files;
