@@ -39,6 +39,7 @@ mod reference;
 mod registry;
 mod regret;
 mod reimplemented;
+mod sampling;
 mod shared;
 mod shell;
 mod shipped;

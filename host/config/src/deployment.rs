@@ -8,6 +8,7 @@ use blis_sim::latency::{LatencyModel, Sampler};
 
 use super::latency_kind::LatencyKind;
 use super::policy::Sourced;
+use super::precision::{Precision, PrecisionArgs};
 
 /// The deployment options of the user.
 #[derive(Clone, Debug)]
@@ -24,10 +25,12 @@ pub struct DeploymentArgs {
     pub vllm_version: Option<String>,
     /// `--enable-expert-parallel`: experts are distributed over the ranks instead of sliced.
     pub enable_expert_parallel: bool,
+    /// `--dtype`, `--quantization`, `--kv-cache-dtype`: number formats.
+    pub precision: PrecisionArgs,
     /// `--enforce-eager`: kernels are launched one by one, without CUDA graphs.
     pub enforce_eager: bool,
-    /// The sampling code of the engine's version.
-    pub sampler: Sampler,
+    /// The sampling code of the engine's version; `None`: that of the coefficients.
+    pub sampler: Option<Sampler>,
     /// `--moe-comm-backend`: how data-parallel ranks exchange tokens with experts.
     pub moe_comm_backend: Option<String>,
     /// `--latency-model`: by default the one that the other options imply.
@@ -70,8 +73,9 @@ impl DeploymentArgs {
             data_parallel_size: 1,
             vllm_version: None,
             enable_expert_parallel: false,
+            precision: PrecisionArgs::default(),
             enforce_eager: false,
-            sampler: Sampler::default(),
+            sampler: None,
             moe_comm_backend: None,
             latency_model: None,
             default_latency: LatencyKind::Physics,
@@ -101,6 +105,8 @@ pub struct Deployment {
     pub tensor_parallel_size: u32,
     /// Data-parallel size: attention replicas that share experts.
     pub data_parallel_size: u32,
+    /// Number formats of activations, weights and KV cache.
+    pub precision: Precision,
     pub latency: Arc<dyn LatencyModel>,
     /// Kind of the latency model.
     pub latency_kind: LatencyKind,

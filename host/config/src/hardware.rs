@@ -144,12 +144,13 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
 const USABLE_SHARE: f64 = 0.99;
 
 /// The current keys. The reader also accepts the keys of older BLIS versions, which messages leave out.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "name",
     "aliases",
     "tflops_fp16",
     "tflops_fp8",
     "blis_tflops_fp8",
+    "tflops_fp32",
     "hbm_tb_s",
     "memory_gib",
     "usable_gib",
@@ -185,6 +186,8 @@ struct HardwareEntry {
     tflops_fp8: Option<f64>,
     /// The figure of BLIS's table, where it is another.
     blis_tflops_fp8: Option<f64>,
+    /// Peak without tensor cores, for `--dtype float32`.
+    tflops_fp32: Option<f64>,
     #[serde(alias = "BwPeakTBs", alias = "BwEffTBs")]
     hbm_tb_s: Option<f64>,
     #[serde(alias = "MemoryGiB", alias = "memory_gb")]
@@ -247,6 +250,8 @@ struct KernelsEntry {
     attention_launch_us: f64,
     attention_head_us: f64,
     attention_bandwidth: f64,
+    /// That of 16 bits, where it was not measured.
+    attention_bandwidth_8bit: Option<f64>,
     #[serde(default = "unmixed")]
     attention_mixed: f64,
     attention_flops: f64,
@@ -301,6 +306,7 @@ impl KernelsEntry {
             attention_launch_us: self.attention_launch_us,
             attention_head_us: self.attention_head_us,
             attention_bandwidth: self.attention_bandwidth,
+            attention_bandwidth_8bit: self.attention_bandwidth_8bit.unwrap_or(self.attention_bandwidth),
             attention_mixed: self.attention_mixed,
             attention_flops: self.attention_flops,
             reduce_once: link(&self.reduce_once),
@@ -329,8 +335,9 @@ impl HardwareEntry {
             ("tflops_fp8", self.tflops_fp8.or(Some(0.0)), false),
             ("memory_gib", self.memory_gib.or(Some(0.0)), false),
             ("blis_tflops_fp8", self.blis_tflops_fp8.or(self.tflops_fp8).or(Some(0.0)), false),
+            ("tflops_fp32", self.tflops_fp32.or(Some(0.0)), false),
         ];
-        let mut values = [0.0; 5];
+        let mut values = [0.0; 6];
         for ((key, value, required), slot) in figures.into_iter().zip(&mut values) {
             *slot = match value {
                 None => return wrong(format!("`{key}` is missing")),
@@ -352,12 +359,12 @@ impl HardwareEntry {
         if mfu.is_some_and(|mfu| [mfu.prefill, mfu.decode].iter().any(|share| !(*share > 0.0 && *share <= 1.0))) {
             return wrong("`mfu_prefill` and `mfu_decode` must lie in (0, 1]".into());
         }
-        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8] = values;
+        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8, tflops_fp32] = values;
         let mut notes: Vec<String> = self.note.map(|note| format!("{name}: {note}")).into_iter().collect();
         if !unused.is_empty() {
             notes.push(format!("{}: GPU `{name}`: not used: {}", path.display(), unused.join(", ")));
         }
-        let gpu = Gpu { tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu };
+        let gpu = Gpu { tflops_fp16, tflops_fp8, tflops_fp32, hbm_tb_s, memory_gib, mfu };
         let kernels = self.kernels.map(|entry| MeasuredKernels { curves: entry.curves(), source: entry.source });
         if let Some(Err(error)) = kernels.as_ref().map(|kernels| kernels.curves.check()) {
             return wrong(format!("kernels: {}", error.to_string().split('\n').next().unwrap_or_default()));
@@ -398,7 +405,8 @@ mod tests {
     fn embedded_gpus_are_those_of_the_blis_table() {
         let catalogue = Catalogue::load(None).unwrap();
         let figures = |name: &str| {
-            let Gpu { tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu } = catalogue.find(name).unwrap().blis_gpu();
+            let Gpu { tflops_fp16, tflops_fp8, hbm_tb_s, memory_gib, mfu, .. } =
+                catalogue.find(name).unwrap().blis_gpu();
             let mfu = mfu.unwrap();
             [tflops_fp16, tflops_fp8, hbm_tb_s, mfu.prefill, mfu.decode, memory_gib]
         };
@@ -451,7 +459,7 @@ mod tests {
         assert_eq!((entry.name.as_str(), entry.gpu.mfu), ("mine", None));
         insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tbs: 1\n").unwrap_err(), @r"
         gpus/mine.yaml:2:1: unknown field `hbm_tbs`
-        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, blis_tflops_fp8, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, source, note
+        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, blis_tflops_fp8, tflops_fp32, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, source, note
         ");
         insta::assert_snapshot!(yaml("tflops_fp16: fast\n").unwrap_err(), @"gpus/mine.yaml:1:14: the value is `fast`, not a number");
         insta::assert_snapshot!(yaml("tflops_fp16: 100\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: `hbm_tb_s` is missing");
@@ -472,13 +480,14 @@ mod tests {
         let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
         assert_eq!(names, ["Eff", "H100", "Mine"]);
         assert_eq!(gpus[0].gpu.mfu, Some(Mfu { prefill: 1.0, decode: 1.0 }), "effective figures are attainable");
-        assert_eq!(gpus[1].gpu, Catalogue::load(None).unwrap().find("H100").unwrap().gpu);
+        let built_in = Catalogue::load(None).unwrap().find("H100").unwrap().gpu;
+        assert_eq!(gpus[1].gpu, Gpu { tflops_fp32: 0.0, ..built_in });
         assert_eq!((gpus[2].gpu.hbm_tb_s, gpus[2].gpu.memory_gib), (1.5, 24.0));
         insta::assert_snapshot!(gpus[1].notes[0], @"hardware_config.json: GPU `H100`: not used: TOverheadMicros, perLayerOverhead");
         let error = parse(Path::new("h.json"), "{\n \"H100\": {\"TFlops\": 1}\n}").unwrap_err();
         insta::assert_snapshot!(error, @r"
         h.json:2:18: unknown field `TFlops`
-        hint: did you mean `tflops_fp8`? known: name, aliases, tflops_fp16, tflops_fp8, blis_tflops_fp8, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, source, note
+        hint: did you mean `tflops_fp8`? known: name, aliases, tflops_fp16, tflops_fp8, blis_tflops_fp8, tflops_fp32, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, source, note
         ");
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
 use blis_sim::latency::{
-    Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Roofline, Serving,
-    TrainedPhysics,
+    Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Roofline, Sampler,
+    Serving, TrainedPhysics,
 };
 use blis_sim::memory::{self, MemoryProfile};
 use blis_sim::model::{ModelConfig, Parallelism};
@@ -15,7 +15,8 @@ use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
 use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels};
 use super::model::LoadedModel;
-use super::physics::CoefficientFile;
+use super::physics::{CoefficientFile, DeploymentClass, WorstErrors};
+use super::precision::Precision;
 use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, latency_parameters, model_source, short_name};
 use blis_diag::Diagnostic;
 
@@ -40,16 +41,40 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let mut notes = Vec::new();
     let catalogue = Catalogue::load(args.hardware_config.as_deref())?;
     let (name, config) = model_source::load(&args.model, args.model_config_folder.as_deref(), &mut notes)?;
+    let (config, precision) = args.precision.apply(&name, config, &mut notes)?;
     let kind = latency_kind(args, &name, config.as_ref(), &mut notes)?;
     let row = if kind == LatencyKind::Blackbox && args.beta_coeffs.is_none() {
         Some(blackbox_row(args, &name, &catalogue, &mut notes)?)
     } else {
         None
     };
+    if let (Some(_), Some(option)) = (row, args.precision.first_set()) {
+        return Err(ConfigError::Conflict {
+            message: format!(
+                "`{option}` changes nothing of blackbox coefficients: they are those of {name} as measured"
+            ),
+            hint: "leave it out, or choose another latency model with `--latency-model`".into(),
+        });
+    }
     let hardware = choose_hardware(args, row, &catalogue, &mut notes)?;
     let moe_comm = moe_comm(args, kind, config.as_ref())?;
-    let choice =
-        Resolution { args, name: &name, config: config.as_ref(), catalogue: &catalogue, hardware, kind, row, moe_comm };
+    let sampler = match (args.sampler, kind) {
+        (Some(sampler), _) => sampler,
+        (None, LatencyKind::Physics) => CoefficientFile::load(args.coefficients.as_deref())?.sampler,
+        (None, _) => Sampler::default(),
+    };
+    let choice = Resolution {
+        args,
+        name: &name,
+        config: config.as_ref(),
+        precision: &precision,
+        sampler,
+        catalogue: &catalogue,
+        hardware,
+        kind,
+        row,
+        moe_comm,
+    };
 
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
     let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
@@ -64,6 +89,9 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     }
     if kind == LatencyKind::Physics {
         notes.push(format!("kernels of {}: {}", hardware.name, choice.kernels().source));
+        if hardware.gpu.tflops_fp8 == 0.0 && config.as_ref().is_some_and(|model| model.config.weight_bytes == 1.0) {
+            notes.push(format!("{} has no FP8: products with 8-bit weights are computed in 16 bits", hardware.name));
+        }
     }
     if args.enable_expert_parallel && kind != LatencyKind::Physics {
         notes.push("expert parallelism changes no step time in this model".into());
@@ -72,6 +100,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         hardware: hardware.name.clone(),
         tensor_parallel_size,
         data_parallel_size: args.data_parallel_size,
+        precision,
         latency,
         latency_kind: kind,
         alpha,
@@ -125,6 +154,7 @@ fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32
             ("vocab_size", f64::from(config.vocab_size)),
             ("intermediate_size", f64::from(config.intermediate_size)),
             ("dtype_bytes", config.dtype_bytes),
+            ("kv_dtype_bytes", config.kv_dtype_bytes),
             ("weight_bytes", config.weight_bytes),
         ]);
         facts.extend(config.head_dim.map(|dim| ("head_dim", f64::from(dim))));
@@ -152,6 +182,8 @@ struct Resolution<'a> {
     args: &'a DeploymentArgs,
     name: &'a str,
     config: Option<&'a LoadedModel>,
+    precision: &'a Precision,
+    sampler: Sampler,
     catalogue: &'a Catalogue,
     hardware: &'a Hardware,
     kind: LatencyKind,
@@ -217,26 +249,57 @@ impl Resolution<'_> {
     /// The coefficients fitted to this deployment, else the general ones; notes how they were validated.
     fn physics_coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
         let file = CoefficientFile::load(self.args.coefficients.as_deref())?;
-        let plain = self.args.data_parallel_size == 1 && !self.args.enable_expert_parallel;
+        let plain = self.args.data_parallel_size == 1 && !self.args.enable_expert_parallel && !self.precision.changed;
         let exact = file.exact(self.name, &self.hardware.name, tensor).filter(|_| plain);
         let coefficients = exact.unwrap_or(&file.general);
         let whose = match exact {
             Some(_) => "measured on this deployment",
             None => "general, not measured on this deployment",
         };
-        let tested = match (coefficients.validated(), exact) {
-            (None, _) => "never validated".to_owned(),
-            (Some((worst, runs)), Some(_)) => {
-                format!("mean E2E within {worst:.1} % on requests of {runs} runs that took no part in the fit")
-            }
+        let tested = match exact {
+            Some(exact) => self.tested(exact.worst(None), "that took no part in the fit", None),
             // Those runs took part in the choice of some coefficients: no error of unseen deployments is claimed.
-            (Some((worst, runs)), None) => format!(
-                "mean E2E within {worst:.1} % on {runs} runs on H100, A100 and L40S that helped to set them; \
-                 larger errors are to be expected elsewhere"
-            ),
+            None => {
+                let class = self.config.map(|model| DeploymentClass {
+                    experts: model.config.moe.is_some(),
+                    latent_attention: model.config.mla.is_some(),
+                    weight_bytes: model.config.weight_bytes,
+                    hardware: &self.hardware.name,
+                });
+                match class.map(|class| (class, file.general.worst(Some(class)))) {
+                    _ if file.general.errors.is_empty() => "never validated".to_owned(),
+                    Some((class, worst @ Some(_))) => self.tested(worst, "that helped to set them", Some(class)),
+                    Some((class, None)) => format!("never tested on a deployment of its class, {class}"),
+                    None => "never tested on this model".to_owned(),
+                }
+            }
         };
         notes.push(format!("physics coefficients: {whose}; {tested}"));
         Ok((coefficients.alpha().to_array().to_vec(), coefficients.beta().to_array().to_vec()))
+    }
+
+    /// What is known about the errors of coefficients on the tested runs: of this deployment, or of its class. Settings
+    /// that none of them had are named.
+    fn tested(&self, worst: Option<WorstErrors>, which: &str, class: Option<DeploymentClass<'_>>) -> String {
+        let Some(worst) = worst else { return "never validated".to_owned() };
+        let untested = [
+            (self.args.enforce_eager, "--enforce-eager"),
+            (self.args.data_parallel_size > 1, "data parallelism"),
+            (self.args.enable_expert_parallel, "--enable-expert-parallel"),
+            (
+                self.config.is_some_and(|model| model.config.kv_dtype_bytes < model.config.dtype_bytes),
+                "an FP8 KV cache",
+            ),
+        ];
+        let untested: Vec<&str> = untested.into_iter().filter_map(|(set, what)| set.then_some(what)).collect();
+        let runs = match class {
+            None => format!("on requests of {} runs {which}", worst.runs),
+            Some(class) => format!("on {} runs of its class, {class}, {which}", worst.runs),
+        };
+        match untested[..] {
+            [] => format!("{worst} {runs}"),
+            _ => format!("never tested with {}", untested.join(" and ")),
+        }
     }
 
     fn physics(&self, parallelism: Parallelism, alpha: &[f64], beta: &[f64]) -> Result<Physics, LatencyError> {
@@ -248,7 +311,7 @@ impl Resolution<'_> {
         let serving = Serving {
             expert_parallel: self.args.enable_expert_parallel,
             sampling: model.sampling,
-            sampler: self.args.sampler,
+            sampler: self.sampler,
             launch: match (self.args.enforce_eager, model.chunked_attention) {
                 (true, _) => Launch::Eager,
                 (false, true) => Launch::Piecewise,

@@ -58,7 +58,9 @@ pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<FittedC
         curves.extend(blocks.or_else(|| experts("experts_8bit", &rows, "fp8", gpu, 1.0)));
     }
     if let Some(file) = find("generation_attention_perf") {
-        curves.extend(decode_attention(&read_rows(file)?, gpu));
+        let rows = read_rows(file)?;
+        curves.extend(decode_attention("attention of decodes", &rows, gpu, ("bfloat16", 2.0)));
+        curves.extend(decode_attention("attention of decodes, 8-bit cache", &rows, gpu, ("fp8", 1.0)));
     }
     if let Some(file) = find("context_attention_perf") {
         curves.extend(prefill_attention(&read_rows(file)?, gpu));
@@ -216,27 +218,33 @@ struct AttentionRow {
 }
 
 impl AttentionRow {
-    /// Full attention in 16 bits with heads of usual width.
-    fn is_usual(&self) -> bool {
+    /// Full attention in 16 bits with heads of usual width, and such a cache.
+    fn is_usual(&self, cache: &str) -> bool {
         self.attn_dtype == "bfloat16"
-            && self.kv_cache_dtype == "bfloat16"
+            && self.kv_cache_dtype == cache
             && self.head_dim == 128.0
             && self.window_size.is_none_or(|window| window <= 0.0)
     }
 }
 
-fn decode_attention(rows: &[AttentionRow], gpu: &Gpu) -> Option<FittedCurve> {
+/// `cache`: name of the type of cached elements, and their bytes.
+fn decode_attention(
+    curve: &'static str,
+    rows: &[AttentionRow],
+    gpu: &Gpu,
+    (cache, bytes): (&str, f64),
+) -> Option<FittedCurve> {
     // Batches and contexts that occur in a service; smaller kernels consist of little more than their launch.
     let serving = |row: &&AttentionRow| {
         let context = row.isl + row.step;
-        row.is_usual() && (8.0..=256.0).contains(&row.batch_size) && (255.0..=4096.0).contains(&context)
+        row.is_usual(cache) && (8.0..=256.0).contains(&row.batch_size) && (255.0..=4096.0).contains(&context)
     };
     let points: Vec<(f64, f64, f64)> = rows
         .iter()
         .filter(serving)
         .map(|row| {
             let heads = row.batch_size * row.num_key_value_heads;
-            let moved = heads * (row.isl + row.step) * row.head_dim * 4.0;
+            let moved = heads * (row.isl + row.step) * row.head_dim * 2.0 * bytes;
             (moved / (gpu.hbm_tb_s * 1e6), heads, row.latency * 1e3)
         })
         // Faster kernels have the KV of the layer in the L2 cache, where a service has other layers' by then.
@@ -244,13 +252,13 @@ fn decode_attention(rows: &[AttentionRow], gpu: &Gpu) -> Option<FittedCurve> {
         .collect();
     let us = |x: &[f64], &(memory, heads, _): &(f64, f64, f64)| x[0] + memory / x[1] + x[2] * heads;
     let names = ["launch_us", "bandwidth", "head_us"];
-    fitted("attention of decodes", &names, &[12.0, 0.8, 0.01], &points, us, |point| point.2)
+    fitted(curve, &names, &[12.0, 0.8, 0.01], &points, us, |point| point.2)
 }
 
 fn prefill_attention(rows: &[AttentionRow], gpu: &Gpu) -> Option<FittedCurve> {
     let points: Vec<(f64, f64, f64)> = rows
         .iter()
-        .filter(|row| row.is_usual())
+        .filter(|row| row.is_usual("bfloat16"))
         .map(|row| {
             let heads = row.batch_size * row.num_heads;
             let arithmetic = heads * row.head_dim * 2.0 * row.isl * (row.isl + 1.0) / peak(gpu, 2.0);
@@ -379,7 +387,8 @@ mod tests {
 
     #[test]
     fn a_curve_is_found_again() {
-        let gpu = Gpu { tflops_fp16: 1000.0, tflops_fp8: 0.0, hbm_tb_s: 3.0, memory_gib: 80.0, mfu: None };
+        let gpu =
+            Gpu { tflops_fp16: 1000.0, tflops_fp8: 0.0, tflops_fp32: 0.0, hbm_tb_s: 3.0, memory_gib: 80.0, mfu: None };
         let shape = |(m, n): (f64, f64)| {
             let (memory, arithmetic) = ((2.0 * n * 4096.0 + 2.0 * m * (n + 4096.0)) / 3e6, 2.0 * m * n * 4096.0 / 1e9);
             let us = 5.0 + slower(memory / 0.85, arithmetic / 0.7);

@@ -22,5 +22,6 @@ pub mod policy;
 mod prefetch;
 pub mod request;
 pub mod rng;
+pub mod sampling;
 pub mod semantics;
 pub mod units;

@@ -135,10 +135,10 @@ fn weight_bytes(model: &ModelConfig, parallelism: Parallelism) -> f64 {
 pub fn kv_bytes_per_token(model: &ModelConfig, tensor: u32) -> f64 {
     let layers = f64::from(model.num_hidden_layers);
     match model.mla {
-        Some(mla) => layers * (f64::from(mla.kv_lora_rank) + f64::from(mla.qk_rope_head_dim)) * model.dtype_bytes,
+        Some(mla) => layers * (f64::from(mla.kv_lora_rank) + f64::from(mla.qk_rope_head_dim)) * model.kv_dtype_bytes,
         None => {
             let heads = (f64::from(model.num_key_value_heads) / f64::from(tensor)).max(1.0);
-            layers * 2.0 * head_dim(model) * heads * model.dtype_bytes
+            layers * 2.0 * head_dim(model) * heads * model.kv_dtype_bytes
         }
     }
 }
@@ -174,8 +174,18 @@ mod tests {
     #[test]
     fn latent_attention_is_replicated() {
         let mla = Some(Mla { kv_lora_rank: 512, qk_rope_head_dim: 64 });
-        let model = ModelConfig { num_hidden_layers: 61, dtype_bytes: 2.0, mla, ..llama_8b() };
+        let model = ModelConfig { num_hidden_layers: 61, mla, ..llama_8b() };
         assert_eq!([1, 8].map(|tensor| kv_bytes_per_token(&model, tensor)), [576.0 * 61.0 * 2.0; 2]);
+    }
+
+    /// A token takes 128 KiB in 16 bits: 32 layers × 2 × 8 heads × 128 × 2 bytes; an FP8 cache half of it, so that twice as
+    /// many blocks fit the memory that is left, less the rounding of one block.
+    #[test]
+    fn an_fp8_cache_holds_twice_the_tokens() {
+        let model = ModelConfig { kv_dtype_bytes: 1.0, ..llama_8b() };
+        assert_eq!([kv_bytes_per_token(&llama_8b(), 1), kv_bytes_per_token(&model, 1)], [131_072.0, 65_536.0]);
+        let [whole, half] = [&llama_8b(), &model].map(|model| blocks(model, 1, 1).unwrap());
+        assert!(half - 2 * whole <= 1, "{half} {whole}");
     }
 
     #[test]

@@ -143,6 +143,7 @@ fn model() -> Roofline {
         hidden_act: "silu".into(),
         tie_word_embeddings: false,
         dtype_bytes: 2.0,
+        kv_dtype_bytes: 2.0,
         weight_bytes: 2.0,
         moe: None,
         moe_without_expert_count: false,
@@ -152,6 +153,7 @@ fn model() -> Roofline {
     let h100 = Gpu {
         tflops_fp16: 989.5,
         tflops_fp8: 1979.0,
+        tflops_fp32: 67.0,
         hbm_tb_s: 3.35,
         memory_gib: 80.0,
         mfu: Some(Mfu { prefill: 0.45, decode: 0.3 }),

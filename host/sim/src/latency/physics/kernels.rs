@@ -28,6 +28,8 @@ pub struct Kernels {
     pub attention_head_us: f64,
     /// Share of the memory bandwidth with which attention reads the KV cache.
     pub attention_bandwidth: f64,
+    /// The same share for an FP8 KV cache, whose elements are converted on the way: up to a third less on Hopper.
+    pub attention_bandwidth_8bit: f64,
     /// Factor on the attention of decodes in a step that also computes prompts, ≥ 1: FlashAttention 2 (before Hopper)
     /// then reads the KV of a head once per query head instead of once per group, as far as the L2 cache does not help.
     pub attention_mixed: f64,
@@ -69,7 +71,7 @@ pub struct Link {
 
 impl Kernels {
     /// The numbers that must not be 0, with their names in hardware files.
-    fn named(&self) -> [(&'static str, f64); 22] {
+    fn named(&self) -> [(&'static str, f64); 23] {
         let Self { gemm, gemm_8bit, experts, experts_8bit, reduce_once, reduce_twice, .. } = self;
         [
             ("gemm.launch_us", gemm.launch_us),
@@ -88,6 +90,7 @@ impl Kernels {
             ("attention_launch_us", self.attention_launch_us),
             ("attention_head_us", self.attention_head_us),
             ("attention_bandwidth", self.attention_bandwidth),
+            ("attention_bandwidth_8bit", self.attention_bandwidth_8bit),
             ("attention_mixed", self.attention_mixed),
             ("attention_flops", self.attention_flops),
             ("reduce_once.launch_us", reduce_once.launch_us),
@@ -128,6 +131,7 @@ pub(crate) mod samples {
             attention_launch_us: 12.0,
             attention_head_us: 0.017,
             attention_bandwidth: 0.95,
+            attention_bandwidth_8bit: 0.76,
             attention_mixed: 1.0,
             attention_flops: 0.62,
             reduce_once: Link { launch_us: 4.3, gb_s: 124.0 },

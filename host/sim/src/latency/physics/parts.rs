@@ -77,6 +77,7 @@ impl StepParts {
             Experts::new(&machine, model, &moe, moe_layers, (tp * ranks, expert_parallel || ranks > 1.0))
         });
         let dispatched = if ranks > 1.0 { moe_layers } else { 0.0 };
+        let pair = heads * 2.0 * (query + value) / (machine.flops_dense * kernels.attention_flops);
         Self {
             layers,
             ranks,
@@ -86,9 +87,8 @@ impl StepParts {
             between: between * model.dtype_bytes / (machine.bandwidth * kernels.attention_bandwidth),
             attention_launch: kernels.attention_launch_us,
             decode_request: kernels.attention_head_us * sharing,
-            context_token: (kv_elements * model.dtype_bytes / (machine.bandwidth * kernels.attention_bandwidth))
-                .max(heads * 2.0 * (query + value) / (machine.flops_16bit * kernels.attention_flops)),
-            prefill_pair: heads * 2.0 * (query + value) / (machine.flops_16bit * kernels.attention_flops),
+            context_token: (kv_elements * model.kv_dtype_bytes / machine.kv_bandwidth).max(pair),
+            prefill_pair: pair,
             network: Collectives {
                 gpus: tp,
                 reductions: 2.0 * layers - dispatched,
@@ -125,18 +125,26 @@ struct Machine<'a> {
     kernels: &'a Kernels,
     bandwidth: f64,
     flops: f64,
-    flops_16bit: f64,
+    /// Peak of products with activations of the model's type, as in attention.
+    flops_dense: f64,
+    /// Rate at which attention reads the KV cache.
+    kv_bandwidth: f64,
     weight_bytes: f64,
     dtype_bytes: f64,
 }
 
 impl<'a> Machine<'a> {
     fn new(model: &ModelConfig, gpu: &Gpu, kernels: &'a Kernels) -> Self {
+        let (bandwidth, flops_dense) = (gpu.hbm_tb_s * 1e6, gpu.dense_tflops(model.dtype_bytes) * 1e6);
+        let in_8bit = model.weight_bytes == 1.0 && gpu.tflops_fp8 > 0.0;
+        let kv_8bit = model.kv_dtype_bytes == 1.0 && model.dtype_bytes > 1.0;
+        let kv_share = if kv_8bit { kernels.attention_bandwidth_8bit } else { kernels.attention_bandwidth };
         Self {
             kernels,
-            bandwidth: gpu.hbm_tb_s * 1e6,
-            flops: gpu.peak_tflops(model.weight_bytes) * 1e6,
-            flops_16bit: gpu.tflops_fp16 * 1e6,
+            bandwidth,
+            flops: if in_8bit { gpu.tflops_fp8 * 1e6 } else { flops_dense },
+            flops_dense,
+            kv_bandwidth: bandwidth * kv_share,
             weight_bytes: model.weight_bytes,
             dtype_bytes: model.dtype_bytes,
         }
@@ -144,7 +152,7 @@ impl<'a> Machine<'a> {
 
     /// Whether the tensor cores compute with 8-bit weights.
     fn is_8bit(&self) -> bool {
-        self.weight_bytes == 1.0 && self.flops > self.flops_16bit
+        self.weight_bytes == 1.0 && self.flops > self.flops_dense
     }
 
     fn product(&self, outputs: f64, inputs: f64) -> Product {
