@@ -1,6 +1,6 @@
-//! Conversations whose rounds the load sends, with fixed questions: request `i` is the next round of user `i` modulo their
-//! number. A round contains the rounds before it with their outputs, and waits until the one before has ended; it never
-//! comes before the load sends it.
+//! Conversations with fixed questions, whose rounds the load sends: request `i` is the next round of user `i` modulo the
+//! number of users. A round contains the rounds before it with their outputs, and waits until the last one has ended; it
+//! never comes before the load sends it.
 
 use std::collections::VecDeque;
 
