@@ -50,7 +50,7 @@ fn check(case: &Path, what: &str, engine: &str) {
         "metrics.json" | "results.json" => scratch.join(word),
         _ => PathBuf::from(word),
     }));
-    command.args(["--parity", "blis", "--engine", engine]);
+    command.args(["--parity", "blis", "--simulation", engine]);
     let decides = flags.contains("--trace-level");
     if decides {
         command.arg("--trace-path").arg(scratch.join("decisions.jsonl"));

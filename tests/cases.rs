@@ -102,7 +102,7 @@ fn document(name: &str, engine: &str) -> Value {
     let file = folder(name).join("cmd.txt");
     let line = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let line = line.replace("{}", &folder(name).display().to_string());
-    let figures = blis!(line, "--output json --engine", engine, "--metrics-path", scratch.path("m.json")).json();
+    let figures = blis!(line, "--output json --simulation", engine, "--metrics-path", scratch.path("m.json")).json();
     let metrics: Value = serde_json::from_str(&scratch.read("m.json")).expect("JSON");
     json!({"figures": figures, "requests": metrics["requests"]})
 }

@@ -156,7 +156,10 @@ fn the_same_command_gives_the_same_bytes() {
         for policy in policies {
             let line = format!("{command} {policy}");
             assert!(folder.bytes(&line) == folder.bytes(&line), "{line}");
-            assert!(message(folder.bytes(&format!("{line} --engine plain"))) == message(folder.bytes(&line)), "{line}");
+            assert!(
+                message(folder.bytes(&format!("{line} --simulation plain"))) == message(folder.bytes(&line)),
+                "{line}"
+            );
         }
     }
 }

@@ -174,7 +174,7 @@ fn both_engines_decide_the_same() {
     let folder = Folder(Scratch::new());
     for flags in VARIETY {
         let sorted = |engine: &str| {
-            let (lines, _) = folder.trace("d.jsonl", &format!("{flags} --engine {engine}"));
+            let (lines, _) = folder.trace("d.jsonl", &format!("{flags} --simulation {engine}"));
             let lines = lines.into_iter().filter(|line| line["kind"] != "header" && line["kind"] != "end");
             let mut lines: Vec<String> = lines.map(|line| line.to_string()).collect();
             // The order of lines of different instances depends on the engine.

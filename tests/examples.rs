@@ -9,7 +9,11 @@
 //!
 //! After a command, up to the next heading, a `text` block is what a terminal shows, or an excerpt of it (each line
 //! whole, in order), and a `json` block an excerpt of the JSON document (each field exactly). Above an excerpt, the page
-//! says that it is one.
+//! says that it is one. Where figures changed for a reason, the excerpts are renewed by
+//!
+//! ```sh
+//! BLIS_RECORD=1 cargo test --workspace --test tests examples::commands -- --ignored
+//! ```
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +39,7 @@ const POLICIES_OF_PROJECTS: [&str; 5] =
     ["a.rhai", "b.rhai", "best.rhai", "run/best/best_program.rhai", "run/best/main.rhai"];
 
 /// Number of blocks with a comment `not run`, over all documents: a new one is counted here, on purpose.
-const NOT_RUN: usize = 20;
+const NOT_RUN: usize = 23;
 
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
@@ -266,7 +270,22 @@ impl Example {
         for output in &self.outputs {
             let form = if output.is_json { "json" } else { "text" };
             let Some(ended) = self.run(shell, Some(form)) else { return };
+            if std::env::var_os("BLIS_RECORD").is_some() {
+                self.renew(output, &ended.stdout);
+                continue;
+            }
             output.check(&ended.stdout, &format!("{}: {}", self.location, self.command));
+        }
+    }
+
+    /// Writes what was printed now into the page.
+    fn renew(&self, output: &Output, printed: &str) {
+        let (name, _) = self.location.split_once(':').expect("page and line");
+        let path = root().join(name);
+        let page = fs::read_to_string(&path).expect("a page");
+        let renewed = output.renewed(printed);
+        if page.contains(&output.text) && renewed != output.text {
+            fs::write(&path, page.replacen(&output.text, &renewed, 1)).expect("a page");
         }
     }
 
@@ -306,6 +325,37 @@ impl Example {
 }
 
 impl Output {
+    /// The block with the figures of `printed`: each line replaced by the next one with the same label.
+    fn renewed(&self, printed: &str) -> String {
+        if self.is_json {
+            let document = json(printed);
+            let mut text = self.text.clone();
+            for (field, old) in json(&self.text).as_object().expect("an object") {
+                text = text.replace(&format!("\"{field}\": {old}"), &format!("\"{field}\": {}", document[field]));
+            }
+            return text;
+        }
+        if !self.may_be_excerpt {
+            return printed.to_owned();
+        }
+        let label = |line: &str| {
+            let end = line.trim_start().find("  ").map_or(line.len(), |end| end + line.len() - line.trim_start().len());
+            line[..end].to_owned()
+        };
+        let mut lines = printed.lines();
+        let renewed = self.text.lines().map(|old| {
+            let mut rest = lines.clone();
+            match rest.find(|line| *line == old || label(line) == label(old)) {
+                Some(line) => {
+                    lines = rest;
+                    line
+                }
+                None => old,
+            }
+        });
+        renewed.flat_map(|line| [line, "\n"]).collect()
+    }
+
     fn check(&self, printed: &str, what: &str) {
         if self.is_json {
             let (expected, document) = (json(&self.text), json(printed));

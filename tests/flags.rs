@@ -31,6 +31,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--model"], model),
     (&["--hardware", "--gpu"], hardware),
     (&["--tp", "--tensor-parallel-size"], tp),
+    (&["--pp", "--pipeline-parallel-size"], pp),
     (&["--dp", "--data-parallel-size"], dp),
     (&["--enable-expert-parallel"], enable_expert_parallel),
     (&["--enforce-eager"], enforce_eager),
@@ -51,7 +52,13 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--gpu-memory-utilization"], gpu_memory_utilization),
     (&["--max-num-seqs", "--max-num-running-reqs"], max_num_seqs),
     (&["--max-num-batched-tokens", "--max-num-scheduled-tokens"], max_num_batched_tokens),
+    (&["--max-num-active-seqs"], max_num_active_seqs),
     (&["--long-prefill-token-threshold"], long_prefill_token_threshold),
+    (&["--long-prefill-token-threshold-adaptive"], adaptive_prefill_threshold),
+    (&["--prefill-schedule-interval"], prefill_schedule_interval),
+    (&["--watermark"], watermark),
+    (&["--max-num-queued-reqs"], max_num_queued_reqs),
+    (&["--max-num-queued-tokens"], max_num_queued_tokens),
     (&["--enable-prefix-caching"], enable_prefix_caching),
     (&["--no-enable-prefix-caching"], no_enable_prefix_caching),
     (&["--enable-chunked-prefill"], enable_chunked_prefill),
@@ -99,6 +106,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--regret-window"], regret_window),
     (&["--regret-path"], regret_path),
     (&["--engine"], engine),
+    (&["--simulation"], simulation),
     (&["--seed"], seed),
     (&["--horizon"], horizon),
     (&["--warmup"], warmup),
@@ -158,8 +166,8 @@ const REPLAY: &[(&[&str], Check)] = &[
     (&["--think-time-dist"], think_time_dist),
 ];
 
-/// Accepted, but not in the help: what the user would get anyway, and a tool of ours.
-const HIDDEN: [&str; 2] = ["--no-scheduler-reserve-full-isl", "--engine"];
+/// Accepted, but not in the help: a tool of ours.
+const HIDDEN: [&str; 1] = ["--simulation"];
 
 #[test]
 fn every_flag_of_run_has_an_effect() {

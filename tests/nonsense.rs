@@ -494,7 +494,8 @@ fn nothing_hangs_under_kv_pressure() {
         }
     }
     // Only a model of unknown context length lets a request in that cannot end.
-    let flags = "run --model gpt-oss-20b --rate 100 --total-kv-blocks 10 --parity blis --timeout -1";
+    let flags =
+        "run --model llama-4-maverick-17b-128e-instruct-fp8 --rate 100 --total-kv-blocks 10 --parity blis --timeout -1";
     let stuck = folder.blis(&flags.split_whitespace().collect::<Vec<_>>());
     assert_eq!(stuck.code, Some(1));
     insta::assert_snapshot!(stuck.stderr);

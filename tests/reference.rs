@@ -25,7 +25,7 @@ const SCHEMAS: [(&str, &str); 10] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 22] = [
+const SOURCES: [(&str, &str); 25] = [
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
     ("host/report/src/load.rs", "run.schema.json"),
@@ -48,6 +48,9 @@ const SOURCES: [(&str, &str); 22] = [
     ("host/report/src/decisions/seen.rs", "decisions.schema.json"),
     ("host/workload/src/profile.rs", "workload.schema.json"),
     ("host/fit/src/errors.rs", "models.schema.json"),
+    ("host/fit/src/breakdown.rs", "models.schema.json"),
+    ("host/fit/src/validate.rs", "models.schema.json"),
+    ("host/fit/src/steps.rs", "models.schema.json"),
 ];
 
 /// Fields of a serialised structure that is no part of a document.
@@ -191,6 +194,10 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
     for (trace, flags) in [(&a, "--routing-policy least-loaded --max-num-seqs 2"), (&b, "--routing-policy weighted")] {
         blis!(format!("run {model} {flags} --trace-level decisions --trace-path {trace}")).done();
     }
+    let tables = folder.path("tables");
+    fs::create_dir_all(&tables).expect("a folder");
+    let table = "allreduce_dtype,num_gpus,message_size,latency,backend\nbfloat16,2,128,0.0043,vllm_graph\n";
+    fs::write(format!("{tables}/h100_sxm__comm__custom_allreduce_perf.csv"), table).expect("a table");
     let weights = "--fitness-weights mean_ttft:1";
     vec![
         ("held-out.schema.json", "held_out", format!("evaluate held-out policies/rhai-least-loaded.rhai {suite}")),
@@ -207,7 +214,10 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         ("workload.schema.json", "workload_inspect", "workload inspect examples/workload-spec/mixed.yaml".to_owned()),
         ("models.schema.json", "models", "models".to_owned()),
         ("models.schema.json", "hardware", "hardware".to_owned()),
-        ("models.schema.json", "validate", format!("validate {measured}")),
+        ("models.schema.json", "validate", format!("validate {measured} --stages 2x40+4x60")),
+        ("models.schema.json", "validate", "validate tests/measured/runs.csv --parity blis".to_owned()),
+        ("models.schema.json", "validate_steps", "validate tests/measured/steps/steps.csv".to_owned()),
+        ("models.schema.json", "validate_kernels", format!("validate {tables} --kernels")),
         ("models.schema.json", "fit", format!("fit {measured} --out {coefficients}")),
     ]
 }
@@ -246,13 +256,14 @@ fn validator(name: &str, part: &str) -> jsonschema::Validator {
 }
 
 /// Fields that none of the runs has, because nothing goes wrong in them.
-const RARE: [&str; 7] = [
+const RARE: [&str; 8] = [
     "first_at_s",
     "first_message",
     "kv_allocation_failures",
     "length_capped",
     "model",
     "others_mean_queue_length",
+    "rejected_server",
     "score_regret",
 ];
 

@@ -41,13 +41,13 @@ fn what_requests_need_costs_time() {
     let [greedy, restricted] = [["temperature: 0"; 2], [""; 2]].map(itl);
     assert!(greedy < restricted, "no sort: {greedy} {restricted}");
     let mixed = itl(["temperature: 0", ""]);
-    assert!(greedy < mixed && mixed < 1.01 * restricted, "one request makes all rows sort: {mixed} {restricted}");
+    assert!(greedy < mixed && mixed < 1.01 * restricted, "one request is enough for all rows: {mixed} {restricted}");
     assert!(itl(["repetition_penalty: 1.1", ""]) > restricted);
     assert!(itl(["temperature: 0", "temperature: 1, top_p: 1, min_p: 0.1"]) > greedy);
 }
 
 #[test]
-fn both_engines_agree_on_mixed_sampling() {
+fn both_simulations_agree_on_mixed_sampling() {
     let mixed = ["temperature: 0, presence_penalty: 0.5", "top_k: 20"];
-    assert_eq!(figures(mixed, "--engine plain"), figures(mixed, "--engine fast"));
+    assert_eq!(figures(mixed, "--simulation plain"), figures(mixed, "--simulation fast"));
 }

@@ -3,6 +3,7 @@
 //! Data below `../shared` is in no repository; tests that read it skip, and say so,
 //! where it is absent.
 
+mod architectures;
 mod blis;
 mod capacity;
 mod cases;

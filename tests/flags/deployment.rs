@@ -21,6 +21,15 @@ pub(super) fn tp(t: &Trial) {
     assert!(t.summary(&calm(), "{} 4").contains("4 × H100 (TP 4)"));
 }
 
+pub(super) fn pp(t: &Trial) {
+    let summary = t.summary(&calm(), "{} 2");
+    assert!(summary.contains("2 × H100 (TP 1, PP 2)"), "{summary}");
+    assert!(kv_blocks(&summary) > 2 * kv_blocks(&t.summary(&calm(), "{} 1")), "each stage has half of the layers");
+    let e2e = |pp: u32| number(&t.figures(&calm(), &format!("{{}} {pp}")), "e2e_mean_ms");
+    assert_ne!(e2e(2), e2e(1));
+    assert!(t.error(&calm(), "--latency-model roofline {} 2").contains("needs the physics latency model"));
+}
+
 pub(super) fn dp(t: &Trial) {
     let blocks = |dp: u32| kv_blocks(&t.summary(&calm(), &format!("{MOE} {{}} {dp}")));
     assert!(blocks(2) > 2 * blocks(1), "each rank has half of the experts");

@@ -47,11 +47,55 @@ pub(super) fn max_num_batched_tokens(t: &Trial) {
     assert!(small > usual, "{small} {usual}");
 }
 
+pub(super) fn max_num_active_seqs(t: &Trial) {
+    let ttft = |flags: &str| number(&t.figures(&pressed(), flags), "ttft_p99_ms");
+    assert_eq!(ttft("{} 4"), ttft("--max-num-seqs 4"), "as many requests run");
+    assert!(ttft("{} 4") > 2.0 * ttft(""));
+}
+
 pub(super) fn long_prefill_token_threshold(t: &Trial) {
+    let pairs = || rows(10, 1_000_000, ROW).into_iter().flat_map(|row| [row, row]).collect::<Vec<_>>();
+    let steps = |load: &[Row], flags: &str| number(&t.figures(load, flags), "steps");
+    assert_eq!((steps(&pairs(), "{} 0"), steps(&pairs(), "{} 300")), (steps(&pairs(), ""), steps(&pairs(), "")));
+    assert!(steps(&pairs(), "{} 100") > steps(&pairs(), "") + 19.0, "prompts of 300 tokens take two steps more");
     let alone = rows(20, 1_000_000, ROW);
-    let steps = |flags: &str| number(&t.figures(&alone, flags), "steps");
-    assert_eq!((steps("{} 0"), steps("{} 300")), (steps(""), steps("")));
-    assert_eq!(steps("{} 100"), steps("") + 40.0, "20 prompts of 300 tokens take two steps more each");
+    assert_eq!(steps(&alone, "{} 100"), steps(&alone, ""), "a lone request may use the whole budget");
+    assert_eq!(steps(&alone, "--engine vllm-0.15 {} 100"), steps(&alone, "--engine vllm-0.15") + 40.0);
+}
+
+pub(super) fn adaptive_prefill_threshold(t: &Trial) {
+    let steps = |flags: &str| {
+        let load = rows(2, 1, Row { input: 900, ..ROW });
+        number(&t.figures(&load, &format!("--long-prefill-token-threshold 100 {flags}")), "steps")
+    };
+    assert!(steps("{}") + 5.0 < steps(""), "half of the budget is more than 100 tokens");
+}
+
+pub(super) fn prefill_schedule_interval(t: &Trial) {
+    let ttft = |flags: &str| number(&t.figures(&rows(20, 30_000, ROW), flags), "ttft_mean_ms");
+    assert_eq!(ttft("{} 1"), ttft(""));
+    assert!(ttft("{} 20") > ttft("") + 20.0, "{} {}", ttft("{} 20"), ttft(""));
+}
+
+pub(super) fn watermark(t: &Trial) {
+    let preemptions = |flags: &str| number(&t.figures(&pressed(), &format!("{TIGHT} {flags}")), "preemption_count");
+    assert_eq!(preemptions("{} 0"), preemptions(""));
+    assert!(preemptions("{} 0.3") < preemptions(""), "{} {}", preemptions("{} 0.3"), preemptions(""));
+}
+
+/// 503 is an answer of its own: not the admission policy's, and no request that could never be served.
+fn refused(figures: &Value) -> (f64, f64, f64) {
+    let of = |name: &str| number(figures, name);
+    (of("rejected_server"), of("rejected_admission"), of("completed_requests"))
+}
+
+pub(super) fn max_num_queued_reqs(t: &Trial) {
+    assert_eq!(refused(&t.figures(&pressed(), "{} 10")), (30.0, 0.0, 10.0), "40 requests at once");
+    assert!(t.figures(&pressed(), "").get("rejected_server").is_none(), "no limit");
+}
+
+pub(super) fn max_num_queued_tokens(t: &Trial) {
+    assert_eq!(refused(&t.figures(&pressed(), "{} 900")), (37.0, 0.0, 3.0), "three prompts of 300 tokens");
 }
 
 /// 20 requests, 256 of their 300 tokens in common.
@@ -91,18 +135,23 @@ pub(super) fn no_async_scheduling(t: &Trial) {
     assert_ne!(figures("{}"), figures(""), "blocks come free a step earlier");
 }
 
+/// Preemptions of prompts that are computed in many chunks, in a small cache.
+fn preemptions_of_long_prompts(t: &Trial, flags: &str) -> f64 {
+    let rows = rows(30, 1, Row { input: 1_000, output: 20, ..ROW });
+    let flags = format!("--total-kv-blocks 150 --max-model-len 2048 --max-num-batched-tokens 128 {flags}");
+    number(&t.figures(&rows, &flags), "preemption_count")
+}
+
 pub(super) fn reserve_full_isl(t: &Trial) {
-    let preemptions = |flags: &str| {
-        let rows = rows(30, 1, Row { input: 1_000, output: 20, ..ROW });
-        let flags = format!("--total-kv-blocks 150 --max-model-len 2048 --max-num-batched-tokens 128 {flags}");
-        number(&t.figures(&rows, &flags), "preemption_count")
-    };
-    assert!(preemptions("{}") < preemptions(""), "{} {}", preemptions("{}"), preemptions(""));
+    let preemptions = |flags: &str| preemptions_of_long_prompts(t, flags);
+    assert!(preemptions("--engine vllm-0.15 {}") < preemptions("--engine vllm-0.15"));
+    assert_eq!(preemptions("{}"), preemptions(""), "the default of 0.33");
 }
 
 pub(super) fn no_reserve_full_isl(t: &Trial) {
-    let figures = |flags: &str| t.figures(&pressed(), &format!("{TIGHT} {flags}"));
-    assert_eq!(figures("--scheduler-reserve-full-isl {}"), figures(""), "the last one counts");
+    let preemptions = |flags: &str| preemptions_of_long_prompts(t, flags);
+    assert!(preemptions("") < preemptions("{}"));
+    assert_eq!(preemptions("{} --scheduler-reserve-full-isl"), preemptions(""), "the last one counts");
 }
 
 /// While request 0 runs, 1 (long, middle priority), 2 (short, lowest priority) and 3 (middling, highest priority) wait.
@@ -168,6 +217,15 @@ pub(super) fn parity(t: &Trial) {
 }
 
 pub(super) fn engine(t: &Trial) {
+    let figures = |flags: &str| t.figures(&pressed(), &format!("{TIGHT} {flags}"));
+    assert_eq!(figures("{} vllm-0.33"), figures(""), "the default");
+    assert_ne!(figures("{} vllm-0.15"), figures(""), "they differ under pressure");
+    assert!(t.error(&calm(), "{} vllm-0.14").contains("[possible values: vllm-0.33, vllm-0.15]"));
+    let error = t.error(&calm(), "--parity blis {} vllm-0.15");
+    assert!(error.contains("cannot be used with `--parity blis`"), "{error}");
+}
+
+pub(super) fn simulation(t: &Trial) {
     for parity in ["vllm", "blis"] {
         let out = |name: &str| t.on(&pressed(), &format!("{TIGHT} --parity {parity} {{}} {name}")).stdout;
         assert!(

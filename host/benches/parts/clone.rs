@@ -61,7 +61,7 @@ fn service(bencher: Bencher, routed: usize) {
         classes: Classes::default(),
         serves: Vec::new(),
         block_size: BLOCK,
-        semantics: Semantics::VLLM,
+        semantics: Semantics::VLLM_0_33,
         horizon: Micros::MAX,
         abort: Abort::default(),
     };

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use blis_config::{Deployment, DeploymentArgs, LatencyKind, resolve};
-use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
+use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::request::{Content, Request};
 use blis_sim::semantics::Semantics;
@@ -40,10 +40,11 @@ pub fn instance_of(deployment: &Deployment) -> InstanceConfig {
         enable_chunked_prefill: true,
         async_scheduling: false,
         reserve_full_prompt: false,
+        options: SchedulerOptions::default(),
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
-        semantics: Semantics::VLLM,
+        semantics: Semantics::VLLM_0_33,
         latency: deployment.latency.clone(),
     }
 }

@@ -84,7 +84,7 @@ fn chat() -> [BenchScenario; 4] {
         },
         BenchScenario {
             what: "the same, every request updated at every step",
-            ..chat(CHAT_PLAIN, 10_000, "--engine plain")
+            ..chat(CHAT_PLAIN, 10_000, "--simulation plain")
         },
         chat(CHAT_100K, 100_000, ""),
         BenchScenario { size: ScenarioSize::Large, ..chat(CHAT_1M, 1_000_000, "") },
@@ -104,7 +104,10 @@ fn fixed_lengths() -> [BenchScenario; 2] {
             published: "fastest simulator known: 0.30 s, 14 MB",
             ..fixed(FIXED, "")
         },
-        BenchScenario { what: "the same, every request updated at every step", ..fixed(FIXED_PLAIN, "--engine plain") },
+        BenchScenario {
+            what: "the same, every request updated at every step",
+            ..fixed(FIXED_PLAIN, "--simulation plain")
+        },
     ]
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use blis_sim::latency::{LatencyModel, Sampler};
 
+use super::engine::{BatchLimits, BatchSettings};
 use super::latency_kind::LatencyKind;
 use super::policy::Sourced;
 use super::precision::{Precision, PrecisionArgs};
@@ -19,6 +20,9 @@ pub struct DeploymentArgs {
     pub hardware: Option<String>,
     /// `--tensor-parallel-size`, at least 1. By default the smallest power of two that fits.
     pub tensor_parallel_size: Option<u32>,
+    /// `--pipeline-parallel-size`, at least 1. By default 1, or as many as hold the model where no tensor parallel size
+    /// does.
+    pub pipeline_parallel_size: Option<u32>,
     /// `--data-parallel-size`, at least 1.
     pub data_parallel_size: u32,
     /// `--vllm-version`: selects coefficients of the blackbox model.
@@ -29,8 +33,8 @@ pub struct DeploymentArgs {
     pub precision: PrecisionArgs,
     /// `--enforce-eager`: kernels are launched one by one, without CUDA graphs.
     pub enforce_eager: bool,
-    /// The sampling code of the engine's version; `None`: that of the coefficients.
-    pub sampler: Option<Sampler>,
+    /// The sampling code of the engine's version.
+    pub sampler: Sampler,
     /// `--moe-comm-backend`: how data-parallel ranks exchange tokens with experts.
     pub moe_comm_backend: Option<String>,
     /// `--latency-model`: by default the one that the other options imply.
@@ -53,9 +57,9 @@ pub struct DeploymentArgs {
     pub max_model_len: Option<u32>,
     /// `--gpu-memory-utilization`, in (0, 1].
     pub gpu_memory_utilization: f64,
-    /// The maximum batch size and the token budget of a step, for which vLLM sets memory aside. `None`: the KV cache has
+    /// The limits of a batch, and the engine: vLLM sets memory aside for its batches; without an engine, the KV cache has
     /// the size that BLIS computes.
-    pub batch_limits: Option<(u32, u32)>,
+    pub batch: BatchSettings,
     /// `--model-config-folder`: holds `config.json` or `<model>/config.json`.
     pub model_config_folder: Option<PathBuf>,
     /// `--hardware-config`: a GPU file, a folder of them, or BLIS's `hardware_config.json`.
@@ -70,12 +74,13 @@ impl DeploymentArgs {
             model: model.into(),
             hardware: None,
             tensor_parallel_size: None,
+            pipeline_parallel_size: None,
             data_parallel_size: 1,
             vllm_version: None,
             enable_expert_parallel: false,
             precision: PrecisionArgs::default(),
             enforce_eager: false,
-            sampler: None,
+            sampler: Sampler::default(),
             moe_comm_backend: None,
             latency_model: None,
             default_latency: LatencyKind::Physics,
@@ -87,7 +92,7 @@ impl DeploymentArgs {
             block_size: 16,
             max_model_len: None,
             gpu_memory_utilization: 0.9,
-            batch_limits: None,
+            batch: BatchSettings::default(),
             model_config_folder: None,
             hardware_config: None,
         }
@@ -103,6 +108,8 @@ pub struct Deployment {
     pub hardware: String,
     /// Tensor-parallel size: GPUs that share each layer.
     pub tensor_parallel_size: u32,
+    /// Pipeline stages: groups of GPUs that have some of the layers each.
+    pub pipeline_parallel_size: u32,
     /// Data-parallel size: attention replicas that share experts.
     pub data_parallel_size: u32,
     /// Number formats of activations, weights and KV cache.
@@ -118,6 +125,10 @@ pub struct Deployment {
     pub total_kv_blocks: u32,
     /// Origin of that number.
     pub kv_blocks_source: KvBlocksSource,
+    /// The limits of a batch.
+    pub batch_limits: BatchLimits,
+    /// What the defaults among these limits follow.
+    pub batch_limits_source: &'static str,
     /// Maximum length of a request, input and output tokens together; `None` if unlimited.
     pub max_model_len: Option<u32>,
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json

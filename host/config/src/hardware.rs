@@ -1,16 +1,21 @@
 //! GPUs: the files of `hardware/`, and the JSON table of older BLIS versions.
 
+mod kernels;
+mod names;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use blis_sim::latency::physics::{Curve, Kernels, Link};
 use blis_sim::model::{Gpu, Mfu};
 use serde::Deserialize;
 
+use self::kernels::{KernelsEntry, LinksEntry, NodeEntry};
 use super::embedded;
 use super::error::{ConfigError, known_hint};
 use blis_diag::Diagnostic;
+
+pub use self::kernels::{MeasuredKernels, Network};
 
 /// A GPU with its names and figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,18 +28,20 @@ pub struct Hardware {
     pub usable_gib: f64,
     /// FP8 peak in BLIS's table, TFLOPS, which BLIS's latency models take.
     pub blis_tflops_fp8: f64,
-    /// The curves of its kernels and their origin; `None` if they were not measured.
-    pub kernels: Option<MeasuredKernels>,
+    /// What its file says about its kernels and links.
+    own: OwnMeasurements,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Curves of the kernels of a GPU with their origin.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MeasuredKernels {
-    pub curves: Kernels,
-    /// Origin of the measurement, and the day on which the curves were fitted.
-    pub source: String,
+/// Measured kernels and links in the file of a GPU, or the GPUs whose are used instead.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct OwnMeasurements {
+    kernels: Option<KernelsEntry>,
+    links: Option<LinksEntry>,
+    node: Option<NodeEntry>,
+    kernels_of: Option<String>,
+    links_of: Option<String>,
 }
 
 /// All GPUs that a deployment can name: those of `--hardware-config` first, then the embedded ones.
@@ -46,6 +53,15 @@ pub struct Catalogue {
 }
 
 impl Hardware {
+    /// The GPU whose kernels stand in for this one's, which were not measured; `None` if they were.
+    #[must_use]
+    pub fn kernels_of(&self) -> Option<&str> {
+        match self.own.kernels {
+            Some(_) => None,
+            None => Some(self.own.kernels_of.as_deref().unwrap_or(kernels::DEFAULT)),
+        }
+    }
+
     /// The figures that BLIS's latency models take.
     #[must_use]
     pub fn blis_gpu(&self) -> Gpu {
@@ -78,20 +94,25 @@ impl Catalogue {
         Ok(Self { entries, given })
     }
 
-    /// The GPU with that name or alias, in upper or lower case.
+    /// The GPU with that name or alias. Case, separators and the maker's name do not matter: `nvidia h100_sxm`.
     ///
     /// # Errors
     /// If the name is unknown.
     pub fn find(&self, name: &str) -> Result<&Hardware, ConfigError> {
         let has_name = |entry: &&Hardware| {
-            std::iter::once(&entry.name).chain(&entry.aliases).any(|known| known.eq_ignore_ascii_case(name))
+            std::iter::once(&entry.name).chain(&entry.aliases).any(|known| names::same(known, name))
         };
         self.entries.iter().find(has_name).ok_or_else(|| {
             let known = self.entries.iter().flat_map(|entry| std::iter::once(&entry.name).chain(&entry.aliases));
             let mut known: Vec<String> = known.cloned().collect();
             known.sort();
             known.dedup();
-            ConfigError::unknown("hardware", name, known, Some("or describe it in a file and give `--hardware-config`"))
+            ConfigError::unknown(
+                "hardware",
+                name,
+                known,
+                Some("`blis hardware` lists them; or describe one in a file and give `--hardware-config`"),
+            )
         })
     }
 
@@ -144,11 +165,12 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
 const USABLE_SHARE: f64 = 0.99;
 
 /// The current keys. The reader also accepts the keys of older BLIS versions, which messages leave out.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 19] = [
     "name",
     "aliases",
     "tflops_fp16",
     "tflops_fp8",
+    "tflops_fp4",
     "blis_tflops_fp8",
     "tflops_fp32",
     "hbm_tb_s",
@@ -157,6 +179,10 @@ const KEYS: [&str; 14] = [
     "mfu_prefill",
     "mfu_decode",
     "kernels",
+    "kernels_of",
+    "links",
+    "links_of",
+    "node",
     "source",
     "note",
 ];
@@ -184,6 +210,7 @@ struct HardwareEntry {
     tflops_fp16: Option<f64>,
     #[serde(alias = "TFlopsFP8")]
     tflops_fp8: Option<f64>,
+    tflops_fp4: Option<f64>,
     /// The figure of BLIS's table, where it is another.
     blis_tflops_fp8: Option<f64>,
     /// Peak without tensor cores, for `--dtype float32`.
@@ -202,6 +229,12 @@ struct HardwareEntry {
     _source: Option<String>,
     note: Option<String>,
     kernels: Option<KernelsEntry>,
+    /// The GPU whose curves are used, as shares of this one's peaks.
+    kernels_of: Option<String>,
+    links: Option<LinksEntry>,
+    /// The GPU whose links are used.
+    links_of: Option<String>,
+    node: Option<NodeEntry>,
 
     /// Attainable instead of peak throughput, 10¹² operations per second: utilisation is then 1.
     #[serde(rename = "TFlopsEff")]
@@ -237,86 +270,6 @@ struct HardwareEntry {
     mixed_prefill_overhead_micros: Option<f64>,
 }
 
-/// The curves in a file. See [`Kernels`].
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KernelsEntry {
-    source: String,
-    gemm: CurveEntry,
-    gemm_8bit: CurveEntry,
-    experts: CurveEntry,
-    experts_8bit: CurveEntry,
-    expert_activations: f64,
-    attention_launch_us: f64,
-    attention_head_us: f64,
-    attention_bandwidth: f64,
-    /// That of 16 bits, where it was not measured.
-    attention_bandwidth_8bit: Option<f64>,
-    #[serde(default = "unmixed")]
-    attention_mixed: f64,
-    attention_flops: f64,
-    reduce_once: LinkEntry,
-    reduce_twice: LinkEntry,
-    #[serde(default)]
-    reduce_hop_us: f64,
-    #[serde(default)]
-    reduce_crowding: f64,
-}
-
-/// `attention_mixed` of kernels that do not lose by mixed steps.
-fn unmixed() -> f64 {
-    1.0
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CurveEntry {
-    launch_us: f64,
-    bandwidth: f64,
-    flops: f64,
-    #[serde(default)]
-    tile_rows: f64,
-    #[serde(default)]
-    input_passes: f64,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LinkEntry {
-    launch_us: f64,
-    gb_s: f64,
-}
-
-impl KernelsEntry {
-    fn curves(&self) -> Kernels {
-        let curve = |&CurveEntry { launch_us, bandwidth, flops, tile_rows, input_passes }: &CurveEntry| Curve {
-            launch_us,
-            bandwidth,
-            flops,
-            tile_rows,
-            input_passes,
-        };
-        let link = |&LinkEntry { launch_us, gb_s }: &LinkEntry| Link { launch_us, gb_s };
-        Kernels {
-            gemm: curve(&self.gemm),
-            gemm_8bit: curve(&self.gemm_8bit),
-            experts: curve(&self.experts),
-            experts_8bit: curve(&self.experts_8bit),
-            expert_activations: self.expert_activations,
-            attention_launch_us: self.attention_launch_us,
-            attention_head_us: self.attention_head_us,
-            attention_bandwidth: self.attention_bandwidth,
-            attention_bandwidth_8bit: self.attention_bandwidth_8bit.unwrap_or(self.attention_bandwidth),
-            attention_mixed: self.attention_mixed,
-            attention_flops: self.attention_flops,
-            reduce_once: link(&self.reduce_once),
-            reduce_twice: link(&self.reduce_twice),
-            reduce_hop_us: self.reduce_hop_us,
-            reduce_crowding: self.reduce_crowding,
-        }
-    }
-}
-
 impl HardwareEntry {
     fn check(self, path: &Path, default_name: Option<String>) -> Result<Hardware, ConfigError> {
         let unused = self.unused_keys();
@@ -336,8 +289,9 @@ impl HardwareEntry {
             ("memory_gib", self.memory_gib.or(Some(0.0)), false),
             ("blis_tflops_fp8", self.blis_tflops_fp8.or(self.tflops_fp8).or(Some(0.0)), false),
             ("tflops_fp32", self.tflops_fp32.or(Some(0.0)), false),
+            ("tflops_fp4", self.tflops_fp4.or(Some(0.0)), false),
         ];
-        let mut values = [0.0; 6];
+        let mut values = [0.0; 7];
         for ((key, value, required), slot) in figures.into_iter().zip(&mut values) {
             *slot = match value {
                 None => return wrong(format!("`{key}` is missing")),
@@ -359,17 +313,23 @@ impl HardwareEntry {
         if mfu.is_some_and(|mfu| [mfu.prefill, mfu.decode].iter().any(|share| !(*share > 0.0 && *share <= 1.0))) {
             return wrong("`mfu_prefill` and `mfu_decode` must lie in (0, 1]".into());
         }
-        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8, tflops_fp32] = values;
+        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8, tflops_fp32, tflops_fp4] = values;
         let mut notes: Vec<String> = self.note.map(|note| format!("{name}: {note}")).into_iter().collect();
         if !unused.is_empty() {
             notes.push(format!("{}: GPU `{name}`: not used: {}", path.display(), unused.join(", ")));
         }
-        let gpu = Gpu { tflops_fp16, tflops_fp8, tflops_fp32, hbm_tb_s, memory_gib, mfu };
-        let kernels = self.kernels.map(|entry| MeasuredKernels { curves: entry.curves(), source: entry.source });
-        if let Some(Err(error)) = kernels.as_ref().map(|kernels| kernels.curves.check()) {
-            return wrong(format!("kernels: {}", error.to_string().split('\n').next().unwrap_or_default()));
+        let gpu = Gpu { tflops_fp16, tflops_fp8, tflops_fp32, tflops_fp4, hbm_tb_s, memory_gib, mfu };
+        let own = OwnMeasurements {
+            kernels: self.kernels,
+            links: self.links,
+            node: self.node,
+            kernels_of: self.kernels_of,
+            links_of: self.links_of,
+        };
+        if let Err(message) = own.check() {
+            return wrong(message);
         }
-        Ok(Hardware { name, aliases: self.aliases, gpu, usable_gib, blis_tflops_fp8, kernels, notes })
+        Ok(Hardware { name, aliases: self.aliases, gpu, usable_gib, blis_tflops_fp8, own, notes })
     }
 
     fn unused_keys(&self) -> Vec<&'static str> {
@@ -449,7 +409,7 @@ mod tests {
     fn unknown_gpus_are_listed() {
         insta::assert_snapshot!(Catalogue::load(None).unwrap().find("H10").unwrap_err(), @r"
         unknown hardware: `H10`
-        hint: did you mean `H100`? known: A100-80, A100-SXM, A100-SXM-80GB, B200, B200-SXM, H100, H100-SXM, H100-SXM-80GB, H200, H200-SXM, H200-SXM-141GB, L40S, RTX-PRO-6000, RTX-PRO-6000-BSE, RTX-PRO-6000-SERVER, RTXPRO6000; or describe it in a file and give `--hardware-config`
+        hint: did you mean `H100`? `blis hardware` lists them; or describe one in a file and give `--hardware-config`
         ");
     }
 
@@ -459,7 +419,7 @@ mod tests {
         assert_eq!((entry.name.as_str(), entry.gpu.mfu), ("mine", None));
         insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tbs: 1\n").unwrap_err(), @r"
         gpus/mine.yaml:2:1: unknown field `hbm_tbs`
-        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, blis_tflops_fp8, tflops_fp32, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, source, note
+        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
         ");
         insta::assert_snapshot!(yaml("tflops_fp16: fast\n").unwrap_err(), @"gpus/mine.yaml:1:14: the value is `fast`, not a number");
         insta::assert_snapshot!(yaml("tflops_fp16: 100\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: `hbm_tb_s` is missing");
@@ -487,7 +447,7 @@ mod tests {
         let error = parse(Path::new("h.json"), "{\n \"H100\": {\"TFlops\": 1}\n}").unwrap_err();
         insta::assert_snapshot!(error, @r"
         h.json:2:18: unknown field `TFlops`
-        hint: did you mean `tflops_fp8`? known: name, aliases, tflops_fp16, tflops_fp8, blis_tflops_fp8, tflops_fp32, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, source, note
+        hint: did you mean `tflops_fp4`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
         ");
     }
 }

@@ -3,9 +3,11 @@
 //! Options that are left out get their values by published rules (BLIS's, `engine.md` §4). Every choice that a user
 //! might not expect is recorded in [`Deployment::notes`].
 
+mod architecture;
 mod coefficients;
 mod deployment;
 mod embedded;
+pub mod engine;
 mod error;
 mod hardware;
 mod known;
@@ -25,7 +27,7 @@ mod short_name;
 pub use coefficients::{BlackboxRow, TrainedDefaults, blackbox_rows};
 pub use deployment::{Deployment, DeploymentArgs, KvBlocksSource};
 pub use error::ConfigError;
-pub use hardware::{Catalogue, Hardware, MeasuredKernels, parse as parse_hardware};
+pub use hardware::{Catalogue, Hardware, MeasuredKernels, Network, parse as parse_hardware};
 pub use known::{KnownModel, known_hardware, known_models};
 pub use latency_kind::LatencyKind;
 pub use model::{LoadedModel, parse as parse_model};

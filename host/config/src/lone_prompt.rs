@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, run_alone};
+use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, SchedulerOptions, run_alone};
 use blis_sim::latency::Batch;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::policy::Classes;
@@ -53,7 +53,8 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
         enable_chunked_prefill: true,
         async_scheduling: true,
         reserve_full_prompt: false,
-        semantics: Semantics::VLLM,
+        options: SchedulerOptions::default(),
+        semantics: Semantics::VLLM_0_15,
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::new(Classes::default()),
@@ -75,7 +76,9 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
 
 #[test]
 fn a_lone_prompt_takes_its_steps_and_no_longer_with_larger_chunks() {
-    for hardware in Catalogue::load(None).unwrap().entries() {
+    let catalogue = Catalogue::load(None).unwrap();
+    for hardware in catalogue.entries() {
+        let links = catalogue.kernels(hardware).unwrap().links_source;
         for model in MODELS {
             let args = DeploymentArgs {
                 hardware: Some(hardware.name.clone()),
@@ -90,7 +93,12 @@ fn a_lone_prompt_takes_its_steps_and_no_longer_with_larger_chunks() {
                     let (ttft, steps) = lone_prompt(&deployment, tokens, budget);
                     let what = format!("{model} on {}, {tokens} tokens in chunks of {budget}", hardware.name);
                     assert!(ttft as f64 <= 1.2 * steps as f64 + 10_000.0, "{what}: TTFT {ttft}, steps {steps} µs");
-                    assert!(ttft <= before, "{what}: {ttft} µs, and {before} with smaller chunks");
+                    // Over PCIe, collectives of NCCL lose bandwidth with the size of the message: two halves are faster than the whole.
+                    let slack = if links.contains("PCIe 4") { 1.03 } else { 1.0 };
+                    assert!(
+                        ttft as f64 <= slack * before as f64,
+                        "{what}: {ttft} µs, and {before} with smaller chunks"
+                    );
                     before = ttft;
                 }
             }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use blis_sim::model::{Mla, ModelConfig, Moe};
 use blis_sim::sampling::{SamplingParam, SamplingParams};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::architecture;
 use super::embedded;
 use super::error::ConfigError;
 use blis_diag::Diagnostic;
@@ -33,6 +34,9 @@ pub struct LoadedModel {
     pub multimodal: bool,
     /// Notes for the user.
     pub notes: Vec<String>,
+    /// Notes that concern only the formulas of BLIS (roofline, trained-physics, the KV blocks of `--parity blis`), which
+    /// take all layers to be equal.
+    pub formula_notes: Vec<String>,
 }
 
 /// The architecture of the model `name` (short, lower case), from the first of `folder/<name>/config.json`,
@@ -100,19 +104,55 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     let chunked_attention = llama4 || nonzero(keys.attention_chunk_size).is_some();
     let dtype = keys.torch_dtype.clone().or_else(|| keys.dtype.clone());
     let (quantization, fp8_kv_cache) = (keys.quantization_method(), keys.has_fp8_kv_cache());
-    let config = keys.resolve(name, &mut notes).map_err(|mistake| ConfigError::in_file(&path, mistake))?;
+    let in_file = |mistake| ConfigError::in_file(&path, mistake);
+    let mut config = keys.resolve(name, &mut notes).map_err(in_file)?;
+    architecture::read(&all_keys(text), &mut config, &mut notes).map_err(in_file)?;
+    let formula_notes = formula_notes(name, &config);
+    Ok(LoadedModel {
+        config,
+        path,
+        sampling: SamplingParams::default(),
+        dtype,
+        quantization,
+        fp8_kv_cache,
+        chunked_attention,
+        multimodal,
+        notes,
+        formula_notes,
+    })
+}
+
+/// All keys, those of `text_config` before the others. The text was read as an object before.
+fn all_keys(text: &str) -> Map<String, Value> {
+    let Ok(Value::Object(mut keys)) = serde_json::from_str(text) else { return Map::new() };
+    if let Some(Value::Object(inner)) = keys.remove("text_config") {
+        keys.extend(inner.into_iter().filter(|(_, value)| !value.is_null()));
+    }
+    keys
+}
+
+/// What the formulas of BLIS leave out of this model.
+fn formula_notes(name: &str, config: &ModelConfig) -> Vec<String> {
+    let mut notes = Vec::new();
     if let Some(head_dim) = config.head_dim
         && u64::from(head_dim) * u64::from(config.num_attention_heads) != u64::from(config.hidden_size)
     {
         notes.push(format!(
-            "{name}: step times take heads of hidden_size / num_attention_heads, not {head_dim}, as BLIS does"
+            "{name}: this latency model takes heads of hidden_size / num_attention_heads, not {head_dim}, as BLIS does"
         ));
     }
     if config.mla.is_some() {
-        notes.push(format!("{name}: latent attention (MLA) counts as full KV in step times, which overstates them"));
+        notes.push(format!(
+            "{name}: latent attention (MLA) counts as full KV in this latency model, which overstates step times"
+        ));
     }
-    let sampling = SamplingParams::default();
-    Ok(LoadedModel { config, path, sampling, dtype, quantization, fp8_kv_cache, chunked_attention, multimodal, notes })
+    if config.architecture.is_some() {
+        notes.push(format!(
+            "{name}: this latency model takes all layers to be equal, with full attention and one precision; physics \
+             computes each kind"
+        ));
+    }
+    notes
 }
 
 /// The sampling parameters of the `generation_config.json` beside the config at `path`; none without that file.
@@ -128,7 +168,7 @@ fn sampling_beside(path: &Path) -> Result<SamplingParams, ConfigError> {
 /// The keys of `generation_config.json` that vLLM takes as sampling parameters and that cost time. Parameters that are
 /// null are not set.
 fn sampling(path: &Path, text: &str) -> Result<SamplingParams, ConfigError> {
-    type Keys = serde_json::Map<String, Value>;
+    type Keys = Map<String, Value>;
     let keys: Keys = serde_json::from_str(text).map_err(|error| ConfigError::json(path, &error))?;
     let mut params = SamplingParams::default();
     for param in SamplingParam::ALL {
@@ -201,8 +241,11 @@ keys! {
     num_local_experts: u32,
     num_routed_experts: u32,
     num_experts_per_tok: u32,
+    experts_per_token: u32,
+    top_k_experts: u32,
     moe_intermediate_size: u32,
     shared_expert_intermediate_size: u32,
+    shared_intermediate_size: u32,
     n_shared_experts: u32,
     interleave_moe_layer_step: u32,
     first_k_dense_replace: u32,
@@ -214,17 +257,28 @@ keys! {
     vision_config: Value,
     max_position_embeddings: u64,
     rope_scaling: Value,
+    rope_parameters: Value,
 }
 
 impl ConfigKeys {
     fn resolve(self, name: &str, notes: &mut Vec<String>) -> Result<ModelConfig, Diagnostic> {
         let heads = self.num_attention_heads.unwrap_or(0);
         let kv_heads = first_nonzero(&[self.num_key_value_heads, self.num_kv_heads, self.multi_query_group_num]);
-        let dtype_bytes = self.dtype_bytes()?;
+        let method = self.quantization_config.as_ref().and_then(|config| config.get("quant_method"));
+        let dtype_bytes = match (self.dtype_bytes()?, method) {
+            (0.0, Some(_)) => {
+                notes.push(format!("{name}: the config has no `torch_dtype`: activations and KV cache in 16 bits"));
+                2.0
+            }
+            (bytes, _) => bytes,
+        };
+        let moe = self.moe();
+        // Experts in this format have a width of their own in the architecture.
+        let is_of_experts = moe.is_some() && method.and_then(Value::as_str) == Some("mxfp4");
         let weight_bytes = match self.quantized_weight_bytes().or_else(|| weight_bytes_from_name(name)) {
             Some(bytes) => bytes,
             None => {
-                if let Some(method) = self.quantization_config.as_ref().and_then(|config| config.get("quant_method")) {
+                if let Some(method) = method.filter(|_| !is_of_experts) {
                     notes.push(format!(
                         "{name}: quantisation {method} is not understood: weights take {dtype_bytes} bytes"
                     ));
@@ -232,7 +286,6 @@ impl ConfigKeys {
                 dtype_bytes
             }
         };
-        let moe = self.moe();
         Ok(ModelConfig {
             num_hidden_layers: self.num_hidden_layers.unwrap_or(0),
             hidden_size: self.hidden_size.unwrap_or(0),
@@ -247,16 +300,19 @@ impl ConfigKeys {
             dtype_bytes,
             kv_dtype_bytes: dtype_bytes,
             weight_bytes,
+            fp4_activations: self.has_fp4_activations(),
             moe_without_expert_count: moe.is_none() && self.has_experts_but_no_count(),
             moe,
             mla: nonzero(self.kv_lora_rank)
                 .map(|kv_lora_rank| Mla { kv_lora_rank, qk_rope_head_dim: self.qk_rope_head_dim.unwrap_or(0) }),
             max_model_len: self.max_model_len(),
+            architecture: None,
         })
     }
 
+    /// Width of the MLP; models that have experts in every layer may have no other.
     fn mlp_width(&self) -> u32 {
-        first_nonzero(&[self.intermediate_size, self.ffn_hidden_size]).unwrap_or(0)
+        first_nonzero(&[self.intermediate_size, self.ffn_hidden_size, self.moe_intermediate_size]).unwrap_or(0)
     }
 
     fn dtype_bytes(&self) -> Result<f64, Diagnostic> {
@@ -280,13 +336,20 @@ impl ConfigKeys {
         let each_shared = expert_width.unwrap_or(self.mlp_width());
         Some(Moe {
             num_experts,
-            num_experts_per_tok: self.num_experts_per_tok.unwrap_or(0),
+            num_experts_per_tok: first_nonzero(&self.experts_per_token()).unwrap_or(0),
             moe_intermediate_size: expert_width,
-            shared_intermediate_size: nonzero(self.shared_expert_intermediate_size)
-                .unwrap_or_else(|| self.n_shared_experts.unwrap_or(0).saturating_mul(each_shared)),
+            shared_intermediate_size: first_nonzero(&[
+                self.shared_expert_intermediate_size,
+                self.shared_intermediate_size,
+            ])
+            .unwrap_or_else(|| self.n_shared_experts.unwrap_or(0).saturating_mul(each_shared)),
             interleave_moe_layer_step: self.interleave_moe_layer_step.unwrap_or(0),
             first_k_dense_replace: self.first_k_dense_replace.unwrap_or(0),
         })
+    }
+
+    fn experts_per_token(&self) -> [Option<u32>; 3] {
+        [self.num_experts_per_tok, self.experts_per_token, self.top_k_experts]
     }
 
     fn has_experts_but_no_count(&self) -> bool {
@@ -300,6 +363,13 @@ impl ConfigKeys {
         let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
         let bits = config.get("bits").and_then(number).or_else(|| match config.get("quant_method")?.as_str()? {
             "fp8" => Some(8.0),
+            "modelopt" | "modelopt_fp4" => match config.get("quant_algo").and_then(Value::as_str) {
+                Some("FP8") => Some(8.0),
+                // Each 16 weights of NVFP4 share a scale of 8 bits.
+                Some("NVFP4") => Some(4.5),
+                _ if self.has_fp4_activations() => Some(4.5),
+                _ => None,
+            },
             "compressed-tensors" => {
                 // A JSON map of serde_json is sorted by key, as in BLIS.
                 let groups = config.get("config_groups")?.as_object()?;
@@ -317,15 +387,29 @@ impl ConfigKeys {
 
     /// Whether keys and values are cached in FP8: `kv_cache_scheme` (compressed-tensors) or `kv_cache_quant_algo` (ModelOpt).
     fn has_fp8_kv_cache(&self) -> bool {
-        let Some(config) = &self.quantization_config else { return false };
-        let bits = config.get("kv_cache_scheme").and_then(|scheme| scheme.get("num_bits")).and_then(Value::as_u64);
-        bits == Some(8) || config.get("kv_cache_quant_algo").and_then(Value::as_str) == Some("FP8")
+        let Some(Value::Object(config)) = &self.quantization_config else { return false };
+        config.iter().any(|(key, value)| architecture::is_fp8_kv_cache(key, value))
+    }
+
+    /// Whether weights and inputs are rounded to FP4: ModelOpt's NVFP4, or 4-bit floating-point inputs of compressed-tensors.
+    fn has_fp4_activations(&self) -> bool {
+        let Some(config) = self.quantization_config.as_ref() else { return false };
+        let modelopt = config.get("quant_algo").and_then(Value::as_str).is_some_and(|name| name == "NVFP4");
+        let groups = config.get("config_groups").and_then(Value::as_object);
+        let inputs = groups.into_iter().flat_map(|groups| groups.values()).filter_map(|group| {
+            let inputs = group.get("input_activations")?;
+            Some(inputs.get("type")?.as_str()? == "float" && inputs.get("num_bits")?.as_f64()? == 4.0)
+        });
+        modelopt || inputs.into_iter().any(|fp4| fp4)
     }
 
     /// The context length, tokens: `max_position_embeddings`, scaled by `rope_scaling`.
     fn max_model_len(&self) -> Option<u64> {
         let native = nonzero(self.max_position_embeddings)?;
-        let Some(rope) = self.rope_scaling.as_ref().and_then(Value::as_object) else { return Some(native) };
+        let object = |value: &Option<Value>| value.as_ref().and_then(Value::as_object).cloned();
+        let Some(rope) = object(&self.rope_scaling).or_else(|| object(&self.rope_parameters)) else {
+            return Some(native);
+        };
         let kind = rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("");
         let included = self.model_type.as_deref().is_some_and(|model| model.contains("gemma3"))
             || matches!(kind, "su" | "longrope" | "llama3");
@@ -389,8 +473,9 @@ mod tests {
             assert!(model.num_attention_heads > 0 && model.intermediate_size > 0, "{name}");
             assert!(model.dtype_bytes == 2.0 && model.weight_bytes > 0.0, "{name}");
             assert!(model.max_model_len.is_some() && !model.moe_without_expert_count, "{name}");
-            let quantized = weight_bytes_from_name(name).unwrap_or(2.0);
-            assert_eq!(model.weight_bytes, quantized, "{name}: the name and the config agree");
+            if let Some(quantized) = weight_bytes_from_name(name) {
+                assert_eq!(model.weight_bytes, quantized, "{name}: the name and the config agree");
+            }
         }
     }
 
@@ -449,6 +534,17 @@ mod tests {
                         {"group_1": {"weights": {"num_bits": 8}}, "group_0": {"weights": {"num_bits": 4}}}}"#;
         assert_eq!(bytes("m", groups), 0.5);
         assert_eq!(bytes("m-quantized.w4a16", "null"), 0.5);
+        // 4 bits, and 8 bits for each 16 weights.
+        assert_eq!(bytes("m", r#"{"quant_method": "modelopt", "quant_algo": "NVFP4"}"#), 0.5625);
+        let fp4 = |quantization: &str| {
+            let text = format!(r#"{{"torch_dtype": "bfloat16", "quantization_config": {quantization}}}"#);
+            read("m", &text).unwrap().config.fp4_activations
+        };
+        assert!(fp4(r#"{"quant_method": "modelopt", "quant_algo": "NVFP4"}"#));
+        assert!(!fp4(r#"{"bits": 4, "quant_method": "gptq"}"#));
+        let inputs = r#"{"quant_method": "compressed-tensors", "config_groups": {"group_0":
+            {"weights": {"num_bits": 4}, "input_activations": {"num_bits": 4, "type": "float"}}}}"#;
+        assert!(fp4(inputs));
         assert_eq!(bytes("m-fp8-dynamic", "null"), 1.0);
         assert_eq!(bytes("fp8ish-waa", "null"), 2.0);
         let odd =

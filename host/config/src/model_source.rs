@@ -62,7 +62,7 @@ fn folder_name(path: &Path) -> String {
 
 /// The organisations of the built-in models by the beginnings of their names, as on Hugging Face; the first is the
 /// author, others publish the same weights.
-const ORGANISATIONS: [(&str, &[&str]); 14] = [
+const ORGANISATIONS: [(&str, &[&str]); 16] = [
     ("codellama", &["codellama", "meta-llama"]),
     ("deepseek", &["deepseek-ai"]),
     ("glm", &["zai-org"]),
@@ -77,6 +77,8 @@ const ORGANISATIONS: [(&str, &[&str]); 14] = [
     ("yi", &["01-ai"]),
     ("gpt-oss", &["openai"]),
     ("gemma", &["google"]),
+    ("kimi", &["moonshotai"]),
+    ("minimax", &["MiniMaxAI"]),
 ];
 
 /// Publishers of quantized models.

@@ -180,8 +180,13 @@ impl PrecisionArgs {
             }
             None => return model.dtype.clone(),
         };
-        if config.weight_bytes == config.dtype_bytes {
+        let stored = config.dtype_bytes;
+        if config.weight_bytes == stored {
             config.weight_bytes = bytes;
+        }
+        // Weights that quantisation leaves out have the type of the activations.
+        for class in config.architecture.iter_mut().flat_map(|layers| layers.weights.classes_mut()) {
+            *class = class.map(|own| if own == stored { bytes } else { own });
         }
         config.dtype_bytes = bytes;
         config.kv_dtype_bytes = bytes;
@@ -214,6 +219,11 @@ impl PrecisionArgs {
             return conflict(message, "`fp8` has weights of 8 bits, `awq` and `gptq` of 4");
         };
         model.config.weight_bytes = bits / 8.0;
+        if let Some(layers) = &mut model.config.architecture {
+            // As in vLLM, the matrices of routing and output keep the type of the activations.
+            layers.weights.router = Some(model.config.dtype_bytes);
+            layers.weights.output = Some(model.config.dtype_bytes);
+        }
         let how = if method.is_online() { "quantised as they are loaded" } else { "as if the model were stored so" };
         notes.push(format!("{name}: weights of {bits} bits by `--quantization {text}`, {how}"));
         Ok(Some(text.to_owned()))
@@ -251,14 +261,26 @@ impl PrecisionArgs {
 
 #[cfg(test)]
 mod tests {
+    use blis_sim::architecture::WeightBytes;
     use blis_sim::latency::Batch;
 
     use super::*;
+    use crate::engine::{BatchSettings, EngineProfile};
     use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
+
+    fn batch() -> BatchSettings {
+        let (max_num_seqs, max_num_batched_tokens) = (Some(256), Some(2048));
+        BatchSettings {
+            engine: Some(EngineProfile::Vllm033),
+            max_num_seqs,
+            max_num_batched_tokens,
+            unchunked_prefill: false,
+        }
+    }
 
     fn args(precision: PrecisionArgs) -> DeploymentArgs {
         let llama = DeploymentArgs::new("meta-llama/llama-3.1-8b-instruct");
-        DeploymentArgs { tensor_parallel_size: Some(1), batch_limits: Some((256, 2048)), precision, ..llama }
+        DeploymentArgs { tensor_parallel_size: Some(1), batch: batch(), precision, ..llama }
     }
 
     fn resolved(precision: PrecisionArgs) -> Deployment {
@@ -315,6 +337,26 @@ mod tests {
             let ratio = reading(&fp8) / reading(&usual);
             assert!((0.5..0.7).contains(&ratio), "{ratio}: half of the bytes, at 0.7 to 1 of the rate");
         }
+    }
+
+    /// Attention, MLPs and experts have 8 bits; the matrices of routing and output keep 16, and take 32 with float32.
+    #[test]
+    fn weights_by_class_follow_the_formats() {
+        let weights = |model: &str, precision: PrecisionArgs| {
+            let loaded = crate::model::load(model, None).unwrap();
+            let (model, _) = precision.apply(model, loaded, &mut Vec::new()).unwrap();
+            let config = model.unwrap().config;
+            (config.weight_bytes, config.architecture().weights)
+        };
+        let wide = WeightBytes { router: Some(2.0), output: Some(2.0), ..WeightBytes::default() };
+        let fp8 = PrecisionArgs { quantization: Some(Quantization::Fp8), ..USUAL };
+        assert_eq!(weights("qwen3.5-35b-a3b", USUAL), (2.0, WeightBytes::default()));
+        assert_eq!(weights("qwen3.5-35b-a3b", fp8), (1.0, wide));
+        let float32 = PrecisionArgs { dtype: Dtype::Float32, ..USUAL };
+        let (_, stored) = weights("qwen3-235b-a22b-fp8", USUAL);
+        let (_, wider) = weights("qwen3-235b-a22b-fp8", float32);
+        assert_eq!((stored.router, wider.router), (Some(2.0), Some(4.0)));
+        assert_eq!((stored.experts, wider.experts), (None, None), "8 bits");
     }
 
     #[test]

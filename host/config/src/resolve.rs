@@ -4,16 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
+use blis_sim::latency::physics::ServerNode;
 use blis_sim::latency::{
-    Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Roofline, Sampler,
+    Blackbox, LatencyError, LatencyModel, Launch, MoeComm, Physics, PhysicsAlpha, PhysicsBeta, Pipeline, Roofline,
     Serving, TrainedPhysics,
 };
 use blis_sim::memory::{self, MemoryProfile};
 use blis_sim::model::{ModelConfig, Parallelism};
 
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
+use super::engine::BatchLimits;
 use super::error::ConfigError;
-use super::hardware::{Catalogue, Hardware, MeasuredKernels};
+use super::hardware::{Catalogue, Hardware, MeasuredKernels, Network};
 use super::model::LoadedModel;
 use super::physics::{CoefficientFile, DeploymentClass, WorstErrors};
 use super::precision::Precision;
@@ -27,6 +29,11 @@ const DEFAULT_UTILIZATION: f64 = 0.9;
 
 /// The largest tensor-parallel size that is tried if none is given.
 const LARGEST_TENSOR_PARALLEL: u32 = 64;
+
+/// The numbers of pipeline stages that are tried if no tensor parallel size holds the model, and the largest tensor parallel
+/// size with them: the GPUs of a node.
+const PIPELINE_STAGES: [u32; 4] = [2, 4, 8, 16];
+const LARGEST_STAGE: u32 = 8;
 
 /// Tokens per block of the KV cache sizes that are recorded with blackbox coefficients.
 const RECORDED_BLOCK_SIZE: u64 = 16;
@@ -58,38 +65,45 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     }
     let hardware = choose_hardware(args, row, &catalogue, &mut notes)?;
     let moe_comm = moe_comm(args, kind, config.as_ref())?;
-    let sampler = match (args.sampler, kind) {
-        (Some(sampler), _) => sampler,
-        (None, LatencyKind::Physics) => CoefficientFile::load(args.coefficients.as_deref())?.sampler,
-        (None, _) => Sampler::default(),
-    };
-    let choice = Resolution {
+    check_pipeline(args, kind)?;
+    let (pipeline, config) = (args.pipeline_parallel_size.unwrap_or(1), config.as_ref());
+    let kernels = (kind == LatencyKind::Physics).then(|| catalogue.kernels(hardware)).transpose()?;
+    let mut choice = Resolution {
         args,
         name: &name,
-        config: config.as_ref(),
+        config,
         precision: &precision,
-        sampler,
-        catalogue: &catalogue,
+        kernels,
         hardware,
         kind,
         row,
         moe_comm,
+        pipeline,
     };
 
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
     let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
     replace_coefficients(args, kind, (alpha.as_mut_slice(), beta.as_mut_slice()), &mut notes)?;
     let latency = choice.latency(tensor_parallel_size, &alpha, &beta)?;
+    let (batch_limits, batch_limits_source) = choice.batch_limits();
     let (total_kv_blocks, kv_blocks_source) = choice.kv_blocks(tensor_parallel_size, &mut notes)?;
     let max_model_len = choice.max_model_len(total_kv_blocks, &mut notes);
 
     if kind != LatencyKind::Blackbox {
-        notes.extend(config.iter().flat_map(|config| config.notes.iter().cloned()));
+        notes.extend(config.into_iter().flat_map(|config| config.notes.iter().cloned()));
+        if kind != LatencyKind::Physics {
+            notes.extend(config.into_iter().flat_map(|config| config.formula_notes.iter().cloned()));
+        }
+        choice.note_cache(tensor_parallel_size, (total_kv_blocks, kv_blocks_source), &mut notes);
         notes.extend(hardware.notes.iter().cloned());
     }
-    if kind == LatencyKind::Physics {
-        notes.push(format!("kernels of {}: {}", hardware.name, choice.kernels().source));
-        if hardware.gpu.tflops_fp8 == 0.0 && config.as_ref().is_some_and(|model| model.config.weight_bytes == 1.0) {
+    if let Some(kernels) = &choice.kernels {
+        notes.extend(kernel_notes(
+            &hardware.name,
+            kernels,
+            tensor_parallel_size.saturating_mul(args.data_parallel_size).saturating_mul(choice.pipeline),
+        ));
+        if hardware.gpu.tflops_fp8 == 0.0 && config.is_some_and(|model| model.config.weight_bytes == 1.0) {
             notes.push(format!("{} has no FP8: products with 8-bit weights are computed in 16 bits", hardware.name));
         }
     }
@@ -99,6 +113,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     Ok(Deployment {
         hardware: hardware.name.clone(),
         tensor_parallel_size,
+        pipeline_parallel_size: choice.pipeline,
         data_parallel_size: args.data_parallel_size,
         precision,
         latency,
@@ -107,11 +122,44 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         beta,
         total_kv_blocks,
         kv_blocks_source,
+        batch_limits,
+        batch_limits_source,
         max_model_len,
-        model_facts: model_facts(config.as_ref(), hardware, (tensor_parallel_size, args.data_parallel_size)),
+        model_facts: model_facts(config, hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
         model: name,
     })
+}
+
+/// Where the step times of a GPU's kernels and of `gpus` GPUs' links come from.
+fn kernel_notes(hardware: &str, kernels: &MeasuredKernels, gpus: u32) -> Vec<String> {
+    let mut notes = vec![match &kernels.measured_on {
+        None => format!("kernels of {hardware}: {}", kernels.source),
+        Some(other) => format!(
+            "kernel efficiencies of {hardware} are not measured: those of {other} are used, as shares of the peaks of {hardware}; the error \
+             is unknown ({other}: {})",
+            kernels.source
+        ),
+    }];
+    if gpus < 2 {
+        return notes;
+    }
+    notes.push(match &kernels.links_measured_on {
+        None => format!("links of {hardware}: {}", kernels.links_source),
+        Some(other) => {
+            format!("links of {hardware} are not measured: those of {other} are used ({})", kernels.links_source)
+        }
+    });
+    let ServerNode { gpus: per_node, network_gb_s, network_us } = kernels.curves.links.node;
+    if gpus > per_node {
+        let Network { name, source } = &kernels.network;
+        notes.push(format!(
+            "{gpus} GPUs are {} nodes of {per_node}: their collectives cross {name}, {network_gb_s} GB/s per GPU and direction and \
+             {network_us} µs per message ({source}); not validated",
+            gpus.div_ceil(per_node)
+        ));
+    }
+    notes
 }
 
 /// Replaces the coefficients that are set by name, and adds a note that lists them.
@@ -139,6 +187,7 @@ fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32
         ("data_parallel_size", f64::from(dp)),
         ("tflops_fp16", gpu.tflops_fp16),
         ("tflops_fp8", gpu.tflops_fp8),
+        ("tflops_fp4", gpu.tflops_fp4),
         ("hbm_tb_s", gpu.hbm_tb_s),
         ("memory_gib", gpu.memory_gib),
     ];
@@ -183,38 +232,63 @@ struct Resolution<'a> {
     name: &'a str,
     config: Option<&'a LoadedModel>,
     precision: &'a Precision,
-    sampler: Sampler,
-    catalogue: &'a Catalogue,
+    /// Of the latency model `physics` only.
+    kernels: Option<MeasuredKernels>,
     hardware: &'a Hardware,
     kind: LatencyKind,
     row: Option<&'static BlackboxRow>,
     moe_comm: MoeComm,
+    /// Pipeline stages.
+    pipeline: u32,
 }
 
 impl Resolution<'_> {
-    /// The option, the size of the coefficients' deployment, or the smallest power of two that holds the model.
-    fn tensor_parallel_size(&self, notes: &mut Vec<String>) -> Result<u32, ConfigError> {
+    /// The option, the size of the coefficients' deployment, or the smallest power of two that holds the model. May set the
+    /// number of pipeline stages, if the option is absent.
+    fn tensor_parallel_size(&mut self, notes: &mut Vec<String>) -> Result<u32, ConfigError> {
         if let Some(size) = self.args.tensor_parallel_size.or(self.row.map(|row| row.tensor_parallel_size)) {
             return Ok(size);
         }
         let preset = Presets::get().tensor_parallel_size(self.name);
         let (size, why) = match (self.kind, preset, self.config) {
             (LatencyKind::Blackbox, Some(size), _) => (size, "the preset of this model"),
-            (_, _, Some(_)) => (self.smallest_fit()?, "the smallest that holds the model"),
+            (_, _, Some(_)) => (self.smallest_fit_with_stages(notes)?, "the smallest that holds the model"),
             (_, _, None) => (1, "the default without a model config"),
         };
         notes.push(format!("tensor parallel size {size}: {why}"));
         Ok(size)
     }
 
-    fn smallest_fit(&self) -> Result<u32, ConfigError> {
+    /// The smallest fit; if there is none and the number of pipeline stages is free, that with the fewest stages.
+    fn smallest_fit_with_stages(&mut self, notes: &mut Vec<String>) -> Result<u32, ConfigError> {
+        let without = self.smallest_fit(LARGEST_TENSOR_PARALLEL);
+        let computed = self.kind == LatencyKind::Physics && self.args.batch.engine.is_some();
+        if without.is_ok() || !computed || self.args.pipeline_parallel_size.is_some() {
+            return without;
+        }
+        for stages in PIPELINE_STAGES {
+            self.pipeline = stages;
+            if let Ok(size) = self.smallest_fit(LARGEST_STAGE) {
+                notes.push(format!("pipeline parallel size {stages}: no tensor parallel size alone holds the model"));
+                return Ok(size);
+            }
+        }
+        self.pipeline = 1;
+        without
+    }
+
+    fn smallest_fit(&self, largest: u32) -> Result<u32, ConfigError> {
         let config = self.config_for("the tensor parallel size", ", or give `--tensor-parallel-size`")?;
         let sizes = std::iter::successors(Some(1u32), |size| size.checked_mul(2));
         let mut refusal = None;
-        for size in sizes.take_while(|size| *size <= LARGEST_TENSOR_PARALLEL) {
+        for size in sizes.take_while(|size| *size <= largest) {
             let divides = |heads: u32| heads.is_multiple_of(size);
             let even = divides(config.num_attention_heads) && divides(config.num_key_value_heads);
             if self.kind == LatencyKind::TrainedPhysics && size > 1 && !even {
+                break;
+            }
+            // Fewer KV heads than GPUs are replicated, query heads are not.
+            if self.kind == LatencyKind::Physics && !divides(config.num_attention_heads) {
                 break;
             }
             // By the default share of memory, so that `--gpu-memory-utilization` does not change the deployment.
@@ -249,7 +323,8 @@ impl Resolution<'_> {
     /// The coefficients fitted to this deployment, else the general ones; notes how they were validated.
     fn physics_coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
         let file = CoefficientFile::load(self.args.coefficients.as_deref())?;
-        let plain = self.args.data_parallel_size == 1 && !self.args.enable_expert_parallel && !self.precision.changed;
+        let replicated = self.args.data_parallel_size > 1 || self.pipeline > 1;
+        let plain = !replicated && !self.args.enable_expert_parallel && !self.precision.changed;
         let exact = file.exact(self.name, &self.hardware.name, tensor).filter(|_| plain);
         let coefficients = exact.unwrap_or(&file.general);
         let whose = match exact {
@@ -284,6 +359,7 @@ impl Resolution<'_> {
         let Some(worst) = worst else { return "never validated".to_owned() };
         let untested = [
             (self.args.enforce_eager, "--enforce-eager"),
+            (self.pipeline > 1, "pipeline parallelism"),
             (self.args.data_parallel_size > 1, "data parallelism"),
             (self.args.enable_expert_parallel, "--enable-expert-parallel"),
             (
@@ -302,7 +378,12 @@ impl Resolution<'_> {
         }
     }
 
-    fn physics(&self, parallelism: Parallelism, alpha: &[f64], beta: &[f64]) -> Result<Physics, LatencyError> {
+    fn physics(
+        &self,
+        parallelism: Parallelism,
+        alpha: &[f64],
+        beta: &[f64],
+    ) -> Result<Arc<dyn LatencyModel>, LatencyError> {
         let count =
             |name, expected, actual| LatencyError::CoefficientCount { model: "physics", name, expected, actual };
         let alpha: [f64; 3] = alpha.try_into().map_err(|_| count("alpha", "3", alpha.len()))?;
@@ -311,23 +392,22 @@ impl Resolution<'_> {
         let serving = Serving {
             expert_parallel: self.args.enable_expert_parallel,
             sampling: model.sampling,
-            sampler: self.sampler,
+            sampler: self.args.sampler,
             launch: match (self.args.enforce_eager, model.chunked_attention) {
                 (true, _) => Launch::Eager,
                 (false, true) => Launch::Piecewise,
                 (false, false) => Launch::Graph,
             },
+            pipeline: self.pipeline,
             ..Serving::on(parallelism)
         };
-        let gpu = (&self.hardware.gpu, &self.kernels().curves);
-        Physics::new(&model.config, gpu, serving, (PhysicsAlpha::from(alpha), PhysicsBeta::from(beta)))
-    }
-
-    /// The curves of the GPU, or those of the default one: curves are shares of peak figures.
-    fn kernels(&self) -> &MeasuredKernels {
-        let default = || self.catalogue.find(DEFAULT_HARDWARE).ok().and_then(|hardware| hardware.kernels.as_ref());
-        let kernels = self.hardware.kernels.as_ref().or_else(default);
-        kernels.expect("the embedded default has curves: a test reads it")
+        let kernels = self.kernels.as_ref().ok_or(LatencyError::Missing { field: "kernels" })?;
+        let gpu = (&self.hardware.gpu, &kernels.curves);
+        let coefficients = (PhysicsAlpha::from(alpha), PhysicsBeta::from(beta));
+        match serving.pipeline {
+            1 => Physics::new(&model.config, gpu, serving, coefficients).map(|model| Arc::new(model) as _),
+            _ => Pipeline::new(&model.config, gpu, serving, coefficients).map(|model| Arc::new(model) as _),
+        }
     }
 
     fn latency(&self, tensor: u32, alpha: &[f64], beta: &[f64]) -> Result<Arc<dyn LatencyModel>, ConfigError> {
@@ -348,7 +428,7 @@ impl Resolution<'_> {
             LatencyKind::Blackbox => Blackbox::new(alpha, beta).map(|model| Arc::new(model) as _),
             LatencyKind::Physics => {
                 config()?;
-                self.physics(parallelism, alpha, beta).map(|model| Arc::new(model) as _)
+                self.physics(parallelism, alpha, beta)
             }
             LatencyKind::Roofline => Roofline::new(config()?, gpu, parallelism).map(|model| Arc::new(model) as _),
             LatencyKind::TrainedPhysics => TrainedPhysics::new(config()?, gpu, parallelism, self.moe_comm, alpha, beta)
@@ -401,6 +481,13 @@ impl Resolution<'_> {
         Some(u32::try_from(capped).unwrap_or(u32::MAX))
     }
 
+    /// The limits of a batch, and what their defaults follow.
+    fn batch_limits(&self) -> (BatchLimits, &'static str) {
+        let given = self.args.max_model_len.filter(|given| *given > 0);
+        let own = || u32::try_from(self.config?.config.max_model_len?).ok();
+        self.args.batch.on(&self.hardware.name, self.hardware.usable_gib, given.or_else(own))
+    }
+
     fn capacity(&self, config: &ModelConfig, tensor: u32) -> Result<u64, CapacityError> {
         self.capacity_with(config, tensor, self.args.gpu_memory_utilization)
     }
@@ -408,15 +495,18 @@ impl Resolution<'_> {
     fn capacity_with(&self, config: &ModelConfig, tensor: u32, utilization: f64) -> Result<u64, CapacityError> {
         let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
         let (budget, block_size) = (MemoryBudget { utilization, reserved_gib: 0.0 }, self.args.block_size);
-        match self.args.batch_limits {
+        match self.args.batch.engine {
             None => capacity::kv_blocks(config, &self.hardware.gpu, parallelism, block_size, budget),
-            Some((max_num_seqs, max_num_batched_tokens)) => {
+            Some(_) => {
+                let (BatchLimits { max_num_seqs, max_num_batched_tokens }, _) = self.batch_limits();
                 let profile = MemoryProfile {
                     usable_gib: self.hardware.usable_gib,
                     budget,
                     max_num_seqs,
                     max_num_batched_tokens,
                     multimodal: self.config.is_some_and(|model| model.multimodal),
+                    pipeline: self.pipeline,
+                    request_tokens: self.request_tokens(),
                 };
                 memory::kv_blocks(config, parallelism, block_size, profile)
             }
@@ -474,6 +564,20 @@ impl Resolution<'_> {
     }
 }
 
+/// Pipeline stages have step times in one latency model, and BLIS has none.
+fn check_pipeline(args: &DeploymentArgs, kind: LatencyKind) -> Result<(), ConfigError> {
+    let stages = args.pipeline_parallel_size.unwrap_or(1);
+    if stages == 1 || (kind == LatencyKind::Physics && (args.batch.engine.is_some() || args.total_kv_blocks.is_some()))
+    {
+        return Ok(());
+    }
+    let message = match kind {
+        LatencyKind::Physics => "KV blocks of pipeline stages are not computed with `--parity blis`".into(),
+        kind => format!("`--pipeline-parallel-size {stages}` needs the physics latency model, not {kind}"),
+    };
+    Err(ConfigError::Conflict { message, hint: "drop `--pipeline-parallel-size`, or what excludes it".into() })
+}
+
 fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
     let utilization = args.gpu_memory_utilization;
     let at_least_1 = "it must be at least 1";
@@ -485,6 +589,7 @@ fn check_ranges(args: &DeploymentArgs) -> Result<(), ConfigError> {
             "`blis models` lists the names that are known",
         ),
         ("--tensor-parallel-size", args.tensor_parallel_size == Some(0), "0".into(), at_least_1),
+        ("--pipeline-parallel-size", args.pipeline_parallel_size == Some(0), "0".into(), at_least_1),
         ("--data-parallel-size", args.data_parallel_size == 0, "0".into(), at_least_1),
         ("--total-kv-blocks", args.total_kv_blocks == Some(0), "0".into(), at_least_1),
         ("--block-size", args.block_size == 0, "0".into(), at_least_1),
@@ -694,5 +799,6 @@ fn moe_comm(args: &DeploymentArgs, kind: LatencyKind, config: Option<&LoadedMode
     }
 }
 
+mod cache_notes;
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ use crate::experiment::Experiment;
 use crate::regret::{
     ClassNames, DecisionRegret, Oracle, Regret, RegretOptions, Survey, Surveyor, decision_regrets, look_ahead,
 };
-use crate::spec::EngineName;
+use crate::spec::SimulationName;
 use crate::{Figure, Figures};
 use crate::{measure, open, service};
 use blis_config::Deployment;
@@ -123,9 +123,9 @@ struct BranchSetup<'a> {
 impl BranchSetup<'_> {
     /// Builds the cluster and its timeline, and hands them to `work`.
     fn on_timeline<T>(self, work: impl FnOnce(Box<dyn AnyTimeline>) -> Result<T, Halt>) -> Result<T, RunError> {
-        let (timeline, incidents) = match self.config.engine.engine {
-            EngineName::Fast => self.timeline(Fast::new),
-            EngineName::Plain => self.timeline(Plain::new),
+        let (timeline, incidents) = match self.config.engine.simulation {
+            SimulationName::Fast => self.timeline(Fast::new),
+            SimulationName::Plain => self.timeline(Plain::new),
         }?;
         work(timeline).map_err(|halt| measure::halt_error(halt, &incidents))
     }

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use blis_sim::instance::{InstanceConfig, Preemption, Scheduler};
+use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::policy::Classes;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
+use blis_config::engine::{BatchSettings, EngineProfile};
 use blis_config::policy::{Bundle, Choices, ParameterSetting, PolicySettings, SettingSource, Sourced};
 use blis_config::{Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, PrecisionArgs, Quantization};
 use blis_plugin::Kind;
@@ -26,7 +27,7 @@ use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::spec::{
     DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, KvCacheDtypeName, OnErrorName, ParityName,
-    PolicyParam, QuantizationName, RegretName, TargetList, TieBreakName, TraceLevelName, defaults,
+    PolicyParam, QuantizationName, RegretName, SimulationName, TargetList, TieBreakName, TraceLevelName, defaults,
 };
 use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, flags_set};
 
@@ -102,20 +103,24 @@ pub struct EvaluationSettings {
 }
 
 /// Settings of the scheduler and the KV cache of an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EngineConfig {
-    pub max_num_seqs: u32,
-    pub max_num_batched_tokens: u32,
     pub long_prefill_token_threshold: u32,
     pub block_size: u32,
     pub enable_prefix_caching: bool,
     pub enable_chunked_prefill: bool,
     pub async_scheduling: bool,
     pub reserve_full_prompt: bool,
+    /// Share of the KV blocks that stay free when a request enters a batch that is not empty, 0 to 1.
+    pub watermark: f64,
+    /// Further options; their number of watermark blocks depends on the deployment.
+    pub options: SchedulerOptions,
     pub scheduler: Scheduler,
     pub preemption: Preemption,
     pub semantics: Semantics,
-    pub engine: EngineName,
+    /// The engine that is simulated; `None` for BLIS.
+    pub profile: Option<EngineName>,
+    pub simulation: SimulationName,
 }
 
 /// Files that a run writes.
@@ -194,7 +199,7 @@ impl Experiment {
         let choices = choices(&spec);
         let catalog = Arc::new(Catalog::new(&spec));
         let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(RunError::refused)?;
-        let (policies, mut warnings) = as_in_blis(policies, parity.into());
+        let (policies, mut warnings) = as_in_blis(policies, parity);
         let (mut seed, mut horizon) = (spec.seed.unwrap_or(defaults::SEED), spec.horizon);
         if let WorkloadConfig::Specified(SpecConfig { spec: specified, .. }) = &workload {
             warnings.extend(specified.warnings.iter().cloned());
@@ -327,6 +332,10 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
                 .hint("leave out one of them"));
         }
     }
+    if spec.engine.is_some() && spec.parity == Some(ParityName::Blis) {
+        return Err(RunError::usage("`--engine` cannot be used with `--parity blis`")
+            .hint("BLIS simulates an engine of its own: leave out one of them"));
+    }
     for (one, other) in NEEDS {
         if spec.has(one) && !spec.has(other) {
             return Err(RunError::usage(format_args!("`--{one}` needs `--{other}`")).hint("set both, or neither"));
@@ -395,12 +404,12 @@ impl SourcedValues<'_> {
     }
 }
 
-/// `policies` as `semantics` uses them, and the warnings that follow: BLIS accepts the priority policy of a bundle,
+/// `policies` as `parity` uses them, and the warnings that follow: BLIS accepts the priority policy of a bundle,
 /// but uses the class priorities all the same.
-pub fn as_in_blis(mut policies: PolicySettings, semantics: Semantics) -> (PolicySettings, Vec<(String, String)>) {
+pub fn as_in_blis(mut policies: PolicySettings, parity: ParityName) -> (PolicySettings, Vec<(String, String)>) {
     let used = policies.used(Kind::Priority).filter(|used| used.built_in.is_some() && used.name() != "class");
     let location = match used.map(|used| &used.source) {
-        Some(SettingSource::File(location)) if semantics == Semantics::BLIS => location.clone(),
+        Some(SettingSource::File(location)) if parity == ParityName::Blis => location.clone(),
         _ => return (policies, Vec::new()),
     };
     let name = policies.name(Kind::Priority);
@@ -530,16 +539,18 @@ fn check_targets(metrics: Option<&Path>, results: Option<&Path>) -> Result<(), R
 /// deployment is resolved.
 fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
     let parity = spec.parity.unwrap_or(defaults::PARITY);
+    let engine = EngineProfile::from(spec.engine.unwrap_or(defaults::ENGINE));
     DeploymentArgs {
         model,
         hardware: spec.hardware.clone(),
         tensor_parallel_size: spec.tp.filter(|&tp| tp > 0),
+        pipeline_parallel_size: spec.pp,
         data_parallel_size: spec.dp.unwrap_or(defaults::DP),
         vllm_version: spec.vllm_version.clone(),
         enable_expert_parallel: spec.enable_expert_parallel.unwrap_or(false),
         precision: precision(spec),
         enforce_eager: spec.enforce_eager.unwrap_or(false),
-        sampler: None,
+        sampler: engine.sampler(),
         moe_comm_backend: spec.moe_comm_backend.clone(),
         // If the latency model is a plugin, its fallback is the default model.
         latency_model: spec.latency_model.as_deref().and_then(|name| name.parse().ok()),
@@ -555,12 +566,11 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),
         max_model_len: spec.max_model_len.filter(|&tokens| tokens > 0),
         gpu_memory_utilization: spec.gpu_memory_utilization.unwrap_or(defaults::GPU_MEMORY_UTILIZATION),
-        batch_limits: match parity {
-            ParityName::Blis => None,
-            ParityName::Vllm => Some((
-                spec.max_num_seqs.unwrap_or(defaults::MAX_NUM_SEQS),
-                spec.max_num_batched_tokens.unwrap_or(defaults::MAX_NUM_BATCHED_TOKENS),
-            )),
+        batch: BatchSettings {
+            engine: (parity == ParityName::Vllm).then_some(engine),
+            max_num_seqs: spec.max_num_seqs,
+            max_num_batched_tokens: spec.max_num_batched_tokens,
+            unchunked_prefill: spec.enable_chunked_prefill == Some(false),
         },
         model_config_folder: spec.model_config_folder.clone(),
         hardware_config: spec.hardware_config.clone(),
@@ -612,19 +622,34 @@ impl From<QuantizationName> for Quantization {
 impl EngineConfig {
     fn new(spec: &ExperimentSpec, policies: &PolicySettings) -> Self {
         let parity = spec.parity.unwrap_or(defaults::PARITY);
+        let name = spec.engine.unwrap_or(defaults::ENGINE);
+        let profile = EngineProfile::from(name);
         let mut engine = Self {
-            max_num_seqs: spec.max_num_seqs.unwrap_or(defaults::MAX_NUM_SEQS),
-            max_num_batched_tokens: spec.max_num_batched_tokens.unwrap_or(defaults::MAX_NUM_BATCHED_TOKENS),
             long_prefill_token_threshold: spec.long_prefill_token_threshold.unwrap_or(0),
             block_size: spec.block_size_in_tokens.unwrap_or(defaults::BLOCK_SIZE_IN_TOKENS),
             enable_prefix_caching: spec.enable_prefix_caching.unwrap_or(true),
             enable_chunked_prefill: spec.enable_chunked_prefill.unwrap_or(true),
             async_scheduling: spec.async_scheduling.unwrap_or(parity == ParityName::Vllm),
-            reserve_full_prompt: spec.scheduler_reserve_full_isl.unwrap_or(false),
+            reserve_full_prompt: spec
+                .scheduler_reserve_full_isl
+                .unwrap_or(parity == ParityName::Vllm && profile.reserves_full_prompt()),
+            watermark: spec.watermark.unwrap_or(0.0),
+            options: SchedulerOptions {
+                max_num_active_seqs: spec.max_num_active_seqs,
+                adaptive_prefill_threshold: spec.long_prefill_token_threshold_adaptive.unwrap_or(false),
+                prefill_schedule_interval: spec.prefill_schedule_interval.unwrap_or(1),
+                watermark_blocks: 0,
+                max_num_queued_reqs: spec.max_num_queued_reqs,
+                max_num_queued_tokens: spec.max_num_queued_tokens,
+            },
             scheduler: Scheduler::default(),
             preemption: Preemption::default(),
-            semantics: parity.into(),
-            engine: spec.engine.unwrap_or(defaults::ENGINE),
+            semantics: match parity {
+                ParityName::Vllm => profile.semantics(),
+                ParityName::Blis => Semantics::BLIS,
+            },
+            profile: (parity == ParityName::Vllm).then_some(name),
+            simulation: spec.simulation.unwrap_or(defaults::SIMULATION),
         };
         engine.follow(policies);
         engine
@@ -640,8 +665,10 @@ impl EngineConfig {
     pub fn instance(&self, index: u32, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
         InstanceConfig {
             index,
-            max_num_seqs: self.max_num_seqs,
-            max_num_batched_tokens: self.max_num_batched_tokens,
+            max_num_seqs: deployment.batch_limits.max_num_seqs,
+            // Each of the micro-batches of a round has the budget: `blis_sim::latency::Pipeline`.
+            max_num_batched_tokens: (deployment.batch_limits.max_num_batched_tokens)
+                .saturating_mul(deployment.pipeline_parallel_size),
             long_prefill_token_threshold: self.long_prefill_token_threshold,
             max_model_len: deployment.max_model_len,
             block_size: self.block_size,
@@ -650,6 +677,11 @@ impl EngineConfig {
             enable_chunked_prefill: self.enable_chunked_prefill,
             async_scheduling: self.async_scheduling,
             reserve_full_prompt: self.reserve_full_prompt,
+            options: SchedulerOptions {
+                // vLLM counts the null block, too, and rounds down.
+                watermark_blocks: (self.watermark * (f64::from(deployment.total_kv_blocks) + 1.0)) as u32,
+                ..self.options
+            },
             scheduler: self.scheduler.into(),
             preemption: self.preemption.into(),
             classes: Arc::clone(classes),
@@ -659,11 +691,11 @@ impl EngineConfig {
     }
 }
 
-impl From<ParityName> for Semantics {
-    fn from(name: ParityName) -> Self {
+impl From<EngineName> for EngineProfile {
+    fn from(name: EngineName) -> Self {
         match name {
-            ParityName::Vllm => Self::VLLM,
-            ParityName::Blis => Self::BLIS,
+            EngineName::Vllm033 => Self::Vllm033,
+            EngineName::Vllm015 => Self::Vllm015,
         }
     }
 }

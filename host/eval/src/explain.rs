@@ -69,6 +69,8 @@ impl Explanation<'_> {
         self.or_else(page, "hardware", text(&deployment.hardware), self.noted("hardware ", "the coefficients' own"));
         let tp = self.noted("tensor parallel size ", "the coefficients' own");
         self.or_else(page, "tp", deployment.tensor_parallel_size, tp);
+        let pp = self.noted("pipeline parallel size ", "the default");
+        self.or_else(page, "pp", deployment.pipeline_parallel_size, pp);
         self.flag(page, "dp", deployment.data_parallel_size);
         self.flag(page, "enable-expert-parallel", args.enable_expert_parallel);
         self.flag(page, "enforce-eager", args.enforce_eager);
@@ -148,16 +150,34 @@ impl Explanation<'_> {
 
     fn engine(&self, page: &mut YamlPage) {
         let engine = &self.config.engine;
-        self.flag(page, "max-num-seqs", engine.max_num_seqs);
-        self.flag(page, "max-num-batched-tokens", engine.max_num_batched_tokens);
+        let limits = &self.deployment.batch_limits;
+        let by_gpu = || match engine.profile {
+            Some(_) => SettingSource::Other(self.deployment.batch_limits_source.into()),
+            None => SettingSource::Default,
+        };
+        if let Some(profile) = engine.profile {
+            self.flag(page, "engine", profile);
+        }
+        self.or_else(page, "max-num-seqs", limits.max_num_seqs, by_gpu());
+        self.or_else(page, "max-num-batched-tokens", limits.max_num_batched_tokens, by_gpu());
+        self.flag(page, "max-num-active-seqs", optional(engine.options.max_num_active_seqs));
         self.flag(page, "long-prefill-token-threshold", engine.long_prefill_token_threshold);
+        self.flag(page, "long-prefill-token-threshold-adaptive", engine.options.adaptive_prefill_threshold);
+        self.flag(page, "prefill-schedule-interval", engine.options.prefill_schedule_interval);
+        self.flag(page, "watermark", engine.watermark);
+        self.flag(page, "max-num-queued-reqs", optional(engine.options.max_num_queued_reqs));
+        self.flag(page, "max-num-queued-tokens", optional(engine.options.max_num_queued_tokens));
         self.flag(page, "enable-prefix-caching", engine.enable_prefix_caching);
         self.flag(page, "enable-chunked-prefill", engine.enable_chunked_prefill);
         self.flag(page, "async-scheduling", engine.async_scheduling);
-        self.flag(page, "scheduler-reserve-full-isl", engine.reserve_full_prompt);
+        let by_engine = match engine.profile {
+            Some(profile) => SettingSource::Other(format!("{profile}").into()),
+            None => SettingSource::Default,
+        };
+        self.or_else(page, "scheduler-reserve-full-isl", engine.reserve_full_prompt, by_engine);
         let parity = if engine.semantics == Semantics::BLIS { ParityName::Blis } else { ParityName::Vllm };
         self.flag(page, "parity", parity);
-        self.flag(page, "engine", engine.engine);
+        self.flag(page, "simulation", engine.simulation);
     }
 
     fn cluster(&self, page: &mut YamlPage) {

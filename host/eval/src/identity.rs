@@ -21,6 +21,7 @@ pub struct RunIdentity {
     model: String,
     hardware: String,
     tensor_parallel_size: u32,
+    pipeline_parallel_size: u32,
     data_parallel_size: u32,
     num_instances: u32,
     /// Type of activations; `None` without the model's config, as the next two.
@@ -50,6 +51,9 @@ pub struct RunIdentity {
 /// The settings of vLLM that every instance has.
 #[derive(Clone, Debug, Serialize)]
 struct EngineIdentity {
+    /// The engine with its version; absent under `--parity blis`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'static str>,
     /// How steps are computed: `fast` or `plain`, with the same results.
     simulation: &'static str,
     max_num_seqs: u32,
@@ -60,6 +64,7 @@ struct EngineIdentity {
     enable_prefix_caching: bool,
     enable_chunked_prefill: bool,
     async_scheduling: bool,
+    scheduler_reserve_full_isl: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -90,6 +95,7 @@ impl RunIdentity {
             model: deployment.model.clone(),
             hardware: deployment.hardware.clone(),
             tensor_parallel_size: deployment.tensor_parallel_size,
+            pipeline_parallel_size: deployment.pipeline_parallel_size,
             data_parallel_size: deployment.data_parallel_size,
             num_instances: config.cluster.num_instances,
             dtype: deployment.precision.dtype.clone(),
@@ -124,15 +130,17 @@ impl EngineIdentity {
     fn new(config: &Experiment, deployment: &Deployment) -> Self {
         let engine = &config.engine;
         Self {
-            simulation: engine.engine.name(),
-            max_num_seqs: engine.max_num_seqs,
-            max_num_batched_tokens: engine.max_num_batched_tokens,
+            name: engine.profile.map(|profile| profile.name()),
+            simulation: engine.simulation.name(),
+            max_num_seqs: deployment.batch_limits.max_num_seqs,
+            max_num_batched_tokens: deployment.batch_limits.max_num_batched_tokens,
             max_model_len: deployment.max_model_len,
             block_size: engine.block_size,
             total_kv_blocks: deployment.total_kv_blocks,
             enable_prefix_caching: engine.enable_prefix_caching,
             enable_chunked_prefill: engine.enable_chunked_prefill,
             async_scheduling: engine.async_scheduling,
+            scheduler_reserve_full_isl: engine.reserve_full_prompt,
         }
     }
 }

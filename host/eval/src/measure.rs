@@ -24,7 +24,7 @@ use crate::experiment::{self, Experiment};
 use crate::figures::Needs;
 use crate::fitness::{FitnessWeights, NoSample};
 use crate::service;
-use crate::spec::EngineName;
+use crate::spec::SimulationName;
 use crate::spec::parse::EVERY_CLASS;
 use crate::worker;
 use crate::workload_config::{WorkloadConfig, plural};
@@ -133,13 +133,13 @@ fn simulate(
     arrivals: ArrivalSource<'_>,
     (metrics, observer): (&mut Metrics, &mut dyn Observer),
 ) -> Result<ClusterRun, RunError> {
-    match config.engine.engine {
-        EngineName::Fast => {
+    match config.engine.simulation {
+        SimulationName::Fast => {
             let records = needs_steps(metrics, observer);
             let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
             run_cluster(service::cluster(config, deployment, names, engine)?, arrivals, metrics, observer)
         }
-        EngineName::Plain => {
+        SimulationName::Plain => {
             run_cluster(service::cluster(config, deployment, names, Plain::new)?, arrivals, metrics, observer)
         }
     }

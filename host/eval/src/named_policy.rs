@@ -23,7 +23,8 @@ pub enum OtherPolicies {
 impl Experiment {
     /// The same experiment with `name` as its policy. Flags of the command line still win over a bundle.
     pub fn with_policy(&self, name: &str, others: OtherPolicies) -> Result<Self, RunError> {
-        let (policies, warnings) = as_in_blis(self.policies_of(name, others)?, self.engine.semantics);
+        let (policies, warnings) =
+            as_in_blis(self.policies_of(name, others)?, self.spec.parity.unwrap_or(crate::spec::defaults::PARITY));
         let mut config = Self { warnings, ..self.clone() };
         config.engine.follow(&policies);
         config.cluster.policies = policies;

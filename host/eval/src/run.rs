@@ -104,7 +104,7 @@ fn simulate(
     workload: Workload,
     progress: &impl RequestCounter,
 ) -> Result<RunResult, RunError> {
-    let Workload { requests, follow_ups, count, names, slo_targets, aside: _, skipped, notes } = workload;
+    let Workload { requests, follow_ups, count, names, slo_targets, aside: _, recorded: _, skipped, notes } = workload;
     for note in deployment.notes.iter().chain(&notes) {
         tracing::info!("{note}");
     }
@@ -141,7 +141,7 @@ fn simulate(
         .as_ref()
         .map(|weights| fitness(weights, baseline, config, deployment, &report))
         .transpose()?;
-    let slots = u64::from(config.engine.max_num_seqs) * u64::from(config.cluster.num_instances);
+    let slots = u64::from(deployment.batch_limits.max_num_seqs) * u64::from(config.cluster.num_instances);
     let load = load.report(is_open.then_some(slots));
     let mut warnings = warnings(config, deployment, (&report, &names), &skipped, &refused);
     warnings.extend(load_warnings(config, &report, load.as_ref()));
@@ -228,7 +228,7 @@ fn export(
         block_size: config.engine.block_size,
         total_kv_blocks: deployment.total_kv_blocks,
         tensor_parallel: deployment.tensor_parallel_size,
-        max_num_seqs: config.engine.max_num_seqs,
+        max_num_seqs: deployment.batch_limits.max_num_seqs,
         max_model_len: deployment.max_model_len,
         seed: config.seed,
         slo_targets: slo_targets.clone(),
@@ -254,8 +254,10 @@ fn write_files(config: &Experiment, report: &Report, log: Option<&RequestLog>, n
 
 fn setting(config: &Experiment, deployment: &Deployment, notes: &[String]) -> Setting {
     let (tp, dp) = (deployment.tensor_parallel_size, deployment.data_parallel_size);
-    let gpus = u64::from(tp) * u64::from(dp);
-    let parallel = if dp == 1 { format!("TP {tp}") } else { format!("TP {tp}, DP {dp}") };
+    let pp = deployment.pipeline_parallel_size;
+    let gpus = u64::from(tp) * u64::from(pp) * u64::from(dp);
+    let further = [("PP", pp), ("DP", dp)].into_iter().filter(|&(_, size)| size > 1);
+    let parallel: String = further.fold(format!("TP {tp}"), |text, (name, size)| format!("{text}, {name} {size}"));
     Setting {
         model: deployment.model.clone(),
         hardware: format!("{gpus} × {} ({parallel})", deployment.hardware),
@@ -359,7 +361,7 @@ fn refusal(reason: DropReason, config: &Experiment, deployment: &Deployment) -> 
     let larger_cache = "raise `--total-kv-blocks`, `--gpu-memory-utilization` or `--tp`";
     let too_long = |what: &str| {
         let limit = deployment.max_model_len.map_or(u64::MAX, u64::from);
-        let (budget, chunked) = (config.engine.max_num_batched_tokens, config.engine.enable_chunked_prefill);
+        let (budget, chunked) = (deployment.batch_limits.max_num_batched_tokens, config.engine.enable_chunked_prefill);
         if !chunked && u64::from(budget) < limit {
             let hint = "raise `--max-num-batched-tokens`, or enable chunked prefill";
             (format!("prompt and output exceed the {budget} tokens of one step"), hint)

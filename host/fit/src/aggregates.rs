@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use blis_diag::Diagnostic;
+use blis_sim::request::Content;
 use blis_sim::rng::Stream;
 use rand::RngExt as _;
 use serde::Deserialize;
 
-use super::runs::{
-    FitError, MeasuredRequest, MeasuredRun, RunOptions, RunPercentiles, RunSplit, catalogue_deployment, read, rows,
-};
+use super::catalogue::{CatalogueDeployment, catalogue_deployment, expert_parallel, parse_stages};
+use super::runs::{FitError, MeasuredRequest, MeasuredRun, RunOptions, RunPercentiles, RunSplit, RunStage, read, rows};
 
 /// A line of `aggregates.csv`.
 #[derive(Deserialize)]
@@ -25,6 +25,8 @@ struct AggregateEntry {
     tp: u32,
     max_num_seqs: u32,
     max_num_batched_tokens: u32,
+    dp: Option<u32>,
+    ep: Option<String>,
     gpu_memory_utilization: Option<f64>,
     kv_blocks: Option<u64>,
     workload: String,
@@ -57,14 +59,15 @@ pub(super) fn load_aggregates(path: &Path, options: &RunOptions) -> Result<Vec<M
         let lengths = lengths.get(workload).ok_or_else(|| {
             wrong(format!("no prompt lengths of `{workload}`"), "add a column of that name to prompt_lengths.csv")
         })?;
-        let stages = stages(&entry.stages_rate_x_seconds).ok_or_else(|| {
-            wrong(
-                format!("stages `{}`", entry.stages_rate_x_seconds),
-                "write requests per second x seconds: `8x600+20x600`",
-            )
-        })?;
+        let at = |mistake: Diagnostic| FitError::file(path, Some(line), mistake);
+        let stages = parse_stages(Some(&entry.stages_rate_x_seconds)).map_err(at)?;
+        let ep = expert_parallel(entry.ep.as_deref()).map_err(at)?;
+        if stages.is_empty() {
+            return Err(wrong("a run without stages".into(), "write requests per second x seconds: `8x600+20x600`"));
+        }
         runs.push(MeasuredRun {
             workload: workload.to_owned(),
+            engine: options.engine.unwrap_or(super::runs::MEASURED_ENGINE),
             max_num_seqs: options.max_num_seqs.unwrap_or(entry.max_num_seqs),
             max_num_batched_tokens: options.max_num_batched_tokens.unwrap_or(entry.max_num_batched_tokens),
             prefix_caching: entry.distinct_prompts > 0,
@@ -76,10 +79,24 @@ pub(super) fn load_aggregates(path: &Path, options: &RunOptions) -> Result<Vec<M
                 e2e_ms: [entry.e2e_p90_ms, entry.e2e_p99_ms],
                 ttft_ms: [entry.ttft_p90_ms, entry.ttft_p99_ms],
             }),
+            stages,
+            prefixes_known: true,
+            parity: options.parity,
+            notes: Vec::new(),
             deployment: blis_config::DeploymentArgs {
-                gpu_memory_utilization: entry.gpu_memory_utilization.unwrap_or(0.9),
                 max_model_len: options.max_model_len.or(Some(4096)),
-                ..catalogue_deployment(options, (entry.model, entry.gpu, entry.tp), entry.kv_blocks)
+                ..catalogue_deployment(
+                    options,
+                    CatalogueDeployment {
+                        model: entry.model,
+                        gpu: entry.gpu,
+                        tp: entry.tp,
+                        dp: entry.dp,
+                        ep,
+                        gpu_memory_utilization: entry.gpu_memory_utilization,
+                        kv_blocks: entry.kv_blocks,
+                    },
+                )
             },
             name: entry.run,
         });
@@ -99,22 +116,12 @@ fn prompt_lengths(path: &Path) -> Result<BTreeMap<String, Vec<u32>>, FitError> {
     Ok(columns)
 }
 
-/// `8x600+20x600` as pairs of requests per second and seconds.
-fn stages(text: &str) -> Option<Vec<(f64, f64)>> {
-    let stage = |part: &str| {
-        let (rate, seconds) = part.split_once('x')?;
-        let stage = (rate.parse::<f64>().ok()?, seconds.parse::<f64>().ok()?);
-        (stage.0 > 0.0 && stage.1 > 0.0).then_some(stage)
-    };
-    text.split('+').map(stage).collect()
-}
-
 /// Poisson arrivals stage by stage: the same for every run with the same stages, so that runs differ by their server.
-fn requests(entry: &AggregateEntry, stages: &[(f64, f64)], lengths: &[u32]) -> Vec<MeasuredRequest> {
+fn requests(entry: &AggregateEntry, stages: &[RunStage], lengths: &[u32]) -> Vec<MeasuredRequest> {
     let mut draws = Stream::new(0, "aggregates").at(0);
     let mut requests = Vec::new();
     let mut start_s = 0.0;
-    for (&(rate, seconds), stage) in stages.iter().zip(0..) {
+    for (&RunStage { rate, seconds }, stage) in stages.iter().zip(0..) {
         let known = if stage == 0 { entry.stage0_e2e_mean_ms } else { entry.stage1_e2e_mean_ms };
         let e2e_ms = known.filter(|_| stage < 2 && stages.len() <= 2).unwrap_or(entry.e2e_mean_ms);
         let mut at_s = start_s;
@@ -133,6 +140,8 @@ fn requests(entry: &AggregateEntry, stages: &[(f64, f64)], lengths: &[u32]) -> V
                 queue_us: None,
                 split: RunSplit::Train,
                 prompt: (entry.distinct_prompts > 0).then_some(prompt),
+                content: Content::UNIQUE,
+                preemptions: None,
             });
         }
         start_s += seconds;
@@ -145,19 +154,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_are_rates_and_durations() {
-        assert_eq!(stages("8x600+20x300"), Some(vec![(8.0, 600.0), (20.0, 300.0)]));
-        assert_eq!([stages("8"), stages("0x600"), stages("8x-1")], [None, None, None]);
-    }
-
-    #[test]
     fn requests_have_the_rate_and_the_means_of_their_stage() {
         let line = "run,model,gpu,tp,max_num_seqs,max_num_batched_tokens,gpu_memory_utilization,kv_blocks,workload,\
                     stages_rate_x_seconds,distinct_prompts,shared_system_prompt_tokens,output_tokens,e2e_mean_ms,\
                     e2e_p90_ms,e2e_p99_ms,ttft_mean_ms,ttft_p90_ms,ttft_p99_ms,stage0_e2e_mean_ms,stage1_e2e_mean_ms\n\
                     a,m,H100,1,128,2048,,,general,5x600+20x600,2,100,248,2000,2100,2200,30,40,50,1500,2125\n";
         let entry = rows::<AggregateEntry>(Path::new("a.csv"), line.as_bytes()).unwrap().remove(0);
-        let requests = requests(&entry, &[(5.0, 600.0), (20.0, 600.0)], &[500, 600, 700]);
+        let stages = [5.0, 20.0].map(|rate| RunStage { rate, seconds: 600.0 });
+        let requests = requests(&entry, &stages, &[500, 600, 700]);
         let first = requests.iter().filter(|request| request.arrival_us < 600_000_000).count();
         assert!((2700..3300).contains(&first), "{first} of 3000");
         assert!((requests.len() - first).abs_diff(12_000) < 500);

@@ -86,6 +86,12 @@ const LONG_RUN_S: u64 = 300;
 /// As [`Prior::e2e_spread`], for the mean TTFT.
 const TTFT_SPREAD: f64 = 0.1;
 
+/// As [`Prior::e2e_spread`], for the mean time in the waiting queue.
+const QUEUE_SPREAD: f64 = 0.2;
+
+/// Added to both times in the waiting queue before they are compared, µs: about a step, below which waiting is chance.
+const QUEUE_FLOOR_US: f64 = 10_000.0;
+
 /// Weight of every run in windows, whatever its length.
 const WINDOWS: f64 = 20.0;
 
@@ -133,6 +139,8 @@ struct FitWindow {
     /// Measured mean end-to-end latency and TTFT, µs, where they are known.
     e2e_us: Option<f64>,
     ttft_us: Option<f64>,
+    /// Measured mean time from QUEUED to SCHEDULED, µs, if the server reports it.
+    queue_us: Option<f64>,
 }
 
 impl FitTarget {
@@ -187,6 +195,10 @@ impl FitTarget {
             if let Some(ttft_us) = window.ttft_us {
                 residuals.push(share * robust((of(|request| request.ttft_us) / ttft_us).ln() / TTFT_SPREAD));
             }
+            if let Some(queue_us) = window.queue_us {
+                let ratio = (of(|request| request.queue_us) + QUEUE_FLOOR_US) / (queue_us + QUEUE_FLOOR_US);
+                residuals.push(share * robust(ratio.ln() / QUEUE_SPREAD));
+            }
         }
         Ok(residuals)
     }
@@ -197,7 +209,9 @@ impl FitWindow {
         let of = |what: fn(&super::MeasuredRequest) -> f64| {
             mean(&numbers.iter().map(|&number| what(&run.requests[number])).collect::<Vec<_>>())
         };
+        let queued = numbers.iter().all(|&number| run.requests[number].queue_us.is_some());
         Self {
+            queue_us: (ttft && queued).then(|| of(|request| request.queue_us.unwrap_or_default())),
             e2e_us: e2e.then(|| of(|request| request.e2e_us)),
             ttft_us: ttft.then(|| of(|request| request.ttft_us)),
             numbers,
@@ -328,6 +342,8 @@ mod tests {
             queue_us: None,
             split: RunSplit::Train,
             prompt: None,
+            content: Default::default(),
+            preemptions: None,
         };
         let mut run = MeasuredRun {
             name: "synthetic".into(),
@@ -339,6 +355,7 @@ mod tests {
                 beta_coeffs: Some(weights[3..].to_vec()),
                 ..DeploymentArgs::new("llama-3.1-8b-instruct")
             },
+            engine: crate::runs::MEASURED_ENGINE,
             max_num_seqs: 128,
             max_num_batched_tokens: 2048,
             prefix_caching: false,
@@ -347,6 +364,10 @@ mod tests {
             requests: (0..1_000).map(request).collect(),
             sha256: String::new(),
             percentiles: None,
+            stages: Vec::new(),
+            prefixes_known: true,
+            parity: false,
+            notes: Vec::new(),
         };
         let deployment = deployment(&run).unwrap();
         let predicted = replay(&run, &deployment, &deployment.latency).unwrap();

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::replay::Predicted;
-use super::runs::{MeasuredRequest, MeasuredRun, RunSplit};
+use super::runs::{MeasuredRequest, MeasuredRun, RunSplit, RunStage};
 
 /// Signed relative errors on one run, %: positive if the simulation is slower.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -48,6 +48,61 @@ pub struct OfStage {
     pub simulated_ms: f64,
     /// Error of the mean, %; absent if the measured mean is below 1 µs.
     pub mean: Option<f64>,
+}
+
+/// Errors on one level of load of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LoadStageErrors {
+    /// Arrival rate, requests/s.
+    pub rate: f64,
+    /// Number of requests that were compared.
+    pub requests: usize,
+    /// Mean end-to-end latency.
+    pub e2e: OfStage,
+    /// Mean TTFT; absent if only the mean of all levels is known.
+    pub ttft: Option<OfStage>,
+}
+
+/// Errors by level of load, of the requests with those numbers; empty if the levels are not known. A level without any
+/// of the requests is left out. Arrivals after the last level belong to it.
+#[must_use]
+pub fn compare_stages(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usize]) -> Vec<LoadStageErrors> {
+    let mut start_s = 0.0;
+    let mut stages = Vec::new();
+    for (index, &RunStage { rate, seconds }) in run.stages.iter().enumerate() {
+        let last = index + 1 == run.stages.len();
+        let (from, to) = (start_s, if last { f64::INFINITY } else { start_s + seconds });
+        start_s += seconds;
+        let within = |number: &usize| (from..to).contains(&(run.requests[*number].arrival_us as f64 / 1e6));
+        let numbers: Vec<usize> = numbers.iter().copied().filter(within).collect();
+        let stage = |measured: fn(&MeasuredRequest) -> f64, simulated: fn(&Predicted) -> f64| {
+            let measured: Vec<f64> = numbers.iter().map(|&number| measured(&run.requests[number])).collect();
+            let simulated: Vec<f64> = numbers.iter().map(|&number| simulated(&predicted[number])).collect();
+            OfStage::new(mean(&measured), mean(&simulated))
+        };
+        if !numbers.is_empty() {
+            // Of runs without single requests, the TTFT is the mean of all levels.
+            let known = run.percentiles.is_none() || run.stages.len() == 1;
+            stages.push(LoadStageErrors {
+                rate,
+                requests: numbers.len(),
+                e2e: stage(|request| request.e2e_us, |predicted| predicted.e2e_us),
+                ttft: known.then(|| stage(|request| request.ttft_us, |predicted| predicted.ttft_us)),
+            });
+        }
+    }
+    stages
+}
+
+impl OfStage {
+    /// Compares two means, µs.
+    fn new(measured_us: f64, simulated_us: f64) -> Self {
+        Self {
+            measured_ms: measured_us / 1e3,
+            simulated_ms: simulated_us / 1e3,
+            mean: (measured_us >= 1.0).then(|| percent(measured_us, simulated_us)),
+        }
+    }
 }
 
 /// Numbers of the requests of a run that can be compared: those of one of `splits`, except those close to the end of a
@@ -98,14 +153,7 @@ pub fn compare(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usize]) ->
         e2e: of_distribution(e2e, run.percentiles.map(|known| known.e2e_ms)),
         ttft: of_distribution(ttft, run.percentiles.map(|known| known.ttft_ms)),
         itl: itl.map(|itl| of_distribution(itl, None)),
-        queue: queue.map(|(measured, simulated)| {
-            let (measured, simulated) = (mean(&measured), mean(&simulated));
-            OfStage {
-                measured_ms: measured / 1e3,
-                simulated_ms: simulated / 1e3,
-                mean: (measured >= 1.0).then(|| percent(measured, simulated)),
-            }
-        }),
+        queue: queue.map(|(measured, simulated)| OfStage::new(mean(&measured), mean(&simulated))),
     })
 }
 
@@ -128,7 +176,7 @@ fn of_distribution(
 }
 
 /// Signed error of a simulated value in % of the measured one.
-fn percent(measured: f64, simulated: f64) -> f64 {
+pub(super) fn percent(measured: f64, simulated: f64) -> f64 {
     100.0 * (simulated - measured) / measured
 }
 
@@ -145,7 +193,8 @@ fn percentile(sorted: &[f64], percent: f64) -> f64 {
     low + (high - low) * rank.fract()
 }
 
-fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
+/// Pearson's r; `None` if one of them is constant.
+pub(super) fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     let (mean_x, mean_y) = (mean(x), mean(y));
     let sum = |f: &dyn Fn(f64, f64) -> f64| x.iter().zip(y).map(|(x, y)| f(x - mean_x, y - mean_y)).sum::<f64>();
     let (xx, yy, xy) = (sum(&|x, _| x * x), sum(&|_, y| y * y), sum(&|x, y| x * y));
@@ -167,11 +216,14 @@ mod tests {
             queue_us: None,
             split: if at < 2 { RunSplit::Train } else { RunSplit::Test },
             prompt: None,
+            content: Default::default(),
+            preemptions: None,
         };
         MeasuredRun {
             name: "test".into(),
             workload: "test".into(),
             deployment: DeploymentArgs::new("m"),
+            engine: crate::runs::MEASURED_ENGINE,
             max_num_seqs: 1,
             max_num_batched_tokens: 1,
             prefix_caching: false,
@@ -180,6 +232,10 @@ mod tests {
             requests: (0..).zip(latencies).map(request).collect(),
             sha256: String::new(),
             percentiles: None,
+            stages: Vec::new(),
+            prefixes_known: true,
+            parity: false,
+            notes: Vec::new(),
         }
     }
 
@@ -202,6 +258,24 @@ mod tests {
         close(errors.e2e_pearson.unwrap(), 1.0);
         assert_eq!(errors.queue, None);
         assert_eq!(compare(&run, &predicted, &[]), None);
+    }
+
+    #[test]
+    fn levels_of_load_are_compared_one_by_one() {
+        let mut run = run(&[(100.0, 1000.0), (100.0, 1000.0), (200.0, 2000.0)]);
+        let predicted =
+            [110.0, 90.0, 220.0].map(|ttft_us| Predicted { ttft_us, e2e_us: ttft_us * 10.0, queue_us: 0.0 });
+        assert_eq!(compare_stages(&run, &predicted, &[0, 1, 2]), []);
+        // Arrivals at 0, 1 and 2 ms; the second level begins at 1.5 ms.
+        run.stages =
+            [(8.0, 0.0015), (20.0, 0.0001), (1.0, 5.0)].map(|(rate, seconds)| RunStage { rate, seconds }).into();
+        let stages = compare_stages(&run, &predicted, &[0, 1, 2]);
+        assert_eq!(stages.iter().map(|stage| (stage.rate, stage.requests)).collect::<Vec<_>>(), [(8.0, 2), (1.0, 1)]);
+        let means = |of: fn(&LoadStageErrors) -> f64| stages.iter().map(of).map(f64::round).collect::<Vec<_>>();
+        assert_eq!(means(|stage| stage.e2e.mean.unwrap()), [0.0, 10.0], "+10 and −10 %, then +10 %");
+        assert_eq!(means(|stage| stage.ttft.unwrap().measured_ms * 1e3), [100.0, 200.0]);
+        run.percentiles = Some(crate::runs::RunPercentiles { e2e_ms: [1.0, 1.0], ttft_ms: [1.0, 1.0] });
+        assert_eq!(compare_stages(&run, &predicted, &[0])[0].ttft, None, "the TTFT of the level is not known");
     }
 
     #[test]

@@ -7,18 +7,23 @@
 //! ```
 
 mod aggregates;
+pub mod breakdown;
 pub mod calibrate;
+mod catalogue;
 pub mod errors;
 pub mod kernels;
 pub mod load;
 pub mod plot;
 pub mod replay;
 pub mod report;
+mod requests;
 pub mod runs;
+pub mod steps;
 pub mod validate;
 
 pub use errors::Errors;
 pub use load::load;
 pub use report::{FitReport, LeaveOut, fit};
-pub use runs::{FitError, MeasuredRequest, MeasuredRun, RunOptions, RunSplit};
-pub use validate::{Validated, validate};
+pub use runs::{FitError, MeasuredRequest, MeasuredRun, RunOptions, RunSplit, RunStage};
+pub use steps::{ValidatedSteps, is_steps, validate_steps};
+pub use validate::{DeploymentClass, Validated, validate};

@@ -7,7 +7,8 @@
 use std::path::PathBuf;
 
 use super::aggregates::load_aggregates;
-use super::runs::{FitError, MeasuredRun, RunOptions, load_catalogue, load_single};
+use super::catalogue::{load_catalogue, load_single};
+use super::runs::{FitError, MeasuredRun, RunOptions};
 
 /// Reads the runs of all `paths`, in their order.
 ///

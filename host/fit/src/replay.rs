@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, run_alone};
+use blis_sim::instance::{Fast, InstanceConfig, NoProgress, Preemption, Scheduler, SchedulerOptions, run_alone};
 use blis_sim::latency::LatencyModel;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::Outcome;
@@ -35,23 +35,28 @@ pub fn replay(
     deployment: &Deployment,
     latency: &Arc<dyn LatencyModel>,
 ) -> Result<Vec<Predicted>, FitError> {
-    let wrong = |mistake: Diagnostic| FitError::Run { run: run.name.clone(), mistake: Box::new(mistake) };
     let mut sink = Ends { ends: vec![None; run.requests.len()], latency: Arc::clone(latency) };
     let instance = Fast::new(instance(run, deployment, latency));
-    run_alone(instance, requests(run), Micros::MAX, &mut sink)
-        .map_err(|stuck| wrong(Diagnostic::new(stuck.to_string())))?;
-    let number_of_refused = sink.ends.iter().position(Option::is_none);
-    if let Some(number) = number_of_refused {
-        let request = &run.requests[number];
-        let (input, output) = (request.input_tokens, request.output_tokens);
-        let what = format!("request {number} ({input} tokens in, {output} out) cannot be served");
-        let hint = "are `max_model_len` and the number of KV blocks those of the server?";
-        return Err(wrong(Diagnostic::new(what).hint(hint)));
-    }
-    Ok(sink.ends.into_iter().flatten().collect())
+    run_alone(instance, requests(run), Micros::MAX, &mut sink).map_err(|stuck| failed(run, &stuck))?;
+    all_served(run, sink.ends)
 }
 
-fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc<dyn LatencyModel>) -> InstanceConfig {
+/// The error that `run` came to a halt.
+pub(super) fn failed(run: &MeasuredRun, stuck: &NoProgress) -> FitError {
+    FitError::Run { run: run.name.clone(), mistake: Box::new(Diagnostic::new(stuck.to_string())) }
+}
+
+/// The latencies of all requests of `run`, or the first that was not served.
+pub(super) fn all_served(run: &MeasuredRun, ends: Vec<Option<Predicted>>) -> Result<Vec<Predicted>, FitError> {
+    let Some(number) = ends.iter().position(Option::is_none) else { return Ok(ends.into_iter().flatten().collect()) };
+    let request = &run.requests[number];
+    let (input, output) = (request.input_tokens, request.output_tokens);
+    let what = format!("request {number} ({input} tokens in, {output} out) cannot be served");
+    let hint = "are `max_model_len` and the number of KV blocks those of the server?";
+    Err(FitError::Run { run: run.name.clone(), mistake: Box::new(Diagnostic::new(what).hint(hint)) })
+}
+
+pub(super) fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc<dyn LatencyModel>) -> InstanceConfig {
     InstanceConfig {
         latency: Arc::clone(latency),
         index: 0,
@@ -63,9 +68,10 @@ fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc<dyn Latenc
         max_model_len: deployment.max_model_len,
         enable_prefix_caching: run.prefix_caching,
         enable_chunked_prefill: true,
-        async_scheduling: true,
-        reserve_full_prompt: false,
-        semantics: Semantics::VLLM,
+        async_scheduling: !run.parity,
+        reserve_full_prompt: !run.parity && run.engine.reserves_full_prompt(),
+        options: SchedulerOptions::default(),
+        semantics: if run.parity { Semantics::BLIS } else { run.engine.semantics() },
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::new(Classes::default()),
@@ -73,7 +79,7 @@ fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc<dyn Latenc
 }
 
 /// Equal prompts have equal blocks, and the shared prefix has the same blocks in all prompts.
-fn requests(run: &MeasuredRun) -> impl Iterator<Item = Request> {
+pub(super) fn requests(run: &MeasuredRun) -> impl Iterator<Item = Request> {
     let block = run.deployment.block_size;
     let longest = run.requests.iter().map(|request| request.input_tokens / block).max().unwrap_or(0);
     let shared = run.shared_prefix_tokens / block;
@@ -83,9 +89,25 @@ fn requests(run: &MeasuredRun) -> impl Iterator<Item = Request> {
             let blocks = measured.input_tokens / block;
             let own = Span { first: shared + prompt * longest, len: blocks.saturating_sub(shared) };
             request.content = Content::shared(&[Span { first: 0, len: shared.min(blocks) }, own]);
+        } else {
+            request.content = measured.content.clone();
         }
         request
     })
+}
+
+/// The run with the most that a prefix cache can do: all prompts are beginnings of one text, so that a block which was
+/// computed once is found by every longer prompt.
+#[must_use]
+pub fn fully_cached(run: &MeasuredRun) -> MeasuredRun {
+    let mut run = run.clone();
+    let block = run.deployment.block_size.max(1);
+    (run.prefix_caching, run.shared_prefix_tokens) = (true, 0);
+    for request in &mut run.requests {
+        request.prompt = None;
+        request.content = Content::shared(&[Span { first: 0, len: request.input_tokens / block }]);
+    }
+    run
 }
 
 struct Ends {
@@ -102,20 +124,17 @@ impl Observer for Ends {
     #[inline]
     fn record(&mut self, event: &SimEvent<'_>) {
         if let SimEvent::Outcome(outcome) = event {
-            self.add(outcome);
+            let before_queue = self.latency.queueing_time(outcome.input_tokens);
+            self.ends[outcome.id as usize] = Predicted::of(outcome, before_queue);
         }
     }
 }
 
-impl Ends {
-    fn add(&mut self, outcome: &Outcome) {
-        if let (Some(ttft), Some(e2e), Some(delay)) = (outcome.ttft, outcome.e2e, outcome.scheduling_delay) {
-            let before_queue = self.latency.queueing_time(outcome.input_tokens);
-            self.ends[outcome.id as usize] = Some(Predicted {
-                ttft_us: ttft.0 as f64,
-                e2e_us: e2e.0 as f64,
-                queue_us: delay.saturating_sub(before_queue).0 as f64,
-            });
-        }
+impl Predicted {
+    /// The latencies of a request that completed, which was `before_queue` on its way to the waiting queue.
+    pub(super) fn of(outcome: &Outcome, before_queue: Micros) -> Option<Self> {
+        let (ttft, e2e, delay) = (outcome.ttft?, outcome.e2e?, outcome.scheduling_delay?);
+        let queue_us = delay.saturating_sub(before_queue).0 as f64;
+        Some(Self { ttft_us: ttft.0 as f64, e2e_us: e2e.0 as f64, queue_us })
     }
 }

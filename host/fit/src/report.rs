@@ -11,7 +11,7 @@ use blis_config::physics::{
     AlphaCoefficients, BetaCoefficients, CoefficientFile, CoefficientInterval, Coefficients, DeploymentCoefficients,
     FittedRun, RunErrors,
 };
-use blis_config::short_name;
+use blis_config::{DeploymentArgs, short_name};
 use blis_sim::latency::Sampler;
 
 /// Further fits for validation on data that were left out.
@@ -57,7 +57,7 @@ pub fn fit(
         None => CoefficientFile {
             fitted: String::new(),
             blis: String::new(),
-            sampler: Sampler::default(),
+            sampler: runs.first().map_or(Sampler::default(), |run| run.engine.sampler()),
             data: Vec::new(),
             general: coefficients(&calibrate(&runs.iter().collect::<Vec<_>>(), &Prior::GENERAL, None)?),
             deployments: Vec::new(),
@@ -74,7 +74,11 @@ pub fn fit(
         workloads_left_out: Vec::new(),
     };
     // Means of a whole run leave nothing to test coefficients of its deployment on.
-    let single = |at: &(&MeasuredRun, &MeasuredDeployment)| at.0.percentiles.is_none();
+    // Those of a deployment are used only without data and expert parallelism.
+    let single = |at: &(&MeasuredRun, &MeasuredDeployment)| {
+        let DeploymentArgs { data_parallel_size, enable_expert_parallel, .. } = at.0.deployment;
+        at.0.percentiles.is_none() && data_parallel_size == 1 && !enable_expert_parallel
+    };
     let with_requests = runs.iter().zip(&deployments).filter(single).map(|(_, here)| here);
     for here in with_requests.collect::<BTreeSet<_>>() {
         let own = |at: &(&MeasuredRun, &MeasuredDeployment)| at.1 == here && single(at);

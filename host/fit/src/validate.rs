@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::errors::{Errors, comparable, compare};
-use super::replay::{Predicted, replay};
-use super::runs::{FitError, MeasuredRun, RunSplit};
+use super::breakdown::{LatencyBreakdown, RequestParts, replay_parts};
+use super::errors::{Errors, LoadStageErrors, comparable, compare, compare_stages};
+use super::replay::{Predicted, fully_cached, replay};
+use super::runs::{FitError, MeasuredRun, RunSplit, served_by};
 use blis_config::{Deployment, DeploymentArgs, resolve};
 use blis_diag::Diagnostic;
 
@@ -14,14 +15,117 @@ pub struct Validated {
     pub run: String,
     /// The part of its requests that was compared.
     pub split: String,
+    /// How far the deployment is from those that coefficients were fitted to.
+    pub class: DeploymentClass,
+    /// The latency model: `physics`, or BLIS's `trained-physics` under parity.
+    pub latency_model: String,
     /// Errors of the simulation.
     #[serde(flatten)]
     pub errors: Errors,
+    /// Errors by level of load; empty if the levels are not known.
+    pub stages: Vec<LoadStageErrors>,
+    /// What prefix caching may change; absent if the data say which prompts have KV blocks in common.
+    pub prefix_bounds: Option<PrefixBounds>,
+    /// The simulated latency of the compared requests in parts.
+    pub breakdown: LatencyBreakdown,
+    /// Preemptions of the compared requests.
+    pub preemptions: Preemptions,
+    /// KV blocks of the server; absent if they were not recorded.
+    pub kv_blocks_measured: Option<u64>,
+    /// KV blocks that the simulator computes for the deployment; absent if it has no formula for it.
+    pub kv_blocks_computed: Option<u32>,
     /// Notes for the user: the origin of the coefficients.
     pub notes: Vec<String>,
+    /// Notes about the files of the run, which are among `notes`.
+    #[serde(skip)]
+    pub file_notes: Vec<String>,
     /// (arrival s, measured s, simulated s) of each compared request.
     #[serde(skip)]
     pub points: Vec<(f64, f64, f64)>,
+}
+
+/// How far a deployment is from those that coefficients were fitted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeploymentClass {
+    /// The coefficients are of this model, GPU and number of GPUs.
+    ExactDeployment,
+    /// A dense model in 16 bits on H100, as most that the general coefficients were fitted to.
+    SameArchitecture,
+    /// A mixture of experts in 16 bits on H100.
+    Moe,
+    /// Weights in 8 bits or fewer, on H100.
+    Quantized,
+    /// A GPU other than H100, the only one that the general coefficients were fitted to.
+    OtherGpu,
+}
+
+impl DeploymentClass {
+    /// All classes, from near to far.
+    pub const ALL: [Self; 5] =
+        [Self::ExactDeployment, Self::SameArchitecture, Self::Moe, Self::Quantized, Self::OtherGpu];
+
+    /// The name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ExactDeployment => "exact deployment",
+            Self::SameArchitecture => "same architecture",
+            Self::Moe => "MoE",
+            Self::Quantized => "FP8",
+            Self::OtherGpu => "other GPU",
+        }
+    }
+
+    fn of(deployment: &Deployment) -> Self {
+        let fact = |wanted: &str| {
+            deployment.model_facts.iter().find(|(name, _)| name == wanted).map_or(0.0, |(_, value)| *value)
+        };
+        let exact = |note: &String| note.starts_with("physics coefficients: measured on this deployment");
+        if deployment.notes.iter().any(exact) {
+            Self::ExactDeployment
+        } else if deployment.hardware != "H100" {
+            Self::OtherGpu
+        } else if fact("weight_bytes") < fact("dtype_bytes") {
+            Self::Quantized
+        } else if fact("num_experts") > 0.0 {
+            Self::Moe
+        } else {
+            Self::SameArchitecture
+        }
+    }
+}
+
+/// Signed errors, %, at the two extremes of what a prefix cache can do.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PrefixBounds {
+    /// No prompt has a block in common with another.
+    pub none_cached: MeanErrors,
+    /// All prompts are beginnings of one text: each block is computed once.
+    pub all_cached: MeanErrors,
+}
+
+/// Signed errors of two means, %: positive if the simulation is slower.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MeanErrors {
+    /// Error of the mean end-to-end latency, %.
+    pub e2e: f64,
+    /// Error of the mean TTFT, %.
+    pub ttft: f64,
+}
+
+impl From<&Errors> for MeanErrors {
+    fn from(errors: &Errors) -> Self {
+        Self { e2e: errors.e2e.mean, ttft: errors.ttft.mean }
+    }
+}
+
+/// Numbers of preemptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Preemptions {
+    /// Reported by the server; absent if it reports none.
+    pub measured: Option<u64>,
+    pub simulated: u64,
 }
 
 /// The deployment of `run`, resolved.
@@ -29,9 +133,24 @@ pub struct Validated {
 /// # Errors
 /// If it cannot be simulated.
 pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
-    let batch_limits = Some((run.max_num_seqs, run.max_num_batched_tokens));
-    let deployment = DeploymentArgs { batch_limits, ..run.deployment.clone() };
-    resolve(&deployment).map_err(|source| FitError::Deployment { run: run.name.clone(), source: Box::new(source) })
+    resolved(&run.name, &deployment_args(run))
+}
+
+/// The deployment options of `run`. Under parity, the size of the KV cache follows BLIS's formula.
+fn deployment_args(run: &MeasuredRun) -> DeploymentArgs {
+    let limits = (run.max_num_seqs, run.max_num_batched_tokens);
+    served_by(run.engine, run.parity, limits, run.deployment.clone())
+}
+
+/// The deployment of the run `name`, resolved.
+pub(super) fn resolved(name: &str, args: &DeploymentArgs) -> Result<Deployment, FitError> {
+    resolve(args).map_err(|source| FitError::Deployment { run: name.to_owned(), source: Box::new(source) })
+}
+
+/// The KV blocks that the deployment would have if their number were not known; `None` if they cannot be computed.
+pub(super) fn computed_kv_blocks(args: &DeploymentArgs) -> Option<u32> {
+    let args = DeploymentArgs { total_kv_blocks: None, ..args.clone() };
+    resolve(&args).ok().map(|deployment| deployment.total_kv_blocks)
 }
 
 /// Simulates `run` and compares its requests of `splits`; all requests if it has none of them.
@@ -40,35 +159,71 @@ pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
 /// If it cannot be simulated.
 pub fn validate(run: &MeasuredRun, splits: &[RunSplit]) -> Result<Validated, FitError> {
     let deployment = deployment(run)?;
-    let predicted = replay(run, &deployment, &deployment.latency)?;
-    compare_predicted(run, &predicted, splits, deployment.notes)
+    let (predicted, parts) = replay_parts(run, &deployment)?;
+    let (split, numbers) = compared(run, splits);
+    let errors = errors_of(run, &predicted, &numbers)?;
+    let bounds = if run.prefixes_known { None } else { Some(prefix_bounds(run, &deployment, &errors, &numbers)?) };
+    let args = deployment_args(run);
+    let point = |number: &usize| {
+        let request = &run.requests[*number];
+        (request.arrival_us as f64 / 1e6, request.e2e_us / 1e6, predicted[*number].e2e_us / 1e6)
+    };
+    let mut notes = deployment.notes.clone();
+    notes.extend(run.notes.iter().cloned());
+    if run.parity {
+        notes.push("latency model, scheduler and KV formula are BLIS's".to_owned());
+    }
+    Ok(Validated {
+        run: run.name.clone(),
+        split,
+        class: DeploymentClass::of(&deployment),
+        latency_model: deployment.latency_kind.name().to_owned(),
+        errors,
+        stages: compare_stages(run, &predicted, &numbers),
+        prefix_bounds: bounds,
+        breakdown: LatencyBreakdown::new(&numbers.iter().map(|&number| parts[number]).collect::<Vec<_>>()),
+        preemptions: preemptions(run, &parts, &numbers),
+        kv_blocks_measured: run.deployment.total_kv_blocks,
+        kv_blocks_computed: computed_kv_blocks(&args),
+        notes,
+        file_notes: run.notes.clone(),
+        points: numbers.iter().map(point).collect(),
+    })
 }
 
-fn compare_predicted(
+/// Errors at both extremes of prefix caching; `errors` are those of `run`, in which no prompt is cached.
+fn prefix_bounds(
     run: &MeasuredRun,
-    predicted: &[Predicted],
-    splits: &[RunSplit],
-    notes: Vec<String>,
-) -> Result<Validated, FitError> {
+    deployment: &Deployment,
+    errors: &Errors,
+    numbers: &[usize],
+) -> Result<PrefixBounds, FitError> {
+    let cached = fully_cached(run);
+    let predicted = replay(&cached, deployment, &deployment.latency)?;
+    let all_cached = MeanErrors::from(&errors_of(&cached, &predicted, numbers)?);
+    Ok(PrefixBounds { none_cached: MeanErrors::from(errors), all_cached })
+}
+
+fn preemptions(run: &MeasuredRun, parts: &[RequestParts], numbers: &[usize]) -> Preemptions {
+    let measured = numbers.iter().map(|&number| run.requests[number].preemptions.map(u64::from));
+    let simulated = numbers.iter().map(|&number| u64::from(parts[number].preemptions)).sum();
+    Preemptions { measured: measured.sum(), simulated }
+}
+
+fn errors_of(run: &MeasuredRun, predicted: &[Predicted], numbers: &[usize]) -> Result<Errors, FitError> {
+    compare(run, predicted, numbers).ok_or_else(|| FitError::Run {
+        run: run.name.clone(),
+        mistake: Box::new(Diagnostic::new("no request can be compared").hint("the run is too short for its latencies")),
+    })
+}
+
+/// The name of the part of `run` that is compared, and the numbers of its requests.
+fn compared(run: &MeasuredRun, splits: &[RunSplit]) -> (String, Vec<usize>) {
     const ALL: [RunSplit; 3] = [RunSplit::Train, RunSplit::Validation, RunSplit::Test];
     let present = |split: &RunSplit| run.requests.iter().any(|request| request.split == *split);
     let chosen: Vec<RunSplit> = splits.iter().copied().filter(present).collect();
     let all = chosen.is_empty() || ALL.into_iter().filter(present).all(|split| chosen.contains(&split));
     let splits = if all { ALL.to_vec() } else { chosen };
-    let numbers = comparable(run, &splits);
-    let errors = compare(run, predicted, &numbers).ok_or_else(|| FitError::Run {
-        run: run.name.clone(),
-        mistake: Box::new(Diagnostic::new("no request can be compared").hint("the run is too short for its latencies")),
-    })?;
-    let point = |number: &usize| {
-        let request = &run.requests[*number];
-        (request.arrival_us as f64 / 1e6, request.e2e_us / 1e6, predicted[*number].e2e_us / 1e6)
-    };
-    Ok(Validated {
-        run: run.name.clone(),
-        split: if all { "all".into() } else { splits.iter().map(|split| split.name()).collect::<Vec<_>>().join("+") },
-        errors,
-        notes,
-        points: numbers.iter().map(point).collect(),
-    })
+    let name = if all { "all".into() } else { splits.iter().map(|split| split.name()).collect::<Vec<_>>().join("+") };
+    (name, comparable(run, &splits))
 }

@@ -17,6 +17,7 @@ type ReadResult = Result<Workload, TraceError>;
 /// a message.
 pub fn read(bytes: &[u8], parser: impl Fn(&[u8], &str, &TraceOptions) -> ReadResult) {
     let lenient = TraceOptions { skip_bad_lines: true, ..TraceOptions::default() };
+    let timed = TraceOptions { recorded_times: true, ..lenient.clone() };
     let part = TraceOptions {
         block_size: NonZeroU32::new(7).expect("not 0"),
         hash_block_size: NonZeroU32::new(10),
@@ -31,7 +32,7 @@ pub fn read(bytes: &[u8], parser: impl Fn(&[u8], &str, &TraceOptions) -> ReadRes
         horizon: Micros(2_000_000_000),
         ..lenient.clone()
     };
-    for options in [TraceOptions::default(), lenient, part] {
+    for options in [TraceOptions::default(), lenient, timed, part] {
         match parser(bytes, "fuzz", &options) {
             Ok(workload) => check(workload, &options),
             Err(error) => assert!(!error.to_string().is_empty()),
@@ -106,6 +107,7 @@ pub fn reread(bytes: &[u8]) {
             names,
             slo_targets: Default::default(),
             aside: Default::default(),
+            recorded: Vec::new(),
             skipped: Default::default(),
             notes: Vec::new(),
         };

@@ -73,6 +73,8 @@ pub(super) struct Breakdown<'a> {
     rejected_requests: u64,
     rejected_admission: u64,
     rejected_routing: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    rejected_server: u64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     shed_by_class: BTreeMap<&'a str, u64>,
     conservation: Conservation,
@@ -95,6 +97,7 @@ impl<'a> Breakdown<'a> {
             rejected_requests: counts.rejected(),
             rejected_admission: counts.rejected_by_admission,
             rejected_routing: counts.rejected_by_routing,
+            rejected_server: counts.rejected_by_server,
             shed_by_class: by_name(&report.anomalies.shed, names, |&count| count),
             conservation: Conservation::new(report),
             slo_classes: by_name(&report.classes, names, |class| ClassJson::new(class, empty)),
@@ -104,6 +107,11 @@ impl<'a> Breakdown<'a> {
             anomalies: AnomaliesJson::new(&report.anomalies, report.instances.len()),
         }
     }
+}
+
+/// Whether a count is left out of a document: only servers with a limit refuse requests.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Numbers of requests by state. Every request that arrived is in exactly one of the others.
@@ -207,6 +215,8 @@ struct CountsJson {
     still_arriving: u64,
     rejected_admission: u64,
     rejected_routing: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    rejected_server: u64,
     dropped_unservable: u64,
     length_capped_requests: u64,
     timed_out_requests: u64,
@@ -223,6 +233,7 @@ impl CountsJson {
             still_arriving: counts.arriving,
             rejected_admission: counts.rejected_by_admission,
             rejected_routing: counts.rejected_by_routing,
+            rejected_server: counts.rejected_by_server,
             dropped_unservable: counts.dropped(),
             length_capped_requests: counts.length_capped,
             timed_out_requests: counts.timed_out,

@@ -5,7 +5,8 @@
 //! that eleven deployments of vLLM 0.14 and 0.15 on H100 logged (Llama, CodeLlama, Mistral, Mixtral, Qwen, Yi, 1 to 4 GPUs).
 //! BLIS's formula for the group of GPUs is [`crate::capacity`].
 
-use crate::capacity::{CapacityError, MemoryBudget, check, head_dim};
+use crate::architecture::{Architecture, Mlp};
+use crate::capacity::{CapacityError, MemoryBudget, check};
 use crate::limits;
 use crate::model::{ModelConfig, Parallelism};
 
@@ -16,9 +17,9 @@ const RUNTIME_GIB: f64 = 0.25;
 const RUNTIME_TP_GIB: f64 = 0.45;
 /// Bytes per request and word of the vocabulary in the sampler's profile run: 32-bit logits, sorted with their indices.
 const SAMPLER_BYTES: f64 = 60.0;
-/// Vision encoder with its profile run, the shared expert that the config of Llama 4 does not name, and layers that a
-/// quantised model keeps in 16 bits, GiB per GPU. Measured on one deployment, Llama-4-Scout FP8 on two H100.
-const MULTIMODAL_GIB: f64 = 8.9;
+/// Vision encoder with its profile run, and layers that a quantised model keeps in 16 bits although its config does not
+/// say so, GiB per GPU. Measured on one deployment, Llama-4-Scout FP8 on two H100.
+const MULTIMODAL_GIB: f64 = 6.1;
 
 /// Requests and tokens of the profile run at most: a server with higher limits would not start, while simulations use them
 /// for "no limit".
@@ -38,9 +39,15 @@ pub struct MemoryProfile {
     pub max_num_batched_tokens: u32,
     /// Whether the model has an encoder for images beside the language model.
     pub multimodal: bool,
+    /// Pipeline stages, at least 1: each has its own layers and its own GPUs.
+    pub pipeline: u32,
+    /// Length of the requests for which blocks are counted where layers keep a window or a state, tokens: vLLM takes
+    /// `max_model_len`. `None`: windows count as full attention, and states as nothing.
+    pub request_tokens: Option<u64>,
 }
 
-/// KV blocks of `block_size` tokens per GPU, and over all data-parallel ranks of a mixture of experts.
+/// KV blocks of `block_size` tokens per GPU, and over all data-parallel ranks of a mixture of experts; of several pipeline
+/// stages, those of the stage that has the fewest, as every request needs its blocks on all of them.
 ///
 /// # Errors
 /// If no memory is left for the cache, or the size of the weights cannot be computed.
@@ -51,103 +58,205 @@ pub fn kv_blocks(
     profile: MemoryProfile,
 ) -> Result<u64, CapacityError> {
     check(model, profile.usable_gib, parallelism, block_size)?;
-    let per_block = kv_bytes_per_token(model, parallelism.tensor) * f64::from(block_size);
-    if per_block < 1.0 {
-        return Err(CapacityError::Missing { field: "num_key_value_heads" });
-    }
-    let available_gib = profile.usable_gib * profile.budget.utilization;
-    let needed_gib = needed_gib(model, parallelism, profile);
-    let free = (available_gib - needed_gib) * GIB;
-    // If not even this many tokens fit the cache, the memory is too small, not the block too large.
-    const SMALL_BLOCK: f64 = 256.0;
-    if free < per_block {
-        if free >= per_block / f64::from(block_size) * SMALL_BLOCK {
-            let (block_gib, free_gib) = (per_block / GIB, free / GIB);
-            return Err(CapacityError::BlockTooLarge { block_size, block_gib, free_gib });
+    let stages = StageLayers::all(model, profile.pipeline);
+    let mut fewest: Option<u64> = None;
+    for stage in &stages {
+        if let Some(blocks) = stage.kv_blocks(parallelism, block_size, profile)? {
+            fewest = Some(fewest.map_or(blocks, |fewest| fewest.min(blocks)));
         }
-        return Err(CapacityError::DoesNotFit {
-            needed_gib: needed_gib * f64::from(parallelism.tensor),
-            available_gib: available_gib * f64::from(parallelism.tensor),
-            gpus: parallelism.tensor,
-            minimum_gpus: minimum_gpus(model, parallelism, profile),
-        });
     }
+    let blocks = fewest.ok_or(CapacityError::Missing { field: "num_key_value_heads" })?;
     let ranks = if model.moe.is_some() { u64::from(parallelism.data) } else { 1 };
-    Ok(((free / per_block) as u64).saturating_mul(ranks))
+    Ok(blocks.saturating_mul(ranks))
 }
 
-/// The smallest larger group that holds the weights and what the profile run needs.
-fn minimum_gpus(model: &ModelConfig, parallelism: Parallelism, profile: MemoryProfile) -> Option<u64> {
-    let available_gib = profile.usable_gib * profile.budget.utilization;
-    let fits = |&tensor: &u32| needed_gib(model, Parallelism { tensor, ..parallelism }, profile) < available_gib;
-    let sizes = (0..31).map(|power| 1_u32 << power);
-    sizes
-        .skip_while(|&tensor| tensor <= parallelism.tensor)
-        .take_while(|&tensor| f64::from(tensor) <= limits::GPUS)
-        .find(fits)
-        .map(u64::from)
+/// The layers of one pipeline stage.
+struct StageLayers<'a> {
+    model: &'a ModelConfig,
+    layers: Architecture,
+    /// Whether it has the embedding, and whether it has output matrix and sampling.
+    first: bool,
+    last: bool,
 }
 
-/// Weights, activations and runtime on one GPU, GiB.
-fn needed_gib(model: &ModelConfig, parallelism: Parallelism, profile: MemoryProfile) -> f64 {
-    let tp = f64::from(parallelism.tensor);
-    let (tokens, d) = (f64::from(profile.max_num_batched_tokens.min(PROFILED_TOKENS)), f64::from(model.hidden_size));
-    // The hidden states and the residual live as long as the step; the MLP and the sampler come one after the other.
-    let hidden = 2.0 * d * tokens * model.dtype_bytes;
-    let mlp = 3.0 * f64::from(model.intermediate_size) / tp * tokens * model.dtype_bytes;
-    let sampler = SAMPLER_BYTES * f64::from(profile.max_num_seqs.min(PROFILED_SEQS)) * f64::from(model.vocab_size);
-    let runtime_gib = if parallelism.tensor == 1 { RUNTIME_GIB } else { RUNTIME_TP_GIB };
-    let multimodal_gib = if profile.multimodal { MULTIMODAL_GIB } else { 0.0 };
-    (weight_bytes(model, parallelism) + hidden + mlp.max(sampler)) / GIB
-        + runtime_gib
-        + multimodal_gib
-        + profile.budget.reserved_gib
-}
+impl<'a> StageLayers<'a> {
+    fn all(model: &'a ModelConfig, stages: u32) -> Vec<Self> {
+        let architecture = model.architecture();
+        let stages = stages.clamp(1, architecture.layers().max(1));
+        let stage = |index| {
+            let layers = architecture.stage(index, stages);
+            Self { model, layers, first: index == 0, last: index + 1 == stages }
+        };
+        (0..stages).map(stage).collect()
+    }
 
-/// Bytes of the weights of one GPU. Data-parallel ranks share the experts and replicate everything else.
-fn weight_bytes(model: &ModelConfig, parallelism: Parallelism) -> f64 {
-    let (layers, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
-    let (tp, dp) = (f64::from(parallelism.tensor), f64::from(parallelism.data));
-    let (heads, kv_heads) = (f64::from(model.num_attention_heads), f64::from(model.num_key_value_heads));
-    let head = head_dim(model);
-    // Fewer KV heads than GPUs are replicated.
-    let attention = 2.0 * d * heads * head / tp + 2.0 * d * (kv_heads / tp).max(1.0) * head;
-    let dense = 3.0 * d * f64::from(model.dense_width()) / tp;
-    let (mlps, router) = match model.moe {
-        None => (layers * 3.0 * d * f64::from(model.intermediate_size) / tp, 0.0),
-        Some(moe) => {
-            let experts = f64::from(moe.num_experts);
-            let routed = 3.0 * d * f64::from(model.expert_width()) * experts / (tp * dp);
-            let shared = 3.0 * d * f64::from(moe.shared_intermediate_size) / tp;
-            let dense_layers = f64::from(moe.first_k_dense_replace.min(model.num_hidden_layers));
-            (dense_layers * dense + (layers - dense_layers) * (routed + shared), layers * experts * d)
+    /// Blocks per GPU; `None` if the layers cache nothing.
+    fn kv_blocks(
+        &self,
+        parallelism: Parallelism,
+        block_size: u32,
+        profile: MemoryProfile,
+    ) -> Result<Option<u64>, CapacityError> {
+        let cached = CachedBytes::of(self.model, &self.layers, parallelism.tensor, profile.max_num_batched_tokens);
+        let per_block = cached.per_token(profile.request_tokens) * f64::from(block_size);
+        if per_block < 1.0 {
+            return Ok(None);
         }
-    };
-    let tables = if model.tie_word_embeddings { 1.0 } else { 2.0 };
-    let vocabulary = tables * f64::from(model.vocab_size) * d / tp;
-    (layers * attention + mlps) * model.weight_bytes
-        + (vocabulary + router + layers * 2.0 * d + d) * model.dtype_bytes.max(model.weight_bytes)
+        let available_gib = profile.usable_gib * profile.budget.utilization;
+        let needed_gib = self.needed_gib(parallelism, profile);
+        let free = (available_gib - needed_gib) * GIB;
+        // If not even this many tokens fit the cache, the memory is too small, not the block too large.
+        const SMALL_BLOCK: f64 = 256.0;
+        if free < per_block {
+            if free >= per_block / f64::from(block_size) * SMALL_BLOCK {
+                let (block_gib, free_gib) = (per_block / GIB, free / GIB);
+                return Err(CapacityError::BlockTooLarge { block_size, block_gib, free_gib });
+            }
+            return Err(CapacityError::DoesNotFit {
+                needed_gib: needed_gib * f64::from(parallelism.tensor),
+                available_gib: available_gib * f64::from(parallelism.tensor),
+                gpus: parallelism.tensor,
+                minimum_gpus: self.minimum_gpus(parallelism, profile),
+            });
+        }
+        Ok(Some((free / per_block) as u64))
+    }
+
+    /// The smallest larger group that holds the weights and what the profile run needs.
+    fn minimum_gpus(&self, parallelism: Parallelism, profile: MemoryProfile) -> Option<u64> {
+        let available_gib = profile.usable_gib * profile.budget.utilization;
+        let fits = |&tensor: &u32| self.needed_gib(Parallelism { tensor, ..parallelism }, profile) < available_gib;
+        let sizes = (0..31).map(|power| 1_u32 << power);
+        sizes
+            .skip_while(|&tensor| tensor <= parallelism.tensor)
+            .take_while(|&tensor| f64::from(tensor) <= limits::GPUS)
+            .find(fits)
+            .map(u64::from)
+    }
+
+    /// Weights, activations and runtime on one GPU, GiB.
+    fn needed_gib(&self, parallelism: Parallelism, profile: MemoryProfile) -> f64 {
+        let model = self.model;
+        let tp = f64::from(parallelism.tensor);
+        let tokens = f64::from(profile.max_num_batched_tokens.min(PROFILED_TOKENS));
+        // The hidden states and the residual live as long as the step; the MLP and the sampler come one after the other.
+        let hidden = 2.0 * f64::from(model.hidden_size) * tokens * model.dtype_bytes;
+        let mlp = 3.0 * f64::from(model.intermediate_size) / tp * tokens * model.dtype_bytes;
+        let rows = if self.last { profile.max_num_seqs.min(PROFILED_SEQS) } else { 0 };
+        let sampler = SAMPLER_BYTES * f64::from(rows) * f64::from(model.vocab_size);
+        let alone = parallelism.tensor == 1 && profile.pipeline <= 1;
+        let runtime_gib = if alone { RUNTIME_GIB } else { RUNTIME_TP_GIB };
+        let multimodal_gib = if profile.multimodal && self.first { MULTIMODAL_GIB } else { 0.0 };
+        (self.weight_bytes(parallelism) + hidden + mlp.max(sampler)) / GIB
+            + runtime_gib
+            + multimodal_gib
+            + profile.budget.reserved_gib
+    }
+
+    /// Bytes of the weights of one GPU. Data-parallel ranks share the experts and replicate everything else.
+    fn weight_bytes(&self, parallelism: Parallelism) -> f64 {
+        let (model, weights) = (self.model, self.layers.weights);
+        let d = f64::from(model.hidden_size);
+        let (tp, dp) = (f64::from(parallelism.tensor), f64::from(parallelism.data));
+        let bytes = |class: Option<f64>| class.unwrap_or(model.weight_bytes);
+        // Embedding, output matrix, routers and norms stay in 16 bits.
+        let whole = model.dtype_bytes.max(model.weight_bytes);
+        let mut sum = 0.0;
+        for group in &self.layers.groups {
+            let mlp = match group.mlp {
+                Mlp::Dense { width } => 3.0 * d * f64::from(width) / tp * bytes(weights.dense),
+                Mlp::Experts(experts) => {
+                    let routed = experts.expert_weights(d) * f64::from(experts.count) / (tp * dp);
+                    routed * bytes(weights.experts)
+                        + experts.shared_weights(d) / tp * bytes(weights.dense)
+                        + f64::from(experts.count) * d * whole
+                }
+                Mlp::Matrix => d * d / tp * bytes(weights.dense),
+                Mlp::None => 0.0,
+            };
+            let attention = group.attention.weights(d, tp) * bytes(weights.attention);
+            sum += f64::from(group.count) * (attention + mlp + 2.0 * d * whole);
+        }
+        let tables = match (self.first, self.last) {
+            (true, true) if model.tie_word_embeddings => 1.0,
+            (first, last) => f64::from(u8::from(first) + u8::from(last)),
+        };
+        sum + (tables * f64::from(model.vocab_size) / tp + 1.0) * d * whole
+    }
 }
 
-/// Bytes that one GPU caches per token. Latent attention (MLA) caches one vector per layer on every GPU; a KV head is
-/// never divided.
+/// What the layers of one GPU cache, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CachedBytes {
+    /// Per token, in layers that cache every token.
+    pub full: f64,
+    /// Per token, in layers that drop what no later token sees.
+    pub windowed: f64,
+    /// Tokens per request that those layers keep at most: the window, less the token that is computed, and the tokens of
+    /// a step (vLLM's `SlidingWindowSpec`); of several windows the largest.
+    pub window_tokens: u64,
+    /// Per request: the states of linear attention.
+    pub state: f64,
+}
+
+impl CachedBytes {
+    /// What all layers of a model cache on each of `tensor` GPUs, without pipeline stages.
+    #[must_use]
+    pub fn of_model(model: &ModelConfig, tensor: u32, max_num_batched_tokens: u32) -> Self {
+        Self::of(model, &model.architecture(), tensor, max_num_batched_tokens)
+    }
+
+    fn of(model: &ModelConfig, layers: &Architecture, tensor: u32, max_num_batched_tokens: u32) -> Self {
+        let mut cached = Self::default();
+        let tensor = f64::from(tensor);
+        for group in &layers.groups {
+            let count = f64::from(group.count);
+            let bytes = count * group.attention.cached_bytes(tensor, model.kv_dtype_bytes);
+            cached.state += count * group.attention.state_bytes(tensor, model.dtype_bytes);
+            match group.attention.cached_window() {
+                None => cached.full += bytes,
+                Some(window) => {
+                    let tokens = u64::from(window).saturating_sub(1) + u64::from(max_num_batched_tokens);
+                    cached.window_tokens = cached.window_tokens.max(tokens);
+                    cached.windowed += bytes;
+                }
+            }
+        }
+        cached
+    }
+
+    /// Bytes per token of requests of that length, their windows and states included. `None`: windows count as full
+    /// attention, and states as nothing.
+    #[must_use]
+    pub fn per_token(&self, request_tokens: Option<u64>) -> f64 {
+        match request_tokens {
+            Some(tokens) if tokens > 0 => {
+                let windowed = self.windowed * self.window_tokens.min(tokens) as f64;
+                self.full + (windowed + self.state) / tokens as f64
+            }
+            _ => self.full + self.windowed,
+        }
+    }
+
+    /// Whether the bytes per token depend on the length of a request.
+    #[must_use]
+    pub fn depends_on_length(&self) -> bool {
+        self.windowed > 0.0 || self.state > 0.0
+    }
+}
+
+/// Bytes that one GPU caches per token, if every layer caches every token. Latent attention (MLA) caches one vector per
+/// layer on every GPU; a KV head is never divided.
 #[must_use]
 pub fn kv_bytes_per_token(model: &ModelConfig, tensor: u32) -> f64 {
-    let layers = f64::from(model.num_hidden_layers);
-    match model.mla {
-        Some(mla) => layers * (f64::from(mla.kv_lora_rank) + f64::from(mla.qk_rope_head_dim)) * model.kv_dtype_bytes,
-        None => {
-            let heads = (f64::from(model.num_key_value_heads) / f64::from(tensor)).max(1.0);
-            layers * 2.0 * head_dim(model) * heads * model.kv_dtype_bytes
-        }
-    }
+    CachedBytes::of_model(model, tensor, 0).per_token(None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::Mla;
-    use crate::model::samples::{llama_8b, qwen_moe};
+    use crate::model::samples::{gemma_4, llama_8b, qwen_3_5, qwen_moe};
 
     /// H100, and the limits of the measured deployments.
     const PROFILE: MemoryProfile = MemoryProfile {
@@ -156,6 +265,8 @@ mod tests {
         max_num_seqs: 128,
         max_num_batched_tokens: 2048,
         multimodal: false,
+        pipeline: 1,
+        request_tokens: None,
     };
 
     fn blocks(model: &ModelConfig, tensor: u32, data: u32) -> Result<u64, CapacityError> {
@@ -225,5 +336,49 @@ mod tests {
         let CapacityError::DoesNotFit { minimum_gpus: Some(minimum), .. } = error else { panic!("{error:?}") };
         let minimum = u32::try_from(minimum).unwrap();
         assert!(blocks(&model, minimum, 1).is_ok() && blocks(&model, minimum / 2, 1).is_err(), "{minimum}");
+    }
+
+    /// Gemma-4-26B-A4B: 25 layers of 2 · 8 · 256 numbers and 5 of 2 · 2 · 512, two bytes each. A request of 100 000 tokens
+    /// keeps 1023 + 2048 of them in the former.
+    #[test]
+    fn windows_keep_the_last_tokens() {
+        let cached = CachedBytes::of_model(&gemma_4(), 1, 2048);
+        assert_eq!((cached.windowed, cached.full, cached.window_tokens), (204_800.0, 20_480.0, 3071));
+        assert_eq!(cached.per_token(Some(3000)), 225_280.0);
+        let long = 20_480.0 + 204_800.0 * 3071.0 / 100_000.0;
+        assert!((cached.per_token(Some(100_000)) - long).abs() < 1e-9);
+        assert_eq!(kv_bytes_per_token(&gemma_4(), 1), 225_280.0);
+        let blocks = |request_tokens| {
+            let profile = MemoryProfile { request_tokens, ..PROFILE };
+            kv_blocks(&gemma_4(), Parallelism { tensor: 1, data: 1 }, 16, profile).unwrap() as f64
+        };
+        assert!((blocks(Some(100_000)) / blocks(None) - 225_280.0 / long).abs() < 1e-3);
+    }
+
+    /// Qwen3.5-35B-A3B: states of 30 layers, beside 10 layers of full attention: 64 MB per request.
+    #[test]
+    fn states_count_per_request() {
+        let cached = CachedBytes::of_model(&qwen_3_5(), 1, 2048);
+        assert_eq!((cached.full, cached.state), (10.0 * 2.0 * 2.0 * 256.0 * 2.0, 30.0 * (2_097_152.0 + 49_152.0)));
+        assert!((cached.per_token(Some(10_000)) - (20_480.0 + 6438.912)).abs() < 1e-9);
+        assert!(cached.depends_on_length());
+    }
+
+    /// Two stages of 16 layers each: about twice the blocks of one GPU, and a little more, since they share the weights.
+    /// The stage with sampler and output matrix has the fewest.
+    #[test]
+    fn stages_have_their_own_layers() {
+        let model = llama_8b();
+        let blocks = |pipeline| {
+            kv_blocks(&model, Parallelism { tensor: 1, data: 1 }, 16, MemoryProfile { pipeline, ..PROFILE }).unwrap()
+        };
+        let last = StageLayers::all(&model, 2).pop().expect("two");
+        let layers = 16.0 * (4096.0 * (2.0 * 4096.0 + 2.0 * 1024.0 + 3.0 * 14_336.0) + 2.0 * 4096.0);
+        let weights = 2.0 * (layers + 128_256.0 * 4096.0 + 4096.0);
+        assert_eq!(last.weight_bytes(Parallelism { tensor: 1, data: 1 }), weights);
+        let activations = 2.0 * 4096.0 * 2048.0 * 2.0 + 60.0 * 128.0 * 128_256.0;
+        let free = (79.2 * 0.9 - RUNTIME_TP_GIB) * GIB - weights - activations;
+        assert_eq!(blocks(2), (free / (16.0 * 2.0 * 8.0 * 128.0 * 2.0 * 16.0)) as u64);
+        assert!((2.0..2.5).contains(&(blocks(2) as f64 / blocks(1) as f64)));
     }
 }

@@ -2,6 +2,10 @@
 //!
 //! Other crates read them from `config.json` and hardware files.
 
+use crate::architecture::{
+    Architecture, Attention, AttentionSpan, Heads, Latent, LayerGroup, Mlp, RoutedExperts, WeightBytes,
+};
+
 /// Architecture of a transformer. The names are those of Hugging Face's `config.json`.
 ///
 /// Rules for reading it: BLIS f90a1e3a, `engine.md` §4.1.
@@ -33,6 +37,9 @@ pub struct ModelConfig {
     pub kv_dtype_bytes: f64,
     /// Bytes of a stored weight: below `dtype_bytes` for quantised models (0.5, 1, …).
     pub weight_bytes: f64,
+    /// Whether the inputs of its 4-bit weights are rounded to 4 bits as well (NVFP4), so that GPUs with FP4 tensor cores use
+    /// them; other 4-bit weights are converted to 16 bits first.
+    pub fp4_activations: bool,
     /// Mixture of experts; `None` for a dense model.
     pub moe: Option<Moe>,
     /// Whether the config describes a mixture of experts without the number of experts.
@@ -41,6 +48,9 @@ pub struct ModelConfig {
     pub mla: Option<Mla>,
     /// Context length of the model, tokens: `max_position_embeddings`, scaled by `rope_scaling`.
     pub max_model_len: Option<u64>,
+    /// The layers by kind, where the fields above do not describe them; see [`ModelConfig::architecture`]. The formulas of
+    /// BLIS do not read it.
+    pub architecture: Option<Architecture>,
 }
 
 /// The experts of a mixture-of-experts model.
@@ -93,6 +103,112 @@ impl ModelConfig {
     }
 }
 
+/// Layers that are listed one by one at most, where dense layers and layers with experts alternate.
+const ALTERNATING_LAYERS: u32 = 4096;
+
+impl ModelConfig {
+    /// The layers by kind: those of the config where they differ, else equal ones, made of the other fields.
+    ///
+    /// Unlike in BLIS, leading dense layers have no experts, and experts are in every `interleave_moe_layer_step`-th
+    /// layer: in all of Llama-4-Scout (1), in half of Maverick (2).
+    #[must_use]
+    pub fn architecture(&self) -> Architecture {
+        if let Some(architecture) = &self.architecture {
+            return architecture.clone();
+        }
+        let (layers, attention) = (self.num_hidden_layers, self.uniform_attention());
+        let dense = Mlp::Dense { width: self.dense_width() };
+        let weights = WeightBytes::default();
+        let Some(moe) = self.moe else { return Architecture::of_layers([(layers, attention, dense)], weights) };
+        let experts = Mlp::Experts(RoutedExperts {
+            count: moe.num_experts,
+            per_token: moe.num_experts_per_tok,
+            width: self.expert_width(),
+            shared_width: self.shared_width(),
+        });
+        let leading = moe.first_k_dense_replace.min(layers);
+        let (rest, step) = (layers - leading, moe.interleave_moe_layer_step.max(1));
+        let behind: Vec<(u32, Attention, Mlp)> = if rest <= ALTERNATING_LAYERS {
+            (1..=rest).map(|layer| (1, attention, if layer % step == 0 { experts } else { dense })).collect()
+        } else {
+            vec![(rest - rest / step, attention, dense), (rest / step, attention, experts)]
+        };
+        Architecture::of_layers([(leading, attention, dense)].into_iter().chain(behind), weights)
+    }
+
+    /// The attention of every layer, by the fields of this type.
+    #[must_use]
+    pub fn uniform_attention(&self) -> Attention {
+        let heads = self.num_attention_heads;
+        match self.mla {
+            None => Attention::Heads(Heads {
+                queries: heads,
+                kv: self.num_key_value_heads,
+                dim: self.head_dim.map_or(f64::from(self.hidden_size) / f64::from(heads), f64::from),
+                span: AttentionSpan::Full,
+                gated: false,
+                values_from_keys: false,
+                reuses_kv: false,
+            }),
+            Some(Mla { kv_lora_rank, qk_rope_head_dim }) => {
+                let head = self.head_dim.unwrap_or(self.hidden_size / heads.max(1));
+                Attention::Latent(Latent {
+                    heads,
+                    kv_rank: kv_lora_rank,
+                    rope_dim: qk_rope_head_dim,
+                    nope_dim: head,
+                    value_dim: head,
+                    query_rank: None,
+                    index: None,
+                })
+            }
+        }
+    }
+
+    /// Width of the shared experts of a layer. Llama 4, the only architecture with an `intermediate_size_mlp`, has one
+    /// that its config does not name, as wide as a routed one.
+    #[must_use]
+    pub fn shared_width(&self) -> u32 {
+        let named = self.moe.map_or(0, |moe| moe.shared_intermediate_size);
+        if self.dense_intermediate_size.is_some() && named == 0 { self.expert_width() } else { named }
+    }
+
+    /// Number of weights, all and those that one token uses: layers, embedding and output matrix; norms are left out, and
+    /// so are the layers of speculative decoding and encoders of images.
+    #[must_use]
+    pub fn parameters(&self) -> Parameters {
+        let (d, mut total, mut active) = (f64::from(self.hidden_size), 0.0, 0.0);
+        for LayerGroup { count, attention, mlp } in self.architecture().groups {
+            let layers = f64::from(count);
+            let (every, used) = match mlp {
+                Mlp::Dense { width } => (3.0 * d * f64::from(width), 3.0 * d * f64::from(width)),
+                Mlp::Experts(experts) => {
+                    let always = experts.shared_weights(d) + f64::from(experts.count) * d;
+                    let [every, used] =
+                        [experts.count, experts.per_token].map(|count| f64::from(count) * experts.expert_weights(d));
+                    (every + always, used + always)
+                }
+                Mlp::Matrix => (d * d, d * d),
+                Mlp::None => (0.0, 0.0),
+            };
+            total += layers * (attention.weights(d, 1.0) + every);
+            active += layers * (attention.weights(d, 1.0) + used);
+        }
+        let table = f64::from(self.vocab_size) * d;
+        let tables = if self.tie_word_embeddings { table } else { 2.0 * table };
+        Parameters { total: total + tables, active: active + tables }
+    }
+}
+
+/// Number of weights of a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameters {
+    /// All of them.
+    pub total: f64,
+    /// Those that one token uses: of the experts, the ones that it visits.
+    pub active: f64,
+}
+
 /// Performance and memory of one GPU, from its data sheet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpu {
@@ -102,6 +218,8 @@ pub struct Gpu {
     pub tflops_fp8: f64,
     /// FP32 peak without tensor cores, TFLOPS; 0 if it is unknown.
     pub tflops_fp32: f64,
+    /// Dense FP4 tensor-core peak, TFLOPS; 0 if the GPU has no FP4.
+    pub tflops_fp4: f64,
     /// Memory bandwidth, TB/s.
     pub hbm_tb_s: f64,
     /// Size of the memory, GiB.
@@ -147,6 +265,7 @@ pub struct Parallelism {
 pub(crate) mod samples {
     //! Models for tests, from their public configs.
     use super::*;
+    use crate::architecture::Linear;
 
     /// Llama-3.1-8B, a dense model.
     pub fn llama_8b() -> ModelConfig {
@@ -164,10 +283,12 @@ pub(crate) mod samples {
             dtype_bytes: 2.0,
             kv_dtype_bytes: 2.0,
             weight_bytes: 2.0,
+            fp4_activations: false,
             moe: None,
             moe_without_expert_count: false,
             mla: None,
             max_model_len: Some(131_072),
+            architecture: None,
         }
     }
 
@@ -237,12 +358,70 @@ pub(crate) mod samples {
         }
     }
 
+    /// Gemma-4-26B-A4B: 25 layers with a sliding window and 5 without, and a dense MLP beside the experts.
+    pub fn gemma_4() -> ModelConfig {
+        let heads = |span, kv, dim| {
+            let values_from_keys = span == AttentionSpan::Full;
+            Attention::Heads(Heads { queries: 16, kv, dim, span, gated: false, values_from_keys, reuses_kv: false })
+        };
+        let experts = RoutedExperts { count: 128, per_token: 8, width: 704, shared_width: 2112 };
+        let (local, global) = (heads(AttentionSpan::Window(1024), 8, 256.0), heads(AttentionSpan::Full, 2, 512.0));
+        let layer = |layer| (1, if layer % 6 == 5 { global } else { local }, Mlp::Experts(experts));
+        ModelConfig {
+            num_hidden_layers: 30,
+            hidden_size: 2816,
+            num_attention_heads: 16,
+            vocab_size: 262_144,
+            intermediate_size: 2112,
+            tie_word_embeddings: true,
+            max_model_len: Some(262_144),
+            architecture: Some(Architecture::of_layers((0..30).map(layer), WeightBytes::default())),
+            ..llama_8b()
+        }
+    }
+
+    /// Qwen3.5-35B-A3B: 30 layers of linear attention and 10 of full attention.
+    pub fn qwen_3_5() -> ModelConfig {
+        let linear = Attention::Linear(Linear {
+            key_heads: 16,
+            value_heads: 32,
+            key_dim: 128,
+            value_dim: 128,
+            convolution: 4,
+            state_element_bytes: 4.0,
+        });
+        let full = Attention::Heads(Heads {
+            queries: 16,
+            kv: 2,
+            dim: 256.0,
+            span: AttentionSpan::Full,
+            gated: true,
+            values_from_keys: false,
+            reuses_kv: false,
+        });
+        let experts = RoutedExperts { count: 256, per_token: 8, width: 512, shared_width: 512 };
+        let layer = |layer| (1, if layer % 4 == 3 { full } else { linear }, Mlp::Experts(experts));
+        ModelConfig {
+            num_hidden_layers: 40,
+            hidden_size: 2048,
+            num_attention_heads: 16,
+            num_key_value_heads: 2,
+            head_dim: Some(256),
+            vocab_size: 248_320,
+            intermediate_size: 512,
+            max_model_len: Some(262_144),
+            architecture: Some(Architecture::of_layers((0..40).map(layer), WeightBytes::default())),
+            ..llama_8b()
+        }
+    }
+
     /// The H100 of BLIS's hardware table.
     pub fn h100() -> Gpu {
         Gpu {
             tflops_fp16: 989.5,
             tflops_fp8: 1979.0,
             tflops_fp32: 67.0,
+            tflops_fp4: 0.0,
             hbm_tb_s: 3.35,
             memory_gib: 80.0,
             mfu: Some(Mfu { prefill: 0.45, decode: 0.30 }),

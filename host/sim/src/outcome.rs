@@ -25,7 +25,7 @@ pub enum Status {
     Running,
     /// Between arrival and waiting queue at the end of the simulation.
     Arriving,
-    /// Rejected by the service; it reached no instance.
+    /// Rejected by the service; it joined no queue.
     Rejected(Rejection),
 }
 
@@ -36,6 +36,9 @@ pub enum Rejection {
     Admission,
     /// No instance serves the model that it names, so it could not be routed.
     Routing,
+    /// The API server of its instance answered 503: it had as many requests or prompt tokens as it may have
+    /// (`max_num_queued_reqs`, `max_num_queued_tokens`).
+    Server,
 }
 
 /// Why a request can never be served.
@@ -251,6 +254,8 @@ pub enum WaitReason {
     TokenBudget,
     /// The batch holds `max_num_seqs` requests.
     BatchFull,
+    /// Prefill waits for a later step (`prefill_schedule_interval`).
+    PrefillInterval,
     /// Its prompt must not be chunked, and is longer than what is left of the token budget.
     UnsplitPrompt {
         /// Tokens that it would compute.

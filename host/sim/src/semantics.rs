@@ -1,7 +1,8 @@
-//! The differences between the real vLLM scheduler and the published BLIS: one named field each.
+//! The differences between versions of the real vLLM scheduler and the published BLIS: one named field each.
 //!
-//! [`Semantics::VLLM`] is the default: the behaviour of vLLM 0.15. [`Semantics::BLIS`] reproduces BLIS (commit
-//! f90a1e3a) to the microsecond, quirks included. Both engines read the same fields.
+//! [`Semantics::VLLM_0_33`] is the default. [`Semantics::VLLM_0_15`] is the behaviour of vLLM 0.15.1, and
+//! [`Semantics::BLIS`] reproduces BLIS (commit f90a1e3a) to the microsecond, quirks included. Both engines read the
+//! same fields.
 
 /// Every difference, in the order in which it affects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,17 @@ pub struct Semantics {
     pub itl_spans_waits: bool,
     /// The mean inter-token latency of a length-capped request divides by one too few.
     pub capped_itl_divides_by_one_less: bool,
+    /// Freed blocks without a hash (the partial last one; all, if prefix caching is off) are reused first; those with a
+    /// hash join the end of the queue of free blocks. vLLM 0.15 appends them all, so that they push out cached ones.
+    pub free_unhashed_first: bool,
+    /// A request that is its own preemption victim does not end the pass over the running requests: those behind it are
+    /// scheduled, too.
+    pub self_preemption_continues: bool,
+    /// If a request is preempted that stands in front of the requester and has no tokens in this step (it has finished,
+    /// under asynchronous scheduling), the pass skips the request behind the requester: a fault of vLLM 0.15.
+    pub idle_victim_skips_next: bool,
+    /// `long_prefill_token_threshold` does not apply while there is one request, running or waiting.
+    pub lone_prefill_ignores_threshold: bool,
     /// The router counts a request as completed when its last step starts. A real router counts it when the output is
     /// complete.
     pub completed_at_step_start: bool,
@@ -48,8 +60,17 @@ pub struct Semantics {
 }
 
 impl Semantics {
+    /// The real scheduler: vLLM 0.33.0.
+    pub const VLLM_0_33: Self = Self {
+        free_unhashed_first: true,
+        self_preemption_continues: true,
+        idle_victim_skips_next: false,
+        lone_prefill_ignores_threshold: true,
+        ..Self::VLLM_0_15
+    };
+
     /// The real scheduler: vLLM 0.15.1, v1 engine.
-    pub const VLLM: Self = Self {
+    pub const VLLM_0_15: Self = Self {
         drop_over_budget: false,
         refuse_unfinishable: true,
         full_hit_is_free: false,
@@ -61,6 +82,10 @@ impl Semantics {
         final_token_kv: false,
         itl_spans_waits: true,
         capped_itl_divides_by_one_less: false,
+        free_unhashed_first: false,
+        self_preemption_continues: false,
+        idle_victim_skips_next: true,
+        lone_prefill_ignores_threshold: false,
         completed_at_step_start: false,
         signals_start_at_zero: false,
     };
@@ -78,6 +103,10 @@ impl Semantics {
         final_token_kv: true,
         itl_spans_waits: false,
         capped_itl_divides_by_one_less: true,
+        free_unhashed_first: false,
+        self_preemption_continues: false,
+        idle_victim_skips_next: false,
+        lone_prefill_ignores_threshold: false,
         completed_at_step_start: true,
         signals_start_at_zero: true,
     };
@@ -85,6 +114,6 @@ impl Semantics {
 
 impl Default for Semantics {
     fn default() -> Self {
-        Self::VLLM
+        Self::VLLM_0_33
     }
 }

@@ -14,8 +14,8 @@ use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
     ArrivalName, DtypeName, EngineName, ExperimentSpec, FitnessScaleName, KEYS, KvCacheDtypeName, NamedChoice,
-    OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList, SessionMode, TargetList,
-    TieBreakName, TraceFormatName, TraceLevelName, WorkloadName, defaults, parse,
+    OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList, SessionMode, SimulationName,
+    TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName, defaults, parse,
 };
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};
@@ -304,6 +304,10 @@ pub(super) struct DeploymentFlags {
     #[arg(long, visible_alias = "tensor-parallel-size", value_name = "N",
           value_parser = parse::parallelism_or_zero, help_heading = MODEL)]
     pub tp: Option<u32>,
+    /// Pipeline parallelism, stages (physics model only) [default: 1, or what holds the model where no --tp does]
+    #[arg(long, visible_alias = "pipeline-parallel-size", value_name = "N",
+          value_parser = parse::parallelism, help_heading = MODEL)]
+    pub pp: Option<u32>,
     /// Data parallelism of mixture-of-experts models, replicas ≥ 1
     #[arg(long, visible_alias = "data-parallel-size", value_name = "N", default_value_t = 1,
           value_parser = parse::parallelism, help_heading = MODEL)]
@@ -371,17 +375,40 @@ pub(super) struct DeploymentFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct EngineFlags {
-    /// Maximum batch size, requests ≥ 1
-    #[arg(long, visible_alias = "max-num-running-reqs", value_name = "N", default_value_t = defaults::MAX_NUM_SEQS,
-          value_parser = parse::count, help_heading = ENGINE)]
-    pub max_num_seqs: u32,
-    /// Maximum tokens of a step, ≥ 1
-    #[arg(long, visible_alias = "max-num-scheduled-tokens", value_name = "N", default_value_t = defaults::MAX_NUM_BATCHED_TOKENS,
-          value_parser = parse::count, help_heading = ENGINE)]
-    pub max_num_batched_tokens: u32,
+    /// Engine: the version of which the scheduler is followed
+    #[arg(long, value_parser = OneOf::<EngineName>::new(), value_name = "NAME", default_value_t = defaults::ENGINE, help_heading = ENGINE)]
+    pub engine: EngineName,
+    /// Maximum batch size, requests ≥ 1 [default: as vLLM's server on that GPU: 1024 from 70 GiB of memory, 256 below
+    /// and on A100; 256 with --parity blis]
+    #[arg(long, visible_alias = "max-num-running-reqs", value_name = "N", value_parser = parse::count,
+          help_heading = ENGINE)]
+    pub max_num_seqs: Option<u32>,
+    /// Maximum tokens of a step, ≥ 1 [default: as vLLM's server on that GPU: 8192 from 70 GiB of memory, 16384 from 160
+    /// GiB, 2048 below and on A100; 2048 with --parity blis]
+    #[arg(long, visible_alias = "max-num-scheduled-tokens", value_name = "N", value_parser = parse::count,
+          help_heading = ENGINE)]
+    pub max_num_batched_tokens: Option<u32>,
+    /// Maximum requests that enter the batch, ≥ 1 [default: --max-num-seqs]
+    #[arg(long, value_name = "N", value_parser = parse::count, help_heading = ENGINE)]
+    pub max_num_active_seqs: Option<u32>,
     /// Maximum input tokens of one request in a step; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::count_or_zero, help_heading = ENGINE)]
     pub long_prefill_token_threshold: u32,
+    /// Raise that maximum to --max-num-batched-tokens divided by the number of requests
+    #[arg(long, help_heading = ENGINE)]
+    pub long_prefill_token_threshold_adaptive: bool,
+    /// Prefill tokens only every N-th step while requests decode, N ≥ 1
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse::count, help_heading = ENGINE)]
+    pub prefill_schedule_interval: u32,
+    /// Share of the KV blocks that stays free when a request enters a batch that is not empty, from 0 on, below 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse::part, help_heading = ENGINE)]
+    pub watermark: f64,
+    /// Requests in an instance at which its API server answers 503 [default: no limit]
+    #[arg(long, value_name = "N", value_parser = parse::count_or_zero, help_heading = ENGINE)]
+    pub max_num_queued_reqs: Option<u32>,
+    /// Prompt tokens waiting for their first output token at which the API server answers 503 [default: no limit]
+    #[arg(long, value_name = "N", value_parser = parse::tokens, help_heading = ENGINE)]
+    pub max_num_queued_tokens: Option<u64>,
     /// Prefix caching (default; --no-enable-prefix-caching turns it off)
     #[arg(long, overrides_with = "no_enable_prefix_caching", help_heading = ENGINE)]
     pub enable_prefix_caching: bool,
@@ -401,11 +428,12 @@ pub(super) struct EngineFlags {
     /// Each step is planned after the output of the previous one
     #[arg(long, overrides_with = "async_scheduling", help_heading = ENGINE)]
     pub no_async_scheduling: bool,
-    /// Schedule a request only if its whole prompt fits the free KV blocks
+    /// Schedule a request only if its whole prompt fits the free KV blocks (default; --engine vllm-0.15 and
+    /// --parity blis turn it off)
     #[arg(long, overrides_with = "no_scheduler_reserve_full_isl", help_heading = ENGINE)]
     pub scheduler_reserve_full_isl: bool,
-    /// vLLM's name for the default
-    #[arg(long, overrides_with = "scheduler_reserve_full_isl", hide = true)]
+    /// Schedule a request if its next chunk fits the free KV blocks
+    #[arg(long, overrides_with = "scheduler_reserve_full_isl", help_heading = ENGINE)]
     pub no_scheduler_reserve_full_isl: bool,
     /// Scheduling policy: order of the waiting queue [default: fcfs]
     #[arg(long, value_parser = Names(Kind::Scheduling), value_name = "NAME", help_heading = ENGINE)]
@@ -420,9 +448,9 @@ pub(super) struct EngineFlags {
     /// Reference where vLLM and BLIS differ: the real scheduler or the published simulator
     #[arg(long, value_parser = OneOf::<ParityName>::new(), value_name = "NAME", default_value_t = defaults::PARITY, help_heading = ENGINE)]
     pub parity: ParityName,
-    /// Engine: two implementations with equal results
-    #[arg(long, value_parser = OneOf::<EngineName>::new(), value_name = "NAME", default_value_t = defaults::ENGINE, hide = true)]
-    pub engine: EngineName,
+    /// Simulation of instances: two implementations with equal results
+    #[arg(long, value_parser = OneOf::<SimulationName>::new(), value_name = "NAME", default_value_t = defaults::SIMULATION, hide = true)]
+    pub simulation: SimulationName,
 }
 
 /// The service: instances, and the delays in front of them.

@@ -1,31 +1,44 @@
 //! `blis fit` and `blis validate`: measurements of real servers.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
+use super::args::OneOf;
 use super::output::{OutputForm, print, print_document, print_text, wants_text_form};
+use super::validated::{kernel_table, steps_table, table};
 use blis_config::Catalogue;
 use blis_config::physics::CoefficientFile;
 use blis_eval::error::RunError;
-use blis_fit::errors::{OfDistribution, mean};
-use blis_fit::kernels::{fit_kernels, yaml};
+use blis_eval::spec::{EngineName, ParityName, parse};
+use blis_fit::kernels::{fit_kernels, kernel_errors, table_prefixes, yaml};
 use blis_fit::plot::draw;
-use blis_fit::{FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, RunSplit, Validated, fit, load, validate};
+use blis_fit::{
+    FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, RunSplit, RunStage, Validated, ValidatedSteps, fit,
+    is_steps, load, validate, validate_steps,
+};
 use blis_report::{check_target, write_text};
 
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {
     #[command(flatten)]
     data: DataArgs,
+    /// Instead: DATA is a folder with tables of measured kernels; compare the curves of every GPU with its tables
+    #[arg(long, conflicts_with_all = ["requests", "fail_over", "plot", "only"])]
+    kernels: bool,
     /// Which requests to compare: those that no fit has seen, if the data tell, or all
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = Which::Unseen)]
     requests: Which,
+    /// Compare sampled scheduler steps instead of requests; tables of steps need no flag, OpenTelemetry files have both
+    #[arg(long, conflicts_with = "plot")]
+    steps: bool,
     /// Exit with code 1 if the mean end-to-end latency of a run is off by more, % > 0
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     fail_over: Option<f64>,
+    /// Simulator to compare with the measurements; blis: its latency model, scheduler and KV formula
+    #[arg(long, value_parser = OneOf::<ParityName>::new(), value_name = "NAME", default_value = "vllm")]
+    parity: ParityName,
     /// Draw measured and simulated latency over time, one panel per run (SVG)
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -63,7 +76,8 @@ pub(super) struct FitArgs {
 /// Measured runs, and what their files do not say.
 #[derive(Debug, Args)]
 pub(super) struct DataArgs {
-    /// Measured runs: a folder with `runs.csv` or `aggregates.csv`, such a file, or one file of requests (CSV or JSON lines)
+    /// Measured runs: a folder with `runs.csv` or `aggregates.csv`, such a file, or one file of requests: CSV, results of
+    /// vllm bench, AIPerf, OpenTelemetry, TraceV2; for validate also sampled scheduler steps
     #[arg(value_name = "DATA", required = true)]
     data: Vec<PathBuf>,
     /// Only runs whose name contains this
@@ -78,6 +92,21 @@ pub(super) struct DataArgs {
     /// GPUs per instance
     #[arg(long, visible_alias = "tensor-parallel-size", value_name = "N")]
     tp: Option<u32>,
+    /// Engine that served them [default: vllm-0.15, on which the coefficients were measured]
+    #[arg(long, value_parser = OneOf::<EngineName>::new(), value_name = "NAME")]
+    engine: Option<EngineName>,
+    /// Data parallelism of mixture-of-experts models, replicas ≥ 1 [default: 1]
+    #[arg(long, visible_alias = "data-parallel-size", value_name = "N", value_parser = parse::parallelism)]
+    dp: Option<u32>,
+    /// Expert parallelism: experts are distributed over the ranks
+    #[arg(long)]
+    enable_expert_parallel: bool,
+    /// Share of GPU memory for weights and KV cache, above 0, at most 1 [default: 0.9]
+    #[arg(long, value_name = "SHARE", value_parser = parse::share)]
+    gpu_memory_utilization: Option<f64>,
+    /// Levels of load, requests/s x seconds, as 8x600+20x600: errors are shown for each
+    #[arg(long, value_name = "STAGES", value_parser = load_stages)]
+    stages: Option<LoadStages>,
     /// Most requests in the running batch [default: 256]
     #[arg(long, value_name = "N")]
     max_num_seqs: Option<u32>,
@@ -130,6 +159,14 @@ impl Which {
     }
 }
 
+/// The levels of load of a run. A type of its own, because clap takes a vector for a repeated flag.
+#[derive(Clone, Debug)]
+struct LoadStages(Vec<RunStage>);
+
+fn load_stages(text: &str) -> Result<LoadStages, String> {
+    RunStage::parse(text).map(LoadStages).ok_or_else(|| "write requests per second x seconds: 8x600+20x600".to_owned())
+}
+
 fn percent(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
@@ -143,24 +180,29 @@ impl DataArgs {
             model: self.model.clone(),
             hardware: self.hardware.clone(),
             tensor_parallel_size: self.tp,
+            engine: self.engine.map(Into::into),
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,
             total_kv_blocks: self.total_kv_blocks,
             block_size: self.block_size_in_tokens,
             max_model_len: self.max_model_len,
+            data_parallel_size: self.dp,
+            enable_expert_parallel: self.enable_expert_parallel,
+            gpu_memory_utilization: self.gpu_memory_utilization,
+            stages: self.stages.as_ref().map(|stages| stages.0.clone()),
+            parity: false,
             model_config_folder: self.model_config_folder.clone(),
             hardware_config: self.hardware_config.clone(),
             coefficients: self.coefficients.clone(),
         }
     }
 
-    fn load(&self) -> Result<Vec<MeasuredRun>, RunError> {
-        let mut runs = load(&self.data, &self.options()).map_err(failure)?;
+    fn load(&self, options: &RunOptions) -> Result<Vec<MeasuredRun>, RunError> {
+        let mut runs = load(&self.data, options).map_err(failure)?;
         if let Some(part) = &self.only {
             runs.retain(|run| run.name.contains(part));
             if runs.is_empty() {
-                return Err(RunError::usage(format_args!("no run has `{part}` in its name"))
-                    .hint("leave out `--only` to see all names"));
+                return Err(no_such_run(part));
             }
         }
         Ok(runs)
@@ -175,10 +217,23 @@ fn failure(error: FitError) -> RunError {
 }
 
 pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), RunError> {
+    if args.kernels {
+        return validate_kernels(args);
+    }
     if let Some(path) = &args.plot {
         check_target(path).map_err(|error| RunError::file(&error))?;
     }
-    let runs = args.data.load()?;
+    let options = RunOptions { parity: args.parity == ParityName::Blis, ..args.data.options() };
+    match args.data.data.iter().filter(|path| is_steps(path)).count() {
+        0 if !args.steps => {}
+        _ if args.steps => return run_validate_steps(args, &options),
+        count if count == args.data.data.len() => return run_validate_steps(args, &options),
+        _ => {
+            return Err(RunError::usage("sampled steps and runs of requests are different comparisons")
+                .hint("name files of steps in a command of their own"));
+        }
+    }
+    let runs = args.data.load(&options)?;
     let splits = args.requests.splits();
     let validated: Vec<Validated> =
         runs.iter().map(|run| validate(run, splits)).collect::<Result<_, _>>().map_err(failure)?;
@@ -190,15 +245,51 @@ pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), RunError> {
     } else {
         print_text(table(&validated))?;
     }
-    let Some(limit) = args.fail_over else { return Ok(()) };
-    match validated.iter().filter(|run| run.errors.e2e.mean.is_nan() || run.errors.e2e.mean.abs() > limit).count() {
+    let errors: Vec<f64> = validated.iter().map(|run| run.errors.e2e.mean).collect();
+    check_limit(args.fail_over, "end-to-end latency", &errors)
+}
+
+/// Refuses errors of means above the limit of `--fail-over`, one per run, %.
+fn check_limit(limit: Option<f64>, what: &str, errors: &[f64]) -> Result<(), RunError> {
+    let Some(limit) = limit else { return Ok(()) };
+    match errors.iter().filter(|error| error.is_nan() || error.abs() > limit).count() {
         0 => Ok(()),
         count => Err(RunError::runtime(format_args!(
-            "the mean end-to-end latency of {count} of {} runs is off by more than {limit} %",
-            validated.len()
+            "the mean {what} of {count} of {} runs is off by more than {limit} %",
+            errors.len()
         ))
         .hint("`blis fit` calibrates the coefficients; docs/fidelity.md says what to expect")),
     }
+}
+
+/// Sampled scheduler steps instead of requests.
+fn run_validate_steps(args: &ValidateArgs, options: &RunOptions) -> Result<(), RunError> {
+    if args.plot.is_some() || args.requests != Which::Unseen {
+        return Err(
+            RunError::usage("`--plot` and `--requests` need requests, and DATA has steps").hint("leave them out")
+        );
+    }
+    let mut runs: Vec<ValidatedSteps> = Vec::new();
+    for path in &args.data.data {
+        runs.extend(validate_steps(path, options).map_err(failure)?);
+    }
+    if let Some(part) = &args.data.only {
+        runs.retain(|run| run.run.contains(part));
+        if runs.is_empty() {
+            return Err(no_such_run(part));
+        }
+    }
+    if !wants_text_form(args.output) {
+        print_document(&runs)?;
+    } else {
+        print_text(steps_table(&runs))?;
+    }
+    let errors: Vec<f64> = runs.iter().map(|run| run.all.mean).collect();
+    check_limit(args.fail_over, "step time", &errors)
+}
+
+fn no_such_run(part: &str) -> RunError {
+    RunError::usage(format_args!("no run has `{part}` in its name")).hint("leave out `--only` to see all names")
 }
 
 pub(super) fn run_fit(args: &FitArgs) -> Result<(), RunError> {
@@ -209,7 +300,11 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), RunError> {
     check_target(out).map_err(|error| RunError::file(&error))?;
     let load_base = |path: &Path| CoefficientFile::load(Some(path)).map_err(RunError::refused);
     let base = args.base.as_deref().map(load_base).transpose()?;
-    let runs = args.data.load()?;
+    if args.data.data.iter().any(|path| is_steps(path)) {
+        return Err(RunError::usage("sampled steps cannot be fitted to, only validated against")
+            .hint("fit to the requests of the run; `blis validate` reads steps"));
+    }
+    let runs = args.data.load(&args.data.options())?;
     let leave_out = LeaveOut { models: args.leave_one_model_out, workloads: args.leave_one_workload_out };
     let report = fit(&runs, base, &today(), leave_out).map_err(failure)?;
     let text = serde_yaml::to_string(&report.file).map_err(RunError::runtime)?;
@@ -233,12 +328,32 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), RunError> {
     Ok(())
 }
 
+/// The errors of every GPU's curves on the tables of a folder.
+fn validate_kernels(args: &ValidateArgs) -> Result<(), RunError> {
+    let catalogue = Catalogue::load(args.data.hardware_config.as_deref()).map_err(RunError::refused)?;
+    let folder = one_folder(&args.data)?;
+    let mut errors = Vec::new();
+    for prefix in table_prefixes(folder).map_err(failure)? {
+        let hardware = catalogue.find(&prefix).map_err(RunError::refused)?;
+        let kernels = catalogue.kernels(hardware).map_err(RunError::refused)?.curves;
+        let gpu = (hardware.name.as_str(), &hardware.gpu);
+        errors.extend(kernel_errors(folder, &prefix, gpu, &kernels).map_err(failure)?);
+    }
+    if wants_text_form(args.output) { print_text(kernel_table(&errors)) } else { print_document(&errors) }
+}
+
+/// The folder of tables that `--kernels` takes.
+fn one_folder(data: &DataArgs) -> Result<&Path, RunError> {
+    match data.data.as_slice() {
+        [folder] => Ok(folder),
+        _ => Err(RunError::usage("`--kernels` takes one folder").hint("name the folder with the tables")),
+    }
+}
+
 fn fit_curves(args: &FitArgs, prefix: &str) -> Result<(), RunError> {
     let catalogue = Catalogue::load(args.data.hardware_config.as_deref()).map_err(RunError::refused)?;
     let gpu = catalogue.find(args.data.hardware.as_deref().unwrap_or_default()).map_err(RunError::refused)?.gpu;
-    let [folder] = args.data.data.as_slice() else {
-        return Err(RunError::usage("`--kernels` takes one folder").hint("name the folder with the tables"));
-    };
+    let folder = one_folder(&args.data)?;
     print(yaml(&fit_kernels(folder, prefix, &gpu).map_err(failure)?))
 }
 
@@ -260,52 +375,6 @@ fn date(days: u64) -> String {
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     format!("{year:04}-{month:02}-{day:02}")
-}
-
-/// Two lines per run: its name and size, its errors. Then their mean.
-fn table(runs: &[Validated]) -> String {
-    let mut text =
-        String::from("Signed errors, %, simulated against measured; MAPE and r of E2E, request by request\n\n");
-    text += &cells(&["E2E", "", "", "TTFT", "", "", "ITL", "", "queue", "", ""].map(str::to_owned));
-    text +=
-        &cells(&["mean", "p90", "p99", "mean", "p90", "p99", "mean", "p99", "mean", "MAPE", "r"].map(str::to_owned));
-    for Validated { run, split, errors, .. } in runs {
-        let OfDistribution { measured_ms, mean, p90, p99, .. } = errors.e2e;
-        let itl = errors.itl.map_or(["-".into(), "-".into()], |itl| [signed(itl.mean), signed(itl.p99)]);
-        let [itl_mean, itl_p99] = itl;
-        let queue = errors.queue.and_then(|queue| queue.mean).map_or("-".into(), signed);
-        let r = errors.e2e_pearson.map_or("-".into(), |r| format!("{r:.3}"));
-        let count = errors.requests;
-        let _ = writeln!(text, "{run}: {count} {split} requests, measured E2E {measured_ms:.1} ms");
-        let ttft = errors.ttft;
-        let [e2e, ttft] = [[mean, p90, p99], [ttft.mean, ttft.p90, ttft.p99]].map(|three| three.map(signed));
-        let mape = errors.e2e_mape.map_or("-".into(), |mape| format!("{mape:.1}"));
-        let ([a, b, c], [d, e, f]) = (e2e, ttft);
-        text += &cells(&[a, b, c, d, e, f, itl_mean, itl_p99, queue, mape, r]);
-    }
-    let absolute: Vec<f64> = runs.iter().map(|run| run.errors.e2e.mean.abs()).collect();
-    let worst = absolute.iter().copied().fold(0.0, f64::max);
-    let _ = writeln!(text, "|mean E2E error|: mean {:.1} %, largest {worst:.1} %", mean(&absolute));
-    let mut notes: Vec<String> = Vec::new();
-    for run in runs {
-        for note in run.notes.iter().filter(|note| note.starts_with("physics coefficients")) {
-            notes.push(format!("{}: {note}", run.run));
-        }
-    }
-    notes.iter().for_each(|note| {
-        let _ = writeln!(text, "{note}");
-    });
-    text
-}
-
-/// A line of eleven numbers.
-fn cells(numbers: &[String; 11]) -> String {
-    let padded: String = numbers.iter().map(|number| format!("{number:>7}")).collect();
-    format!("{}\n", padded.trim_end())
-}
-
-fn signed(percent: f64) -> String {
-    format!("{percent:+.1}")
 }
 
 #[cfg(test)]

@@ -35,7 +35,6 @@ const WEIGHTS: Foreign =
 pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     // vLLM's engine.
     ("num-gpu-blocks-override", Alias("total_kv_blocks")),
-    ("pipeline-parallel-size", NotYet("pipeline parallelism")),
     ("speculative-config", SPECULATION),
     ("num-speculative-tokens", SPECULATION),
     ("speculative-model", SPECULATION),

@@ -275,6 +275,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ("blis validate", &[
         ("How far the built-in coefficients are off on a server", "blis validate examples/fit-a-server/requests.csv --model qwen/qwen3-14b --hardware H100 --tp 1"),
         ("Fail if the mean latency is off by more than 10 %", "blis validate examples/fit-a-server/requests.csv --model qwen/qwen3-14b --hardware H100 --tp 1 \\\n--fail-over 10"),
+        ("Step times of a server, from its sampled scheduler steps", "blis validate tests/measured/steps/steps.csv"),
     ]),
     ("blis completions", &[
         ("For bash, in this shell", "eval \"$(blis completions bash)\""),

@@ -62,7 +62,8 @@ pub(super) fn hardware(args: &ListingArgs) -> Result<(), RunError> {
         let aliases =
             if entry.aliases.is_empty() { String::new() } else { format!("  also {}", entry.aliases.join(", ")) };
         let (name, memory, flops, bandwidth) = (&entry.name, gpu.memory_gib, gpu.tflops_fp16, gpu.hbm_tb_s);
-        format!("{name:width$} {memory:>4} GiB {flops:>7} TFLOPS {bandwidth:>6} TB/s{aliases}")
+        let kernels = entry.kernels_of().map_or(String::new(), |other| format!("  kernels of {other}"));
+        format!("{name:width$} {memory:>4} GiB {flops:>7} TFLOPS {bandwidth:>6} TB/s{kernels}{aliases}")
     };
     print_lines(&hardware.iter().map(line).collect::<Vec<_>>())
 }
@@ -74,7 +75,10 @@ fn hardware_document(entry: &Hardware) -> Value {
         "aliases": entry.aliases,
         "memory_gib": gpu.memory_gib,
         "tflops_fp16": gpu.tflops_fp16,
+        "usable_gib": entry.usable_gib,
         "tflops_fp8": gpu.tflops_fp8,
+        "tflops_fp4": gpu.tflops_fp4,
         "hbm_tb_s": gpu.hbm_tb_s,
+        "kernels_of": entry.kernels_of(),
     })
 }

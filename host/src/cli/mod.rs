@@ -18,6 +18,7 @@ mod progress;
 mod reference;
 mod refused;
 mod regret;
+mod validated;
 mod workers;
 mod workload;
 

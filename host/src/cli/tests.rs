@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use blis_sim::instance::{Preemption, Scheduler};
+use blis_sim::instance::{Preemption, Scheduler, SchedulerOptions};
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
@@ -11,7 +11,7 @@ use blis_config::LatencyKind;
 use blis_config::policy::{Bundle, Choices, NoPlugins, PolicySettings, ScorerKind, Sourced, WeightedScorer};
 use blis_eval::FitnessScale;
 use blis_eval::experiment::{EngineConfig, SloTargetSettings};
-use blis_eval::spec::{EngineName, ExperimentSpec, KEYS, TieBreakName, TraceFormatName, TraceLevelName};
+use blis_eval::spec::{ExperimentSpec, KEYS, SimulationName, TieBreakName, TraceFormatName, TraceLevelName};
 use blis_eval::workload_config::{SyntheticConfig, WorkloadConfig};
 use blis_plugin::Kind;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
@@ -58,6 +58,7 @@ fn names_of_blis_and_vllm_mean_the_same() {
     let table = [
         ("--gpu H100", "--hardware H100"),
         ("--tensor-parallel-size 2", "--tp 2"),
+        ("--pipeline-parallel-size 2", "--pp 2"),
         ("--data-parallel-size 2", "--dp 2"),
         ("--num-gpu-blocks 100", "--total-kv-blocks 100"),
         ("--block-size 32", "--block-size-in-tokens 32"),
@@ -71,7 +72,7 @@ fn names_of_blis_and_vllm_mean_the_same() {
         ("--enable-prefix-caching --enable-chunked-prefill", ""),
         ("--no-enable-prefix-caching --enable-prefix-caching", ""),
         ("--no-async-scheduling --async-scheduling", ""),
-        ("--scheduler-reserve-full-isl --no-scheduler-reserve-full-isl", ""),
+        ("--no-scheduler-reserve-full-isl --scheduler-reserve-full-isl", ""),
         ("--seed 1 --seed 2", "--seed 2"),
         ("--log fatal", "--log error"),
         ("--log warning", ""),
@@ -91,22 +92,25 @@ fn names_of_blis_and_vllm_mean_the_same() {
 fn engine_flags_arrive() {
     let flags = "--max-num-seqs 8 --max-num-batched-tokens 512 --long-prefill-token-threshold 128 --block-size 32 \
                  --no-enable-prefix-caching --no-enable-chunked-prefill --async-scheduling \
-                 --scheduler-reserve-full-isl --scheduler sjf --preemption-policy priority --parity blis --engine plain";
+                 --scheduler-reserve-full-isl --scheduler sjf --preemption-policy priority --parity blis --simulation plain";
     let expected = EngineConfig {
-        max_num_seqs: 8,
-        max_num_batched_tokens: 512,
         long_prefill_token_threshold: 128,
         block_size: 32,
         enable_prefix_caching: false,
         enable_chunked_prefill: false,
         async_scheduling: true,
         reserve_full_prompt: true,
+        watermark: 0.0,
+        options: SchedulerOptions { prefill_schedule_interval: 1, ..SchedulerOptions::default() },
         scheduler: Scheduler::Sjf,
         preemption: Preemption::Priority,
         semantics: Semantics::BLIS,
-        engine: EngineName::Plain,
+        profile: None,
+        simulation: SimulationName::Plain,
     };
     assert_eq!(run(flags).engine, expected);
+    let batch = run(flags).deployment.batch;
+    assert_eq!((batch.max_num_seqs, batch.max_num_batched_tokens, batch.engine), (Some(8), Some(512), None));
     assert_eq!(run("--scheduler reverse-priority").engine.scheduler, Scheduler::ReversePriority);
 }
 
@@ -348,11 +352,11 @@ fn no_flag_is_forgotten_in_the_explanation() {
 
 #[test]
 fn what_was_given_is_explained_with_its_flag() {
-    let flags = "--hardware H100 --tp 1 --dp 1 --latency-model roofline --model-config-folder ../model_configs \
+    let flags = "--hardware H100 --tp 1 --pp 1 --dp 1 --latency-model roofline --model-config-folder ../model_configs \
                  --total-kv-blocks 9000 --block-size-in-tokens 32 --max-model-len 4096 --gpu-memory-utilization 0.5 \
                  --max-num-seqs 8 --max-num-batched-tokens 512 --long-prefill-token-threshold 128 \
                  --no-enable-prefix-caching --enable-chunked-prefill --async-scheduling --scheduler-reserve-full-isl \
-                 --scheduler sjf --preemption-policy priority --parity blis --engine plain --num-instances 2 \
+                 --scheduler sjf --preemption-policy priority --parity blis --simulation plain --num-instances 2 \
                  --admission-latency 1 --routing-latency 1 --snapshot-refresh-interval 1 --cache-signal-delay 1 \
                  --tie-break lowest-index --admission-policy token-bucket --token-bucket-capacity 5 \
                  --token-bucket-refill-rate 5 --routing-policy weighted --routing-scorers vllm-dp:1 \

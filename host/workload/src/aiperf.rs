@@ -2,6 +2,7 @@
 //!
 //! A request arrives at `metadata.request_start_ns` (ns since 1970); lengths are the metrics `input_sequence_length`
 //! and `output_sequence_length`. The session is `conversation_id` (or `x_correlation_id`), the round `turn_index`.
+//! Latencies, where they are wanted: `time_to_first_token` and `request_latency`, in their `unit` (ms if it is missing).
 //! Requests with an `error`, cancelled ones and those of the benchmark phase `warmup` are left out and counted.
 
 use std::borrow::Cow;
@@ -13,9 +14,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::error::TraceError;
-use super::json::{self, Label, NANOSECOND, Number, need};
+use super::json::{self, Label, MeasuredNumber, NANOSECOND, Number, need};
 use super::names::Names;
 use super::prefix::ROOT;
+use super::recorded::RecordedTimes;
 use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload};
@@ -49,8 +51,12 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         } else if metadata.is_some_and(|metadata| metadata.benchmark_phase.as_deref() == Some("warmup")) {
             warmup += 1;
         } else {
-            match row(&record, id, &mut names) {
-                Ok(row) => intake.add(row),
+            let times = if intake.wants_times() { times(&record).map(Some) } else { Ok(None) };
+            match times.and_then(|times| Ok((row(&record, id, &mut names)?, times))) {
+                Ok((row, times)) => {
+                    intake.add(row);
+                    times.into_iter().for_each(|times| intake.record(id, times));
+                }
                 Err(fault) => intake.bad(lines.locate(fault))?,
             }
         }
@@ -68,8 +74,8 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
 struct AiperfRecord<'a> {
     #[serde(borrow)]
     metadata: Option<Metadata<'a>>,
-    #[serde(default)]
-    metrics: Option<AiperfMetrics>,
+    #[serde(borrow, default)]
+    metrics: Option<AiperfMetrics<'a>>,
     #[serde(default)]
     error: Option<IgnoredAny>,
 }
@@ -91,16 +97,60 @@ struct Metadata<'a> {
 }
 
 #[derive(Deserialize)]
-struct AiperfMetrics {
+struct AiperfMetrics<'a> {
     input_sequence_length: Option<AiperfMetric>,
     /// Output tokens, including those of reasoning.
     output_sequence_length: Option<AiperfMetric>,
     output_token_count: Option<AiperfMetric>,
+    #[serde(borrow)]
+    time_to_first_token: Option<AiperfTime<'a>>,
+    /// From the start of the request to its last token.
+    #[serde(borrow)]
+    request_latency: Option<AiperfTime<'a>>,
 }
 
 #[derive(Deserialize)]
 struct AiperfMetric {
     value: Number,
+}
+
+#[derive(Deserialize)]
+struct AiperfTime<'a> {
+    #[serde(default)]
+    value: MeasuredNumber,
+    #[serde(borrow, default)]
+    unit: Option<Cow<'a, str>>,
+}
+
+impl AiperfTime<'_> {
+    /// The time in µs.
+    fn us(&self, name: &str) -> Result<f64, RowError> {
+        let value = need(self.value.0, name)?;
+        Ok(value
+            * match self.unit.as_deref() {
+                None | Some("ms") => 1e3,
+                Some("s" | "sec") => 1e6,
+                Some("us" | "µs") => 1.0,
+                Some("ns") => 1e-3,
+                Some(unit) => {
+                    return Err(
+                        RowError::new(format!("`{name}` is in the unknown unit `{unit}`")).hint("known: s, ms, us, ns")
+                    );
+                }
+            })
+    }
+}
+
+/// The latencies of a request that succeeded.
+fn times(record: &AiperfRecord<'_>) -> Result<RecordedTimes, RowError> {
+    let metrics = need(record.metrics.as_ref(), "metrics")?;
+    let ttft = need(metrics.time_to_first_token.as_ref(), "time_to_first_token")
+        .map_err(|fault| fault.hint("only streamed requests have it: profile with `--streaming`"))?;
+    let e2e = need(metrics.request_latency.as_ref(), "request_latency")?;
+    let (ttft, e2e) = (ttft.us("time_to_first_token")?, e2e.us("request_latency")?);
+    RecordedTimes::new(ttft, e2e).ok_or_else(|| {
+        RowError::new(format!("`time_to_first_token` is {ttft} µs, `request_latency` {e2e} µs: not in order"))
+    })
 }
 
 fn row(record: &AiperfRecord<'_>, id: u32, names: &mut Names) -> Result<TraceRow<NamedMetadata>, RowError> {
@@ -157,6 +207,25 @@ mod tests {
             })
             .collect();
         assert_eq!(seen, [(0, 550, 20, "c1".to_owned(), 1), (7, 550, 20, "c1".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn latencies_are_read_in_their_unit() {
+        let options = TraceOptions { recorded_times: true, ..TraceOptions::default() };
+        let read = |text: &str| read(text.as_bytes(), "a.jsonl", &options);
+        let times = r#""metrics": {"time_to_first_token": {"value": 31.5, "unit": "ms"}, "request_latency": {"value": 1.25, "unit": "s"}, "#;
+        let line = LINE.replace("\"metrics\": {", times);
+        let recorded = read(&line).unwrap().recorded;
+        assert_eq!(recorded, [(0, RecordedTimes::new(31_500.0, 1_250_000.0).unwrap())]);
+        insta::assert_snapshot!(read(LINE).unwrap_err(), @r"
+        a.jsonl:1: `time_to_first_token` is missing
+        hint: only streamed requests have it: profile with `--streaming`
+        ");
+        insta::assert_snapshot!(read(&line.replace("\"s\"", "\"h\"")).unwrap_err(), @r"
+        a.jsonl:1: `request_latency` is in the unknown unit `h`
+        hint: known: s, ms, us, ns
+        ");
+        insta::assert_snapshot!(read(&line.replace("1.25", "0.01")).unwrap_err(), @"a.jsonl:1: `time_to_first_token` is 31500 µs, `request_latency` 10000 µs: not in order");
     }
 
     proptest! {

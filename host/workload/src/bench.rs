@@ -1,5 +1,5 @@
 //! Results of `vllm bench serve` and SGLang's `bench_serving`: one JSON object with one list per quantity, which has an
-//! entry per request. Only the lists that a replay needs are read.
+//! entry per request. Only the lists that a replay needs are read, and those of latencies where they are wanted.
 
 use std::fmt;
 use std::io::BufRead;
@@ -9,17 +9,18 @@ use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor
 use serde::{Deserialize, Deserializer};
 
 use super::error::TraceError;
-use super::json::{Documents, Number, SECOND, need};
+use super::json::{Documents, MeasuredNumber, Number, SECOND, need};
 use super::names::Names;
 use super::prefix::ROOT;
+use super::recorded::RecordedTimes;
 use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload};
 use blis_diag::RowError;
 
-/// One run of a benchmark. All lists have one entry per request.
+/// One run of a benchmark. All lists have one entry per request. `TIMES`: whether the lists of latencies are read.
 #[derive(Default)]
-pub(super) struct BenchRun {
+pub(super) struct BenchRun<const TIMES: bool> {
     /// Lengths of the prompts, tokens.
     input_lens: Option<Vec<u32>>,
     output_lens: Option<Vec<u32>>,
@@ -32,6 +33,12 @@ pub(super) struct BenchRun {
     /// Requests per second; infinite if all were sent at once.
     pub request_rate: Option<Rate>,
     model: Option<String>,
+    /// Times to first token, s; `None` where there was none.
+    ttfts: Option<Vec<Option<f64>>>,
+    /// Sums of the gaps between tokens, s.
+    gaps: Option<Vec<Option<f64>>>,
+    /// End-to-end latencies, s.
+    latencies: Option<Vec<Option<f64>>>,
 }
 
 /// A rate, which may be `inf` or text.
@@ -43,16 +50,16 @@ pub(super) enum Rate {
 
 /// Reads consecutive runs. `arrivals` gives the arrival times of so many requests, µs from the start of the run, and
 /// the end of the run.
-pub(super) fn read(
+pub(super) fn read<const TIMES: bool>(
     input: impl BufRead,
     file: &str,
     options: &TraceOptions,
     detailed: &str,
-    arrivals: impl Fn(&BenchRun, usize) -> Result<(Vec<u64>, u64), RowError>,
+    arrivals: impl Fn(&BenchRun<TIMES>, usize) -> Result<(Vec<u64>, u64), RowError>,
 ) -> Result<Workload, TraceError> {
     let file: Arc<str> = file.into();
     let mut intake = Intake::new(&file, options);
-    let mut documents: Documents<_, BenchRun> = Documents::new(input, &file);
+    let mut documents: Documents<_, BenchRun<TIMES>> = Documents::new(input, &file);
     let (mut base, mut runs, mut failed) = (0_u64, 0_u64, 0_u64);
     while let Some(run) = if intake.wants_more() { documents.next()? } else { None } {
         let located = |fault: RowError| fault.at(&file, documents.line());
@@ -72,7 +79,13 @@ pub(super) fn read(
                 ))))?;
             } else if intake.wants_more() {
                 let (arrival, terms) = (base.saturating_add(at), NamedMetadata::default());
-                intake.add(TraceRow { arrival, id, input, output, prefix: ROOT, terms });
+                match if TIMES { run.times(index).map(Some) } else { Ok(None) } {
+                    Ok(times) => {
+                        intake.add(TraceRow { arrival, id, input, output, prefix: ROOT, terms });
+                        times.into_iter().for_each(|times| intake.record(id, times));
+                    }
+                    Err(fault) => intake.bad(located(fault))?,
+                }
             }
         }
         base = base.saturating_add(end);
@@ -87,7 +100,7 @@ pub(super) fn read(
     intake.finish(Origin::Zero, SharedContents::default(), Names::default())
 }
 
-impl BenchRun {
+impl<const TIMES: bool> BenchRun<TIMES> {
     /// Input and output lengths, in lists of equal length. `detailed` is the option of the benchmark that writes them.
     fn lengths(&self, detailed: &str) -> Result<(&[u32], &[u32]), RowError> {
         let list = |list: &'_ Option<Vec<u32>>, name: &str| match list {
@@ -101,12 +114,31 @@ impl BenchRun {
             ("output_lens", Some(outputs.len())),
             ("start_times", self.start_times.as_ref().map(Vec::len)),
             ("errors", self.errors.as_ref().map(Vec::len)),
+            ("ttfts", self.ttfts.as_ref().map(Vec::len)),
+            ("itls", self.gaps.as_ref().map(Vec::len)),
+            ("latencies", self.latencies.as_ref().map(Vec::len)),
         ];
         let differs = others.into_iter().find_map(|(name, len)| Some((name, len.filter(|&len| len != inputs.len())?)));
         match differs {
             Some((name, len)) => Err(RowError::new(format!("{} `input_lens`, but {len} `{name}`", inputs.len()))),
             None => Ok((inputs, outputs)),
         }
+    }
+
+    /// The latencies of a request that succeeded: `ttfts[index]`, and `latencies[index]` or else the sum of `itls[index]`
+    /// after the first token.
+    fn times(&self, index: usize) -> Result<RecordedTimes, RowError> {
+        let of = |list: &Option<Vec<Option<f64>>>| list.as_ref().and_then(|list| list[index]);
+        if self.ttfts.is_none() || self.gaps.is_none() && self.latencies.is_none() {
+            let missing = if self.ttfts.is_none() { "ttfts" } else { "itls" };
+            return Err(RowError::new(format!("the list is missing: `{missing}`"))
+                .hint("the result contains no latencies of single requests; benchmark with `--save-detailed`"));
+        }
+        let ttft = of(&self.ttfts);
+        let e2e = of(&self.latencies).or_else(|| Some(ttft? + of(&self.gaps)?));
+        ttft.zip(e2e).and_then(|(ttft, e2e)| RecordedTimes::new(ttft * 1e6, e2e * 1e6)).ok_or_else(|| {
+            RowError::new(format!("request {index} has no valid latencies: `ttfts`, `itls` or `latencies`"))
+        })
     }
 
     /// The end of the run, µs from its start, not before the last arrival.
@@ -120,15 +152,15 @@ impl BenchRun {
     }
 }
 
-impl<'de> Deserialize<'de> for BenchRun {
+impl<'de, const TIMES: bool> Deserialize<'de> for BenchRun<TIMES> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct BenchVisitor;
-        impl<'de> Visitor<'de> for BenchVisitor {
-            type Value = BenchRun;
+        struct BenchVisitor<const TIMES: bool>;
+        impl<'de, const TIMES: bool> Visitor<'de> for BenchVisitor<TIMES> {
+            type Value = BenchRun<TIMES>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object with the results of a benchmark")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<BenchRun, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<BenchRun<TIMES>, A::Error> {
                 let mut run = BenchRun::default();
                 while let Some(key) = map.next_key::<String>()? {
                     let twice = match key.as_str() {
@@ -142,6 +174,15 @@ impl<'de> Deserialize<'de> for BenchRun {
                             run.start_times.replace(map.next_value_seed(CheckedList("start_times", seconds))?).is_some()
                         }
                         "errors" => run.errors.replace(map.next_value_seed(CheckedList("errors", failed))?).is_some(),
+                        "ttfts" if TIMES => {
+                            run.ttfts.replace(map.next_value_seed(CheckedList("ttfts", measured))?).is_some()
+                        }
+                        "itls" if TIMES => {
+                            run.gaps.replace(map.next_value_seed(CheckedList("itls", gap_sum))?).is_some()
+                        }
+                        "latencies" if TIMES => {
+                            run.latencies.replace(map.next_value_seed(CheckedList("latencies", measured))?).is_some()
+                        }
                         "duration" => run.duration.replace(map.next_value::<Number>()?.real()).is_some(),
                         "request_rate" => run.request_rate.replace(map.next_value()?).is_some(),
                         "model_id" => std::mem::replace(&mut run.model, map.next_value()?).is_some(),
@@ -157,7 +198,7 @@ impl<'de> Deserialize<'de> for BenchRun {
                 Ok(run)
             }
         }
-        deserializer.deserialize_map(BenchVisitor)
+        deserializer.deserialize_map(BenchVisitor::<TIMES>)
     }
 }
 
@@ -167,6 +208,15 @@ fn count(item: Number, name: &str) -> Result<u32, RowError> {
 
 fn seconds(item: Number, _: &str) -> Result<f64, RowError> {
     Ok(item.real())
+}
+
+fn measured(item: MeasuredNumber, _: &str) -> Result<Option<f64>, RowError> {
+    Ok(item.0)
+}
+
+/// The sum of the gaps of one request, s; `None` if one of them is missing.
+fn gap_sum(gaps: Vec<MeasuredNumber>, _: &str) -> Result<Option<f64>, RowError> {
+    Ok(gaps.into_iter().map(|gap| gap.0).sum())
 }
 
 /// vLLM writes an error text for every request, an empty one if it succeeded; other tools write `null`.

@@ -199,6 +199,7 @@ impl DistributionSpec {
             names: Names::default(),
             slo_targets: BTreeMap::new(),
             aside: BTreeSet::new(),
+            recorded: Vec::new(),
             skipped: Skipped::default(),
             notes: Vec::new(),
         })

@@ -223,6 +223,39 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+/// A measured number, which may be missing: `null`, or Python's `NaN`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct MeasuredNumber(pub Option<f64>);
+
+impl<'de> Deserialize<'de> for MeasuredNumber {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MeasuredVisitor;
+        impl Visitor<'_> for MeasuredVisitor {
+            type Value = MeasuredNumber;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number or null")
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<MeasuredNumber, E> {
+                Ok(MeasuredNumber(Some(value as f64)))
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<MeasuredNumber, E> {
+                Ok(MeasuredNumber(Some(value as f64)))
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<MeasuredNumber, E> {
+                Ok(MeasuredNumber(Some(value)))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<MeasuredNumber, E> {
+                // An empty string replaces `NaN` here.
+                Ok(MeasuredNumber(Number::of_text(text).map(Number::real)))
+            }
+            fn visit_unit<E: de::Error>(self) -> Result<MeasuredNumber, E> {
+                Ok(MeasuredNumber(None))
+            }
+        }
+        deserializer.deserialize_any(MeasuredVisitor)
+    }
+}
+
 /// A name that may be written as a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Label<'a>(pub Cow<'a, str>);

@@ -8,6 +8,10 @@
 //! `prefill_total_tokens`, …) of the events; the client's limit of output tokens is `gen_ai.request.max_tokens`. Spans
 //! of other names are skipped.
 //!
+//! Latencies, where they are wanted: from ARRIVED to FIRST_RESPONSE_FROM_CORE (else FIRST_TOKEN) and to DEPARTED (else
+//! FINISHED), else vLLM's own `gen_ai.latency.*` (s); the time in the queue from the first QUEUED to the first SCHEDULED.
+//! Two events are compared by `ts.monotonic` (s; ns if it is an integer) if both have it, else by `timeUnixNano`.
+//!
 //! Requests that failed (an event `ABORTED`, an error status, a `finish.status` of failure, no output tokens) and those
 //! that the engine had not finished are left out and counted.
 
@@ -27,6 +31,10 @@ use super::row::{NamedMetadata, TraceRow};
 use super::rows::{Intake, Origin, SharedContents, counted};
 use super::{TraceOptions, Workload, field};
 use blis_diag::RowError;
+
+mod times;
+
+use times::{JourneyTimes, SpanLatencies};
 
 /// Reads OTLP-JSON with spans of vLLM.
 ///
@@ -57,8 +65,16 @@ pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<W
         } else if seen.has_failed() {
             failed += 1;
         } else {
-            match seen.row(id) {
-                Ok(row) => intake.add(row),
+            let times = if intake.wants_times() {
+                seen.times.latencies(seen.start, seen.latencies).map(Some)
+            } else {
+                Ok(None)
+            };
+            match times.and_then(|times| Ok((seen.row(id)?, times))) {
+                Ok((row, times)) => {
+                    intake.add(row);
+                    times.into_iter().for_each(|times| intake.record(id, times));
+                }
                 Err(fault) => intake.bad(fault.at(&file, seen.line))?,
             }
         }
@@ -198,6 +214,9 @@ struct Attributes {
     prefill: Option<Number>,
     decoded: Option<Number>,
     finish: Option<String>,
+    /// Time of the machine's monotonic clock, ns.
+    monotonic_ns: Option<f64>,
+    latencies: SpanLatencies,
 }
 
 /// The role of a span.
@@ -228,6 +247,8 @@ struct SpanRequest {
     /// Numbers of events by type.
     prefill: Option<Number>,
     decoded: Option<Number>,
+    times: JourneyTimes,
+    latencies: SpanLatencies,
     in_engine: bool,
     finished: bool,
     failed: bool,
@@ -263,6 +284,8 @@ impl OtlpSpan {
             start: self.start,
             prefill: highest(|attributes| attributes.prefill),
             decoded: highest(|attributes| attributes.decoded),
+            times: JourneyTimes::of(&self.events),
+            latencies: own.latencies,
             in_engine: has(&["QUEUED", "SCHEDULED"]),
             finished: has(&["FINISHED", "DEPARTED"]),
             failed: has(&["ABORTED"])
@@ -307,6 +330,8 @@ impl SpanRequest {
         self.max_tokens = self.max_tokens.or(other.max_tokens);
         self.prefill = either(self.prefill, other.prefill, higher);
         self.decoded = either(self.decoded, other.decoded, higher);
+        self.times.join(other.times);
+        self.latencies.join(other.latencies);
         self.in_engine |= other.in_engine;
         self.finished |= other.finished;
         self.failed |= other.failed;
@@ -397,7 +422,16 @@ impl Attributes {
             ("prefill.total_tokens" | "prefill.done_tokens", _)
             | (_, "prefill_total_tokens" | "prefill_done_tokens") => &mut self.prefill,
             ("decode.done_tokens", _) | (_, "decode_done_tokens") => &mut self.decoded,
-            _ => return Ok(()),
+            (_, "monotonic" | "monotonic_ns") => {
+                // Both names are in use for one clock: seconds as a float, nanoseconds as an integer.
+                let ns = value.int.map(Number::real).or(value.double.map(|seconds| seconds.real() * 1e9));
+                self.monotonic_ns = ns.or(self.monotonic_ns);
+                return Ok(());
+            }
+            _ => {
+                self.latencies.take(key, number.map(Number::real));
+                return Ok(());
+            }
         };
         let Some(number) = number else { return Err(format!("`{key}` is no number")) };
         // Of the total and done counts, the total is the larger one.
@@ -410,211 +444,4 @@ impl Attributes {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn trace(text: &str) -> Result<Workload, TraceError> {
-        read(text.as_bytes(), "o.jsonl", &TraceOptions::default())
-    }
-
-    fn span(name: &str, start: u64, attributes: &[(&str, &str)], events: &str) -> String {
-        let pair = |(key, value): &(&str, &str)| format!(r#"{{"key": "{key}", "value": {{{value}}}}}"#);
-        let attributes: Vec<String> = attributes.iter().map(pair).collect();
-        format!(
-            r#"{{"name": "{name}", "kind": 2, "startTimeUnixNano": "{start}", "attributes": [{}], "events": [{events}]}}"#,
-            attributes.join(", ")
-        )
-    }
-
-    fn document(spans: &[String]) -> String {
-        format!(
-            r#"{{"resourceSpans": [{{"resource": {{"attributes": []}}, "scopeSpans": [{{"spans": [{}]}}]}}]}}"#,
-            spans.join(", ")
-        )
-    }
-
-    const USED: [(&str, &str); 2] = [
-        ("gen_ai.usage.prompt_tokens", r#""intValue": "100""#),
-        ("gen_ai.usage.completion_tokens", r#""intValue": "7""#),
-    ];
-
-    #[test]
-    fn spans_of_vllm_become_requests() {
-        let more = [
-            ("gen_ai.request.max_tokens", r#""intValue": 64"#),
-            ("gen_ai.request.model", r#""stringValue": "m""#),
-            ("gen_ai.latency.e2e", r#""doubleValue": 1.5"#),
-            ("stop", r#""arrayValue": {"values": [{"stringValue": "x"}]}"#),
-        ];
-        let text = [
-            document(&[span("llm_request", 1_700_000_000_000_005_000, &USED, "")]),
-            document(&[
-                span("tokenize", 5, &[], ""),
-                span(
-                    "llm_request",
-                    1_700_000_000_000_000_000,
-                    &[USED, [more[0], more[1]], [more[2], more[3]]].concat(),
-                    "",
-                ),
-            ]),
-        ];
-        let workload = trace(&text.join("\n")).unwrap();
-        assert_eq!(workload.notes[..2], ["recorded with `m`", "1 span of other names skipped"]);
-        let seen: Vec<_> = workload
-            .requests
-            .map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens))
-            .collect();
-        assert_eq!(seen, [(1, 0, 100, 7, Some(64)), (0, 5, 100, 7, None)]);
-    }
-
-    #[test]
-    fn journeys_arrive_at_their_event() {
-        let id = ("gen_ai.request.id", r#""stringValue": "cmpl-1""#);
-        let event = |name: &str, time: u64, counters: &str| {
-            format!(
-                r#"{{"name": "{name}", "timeUnixNano": "{time}", "attributes": [{{"key": "ts.monotonic", "value": {{"intValue": "5"}}}}{counters}]}}"#
-            )
-        };
-        let counters = r#", {"key": "journey.prefill_total_tokens", "value": {"intValue": "300"}}, {"key": "journey.decode_done_tokens", "value": {"intValue": "21"}}"#;
-        let api = span("llm_request", 1_000, &[id], &event("journey.ARRIVED", 9_000, ""));
-        let core = span(
-            "llm_core",
-            2_000,
-            &[id],
-            &[event("QUEUED", 10_000, ""), event("FINISHED", 90_000, counters)].join(","),
-        );
-        let other = span("llm_request", 12_000, &USED, "");
-        let workload = trace(&document(&[api, core, other])).unwrap();
-        let seen: Vec<_> = workload.requests.map(|r| (r.arrival.0, r.input_tokens, r.output_tokens)).collect();
-        assert_eq!(seen, [(0, 300, 21), (3, 100, 7)]);
-    }
-
-    /// The form of a vLLM with journey tracing: one line per scope, the engine's id with a suffix.
-    fn fork(name: &str, scope: &str, ids: (&str, &str, &str), attributes: &str, events: &str) -> String {
-        let (trace, span, parent) = ids;
-        let parent = if parent.is_empty() { String::new() } else { format!(r#""parentSpanId": "{parent}", "#) };
-        format!(
-            r#"{{"resourceSpans": [{{"resource": {{"attributes": [{{"key": "service.name", "value": {{"stringValue": "vllm"}}}}]}}, "scopeSpans": [{{"scope": {{"name": "{scope}"}}, "spans": [{{"traceId": "{trace}", "spanId": "{span}", {parent}"flags": 256, "name": "{name}", "kind": 2, "startTimeUnixNano": "1771427000000000000", "endTimeUnixNano": "1771427003000000000", "attributes": [{attributes}], "events": [{events}], "status": {{}}}}]}}]}}]}}"#
-        )
-    }
-
-    fn api(span: &str, arrived: u64, end: &str) -> String {
-        let attributes = r#"{"key": "gen_ai.request.id", "value": {"stringValue": "cmpl-SPAN"}}, {"key": "http.route", "value": {"stringValue": "/v1/completions"}}, {"key": "gen_ai.response.model", "value": {"stringValue": "m"}}, {"key": "gen_ai.usage.prompt_tokens", "value": {"intValue": "100"}}, {"key": "gen_ai.request.temperature", "value": {"doubleValue": 1.0}}, {"key": "gen_ai.request.max_tokens", "value": {"intValue": "64"}}, {"key": "gen_ai.request.n", "value": {"intValue": "1"}}"#;
-        let event = |name: &str, at: u64| {
-            format!(
-                r#"{{"timeUnixNano": "{at}", "name": "api.{name}", "attributes": [{{"key": "event.ts.monotonic", "value": {{"doubleValue": 5.25}}}}]}}"#
-            )
-        };
-        let events =
-            [event("ARRIVED", arrived), event("HANDOFF_TO_CORE", arrived + 9), event(end, arrived + 2_000_000)];
-        fork("llm_request", "vllm.api", ("t1", span, ""), &attributes.replace("SPAN", span), &events.join(", "))
-    }
-
-    fn core(request: &str, parent: &str, prompt: u32, output: u32, finish: &str) -> String {
-        let attributes = format!(r#"{{"key": "gen_ai.request.id", "value": {{"stringValue": "{request}"}}}}"#);
-        let event = |name: &str, prefilled: u32, decoded: u32, more: &str| {
-            format!(
-                r#"{{"timeUnixNano": "1771427000000004000", "name": "journey.{name}", "attributes": [{{"key": "event.type", "value": {{"stringValue": "{name}"}}}}, {{"key": "ts.monotonic", "value": {{"doubleValue": 5.5}}}}, {{"key": "scheduler.step", "value": {{"intValue": "7"}}}}, {{"key": "phase", "value": {{"stringValue": "DECODE"}}}}, {{"key": "prefill.done_tokens", "value": {{"intValue": "{prefilled}"}}}}, {{"key": "prefill.total_tokens", "value": {{"intValue": "{prompt}"}}}}, {{"key": "decode.done_tokens", "value": {{"intValue": "{decoded}"}}}}, {{"key": "decode.max_tokens", "value": {{"intValue": "64"}}}}, {{"key": "num_preemptions", "value": {{"intValue": "0"}}}}{more}]}}"#
-            )
-        };
-        let more = |key: &str, word: &str| format!(r#", {{"key": "{key}", "value": {{"stringValue": "{word}"}}}}"#);
-        let mut events = vec![event("QUEUED", 0, 0, ""), event("SCHEDULED", 0, 0, &more("schedule.kind", "FIRST"))];
-        if !finish.is_empty() {
-            events.push(event("FINISHED", prompt, output, &more("finish.status", finish)));
-        }
-        let span = format!("of-{request}");
-        fork("llm_core", "vllm.scheduler", ("t1", &span, parent), &attributes, &events.join(", "))
-    }
-
-    /// Arrival, input tokens, output tokens, limit of output tokens.
-    type SpanLengths = (u64, u32, u32, Option<u32>);
-
-    fn read_in(lines: &[String]) -> (Vec<String>, Vec<SpanLengths>) {
-        let workload = trace(&lines.join("\n")).unwrap();
-        let seen = workload.requests.map(|r| (r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens));
-        (workload.notes, seen.collect())
-    }
-
-    const DAY: u64 = 1_771_427_000_000_000_000;
-
-    #[test]
-    fn the_two_spans_of_a_request_are_one_in_either_order() {
-        let steps =
-            fork("scheduler_steps", "vllm.scheduler.step", ("t9", "s9", ""), "", r#"{"name": "step.BATCH_SUMMARY"}"#);
-        let lines = [
-            api("a", DAY + 1_000, "DEPARTED"),
-            core("cmpl-a-0-9f3c", "a", 100, 21, "length"),
-            api("b", DAY + 9_000, "DEPARTED"),
-            core("cmpl-b-0-9f3d", "b", 100, 5, "stopped"),
-            steps,
-        ];
-        for order in [[0, 1, 2, 3, 4], [1, 0, 4, 3, 2], [3, 1, 2, 0, 4], [4, 2, 0, 3, 1]] {
-            let (notes, seen) = read_in(&order.map(|at| lines[at].clone()));
-            assert_eq!(seen, [(0, 100, 21, Some(64)), (8, 100, 5, Some(64))], "{order:?}");
-            assert_eq!(notes[..2], ["recorded with `m`", "1 span of other names skipped"]);
-        }
-    }
-
-    #[test]
-    fn spans_of_the_engine_alone_are_requests_and_so_are_further_prompts_of_a_call() {
-        let alone = core("r1", "", 30, 3, "length");
-        assert_eq!(read_in(&[alone]).1, [(0, 30, 3, None)]);
-        let several = [
-            core("cmpl-a-1-ffff", "a", 40, 4, "length"),
-            api("a", DAY + 1_000, "DEPARTED"),
-            core("cmpl-a-0-ffff", "a", 100, 21, "length"),
-            core("cmpl-a-0-ffff", "a", 100, 22, "length"),
-        ];
-        let mut seen = read_in(&several).1;
-        seen.sort_unstable();
-        assert_eq!(seen, [(0, 100, 4, Some(64)), (0, 100, 22, None)]);
-    }
-
-    #[test]
-    fn failed_requests_are_no_requests_with_short_outputs() {
-        let lines = [
-            api("a", DAY, "DEPARTED"),
-            core("cmpl-a-0-1", "a", 100, 21, "length"),
-            api("b", DAY + 1_000, "ABORTED"),
-            core("cmpl-b-0-1", "b", 100, 2, "length"),
-            core("c", "", 100, 2, "aborted"),
-            core("d", "", 100, 0, "length"),
-            core("e", "", 100, 0, ""),
-            document(&[span("llm_request", DAY + 5_000, &USED, "")])
-                .replace("\"kind\"", "\"status\": {\"code\": 2}, \"kind\""),
-            document(&[span(
-                "llm_request",
-                DAY + 5_000,
-                &USED,
-                r#"{"name": "FINISHED", "attributes": [{"key": "finish_status", "value": {"stringValue": "timeout"}}]}"#,
-            )]),
-        ];
-        let (notes, seen) = read_in(&lines);
-        assert_eq!(seen, [(0, 100, 21, Some(64))]);
-        assert_eq!(notes, ["recorded with `m`", "5 failed requests left out", "1 unfinished request left out"]);
-    }
-
-    #[test]
-    fn errors_say_where() {
-        let good = document(&[span("llm_request", 5, &USED, "")]);
-        let error =
-            |from: &str, to: &str| trace(&format!("{good}\n{}\n", good.replace(from, to))).unwrap_err().to_string();
-        insta::assert_snapshot!(error("\"100\"", "\"many\""), @r#"o.jsonl:2:220: invalid value: string "many", expected a number"#);
-        insta::assert_snapshot!(error("\"100\"", "\"0\""), @"o.jsonl:2: `gen_ai.usage.prompt_tokens` is 0: a prompt has at least one token");
-        insta::assert_snapshot!(error("prompt_tokens", "other_tokens"), @"o.jsonl:2: `gen_ai.usage.prompt_tokens` is missing");
-        insta::assert_snapshot!(error("resourceSpans", "spans"), @"o.jsonl:2:306: missing field `resourceSpans`");
-        insta::assert_snapshot!(error("intValue", "boolValue"), @"o.jsonl:2:225: `gen_ai.usage.prompt_tokens` is no number");
-    }
-
-    proptest! {
-        #[test]
-        fn arbitrary_bytes_never_panic(bytes: Vec<u8>, at: usize, byte: u8) {
-            let _ = read(bytes.as_slice(), "x", &TraceOptions::default());
-            let mut text = document(&[span("llm_request", 5, &USED, "")]).into_bytes();
-            let at = at % text.len();
-            text[at] = byte;
-            let _ = read(text.as_slice(), "x", &TraceOptions::default());
-        }
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ use blis_sim::units::Micros;
 use super::error::{Skipped, TraceError};
 use super::names::Names;
 use super::prefix::{PathNode, ROOT, SharedPrefixes};
+use super::recorded::RecordedTimes;
 use super::row::{RequestMetadata, TraceRow};
 use super::window::{ScheduledArrival, TracePasses};
 use super::{TraceOptions, Workload};
@@ -39,14 +40,24 @@ pub(super) struct Intake<'a, T> {
     /// The rows in the order of the file.
     pub rows: Vec<TraceRow<T>>,
     options: &'a TraceOptions,
+    /// Measured latencies by row number.
+    recorded: Vec<(u32, RecordedTimes)>,
     skipped: Skipped,
     rows_seen: u64,
 }
 
 impl<'a, T: RequestMetadata> Intake<'a, T> {
     pub fn new(file: &Arc<str>, options: &'a TraceOptions) -> Self {
-        let (rows, skipped) = (Vec::new(), Skipped::default());
-        Self { file: Arc::clone(file), notes: Vec::new(), aside: BTreeSet::new(), options, rows, skipped, rows_seen: 0 }
+        Self {
+            file: Arc::clone(file),
+            notes: Vec::new(),
+            aside: BTreeSet::new(),
+            rows: Vec::new(),
+            options,
+            recorded: Vec::new(),
+            skipped: Skipped::default(),
+            rows_seen: 0,
+        }
     }
 
     /// Whether another row is needed.
@@ -75,6 +86,16 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
 
     pub fn add(&mut self, row: TraceRow<T>) {
         self.rows.push(row);
+    }
+
+    /// Whether measured latencies are read.
+    pub fn wants_times(&self) -> bool {
+        self.options.recorded_times
+    }
+
+    /// Adds the measured latencies of the row with this number.
+    pub fn record(&mut self, id: u32, times: RecordedTimes) {
+        self.recorded.push((id, times));
     }
 
     /// Adds `tokens` tokens in front of the prompt of row number `row`.
@@ -138,6 +159,7 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
             names,
             slo_targets: BTreeMap::new(),
             aside: self.aside,
+            recorded: self.recorded,
             skipped: self.skipped,
             notes: self.notes,
         })

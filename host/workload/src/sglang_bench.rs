@@ -16,7 +16,7 @@ use blis_diag::RowError;
 /// # Errors
 /// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
-    bench::read(input, file, options, "--output-details", |run, requests| {
+    bench::read::<false>(input, file, options, "--output-details", |run, requests| {
         let rate = match &run.request_rate {
             Some(Rate::Finite(rate)) if *rate > 0.0 => *rate,
             Some(Rate::Finite(rate)) => return Err(RowError::new(format!("`request_rate` is {rate}, not above 0"))),

@@ -30,6 +30,10 @@ pub struct TraceOptions {
     pub closed_loop: Option<ClosedLoop>,
     /// Arrivals of requests for which the file has none; refused for other files.
     pub arrivals: Option<DrawnArrivals>,
+    /// Whether to read the measured latencies of the requests into
+    /// [`Workload::recorded`](super::Workload::recorded). Only the formats `vllm-bench`, `aiperf`, `otel` and `trace-v2`
+    /// have any.
+    pub recorded_times: bool,
     /// End of the simulation: later arrivals are left out. [`Micros::MAX`] = no end.
     pub horizon: Micros,
 }
@@ -48,6 +52,7 @@ impl Default for TraceOptions {
             recorded_priority: true,
             closed_loop: None,
             arrivals: None,
+            recorded_times: false,
             horizon: Micros::MAX,
         }
     }

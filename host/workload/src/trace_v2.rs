@@ -3,8 +3,8 @@
 //! In a replay as recorded ("fixed"), every record arrives at its recorded time, sessions included. In closed loop
 //! ([`ClosedLoop`]), the later rounds of a session follow the ends of earlier ones. The requests of a prefix group
 //! start with the same tokens, as many as the group's first record says, and share nothing else. Columns are found by
-//! name.
-//! says, and have nothing else in common. Columns are found by name.
+//! name. Latencies, where they are wanted: from `send_time_us` (or `arrival_time_us`) to `first_chunk_time_us` and
+//! `last_chunk_time_us`, of requests with the status `ok`.
 
 use std::io::BufRead;
 use std::num::NonZeroU32;
@@ -61,11 +61,13 @@ pub fn read(
             let read = columns.fields(&records.record).and_then(|fields| {
                 let extra = options.closed_loop.is_some().then(|| Extra::of(&fields)).transpose()?;
                 intake.aside.extend(fields.aside()?);
-                Ok((extra, replay.row(&fields)?))
+                let times = if intake.wants_times() { fields.times()? } else { None };
+                Ok((extra, replay.row(&fields)?, times))
             });
             match read {
-                Ok((extra, row)) => {
+                Ok((extra, row, times)) => {
                     extras.extend(extra);
+                    times.into_iter().for_each(|times| intake.record(row.id, times));
                     intake.add(row);
                 }
                 Err(fault) => intake.bad(records.locate(fault))?,

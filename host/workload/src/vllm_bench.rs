@@ -2,13 +2,15 @@
 //!
 //! Request `i` arrives at `start_times[i]` (s) minus the earliest of them; its lengths are `input_lens[i]` and
 //! `output_lens[i]`. Failed requests, which have an error or no output tokens, are left out and counted. Each of
-//! several runs starts at the end of the one before.
+//! several runs starts at the end of the one before. Latencies, where they are wanted: `ttfts[i]` (s), and `latencies[i]`
+//! or else the sum of `itls[i]` after it.
 
 use std::io::BufRead;
 
+use super::bench::{self, BenchRun};
 use super::error::TraceError;
 use super::json::{Number, SECOND};
-use super::{TraceOptions, Workload, bench};
+use super::{TraceOptions, Workload};
 use blis_diag::RowError;
 
 /// Reads results of `vllm bench serve`.
@@ -16,14 +18,21 @@ use blis_diag::RowError;
 /// # Errors
 /// See [`TraceError`].
 pub fn read(input: impl BufRead, file: &str, options: &TraceOptions) -> Result<Workload, TraceError> {
-    bench::read(input, file, options, "--save-detailed", |run, _| {
-        let starts = run.start_times().map_err(|fault| fault.hint("benchmark with `--save-detailed`"))?;
-        let first = starts.iter().copied().fold(f64::INFINITY, f64::min);
-        let at = |&start: &f64| Number::Real(start - first).micros("start_times", SECOND);
-        let at = starts.iter().map(at).collect::<Result<Vec<u64>, RowError>>()?;
-        let end = run.end(at.iter().copied().max().unwrap_or(0))?;
-        Ok((at, end))
-    })
+    if options.recorded_times {
+        bench::read::<true>(input, file, options, "--save-detailed", arrivals)
+    } else {
+        bench::read::<false>(input, file, options, "--save-detailed", arrivals)
+    }
+}
+
+/// The arrivals of a run, µs from its start, and its end.
+fn arrivals<const TIMES: bool>(run: &BenchRun<TIMES>, _: usize) -> Result<(Vec<u64>, u64), RowError> {
+    let starts = run.start_times().map_err(|fault| fault.hint("benchmark with `--save-detailed`"))?;
+    let first = starts.iter().copied().fold(f64::INFINITY, f64::min);
+    let at = |&start: &f64| Number::Real(start - first).micros("start_times", SECOND);
+    let at = starts.iter().map(at).collect::<Result<Vec<u64>, RowError>>()?;
+    let end = run.end(at.iter().copied().max().unwrap_or(0))?;
+    Ok((at, end))
 }
 
 #[cfg(test)]
@@ -53,6 +62,28 @@ mod tests {
             workload.requests.map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.tags.model.0)).collect();
         // It may be simulated with another model.
         assert_eq!(seen, [(0, 250_000, 10, 5, 0), (3, 500_000, 40, 8, 0), (2, 1_000_000, 30, 7, 0)]);
+    }
+
+    #[test]
+    fn latencies_are_the_first_gap_and_all_gaps() {
+        let options = TraceOptions { recorded_times: true, ..TraceOptions::default() };
+        let run = RUN.replace("0.2, NaN, 0.3", "0.2, 0.25, 0.3");
+        let read = |text: &str| read(text.as_bytes(), "v.json", &options);
+        let of = |text: &str| -> Vec<_> {
+            let recorded = read(text).unwrap().recorded.into_iter();
+            recorded.map(|(id, times)| (id, times.ttft_us.round(), times.e2e_us.round())).collect()
+        };
+        // 0.1 + 0.01, 0.25 + 0.1 + 0.2 and 0.3 s; the second request failed.
+        let gaps = [(0, 100_000.0, 110_000.0), (2, 250_000.0, 550_000.0), (3, 300_000.0, 300_000.0)];
+        assert_eq!(of(&run), gaps);
+        let latencies = run.replace("\"itls\"", "\"latencies\": [0.2, NaN, 0.6, 0.3], \"itls\"");
+        assert_eq!(of(&latencies)[0], (0, 100_000.0, 200_000.0));
+        insta::assert_snapshot!(read(RUN).unwrap_err(), @"v.json:4: request 2 has no valid latencies: `ttfts`, `itls` or `latencies`");
+        insta::assert_snapshot!(read(&run.replace("\"ttfts\"", "\"x\"")).unwrap_err(), @r"
+        v.json:4: the list is missing: `ttfts`
+        hint: the result contains no latencies of single requests; benchmark with `--save-detailed`
+        ");
+        assert!(trace(RUN).unwrap().recorded.is_empty(), "a replay needs no latencies");
     }
 
     #[test]

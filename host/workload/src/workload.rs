@@ -8,6 +8,7 @@ use blis_sim::request::Request;
 
 use super::error::Skipped;
 use super::names::Names;
+use super::recorded::RecordedTimes;
 use super::trace_v2::GoodputTargets;
 
 /// The requests of one simulation.
@@ -24,6 +25,9 @@ pub struct Workload {
     pub slo_targets: BTreeMap<String, GoodputTargets>,
     /// Properties of the trace that the simulation does not use and a conversion loses. Ordered, for messages.
     pub aside: BTreeSet<&'static str>,
+    /// The latencies that the trace records, by [`Request::id`]; empty unless
+    /// [`TraceOptions::recorded_times`](super::TraceOptions::recorded_times) is set.
+    pub recorded: Vec<(u32, RecordedTimes)>,
     /// Rows that were left out under [`TraceOptions::skip_bad_lines`](super::TraceOptions::skip_bad_lines).
     pub skipped: Skipped,
     /// Notes for the user, one sentence each.
@@ -32,7 +36,7 @@ pub struct Workload {
 
 impl fmt::Debug for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests: _, follow_ups: _, count, names: _, slo_targets: _, aside: _, skipped, notes } = self;
+        let Self { count, skipped, notes, .. } = self;
         let mut fields = f.debug_struct("Workload");
         fields.field("count", count).field("skipped", skipped).field("notes", notes).finish_non_exhaustive()
     }

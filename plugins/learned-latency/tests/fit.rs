@@ -145,15 +145,18 @@ fn model() -> Roofline {
         dtype_bytes: 2.0,
         kv_dtype_bytes: 2.0,
         weight_bytes: 2.0,
+        fp4_activations: false,
         moe: None,
         moe_without_expert_count: false,
         mla: None,
         max_model_len: Some(131_072),
+        architecture: None,
     };
     let h100 = Gpu {
         tflops_fp16: 989.5,
         tflops_fp8: 1979.0,
         tflops_fp32: 67.0,
+        tflops_fp4: 0.0,
         hbm_tb_s: 3.35,
         memory_gib: 80.0,
         mfu: Some(Mfu { prefill: 0.45, decode: 0.3 }),

@@ -122,16 +122,16 @@ fn a_vllm_version_selects_coefficients() {
 
 #[test]
 fn a_model_without_architecture_takes_its_coefficients() {
-    let deployment = with("openai/gpt-oss-120b", |_| {}).unwrap();
+    let deployment = with("meta-llama/llama-4-maverick-17b-128e-instruct-fp8", |_| {}).unwrap();
     assert_eq!(deployment.latency_kind, LatencyKind::Blackbox);
-    assert_eq!((deployment.tensor_parallel_size, deployment.max_model_len), (2, None));
+    assert_eq!((deployment.tensor_parallel_size, deployment.max_model_len), (8, None));
     insta::assert_snapshot!(deployment.notes.join("\n"), @r"
-    blackbox latency model: the architecture of gpt-oss-120b is unknown, trained coefficients are not
-    blackbox coefficients of gpt-oss-120b on H100 tp2 v0.10.1.1
-    the context length of gpt-oss-120b is unknown: no request is too long
+    blackbox latency model: the architecture of llama-4-maverick-17b-128e-instruct-fp8 is unknown, trained coefficients are not
+    blackbox coefficients of llama-4-maverick-17b-128e-instruct-fp8 on H100 tp8 v0.8.4
+    the context length of llama-4-maverick-17b-128e-instruct-fp8 is unknown: no request is too long
     ");
-    insta::assert_snapshot!(refused("gpt-oss-120b", |args| args.latency_model = Some(LatencyKind::Roofline)), @r"
-    the architecture of `gpt-oss-120b` is unknown, and roofline needs it
+    insta::assert_snapshot!(refused("llama-4-maverick-17b-128e-instruct-fp8", |args| args.latency_model = Some(LatencyKind::Roofline)), @r"
+    the architecture of `llama-4-maverick-17b-128e-instruct-fp8` is unknown, and roofline needs it
     hint: put its Hugging Face `config.json` into a folder and give `--model-config-folder`, or three coefficients for blackbox
     ");
 }
@@ -203,7 +203,7 @@ fn unknown_names_get_suggestions() {
     ));
     insta::assert_snapshot!(refused(LLAMA, |args| args.hardware = Some("H101".into())), @r"
     unknown hardware: `H101`
-    hint: did you mean `H100`? known: A100-80, A100-SXM, A100-SXM-80GB, B200, B200-SXM, H100, H100-SXM, H100-SXM-80GB, H200, H200-SXM, H200-SXM-141GB, L40S, RTX-PRO-6000, RTX-PRO-6000-BSE, RTX-PRO-6000-SERVER, RTXPRO6000; or describe it in a file and give `--hardware-config`
+    hint: did you mean `H100`? `blis hardware` lists them; or describe one in a file and give `--hardware-config`
     ");
     insta::assert_snapshot!(refused(LLAMA, |args| args.vllm_version = Some("v0.8.5".into())), @r"
     unknown vLLM version: `v0.8.5`
@@ -344,4 +344,83 @@ fn listed_defaults_are_those_of_the_deployment() {
         let resolved = [deployment.alpha, deployment.beta].concat();
         assert_eq!(listed, if kind == LatencyKind::Roofline { Vec::new() } else { resolved }, "{kind}");
     }
+}
+
+/// The notes about a GPU's kernels and links.
+fn kernel_notes_of(hardware: &str, tensor: u32) -> String {
+    let deployment = with(LLAMA, |args| {
+        args.hardware = Some(hardware.into());
+        args.tensor_parallel_size = Some(tensor);
+        args.total_kv_blocks = Some(10_000);
+    });
+    let about = ["kernel", "links", "GPUs are"];
+    let notes = deployment.unwrap().notes;
+    notes.into_iter().filter(|note| about.iter().any(|word| note.contains(word))).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_gpu_that_was_not_measured_says_whose_kernels_and_links_it_has() {
+    let own = kernel_notes_of("H100", 1);
+    assert!(own.starts_with("kernels of H100: fitted 2026-") && own.lines().count() == 1, "{own}");
+    let l4 = kernel_notes_of("nvidia l4", 2);
+    let kernels = "kernel efficiencies of L4 are not measured: those of L40S are used, as shares of the peaks of L4; the error is unknown \
+                   (L40S: fitted 2026-";
+    let links = "links of L4 are not measured: those of L40S are used (fitted 2026-";
+    assert!(l4.lines().any(|note| note.starts_with(kernels)) && l4.lines().any(|note| note.starts_with(links)), "{l4}");
+    // GB200 has links of its own and the kernels of B200.
+    let gb200 = kernel_notes_of("GB200", 4);
+    assert!(gb200.contains("those of B200 are used") && gb200.contains("links of GB200: fitted 2026-"), "{gb200}");
+}
+
+#[test]
+fn collectives_between_nodes_are_noted_and_cost_time() {
+    let crossing = "16 GPUs are 2 nodes of 8: their collectives cross InfiniBand NDR, 50 GB/s per GPU and direction and 10 µs per \
+                    message (NVIDIA DGX H100 data sheet";
+    let notes = kernel_notes_of("H100", 16);
+    assert!(notes.lines().any(|note| note.starts_with(crossing)), "{notes}");
+    assert!(!kernel_notes_of("H100", 8).contains("nodes of"));
+    // All-reduces of 16 GPUs cross the network twice per layer and direction: 32 layers × 2 × 2 messages of 10 µs at least. The
+    // other kernels become faster, but by less.
+    let step = |tensor| {
+        let deployment = with(LLAMA, |args| {
+            args.tensor_parallel_size = Some(tensor);
+            args.total_kv_blocks = Some(10_000);
+        });
+        deployment.unwrap().latency.step_time(&Batch { decode_requests: 8, decode_context: 8_000, ..Batch::default() })
+    };
+    assert!(step(16) > step(8) && step(16) < step(8) + Micros(2_000), "{:?} {:?}", step(16), step(8));
+}
+
+/// Step times in µs, recorded when runs of these models were equal, to the microsecond, to runs of the program that knew
+/// only equal layers (commit 41d3543).
+#[test]
+fn models_of_equal_layers_keep_their_step_times() {
+    let mut batches = Vec::new();
+    for (requests, context) in [(1, 100), (17, 1_234), (256, 900)] {
+        batches.push(Batch { decode_requests: requests, decode_context: requests * context, ..Batch::default() });
+    }
+    let mut mixed = batches[1];
+    mixed.add_prefill(700, 3_000, 3_700);
+    batches.push(mixed);
+    let mut lines = String::new();
+    for (model, hardware, tp) in [
+        ("llama-3.1-8b-instruct", "H100", 1),
+        ("llama-3.1-70b-instruct", "H100", 4),
+        ("yi-34b", "A100-SXM", 2),
+        ("qwen3-30b-a3b", "H100", 2),
+        ("mixtral-8x7b-v0.1", "H100", 2),
+        ("phi-4-fp8-dynamic", "L40S", 1),
+        ("qwen2.5-7b-instruct-quantized.w4a16", "H100", 1),
+    ] {
+        let deployment = with(model, |args| {
+            args.hardware = Some(hardware.into());
+            args.tensor_parallel_size = Some(tp);
+            args.latency_model = Some(LatencyKind::Physics);
+            args.total_kv_blocks = Some(10_000);
+        });
+        let latency = deployment.unwrap().latency;
+        let times: Vec<String> = batches.iter().map(|batch| latency.step_time(batch).0.to_string()).collect();
+        lines += &format!("{model} {hardware} {tp}: {}\n", times.join(" "));
+    }
+    insta::assert_snapshot!(lines);
 }

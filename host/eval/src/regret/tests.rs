@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, Policies};
-use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler};
+use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::latency::Blackbox;
 use blis_sim::outcome::Outcome;
 use blis_sim::policy::{
@@ -43,10 +43,11 @@ impl TestService {
             enable_chunked_prefill: true,
             async_scheduling: false,
             reserve_full_prompt: false,
+            options: SchedulerOptions::default(),
             scheduler: Scheduler::Fcfs.into(),
             preemption: Preemption::Fcfs.into(),
             classes: Arc::default(),
-            semantics: Semantics::VLLM,
+            semantics: Semantics::VLLM_0_33,
             latency: latency.clone(),
         };
         let config = ClusterConfig {
@@ -58,7 +59,7 @@ impl TestService {
             classes: Classes::default(),
             serves: Vec::new(),
             block_size: 16,
-            semantics: Semantics::VLLM,
+            semantics: Semantics::VLLM_0_33,
             horizon: Micros::MAX,
             abort: Abort::default(),
         };

@@ -157,8 +157,17 @@ choices! {
 }
 
 choices! {
-    /// Implementation of the instances (`--engine`).
+    /// The engine that is simulated (`--engine`).
     EngineName:
+    /// vLLM 0.33.0
+    Vllm033 = "vllm-0.33",
+    /// vLLM 0.15.1
+    Vllm015 = "vllm-0.15",
+}
+
+choices! {
+    /// Implementation of the simulation of instances (`--simulation`).
+    SimulationName:
     /// Updates only what changes
     Fast = "fast",
     /// Updates everything at every step

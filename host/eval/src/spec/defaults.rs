@@ -3,7 +3,8 @@
 use blis_sim::units::Micros;
 
 use super::choice::{
-    EngineName, OnErrorName, ParityName, RegretName, SessionMode, TieBreakName, TraceFormatName, TraceLevelName,
+    EngineName, OnErrorName, ParityName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
+    TraceLevelName,
 };
 
 /// Data-parallel servers that share experts.
@@ -12,14 +13,12 @@ pub const DP: u32 = 1;
 pub const BLOCK_SIZE_IN_TOKENS: u32 = 16;
 /// Share of GPU memory that may be used, as in vLLM, 0 to 1.
 pub const GPU_MEMORY_UTILIZATION: f64 = 0.9;
-/// Maximum batch size, requests.
-pub const MAX_NUM_SEQS: u32 = 256;
-/// Maximum number of tokens computed in one step.
-pub const MAX_NUM_BATCHED_TOKENS: u32 = 2048;
 /// Which scheduler's behaviour is followed.
 pub const PARITY: ParityName = ParityName::Vllm;
-/// The engine that updates only what changes.
-pub const ENGINE: EngineName = EngineName::Fast;
+/// The newest engine that is known step by step.
+pub const ENGINE: EngineName = EngineName::Vllm033;
+/// The simulation that updates only what changes.
+pub const SIMULATION: SimulationName = SimulationName::Fast;
 /// Number of instances behind the router.
 pub const NUM_INSTANCES: u32 = 1;
 /// Refresh interval of the signals of instances: that of llm-d's endpoint picker, which scrapes them every 50 ms.

@@ -9,7 +9,8 @@ pub(crate) mod text;
 
 pub use choice::{
     ArrivalName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName,
-    QuantizationName, RegretName, SessionMode, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
+    QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName,
+    WorkloadName,
 };
 pub use parse::{PolicyParam, ScorerList, TargetList};
 pub use settings::{ExperimentSpec, InlinePolicies, KEYS, SettingKey, ValueForm};

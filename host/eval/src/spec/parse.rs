@@ -178,6 +178,17 @@ pub fn share(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "must be a number above 0 and at most 1".to_owned())
 }
 
+/// A share of a whole, from 0 on and below 1.
+pub fn part(text: &str) -> Result<f64, String> {
+    let number = finite(text).filter(|number| (0.0..1.0).contains(number));
+    number.ok_or_else(|| "must be a number from 0 on and below 1".to_owned())
+}
+
+/// Number of tokens; 0 is allowed.
+pub fn tokens(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("must be a whole number of tokens from 0 to {}", u64::MAX))
+}
+
 /// Seconds until a request times out; negative for no deadline.
 pub fn timeout(text: &str) -> Result<f64, String> {
     if let Some(time) = with_unit(text) {

@@ -28,7 +28,7 @@ use crate::error::RunError;
 
 use super::choice::{
     ArrivalName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName,
-    RegretName, SessionMode, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
+    RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
 };
 use super::parse::{self, PolicyParam, ScorerList, TargetList};
 use super::text;
@@ -125,6 +125,7 @@ settings! {
     model: String = "model", Text, one(parse::name), text::text;
     hardware: String = "hardware" | "gpu", Text, one(parse::name), text::text;
     tp: u32 = "tp" | "tensor-parallel-size", Number, one(parse::parallelism_or_zero), text::text;
+    pp: u32 = "pp" | "pipeline-parallel-size", Number, one(parse::parallelism), text::text;
     dp: u32 = "dp" | "data-parallel-size", Number, one(parse::parallelism), text::text;
     enable_expert_parallel: bool = "enable-expert-parallel", Switch, one(parse::switch), text::text;
     enforce_eager: bool = "enforce-eager", Switch, one(parse::switch), text::text;
@@ -146,7 +147,13 @@ settings! {
 
     max_num_seqs: u32 = "max-num-seqs" | "max-num-running-reqs", Number, one(parse::count), text::text;
     max_num_batched_tokens: u32 = "max-num-batched-tokens" | "max-num-scheduled-tokens", Number, one(parse::count), text::text;
+    max_num_active_seqs: u32 = "max-num-active-seqs", Number, one(parse::count), text::text;
     long_prefill_token_threshold: u32 = "long-prefill-token-threshold", Number, one(parse::count_or_zero), text::text;
+    long_prefill_token_threshold_adaptive: bool = "long-prefill-token-threshold-adaptive", Switch, one(parse::switch), text::text;
+    prefill_schedule_interval: u32 = "prefill-schedule-interval", Number, one(parse::count), text::text;
+    watermark: f64 = "watermark", Number, one(parse::part), text::text;
+    max_num_queued_reqs: u32 = "max-num-queued-reqs", Number, one(parse::count_or_zero), text::text;
+    max_num_queued_tokens: u64 = "max-num-queued-tokens", Number, one(parse::tokens), text::text;
     enable_prefix_caching: bool = "enable-prefix-caching", Switch, one(parse::switch), text::text;
     enable_chunked_prefill: bool = "enable-chunked-prefill", Switch, one(parse::switch), text::text;
     async_scheduling: bool = "async-scheduling", Switch, one(parse::switch), text::text;
@@ -156,6 +163,7 @@ settings! {
     scheduling_policy: String = "scheduling-policy", Text, one(parse::scheduling_policy), text::text;
     parity: ParityName = "parity", Text, one(parse::choice), text::text;
     engine: EngineName = "engine", Text, one(parse::choice), text::text;
+    simulation: SimulationName = "simulation", Text, one(parse::choice), text::text;
 
     num_instances: u32 = "num-instances", Number, one(parse::instances), text::text;
     admission_latency: Micros = "admission-latency", Number, one(parse::delay), text::micros;

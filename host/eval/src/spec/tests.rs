@@ -20,10 +20,10 @@ fn names_of_flags_and_their_aliases_mean_the_same() {
 
 #[test]
 fn sections_mean_nothing_and_policies_stay_where_they_are() {
-    let text = "engine:\n  engine: plain\n  max-num-seqs: 8\nworkload: chatbot\nrouting:\n  policy: weighted\n\
+    let text = "engine:\n  simulation: plain\n  max-num-seqs: 8\nworkload: chatbot\nrouting:\n  policy: weighted\n\
                 seed: 3\nscheduler: sjf\n";
     let spec = parsed(text).expect("legal");
-    assert_eq!((spec.engine, spec.max_num_seqs, spec.seed), (Some(EngineName::Plain), Some(8), Some(3)));
+    assert_eq!((spec.simulation, spec.max_num_seqs, spec.seed), (Some(SimulationName::Plain), Some(8), Some(3)));
     assert_eq!(spec.workload, Some(WorkloadName::Chatbot));
     let policies = spec.policies.expect("some");
     assert_eq!(&*policies.text, "\n\n\n\nrouting:\n  policy: weighted\n\nscheduler: sjf\n");
@@ -94,6 +94,7 @@ fn value_of(key: &SettingKey, number: u16) -> Option<String> {
         "lognormal:mu=1,sigma=2,min=3s".to_owned(),
         "fcfs".to_owned(),
         "vllm".to_owned(),
+        "vllm-0.15".to_owned(),
         "random".to_owned(),
         "fast".to_owned(),
         "none".to_owned(),

@@ -485,6 +485,7 @@ pub enum OutcomeStatus {
     RejectedByAdmission,
     /// No instance serves its model.
     RejectedByRouting,
+    RejectedByServer,
 }
 
 /// The last line of a complete file.

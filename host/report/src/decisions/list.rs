@@ -240,6 +240,7 @@ impl OutcomeStatus {
             Self::Arriving => "still between client and instance at the end",
             Self::RejectedByAdmission => "rejected by the admission policy",
             Self::RejectedByRouting => "rejected: no instance serves its model",
+            Self::RejectedByServer => "rejected: the API server had too many requests",
         }
     }
 }

@@ -216,13 +216,14 @@ impl<'a, W: Write> DecisionLog<'a, W> {
                 self.lines.raw(match reason {
                     WaitReason::TokenBudget => ",\"decision\":\"waits\",\"obstacle\":\"token-budget\"",
                     WaitReason::BatchFull => ",\"decision\":\"waits\",\"obstacle\":\"batch-full\"",
+                    WaitReason::PrefillInterval => ",\"decision\":\"waits\",\"obstacle\":\"prefill-interval\"",
                     WaitReason::UnsplitPrompt { .. } => ",\"decision\":\"waits\",\"obstacle\":\"unsplit-prompt\"",
                     WaitReason::KvBlocks { .. } => ",\"decision\":\"waits\",\"obstacle\":\"kv-blocks\"",
                 });
                 match reason {
                     WaitReason::UnsplitPrompt { num_tokens } => self.lines.int(key!("num_tokens"), num_tokens),
                     WaitReason::KvBlocks { needed } => self.lines.int(key!("needed_kv_blocks"), needed),
-                    WaitReason::TokenBudget | WaitReason::BatchFull => {}
+                    WaitReason::TokenBudget | WaitReason::BatchFull | WaitReason::PrefillInterval => {}
                 }
             }
         }
@@ -331,6 +332,7 @@ pub(super) fn status(status: Status) -> &'static str {
         Status::Arriving => "arriving",
         Status::Rejected(Rejection::Admission) => "rejected-by-admission",
         Status::Rejected(Rejection::Routing) => "rejected-by-routing",
+        Status::Rejected(Rejection::Server) => "rejected-by-server",
     }
 }
 

@@ -1,7 +1,7 @@
 //! Exports contain the events of the simulation.
 
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
-use blis_sim::instance::{Fast, InstanceConfig, Plain, Preemption, Scheduler};
+use blis_sim::instance::{Fast, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::latency::Blackbox;
 use blis_sim::metrics::{Metrics, MetricsOptions};
 use blis_sim::policy::{AlwaysAdmit, Classes, ConstantPriority, RoundRobin, Ties};
@@ -29,10 +29,11 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
         enable_chunked_prefill: true,
         async_scheduling: false,
         reserve_full_prompt: false,
+        options: SchedulerOptions::default(),
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: std::sync::Arc::default(),
-        semantics: Semantics::VLLM,
+        semantics: Semantics::VLLM_0_33,
         latency: latency.clone(),
     };
     let config = ClusterConfig {
@@ -44,7 +45,7 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
         classes: Classes::default(),
         serves: Vec::new(),
         block_size: 16,
-        semantics: Semantics::VLLM,
+        semantics: Semantics::VLLM_0_33,
         horizon: Micros::MAX,
         abort: Abort::default(),
     };
@@ -60,7 +61,7 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
     });
     let mut sink = (
         Metrics::new(MetricsOptions { instances: 2, ..MetricsOptions::default() }),
-        Journal::new(recording, Semantics::VLLM, Some(latency.clone())),
+        Journal::new(recording, Semantics::VLLM_0_33, Some(latency.clone())),
     );
     let run = |sink: &mut (Metrics, Journal)| {
         if recording {

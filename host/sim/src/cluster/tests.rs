@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use super::*;
-use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler};
+use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler, SchedulerOptions};
 use crate::latency::Blackbox;
 use crate::policy::{
     AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ConstantPriority, EventKind, GaieLegacy, InvertedSlo,
@@ -255,7 +255,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
     let front = (0usize..7, 0usize..17, any::<u64>());
     (sizes, times, flags, order, front).prop_map(
         |((n, seqs, tokens, block_size, blocks), times, (blis, lowest, async_scheduling), order, front)| {
-            let semantics = if blis { Semantics::BLIS } else { Semantics::VLLM };
+            let semantics = if blis { Semantics::BLIS } else { Semantics::VLLM_0_33 };
             let (admission, routing, load, cache) = times;
             let (scheduler, by_priority, priority) = order;
             let latency = Arc::new(Blackbox::new(&[232.0, 1.7, 33.4], &[52.7, 17.2, 5.9]).expect("valid"));
@@ -272,6 +272,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                 enable_chunked_prefill: true,
                 async_scheduling: async_scheduling && !blis,
                 reserve_full_prompt: false,
+                options: SchedulerOptions::default(),
                 scheduler: [Scheduler::Fcfs, Scheduler::PriorityFcfs, Scheduler::Sjf, Scheduler::ReversePriority]
                     [scheduler]
                     .into(),

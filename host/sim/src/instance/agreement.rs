@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use rustc_hash::FxHasher;
 
 use super::{
-    Fast, Instance, InstanceConfig, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulingChoice,
-    run_alone,
+    Fast, Instance, InstanceConfig, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulerOptions,
+    SchedulingChoice, run_alone,
 };
 use crate::latency::Serving;
 use crate::latency::physics::samples::kernels;
@@ -21,8 +21,8 @@ use crate::model::Parallelism;
 use crate::model::samples::{h100, llama_8b};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    Counters, Decision, FirstToken, Outcome, PreemptionDecision, SchedulingDecision, SchedulingResult, Status,
-    WaitReason,
+    Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult,
+    Status, WaitReason,
 };
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
@@ -211,7 +211,7 @@ fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
 }
 
 fn semantics() -> impl Strategy<Value = Semantics> {
-    let mixed = any::<[bool; 11]>().prop_map(|b| Semantics {
+    let mixed = any::<[bool; 15]>().prop_map(|b| Semantics {
         drop_over_budget: b[0],
         refuse_unfinishable: b[1],
         full_hit_is_free: b[2],
@@ -223,10 +223,15 @@ fn semantics() -> impl Strategy<Value = Semantics> {
         final_token_kv: b[8],
         itl_spans_waits: b[9],
         capped_itl_divides_by_one_less: b[10],
+        // With neither of BLIS's two ways to leave blocks without a hash, which vLLM 0.33 does not know.
+        free_unhashed_first: b[11] && !b[2] && !b[7],
+        self_preemption_continues: b[12],
+        lone_prefill_ignores_threshold: b[13],
+        idle_victim_skips_next: b[14],
         // The remaining fields concern the cluster.
-        ..Semantics::VLLM
+        ..Semantics::VLLM_0_15
     });
-    prop_oneof![Just(Semantics::VLLM), Just(Semantics::BLIS), mixed]
+    prop_oneof![Just(Semantics::VLLM_0_33), Just(Semantics::VLLM_0_15), Just(Semantics::BLIS), mixed]
 }
 
 /// A policy with results that depend on everything in its views so far: engines that show it different views, or
@@ -296,29 +301,49 @@ fn with_custom_policies(config: &InstanceConfig) -> InstanceConfig {
     config
 }
 
+fn options() -> impl Strategy<Value = SchedulerOptions> {
+    let limit = |most: u32| prop_oneof![2 => Just(None), 1 => (0..most).prop_map(Some)];
+    let set = (limit(12), any::<bool>(), 0u32..5, 0u32..6, limit(20), limit(500)).prop_map(
+        |(active, adaptive_prefill_threshold, prefill_schedule_interval, watermark_blocks, requests, tokens)| {
+            SchedulerOptions {
+                max_num_active_seqs: active.map(|active| active + 1),
+                adaptive_prefill_threshold,
+                prefill_schedule_interval,
+                watermark_blocks,
+                max_num_queued_reqs: requests,
+                max_num_queued_tokens: tokens.map(u64::from),
+            }
+        },
+    );
+    prop_oneof![2 => Just(SchedulerOptions::default()), 1 => set]
+}
+
 fn config() -> impl Strategy<Value = InstanceConfig> {
     let limits =
         (1u32..12, 1u32..120, prop_oneof![Just(0u32), 1u32..40], prop_oneof![Just(None), (20u32..200).prop_map(Some)]);
     let kv = (prop_oneof![Just(16u32), 1u32..20], 3u32..60);
-    let flags = any::<[bool; 4]>();
-    (limits, kv, flags, scheduling(), preemption(), semantics(), latency()).prop_map(
-        |(limits, (block_size, total_kv_blocks), flags, scheduler, preemption, semantics, latency)| InstanceConfig {
-            index: 3,
-            max_num_seqs: limits.0,
-            max_num_batched_tokens: limits.1,
-            long_prefill_token_threshold: limits.2,
-            max_model_len: limits.3,
-            block_size,
-            total_kv_blocks,
-            enable_prefix_caching: flags[0],
-            enable_chunked_prefill: flags[1] || limits.2 > 0,
-            async_scheduling: flags[2] && flags[3],
-            reserve_full_prompt: flags[3] && !flags[2],
-            scheduler,
-            preemption,
-            classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
-            semantics,
-            latency,
+    let flags = any::<[bool; 5]>();
+    (limits, kv, (flags, options()), scheduling(), preemption(), semantics(), latency()).prop_map(
+        |(limits, (block_size, total_kv_blocks), (flags, options), scheduler, preemption, semantics, latency)| {
+            InstanceConfig {
+                index: 3,
+                max_num_seqs: limits.0,
+                max_num_batched_tokens: limits.1,
+                long_prefill_token_threshold: limits.2,
+                max_model_len: limits.3,
+                block_size,
+                total_kv_blocks,
+                enable_prefix_caching: flags[0],
+                enable_chunked_prefill: flags[1] || limits.2 > 0,
+                async_scheduling: flags[2] && flags[3],
+                reserve_full_prompt: flags[4],
+                options,
+                scheduler,
+                preemption,
+                classes: Arc::new(Classes::new(["", "critical", "batch"], &[])),
+                semantics,
+                latency,
+            }
         },
     )
 }
@@ -551,7 +576,7 @@ fn random_loads_reach_the_difficult_cases() {
 
     let mut runner = TestRunner::deterministic();
     let (mut preemptions, mut hits, mut failures, mut timed_out, mut capped, mut coalesced) = (0, 0, 0, 0, 0, 0);
-    let mut waits = [0; 4];
+    let (mut waits, mut refused) = ([0; 5], 0);
     for _ in 0..1000 {
         let config = config().new_tree(&mut runner).expect("a config").current();
         let requests = requests(&drafts().new_tree(&mut runner).expect("drafts").current(), config.block_size);
@@ -562,6 +587,7 @@ fn random_loads_reach_the_difficult_cases() {
         let ended = |status| log.outcomes.iter().filter(|outcome| outcome.status == status).count();
         timed_out += ended(Status::TimedOut);
         capped += ended(Status::LengthCapped);
+        refused += ended(Status::Rejected(Rejection::Server));
         for decision in &log.scheduled {
             match decision.result {
                 SchedulingResult::Scheduled { .. } => {}
@@ -569,6 +595,7 @@ fn random_loads_reach_the_difficult_cases() {
                 SchedulingResult::Waits(WaitReason::BatchFull) => waits[1] += 1,
                 SchedulingResult::Waits(WaitReason::UnsplitPrompt { .. }) => waits[2] += 1,
                 SchedulingResult::Waits(WaitReason::KvBlocks { .. }) => waits[3] += 1,
+                SchedulingResult::Waits(WaitReason::PrefillInterval) => waits[4] += 1,
             }
         }
         coalesced += log.itl.values().filter(|&&count| count > 30).count();
@@ -584,6 +611,8 @@ fn random_loads_reach_the_difficult_cases() {
         ("waits for a slot in the batch", waits[1]),
         ("waits for a whole step's tokens", waits[2]),
         ("waits for KV blocks", waits[3]),
+        ("waits for a later step's prefill", waits[4]),
+        ("refusals of the API server", refused as u64),
     ] {
         assert!(count > 3, "{what}: only {count} in 1000 loads");
     }
@@ -603,10 +632,11 @@ fn steady() -> InstanceConfig {
         enable_chunked_prefill: true,
         async_scheduling: false,
         reserve_full_prompt: false,
+        options: SchedulerOptions::default(),
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         classes: Arc::default(),
-        semantics: Semantics::VLLM,
+        semantics: Semantics::VLLM_0_33,
         latency: Arc::new(RandomLatency::CONSTANT),
     }
 }

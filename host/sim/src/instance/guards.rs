@@ -38,12 +38,41 @@ impl InstanceConfig {
         None
     }
 
-    /// The next chunk of `left` prompt tokens: at most `long_prefill_token_threshold`.
-    pub(super) fn chunk(&self, left: u32) -> u32 {
+    /// Maximum number of prefill tokens of one request in a step that starts with so many `requests`, running and
+    /// waiting.
+    pub(super) fn prefill_limit(&self, requests: usize) -> u32 {
         match self.long_prefill_token_threshold {
-            0 => left,
-            threshold => left.min(threshold),
+            0 => u32::MAX,
+            _ if requests <= 1 && self.semantics.lone_prefill_ignores_threshold => u32::MAX,
+            threshold if self.options.adaptive_prefill_threshold => {
+                let requests = u32::try_from(requests).unwrap_or(u32::MAX).max(1);
+                threshold.max(self.max_num_batched_tokens / requests)
+            }
+            threshold => threshold,
         }
+    }
+
+    /// How many of the first `allocated` tokens of a request are generated, if its prompt, with what it generated before
+    /// a preemption, has `target` tokens: with asynchronous scheduling, the last token of a decoding request is not.
+    pub(super) fn known_tokens(&self, allocated: u32, target: u32) -> u32 {
+        if self.async_scheduling { allocated.saturating_sub(1).max(allocated.min(target)) } else { allocated }
+    }
+
+    /// Number of requests at which the running batch is full.
+    pub(super) fn batch_limit(&self) -> u32 {
+        self.options.max_num_active_seqs.map_or(self.max_num_seqs, |active| active.min(self.max_num_seqs))
+    }
+
+    /// Whether the API server refuses a further request, given the number of unfinished ones and, if that is needed, the
+    /// prompt tokens of those without a first token. As in vLLM 0.33, parts of these prompts that are computed count.
+    pub(super) fn server_refuses(&self, unfinished: usize, prompt_tokens: impl FnOnce() -> u64) -> bool {
+        self.options.max_num_queued_reqs.is_some_and(|limit| unfinished >= limit as usize)
+            || self.options.max_num_queued_tokens.is_some_and(|limit| prompt_tokens() >= limit)
+    }
+
+    /// Whether the API server may refuse requests because of those that it has.
+    pub(super) fn server_is_limited(&self) -> bool {
+        self.options.max_num_queued_reqs.is_some() || self.options.max_num_queued_tokens.is_some()
     }
 
     /// Length, prompt included, at which `max_model_len` ends the generation of a request.

@@ -30,6 +30,7 @@
 
 #[cfg(test)]
 mod agreement;
+mod cadence;
 mod fast;
 mod guards;
 mod plain;
@@ -84,6 +85,8 @@ pub struct InstanceConfig {
     /// Admit a request to the batch only if its whole prompt fits the free KV blocks (vLLM's
     /// `scheduler_reserve_full_isl`): far fewer preemptions under memory pressure.
     pub reserve_full_prompt: bool,
+    /// Options that are off unless the user sets them.
+    pub options: SchedulerOptions,
     /// Behaviour where vLLM and BLIS differ.
     pub semantics: Semantics,
     /// The order of the waiting queue.
@@ -92,6 +95,27 @@ pub struct InstanceConfig {
     pub preemption: PreemptionChoice,
     /// Priorities of the SLO classes. Only policies that are not built in read them.
     pub classes: Arc<Classes>,
+}
+
+/// Options of vLLM's scheduler and API server that its users rarely set; the default turns all of them off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedulerOptions {
+    /// Maximum number of requests that enter the running batch (vLLM `max_num_active_seqs`), ≥ 1; `None` for
+    /// `max_num_seqs`.
+    pub max_num_active_seqs: Option<u32>,
+    /// Raise the threshold of long prefills to an equal share of the token budget (vLLM
+    /// `long_prefill_token_threshold_adaptive`).
+    pub adaptive_prefill_threshold: bool,
+    /// Prefill tokens are scheduled only every so many steps (vLLM `prefill_schedule_interval`); 0 and 1 for every step.
+    pub prefill_schedule_interval: u32,
+    /// KV blocks that stay free when a request enters a batch that is not empty (vLLM's `watermark`, as a number).
+    pub watermark_blocks: u32,
+    /// Number of requests, waiting and running, at which the API server refuses further ones (vLLM
+    /// `max_num_queued_reqs`); `None` for no limit.
+    pub max_num_queued_reqs: Option<u32>,
+    /// Number of prompt tokens of requests without a first token, at which the API server refuses further requests (vLLM
+    /// `max_num_queued_tokens`); `None` for no limit.
+    pub max_num_queued_tokens: Option<u64>,
 }
 
 impl InstanceConfig {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::cadence::PrefillCadence;
 use super::policy::{JoiningRequest, QueueKey};
 use super::record::StepRecord;
 use super::watchdog::Watchdog;
@@ -12,8 +13,8 @@ use crate::kv::plain::{AllocationRequest, PlainKv};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{
-    Counters, Decision, FirstToken, Outcome, PreemptionDecision, SchedulingDecision, SchedulingResult, Status,
-    WaitReason,
+    Counters, Decision, FirstToken, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult,
+    Status, WaitReason,
 };
 use crate::policy::{BatchView, Progress};
 use crate::request::{BlockKey, Request};
@@ -91,6 +92,13 @@ pub struct Plain {
     turn_back: i64,
     turn_front: i64,
     watchdog: Watchdog,
+    cadence: PrefillCadence,
+    /// Maximum number of prefill tokens of one request in the present step.
+    prefill_limit: u32,
+    /// Whether the present step holds back prefill.
+    holds_prefill: bool,
+    /// Number of requests that the pass over the running ones skips next, by a fault of vLLM 0.15.
+    skips: usize,
     /// The head of the queue, if its waiting was reported already.
     reported_waiting: Option<u32>,
     /// End of the last step in which a request finished.
@@ -109,7 +117,6 @@ impl Plain {
         let kv =
             PlainKv::new(config.total_kv_blocks, config.block_size, config.enable_prefix_caching, config.semantics);
         Self {
-            config,
             kv,
             arriving: VecDeque::new(),
             waiting: BTreeMap::new(),
@@ -120,11 +127,16 @@ impl Plain {
             turn_back: 0,
             turn_front: 0,
             watchdog: Watchdog::default(),
+            cadence: PrefillCadence::new(config.options.prefill_schedule_interval),
+            prefill_limit: u32::MAX,
+            holds_prefill: false,
+            skips: 0,
             reported_waiting: None,
             left_at: Micros::ZERO,
             postponed_until: None,
             counters: Counters::default(),
             last_step: StepRecord::default(),
+            config,
         }
     }
 
@@ -136,15 +148,21 @@ impl Plain {
             return Ok(()); // all requests of this step have timed out
         }
         self.counters.steps += 1;
-        let budget = self.plan_running(now, observer)?;
+        self.prefill_limit = self.config.prefill_limit(self.running.len() + self.waiting.len());
+        self.holds_prefill = self.cadence.holds(self.running.iter().any(|live| !live.prefilling()));
+        let (budget, mut prefill) = self.plan_running(now, observer)?;
         if self.last_step.preempted.is_empty() {
-            self.plan_waiting(now, budget, observer);
+            prefill |= self.plan_waiting(now, budget, observer);
+            if !self.holds_prefill {
+                self.cadence.left_waiting(self.waiting.len());
+            }
             if self.running.is_empty() {
                 self.useless(now)?;
             }
         }
         self.last_step.free_blocks_planned = self.kv.free_blocks();
         self.release_drained();
+        self.cadence.executed(self.running.iter().any(|live| live.num_new > 0), prefill);
 
         self.last_step.waiting = self.waiting.len() as u32;
         self.last_step.running = self.running.len() as u32;
@@ -179,28 +197,36 @@ impl Plain {
         assert!(running > 0 || held == 0, "the batch is empty, and {held} KV blocks are held");
     }
 
-    /// Schedules the running requests first, in batch order. Returns the remaining token budget.
-    fn plan_running(&mut self, now: Micros, observer: &mut impl Observer) -> Result<u32, NoProgress> {
+    /// Schedules the running requests first, in batch order. Returns the remaining token budget, and whether one of them
+    /// computes a part of its prompt.
+    fn plan_running(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(u32, bool), NoProgress> {
         for live in &mut self.running {
             live.num_new = 0;
         }
         let mut budget = self.config.max_num_batched_tokens;
+        let mut prefill = false;
+        self.skips = 0;
         let mut i = 0;
         while i < self.running.len() && budget > 0 {
             let live = &self.running[i];
-            let num_tokens = if live.draining {
+            let prefilling = live.prefilling();
+            let num_tokens = if live.draining || prefilling && self.holds_prefill {
                 0
-            } else if live.prefilling() {
-                self.config.chunk(live.target - live.computed).min(budget)
+            } else if prefilling {
+                (live.target - live.computed).min(self.prefill_limit).min(budget)
             } else {
                 1
             };
             if num_tokens > 0 && !self.obtain(&mut i, num_tokens, &mut budget, now, observer)? {
+                if self.config.semantics.self_preemption_continues {
+                    continue; // it left the batch: the next request has its place
+                }
                 break;
             }
-            i += 1;
+            prefill |= prefilling && num_tokens > 0;
+            i += 1 + std::mem::take(&mut self.skips);
         }
-        Ok(budget)
+        Ok((budget, prefill))
     }
 
     /// Allocates KV blocks for `num_tokens` tokens of the request at `*i`, preempting others as needed (then `*i` is
@@ -241,6 +267,7 @@ impl Plain {
             let itself = victim == *i;
             if victim < *i {
                 *i -= 1;
+                self.skips += usize::from(was_scheduled == 0 && self.config.semantics.idle_victim_skips_next);
             }
             self.preempt(victim, now);
             if itself {
@@ -321,11 +348,13 @@ impl Plain {
         self.waiting.insert(queue_key, live);
     }
 
-    /// Schedules new requests, strictly from the head of the queue.
-    fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) {
+    /// Schedules new requests, strictly from the head of the queue. Returns whether one of them has more than its last
+    /// token to compute.
+    fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) -> bool {
+        let mut prefill = false;
         let mut wait_reason = None;
         let reports = observer.interests().contains(Interests::SCHEDULING);
-        while budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
+        while budget > 0 && self.running.len() < self.config.batch_limit() as usize {
             let Some((&key, live)) = self.waiting.first_key_value() else { break };
             let (cached, num_tokens) = match self.admission(live, budget) {
                 Ok(admission) => admission,
@@ -345,8 +374,9 @@ impl Plain {
             };
             let decision =
                 self.scheduling(live, budget, now, SchedulingResult::Scheduled { cached_tokens: start, num_tokens });
-            if !self.kv.allocate(&request) {
-                wait_reason = Some(WaitReason::KvBlocks { needed: self.kv.needs(start + num_tokens, &cached) });
+            let needed = self.kv.needs(start + num_tokens, &cached) + self.blocks_to_spare();
+            if needed > self.kv.free_blocks() || !self.kv.allocate(&request) {
+                wait_reason = Some(WaitReason::KvBlocks { needed });
                 break;
             }
             if reports {
@@ -363,6 +393,7 @@ impl Plain {
             live.num_new = num_tokens;
             live.context = if self.config.semantics.hit_context_is_zero { 0 } else { start };
             budget -= num_tokens;
+            prefill |= start + 1 < live.target;
             self.running.push(live);
         }
         if reports {
@@ -370,6 +401,7 @@ impl Plain {
                 wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
             self.report_waiting(wait_reason, budget, now, observer);
         }
+        prefill
     }
 
     /// Reports why the head of the queue waits, unless that was reported before.
@@ -410,17 +442,25 @@ impl Plain {
         }
     }
 
+    /// KV blocks that must stay free when a request enters the batch.
+    fn blocks_to_spare(&self) -> u32 {
+        if self.running.is_empty() { 0 } else { self.config.options.watermark_blocks }
+    }
+
     /// The cached blocks and the number of tokens with which `live` would be scheduled, or the reason why it waits.
     fn admission(&self, live: &PlainRequest, budget: u32) -> Result<(Vec<u32>, u32), WaitReason> {
         // vLLM never takes the last token from the cache: something must be computed.
         let findable = if self.config.semantics.full_hit_is_free { live.target } else { live.target.saturating_sub(1) };
         let cached = self.kv.cached_prefix(&live.request, findable);
         let left = live.target - cached.len() as u32 * self.config.block_size;
-        let chunk = self.config.chunk(left);
+        if self.holds_prefill && left > 1 {
+            return Err(WaitReason::PrefillInterval);
+        }
+        let chunk = left.min(self.prefill_limit);
         if !self.config.enable_chunked_prefill && chunk > budget {
             return Err(WaitReason::UnsplitPrompt { num_tokens: chunk });
         }
-        let needed = self.kv.needs(live.target, &cached);
+        let needed = self.kv.needs(live.target, &cached) + self.blocks_to_spare();
         if self.config.reserve_full_prompt && needed > self.kv.free_blocks() {
             return Err(WaitReason::KvBlocks { needed });
         }
@@ -578,6 +618,11 @@ impl Plain {
                 .record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Dropped(reason)).ended_at(now)));
             return;
         }
+        if self.server_refuses(now) {
+            let status = Status::Rejected(Rejection::Server);
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
+            return;
+        }
         self.counters.input_tokens += u64::from(live.request.input_tokens);
         if let Some(deadline) = live.request.deadline {
             if deadline <= now {
@@ -592,14 +637,25 @@ impl Plain {
         self.step_at.get_or_insert(now);
     }
 
+    /// Whether the API server refuses a further request.
+    fn server_refuses(&self, now: Micros) -> bool {
+        let unfinished = || self.running.iter().chain(self.waiting.values()).filter(|live| !live.draining);
+        let no_token = |live: &&PlainRequest| live.ttft.is_none_or(|ttft| live.request.arrival + ttft > now);
+        let prompts = || unfinished().filter(no_token).map(|live| u64::from(live.request.input_tokens)).sum();
+        self.config.server_is_limited() && self.config.server_refuses(unfinished().count(), prompts)
+    }
+
     /// Times out request `id`. Returns `false` if it ended before.
     fn time_out(&mut self, now: Micros, id: u32, observer: &mut impl Observer) -> bool {
         if let Some(index) = self.running.iter().position(|live| live.request.id == id) {
             if self.running[index].draining {
                 return false;
             }
-            let live = self.running.remove(index);
+            let mut live = self.running.remove(index);
             self.kv.release(id);
+            // With asynchronous scheduling, the token of the step under way is not processed.
+            let in_flight = self.config.async_scheduling && live.decoding && live.last_token == self.last_step.end;
+            live.generated -= u32::from(in_flight && live.generated > 0);
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now)));
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");

@@ -313,10 +313,13 @@ impl FastKv {
         }
     }
 
-    /// Releases all blocks, the last block first; `tokens` tokens are allocated.
-    pub fn release(&mut self, holding: &mut HeldBlocks, tokens: u32) {
+    /// Releases all blocks, the last block first; `tokens` tokens are allocated, of which the first `known` are
+    /// generated: blocks that they fill have hashes.
+    pub fn release(&mut self, holding: &mut HeldBlocks, tokens: u32, known: u32) {
         let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
-        self.append_anonymous(anonymous);
+        let hashed =
+            if self.caching { (known / self.block_size).saturating_sub(holding.keyed.len() as u32) } else { 0 };
+        self.free_anonymous(anonymous, anonymous.saturating_sub(hashed));
         while let Some(node) = holding.keyed.pop() {
             let record = &mut self.nodes[node as usize];
             record.count -= 1;
@@ -357,7 +360,7 @@ impl FastKv {
             }
         }
         let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
-        self.append_anonymous(anonymous);
+        self.free_anonymous(anonymous, anonymous);
         while let Some(node) = holding.keyed.pop() {
             self.nodes[node as usize].count -= 1;
             if self.nodes[node as usize].count == 0 {
@@ -459,6 +462,31 @@ impl FastKv {
             self.nodes.push(node);
             self.nodes.len() as u32 - 1
         }
+    }
+
+    /// Frees `count` anonymous blocks, of which `unhashed` have no hash.
+    fn free_anonymous(&mut self, count: u32, unhashed: u32) {
+        if self.semantics.free_unhashed_first {
+            self.prepend_anonymous(unhashed);
+            self.append_anonymous(count - unhashed);
+        } else {
+            self.append_anonymous(count);
+        }
+    }
+
+    fn prepend_anonymous(&mut self, count: u32) {
+        if count == 0 || self.head == NONE {
+            return self.append_anonymous(count);
+        }
+        self.free += count;
+        let head = self.head;
+        if self.nodes[head as usize].key == ANONYMOUS {
+            self.nodes[head as usize].count += count;
+            return;
+        }
+        let node = self.new_node(BlockNode { key: ANONYMOUS, count, prev: NONE, next: head, duplicate: NONE });
+        self.nodes[head as usize].prev = node;
+        self.head = node;
     }
 
     fn append_anonymous(&mut self, count: u32) {

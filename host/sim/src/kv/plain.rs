@@ -185,7 +185,8 @@ impl PlainKv {
         }
     }
 
-    /// Releases all blocks that `id` holds, its last block first.
+    /// Releases all blocks that `id` holds, its last block first. Blocks without a hash are reused first, if the
+    /// semantics say so.
     pub fn release(&mut self, id: u32) {
         let Some(owned) = self.owned.remove(&id) else { return };
         for &block in owned.blocks.iter().rev() {
@@ -193,7 +194,11 @@ impl PlainKv {
             record.refs -= 1;
             if record.refs == 0 {
                 self.held -= 1;
-                self.free.push_back(block);
+                if self.semantics.free_unhashed_first && record.hash.is_none() {
+                    self.free.push_front(block);
+                } else {
+                    self.free.push_back(block);
+                }
             }
         }
     }

@@ -56,6 +56,13 @@ pub enum LatencyError {
         /// Data-parallel degree (number of ranks).
         data: u32,
     },
+    /// More pipeline stages than layers, or none.
+    PipelineStages {
+        /// Number of pipeline stages.
+        stages: u32,
+        /// Number of layers of the model.
+        layers: u32,
+    },
     /// The GPU's attainable share of peak is unknown.
     MfuUnknown,
 }
@@ -83,6 +90,9 @@ impl LatencyError {
                 "data parallel size {data} needs a mixture-of-experts model and the physics or trained-physics latency \
                  model"
             ),
+            Self::PipelineStages { stages, layers } => {
+                format!("{layers} layers cannot be divided over {stages} pipeline stages")
+            }
             Self::MfuUnknown => "roofline needs `mfu_prefill` and `mfu_decode`".into(),
         }
     }
@@ -101,6 +111,9 @@ impl LatencyError {
             Self::ExpertCountUnknown => "add `num_experts` to the config".into(),
             Self::DataParallel { data } => {
                 format!("drop `--data-parallel-size`: {data} replicas of a dense model are `--num-instances {data}`")
+            }
+            Self::PipelineStages { layers, .. } => {
+                format!("choose a `--pipeline-parallel-size` from 1 to {layers}")
             }
             Self::MfuUnknown => "add them to the hardware file, each in (0, 1]".into(),
         }

@@ -13,7 +13,7 @@ pub mod trained_physics;
 
 pub use blackbox::Blackbox;
 pub use error::LatencyError;
-pub use physics::{Kernels, Launch, Physics, PhysicsAlpha, PhysicsBeta, Sampler, SamplingRows, Serving};
+pub use physics::{Kernels, Launch, Physics, PhysicsAlpha, PhysicsBeta, Pipeline, Sampler, SamplingRows, Serving};
 pub use roofline::Roofline;
 pub use trained_physics::{MoeComm, TrainedPhysics};
 

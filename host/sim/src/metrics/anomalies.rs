@@ -15,6 +15,8 @@ pub enum Anomaly {
     RejectedByAdmission,
     /// No instance serves the model of a request.
     RejectedByRouting,
+    /// The API server of an instance refused a request.
+    RejectedByServer,
     /// A request can never be served.
     Dropped,
     /// A request timed out at its deadline.
@@ -25,11 +27,12 @@ pub enum Anomaly {
 
 impl Anomaly {
     /// All kinds, in the order of reports.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::PriorityInversion,
         Self::HeadOfLineBlocking,
         Self::RejectedByAdmission,
         Self::RejectedByRouting,
+        Self::RejectedByServer,
         Self::Dropped,
         Self::TimedOut,
         Self::LengthCapped,
@@ -43,6 +46,7 @@ impl Anomaly {
             Self::HeadOfLineBlocking => "head_of_line_blocking",
             Self::RejectedByAdmission => "rejected_admission",
             Self::RejectedByRouting => "rejected_routing",
+            Self::RejectedByServer => "rejected_server",
             Self::Dropped => "dropped_unservable",
             Self::TimedOut => "timed_out_requests",
             Self::LengthCapped => "length_capped_requests",
@@ -64,6 +68,7 @@ impl Anomaly {
             }
             Self::RejectedByAdmission => "requests that the admission policy rejected",
             Self::RejectedByRouting => "requests for a model that no instance serves",
+            Self::RejectedByServer => "requests that the API server of an instance refused, because it had too many",
             Self::Dropped => {
                 "requests that can never be served: too long for the model, the KV cache or the token budget of a step"
             }
@@ -86,6 +91,8 @@ pub struct Anomalies {
     pub shed: Vec<(Name, u64)>,
     /// [`Anomaly::RejectedByRouting`]: number of requests.
     pub rejected_by_routing: u64,
+    /// [`Anomaly::RejectedByServer`]: number of requests.
+    pub rejected_by_server: u64,
     /// [`Anomaly::Dropped`]: number of requests.
     pub dropped: u64,
     /// [`Anomaly::TimedOut`]: number of requests.
@@ -118,6 +125,7 @@ impl Anomalies {
             rejected_by_admission: counts.rejected_by_admission,
             shed,
             rejected_by_routing: counts.rejected_by_routing,
+            rejected_by_server: counts.rejected_by_server,
             dropped: counts.dropped(),
             timed_out: counts.timed_out,
             length_capped: counts.length_capped,
@@ -132,6 +140,8 @@ impl Anomalies {
             Anomaly::HeadOfLineBlocking => Some(self.head_of_line_blocking.len() as u64),
             Anomaly::RejectedByAdmission => Some(self.rejected_by_admission),
             Anomaly::RejectedByRouting => Some(self.rejected_by_routing),
+            // Only servers with a limit refuse requests.
+            Anomaly::RejectedByServer => Some(self.rejected_by_server).filter(|&count| count > 0),
             Anomaly::Dropped => Some(self.dropped),
             Anomaly::TimedOut => Some(self.timed_out),
             Anomaly::LengthCapped => Some(self.length_capped),
@@ -195,10 +205,11 @@ mod tests {
             rejected_by_admission: 3,
             shed: Vec::new(),
             rejected_by_routing: 4,
-            dropped: 5,
-            timed_out: 6,
-            length_capped: 7,
+            rejected_by_server: 5,
+            dropped: 6,
+            timed_out: 7,
+            length_capped: 8,
         };
-        assert_eq!(Anomaly::ALL.map(|anomaly| anomalies.count(anomaly)), [1, 2, 3, 4, 5, 6, 7].map(Some));
+        assert_eq!(Anomaly::ALL.map(|anomaly| anomalies.count(anomaly)), [1, 2, 3, 4, 5, 6, 7, 8].map(Some));
     }
 }

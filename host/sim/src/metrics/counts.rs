@@ -3,7 +3,7 @@
 use crate::outcome::{DropReason, Rejection, Status};
 
 /// Requests by their final status. Every request that arrived is in exactly one of `completed`, `queued`, `running`,
-/// `arriving`, `timed_out`, the three `dropped_…` and the two `rejected_…`.
+/// `arriving`, `timed_out`, the three `dropped_…` and the three `rejected_…`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// All output tokens were generated, or the output ended early at `max_model_len`.
@@ -28,6 +28,8 @@ pub struct Counts {
     pub rejected_by_admission: u64,
     /// Rejected because no instance serves their model.
     pub rejected_by_routing: u64,
+    /// Rejected by the API server of their instance.
+    pub rejected_by_server: u64,
     /// Sum of the generated tokens of completed requests.
     pub output_tokens: u64,
 }
@@ -39,10 +41,10 @@ impl Counts {
         self.dropped_prompt_too_long + self.dropped_budget_too_long + self.dropped_kv_too_small
     }
 
-    /// Requests that reached no instance because the service rejected them.
+    /// Requests that joined no queue because the service rejected them.
     #[must_use]
     pub fn rejected(&self) -> u64 {
-        self.rejected_by_admission + self.rejected_by_routing
+        self.rejected_by_admission + self.rejected_by_routing + self.rejected_by_server
     }
 
     /// Requests that reached an instance, as published: without those rejected and those still arriving.
@@ -73,6 +75,7 @@ impl Counts {
             Status::Arriving => self.arriving += 1,
             Status::Rejected(Rejection::Admission) => self.rejected_by_admission += 1,
             Status::Rejected(Rejection::Routing) => self.rejected_by_routing += 1,
+            Status::Rejected(Rejection::Server) => self.rejected_by_server += 1,
         }
         if matches!(status, Status::Completed | Status::LengthCapped) {
             self.output_tokens += u64::from(generated_tokens);
@@ -91,6 +94,7 @@ impl Counts {
         self.dropped_kv_too_small += other.dropped_kv_too_small;
         self.rejected_by_admission += other.rejected_by_admission;
         self.rejected_by_routing += other.rejected_by_routing;
+        self.rejected_by_server += other.rejected_by_server;
         self.output_tokens += other.output_tokens;
     }
 }

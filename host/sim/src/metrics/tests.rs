@@ -7,7 +7,7 @@ const GOLD: Name = Name(1);
 const BATCH: Name = Name(2);
 const DEFAULT: Name = Name(3);
 
-const EVERY: [Status; 11] = [
+const EVERY: [Status; 12] = [
     Status::Completed,
     Status::LengthCapped,
     Status::TimedOut,
@@ -19,6 +19,7 @@ const EVERY: [Status; 11] = [
     Status::Arriving,
     Status::Rejected(Rejection::Admission),
     Status::Rejected(Rejection::Routing),
+    Status::Rejected(Rejection::Server),
 ];
 
 fn one_instance() -> Metrics {
@@ -61,10 +62,11 @@ fn every_status_has_its_count() {
     let counts = report.cluster.counts;
     assert_eq!((counts.completed, counts.length_capped, counts.timed_out, counts.dropped()), (2, 1, 1, 3));
     assert_eq!((counts.queued, counts.running, counts.arriving), (1, 1, 1));
-    assert_eq!((counts.rejected_by_admission, counts.rejected_by_routing, counts.rejected()), (1, 1, 2));
+    assert_eq!((counts.rejected_by_admission, counts.rejected_by_routing, counts.rejected_by_server), (1, 1, 1));
+    assert_eq!(counts.rejected(), 3);
     assert_eq!(counts.injected(), 8, "neither rejected nor still arriving");
     assert_eq!(report.instances[0].counts.arrived(), 8, "what reached it");
-    assert_eq!((counts.arrived(), report.arrived, report.conserved()), (11, 11, true));
+    assert_eq!((counts.arrived(), report.arrived, report.conserved()), (12, 12, true));
     assert_eq!(counts.output_tokens, 14, "completed requests only");
 }
 

@@ -33,6 +33,7 @@ fn workload(requests: Vec<Request>, names: Names) -> Workload {
         names,
         slo_targets,
         aside: BTreeSet::new(),
+        recorded: Vec::new(),
         skipped,
         notes,
     }

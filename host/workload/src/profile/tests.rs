@@ -62,6 +62,7 @@ fn prefixes_of_billions_of_tokens_are_counted_by_the_run() {
         names,
         slo_targets,
         aside: std::collections::BTreeSet::new(),
+        recorded: Vec::new(),
         skipped,
         notes,
     };

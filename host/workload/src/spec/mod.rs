@@ -401,6 +401,7 @@ impl Spec {
             names,
             slo_targets: self.goodput_slo_targets.clone(),
             aside: BTreeSet::new(),
+            recorded: Vec::new(),
             skipped: Skipped::default(),
             notes: Vec::new(),
         })
@@ -426,6 +427,7 @@ impl Spec {
             names,
             slo_targets: self.goodput_slo_targets.clone(),
             aside: BTreeSet::new(),
+            recorded: Vec::new(),
             skipped: Skipped::default(),
             notes: Vec::new(),
         })

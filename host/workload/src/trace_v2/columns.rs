@@ -8,6 +8,7 @@ use blis_sim::request::Content;
 use csv::ByteRecord;
 
 use crate::field;
+use crate::recorded::RecordedTimes;
 use blis_diag::{RowError, nearest, quoted};
 
 /// A mandatory column that is read.
@@ -37,6 +38,7 @@ pub(super) enum TraceColumn {
     FirstChunkTimeUs,
     LastChunkTimeUs,
     NumChunks,
+    Status,
 }
 
 /// The mandatory columns, in the order of the file and of `TraceColumn`.
@@ -244,6 +246,24 @@ impl<'a> Fields<'a> {
 
     pub fn count(&self, column: TraceColumn) -> Result<u32, RowError> {
         field::count(self.bytes(column), column.name())
+    }
+
+    /// The measured latencies; `None` for a request that did not complete or was not sent.
+    pub fn times(&self) -> Result<Option<RecordedTimes>, RowError> {
+        let completed = matches!(self.bytes(TraceColumn::Status).trim_ascii(), b"" | b"ok" | b"completed");
+        let sent = match self.time(TraceColumn::SendTimeUs)? {
+            0 => self.time(TraceColumn::ArrivalTimeUs)?,
+            sent => sent,
+        };
+        let (first, last) = (self.time(TraceColumn::FirstChunkTimeUs)?, self.time(TraceColumn::LastChunkTimeUs)?);
+        if !completed || first == 0 || last == 0 {
+            return Ok(None);
+        }
+        let since = |at: u64| at as f64 - sent as f64;
+        let times = RecordedTimes::new(since(first), since(last));
+        let fault =
+            || RowError::new(format!("sent at {sent} µs, first chunk at {first}, last at {last}: not in order"));
+        times.ok_or_else(fault).map(Some)
     }
 
     /// The properties of this record that no simulation uses.

@@ -4,6 +4,7 @@ use blis_sim::units::Micros;
 use proptest::prelude::*;
 
 use super::*;
+use crate::recorded::RecordedTimes;
 
 const HEADER: &str = "request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason";
 
@@ -301,4 +302,25 @@ proptest! {
         let _ = rows(&row);
         let _ = header(&row);
     }
+}
+
+#[test]
+fn measured_times_count_from_the_time_of_sending() {
+    let times = |sent: &str, first: &str, last: &str, status: &str| {
+        let text = record(&[
+            (TraceColumn::SendTimeUs, sent),
+            (TraceColumn::FirstChunkTimeUs, first),
+            (TraceColumn::LastChunkTimeUs, last),
+            (TraceColumn::Status, status),
+        ]);
+        let options = TraceOptions { recorded_times: true, ..TraceOptions::default() };
+        let text = format!("{HEADER}\n{text}");
+        read(text.as_bytes(), "t.csv", &TraceHeader::default(), &options).map(|workload| workload.recorded)
+    };
+    let expected = |ttft, e2e| vec![(0, RecordedTimes::new(ttft, e2e).unwrap())];
+    assert_eq!(times("2000", "2500", "9000", "ok").unwrap(), expected(500.0, 7000.0));
+    assert_eq!(times("0", "1500", "9000", "").unwrap(), expected(500.0, 8000.0), "it arrived at 1000 µs");
+    assert_eq!(times("2000", "2500", "9000", "timeout").unwrap(), []);
+    assert_eq!(times("2000", "0", "0", "ok").unwrap(), [], "a trace that was never sent");
+    insta::assert_snapshot!(times("2000", "1500", "9000", "ok").unwrap_err(), @"t.csv:2: sent at 2000 µs, first chunk at 1500, last at 9000: not in order");
 }

@@ -78,7 +78,7 @@ proptest! {
     ) {
         let flags = format!(
             "--num-instances {instances} --routing-policy least-loaded --snapshot-refresh-interval 7000 --parity {} \
-             --engine {} --horizon {horizon_ms}000 --max-num-seqs 4",
+             --simulation {} --horizon {horizon_ms}000 --max-num-seqs 4",
             if blis { "blis" } else { "vllm" }, if plain { "plain" } else { "fast" },
         );
         let config = config(&flags);

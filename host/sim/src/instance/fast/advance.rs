@@ -56,7 +56,8 @@ impl Fast {
     /// A head of the queue that lacks KV blocks continues to lack them: decoding takes free blocks one by one, and each
     /// of them the head either needed as a free block, or counted as cached and must now recompute. (Only BLIS can lose
     /// several cached blocks by reusing one, see `forget_duplicate_blocks`; in that case the head is not remembered.)
-    /// If waiting is `reported`, the waiting of this head must have been reported before.
+    /// If waiting is `reported`, the waiting of this head must have been reported before. A prefill interval counts steps,
+    /// and an adaptive prefill threshold depends on the length of the queue: with them no head is remembered.
     fn quiet(&self, reported: bool) -> bool {
         let budget = self.config.max_num_batched_tokens;
         self.decoders.count == self.running
@@ -65,8 +66,9 @@ impl Fast {
             && self.stalled.is_empty()
             && !self.decoders.tracks()
             && self.record.is_none()
+            && !self.cadence.is_used()
             && (self.running == budget
-                || self.running >= self.config.max_num_seqs
+                || self.running >= self.config.batch_limit()
                 || self
                     .waiting
                     .first_key_value()

@@ -108,7 +108,6 @@ impl<T> RequestArena<T> {
         Some((RequestKey { slot_index, generation: slot.generation }, slot.value.as_ref()?))
     }
 
-    #[cfg(test)]
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }

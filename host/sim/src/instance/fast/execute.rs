@@ -225,7 +225,7 @@ impl Fast {
         }
         let allocated = self.write_final_token(key, capped);
         self.leave_batch(key);
-        self.kv.release(&mut self.live[key].holding, allocated);
+        self.kv.release(&mut self.live[key].holding, allocated, allocated);
         if let Some(live) = self.live.remove(key) {
             self.rares.forget(&live);
         }

@@ -37,13 +37,14 @@ use self::decoders::Decoders;
 use self::live::{LiveRequest, RareStates, RequestState};
 use self::order::BatchOrder;
 use self::steplog::StepLog;
+use super::cadence::PrefillCadence;
 use super::policy::{JoiningRequest, QueueKey};
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress, PrefetchDistance, StepRecord};
 use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
 use crate::observer::{Observer, SimEvent};
-use crate::outcome::{Counters, Outcome, Status};
+use crate::outcome::{Counters, Outcome, Rejection, Status};
 use crate::request::{BlockKey, Request};
 use crate::units::Micros;
 
@@ -93,6 +94,11 @@ pub struct Fast {
     fewest_waiting: u32,
     turn_back: i64,
     watchdog: Watchdog,
+    cadence: PrefillCadence,
+    /// Maximum number of prefill tokens of one request in the present step.
+    prefill_limit: u32,
+    /// Whether the present step holds back prefill.
+    holds_prefill: bool,
     /// The head of the queue, if its waiting was reported already.
     reported_waiting: Option<u32>,
     /// Every request in the queue or the batch.
@@ -152,6 +158,9 @@ impl Fast {
             preemptions: 0,
             stalled: Vec::new(),
             watchdog: Watchdog::default(),
+            cadence: PrefillCadence::new(config.options.prefill_schedule_interval),
+            prefill_limit: u32::MAX,
+            holds_prefill: false,
             reported_waiting: None,
             postponed_until: NEVER,
             left_at: Micros::ZERO,
@@ -188,7 +197,7 @@ impl Fast {
 
     /// A lower bound of the time at which `request`, which joins the queue at `queued_at`, ends.
     fn soonest_end(&self, queued_at: Micros, request: &Request) -> Micros {
-        if self.config.refuses(request).is_some() {
+        if self.config.refuses(request).is_some() || self.config.server_is_limited() {
             return queued_at;
         }
         let left = self.tokens_left(request, request.input_tokens, 0);
@@ -221,6 +230,11 @@ impl Fast {
                 .record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::Dropped(reason)).ended_at(now)));
             return;
         }
+        if self.server_refuses(now) {
+            let status = Status::Rejected(Rejection::Server);
+            observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, status).ended_at(now)));
+            return;
+        }
         self.counters.input_tokens += u64::from(request.input_tokens);
         let deadline = request.deadline;
         if deadline.is_some_and(|deadline| deadline <= now) {
@@ -248,6 +262,16 @@ impl Fast {
         if self.step_at == NEVER {
             self.step_at = now;
         }
+    }
+
+    /// Whether the API server refuses a further request.
+    fn server_refuses(&self, now: Micros) -> bool {
+        let prefilling = |live: &&LiveRequest| {
+            let has_token = live.ttft().is_some_and(|ttft| live.request.arrival + ttft <= now);
+            !has_token && live.state != RequestState::Draining
+        };
+        let prompts = || self.live.values().filter(prefilling).map(|live| u64::from(live.request.input_tokens)).sum();
+        self.config.server_is_limited() && self.config.server_refuses(self.live.len() - self.draining.len(), prompts)
     }
 
     fn join_arriving(&mut self, at: Micros, request: Box<Request>) {
@@ -294,14 +318,19 @@ impl Fast {
                 self.leave_batch(key);
             }
             Some(RequestState::Decoding) => {
+                // With asynchronous scheduling, the token of the step under way is not processed.
+                let in_flight = self.config.async_scheduling && !self.live[key].stalled;
                 self.leave_decoders(key, now, observer);
                 self.leave_batch(key);
+                let live = &mut self.live[key];
+                live.generated -= u32::from(in_flight && live.generated > 0);
             }
         }
         let mut live = self.live.remove(key).expect("it has a state");
         self.rares.forget(&live);
         if live.state != RequestState::Waiting {
-            self.kv.release(&mut live.holding, live.computed);
+            let known = self.config.known_tokens(live.computed, live.target);
+            self.kv.release(&mut live.holding, live.computed, known);
             self.refused = None;
         }
         observer.record(&SimEvent::Outcome(

@@ -17,6 +17,10 @@ pub(super) struct StepPlan {
     /// Remaining token budget for new requests.
     budget: u32,
     preempted: bool,
+    /// Number of requests that the pass skips next, by a fault of vLLM 0.15.
+    skips: u32,
+    /// Whether a running request computes a part of its prompt, even if it was preempted later.
+    prefill: bool,
     /// Decoders that get no token in this step.
     pub left_out: Vec<RequestKey>,
 }
@@ -31,13 +35,20 @@ impl Fast {
         if self.running == 0 && self.waiting.is_empty() {
             return Ok(()); // all requests of this step have timed out
         }
+        self.prefill_limit = self.config.prefill_limit(self.live.len());
+        let decoding = self.prefilling.len() < self.running as usize;
+        self.holds_prefill = self.cadence.is_used() && self.cadence.holds(decoding);
         let plan = match self.budget_if_all_fit() {
             Some(budget) => self.plan_together(budget),
             None => self.plan_one_by_one(now, observer)?,
         };
         self.refused = None;
+        let mut prefill = plan.prefill;
         if !plan.preempted {
-            self.plan_waiting(now, plan.budget, observer);
+            prefill |= self.plan_waiting(now, plan.budget, observer);
+            if !self.holds_prefill {
+                self.cadence.left_waiting(self.waiting.len());
+            }
             if self.running == 0 {
                 self.useless(now)?;
             }
@@ -45,6 +56,9 @@ impl Fast {
         let planned = self.kv.free_blocks();
         self.release_drained();
         let batch = self.batch(&plan);
+        if self.cadence.is_used() {
+            self.cadence.executed(batch.tokens() > 0, prefill);
+        }
         self.record_plan(&plan, planned);
 
         let end = now + self.config.latency.step_time(&batch);
@@ -79,6 +93,9 @@ impl Fast {
     /// The remaining token budget, if every running request gets all that it can use, in whatever order they are
     /// served; otherwise `None`. Sets the chunks of the requests in prefill.
     fn budget_if_all_fit(&mut self) -> Option<u32> {
+        if self.holds_prefill && !self.prefilling.is_empty() {
+            return None;
+        }
         let mut budget = self.config.max_num_batched_tokens.checked_sub(self.decoders.count)?;
         let starting = self.decoders.starting(self.v);
         let mut blocks = starting;
@@ -89,7 +106,7 @@ impl Fast {
         };
         for i in 0..self.prefilling.len() {
             let key = self.prefilling[i];
-            let mut chunk = self.config.chunk(self.live[key].target - self.live[key].computed);
+            let mut chunk = (self.live[key].target - self.live[key].computed).min(self.prefill_limit);
             if chunk > budget {
                 if !behind_all || budget == 0 {
                     return None;
@@ -129,7 +146,7 @@ impl Fast {
         for i in 0..self.prefilling.len() {
             self.allocate_prefill(self.prefilling[i]);
         }
-        StepPlan { budget, ..StepPlan::default() }
+        StepPlan { budget, prefill: !self.prefilling.is_empty(), ..StepPlan::default() }
     }
 
     /// Schedules the running requests in batch order: some get fewer tokens than they could use, or are preempted.
@@ -147,13 +164,21 @@ impl Fast {
             if !self.is_running(key) {
                 continue; // preempted in this step
             }
+            if plan.skips > 0 {
+                plan.skips -= 1;
+                continue;
+            }
             let live = &self.live[key];
             let num_tokens = match live.state {
                 RequestState::Draining | RequestState::Waiting => 0,
-                RequestState::Prefilling => self.config.chunk(live.target - live.computed).min(plan.budget),
+                RequestState::Prefilling if self.holds_prefill => 0,
+                RequestState::Prefilling => (live.target - live.computed).min(self.prefill_limit).min(plan.budget),
                 RequestState::Decoding => 1,
             };
             if num_tokens > 0 && !self.obtain(key, num_tokens, &mut plan, now, observer)? {
+                if self.config.semantics.self_preemption_continues {
+                    continue;
+                }
                 break;
             }
         }
@@ -186,7 +211,10 @@ impl Fast {
                     .record(&SimEvent::Decision(&Decision::Preemption(self.preemption(victim, key, num_tokens, now))));
             }
             plan.preempted = true;
-            plan.budget += self.planned(victim);
+            let planned = self.planned(victim);
+            plan.budget += planned;
+            let in_front = self.live[victim].seq < self.live[key].seq;
+            plan.skips += u32::from(in_front && planned == 0 && self.config.semantics.idle_victim_skips_next);
             self.preempt(victim, now, observer);
             if victim == key {
                 return Ok(false);
@@ -208,6 +236,7 @@ impl Fast {
         } else {
             live.num_new = num_tokens;
             live.context = computed;
+            plan.prefill = true;
             self.allocate_prefill(key);
         }
         Ok(true)
@@ -326,7 +355,8 @@ impl Fast {
                 // Its last token was generated: it only leaves earlier.
                 let mut live = self.live.remove(key).expect("running");
                 self.rares.forget(&live);
-                self.kv.release(&mut live.holding, allocated);
+                let known = self.config.known_tokens(allocated, live.target);
+                self.kv.release(&mut live.holding, allocated, known);
                 self.draining.retain(|&other| other != key);
                 return;
             }
@@ -346,12 +376,7 @@ impl Fast {
         live.num_new = 0;
         let block_size = self.config.block_size;
         let unhashed = block_size == 1 && self.config.semantics.skip_one_token_decode_blocks;
-        // With asynchronous scheduling, the last token allocated by decoding is still being generated.
-        let known = if self.config.async_scheduling {
-            allocated.saturating_sub(1).max(allocated.min(live.target))
-        } else {
-            allocated
-        };
+        let known = self.config.known_tokens(allocated, live.target);
         let hashed = if unhashed { known.min(live.target) } else { known / block_size };
         live.target = live.request.input_tokens + live.generated;
         let output_tokens = if self.config.semantics.preemption_restarts { 0 } else { live.request.output_tokens };
@@ -375,11 +400,13 @@ impl Fast {
         self.waiting.insert(queue_key, key);
     }
 
-    /// Schedules new requests, strictly from the head of the queue.
-    fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) {
+    /// Schedules new requests, strictly from the head of the queue. Returns whether one of them has more than its last
+    /// token to compute.
+    fn plan_waiting(&mut self, now: Micros, mut budget: u32, observer: &mut impl Observer) -> bool {
+        let mut prefill = false;
         let mut wait_reason = None;
         let reports = observer.interests().contains(Interests::SCHEDULING);
-        while budget > 0 && self.running < self.config.max_num_seqs {
+        while budget > 0 && self.running < self.config.batch_limit() {
             let Some((&queue_key, &key)) = self.waiting.first_key_value() else { break };
             let decision = reports.then(|| self.scheduling(key, budget, now));
             let num_tokens = match self.admit(key, budget) {
@@ -402,6 +429,7 @@ impl Fast {
                 live.cached_tokens = live.computed;
             }
             live.set_scheduling_delay(now - live.request.arrival + self.config.latency.scheduling_time());
+            prefill |= live.computed + 1 < live.target;
             live.num_new = num_tokens;
             live.context = if self.config.semantics.hit_context_is_zero { 0 } else { live.computed };
             live.state = RequestState::Prefilling;
@@ -415,6 +443,7 @@ impl Fast {
                 wait_reason.unwrap_or(if budget == 0 { WaitReason::TokenBudget } else { WaitReason::BatchFull });
             self.report_waiting(wait_reason, budget, now, observer);
         }
+        prefill
     }
 
     /// Reports why the head of the queue waits, unless that was reported before.
@@ -456,14 +485,19 @@ impl Fast {
         let hit = self.kv.look_up(&live.keys, findable);
         let start = hit.blocks * self.config.block_size;
         let left = live.target - start;
-        let chunk = self.config.chunk(left);
+        if self.holds_prefill && left > 1 {
+            return Err(WaitReason::PrefillInterval);
+        }
+        let chunk = left.min(self.prefill_limit);
         let num_tokens = chunk.min(budget);
-        let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size) - hit.blocks + hit.unheld;
+        let spare = if self.running == 0 { 0 } else { self.config.options.watermark_blocks };
+        let blocks = |tokens: u32| tokens.div_ceil(self.config.block_size) - hit.blocks + hit.unheld + spare;
         let free = self.kv.free_blocks();
         let whole = self.config.reserve_full_prompt && blocks(live.target) > free;
         let uncut = !self.config.enable_chunked_prefill && chunk > budget;
         if uncut || whole || blocks(start + num_tokens) > free {
-            if hit.blocks == 0 || !self.config.semantics.forget_duplicate_blocks {
+            let stays = hit.blocks == 0 || !self.config.semantics.forget_duplicate_blocks;
+            if stays && !self.config.options.adaptive_prefill_threshold {
                 self.refused = Some((key, budget));
             }
             return Err(match (uncut, whole) {
@@ -492,7 +526,7 @@ impl Fast {
             if let Some(index) = self.config.shared_block_filled(&live, live.computed) {
                 self.kv.filled(&mut live.holding, &live.keys, index);
             }
-            self.kv.release(&mut live.holding, live.computed);
+            self.kv.release(&mut live.holding, live.computed, live.computed);
             self.refused = None;
         }
     }

@@ -1,5 +1,6 @@
 //! The curves of the kernels of a GPU, a few numbers each.
 
+use super::links::Links;
 use crate::latency::LatencyError;
 use crate::latency::error::check_nonzero;
 
@@ -8,18 +9,24 @@ use crate::latency::error::check_nonzero;
 ///
 /// A matrix product of `F` FLOP and `B` bytes takes `launch + ⁴√((B/bandwidth)⁴ + (F/flops)⁴)`: bound by memory for few
 /// tokens, by arithmetic for many, and a little slower than either where both matter. Tensor cores compute whole tiles:
-/// [`Curve::tile_rows`] rows more than there are. Inputs of 8-bit products are scaled first, which takes
-/// [`Curve::input_passes`] passes over them.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// [`Curve::tile_rows`] rows more than there are. Inputs of 8-bit and 4-bit products are scaled first, which takes
+/// [`Curve::input_passes`] passes over them. A product with few outputs leaves part of the GPU idle: `B/bandwidth` is
+/// `√(1 + (narrow_outputs/outputs)²)` times as long.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Kernels {
     /// Matrix products with 16-bit weights; also those with 4-bit weights, which are dequantised first.
     pub gemm: Curve,
-    /// Matrix products with 8-bit weights and inputs, including the scaling of the input.
-    pub gemm_8bit: Curve,
+    /// Matrix products with 8-bit weights and inputs, including the scaling of the input, by number of rows.
+    pub gemm_8bit: Vec<RowCurve>,
+    /// Matrix products with 4-bit weights and inputs (NVFP4), including the scaling of the input, by number of rows; empty if
+    /// the GPU has no FP4: it converts the weights to 16 bits.
+    pub gemm_4bit: Vec<RowCurve>,
     /// Fused experts, with weights of the model's own width.
     pub experts: Curve,
     /// Fused experts with 8-bit weights.
     pub experts_8bit: Curve,
+    /// Fused experts with 4-bit weights and inputs, where `gemm_4bit` has curves.
+    pub experts_4bit: Option<Curve>,
     /// Factor on the time of one pass over an expert's input and output, ≥ 0.
     pub expert_activations: f64,
     /// Launch time of one attention kernel, µs.
@@ -35,14 +42,8 @@ pub struct Kernels {
     pub attention_mixed: f64,
     /// Share of the FLOP peak that attention of prompts attains.
     pub attention_flops: f64,
-    /// All-reduce in one pass, in which every GPU reads from every other: µs, and GB/s.
-    pub reduce_once: Link,
-    /// All-reduce in two passes (reduce-scatter, all-gather): µs, and GB/s.
-    pub reduce_twice: Link,
-    /// Further launch time of an all-reduce for each GPU beyond two, µs ≥ 0: large where GPUs reach each other over PCIe.
-    pub reduce_hop_us: f64,
-    /// Loss of bandwidth by GPUs that share links, ≥ 0: with `g` of them each has `gb_s / (1 + crowding·(g − 2))`.
-    pub reduce_crowding: f64,
+    /// Exchanging data between GPUs.
+    pub links: Links,
 }
 
 /// Launch time and attainable shares of one kind of matrix product.
@@ -58,34 +59,32 @@ pub struct Curve {
     pub tile_rows: f64,
     /// Number of passes over the input that scaling it takes, at peak bandwidth, ≥ 0: 3 bytes each per element.
     pub input_passes: f64,
+    /// Number of outputs at which a product takes √2 times as long to read as a wide one, ≥ 0.
+    pub narrow_outputs: f64,
 }
 
-/// One algorithm of exchanging data between GPUs.
+/// A curve for products of few rows, or of many: libraries have kernels for each.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
-    /// Time of the smallest message, µs.
-    pub launch_us: f64,
-    /// Data that one GPU receives in a second, 10⁹ bytes.
-    pub gb_s: f64,
+pub struct RowCurve {
+    /// The largest number of rows that it holds for; infinite in the last one.
+    pub up_to_rows: f64,
+    /// The curve.
+    pub curve: Curve,
 }
 
 impl Kernels {
-    /// The numbers that must not be 0, with their names in hardware files.
-    fn named(&self) -> [(&'static str, f64); 23] {
-        let Self { gemm, gemm_8bit, experts, experts_8bit, reduce_once, reduce_twice, .. } = self;
+    /// The curves with their names in hardware files.
+    fn curves(&self) -> impl Iterator<Item = (&'static str, Curve)> {
+        let fixed = [("gemm", self.gemm), ("experts", self.experts), ("experts_8bit", self.experts_8bit)];
+        let by_rows = [("gemm_8bit", &self.gemm_8bit), ("gemm_4bit", &self.gemm_4bit)];
+        let by_rows =
+            by_rows.into_iter().flat_map(|(name, ranges)| ranges.iter().map(move |range| (name, range.curve)));
+        fixed.into_iter().chain(by_rows).chain(self.experts_4bit.map(|curve| ("experts_4bit", curve)))
+    }
+
+    /// The numbers outside curves that must not be 0, with their names in hardware files.
+    fn named(&self) -> [(&'static str, f64); 7] {
         [
-            ("gemm.launch_us", gemm.launch_us),
-            ("gemm.bandwidth", gemm.bandwidth),
-            ("gemm.flops", gemm.flops),
-            ("gemm_8bit.launch_us", gemm_8bit.launch_us),
-            ("gemm_8bit.bandwidth", gemm_8bit.bandwidth),
-            ("gemm_8bit.flops", gemm_8bit.flops),
-            ("experts.launch_us", experts.launch_us),
-            ("experts.bandwidth", experts.bandwidth),
-            ("experts.flops", experts.flops),
-            ("experts_8bit.launch_us", experts_8bit.launch_us),
-            ("experts_8bit.bandwidth", experts_8bit.bandwidth),
-            ("experts_8bit.flops", experts_8bit.flops),
             ("expert_activations", self.expert_activations),
             ("attention_launch_us", self.attention_launch_us),
             ("attention_head_us", self.attention_head_us),
@@ -93,10 +92,6 @@ impl Kernels {
             ("attention_bandwidth_8bit", self.attention_bandwidth_8bit),
             ("attention_mixed", self.attention_mixed),
             ("attention_flops", self.attention_flops),
-            ("reduce_once.launch_us", reduce_once.launch_us),
-            ("reduce_once.gb_s", reduce_once.gb_s),
-            ("reduce_twice.launch_us", reduce_twice.launch_us),
-            ("reduce_twice.gb_s", reduce_twice.gb_s),
         ]
     }
 
@@ -106,27 +101,53 @@ impl Kernels {
     /// If a number is missing, negative or not a number.
     pub fn check(&self) -> Result<(), LatencyError> {
         check_nonzero(&self.named())?;
-        let curves = [self.gemm, self.gemm_8bit, self.experts, self.experts_8bit];
-        let links = [self.reduce_hop_us, self.reduce_crowding];
-        let mut optional = curves.iter().flat_map(|curve| [curve.tile_rows, curve.input_passes]).chain(links);
-        match optional.all(|value| value.is_finite() && value >= 0.0) {
-            true => Ok(()),
-            false => Err(LatencyError::Missing { field: "tile_rows, input_passes, reduce_hop_us or reduce_crowding" }),
+        for (name, Curve { launch_us, bandwidth, flops, tile_rows, input_passes, narrow_outputs }) in self.curves() {
+            let positive = [launch_us, bandwidth, flops].iter().all(|value| value.is_finite() && *value > 0.0);
+            let mut others = [tile_rows, input_passes, narrow_outputs].into_iter();
+            if !positive || !others.all(|value| value.is_finite() && value >= 0.0) {
+                return Err(LatencyError::Missing { field: name });
+            }
         }
+        for (field, ranges) in [("gemm_8bit", &self.gemm_8bit), ("gemm_4bit", &self.gemm_4bit)] {
+            let last = ranges.last().is_some_and(|range| range.up_to_rows == f64::INFINITY);
+            let absent = field == "gemm_4bit" && ranges.is_empty();
+            if !(last || absent) || !ranges.is_sorted_by(|a, b| a.up_to_rows < b.up_to_rows) {
+                return Err(LatencyError::Missing { field });
+            }
+        }
+        if self.gemm_4bit.is_empty() == self.experts_4bit.is_some() {
+            return Err(LatencyError::Missing { field: "gemm_4bit or experts_4bit" });
+        }
+        self.links.check()
     }
 }
 
 #[cfg(test)]
 pub(crate) mod samples {
-    use super::{Curve, Kernels, Link};
+    use super::{Curve, Kernels, RowCurve};
+    use crate::latency::physics::links::samples::links;
 
     /// Curves similar to those of an H100.
     pub fn kernels() -> Kernels {
+        let curve = |launch_us, bandwidth, flops, tile_rows, input_passes| Curve {
+            launch_us,
+            bandwidth,
+            flops,
+            tile_rows,
+            input_passes,
+            narrow_outputs: 0.0,
+        };
+        let range = |up_to_rows, curve| RowCurve { up_to_rows, curve };
         Kernels {
-            gemm: Curve { launch_us: 3.5, bandwidth: 0.9, flops: 0.89, tile_rows: 0.0, input_passes: 0.0 },
-            gemm_8bit: Curve { launch_us: 14.2, bandwidth: 0.86, flops: 0.7, tile_rows: 90.0, input_passes: 10.0 },
-            experts: Curve { launch_us: 33.7, bandwidth: 0.91, flops: 0.23, tile_rows: 10.0, input_passes: 0.0 },
-            experts_8bit: Curve { launch_us: 42.6, bandwidth: 0.79, flops: 0.13, tile_rows: 10.0, input_passes: 0.0 },
+            gemm: curve(3.5, 0.9, 0.89, 0.0, 0.0),
+            gemm_8bit: vec![
+                range(64.0, curve(14.2, 0.86, 0.7, 0.0, 10.0)),
+                range(f64::INFINITY, Curve { narrow_outputs: 2000.0, ..curve(12.0, 0.7, 0.7, 90.0, 10.0) }),
+            ],
+            gemm_4bit: Vec::new(),
+            experts: curve(33.7, 0.91, 0.23, 10.0, 0.0),
+            experts_8bit: curve(42.6, 0.79, 0.13, 10.0, 0.0),
+            experts_4bit: None,
             expert_activations: 2.5,
             attention_launch_us: 12.0,
             attention_head_us: 0.017,
@@ -134,10 +155,7 @@ pub(crate) mod samples {
             attention_bandwidth_8bit: 0.76,
             attention_mixed: 1.0,
             attention_flops: 0.62,
-            reduce_once: Link { launch_us: 4.3, gb_s: 124.0 },
-            reduce_twice: Link { launch_us: 10.1, gb_s: 147.0 },
-            reduce_hop_us: 0.0,
-            reduce_crowding: 0.0,
+            links: links(),
         }
     }
 }

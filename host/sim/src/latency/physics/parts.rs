@@ -1,31 +1,34 @@
 //! The unweighted parts of a step, from architecture and curves.
 
-use super::kernels::{Kernels, Link};
-use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
+use super::attention::{self, AttentionCost, Rates};
+use super::kernels::{Curve, Kernels, RowCurve};
+use super::links::Collectives;
+use crate::architecture::{Architecture, Attention, Latent, Mlp, RoutedExperts};
+use crate::model::{Gpu, ModelConfig, Parallelism};
 
 /// The unweighted parts of a step, computed from architecture and curves.
 #[derive(Clone, Debug)]
 pub(super) struct StepParts {
     pub(super) layers: f64,
+    /// Number of kernels of attention.
+    pub(super) attentions: f64,
     /// Data-parallel ranks: each has its share of the requests.
     pub(super) ranks: f64,
     /// Matrix products of a step with the number of each; and the product that gives the output logits.
     products: Vec<(f64, Product)>,
     logits: Product,
-    routed: Option<Experts>,
+    routed: Vec<Experts>,
     /// Time per token of norms, activations and similar kernels, all layers, µs.
     between: f64,
     pub(super) attention_launch: f64,
-    /// One layer, one GPU: µs per decoding request; per token of KV; per pair of prompt tokens.
-    pub(super) decode_request: f64,
-    pub(super) context_token: f64,
-    pub(super) prefill_pair: f64,
+    /// The kinds of attention.
+    pub(super) attention: Vec<AttentionCost>,
     network: Collectives,
 }
 
 impl StepParts {
     pub(super) fn new(
-        model: &ModelConfig,
+        (model, architecture): (&ModelConfig, &Architecture),
         gpu: &Gpu,
         kernels: &Kernels,
         parallelism: Parallelism,
@@ -33,68 +36,46 @@ impl StepParts {
     ) -> Self {
         let machine = Machine::new(model, gpu, kernels);
         let (tp, ranks) = (f64::from(parallelism.tensor), f64::from(parallelism.data));
-        let (layers, d) = (f64::from(model.num_hidden_layers), f64::from(model.hidden_size));
-        let heads = f64::from(model.num_attention_heads) / tp;
-        // Fewer KV heads than GPUs: every GPU keeps a copy of one head.
-        let kv_heads = (f64::from(model.num_key_value_heads) / tp).max(1.0);
-        let head = head_dim(model);
-        let moe_layers = moe_layers(model);
-        let dense_layers = layers - moe_layers;
-        let dense_width = f64::from(model.dense_width()) / tp;
-
-        let mut products = Vec::new();
-        let mut add = |count: f64, outputs: f64, inputs: f64| {
-            if count > 0.0 {
-                products.push((count, machine.product(outputs, inputs)));
+        let d = f64::from(model.hidden_size);
+        let weights = architecture.weights;
+        let bytes = |class: Option<f64>| class.unwrap_or(model.weight_bytes);
+        let mut layers = LayerParts { machine: &machine, d, tp, products: Vec::new(), elements: 0.0 };
+        let (mut attention, mut attentions, mut reductions) = (Vec::new(), 0.0, 0.0);
+        for (count, kind) in architecture.attentions() {
+            layers.attention(count, &kind, bytes(weights.attention));
+            let costs = attention::costs(count, &kind, tp, machine.rates());
+            attentions += count * costs.len() as f64;
+            reductions += if kind == Attention::None { 0.0 } else { count };
+            attention.extend(costs);
+        }
+        let (mut routed, mut moe_layers) = (Vec::new(), 0.0);
+        let spread = (tp * ranks, expert_parallel || ranks > 1.0);
+        for (count, mlp) in architecture.mlps() {
+            layers.mlp(count, &mlp, (bytes(weights.dense), bytes(weights.router)));
+            reductions += if mlp == Mlp::None { 0.0 } else { count };
+            if let Mlp::Experts(experts) = mlp {
+                moe_layers += count;
+                routed.push(Experts::new(&machine, d, &experts, bytes(weights.experts), (count, spread)));
             }
-        };
-        // KV elements per token and layer; widths of queries and values in attention; KV heads per GPU.
-        let (kv_elements, query, value, sharing) = match model.mla {
-            None => {
-                add(layers, (heads + 2.0 * kv_heads) * head, d);
-                (2.0 * kv_heads * head, head, head, kv_heads)
-            }
-            Some(mla) => {
-                let (rank, rope) = (f64::from(mla.kv_lora_rank), f64::from(mla.qk_rope_head_dim));
-                add(layers, heads * (head + rope), d);
-                add(layers, rank + rope, d); // replicated on every GPU
-                add(2.0 * layers, heads * head, rank); // absorbed into query and output
-                (rank + rope, rank + rope, rank, 1.0)
-            }
-        };
-        add(layers, d, heads * head);
-        add(dense_layers, 2.0 * dense_width, d);
-        add(dense_layers, d, dense_width);
-        let mut between = layers * (8.0 * d + 2.0 * (heads + 2.0 * kv_heads) * head) + dense_layers * 3.0 * dense_width;
-        let routed = model.moe.map(|moe| {
-            add(moe_layers, f64::from(moe.num_experts), d);
-            let shared = shared_width(model, &moe) / tp;
-            if shared > 0.0 {
-                add(moe_layers, 2.0 * shared, d);
-                add(moe_layers, d, shared);
-                between += moe_layers * 3.0 * shared;
-            }
-            Experts::new(&machine, model, &moe, moe_layers, (tp * ranks, expert_parallel || ranks > 1.0))
-        });
+        }
         let dispatched = if ranks > 1.0 { moe_layers } else { 0.0 };
-        let pair = heads * 2.0 * (query + value) / (machine.flops_dense * kernels.attention_flops);
         Self {
-            layers,
+            layers: f64::from(architecture.layers()),
+            attentions,
             ranks,
-            products,
-            logits: machine.product(f64::from(model.vocab_size) / tp, d),
+            between: layers.elements * model.dtype_bytes / (machine.bandwidth * kernels.attention_bandwidth),
+            products: layers.products,
+            logits: machine.product(f64::from(model.vocab_size) / tp, d, bytes(weights.output)),
             routed,
-            between: between * model.dtype_bytes / (machine.bandwidth * kernels.attention_bandwidth),
             attention_launch: kernels.attention_launch_us,
-            decode_request: kernels.attention_head_us * sharing,
-            context_token: (kv_elements * model.kv_dtype_bytes / machine.kv_bandwidth).max(pair),
-            prefill_pair: pair,
+            attention,
             network: Collectives {
                 gpus: tp,
-                reductions: 2.0 * layers - dispatched,
-                dispatches: 2.0 * dispatched,
+                ranks,
+                reductions: reductions - dispatched,
+                dispatches: dispatched,
                 message: d * model.dtype_bytes,
-                kernels: *kernels,
+                links: kernels.links.clone(),
             },
         }
     }
@@ -106,7 +87,7 @@ impl StepParts {
     }
 
     pub(super) fn experts(&self, tokens: f64) -> f64 {
-        self.routed.as_ref().map_or(0.0, |experts| experts.us(tokens))
+        self.routed.iter().map(|experts| experts.us(tokens)).sum()
     }
 
     pub(super) fn collectives(&self, tokens: f64) -> f64 {
@@ -118,64 +99,238 @@ impl StepParts {
     pub(super) fn logits(&self, requests: f64) -> f64 {
         self.logits.us((requests / self.ranks).ceil())
     }
+
+    /// Time in which the hidden states of the tokens reach the GPUs of the next of so many pipeline stages, µs.
+    pub(super) fn handover(&self, tokens: f64, stages: f64) -> f64 {
+        self.network.handover((tokens / self.ranks).ceil(), stages)
+    }
+}
+
+/// The products of all layers of a GPU, as they are added up.
+struct LayerParts<'a> {
+    machine: &'a Machine<'a>,
+    /// Width of the residual stream, and number of GPUs that share a layer.
+    d: f64,
+    tp: f64,
+    products: Vec<(f64, Product)>,
+    /// Elements per token that the kernels between products read and write, in all layers.
+    elements: f64,
+}
+
+impl LayerParts<'_> {
+    fn add(&mut self, count: f64, outputs: f64, inputs: f64, weight_bytes: f64) {
+        if count > 0.0 {
+            self.products.push((count, self.machine.product(outputs, inputs, weight_bytes)));
+        }
+    }
+
+    fn attention(&mut self, layers: f64, kind: &Attention, bytes: f64) {
+        let (d, tp) = (self.d, self.tp);
+        let mixed = match *kind {
+            Attention::Heads(shape) => {
+                let queries = f64::from(shape.queries) / tp;
+                // Fewer KV heads than GPUs: every GPU keeps a copy of one head.
+                let kv = (f64::from(shape.kv) / tp).max(1.0);
+                let gate = if shape.gated { queries } else { 0.0 };
+                let projected = match (shape.reuses_kv, shape.values_from_keys) {
+                    (true, _) => 0.0,
+                    (false, true) => 1.0,
+                    (false, false) => 2.0,
+                };
+                self.add(layers, (queries + gate + projected * kv) * shape.dim, d, bytes);
+                self.add(layers, d, queries * shape.dim, bytes);
+                (queries + gate + 2.0 * kv) * shape.dim
+            }
+            Attention::Latent(latent) => {
+                self.latent(layers, latent, bytes);
+                let heads = f64::from(latent.heads) / tp;
+                (heads + 2.0 * heads) * f64::from(latent.nope_dim)
+            }
+            Attention::Linear(linear) => {
+                let (mixed, values) = (linear.mixed() / tp, linear.values() / tp);
+                self.add(layers, mixed + values, d, bytes);
+                self.add(layers, 2.0 * f64::from(linear.value_heads) / tp, d, bytes);
+                self.add(layers, d, values, bytes);
+                2.0 * mixed + values
+            }
+            Attention::Matrix => {
+                self.add(layers, d, d / tp, bytes);
+                0.0
+            }
+            Attention::None => 0.0,
+        };
+        self.elements += layers * (8.0 * d + 2.0 * mixed);
+    }
+
+    /// Compressions of query and KV are on every GPU, and so is the index. The matrices absorbed into query and output
+    /// have 16 bits in any case.
+    fn latent(&mut self, layers: f64, latent: Latent, bytes: f64) {
+        let (d, heads) = (self.d, f64::from(latent.heads) / self.tp);
+        let (rank, rope) = (f64::from(latent.kv_rank), f64::from(latent.rope_dim));
+        let (nope, value) = (f64::from(latent.nope_dim), f64::from(latent.value_dim));
+        let inputs = latent.query_rank.map_or(d, f64::from);
+        self.add(layers, heads * (nope + rope), inputs, bytes);
+        let compression = rank + rope + latent.query_rank.map_or(0.0, f64::from);
+        self.add(layers, compression, d, bytes);
+        let dtype_bytes = self.machine.dtype_bytes;
+        if latent.nope_dim == latent.value_dim {
+            self.add(2.0 * layers, heads * nope, rank, dtype_bytes);
+        } else {
+            self.add(layers, heads * nope, rank, dtype_bytes);
+            self.add(layers, heads * value, rank, dtype_bytes);
+        }
+        if let Some(index) = latent.index {
+            let (heads, dim) = (f64::from(index.heads), f64::from(index.dim));
+            self.add(layers, heads * dim, inputs, bytes);
+            self.add(layers, dim + heads, d, dtype_bytes);
+        }
+        self.add(layers, d, heads * value, bytes);
+    }
+
+    fn mlp(&mut self, layers: f64, mlp: &Mlp, (dense, router): (f64, f64)) {
+        let d = self.d;
+        let width = match *mlp {
+            Mlp::Dense { width } => f64::from(width) / self.tp,
+            Mlp::Experts(experts) => {
+                self.add(layers, f64::from(experts.count), d, router);
+                f64::from(experts.shared_width) / self.tp
+            }
+            Mlp::Matrix => {
+                self.add(layers, d, d / self.tp, dense);
+                0.0
+            }
+            Mlp::None => 0.0,
+        };
+        if width > 0.0 {
+            self.add(layers, 2.0 * width, d, dense);
+            self.add(layers, d, width, dense);
+            self.elements += layers * 3.0 * width;
+        }
+    }
+}
+
+/// The number format that products are computed in: that of the activations (16 bits, or 32), or a narrower one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Precision {
+    Bits16,
+    Bits8,
+    Bits4,
 }
 
 /// A GPU with the weights of one model: rates in bytes/µs and FLOP/µs.
 struct Machine<'a> {
     kernels: &'a Kernels,
+    gpu: &'a Gpu,
+    /// Whether the model's inputs to 4-bit weights have 4 bits as well.
+    fp4_activations: bool,
     bandwidth: f64,
-    flops: f64,
     /// Peak of products with activations of the model's type, as in attention.
     flops_dense: f64,
-    /// Rate at which attention reads the KV cache.
-    kv_bandwidth: f64,
-    weight_bytes: f64,
+    /// Bytes of a cached KV element.
+    kv_dtype_bytes: f64,
     dtype_bytes: f64,
 }
 
 impl<'a> Machine<'a> {
-    fn new(model: &ModelConfig, gpu: &Gpu, kernels: &'a Kernels) -> Self {
-        let (bandwidth, flops_dense) = (gpu.hbm_tb_s * 1e6, gpu.dense_tflops(model.dtype_bytes) * 1e6);
-        let in_8bit = model.weight_bytes == 1.0 && gpu.tflops_fp8 > 0.0;
-        let kv_8bit = model.kv_dtype_bytes == 1.0 && model.dtype_bytes > 1.0;
-        let kv_share = if kv_8bit { kernels.attention_bandwidth_8bit } else { kernels.attention_bandwidth };
+    fn new(model: &ModelConfig, gpu: &'a Gpu, kernels: &'a Kernels) -> Self {
         Self {
             kernels,
-            bandwidth,
-            flops: if in_8bit { gpu.tflops_fp8 * 1e6 } else { flops_dense },
-            flops_dense,
-            kv_bandwidth: bandwidth * kv_share,
-            weight_bytes: model.weight_bytes,
+            gpu,
+            fp4_activations: model.fp4_activations,
+            bandwidth: gpu.hbm_tb_s * 1e6,
+            flops_dense: gpu.dense_tflops(model.dtype_bytes) * 1e6,
+            kv_dtype_bytes: model.kv_dtype_bytes,
             dtype_bytes: model.dtype_bytes,
         }
     }
 
-    /// Whether the tensor cores compute with 8-bit weights.
-    fn is_8bit(&self) -> bool {
-        self.weight_bytes == 1.0 && self.flops > self.flops_dense
+    fn rates(&self) -> Rates<'a> {
+        let flops_8bit = (self.gpu.tflops_fp8 * 1e6).max(self.flops_dense);
+        let Self { kernels, bandwidth, flops_dense, dtype_bytes, kv_dtype_bytes, .. } = *self;
+        let converted = kv_dtype_bytes == 1.0 && dtype_bytes > 1.0;
+        let kv_share = if converted { kernels.attention_bandwidth_8bit / kernels.attention_bandwidth } else { 1.0 };
+        Rates { kernels, bandwidth, kv_share, flops: flops_dense, flops_8bit, dtype_bytes, kv_dtype_bytes }
     }
 
-    fn product(&self, outputs: f64, inputs: f64) -> Product {
-        let curve = if self.is_8bit() { self.kernels.gemm_8bit } else { self.kernels.gemm };
-        let (bandwidth, flops) = (self.bandwidth * curve.bandwidth, self.flops * curve.flops);
-        Product {
+    /// The format that products with weights of that many bytes are computed in, and its peak, FLOP/µs.
+    fn precision(&self, weight_bytes: f64) -> (Precision, f64) {
+        let flops_8bit = self.gpu.tflops_fp8 * 1e6;
+        let in_4bit = self.fp4_activations && self.gpu.tflops_fp4 > 0.0 && !self.kernels.gemm_4bit.is_empty();
+        if weight_bytes < 1.0 && in_4bit {
+            (Precision::Bits4, self.gpu.tflops_fp4 * 1e6)
+        } else if weight_bytes == 1.0 && flops_8bit > self.flops_dense {
+            (Precision::Bits8, flops_8bit)
+        } else {
+            (Precision::Bits16, self.flops_dense)
+        }
+    }
+
+    /// The curve of experts with weights of that many bytes, and the peak, FLOP/µs.
+    fn experts(&self, weight_bytes: f64) -> (Curve, f64) {
+        let (precision, flops) = self.precision(weight_bytes);
+        let curve = match (precision, self.kernels.experts_4bit) {
+            (Precision::Bits16, _) => self.kernels.experts,
+            (Precision::Bits4, Some(curve)) => curve,
+            (Precision::Bits4 | Precision::Bits8, _) => self.kernels.experts_8bit,
+        };
+        (curve, flops)
+    }
+
+    fn product(&self, outputs: f64, inputs: f64, weight_bytes: f64) -> Product {
+        let any = [RowCurve { up_to_rows: f64::INFINITY, curve: self.kernels.gemm }];
+        let (precision, flops) = self.precision(weight_bytes);
+        let curves: &[RowCurve] = match precision {
+            Precision::Bits16 => &any,
+            Precision::Bits8 => &self.kernels.gemm_8bit,
+            Precision::Bits4 => &self.kernels.gemm_4bit,
+        };
+        let range = |curve: &RowCurve| self.range(*curve, (outputs, inputs), (weight_bytes, flops));
+        Product { ranges: curves.iter().map(range).collect() }
+    }
+
+    fn range(
+        &self,
+        RowCurve { up_to_rows, curve }: RowCurve,
+        (outputs, inputs): (f64, f64),
+        (weight_bytes, peak): (f64, f64),
+    ) -> ProductRange {
+        let (bandwidth, flops) = (self.bandwidth * curve.bandwidth, peak * curve.flops);
+        ProductRange {
+            up_to_rows,
             launch: curve.launch_us,
-            weights: outputs * inputs * self.weight_bytes / bandwidth,
+            weights: outputs * inputs * weight_bytes / bandwidth,
             activations: (outputs + inputs) * self.dtype_bytes / bandwidth,
             arithmetic: 2.0 * outputs * inputs / flops,
+            narrow: narrow(curve, outputs),
             tile_rows: curve.tile_rows,
             scaling: curve.input_passes * inputs * SCALING_BYTES / self.bandwidth,
         }
     }
 }
 
-/// One matrix product: µs at launch, of reading its weights, and per row of input.
-#[derive(Clone, Copy, Debug)]
+/// Factor on the reading of a product with that many outputs: see [`Kernels`].
+fn narrow(curve: Curve, outputs: f64) -> f64 {
+    let share = curve.narrow_outputs / outputs;
+    (1.0 + share * share).sqrt()
+}
+
+/// One matrix product, by number of rows of its input.
+#[derive(Clone, Debug)]
 struct Product {
+    /// Ascending; the last one has no end.
+    ranges: Vec<ProductRange>,
+}
+
+/// A matrix product of some numbers of rows: µs at launch, of reading its weights, and per row of input.
+#[derive(Clone, Copy, Debug)]
+struct ProductRange {
+    up_to_rows: f64,
     launch: f64,
     weights: f64,
     activations: f64,
     arithmetic: f64,
+    /// Factor on the memory traffic, ≥ 1.
+    narrow: f64,
     /// Rows computed in vain, and time to scale a row of input, µs.
     tile_rows: f64,
     scaling: f64,
@@ -185,8 +340,22 @@ struct Product {
 const SCALING_BYTES: f64 = 3.0;
 
 impl Product {
+    /// µs. More rows never take less time, also where another curve begins.
     fn us(&self, rows: f64) -> f64 {
-        let memory = self.weights + self.activations * rows;
+        let mut us: f64 = 0.0;
+        for range in &self.ranges {
+            us = us.max(range.us(rows.min(range.up_to_rows)));
+            if rows <= range.up_to_rows {
+                break;
+            }
+        }
+        us
+    }
+}
+
+impl ProductRange {
+    fn us(&self, rows: f64) -> f64 {
+        let memory = (self.weights + self.activations * rows) * self.narrow;
         let arithmetic = self.arithmetic * (rows + self.tile_rows);
         self.launch + slower(memory, arithmetic) + self.scaling * rows
     }
@@ -217,12 +386,18 @@ struct Experts {
 
 impl Experts {
     /// `spread`: number of GPUs, and whether they hold whole experts.
-    fn new(machine: &Machine<'_>, model: &ModelConfig, moe: &Moe, layers: f64, spread: (f64, bool)) -> Self {
+    fn new(
+        machine: &Machine<'_>,
+        d: f64,
+        shape: &RoutedExperts,
+        weight_bytes: f64,
+        (layers, spread): (f64, (f64, bool)),
+    ) -> Self {
         let (gpus, whole) = spread;
-        let curve = if machine.is_8bit() { machine.kernels.experts_8bit } else { machine.kernels.experts };
-        let (d, width) = (f64::from(model.hidden_size), f64::from(model.expert_width()));
-        let (experts, visits) = (f64::from(moe.num_experts), f64::from(moe.num_experts_per_tok));
-        let (bandwidth, flops) = (machine.bandwidth * curve.bandwidth, machine.flops * curve.flops);
+        let (curve, peak) = machine.experts(weight_bytes);
+        let width = f64::from(shape.width);
+        let (experts, visits) = (f64::from(shape.count), f64::from(shape.per_token));
+        let (bandwidth, flops) = (machine.bandwidth * curve.bandwidth, peak * curve.flops);
         let width_here = if whole { width } else { width / gpus };
         // Visits of one token to experts on this GPU.
         let visits_here = if whole { visits / gpus } else { visits };
@@ -230,8 +405,8 @@ impl Experts {
         Self {
             layers,
             launch: curve.launch_us,
-            groups: popularity(moe).into_iter().map(|(count, visited)| (count * here, 1.0 - visited)).collect(),
-            weights: 3.0 * d * width_here * machine.weight_bytes / bandwidth,
+            groups: popularity(shape).into_iter().map(|(count, visited)| (count * here, 1.0 - visited)).collect(),
+            weights: 3.0 * d * width_here * weight_bytes / bandwidth,
             arithmetic: visits_here * 6.0 * d * width_here / flops,
             activations: machine.kernels.expert_activations
                 * visits_here
@@ -260,9 +435,9 @@ impl Experts {
 /// Experts are not equally popular among the requests of one service: the expert of rank `r` is visited in proportion
 /// to `1/r` (Zipf), at most once by a token. Measured steps of Mixtral-8x7B (2 of 8 experts) and Llama-4-Scout (1 of
 /// 16) at batches of 10 to 35 agree with it; with equal popularity they would be 4 to 20 % slower.
-fn popularity(moe: &Moe) -> Vec<(f64, f64)> {
+fn popularity(shape: &RoutedExperts) -> Vec<(f64, f64)> {
     const GROUPS: u32 = 16;
-    let (experts, visits) = (moe.num_experts, f64::from(moe.num_experts_per_tok));
+    let (experts, visits) = (shape.count, f64::from(shape.per_token));
     let bound = |group: u32| u64::from(group) * u64::from(experts) / u64::from(GROUPS.min(experts));
     let groups: Vec<(f64, f64)> = (0..GROUPS.min(experts))
         .map(|group| {
@@ -278,61 +453,6 @@ fn popularity(moe: &Moe) -> Vec<(f64, f64)> {
         factor *= visits / sum(factor);
     }
     groups.iter().map(|&(count, share)| (count, (factor * share).min(1.0))).collect()
-}
-
-/// The collectives of one step.
-#[derive(Clone, Copy, Debug)]
-struct Collectives {
-    /// Number of GPUs in a tensor-parallel group.
-    gpus: f64,
-    /// Number of all-reduces, and of exchanges with the experts of other ranks.
-    reductions: f64,
-    dispatches: f64,
-    /// Size of a message, bytes per token.
-    message: f64,
-    kernels: Kernels,
-}
-
-impl Collectives {
-    fn us(&self, tokens: f64) -> f64 {
-        let bytes = self.message * tokens;
-        let Kernels { reduce_once, reduce_twice, reduce_hop_us, reduce_crowding, .. } = self.kernels;
-        let further = (self.gpus - 2.0).max(0.0);
-        let crowded = 1.0 + reduce_crowding * further;
-        let over =
-            |link: Link, bytes: f64| link.launch_us + reduce_hop_us * further + bytes * crowded / (link.gb_s * 1e3);
-        let mut us = 0.0;
-        if self.gpus > 1.0 {
-            let others = self.gpus - 1.0;
-            // The faster of two algorithms: one pass over everything, or two passes over parts.
-            let once = over(reduce_once, others * bytes);
-            let twice = over(reduce_twice, 2.0 * others / self.gpus * bytes);
-            us += self.reductions * once.min(twice);
-        }
-        if self.dispatches > 0.0 {
-            us += self.dispatches * over(reduce_twice, bytes);
-        }
-        us
-    }
-}
-
-/// Width of a head: the config's own `head_dim` where it has one.
-fn head_dim(model: &ModelConfig) -> f64 {
-    model.head_dim.map_or(f64::from(model.hidden_size) / f64::from(model.num_attention_heads), f64::from)
-}
-
-/// Number of layers with experts. Unlike in BLIS, leading dense layers have none, and experts are in every
-/// `interleave_moe_layer_step`-th layer: in all of Llama-4-Scout (1), in half of Maverick (2).
-fn moe_layers(model: &ModelConfig) -> f64 {
-    let Some(moe) = model.moe else { return 0.0 };
-    f64::from(model.num_hidden_layers.saturating_sub(moe.first_k_dense_replace) / moe.interleave_moe_layer_step.max(1))
-}
-
-/// Width of the shared experts of a layer. Llama 4, the only architecture with an `intermediate_size_mlp`, has one that
-/// its config does not name, as wide as a routed one.
-fn shared_width(model: &ModelConfig, moe: &Moe) -> f64 {
-    let unnamed = model.dense_intermediate_size.is_some() && moe.shared_intermediate_size == 0;
-    f64::from(if unnamed { model.expert_width() } else { moe.shared_intermediate_size })
 }
 
 /// `base^exponent` by repeated squaring: the same bits on every machine, unlike `powf`.
@@ -351,26 +471,72 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::samples::{qwen_moe, scout_fp8};
+    use crate::latency::physics::samples;
+    use crate::model::samples::{h100, qwen_moe, scout_fp8};
+
+    fn experts(model: &ModelConfig) -> RoutedExperts {
+        let mlps = model.architecture().mlps();
+        let found = mlps.into_iter().find_map(|(_, mlp)| match mlp {
+            Mlp::Experts(experts) => Some(experts),
+            _ => None,
+        });
+        found.expect("it has experts")
+    }
 
     #[test]
     fn visits_of_a_token_add_up() {
         for model in [qwen_moe(), scout_fp8()] {
-            let moe = model.moe.unwrap();
-            let groups = popularity(&moe);
+            let shape = experts(&model);
+            let groups = popularity(&shape);
             let (experts, visits): (f64, f64) = (
                 groups.iter().map(|(count, _)| count).sum(),
                 groups.iter().map(|(count, visited)| count * visited).sum(),
             );
-            assert!((experts - f64::from(moe.num_experts)).abs() < 1e-9);
-            assert!((visits / f64::from(moe.num_experts_per_tok) - 1.0).abs() < 1e-3, "{visits}");
+            assert!((experts - f64::from(shape.count)).abs() < 1e-9);
+            assert!((visits / f64::from(shape.per_token) - 1.0).abs() < 1e-3, "{visits}");
             assert!(groups.iter().all(|&(_, visited)| visited > 0.0 && visited <= 1.0));
         }
     }
 
     #[test]
+    fn products_of_few_and_many_rows_have_curves_of_their_own() {
+        let kernels = samples::kernels();
+        let (model, gpu) = (scout_fp8(), h100());
+        let machine = Machine::new(&model, &gpu, &kernels);
+        assert_eq!(machine.precision(1.0).0, Precision::Bits8);
+        let product = machine.product(2000.0, 4096.0, 1.0);
+        // 64 rows: 2000·4096 bytes of weights, 64·(2000 + 4096) elements of 2 bytes, 3·4096 bytes per row and pass.
+        let memory: f64 = (8.192e6 + 64.0 * 12_192.0) / (3.35e6 * 0.86);
+        let arithmetic: f64 = 2.0 * 64.0 * 8.192e6 / (1979e6 * 0.7);
+        let few = 14.2 + (memory.powi(4) + arithmetic.powi(4)).powf(0.25) + 64.0 * 10.0 * 12_288.0 / 3.35e6;
+        assert!((product.us(64.0) / few - 1.0).abs() < 1e-12);
+        // 1000 rows: √2 times as long to read 2000 outputs, where `narrow_outputs` is 2000; 90 rows more of arithmetic.
+        let memory: f64 = 2f64.sqrt() * (8.192e6 + 1000.0 * 12_192.0) / (3.35e6 * 0.7);
+        let arithmetic: f64 = 2.0 * 1090.0 * 8.192e6 / (1979e6 * 0.7);
+        let many = 12.0 + (memory.powi(4) + arithmetic.powi(4)).powf(0.25) + 1000.0 * 10.0 * 12_288.0 / 3.35e6;
+        assert!((product.us(1000.0) / many - 1.0).abs() < 1e-12);
+        // No row more makes it faster, also not at the border between the curves.
+        assert!((1..200).all(|rows| product.us(f64::from(rows) + 1.0) >= product.us(f64::from(rows))));
+    }
+
+    #[test]
+    fn four_bits_are_computed_in_four_bits_where_the_gpu_can() {
+        let (mut kernels, model) = (samples::kernels(), ModelConfig { weight_bytes: 0.5, ..scout_fp8() });
+        let fp4 = ModelConfig { fp4_activations: true, ..model.clone() };
+        let gpu = Gpu { tflops_fp4: 4000.0, ..h100() };
+        let precision = |model: &ModelConfig, kernels: &Kernels| Machine::new(model, &gpu, kernels).precision(0.5).0;
+        assert_eq!(precision(&fp4, &kernels), Precision::Bits16, "no kernels were measured");
+        (kernels.gemm_4bit, kernels.experts_4bit) = (kernels.gemm_8bit.clone(), Some(kernels.experts_8bit));
+        assert_eq!(kernels.check(), Ok(()));
+        assert_eq!(precision(&fp4, &kernels), Precision::Bits4);
+        assert_eq!(precision(&model, &kernels), Precision::Bits16, "only the weights have 4 bits");
+        assert_eq!(Machine::new(&fp4, &h100(), &kernels).precision(0.5).0, Precision::Bits16, "the GPU has no FP4");
+        assert_eq!(Machine::new(&fp4, &gpu, &kernels).precision(0.5).1, 4000e6);
+    }
+
+    #[test]
     fn all_experts_of_mixtral_are_visited_by_an_expert_for_each_token() {
-        let moe = Moe { num_experts: 8, num_experts_per_tok: 8, ..qwen_moe().moe.unwrap() };
-        assert!(popularity(&moe).iter().all(|&(_, visited)| visited > 0.99));
+        let shape = RoutedExperts { count: 8, per_token: 8, ..experts(&qwen_moe()) };
+        assert!(popularity(&shape).iter().all(|&(_, visited)| visited > 0.99));
     }
 }

@@ -5,7 +5,8 @@ use std::str::FromStr;
 use crate::latency::arithmetic::exact;
 use crate::sampling::{SampledRows, Sampling};
 
-/// The implementation of top-k and top-p sampling, which depends on the engine's version. Coefficient files name it.
+/// The implementation of top-k and top-p sampling, which depends on the engine's version. Coefficient files name that of the
+/// engine that was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sampler {
     /// PyTorch sorts the whole vocabulary, row by row: the default of vLLM up to about 0.15.
@@ -63,7 +64,8 @@ impl SamplingRows {
     #[must_use]
     pub fn new(requests: u64, rows: SampledRows, default: Sampling) -> Self {
         let others = requests.saturating_sub(rows.own.into());
-        let count = |own: u32, by_default: bool| exact(u64::from(own) + if by_default { others } else { 0 });
+        let count =
+            |own: u32, by_default: bool| exact((u64::from(own) + if by_default { others } else { 0 }).min(requests));
         Self {
             all: exact(requests),
             truncated: count(rows.truncated, default.truncates),

@@ -1,0 +1,248 @@
+//! The keys of a `config.json` by what they change: read, harmless, refused. Others are noted if their name is about
+//! attention, experts or precision.
+
+use blis_diag::Diagnostic;
+use serde_json::{Map, Value};
+
+/// Keys of layers that are not modelled, with what they describe: the config is refused.
+const REFUSED: &[(&str, &str)] = &[
+    ("compress_ratios", "compressed sparse attention (DeepSeek-V4)"),
+    ("hybrid_override_pattern", "Mamba layers"),
+    ("layers_block_type", "Mamba or recurrent layers"),
+    ("mamba_d_state", "Mamba layers"),
+    ("mamba_num_heads", "Mamba layers"),
+    ("ssm_state_size", "Mamba layers"),
+    ("ssm_cfg", "Mamba layers"),
+    ("state_size", "Mamba layers"),
+    ("attn_layer_period", "Mamba layers"),
+    ("attn_layer_indices", "Mamba layers"),
+    ("block_types", "recurrent layers"),
+    ("is_encoder_decoder", "an encoder beside the decoder"),
+    ("linear_attn_config", "linear attention of another kind than the gated delta rule of Qwen3-Next"),
+    ("attn_type_list", "lightning attention"),
+];
+
+/// Keys that are read here or in `model.rs`.
+const READ: &[&str] = &[
+    "architectures",
+    "model_type",
+    "text_config",
+    "vision_config",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "num_kv_heads",
+    "multi_query_group_num",
+    "vocab_size",
+    "intermediate_size",
+    "ffn_hidden_size",
+    "intermediate_size_mlp",
+    "head_dim",
+    "hidden_act",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "dtype",
+    "quantization_config",
+    "num_experts",
+    "moe_num_experts",
+    "n_routed_experts",
+    "num_local_experts",
+    "num_routed_experts",
+    "num_experts_per_tok",
+    "experts_per_token",
+    "top_k_experts",
+    "moe_intermediate_size",
+    "shared_expert_intermediate_size",
+    "shared_intermediate_size",
+    "n_shared_experts",
+    "interleave_moe_layer_step",
+    "first_k_dense_replace",
+    "decoder_sparse_step",
+    "mlp_only_layers",
+    "moe_layer_freq",
+    "enable_moe_block",
+    "kv_lora_rank",
+    "q_lora_rank",
+    "qk_rope_head_dim",
+    "qk_nope_head_dim",
+    "v_head_dim",
+    "index_topk",
+    "index_n_heads",
+    "index_head_dim",
+    "sliding_window",
+    "sliding_window_pattern",
+    "_sliding_window_pattern",
+    "use_sliding_window",
+    "max_window_layers",
+    "attention_chunk_size",
+    "no_rope_layers",
+    "no_rope_layer_interval",
+    "layer_types",
+    "full_attention_interval",
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "linear_key_head_dim",
+    "linear_value_head_dim",
+    "linear_conv_kernel_dim",
+    "mamba_ssm_dtype",
+    "attn_output_gate",
+    "attention_k_eq_v",
+    "global_head_dim",
+    "num_global_key_value_heads",
+    "num_kv_shared_layers",
+    "block_configs",
+];
+
+/// Keys whose names are about attention, experts or precision, and that change neither shapes nor work: training,
+/// normalisation, scores, positions, and layers that only speculative decoding loads.
+const HARMLESS: &[&str] = &[
+    "attention_bias",
+    "attention_dropout",
+    "attn_dropout",
+    "attn_pdrop",
+    "attention_multiplier",
+    "attention_out_bias",
+    "attn_logit_softcapping",
+    "attn_scale",
+    "attn_temperature_tuning",
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "attn_factor",
+    "attn_config",
+    "floor_scale",
+    "query_pre_attn_scalar",
+    "use_bidirectional_attention",
+    "output_attentions",
+    "output_router_logits",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
+    "router_z_loss_coef",
+    "router_bias",
+    "use_routing_bias",
+    "routed_scaling_factor",
+    "norm_topk_prob",
+    "topk_method",
+    "topk_group",
+    "n_group",
+    "num_expert_group",
+    "topk_limited_groups",
+    "scoring_func",
+    "seq_aux",
+    "aux_loss_alpha",
+    "moe_router_enable_expert_bias",
+    "moe_router_use_sigmoid",
+    "moe_aux_loss_coeff",
+    "expert_bias",
+    "ep_size",
+    "use_qk_norm",
+    "qk_layernorm",
+    "qk_norm",
+    "qk_norm_type",
+    "qk_head_dim",
+    "qkv_bias",
+    "use_qkv_bias",
+    "clip_qkv",
+    "mlp_bias",
+    "mlp_dropout",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "norm_eps",
+    "layerdrop",
+    "layernorm_epsilon",
+    "initial_context_length",
+    "indexer_rope_interleave",
+    "partial_rotary_factor",
+    "head_dim_ratio",
+    "num_nextn_predict_layers",
+    "num_mtp_modules",
+    "mtp_num_hidden_layers",
+    "mtp_transformer_layers",
+    "mtp_use_dedicated_embeddings",
+    "mtp_loss_scaling_factor",
+    "use_mtp",
+    "num_hash_layers",
+    "swa_rope_parameters",
+    "layer_scale_init_value",
+    "num_labels",
+    "use_cache",
+    "vision_feature_layer",
+    // Rows of the embeddings per layer; their width is `hidden_size_per_layer_input`.
+    "vocab_size_per_layer_input",
+    "keep_in_fp32_modules",
+    "embedding_multiplier",
+    "cache_implementation",
+    "unquantized",
+];
+
+/// Parts of names that are about attention, experts or precision.
+const WORDS: &[&str] = &[
+    "attn",
+    "attention",
+    "window",
+    "chunk",
+    "sparse",
+    "linear",
+    "mamba",
+    "ssm",
+    "state",
+    "conv",
+    "kv",
+    "head",
+    "lora_rank",
+    "compress",
+    "expert",
+    "moe",
+    "router",
+    "topk",
+    "top_k",
+    "mlp",
+    "ffn",
+    "layer",
+    "quant",
+    "bits",
+    "index",
+    "hybrid",
+];
+
+/// Whether a value switches something on.
+fn is_active(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::Array(list) => !list.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(true) | Value::Object(_) => true,
+    }
+}
+
+/// Refuses layers that are not modelled.
+pub(super) fn refuse(keys: &Map<String, Value>) -> Result<(), Diagnostic> {
+    let active = |key: &str| keys.get(key).is_some_and(is_active);
+    match REFUSED.iter().find(|(key, _)| active(key)) {
+        None => Ok(()),
+        Some((key, describes)) => Err(Diagnostic::new(format!("`{key}` describes {describes}, which is not modelled"))
+            .hint("with coefficients of its own, a model needs no architecture: `--latency-model blackbox`")),
+    }
+}
+
+/// Notes keys that may change attention, experts or precision and that are not read.
+pub(super) fn note(keys: &Map<String, Value>, notes: &mut Vec<String>) {
+    for (key, value) in keys {
+        let known = READ.contains(&key.as_str()) || HARMLESS.contains(&key.as_str());
+        let about = WORDS.iter().any(|word| key.contains(word));
+        if !known && about && is_active(value) && !is_of_another_modality(key) {
+            notes.push(format!(
+                "config.json: `{key}` is not modelled: if it changes attention, experts or precision, times and KV blocks \
+                 are wrong"
+            ));
+        }
+    }
+}
+
+/// Whether a key belongs to images or sound, or is the number of a token.
+fn is_of_another_modality(key: &str) -> bool {
+    const OTHERS: [&str; 8] = ["vision", "image", "video", "audio", "mm_", "speech", "token_id", "token_index"];
+    OTHERS.iter().any(|other| key.contains(other))
+}

@@ -1,0 +1,249 @@
+use blis_sim::architecture::{Attention, AttentionSpan, LayerGroup, MXFP4_BYTES, Mlp, WeightBytes};
+use blis_sim::memory::{CachedBytes, kv_bytes_per_token};
+use blis_sim::model::ModelConfig;
+
+use crate::embedded;
+use crate::model::{LoadedModel, load, parse};
+
+fn built_in(name: &str) -> LoadedModel {
+    load(name, None).unwrap().unwrap_or_else(|| panic!("{name} is not built in"))
+}
+
+fn read(text: &str) -> LoadedModel {
+    parse("m", "config.json".into(), text).unwrap()
+}
+
+fn refused(text: &str) -> String {
+    parse("m", "config.json".into(), text).unwrap_err().to_string()
+}
+
+/// A small model, and further keys.
+fn small(rest: &str) -> String {
+    format!(
+        r#"{{"num_hidden_layers": 12, "hidden_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 4,
+            "vocab_size": 1000, "intermediate_size": 4096, "torch_dtype": "bfloat16"{rest}}}"#
+    )
+}
+
+/// Layers with a limit, by their number.
+fn limited(model: &ModelConfig) -> Vec<u32> {
+    let mut layer = 0;
+    let mut numbers = Vec::new();
+    for LayerGroup { count, attention, .. } in model.architecture().groups {
+        if matches!(attention, Attention::Heads(heads) if heads.span != AttentionSpan::Full) {
+            numbers.extend(layer..layer + count);
+        }
+        layer += count;
+    }
+    numbers
+}
+
+/// Billions of weights by the model cards, all and those that a token uses; the cards of gpt-oss (3.6, 5.1) and MiniMax (10)
+/// leave out embeddings of the latter.
+const PARAMETERS: [(&str, f64, f64); 19] = [
+    ("deepseek-v3", 671.0, 37.6),
+    ("deepseek-r1", 671.0, 37.6),
+    ("kimi-k2-instruct", 1026.0, 32.9),
+    ("gpt-oss-20b", 20.9, 4.2),
+    ("gpt-oss-120b", 116.8, 5.7),
+    ("qwen3-8b", 8.2, 8.2),
+    ("qwen3-32b", 32.8, 32.8),
+    ("qwen3-32b-fp8", 32.8, 32.8),
+    ("qwen3-235b-a22b", 235.0, 22.0),
+    ("qwen3-235b-a22b-fp8", 235.0, 22.0),
+    ("qwen3-coder-480b-a35b-instruct", 480.0, 35.0),
+    ("qwen3.5-27b", 27.0, 27.0),
+    ("qwen3.5-35b-a3b", 35.0, 3.4),
+    ("qwen3.5-397b-a17b", 397.0, 17.0),
+    ("llama-3.1-405b", 405.0, 405.0),
+    ("llama-4-maverick-17b-128e-instruct", 400.0, 17.2),
+    ("gemma-4-26b-a4b", 25.2, 3.8),
+    ("glm-5", 744.0, 40.0),
+    ("minimax-m2.5", 229.0, 11.0),
+];
+
+#[test]
+fn models_have_the_parameters_of_their_names() {
+    let mut wrong = Vec::new();
+    for (name, total, active) in PARAMETERS {
+        let counted = built_in(name).config.parameters();
+        let [total_error, active_error] =
+            [counted.total / total, counted.active / active].map(|share| 100.0 * (share / 1e9 - 1.0));
+        if total_error.abs() > 3.0 || active_error.abs() > 6.0 {
+            wrong.push(format!("{name}: {:.1} B, {:.2} B", counted.total / 1e9, counted.active / 1e9));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// DeepSeek-V3: 512 + 64 numbers of two bytes in each of 61 layers, on every GPU.
+#[test]
+fn latent_attention_caches_one_vector() {
+    let model = built_in("deepseek-v3").config;
+    assert_eq!([1, 8].map(|tensor| kv_bytes_per_token(&model, tensor)), [576.0 * 61.0 * 2.0; 2]);
+    let kinds = model.architecture().mlps();
+    assert!(matches!(kinds[..], [(3.0, Mlp::Dense { width: 18_432 }), (58.0, Mlp::Experts(_))]), "{kinds:?}");
+}
+
+/// Gemma-4-26B-A4B: 25 layers with 8 KV heads of 256, which keep 1023 tokens and those of a step, and 5 with 2 of 512.
+/// Without the window, requests of 100 000 tokens would take 30 layers of 8 KV heads of 256.
+#[test]
+fn windows_of_gemma() {
+    let cached = CachedBytes::of_model(&built_in("gemma-4-26b-a4b").config, 1, 2048);
+    assert_eq!((cached.windowed, cached.full), (25.0 * 2.0 * 8.0 * 256.0 * 2.0, 5.0 * 2.0 * 2.0 * 512.0 * 2.0));
+    assert_eq!(cached.window_tokens, 3071);
+    let text = embedded::model_config("gemma-4-26b-a4b").unwrap();
+    let all_full = text.replace("sliding_attention", "full_attention");
+    let full = CachedBytes::of_model(&read(&all_full).config, 1, 2048);
+    assert_eq!((full.windowed, full.full), (0.0, 30.0 * 2.0 * 2.0 * 512.0 * 2.0));
+}
+
+/// Qwen3.5-35B-A3B: 10 of 40 layers cache 2 KV heads of 256; each of the others keeps 32 matrices of 128 × 128 in 32 bits,
+/// and 3 inputs of 8192 numbers.
+#[test]
+fn linear_layers_of_qwen() {
+    let model = built_in("qwen3.5-35b-a3b").config;
+    let cached = CachedBytes::of_model(&model, 2, 2048);
+    assert_eq!(cached.full, 10.0 * 2.0 * 1.0 * 256.0 * 2.0);
+    assert_eq!(cached.state, 30.0 * (32.0 * 128.0 * 128.0 * 4.0 + 3.0 * 8192.0 * 2.0) / 2.0);
+    let first_full = model.architecture().groups[1];
+    assert_eq!(first_full.count, 1);
+    let Attention::Heads(heads) = first_full.attention else { panic!("{first_full:?}") };
+    assert!(heads.gated && heads.dim == 256.0);
+}
+
+/// gpt-oss: experts in 4.25 bits, everything else in 16; every second layer has a window of 128 tokens.
+#[test]
+fn only_experts_are_in_four_bits() {
+    let LoadedModel { config, notes, .. } = built_in("gpt-oss-20b");
+    let weights = config.architecture().weights;
+    assert_eq!((weights.experts, config.weight_bytes), (Some(MXFP4_BYTES), 2.0));
+    assert_eq!((weights.attention, weights.output, weights.router), (Some(2.0), Some(2.0), Some(2.0)));
+    assert_eq!(limited(&config), (0..24).step_by(2).collect::<Vec<_>>());
+    assert!(notes.iter().all(|note| note.contains("torch_dtype")), "{notes:?}");
+}
+
+#[test]
+fn maverick_alternates() {
+    let config = built_in("llama-4-maverick-17b-128e-instruct").config;
+    let kinds = config.architecture().mlps();
+    assert!(matches!(kinds[..], [(24.0, Mlp::Dense { width: 16_384 }), (24.0, Mlp::Experts(_))]), "{kinds:?}");
+    let expected: Vec<u32> = (0..48).filter(|layer| layer % 4 != 3).collect();
+    assert_eq!(limited(&config), expected, "every fourth layer attends to everything");
+    let Attention::Heads(heads) = config.architecture().groups[0].attention else { panic!() };
+    assert_eq!(heads.span, AttentionSpan::Chunk(8192));
+}
+
+#[test]
+fn windows_follow_the_class_of_the_model() {
+    let of = |rest: &str| limited(&read(&small(rest)).config);
+    let (all, none): (Vec<u32>, Vec<u32>) = ((0..12).collect(), Vec::new());
+    assert_eq!(of(""), none);
+    assert_eq!(of(r#", "model_type": "mistral", "sliding_window": 4096"#), all);
+    assert_eq!(of(r#", "model_type": "qwen2", "sliding_window": 4096"#), none);
+    let qwen = r#", "model_type": "qwen2", "sliding_window": 4096, "max_window_layers": 10, "use_sliding_window""#;
+    assert_eq!(of(&format!("{qwen}: false")), none);
+    assert_eq!(of(&format!("{qwen}: true")), [10, 11]);
+    let gemma: Vec<u32> = (0..12).filter(|layer| layer % 6 != 5).collect();
+    assert_eq!(of(r#", "model_type": "gemma3_text", "sliding_window": 512"#), gemma);
+    assert_eq!(
+        of(r#", "model_type": "gemma3_text", "sliding_window": 512, "sliding_window_pattern": 2"#),
+        [0, 2, 4, 6, 8, 10]
+    );
+    assert_eq!(of(r#", "model_type": "gemma2", "sliding_window": 512"#), [0, 2, 4, 6, 8, 10]);
+    assert_eq!(of(r#", "model_type": "x", "sliding_window": null"#), none);
+}
+
+#[test]
+fn layers_that_share_kv_cache_nothing() {
+    let model = read(&small(r#", "num_kv_shared_layers": 4"#)).config;
+    assert_eq!(kv_bytes_per_token(&model, 1), 8.0 * 2.0 * 4.0 * 128.0 * 2.0);
+}
+
+/// Layer 0 of 2 has 8 / 4 KV heads and a width of 2 · 2.625 · 1024 / 3 = 1792 = 7 · 256; layer 1 has no attention and
+/// 2 · 0.5 · 1024 / 3 = 341, up to 512.
+#[test]
+fn blocks_are_read_one_by_one() {
+    let block = |attention: &str, ffn: &str| format!(r#"{{"attention": {{{attention}}}, "ffn": {{{ffn}}}}}"#);
+    let text = format!(
+        r#"{{"num_hidden_layers": 2, "hidden_size": 1024, "num_attention_heads": 8, "num_key_value_heads": null,
+            "vocab_size": 10, "intermediate_size": null, "torch_dtype": "bfloat16", "block_configs": [{}, {}]}}"#,
+        block(r#""n_heads_in_group": 4, "no_op": false"#, r#""ffn_mult": 2.625"#),
+        block(r#""n_heads_in_group": null, "no_op": true"#, r#""ffn_mult": 0.5"#),
+    );
+    let model = read(&text).config;
+    assert_eq!((model.num_key_value_heads, model.intermediate_size), (2, 1792));
+    let groups = model.architecture().groups;
+    assert_eq!((groups[0].mlp, groups[1].mlp), (Mlp::Dense { width: 1792 }, Mlp::Dense { width: 512 }));
+    assert_eq!(groups[1].attention, Attention::None);
+    assert_eq!(kv_bytes_per_token(&model, 1), 2.0 * 2.0 * 128.0 * 2.0);
+    let broken = text.replace("2.625", "-1");
+    insta::assert_snapshot!(refused(&broken), @"config.json: `block_configs[0].ffn.ffn_mult` is missing or no number above 0");
+}
+
+#[test]
+fn equal_layers_need_no_list() {
+    for name in
+        ["llama-3.1-8b-instruct", "qwen3-14b", "qwen3-30b-a3b", "mixtral-8x7b-v0.1", "deepseek-v2-lite", "yi-34b"]
+    {
+        assert_eq!(built_in(name).config.architecture, None, "{name}");
+    }
+    let qwen = built_in("qwen2.5-7b-instruct").config;
+    assert_eq!(qwen.architecture, None, "its window is switched off");
+}
+
+#[test]
+fn unknown_keys_are_named() {
+    let notes = |rest: &str| read(&small(rest)).notes;
+    assert!(notes(r#", "attention_bias": true, "rope_theta": 1e6, "num_nextn_predict_layers": 1"#).is_empty());
+    assert!(notes(r#", "attention_sink_window": 0, "sparse_thing": false, "kv_magic": null"#).is_empty());
+    insta::assert_snapshot!(notes(r#", "attention_sink_window": 64"#).join("\n"), @"config.json: `attention_sink_window` is not modelled: if it changes attention, experts or precision, times and KV blocks are wrong");
+    let quantised = r#", "quantization_config": {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8}}"#;
+    insta::assert_snapshot!(notes(quantised).join("\n"), @"config.json: `quantization_config.kv_cache_scheme` is not modelled");
+}
+
+#[test]
+fn layers_that_are_not_modelled_are_refused_by_name() {
+    insta::assert_snapshot!(refused(&small(r#", "compress_ratios": [0, 4]"#)), @r"
+    config.json: `compress_ratios` describes compressed sparse attention (DeepSeek-V4), which is not modelled
+    hint: with coefficients of its own, a model needs no architecture: `--latency-model blackbox`
+    ");
+    let kinds = r#", "layer_types": ["full_attention", "mamba"], "num_hidden_layers": 2"#;
+    let text = small(kinds).replacen(r#""num_hidden_layers": 12, "#, "", 1);
+    insta::assert_snapshot!(refused(&text), @r#"
+    config.json: `layer_types`: layers of the kind "mamba" are not modelled
+    hint: known: full_attention, sliding_attention, chunked_attention, linear_attention
+    "#);
+    insta::assert_snapshot!(refused(&small(r#", "layer_types": ["full_attention"]"#)), @r"
+    config.json: `layer_types` has 1 entries, and `num_hidden_layers` is 12
+    hint: it lists every layer
+    ");
+    insta::assert_snapshot!(refused(&small(r#", "index_topk": 2048, "kv_lora_rank": 512"#)), @r"
+    config.json: `index_n_heads` is missing or zero, which sparse attention needs
+    hint: copy it from the config on Hugging Face
+    ");
+    insta::assert_snapshot!(refused(&small(r#", "sliding_window": "big""#)), @r#"
+    config.json: `sliding_window` is `"big"`
+    hint: a whole number from 0 to 4294967295 belongs there
+    "#);
+}
+
+#[test]
+fn modules_out_of_quantisation_keep_16_bits() {
+    let weights = |list: &str| {
+        let config =
+            format!(r#", "quantization_config": {{"quant_method": "fp8", "modules_to_not_convert": [{list}]}}"#);
+        read(&small(&config)).config.architecture().weights
+    };
+    assert_eq!(weights(""), WeightBytes::default());
+    let attention = Some(2.0);
+    assert_eq!(weights(r#""re:.*self_attn.*""#), WeightBytes { attention, ..WeightBytes::default() });
+    assert_eq!(weights(r#""model.layers.3.self_attn", "model.layers.4.self_attn""#), WeightBytes::default());
+    let listed: Vec<String> = (0..6).map(|layer| format!("\"model.layers.{layer}.self_attn\"")).collect();
+    assert_eq!(weights(&listed.join(",")), WeightBytes { attention, ..WeightBytes::default() });
+    let (router, output) = (Some(2.0), Some(2.0));
+    assert_eq!(
+        weights(r#""lm_head", "model.layers.0.mlp.gate""#),
+        WeightBytes { router, output, ..WeightBytes::default() }
+    );
+}

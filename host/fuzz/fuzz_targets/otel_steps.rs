@@ -1,0 +1,5 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _ = blis_workload::otel_steps::read(bytes, "fuzz");
+});

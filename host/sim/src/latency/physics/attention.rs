@@ -1,0 +1,131 @@
+//! The time of each kind of attention, from its shape and the curves of the GPU.
+
+use super::kernels::Kernels;
+use crate::architecture::{Attention, Heads, Index, Latent, Linear};
+
+/// Shares of memory bandwidth and FLOP peak that latent attention attains in decode, and its time per request: fitted to
+/// `mla_generation_module_perf` of H100 (vLLM 0.24, NVIDIA aiconfigurator): 0.376 ns per token of KV at 8 to 64 heads
+/// (1152 bytes at 3.35 TB/s are 0.344 ns), 0.399 ns at 128 heads (278 528 FLOP at 989.5 TFLOPS are 0.281 ns).
+const LATENT_BANDWIDTH: f64 = 0.915;
+const LATENT_FLOPS: f64 = 0.705;
+const LATENT_REQUEST_US: f64 = 0.1;
+const LATENT_HEAD_US: f64 = 0.0027;
+
+/// Tokens that the chunked form of the gated delta rule computes at once (flash-linear-attention's kernels in vLLM).
+const DELTA_CHUNK: f64 = 64.0;
+
+/// Rates of one GPU: bytes/µs and FLOP/µs at peak, in the model's own format and in the narrowest one for an index.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rates<'a> {
+    pub kernels: &'a Kernels,
+    pub bandwidth: f64,
+    /// Rate of reading the KV cache, relative to that of a cache in 16 bits: FP8 is converted on the way.
+    pub kv_share: f64,
+    pub flops: f64,
+    pub flops_8bit: f64,
+    pub dtype_bytes: f64,
+    /// Bytes of a cached KV element.
+    pub kv_dtype_bytes: f64,
+}
+
+/// Times of attention in one layer on one GPU, µs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AttentionCost {
+    /// Number of layers.
+    pub layers: f64,
+    /// Number of tokens that one token attends to at most, if there is a limit.
+    pub limit: Option<f64>,
+    /// Per decoding request.
+    pub request: f64,
+    /// Per token that a decoding request reads.
+    pub context_token: f64,
+    /// Per pair of a prompt token and a token that it attends to.
+    pub pair: f64,
+    /// Per token that a request in prefill reads.
+    pub prompt_context: f64,
+    /// Per request of any kind: its state is read and written.
+    pub state: f64,
+    /// Per token of a prompt, whatever its context.
+    pub prompt_token: f64,
+}
+
+/// The times of `layers` layers of one kind: none for layers without attention, two for sparse attention, whose index
+/// reads every token.
+pub(super) fn costs(layers: f64, attention: &Attention, tensor: f64, rates: Rates<'_>) -> Vec<AttentionCost> {
+    match *attention {
+        Attention::Heads(heads) => vec![AttentionCost { layers, ..rates.heads(heads, tensor) }],
+        Attention::Latent(latent) => {
+            let (whole, index) = rates.latent(latent, tensor);
+            [Some(whole), index].into_iter().flatten().map(|cost| AttentionCost { layers, ..cost }).collect()
+        }
+        Attention::Linear(linear) => vec![AttentionCost { layers, ..rates.linear(linear, tensor) }],
+        Attention::Matrix | Attention::None => Vec::new(),
+    }
+}
+
+impl Rates<'_> {
+    fn heads(self, shape: Heads, tensor: f64) -> AttentionCost {
+        let queries = f64::from(shape.queries) / tensor;
+        // Fewer KV heads than GPUs: every GPU keeps a copy of one head.
+        let kv = (f64::from(shape.kv) / tensor).max(1.0);
+        let head = shape.dim;
+        let pair = queries * 2.0 * (head + head) / (self.flops * self.kernels.attention_flops);
+        let bandwidth = self.bandwidth * self.kernels.attention_bandwidth * self.kv_share;
+        let context_token = (2.0 * kv * head * self.kv_dtype_bytes / bandwidth).max(pair);
+        AttentionCost {
+            limit: shape.span.limit().map(f64::from),
+            request: self.kernels.attention_head_us * kv,
+            context_token,
+            pair,
+            prompt_context: context_token,
+            ..AttentionCost::default()
+        }
+    }
+
+    /// Decodes read the compressed vectors and compute with them (matrices absorbed into query and output). Prompts expand
+    /// them to keys and values per head, except in sparse attention, which computes as decodes do.
+    fn latent(self, latent: Latent, tensor: f64) -> (AttentionCost, Option<AttentionCost>) {
+        let heads = f64::from(latent.heads) / tensor;
+        let (rank, rope) = (f64::from(latent.kv_rank), f64::from(latent.rope_dim));
+        let (nope, value) = (f64::from(latent.nope_dim), f64::from(latent.value_dim));
+        let read = (rank + rope) * self.kv_dtype_bytes / (self.bandwidth * LATENT_BANDWIDTH * self.kv_share);
+        let absorbed = heads * 2.0 * (rank + rope + rank) / (self.flops * LATENT_FLOPS);
+        let flops = self.flops * self.kernels.attention_flops;
+        let expanded = heads * 2.0 * (nope + rope + value) / flops;
+        let expansion = heads * 2.0 * rank * (nope + value) / flops;
+        let sparse = latent.index.is_some();
+        let whole = AttentionCost {
+            limit: latent.index.map(|index| f64::from(index.top_k)),
+            request: LATENT_REQUEST_US + LATENT_HEAD_US * heads,
+            context_token: read.max(absorbed),
+            pair: if sparse { absorbed } else { expanded },
+            prompt_context: if sparse { read } else { read + expansion },
+            ..AttentionCost::default()
+        };
+        (whole, latent.index.map(|index| self.index(index)))
+    }
+
+    /// The index is on every GPU, whole.
+    fn index(self, index: Index) -> AttentionCost {
+        let pair =
+            f64::from(index.heads) * 2.0 * f64::from(index.dim) / (self.flops_8bit * self.kernels.attention_flops);
+        let read = index.key_bytes() / (self.bandwidth * self.kernels.attention_bandwidth);
+        AttentionCost { context_token: read.max(pair), pair, prompt_context: read, ..AttentionCost::default() }
+    }
+
+    /// A decode reads and writes the state. A prompt computes chunks of `C` tokens with matrix products: per token and
+    /// value head `2·C·(3·dk + 2·dv) + 6·dk·dv` FLOP (products of keys, of queries with keys, the solved triangle times
+    /// keys and values, and three with the state), and writes and reads the state in 16 bits once per chunk.
+    fn linear(self, linear: Linear, tensor: f64) -> AttentionCost {
+        let heads = f64::from(linear.value_heads) / tensor;
+        let (key, value) = (f64::from(linear.key_dim), f64::from(linear.value_dim));
+        let flop = heads * (2.0 * DELTA_CHUNK * (3.0 * key + 2.0 * value) + 6.0 * key * value);
+        let bytes = heads * 2.0 * 2.0 * key * value / DELTA_CHUNK;
+        let bandwidth = self.bandwidth * self.kernels.attention_bandwidth;
+        AttentionCost {
+            state: 2.0 * linear.state_bytes(self.dtype_bytes) / tensor / bandwidth,
+            prompt_token: flop / (self.flops * self.kernels.attention_flops) + bytes / bandwidth,
+            ..AttentionCost::default()
+        }
+    }
+}
