@@ -53,6 +53,34 @@ pub(super) fn enforce_eager(t: &Trial) {
     assert!(itl("{}") > 1.2 * itl(""), "every kernel is launched alone");
 }
 
+pub(super) fn dtype(t: &Trial) {
+    let itl = |name: &str| number(&t.figures(&calm(), &format!("{{}} {name}")), "itl_mean_ms");
+    for name in ["auto", "half", "float16", "bfloat16"] {
+        assert_eq!(itl(name), itl("auto"), "{name}: 16 bits");
+    }
+    assert!(itl("float") > 1.5 * itl("auto"), "twice the bytes");
+    assert_eq!(itl("float"), itl("float32"));
+    assert!(t.error(&calm(), "{} half --parity blis").contains("cannot be used with `--parity blis`"));
+}
+
+pub(super) fn quantization(t: &Trial) {
+    let itl = |flags: &str| number(&t.figures(&calm(), flags), "itl_mean_ms");
+    assert!(itl("{} fp8") < 0.85 * itl("") && itl("{} awq") < itl("{} fp8"));
+    assert!(t.summary(&calm(), "{} fp8").contains("weights of 8 bits"));
+    assert!(t.error(&calm(), "{} gguf").contains("possible values: fp8"));
+    assert!(t.error(&calm(), "{} awq --model phi-4-fp8-dynamic").contains("says `compressed-tensors`"));
+}
+
+pub(super) fn kv_cache_dtype(t: &Trial) {
+    let blocks = |name: &str| kv_blocks(&t.summary(&calm(), &format!("{{}} {name}")));
+    assert_eq!(blocks("auto"), blocks("bfloat16"));
+    for name in ["fp8", "fp8_e4m3", "fp8_e5m2"] {
+        assert!(blocks(name).abs_diff(2 * blocks("auto")) <= 1, "{name}");
+    }
+    let itl = |name: &str| number(&t.figures(&calm(), &format!("{{}} {name}")), "itl_mean_ms");
+    assert!(itl("fp8") < itl("auto"), "fewer bytes are read");
+}
+
 pub(super) fn moe_comm_backend(t: &Trial) {
     let e2e = |name: &str| number(&t.figures(&calm(), &format!("{MOE} --dp 2 {{}} {name}")), "e2e_mean_ms");
     assert_ne!(e2e("naive"), e2e("pplx"));

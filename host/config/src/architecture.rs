@@ -10,6 +10,8 @@ mod precision;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use precision::is_fp8_kv_cache;
+
 use blis_diag::Diagnostic;
 use blis_sim::architecture::{
     Architecture, Attention, AttentionSpan, Heads, Index, Latent, Linear, Mlp, RoutedExperts,

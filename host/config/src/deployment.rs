@@ -9,6 +9,7 @@ use blis_sim::latency::{LatencyModel, Sampler};
 use super::engine::{BatchLimits, BatchSettings};
 use super::latency_kind::LatencyKind;
 use super::policy::Sourced;
+use super::precision::{Precision, PrecisionArgs};
 
 /// The deployment options of the user.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct DeploymentArgs {
     pub vllm_version: Option<String>,
     /// `--enable-expert-parallel`: experts are distributed over the ranks instead of sliced.
     pub enable_expert_parallel: bool,
+    /// `--dtype`, `--quantization`, `--kv-cache-dtype`: number formats.
+    pub precision: PrecisionArgs,
     /// `--enforce-eager`: kernels are launched one by one, without CUDA graphs.
     pub enforce_eager: bool,
     /// The sampling code of the engine's version.
@@ -75,6 +78,7 @@ impl DeploymentArgs {
             data_parallel_size: 1,
             vllm_version: None,
             enable_expert_parallel: false,
+            precision: PrecisionArgs::default(),
             enforce_eager: false,
             sampler: Sampler::default(),
             moe_comm_backend: None,
@@ -108,6 +112,8 @@ pub struct Deployment {
     pub pipeline_parallel_size: u32,
     /// Data-parallel size: attention replicas that share experts.
     pub data_parallel_size: u32,
+    /// Number formats of activations, weights and KV cache.
+    pub precision: Precision,
     pub latency: Arc<dyn LatencyModel>,
     /// Kind of the latency model.
     pub latency_kind: LatencyKind,

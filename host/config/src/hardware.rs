@@ -165,13 +165,14 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
 const USABLE_SHARE: f64 = 0.99;
 
 /// The current keys. The reader also accepts the keys of older BLIS versions, which messages leave out.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "name",
     "aliases",
     "tflops_fp16",
     "tflops_fp8",
     "tflops_fp4",
     "blis_tflops_fp8",
+    "tflops_fp32",
     "hbm_tb_s",
     "memory_gib",
     "usable_gib",
@@ -212,6 +213,8 @@ struct HardwareEntry {
     tflops_fp4: Option<f64>,
     /// The figure of BLIS's table, where it is another.
     blis_tflops_fp8: Option<f64>,
+    /// Peak without tensor cores, for `--dtype float32`.
+    tflops_fp32: Option<f64>,
     #[serde(alias = "BwPeakTBs", alias = "BwEffTBs")]
     hbm_tb_s: Option<f64>,
     #[serde(alias = "MemoryGiB", alias = "memory_gb")]
@@ -285,9 +288,10 @@ impl HardwareEntry {
             ("tflops_fp8", self.tflops_fp8.or(Some(0.0)), false),
             ("memory_gib", self.memory_gib.or(Some(0.0)), false),
             ("blis_tflops_fp8", self.blis_tflops_fp8.or(self.tflops_fp8).or(Some(0.0)), false),
+            ("tflops_fp32", self.tflops_fp32.or(Some(0.0)), false),
             ("tflops_fp4", self.tflops_fp4.or(Some(0.0)), false),
         ];
-        let mut values = [0.0; 6];
+        let mut values = [0.0; 7];
         for ((key, value, required), slot) in figures.into_iter().zip(&mut values) {
             *slot = match value {
                 None => return wrong(format!("`{key}` is missing")),
@@ -309,12 +313,12 @@ impl HardwareEntry {
         if mfu.is_some_and(|mfu| [mfu.prefill, mfu.decode].iter().any(|share| !(*share > 0.0 && *share <= 1.0))) {
             return wrong("`mfu_prefill` and `mfu_decode` must lie in (0, 1]".into());
         }
-        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8, tflops_fp4] = values;
+        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8, tflops_fp32, tflops_fp4] = values;
         let mut notes: Vec<String> = self.note.map(|note| format!("{name}: {note}")).into_iter().collect();
         if !unused.is_empty() {
             notes.push(format!("{}: GPU `{name}`: not used: {}", path.display(), unused.join(", ")));
         }
-        let gpu = Gpu { tflops_fp16, tflops_fp8, tflops_fp4, hbm_tb_s, memory_gib, mfu };
+        let gpu = Gpu { tflops_fp16, tflops_fp8, tflops_fp32, tflops_fp4, hbm_tb_s, memory_gib, mfu };
         let own = OwnMeasurements {
             kernels: self.kernels,
             links: self.links,
@@ -436,7 +440,8 @@ mod tests {
         let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
         assert_eq!(names, ["Eff", "H100", "Mine"]);
         assert_eq!(gpus[0].gpu.mfu, Some(Mfu { prefill: 1.0, decode: 1.0 }), "effective figures are attainable");
-        assert_eq!(gpus[1].gpu, Catalogue::load(None).unwrap().find("H100").unwrap().gpu);
+        let built_in = Catalogue::load(None).unwrap().find("H100").unwrap().gpu;
+        assert_eq!(gpus[1].gpu, Gpu { tflops_fp32: 0.0, ..built_in });
         assert_eq!((gpus[2].gpu.hbm_tb_s, gpus[2].gpu.memory_gib), (1.5, 24.0));
         insta::assert_snapshot!(gpus[1].notes[0], @"hardware_config.json: GPU `H100`: not used: TOverheadMicros, perLayerOverhead");
         let error = parse(Path::new("h.json"), "{\n \"H100\": {\"TFlops\": 1}\n}").unwrap_err();

@@ -20,6 +20,7 @@ mod model;
 mod model_source;
 pub mod physics;
 pub mod policy;
+mod precision;
 mod resolve;
 mod short_name;
 
@@ -30,5 +31,6 @@ pub use hardware::{Catalogue, Hardware, MeasuredKernels, Network, parse as parse
 pub use known::{KnownModel, known_hardware, known_models};
 pub use latency_kind::LatencyKind;
 pub use model::{LoadedModel, parse as parse_model};
+pub use precision::{Dtype, KvCacheDtype, Precision, PrecisionArgs, Quantization};
 pub use resolve::resolve;
 pub use short_name::short_name;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use blis_sim::model::{Mla, ModelConfig, Moe, Sampling};
+use blis_sim::model::{Mla, ModelConfig, Moe};
+use blis_sim::sampling::{SamplingParam, SamplingParams};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -19,7 +20,13 @@ pub struct LoadedModel {
     /// The file; of an embedded one, its path in the repository.
     pub path: PathBuf,
     /// The sampling parameters that vLLM takes from the `generation_config.json` beside it.
-    pub sampling: Sampling,
+    pub sampling: SamplingParams,
+    /// Type of the activations, by the config's name.
+    pub dtype: Option<String>,
+    /// Method of quantisation (`quant_method`), if the weights are quantised.
+    pub quantization: Option<String>,
+    /// Whether the config says that the KV cache is in FP8.
+    pub fp8_kv_cache: bool,
     /// Whether the config has chunked local attention (`attention_chunk_size`, Llama 4), which no CUDA graph captures.
     pub chunked_attention: bool,
     /// Whether the model has an encoder for images (`vision_config`, or an architecture for conditional generation beside
@@ -95,12 +102,24 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     // A released config of Llama 4 has the key; reduced ones are known by the type.
     let llama4 = keys.model_type.as_deref().is_some_and(|kind| kind.starts_with("llama4"));
     let chunked_attention = llama4 || nonzero(keys.attention_chunk_size).is_some();
+    let dtype = keys.torch_dtype.clone().or_else(|| keys.dtype.clone());
+    let (quantization, fp8_kv_cache) = (keys.quantization_method(), keys.has_fp8_kv_cache());
     let in_file = |mistake| ConfigError::in_file(&path, mistake);
     let mut config = keys.resolve(name, &mut notes).map_err(in_file)?;
     architecture::read(&all_keys(text), &mut config, &mut notes).map_err(in_file)?;
     let formula_notes = formula_notes(name, &config);
-    let sampling = Sampling::default();
-    Ok(LoadedModel { config, path, sampling, chunked_attention, multimodal, notes, formula_notes })
+    Ok(LoadedModel {
+        config,
+        path,
+        sampling: SamplingParams::default(),
+        dtype,
+        quantization,
+        fp8_kv_cache,
+        chunked_attention,
+        multimodal,
+        notes,
+        formula_notes,
+    })
 }
 
 /// All keys, those of `text_config` before the others. The text was read as an object before.
@@ -136,36 +155,38 @@ fn formula_notes(name: &str, config: &ModelConfig) -> Vec<String> {
     notes
 }
 
-/// The keys of `generation_config.json` that vLLM takes as sampling parameters and that cost time.
-#[derive(Deserialize)]
-struct GenerationKeys {
-    temperature: Option<f64>,
-    top_k: Option<i64>,
-    top_p: Option<f64>,
-    repetition_penalty: Option<f64>,
-    presence_penalty: Option<f64>,
-    frequency_penalty: Option<f64>,
-}
-
 /// The sampling parameters of the `generation_config.json` beside the config at `path`; none without that file.
-fn sampling_beside(path: &Path) -> Result<Sampling, ConfigError> {
+fn sampling_beside(path: &Path) -> Result<SamplingParams, ConfigError> {
     let path = path.with_file_name("generation_config.json");
     match fs::read_to_string(&path) {
         Ok(text) => sampling(&path, &text),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Sampling::default()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(SamplingParams::default()),
         Err(source) => Err(ConfigError::Read { path, source }),
     }
 }
 
-fn sampling(path: &Path, text: &str) -> Result<Sampling, ConfigError> {
-    let keys: GenerationKeys = serde_json::from_str(text).map_err(|error| ConfigError::json(path, &error))?;
-    let greedy = keys.temperature == Some(0.0);
-    let restricts = keys.top_k.is_some_and(|k| k > 0) || keys.top_p.is_some_and(|p| p < 1.0);
-    let adds = [keys.presence_penalty, keys.frequency_penalty].into_iter().flatten().any(|penalty| penalty != 0.0);
-    Ok(Sampling {
-        truncates: restricts && !greedy,
-        penalizes: adds || keys.repetition_penalty.is_some_and(|penalty| penalty != 1.0),
-    })
+/// The keys of `generation_config.json` that vLLM takes as sampling parameters and that cost time. Parameters that are
+/// null are not set.
+fn sampling(path: &Path, text: &str) -> Result<SamplingParams, ConfigError> {
+    type Keys = Map<String, Value>;
+    let keys: Keys = serde_json::from_str(text).map_err(|error| ConfigError::json(path, &error))?;
+    let mut params = SamplingParams::default();
+    for param in SamplingParam::ALL {
+        match keys.get(param.name()) {
+            None | Some(Value::Null) => {}
+            Some(value) => match value.as_f64() {
+                Some(value) => params = params.with(param, value),
+                None => {
+                    let what = format!("`{}` is not a number", param.name());
+                    return Err(ConfigError::in_file(
+                        path,
+                        Diagnostic::new(what).hint("copy the file from Hugging Face"),
+                    ));
+                }
+            },
+        }
+    }
+    Ok(params)
 }
 
 /// A key without which no model can be simulated, and whose value is null.
@@ -277,6 +298,7 @@ impl ConfigKeys {
             hidden_act: self.hidden_act.clone().unwrap_or_default(),
             tie_word_embeddings: self.tie_word_embeddings.unwrap_or(false),
             dtype_bytes,
+            kv_dtype_bytes: dtype_bytes,
             weight_bytes,
             fp4_activations: self.has_fp4_activations(),
             moe_without_expert_count: moe.is_none() && self.has_experts_but_no_count(),
@@ -358,6 +380,17 @@ impl ConfigKeys {
         (bits > 0.0 && bits.is_finite()).then_some(bits / 8.0)
     }
 
+    fn quantization_method(&self) -> Option<String> {
+        let method = self.quantization_config.as_ref()?.get("quant_method")?;
+        method.as_str().map(str::to_owned)
+    }
+
+    /// Whether keys and values are cached in FP8: `kv_cache_scheme` (compressed-tensors) or `kv_cache_quant_algo` (ModelOpt).
+    fn has_fp8_kv_cache(&self) -> bool {
+        let Some(Value::Object(config)) = &self.quantization_config else { return false };
+        config.iter().any(|(key, value)| architecture::is_fp8_kv_cache(key, value))
+    }
+
     /// Whether weights and inputs are rounded to FP4: ModelOpt's NVFP4, or 4-bit floating-point inputs of compressed-tensors.
     fn has_fp4_activations(&self) -> bool {
         let Some(config) = self.quantization_config.as_ref() else { return false };
@@ -418,6 +451,7 @@ mod tests {
     use blis_sim::capacity::{self, MemoryBudget};
     use blis_sim::latency::{Batch, LatencyError, LatencyModel, MoeComm, Roofline, TrainedPhysics};
     use blis_sim::model::Parallelism;
+    use blis_sim::sampling::Sampling;
     use blis_sim::units::Micros;
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -449,12 +483,18 @@ mod tests {
     fn sampling_parameters_come_from_the_generation_config() {
         let of = |text| sampling(Path::new("generation_config.json"), text).unwrap();
         let llama = of(r#"{"temperature": 0.6, "top_p": 0.9, "eos_token_id": [1, 2]}"#);
-        assert_eq!(llama, Sampling { truncates: true, penalizes: false });
-        assert!(of(r#"{"top_k": 20, "repetition_penalty": 1.05}"#).penalizes);
-        assert_eq!(of(r#"{"temperature": 0.0, "top_p": 0.9, "repetition_penalty": 1.0}"#), Sampling::default());
-        let built_in = |name| load(name, None).unwrap().unwrap().sampling;
+        assert_eq!(llama.work(), Sampling { truncates: true, ..Sampling::default() });
+        assert!(of(r#"{"top_k": 20, "repetition_penalty": 1.05}"#).work().penalizes);
+        let greedy =
+            of(r#"{"temperature": 0.0, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.0, "top_k": null}"#);
+        assert_eq!(greedy.work(), Sampling::default());
+        let built_in = |name| load(name, None).unwrap().unwrap().sampling.work();
         assert!(built_in("qwen2.5-7b-instruct").truncates && built_in("llama-3.1-8b-instruct").truncates);
         assert_eq!(built_in("mixtral-8x7b-v0.1"), Sampling::default());
+        insta::assert_snapshot!(sampling(Path::new("g.json"), r#"{"top_p": "0.9"}"#).unwrap_err(), @r"
+        g.json: `top_p` is not a number
+        hint: copy the file from Hugging Face
+        ");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Coefficient files of the `physics` latency model: `blis fit` writes them, simulations read them.
 
+use std::fmt::{self, Display};
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use blis_sim::latency::{PhysicsAlpha, PhysicsBeta};
+use blis_sim::latency::{PhysicsAlpha, PhysicsBeta, Sampler};
 use serde::{Deserialize, Serialize};
 
 use super::embedded;
@@ -18,6 +19,9 @@ pub struct CoefficientFile {
     pub fitted: String,
     /// Version of the program that fitted it.
     pub blis: String,
+    /// Implementation of top-k and top-p sampling in the engine that was measured: `sort`, `triton` or `flashinfer`.
+    #[serde(default, with = "sampler_name")]
+    pub sampler: Sampler,
     /// Measured runs that the coefficients were fitted to.
     pub data: Vec<FittedRun>,
     /// Coefficients for deployments that were not measured.
@@ -113,6 +117,9 @@ pub struct RunErrors {
     pub run: String,
     /// The requests that were compared: `validation`, `left out`, …
     pub requests: String,
+    /// Class of the deployment, as [`DeploymentClass`] writes it; `None` for a run of the deployment itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
     /// Error of the mean end-to-end latency, %.
     pub mean_e2e: f64,
     /// Error of the 99th percentile of the end-to-end latency, %.
@@ -121,6 +128,78 @@ pub struct RunErrors {
     pub mean_ttft: f64,
     /// Error of the mean ITL, %.
     pub mean_itl: f64,
+}
+
+/// The largest errors of some runs, %, without signs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorstErrors {
+    /// Number of the runs.
+    pub runs: usize,
+    /// Of the mean end-to-end latency.
+    pub mean_e2e: f64,
+    /// Of its 99th percentile.
+    pub p99_e2e: f64,
+    /// Of the mean TTFT.
+    pub mean_ttft: f64,
+}
+
+impl WorstErrors {
+    fn of<'a>(runs: impl Iterator<Item = &'a RunErrors>) -> Option<Self> {
+        runs.fold(None, |worst: Option<Self>, run| {
+            let Self { runs, mean_e2e, p99_e2e, mean_ttft } =
+                worst.unwrap_or(Self { runs: 0, mean_e2e: 0.0, p99_e2e: 0.0, mean_ttft: 0.0 });
+            Some(Self {
+                runs: runs + 1,
+                mean_e2e: mean_e2e.max(run.mean_e2e.abs()),
+                p99_e2e: p99_e2e.max(run.p99_e2e.abs()),
+                mean_ttft: mean_ttft.max(run.mean_ttft.abs()),
+            })
+        })
+    }
+}
+
+impl Display for WorstErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mean_e2e, p99_e2e, mean_ttft, .. } = self;
+        write!(f, "mean E2E within {mean_e2e:.1} %, p99 within {p99_e2e:.1} %, mean TTFT within {mean_ttft:.1} %")
+    }
+}
+
+/// A sampler by its name.
+mod sampler_name {
+    use blis_sim::latency::Sampler;
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(sampler: &Sampler, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(sampler.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sampler, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(|message| D::Error::custom(format!("`sampler` {message}")))
+    }
+}
+
+/// What deployments have in common whose errors are similar: kind of the model, width of its weights, GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeploymentClass<'a> {
+    /// Whether the model has experts.
+    pub experts: bool,
+    /// Whether it has latent attention (MLA).
+    pub latent_attention: bool,
+    /// Bytes of a weight.
+    pub weight_bytes: f64,
+    /// Name of the GPU.
+    pub hardware: &'a str,
+}
+
+impl Display for DeploymentClass<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.experts { "experts" } else { "dense" };
+        let latent = if self.latent_attention { " with latent attention" } else { "" };
+        write!(f, "{}-bit {kind}{latent} on {}", self.weight_bytes * 8.0, self.hardware)
+    }
 }
 
 impl Coefficients {
@@ -164,8 +243,14 @@ impl Coefficients {
     /// runs; `None` without validation.
     #[must_use]
     pub fn validated(&self) -> Option<(f64, usize)> {
-        let worst = self.errors.iter().map(|run| run.mean_e2e.abs()).max_by(f64::total_cmp)?;
-        Some((worst, self.errors.len()))
+        WorstErrors::of(self.errors.iter()).map(|worst| (worst.mean_e2e, worst.runs))
+    }
+
+    /// The largest errors of all runs, or of those of one class; `None` if there is no such run.
+    #[must_use]
+    pub fn worst(&self, class: Option<DeploymentClass<'_>>) -> Option<WorstErrors> {
+        let class = class.map(|class| class.to_string());
+        WorstErrors::of(self.errors.iter().filter(|run| class.is_none() || run.class == class))
     }
 }
 
@@ -224,6 +309,14 @@ mod tests {
             assert!(worst < 10.0 && runs > 0, "{}: {worst} %", entry.model);
         }
         assert!(file.data.iter().all(|run| run.sha256.len() == 64));
+        assert_eq!(file.sampler, Sampler::Sort, "the engine of the measurements was vLLM 0.15");
+        assert!(file.general.errors.iter().all(|run| run.class.is_some()));
+        let class = DeploymentClass { experts: true, latent_attention: false, weight_bytes: 1.0, hardware: "H100" };
+        assert_eq!(class.to_string(), "8-bit experts on H100");
+        assert_eq!(file.general.worst(Some(class)).map(|worst| worst.runs), Some(2), "Llama-4-Scout FP8");
+        assert_eq!(file.general.worst(Some(DeploymentClass { hardware: "B200", ..class })), None);
+        let [all, of_class] = [None, Some(class)].map(|class| file.general.worst(class).unwrap());
+        assert!(all.runs == file.general.errors.len() && all.mean_e2e >= of_class.mean_e2e);
     }
 
     #[test]

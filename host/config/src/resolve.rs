@@ -17,7 +17,8 @@ use super::engine::BatchLimits;
 use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels, Network};
 use super::model::LoadedModel;
-use super::physics::CoefficientFile;
+use super::physics::{CoefficientFile, DeploymentClass, WorstErrors};
+use super::precision::Precision;
 use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, latency_parameters, model_source, short_name};
 use blis_diag::Diagnostic;
 
@@ -47,18 +48,38 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     let mut notes = Vec::new();
     let catalogue = Catalogue::load(args.hardware_config.as_deref())?;
     let (name, config) = model_source::load(&args.model, args.model_config_folder.as_deref(), &mut notes)?;
+    let (config, precision) = args.precision.apply(&name, config, &mut notes)?;
     let kind = latency_kind(args, &name, config.as_ref(), &mut notes)?;
     let row = if kind == LatencyKind::Blackbox && args.beta_coeffs.is_none() {
         Some(blackbox_row(args, &name, &catalogue, &mut notes)?)
     } else {
         None
     };
+    if let (Some(_), Some(option)) = (row, args.precision.first_set()) {
+        return Err(ConfigError::Conflict {
+            message: format!(
+                "`{option}` changes nothing of blackbox coefficients: they are those of {name} as measured"
+            ),
+            hint: "leave it out, or choose another latency model with `--latency-model`".into(),
+        });
+    }
     let hardware = choose_hardware(args, row, &catalogue, &mut notes)?;
     let moe_comm = moe_comm(args, kind, config.as_ref())?;
     check_pipeline(args, kind)?;
     let (pipeline, config) = (args.pipeline_parallel_size.unwrap_or(1), config.as_ref());
     let kernels = (kind == LatencyKind::Physics).then(|| catalogue.kernels(hardware)).transpose()?;
-    let mut choice = Resolution { args, name: &name, config, kernels, hardware, kind, row, moe_comm, pipeline };
+    let mut choice = Resolution {
+        args,
+        name: &name,
+        config,
+        precision: &precision,
+        kernels,
+        hardware,
+        kind,
+        row,
+        moe_comm,
+        pipeline,
+    };
 
     let tensor_parallel_size = choice.tensor_parallel_size(&mut notes)?;
     let (mut alpha, mut beta) = choice.coefficients(tensor_parallel_size, &mut notes)?;
@@ -82,6 +103,9 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
             kernels,
             tensor_parallel_size.saturating_mul(args.data_parallel_size).saturating_mul(choice.pipeline),
         ));
+        if hardware.gpu.tflops_fp8 == 0.0 && config.is_some_and(|model| model.config.weight_bytes == 1.0) {
+            notes.push(format!("{} has no FP8: products with 8-bit weights are computed in 16 bits", hardware.name));
+        }
     }
     if args.enable_expert_parallel && kind != LatencyKind::Physics {
         notes.push("expert parallelism changes no step time in this model".into());
@@ -91,6 +115,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         tensor_parallel_size,
         pipeline_parallel_size: choice.pipeline,
         data_parallel_size: args.data_parallel_size,
+        precision,
         latency,
         latency_kind: kind,
         alpha,
@@ -178,6 +203,7 @@ fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32
             ("vocab_size", f64::from(config.vocab_size)),
             ("intermediate_size", f64::from(config.intermediate_size)),
             ("dtype_bytes", config.dtype_bytes),
+            ("kv_dtype_bytes", config.kv_dtype_bytes),
             ("weight_bytes", config.weight_bytes),
         ]);
         facts.extend(config.head_dim.map(|dim| ("head_dim", f64::from(dim))));
@@ -205,6 +231,7 @@ struct Resolution<'a> {
     args: &'a DeploymentArgs,
     name: &'a str,
     config: Option<&'a LoadedModel>,
+    precision: &'a Precision,
     /// Of the latency model `physics` only.
     kernels: Option<MeasuredKernels>,
     hardware: &'a Hardware,
@@ -297,26 +324,58 @@ impl Resolution<'_> {
     fn physics_coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
         let file = CoefficientFile::load(self.args.coefficients.as_deref())?;
         let replicated = self.args.data_parallel_size > 1 || self.pipeline > 1;
-        let plain = !replicated && !self.args.enable_expert_parallel;
+        let plain = !replicated && !self.args.enable_expert_parallel && !self.precision.changed;
         let exact = file.exact(self.name, &self.hardware.name, tensor).filter(|_| plain);
         let coefficients = exact.unwrap_or(&file.general);
         let whose = match exact {
             Some(_) => "measured on this deployment",
             None => "general, not measured on this deployment",
         };
-        let tested = match (coefficients.validated(), exact) {
-            (None, _) => "never validated".to_owned(),
-            (Some((worst, runs)), Some(_)) => {
-                format!("mean E2E within {worst:.1} % on requests of {runs} runs that took no part in the fit")
-            }
+        let tested = match exact {
+            Some(exact) => self.tested(exact.worst(None), "that took no part in the fit", None),
             // Those runs took part in the choice of some coefficients: no error of unseen deployments is claimed.
-            (Some((worst, runs)), None) => format!(
-                "mean E2E within {worst:.1} % on {runs} runs on H100, A100 and L40S that helped to set them; \
-                 larger errors are to be expected elsewhere"
-            ),
+            None => {
+                let class = self.config.map(|model| DeploymentClass {
+                    experts: model.config.moe.is_some(),
+                    latent_attention: model.config.mla.is_some(),
+                    weight_bytes: model.config.weight_bytes,
+                    hardware: &self.hardware.name,
+                });
+                match class.map(|class| (class, file.general.worst(Some(class)))) {
+                    _ if file.general.errors.is_empty() => "never validated".to_owned(),
+                    Some((class, worst @ Some(_))) => self.tested(worst, "that helped to set them", Some(class)),
+                    Some((class, None)) => format!("never tested on a deployment of its class, {class}"),
+                    None => "never tested on this model".to_owned(),
+                }
+            }
         };
         notes.push(format!("physics coefficients: {whose}; {tested}"));
         Ok((coefficients.alpha().to_array().to_vec(), coefficients.beta().to_array().to_vec()))
+    }
+
+    /// What is known about the errors of coefficients on the tested runs: of this deployment, or of its class. Settings
+    /// that none of them had are named.
+    fn tested(&self, worst: Option<WorstErrors>, which: &str, class: Option<DeploymentClass<'_>>) -> String {
+        let Some(worst) = worst else { return "never validated".to_owned() };
+        let untested = [
+            (self.args.enforce_eager, "--enforce-eager"),
+            (self.pipeline > 1, "pipeline parallelism"),
+            (self.args.data_parallel_size > 1, "data parallelism"),
+            (self.args.enable_expert_parallel, "--enable-expert-parallel"),
+            (
+                self.config.is_some_and(|model| model.config.kv_dtype_bytes < model.config.dtype_bytes),
+                "an FP8 KV cache",
+            ),
+        ];
+        let untested: Vec<&str> = untested.into_iter().filter_map(|(set, what)| set.then_some(what)).collect();
+        let runs = match class {
+            None => format!("on requests of {} runs {which}", worst.runs),
+            Some(class) => format!("on {} runs of its class, {class}, {which}", worst.runs),
+        };
+        match untested[..] {
+            [] => format!("{worst} {runs}"),
+            _ => format!("never tested with {}", untested.join(" and ")),
+        }
     }
 
     fn physics(

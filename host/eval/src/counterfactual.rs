@@ -2,8 +2,6 @@
 //! much a look-ahead gains.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use blis_sim::cluster::{AnyTimeline, ArrivalList, Engine, Halt};
@@ -25,6 +23,7 @@ use crate::{Figure, Figures};
 use crate::{measure, open, service};
 use blis_config::Deployment;
 use blis_plugin::incidents::Incidents;
+use blis_report::{FileError, write_whole};
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 
@@ -99,19 +98,18 @@ pub(crate) fn regret(
         decision_regrets(timeline, &samples, &actual, (window, alternatives), &WorkloadClassNames(named.0))
     })?;
     if let Some(path) = &settings.path {
-        write(path, &decisions)
-            .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
+        write(path, &decisions).map_err(|error| RunError::file(&error))?;
     }
     Ok(Regret::new(decisions, &survey, window))
 }
 
-fn write(path: &Path, decisions: &[DecisionRegret]) -> io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
-    for one in decisions {
-        serde_json::to_writer(&mut out, one)?;
-        out.write_all(b"\n")?;
-    }
-    out.flush()
+fn write(path: &Path, decisions: &[DecisionRegret]) -> Result<(), FileError> {
+    write_whole(path, |out| {
+        decisions.iter().try_for_each(|one| {
+            serde_json::to_writer(&mut *out, one)?;
+            out.write_all(b"\n")
+        })
+    })
 }
 
 /// The configuration and the arrivals that all branches share.

@@ -14,11 +14,11 @@ use blis_sim::units::Micros;
 
 use blis_config::engine::{BatchSettings, EngineProfile};
 use blis_config::policy::{Bundle, Choices, ParameterSetting, PolicySettings, SettingSource, Sourced};
-use blis_config::{Deployment, DeploymentArgs, LatencyKind};
+use blis_config::{Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, PrecisionArgs, Quantization};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
-use blis_report::{Export, check_target};
-use blis_workload::spec::Spec;
+use blis_report::{Export, ExportFormat, check_target};
+use blis_workload::spec::{Client, Spec};
 use blis_workload::trace_v2::recorded_seed;
 
 use crate::cancel::RunBudget;
@@ -26,8 +26,8 @@ use crate::catalog::Catalog;
 use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::spec::{
-    EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, OnErrorName, ParityName, PolicyParam, RegretName,
-    SimulationName, TargetList, TieBreakName, TraceLevelName, defaults,
+    DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, KvCacheDtypeName, OnErrorName, ParityName,
+    PolicyParam, QuantizationName, RegretName, SimulationName, TargetList, TieBreakName, TraceLevelName, defaults,
 };
 use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, flags_set};
 
@@ -217,6 +217,7 @@ impl Experiment {
             ));
         }
         check_apart(evaluation.trace_path.as_deref(), &files)?;
+        warnings.extend(lost_sampling(&workload, &files));
         Ok(Self {
             deployment: DeploymentArgs {
                 latency_parameters: policies.latency_parameters.clone(),
@@ -285,6 +286,18 @@ impl Experiment {
     }
 }
 
+/// A warning if requests have sampling parameters of their own and are exported as a trace, which has no column for them.
+fn lost_sampling(workload: &WorkloadConfig, files: &OutputFiles) -> Option<(String, String)> {
+    let WorkloadConfig::Specified(SpecConfig { spec, .. }) = workload else { return None };
+    let sets = |client: &Client| !client.sampling.params().is_unset();
+    let sampling = spec.clients.iter().any(sets) || spec.cohorts.iter().any(|cohort| sets(&cohort.client));
+    let trace = files.exports.iter().any(|export| export.format == ExportFormat::TraceV2);
+    (sampling && trace).then(|| {
+        let what = "TraceV2 has no sampling parameters: in a replay, requests have those of the model";
+        (what.to_owned(), "run the specification again where they matter".to_owned())
+    })
+}
+
 /// Refuses settings that exclude each other, and settings that have no effect without another one. The command line
 /// checks the same for its flags; this check serves files and suites.
 fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
@@ -302,6 +315,17 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
         ("trace-header", "trace-data"),
         ("trace-data", "trace-header"),
     ];
+    if spec.parity == Some(ParityName::Blis) {
+        let formats = [
+            (spec.dtype.is_some_and(|dtype| dtype != DtypeName::Auto), "--dtype"),
+            (spec.quantization.is_some(), "--quantization"),
+            (spec.kv_cache_dtype.is_some_and(|dtype| dtype != KvCacheDtypeName::Auto), "--kv-cache-dtype"),
+        ];
+        if let Some(flag) = flags_set(formats).next() {
+            return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--parity blis`"))
+                .hint("BLIS takes number formats from the model's `config.json` only; leave out one of them"));
+        }
+    }
     for (one, other) in APART {
         if spec.has(one) && spec.has(other) {
             return Err(RunError::usage(format_args!("`--{one}` cannot be used with `--{other}`"))
@@ -524,6 +548,7 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         data_parallel_size: spec.dp.unwrap_or(defaults::DP),
         vllm_version: spec.vllm_version.clone(),
         enable_expert_parallel: spec.enable_expert_parallel.unwrap_or(false),
+        precision: precision(spec),
         enforce_eager: spec.enforce_eager.unwrap_or(false),
         sampler: engine.sampler(),
         moe_comm_backend: spec.moe_comm_backend.clone(),
@@ -549,6 +574,48 @@ fn deployment(model: String, spec: &ExperimentSpec) -> DeploymentArgs {
         },
         model_config_folder: spec.model_config_folder.clone(),
         hardware_config: spec.hardware_config.clone(),
+    }
+}
+
+/// The number formats of the flags. BLIS has none of them: it takes the formats of the model's config.
+fn precision(spec: &ExperimentSpec) -> PrecisionArgs {
+    let usual = match spec.parity.unwrap_or(defaults::PARITY) {
+        ParityName::Blis => Dtype::Stored,
+        ParityName::Vllm => Dtype::Auto,
+    };
+    PrecisionArgs {
+        dtype: match spec.dtype.unwrap_or(DtypeName::Auto) {
+            DtypeName::Auto => usual,
+            DtypeName::Half | DtypeName::Float16 => Dtype::Float16,
+            DtypeName::Bfloat16 => Dtype::Bfloat16,
+            DtypeName::Float | DtypeName::Float32 => Dtype::Float32,
+        },
+        quantization: spec.quantization.map(Quantization::from),
+        kv_cache_dtype: match spec.kv_cache_dtype.unwrap_or(KvCacheDtypeName::Auto) {
+            KvCacheDtypeName::Auto => KvCacheDtype::Auto,
+            KvCacheDtypeName::Bfloat16 => KvCacheDtype::Bfloat16,
+            KvCacheDtypeName::Fp8 => KvCacheDtype::Fp8,
+            KvCacheDtypeName::Fp8E4m3 => KvCacheDtype::Fp8E4m3,
+            KvCacheDtypeName::Fp8E5m2 => KvCacheDtype::Fp8E5m2,
+        },
+    }
+}
+
+impl From<QuantizationName> for Quantization {
+    fn from(name: QuantizationName) -> Self {
+        match name {
+            QuantizationName::Fp8 => Self::Fp8,
+            QuantizationName::PtpcFp8 => Self::PtpcFp8,
+            QuantizationName::FbgemmFp8 => Self::FbgemmFp8,
+            QuantizationName::Modelopt => Self::Modelopt,
+            QuantizationName::Awq => Self::Awq,
+            QuantizationName::AwqMarlin => Self::AwqMarlin,
+            QuantizationName::Gptq => Self::Gptq,
+            QuantizationName::GptqMarlin => Self::GptqMarlin,
+            QuantizationName::MoeWna16 => Self::MoeWna16,
+            QuantizationName::CompressedTensors => Self::CompressedTensors,
+            QuantizationName::Mxfp4 => Self::Mxfp4,
+        }
     }
 }
 

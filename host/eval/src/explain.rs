@@ -21,7 +21,7 @@ use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 use crate::experiment::{Experiment, SloTargetSettings};
 use crate::fitness::FitnessWeights;
 use crate::spec::text::{target_text, think_time_text};
-use crate::spec::{ArrivalName, ParityName, SessionMode, SettingKey, WorkloadName};
+use crate::spec::{ArrivalName, DtypeName, KvCacheDtypeName, ParityName, SessionMode, SettingKey, WorkloadName};
 use crate::workload_config::{SpecConfig, SpecOrigin, SyntheticConfig, TraceConfig, TracePart, WorkloadConfig};
 
 /// The page of all settings of `config` on `deployment`.
@@ -74,6 +74,7 @@ impl Explanation<'_> {
         self.flag(page, "dp", deployment.data_parallel_size);
         self.flag(page, "enable-expert-parallel", args.enable_expert_parallel);
         self.flag(page, "enforce-eager", args.enforce_eager);
+        self.precision(page);
         self.flag(page, "moe-comm-backend", optional(args.moe_comm_backend.as_deref().map(text)));
         self.flag(page, "vllm-version", optional(args.vllm_version.as_deref().map(text)));
         let built_in = SettingSource::Other("built in".into());
@@ -108,6 +109,19 @@ impl Explanation<'_> {
         let source = if given.is_some() { self.config.spec.source("max-model-len", by_model) } else { by_model };
         line(page, "max-model-len", length, &source);
         self.flag(page, "gpu-memory-utilization", args.gpu_memory_utilization);
+    }
+
+    /// Number formats; those that no setting names are the model's own.
+    fn precision(&self, page: &mut YamlPage) {
+        let (precision, spec) = (&self.deployment.precision, &self.config.spec);
+        let own = || SettingSource::Other("the model's configuration".into());
+        let name = |name: &Option<String>| optional(name.as_deref().map(text));
+        let by = |key, is_auto| if is_auto { own() } else { spec.source(key, own()) };
+        let is_auto = spec.dtype.is_none_or(|dtype| dtype == DtypeName::Auto);
+        line(page, "dtype", name(&precision.dtype), &by("dtype", is_auto));
+        self.or_else(page, "quantization", name(&precision.quantization), own());
+        let is_auto = spec.kv_cache_dtype.is_none_or(|dtype| dtype == KvCacheDtypeName::Auto);
+        line(page, "kv-cache-dtype", name(&precision.kv_cache_dtype), &by("kv-cache-dtype", is_auto));
     }
 
     /// A latency model that a setting names is that setting's; in all other cases the model is derived.

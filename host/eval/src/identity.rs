@@ -24,6 +24,12 @@ pub struct RunIdentity {
     pipeline_parallel_size: u32,
     data_parallel_size: u32,
     num_instances: u32,
+    /// Type of activations; `None` without the model's config, as the next two.
+    dtype: Option<String>,
+    /// Method of quantisation; `None` also if there is none.
+    quantization: Option<String>,
+    /// Type of cached keys and values.
+    kv_cache_dtype: Option<String>,
     engine: EngineIdentity,
     /// Name of the latency model.
     latency_model: String,
@@ -92,6 +98,9 @@ impl RunIdentity {
             pipeline_parallel_size: deployment.pipeline_parallel_size,
             data_parallel_size: deployment.data_parallel_size,
             num_instances: config.cluster.num_instances,
+            dtype: deployment.precision.dtype.clone(),
+            quantization: deployment.precision.quantization.clone(),
+            kv_cache_dtype: deployment.precision.kv_cache_dtype.clone(),
             engine: EngineIdentity::new(config, deployment),
             latency_model: latency_model(config, deployment),
             workload: config.workload.to_string(),

@@ -12,6 +12,7 @@ use blis_config::physics::{
     FittedRun, RunErrors,
 };
 use blis_config::{DeploymentArgs, short_name};
+use blis_sim::latency::Sampler;
 
 /// Further fits for validation on data that were left out.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,6 +57,7 @@ pub fn fit(
         None => CoefficientFile {
             fitted: String::new(),
             blis: String::new(),
+            sampler: runs.first().map_or(Sampler::default(), |run| run.engine.sampler()),
             data: Vec::new(),
             general: coefficients(&calibrate(&runs.iter().collect::<Vec<_>>(), &Prior::GENERAL, None)?),
             deployments: Vec::new(),
@@ -181,6 +183,7 @@ fn run_errors(tested: &Validated, requests: &str) -> RunErrors {
     RunErrors {
         run: tested.run.clone(),
         requests: requests.into(),
+        class: None,
         mean_e2e: rounded(e2e.mean, 3),
         p99_e2e: rounded(e2e.p99, 3),
         mean_ttft: rounded(ttft.mean, 3),

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
 
 use blis_diag::{Diagnose, Diagnostic};
@@ -105,26 +105,134 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), FileError> {
 /// If the file cannot be written: the error contains `path`, and no temporary file remains.
 pub fn write_whole(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
     check_folder(path)?;
-    let wrap = |source| FileError::Io { path: path.to_owned(), source };
-    if is_special(path) {
-        return File::options().write(true).open(path).and_then(|file| write_to(file, content)).map_err(wrap);
-    }
-    let target = target_of(path);
-    let temporary = temporary_beside(&target);
-    let written = File::create_new(&temporary)
-        .and_then(|file| write_to(file, content))
-        .and_then(|()| fs::rename(&temporary, &target));
-    if written.is_err() {
-        // The first error is reported, not one of the clean-up.
-        let _ = fs::remove_file(&temporary);
-    }
-    written.map_err(wrap)
+    let write = || {
+        let draft = DraftFile::create(path)?;
+        let mut out = BufWriter::with_capacity(1 << 16, draft);
+        content(&mut out)?;
+        out.into_inner().map_err(IntoInnerError::into_error)?.commit()
+    };
+    write().map_err(|source| FileError::Io { path: path.to_owned(), source })
 }
 
-fn write_to(file: File, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut out = BufWriter::with_capacity(1 << 16, file);
-    content(&mut out)?;
-    out.flush()
+/// A file that appears at its path when it is complete, and replaces an older one. Until then it has no name, so that
+/// nothing remains of it whatever ends the program; on file systems without files of that kind, it has a temporary name,
+/// which remains if a signal ends the program. A pipe or a device is written to directly.
+#[derive(Debug)]
+pub struct DraftFile {
+    file: File,
+    /// `None`: a pipe or a device.
+    target: Option<PathBuf>,
+    /// Its temporary name, if it has one.
+    temporary: Option<PathBuf>,
+}
+
+impl DraftFile {
+    /// An empty file for `path`.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        if is_special(path) {
+            let file = File::options().write(true).open(path)?;
+            return Ok(Self { file, target: None, temporary: None });
+        }
+        let target = target_of(path);
+        if let Some(file) = unnamed::create(&folder_of(&target))? {
+            return Ok(Self { file, target: Some(target), temporary: None });
+        }
+        let temporary = temporary_beside(&target);
+        let file = File::create_new(&temporary)?;
+        Ok(Self { file, target: Some(target), temporary: Some(temporary) })
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// The error of the operating system; then no file remains, and an older one at the path is kept.
+    pub fn commit(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        let Some(target) = &self.target else { return Ok(()) };
+        let temporary = match &self.temporary {
+            Some(temporary) => temporary,
+            None if unnamed::link(&self.file, target)? => return Ok(()),
+            // There is an older file: only a rename replaces it in one step.
+            None => {
+                let temporary = temporary_beside(target);
+                if !unnamed::link(&self.file, &temporary)? {
+                    return Err(io::ErrorKind::AlreadyExists.into());
+                }
+                self.temporary.insert(temporary)
+            }
+        };
+        fs::rename(temporary, target)?;
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+impl Write for DraftFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for DraftFile {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // The first error is reported, not one of the clean-up.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+/// Files without a name, which only Linux has (`O_TMPFILE`).
+#[cfg(target_os = "linux")]
+mod unnamed {
+    use std::fs::File;
+    use std::io;
+    use std::os::fd::AsRawFd as _;
+    use std::path::Path;
+
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
+    use rustix::io::Errno;
+
+    /// A file in `folder`; `None` if its file system or the kernel has no such files.
+    pub(super) fn create(folder: &Path) -> io::Result<Option<File>> {
+        match open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o666)) {
+            Ok(file) => Ok(Some(file.into())),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives `file` the name `path`; `false` if there is a file of that name.
+    pub(super) fn link(file: &File, path: &Path) -> io::Result<bool> {
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match linkat(CWD, own, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod unnamed {
+    use std::fs::File;
+    use std::io;
+    use std::path::Path;
+
+    pub(super) fn create(_folder: &Path) -> io::Result<Option<File>> {
+        Ok(None)
+    }
+
+    pub(super) fn link(_file: &File, _path: &Path) -> io::Result<bool> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 fn folder_of(path: &Path) -> PathBuf {
@@ -199,6 +307,24 @@ mod tests {
         assert!(error.starts_with("cannot write `") && error.contains("out.json"), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("file"), "[\n  1\n]\n");
         assert_eq!(folder.names(), ["out.json"]);
+    }
+
+    #[test]
+    fn a_draft_has_no_name() {
+        let folder = TargetFolder::new("draft");
+        let path = folder.0.join("out.txt");
+        let write = || {
+            let mut draft = DraftFile::create(&path).expect("draft");
+            draft.write_all(b"some").expect("written");
+            draft
+        };
+        drop(write());
+        assert!(folder.names().is_empty());
+        let draft = write();
+        assert!(cfg!(not(target_os = "linux")) || folder.names().is_empty(), "{:?}", folder.names());
+        draft.commit().expect("committed");
+        write().commit().expect("replaced");
+        assert_eq!((fs::read_to_string(&path).expect("file").as_str(), folder.names().len()), ("some", 1));
     }
 
     #[test]

@@ -40,6 +40,14 @@ pub struct WeightBytes {
     pub output: Option<f64>,
 }
 
+impl WeightBytes {
+    /// All of them.
+    pub fn classes_mut(&mut self) -> [&mut Option<f64>; 5] {
+        let Self { attention, dense, experts, router, output } = self;
+        [attention, dense, experts, router, output]
+    }
+}
+
 /// Bytes per weight in MXFP4: four bits, and a scale of eight bits for 32 weights (OCP Microscaling Formats 1.0, §5.1).
 pub const MXFP4_BYTES: f64 = 4.25 / 8.0;
 

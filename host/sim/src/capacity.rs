@@ -243,8 +243,8 @@ pub(crate) fn head_dim(model: &ModelConfig) -> f64 {
 fn kv_bytes_per_token(model: &ModelConfig, tp: f64) -> f64 {
     let layers = f64::from(model.num_hidden_layers);
     match model.mla {
-        Some(mla) => layers * (f64::from(mla.kv_lora_rank) + f64::from(mla.qk_rope_head_dim)) * model.dtype_bytes,
-        None => layers * 2.0 * head_dim(model) * f64::from(model.num_key_value_heads) * model.dtype_bytes / tp,
+        Some(mla) => layers * (f64::from(mla.kv_lora_rank) + f64::from(mla.qk_rope_head_dim)) * model.kv_dtype_bytes,
+        None => layers * 2.0 * head_dim(model) * f64::from(model.num_key_value_heads) * model.kv_dtype_bytes / tp,
     }
 }
 

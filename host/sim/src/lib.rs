@@ -23,5 +23,6 @@ pub mod policy;
 mod prefetch;
 pub mod request;
 pub mod rng;
+pub mod sampling;
 pub mod semantics;
 pub mod units;

@@ -211,7 +211,7 @@ impl CachedBytes {
         let tensor = f64::from(tensor);
         for group in &layers.groups {
             let count = f64::from(group.count);
-            let bytes = count * group.attention.cached_bytes(tensor, model.dtype_bytes);
+            let bytes = count * group.attention.cached_bytes(tensor, model.kv_dtype_bytes);
             cached.state += count * group.attention.state_bytes(tensor, model.dtype_bytes);
             match group.attention.cached_window() {
                 None => cached.full += bytes,
@@ -285,8 +285,18 @@ mod tests {
     #[test]
     fn latent_attention_is_replicated() {
         let mla = Some(Mla { kv_lora_rank: 512, qk_rope_head_dim: 64 });
-        let model = ModelConfig { num_hidden_layers: 61, dtype_bytes: 2.0, mla, ..llama_8b() };
+        let model = ModelConfig { num_hidden_layers: 61, mla, ..llama_8b() };
         assert_eq!([1, 8].map(|tensor| kv_bytes_per_token(&model, tensor)), [576.0 * 61.0 * 2.0; 2]);
+    }
+
+    /// A token takes 128 KiB in 16 bits: 32 layers × 2 × 8 heads × 128 × 2 bytes; an FP8 cache half of it, so that twice as
+    /// many blocks fit the memory that is left, less the rounding of one block.
+    #[test]
+    fn an_fp8_cache_holds_twice_the_tokens() {
+        let model = ModelConfig { kv_dtype_bytes: 1.0, ..llama_8b() };
+        assert_eq!([kv_bytes_per_token(&llama_8b(), 1), kv_bytes_per_token(&model, 1)], [131_072.0, 65_536.0]);
+        let [whole, half] = [&llama_8b(), &model].map(|model| blocks(model, 1, 1).unwrap());
+        assert!(half - 2 * whole <= 1, "{half} {whole}");
     }
 
     #[test]

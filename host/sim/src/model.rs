@@ -31,8 +31,10 @@ pub struct ModelConfig {
     pub hidden_act: String,
     /// Whether input and output embedding are one matrix (`tie_word_embeddings`).
     pub tie_word_embeddings: bool,
-    /// Bytes of an activation or KV element (`torch_dtype`): 1, 2 or 4.
+    /// Bytes of an activation (`torch_dtype`): 1, 2 or 4.
     pub dtype_bytes: f64,
+    /// Bytes of a cached KV element: [`Self::dtype_bytes`], or 1 for a cache in FP8.
+    pub kv_dtype_bytes: f64,
     /// Bytes of a stored weight: below `dtype_bytes` for quantised models (0.5, 1, …).
     pub weight_bytes: f64,
     /// Whether the inputs of its 4-bit weights are rounded to 4 bits as well (NVFP4), so that GPUs with FP4 tensor cores use
@@ -207,16 +209,6 @@ pub struct Parameters {
     pub active: f64,
 }
 
-/// Sampling parameters of requests, as far as they cost time. vLLM takes a model's own from its
-/// `generation_config.json`; the default is sampling from the whole vocabulary, or none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sampling {
-    /// Whether `top_k` or `top_p` restricts the tokens to choose from.
-    pub truncates: bool,
-    /// Whether tokens are penalised for having occurred (repetition, presence, frequency).
-    pub penalizes: bool,
-}
-
 /// Performance and memory of one GPU, from its data sheet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpu {
@@ -224,6 +216,8 @@ pub struct Gpu {
     pub tflops_fp16: f64,
     /// Dense FP8 tensor-core peak, TFLOPS; 0 if the GPU has no FP8.
     pub tflops_fp8: f64,
+    /// FP32 peak without tensor cores, TFLOPS; 0 if it is unknown.
+    pub tflops_fp32: f64,
     /// Dense FP4 tensor-core peak, TFLOPS; 0 if the GPU has no FP4.
     pub tflops_fp4: f64,
     /// Memory bandwidth, TB/s.
@@ -249,6 +243,12 @@ impl Gpu {
     #[must_use]
     pub fn peak_tflops(&self, weight_bytes: f64) -> f64 {
         if weight_bytes == 1.0 && self.tflops_fp8 > 0.0 { self.tflops_fp8 } else { self.tflops_fp16 }
+    }
+
+    /// Peak compute for activations of that many bytes, TFLOPS: FP32 for four if the figure is known, otherwise FP16.
+    #[must_use]
+    pub fn dense_tflops(&self, dtype_bytes: f64) -> f64 {
+        if dtype_bytes == 4.0 && self.tflops_fp32 > 0.0 { self.tflops_fp32 } else { self.tflops_fp16 }
     }
 }
 
@@ -281,6 +281,7 @@ pub(crate) mod samples {
             hidden_act: "silu".into(),
             tie_word_embeddings: false,
             dtype_bytes: 2.0,
+            kv_dtype_bytes: 2.0,
             weight_bytes: 2.0,
             fp4_activations: false,
             moe: None,
@@ -419,6 +420,7 @@ pub(crate) mod samples {
         Gpu {
             tflops_fp16: 989.5,
             tflops_fp8: 1979.0,
+            tflops_fp32: 67.0,
             tflops_fp4: 0.0,
             hbm_tb_s: 3.35,
             memory_gib: 80.0,

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::sampling::SamplingParams;
 use crate::units::Micros;
 
 /// One request of the workload.
@@ -26,6 +27,8 @@ pub struct Request {
     /// Priority on the instance: lower is served first, as in vLLM. The cluster's priority policy sets it when the
     /// request is dispatched to an instance.
     pub priority: i64,
+    /// The sampling parameters that the client set.
+    pub sampling: SamplingParams,
     /// Time at which the client times out (absolute); `None` if never.
     pub deadline: Option<Micros>,
     /// The client's limit on output tokens (`max_tokens`); `None` if it set none.
@@ -49,6 +52,7 @@ impl Request {
             deadline: None,
             client_priority: None,
             priority: 0,
+            sampling: SamplingParams::default(),
             tags: Tags::default(),
             content: Content::UNIQUE,
         }

@@ -13,9 +13,9 @@ use blis_config::policy::{BuiltIn, SettingSource};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
-    ArrivalName, EngineName, ExperimentSpec, FitnessScaleName, KEYS, NamedChoice, OnErrorName, ParityName, PolicyParam,
-    RegretName, ScorerList, SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName,
-    WorkloadName, defaults, parse,
+    ArrivalName, DtypeName, EngineName, ExperimentSpec, FitnessScaleName, KEYS, KvCacheDtypeName, NamedChoice,
+    OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList, SessionMode, SimulationName,
+    TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName, defaults, parse,
 };
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};
@@ -318,6 +318,15 @@ pub(super) struct DeploymentFlags {
     /// No CUDA graphs: every kernel is launched by itself (physics model only)
     #[arg(long, help_heading = MODEL)]
     pub enforce_eager: bool,
+    /// Type of activations, and of weights that are not quantised [default: auto]
+    #[arg(long, value_parser = OneOf::<DtypeName>::new(), value_name = "TYPE", help_heading = MODEL)]
+    pub dtype: Option<DtypeName>,
+    /// Method of quantisation: width of the weights, and products in 8 bits [default: the model's]
+    #[arg(long, value_parser = OneOf::<QuantizationName>::new(), value_name = "METHOD", help_heading = MODEL)]
+    pub quantization: Option<QuantizationName>,
+    /// Type of cached keys and values: KV blocks that fit, and bytes that attention reads [default: auto]
+    #[arg(long, value_parser = OneOf::<KvCacheDtypeName>::new(), value_name = "TYPE", help_heading = MODEL)]
+    pub kv_cache_dtype: Option<KvCacheDtypeName>,
     /// Backend of expert communication (mixture-of-experts, trained-physics only)
     #[arg(long, value_name = "NAME", help_heading = MODEL)]
     pub moe_comm_backend: Option<String>,

@@ -18,7 +18,7 @@ use blis_fit::{
     FitError, FitReport, LeaveOut, MeasuredRun, RunOptions, RunSplit, RunStage, Validated, ValidatedSteps, fit,
     is_steps, load, validate, validate_steps,
 };
-use blis_report::check_target;
+use blis_report::{check_target, write_text};
 
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {
@@ -310,9 +310,7 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), RunError> {
     let text = serde_yaml::to_string(&report.file).map_err(RunError::runtime)?;
     let header = "# Coefficients of the `physics` latency model, written by `blis fit`: see docs/fidelity.md.\n\
                   # Errors are signed, %, on requests that the fit has not seen.\n";
-    std::fs::write(out, format!("{header}{text}")).map_err(|error| {
-        RunError::runtime(format_args!("cannot write `{}`: {error}", out.display())).hint("choose another `--out`")
-    })?;
+    write_text(out, &format!("{header}{text}")).map_err(|error| RunError::file(&error))?;
     let FitReport { validation, models_left_out, workloads_left_out, .. } = &report;
     let parts = [
         ("validation requests, weights of the deployment", validation),

@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use blis_sim::request::{Content, Request, Span, Tags};
 use blis_sim::rng::Stream;
+use blis_sim::sampling::SamplingParams;
 use blis_sim::units::Micros;
 use rand_distr::{Distribution as _, Exp1, StandardNormal};
 
@@ -342,6 +343,7 @@ impl Iterator for DistributionRequests {
             deadline: self.timeout.map(|timeout| arrival.saturating_add(timeout)),
             client_priority: None,
             priority: 0,
+            sampling: SamplingParams::default(),
             tags: Tags::default(),
             content: self.content.clone(),
         })

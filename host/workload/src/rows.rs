@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use blis_sim::request::{Request, Tags};
+use blis_sim::sampling::SamplingParams;
 use blis_sim::units::Micros;
 
 use super::error::{Skipped, TraceError};
@@ -146,6 +147,7 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
                     .map(|time_to_deadline| Micros(at.saturating_add_signed(time_to_deadline))),
                 client_priority: row.terms.client_priority(),
                 priority: 0,
+                sampling: SamplingParams::default(),
                 tags: Tags { session, ..row.terms.tags() },
                 content,
             }

@@ -143,6 +143,7 @@ fn model() -> Roofline {
         hidden_act: "silu".into(),
         tie_word_embeddings: false,
         dtype_bytes: 2.0,
+        kv_dtype_bytes: 2.0,
         weight_bytes: 2.0,
         fp4_activations: false,
         moe: None,
@@ -154,6 +155,7 @@ fn model() -> Roofline {
     let h100 = Gpu {
         tflops_fp16: 989.5,
         tflops_fp8: 1979.0,
+        tflops_fp32: 67.0,
         tflops_fp4: 0.0,
         hbm_tb_s: 3.35,
         memory_gib: 80.0,

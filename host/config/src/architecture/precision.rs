@@ -55,7 +55,7 @@ pub(super) fn read(keys: Keys<'_>, model: &ModelConfig, notes: &mut Vec<String>)
     };
     for (key, value) in config {
         let active = !(value.is_null() || value.as_bool() == Some(false));
-        if active && !UNDERSTOOD.contains(&key.as_str()) {
+        if active && !UNDERSTOOD.contains(&key.as_str()) && !is_fp8_kv_cache(key, value) {
             notes.push(format!("config.json: `quantization_config.{key}` is not modelled"));
         }
     }
@@ -79,6 +79,16 @@ pub(super) fn read(keys: Keys<'_>, model: &ModelConfig, notes: &mut Vec<String>)
         EXCEPTIONS.iter().filter_map(|key| config.get(*key)?.as_array()).flatten().filter_map(Value::as_str).collect();
     unconverted(&listed, model, &mut weights);
     weights
+}
+
+/// Whether this entry of `quantization_config` says that keys and values are cached in FP8: `kv_cache_scheme`
+/// (compressed-tensors) or `kv_cache_quant_algo` (ModelOpt).
+pub(crate) fn is_fp8_kv_cache(key: &str, value: &Value) -> bool {
+    match key {
+        "kv_cache_scheme" => value.get("num_bits").and_then(Value::as_u64) == Some(8),
+        "kv_cache_quant_algo" => value.as_str() == Some("FP8"),
+        _ => false,
+    }
 }
 
 /// Gives the kinds of weights that are listed the model's own width. A kind is listed if an entry names it in every layer

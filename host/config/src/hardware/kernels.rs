@@ -109,6 +109,8 @@ pub(super) struct KernelsEntry {
     attention_launch_us: f64,
     attention_head_us: f64,
     attention_bandwidth: f64,
+    /// That of 16 bits, where it was not measured.
+    attention_bandwidth_8bit: Option<f64>,
     #[serde(default = "unmixed")]
     attention_mixed: f64,
     attention_flops: f64,
@@ -178,6 +180,7 @@ impl KernelsEntry {
             attention_launch_us: self.attention_launch_us,
             attention_head_us: self.attention_head_us,
             attention_bandwidth: self.attention_bandwidth,
+            attention_bandwidth_8bit: self.attention_bandwidth_8bit.unwrap_or(self.attention_bandwidth),
             attention_mixed: self.attention_mixed,
             attention_flops: self.attention_flops,
             links,

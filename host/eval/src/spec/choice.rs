@@ -98,6 +98,65 @@ choices! {
 }
 
 choices! {
+    /// Type of activations, and of weights that are not quantised (`--dtype`).
+    DtypeName:
+    /// That of the model's config; bfloat16 for a model in float32
+    Auto = "auto",
+    /// The same as float16
+    Half = "half",
+    /// 16 bits
+    Float16 = "float16",
+    /// 16 bits
+    Bfloat16 = "bfloat16",
+    /// The same as float32
+    Float = "float",
+    /// 32 bits, without tensor cores
+    Float32 = "float32",
+}
+
+choices! {
+    /// Method of quantisation (`--quantization`).
+    QuantizationName:
+    /// 8-bit weights, made from those of 16 bits as they are loaded; products in 8 bits where the GPU can
+    Fp8 = "fp8",
+    /// The same
+    PtpcFp8 = "ptpc_fp8",
+    /// The same, of stored models
+    FbgemmFp8 = "fbgemm_fp8",
+    /// The same, of stored models
+    Modelopt = "modelopt",
+    /// 4-bit weights, products in 16 bits
+    Awq = "awq",
+    /// The same
+    AwqMarlin = "awq_marlin",
+    /// 4-bit weights, products in 16 bits
+    Gptq = "gptq",
+    /// The same
+    GptqMarlin = "gptq_marlin",
+    /// The experts of a model that is stored in awq or gptq
+    MoeWna16 = "moe_wna16",
+    /// A model that is stored so, with the widths of its config
+    CompressedTensors = "compressed-tensors",
+    /// A model that is stored so
+    Mxfp4 = "mxfp4",
+}
+
+choices! {
+    /// Type of cached keys and values (`--kv-cache-dtype`).
+    KvCacheDtypeName:
+    /// That of the model's config, else that of the activations
+    Auto = "auto",
+    /// 16 bits
+    Bfloat16 = "bfloat16",
+    /// 8 bits
+    Fp8 = "fp8",
+    /// 8 bits
+    Fp8E4m3 = "fp8_e4m3",
+    /// 8 bits
+    Fp8E5m2 = "fp8_e5m2",
+}
+
+choices! {
     /// The engine that is simulated (`--engine`).
     EngineName:
     /// vLLM 0.33.0

@@ -8,8 +8,9 @@ mod settings;
 pub(crate) mod text;
 
 pub use choice::{
-    ArrivalName, EngineName, FitnessScaleName, NamedChoice, OnErrorName, ParityName, RegretName, SessionMode,
-    SimulationName, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
+    ArrivalName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName,
+    QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName,
+    WorkloadName,
 };
 pub use parse::{PolicyParam, ScorerList, TargetList};
 pub use settings::{ExperimentSpec, InlinePolicies, KEYS, SettingKey, ValueForm};

@@ -27,8 +27,8 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use crate::error::RunError;
 
 use super::choice::{
-    ArrivalName, EngineName, FitnessScaleName, OnErrorName, ParityName, RegretName, SessionMode, SimulationName,
-    TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
+    ArrivalName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName,
+    RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
 };
 use super::parse::{self, PolicyParam, ScorerList, TargetList};
 use super::text;
@@ -129,6 +129,9 @@ settings! {
     dp: u32 = "dp" | "data-parallel-size", Number, one(parse::parallelism), text::text;
     enable_expert_parallel: bool = "enable-expert-parallel", Switch, one(parse::switch), text::text;
     enforce_eager: bool = "enforce-eager", Switch, one(parse::switch), text::text;
+    dtype: DtypeName = "dtype", Text, one(parse::choice), text::text;
+    quantization: QuantizationName = "quantization", Text, one(parse::choice), text::text;
+    kv_cache_dtype: KvCacheDtypeName = "kv-cache-dtype", Text, one(parse::choice), text::text;
     moe_comm_backend: String = "moe-comm-backend", Text, one(parse::name), text::text;
     vllm_version: String = "vllm-version", Text, one(parse::name), text::text;
     model_config_folder: PathBuf = "model-config-folder", Text, one(parse::path), text::path;

@@ -87,6 +87,7 @@ fn value_of(key: &SettingKey, number: u16) -> Option<String> {
         "0.5".to_owned(),
         "true".to_owned(),
         "H100".to_owned(),
+        "fp8".to_owned(),
         "a=1s,b=20ms".to_owned(),
         "queue-depth:2,load-aware:0.5".to_owned(),
         "routing.weight=0.25".to_owned(),

@@ -226,8 +226,15 @@ mod tests {
 
     #[test]
     fn a_curve_is_found_again() {
-        let gpu =
-            Gpu { tflops_fp16: 1000.0, tflops_fp8: 0.0, tflops_fp4: 0.0, hbm_tb_s: 3.0, memory_gib: 80.0, mfu: None };
+        let gpu = Gpu {
+            tflops_fp16: 1000.0,
+            tflops_fp8: 0.0,
+            tflops_fp32: 0.0,
+            tflops_fp4: 0.0,
+            hbm_tb_s: 3.0,
+            memory_gib: 80.0,
+            mfu: None,
+        };
         let shape = |(m, n): (f64, f64)| {
             let (memory, arithmetic) = ((2.0 * n * 4096.0 + 2.0 * m * (n + 4096.0)) / 3e6, 2.0 * m * n * 4096.0 / 1e9);
             let us = 5.0 + slower(memory / 0.85, arithmetic / 0.7);

@@ -64,7 +64,9 @@ pub(super) fn tables(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<Kerne
         }
     }
     if let Some(file) = find("generation_attention_perf") {
-        tables.push(decode_attention(&read_rows::<AttentionRow>(file)?, gpu));
+        let rows = read_rows::<AttentionRow>(file)?;
+        tables.push(decode_attention("attention of decodes", &rows, gpu, ("bfloat16", 2.0)));
+        tables.push(decode_attention("attention of decodes, 8-bit cache", &rows, gpu, ("fp8", 1.0)));
     }
     if let Some(file) = find("context_attention_perf") {
         tables.push(prefill_attention(&read_rows::<AttentionRow>(file)?, gpu));
@@ -114,6 +116,9 @@ impl KernelTable {
             "experts_8bit" => Some(experts(&kernels.experts_8bit)),
             "experts_4bit" => kernels.experts_4bit.as_ref().map(experts),
             "attention of decodes" => Some(vec![launch, kernels.attention_bandwidth, kernels.attention_head_us]),
+            "attention of decodes, 8-bit cache" => {
+                Some(vec![launch, kernels.attention_bandwidth_8bit, kernels.attention_head_us])
+            }
             // The simulator counts the traffic of keys and values only.
             _ => Some(vec![launch, kernels.attention_flops, f64::INFINITY, kernels.attention_bandwidth]),
         }
@@ -281,29 +286,30 @@ struct AttentionRow {
 }
 
 impl AttentionRow {
-    /// Full attention in 16 bits with heads of usual width.
-    fn is_usual(&self) -> bool {
+    /// Full attention in 16 bits with heads of usual width, and such a cache.
+    fn is_usual(&self, cache: &str) -> bool {
         self.attn_dtype == "bfloat16"
-            && self.kv_cache_dtype == "bfloat16"
+            && self.kv_cache_dtype == cache
             && self.head_dim == 128.0
             && self.window_size.is_none_or(|window| window <= 0.0)
     }
 }
 
-fn decode_attention(rows: &[AttentionRow], gpu: &Gpu) -> KernelTable {
+/// `cache`: name of the type of cached elements, and their bytes.
+fn decode_attention(name: &'static str, rows: &[AttentionRow], gpu: &Gpu, (cache, bytes): (&str, f64)) -> KernelTable {
     // Batches and contexts that occur in a service; smaller kernels consist of little more than their launch.
     let serving = |row: &&AttentionRow| {
         let context = row.isl + row.step;
-        row.is_usual() && (8.0..=256.0).contains(&row.batch_size) && (255.0..=4096.0).contains(&context)
+        row.is_usual(cache) && (8.0..=256.0).contains(&row.batch_size) && (255.0..=4096.0).contains(&context)
     };
     let point = |row: &AttentionRow| {
         let heads = row.batch_size * row.num_key_value_heads;
-        let moved = heads * (row.isl + row.step) * row.head_dim * 4.0;
+        let moved = heads * (row.isl + row.step) * row.head_dim * 2.0 * bytes;
         Point { parts: [moved / (gpu.hbm_tb_s * 1e6), heads, 0.0, 0.0, 0.0], us: row.latency * 1e3 }
     };
     let points = rows.iter().filter(serving).map(point);
     KernelTable {
-        name: "attention of decodes",
+        name,
         rows: None,
         names: &["launch_us", "bandwidth", "head_us"],
         start: vec![12.0, 0.8, 0.01],
@@ -331,6 +337,6 @@ fn prefill_attention(rows: &[AttentionRow], gpu: &Gpu) -> KernelTable {
         us: |x, &[arithmetic, all, kv, ..]| {
             x[0] + arithmetic / x[1] + all / x[2] + x.get(3).map_or(0.0, |share| kv / share)
         },
-        points: rows.iter().filter(|row| row.is_usual()).map(point).collect(),
+        points: rows.iter().filter(|row| row.is_usual("bfloat16")).map(point).collect(),
     }
 }

@@ -1,7 +1,6 @@
 //! The writer of a trace: an [`Observer`] that writes every decision and the end of every request as a line.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -17,6 +16,7 @@ use flate2::write::GzEncoder;
 
 use super::json::{JsonLines, key};
 use super::line::DecisionHeader;
+use crate::file::DraftFile;
 use crate::{score, score_regret};
 use blis_workload::Names;
 
@@ -338,30 +338,30 @@ pub(super) fn status(status: Status) -> &'static str {
 
 /// A file for a trace, gzip-compressed if its name ends with `.gz`.
 pub enum TraceFile {
-    Plain(File),
+    Plain(DraftFile),
     /// A gzip-compressed file.
-    Gzip(Box<GzEncoder<File>>),
+    Gzip(Box<GzEncoder<DraftFile>>),
 }
 
 impl TraceFile {
-    /// Creates the file at `path`, or truncates it.
+    /// An empty file for `path`, where it appears when it is finished.
     ///
     /// # Errors
     /// The error of the operating system.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let file = File::create(path)?;
+        let file = DraftFile::create(path)?;
         let is_gzip = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
         Ok(if is_gzip { Self::Gzip(Box::new(GzEncoder::new(file, Compression::fast()))) } else { Self::Plain(file) })
     }
 
-    /// Writes the rest of the file.
+    /// Writes the rest of the file, and gives it its name.
     ///
     /// # Errors
     /// The error of the operating system.
     pub fn finish(self) -> io::Result<()> {
         match self {
-            Self::Plain(mut file) => file.flush(),
-            Self::Gzip(is_gzip) => is_gzip.finish().map(|_| ()),
+            Self::Plain(file) => file.commit(),
+            Self::Gzip(is_gzip) => is_gzip.finish()?.commit(),
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::outcome::{
 };
 use crate::policy::{BatchView, Classes, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 use crate::request::{BlockKey, Content, Name, Request, Span, Tags};
+use crate::sampling::{SampledRows, Sampling, SamplingParam, SamplingParams};
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
@@ -109,6 +110,8 @@ struct RandomLatency {
     queueing: u64,
     queueing_per_token: u64,
     per_output: u64,
+    /// Time per kind of sampling work of a request that sets parameters, µs; 0: sampling costs nothing.
+    per_sampled: u64,
 }
 
 impl RandomLatency {
@@ -120,16 +123,20 @@ impl RandomLatency {
         queueing: 0,
         queueing_per_token: 0,
         per_output: 0,
+        per_sampled: 0,
     };
 }
 
 impl LatencyModel for RandomLatency {
     fn step_time(&self, batch: &Batch) -> Micros {
         let context = batch.decode_context + batch.prefill_context + batch.prefill_tokens_by_context / 8;
+        let SampledRows { own, truncated, min_p, penalized } = batch.sampled;
+        let sampled = u64::from(own) + 2 * u64::from(truncated) + 4 * u64::from(min_p) + 8 * u64::from(penalized);
         let us = self.base
             + self.per_prefill * batch.prefill_tokens
             + self.per_decode * batch.decode_requests
-            + self.per_context * context / 1024;
+            + self.per_context * context / 1024
+            + self.per_sampled * sampled;
         Micros(us.max(1))
     }
     fn context_effect(&self) -> ContextEffect {
@@ -138,6 +145,9 @@ impl LatencyModel for RandomLatency {
             odd if odd % 2 == 1 => ContextEffect::Any,
             _ => ContextEffect::NonDecreasing,
         }
+    }
+    fn sampling(&self, params: SamplingParams) -> Option<Sampling> {
+        (self.per_sampled > 0).then(|| params.work())
     }
     fn queueing_time(&self, input_tokens: u32) -> Micros {
         Micros(self.queueing + self.queueing_per_token * u64::from(input_tokens))
@@ -157,10 +167,22 @@ impl LatencyModel for RandomLatency {
 }
 
 fn shape() -> impl Strategy<Value = RandomLatency> {
-    (0u64..300, 0u64..20, 0u64..30, prop_oneof![Just(0u64), 1u64..60, 1u64..2000], 0u64..500, 0u64..20, 0u64..9)
-        .prop_map(|(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output)| {
-            RandomLatency { base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output }
-        })
+    let per_context = prop_oneof![Just(0u64), 1u64..60, 1u64..2000];
+    let per_sampled = prop_oneof![Just(0u64), 1u64..9];
+    (0u64..300, 0u64..20, 0u64..30, per_context, 0u64..500, 0u64..20, 0u64..9, per_sampled).prop_map(
+        |(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output, per_sampled)| {
+            RandomLatency {
+                base,
+                per_prefill,
+                per_decode,
+                per_context,
+                queueing,
+                queueing_per_token,
+                per_output,
+                per_sampled,
+            }
+        },
+    )
 }
 
 /// The models that users choose, on a small time scale; and random models that stress the engines more.
@@ -174,8 +196,10 @@ fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
     let trained = TrainedPhysics::new(&llama_8b(), &h100(), one, MoeComm::AllGather, &alpha, &beta).expect("valid");
     let trained: Arc<dyn LatencyModel> = Arc::new(trained);
     let beta = PhysicsBeta::from([0.97, 0.98, 0.96, 1.1, 0.9, 1.0, 13.0, 100.0, 1.0, 200.0]);
-    let physics =
-        Physics::new(&llama_8b(), (&h100(), &kernels()), Serving::on(one), ([450.0, 0.5, 125.0].into(), beta));
+    // By default top-p; requests may differ.
+    let sampling = SamplingParams::default().with(SamplingParam::TopP, 0.9);
+    let serving = Serving { sampling, ..Serving::on(one) };
+    let physics = Physics::new(&llama_8b(), (&h100(), &kernels()), serving, ([450.0, 0.5, 125.0].into(), beta));
     let physics: Arc<dyn LatencyModel> = Arc::new(physics.expect("valid"));
     prop_oneof![
         5 => shape().prop_map(|shape| Arc::new(shape) as Arc<dyn LatencyModel>),
@@ -324,22 +348,21 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
     )
 }
 
-/// (gap, input, output, deadline after, priority, family, branch, shared blocks)
-type RequestNumbers = (u64, u32, u32, Option<u64>, i32, u32, u32, u32);
+/// (gap, input, output, deadline after, priority, family, branch, shared blocks, sampling parameters)
+type RequestNumbers = (u64, u32, u32, Option<u64>, i32, u32, u32, u32, (u8, u8));
 
 fn drafts() -> impl Strategy<Value = Vec<RequestNumbers>> {
     let gap = prop_oneof![3 => Just(0u64), 3 => 0u64..3000, 1 => 0u64..30_000];
     let deadline = prop_oneof![4 => Just(None), 1 => (0u64..40_000).prop_map(Some)];
-    proptest::collection::vec(
-        (gap, 1u32..150, 0u32..60, deadline, 0i32..3, 0u32..3, 0u32..3, prop_oneof![1 => Just(0u32), 2 => 0u32..40]),
-        1..40,
-    )
+    let shared = prop_oneof![1 => Just(0u32), 2 => 0u32..40];
+    let sampling = prop_oneof![2 => Just((0, 0)), 1 => any::<(u8, u8)>()];
+    proptest::collection::vec((gap, 1u32..150, 0u32..60, deadline, 0i32..3, 0u32..3, 0u32..3, shared, sampling), 1..40)
 }
 
 fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
     let mut now = 0;
     let mut requests = Vec::new();
-    for (id, &(gap, input, output, deadline, priority, family, branch, shared)) in drafts.iter().enumerate() {
+    for (id, &(gap, input, output, deadline, priority, family, branch, shared, sampling)) in drafts.iter().enumerate() {
         now += gap;
         // A family shares its first three blocks; each of its branches shares the rest.
         let shared = shared.min((input + output) / block_size);
@@ -349,6 +372,7 @@ fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
             max_output_tokens: (id % 2 == 0).then_some(output),
             deadline: deadline.map(|after| Micros(now + after)),
             priority: priority.into(),
+            sampling: SamplingParams::from_bits(sampling),
             tags: Tags { slo_class: Name(branch), ..Tags::default() },
             content: Content::shared(&[trunk, rest]),
             ..Request::new(id as u32, Micros(now), input, output)

@@ -51,6 +51,7 @@ use crate::observer::{Observer, SimEvent};
 use crate::outcome::Counters;
 use crate::policy::Classes;
 use crate::request::{BlockKey, Request};
+use crate::sampling::Sampling;
 use crate::semantics::Semantics;
 use crate::units::Micros;
 
@@ -121,6 +122,12 @@ impl InstanceConfig {
     /// Whether a request that arrives during a step misses the next step too, because that is planned already.
     fn plans_ahead(&self) -> bool {
         self.async_scheduling && self.latency.plans_ahead()
+    }
+
+    /// The sampling of `request`, if it costs other than that of requests that set no parameter.
+    #[inline]
+    fn sampling(&self, request: &Request) -> Option<Sampling> {
+        if request.sampling.is_unset() { None } else { self.latency.sampling(request.sampling) }
     }
 
     /// The event for observers that `count` inter-token latencies of `gap` occurred here.

@@ -489,6 +489,7 @@ impl Plain {
             } else {
                 batch.add_decode(live.context);
             }
+            batch.sampled.add(self.config.sampling(&live.request));
         }
         batch
     }

@@ -13,10 +13,11 @@ pub mod trained_physics;
 
 pub use blackbox::Blackbox;
 pub use error::LatencyError;
-pub use physics::{Kernels, Launch, Physics, PhysicsAlpha, PhysicsBeta, Pipeline, Sampler, Serving};
+pub use physics::{Kernels, Launch, Physics, PhysicsAlpha, PhysicsBeta, Pipeline, Sampler, SamplingRows, Serving};
 pub use roofline::Roofline;
 pub use trained_physics::{MoeComm, TrainedPhysics};
 
+use crate::sampling::{SampledRows, Sampling, SamplingParams};
 use crate::units::Micros;
 
 /// The requests of one step, in sums. Only requests that compute at least one token count.
@@ -41,6 +42,8 @@ pub struct Batch {
     pub decode_requests: u64,
     /// Σ context over decoding requests.
     pub decode_context: u64,
+    /// Requests with sampling parameters of their own, in prefill and decode.
+    pub sampled: SampledRows,
 }
 
 impl Batch {
@@ -125,6 +128,12 @@ pub trait LatencyModel: std::fmt::Debug + Send + Sync {
     /// The step time of `batch`, which has decoding requests only, as a linear function of their context: equal to
     /// [`Self::step_time`] to the bit. `None` if it is not linear.
     fn over_context(&self, _batch: &Batch) -> Option<OverContext> {
+        None
+    }
+
+    /// The sampling of a request that sets `params`, if it costs other than that of requests that set none. A model
+    /// that does not price sampling leaves it out.
+    fn sampling(&self, _params: SamplingParams) -> Option<Sampling> {
         None
     }
 

@@ -76,7 +76,7 @@ impl Roofline {
             linear: gemm + layers * 2.0 * d,
             quadratic: layers * 4.0 * heads * head_dim + layers * 5.0 * heads,
             activation_bytes: layers * d * model.dtype_bytes,
-            kv_bytes: 2.0 * layers * f64::from(model.num_key_value_heads) * head_dim * model.dtype_bytes,
+            kv_bytes: 2.0 * layers * f64::from(model.num_key_value_heads) * head_dim * model.kv_dtype_bytes,
             tp,
             prefill: PerGpu::new(parallelism.tensor, peak * mfu.prefill),
             decode: PerGpu::new(parallelism.tensor, peak * mfu.decode),

@@ -244,6 +244,8 @@ struct PhysicalTimes {
     dispatch_layers: f64,
     copies_per_token: f64,
     dtype_bytes: f64,
+    /// Bytes of a cached KV element. BLIS counts 2 for any model: an FP8 cache takes half.
+    kv_bytes: f64,
     /// Whether there is any exchange between GPUs.
     collectives: bool,
 }
@@ -284,6 +286,7 @@ impl PhysicalTimes {
             dispatch_layers: if distributed { moe_layers } else { 0.0 },
             copies_per_token: if comm == MoeComm::AllToAll { experts_per_token } else { 1.0 },
             dtype_bytes: model.dtype_bytes,
+            kv_bytes: 2.0 * (model.kv_dtype_bytes / model.dtype_bytes),
             collectives: parallelism.tensor > 1 || distributed,
         }
     }
@@ -299,7 +302,7 @@ impl PhysicalTimes {
     }
 
     fn prefill_kv(&self, batch: &Batch) -> f64 {
-        self.kv_elements * exact(batch.prefill_tokens) * 2.0 / self.bandwidth
+        self.kv_elements * exact(batch.prefill_tokens) * self.kv_bytes / self.bandwidth
     }
 
     fn decode_compute(&self, batch: &Batch) -> f64 {
@@ -312,7 +315,7 @@ impl PhysicalTimes {
     }
 
     fn decode_kv(&self, batch: &Batch) -> f64 {
-        self.kv_elements * 2.0 * exact(batch.decode_context + batch.decode_requests) / self.bandwidth
+        self.kv_elements * self.kv_bytes * exact(batch.decode_context + batch.decode_requests) / self.bandwidth
     }
 
     /// FLOP of the MLPs on one GPU.

@@ -239,6 +239,7 @@ mod tests {
             deadline: None,
             client_priority: None,
             priority: 0,
+            sampling: crate::sampling::SamplingParams::default(),
             tags: Tags::default(),
             content: Content::shared(&[Span { first: 10, len: 3 }, Span { first: 40, len: 20 }]),
         };

@@ -1,6 +1,5 @@
 //! `blis tune`: better values for the parameters that a candidate declares (`// @param`).
 
-use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use blis_eval::spec::parse;
 use blis_eval::suite::Suite;
 use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::Technology;
+use blis_report::write_text;
 use clap::Args;
 
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
@@ -69,8 +69,7 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
     drop(spinner);
     let (tuned, text) = found??;
     if let Some(path) = &args.write {
-        fs::write(path, text)
-            .map_err(|error| RunError::runtime(format_args!("cannot write `{}`: {error}", path.display())))?;
+        write_text(path, &text).map_err(|error| RunError::file(&error))?;
     }
     if wants_text_form(args.output) { print_text(tuned.text()) } else { print_document(&tuned) }
 }

@@ -1,12 +1,13 @@
 //! One request, drawn by the plan of its sender.
 
-use blis_sim::request::{Name, Request, Tags};
+use blis_sim::request::{Content, Name, Request, Tags};
 use blis_sim::units::Micros;
 
 use super::ClientLoad;
 use super::expand::SenderPlan;
 use super::lengths::LONGEST;
 use super::numbers::RequestNumbers;
+use super::prompts::FixedPrompt;
 use crate::conversation::Conversation;
 
 /// A request with properties that the simulator does not use.
@@ -20,6 +21,13 @@ pub struct DrawnRequest {
     pub reason_ratio: f64,
     /// Index of its client in the list of all senders.
     pub sender: usize,
+}
+
+impl DrawnRequest {
+    /// A request whose prompt is a text, without reasoning.
+    pub(super) fn text(request: Request) -> Self {
+        Self { request, parts: [0; 4], reason_ratio: 0.0, sender: 0 }
+    }
 }
 
 /// The start of a request or of a session.
@@ -113,7 +121,20 @@ impl SenderPlan {
         }
         let ratio = segment.and_then(|segment| segment.reason_ratio.as_ref()).or(self.client.reason_ratio.as_ref());
         let percent = ratio.map_or(0, |ratio| ratio.draw(&mut self.streams.ratios.at(number)));
-        let request = Request {
+        let tags = Tags { session: start.session, round_index: round, ..self.tags };
+        let request = self.request(at, (input_tokens, output_tokens), tags, context.content());
+        DrawnRequest { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
+    }
+
+    /// A request of this sender, without a number.
+    pub fn request(
+        &self,
+        at: Micros,
+        (input_tokens, output_tokens): (u32, u32),
+        tags: Tags,
+        content: Content,
+    ) -> Request {
+        Request {
             id: 0,
             arrival: at,
             input_tokens,
@@ -122,10 +143,23 @@ impl SenderPlan {
             deadline: self.timeout.map(|timeout| at.saturating_add(timeout)),
             client_priority: None,
             priority: 0,
-            tags: Tags { session: start.session, round_index: round, ..self.tags },
-            content: context.content(),
-        };
-        DrawnRequest { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
+            sampling: self.client.sampling.params(),
+            tags,
+            content,
+        }
+    }
+
+    /// The prompt of start number `number`; `None` if its prompts are not fixed.
+    pub fn fixed_prompt(&self, number: u64) -> Option<&FixedPrompt> {
+        let prompts = self.prompts.as_ref()?;
+        prompts.get((number % prompts.len().max(1) as u64) as usize)
+    }
+
+    /// A request with a fixed prompt and no conversation.
+    pub fn fixed(&self, at: Micros, prompt: &FixedPrompt) -> DrawnRequest {
+        let input_tokens = prompt.system_tokens.saturating_add(prompt.question_tokens);
+        let lengths = (input_tokens, prompt.output_tokens);
+        DrawnRequest::text(self.request(at, lengths, prompt.tags, prompt.content.clone()))
     }
 
     /// Tokens of the prompt itself, in total and by part.

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::arrival::Intervals;
 use super::error::ExpandError;
+use super::prompts::{FixedPrompt, PromptStreams};
 use super::{Client, ClientLoad, GenerateOptions, Lengths, PrefixSharing, Spec, Timeout, Window, WindowRate};
 use crate::Names;
 
@@ -39,6 +40,8 @@ pub(super) struct SenderPlan {
     /// Nothing arrives at this time or later.
     pub end: Micros,
     pub streams: Streams,
+    /// The prompts that are sent in turn, if they are fixed.
+    pub prompts: Option<Arc<[FixedPrompt]>>,
 }
 
 /// A time span with one pace.
@@ -105,6 +108,8 @@ pub(super) struct Streams {
     pub rounds: Stream,
     pub think_times: Stream,
     pub openings: Stream,
+    /// The order of fixed prompts.
+    pub prompts: Stream,
 }
 
 impl Streams {
@@ -119,6 +124,7 @@ impl Streams {
             rounds: stream("rounds"),
             think_times: stream("think times"),
             openings: stream("openings"),
+            prompts: stream("prompts"),
         }
     }
 }
@@ -367,10 +373,39 @@ impl Making<'_> {
                 let name = if lane == 0 { name.clone() } else { format!("{name} lane {lane}") };
                 let streams = Streams::new(self.options.seed, &name);
                 let (client, segments) = (Arc::clone(&client), Arc::clone(segments));
-                plans.push(SenderPlan { client, tags, prefix_tokens, prefix, segments, timeout, part, end, streams });
+                let plan = SenderPlan {
+                    client,
+                    tags,
+                    prefix_tokens,
+                    prefix,
+                    segments,
+                    timeout,
+                    part,
+                    end,
+                    streams,
+                    prompts: None,
+                };
+                plans.push(self.with_prompts(plan)?);
             }
         }
         Ok(())
+    }
+
+    /// `plan` with its fixed prompts, if its client has some. A group is a prefix group and a tenant.
+    fn with_prompts(&mut self, plan: SenderPlan) -> Result<SenderPlan, ExpandError> {
+        let Some(cycle) = plan.client.prompts else { return Ok(plan) };
+        let (names, prefixes) = (&mut self.names, &mut self.prefixes);
+        let tenant = plan.tags.tenant;
+        let tags = |group: u32| {
+            let prefix_group = names.intern(&format!("prompt-{group}"));
+            Tags { prefix_group, tenant: if tenant == Name::NONE { prefix_group } else { tenant }, ..plan.tags }
+        };
+        let block_size = self.options.block_size.get();
+        let lengths = (&plan.client.input, &plan.client.output);
+        let Streams { inputs: questions, outputs, prompts: order, .. } = plan.streams;
+        let streams = PromptStreams { questions, outputs, order };
+        let prompts = cycle.make(lengths, streams, block_size, tags, |blocks| prefixes.take(blocks))?;
+        Ok(SenderPlan { prompts: Some(prompts), ..plan })
     }
 
     /// The name of the random streams: it depends on the id alone; further clients with the same id get other streams.
@@ -414,6 +449,13 @@ impl Prefixes {
                 Ok(*new.insert((tokens, span)))
             }
         }
+    }
+
+    /// Keys of `len` further blocks.
+    fn take(&mut self, len: u32) -> Result<Span, ExpandError> {
+        let span = Span { first: self.next_key, len };
+        self.next_key = self.next_key.checked_add(len).ok_or(ExpandError::TooManyBlocks)?;
+        Ok(span)
     }
 }
 

@@ -26,9 +26,18 @@ pub struct Requests {
     queue: BinaryHeap<Reverse<(Micros, usize)>>,
     numbers: RequestNumbers,
     /// Sessions in closed loop with a request in flight.
-    waiting: FxHashMap<Name, Session>,
+    waiting: FxHashMap<Name, WaitingSession>,
     /// Numbers of sessions that have ended, by state.
     over: SessionStates,
+}
+
+/// A session in closed loop with a request in flight.
+#[derive(Clone, Debug)]
+enum WaitingSession {
+    /// Its rounds follow each other.
+    Session(Session),
+    /// The conversation of a user: its rounds are sent by the load.
+    User { source: usize, user: usize },
 }
 
 impl Requests {
@@ -60,14 +69,24 @@ impl Requests {
     /// The request that follows the end of a request of `session`, if there is one. It may arrive before others that
     /// were already issued, but never before `ended.at`.
     pub fn ended(&mut self, session: Name, ended: RequestEnd) -> Option<Request> {
-        let waiting = self.waiting.get_mut(&session)?;
-        let next = waiting.next_round(ended, &mut self.numbers);
-        let state = waiting.state();
-        if state != SessionState::Active {
-            *state.count(&mut self.over) += 1;
-            self.waiting.remove(&session);
+        match self.waiting.get_mut(&session)? {
+            WaitingSession::Session(waiting) => {
+                let next = waiting.next_round(ended, &mut self.numbers);
+                let state = waiting.state();
+                if state != SessionState::Active {
+                    *state.count(&mut self.over) += 1;
+                    self.waiting.remove(&session);
+                }
+                next
+            }
+            &mut WaitingSession::User { source, user } => {
+                let next = self.sources[source].ended(user, ended, &mut self.numbers);
+                if next.is_none() {
+                    self.waiting.remove(&session);
+                }
+                next
+            }
         }
-        next
     }
 
     /// Number of sessions in closed loop with a request in flight.
@@ -87,7 +106,12 @@ impl SessionSource for Requests {
     }
 
     fn states(&self) -> SessionStates {
-        SessionStates { active: self.waiting.len() as u64, ..self.over }
+        let mut states = SessionStates { active: self.waiting.len() as u64, ..self.over };
+        for source in &self.sources {
+            let state = if source.peek().is_some() { SessionState::Active } else { SessionState::Completed };
+            *state.count(&mut states) += source.idle();
+        }
+        states
     }
 }
 
@@ -95,37 +119,43 @@ impl Iterator for Requests {
     type Item = DrawnRequest;
 
     fn next(&mut self) -> Option<DrawnRequest> {
-        let (mut first, index) = loop {
-            let first = self.queue.peek_mut()?;
+        let (id, index, given) = loop {
+            let mut first = self.queue.peek_mut()?;
             let Reverse((at, index)) = *first;
             if self.numbers.left.left(0) == Some(0) || at >= self.numbers.horizon {
                 return None;
             }
             let plan = &self.sources[index].plan;
-            if at < plan.end && self.numbers.left.left(plan.part) != Some(0) {
-                break (first, index);
+            if at >= plan.end || self.numbers.left.left(plan.part) == Some(0) {
+                PeekMut::pop(first); // its part has ended
+                continue;
             }
-            // Its part has ended.
-            PeekMut::pop(first);
+            let id = self.numbers.next_id?;
+            let source = &mut self.sources[index];
+            let given = source.next(&mut self.numbers)?;
+            match source.peek() {
+                Some(next) => *first = Reverse((next, index)),
+                None => {
+                    PeekMut::pop(first);
+                }
+            }
+            if !matches!(given, SourceItem::Waits) {
+                break (id, index, given);
+            }
         };
-        let id = self.numbers.next_id?;
-        let source = &mut self.sources[index];
-        let part = source.plan.part;
-        let given = source.next(&mut self.numbers)?;
-        match source.peek() {
-            Some(next) => *first = Reverse((next, index)),
-            None => {
-                PeekMut::pop(first);
-            }
-        }
         self.numbers.next_id = id.checked_add(1);
-        self.numbers.left.spend(part);
+        self.numbers.left.spend(self.sources[index].plan.part);
         let mut drawn = match given {
             SourceItem::Request(drawn) => drawn,
             SourceItem::Session(session, drawn) => {
-                self.waiting.insert(session.name(), session);
+                self.waiting.insert(session.name(), WaitingSession::Session(session));
                 drawn
             }
+            SourceItem::Round(user, drawn) => {
+                self.waiting.insert(drawn.request.tags.session, WaitingSession::User { source: index, user });
+                drawn
+            }
+            SourceItem::Waits => return None,
         };
         drawn.request.id = id;
         drawn.sender = index;

@@ -17,6 +17,7 @@ use std::path::Path;
 use blis_sim::units::Micros;
 
 pub mod arrival;
+mod chats;
 mod cohort;
 pub mod compose;
 mod drawn;
@@ -30,8 +31,10 @@ mod lengths;
 mod numbers;
 mod parse;
 pub mod presets;
+mod prompts;
 mod raw;
 mod read;
+mod sampling;
 mod servegen;
 pub mod session;
 mod source;
@@ -43,6 +46,8 @@ pub use error::{ExpandError, SpecFileError};
 pub use files::{Beside, Files, NoFiles};
 pub use generate::{DrawnRequest, Requests};
 pub use lengths::{Empirical, LONGEST, Lengths};
+pub use prompts::PromptCycle;
+pub use sampling::ClientSampling;
 pub use servegen::ServeGenReading;
 
 use super::trace_v2::GoodputTargets;
@@ -107,6 +112,10 @@ pub struct Client {
     pub output: Lengths,
     /// Shared prefix of its prompts.
     pub prefix: Option<Prefix>,
+    /// Fixed prompts that it sends in turn, instead of a new one for each request.
+    pub prompts: Option<PromptCycle>,
+    /// The sampling parameters that its requests set.
+    pub sampling: ClientSampling,
     /// Whether it reads tokens as they are generated.
     pub streaming: bool,
     /// The network between client and service. It does not affect the simulation, only the latencies that the client
@@ -299,6 +308,8 @@ impl Client {
             input,
             output,
             prefix: None,
+            prompts: None,
+            sampling: ClientSampling::default(),
             streaming: false,
             network: None,
             windows: Vec::new(),
@@ -315,7 +326,8 @@ impl Client {
     /// Whether its requests wait for the end of earlier ones.
     #[must_use]
     pub fn is_closed_loop(&self) -> bool {
-        matches!(self.load, ClientLoad::Users { .. }) || (self.closed_loop && self.multi_turn.is_some())
+        let chats = self.prompts.is_some_and(|cycle| cycle.conversations);
+        matches!(self.load, ClientLoad::Users { .. }) || chats || (self.closed_loop && self.multi_turn.is_some())
     }
 }
 

@@ -57,6 +57,8 @@ pub(super) struct RawClient {
     pub timeout: Option<Word>,
     pub slo_target_us: Option<Word>,
     pub closed_loop: Option<Word>,
+    pub sampling: Option<Spanned<RawSampling>>,
+    pub prompt_cycle: Option<Spanned<RawPromptCycle>>,
     pub population: Option<Word>,
     pub prefix_sharing: Option<Word>,
     pub diurnal: Option<Spanned<RawDiurnal>>,
@@ -138,6 +140,27 @@ pub(super) struct RawMultiTurn {
     pub rounds_distribution: Option<Spanned<RawLengths>>,
     pub think_time_ms_distribution: Option<Spanned<RawLengths>>,
     pub opening_distribution: Option<Spanned<RawLengths>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawPromptCycle {
+    pub groups: Option<Word>,
+    pub prompts_per_group: Option<Word>,
+    pub system_prompt_len: Option<Word>,
+    pub conversations: Option<Word>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawSampling {
+    pub temperature: Option<Word>,
+    pub top_k: Option<Word>,
+    pub top_p: Option<Word>,
+    pub min_p: Option<Word>,
+    pub repetition_penalty: Option<Word>,
+    pub presence_penalty: Option<Word>,
+    pub frequency_penalty: Option<Word>,
 }
 
 #[derive(Deserialize, Default)]

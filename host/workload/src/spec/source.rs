@@ -4,16 +4,17 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use blis_sim::request::{Content, Name};
+use blis_sim::request::{Content, Name, Request};
 use blis_sim::units::Micros;
 
 use super::ClientLoad;
 use super::arrival::whole;
+use super::chats::UserChats;
 use super::drawn::{DrawnRequest, SenderStart};
 use super::expand::{Pace, Segment, SenderPlan, Streams};
 use super::numbers::RequestNumbers;
 use super::session::Session;
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, RequestEnd};
 
 /// The starts of one sender.
 #[derive(Clone, Debug)]
@@ -154,6 +155,8 @@ pub(super) struct RequestSource {
     coming: BinaryHeap<Reverse<Coming>>,
     /// Content of every request without earlier rounds.
     prefix: Content,
+    /// The conversations of users with fixed questions.
+    chats: UserChats,
 }
 
 /// An item that a source produces.
@@ -161,13 +164,19 @@ pub(super) enum SourceItem {
     Request(DrawnRequest),
     /// A session in closed loop with its first request.
     Session(Session, DrawnRequest),
+    /// A round of the conversation of that user.
+    Round(usize, DrawnRequest),
+    /// The request waits until the round before it ends.
+    Waits,
 }
 
 impl RequestSource {
     pub fn new(plan: SenderPlan) -> Self {
         let starts = Starts { segment: 0, drawn: 0, number: 0, now: None, filling: None };
         let prefix = Content::shared(&[plan.prefix]);
-        let mut source = Self { plan: Arc::new(plan), starts, next_start: None, coming: BinaryHeap::new(), prefix };
+        let chats = UserChats::new(&plan);
+        let mut source =
+            Self { plan: Arc::new(plan), starts, next_start: None, coming: BinaryHeap::new(), prefix, chats };
         source.advance();
         source
     }
@@ -198,6 +207,13 @@ impl RequestSource {
         }
         let start = self.next_start?;
         self.advance();
+        if self.chats.exist() {
+            let sent = self.chats.send(&self.plan, start.number, start.at, numbers);
+            return Some(sent.map_or(SourceItem::Waits, |(user, drawn)| SourceItem::Round(user, drawn)));
+        }
+        if let Some(prompt) = self.plan.fixed_prompt(start.number) {
+            return Some(SourceItem::Request(self.plan.fixed(start.at, prompt)));
+        }
         if self.plan.client.is_closed_loop() {
             let (session, drawn) = Session::begin(&self.plan, start, numbers);
             return Some(SourceItem::Session(session, drawn));
@@ -208,6 +224,16 @@ impl RequestSource {
             return Some(SourceItem::Request(self.round(Coming { at: start.at, start, round: 0, context }, numbers)));
         }
         Some(SourceItem::Request(self.single(&start, numbers)))
+    }
+
+    /// The round in flight of `user` has ended: the next one, if the load has sent it.
+    pub fn ended(&mut self, user: usize, ended: RequestEnd, numbers: &mut RequestNumbers) -> Option<Request> {
+        self.chats.ended(&self.plan, user, ended, numbers)
+    }
+
+    /// Number of users with a conversation and no round in flight.
+    pub fn idle(&self) -> u64 {
+        self.chats.idle()
     }
 
     /// A request without a session.

@@ -19,7 +19,7 @@ mod windows;
 
 const BLOCK: u32 = 16;
 
-fn options() -> GenerateOptions {
+pub(super) fn options() -> GenerateOptions {
     GenerateOptions {
         seed: 42,
         block_size: NonZeroU32::new(BLOCK).unwrap(),

@@ -5,8 +5,8 @@ use std::fmt::{self, Display};
 use super::arrival::IntervalShape;
 use super::lengths::{Bounds, LONGEST};
 use super::{
-    Arrival, Client, ClientLoad, Cohort, Lengths, Multimodal, Part, PrefixSharing, Spec, Timeout, Turns, Window,
-    WindowRate,
+    Arrival, Client, ClientLoad, Cohort, Lengths, Multimodal, Part, PrefixSharing, PromptCycle, Spec, Timeout, Turns,
+    Window, WindowRate,
 };
 use crate::trace_v2::GoodputTargets;
 use blis_diag::text;
@@ -119,6 +119,16 @@ impl Sender<'_> {
         writeln!(f, "    output_distribution: {}", LengthsText(&client.output))?;
         if let Some(prefix) = &client.prefix {
             writeln!(f, "    prefix_group: {}\n    prefix_length: {}", text(&prefix.group), prefix.tokens)?;
+        }
+        if let Some(PromptCycle { groups, prompts_per_group, system_tokens, conversations }) = client.prompts {
+            let counts = format!("groups: {groups}, prompts_per_group: {prompts_per_group}");
+            let rest = format!("system_prompt_len: {system_tokens}, conversations: {conversations}");
+            writeln!(f, "    prompt_cycle: {{ {counts}, {rest} }}")?;
+        }
+        if client.sampling.values().next().is_some() {
+            write!(f, "    sampling: {{ ")?;
+            pairs(f, client.sampling.values().map(|(param, value)| Some((param.name(), value.to_string()))))?;
+            writeln!(f, " }}")?;
         }
         if client.streaming {
             writeln!(f, "    streaming: true")?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use blis_sim::cluster::SessionStates;
 use blis_sim::request::{BlockKey, Content, Name, Request, Tags};
 use blis_sim::rng::Stream;
+use blis_sim::sampling::SamplingParams;
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
 
@@ -251,6 +252,7 @@ impl SessionReplay {
                 .map(|time_to_deadline| at.saturating_add(time_to_deadline)),
             client_priority: round.client_priority,
             priority: 0,
+            sampling: SamplingParams::default(),
             tags: round.tags,
             content,
         }

@@ -1,4 +1,5 @@
 use blis_sim::request::{Request, Span, Tags};
+use blis_sim::sampling::SamplingParams;
 use blis_sim::units::Micros;
 use proptest::prelude::*;
 
@@ -52,6 +53,7 @@ fn a_record_becomes_a_request() {
         deadline: Some(Micros(5000)),
         client_priority: None,
         priority: 0,
+        sampling: SamplingParams::default(),
         tags: Tags { slo_class, session, client, round_index: 3, ..Tags::default() },
         content: blis_sim::request::Content::UNIQUE,
     };

@@ -135,6 +135,7 @@ impl Fast {
             batch: Batch {
                 decode_requests: u64::from(self.decoders.count),
                 decode_context: self.decoders.context,
+                sampled: self.decoders.sampled,
                 ..Batch::default()
             },
             now,

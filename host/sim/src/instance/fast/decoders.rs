@@ -6,8 +6,9 @@ use std::collections::BinaryHeap;
 use super::arena::{RequestArena, RequestKey};
 use super::live::{LiveRequest, RequestState};
 use crate::prefetch::{prefetch_end, soon};
+use crate::sampling::{SampledRows, Sampling};
 
-/// One cache line, and `fills`.
+/// One cache line, then what few steps read.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Decoders {
@@ -24,6 +25,8 @@ pub(super) struct Decoders {
     pub count: u32,
     /// Number of entries in `fills`.
     tracked: u32,
+    /// Decoders with sampling parameters of their own.
+    pub sampled: SampledRows,
     /// The decoders with blocks that other requests may share, by the `v mod block_size` of the step that fills a
     /// block. Includes entries of requests that left since.
     fills: Vec<Vec<RequestKey>>,
@@ -38,6 +41,7 @@ impl Decoders {
             starts: vec![0; block_size as usize].into(),
             fills: Vec::new(),
             tracked: 0,
+            sampled: SampledRows::default(),
             finish: BinaryHeap::with_capacity(requests),
         }
     }
@@ -56,8 +60,9 @@ impl Decoders {
     }
 
     /// Adds a request that has computed `computed` tokens before step `v`.
-    pub fn join(&mut self, key: RequestKey, computed: u32, v: u64, finish_v: u64) {
+    pub fn join(&mut self, key: RequestKey, computed: u32, v: u64, finish_v: u64, sampling: Option<Sampling>) {
         self.count += 1;
+        self.sampled.add(sampling);
         self.context += u64::from(computed);
         let phase = self.phase(computed, v);
         self.starts[phase] += 1;
@@ -84,8 +89,9 @@ impl Decoders {
     }
 
     /// Removes a request that has computed `computed` tokens before step `v`.
-    pub fn leave(&mut self, computed: u32, v: u64) {
+    pub fn leave(&mut self, computed: u32, v: u64, sampling: Option<Sampling>) {
         self.count -= 1;
+        self.sampled.remove(sampling);
         self.context -= u64::from(computed);
         let phase = self.phase(computed, v);
         self.starts[phase] -= 1;

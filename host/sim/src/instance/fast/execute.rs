@@ -106,7 +106,7 @@ impl Fast {
         let live = &mut self.live[key];
         live.computed = live.computed_at(self.v);
         live.state = RequestState::Prefilling;
-        self.decoders.leave(live.computed, self.v);
+        self.decoders.leave(live.computed, self.v, self.config.sampling(&live.request));
         if std::mem::take(&mut live.stalled) {
             self.stalled.retain(|&other| other != key);
         }
@@ -157,7 +157,8 @@ impl Fast {
         live.joined_at = end;
         live.finish_v = self.v + u64::from(left);
         let (computed, finish_v) = (live.computed, live.finish_v);
-        self.decoders.join(key, computed, self.v, finish_v);
+        let sampling = self.config.sampling(&live.request);
+        self.decoders.join(key, computed, self.v, finish_v, sampling);
         self.track(key, computed, self.v);
     }
 
@@ -205,7 +206,7 @@ impl Fast {
         }
         observer.record(&SimEvent::Outcome(&outcome));
         if live.state == RequestState::Decoding {
-            self.decoders.leave(computed, v);
+            self.decoders.leave(computed, v, self.config.sampling(&live.request));
         }
         live.computed = computed;
         live.generated = generated;

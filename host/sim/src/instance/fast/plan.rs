@@ -532,9 +532,13 @@ impl Fast {
     }
 
     fn batch(&self, plan: &StepPlan) -> Batch {
-        let mut batch = Batch::default();
+        let mut batch = Batch { sampled: self.decoders.sampled, ..Batch::default() };
         for live in self.prefilling.iter().map(|&key| &self.live[key]).filter(|live| live.num_new > 0) {
             batch.add_prefill(live.num_new, live.context, live.target);
+            batch.sampled.add(self.config.sampling(&live.request));
+        }
+        for &key in &plan.left_out {
+            batch.sampled.remove(self.config.sampling(&self.live[key].request));
         }
         let left_out = plan.left_out.iter().map(|&key| u64::from(self.live[key].computed_at(self.v))).sum::<u64>();
         batch.decode_requests = u64::from(self.decoders.count) - plan.left_out.len() as u64;

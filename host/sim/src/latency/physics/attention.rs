@@ -14,14 +14,18 @@ const LATENT_HEAD_US: f64 = 0.0027;
 /// Tokens that the chunked form of the gated delta rule computes at once (flash-linear-attention's kernels in vLLM).
 const DELTA_CHUNK: f64 = 64.0;
 
-/// Rates of one GPU: bytes/µs and FLOP/µs at peak, in 16 bits and in the narrowest format for an index.
+/// Rates of one GPU: bytes/µs and FLOP/µs at peak, in the model's own format and in the narrowest one for an index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates<'a> {
     pub kernels: &'a Kernels,
     pub bandwidth: f64,
+    /// Rate of reading the KV cache, relative to that of a cache in 16 bits: FP8 is converted on the way.
+    pub kv_share: f64,
     pub flops: f64,
     pub flops_8bit: f64,
     pub dtype_bytes: f64,
+    /// Bytes of a cached KV element.
+    pub kv_dtype_bytes: f64,
 }
 
 /// Times of attention in one layer on one GPU, µs.
@@ -66,8 +70,8 @@ impl Rates<'_> {
         let kv = (f64::from(shape.kv) / tensor).max(1.0);
         let head = shape.dim;
         let pair = queries * 2.0 * (head + head) / (self.flops * self.kernels.attention_flops);
-        let context_token =
-            (2.0 * kv * head * self.dtype_bytes / (self.bandwidth * self.kernels.attention_bandwidth)).max(pair);
+        let bandwidth = self.bandwidth * self.kernels.attention_bandwidth * self.kv_share;
+        let context_token = (2.0 * kv * head * self.kv_dtype_bytes / bandwidth).max(pair);
         AttentionCost {
             limit: shape.span.limit().map(f64::from),
             request: self.kernels.attention_head_us * kv,
@@ -84,7 +88,7 @@ impl Rates<'_> {
         let heads = f64::from(latent.heads) / tensor;
         let (rank, rope) = (f64::from(latent.kv_rank), f64::from(latent.rope_dim));
         let (nope, value) = (f64::from(latent.nope_dim), f64::from(latent.value_dim));
-        let read = (rank + rope) * self.dtype_bytes / (self.bandwidth * LATENT_BANDWIDTH);
+        let read = (rank + rope) * self.kv_dtype_bytes / (self.bandwidth * LATENT_BANDWIDTH * self.kv_share);
         let absorbed = heads * 2.0 * (rank + rope + rank) / (self.flops * LATENT_FLOPS);
         let flops = self.flops * self.kernels.attention_flops;
         let expanded = heads * 2.0 * (nope + rope + value) / flops;

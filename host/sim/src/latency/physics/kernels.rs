@@ -35,6 +35,8 @@ pub struct Kernels {
     pub attention_head_us: f64,
     /// Share of the memory bandwidth with which attention reads the KV cache.
     pub attention_bandwidth: f64,
+    /// The same share for an FP8 KV cache, whose elements are converted on the way: up to a third less on Hopper.
+    pub attention_bandwidth_8bit: f64,
     /// Factor on the attention of decodes in a step that also computes prompts, ≥ 1: FlashAttention 2 (before Hopper)
     /// then reads the KV of a head once per query head instead of once per group, as far as the L2 cache does not help.
     pub attention_mixed: f64,
@@ -81,12 +83,13 @@ impl Kernels {
     }
 
     /// The numbers outside curves that must not be 0, with their names in hardware files.
-    fn named(&self) -> [(&'static str, f64); 6] {
+    fn named(&self) -> [(&'static str, f64); 7] {
         [
             ("expert_activations", self.expert_activations),
             ("attention_launch_us", self.attention_launch_us),
             ("attention_head_us", self.attention_head_us),
             ("attention_bandwidth", self.attention_bandwidth),
+            ("attention_bandwidth_8bit", self.attention_bandwidth_8bit),
             ("attention_mixed", self.attention_mixed),
             ("attention_flops", self.attention_flops),
         ]
@@ -149,6 +152,7 @@ pub(crate) mod samples {
             attention_launch_us: 12.0,
             attention_head_us: 0.017,
             attention_bandwidth: 0.95,
+            attention_bandwidth_8bit: 0.76,
             attention_mixed: 1.0,
             attention_flops: 0.62,
             links: links(),

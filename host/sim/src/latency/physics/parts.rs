@@ -209,7 +209,7 @@ impl LayerParts<'_> {
     }
 }
 
-/// The number format that tensor cores compute in.
+/// The number format that products are computed in: that of the activations (16 bits, or 32), or a narrower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Precision {
     Bits16,
@@ -224,7 +224,10 @@ struct Machine<'a> {
     /// Whether the model's inputs to 4-bit weights have 4 bits as well.
     fp4_activations: bool,
     bandwidth: f64,
-    flops_16bit: f64,
+    /// Peak of products with activations of the model's type, as in attention.
+    flops_dense: f64,
+    /// Bytes of a cached KV element.
+    kv_dtype_bytes: f64,
     dtype_bytes: f64,
 }
 
@@ -235,27 +238,30 @@ impl<'a> Machine<'a> {
             gpu,
             fp4_activations: model.fp4_activations,
             bandwidth: gpu.hbm_tb_s * 1e6,
-            flops_16bit: gpu.tflops_fp16 * 1e6,
+            flops_dense: gpu.dense_tflops(model.dtype_bytes) * 1e6,
+            kv_dtype_bytes: model.kv_dtype_bytes,
             dtype_bytes: model.dtype_bytes,
         }
     }
 
     fn rates(&self) -> Rates<'a> {
-        let flops_8bit = self.gpu.tflops_fp8.max(self.gpu.tflops_fp16) * 1e6;
-        let Self { kernels, bandwidth, flops_16bit, dtype_bytes, .. } = *self;
-        Rates { kernels, bandwidth, flops: flops_16bit, flops_8bit, dtype_bytes }
+        let flops_8bit = (self.gpu.tflops_fp8 * 1e6).max(self.flops_dense);
+        let Self { kernels, bandwidth, flops_dense, dtype_bytes, kv_dtype_bytes, .. } = *self;
+        let converted = kv_dtype_bytes == 1.0 && dtype_bytes > 1.0;
+        let kv_share = if converted { kernels.attention_bandwidth_8bit / kernels.attention_bandwidth } else { 1.0 };
+        Rates { kernels, bandwidth, kv_share, flops: flops_dense, flops_8bit, dtype_bytes, kv_dtype_bytes }
     }
 
     /// The format that products with weights of that many bytes are computed in, and its peak, FLOP/µs.
     fn precision(&self, weight_bytes: f64) -> (Precision, f64) {
-        let tflops = self.gpu.peak_tflops(weight_bytes);
+        let flops_8bit = self.gpu.tflops_fp8 * 1e6;
         let in_4bit = self.fp4_activations && self.gpu.tflops_fp4 > 0.0 && !self.kernels.gemm_4bit.is_empty();
         if weight_bytes < 1.0 && in_4bit {
             (Precision::Bits4, self.gpu.tflops_fp4 * 1e6)
-        } else if weight_bytes == 1.0 && tflops > self.gpu.tflops_fp16 {
-            (Precision::Bits8, tflops * 1e6)
+        } else if weight_bytes == 1.0 && flops_8bit > self.flops_dense {
+            (Precision::Bits8, flops_8bit)
         } else {
-            (Precision::Bits16, tflops * 1e6)
+            (Precision::Bits16, self.flops_dense)
         }
     }
 

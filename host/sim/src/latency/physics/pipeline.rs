@@ -19,6 +19,7 @@ use crate::latency::arithmetic::exact;
 use crate::latency::error::check_coefficients;
 use crate::latency::{Batch, ContextEffect, LatencyError, LatencyModel, shortest_of_monotone};
 use crate::model::{Gpu, ModelConfig};
+use crate::sampling::{SampledRows, Sampling, SamplingParams};
 use crate::units::Micros;
 
 /// The step times of a model whose layers are divided over pipeline stages, described at the top of this file.
@@ -70,6 +71,11 @@ impl Pipeline {
         if in_flight > 1 { all.max(exact(in_flight) * slowest) } else { all }
     }
 
+    /// The stage with the outputs, which samples.
+    fn last(&self) -> &Physics {
+        &self.stages[self.stages.len() - 1]
+    }
+
     fn first(&self) -> &Physics {
         &self.stages[0]
     }
@@ -83,15 +89,37 @@ fn micro_batch(batch: &Batch, parts: u64) -> Batch {
         _ => (u128::from(sum) * u128::from(requests.div_ceil(parts))).div_ceil(u128::from(requests)) as u64,
     };
     let prefill = |sum| share(sum, batch.prefill_requests);
+    let decode_requests = share(batch.decode_requests, batch.decode_requests);
+    let prefill_requests = prefill(batch.prefill_requests);
     Batch {
-        prefill_requests: prefill(batch.prefill_requests),
+        prefill_requests,
         prefill_tokens: prefill(batch.prefill_tokens),
         prefill_tokens_squared: prefill(batch.prefill_tokens_squared),
         prefill_tokens_by_input: prefill(batch.prefill_tokens_by_input),
         prefill_tokens_by_context: prefill(batch.prefill_tokens_by_context),
         prefill_context: prefill(batch.prefill_context),
-        decode_requests: share(batch.decode_requests, batch.decode_requests),
+        decode_requests,
         decode_context: share(batch.decode_context, batch.decode_requests),
+        sampled: sampled_rows(batch, prefill_requests + decode_requests),
+    }
+}
+
+/// The share of `requests` of the batch's requests in each kind of sampling, rounded up: also of those with the model's
+/// default.
+fn sampled_rows(batch: &Batch, requests: u64) -> SampledRows {
+    let SampledRows { own, truncated, min_p, penalized } = batch.sampled;
+    if own == 0 {
+        return SampledRows::default();
+    }
+    let all = u128::from(batch.requests());
+    let share = |rows: u64| (u128::from(rows) * u128::from(requests)).div_ceil(all) as u64;
+    let rows = |rows: u32| u32::try_from(share(rows.into())).unwrap_or(u32::MAX);
+    let default = share(batch.requests().saturating_sub(own.into()));
+    SampledRows {
+        own: u32::try_from(requests.saturating_sub(default)).unwrap_or(u32::MAX),
+        truncated: rows(truncated),
+        min_p: rows(min_p),
+        penalized: rows(penalized),
     }
 }
 
@@ -113,8 +141,15 @@ impl LatencyModel for Pipeline {
         }
     }
 
+    fn sampling(&self, params: SamplingParams) -> Option<Sampling> {
+        self.last().sampling(params)
+    }
+
     fn shortest_step(&self) -> Micros {
-        shortest_of_monotone(self)
+        let mut greedy = Batch::default();
+        greedy.add_decode(0);
+        greedy.sampled.add(Some(Sampling::default()));
+        shortest_of_monotone(self).min(self.step_time(&greedy))
     }
 
     fn queueing_time(&self, input_tokens: u32) -> Micros {
@@ -199,6 +234,26 @@ mod tests {
         batch.add_prefill(2000, 0, 2000);
         assert_eq!(micro_batch(&batch, 2), micro);
         assert_eq!(micro_batch(&decodes(5), 2), decodes(3));
+    }
+
+    /// Of 5 requests, 3 are in the largest of two micro-batches: of the 2 with `top_p` of their own 2·3/5, of the 3 others
+    /// 3·3/5, both rounded up to 2, so that one of the three counts as a request of its own. Requests that all set what the
+    /// model could set take the same time.
+    #[test]
+    fn micro_batches_have_their_share_of_the_sampling() {
+        let top_p = SamplingParams::default().with(crate::sampling::SamplingParam::TopP, 0.9);
+        let coefficients = (PhysicsAlpha::default(), BETA);
+        let restricted = Serving { sampling: top_p, ..serving(2) };
+        let restricted = Pipeline::new(&llama_8b(), (&h100(), &kernels()), restricted, coefficients).unwrap();
+        let own = |requests| {
+            let mut batch = decodes(5);
+            (0..requests).for_each(|_| batch.sampled.add(pipeline(2).sampling(top_p)));
+            batch
+        };
+        assert_eq!(micro_batch(&own(2), 2).sampled, SampledRows { own: 1, truncated: 2, min_p: 0, penalized: 0 });
+        assert_eq!(pipeline(2).us(&own(5)), restricted.us(&decodes(5)));
+        assert!(pipeline(2).us(&own(0)) < pipeline(2).us(&own(1)), "one request is enough");
+        assert_eq!(restricted.sampling(top_p), None);
     }
 
     #[test]

@@ -10,10 +10,10 @@ use super::super::error::SpecFileError;
 use super::super::lengths::{Bounds, LONGEST, Lengths};
 use super::super::raw::{Spanned, Word};
 use super::super::read::{ABOVE_0, FROM_0, SpecReader};
-use super::super::{Arrival, Client, Spec, Window, WindowRate};
+use super::super::{Arrival, Client, PromptCycle, Spec, Timeout, Window, WindowRate};
 use super::countable::countable;
+use super::sweep;
 use super::sweep::RawSweep;
-use super::{SharedPrefix, sweep};
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -80,6 +80,13 @@ struct RawShared {
     system_prompt_len: Option<Word>,
     question_len: Option<Word>,
     output_len: Option<Word>,
+    question_len_std: Option<Word>,
+    question_len_min: Option<Word>,
+    question_len_max: Option<Word>,
+    output_len_std: Option<Word>,
+    output_len_min: Option<Word>,
+    output_len_max: Option<Word>,
+    enable_multi_turn_chat: Option<Word>,
 }
 
 /// Whether `text` is such a file: other specifications have no `load`.
@@ -108,7 +115,7 @@ pub(in super::super) fn parse(reader: &SpecReader<'_>) -> Result<Spec, SpecFileE
     })?;
     let seed = reader.whole("load", "base_seed", load.value.base_seed.as_ref(), 0..=u64::MAX)?;
     let mut spec = if shape == "shared_prefix" {
-        shared_prefix(reader, &data, stages, arrival)?
+        shared_prefix(reader, &data, &stages, arrival)?
     } else {
         synthetic(reader, &data, &stages, arrival)?
     };
@@ -171,6 +178,11 @@ fn synthetic(
     };
     let input = lengths("input_distribution", &data.value.input_distribution)?;
     let output = lengths("output_distribution", &data.value.output_distribution)?;
+    Ok(one_client(stages, Client { arrival, ..Client::new("inference-perf", 1.0, input, output) }))
+}
+
+/// `client` in all stages, one after the other.
+fn one_client(stages: &[(f64, f64)], client: Client) -> Spec {
     let mut start = Micros::ZERO;
     let mut windows = Vec::new();
     for &(rate, seconds) in stages {
@@ -178,9 +190,8 @@ fn synthetic(
         windows.push(Window { rate: WindowRate::Exact(rate), ..Window::usual(start, end) });
         start = end;
     }
-    let client = Client { arrival, windows, ..Client::new("inference-perf", 1.0, input, output) };
     let aggregate_rate = stages.iter().map(|(rate, _)| rate).sum();
-    Ok(Spec { aggregate_rate, clients: vec![client], ..Spec::default() })
+    Spec { aggregate_rate, clients: vec![Client { windows, ..client }], ..Spec::default() }
 }
 
 fn normal(reader: &SpecReader<'_>, subject: &str, raw: &Spanned<RawNormal>) -> Result<Lengths, SpecFileError> {
@@ -199,40 +210,59 @@ fn normal(reader: &SpecReader<'_>, subject: &str, raw: &Spanned<RawNormal>) -> R
     Ok(Lengths::Gaussian { mean, std_dev, bounds: Bounds { min, max } })
 }
 
-/// Groups of users that share a system prompt.
+/// Fixed prompts in groups that share a system prompt: request `i` has prompt `i` modulo their number. With
+/// `enable_multi_turn_chat` it is the next round of user `i`, and waits for the one before.
 fn shared_prefix(
     reader: &SpecReader<'_>,
     data: &Spanned<RawData>,
-    stages: Vec<(f64, f64)>,
+    stages: &[(f64, f64)],
     arrival: Arrival,
 ) -> Result<Spec, SpecFileError> {
     const SUBJECT: &str = "data: shared_prefix";
-    let raw = reader.needs("data", "shared_prefix", data.value.shared_prefix.as_ref(), data.referenced)?;
+    let section = reader.needs("data", "shared_prefix", data.value.shared_prefix.as_ref(), data.referenced)?;
+    let (raw, at) = (&section.value, section.referenced);
     let count = |key, word: &Option<Word>, least| {
         let count = reader.whole(SUBJECT, key, word.as_ref(), least..=1_000_000_u32)?;
-        reader.needs(SUBJECT, key, count, raw.referenced)
+        reader.needs(SUBJECT, key, count, at)
     };
-    let section = SharedPrefix {
-        stages,
-        system_prompts: count("num_groups", &raw.value.num_groups, 1)?,
-        users: count("num_prompts_per_group", &raw.value.num_prompts_per_group, 1)?,
-        system_tokens: count("system_prompt_len", &raw.value.system_prompt_len, 0)?,
-        question_tokens: count("question_len", &raw.value.question_len, 1)?,
-        output_tokens: count("output_len", &raw.value.output_len, 1)?,
-        multi_turn: false,
+    let lengths = |key: &str, mean: u32, words: [&Option<Word>; 3]| {
+        let [std_dev, min, max] = words;
+        let std_dev = reader.number(SUBJECT, &format!("{key}_std"), std_dev.as_ref(), FROM_0)?.unwrap_or(0.0);
+        let bound =
+            |end, word: &Option<Word>| reader.whole(SUBJECT, &format!("{key}_{end}"), word.as_ref(), 1..=LONGEST);
+        let (min, max) = (bound("min", min)?.unwrap_or(1), bound("max", max)?.unwrap_or(LONGEST));
+        if min > max {
+            let what = format!("{SUBJECT}: `{key}_min` is {min}, more than `{key}_max`, {max}");
+            return Err(reader.wrong(at, what, "the minimum must not exceed the maximum"));
+        }
+        let bounds = Bounds { min, max };
+        Ok(if std_dev > 0.0 {
+            Lengths::Gaussian { mean: mean.into(), std_dev, bounds }
+        } else {
+            Lengths::Constant(mean)
+        })
     };
-    section.check().map_err(|(what, hint)| reader.wrong(raw.referenced, format!("{SUBJECT}: {what}"), hint))?;
-    let (aggregate_rate, clients) = section.clients();
-    let mut spec = Spec { aggregate_rate, clients, ..Spec::default() };
-    if arrival == Arrival::Constant {
-        let what = format!(
-            "{}: the users' requests arrive as a Poisson process, not at constant inter-arrival times",
-            reader.location(raw.referenced)
-        );
-        spec.warnings
-            .push((what, "many users together are not constant; `type: poisson` has the same meaning".to_owned()));
-    }
-    Ok(spec)
+    let prompts = PromptCycle {
+        groups: count("num_groups", &raw.num_groups, 1)?,
+        prompts_per_group: count("num_prompts_per_group", &raw.num_prompts_per_group, 1)?,
+        system_tokens: count("system_prompt_len", &raw.system_prompt_len, 0)?,
+        conversations: reader
+            .switch(SUBJECT, "enable_multi_turn_chat", raw.enable_multi_turn_chat.as_ref())?
+            .unwrap_or(false),
+    };
+    prompts.check().map_err(|(what, hint)| reader.wrong(at, format!("{SUBJECT}: {what}"), hint))?;
+    let (question, output) = (count("question_len", &raw.question_len, 1)?, count("output_len", &raw.output_len, 1)?);
+    let input =
+        lengths("question_len", question, [&raw.question_len_std, &raw.question_len_min, &raw.question_len_max])?;
+    let output = lengths("output_len", output, [&raw.output_len_std, &raw.output_len_min, &raw.output_len_max])?;
+    let client = Client {
+        arrival,
+        slo_class: "standard".to_owned(),
+        prompts: Some(prompts),
+        timeout: Timeout::Never,
+        ..Client::new("inference-perf", 1.0, input, output)
+    };
+    Ok(one_client(stages, client))
 }
 
 #[cfg(test)]
@@ -275,10 +305,41 @@ data:
     }
 
     #[test]
-    fn groups_share_their_system_prompt() {
-        let spec = Spec::parse("perf.yaml", SHARED, &NoFiles).unwrap();
-        assert_eq!((spec.clients.len(), spec.warnings.len()), (10, 1));
-        assert_eq!(spec.clients[7].prefix.as_ref().map(|prefix| prefix.group.as_str()), Some("prompt-1"));
+    fn prompts_are_sent_in_turn() {
+        let client = |text: &str| {
+            let spec = Spec::parse("perf.yaml", text, &NoFiles).unwrap();
+            assert_eq!((spec.clients.len(), spec.warnings.len(), spec.aggregate_rate), (1, 0, 10.0));
+            spec.clients[0].clone()
+        };
+        let single = client(SHARED);
+        let prompts = PromptCycle { groups: 2, prompts_per_group: 5, system_tokens: 64, conversations: false };
+        assert_eq!((single.prompts, single.arrival), (Some(prompts), Arrival::Constant));
+        assert_eq!((single.input, single.output), (Lengths::Constant(10), Lengths::Constant(5)));
+        let chat = client(&SHARED.replace("output_len: 5", "output_len: 5, enable_multi_turn_chat: true"));
+        assert_eq!(chat.prompts, Some(PromptCycle { conversations: true, ..prompts }));
+        let spread = client(&SHARED.replace("output_len: 5", "output_len: 5, output_len_std: 2, output_len_max: 9"));
+        assert_eq!(spread.output, Lengths::gaussian(5.0, 2.0, 1, 9));
+    }
+
+    /// The file of a benchmark of which the requests were measured (`../shared/data/fidelity`): 100 prompts, which come
+    /// again after 100 requests, in two stages of Poisson arrivals.
+    #[test]
+    fn the_file_of_a_measured_benchmark_gives_its_requests() {
+        const MEASURED: &str = "\
+load: { type: poisson, stages: [{ rate: 8, duration: 600 }, { rate: 20, duration: 600 }] }
+data:
+  type: shared_prefix
+  shared_prefix: { num_groups: 20, num_prompts_per_group: 5, system_prompt_len: 100, question_len: 447, output_len: 248 }
+";
+        let spec = Spec::parse("perf.yaml", MEASURED, &NoFiles).unwrap();
+        let requests: Vec<_> = spec.generate(&super::super::super::tests::options()).unwrap().requests.collect();
+        let number = requests.len() as f64;
+        assert!((number / 16_800.0 - 1.0).abs() < 0.03, "{number}, five standard deviations");
+        assert!(requests.iter().all(|request| (request.input_tokens, request.output_tokens) == (547, 248)));
+        assert!((0..requests.len() - 100).all(|at| requests[at].content == requests[at + 100].content));
+        assert!((1..100).all(|at| requests[at].content != requests[0].content));
+        let late = requests.iter().filter(|request| request.arrival.0 >= 600_000_000).count() as f64;
+        assert!((late / number - 20.0 / 28.0).abs() < 0.02, "{late}");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use super::super::raw::{
 };
 use super::super::read::{FROM_0, NumberRange, SpecReader};
 use super::super::{
-    Arrival, Client, ClientLoad, ClientNetwork, Cohort, Lengths, MultiTurn, Multimodal, Prefix, Timeout, Turns, Window,
-    WindowRate,
+    Arrival, Client, ClientLoad, ClientNetwork, ClientSampling, Cohort, Lengths, MultiTurn, Multimodal, Prefix,
+    PromptCycle, Timeout, Turns, Window, WindowRate,
 };
 use super::{NAME_MAX, Parser, RATE, client_location};
 use blis_diag::yaml::{Mark, Spanned};
@@ -122,6 +122,11 @@ impl<'a> ClientParser<'a> {
             input,
             output: parser.needed_lengths(subject, "output_distribution", raw.output_distribution.as_ref(), at)?,
             prefix: self.prefix(subject, raw)?,
+            prompts: self.prompts(subject, raw)?,
+            sampling: match &raw.sampling {
+                Some(sampling) => ClientSampling::parse(reader, subject, sampling)?,
+                None => ClientSampling::default(),
+            },
             streaming: reader.switch(subject, "streaming", raw.streaming.as_ref())?.unwrap_or(false),
             network: self.network(subject, raw)?,
             windows: Vec::new(),
@@ -231,6 +236,24 @@ impl<'a> ClientParser<'a> {
                 .push((what, "name a group; a client alone in it shares the prefix among its own requests".to_owned()));
         }
         Ok(None)
+    }
+
+    /// Fixed prompts, which have neither sessions nor another prefix.
+    fn prompts(&self, subject: &str, raw: &RawClient) -> Result<Option<PromptCycle>, SpecFileError> {
+        let Some(cycle) = &raw.prompt_cycle else { return Ok(None) };
+        let turns = raw.reasoning.as_ref().and_then(|reasoning| reasoning.multi_turn.as_ref());
+        let others = [
+            (turns.map(|turns| turns.referenced), "multi_turn"),
+            (raw.concurrency.as_ref().map(|word| word.referenced), "concurrency"),
+            (raw.prefix_group.as_ref().map(|word| word.referenced), "prefix_group"),
+            (raw.multimodal.as_ref().map(|parts| parts.referenced), "multimodal"),
+            (raw.population.as_ref().map(|word| word.referenced), "population"),
+        ];
+        if let Some((at, key)) = others.into_iter().find_map(|(at, key)| Some((at?, key))) {
+            let what = format!("{subject}: `{key}` cannot be used with `prompt_cycle`");
+            return Err(self.reader().wrong(at, what, "leave out one of them"));
+        }
+        PromptCycle::parse(self.reader(), subject, cycle).map(Some)
     }
 
     fn network(&self, subject: &str, raw: &RawClient) -> Result<Option<ClientNetwork>, SpecFileError> {

@@ -149,9 +149,8 @@ fn windows_that_are_drawn_at_once_are_limited_together() {
 /// Every window needs the groups that are active at the same time; equal windows get the same result.
 #[test]
 fn tens_of_thousands_of_users_are_ready_at_once() {
-    let text = "load: { type: poisson, stages: [{ rate: 60000, duration: 1 }] }\n\
-                data:\n  type: shared_prefix\n  shared_prefix: { num_groups: 300, num_prompts_per_group: 200, \
-                system_prompt_len: 16, question_len: 1, output_len: 1 }\n";
+    let text = "inference_perf:\n  stages: [{ rate: 60000, duration: 1 }]\n  shared_prefix: { num_unique_system_prompts: 300, \
+                num_users_per_system_prompt: 200, system_prompt_len: 16, question_len: 1, output_len: 1 }\n";
     let spec = Spec { num_requests: Some(100), ..Spec::parse("perf.yaml", text, &NoFiles).unwrap() };
     assert_eq!((spec.clients.len(), requests(&spec).0.len()), (60_000, 100));
 }
