@@ -419,7 +419,7 @@ mod tests {
         assert_eq!((entry.name.as_str(), entry.gpu.mfu), ("mine", None));
         insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tbs: 1\n").unwrap_err(), @r"
         gpus/mine.yaml:2:1: unknown field `hbm_tbs`
-        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
+        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, tflops_fp32, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
         ");
         insta::assert_snapshot!(yaml("tflops_fp16: fast\n").unwrap_err(), @"gpus/mine.yaml:1:14: the value is `fast`, not a number");
         insta::assert_snapshot!(yaml("tflops_fp16: 100\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: `hbm_tb_s` is missing");
@@ -447,7 +447,7 @@ mod tests {
         let error = parse(Path::new("h.json"), "{\n \"H100\": {\"TFlops\": 1}\n}").unwrap_err();
         insta::assert_snapshot!(error, @r"
         h.json:2:18: unknown field `TFlops`
-        hint: did you mean `tflops_fp4`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
+        hint: did you mean `tflops_fp4`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, tflops_fp32, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
         ");
     }
 }
