@@ -34,7 +34,7 @@ pub(crate) fn read(
 ) -> Result<(), Diagnostic> {
     known_keys::refuse(keys)?;
     known_keys::note(keys, notes);
-    let keys = Keys(keys);
+    let keys = ArchitectureKeys(keys);
     let weights = precision::read(keys, model, notes);
     if let Some(blocks) = keys.get("block_configs") {
         return layers::of_blocks(blocks, model, weights);
@@ -60,9 +60,9 @@ pub(crate) fn read(
 
 /// The keys of a config.
 #[derive(Clone, Copy)]
-struct Keys<'a>(&'a Map<String, Value>);
+struct ArchitectureKeys<'a>(&'a Map<String, Value>);
 
-impl<'a> Keys<'a> {
+impl<'a> ArchitectureKeys<'a> {
     fn get(self, key: &str) -> Option<&'a Value> {
         self.0.get(key).filter(|value| !value.is_null())
     }
@@ -138,7 +138,7 @@ enum LayerKind {
 }
 
 impl Attentions {
-    fn read(keys: Keys<'_>, model: &ModelConfig) -> Result<Self, Diagnostic> {
+    fn read(keys: ArchitectureKeys<'_>, model: &ModelConfig) -> Result<Self, Diagnostic> {
         let local = layer_kinds(keys, model)?;
         let has = |kind| local.contains(&kind);
         let base = match model.mla {
@@ -186,7 +186,7 @@ impl Attentions {
 const LLAMA4_CHUNK: u32 = 8192;
 
 /// The kind of each layer; empty if all have full attention.
-fn layer_kinds(keys: Keys<'_>, model: &ModelConfig) -> Result<Vec<LayerKind>, Diagnostic> {
+fn layer_kinds(keys: ArchitectureKeys<'_>, model: &ModelConfig) -> Result<Vec<LayerKind>, Diagnostic> {
     let layers = model.num_hidden_layers;
     if let Some(list) = keys.list("layer_types")? {
         return listed_kinds(list, layers);
@@ -247,7 +247,7 @@ fn listed_kinds(list: &[Value], layers: u32) -> Result<Vec<LayerKind>, Diagnosti
 /// Llama 4: layers without rotary positions attend to everything, the others to their chunk. `no_rope_layers` has a 0 for
 /// each of the former; by default it is every fourth layer.
 fn chunked_kinds(
-    keys: Keys<'_>,
+    keys: ArchitectureKeys<'_>,
     layers: u32,
     every: impl Fn(u32, LayerKind) -> Vec<LayerKind>,
 ) -> Result<Vec<LayerKind>, Diagnostic> {
@@ -263,7 +263,7 @@ fn chunked_kinds(
 }
 
 /// Ordinary attention, with the output gate of Qwen3-Next and Qwen3.5.
-fn gated(keys: Keys<'_>, model: &ModelConfig) -> Result<Attention, Diagnostic> {
+fn gated(keys: ArchitectureKeys<'_>, model: &ModelConfig) -> Result<Attention, Diagnostic> {
     let gated = keys.flag("attn_output_gate")?.unwrap_or(keys.text("model_type").starts_with("qwen3_next"));
     Ok(match model.uniform_attention() {
         Attention::Heads(heads) => Attention::Heads(Heads { gated, ..heads }),
@@ -273,7 +273,7 @@ fn gated(keys: Keys<'_>, model: &ModelConfig) -> Result<Attention, Diagnostic> {
 
 /// The heads of full attention, where they differ from those of the window (Gemma 4): `global_head_dim`,
 /// `num_global_key_value_heads`, and values made of the keys (`attention_k_eq_v`).
-fn global(keys: Keys<'_>, heads: Heads) -> Result<Heads, Diagnostic> {
+fn global(keys: ArchitectureKeys<'_>, heads: Heads) -> Result<Heads, Diagnostic> {
     Ok(Heads {
         dim: keys.positive("global_head_dim")?.map_or(heads.dim, f64::from),
         kv: keys.positive("num_global_key_value_heads")?.unwrap_or(heads.kv),
@@ -282,7 +282,7 @@ fn global(keys: Keys<'_>, heads: Heads) -> Result<Heads, Diagnostic> {
     })
 }
 
-fn latent(keys: Keys<'_>, model: &ModelConfig, mla: Mla) -> Result<Latent, Diagnostic> {
+fn latent(keys: ArchitectureKeys<'_>, model: &ModelConfig, mla: Mla) -> Result<Latent, Diagnostic> {
     let head = model.head_dim.unwrap_or(model.hidden_size / model.num_attention_heads.max(1));
     let index = match keys.positive("index_topk")? {
         None => None,
@@ -303,7 +303,7 @@ fn latent(keys: Keys<'_>, model: &ModelConfig, mla: Mla) -> Result<Latent, Diagn
     })
 }
 
-fn linear(keys: Keys<'_>) -> Result<Attention, Diagnostic> {
+fn linear(keys: ArchitectureKeys<'_>) -> Result<Attention, Diagnostic> {
     let number = |key| keys.required(key, "linear attention");
     Ok(Attention::Linear(Linear {
         key_heads: number("linear_num_key_heads")?,
@@ -334,7 +334,7 @@ struct Mlps {
 impl Mlps {
     /// `first_k_dense_replace` (DeepSeek), `interleave_moe_layer_step` (Llama 4), `decoder_sparse_step` and
     /// `mlp_only_layers` (Qwen); Gemma 4 has a dense MLP beside the experts (`enable_moe_block`).
-    fn read(keys: Keys<'_>, model: &ModelConfig) -> Result<Self, Diagnostic> {
+    fn read(keys: ArchitectureKeys<'_>, model: &ModelConfig) -> Result<Self, Diagnostic> {
         let beside = match keys.flag("enable_moe_block")? {
             Some(true) => model.intermediate_size,
             _ => 0,

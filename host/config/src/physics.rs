@@ -117,7 +117,7 @@ pub struct RunErrors {
     pub run: String,
     /// The requests that were compared: `validation`, `left out`, …
     pub requests: String,
-    /// Class of the deployment, as [`DeploymentClass`] writes it; `None` for a run of the deployment itself.
+    /// Class of the deployment, as [`ErrorClass`] writes it; `None` for a run of the deployment itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     /// Error of the mean end-to-end latency, %.
@@ -183,7 +183,7 @@ mod sampler_name {
 
 /// What deployments have in common whose errors are similar: kind of the model, width of its weights, GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DeploymentClass<'a> {
+pub struct ErrorClass<'a> {
     /// Whether the model has experts.
     pub experts: bool,
     /// Whether it has latent attention (MLA).
@@ -194,7 +194,7 @@ pub struct DeploymentClass<'a> {
     pub hardware: &'a str,
 }
 
-impl Display for DeploymentClass<'_> {
+impl Display for ErrorClass<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.experts { "experts" } else { "dense" };
         let latent = if self.latent_attention { " with latent attention" } else { "" };
@@ -248,7 +248,7 @@ impl Coefficients {
 
     /// The largest errors of all runs, or of those of one class; `None` if there is no such run.
     #[must_use]
-    pub fn worst(&self, class: Option<DeploymentClass<'_>>) -> Option<WorstErrors> {
+    pub fn worst(&self, class: Option<ErrorClass<'_>>) -> Option<WorstErrors> {
         let class = class.map(|class| class.to_string());
         WorstErrors::of(self.errors.iter().filter(|run| class.is_none() || run.class == class))
     }
@@ -311,10 +311,10 @@ mod tests {
         assert!(file.data.iter().all(|run| run.sha256.len() == 64));
         assert_eq!(file.sampler, Sampler::Sort, "the engine of the measurements was vLLM 0.15");
         assert!(file.general.errors.iter().all(|run| run.class.is_some()));
-        let class = DeploymentClass { experts: true, latent_attention: false, weight_bytes: 1.0, hardware: "H100" };
+        let class = ErrorClass { experts: true, latent_attention: false, weight_bytes: 1.0, hardware: "H100" };
         assert_eq!(class.to_string(), "8-bit experts on H100");
         assert_eq!(file.general.worst(Some(class)).map(|worst| worst.runs), Some(2), "Llama-4-Scout FP8");
-        assert_eq!(file.general.worst(Some(DeploymentClass { hardware: "B200", ..class })), None);
+        assert_eq!(file.general.worst(Some(ErrorClass { hardware: "B200", ..class })), None);
         let [all, of_class] = [None, Some(class)].map(|class| file.general.worst(class).unwrap());
         assert!(all.runs == file.general.errors.len() && all.mean_e2e >= of_class.mean_e2e);
     }

@@ -17,7 +17,7 @@ use super::engine::BatchLimits;
 use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels, Network};
 use super::model::LoadedModel;
-use super::physics::{CoefficientFile, DeploymentClass, WorstErrors};
+use super::physics::{CoefficientFile, ErrorClass, WorstErrors};
 use super::precision::Precision;
 use super::{Deployment, DeploymentArgs, KvBlocksSource, LatencyKind, latency_parameters, model_source, short_name};
 use blis_diag::Diagnostic;
@@ -335,7 +335,7 @@ impl Resolution<'_> {
             Some(exact) => self.tested(exact.worst(None), "that took no part in the fit", None),
             // Those runs took part in the choice of some coefficients: no error of unseen deployments is claimed.
             None => {
-                let class = self.config.map(|model| DeploymentClass {
+                let class = self.config.map(|model| ErrorClass {
                     experts: model.config.moe.is_some(),
                     latent_attention: model.config.mla.is_some(),
                     weight_bytes: model.config.weight_bytes,
@@ -355,7 +355,7 @@ impl Resolution<'_> {
 
     /// What is known about the errors of coefficients on the tested runs: of this deployment, or of its class. Settings
     /// that none of them had are named.
-    fn tested(&self, worst: Option<WorstErrors>, which: &str, class: Option<DeploymentClass<'_>>) -> String {
+    fn tested(&self, worst: Option<WorstErrors>, which: &str, class: Option<ErrorClass<'_>>) -> String {
         let Some(worst) = worst else { return "never validated".to_owned() };
         let untested = [
             (self.args.enforce_eager, "--enforce-eager"),

@@ -4,7 +4,7 @@ use blis_sim::architecture::{MXFP4_BYTES, WeightBytes};
 use blis_sim::model::ModelConfig;
 use serde_json::Value;
 
-use super::Keys;
+use super::ArchitectureKeys;
 
 /// Bytes per weight in NVFP4: four bits, and a scale of eight bits for 16 weights.
 const NVFP4_BYTES: f64 = 4.5 / 8.0;
@@ -12,7 +12,7 @@ const NVFP4_BYTES: f64 = 4.5 / 8.0;
 /// Lists of modules that stay in 16 bits, by the quantisation method that writes them.
 const EXCEPTIONS: [&str; 4] = ["modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"];
 
-/// Keys of `quantization_config` that change nothing else than what is read.
+/// ArchitectureKeys of `quantization_config` that change nothing else than what is read.
 const UNDERSTOOD: &[&str] = &[
     "quant_method",
     "bits",
@@ -49,7 +49,7 @@ const UNDERSTOOD: &[&str] = &[
 ];
 
 /// The widths that differ from the model's own, and notes about keys that are not understood.
-pub(super) fn read(keys: Keys<'_>, model: &ModelConfig, notes: &mut Vec<String>) -> WeightBytes {
+pub(super) fn read(keys: ArchitectureKeys<'_>, model: &ModelConfig, notes: &mut Vec<String>) -> WeightBytes {
     let Some(config) = keys.get("quantization_config").and_then(Value::as_object) else {
         return WeightBytes::default();
     };

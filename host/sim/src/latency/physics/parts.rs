@@ -211,7 +211,7 @@ impl LayerParts<'_> {
 
 /// The number format that products are computed in: that of the activations (16 bits, or 32), or a narrower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Precision {
+enum ProductFormat {
     Bits16,
     Bits8,
     Bits4,
@@ -253,15 +253,15 @@ impl<'a> Machine<'a> {
     }
 
     /// The format that products with weights of that many bytes are computed in, and its peak, FLOP/µs.
-    fn precision(&self, weight_bytes: f64) -> (Precision, f64) {
+    fn precision(&self, weight_bytes: f64) -> (ProductFormat, f64) {
         let flops_8bit = self.gpu.tflops_fp8 * 1e6;
         let in_4bit = self.fp4_activations && self.gpu.tflops_fp4 > 0.0 && !self.kernels.gemm_4bit.is_empty();
         if weight_bytes < 1.0 && in_4bit {
-            (Precision::Bits4, self.gpu.tflops_fp4 * 1e6)
+            (ProductFormat::Bits4, self.gpu.tflops_fp4 * 1e6)
         } else if weight_bytes == 1.0 && flops_8bit > self.flops_dense {
-            (Precision::Bits8, flops_8bit)
+            (ProductFormat::Bits8, flops_8bit)
         } else {
-            (Precision::Bits16, self.flops_dense)
+            (ProductFormat::Bits16, self.flops_dense)
         }
     }
 
@@ -269,9 +269,9 @@ impl<'a> Machine<'a> {
     fn experts(&self, weight_bytes: f64) -> (Curve, f64) {
         let (precision, flops) = self.precision(weight_bytes);
         let curve = match (precision, self.kernels.experts_4bit) {
-            (Precision::Bits16, _) => self.kernels.experts,
-            (Precision::Bits4, Some(curve)) => curve,
-            (Precision::Bits4 | Precision::Bits8, _) => self.kernels.experts_8bit,
+            (ProductFormat::Bits16, _) => self.kernels.experts,
+            (ProductFormat::Bits4, Some(curve)) => curve,
+            (ProductFormat::Bits4 | ProductFormat::Bits8, _) => self.kernels.experts_8bit,
         };
         (curve, flops)
     }
@@ -280,9 +280,9 @@ impl<'a> Machine<'a> {
         let any = [RowCurve { up_to_rows: f64::INFINITY, curve: self.kernels.gemm }];
         let (precision, flops) = self.precision(weight_bytes);
         let curves: &[RowCurve] = match precision {
-            Precision::Bits16 => &any,
-            Precision::Bits8 => &self.kernels.gemm_8bit,
-            Precision::Bits4 => &self.kernels.gemm_4bit,
+            ProductFormat::Bits16 => &any,
+            ProductFormat::Bits8 => &self.kernels.gemm_8bit,
+            ProductFormat::Bits4 => &self.kernels.gemm_4bit,
         };
         let range = |curve: &RowCurve| self.range(*curve, (outputs, inputs), (weight_bytes, flops));
         Product { ranges: curves.iter().map(range).collect() }
@@ -503,7 +503,7 @@ mod tests {
         let kernels = samples::kernels();
         let (model, gpu) = (scout_fp8(), h100());
         let machine = Machine::new(&model, &gpu, &kernels);
-        assert_eq!(machine.precision(1.0).0, Precision::Bits8);
+        assert_eq!(machine.precision(1.0).0, ProductFormat::Bits8);
         let product = machine.product(2000.0, 4096.0, 1.0);
         // 64 rows: 2000·4096 bytes of weights, 64·(2000 + 4096) elements of 2 bytes, 3·4096 bytes per row and pass.
         let memory: f64 = (8.192e6 + 64.0 * 12_192.0) / (3.35e6 * 0.86);
@@ -525,12 +525,12 @@ mod tests {
         let fp4 = ModelConfig { fp4_activations: true, ..model.clone() };
         let gpu = Gpu { tflops_fp4: 4000.0, ..h100() };
         let precision = |model: &ModelConfig, kernels: &Kernels| Machine::new(model, &gpu, kernels).precision(0.5).0;
-        assert_eq!(precision(&fp4, &kernels), Precision::Bits16, "no kernels were measured");
+        assert_eq!(precision(&fp4, &kernels), ProductFormat::Bits16, "no kernels were measured");
         (kernels.gemm_4bit, kernels.experts_4bit) = (kernels.gemm_8bit.clone(), Some(kernels.experts_8bit));
         assert_eq!(kernels.check(), Ok(()));
-        assert_eq!(precision(&fp4, &kernels), Precision::Bits4);
-        assert_eq!(precision(&model, &kernels), Precision::Bits16, "only the weights have 4 bits");
-        assert_eq!(Machine::new(&fp4, &h100(), &kernels).precision(0.5).0, Precision::Bits16, "the GPU has no FP4");
+        assert_eq!(precision(&fp4, &kernels), ProductFormat::Bits4);
+        assert_eq!(precision(&model, &kernels), ProductFormat::Bits16, "only the weights have 4 bits");
+        assert_eq!(Machine::new(&fp4, &h100(), &kernels).precision(0.5).0, ProductFormat::Bits16, "the GPU has no FP4");
         assert_eq!(Machine::new(&fp4, &gpu, &kernels).precision(0.5).1, 4000e6);
     }
 
