@@ -116,7 +116,8 @@ fn sampled_rows(batch: &Batch, requests: u64) -> SampledRows {
     let rows = |rows: u32| u32::try_from(share(rows.into())).unwrap_or(u32::MAX);
     let default = share(batch.requests().saturating_sub(own.into()));
     SampledRows {
-        own: u32::try_from(requests.saturating_sub(default)).unwrap_or(u32::MAX),
+        // The slowest micro-batch has at least one of them.
+        own: u32::try_from(requests.saturating_sub(default).max(1)).unwrap_or(u32::MAX),
         truncated: rows(truncated),
         min_p: rows(min_p),
         penalized: rows(penalized),
