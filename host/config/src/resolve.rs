@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use blis_sim::architecture::{Attention, AttentionSpan};
 use blis_sim::capacity::{self, CapacityError, MemoryBudget};
 use blis_sim::latency::physics::ServerNode;
 use blis_sim::latency::{
@@ -366,6 +367,15 @@ impl Resolution<'_> {
                 self.config.is_some_and(|model| model.config.kv_dtype_bytes < model.config.dtype_bytes),
                 "an FP8 KV cache",
             ),
+            (
+                self.has_kind(
+                    |kind| matches!(kind, Attention::Heads(heads) if matches!(heads.span, AttentionSpan::Window(_))),
+                ),
+                "sliding windows",
+            ),
+            (self.has_kind(|kind| matches!(kind, Attention::Linear(_))), "linear attention"),
+            (self.has_kind(|kind| matches!(kind, Attention::Matrix | Attention::None)), "layers without attention"),
+            (self.has_4bit_experts(), "experts in 4 bits"),
         ];
         let untested: Vec<&str> = untested.into_iter().filter_map(|(set, what)| set.then_some(what)).collect();
         let runs = match class {
@@ -376,6 +386,17 @@ impl Resolution<'_> {
             [] => format!("{worst} {runs}"),
             _ => format!("never tested with {}", untested.join(" and ")),
         }
+    }
+
+    /// Whether some layers of the model attend so.
+    fn has_kind(&self, is_kind: impl Fn(&Attention) -> bool) -> bool {
+        let architecture = self.config.and_then(|model| model.config.architecture.as_ref());
+        architecture.is_some_and(|layers| layers.attentions().iter().any(|(_, kind)| is_kind(kind)))
+    }
+
+    fn has_4bit_experts(&self) -> bool {
+        let architecture = self.config.and_then(|model| model.config.architecture.as_ref());
+        architecture.and_then(|layers| layers.weights.experts).is_some_and(|bytes| bytes < 1.0)
     }
 
     fn physics(
