@@ -223,6 +223,8 @@ pub(super) fn engine(t: &Trial) {
     assert!(t.error(&calm(), "{} vllm-0.14").contains("[possible values: vllm-0.33, vllm-0.15]"));
     let error = t.error(&calm(), "--parity blis {} vllm-0.15");
     assert!(error.contains("cannot be used with `--parity blis`"), "{error}");
+    let error = t.error(&calm(), "{} vllm-0.15 --watermark 0.1");
+    assert!(error.contains("`--watermark` needs `--engine vllm-0.33`"), "0.15 has no such option: {error}");
 }
 
 pub(super) fn simulation(t: &Trial) {

@@ -26,7 +26,7 @@ const LAYERS: u32 = 4096;
 /// describe, and adds notes about keys that are not modelled. `keys`: the config, those of `text_config` before the others.
 ///
 /// # Errors
-/// If a key has an invalid value, or describes a model whose layers are not known.
+/// If a key has an invalid value, or describes layers that are not known.
 pub(crate) fn read(
     keys: &Map<String, Value>,
     model: &mut ModelConfig,

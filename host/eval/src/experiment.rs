@@ -332,6 +332,21 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
                 .hint("leave out one of them"));
         }
     }
+    let is_0_33 = spec.engine.unwrap_or(defaults::ENGINE) == EngineName::Vllm033;
+    if !is_0_33 || spec.parity == Some(ParityName::Blis) {
+        let options = [
+            (spec.max_num_active_seqs.is_some(), "--max-num-active-seqs"),
+            (spec.long_prefill_token_threshold_adaptive == Some(true), "--long-prefill-token-threshold-adaptive"),
+            (spec.prefill_schedule_interval.is_some_and(|steps| steps > 1), "--prefill-schedule-interval"),
+            (spec.watermark.is_some_and(|share| share > 0.0), "--watermark"),
+            (spec.max_num_queued_reqs.is_some(), "--max-num-queued-reqs"),
+            (spec.max_num_queued_tokens.is_some(), "--max-num-queued-tokens"),
+        ];
+        if let Some(flag) = flags_set(options).next() {
+            return Err(RunError::usage(format_args!("`{flag}` needs `--engine vllm-0.33`"))
+                .hint("older versions and BLIS do not have it: leave it out, or leave out `--engine` and `--parity`"));
+        }
+    }
     if spec.engine.is_some() && spec.parity == Some(ParityName::Blis) {
         return Err(RunError::usage("`--engine` cannot be used with `--parity blis`")
             .hint("BLIS simulates an engine of its own: leave out one of them"));

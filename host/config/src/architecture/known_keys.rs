@@ -4,7 +4,7 @@
 use blis_diag::Diagnostic;
 use serde_json::{Map, Value};
 
-/// ArchitectureKeys of layers that are not modelled, with what they describe: the config is refused.
+/// Keys of layers that are not modelled, with what they describe: the config is refused.
 const REFUSED: &[(&str, &str)] = &[
     ("compress_ratios", "compressed sparse attention (DeepSeek-V4)"),
     ("hybrid_override_pattern", "Mamba layers"),
@@ -22,7 +22,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("attn_type_list", "lightning attention"),
 ];
 
-/// ArchitectureKeys that are read here or in `model.rs`.
+/// Keys that are read here or in `model.rs`.
 const READ: &[&str] = &[
     "architectures",
     "model_type",
@@ -94,7 +94,7 @@ const READ: &[&str] = &[
     "block_configs",
 ];
 
-/// ArchitectureKeys whose names are about attention, experts or precision, and that change neither shapes nor work: training,
+/// Keys with names about attention, experts or precision, and that change neither shapes nor work: training,
 /// normalisation, scores, positions, and layers that only speculative decoding loads.
 const HARMLESS: &[&str] = &[
     "attention_bias",

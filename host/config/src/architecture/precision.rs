@@ -12,7 +12,7 @@ const NVFP4_BYTES: f64 = 4.5 / 8.0;
 /// Lists of modules that stay in 16 bits, by the quantisation method that writes them.
 const EXCEPTIONS: [&str; 4] = ["modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"];
 
-/// ArchitectureKeys of `quantization_config` that change nothing else than what is read.
+/// Keys of `quantization_config` that change nothing else than what is read.
 const UNDERSTOOD: &[&str] = &[
     "quant_method",
     "bits",
