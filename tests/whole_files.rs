@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::macros::{Scratch, blis, command, ended, program};
+use crate::macros::{Scratch, blis, command, ended, program, root};
 
 const RUN: &str = "run --model meta-llama/llama-3.1-8b-instruct --rate 1000 --trace-level decisions --no-progress \
                    --output json";
@@ -66,8 +66,8 @@ fn an_interrupted_run_leaves_no_file() {
         for signal in ["-INT", "-TERM", "-KILL"] {
             let folder = with_an_older_file();
             let paths = flags(&folder).join(" ").replace("decisions.jsonl", trace);
-            let mut run = program!(RUN, "--num-requests 3000000", paths);
-            let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+            let run = program!(RUN, "--num-requests 3000000", paths);
+            let mut run = with_default_signals(&run).spawn().expect("it starts");
             sleep(Duration::from_millis(700));
             let id = run.id().to_string();
             assert!(Command::new("kill").args([signal, &id]).status().expect("kill").success());
@@ -76,6 +76,14 @@ fn an_interrupted_run_leaves_no_file() {
             assert_only_the_older_file(&folder);
         }
     }
+}
+
+/// Tests that a shell runs in the background ignore SIGINT, and so does what they start: no run would end.
+fn with_default_signals(run: &Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg("--default-signal").arg(run.get_program()).args(run.get_args());
+    env.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir(root());
+    env
 }
 
 /// A limit of file sizes stands for a full disk: writing fails, or a signal ends the program.
