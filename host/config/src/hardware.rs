@@ -6,6 +6,7 @@ mod names;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::{LazyLock, OnceLock};
 
 use blis_sim::model::{Gpu, Mfu};
 use serde::Deserialize;
@@ -45,14 +46,43 @@ struct OwnMeasurements {
 }
 
 /// All GPUs that a deployment can name: those of `--hardware-config` first, then the embedded ones.
+///
+/// An embedded file is read when its GPU is first asked for: reading all takes longer than a short simulation.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
-    entries: Vec<Hardware>,
-    /// Number of GPUs of `--hardware-config`.
-    given: usize,
+    /// Those of `--hardware-config`.
+    given: Vec<Hardware>,
+}
+
+/// A file of `hardware/` in the program.
+struct EmbeddedGpu {
+    path: &'static Path,
+    text: &'static str,
+    hardware: OnceLock<Hardware>,
+}
+
+static EMBEDDED: LazyLock<Vec<EmbeddedGpu>> = LazyLock::new(|| {
+    embedded::hardware().map(|(path, text)| EmbeddedGpu { path, text, hardware: OnceLock::new() }).collect()
+});
+
+impl EmbeddedGpu {
+    fn name(&self) -> &'static str {
+        self.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default()
+    }
+
+    fn hardware(&self) -> &Hardware {
+        self.hardware.get_or_init(|| {
+            let read = parse(&Path::new("hardware").join(self.path), self.text);
+            read.expect("embedded files are read by a test").pop().expect("a file has one GPU")
+        })
+    }
 }
 
 impl Hardware {
+    fn names(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.name).chain(&self.aliases)
+    }
+
     /// The GPU whose kernels stand in for this one's, which were not measured; `None` if they were.
     #[must_use]
     pub fn kernels_of(&self) -> Option<&str> {
@@ -70,28 +100,23 @@ impl Hardware {
 }
 
 impl Catalogue {
-    /// Reads `path`, a file or a folder of files (`*.yaml`, `*.yml`, `*.json`), if it is given, and the embedded files.
+    /// Reads `path`, a file or a folder of files (`*.yaml`, `*.yml`, `*.json`), if it is given; the embedded files are
+    /// always part of it.
     ///
     /// # Errors
     /// If a file cannot be read or its content is invalid.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
-        let mut entries = Vec::new();
-        if let Some(path) = path {
-            for file in files(path)? {
-                let text =
-                    fs::read_to_string(&file).map_err(|source| ConfigError::Read { path: file.clone(), source })?;
-                entries.extend(parse(&file, &text)?);
-            }
-            if entries.is_empty() {
-                let none = Diagnostic::new("no GPU file found").hint("give a .yaml or .json file, or their folder");
-                return Err(ConfigError::in_file(path, none));
-            }
+        let mut given = Vec::new();
+        let Some(path) = path else { return Ok(Self { given }) };
+        for file in files(path)? {
+            let text = fs::read_to_string(&file).map_err(|source| ConfigError::Read { path: file.clone(), source })?;
+            given.extend(parse(&file, &text)?);
         }
-        let given = entries.len();
-        for (path, text) in embedded::hardware() {
-            entries.extend(parse(&Path::new("hardware").join(path), text)?);
+        if given.is_empty() {
+            let none = Diagnostic::new("no GPU file found").hint("give a .yaml or .json file, or their folder");
+            return Err(ConfigError::in_file(path, none));
         }
-        Ok(Self { entries, given })
+        Ok(Self { given })
     }
 
     /// The GPU with that name or alias. Case, separators and the maker's name do not matter: `nvidia h100_sxm`.
@@ -99,12 +124,11 @@ impl Catalogue {
     /// # Errors
     /// If the name is unknown.
     pub fn find(&self, name: &str) -> Result<&Hardware, ConfigError> {
-        let has_name = |entry: &&Hardware| {
-            std::iter::once(&entry.name).chain(&entry.aliases).any(|known| names::same(known, name))
-        };
-        self.entries.iter().find(has_name).ok_or_else(|| {
-            let known = self.entries.iter().flat_map(|entry| std::iter::once(&entry.name).chain(&entry.aliases));
-            let mut known: Vec<String> = known.cloned().collect();
+        let has_name = |entry: &&Hardware| entry.names().any(|known| names::same(known, name));
+        let by_file = || EMBEDDED.iter().find(|file| names::same(file.name(), name)).map(EmbeddedGpu::hardware);
+        let by_alias = || EMBEDDED.iter().map(EmbeddedGpu::hardware).find(has_name);
+        self.given.iter().find(has_name).or_else(by_file).or_else(by_alias).ok_or_else(|| {
+            let mut known: Vec<String> = self.entries().flat_map(Hardware::names).cloned().collect();
             known.sort();
             known.dedup();
             ConfigError::unknown(
@@ -119,13 +143,12 @@ impl Catalogue {
     /// The GPU of `--hardware-config`, if there is exactly one.
     #[must_use]
     pub fn only_given(&self) -> Option<&Hardware> {
-        if self.given == 1 { self.entries.first() } else { None }
+        if let [only] = self.given.as_slice() { Some(only) } else { None }
     }
 
     /// All GPUs, those of `--hardware-config` first.
-    #[must_use]
-    pub fn entries(&self) -> &[Hardware] {
-        &self.entries
+    pub fn entries(&self) -> impl Iterator<Item = &Hardware> {
+        self.given.iter().chain(EMBEDDED.iter().map(EmbeddedGpu::hardware))
     }
 }
 
@@ -359,6 +382,20 @@ mod tests {
 
     fn yaml(text: &str) -> Result<Vec<Hardware>, ConfigError> {
         parse(Path::new("gpus/mine.yaml"), text)
+    }
+
+    /// Else a GPU would have another file's figures, depending on which is read first.
+    #[test]
+    fn no_two_embedded_gpus_share_a_name() {
+        let mut seen = BTreeMap::new();
+        for file in EMBEDDED.iter() {
+            let hardware = file.hardware();
+            assert_eq!(hardware.name, file.name());
+            for name in hardware.names() {
+                let plain: String = name.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+                assert_eq!(*seen.entry(plain).or_insert(file.name()), file.name(), "{name}");
+            }
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub fn known_models() -> Vec<KnownModel> {
 #[must_use]
 pub fn known_hardware() -> Vec<Hardware> {
     let catalogue = Catalogue::load(None).expect("embedded files are read by a test");
-    let mut hardware = catalogue.entries().to_vec();
+    let mut hardware: Vec<Hardware> = catalogue.entries().cloned().collect();
     hardware.sort_by(|a, b| a.name.cmp(&b.name));
     hardware
 }

@@ -276,7 +276,6 @@ mod tests {
         let catalogue = embedded();
         let borrowed: Vec<String> = catalogue
             .entries()
-            .iter()
             .filter_map(|gpu| {
                 let kernels = catalogue.kernels(gpu).unwrap();
                 kernels.curves.check().unwrap();
@@ -327,7 +326,7 @@ mod tests {
         assert_eq!(a100.measured_on, None);
         let text = "name: other\ntflops_fp16: 100\nhbm_tb_s: 1\nkernels_of: mine\n";
         let other = parse(Path::new("other.yaml"), text).unwrap().remove(0);
-        catalogue.entries.push(mine);
+        catalogue.given.push(mine);
         insta::assert_snapshot!(catalogue.kernels(&other).unwrap_err(), @r"
         GPU `other`: kernels of `mine` were not measured
         hint: name a GPU whose file has them: `kernels_of`, `links_of`
