@@ -197,7 +197,17 @@ fn a_built_in_policy_is_evaluated_as_a_candidate() {
 
 #[test]
 fn the_weights_of_weighted_are_tuned() {
-    let tuned = json("tune weighted --suite chat --evals 50 --output json");
+    assert_tuned(8);
+}
+
+#[test]
+#[ignore = "half a minute"]
+fn the_weights_of_weighted_are_tuned_in_fifty_evaluations() {
+    assert_tuned(50);
+}
+
+fn assert_tuned(evaluations: u32) {
+    let tuned = json(&format!("tune weighted --suite chat --evals {evaluations} --output json"));
     assert_eq!(tuned["parameters"].as_array().map(Vec::len), Some(11), "{tuned}");
     let (default, best) = (tuned["default_score"].as_f64(), tuned["tuned_score"].as_f64());
     assert!(default > Some(0.0) && best >= default, "{tuned}");

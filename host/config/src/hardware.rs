@@ -72,8 +72,8 @@ impl EmbeddedGpu {
 
     fn hardware(&self) -> &Hardware {
         self.hardware.get_or_init(|| {
-            let read = parse(&Path::new("hardware").join(self.path), self.text);
-            read.expect("embedded files are read by a test").pop().expect("a file has one GPU")
+            let read = parse_yaml(&Path::new("hardware").join(self.path), self.text);
+            read.expect("embedded files are read by a test")
         })
     }
 }
@@ -178,10 +178,13 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Hardware>, ConfigError> {
             serde_json::from_str(text).map_err(|error| with_known_keys(ConfigError::json(path, &error)))?;
         return table.into_iter().map(|(name, entry)| entry.check(path, Some(name))).collect();
     }
+    Ok(vec![parse_yaml(path, text)?])
+}
+
+fn parse_yaml(path: &Path, text: &str) -> Result<Hardware, ConfigError> {
     let entry: HardwareEntry =
         blis_diag::yaml::from_str(text).map_err(|error| with_known_keys(ConfigError::yaml(path, &error)))?;
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    Ok(vec![entry.check(path, stem)?])
+    entry.check(path, path.file_stem().map(|stem| stem.to_string_lossy().into_owned()))
 }
 
 /// Share of the memory that CUDA reports, where a file does not say: 79.2 of 80 GiB on H100 and A100.

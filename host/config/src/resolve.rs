@@ -171,11 +171,12 @@ fn replace_coefficients(
     notes: &mut Vec<String>,
 ) -> Result<(), ConfigError> {
     let values = &args.latency_parameters;
-    latency_parameters::replace(kind, values, alpha, beta)?;
-    if !values.is_empty() {
-        let values: Vec<_> = values.iter().map(|(name, value)| format!("{name} {}", value.value)).collect();
-        notes.push(format!("{kind} with coefficients of its own ({}): not validated", values.join(", ")));
+    if values.is_empty() {
+        return Ok(());
     }
+    latency_parameters::replace(kind, values, alpha, beta)?;
+    let values: Vec<_> = values.iter().map(|(name, value)| format!("{name} {}", value.value)).collect();
+    notes.push(format!("{kind} with coefficients of its own ({}): not validated", values.join(", ")));
     Ok(())
 }
 

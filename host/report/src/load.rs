@@ -80,6 +80,8 @@ pub struct LoadLog {
     /// Width of a bin, µs.
     width: u64,
     bins: Vec<Bin>,
+    /// The bins from here on are empty.
+    used: usize,
     arrivals: u64,
     first: u64,
     last: u64,
@@ -100,7 +102,7 @@ struct Bin {
 
 impl Default for LoadLog {
     fn default() -> Self {
-        Self { width: 1, bins: vec![Bin::default(); BINS], arrivals: 0, first: u64::MAX, last: 0 }
+        Self { width: 1, bins: vec![Bin::default(); BINS], used: 0, arrivals: 0, first: u64::MAX, last: 0 }
     }
 }
 
@@ -195,14 +197,18 @@ impl LoadLog {
 
     fn bin(&mut self, at: u64) -> &mut Bin {
         while at / self.width >= BINS as u64 {
-            for index in 0..BINS / 2 {
+            let merged = self.used.div_ceil(2);
+            for index in 0..merged {
                 let (one, two) = (self.bins[2 * index], self.bins[2 * index + 1]);
                 self.bins[index] = one.merged(two);
             }
-            self.bins[BINS / 2..].fill(Bin::default());
+            self.bins[merged..self.used].fill(Bin::default());
+            self.used = merged;
             self.width *= 2;
         }
-        &mut self.bins[(at / self.width) as usize]
+        let index = (at / self.width) as usize;
+        self.used = self.used.max(index + 1);
+        &mut self.bins[index]
     }
 }
 

@@ -591,7 +591,7 @@ fn nothing_takes_more_than_a_small_stack() {
             "for i in 0..2000 { this.m = #{ m: this.m ?? 0 }; } 0",
         ] {
             let mut guest = router(body);
-            for _ in 0..3 {
+            for _ in 0..2 {
                 let _ = route_on(guest.as_mut(), &service);
                 let _ = guest.save();
             }
