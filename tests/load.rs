@@ -23,9 +23,20 @@ fn one_server_at_fifty_requests_a_second_is_overloaded() {
 
 #[test]
 fn four_replicas_pass_and_three_do_not() {
-    for seed in [1, 2] {
+    four_pass_and_three_do_not([(1, 10_000), (2, 10_000), (7, 20_000)]);
+}
+
+#[test]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
+fn four_replicas_pass_and_three_do_not_at_any_seed() {
+    four_pass_and_three_do_not((0..12).map(|number| (1000 + 37 * number, 10_000 + 5000 * (number % 4))));
+}
+
+/// For each of these seeds and numbers of requests.
+fn four_pass_and_three_do_not(runs: impl IntoIterator<Item = (u64, u64)>) {
+    for (seed, requests) in runs {
         let run = |replicas: u32| {
-            let line = format!("--num-instances {replicas} --num-requests 10000 --seed {seed}");
+            let line = format!("--num-instances {replicas} --num-requests {requests} --seed {seed}");
             blis!("run", SERVICE, line).whole_json()
         };
         let (three, four) = (run(3), run(4));

@@ -5,6 +5,7 @@
 
 mod architectures;
 mod blis;
+mod by_hand;
 mod capacity;
 mod cases;
 mod cli;

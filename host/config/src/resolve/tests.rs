@@ -52,6 +52,42 @@ fn tensor_parallelism_grows_until_the_model_fits() {
     ");
 }
 
+/// With BLIS's latency model and its formula for KV blocks, as `--parity blis` has them: the size is one that BLIS accepts, and it accepts no
+/// smaller power of two. The sizes of the list follow from the table of `engine.md` §4.5, where BLIS names 10 GPUs for the last one.
+#[test]
+fn the_smallest_size_that_blis_accepts_is_chosen() {
+    let deployment = |model: &str, size: Option<u32>| {
+        with(model, |args| {
+            args.latency_model = Some(LatencyKind::TrainedPhysics);
+            args.tensor_parallel_size = size;
+        })
+    };
+    let published = [
+        ("llama-2-7b-hf", 1),
+        ("codellama-34b-instruct-hf", 1),
+        ("yi-34b", 1),
+        ("qwen3-30b-a3b", 1),
+        ("llama-3.1-70b-instruct", 2),
+        ("mixtral-8x7b-v0.1", 2),
+        ("llama-4-scout-17b-16e-instruct-fp8-dynamic", 2),
+        ("glm-5.2-fp8", 16),
+    ];
+    for (model, size) in published {
+        assert_eq!(deployment(model, None).unwrap().tensor_parallel_size, size, "{model}");
+    }
+    let models = crate::known_models().into_iter().filter(|model| model.has_config);
+    let chosen: Vec<_> = models
+        .filter_map(|model| Some((deployment(&model.name, None).ok()?.tensor_parallel_size, model.name)))
+        .collect();
+    assert!(chosen.len() > 20, "{chosen:?}");
+    for (size, model) in chosen {
+        assert!(deployment(&model, Some(size)).is_ok(), "{model} {size}");
+        for smaller in (0..size.ilog2()).map(|power| 1 << power) {
+            assert!(deployment(&model, Some(smaller)).is_err(), "{model} {smaller}");
+        }
+    }
+}
+
 /// The table of automatic KV sizes, `engine.md` §4.5: H100, blocks of 16, utilisation 0.9.
 #[test]
 fn kv_sizes_are_the_published_ones() {
