@@ -188,7 +188,7 @@ fn a_bundle_of_parameters_reads_back() {
 
 #[test]
 fn a_built_in_policy_is_evaluated_as_a_candidate() {
-    let result = json("evaluate weighted --suite chat");
+    let result = json("evaluate weighted --suite sdk/python/tests/small.yaml");
     assert_eq!((&result["status"], result["hashes"]["candidate"].as_str().map(str::len)), (&"ok".into(), Some(64)));
     assert!(result["combined_score"].as_f64() > Some(0.0), "{result}");
     let message = refused("evaluate fcfs");
@@ -197,7 +197,7 @@ fn a_built_in_policy_is_evaluated_as_a_candidate() {
 
 #[test]
 fn the_weights_of_weighted_are_tuned() {
-    let tuned = json("tune weighted --suite chat --evals 50 --output json");
+    let tuned = json("tune weighted --suite sdk/python/tests/small.yaml --evals 50 --output json");
     assert_eq!(tuned["parameters"].as_array().map(Vec::len), Some(11), "{tuned}");
     let (default, best) = (tuned["default_score"].as_f64(), tuned["tuned_score"].as_f64());
     assert!(default > Some(0.0) && best >= default, "{tuned}");
