@@ -42,7 +42,11 @@ def shell(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "python3").symlink_to(Path(sys.executable).resolve())
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("BLIS_", "PYTHON", "VIRTUAL_", "RAY_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("BLIS_", "PYTHON", "VIRTUAL_", "RAY_"))
+    }
     home = tmp_path / "home"
     home.mkdir()
     # The packages that pip has downloaded before.

@@ -7,8 +7,8 @@
         print(result.combined_score)
 
 Every machine needs an environment with this package, whose program is that of the others. Candidates and a suite
-that are files are sent by content. (Files that a suite names, such as traces, must be on every machine.) Results are put
-together in the order of candidates, scenarios and seeds, so that they equal those of a single machine.
+that are files are sent by content. (Files that a suite names, such as traces, must be on every machine.) Results are
+put together in the order of candidates, scenarios and seeds, so that they equal those of a single machine.
 """
 
 from __future__ import annotations
