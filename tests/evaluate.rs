@@ -228,6 +228,36 @@ fn any_number_of_parts_makes_the_same_results() {
     ");
 }
 
+/// Several processes share a folder of parts. One of them has died: it began a part and wrote nothing.
+#[test]
+fn processes_take_the_parts_that_none_has_begun() {
+    let dir = Scratch::new();
+    let suite = small(&dir);
+    let candidate = in_turn(&dir);
+    let out = dir.join("parts");
+    fs::create_dir_all(&out).expect("scratch");
+    fs::write(out.join("part-3-of-7.begun"), "").expect("scratch");
+    let folder = out.display().to_string();
+    let words = ["evaluate", &candidate, "--suite", &suite, "--stage", "select", "--shard", "next/7", "--out", &folder];
+    std::thread::scope(|scope| {
+        (0..3).for_each(|_| {
+            scope.spawn(|| blis!(words).done());
+        });
+    });
+    let names = |extension: &str| {
+        let paths = fs::read_dir(&out).expect("a folder").filter_map(|entry| Some(entry.ok()?.path()));
+        paths.filter(|path| path.extension().is_some_and(|found| found == extension)).count()
+    };
+    assert_eq!((names("json"), names("begun")), (7, 7));
+    let merged = results(&["evaluate", "merge", &folder]);
+    let directly = results(&["evaluate", &candidate, "--suite", &suite, "--stage", "select"]);
+    assert_eq!(score(&merged[0]), score(&directly[0]));
+    let written = fs::metadata(out.join("part-0-of-7.json")).and_then(|file| file.modified()).expect("a part");
+    blis!(words).done();
+    let again = fs::metadata(out.join("part-0-of-7.json")).and_then(|file| file.modified()).expect("a part");
+    assert_eq!(written, again, "a part that is written is not run again");
+}
+
 #[test]
 fn parts_that_were_changed_or_do_not_belong_together_are_refused() {
     let dir = Scratch::new();
@@ -657,6 +687,8 @@ fn projects_are_written_once_and_name_their_suite() {
         assert!(output.code == Some(0), "{tool}: {}", output.stderr);
         let readme = fs::read_to_string(dir.join(tool).join("README.md")).expect("a README");
         assert!(readme.contains("long-context") && !readme.contains("{{"), "{tool}: {readme}");
+        // The program under test lies in the repository.
+        assert!(readme.contains("pip install ") && readme.contains("/sdk/python\n"), "{tool}: {readme}");
         let again = init();
         assert_eq!(again.code, Some(2), "existing files are not overwritten");
         let seed = dir.join(tool).join("seed.rhai");

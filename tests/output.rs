@@ -176,7 +176,7 @@ fn text_fits_eighty_columns() {
         format!("compare round-robin least-loaded {many} --seeds 3"),
         format!("compare round-robin least-loaded weighted {long} {many} --seeds 3 {classes}"),
         format!("compare {long} round-robin {many} {tight} --seeds 1"),
-        format!("regret {model} --num-instances 4 --num-requests 60 --rate 40 --oracle"),
+        format!("regret {model} --num-instances 4 --num-requests 60 --rate 40 --look-ahead --bound"),
         format!("decisions show {}", folder.path("a.jsonl")),
         format!("decisions show {} --request 7", folder.path("a.jsonl")),
         format!("decisions top {} --by score-regret", folder.path("b.jsonl")),

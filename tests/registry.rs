@@ -188,7 +188,7 @@ fn a_bundle_of_parameters_reads_back() {
 
 #[test]
 fn a_built_in_policy_is_evaluated_as_a_candidate() {
-    let result = json("evaluate weighted --suite chat");
+    let result = json("evaluate weighted --suite sdk/python/tests/small.yaml");
     assert_eq!((&result["status"], result["hashes"]["candidate"].as_str().map(str::len)), (&"ok".into(), Some(64)));
     assert!(result["combined_score"].as_f64() > Some(0.0), "{result}");
     let message = refused("evaluate fcfs");
@@ -197,17 +197,17 @@ fn a_built_in_policy_is_evaluated_as_a_candidate() {
 
 #[test]
 fn the_weights_of_weighted_are_tuned() {
-    assert_tuned(8);
+    assert_tuned("sdk/python/tests/small.yaml");
 }
 
 #[test]
-#[ignore = "half a minute"]
-fn the_weights_of_weighted_are_tuned_in_fifty_evaluations() {
-    assert_tuned(50);
+#[ignore = "minutes"]
+fn the_weights_of_weighted_are_tuned_on_a_suite_of_the_program() {
+    assert_tuned("chat");
 }
 
-fn assert_tuned(evaluations: u32) {
-    let tuned = json(&format!("tune weighted --suite chat --evals {evaluations} --output json"));
+fn assert_tuned(suite: &str) {
+    let tuned = json(&format!("tune weighted --suite {suite} --evals 50 --output json"));
     assert_eq!(tuned["parameters"].as_array().map(Vec::len), Some(11), "{tuned}");
     let (default, best) = (tuned["default_score"].as_f64(), tuned["tuned_score"].as_f64());
     assert!(default > Some(0.0) && best >= default, "{tuned}");

@@ -1,5 +1,5 @@
 //! Outcome regret through the program: the same bytes on any number of threads, the same branches for
-//! built-in policies and plugins, and a look-ahead that improves on a bad policy.
+//! built-in policies and plugins, a look-ahead that improves on a bad policy, and a bound that none passes.
 
 use std::collections::BTreeMap;
 
@@ -65,18 +65,84 @@ fn plugins_have_the_branches_of_the_equal_built_in_policy() {
     }
 }
 
+fn figure<'a>(figures: &'a Value, name: &str) -> &'a Value {
+    let figures = figures.as_array().expect("figures");
+    figures.iter().find(|one| one["figure"] == name).unwrap_or_else(|| panic!("no {name}"))
+}
+
 #[test]
 fn a_look_ahead_gains_more_over_a_bad_policy() {
     let few = LOAD.replace("300", "120");
-    let gap = |policy: &str| {
-        let found = document(&format!("regret {few} --oracle --regret-samples 4 --routing-policy {policy}"));
-        let oracle = &found["oracle"];
-        assert_eq!(number(&oracle["decisions"]), 120.0);
-        let figures = oracle["figures"].as_array().expect("figures");
-        number(&figures.iter().find(|one| one["figure"] == "mean_e2e").expect("it is compared")["gap"])
+    let gain = |policy: &str| {
+        let found = document(&format!("regret {few} --look-ahead --regret-samples 4 --routing-policy {policy}"));
+        let look_ahead = &found["look_ahead"];
+        assert_eq!(number(&look_ahead["decisions"]), 120.0);
+        number(&figure(&look_ahead["figures"], "mean_e2e")["gain"])
     };
-    let (busiest, least) = (gap("always-busiest"), gap("least-loaded"));
+    let (busiest, least) = (gain("always-busiest"), gain("least-loaded"));
     assert!(busiest > 0.1 && busiest > 5.0 * least.abs(), "{busiest} {least}");
+}
+
+/// The bound is that of the requests: the same for every policy that completes all of them, and above none of their
+/// figures. Returns the least gap of each figure.
+fn least_gaps(load: &str, policies: &[&str]) -> BTreeMap<String, f64> {
+    let (mut least, mut bounds) = (BTreeMap::new(), Vec::new());
+    for policy in policies {
+        let words =
+            format!("regret {load} --bound --regret-samples 1 --regret-alternatives 1 --routing-policy {policy}");
+        let found = document(&words);
+        let figures = found["bound"]["figures"].as_array().expect("figures");
+        for one in figures {
+            let (name, gap) = (one["figure"].as_str().expect("a name"), number(&one["gap"]));
+            assert!(gap >= 0.0, "{words}: {one}");
+            let known = least.entry(name.to_owned()).or_insert(gap);
+            *known = gap.min(*known);
+        }
+        bounds.push(figures.iter().map(|one| one["bound"].clone()).collect::<Vec<_>>());
+    }
+    assert!(bounds.iter().all(|one| *one == bounds[0]), "{bounds:?}");
+    least
+}
+
+const ROUTING: [&str; 6] = [
+    "round-robin",
+    "least-loaded",
+    "weighted",
+    "always-busiest",
+    "rhai-least-loaded",
+    "policies/prefix-then-load.rhai",
+];
+
+#[test]
+fn no_policy_passes_the_bound_and_the_best_is_close_at_light_load() {
+    let prefixes =
+        "--model meta-llama/llama-3.1-8b-instruct --num-instances 4 --workload prefix-heavy --num-requests 150";
+    for load in [LOAD.replace("--rate 60", "--rate 0.3"), format!("{prefixes} --rate 0.3")] {
+        let least = least_gaps(&load, &ROUTING);
+        assert!(least.values().all(|&gap| gap < 0.1), "{load}: {least:?}");
+    }
+    for load in [LOAD.to_owned(), format!("{prefixes} --rate 200")] {
+        least_gaps(&load, &ROUTING);
+    }
+}
+
+/// Overload, other schedulers, latency models, semantics and pipelines.
+#[test]
+fn no_configuration_passes_the_bound() {
+    let overload = LOAD.replace("--rate 60", "--rate 400");
+    for flags in [
+        "--max-num-seqs 16",
+        "--max-num-seqs 8 --scheduler sjf",
+        "--latency-model trained-physics --max-num-seqs 64",
+        "--latency-model roofline",
+        "--parity blis",
+        "--pp 2 --tp 2",
+        "--total-kv-blocks 300",
+        "--warmup 0.2",
+    ] {
+        let least = least_gaps(&format!("{overload} {flags}"), &["round-robin", "least-loaded"]);
+        assert_eq!(least.len(), 6, "{flags}");
+    }
 }
 
 #[test]

@@ -7,16 +7,22 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
+# Seconds of each scenario: caches and queues fill, and then all figures are measured. In a few seconds most requests meet
+# empty caches. Arrivals are random, so that the last one may come a little earlier.
+WARMUP_S = 30
+MEASURED_S = 240
+MARGIN = 1.1
+
 
 def workload(rate, *parts):
-    """A specification with `rate` requests per second; `parts` are clients and cohorts."""
+    """`rate`, and a specification with so many requests per second; `parts` are clients and cohorts."""
     lines = ['version: "2"', f"aggregate_rate: {rate}"]
     for key in ("clients", "cohorts"):
         those = [part for kind, part in parts if kind == key]
         if those:
             lines.append(f"{key}:")
             lines += [f"  - {{{part}}}" for part in those]
-    return lines
+    return rate, lines
 
 
 def lengths(prompt, output, spread=0.4):
@@ -47,11 +53,12 @@ def client(name, share, prefix=0, prompt=300, output=200, cv=1, slo=None, spread
     return "clients", f"id: {name}, rate_fraction: {share}, {slo}{group}{arrival(cv)}, {lengths(prompt, output, spread)}"
 
 
-def scenario(name, family, splits, spec, **run):
-    lines = [f"  - name: {name}", f"    family: {family}", f"    splits: [{splits}]"]
-    if run:
-        flags = ", ".join(f"{key.replace('_', '-')}: {value}" for key, value in run.items())
-        lines.append(f"    run: {{{flags}}}")
+def scenario(name, family, splits, work, rounds=1, **run):
+    """`rounds`: requests for each arrival, on average; more than 1 with sessions."""
+    rate, spec = work
+    run["num_requests"] = round(rate * rounds * (WARMUP_S + MEASURED_S) * MARGIN)
+    flags = ", ".join(f"{key.replace('_', '-')}: {value}" for key, value in run.items())
+    lines = [f"  - name: {name}", f"    family: {family}", f"    splits: [{splits}]", f"    run: {{{flags}}}"]
     lines.append("    workload: |")
     lines += [f"      {line}" for line in spec]
     return lines
@@ -73,7 +80,7 @@ baseline: round-robin
 reference_policies: [least-loaded, weighted]
 decides: [routing]
 weights: "mean_ttft:0.25, p99_ttft:0.25, mean_e2e:0.3, p99_e2e:0.2"
-seeds: {smoke: 1, train: 3, select: 5, test: 20}
+seeds: {smoke: 1, train: 2, select: 3, test: 6}
 run:
   model: meta-llama/llama-3.1-8b-instruct
   hardware: H100
@@ -81,7 +88,7 @@ run:
   num-instances: 4
   total-kv-blocks: 6000
   snapshot-refresh-interval: 50000
-  num-requests: 500
+  warmup: 30s
 """
 
 TIERS = """
@@ -89,14 +96,14 @@ schema: 1
 name: slo-tiers
 about: >
   Four H100 instances serve an 8B model for three SLO classes whose requests have the same lengths: lengths do not show
-  the priority. The load exceeds what can be served in time, for a while or all the time. Candidates decide the admission,
+  the priority. The load exceeds what can be served, by a tenth all the time or by more in bursts. Candidates decide the admission,
   routing, priority and scheduling of requests; without a decision they are served first come, first served. No class may
   starve.
 baseline: round-robin
 reference_policies: [least-loaded, weighted]
 decides: [admission, routing, priority, scheduling]
 weights: "slo_attainment:0.5, goodput:0.3, p99_ttft:0.1, mean_e2e:0.1"
-seeds: {smoke: 1, train: 3, select: 5, test: 20}
+seeds: {smoke: 1, train: 2, select: 3, test: 6}
 gates: {completed: 0.1, worst_class: 3.0}
 run:
   model: meta-llama/llama-3.1-8b-instruct
@@ -107,7 +114,7 @@ run:
   slo-ttft: "critical=300ms,standard=1500ms,batch=8s"
   slo-e2e: "critical=6s,standard=15s,batch=60s"
   snapshot-refresh-interval: 50000
-  num-requests: 800
+  warmup: 30s
 """
 
 LONG = """
@@ -120,7 +127,7 @@ baseline: round-robin
 reference_policies: [least-loaded, weighted]
 decides: [routing]
 weights: "mean_ttft:0.3, p99_ttft:0.3, mean_e2e:0.25, p99_e2e:0.15"
-seeds: {smoke: 1, train: 3, select: 5, test: 20}
+seeds: {smoke: 1, train: 2, select: 3, test: 6}
 run:
   model: meta-llama/llama-3.1-8b-instruct
   hardware: H100
@@ -128,7 +135,7 @@ run:
   num-instances: 4
   total-kv-blocks: 12000
   snapshot-refresh-interval: 50000
-  num-requests: 300
+  warmup: 30s
 """
 
 
@@ -149,7 +156,7 @@ def chat():
         scenario("held-popular", "popular-prompt", "test", workload(90, agents(20, 1, 5120, cv=2.5), popular)),
         scenario("held-bursts", "bursts", "test", workload(60, agents(40, 1, 4096, cv=4))),
         scenario("held-a100", "other-gpu", "test", workload(30, agents(40, 1, 3072)), hardware="A100-SXM"),
-        scenario("held-eight", "eight-instances", "test", workload(150, agents(96, 1, 4096)), num_instances=8, num_requests=1000),
+        scenario("held-eight", "eight-instances", "test", workload(150, agents(96, 1, 4096)), num_instances=8),
     ]
 
 
@@ -162,14 +169,14 @@ def tiers():
         )
 
     return [
-        scenario("overload", "overload", "smoke, train", workload(110, *three())),
-        scenario("bursts", "bursts", "train", workload(85, *three(cv=3))),
-        scenario("enough", "enough", "train", workload(75, *three())),
-        scenario("overload-2", "overload", "select", workload(120, *three(1.5))),
-        scenario("bursts-2", "bursts", "select", workload(90, *three(cv=2.5))),
-        scenario("held-overload", "overload", "test", workload(95, *three(output=260))),
-        scenario("held-bursts", "bursts", "test", workload(90, *three(0.7, cv=4))),
-        scenario("held-urgent", "many-urgent", "test", workload(105, *three(4))),
+        scenario("overload", "overload", "smoke, train", workload(78, *three())),
+        scenario("bursts", "bursts", "train", workload(66, *three(cv=3))),
+        scenario("enough", "enough", "train", workload(62, *three())),
+        scenario("overload-2", "overload", "select", workload(80, *three(1.5))),
+        scenario("bursts-2", "bursts", "select", workload(68, *three(cv=2.5))),
+        scenario("held-overload", "overload", "test", workload(66, *three(output=260))),
+        scenario("held-bursts", "bursts", "test", workload(66, *three(0.7, cv=4))),
+        scenario("held-urgent", "many-urgent", "test", workload(76, *three(4))),
     ]
 
 
@@ -184,13 +191,13 @@ def long():
     documents = agents(20, 1, 12288, prompt=400, output=160, name="documents")
     return [
         scenario("documents", "documents", "smoke, train", workload(10, documents)),
-        scenario("sessions", "sessions", "train", workload(4, sessions(6, 2500))),
-        scenario("both", "both", "train", workload(7, documents, sessions(4, 2000))),
+        scenario("sessions", "sessions", "train", workload(1.6, sessions(6, 2500)), rounds=6),
+        scenario("both", "both", "train", workload(7, documents, sessions(4, 2000)), rounds=2.5),
         scenario("documents-2", "documents", "select", workload(12, agents(28, 1, 10240, name="documents"))),
-        scenario("sessions-2", "sessions", "select", workload(5, sessions(5, 3000))),
+        scenario("sessions-2", "sessions", "select", workload(2, sessions(5, 3000)), rounds=5),
         scenario("held-documents", "documents", "test", workload(11, agents(24, 1, 14336, name="documents"))),
-        scenario("held-sessions", "sessions", "test", workload(4, sessions(8, 2000))),
-        scenario("held-a100", "other-gpu", "test", workload(5, documents, sessions(4, 2000)), hardware="A100-SXM"),
+        scenario("held-sessions", "sessions", "test", workload(1.1, sessions(8, 2000)), rounds=8),
+        scenario("held-a100", "other-gpu", "test", workload(2.4, documents, sessions(4, 2000)), rounds=2.5, hardware="A100-SXM"),
     ]
 
 

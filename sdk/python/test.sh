@@ -36,3 +36,7 @@ export PYTHONDONTWRITEBYTECODE=1
 "$venv/bin/ruff" format --no-cache --check . ../dist.py
 "$venv/bin/mypy" --cache-dir "$root/target/python/mypy"
 "$python" -m pytest -p no:cacheprovider "$@"
+# Whole projects, typed from their READMEs: minutes, and only with all other tests.
+if (($# == 0)); then
+    "$python" -m pytest -p no:cacheprovider -m readme
+fi

@@ -1,5 +1,5 @@
-//! The regret of a run: its sampled decisions are made differently in branches of the simulation. Optionally also how
-//! much a look-ahead gains.
+//! The regret of a run: its sampled decisions are made differently in branches of the simulation. Optionally also what a
+//! look-ahead gains, and a bound that no policy passes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,14 +9,15 @@ use blis_sim::instance::{Fast, InstanceConfig, Plain};
 use blis_sim::metrics::{Metrics, Report};
 use blis_sim::outcome::Outcome;
 use blis_sim::policy::Reads;
-use blis_sim::request::Name;
+use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 use serde::Serialize;
 
+use crate::bound::{ClairvoyantBound, LatencyBounds, LowerBound, Relaxation, ServedRequest};
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::regret::{
-    ClassNames, DecisionRegret, Oracle, Regret, RegretOptions, Survey, Surveyor, decision_regrets, look_ahead,
+    ClassNames, DecisionRegret, LookAhead, Regret, RegretOptions, Survey, Surveyor, decision_regrets, look_ahead,
 };
 use crate::spec::SimulationName;
 use crate::{Figure, Figures};
@@ -27,12 +28,23 @@ use blis_report::{FileError, write_whole};
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 
-/// The regret of the policy of an experiment, and the gain of a look-ahead if it was requested.
+/// What is computed beside the regret.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegretExtras {
+    /// The latencies of a look-ahead over the policy.
+    pub look_ahead: bool,
+    /// The bound of latencies under any policy.
+    pub bound: bool,
+}
+
+/// The regret of the policy of an experiment, and the extras that were requested.
 pub struct RegretReport {
     /// What the decisions of the policy cost.
     pub regret: Regret,
-    /// Present if the `oracle` was requested.
-    pub bound: Option<LookAheadBound>,
+    /// The policy beside the look-ahead.
+    pub look_ahead: Option<LookAheadReport>,
+    /// The policy beside the bound.
+    pub bound: Option<BoundReport>,
     /// Failures of plugins: (what, what to do).
     pub warnings: Vec<(String, String)>,
 }
@@ -41,7 +53,7 @@ pub struct RegretReport {
 ///
 /// # Errors
 /// If the model, the workload or the simulation fails.
-pub fn survey(config: &Experiment, oracle: bool) -> Result<RegretReport, RunError> {
+pub fn survey(config: &Experiment, extras: RegretExtras) -> Result<RegretReport, RunError> {
     let deployment = open::resolve(config)?;
     let (workload, horizon) = open::open_until(config)?;
     let config = Experiment { horizon, ..config.clone() };
@@ -51,13 +63,15 @@ pub fn survey(config: &Experiment, oracle: bool) -> Result<RegretReport, RunErro
     let measured = measure::measure(&config, &deployment, named, (requests, follow_ups), observer)?;
     let warnings = measure::plugin_warnings(&config, &measured.incidents);
     let survey = measured.observer.map(|surveyor| surveyor.survey).unwrap_or_default();
-    let arrivals = survey.arrivals();
+    let (arrivals, served) = (survey.arrivals(), survey.served(config.warmup));
     let regret = regret(&config, &deployment, named, survey)?;
-    let bound = oracle.then(|| {
+    let bound =
+        extras.bound.then(|| BoundReport::new((&config, &deployment, &names), (&arrivals, &served), &measured.report));
+    let look_ahead = extras.look_ahead.then(|| {
         let window = Micros::from_f64(regret.window_s * 1e6);
-        LookAheadBound::new(&config, &deployment, named, ArrivalList::new(arrivals), window, &measured.report)
+        LookAheadReport::new(&config, &deployment, named, ArrivalList::new(arrivals.clone()), window, &measured.report)
     });
-    Ok(RegretReport { regret, bound: bound.transpose()?, warnings })
+    Ok(RegretReport { regret, look_ahead: look_ahead.transpose()?, bound: bound.transpose()?, warnings })
 }
 
 /// An observer that records the run, if its regret is requested.
@@ -150,24 +164,24 @@ impl ClassNames for WorkloadClassNames<'_> {
 
 /// The policy compared with a look-ahead.
 #[derive(Serialize)]
-pub struct LookAheadBound {
+pub struct LookAheadReport {
     #[serde(flatten)]
-    oracle: Oracle,
+    counts: LookAhead,
     window_s: f64,
     /// Latencies: smaller is better in all of them.
-    figures: Vec<FigureGap>,
+    figures: Vec<LookAheadFigure>,
 }
 
 #[derive(Serialize)]
-struct FigureGap {
+struct LookAheadFigure {
     figure: &'static str,
     policy: Option<f64>,
-    oracle: Option<f64>,
+    look_ahead: Option<f64>,
     /// Relative gain: 1 − figure of the look-ahead / figure of the policy.
-    gap: Option<f64>,
+    gain: Option<f64>,
 }
 
-impl LookAheadBound {
+impl LookAheadReport {
     fn new(
         config: &Experiment,
         deployment: &Deployment,
@@ -179,39 +193,117 @@ impl LookAheadBound {
         let mut metrics = Metrics::new(measure::metrics_options(config, names, targets));
         let alternatives = config.evaluation.regret.alternatives as usize;
         let setup = BranchSetup { config, deployment, names, arrivals };
-        let (counters, oracle) =
+        let (counters, counts) =
             setup.on_timeline(|timeline| look_ahead(timeline, window, alternatives, &mut metrics))?;
         let found = metrics.report(&counters, config.horizon);
-        let figures = gaps(policy, &found);
-        Ok(Self { oracle, window_s: window.as_secs_f64(), figures })
+        let (policy, found) = (Figures::from(policy), Figures::from(&found));
+        let compared = |&figure: &Figure| {
+            let (policy, look_ahead) = (policy.get(figure), found.get(figure));
+            let gain = relative(policy, look_ahead);
+            LookAheadFigure { figure: figure.key(), policy, look_ahead, gain }
+        };
+        Ok(Self { counts, window_s: window.as_secs_f64(), figures: LATENCIES.iter().map(compared).collect() })
     }
 
     /// A table for the terminal.
     #[must_use]
     pub fn text(&self) -> String {
-        let Self { oracle: Oracle { decisions, changed }, window_s, figures } = self;
+        let Self { counts: LookAhead { decisions, changed }, window_s, figures } = self;
         let mut text = format!(
-            "Look-ahead of {window_s:.1} s: {changed} of {decisions} routing decisions differ.\n{:<14}{:>12}{:>12}{:>9}\n",
-            "ms", "policy", "look-ahead", "gap"
+            "Look-ahead of {window_s:.1} s: {changed} of {decisions} routing decisions differ. It improves this policy and is\n\
+             no bound of others.\n{:<14}{:>12}{:>12}{:>9}\n",
+            "ms", "policy", "look-ahead", "gain"
         );
-        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
-        for FigureGap { figure, policy, oracle, gap } in figures {
-            let gap = gap.map_or_else(|| "-".to_owned(), |gap| format!("{:.1} %", 100.0 * gap));
-            text.push_str(&format!("{figure:<14}{:>12}{:>12}{gap:>9}\n", ms(*policy), ms(*oracle)));
+        for LookAheadFigure { figure, policy, look_ahead, gain } in figures {
+            text.push_str(&format!("{figure:<14}{:>12}{:>12}{:>9}\n", ms(*policy), ms(*look_ahead), percent(*gain)));
         }
         text
     }
 }
 
-/// Compares the latencies of the two runs.
-fn gaps(policy: &Report, found: &Report) -> Vec<FigureGap> {
-    const COMPARED: [Figure; 6] =
-        [Figure::MeanTtft, Figure::P95Ttft, Figure::P99Ttft, Figure::MeanE2e, Figure::P95E2e, Figure::P99E2e];
-    let (policy, found) = (Figures::from(policy), Figures::from(found));
-    let gap = |&figure: &Figure| {
-        let (policy, oracle) = (policy.get(figure), found.get(figure));
-        let gap = policy.zip(oracle).filter(|&(policy, _)| policy > 0.0);
-        FigureGap { figure: figure.key(), policy, oracle, gap: gap.map(|(policy, oracle)| 1.0 - oracle / policy) }
-    };
-    COMPARED.iter().map(gap).collect()
+/// The policy compared with the bound of any policy.
+#[derive(Serialize)]
+pub struct BoundReport {
+    /// Number of requests that got a first token after the warm-up.
+    requests: usize,
+    assumptions: [&'static str; 4],
+    /// Latencies: smaller is better in all of them.
+    figures: Vec<BoundFigure>,
+}
+
+#[derive(Serialize)]
+struct BoundFigure {
+    figure: &'static str,
+    policy: Option<f64>,
+    bound: Option<f64>,
+    /// What a better policy can gain at most: 1 − bound / figure of the policy.
+    gap: Option<f64>,
+    relaxation: Option<Relaxation>,
+}
+
+/// What holds of every policy that the bound covers.
+const ASSUMPTIONS: [&str; 4] = [
+    "the same requests arrive at the same times, get a first token and complete",
+    "further tokens never shorten a step: true of all built-in latency models",
+    "alone: each request on an idle instance that has every prefix which another request can have left in time",
+    "pooled: all instances as one server, which serves the shortest remaining work first and computes no shared prefix",
+];
+
+impl BoundReport {
+    fn new(
+        (config, deployment, names): (&Experiment, &Deployment, &Names),
+        (arrivals, served): (&[Request], &[ServedRequest]),
+        policy: &Report,
+    ) -> Result<Self, RunError> {
+        let (service, incidents) = service::bounded(config, deployment, names)?;
+        let found =
+            ClairvoyantBound::new(&service, arrivals, served).map_err(|halt| measure::halt_error(halt, &incidents))?;
+        let policy = Figures::from(policy);
+        let bounds = |bounds: Option<LatencyBounds>| {
+            bounds.map_or([None; 3], |LatencyBounds { mean, p95, p99 }| [mean, p95, p99].map(Some))
+        };
+        let bounds = bounds(found.ttft).into_iter().chain(bounds(found.e2e));
+        let compared = |(&figure, bound): (&Figure, Option<LowerBound>)| {
+            let (policy, relaxation) = (policy.get(figure), bound.map(|bound| bound.relaxation));
+            let bound = bound.map(|bound| bound.ms);
+            BoundFigure { figure: figure.key(), policy, bound, gap: relative(policy, bound), relaxation }
+        };
+        let figures = LATENCIES.iter().zip(bounds).map(compared).collect();
+        Ok(Self { requests: served.len(), assumptions: ASSUMPTIONS, figures })
+    }
+
+    /// A table for the terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "Clairvoyant bound: no policy is better, whatever it decides, if\n\
+             * {}\n* {}\n\n{:<14}{:>12}{:>12}{:>9}  relaxation\n",
+            ASSUMPTIONS[0], ASSUMPTIONS[1], "ms", "policy", "bound", "gap"
+        );
+        for BoundFigure { figure, policy, bound, gap, relaxation } in &self.figures {
+            let relaxation = relaxation.map_or("", Relaxation::name);
+            let line = format!("{figure:<14}{:>12}{:>12}{:>9}  {relaxation}", ms(*policy), ms(*bound), percent(*gap));
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text.push_str(&format!("\n{}\n{}\n", ASSUMPTIONS[2], ASSUMPTIONS[3]));
+        text
+    }
+}
+
+/// The figures that are compared, in the order of the bounds: those of the TTFT, then those of the end-to-end latency.
+const LATENCIES: [Figure; 6] =
+    [Figure::MeanTtft, Figure::P95Ttft, Figure::P99Ttft, Figure::MeanE2e, Figure::P95E2e, Figure::P99E2e];
+
+/// 1 − `better` / `policy`, if both are present.
+fn relative(policy: Option<f64>, better: Option<f64>) -> Option<f64> {
+    policy.zip(better).filter(|&(policy, _)| policy > 0.0).map(|(policy, better)| 1.0 - better / policy)
+}
+
+fn ms(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", 100.0 * share))
 }

@@ -15,6 +15,7 @@
 //! spread between seeds is often far larger than the difference between policies, and it cancels out in the
 //! differences.
 
+pub mod bound;
 pub mod cancel;
 pub mod cascade;
 pub mod catalog;

@@ -203,6 +203,8 @@ pub(crate) fn metrics_options(
         per_tenant: named,
         inversions: config.engine.scheduler != Scheduler::Fcfs
             || config.cluster.policies.plugin(Kind::Scheduling).is_some(),
+        // Evaluations of candidates, which have a budget, read none of them.
+        instance_latencies: config.budget.is_none(),
         targets: slo_targets(config, names, recorded),
         warmup: config.warmup,
     }

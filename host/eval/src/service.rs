@@ -9,6 +9,7 @@ use blis_sim::policy::{AdmissionPolicy, Classes, InstanceInfo, TenantBudgets, Ti
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
 
+use crate::bound::BoundedService;
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::spec::TieBreakName;
@@ -93,6 +94,34 @@ pub(crate) fn cluster<I: Instance>(
     Ok((Cluster::new(front, policies, instances, engine), incidents))
 }
 
+/// The service of `config`, as far as bounds depend on it, and the record of plugin failures.
+pub(crate) fn bounded(
+    config: &Experiment,
+    deployment: &Deployment,
+    names: &Names,
+) -> Result<(BoundedService, Incidents), RunError> {
+    let settings = &config.cluster;
+    let abort = Abort::default();
+    let incidents = Incidents::new(config.on_plugin_error, abort.clone());
+    let mut instance = config.engine.instance(0, deployment, &Arc::new(classes(&settings.policies, names)));
+    let plugins = PluginStarter {
+        config,
+        incidents: &incidents,
+        abort: &abort,
+        instances: Arc::new([InstanceInfo::from(&instance)]),
+        names: names.texts().into(),
+        facts: deployment.model_facts.as_slice().into(),
+    };
+    plugins.attach_latency(std::slice::from_mut(&mut instance))?;
+    let service = BoundedService {
+        instance,
+        instances: settings.num_instances,
+        admission_latency: settings.admission_latency,
+        routing_latency: settings.routing_latency,
+    };
+    Ok((service, incidents))
+}
+
 /// Starts the plugins of a simulation.
 struct PluginStarter<'a> {
     config: &'a Experiment,
@@ -123,6 +152,21 @@ impl PluginStarter<'_> {
 
     /// Attaches to each instance its own plugins, and to all of them the same latency model.
     fn attach(&self, instances: &mut [InstanceConfig]) -> Result<(), RunError> {
+        self.attach_latency(instances)?;
+        for instance in instances {
+            let own: Arc<[InstanceInfo]> = Arc::new([InstanceInfo::from(&*instance)]);
+            if let Some(policy) = self.policy_of::<dyn SchedulingGuest>(Arc::clone(&own), Some(instance.index))? {
+                instance.scheduler = SchedulingChoice::Custom(policy);
+            }
+            if let Some(policy) = self.policy_of::<dyn PreemptionGuest>(own, Some(instance.index))? {
+                instance.preemption = PreemptionChoice::Custom(policy);
+            }
+        }
+        Ok(())
+    }
+
+    /// Attaches the plugin for the latency model, if there is one, to all `instances`.
+    fn attach_latency(&self, instances: &mut [InstanceConfig]) -> Result<(), RunError> {
         let policies = &self.config.cluster.policies;
         if let Some(used) = policies.plugin(Kind::Latency) {
             let guest = self.start::<dyn LatencyGuest>(used, Arc::clone(&self.instances), None)?;
@@ -133,15 +177,6 @@ impl PluginStarter<'_> {
                 PluginLatency::new(name, description, guest, fallback, self.incidents).map_err(RunError::refused)?,
             );
             instances.iter_mut().for_each(|instance| instance.latency = Arc::clone(&model));
-        }
-        for instance in instances {
-            let own: Arc<[InstanceInfo]> = Arc::new([InstanceInfo::from(&*instance)]);
-            if let Some(policy) = self.policy_of::<dyn SchedulingGuest>(Arc::clone(&own), Some(instance.index))? {
-                instance.scheduler = SchedulingChoice::Custom(policy);
-            }
-            if let Some(policy) = self.policy_of::<dyn PreemptionGuest>(own, Some(instance.index))? {
-                instance.preemption = PreemptionChoice::Custom(policy);
-            }
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ pub(super) enum Command {
     #[command(args_override_self = true, allow_negative_numbers = true, after_long_help = fitness(),
               override_usage = "blis compare [OPTIONS] --model <NAME> <POLICY|FILE>...")]
     Compare(Box<CompareArgs>),
-    /// Counterfactual regret of a policy's decisions, and the bound of an oracle
+    /// Counterfactual regret of a policy's decisions, and a bound that no policy passes
     #[command(
         args_override_self = true,
         allow_negative_numbers = true,

@@ -162,7 +162,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis regret", &[
         ("What the routing decisions of round-robin cost", "blis regret --model qwen/qwen3-14b --num-instances 4 --num-requests 200 --rate 20"),
-        ("How much a better policy could gain", "blis regret --model qwen/qwen3-14b --num-instances 4 --num-requests 100 --rate 20 --oracle"),
+        ("How much any better policy could gain at most", "blis regret --model qwen/qwen3-14b --num-instances 4 --num-requests 100 --rate 20 --bound"),
     ]),
     ("blis evaluate", &[
         ("A script against the baseline of a suite", "blis evaluate policies/prefix-then-load.rhai --suite chat"),

@@ -1,6 +1,6 @@
 //! `blis regret`: counterfactual regret of sampled decisions.
 
-use blis_eval::counterfactual::{LookAheadBound, RegretReport, survey};
+use blis_eval::counterfactual::{BoundReport, LookAheadReport, RegretExtras, RegretReport, survey};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::regret::Regret;
@@ -16,14 +16,18 @@ use super::progress::Spinner;
 pub(super) struct RegretArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// Oracle: also run the workload with every routing decision chosen by look-ahead, a bound for better policies
+    /// Clairvoyant bound: also the latencies that no policy undercuts, from relaxations of the run
     #[arg(long, help_heading = REGRET)]
-    oracle: bool,
+    bound: bool,
+    /// Look-ahead: also run the workload with every routing decision chosen by simulating alternatives with the policy
+    /// itself; an improvement of this policy, no bound of others
+    #[arg(long, help_heading = REGRET)]
+    look_ahead: bool,
 }
 
 /// `blis regret`.
 pub(super) fn dispatch(args: RegretArgs) -> Result<(), RunError> {
-    let RegretArgs { run, oracle } = args;
+    let RegretArgs { run, bound, look_ahead } = args;
     start_log(run.output.log.into());
     let form = run.output.output;
     if run.files() != OutputFiles::default() {
@@ -34,17 +38,20 @@ pub(super) fn dispatch(args: RegretArgs) -> Result<(), RunError> {
     spec.regret = Some(RegretName::Outcome);
     let config = Experiment::new(spec, OutputFiles::default())?;
     let spinner = Spinner::start("sampling decisions", run.output.no_progress);
-    let surveyed = survey(&config, oracle);
+    let surveyed = survey(&config, RegretExtras { look_ahead, bound });
     drop(spinner);
-    let RegretReport { regret, bound, warnings } = surveyed?;
+    let RegretReport { regret, look_ahead, bound, warnings } = surveyed?;
     for (what, hint) in warnings {
         tracing::warn!("{what} (hint: {hint})");
     }
     if wants_text_form(form) {
         print_text(&regret)?;
-        bound.map_or(Ok(()), |bound| print_text(format_args!("\n{}", bound.text())))
+        for text in [bound.map(|bound| bound.text()), look_ahead.map(|found| found.text())].into_iter().flatten() {
+            print_text(format_args!("\n{text}"))?;
+        }
+        Ok(())
     } else {
-        print_document(&Printed { regret, oracle: bound })
+        print_document(&Printed { regret, bound, look_ahead })
     }
 }
 
@@ -52,5 +59,7 @@ pub(super) fn dispatch(args: RegretArgs) -> Result<(), RunError> {
 struct Printed {
     regret: Regret,
     #[serde(skip_serializing_if = "Option::is_none")]
-    oracle: Option<LookAheadBound>,
+    bound: Option<BoundReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    look_ahead: Option<LookAheadReport>,
 }

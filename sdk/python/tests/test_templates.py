@@ -35,9 +35,9 @@ def test_copies_are_copies() -> None:
 @pytest.mark.parametrize("path", FILES, ids=names(FILES))
 def test_placeholders(path: Path) -> None:
     text = path.read_text()
-    # `{{suite}}` is replaced; other doubled braces are those of a Python format, in prompts.
+    # These are replaced; other doubled braces are those of a Python format, in prompts.
     doubled = set(re.findall(r"\{\{(\w+)\}\}", text))
-    assert doubled <= {"suite"}
+    assert doubled <= {"suite", "environment"}
     if path.suffix in (".yaml", ".yml"):
         assert list(yaml.safe_load_all(text.replace("{{suite}}", "chat")))
     if path.suffix == ".py":
@@ -76,7 +76,7 @@ def test_slurm_script(tmp_path: Path) -> None:
     subprocess.run(["bash", str(script), "a.rhai", "b c.rhai"], check=True, env=environment, cwd=tmp_path)
     log = (tmp_path / "log").read_text()
     assert "--array=0-2" in log
-    assert f"--out {tmp_path}/shards  --shard $SLURM_ARRAY_TASK_ID/3" in log
+    assert f"--out {tmp_path}/shards  --shard next/12" in log
     assert "b\\ c.rhai" in log
     assert "--dependency=afterany:7" in log
     assert f"evaluate merge {tmp_path}/shards  >{tmp_path}/shards/results.jsonl" in log

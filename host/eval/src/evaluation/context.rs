@@ -89,8 +89,9 @@ impl std::fmt::Debug for ScenarioWorkload {
     }
 }
 
-/// Number of workloads kept in memory. More of them belong to epochs and seeds of earlier requests.
-const MAX_WORKLOADS: usize = 256;
+/// Number of requests in workloads kept in memory, some 200 bytes each. More of them belong to epochs and seeds of earlier
+/// evaluations.
+const MAX_KEPT_REQUESTS: usize = 2_000_000;
 /// Number of run summaries kept in memory, one or two kilobytes each.
 const MAX_SHARED_RUNS: usize = 4096;
 
@@ -187,7 +188,8 @@ impl EvaluationSuite {
         lock(&self.added).workloads.push((scenario, seed));
         // Another thread may have generated the same workload meanwhile; then this one is dropped.
         let mut workloads = lock(&self.workloads);
-        if workloads.len() >= MAX_WORKLOADS {
+        let kept = |workload: &Arc<ScenarioWorkload>| workload.kept.as_ref().map_or(0, |kept| kept.len());
+        if workloads.values().map(kept).sum::<usize>() + kept(&workload) > MAX_KEPT_REQUESTS {
             workloads.clear(); // most likely those of earlier epochs
         }
         Ok(Arc::clone(workloads.entry((scenario, seed)).or_insert(workload)))

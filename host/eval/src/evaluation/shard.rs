@@ -1,6 +1,7 @@
 //! One evaluation on several machines: each machine runs every n-th simulation and writes the summaries to a file;
 //! `blis evaluate merge` reads the files and runs the cascade. The machines decide nothing, so that neither the order nor the
-//! number of parts changes the results.
+//! number of parts changes the results. With many parts in one folder, machines take the next one that none has begun
+//! ([`ShardChoice::Next`]), so that no machine waits for a slower one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,9 +40,79 @@ impl std::str::FromStr for Shard {
         let parts = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
         match parts {
             Some((index, count)) if index < count => Ok(Self { index, count }),
-            _ => Err("write I/N with I from 0 to N − 1, as in 0/4".to_owned()),
+            _ => Err("write I/N with I from 0 to N − 1, as in 0/4, or next/N".to_owned()),
         }
     }
+}
+
+/// The parts that a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardChoice {
+    /// One part.
+    One(Shard),
+    /// Of `count` parts, one after the other those that no other process has begun; then those that none has written.
+    Next { count: usize },
+}
+
+impl std::str::FromStr for ShardChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("next/").map(str::parse) {
+            Some(Ok(count)) if count > 0 => Ok(Self::Next { count }),
+            Some(_) => Err("write next/N with N from 1".to_owned()),
+            None => text.parse().map(Self::One),
+        }
+    }
+}
+
+impl Shard {
+    fn file(self, out: &Path) -> PathBuf {
+        out.join(format!("part-{}-of-{}.json", self.index, self.count))
+    }
+
+    /// Whether this process is the first to begin the part: it creates a file that says so.
+    fn claim(self, out: &Path) -> std::io::Result<bool> {
+        fs::create_dir_all(out)?;
+        let claim = self.file(out).with_extension("begun");
+        match fs::OpenOptions::new().write(true).create_new(true).open(claim) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Calls `write` for each of `count` parts in `out` that no other process has begun, then for those that none has
+/// written: the process that began them may have died, or be slow. Equal parts have equal runs, whichever process writes
+/// them.
+///
+/// # Errors
+/// If a file cannot be created, or that of `write`.
+pub fn write_next(
+    count: usize,
+    out: &Path,
+    mut write: impl FnMut(Shard) -> Result<(), RunError>,
+) -> Result<(), RunError> {
+    let parts = (0..count).map(|index| Shard { index, count });
+    for shard in parts.clone() {
+        if !shard.file(out).exists() && shard.claim(out).map_err(|error| cannot_write(out, &error))? {
+            write(shard)?;
+        }
+    }
+    // Processes that have nothing left to begin start at different parts.
+    let first = std::process::id() as usize % count;
+    for shard in parts.cycle().skip(first).take(count) {
+        if !shard.file(out).exists() {
+            write(shard)?;
+        }
+    }
+    Ok(())
+}
+
+fn cannot_write(out: &Path, error: &dyn std::fmt::Display) -> RunError {
+    RunError::runtime(format_args!("cannot write into `{}`: {error}", out.display()))
+        .hint("check that it is a folder with write permission")
 }
 
 /// The runs of one part.
@@ -133,16 +204,12 @@ pub fn write(
     };
     file.plan = file.planned(prepared);
     file.runs_sha256 = file.digest();
-    let cannot = |error: &dyn std::fmt::Display| {
-        RunError::runtime(format_args!("cannot write into `{}`: {error}", out.display()))
-            .hint("check that it is a folder with write permission")
-    };
-    fs::create_dir_all(out).map_err(|error| cannot(&error))?;
-    let path = out.join(format!("part-{}-of-{}.json", shard.index, shard.count));
+    fs::create_dir_all(out).map_err(|error| cannot_write(out, &error))?;
+    let path = shard.file(out);
     // Written completely or not at all: another machine may read the folder at the same time.
     let draft = path.with_extension(format!("tmp-{}", std::process::id()));
     let text = serde_json::to_vec(&file).map_err(RunError::runtime)?;
-    fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(|error| cannot(&error))
+    fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path)).map_err(|error| cannot_write(out, &error))
 }
 
 /// The runs of one candidate, and the number of its tasks and those of the candidates before it, which is `number` at

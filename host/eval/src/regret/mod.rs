@@ -26,7 +26,7 @@
 //! their branches, [`Regret::new`] sums up.
 
 mod branches;
-mod oracle;
+mod look_ahead;
 mod report;
 mod survey;
 #[cfg(test)]
@@ -42,7 +42,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use branches::DecisionFork;
-pub use oracle::{Oracle, look_ahead};
+pub use look_ahead::{LookAhead, look_ahead};
 pub use report::{Estimate, Regret, Section};
 pub use survey::{DecisionSample, Survey, Surveyor};
 

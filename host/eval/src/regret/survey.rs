@@ -10,9 +10,10 @@ use blis_sim::request::Request;
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 use rand::seq::index;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{DecisionKind, RegretOptions, Stratum};
+use crate::bound::ServedRequest;
 
 /// Records the arrivals, the decisions and the ended requests of a run.
 #[derive(Debug, Default)]
@@ -39,6 +40,9 @@ struct DecisionEntry {
 #[derive(Debug)]
 struct RequestEnd {
     id: u32,
+    arrival: Micros,
+    has_first_token: bool,
+    generated_tokens: u32,
     e2e: Option<Micros>,
     /// Whether the request missed an SLO target.
     missed: bool,
@@ -61,6 +65,18 @@ impl Survey {
     #[must_use]
     pub fn arrivals(&self) -> Arc<[Request]> {
         self.arrivals.as_slice().into()
+    }
+
+    /// The requests that got a first token, of those that arrived from `warmup` on.
+    #[must_use]
+    pub fn served(&self, warmup: Micros) -> Vec<ServedRequest> {
+        let index: FxHashMap<u32, usize> = self.arrivals.iter().map(|request| request.id).zip(0..).collect();
+        let counted = self.ended.iter().filter(|ended| ended.has_first_token && ended.arrival >= warmup);
+        let served = counted.filter_map(|ended| {
+            let &RequestEnd { id, generated_tokens, e2e, .. } = ended;
+            Some(ServedRequest { index: *index.get(&id)?, generated_tokens, completed: e2e.is_some() })
+        });
+        served.collect()
     }
 
     /// Every decision of admission and routing, by request.
@@ -213,7 +229,14 @@ impl<F: Fn(&Outcome) -> bool> Observer for Surveyor<F> {
 impl<F: Fn(&Outcome) -> bool> Surveyor<F> {
     fn add_end(&mut self, outcome: &Outcome) {
         let missed = (self.missed)(outcome);
-        self.survey.ended.push(RequestEnd { id: outcome.id, e2e: outcome.e2e, missed });
+        self.survey.ended.push(RequestEnd {
+            id: outcome.id,
+            arrival: outcome.arrival,
+            has_first_token: outcome.ttft.is_some(),
+            generated_tokens: outcome.generated_tokens,
+            e2e: outcome.e2e,
+            missed,
+        });
     }
 }
 

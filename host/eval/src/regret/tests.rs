@@ -249,13 +249,13 @@ fn a_short_request_behind_a_long_one_would_be_served_first() {
 #[test]
 fn the_look_ahead_is_no_worse_than_what_it_corrects() {
     let requests = long_and_short();
-    let total = |service: &TestService, oracle: bool| -> (f64, Oracle) {
+    let total = |service: &TestService, looks_ahead: bool| -> (f64, LookAhead) {
         let mut all = Cost::new(Micros::ZERO, Micros(3_600_000_000), u32::MAX);
         let reads = Reads { load: true, in_flight: true, cached_blocks: false };
         let timeline = Fast::timeline(service.cluster(Fast::new), ArrivalList::new(requests.as_slice().into()), reads);
-        let window = if oracle { Micros(20_000_000) } else { Micros(0) };
-        let (_, oracle) = look_ahead(timeline, window, if oracle { 3 } else { 0 }, &mut all).expect("it ends");
-        (all.present.as_secs_f64(), oracle)
+        let window = if looks_ahead { Micros(20_000_000) } else { Micros(0) };
+        let (_, found) = look_ahead(timeline, window, if looks_ahead { 3 } else { 0 }, &mut all).expect("it ends");
+        (all.present.as_secs_f64(), found)
     };
     for service in [TestService::new(2, RoundRobin::default()), TestService::new(2, AlwaysBusiest)] {
         let ((policy, unchanged), (found, changed)) = (total(&service, false), total(&service, true));

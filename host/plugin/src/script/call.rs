@@ -43,11 +43,12 @@ fn exhausted(kind: FaultKind, text: String) -> ScriptError {
 
 thread_local! {
     static CALL: ScriptCall = ScriptCall::default();
+    /// Operations so far. By itself, because it changes with every operation: a constant needs no check at each access.
+    static STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
 #[derive(Default)]
 struct ScriptCall {
-    steps: Cell<u64>,
     began: Cell<Option<Instant>>,
     /// Column elements processed so far, and the limit.
     numbers: Cell<u64>,
@@ -90,8 +91,8 @@ pub(super) struct ScriptCallInput {
 
 /// Begins a call: stores its input and resets its use of resources.
 pub(super) fn begin(limits: &Limits, constants: &ScriptConstants, abort: &Abort, about: ScriptCallInput) {
+    STEPS.set(0);
     CALL.with(|call| {
-        call.steps.set(0);
         call.began.set(None);
         *call.abort.borrow_mut() = Some(abort.clone());
         call.numbers.set(0);
@@ -126,16 +127,22 @@ pub(super) fn swap_log(log: &mut ScriptLog) {
 
 /// Operations of the call so far, and column elements processed.
 pub(super) fn used() -> (u64, u64) {
-    CALL.with(|call| (call.steps.get(), call.numbers.get()))
+    (STEPS.get(), CALL.with(|call| call.numbers.get()))
 }
 
 /// The engine calls this at every operation.
+#[inline]
 pub(super) fn progress(steps: u64) -> Option<Dynamic> {
+    // The checks of the clock are among those of memory.
+    const { assert!(CLOCK_OPERATIONS.is_multiple_of(MEMORY_OPERATIONS)) };
+    STEPS.set(steps);
+    if steps.is_multiple_of(MEMORY_OPERATIONS) { check(steps) } else { None }
+}
+
+/// The error of a call that exceeds a limit after `steps` operations.
+fn check(steps: u64) -> Option<Dynamic> {
     CALL.with(|call| {
-        call.steps.set(steps);
-        if steps.is_multiple_of(MEMORY_OPERATIONS)
-            && let Some(error) = call.memory_error()
-        {
+        if let Some(error) = call.memory_error() {
             return Some(Dynamic::from(error));
         }
         if !steps.is_multiple_of(CLOCK_OPERATIONS) {

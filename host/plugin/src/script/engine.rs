@@ -10,6 +10,7 @@ use rhai::packages::{
     LogicPackage, MoreStringPackage, Package as _,
 };
 
+use super::evaluation::HOST_CALL_LEVELS;
 use super::registry::{KnownNames, Registry};
 use super::{call, column, operators, sandbox, views};
 use crate::Limits;
@@ -131,7 +132,7 @@ impl Kit {
 fn confine(engine: &mut Engine, limits: &Limits) {
     engine.set_strict_variables(true);
     engine.set_max_operations(limits.operations_per_call.max(1));
-    engine.set_max_call_levels(limits.call_depth);
+    engine.set_max_call_levels(limits.call_depth + HOST_CALL_LEVELS);
     engine.set_max_string_size(limits.collection_size.clamp(1, TEXT_BYTES));
     engine.set_max_array_size(limits.collection_size.clamp(1, ENTRIES));
     engine.set_max_map_size(limits.collection_size.clamp(1, ENTRIES));

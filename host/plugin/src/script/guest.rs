@@ -5,11 +5,12 @@ use std::sync::Arc;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
-use rhai::{CallFnOptions, Dynamic, FuncArgs, Map, Scope};
+use rhai::{Dynamic, FuncArgs, Map};
 
 use super::call::{self, ScriptLog};
 use super::code::{Script, SpecializedCode};
 use super::column::{Column, number, numbers, type_name};
+use super::evaluation::ScriptEvaluation;
 use super::state;
 use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, NameTexts, QueuedObject, RequestFields, RequestObject,
@@ -26,6 +27,7 @@ use crate::{
 pub(super) struct ScriptGuest {
     script: Arc<Script>,
     code: SpecializedCode,
+    evaluation: ScriptEvaluation,
     setup: GuestSetup,
     names: NameTexts,
     /// The value of `this`.
@@ -61,6 +63,7 @@ impl ScriptGuest {
         };
         let mut guest = Self {
             names: Arc::clone(&setup.names),
+            evaluation: ScriptEvaluation::new(&script.kit.engine, &code.ast),
             script,
             code,
             setup: setup.clone(),
@@ -130,9 +133,7 @@ impl ScriptGuest {
         let about = call::ScriptCallInput { request: about, stream: self.setup.stream, ties: ties.copied(), changed };
         call::begin(&kit.limits, &self.code.constants, &self.setup.abort, about);
         call::swap_log(&mut self.log);
-        let options = CallFnOptions::new().eval_ast(false).rewind_scope(true).bind_this_ptr(&mut self.state);
-        let output =
-            kit.engine.call_fn_with_options::<Dynamic>(options, &mut Scope::new(), &self.code.ast, function, arguments);
+        let output = self.evaluation.call(&kit.engine, function, &mut self.state, arguments);
         call::swap_log(&mut self.log);
         let (steps, numbers) = call::used();
         self.used = steps;
@@ -141,6 +142,7 @@ impl ScriptGuest {
         let output = output.map_err(|error| {
             // The call may have ended before the script used the result of `changed`.
             self.latest = LatestView::default();
+            self.evaluation = ScriptEvaluation::new(&kit.engine, &self.code.ast);
             self.script.source.runtime(&error, kit, function)
         });
         if self.grown > UNMEASURED_BYTES || !self.state.is_map() {
@@ -444,6 +446,7 @@ impl Guest for ScriptGuest {
     fn fork(&mut self) -> Result<StartedGuest, Fault> {
         let state = self.save()?;
         let mut fork = Self {
+            evaluation: ScriptEvaluation::new(&self.script.kit.engine, &self.code.ast),
             script: Arc::clone(&self.script),
             code: self.code.clone(),
             setup: self.setup.clone(),

@@ -15,6 +15,7 @@ mod column;
 mod definitions;
 mod engine;
 mod errors;
+mod evaluation;
 mod guest;
 mod header;
 mod names;

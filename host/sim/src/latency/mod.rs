@@ -137,6 +137,13 @@ pub trait LatencyModel: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// A lower bound of the duration of a step that computes at least the tokens of `batch`, whatever else it computes;
+    /// summed over the chunks of a prompt, also of the steps of any finer chunks, up to the rounding of each step to a
+    /// microsecond. For bounds of latencies.
+    fn least_step_time(&self, batch: &Batch) -> Micros {
+        self.step_time(batch)
+    }
+
     /// A lower bound of the duration of steps that compute a token. Lets a cluster skip an instance while no request of
     /// it can end; 1 µs is always correct.
     fn shortest_step(&self) -> Micros {
@@ -241,22 +248,62 @@ pub(crate) mod testing {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::{batch, random_batches};
+    use super::physics::samples::kernels;
+    use super::testing::{BatchItem, batch, random_batches};
     use super::*;
     use crate::model::Parallelism;
-    use crate::model::samples::{h100, llama_8b};
+    use crate::model::samples::{gemma_4, h100, llama_8b, qwen_moe};
 
-    #[test]
-    fn shortest_step_is_a_lower_bound() {
+    fn models() -> [Box<dyn LatencyModel>; 3] {
         let one = Parallelism { tensor: 1, data: 1 };
         let alpha = [1563.2, 777.3, 45.9];
         let beta = [0.152128, 0.0, 1.36252915, 0.752037, 32.09546717, 4.41684444, 126.024825, 0.0, 0.0, 1.94710771];
-        let models: [Box<dyn LatencyModel>; 3] = [
+        [
             Box::new(Blackbox::new(&alpha, &[52.7, 17.2, 5.9]).expect("valid")),
             Box::new(Roofline::new(&llama_8b(), &h100(), one).expect("valid")),
             Box::new(TrainedPhysics::new(&llama_8b(), &h100(), one, MoeComm::AllGather, &alpha, &beta).expect("valid")),
-        ];
-        for model in models {
+        ]
+    }
+
+    /// One request alone, then the same with others; a prompt in one chunk, then in two.
+    fn check_least_step_times(model: &dyn LatencyModel) {
+        for items in random_batches(3_000) {
+            let whole = model.step_time(&batch(&items));
+            let mut largest = items[0];
+            largest.context = if largest.is_prefill() { 0 } else { largest.context };
+            assert!(whole >= model.least_step_time(&batch(&items[..1])), "{model:?} {items:?}");
+            if !largest.is_prefill() || largest.n < 2 {
+                continue;
+            }
+            let (first, rest) = (largest.n / 2, largest.n - largest.n / 2);
+            let chunk = |n, context| BatchItem { n, context, ..largest };
+            let step = |item| model.step_time(&batch(&[item]));
+            let chunks = step(chunk(first, 0)) + step(chunk(rest, first));
+            // Either step was rounded down.
+            assert!(chunks + Micros(1) >= model.least_step_time(&batch(&[largest])), "{model:?} {largest:?}");
+        }
+    }
+
+    #[test]
+    fn no_company_and_no_chunks_are_faster_than_the_least_step_time() {
+        for model in models() {
+            check_least_step_times(&*model);
+        }
+        let coefficients =
+            || (PhysicsAlpha::default(), PhysicsBeta::from([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 10.0, 50.0, 1.0, 200.0]));
+        for (model, pipeline) in [(llama_8b(), 1), (gemma_4(), 1), (qwen_moe(), 1), (llama_8b(), 2), (llama_8b(), 4)] {
+            let serving = Serving { pipeline, ..Serving::on(Parallelism { tensor: 1, data: 1 }) };
+            let gpu = (&h100(), &kernels());
+            match pipeline {
+                1 => check_least_step_times(&Physics::new(&model, gpu, serving, coefficients()).expect("valid")),
+                _ => check_least_step_times(&Pipeline::new(&model, gpu, serving, coefficients()).expect("valid")),
+            }
+        }
+    }
+
+    #[test]
+    fn shortest_step_is_a_lower_bound() {
+        for model in models() {
             let shortest = model.shortest_step();
             assert!(shortest > Micros(50), "a useful bound: {model:?}");
             for items in random_batches(5_000) {

@@ -150,6 +150,11 @@ impl LatencyModel for TrainedPhysics {
         Micros::from_f64(us).max(Micros(1))
     }
 
+    /// A chunk of n tokens costs n²/2 pairs of attention beyond n times the prompt: finer chunks cost fewer of them.
+    fn least_step_time(&self, batch: &Batch) -> Micros {
+        self.step_time(&Batch { prefill_tokens_squared: 0, ..*batch })
+    }
+
     fn context_effect(&self) -> ContextEffect {
         let ignored = self.beta.decode_compute == 0.0 && !(self.kv_split.decode && self.beta.decode_kv > 0.0);
         if ignored { ContextEffect::None } else { ContextEffect::NonDecreasing }

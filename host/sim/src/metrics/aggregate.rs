@@ -105,15 +105,17 @@ impl InstanceSamples {
         self.recent = recent;
     }
 
-    /// The figures. `itl` are its inter-token latencies; `whole` is the duration of the cluster with the warm-up.
+    /// The figures. `itl` are its inter-token latencies; `whole` is the duration of the cluster with the warm-up. Without
+    /// `latencies` all of them are empty.
     pub fn aggregate(
         &mut self,
-        itl: Distribution,
+        (itl, latencies): (Distribution, bool),
         counters: &Counters,
         (warmup, horizon): (Micros, Micros),
         whole: Micros,
     ) -> Aggregate {
         self.flush();
+        let of = |samples: &mut Samples| if latencies { samples.distribution() } else { Distribution::default() };
         let lookups = counters.cache_hits + counters.cache_misses;
         Aggregate {
             counts: self.counts,
@@ -121,19 +123,19 @@ impl InstanceSamples {
             duration: counters.clock.min(horizon).saturating_sub(warmup),
             cache_hit_rate: if lookups == 0 { 0.0 } else { counters.cache_hits as f64 / lookups as f64 },
             mean_queue_length: mean_queue_length(counters, whole),
-            ttft: self.ttft.distribution(),
+            ttft: of(&mut self.ttft),
             itl,
-            e2e: self.e2e.distribution(),
-            scheduling_delay: self.scheduling_delay.distribution(),
+            e2e: of(&mut self.e2e),
+            scheduling_delay: of(&mut self.scheduling_delay),
         }
     }
 }
 
 /// The figures of all instances together. `parts` are their samples, and those of requests that reached no instance;
-/// `whole` is the duration with the warm-up.
+/// `whole` is the duration with the warm-up. Without `delays` there are no scheduling delays.
 pub(super) fn cluster(
     parts: &[&InstanceSamples],
-    itl: Distribution,
+    (itl, delays): (Distribution, bool),
     instances: &[Aggregate],
     (duration, whole): (Micros, Micros),
 ) -> Aggregate {
@@ -153,7 +155,7 @@ pub(super) fn cluster(
         ttft: merged(|part| &part.ttft),
         itl,
         e2e: merged(|part| &part.e2e),
-        scheduling_delay: merged(|part| &part.scheduling_delay),
+        scheduling_delay: if delays { merged(|part| &part.scheduling_delay) } else { Distribution::default() },
     }
 }
 

@@ -88,6 +88,13 @@ impl InterTokenLatencies {
     pub fn distributions(&mut self) -> (Vec<Distribution>, Distribution) {
         self.flush();
         let HistogramScratch { mut one, mut all, mut values } = SCRATCH.take();
+        if let [only] = &*self.instances {
+            only.add_to(&mut one);
+            one.take(&mut values);
+            let whole = distribution(&values);
+            SCRATCH.set(HistogramScratch { one, all, values });
+            return (vec![whole], whole);
+        }
         let mut each = Vec::with_capacity(self.instances.len());
         for histogram in &self.instances {
             histogram.add_to(&mut one);

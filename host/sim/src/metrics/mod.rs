@@ -53,6 +53,9 @@ pub struct MetricsOptions {
     pub per_tenant: bool,
     /// Whether to collect [`Anomalies::priority_inversions`].
     pub inversions: bool,
+    /// Whether [`Report::instances`] have latencies, and the cluster has scheduling delays. Without them a report of
+    /// several instances takes half the time.
+    pub instance_latencies: bool,
     /// SLO targets of the classes; [`Name::NONE`] is the class of requests that name none.
     pub targets: Vec<(Name, SloTargets)>,
     /// Requests that arrive before this time are in no figure of requests. Figures of the service are those of the whole
@@ -70,6 +73,7 @@ impl Default for MetricsOptions {
             per_class: false,
             per_tenant: false,
             inversions: false,
+            instance_latencies: true,
             targets: Vec::new(),
             warmup: Micros::ZERO,
         }
@@ -141,7 +145,7 @@ impl Metrics {
         let instances = options.instances as usize;
         let mut metrics = Self {
             instances: vec![InstanceSamples::default(); instances],
-            itl: InterTokenLatencies::new(instances),
+            itl: InterTokenLatencies::new(if options.instance_latencies { instances } else { 1 }),
             elsewhere: InstanceSamples::default(),
             classes: BTreeMap::new(),
             tenants: BTreeMap::new(),
@@ -174,9 +178,15 @@ impl Metrics {
         let whole = counters.iter().map(|counters| counters.clock.min(horizon)).max().unwrap_or(Micros::ZERO);
         let warmup = self.options.warmup;
         let duration = whole.saturating_sub(warmup);
-        let (itl, all_itl) = self.itl.distributions();
+        let (mut itl, all_itl) = self.itl.distributions();
+        // The figures of one instance are those of the cluster.
+        let latencies = self.options.instance_latencies || self.instances.len() == 1;
+        itl.resize(self.instances.len(), Distribution::default());
         let instances: Vec<Aggregate> = (self.instances.iter_mut().zip(itl).zip(counters))
-            .map(|((collected, itl), counters)| collected.aggregate(itl, counters, (warmup, horizon), whole))
+            .map(|((collected, itl), counters)| {
+                let itl = if latencies { itl } else { Distribution::default() };
+                collected.aggregate((itl, latencies), counters, (warmup, horizon), whole)
+            })
             .collect();
         let cluster = self.cluster(all_itl, &instances, (duration, whole));
         let classes: Vec<_> = self.classes.iter_mut().map(|(&name, class)| (name, class.report())).collect();
@@ -209,7 +219,13 @@ impl Metrics {
             return Aggregate { counts, ..*only };
         }
         let parts: Vec<&InstanceSamples> = self.instances.iter().chain([&self.elsewhere]).collect();
-        aggregate::cluster(&parts, itl, instances, durations)
+        aggregate::cluster(&parts, (itl, self.options.instance_latencies), instances, durations)
+    }
+
+    /// The histogram of inter-token latencies that `instance` belongs to.
+    #[inline(always)]
+    fn histogram(&self, instance: u32) -> u32 {
+        if self.options.instance_latencies { instance } else { 0 }
     }
 
     fn has_classes(&self) -> bool {
@@ -272,8 +288,10 @@ impl Observer for Metrics {
     fn record(&mut self, event: &SimEvent<'_>) {
         match *event {
             SimEvent::Outcome(outcome) => self.add(outcome),
-            SimEvent::InterTokenLatency { instance, gap, count } => self.itl.add(instance, gap, count),
-            SimEvent::InterTokenLatencyRetracted { instance, gap, count } => self.itl.retract(instance, gap, count),
+            SimEvent::InterTokenLatency { instance, gap, count } => self.itl.add(self.histogram(instance), gap, count),
+            SimEvent::InterTokenLatencyRetracted { instance, gap, count } => {
+                self.itl.retract(self.histogram(instance), gap, count);
+            }
             _ => {}
         }
     }

@@ -273,6 +273,30 @@ fn outcomes() -> impl Strategy<Value = Vec<Outcome>> {
 }
 
 proptest! {
+    /// Without the latencies of instances, those of the cluster are the same, and so are all counts.
+    #[test]
+    fn latencies_of_instances_are_optional(outcomes in outcomes(), instances in prop_oneof![Just(1u32), Just(4), Just(12)]) {
+        let options = MetricsOptions { instances, inversions: true, ..MetricsOptions::default() };
+        let mut full = Metrics::new(options.clone());
+        let mut brief = Metrics::new(MetricsOptions { instance_latencies: false, ..options });
+        for (count, outcome) in (1u64..).zip(&outcomes) {
+            let instance = outcome.instance.map(|instance| instance % instances);
+            let outcome = Outcome { instance, ..*outcome };
+            let gap = SimEvent::InterTokenLatency { instance: instance.unwrap_or(0), gap: Micros(count % 7), count };
+            for metrics in [&mut full, &mut brief] {
+                metrics.record(&SimEvent::Outcome(&outcome));
+                metrics.record(&gap);
+            }
+        }
+        let counters = vec![Counters::default(); instances as usize];
+        let (full, brief) = (full.report(&counters, Micros::MAX), brief.report(&counters, Micros::MAX));
+        let figures = |report: &Report| (report.cluster.ttft, report.cluster.e2e, report.cluster.itl, report.cluster.counts);
+        prop_assert_eq!(figures(&full), figures(&brief));
+        prop_assert_eq!(&full.anomalies, &brief.anomalies);
+        let counts = |report: &Report| report.instances.iter().map(|one| one.counts).collect::<Vec<_>>();
+        prop_assert_eq!(counts(&full), counts(&brief));
+    }
+
     #[test]
     fn every_request_is_counted_once_in_every_division(outcomes in outcomes()) {
         let options = MetricsOptions { per_class: true, per_tenant: true, inversions: true, ..MetricsOptions::default() };

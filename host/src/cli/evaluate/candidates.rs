@@ -13,7 +13,7 @@ use blis_eval::evaluation::evaluate::{evaluate, evaluate_cached, verify, worse};
 use blis_eval::evaluation::isolated;
 use blis_eval::evaluation::native;
 use blis_eval::evaluation::options::{EvaluationOptions, NativeCode};
-use blis_eval::evaluation::shard::{self, Shard};
+use blis_eval::evaluation::shard::{self, ShardChoice};
 use blis_eval::result::{EvaluationResult, EvaluationStatus};
 use blis_eval::spec::parse;
 use blis_eval::suite::{Split, Suite};
@@ -60,10 +60,11 @@ pub(in crate::cli) struct EvaluateArgs {
     #[arg(long, value_name = "N", default_value_t = 8000)]
     pub feedback_bytes: usize,
     /// Run only part I of N of all simulations (I from 0) and write its results to --out: `blis
-    /// evaluate merge` makes evaluation results of it. Feedback about single decisions is left out
+    /// evaluate merge` makes evaluation results of it. `next/N`: the parts that no other process with this folder has
+    /// begun, until all are written. Feedback about single decisions is left out
     #[arg(long, value_name = "I/N", requires = "out")]
-    pub shard: Option<Shard>,
-    /// Folder for the part
+    pub shard: Option<ShardChoice>,
+    /// Folder for the parts
     #[arg(long, value_name = "DIR", requires = "shard")]
     pub out: Option<PathBuf>,
     /// Folder of the result cache: results that it has are not computed again
@@ -151,7 +152,11 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
     refuse_native(args, &candidates, incumbent.as_ref())?;
     let settings = worker_settings(args.threads, args.worker_memory_gib);
     if let (Some(shard), Some(out)) = (args.shard, &args.out) {
-        return shard::write(&suite, &candidates, incumbent.as_ref(), &options, shard, out, &settings);
+        let write = |shard| shard::write(&suite, &candidates, incumbent.as_ref(), &options, shard, out, &settings);
+        return match shard {
+            ShardChoice::One(shard) => write(shard),
+            ShardChoice::Next { count } => shard::write_next(count, out, write),
+        };
     }
     let cache = args.cache.as_deref().map(ResultCache::new);
     let mut worst = EvaluationStatus::Ok;

@@ -6,32 +6,59 @@
     for result in blis_sim.ray.evaluate(sources, "chat"):
         print(result.combined_score)
 
-Every machine needs this package and the same program. Results are put together in the order of candidates,
-scenarios and seeds, so that they equal those of a single machine.
+Every machine needs an environment with this package, whose program is that of the others. Candidates and a suite
+that are files are sent by content. (Files that a suite names, such as traces, must be on every machine.) Results are
+put together in the order of candidates, scenarios and seeds, so that they equal those of a single machine.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ._evaluation import BANDS, Evaluation, Scenario
-from ._host import WALL_S, Host, Request, TaskScenario, host
+from ._host import WALL_S, Host, Request, TaskScenario, _path, host
 
 BY_SEVERITY = ("host_error", "rejected", "trap", "limit", "gate_failed", "ok")
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of this machine, as it is sent."""
+
+    name: str
+    content: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> _File:
+        return cls(path.name, path.read_bytes())
+
+    def written_in(self, folder: str) -> str:
+        path = Path(folder) / self.name
+        path.write_bytes(self.content)
+        return str(path)
 
 
 class _Evaluator:
     """The state of an actor: one worker on one core."""
 
-    def __init__(self, suite: str, wall_s: float, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, suite: str | _File, wall_s: float, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
         os.environ.update(environment)
-        self._host = Host(suite, workers=1, wall_s=wall_s, arguments=arguments)
+        self._folder = tempfile.TemporaryDirectory(prefix="blis-ray-")
+        name = suite.written_in(self._folder.name) if isinstance(suite, _File) else suite
+        self._host = Host(name, workers=1, wall_s=wall_s, arguments=arguments)
 
-    def evaluate_request(self, request: Request) -> Evaluation:
-        return self._host.evaluate_request(request)
+    def evaluate_request(self, request: Request, component: _File | None) -> Evaluation:
+        if component is None:
+            return self._host.evaluate_request(request)
+        with tempfile.TemporaryDirectory(prefix="blis-ray-") as folder:
+            return self._host.evaluate_request(replace(request, candidate=Path(component.written_in(folder))))
 
 
 class Pool:
@@ -58,14 +85,16 @@ class Pool:
         # An actor that dies with its machine is started elsewhere, and its task repeated.
         added = dict(environment or {})
         kind = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=3)(_Evaluator)
-        self._actors = [kind.remote(self.suite, wall_s, tuple(arguments), added) for _ in range(count)]
+        sent = _File.read(Path(self.suite)) if Path(self.suite).is_file() else self.suite
+        self._actors = [kind.remote(sent, wall_s, tuple(arguments), added) for _ in range(count)]
 
     def map(self, requests: Sequence[Request]) -> list[Evaluation]:
         """Results in the order of `requests`; the next free actor takes the next request."""
         from ray.util import ActorPool
 
+        pool = ActorPool(self._actors)
         results: list[Evaluation] = list(
-            ActorPool(self._actors).map(lambda actor, request: actor.evaluate_request.remote(request), list(requests))
+            pool.map(lambda actor, sent: actor.evaluate_request.remote(*sent), [_sent(request) for request in requests])
         )
         return results
 
@@ -82,6 +111,20 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _sent(request: Request) -> tuple[Request, _File | None]:
+    """The request without files of this machine, and the component that it evaluates."""
+    path = _path(request.candidate)
+    try:
+        if path is None:
+            return request, None
+        if path.suffix == ".wasm":
+            return replace(request, candidate=path.name), _File.read(path)
+        return replace(request, candidate=path.read_bytes().decode(errors="replace")), None
+    except OSError:
+        # The worker reports the file that cannot be read.
+        return request, None
 
 
 def evaluate(

@@ -104,6 +104,25 @@ fn micro_batch(batch: &Batch, parts: u64) -> Batch {
     }
 }
 
+/// One of `parts` equal parts of every sum, rounded up. Where requests set their own sampling, none costs more than a
+/// greedy choice.
+fn equal_share(batch: &Batch, parts: u64) -> Batch {
+    let share = |sum: u64| sum.div_ceil(parts);
+    let (prefill_requests, decode_requests) = (share(batch.prefill_requests), share(batch.decode_requests));
+    let own = if batch.sampled.own > 0 { prefill_requests + decode_requests } else { 0 };
+    Batch {
+        prefill_requests,
+        prefill_tokens: share(batch.prefill_tokens),
+        prefill_tokens_squared: share(batch.prefill_tokens_squared),
+        prefill_tokens_by_input: share(batch.prefill_tokens_by_input),
+        prefill_tokens_by_context: share(batch.prefill_tokens_by_context),
+        prefill_context: share(batch.prefill_context),
+        decode_requests,
+        decode_context: share(batch.decode_context),
+        sampled: SampledRows { own: u32::try_from(own).unwrap_or(u32::MAX), ..SampledRows::default() },
+    }
+}
+
 /// The share of `requests` of the batch's requests in each kind of sampling, rounded up: also of those with the model's
 /// default.
 fn sampled_rows(batch: &Batch, requests: u64) -> SampledRows {
@@ -130,6 +149,15 @@ impl LatencyModel for Pipeline {
             return Micros(1);
         }
         Micros::from_f64(self.us(batch)).max(Micros(1))
+    }
+
+    /// The largest micro-batch has at least an equal share of every sum, and passes all stages.
+    fn least_step_time(&self, batch: &Batch) -> Micros {
+        if batch.requests() == 0 {
+            return Micros(1);
+        }
+        let part = equal_share(batch, self.stages.len() as u64);
+        Micros::from_f64(self.stages.iter().map(|stage| stage.us(&part)).sum()).max(Micros(1))
     }
 
     /// Shares are rounded up, sums and maxima of terms that never shrink do not shrink.

@@ -1,9 +1,9 @@
-//! The oracle: the same run, with each routing decision replaced by the best one that a look-ahead of one step finds.
+//! The look-ahead: the same run, with each routing decision replaced by the best one that a search of one step finds.
 //!
 //! At every decision the candidates are tried in rollouts, in which the policy makes all later decisions. The
-//! candidate with the lowest cost is taken, and the run continues. The oracle uses arrivals and output lengths of the
-//! future, which no real policy has. It is a bound found by search, not the optimum: a policy may be a little better,
-//! but not much.
+//! candidate with the lowest cost is taken, and the run continues. It uses arrivals and output lengths of the future,
+//! which no real policy has. It is an improvement of that policy, and neither an optimum nor a bound: another policy may
+//! be far better. [`crate::bound`] has a bound.
 
 use blis_sim::cluster::{AnyTimeline, ForcedDecision, Halt};
 use blis_sim::cost::Cost;
@@ -18,7 +18,7 @@ use super::run_branch;
 
 /// Statistics of a look-ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Oracle {
+pub struct LookAhead {
     /// Number of routing decisions.
     pub decisions: u64,
     /// Number of routing decisions that differ from the policy's.
@@ -35,8 +35,8 @@ pub fn look_ahead(
     window: Micros,
     alternatives: usize,
     observer: &mut dyn Observer,
-) -> Result<(Vec<Counters>, Oracle), Halt> {
-    let mut oracle = Oracle::default();
+) -> Result<(Vec<Counters>, LookAhead), Halt> {
+    let mut counted = LookAhead::default();
     while timeline.next_decision(observer)? {
         let pending = timeline.pending().filter(|pending| !pending.is_admission);
         if let Some((at, request)) = pending.map(|pending| (pending.at, pending.request.clone())) {
@@ -62,14 +62,14 @@ pub fn look_ahead(
                     costs.into_iter().map(|cost| Ok(cost?.present)).collect::<Result<_, Halt>>()?;
                 let best =
                     targets.iter().zip(&costs).min_by_key(|(_, cost)| **cost).map_or(chosen, |(&target, _)| target);
-                oracle.decisions += 1;
+                counted.decisions += 1;
                 if best != chosen {
-                    oracle.changed += 1;
+                    counted.changed += 1;
                     timeline.force(request.id, ForcedDecision::Route(best));
                 }
             }
         }
         timeline.decide(observer)?;
     }
-    Ok((timeline.finish(Micros::MAX, observer)?, oracle))
+    Ok((timeline.finish(Micros::MAX, observer)?, counted))
 }

@@ -1,0 +1,259 @@
+//! The clairvoyant bound: latencies that no policy undercuts, from two relaxations of a run.
+//!
+//! | relaxation | each request | bounds |
+//! |---|---|---|
+//! | *alone* | is alone on an idle instance, with the longest prefix of its prompt in the cache that any other request can have left there in time | every latency of every request, so also percentiles |
+//! | *pooled* | takes its share of the time of steps; all instances together are one server that never idles and serves the shortest remaining work first | means, and percentiles through the largest backlog |
+//!
+//! Either knows all lengths and arrivals, has fresh signals, unlimited memory for prefixes, and no cost for moving a
+//! request. The bound of a figure is the larger of both. It assumes:
+//!
+//! * the same requests get a first token and complete as in the run, and arrive at the same times (a policy that rejects
+//!   other requests has another bound);
+//! * further tokens and context never shorten a step, and finer chunks never shorten a prompt: true of all built-in
+//!   latency models ([`LatencyModel::least_step_time`](blis_sim::latency::LatencyModel::least_step_time)).
+//!
+//! A bound need not be attainable: between it and the best policy lies what requests cost each other.
+
+mod alone;
+mod pooled;
+mod prefixes;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use blis_sim::cluster::Halt;
+use blis_sim::instance::InstanceConfig;
+use blis_sim::metrics::Distribution;
+use blis_sim::request::Request;
+use blis_sim::units::Micros;
+use serde::Serialize;
+
+use self::pooled::PooledJob;
+use self::prefixes::PrefixTable;
+use self::work::WorkRates;
+
+/// A service of equal instances, as far as the bound depends on it.
+#[derive(Clone, Debug)]
+pub struct BoundedService {
+    /// One of the instances. Its policies do not matter.
+    pub instance: InstanceConfig,
+    /// Number of instances, at least 1.
+    pub instances: u32,
+    /// Time from arrival to the admission decision.
+    pub admission_latency: Micros,
+    /// Time from the admission decision to the routing decision.
+    pub routing_latency: Micros,
+}
+
+/// A request that got a first token in the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServedRequest {
+    /// Index in the arrivals.
+    pub index: usize,
+    /// Output tokens that were generated.
+    pub generated_tokens: u32,
+    /// Whether it completed, so that it has an end-to-end latency.
+    pub completed: bool,
+}
+
+/// The relaxation from which a bound follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Relaxation {
+    /// Each request alone on an idle instance.
+    Alone,
+    /// All instances as one server.
+    Pooled,
+}
+
+impl Relaxation {
+    /// The name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Pooled => "pooled",
+        }
+    }
+}
+
+/// A lower bound of one figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LowerBound {
+    /// No policy has less, ms.
+    pub ms: f64,
+    /// The relaxation from which it follows.
+    pub relaxation: Relaxation,
+}
+
+/// Lower bounds of the figures of one latency.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatencyBounds {
+    /// Of the arithmetic mean.
+    pub mean: LowerBound,
+    /// Of the 95th percentile.
+    pub p95: LowerBound,
+    /// Of the 99th percentile.
+    pub p99: LowerBound,
+}
+
+/// The bounds of a run; `None` for a latency without a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ClairvoyantBound {
+    /// Of the time to first token.
+    pub ttft: Option<LatencyBounds>,
+    /// Of the end-to-end latency of completed requests.
+    pub e2e: Option<LatencyBounds>,
+}
+
+impl ClairvoyantBound {
+    /// The bound of a run of `service` under `arrivals` (in order of time) in which `served` got a first token.
+    ///
+    /// # Errors
+    /// If an instance can make no progress.
+    pub fn new(service: &BoundedService, arrivals: &[Request], served: &[ServedRequest]) -> Result<Self, Halt> {
+        let prefixes = PrefixTable::new(arrivals, &service.instance);
+        let alone = alone::latencies(service, arrivals, &prefixes, served)?;
+        let mut demands: Vec<Demand> = served
+            .iter()
+            .zip(alone)
+            .map(|(served, alone)| Demand::new(service, &arrivals[served.index], &prefixes, (*served, alone)))
+            .collect();
+        demands.sort_by(|one, other| one.release_us.total_cmp(&other.release_us));
+        let Some(rates) = WorkRates::new(&service.instance, &demands) else { return Ok(Self::default()) };
+        let ttft = of_first_tokens(&demands, &rates, service);
+        demands.retain(|demand| demand.completed);
+        Ok(Self { ttft: Some(ttft), e2e: (!demands.is_empty()).then(|| of_completions(&demands, &rates, service)) })
+    }
+}
+
+/// What a request needs at least, whatever the policy.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    /// Time at which it reaches a waiting queue, µs.
+    release_us: f64,
+    /// Time before the queue, µs.
+    before_us: f64,
+    /// Time from the last step that it needs to the client, µs: of the first token and of the last.
+    after_first_us: f64,
+    after_last_us: f64,
+    /// Prompt tokens that no other request can have computed.
+    prefill_tokens: f64,
+    /// Steps after the first token, and the sum of the context in them, tokens.
+    decodes: f64,
+    decode_context: f64,
+    /// Length with all output tokens.
+    tokens: u32,
+    sets_sampling: bool,
+    completed: bool,
+    alone: alone::Latencies,
+}
+
+impl Demand {
+    fn new(
+        service: &BoundedService,
+        request: &Request,
+        prefixes: &PrefixTable<'_>,
+        (served, alone): (ServedRequest, alone::Latencies),
+    ) -> Self {
+        let (instance, latency) = (&service.instance, &service.instance.latency);
+        let queueing = latency.queueing_time(request.input_tokens);
+        let before_us = us(service.admission_latency) + us(service.routing_latency) + us(queueing);
+        let cached = prefixes.cached_blocks(served.index, prefixes::EVER) * instance.block_size;
+        let least = u32::from(!instance.semantics.full_hit_is_free);
+        let decodes = f64::from(served.generated_tokens.saturating_sub(1));
+        let tokens_out = f64::from(served.generated_tokens.max(1));
+        let post = if request.output_tokens > 0 { latency.post_decode_time() } else { Micros::ZERO };
+        let (per_token, first) = (us(latency.output_token_time()), us(latency.first_token_time()));
+        Self {
+            release_us: us(request.arrival) + before_us,
+            before_us,
+            after_first_us: per_token + first,
+            after_last_us: first + per_token * tokens_out + us(post),
+            prefill_tokens: f64::from(request.input_tokens.saturating_sub(cached).max(least)),
+            decodes,
+            // The first of these steps has the prompt as context, each further one a token more.
+            decode_context: decodes * f64::from(request.input_tokens) + decodes * (decodes - 1.0).max(0.0) / 2.0,
+            tokens: request.input_tokens.saturating_add(served.generated_tokens),
+            sets_sampling: !request.sampling.is_unset(),
+            completed: served.completed,
+            alone,
+        }
+    }
+}
+
+fn us(time: Micros) -> f64 {
+    time.0 as f64
+}
+
+fn of_first_tokens(demands: &[Demand], rates: &WorkRates, service: &BoundedService) -> LatencyBounds {
+    let alone = distribution(demands, |demand| demand.alone.ttft);
+    let jobs = jobs(demands, |demand| rates.of_prompt(demand));
+    let pool = f64::from(service.instances);
+    let around = |demand: &Demand| demand.before_us + demand.after_first_us;
+    let mean = pooled::mean_flow(&jobs, pool) + mean(demands, around);
+    let percentile = |percent| pooled::percentile_flow(&jobs, pool, percent) + least(demands, around);
+    larger(&alone, (mean, percentile(95.0), percentile(99.0)))
+}
+
+fn of_completions(demands: &[Demand], rates: &WorkRates, service: &BoundedService) -> LatencyBounds {
+    let alone = distribution(demands, |demand| demand.alone.e2e);
+    let pool = f64::from(service.instances);
+    // The prompts of all requests, and then each output without company.
+    let prompts = jobs(demands, |demand| rates.of_prompt(demand));
+    let output = |demand: &Demand| us(demand.alone.e2e.saturating_sub(demand.alone.ttft));
+    let around = |demand: &Demand| demand.before_us + demand.after_first_us + output(demand);
+    let mut best = [
+        pooled::mean_flow(&prompts, pool) + mean(demands, around),
+        pooled::percentile_flow(&prompts, pool, 95.0) + least(demands, around),
+        pooled::percentile_flow(&prompts, pool, 99.0) + least(demands, around),
+    ];
+    // Or prompts and outputs together. In BLIS semantics, an end-to-end latency leaves out waits between tokens.
+    let whole = if service.instance.semantics.itl_spans_waits { rates.of_whole_requests() } else { &[] };
+    for rate in whole {
+        let jobs = jobs(demands, |demand| rate.of_request(demand));
+        let around = |demand: &Demand| demand.before_us + demand.after_last_us;
+        let found = [
+            pooled::mean_flow(&jobs, pool) + mean(demands, around),
+            pooled::percentile_flow(&jobs, pool, 95.0) + least(demands, around),
+            pooled::percentile_flow(&jobs, pool, 99.0) + least(demands, around),
+        ];
+        best = std::array::from_fn(|figure| best[figure].max(found[figure]));
+    }
+    larger(&alone, best.into())
+}
+
+fn distribution(demands: &[Demand], latency: impl Fn(&Demand) -> Micros) -> Distribution {
+    Distribution::of(&mut demands.iter().map(latency).collect::<Vec<_>>())
+}
+
+fn jobs(demands: &[Demand], work: impl Fn(&Demand) -> f64) -> Vec<PooledJob> {
+    demands.iter().map(|demand| PooledJob { release_us: demand.release_us, work_us: work(demand) }).collect()
+}
+
+fn mean(demands: &[Demand], time: impl Fn(&Demand) -> f64) -> f64 {
+    demands.iter().map(time).sum::<f64>() / demands.len() as f64
+}
+
+fn least(demands: &[Demand], time: impl Fn(&Demand) -> f64) -> f64 {
+    demands.iter().map(time).fold(f64::INFINITY, f64::min)
+}
+
+/// The larger of the bounds of both relaxations; `pooled` in µs.
+fn larger(alone: &Distribution, pooled: (f64, f64, f64)) -> LatencyBounds {
+    let of = |alone_ms: f64, pooled_us: f64| {
+        // Less what rounding may have added to a sum of thousands of terms.
+        let pooled_ms = pooled_us / 1e3 * (1.0 - 1e-9);
+        if pooled_ms > alone_ms {
+            LowerBound { ms: pooled_ms, relaxation: Relaxation::Pooled }
+        } else {
+            LowerBound { ms: alone_ms, relaxation: Relaxation::Alone }
+        }
+    };
+    LatencyBounds {
+        mean: of(alone.mean_ms, pooled.0),
+        p95: of(alone.p95_ms, pooled.1),
+        p99: of(alone.p99_ms, pooled.2),
+    }
+}
