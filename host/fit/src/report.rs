@@ -115,7 +115,8 @@ impl<'a> MeasuredRuns<'a> {
     fn leave_models_out(&self, general: &CoefficientValues) -> Result<Vec<(Validated, RunErrors)>, FitError> {
         let models: BTreeSet<&str> = self.deployments.iter().map(|(model, ..)| model.as_str()).collect();
         let left_out = |model: &str| -> Result<Vec<(Validated, RunErrors)>, FitError> {
-            let weights = fit_to(&self.select(|_, (other, ..)| other != model), &Prior::GENERAL, Some(general))?.weights;
+            let weights =
+                fit_to(&self.select(|_, (other, ..)| other != model), &Prior::GENERAL, Some(general))?.weights;
             let errors = |(run, _): &Member<'_>| -> Result<(Validated, RunErrors), FitError> {
                 let tested = test(run, &weights, &[RunSplit::Train, RunSplit::Validation])?;
                 let errors = RunErrors { class: Some(error_class(run)?), ..run_errors(&tested, MODEL_LEFT_OUT) };

@@ -90,11 +90,7 @@ const FIRST_TOKEN: usize = 2;
 ///
 /// # Errors
 /// If a run cannot be simulated, or there is none.
-pub fn calibrate(
-    targets: &[&FitTarget],
-    prior: &Prior,
-    start: Option<&CoefficientValues>,
-) -> Result<Fitted, FitError> {
+pub fn calibrate(targets: &[&FitTarget], prior: &Prior, start: Option<&CoefficientValues>) -> Result<Fitted, FitError> {
     /// Most measurements of the slopes, and the share of the loss by which another one must reduce it to go on.
     const ROUNDS: usize = 6;
     const PROGRESS: f64 = 2e-3;

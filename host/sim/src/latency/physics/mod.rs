@@ -92,7 +92,8 @@ impl Launch {
     fn weight(self) -> f64 {
         match self {
             Self::Graph => 0.0,
-            Self::Piecewise => 1.0,
+            // Half of what prompts add: set on a17 and a21 of docs/fidelity.md.
+            Self::Piecewise => 0.5,
             // A decoder layer launches about 12 kernels of 6 µs each, which is 75 µs with the general `launch_us` of 12.5; not measured.
             Self::Eager => 6.0,
         }
