@@ -35,6 +35,7 @@ pub(crate) fn read(
     known_keys::refuse(keys)?;
     known_keys::note(keys, notes);
     let keys = ArchitectureKeys(keys);
+    model.qk_norm = has_qk_norm(keys)?;
     let weights = precision::read(keys, model, notes);
     if let Some(blocks) = keys.get("block_configs") {
         return layers::of_blocks(blocks, model, weights);
@@ -56,6 +57,18 @@ pub(crate) fn read(
         model.architecture = Some(architecture);
     }
     Ok(())
+}
+
+/// Whether queries and keys of each head are normalised: a flag of the config, or all models of the type (vLLM's
+/// `qwen3.py`, `gemma3.py`, `olmo2.py`, `exaone4.py`).
+fn has_qk_norm(keys: ArchitectureKeys<'_>) -> Result<bool, Diagnostic> {
+    const TYPES: [&str; 6] = ["qwen3", "gemma3", "gemma4", "olmo2", "olmo3", "exaone4"];
+    for key in ["use_qk_norm", "qk_norm", "qk_layernorm"] {
+        if let Some(flag) = keys.flag(key)? {
+            return Ok(flag);
+        }
+    }
+    Ok(TYPES.iter().any(|kind| keys.text("model_type").starts_with(kind)))
 }
 
 /// The keys of a config.

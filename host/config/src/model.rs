@@ -301,6 +301,7 @@ impl ConfigKeys {
             kv_dtype_bytes: dtype_bytes,
             weight_bytes,
             fp4_activations: self.has_fp4_activations(),
+            qk_norm: false,
             moe_without_expert_count: moe.is_none() && self.has_experts_but_no_count(),
             moe,
             mla: nonzero(self.kv_lora_rank)

@@ -130,6 +130,9 @@ pub struct RunErrors {
     pub mean_itl: f64,
 }
 
+/// [`RunErrors::requests`] of a run that was simulated with coefficients fitted to other models only.
+pub const MODEL_LEFT_OUT: &str = "model left out";
+
 /// The largest errors of some runs, %, without signs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorstErrors {
@@ -244,6 +247,12 @@ impl Coefficients {
     #[must_use]
     pub fn validated(&self) -> Option<(f64, usize)> {
         WorstErrors::of(self.errors.iter()).map(|worst| (worst.mean_e2e, worst.runs))
+    }
+
+    /// Whether every error is that of coefficients fitted to other models only.
+    #[must_use]
+    pub fn models_left_out(&self) -> bool {
+        self.errors.iter().all(|run| run.requests == MODEL_LEFT_OUT)
     }
 
     /// The largest errors of all runs, or of those of one class; `None` if there is no such run.

@@ -335,8 +335,12 @@ impl Resolution<'_> {
         };
         let tested = match exact {
             Some(exact) => self.tested(exact.worst(None), "that took no part in the fit", None),
-            // Those runs took part in the choice of some coefficients: no error of unseen deployments is claimed.
             None => {
+                let which = match file.general.models_left_out() {
+                    true => "each with its model left out of the fit",
+                    // Those runs took part in the choice of some coefficients: no error of unseen deployments is claimed.
+                    false => "that helped to set them",
+                };
                 let class = self.config.map(|model| ErrorClass {
                     experts: model.config.moe.is_some(),
                     latent_attention: model.config.mla.is_some(),
@@ -345,7 +349,7 @@ impl Resolution<'_> {
                 });
                 match class.map(|class| (class, file.general.worst(Some(class)))) {
                     _ if file.general.errors.is_empty() => "never validated".to_owned(),
-                    Some((class, worst @ Some(_))) => self.tested(worst, "that helped to set them", Some(class)),
+                    Some((class, worst @ Some(_))) => self.tested(worst, which, Some(class)),
                     Some((class, None)) => format!("never tested on a deployment of its class, {class}"),
                     None => "never tested on this model".to_owned(),
                 }

@@ -3,13 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use super::calibrate::{CoefficientValues, Fitted, NAMES, Prior, calibrate};
+use rayon::prelude::*;
+
+use super::calibrate::{CoefficientValues, FitTarget, Fitted, NAMES, Prior, calibrate};
 use super::errors::{Errors, comparable};
 use super::runs::{FitError, MeasuredRun, RunSplit};
 use super::validate::{Validated, deployment, validate};
 use blis_config::physics::{
     AlphaCoefficients, BetaCoefficients, CoefficientFile, CoefficientInterval, Coefficients, DeploymentCoefficients,
-    FittedRun, RunErrors,
+    ErrorClass, FittedRun, MODEL_LEFT_OUT, RunErrors,
 };
 use blis_config::{DeploymentArgs, short_name};
 use blis_sim::latency::Sampler;
@@ -52,6 +54,8 @@ pub fn fit(
 ) -> Result<FitReport, FitError> {
     let runs: Vec<MeasuredRun> = runs.iter().map(split_by_time).collect();
     let deployments: Vec<MeasuredDeployment> = runs.iter().map(measured_deployment).collect::<Result<_, _>>()?;
+    let targets: Vec<FitTarget> = runs.par_iter().map(FitTarget::new).collect::<Result<_, _>>()?;
+    let measured = MeasuredRuns { runs: &runs, deployments: &deployments, targets: &targets };
     let base = match base {
         Some(base) => base,
         None => CoefficientFile {
@@ -59,7 +63,7 @@ pub fn fit(
             blis: String::new(),
             sampler: runs.first().map_or(Sampler::default(), |run| run.engine.sampler()),
             data: Vec::new(),
-            general: coefficients(&calibrate(&runs.iter().collect::<Vec<_>>(), &Prior::GENERAL, None)?),
+            general: coefficients(&calibrate(&targets.iter().collect::<Vec<_>>(), &Prior::GENERAL, None)?),
             deployments: Vec::new(),
         },
     };
@@ -75,31 +79,58 @@ pub fn fit(
     };
     // Means of a whole run leave nothing to test coefficients of its deployment on.
     // Those of a deployment are used only without data and expert parallelism.
-    let single = |at: &(&MeasuredRun, &MeasuredDeployment)| {
-        let DeploymentArgs { data_parallel_size, enable_expert_parallel, .. } = at.0.deployment;
-        at.0.percentiles.is_none() && data_parallel_size == 1 && !enable_expert_parallel
+    let single = |run: &MeasuredRun| {
+        let DeploymentArgs { data_parallel_size, enable_expert_parallel, .. } = run.deployment;
+        run.percentiles.is_none() && data_parallel_size == 1 && !enable_expert_parallel
     };
-    let with_requests = runs.iter().zip(&deployments).filter(single).map(|(_, here)| here);
+    let with_requests = runs.iter().zip(&deployments).filter(|(run, _)| single(run)).map(|(_, here)| here);
     for here in with_requests.collect::<BTreeSet<_>>() {
-        let own = |at: &(&MeasuredRun, &MeasuredDeployment)| at.1 == here && single(at);
-        let members: Vec<&MeasuredRun> = runs.iter().zip(&deployments).filter(own).map(|(run, _)| run).collect();
+        let members = measured.select(|run, deployment| deployment == here && single(run));
         report.deployment(here, &members, &general, leave_out)?;
     }
     if leave_out.models {
-        report.file.general.errors.clear();
-        for model in deployments.iter().map(|measured_deployment| &measured_deployment.0).collect::<BTreeSet<_>>() {
-            let (out, rest): (Vec<_>, Vec<_>) =
-                runs.iter().zip(&deployments).partition(|(_, measured_deployment)| measured_deployment.0 == *model);
-            let rest: Vec<&MeasuredRun> = rest.into_iter().map(|(run, _)| run).collect();
-            let weights = calibrate(&rest, &Prior::GENERAL, Some(&general))?.weights;
-            for (run, _) in out {
-                let tested = test(run, &weights, &[RunSplit::Train, RunSplit::Validation])?;
-                report.file.general.errors.push(run_errors(&tested, "model left out"));
-                report.models_left_out.push(tested);
-            }
-        }
+        (report.models_left_out, report.file.general.errors) = measured.leave_models_out(&general)?.into_iter().unzip();
     }
     Ok(report)
+}
+
+/// Runs with their deployments, prepared for fits.
+struct MeasuredRuns<'a> {
+    runs: &'a [MeasuredRun],
+    deployments: &'a [MeasuredDeployment],
+    targets: &'a [FitTarget],
+}
+
+/// A run and what it is prepared as.
+type Member<'a> = (&'a MeasuredRun, &'a FitTarget);
+
+impl<'a> MeasuredRuns<'a> {
+    fn select(&self, wanted: impl Fn(&MeasuredRun, &MeasuredDeployment) -> bool) -> Vec<Member<'a>> {
+        let all = self.runs.iter().zip(self.deployments).zip(self.targets);
+        all.filter(|((run, deployment), _)| wanted(run, deployment)).map(|((run, _), target)| (run, target)).collect()
+    }
+
+    /// The errors of each run with coefficients fitted to the runs of other models. All these fits start at the general
+    /// coefficients, around which they share their simulations.
+    fn leave_models_out(&self, general: &CoefficientValues) -> Result<Vec<(Validated, RunErrors)>, FitError> {
+        let models: BTreeSet<&str> = self.deployments.iter().map(|(model, ..)| model.as_str()).collect();
+        let left_out = |model: &str| -> Result<Vec<(Validated, RunErrors)>, FitError> {
+            let weights =
+                fit_to(&self.select(|_, (other, ..)| other != model), &Prior::GENERAL, Some(general))?.weights;
+            let errors = |(run, _): &Member<'_>| -> Result<(Validated, RunErrors), FitError> {
+                let tested = test(run, &weights, &[RunSplit::Train, RunSplit::Validation])?;
+                let errors = RunErrors { class: Some(error_class(run)?), ..run_errors(&tested, MODEL_LEFT_OUT) };
+                Ok((tested, errors))
+            };
+            self.select(|_, (own, ..)| own == model).par_iter().map(errors).collect()
+        };
+        let by_model: Vec<Vec<_>> = models.into_iter().map(left_out).collect::<Result<_, _>>()?;
+        Ok(by_model.into_iter().flatten().collect())
+    }
+}
+
+fn fit_to(members: &[Member<'_>], prior: &Prior, start: Option<&CoefficientValues>) -> Result<Fitted, FitError> {
+    calibrate(&members.iter().map(|(_, target)| *target).collect::<Vec<_>>(), prior, start)
 }
 
 impl FitReport {
@@ -107,14 +138,14 @@ impl FitReport {
     fn deployment(
         &mut self,
         (model, hardware, tensor_parallel_size): &MeasuredDeployment,
-        runs: &[&MeasuredRun],
+        members: &[Member<'_>],
         general: &CoefficientValues,
         leave_out: LeaveOut,
     ) -> Result<(), FitError> {
         let prior = Prior::around(*general);
-        let own = calibrate(runs, &prior, None)?;
+        let own = fit_to(members, &prior, None)?;
         let mut coefficients = coefficients(&own);
-        for run in runs {
+        for (run, _) in members {
             let tested = test(run, &own.weights, &[RunSplit::Validation])?;
             coefficients.errors.push(run_errors(&tested, "validation"));
             self.validation.push(tested);
@@ -129,15 +160,15 @@ impl FitReport {
             tensor_parallel_size: *tensor_parallel_size,
             coefficients,
         });
-        let workloads: BTreeSet<&str> = runs.iter().map(|run| run.workload.as_str()).collect();
+        let workloads: BTreeSet<&str> = members.iter().map(|(run, _)| run.workload.as_str()).collect();
         if !leave_out.workloads || workloads.len() < 2 {
             return Ok(());
         }
         for workload in workloads {
-            let (out, rest): (Vec<&MeasuredRun>, Vec<&MeasuredRun>) =
-                runs.iter().partition(|run| run.workload == workload);
-            let weights = calibrate(&rest, &prior, None)?.weights;
-            for run in out {
+            let (out, rest): (Vec<Member<'_>>, Vec<Member<'_>>) =
+                members.iter().copied().partition(|(run, _)| run.workload == workload);
+            let weights = fit_to(&rest, &prior, None)?.weights;
+            for (run, _) in out {
                 self.workloads_left_out.push(test(run, &weights, &[RunSplit::Train, RunSplit::Validation])?);
             }
         }
@@ -164,6 +195,19 @@ fn split_by_time(run: &MeasuredRun) -> MeasuredRun {
 fn measured_deployment(run: &MeasuredRun) -> Result<MeasuredDeployment, FitError> {
     let deployment = deployment(run)?;
     Ok((short_name(&run.deployment.model), deployment.hardware, deployment.tensor_parallel_size))
+}
+
+/// The class of the deployment of `run`, as [`ErrorClass`] writes it.
+fn error_class(run: &MeasuredRun) -> Result<String, FitError> {
+    let deployment = deployment(run)?;
+    let fact = |wanted: &str| deployment.model_facts.iter().find(|(name, _)| name == wanted).map_or(0.0, |fact| fact.1);
+    let class = ErrorClass {
+        experts: fact("num_experts") > 0.0,
+        latent_attention: fact("kv_lora_rank") > 0.0,
+        weight_bytes: fact("weight_bytes"),
+        hardware: &deployment.hardware,
+    };
+    Ok(class.to_string())
 }
 
 /// Errors of `run` with the coefficients `weights`, on its requests of `splits`.

@@ -8,6 +8,7 @@ use super::replay::{Predicted, fully_cached, replay};
 use super::runs::{FitError, MeasuredRun, RunSplit, served_by};
 use blis_config::{Deployment, DeploymentArgs, resolve};
 use blis_diag::Diagnostic;
+use blis_sim::latency::PhysicsAlpha;
 
 /// Errors of the simulation of one measured run.
 #[derive(Clone, Debug, Serialize)]
@@ -134,6 +135,17 @@ pub struct Preemptions {
 /// If it cannot be simulated.
 pub fn deployment(run: &MeasuredRun) -> Result<Deployment, FitError> {
     resolved(&run.name, &deployment_args(run))
+}
+
+/// The deployment of `run` with other coefficients: α, then β.
+///
+/// # Errors
+/// If it cannot be simulated.
+pub(super) fn weighted(run: &MeasuredRun, weights: &[f64]) -> Result<Deployment, FitError> {
+    let (alpha, beta) = weights.split_at(PhysicsAlpha::NAMES.len());
+    let coefficients = (Some(alpha.to_vec()), Some(beta.to_vec()));
+    let args = DeploymentArgs { alpha_coeffs: coefficients.0, beta_coeffs: coefficients.1, ..deployment_args(run) };
+    resolved(&run.name, &args)
 }
 
 /// The deployment options of `run`. Under parity, the size of the KV cache follows BLIS's formula.

@@ -40,6 +40,8 @@ pub struct ModelConfig {
     /// Whether the inputs of its 4-bit weights are rounded to 4 bits as well (NVFP4), so that GPUs with FP4 tensor cores use
     /// them; other 4-bit weights are converted to 16 bits first.
     pub fp4_activations: bool,
+    /// Whether queries and keys of each head are normalised before attention (QK-Norm: Qwen 3, Gemma 3).
+    pub qk_norm: bool,
     /// Mixture of experts; `None` for a dense model.
     pub moe: Option<Moe>,
     /// Whether the config describes a mixture of experts without the number of experts.
@@ -284,6 +286,7 @@ pub(crate) mod samples {
             kv_dtype_bytes: 2.0,
             weight_bytes: 2.0,
             fp4_activations: false,
+            qk_norm: false,
             moe: None,
             moe_without_expert_count: false,
             mla: None,

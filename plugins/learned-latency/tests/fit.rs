@@ -146,6 +146,7 @@ fn model() -> Roofline {
         kv_dtype_bytes: 2.0,
         weight_bytes: 2.0,
         fp4_activations: false,
+        qk_norm: false,
         moe: None,
         moe_without_expert_count: false,
         mla: None,

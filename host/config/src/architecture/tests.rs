@@ -112,6 +112,17 @@ fn linear_layers_of_qwen() {
     assert!(heads.gated && heads.dim == 256.0);
 }
 
+/// By the type of the model, or by a flag that says otherwise.
+#[test]
+fn norms_of_queries_and_keys_are_known() {
+    assert!(built_in("qwen3-14b").config.qk_norm && built_in("qwen3-30b-a3b").config.qk_norm);
+    assert!(!built_in("qwen2.5-7b-instruct").config.qk_norm && !built_in("llama-3.1-8b").config.qk_norm);
+    assert!(read(&small(r#", "model_type": "gemma3_text""#)).config.qk_norm);
+    assert!(read(&small(r#", "model_type": "minimax_m2", "use_qk_norm": true"#)).config.qk_norm);
+    assert!(!read(&small(r#", "model_type": "qwen3", "use_qk_norm": false"#)).config.qk_norm);
+    assert!(refused(&small(r#", "use_qk_norm": 3"#)).contains("use_qk_norm"));
+}
+
 /// gpt-oss: experts in 4.25 bits, everything else in 16; every second layer has a window of 128 tokens.
 #[test]
 fn only_experts_are_in_four_bits() {

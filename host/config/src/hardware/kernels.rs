@@ -107,18 +107,17 @@ pub(super) struct KernelsEntry {
     experts_4bit: Option<CurveEntry>,
     expert_activations: f64,
     attention_launch_us: f64,
+    /// That of decodes, where it was not measured.
+    attention_prompt_launch_us: Option<f64>,
     attention_head_us: f64,
     attention_bandwidth: f64,
     /// That of 16 bits, where it was not measured.
     attention_bandwidth_8bit: Option<f64>,
-    #[serde(default = "unmixed")]
-    attention_mixed: f64,
+    #[serde(default)]
+    attention_mixed_rows: f64,
     attention_flops: f64,
-}
-
-/// `attention_mixed` of kernels that do not lose by mixed steps.
-fn unmixed() -> f64 {
-    1.0
+    /// `attention_bandwidth`, where it was not measured.
+    attention_traffic: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
@@ -178,11 +177,13 @@ impl KernelsEntry {
             experts_4bit: self.experts_4bit.map(CurveEntry::curve),
             expert_activations: self.expert_activations,
             attention_launch_us: self.attention_launch_us,
+            attention_prompt_launch_us: self.attention_prompt_launch_us.unwrap_or(self.attention_launch_us),
             attention_head_us: self.attention_head_us,
             attention_bandwidth: self.attention_bandwidth,
             attention_bandwidth_8bit: self.attention_bandwidth_8bit.unwrap_or(self.attention_bandwidth),
-            attention_mixed: self.attention_mixed,
+            attention_mixed_rows: self.attention_mixed_rows,
             attention_flops: self.attention_flops,
+            attention_traffic: self.attention_traffic.unwrap_or(self.attention_bandwidth),
             links,
         }
     }

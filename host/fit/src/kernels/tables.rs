@@ -36,6 +36,10 @@ pub(super) struct Point {
 /// The ranges of rows of 8-bit and 4-bit products, each with a curve of its own.
 const ROWS: [(f64, f64); 4] = [(0.0, 32.0), (32.0, 128.0), (128.0, 512.0), (512.0, f64::INFINITY)];
 
+/// Names of attention with a cache in 16 bits.
+pub(super) const DECODES: &str = "attention of decodes";
+pub(super) const PROMPTS: &str = "attention of prompts";
+
 /// Bytes of an NVFP4 weight: 4 bits, and a scale of 8 bits for each 16.
 const FP4_BYTES: f64 = 0.5625;
 
@@ -63,13 +67,13 @@ pub(super) fn tables(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<Vec<Kerne
             tables.push(experts("experts_4bit", &rows, ("nvfp4", FP4_BYTES), gpu.tflops_fp4, gpu));
         }
     }
-    if let Some(file) = find("generation_attention_perf") {
-        let rows = read_rows::<AttentionRow>(file)?;
-        tables.push(decode_attention("attention of decodes", &rows, gpu, ("bfloat16", 2.0)));
-        tables.push(decode_attention("attention of decodes, 8-bit cache", &rows, gpu, ("fp8", 1.0)));
-    }
     if let Some(file) = find("context_attention_perf") {
         tables.push(prefill_attention(&read_rows::<AttentionRow>(file)?, gpu));
+    }
+    if let Some(file) = find("generation_attention_perf") {
+        let rows = read_rows::<AttentionRow>(file)?;
+        tables.push(decode_attention(DECODES, &rows, gpu, ("bfloat16", 2.0)));
+        tables.push(decode_attention("attention of decodes, 8-bit cache", &rows, gpu, ("fp8", 1.0)));
     }
     tables.retain(|table| !table.points.is_empty());
     Ok(tables)
@@ -115,12 +119,14 @@ impl KernelTable {
             "experts" => Some(experts(&kernels.experts)),
             "experts_8bit" => Some(experts(&kernels.experts_8bit)),
             "experts_4bit" => kernels.experts_4bit.as_ref().map(experts),
-            "attention of decodes" => Some(vec![launch, kernels.attention_bandwidth, kernels.attention_head_us]),
+            DECODES => Some(vec![launch, kernels.attention_bandwidth, kernels.attention_head_us]),
             "attention of decodes, 8-bit cache" => {
                 Some(vec![launch, kernels.attention_bandwidth_8bit, kernels.attention_head_us])
             }
-            // The simulator counts the traffic of keys and values only.
-            _ => Some(vec![launch, kernels.attention_flops, f64::INFINITY, kernels.attention_bandwidth]),
+            _ => {
+                let launch = launch.max(kernels.attention_prompt_launch_us);
+                Some(vec![launch, kernels.attention_flops, kernels.attention_traffic])
+            }
         }
     }
 }
@@ -320,23 +326,21 @@ fn decode_attention(name: &'static str, rows: &[AttentionRow], gpu: &Gpu, (cache
     }
 }
 
+/// Parts: arithmetic, and traffic of queries, keys, values and outputs.
 fn prefill_attention(rows: &[AttentionRow], gpu: &Gpu) -> KernelTable {
     let point = |row: &AttentionRow| {
         let heads = row.batch_size * row.num_heads;
         let arithmetic = heads * row.head_dim * 2.0 * row.isl * (row.isl + 1.0) / (gpu.tflops_fp16 * 1e6);
-        let us = |heads: f64| 4.0 * row.batch_size * row.isl * row.head_dim * heads / (gpu.hbm_tb_s * 1e6);
-        let (all, kv) = (us(row.num_heads + row.num_key_value_heads), us(row.num_key_value_heads));
-        Point { parts: [arithmetic, all, kv, 0.0, 0.0], us: row.latency * 1e3 }
+        let moved = 4.0 * row.batch_size * row.isl * row.head_dim * (row.num_heads + row.num_key_value_heads);
+        Point { parts: [arithmetic, moved / (gpu.hbm_tb_s * 1e6), 0.0, 0.0, 0.0], us: row.latency * 1e3 }
     };
     KernelTable {
-        name: "attention of prompts",
+        name: PROMPTS,
         rows: None,
         names: &["launch_us", "flops", "traffic"],
         start: vec![12.0, 0.5, 0.5],
         free: vec![0, 1, 2],
-        us: |x, &[arithmetic, all, kv, ..]| {
-            x[0] + arithmetic / x[1] + all / x[2] + x.get(3).map_or(0.0, |share| kv / share)
-        },
+        us: |x, &[arithmetic, moved, ..]| x[0] + arithmetic / x[1] + moved / x[2],
         points: rows.iter().filter(|row| row.is_usual("bfloat16")).map(point).collect(),
     }
 }

@@ -39,13 +39,15 @@ pub(super) struct AttentionCost {
     pub request: f64,
     /// Per token that a decoding request reads.
     pub context_token: f64,
+    /// The same beyond `context_token`, in a step that also computes prompts.
+    pub mixed_token: f64,
     /// Per pair of a prompt token and a token that it attends to.
     pub pair: f64,
-    /// Per token that a request in prefill reads.
+    /// Per token of a prompt that was computed in an earlier step and is read again.
     pub prompt_context: f64,
     /// Per request of any kind: its state is read and written.
     pub state: f64,
-    /// Per token of a prompt, whatever its context.
+    /// Per token of a prompt that is computed, whatever its context.
     pub prompt_token: f64,
 }
 
@@ -64,6 +66,8 @@ pub(super) fn costs(layers: f64, attention: &Attention, tensor: f64, rates: Rate
 }
 
 impl Rates<'_> {
+    /// FlashAttention reads the queries of a prompt once and writes its outputs once, beside its keys and values (Dao,
+    /// "FlashAttention-2", 2023, algorithm 1): per token `2·(queries + KV heads)·dim` elements.
     fn heads(self, shape: Heads, tensor: f64) -> AttentionCost {
         let queries = f64::from(shape.queries) / tensor;
         // Fewer KV heads than GPUs: every GPU keeps a copy of one head.
@@ -72,12 +76,15 @@ impl Rates<'_> {
         let pair = queries * 2.0 * (head + head) / (self.flops * self.kernels.attention_flops);
         let bandwidth = self.bandwidth * self.kernels.attention_bandwidth * self.kv_share;
         let context_token = (2.0 * kv * head * self.kv_dtype_bytes / bandwidth).max(pair);
+        let moved = 2.0 * head * (queries * self.dtype_bytes + kv * self.kv_dtype_bytes / self.kv_share);
         AttentionCost {
             limit: shape.span.limit().map(f64::from),
             request: self.kernels.attention_head_us * kv,
             context_token,
+            mixed_token: (self.kernels.attention_mixed_rows * pair - context_token).max(0.0),
             pair,
             prompt_context: context_token,
+            prompt_token: moved / (self.bandwidth * self.kernels.attention_traffic),
             ..AttentionCost::default()
         }
     }
@@ -94,12 +101,14 @@ impl Rates<'_> {
         let expanded = heads * 2.0 * (nope + rope + value) / flops;
         let expansion = heads * 2.0 * rank * (nope + value) / flops;
         let sparse = latent.index.is_some();
+        let prompt_context = if sparse { read } else { read + expansion };
         let whole = AttentionCost {
             limit: latent.index.map(|index| f64::from(index.top_k)),
             request: LATENT_REQUEST_US + LATENT_HEAD_US * heads,
             context_token: read.max(absorbed),
             pair: if sparse { absorbed } else { expanded },
-            prompt_context: if sparse { read } else { read + expansion },
+            prompt_context,
+            prompt_token: prompt_context,
             ..AttentionCost::default()
         };
         (whole, latent.index.map(|index| self.index(index)))
@@ -110,7 +119,8 @@ impl Rates<'_> {
         let pair =
             f64::from(index.heads) * 2.0 * f64::from(index.dim) / (self.flops_8bit * self.kernels.attention_flops);
         let read = index.key_bytes() / (self.bandwidth * self.kernels.attention_bandwidth);
-        AttentionCost { context_token: read.max(pair), pair, prompt_context: read, ..AttentionCost::default() }
+        let context_token = read.max(pair);
+        AttentionCost { context_token, pair, prompt_context: read, prompt_token: read, ..AttentionCost::default() }
     }
 
     /// A decode reads and writes the state. A prompt computes chunks of `C` tokens with matrix products: per token and

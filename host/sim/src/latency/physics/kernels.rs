@@ -31,17 +31,23 @@ pub struct Kernels {
     pub expert_activations: f64,
     /// Launch time of one attention kernel, µs.
     pub attention_launch_us: f64,
+    /// The same in a step with prompts, µs; the longer of both counts there.
+    pub attention_prompt_launch_us: f64,
     /// Time of attention per decoding request and KV head, µs.
     pub attention_head_us: f64,
     /// Share of the memory bandwidth with which attention reads the KV cache.
     pub attention_bandwidth: f64,
     /// The same share for an FP8 KV cache, whose elements are converted on the way: up to a third less on Hopper.
     pub attention_bandwidth_8bit: f64,
-    /// Factor on the attention of decodes in a step that also computes prompts, ≥ 1: FlashAttention 2 (before Hopper)
-    /// then reads the KV of a head once per query head instead of once per group, as far as the L2 cache does not help.
-    pub attention_mixed: f64,
+    /// Rows of queries that a decode takes per query head in a step that also computes prompts, ≥ 0: FlashAttention 2 (GPUs
+    /// other than Hopper) then computes whole tiles, of which a decode fills one row. 0 where decodes have a kernel of their own.
+    pub attention_mixed_rows: f64,
     /// Share of the FLOP peak that attention of prompts attains.
     pub attention_flops: f64,
+    /// Share of the memory bandwidth with which attention of prompts reads queries, keys and values and writes outputs. It
+    /// includes the start and the end of each tile of queries and the part of the tile on the diagonal that is computed in vain,
+    /// which are proportional to the same tokens and heads.
+    pub attention_traffic: f64,
     /// Exchanging data between GPUs.
     pub links: Links,
 }
@@ -83,15 +89,16 @@ impl Kernels {
     }
 
     /// The numbers outside curves that must not be 0, with their names in hardware files.
-    fn named(&self) -> [(&'static str, f64); 7] {
+    fn named(&self) -> [(&'static str, f64); 8] {
         [
             ("expert_activations", self.expert_activations),
             ("attention_launch_us", self.attention_launch_us),
+            ("attention_prompt_launch_us", self.attention_prompt_launch_us),
             ("attention_head_us", self.attention_head_us),
             ("attention_bandwidth", self.attention_bandwidth),
             ("attention_bandwidth_8bit", self.attention_bandwidth_8bit),
-            ("attention_mixed", self.attention_mixed),
             ("attention_flops", self.attention_flops),
+            ("attention_traffic", self.attention_traffic),
         ]
     }
 
@@ -101,6 +108,9 @@ impl Kernels {
     /// If a number is missing, negative or not a number.
     pub fn check(&self) -> Result<(), LatencyError> {
         check_nonzero(&self.named())?;
+        if !(self.attention_mixed_rows.is_finite() && self.attention_mixed_rows >= 0.0) {
+            return Err(LatencyError::Missing { field: "attention_mixed_rows" });
+        }
         for (name, Curve { launch_us, bandwidth, flops, tile_rows, input_passes, narrow_outputs }) in self.curves() {
             let positive = [launch_us, bandwidth, flops].iter().all(|value| value.is_finite() && *value > 0.0);
             let mut others = [tile_rows, input_passes, narrow_outputs].into_iter();
@@ -150,11 +160,13 @@ pub(crate) mod samples {
             experts_4bit: None,
             expert_activations: 2.5,
             attention_launch_us: 12.0,
+            attention_prompt_launch_us: 13.5,
             attention_head_us: 0.017,
             attention_bandwidth: 0.95,
             attention_bandwidth_8bit: 0.76,
-            attention_mixed: 1.0,
+            attention_mixed_rows: 0.0,
             attention_flops: 0.62,
+            attention_traffic: 0.36,
             links: links(),
         }
     }

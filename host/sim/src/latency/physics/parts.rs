@@ -6,10 +6,16 @@ use super::links::Collectives;
 use crate::architecture::{Architecture, Attention, Latent, Mlp, RoutedExperts};
 use crate::model::{Gpu, ModelConfig, Parallelism};
 
+/// The norms of queries and of keys, two kernels, as a share of the five that every layer has: two norms, rotary positions, the
+/// write into the KV cache, the activation. Qwen3-14B takes 4 to 7 µs more per layer than that of models without, on H100 and A100.
+const QK_NORM: f64 = 0.4;
+
 /// The unweighted parts of a step, computed from architecture and curves.
 #[derive(Clone, Debug)]
 pub(super) struct StepParts {
     pub(super) layers: f64,
+    /// Small kernels of all layers, in layers that have none of the optional ones.
+    pub(super) small_kernels: f64,
     /// Number of kernels of attention.
     pub(super) attentions: f64,
     /// Data-parallel ranks: each has its share of the requests.
@@ -41,11 +47,15 @@ impl StepParts {
         let bytes = |class: Option<f64>| class.unwrap_or(model.weight_bytes);
         let mut layers = LayerParts { machine: &machine, d, tp, products: Vec::new(), elements: 0.0 };
         let (mut attention, mut attentions, mut reductions) = (Vec::new(), 0.0, 0.0);
+        let mut small_kernels = f64::from(architecture.layers());
         for (count, kind) in architecture.attentions() {
             layers.attention(count, &kind, bytes(weights.attention));
             let costs = attention::costs(count, &kind, tp, machine.rates());
             attentions += count * costs.len() as f64;
             reductions += if kind == Attention::None { 0.0 } else { count };
+            if model.qk_norm && matches!(kind, Attention::Heads(_)) {
+                small_kernels += QK_NORM * count;
+            }
             attention.extend(costs);
         }
         let (mut routed, mut moe_layers) = (Vec::new(), 0.0);
@@ -61,6 +71,7 @@ impl StepParts {
         let dispatched = if ranks > 1.0 { moe_layers } else { 0.0 };
         Self {
             layers: f64::from(architecture.layers()),
+            small_kernels,
             attentions,
             ranks,
             between: layers.elements * model.dtype_bytes / (machine.bandwidth * kernels.attention_bandwidth),

@@ -16,13 +16,16 @@ pub(super) struct AttentionTerms {
     /// Per decoding request, and per token of its context in full attention.
     decode_request_us: f64,
     decode_context_us: f64,
-    /// Per pair of a prompt token and a token that it attends to, and per token of KV read, in full attention.
+    /// The latter beyond itself, in a step with prompts.
+    mixed_context_us: f64,
+    /// Per pair of a prompt token and a token that it attends to, and per token of earlier context, in full attention.
     prefill_pair_us: f64,
     prefill_context_us: f64,
     /// Layers with limits, by limit.
     limited: Vec<LimitedLayers>,
-    /// Linear attention: per request, and per token of a prompt.
+    /// Linear attention, per request.
     state_us: f64,
+    /// Per token of a prompt, in all kinds.
     prompt_token_us: f64,
 }
 
@@ -31,6 +34,7 @@ pub(super) struct AttentionTerms {
 struct LimitedLayers {
     limit: f64,
     decode_us: f64,
+    mixed_us: f64,
     pair_us: f64,
     context_us: f64,
 }
@@ -46,14 +50,15 @@ impl AttentionTerms {
             terms.state_us += decode * cost.state;
             terms.prompt_token_us += prefill * cost.prompt_token;
             let (pair_us, context_us) = (prefill * cost.pair, prefill * cost.prompt_context);
-            let decode_us = decode * cost.context_token;
+            let (decode_us, mixed_us) = (decode * cost.context_token, decode * cost.mixed_token);
             match cost.limit {
                 None => {
                     terms.decode_context_us += decode_us;
+                    terms.mixed_context_us += mixed_us;
                     terms.prefill_pair_us += pair_us;
                     terms.prefill_context_us += context_us;
                 }
-                Some(limit) => terms.limited.push(LimitedLayers { limit, decode_us, pair_us, context_us }),
+                Some(limit) => terms.limited.push(LimitedLayers { limit, decode_us, mixed_us, pair_us, context_us }),
             }
         }
         terms
@@ -79,18 +84,21 @@ impl AttentionTerms {
         (self.of_decodes(batch), us)
     }
 
-    /// Time of the prompts.
+    /// Time of the prompts, and what they add to the decodes beside them.
     pub fn prompts(&self, batch: &Batch) -> f64 {
         // Σ n·(context + (n+1)/2): each new token attends to the new ones before it and to itself.
         let own = (exact(batch.prefill_tokens_squared) + exact(batch.prefill_tokens)) / 2.0;
         let pairs = exact(batch.prefill_tokens_by_context) + own;
         let mut us = self.prefill_pair_us * pairs
-            + self.prefill_context_us * exact(batch.prefill_context + batch.prefill_tokens)
-            + self.prompt_token_us * exact(batch.prefill_tokens);
+            + self.prefill_context_us * exact(batch.prefill_context)
+            + self.prompt_token_us * exact(batch.prefill_tokens)
+            + self.mixed_context_us * exact(batch.decode_context);
         for kind in &self.limited {
             let earlier = exact(batch.prefill_context).min(exact(batch.prefill_requests) * kind.limit);
+            let decoded = exact(batch.decode_context).min(exact(batch.decode_requests) * kind.limit);
             us += kind.pair_us * limited_pairs(batch, pairs, kind.limit)
-                + kind.context_us * (earlier + exact(batch.prefill_tokens));
+                + kind.context_us * earlier
+                + kind.mixed_us * decoded;
         }
         us
     }

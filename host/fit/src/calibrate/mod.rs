@@ -10,16 +10,16 @@
 //! kernels say 1 within a few percent. The prior separates coefficients that load alone cannot separate (requests in
 //! the batch and tokens of KV grow together), and is the reason why the coefficients hold for other models.
 
+mod target;
+
 use blis_sim::latency::{PhysicsAlpha, PhysicsBeta};
 use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
 use nalgebra::storage::Owned;
 use nalgebra::{DMatrix, DVector, Dyn};
 use rayon::prelude::*;
 
-use super::errors::{comparable, mean};
-use super::replay::replay;
-use super::runs::{FitError, MeasuredRun, RunSplit};
-use super::validate::deployment;
+pub use self::target::FitTarget;
+use super::runs::FitError;
 use blis_diag::Diagnostic;
 
 /// Names of the coefficients: α, then β.
@@ -54,9 +54,11 @@ pub struct Prior {
 }
 
 impl Prior {
-    /// Prior of the general coefficients: kernels are as measured, the others are free within reason.
+    /// Prior of the general coefficients: kernels are as measured, the others are free within reason. The attention of decodes
+    /// is a little faster than in its tables, as prompts of a service begin with the same text: its keys and values, a seventh
+    /// of the context in the measured runs, are read from the L2 cache.
     pub const GENERAL: Self = Self {
-        values: [3000.0, 0.0, 2000.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 12.0, 50.0, 1.0, 200.0],
+        values: [3000.0, 0.0, 2000.0, 1.0, 1.0, 0.93, 1.0, 1.0, 1.0, 12.0, 15.0, 1.0, 200.0],
         spread: [0.7, 0.0, 0.7, 0.05, 0.05, 0.05, 0.3, 0.3, 0.2, 0.7, 1.0, 1.5, 1.0],
         e2e_spread: 0.02,
     };
@@ -77,155 +79,35 @@ pub struct Fitted {
     pub intervals: [(f64, f64); NAMES.len()],
 }
 
-/// Seconds at the start of a long run that are left out: caches fill, and kernels are still being compiled.
-const WARM_UP_S: u64 = 30;
+/// Indices of the two coefficients that shift all latencies.
+const ARRIVAL: usize = 0;
+const FIRST_TOKEN: usize = 2;
 
-/// A shorter run has no warm-up that could be left out, s.
-const LONG_RUN_S: u64 = 300;
-
-/// As [`Prior::e2e_spread`], for the mean TTFT.
-const TTFT_SPREAD: f64 = 0.1;
-
-/// As [`Prior::e2e_spread`], for the mean time in the waiting queue.
-const QUEUE_SPREAD: f64 = 0.2;
-
-/// Added to both times in the waiting queue before they are compared, µs: about a step, below which waiting is chance.
-const QUEUE_FLOOR_US: f64 = 10_000.0;
-
-/// Weight of every run in windows, whatever its length.
-const WINDOWS: f64 = 20.0;
-
-/// Fits coefficients to the training part of `runs`, beginning at `start` or else at the median of the prior.
+/// Fits coefficients to the training part of the runs in `targets`, beginning at `start` or else at the median of the prior.
+///
+/// The slopes of the residuals are measured once, then corrected with each step (Schubert's form of Broyden's update), and
+/// measured again where the fit has settled, until it stays there.
 ///
 /// # Errors
-/// If a run cannot be simulated, or no run has requests to fit to.
-pub fn calibrate(runs: &[&MeasuredRun], prior: &Prior, start: Option<&CoefficientValues>) -> Result<Fitted, FitError> {
-    if runs.is_empty() {
+/// If a run cannot be simulated, or there is none.
+pub fn calibrate(targets: &[&FitTarget], prior: &Prior, start: Option<&CoefficientValues>) -> Result<Fitted, FitError> {
+    /// Most measurements of the slopes, and the share of the loss by which another one must reduce it to go on.
+    const ROUNDS: usize = 6;
+    const PROGRESS: f64 = 2e-3;
+    if targets.is_empty() {
         return Err(FitError::nothing(Diagnostic::new("no run is left to fit to").hint("give more runs")));
     }
-    let targets: Vec<FitTarget> = runs.iter().map(|run| FitTarget::new(run)).collect::<Result<_, _>>()?;
     let free: Vec<usize> = (0..NAMES.len()).filter(|&index| prior.spread[index] > 0.0).collect();
-    let problem = FitProblem::new(&targets, prior, free, start.unwrap_or(&prior.values))?;
-    let (problem, _) = LevenbergMarquardt::new()
-        .with_patience(2)
-        .with_ftol(1e-4)
-        .with_xtol(1e-3)
-        .with_stepbound(1.0)
-        .minimize(problem);
-    let Some(jacobian) = problem.jacobian() else {
-        return Err(problem.failed.unwrap_or_else(|| FitError::nothing(Diagnostic::new("the fit did not converge"))));
-    };
-    let covariance = (jacobian.transpose() * &jacobian).try_inverse();
-    let weights = problem.weights(&problem.at);
-    let mut intervals = weights.map(|weight| (weight, weight));
-    for (column, &index) in problem.free.iter().enumerate() {
-        let variance = covariance.as_ref().map_or(f64::INFINITY, |covariance| covariance[(column, column)]);
-        let factor = (1.96 * variance.sqrt()).exp();
-        intervals[index] = (weights[index] / factor, weights[index] * factor);
-    }
-    Ok(Fitted { weights, intervals })
-}
-
-/// A run prepared for the fit: its training part, the requests served at the same time, and the windows of comparison.
-struct FitTarget {
-    run: MeasuredRun,
-    windows: Vec<FitWindow>,
-}
-
-/// Requests whose means are compared.
-struct FitWindow {
-    /// Their numbers.
-    numbers: Vec<usize>,
-    /// Measured mean end-to-end latency and TTFT, µs, where they are known.
-    e2e_us: Option<f64>,
-    ttft_us: Option<f64>,
-    /// Measured mean time from QUEUED to SCHEDULED, µs, if the server reports it.
-    queue_us: Option<f64>,
-}
-
-impl FitTarget {
-    fn new(run: &MeasuredRun) -> Result<Self, FitError> {
-        /// Number of requests that gives a reliable mean, and maximum number of windows.
-        const REQUESTS: usize = 30;
-        const MOST: usize = 40;
-        let mut run = run.clone();
-        // Of later requests only the arrivals are needed: training requests were served at the same time as the first
-        // of them.
-        let total = run.requests.len();
-        let trained = run.requests.iter().filter(|request| request.split == RunSplit::Train);
-        let last = trained.clone().map(|request| request.arrival_us).max().unwrap_or(0);
-        let longest = trained.map(|request| request.e2e_us).fold(0.0, f64::max);
-        run.requests.retain(|request| request.arrival_us as f64 <= last as f64 + 2.0 * longest);
-        run.cut_off |= run.requests.len() < total;
-        let start = if last > LONG_RUN_S * 1_000_000 { WARM_UP_S * 1_000_000 } else { 0 };
-        let mut numbers = comparable(&run, &[RunSplit::Train]);
-        numbers.retain(|&number| run.requests[number].arrival_us >= start);
-        if numbers.is_empty() {
-            let mistake =
-                Diagnostic::new("no training request can be compared").hint("the run is too short for its latencies");
-            return Err(FitError::Run { run: run.name, mistake: Box::new(mistake) });
-        }
-        let windows = match run.percentiles {
-            Some(_) => stages(&run, numbers),
-            None => {
-                let count = (numbers.len() / REQUESTS).clamp(1, MOST);
-                let part = |window| &numbers[window * numbers.len() / count..(window + 1) * numbers.len() / count];
-                (0..count).map(|window| FitWindow::new(&run, part(window).to_vec(), true, true)).collect()
-            }
-        };
-        Ok(Self { run, windows })
-    }
-
-    /// Errors of the simulation with these coefficients, one per window and figure, in expected deviations.
-    fn residuals(&self, weights: &CoefficientValues, e2e_spread: f64) -> Result<Vec<f64>, FitError> {
-        let mut run = self.run.clone();
-        run.deployment.alpha_coeffs = Some(weights[..3].to_vec());
-        run.deployment.beta_coeffs = Some(weights[3..].to_vec());
-        let deployment = deployment(&run)?;
-        let predicted = replay(&run, &deployment, &deployment.latency)?;
-        let share = (WINDOWS / self.windows.len() as f64).sqrt();
-        let mut residuals = Vec::with_capacity(2 * self.windows.len());
-        for window in &self.windows {
-            let of = |what: fn(&super::replay::Predicted) -> f64| {
-                mean(&window.numbers.iter().map(|&number| what(&predicted[number])).collect::<Vec<_>>())
-            };
-            if let Some(e2e_us) = window.e2e_us {
-                residuals.push(share * robust((of(|request| request.e2e_us) / e2e_us).ln() / e2e_spread));
-            }
-            if let Some(ttft_us) = window.ttft_us {
-                residuals.push(share * robust((of(|request| request.ttft_us) / ttft_us).ln() / TTFT_SPREAD));
-            }
-            if let Some(queue_us) = window.queue_us {
-                let ratio = (of(|request| request.queue_us) + QUEUE_FLOOR_US) / (queue_us + QUEUE_FLOOR_US);
-                residuals.push(share * robust(ratio.ln() / QUEUE_SPREAD));
-            }
-        }
-        Ok(residuals)
-    }
-}
-
-impl FitWindow {
-    fn new(run: &MeasuredRun, numbers: Vec<usize>, e2e: bool, ttft: bool) -> Self {
-        let of = |what: fn(&super::MeasuredRequest) -> f64| {
-            mean(&numbers.iter().map(|&number| what(&run.requests[number])).collect::<Vec<_>>())
-        };
-        let queued = numbers.iter().all(|&number| run.requests[number].queue_us.is_some());
-        Self {
-            queue_us: (ttft && queued).then(|| of(|request| request.queue_us.unwrap_or_default())),
-            e2e_us: e2e.then(|| of(|request| request.e2e_us)),
-            ttft_us: ttft.then(|| of(|request| request.ttft_us)),
-            numbers,
+    let mut problem = FitProblem::new(targets, prior, free, start.unwrap_or(&prior.values))?;
+    for _ in 0..ROUNDS {
+        let before = problem.loss();
+        problem.measure_slopes()?;
+        problem = problem.minimized()?;
+        if problem.loss() > (1.0 - PROGRESS) * before {
+            break;
         }
     }
-}
-
-/// The windows of a run of which only means are known: the stages by their end-to-end latency, and all by their TTFT.
-fn stages(run: &MeasuredRun, numbers: Vec<usize>) -> Vec<FitWindow> {
-    let same = |&a: &usize, &b: &usize| run.requests[a].e2e_us == run.requests[b].e2e_us;
-    let stages = numbers.chunk_by(same).map(|stage| FitWindow::new(run, stage.to_vec(), true, false));
-    let mut windows: Vec<FitWindow> = stages.collect();
-    windows.push(FitWindow::new(run, numbers, false, true));
-    windows
+    Ok(problem.fitted())
 }
 
 /// A residual that has the soft-L1 loss of `r` as its square: quadratic for small ones, linear for large ones.
@@ -235,27 +117,30 @@ pub(super) fn robust(r: f64) -> f64 {
 
 /// The least-squares problem: the residuals of all windows, then the distance of each coefficient from its prior.
 struct FitProblem<'a> {
-    targets: &'a [FitTarget],
+    targets: &'a [&'a FitTarget],
     prior: &'a Prior,
     /// Indices of the coefficients that are fitted.
     free: Vec<usize>,
     /// Their logarithms relative to the prior, in standard deviations.
     at: DVector<f64>,
-    residuals: Option<DVector<f64>>,
+    residuals: DVector<f64>,
+    /// Derivatives of the residuals with respect to `at`, a column each.
+    slopes: DMatrix<f64>,
     failed: Option<FitError>,
 }
 
 impl<'a> FitProblem<'a> {
     fn new(
-        targets: &'a [FitTarget],
+        targets: &'a [&'a FitTarget],
         prior: &'a Prior,
         free: Vec<usize>,
         start: &CoefficientValues,
     ) -> Result<Self, FitError> {
         let shift = |&index: &usize| (start[index] / prior.values[index]).ln() / prior.spread[index];
         let at = DVector::from_iterator(free.len(), free.iter().map(shift));
-        let mut problem = Self { targets, prior, free, at, residuals: None, failed: None };
-        problem.residuals = Some(problem.evaluate(&problem.at)?);
+        let empty = (DVector::zeros(0), DMatrix::zeros(0, 0));
+        let mut problem = Self { targets, prior, free, at, residuals: empty.0, slopes: empty.1, failed: None };
+        problem.residuals = problem.evaluate(&problem.at)?;
         Ok(problem)
     }
 
@@ -279,6 +164,68 @@ impl<'a> FitProblem<'a> {
             parts.into_iter().flatten().chain(at.iter().copied()),
         ))
     }
+
+    fn loss(&self) -> f64 {
+        self.residuals.norm_squared()
+    }
+
+    /// Finite differences with a step that is large against the rounding of latencies to whole microseconds.
+    fn measure_slopes(&mut self) -> Result<(), FitError> {
+        /// Change of the logarithm of a coefficient.
+        const STEP: f64 = 0.01;
+        let column = |(column, &index): (usize, &usize)| -> Result<DVector<f64>, FitError> {
+            let mut at = self.at.clone();
+            let step = STEP / self.prior.spread[index];
+            at[column] += step;
+            Ok((self.evaluate(&at)? - &self.residuals) / step)
+        };
+        let columns: Result<Vec<DVector<f64>>, FitError> = self.free.par_iter().enumerate().map(column).collect();
+        self.slopes = DMatrix::from_columns(&columns?);
+        Ok(())
+    }
+
+    /// The least loss that Levenberg-Marquardt finds from here.
+    fn minimized(self) -> Result<Self, FitError> {
+        let (mut problem, _) = LevenbergMarquardt::new()
+            .with_patience(2)
+            .with_ftol(1e-4)
+            .with_xtol(1e-3)
+            .with_stepbound(1.0)
+            .minimize(self);
+        problem.failed.take().map_or(Ok(problem), Err)
+    }
+
+    /// Corrects each row of the slopes so that it predicts the residual at `at`. What is 0 stays 0: a coefficient that does
+    /// not matter to a run.
+    fn correct_slopes(&mut self, at: &DVector<f64>, residuals: &DVector<f64>) {
+        /// Standard deviations of the prior; over a shorter step, differences of residuals are mostly chance.
+        const SHORTEST: f64 = 0.05;
+        let step = at - &self.at;
+        if step.norm() < SHORTEST {
+            return;
+        }
+        let missing = residuals - &self.residuals - &self.slopes * &step;
+        for row in 0..missing.len() {
+            let columns: Vec<usize> = (0..step.len()).filter(|&column| self.slopes[(row, column)] != 0.0).collect();
+            let length: f64 = columns.iter().map(|&column| step[column] * step[column]).sum();
+            for column in columns.into_iter().filter(|_| length > 0.0) {
+                self.slopes[(row, column)] += missing[row] * step[column] / length;
+            }
+        }
+    }
+
+    /// The coefficients here, and how far the residuals determine them.
+    fn fitted(&self) -> Fitted {
+        let covariance = (self.slopes.transpose() * &self.slopes).try_inverse();
+        let weights = self.weights(&self.at);
+        let mut intervals = weights.map(|weight| (weight, weight));
+        for (column, &index) in self.free.iter().enumerate() {
+            let variance = covariance.as_ref().map_or(f64::INFINITY, |covariance| covariance[(column, column)]);
+            let factor = (1.96 * variance.sqrt() * self.prior.spread[index]).exp();
+            intervals[index] = (weights[index] / factor, weights[index] * factor);
+        }
+        Fitted { weights, intervals }
+    }
 }
 
 impl LeastSquaresProblem<f64, Dyn, Dyn> for FitProblem<'_> {
@@ -287,14 +234,14 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for FitProblem<'_> {
     type JacobianStorage = Owned<f64, Dyn, Dyn>;
 
     fn set_params(&mut self, at: &DVector<f64>) {
-        self.at.copy_from(at);
         match self.evaluate(at) {
-            Ok(residuals) => self.residuals = Some(residuals),
-            Err(error) => {
-                self.residuals = None;
-                self.failed = Some(error);
+            Ok(residuals) => {
+                self.correct_slopes(at, &residuals);
+                self.residuals = residuals;
             }
+            Err(error) => self.failed = Some(error),
         }
+        self.at.copy_from(at);
     }
 
     fn params(&self) -> DVector<f64> {
@@ -302,33 +249,20 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for FitProblem<'_> {
     }
 
     fn residuals(&self) -> Option<DVector<f64>> {
-        self.residuals.clone()
+        self.failed.is_none().then(|| self.residuals.clone())
     }
 
-    /// Finite differences with a step that is large against the rounding of latencies to whole microseconds.
     fn jacobian(&self) -> Option<DMatrix<f64>> {
-        /// Change of the logarithm of a coefficient.
-        const STEP: f64 = 0.01;
-        let here = self.residuals.as_ref()?;
-        let columns: Option<Vec<DVector<f64>>> = self
-            .free
-            .par_iter()
-            .enumerate()
-            .map(|(column, &index)| {
-                let mut at = self.at.clone();
-                let step = STEP / self.prior.spread[index];
-                at[column] += step;
-                Some((self.evaluate(&at).ok()? - here) / step)
-            })
-            .collect();
-        columns.map(|columns| DMatrix::from_columns(&columns))
+        self.failed.is_none().then(|| self.slopes.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MeasuredRequest;
+    use crate::replay::replay;
+    use crate::validate::deployment;
+    use crate::{MeasuredRequest, MeasuredRun, RunSplit};
     use blis_config::DeploymentArgs;
 
     /// A run at two levels of load with the latencies of the simulator itself under `weights`.
@@ -382,15 +316,15 @@ mod tests {
         let mut truth = Prior::GENERAL.values;
         (truth[0], truth[2], truth[3], truth[5], truth[9]) = (4000.0, 1500.0, 1.06, 0.93, 20.0);
         let run = synthetic(&truth);
-        let fitted = calibrate(&[&run], &Prior::GENERAL, None).unwrap();
         let target = FitTarget::new(&run).unwrap();
+        let fitted = calibrate(&[&target], &Prior::GENERAL, None).unwrap();
         let off = |weights: &CoefficientValues| {
             let residuals = target.residuals(weights, 0.02).unwrap();
             residuals.iter().map(|residual| residual * residual).sum::<f64>()
         };
         assert!(off(&truth) < 1e-9, "the true coefficients have no error");
         assert!(off(&fitted.weights) < 0.02 * off(&Prior::GENERAL.values), "the fit removes most of the error");
-        let again = calibrate(&[&run], &Prior::GENERAL, None).unwrap();
+        let again = calibrate(&[&FitTarget::new(&run).unwrap()], &Prior::GENERAL, None).unwrap();
         assert_eq!(fitted.weights, again.weights, "the same data give the same coefficients");
         assert_eq!(fitted.weights[1], 0.0, "a coefficient without spread is fixed");
         for (weight, (low, high)) in fitted.weights.iter().zip(fitted.intervals) {
@@ -398,11 +332,30 @@ mod tests {
         }
     }
 
+    /// One GPU, no experts: what does not matter is not simulated again, and α shifts the latencies.
+    #[test]
+    fn simulations_that_change_nothing_are_left_out() {
+        let mut truth = Prior::GENERAL.values;
+        let target = FitTarget::new(&synthetic(&truth)).unwrap();
+        let matters = |name: &str| target.matters(NAMES.iter().position(|known| *known == name).expect("a name"));
+        assert!(matters("gemm") && matters("launch_us") && matters("sampling") && matters("input_token_us"));
+        assert!(!matters("experts") && !matters("collectives") && !matters("arrival_us") && !matters("first_token_us"));
+        let at_truth = target.residuals(&truth, 0.02).unwrap();
+        assert_eq!(target.simulations(), 1);
+        (truth[ARRIVAL], truth[4], truth[7]) = (9000.0, 3.0, 3.0);
+        let later = target.residuals(&truth, 0.02).unwrap();
+        assert_eq!(target.simulations(), 1);
+        assert!(later.iter().zip(&at_truth).all(|(later, before)| later > before), "all latencies are longer");
+        truth[3] = 1.1;
+        target.residuals(&truth, 0.02).unwrap();
+        assert_eq!(target.simulations(), 2);
+    }
+
     #[test]
     fn nothing_to_fit_is_an_error() {
         let mut run = synthetic(&Prior::GENERAL.values);
         run.requests.iter_mut().for_each(|request| request.split = RunSplit::Test);
-        let error = calibrate(&[&run], &Prior::GENERAL, None).unwrap_err().to_string();
+        let error = FitTarget::new(&run).err().expect("no training request").to_string();
         assert!(error.starts_with("run `synthetic`: no training request can be compared\nhint: "), "{error}");
         assert!(calibrate(&[], &Prior::GENERAL, None).is_err());
     }
