@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::{
-    AdmissionDecision, AdmissionPolicy, BatchView, ClusterView, Event, Events, PreemptionPolicy, PriorityPolicy,
-    QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, SchedulingPolicy,
+    AdmissionDecision, AdmissionPolicy, BatchView, BlockIds, ClusterView, Event, EventKind, Events, PreemptionPolicy,
+    PriorityPolicy, QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, SchedulingPolicy,
     Ties,
 };
 use blis_sim::units::Micros;
@@ -37,13 +37,20 @@ pub struct PluginPolicy<G: ?Sized> {
     guest: Mutex<Box<G>>,
     reads: Reads,
     events: Events,
+    block_ids: BlockIds,
     incidents: Incidents,
 }
 
 impl<G: GuestKind + ?Sized> PluginPolicy<G> {
-    /// A policy of `guest`, which was started from the plugin called `name`.
+    /// A policy of `guest`, which was started from the plugin called `name` and knows blocks by `block_ids`.
     #[must_use]
-    pub fn new(name: &str, description: &PolicyDescription, guest: Box<G>, incidents: &Incidents) -> Self {
+    pub fn new(
+        name: &str,
+        description: &PolicyDescription,
+        guest: Box<G>,
+        block_ids: BlockIds,
+        incidents: &Incidents,
+    ) -> Self {
         let needed = match (G::KIND, incidents.on_error()) {
             (Kind::Routing, OnError::Fallback) => Reads { load: true, in_flight: true, cached_blocks: false },
             _ => Reads::NOTHING,
@@ -53,6 +60,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
             guest: Mutex::new(guest),
             reads: description.reads.and(needed),
             events: description.events,
+            block_ids,
             incidents: incidents.clone(),
         };
         policy.charge_lent(MeteredCall::Other, Micros::ZERO, &**policy.lock());
@@ -85,6 +93,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
             guest: Mutex::new(guest),
             reads: self.reads,
             events: self.events,
+            block_ids: self.block_ids,
             incidents: self.incidents.clone(),
         }
     }
@@ -94,7 +103,9 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         if self.incidents.is_used_up() {
             return;
         }
-        if let Err(fault) = self.guest().observe(event) {
+        let is_block = matches!(event.kind, EventKind::BlockStored | EventKind::BlockEvicted);
+        let block = if is_block { self.block_ids.of(event.block) } else { event.block };
+        if let Err(fault) = self.guest().observe(&Event { block, ..*event }) {
             self.failed(event.at, fault);
         }
         self.charge(MeteredCall::Other, event.at);
@@ -146,7 +157,8 @@ impl PluginPolicy<dyn RoutingGuest> {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> Result<RoutingDecision, Fault> {
-        let target = self.guest().route(request, cluster, ties, scores)?;
+        let request = request.with_block_ids(self.block_ids);
+        let target = self.guest().route(&request, cluster, ties, scores)?;
         if target >= cluster.len() {
             return Err(self.out_of_range("route", target, &format!("an index from 0 to {}", cluster.len() - 1)));
         }
@@ -232,7 +244,8 @@ impl AdmissionPolicy for PluginPolicy<dyn AdmissionGuest> {
     }
 
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
-        let decision = self.guest().admit(request, cluster).unwrap_or_else(|fault| {
+        let request = request.with_block_ids(self.block_ids);
+        let decision = self.guest().admit(&request, cluster).unwrap_or_else(|fault| {
             self.failed(cluster.now, fault);
             AdmissionDecision::Admit
         });
@@ -290,7 +303,8 @@ impl RoutingPolicy for PluginPolicy<dyn RoutingGuest> {
 
 impl PriorityPolicy for PluginPolicy<dyn PriorityGuest> {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> i64 {
-        let priority = self.guest().priority(request, now).unwrap_or_else(|fault| {
+        let request = request.with_block_ids(self.block_ids);
+        let priority = self.guest().priority(&request, now).unwrap_or_else(|fault| {
             self.failed(now, fault);
             0
         });
@@ -313,6 +327,7 @@ impl PriorityPolicy for PluginPolicy<dyn PriorityGuest> {
 
 impl SchedulingPolicy for PluginPolicy<dyn SchedulingGuest> {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Rank {
+        let queued = &QueuedView { request: queued.request.with_block_ids(self.block_ids), ..*queued };
         let rank = match self.guest().rank(queued) {
             Ok(rank) if rank.is_nan() => Err(self.not_a_number("rank", "")),
             result => result,
