@@ -12,6 +12,7 @@ mod cluster;
 mod compare;
 mod config;
 mod containment;
+mod coverage;
 mod decisions;
 mod deployments;
 mod documents;

@@ -73,7 +73,7 @@ baseline: round-robin
 reference_policies: [least-loaded, weighted]
 decides: [routing]
 weights: "mean_ttft:0.25, p99_ttft:0.25, mean_e2e:0.3, p99_e2e:0.2"
-seeds: {smoke: 1, train: 3, select: 5, test: 20}
+seeds: {smoke: 1, train: 5, select: 5, test: 20}
 run:
   model: meta-llama/llama-3.1-8b-instruct
   hardware: H100
@@ -96,7 +96,7 @@ baseline: round-robin
 reference_policies: [least-loaded, weighted]
 decides: [admission, routing, priority, scheduling]
 weights: "slo_attainment:0.5, goodput:0.3, p99_ttft:0.1, mean_e2e:0.1"
-seeds: {smoke: 1, train: 3, select: 5, test: 20}
+seeds: {smoke: 1, train: 5, select: 5, test: 20}
 gates: {completed: 0.1, worst_class: 3.0}
 run:
   model: meta-llama/llama-3.1-8b-instruct
@@ -120,7 +120,7 @@ baseline: round-robin
 reference_policies: [least-loaded, weighted]
 decides: [routing]
 weights: "mean_ttft:0.3, p99_ttft:0.3, mean_e2e:0.25, p99_e2e:0.15"
-seeds: {smoke: 1, train: 3, select: 5, test: 20}
+seeds: {smoke: 1, train: 5, select: 5, test: 20}
 run:
   model: meta-llama/llama-3.1-8b-instruct
   hardware: H100

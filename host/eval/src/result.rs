@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::cascade::{CascadeResult, ScoredRun, StageResult, StratifiedDifference};
+use super::cascade::{CascadeResult, ScoredRun, StageResult};
+use super::stratified::StratifiedDifference;
 use super::suite::{Split, Suite, hex};
 use super::{Figure, Figures};
 
@@ -431,9 +432,7 @@ fn features(cascade: &CascadeResult, traits: Traits) -> BTreeMap<String, f64> {
 
 /// A warning if the candidate scored more in train than in select, by more than chance explains.
 fn overfitted(train: &StageResult, select: &StageResult) -> Option<String> {
-    let width = |stage: &StageResult| stage.against_baseline.interval.map(|interval| interval.high - interval.low);
-    // An interval reaches about two standard errors to either side.
-    let error = (width(train)? / 4.0).hypot(width(select)? / 4.0);
+    let error = train.against_baseline.standard_error?.hypot(select.against_baseline.standard_error?);
     let gap = train.score - select.score;
     (gap > 2.0 * error).then(|| {
         format!("scored {gap:.3} more in train than in select, more than two standard errors: it may be overfitted to the train split")
