@@ -41,7 +41,12 @@ def result(request: dict[str, Any]) -> dict[str, Any]:
         "stage": "static",
         "stopped": None,
         # The program has no metric for the epoch; tests see by it which one was requested.
-        "metrics": {"smoke_score": 0.0, "train_score": 0.0, "mean_ttft_ms": 0.0, "epoch": float(request.get("epoch", 0))},
+        "metrics": {
+            "smoke_score": 0.0,
+            "train_score": 0.0,
+            "mean_ttft_ms": 0.0,
+            "epoch": float(request.get("epoch", 0)),
+        },
         "paired": None,
         "scenarios": [],
         "gates": {"conservation": True, "finite": True, "failed": []},

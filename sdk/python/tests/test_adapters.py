@@ -68,7 +68,7 @@ def test_no_adapter_shows_select(fake: None, write: Callable[[str], str], tmp_pa
     for tool in (blis_sim.openevolve, blis_sim.skydiscover):
         name = {"last_stage" if tool is blis_sim.openevolve else "stage": "select"}
         with pytest.raises(ValueError, match="it must be one of smoke, train"):
-            tool.make("chat", **name)  # type: ignore[arg-type]
+            tool.make("chat", **name)
     shown = [one(path) for one in blis_sim.openevolve.make("chat")] + [blis_sim.skydiscover.make("chat")(path)]
     for result in shown:
         assert result.metrics["combined_score"] < 3

@@ -1,8 +1,8 @@
 """Epochs of a search: which requests a candidate is evaluated on.
 
-A search that sees the same requests again and again fits to them. So the first candidates have epoch 0, the next ones 1,
-and so on, and each epoch draws other requests. All candidates of an epoch serve the same requests. A candidate keeps
-its epoch: a second evaluation of it, or a later stage, repeats the first one.
+A search that sees the same requests again and again fits to them. So the first candidates have epoch 0, the next
+ones 1, and so on, and each epoch draws other requests. All candidates of an epoch serve the same requests. A candidate
+keeps its epoch: a second evaluation of it, or a later stage, repeats the first one.
 """
 
 from __future__ import annotations
@@ -66,6 +66,6 @@ class Epochs:
 
 
 def epoch_of_folder(results_dir: str | os.PathLike[str]) -> int:
-    """The epoch of the generation that a folder of ShinkaEvolve names, as in `run/gen_12/results`; 0 for other folders."""
+    """The epoch of the generation that a folder of ShinkaEvolve names, as in `run/gen_12/results`; 0 for others."""
     numbers = [part[4:] for part in Path(results_dir).parts if part.startswith("gen_") and part[4:].isdecimal()]
     return int(numbers[-1]) // GENERATIONS_PER_EPOCH if numbers else 0

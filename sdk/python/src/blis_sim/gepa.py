@@ -11,10 +11,10 @@
         ...
     )
 
-Each example is a scenario in an epoch, so that GEPA's Pareto front keeps the best candidates of each. Each pass over the
-scenarios of train has an epoch of its own, with other requests; candidate and parent are compared on the same ones.
-GEPA reflects on train alone: what select shows decides which candidates are kept, and is in no prompt. Held-out scenarios
-are not examples; at the end, `test_set("chat").evaluate([source, best])` runs candidates there.
+Each example is a scenario in an epoch, so that GEPA's Pareto front keeps the best candidates of each. Each pass over
+the scenarios of train has an epoch of its own, with other requests; candidate and parent are compared on the same ones.
+GEPA reflects on train alone: what select shows decides which candidates are kept, and is in no prompt. Held-out
+scenarios are not examples; at the end, `test_set("chat").evaluate([source, best])` runs candidates there.
 """
 
 from __future__ import annotations
@@ -76,12 +76,15 @@ BatchEvaluator = Callable[[Sequence[tuple[Candidate, Example | None]]], list[tup
 
 
 def dataset(suite: str | os.PathLike[str], *, epochs: int = EPOCHS, **options: Any) -> Examples:
-    """The scenarios that a search learns from, in each of `epochs` epochs. Raises HostError if there is no such suite."""
+    """The scenarios that a search learns from, in each of `epochs` epochs.
+
+    Raises HostError if there is no such suite.
+    """
     return _examples(suite, "train", epochs, options)
 
 
 def valset(suite: str | os.PathLike[str], **options: Any) -> Examples:
-    """The scenarios that candidates are selected by. Their requests stay the same: all candidates are compared there."""
+    """The scenarios that candidates are selected by. Their requests stay the same, so that all are comparable."""
     return _examples(suite, "select", 1, options)
 
 

@@ -102,8 +102,8 @@ def evaluate(
 ) -> list[Evaluation]:
     """Evaluates `candidates` in all scenarios of one stage, one result each, in their order.
 
-    Without `epoch`, each call with the same `pool` has an epoch of its own, with other requests: pass the candidates of a
-    generation together, and so that they are comparable, their parents. Without a pool it is 0.
+    Without `epoch`, each call with the same `pool` has an epoch of its own, with other requests: pass the candidates of
+    a generation together, and so that they are comparable, their parents. Without a pool it is 0.
 
     Unlike `Host.evaluate`, this runs no earlier stages and always all seeds. `seeds` replaces those of the suite, for
     each scenario. `feedback_bytes` is per part: texts about a single simulation take longer than the simulation. Error
