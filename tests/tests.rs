@@ -13,6 +13,7 @@ mod cluster;
 mod compare;
 mod config;
 mod containment;
+mod coverage;
 mod decisions;
 mod deployments;
 mod documents;

@@ -48,6 +48,7 @@ fn measure(bencher: Bencher, more: &str) {
         horizon: Micros::MAX,
         num_requests: Some(REQUESTS),
         timeout: None,
+        as_in_blis: false,
     };
     bencher.counter(ItemsCount::new(REQUESTS)).bench(|| {
         let (requests, _) = spec.requests(&options).expect("it is valid");

@@ -17,9 +17,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
-use super::paired::{ConfidenceInterval, student_t};
+use super::paired::CONFIDENCE;
+use super::stratified::{StratifiedDifference, confidence_at};
 use super::suite::{Split, Suite};
 use super::{Figure, Figures};
 
@@ -146,57 +146,8 @@ pub struct ScoredRun {
     pub baseline: RunSummary,
 }
 
-/// Mean of paired differences, stratified by scenario.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StratifiedDifference {
-    /// Number of pairs of runs.
-    pub pairs: usize,
-    /// Mean over scenarios of the means over seeds.
-    pub mean: f64,
-    /// 95 % confidence interval of the mean; `None` with one seed per scenario.
-    pub interval: Option<ConfidenceInterval>,
-    /// Probability that the mean is above 0; `None` with one seed per scenario.
-    pub p_better: Option<f64>,
-}
-
-impl StratifiedDifference {
-    /// `scenarios` holds the differences of each scenario, one per seed. The standard error is that of a stratified
-    /// sample: √(Σ s²/n) over the number of scenarios; the degrees of freedom are Σ (n − 1).
-    #[must_use]
-    pub fn stratified(scenarios: &[Vec<f64>]) -> Self {
-        let strata = scenarios.len().max(1) as f64;
-        let mean_of = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
-        let mean = scenarios.iter().map(|values| mean_of(values)).sum::<f64>() / strata;
-        let freedom: usize = scenarios.iter().map(|values| values.len().saturating_sub(1)).sum();
-        let variance = |values: &Vec<f64>| {
-            let (n, mean) = (values.len() as f64, mean_of(values));
-            if values.len() < 2 { 0.0 } else { values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0) / n }
-        };
-        let error = scenarios.iter().map(variance).sum::<f64>().sqrt() / strata;
-        let has_spread = freedom > 0;
-        let reach = has_spread.then(|| student_t(freedom) * error);
-        let p_better = has_spread.then(|| match error > 0.0 {
-            true => StudentsT::new(0.0, 1.0, freedom as f64).map_or(0.5, |t| t.cdf(mean / error)),
-            false if mean == 0.0 => 0.5,
-            false => f64::from(u8::from(mean > 0.0)),
-        });
-        Self {
-            pairs: scenarios.iter().map(Vec::len).sum(),
-            mean,
-            interval: reach.map(|reach| ConfidenceInterval { low: mean - reach, high: mean + reach }),
-            p_better,
-        }
-    }
-
-    /// Whether the whole interval lies below 0, so that more pairs would hardly make the mean positive.
-    #[must_use]
-    pub fn is_worse(&self) -> bool {
-        self.interval.is_some_and(|interval| interval.high < 0.0)
-    }
-}
-
 /// A stage may end early after this many seeds.
-const ENOUGH_SEEDS: u32 = 3;
+const ENOUGH_SEEDS: usize = 3;
 
 /// Runs the candidate through the stages of `suite` up to `options.until`.
 ///
@@ -226,18 +177,39 @@ pub fn run_cascade<R: RunSource>(suite: &Suite, options: &CascadeOptions, runs: 
 #[derive(Clone, Debug, PartialEq)]
 pub struct StagePlan {
     pub split: Split,
-    /// Indices of the scenarios in the suite.
-    pub scenarios: Vec<usize>,
-    /// Seeds under which each of the scenarios runs.
-    pub seeds: Vec<u64>,
+    /// Each scenario, as its index in the suite, with the seeds under which it runs: the same number for all.
+    pub scenarios: Vec<(usize, Vec<u64>)>,
+    /// Whether the stage ends as soon as the candidate is shown to be worse than the baseline.
+    pub may_stop: bool,
 }
 
 impl StagePlan {
-    /// All scenarios of `split`, under the seeds of `epoch`.
+    /// All scenarios of `split`, under the seeds of `epoch`. The held-out split never ends early.
     #[must_use]
     pub fn of(suite: &Suite, split: Split, epoch: u64) -> Self {
-        let seeds = (0..suite.seeds_of(split)).map(|turn| suite.seed(split, epoch, turn)).collect();
-        Self { split, scenarios: suite.of(split), seeds }
+        let seeds =
+            |scenario| (0..suite.seeds_of(split)).map(|turn| suite.seed(split, epoch, scenario, turn)).collect();
+        let scenarios = suite.of(split).into_iter().map(|scenario| (scenario, seeds(scenario))).collect();
+        Self { split, scenarios, may_stop: split != Split::Test }
+    }
+
+    /// The same to its end, whatever its first seeds show: for comparisons with other runs of the stage.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self { may_stop: false, ..self }
+    }
+
+    /// Number of seeds of each scenario.
+    #[must_use]
+    pub fn seeds(&self) -> usize {
+        self.scenarios.first().map_or(0, |(_, seeds)| seeds.len())
+    }
+
+    /// Confidence level of the interval after `taken` seeds of each scenario. There is a look after [`ENOUGH_SEEDS`]
+    /// and after each further one.
+    fn confidence(&self, taken: usize) -> f64 {
+        let looks = |seeds: usize| (seeds + 1).saturating_sub(ENOUGH_SEEDS).max(1);
+        if self.may_stop { confidence_at(looks(taken), looks(self.seeds())) } else { CONFIDENCE }
     }
 }
 
@@ -257,10 +229,10 @@ fn run_stage<R: RunSource>(
     incumbents: bool,
     runs: &R,
 ) -> Result<(StageResult, bool), R::Error> {
-    let StagePlan { split, scenarios, seeds: all_seeds } = plan;
+    let split = plan.split;
     let _span = tracing::debug_span!("stage", split = split.name()).entered();
-    let (split, scenarios) = (*split, scenarios.clone());
-    let seeds = all_seeds.len() as u32;
+    let scenarios: Vec<usize> = plan.scenarios.iter().map(|(scenario, _)| *scenario).collect();
+    let seeds = plan.seeds();
     let mut done: Vec<ScoredRun> = Vec::new();
     let mut incumbent: BTreeMap<(usize, u64), f64> = BTreeMap::new();
     let mut taken = 0;
@@ -269,8 +241,7 @@ fn run_stage<R: RunSource>(
         let turns = taken..if taken == 0 { ENOUGH_SEEDS.min(seeds) } else { taken + 1 };
         let pairs: Vec<(usize, u64)> = turns
             .clone()
-            .flat_map(|turn| scenarios.iter().map(move |&scenario| (scenario, turn)))
-            .map(|(scenario, turn)| (scenario, all_seeds[turn as usize]))
+            .flat_map(|turn| plan.scenarios.iter().map(move |(scenario, seeds)| (*scenario, seeds[turn])))
             .collect();
         let all =
             [Some(PolicyRole::Candidate), Some(PolicyRole::Baseline), incumbents.then_some(PolicyRole::Incumbent)];
@@ -290,27 +261,35 @@ fn run_stage<R: RunSource>(
             done.push(ScoredRun { scenario, seed, score, summary, baseline });
         }
         taken = turns.end;
-        if split != Split::Test && taken < seeds && difference(&scenarios, &done, |_| 0.5).is_worse() {
+        let confidence = plan.confidence(taken);
+        if plan.may_stop && taken < seeds && difference(&scenarios, &done, confidence, |_| 0.5).is_worse() {
             break;
         }
     }
     done.sort_by_key(|one| one.scenario);
-    let against_baseline = difference(&scenarios, &done, |_| 0.5);
+    let confidence = plan.confidence(taken);
+    let against_baseline = difference(&scenarios, &done, confidence, |_| 0.5);
     let against_incumbent = incumbents.then(|| {
         let of = |one: &ScoredRun| incumbent.get(&(one.scenario, one.seed)).copied().unwrap_or(0.5);
-        difference(&scenarios, &done, of)
+        difference(&scenarios, &done, confidence, of)
     });
     let score = against_baseline.mean + 0.5;
     Ok((StageResult { split, runs: done, score, against_baseline, against_incumbent }, taken < seeds))
 }
 
-/// Differences between the scores of `runs` and those of another policy under the same scenario and seed.
-fn difference(scenarios: &[usize], runs: &[ScoredRun], other: impl Fn(&ScoredRun) -> f64) -> StratifiedDifference {
+/// Differences between the scores of `runs` and those of another policy under the same scenario and seed, with an
+/// interval of the level `confidence`.
+fn difference(
+    scenarios: &[usize],
+    runs: &[ScoredRun],
+    confidence: f64,
+    other: impl Fn(&ScoredRun) -> f64,
+) -> StratifiedDifference {
     let of = |&scenario: &usize| {
         let those = runs.iter().filter(|one| one.scenario == scenario);
         those.map(|one| one.score - other(one)).collect()
     };
-    StratifiedDifference::stratified(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>())
+    StratifiedDifference::at_level(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>(), confidence)
 }
 
 /// Whether the next stage is run; the error says why not.
@@ -548,17 +527,5 @@ mod tests {
         let cascade = run_cascade(&suite(), &options, &table).unwrap();
         assert_eq!(cascade.stopped.as_deref(), Some("worse than the incumbent"));
         assert_eq!(cascade.last().unwrap().split, Split::Train);
-    }
-
-    /// Two scenarios with the differences 1, 3 and 2, 2: mean 2, s² = 2 and 0, standard error √(2/2)/2 = 1/2, two
-    /// degrees of freedom.
-    #[test]
-    fn strata_by_hand() {
-        let difference = StratifiedDifference::stratified(&[vec![1.0, 3.0], vec![2.0, 2.0]]);
-        assert_eq!((difference.pairs, difference.mean), (4, 2.0));
-        let ConfidenceInterval { low, high } = difference.interval.unwrap();
-        assert!((high - low - 4.302_652_729_911_27).abs() < 1e-9, "{low} {high}");
-        assert!((difference.p_better.unwrap() - 0.971_4).abs() < 1e-3, "{difference:?}");
-        assert_eq!(StratifiedDifference::stratified(&[vec![1.0]]).interval, None);
     }
 }

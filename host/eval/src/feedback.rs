@@ -41,8 +41,8 @@ pub fn fill(
         artifacts.worst_decisions = worst_decisions(suite, regret);
         artifacts.situations = situations(suite, regret);
     }
-    if cascade.stages.iter().any(|stage| stage.runs.iter().any(|one| one.summary.operations > 0)) {
-        artifacts.limits = limits(cascade, &suite.limits);
+    if shown.iter().any(|stage| stage.runs.iter().any(|one| one.summary.operations > 0)) {
+        artifacts.limits = limits(&shown, &suite.limits);
     }
     cut(artifacts, bytes);
 }
@@ -222,8 +222,8 @@ fn anomalies(runs: &[ScoredRun]) -> String {
     text
 }
 
-fn limits(cascade: &CascadeResult, limits: &SuiteLimits) -> String {
-    let runs = || cascade.stages.iter().flat_map(|stage| &stage.runs);
+fn limits(stages: &[&StageResult], limits: &SuiteLimits) -> String {
+    let runs = || stages.iter().flat_map(|stage| &stage.runs);
     let decisions: u64 = runs().map(|one| one.summary.decisions).sum();
     let operations: u64 = runs().map(|one| one.summary.operations).sum();
     format!(

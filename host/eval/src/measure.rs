@@ -153,7 +153,7 @@ fn run_cluster<I: Engine>(
 ) -> Result<ClusterRun, RunError> {
     let counters =
         I::run(cluster, requests, follow_ups, metrics, observer).map_err(|halt| halt_error(halt, &incidents))?;
-    let plugin_use = incidents.meter().map_or((0, 0), |meter| (meter.calls(), meter.used()));
+    let plugin_use = incidents.meter().map_or((0, 0), |meter| (meter.decisions(), meter.used()));
     Ok(ClusterRun { counters, incidents: incidents.all(), plugin_use })
 }
 

@@ -31,9 +31,15 @@ pub fn resolve(config: &Experiment) -> Result<Deployment, RunError> {
 pub fn open(config: &Experiment) -> Result<Workload, RunError> {
     let block_size = NonZeroU32::new(config.engine.block_size)
         .ok_or_else(|| RunError::usage("a KV block of 0 tokens").hint("`--block-size-in-tokens` must be at least 1"))?;
-    let recorded_priority = config.engine.semantics != Semantics::BLIS;
-    let options = TraceOptions { block_size, horizon: config.horizon, recorded_priority, ..TraceOptions::default() };
-    let timeout = Some(BLIS_TIMEOUT).filter(|_| config.engine.semantics == Semantics::BLIS);
+    let as_in_blis = config.engine.semantics == Semantics::BLIS;
+    let options = TraceOptions {
+        block_size,
+        horizon: config.horizon,
+        recorded_priority: !as_in_blis,
+        lengths_as_limits: as_in_blis,
+        ..TraceOptions::default()
+    };
+    let timeout = Some(BLIS_TIMEOUT).filter(|_| as_in_blis);
     let opened = match &config.workload {
         WorkloadConfig::Synthetic(generated) => {
             return generated.spec.generate(block_size).map_err(RunError::refused);
@@ -41,7 +47,7 @@ pub fn open(config: &Experiment) -> Result<Workload, RunError> {
         WorkloadConfig::Specified(SpecConfig { spec, num_requests, timeout, .. }) => {
             let (seed, horizon) = (config.seed, config.horizon);
             let (num_requests, timeout) = (*num_requests, *timeout);
-            let options = GenerateOptions { seed, block_size, horizon, num_requests, timeout };
+            let options = GenerateOptions { seed, block_size, horizon, num_requests, timeout, as_in_blis };
             return spec.generate(&options).map_err(RunError::refused);
         }
         WorkloadConfig::Trace(trace) => {

@@ -2,6 +2,10 @@
 //!
 //! Differences of runs that share their requests vary far less than the runs themselves. The interval of their mean is
 //! that of Student's t; one policy is called better only if the interval does not contain 0.
+//!
+//! Two cases have no spread to compute an interval from. Differences of a rounding error are ties: they count as 0. And
+//! equal differences other than 0, as figures that are small counts have them by chance, show something only if so many
+//! equal signs are unlikely ([`supported`]), or if the figure does not vary at all under either policy.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -27,7 +31,8 @@ pub struct Paired {
     /// s/√n with s the standard deviation of the differences (n − 1 in its denominator); `None` for one pair, which
     /// has no spread.
     pub standard_error: Option<f64>,
-    /// Interval of the mean difference at the level [`CONFIDENCE`]; `None` for one pair.
+    /// Interval of the mean difference at the level [`CONFIDENCE`]; `None` for one pair, and for equal differences that
+    /// are too few to show anything.
     pub interval: Option<ConfidenceInterval>,
     /// Whether the interval shows that one of the two is better.
     pub result: PairedResult,
@@ -76,11 +81,15 @@ impl Paired {
     pub fn of(a: &[Option<f64>], b: &[Option<f64>], better: Better) -> Option<Self> {
         assert_eq!(a.len(), b.len(), "both sides have a value, or a gap, for each seed");
         let pairs: Vec<(f64, f64)> = a.iter().zip(b).filter_map(|(&a, &b)| a.zip(b)).collect();
-        let differences: Vec<f64> = pairs.iter().map(|&(a, b)| b - a).collect();
+        let differences: Vec<f64> = pairs.iter().map(|&(a, b)| untied(a, b)).collect();
         let difference = mean(differences.iter().copied())?;
-        let standard_error = standard_error(&differences, difference);
-        let interval = standard_error.map(|error| {
-            let reach = student_t(differences.len() - 1) * error;
+        let largest = pairs.iter().map(|(a, b)| a.abs().max(b.abs())).fold(0.0, f64::max);
+        let standard_error =
+            standard_error(&differences, difference).map(|error| if error > ROUNDING * largest { error } else { 0.0 });
+        let fixed = pairs.len() >= FEWEST_FIXED && pairs.iter().all(|pair| *pair == pairs[0]);
+        let known = |error: &f64| fixed || supported(difference, *error, pairs.len());
+        let interval = standard_error.filter(known).map(|error| {
+            let reach = quantile((differences.len() - 1) as f64, CONFIDENCE) * error;
             ConfidenceInterval { low: difference - reach, high: difference + reach }
         });
         Some(Self {
@@ -94,6 +103,26 @@ impl Paired {
             result: result(interval, better),
         })
     }
+}
+
+/// Figures that differ by less than this part of them differ by rounding errors.
+const ROUNDING: f64 = 1e-12;
+
+/// `b` − `a`; 0 if they differ by no more than rounding errors.
+fn untied(a: f64, b: f64) -> f64 {
+    if (b - a).abs() <= ROUNDING * a.abs().max(b.abs()) { 0.0 } else { b - a }
+}
+
+/// Pairs from which a figure that is the same under all seeds, for either policy, counts as one without randomness. If
+/// it had two values that are equally likely, three equal ones of each policy would occur in 1 of 32 comparisons.
+const FEWEST_FIXED: usize = 3;
+
+/// Whether `pairs` differences with the mean `mean` and the standard error `error` have an interval. Without any spread
+/// the t distribution gives none, and equal differences other than 0 show only as much as their signs: by the sign test,
+/// six equal signs have the probability 2/2⁶ = 3.1 % if both signs are equally likely, five 6.3 %.
+pub(super) fn supported(mean: f64, error: f64, pairs: usize) -> bool {
+    const FEWEST_SIGNS: usize = 6;
+    error > 0.0 || mean == 0.0 || pairs >= FEWEST_SIGNS
 }
 
 fn result(interval: Option<ConfidenceInterval>, better: Better) -> PairedResult {
@@ -115,7 +144,7 @@ pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> Option<f64> {
 /// Interval of the mean of `values` at the level [`CONFIDENCE`], by Student's t; `None` for fewer than two values.
 pub(super) fn mean_interval(values: &[f64]) -> Option<ConfidenceInterval> {
     let mean = mean(values.iter().copied())?;
-    let reach = student_t(values.len().checked_sub(1).filter(|&freedom| freedom > 0)?) * standard_error(values, mean)?;
+    let reach = quantile(values.len().saturating_sub(1) as f64, CONFIDENCE) * standard_error(values, mean)?;
     Some(ConfidenceInterval { low: mean - reach, high: mean + reach })
 }
 
@@ -125,11 +154,11 @@ fn standard_error(differences: &[f64], mean: f64) -> Option<f64> {
     (n > 1).then(|| (squares / (n - 1) as f64 / n as f64).sqrt())
 }
 
-/// Half the width of the interval in standard errors: the quantile (1 + [`CONFIDENCE`])/2 of Student's t with
-/// `freedom` ≥ 1 degrees of freedom.
-pub(super) fn student_t(freedom: usize) -> f64 {
-    let t = StudentsT::new(0.0, 1.0, freedom as f64).expect("at least one degree of freedom");
-    t.inverse_cdf(f64::midpoint(1.0, CONFIDENCE))
+/// Half the width of the interval of the level `confidence` in standard errors: the quantile (1 + `confidence`)/2 of
+/// Student's t with `freedom` > 0 degrees of freedom; infinite for others.
+pub(super) fn quantile(freedom: f64, confidence: f64) -> f64 {
+    let quantile = StudentsT::new(0.0, 1.0, freedom).map(|t| t.inverse_cdf(f64::midpoint(1.0, confidence)));
+    quantile.unwrap_or(f64::INFINITY)
 }
 
 #[cfg(test)]
@@ -156,7 +185,7 @@ mod tests {
             (999, 1.962_341_461_133_45),
         ];
         for (freedom, expected) in known {
-            let t = student_t(freedom);
+            let t = quantile(f64::from(freedom), CONFIDENCE);
             assert!((t / expected - 1.0).abs() < 1e-10, "{freedom}: {t}");
         }
     }
@@ -196,9 +225,21 @@ mod tests {
     }
 
     #[test]
-    fn equal_runs_are_undecided_and_a_constant_difference_is_not() {
+    fn ties_are_undecided() {
         assert_eq!(of(&[3.0, 4.0], &[3.0, 4.0], Better::Lower).result, PairedResult::Undecided);
-        assert_eq!(of(&[3.0, 4.0], &[2.0, 3.0], Better::Lower).result, PairedResult::Better);
+        let rounded = of(&[0.3, 0.6, 0.9], &[0.1 + 0.2, 0.6, 0.9], Better::Lower);
+        assert_eq!((rounded.difference, rounded.result), (0.0, PairedResult::Undecided));
+    }
+
+    /// Regression: two runs with 3 and 4 preemptions against 2 and 3 were a proof.
+    #[test]
+    fn equal_differences_are_shown_by_six_signs_or_a_figure_that_does_not_vary() {
+        let few = of(&[3.0, 4.0, 3.0, 4.0, 5.0], &[2.0, 3.0, 2.0, 3.0, 4.0], Better::Lower);
+        assert_eq!((few.interval, few.result), (None, PairedResult::Undecided));
+        let six = of(&[3.0, 4.0, 3.0, 4.0, 5.0, 3.0], &[2.0, 3.0, 2.0, 3.0, 4.0, 2.0], Better::Lower);
+        assert_eq!(six.result, PairedResult::Better);
+        assert_eq!(of(&[3.0, 3.0], &[2.0, 2.0], Better::Lower).result, PairedResult::Undecided);
+        assert_eq!(of(&[3.0, 3.0, 3.0], &[2.0, 2.0, 2.0], Better::Lower).result, PairedResult::Better);
     }
 
     proptest! {
@@ -212,8 +253,8 @@ mod tests {
             let (there, back) = (of(&a, &b, Better::Higher), of(&b, &a, Better::Higher));
             prop_assert_eq!(there.difference, -back.difference);
             prop_assert_eq!(there.standard_error, back.standard_error);
-            let (there_limits, back_limits) = (there.interval.expect("pairs"), back.interval.expect("pairs"));
-            prop_assert_eq!((there_limits.low, there_limits.high), (-back_limits.high, -back_limits.low));
+            let mirrored = back.interval.map(|limits| ConfidenceInterval { low: -limits.high, high: -limits.low });
+            prop_assert_eq!(there.interval, mirrored);
             prop_assert_eq!(there.result == PairedResult::Better, back.result == PairedResult::Worse);
             let shifted = of(&column(|pair| pair.0, shift), &column(|pair| pair.1, shift), Better::Higher);
             prop_assert_eq!(shifted.interval, there.interval);

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::cascade::{CascadeResult, ScoredRun, StageResult, StratifiedDifference};
+use super::cascade::{CascadeResult, ScoredRun, StageResult};
+use super::stratified::StratifiedDifference;
 use super::suite::{Split, Suite, hex};
 use super::{Figure, Figures};
 
@@ -50,7 +51,7 @@ pub struct EvaluationResult {
     pub stopped: Option<String>,
     /// Figures by name; the same keys in every document.
     pub metrics: BTreeMap<String, f64>,
-    /// The difference from the baseline in the last stage.
+    /// The difference from the baseline in the last stage before select.
     pub paired: Option<PairedDocument>,
     /// Each run of smoke and train.
     pub scenarios: Vec<ScenarioDocument>,
@@ -160,11 +161,20 @@ impl Artifacts {
     }
 }
 
-/// Results that a search must not see.
+/// Results that a search must not see: those of the split that candidates are selected by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PrivateDocument {
-    /// Runs of the split that candidates are selected by.
+    /// Its runs.
     pub scenarios: Vec<ScenarioDocument>,
+    /// Its score, 0 to 1, if it ran; 1/2 is as good as the baseline.
+    #[serde(default)]
+    pub score: Option<f64>,
+    /// The difference from the baseline in its runs.
+    #[serde(default)]
+    pub paired: Option<PairedDocument>,
+    /// Gates that failed in its runs, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
     /// Score in train − score in select, if both ran: a measure of overfitting.
     pub train_select_gap: Option<f64>,
     /// A warning about overfitting.
@@ -248,7 +258,7 @@ impl EvaluationResult {
         let mut document = Self::new(Some(suite), cascade, traits);
         if !cascade.failed.is_empty() {
             document.status = EvaluationStatus::GateFailed;
-            document.artifacts.error = format!("gate failed\n{}", cascade.failed.join("\n"));
+            document.artifacts.error = format!("gate failed\n{}", document.gates.failed.join("\n"));
         }
         document
     }
@@ -262,8 +272,12 @@ impl EvaluationResult {
             };
             stages.flat_map(of).collect::<Vec<_>>()
         };
-        let gap = cascade.stage(Split::Train).zip(cascade.stage(Split::Select));
+        let select = cascade.stage(Split::Select);
+        let gap = cascade.stage(Split::Train).zip(select);
+        let against = |stage: &StageResult| suite.map(|suite| paired(&suite.baseline, &stage.against_baseline));
         let last = cascade.last();
+        let failed = if select.is_some() { cascade.failed.clone() } else { Vec::new() };
+        let public = without_select(cascade);
         Self {
             schema: SCHEMA,
             id: None,
@@ -271,14 +285,17 @@ impl EvaluationResult {
             combined_score: cascade.score(),
             stage: last.map_or("static", |stage| stage.split.name()).to_owned(),
             stopped: cascade.stopped.clone(),
-            metrics: metrics(cascade),
-            paired: last.zip(suite).map(|(stage, suite)| paired(&suite.baseline, &stage.against_baseline)),
+            metrics: metrics(&public),
+            paired: public.last().and_then(against),
             scenarios: runs(&mut cascade.stages.iter().filter(shown)),
-            gates: gates(cascade),
-            features: features(cascade, traits),
+            gates: gates(&public, !cascade.stages.is_empty()),
+            features: features(&public, traits),
             artifacts: Artifacts::default(),
             private: PrivateDocument {
                 scenarios: runs(&mut cascade.stages.iter().filter(|stage| stage.split == Split::Select)),
+                score: select.map(|stage| stage.score),
+                paired: select.and_then(against),
+                failed,
                 train_select_gap: gap.map(|(train, select)| train.score - select.score),
                 warning: gap.and_then(|(train, select)| overfitted(train, select)),
             },
@@ -286,6 +303,12 @@ impl EvaluationResult {
             cost: CostDocument::default(),
             depends_on_clock: false,
         }
+    }
+
+    /// The document without the results that a search must not see.
+    #[must_use]
+    pub fn without_private(self) -> Self {
+        Self { private: PrivateDocument::default(), ..self }
     }
 
     /// Computes the hash of the result. All other fields must be set.
@@ -301,6 +324,15 @@ impl EvaluationResult {
         (self.cost, self.id) = (cost, id);
         self
     }
+}
+
+/// The cascade as a search may see it: without the runs and figures of select.
+fn without_select(cascade: &CascadeResult) -> CascadeResult {
+    let stages: Vec<StageResult> =
+        cascade.stages.iter().filter(|stage| stage.split != Split::Select).cloned().collect();
+    let hides = stages.len() < cascade.stages.len() && !cascade.failed.is_empty();
+    let failed = if hides { vec!["a gate failed in select".to_owned()] } else { cascade.failed.clone() };
+    CascadeResult { stages, failed, ..cascade.clone() }
 }
 
 fn scenario(suite: &Suite, split: Split, one: &ScoredRun) -> ScenarioDocument {
@@ -336,7 +368,7 @@ fn metrics(cascade: &CascadeResult) -> BTreeMap<String, f64> {
     let mut set = |name: &str, value: f64| {
         metrics.insert(name.to_owned(), value);
     };
-    for split in [Split::Smoke, Split::Train, Split::Select] {
+    for split in [Split::Smoke, Split::Train] {
         set(&format!("{split}_score"), cascade.stage(split).map_or(0.0, |stage| stage.score));
     }
     let difference = cascade.last().map(|stage| stage.against_baseline);
@@ -345,17 +377,20 @@ fn metrics(cascade: &CascadeResult) -> BTreeMap<String, f64> {
     set("diff_low", interval.map_or(0.0, |interval| interval.low));
     set("diff_high", interval.map_or(0.0, |interval| interval.high));
     set("runs", cascade.stages.iter().map(|stage| stage.runs.len()).sum::<usize>() as f64);
-    let shown = cascade.stages.iter().rfind(|stage| stage.split != Split::Select);
     for (name, figure) in METRIC_FIGURES {
-        let values =
-            shown.into_iter().flat_map(|stage| &stage.runs).filter_map(|one| one.summary.figures().get(figure));
+        let values = cascade
+            .last()
+            .into_iter()
+            .flat_map(|stage| &stage.runs)
+            .filter_map(|one| one.summary.figures().get(figure));
         let values: Vec<f64> = values.collect();
         set(name, values.iter().fold(0.0, |sum, value| sum + value) / values.len().max(1) as f64);
     }
     metrics
 }
 
-fn gates(cascade: &CascadeResult) -> GatesDocument {
+/// `ran`: whether anything was simulated, of any stage.
+fn gates(cascade: &CascadeResult, ran: bool) -> GatesDocument {
     let runs = || cascade.stages.iter().flat_map(|stage| &stage.runs);
     let share = |one: &ScoredRun| {
         let [own, baseline] =
@@ -368,10 +403,9 @@ fn gates(cascade: &CascadeResult) -> GatesDocument {
             .filter_map(|(name, base)| Some(one.summary.classes.get(name)?.mean_e2e_ms / base.mean_e2e_ms))
             .fold(0.0, f64::max)
     };
-    let ran = !cascade.stages.is_empty();
     GatesDocument {
         conservation: ran,
-        completed: if ran { runs().map(share).fold(f64::INFINITY, f64::min) } else { 0.0 },
+        completed: if !cascade.stages.is_empty() { runs().map(share).fold(f64::INFINITY, f64::min) } else { 0.0 },
         worst_class: runs().map(longer).fold(0.0, f64::max),
         finite: ran,
         failed: cascade.failed.clone(),
@@ -398,9 +432,7 @@ fn features(cascade: &CascadeResult, traits: Traits) -> BTreeMap<String, f64> {
 
 /// A warning if the candidate scored more in train than in select, by more than chance explains.
 fn overfitted(train: &StageResult, select: &StageResult) -> Option<String> {
-    let width = |stage: &StageResult| stage.against_baseline.interval.map(|interval| interval.high - interval.low);
-    // An interval reaches about two standard errors to either side.
-    let error = (width(train)? / 4.0).hypot(width(select)? / 4.0);
+    let error = train.against_baseline.standard_error?.hypot(select.against_baseline.standard_error?);
     let gap = train.score - select.score;
     (gap > 2.0 * error).then(|| {
         format!("scored {gap:.3} more in train than in select, more than two standard errors: it may be overfitted to the train split")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
 use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingChoice};
 use blis_sim::latency::LatencyModel;
-use blis_sim::policy::{AdmissionPolicy, Classes, InstanceInfo, TenantBudgets, Ties};
+use blis_sim::policy::{AdmissionPolicy, BlockIds, Classes, InstanceInfo, TenantBudgets, Ties};
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
 
@@ -147,7 +147,8 @@ impl PluginStarter<'_> {
         let Some(used) = self.config.cluster.policies.plugin(G::KIND) else { return Ok(None) };
         let guest = self.start(used, instances, instance)?;
         let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
-        Ok(Some(Box::new(PluginPolicy::new(name, description, guest, self.incidents))))
+        let block_ids = BlockIds::hidden(Stream::new(self.config.seed, "block ids"));
+        Ok(Some(Box::new(PluginPolicy::new(name, description, guest, block_ids, self.incidents))))
     }
 
     /// Attaches to each instance its own plugins, and to all of them the same latency model.

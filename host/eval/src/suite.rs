@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A scenario is written as the flags of `blis run`, so that everything that can be simulated can be part of a suite,
-//! and a scenario can be tried on the command line. Seeds are not written down: they follow from suite, split and
-//! epoch.
+//! and a scenario can be tried on the command line. Seeds are not written down: they follow from suite, split, epoch and
+//! scenario.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -225,12 +225,15 @@ impl Suite {
         Ok(reader.suite(raw)?)
     }
 
-    /// The seed with the number `turn` of a scenario in `split`. It differs between splits and epochs, and is the same
-    /// for all scenarios and candidates. It has at most 32 bits, so that any reader of JSON keeps it exactly.
+    /// The seed with the number `turn` of the scenario at the index `scenario` in `split`. It differs between splits,
+    /// epochs and scenarios, so that the runs of an evaluation are independent, and is the same for all candidates. It
+    /// has at most 32 bits, so that any reader of JSON keeps it exactly.
     #[must_use]
-    pub fn seed(&self, split: Split, epoch: u64, turn: u32) -> u64 {
+    pub fn seed(&self, split: Split, epoch: u64, scenario: usize, turn: u32) -> u64 {
         let epoch = if split == Split::Test { 0 } else { epoch };
-        let digest = Sha256::digest(format!("{}:{split}:{epoch}:{turn}", self.name));
+        // Names have no colon; an index that does not exist has the empty name.
+        let scenario = self.scenarios.get(scenario).map_or("", |scenario| scenario.name.as_str());
+        let digest = Sha256::digest(format!("{}:{split}:{epoch}:{scenario}:{turn}", self.name));
         u64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]))
     }
 
@@ -518,14 +521,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn seeds_follow_from_split_epoch_and_turn() {
+    fn seeds_follow_from_split_epoch_scenario_and_turn() {
         let suite = suite();
-        let seed = |split, epoch, turn| suite.seed(split, epoch, turn);
-        assert_eq!(seed(Split::Train, 0, 0), seed(Split::Train, 0, 0));
-        let all =
-            [seed(Split::Train, 0, 0), seed(Split::Train, 0, 1), seed(Split::Train, 1, 0), seed(Split::Select, 0, 0)];
+        let seed = |split, epoch, scenario, turn| suite.seed(split, epoch, scenario, turn);
+        assert_eq!(seed(Split::Train, 0, 1, 0), seed(Split::Train, 0, 1, 0));
+        let all = [
+            seed(Split::Train, 0, 0, 0),
+            seed(Split::Train, 0, 0, 1),
+            seed(Split::Train, 0, 1, 0),
+            seed(Split::Train, 1, 0, 0),
+            seed(Split::Select, 0, 0, 0),
+        ];
         assert!(all.iter().enumerate().all(|(index, one)| !all[..index].contains(one)), "{all:?}");
-        assert_eq!(seed(Split::Test, 0, 3), seed(Split::Test, 9, 3), "held-out seeds do not depend on the epoch");
+        assert_eq!(seed(Split::Test, 0, 0, 3), seed(Split::Test, 9, 0, 3), "held-out seeds do not depend on the epoch");
     }
 
     #[test]

@@ -428,7 +428,7 @@ mod tests {
 
         metric                round-robin least-loaded   change            ±95%
         throughput, req/s            1240         1240  +0.0440  0.00%  ±0.0453
-        tokens_per_sec, tok/s      151806       151106     -700 -0.46%       ±0 worse
+        tokens_per_sec, tok/s      151806       151106   -700.0 -0.46%        -
         completed_share, %          100.0        98.96    -1.04           ±0.05 worse
         mean_ttft, ms               69.73        66.29    -3.44 -4.93%    ±0.45 better
         p99_e2e, ms                  9201         9200    -0.60 -0.01%    ±4.53
@@ -464,9 +464,9 @@ mod tests {
                               …-long-name.yaml     1241   +0.112  +0.01%   ±0.074 better
                               …名前を持つ方策      1242   +0.168  +0.01%   ±0.111 better
         tokens_per_sec, tok/s round-robin        151920
-                              weighted           151220     -700  -0.46%       ±0 worse
-                              …-long-name.yaml   150520    -1400  -0.92%       ±0 worse
-                              …名前を持つ方策    149820    -2100  -1.38%       ±0 worse
+                              weighted           151220   -700.0  -0.46%        -
+                              …-long-name.yaml   150520    -1400  -0.92%        -
+                              …名前を持つ方策    149820    -2100  -1.38%        -
         completed_share, %    round-robin         100.0
                               weighted            98.94    -1.06            ±0.04 worse
                               …-long-name.yaml    97.89    -2.11            ±0.07 worse
@@ -582,9 +582,9 @@ mod tests {
                   "left_out": 0,
                   "mean": -0.5,
                   "standard_error": 0.0,
-                  "low": -0.5,
-                  "high": -0.5,
-                  "result": "better"
+                  "low": null,
+                  "high": null,
+                  "result": "undecided"
                 }
               ]
             }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blis_sim::units::Micros;
-use blis_workload::TraceWindow;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec, SpecError};
 use blis_workload::spec::presets::Preset;
 use blis_workload::spec::{Arrival, Client, ClientLoad, LONGEST, Lengths, Prefix, ServeGenReading, Spec};
 use blis_workload::trace_v2::ThinkTime;
+use blis_workload::{MaxTokens, TraceWindow};
 
 use crate::error::RunError;
 use crate::spec::{ArrivalName, ExperimentSpec, ParityName, SessionMode, TraceFormatName, WorkloadName, defaults};
@@ -261,6 +261,7 @@ fn synthetic(name: WorkloadName, settings: &ExperimentSpec) -> Result<WorkloadCo
         num_requests: settings.num_requests.map_or(usual.num_requests, |count| Some(count.into()).filter(|&n| n > 0)),
         prompt: prompt(settings, usual.prompt),
         output: output(settings, usual.output),
+        max_tokens: usual_limits(settings),
         prefix_tokens: settings.prefix_tokens.unwrap_or(usual.prefix_tokens),
         timeout: settings.timeout.map_or(usual.timeout, deadline),
         seed: settings.seed.unwrap_or(defaults::SEED),
@@ -285,6 +286,14 @@ fn usual_arrivals(settings: &ExperimentSpec) -> ArrivalProcess {
     match settings.parity.unwrap_or(defaults::PARITY) {
         ParityName::Blis => ArrivalProcess::Constant,
         ParityName::Vllm => ArrivalProcess::Poisson,
+    }
+}
+
+/// Limits as clients choose them; with `--parity blis`, the output lengths.
+fn usual_limits(settings: &ExperimentSpec) -> MaxTokens {
+    match settings.parity.unwrap_or(defaults::PARITY) {
+        ParityName::Blis => MaxTokens::Length,
+        ParityName::Vllm => MaxTokens::Drawn,
     }
 }
 

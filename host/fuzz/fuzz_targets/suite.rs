@@ -12,7 +12,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| match Suite::parse("fuzz.yaml", text) {
         assert!(!suite.decides.iter().any(|kind| kind.name() == "latency"));
         for split in Split::ALL {
             assert!((1..=1000).contains(&suite.seeds_of(split)));
-            assert!(suite.seed(split, u64::MAX, 3) < 1 << 32);
+            assert!(suite.seed(split, u64::MAX, 0, 3) < 1 << 32);
         }
     }
     Err(error) => {

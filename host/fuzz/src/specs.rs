@@ -28,6 +28,7 @@ pub fn check_spec(text: &str, files: &dyn Files) {
         horizon: spec.horizon.unwrap_or(HORIZON),
         num_requests: Some(100),
         timeout: None,
+        as_in_blis: false,
     };
     match spec.requests(&options) {
         Ok((requests, _)) => check_drawn(requests, 16),

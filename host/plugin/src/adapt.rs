@@ -12,16 +12,17 @@
 //! | latency | the deployment's built-in model |
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::{
-    AdmissionDecision, AdmissionPolicy, BatchView, ClusterView, Event, Events, PreemptionPolicy, PriorityPolicy,
-    QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, SchedulingPolicy, Ties,
+    AdmissionDecision, AdmissionPolicy, BatchView, BlockIds, ClusterView, Event, EventKind, Events, PreemptionPolicy,
+    PriorityPolicy, QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, SchedulingPolicy,
+    Ties,
 };
 use blis_sim::units::Micros;
 
-use super::incidents::{Incidents, OnError};
+use super::incidents::{Incidents, MeteredCall, OnError};
 use super::limits::{LONGEST_CONSTANT_US, LONGEST_US};
 use super::{
     AdmissionGuest, Fault, FaultKind, Guest, GuestKind, Kind, LatencyConstants, LatencyGuest, PolicyDescription,
@@ -36,24 +37,34 @@ pub struct PluginPolicy<G: ?Sized> {
     guest: Mutex<Box<G>>,
     reads: Reads,
     events: Events,
+    block_ids: BlockIds,
     incidents: Incidents,
 }
 
 impl<G: GuestKind + ?Sized> PluginPolicy<G> {
-    /// A policy of `guest`, which was started from the plugin called `name`.
+    /// A policy of `guest`, which was started from the plugin called `name` and knows blocks by `block_ids`.
     #[must_use]
-    pub fn new(name: &str, description: &PolicyDescription, guest: Box<G>, incidents: &Incidents) -> Self {
+    pub fn new(
+        name: &str,
+        description: &PolicyDescription,
+        guest: Box<G>,
+        block_ids: BlockIds,
+        incidents: &Incidents,
+    ) -> Self {
         let needed = match (G::KIND, incidents.on_error()) {
             (Kind::Routing, OnError::Fallback) => Reads { load: true, in_flight: true, cached_blocks: false },
             _ => Reads::NOTHING,
         };
-        Self {
+        let policy = Self {
             name: name.into(),
             guest: Mutex::new(guest),
             reads: description.reads.and(needed),
             events: description.events,
+            block_ids,
             incidents: incidents.clone(),
-        }
+        };
+        policy.charge_lent(MeteredCall::Other, Micros::ZERO, &**policy.lock());
+        policy
     }
 
     fn guest(&mut self) -> &mut G {
@@ -64,36 +75,63 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         self.incidents.record(&self.name, G::KIND, at, fault);
     }
 
+    fn lock(&self) -> MutexGuard<'_, Box<G>> {
+        self.guest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn copy(&self) -> Self {
-        let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
-        let guest = guest.fork().and_then(StartedGuest::into_kind).unwrap_or_else(|fault| {
+        let mut original = self.lock();
+        let guest = original.fork().and_then(StartedGuest::into_kind).unwrap_or_else(|fault| {
             self.failed(Micros::ZERO, fault.clone());
             G::narrowed(LostGuest { kind: G::KIND, fault })
         });
+        for used in [&**original, &*guest] {
+            self.charge_lent(MeteredCall::Other, Micros::ZERO, used);
+        }
         Self {
             name: Arc::clone(&self.name),
             guest: Mutex::new(guest),
             reads: self.reads,
             events: self.events,
+            block_ids: self.block_ids,
             incidents: self.incidents.clone(),
         }
     }
 
     fn deliver(&mut self, event: &Event) {
-        if let Err(fault) = self.guest().observe(event) {
+        // The run ends at its next decision; until then there may be many events.
+        if self.incidents.is_used_up() {
+            return;
+        }
+        let is_block = matches!(event.kind, EventKind::BlockStored | EventKind::BlockEvicted);
+        let block = if is_block { self.block_ids.of(event.block) } else { event.block };
+        if let Err(fault) = self.guest().observe(&Event { block, ..*event }) {
             self.failed(event.at, fault);
         }
+        self.charge(MeteredCall::Other, event.at);
     }
 
     /// Adds what the latest call used to the total of all calls.
-    fn charge(&mut self, at: Micros) {
+    fn charge(&mut self, call: MeteredCall, at: Micros) {
         let Self { guest, incidents, .. } = self;
         let guest = guest.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(most) = incidents.charge(|| guest.used()) {
-            let what = format!("{}: all decisions together used more than {most} operations", self.name);
-            let hint = "do less in each; what does not change between decisions can be kept";
-            self.failed(at, Fault::new(FaultKind::OutOfFuel, what).hint(hint));
+        if let Some(most) = incidents.charge(call, || guest.used()) {
+            self.failed(at, self.exhausted(most));
         }
+    }
+
+    /// As [`Self::charge`], of a guest that is locked.
+    fn charge_lent(&self, call: MeteredCall, at: Micros, guest: &G) {
+        if let Some(most) = self.incidents.charge(call, || guest.used()) {
+            self.failed(at, self.exhausted(most));
+        }
+    }
+
+    #[cold]
+    fn exhausted(&self, most: u64) -> Fault {
+        let what = format!("{}: all calls together, events included, used more than {most} operations", self.name);
+        let hint = "do less in each; what does not change between calls can be kept";
+        Fault::new(FaultKind::OutOfFuel, what).hint(hint)
     }
 
     fn out_of_range(&self, function: &str, output: impl Debug, range: &str) -> Fault {
@@ -119,7 +157,8 @@ impl PluginPolicy<dyn RoutingGuest> {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> Result<RoutingDecision, Fault> {
-        let target = self.guest().route(request, cluster, ties, scores)?;
+        let request = request.with_block_ids(self.block_ids);
+        let target = self.guest().route(&request, cluster, ties, scores)?;
         if target >= cluster.len() {
             return Err(self.out_of_range("route", target, &format!("an index from 0 to {}", cluster.len() - 1)));
         }
@@ -205,11 +244,12 @@ impl AdmissionPolicy for PluginPolicy<dyn AdmissionGuest> {
     }
 
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
-        let decision = self.guest().admit(request, cluster).unwrap_or_else(|fault| {
+        let request = request.with_block_ids(self.block_ids);
+        let decision = self.guest().admit(&request, cluster).unwrap_or_else(|fault| {
             self.failed(cluster.now, fault);
             AdmissionDecision::Admit
         });
-        self.charge(cluster.now);
+        self.charge(MeteredCall::Decision, cluster.now);
         decision
     }
 
@@ -244,7 +284,7 @@ impl RoutingPolicy for PluginPolicy<dyn RoutingGuest> {
             let least = (0..cluster.len()).min_by_key(|&i| cluster.effective_load(i));
             RoutingDecision { target: least.unwrap_or(0), reason: Reason::Fallback }
         });
-        self.charge(cluster.now);
+        self.charge(MeteredCall::Decision, cluster.now);
         choice
     }
 
@@ -263,11 +303,12 @@ impl RoutingPolicy for PluginPolicy<dyn RoutingGuest> {
 
 impl PriorityPolicy for PluginPolicy<dyn PriorityGuest> {
     fn priority(&mut self, request: &RequestView<'_>, now: Micros) -> i64 {
-        let priority = self.guest().priority(request, now).unwrap_or_else(|fault| {
+        let request = request.with_block_ids(self.block_ids);
+        let priority = self.guest().priority(&request, now).unwrap_or_else(|fault| {
             self.failed(now, fault);
             0
         });
-        self.charge(now);
+        self.charge(MeteredCall::Decision, now);
         priority
     }
 
@@ -286,6 +327,7 @@ impl PriorityPolicy for PluginPolicy<dyn PriorityGuest> {
 
 impl SchedulingPolicy for PluginPolicy<dyn SchedulingGuest> {
     fn rank(&mut self, queued: &QueuedView<'_>) -> Rank {
+        let queued = &QueuedView { request: queued.request.with_block_ids(self.block_ids), ..*queued };
         let rank = match self.guest().rank(queued) {
             Ok(rank) if rank.is_nan() => Err(self.not_a_number("rank", "")),
             result => result,
@@ -294,7 +336,7 @@ impl SchedulingPolicy for PluginPolicy<dyn SchedulingGuest> {
             self.failed(queued.now, fault);
             queued.turn as f64
         });
-        self.charge(queued.now);
+        self.charge(MeteredCall::Decision, queued.now);
         Rank::real(rank)
     }
 
@@ -315,7 +357,7 @@ impl PreemptionPolicy for PluginPolicy<dyn PreemptionGuest> {
             self.failed(batch.now, fault);
             batch.len() - 1
         });
-        self.charge(batch.now);
+        self.charge(MeteredCall::Decision, batch.now);
         victim
     }
 
@@ -361,7 +403,12 @@ impl PluginLatency {
         instead: impl FnOnce() -> T,
     ) -> T {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
-        question(guest.as_mut()).unwrap_or_else(|fault| {
+        let output = question(guest.as_mut());
+        let exceeded = self.incidents.charge(MeteredCall::Decision, || guest.used()).map(|most| {
+            let what = format!("{}: all calls together used more than {most} operations", self.name);
+            Fault::new(FaultKind::OutOfFuel, what)
+        });
+        output.and_then(|output| exceeded.map_or(Ok(output), Err)).unwrap_or_else(|fault| {
             self.incidents.record(&self.name, Kind::Latency, Micros::ZERO, fault);
             instead()
         })

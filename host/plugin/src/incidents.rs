@@ -28,10 +28,10 @@ pub struct Incidents {
     meter: Option<Arc<Meter>>,
 }
 
-/// The resources that all plugins of a simulation have used together.
+/// The resources that all plugins of a simulation have used together, in all their functions.
 #[derive(Debug, Default)]
 pub struct Meter {
-    calls: AtomicU64,
+    decisions: AtomicU64,
     used: AtomicU64,
     most: u64,
 }
@@ -39,15 +39,23 @@ pub struct Meter {
 impl Meter {
     /// Number of decisions that plugins were called for.
     #[must_use]
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
+    pub fn decisions(&self) -> u64 {
+        self.decisions.load(Ordering::Relaxed)
     }
 
-    /// Fuel or operations used so far.
+    /// Fuel or operations used so far, by decisions, events, starts and copies.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
+}
+
+/// The purpose of a call whose use is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MeteredCall {
+    Decision,
+    /// An event, the start of a guest, or a copy of it.
+    Other,
 }
 
 #[derive(Debug, Default)]
@@ -89,13 +97,20 @@ impl Incidents {
         self.meter.as_deref()
     }
 
-    /// Adds the use of a decision; returns the limit if the total now exceeds it.
-    pub(super) fn charge(&self, used: impl FnOnce() -> Option<u64>) -> Option<u64> {
+    /// Adds the use of a call; returns the limit if the total now exceeds it.
+    pub(super) fn charge(&self, call: MeteredCall, used: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let meter = self.meter.as_deref()?;
-        meter.calls.fetch_add(1, Ordering::Relaxed);
+        if call == MeteredCall::Decision {
+            meter.decisions.fetch_add(1, Ordering::Relaxed);
+        }
         let used = used()?;
         let before = meter.used.fetch_add(used, Ordering::Relaxed);
         (before.saturating_add(used) > meter.most).then_some(meter.most)
+    }
+
+    /// Whether the plugins have used more than they may.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.meter.as_deref().is_some_and(|meter| meter.used() > meter.most)
     }
 
     /// What the simulation does when a plugin fails.

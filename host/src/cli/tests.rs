@@ -14,6 +14,7 @@ use blis_eval::experiment::{EngineConfig, SloTargetSettings};
 use blis_eval::spec::{ExperimentSpec, KEYS, SimulationName, TieBreakName, TraceFormatName, TraceLevelName};
 use blis_eval::workload_config::{SyntheticConfig, WorkloadConfig};
 use blis_plugin::Kind;
+use blis_workload::MaxTokens;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
 use blis_workload::spec::ClientLoad;
 use blis_workload::trace_v2::ThinkTime;
@@ -137,6 +138,7 @@ fn workload_flags_arrive() {
         num_requests: Some(9),
         prompt: LengthSpec { mean: 10.0, stdev: 6.0, min: 5, max: 20 },
         output: LengthSpec { mean: 30.0, stdev: 0.0, min: 25, max: 35 },
+        max_tokens: MaxTokens::Drawn,
         prefix_tokens: 64,
         timeout: Some(Micros(2_500_000)),
         seed: 7,

@@ -16,6 +16,7 @@ use blis_sim::units::Micros;
 use rand_distr::{Distribution as _, Exp1, StandardNormal};
 
 use super::error::Skipped;
+use super::max_tokens::{MaxTokens, NORMAL_LONG, OutputScale};
 use super::{Names, Workload};
 use blis_diag::{Diagnose, Diagnostic, name_hint};
 
@@ -30,13 +31,15 @@ pub struct DistributionSpec {
     pub arrival: ArrivalProcess,
     /// Input tokens, without the shared prefix.
     pub prompt: LengthSpec,
-    /// Output tokens. The client's limit is the same.
+    /// Output tokens.
     pub output: LengthSpec,
+    /// The limits of output tokens that requests announce.
+    pub max_tokens: MaxTokens,
     /// Length of the prefix that all prompts share, in addition to their own tokens.
     pub prefix_tokens: u32,
     /// Timeout of a request from its arrival; `None` for no deadline.
     pub timeout: Option<Micros>,
-    /// Seed of the two streams.
+    /// Seed of the streams.
     pub seed: u64,
     /// No request arrives at this time or later. [`Micros::MAX`] = no limit.
     pub horizon: Micros,
@@ -129,6 +132,7 @@ impl Default for DistributionSpec {
             arrival: ArrivalProcess::Constant,
             prompt: usual,
             output: usual,
+            max_tokens: MaxTokens::Drawn,
             prefix_tokens: 0,
             timeout: Some(Micros(300_000_000)),
             seed: 42,
@@ -242,6 +246,10 @@ impl LengthSpec {
         check(stdev_fits, &format!("{what} stdev"), stdev, &format!("0, or from {min} to {max}"))
     }
 
+    fn scale(&self) -> OutputScale {
+        OutputScale { typical: self.mean, long: self.at(NORMAL_LONG) }
+    }
+
     /// The length `z` standard deviations from the mean.
     fn at(&self, z: f64) -> u32 {
         // `round` rounds half away from zero; the bounds are positive integers.
@@ -264,12 +272,14 @@ fn unknown(what: &'static str, name: &str, known: &[&str]) -> SpecError {
 struct DistributionRequests {
     arrivals: Stream,
     lengths: Stream,
+    limits: Stream,
     /// Mean inter-arrival time, µs.
     interval_us: f64,
     /// The inter-arrival time in whole µs, if it is constant.
     constant: Option<Micros>,
     prompt: LengthSpec,
     output: LengthSpec,
+    max_tokens: MaxTokens,
     prefix_tokens: u32,
     content: Content,
     timeout: Option<Micros>,
@@ -287,10 +297,12 @@ impl DistributionRequests {
         Self {
             arrivals: Stream::new(spec.seed, "workload-arrivals"),
             lengths: Stream::new(spec.seed, "workload-lengths"),
+            limits: Stream::new(spec.seed, "workload-limits"),
             interval_us,
             constant,
             prompt: spec.prompt,
             output: spec.output,
+            max_tokens: spec.max_tokens,
             prefix_tokens: spec.prefix_tokens,
             content: Content::shared(&[Span { first: 0, len: spec.prefix_tokens / block_size }]),
             timeout: spec.timeout,
@@ -333,13 +345,15 @@ impl Iterator for DistributionRequests {
         let mut generator = self.lengths.at(u64::from(id));
         // Both are always drawn, so that the specification of one length does not shift the other's random numbers.
         let [prompt, output]: [f64; 2] = [StandardNormal.sample(&mut generator), StandardNormal.sample(&mut generator)];
-        let output_tokens = self.output.at(output);
+        let limit = (self.limits, u64::from(id));
+        let (output_tokens, max_output_tokens) =
+            self.max_tokens.announce(self.output.at(output), || self.output.scale(), limit);
         Some(Request {
             id,
             arrival,
             input_tokens: self.prefix_tokens + self.prompt.at(prompt),
             output_tokens,
-            max_output_tokens: Some(output_tokens),
+            max_output_tokens,
             deadline: self.timeout.map(|timeout| arrival.saturating_add(timeout)),
             client_priority: None,
             priority: 0,

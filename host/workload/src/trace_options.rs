@@ -26,6 +26,9 @@ pub struct TraceOptions {
     pub window: TraceWindow,
     /// Whether a TraceV2 column `vllm_priority` overrides the priority of the class. BLIS does not read it.
     pub recorded_priority: bool,
+    /// Whether requests of a TraceV2 trace without a column `max_tokens` announce their output length as limit, as in
+    /// BLIS; else they announce none.
+    pub lengths_as_limits: bool,
     /// Replays sessions of a TraceV2 or Mooncake trace in closed loop; `None`: every round arrives as recorded.
     pub closed_loop: Option<ClosedLoop>,
     /// Arrivals of requests for which the file has none; refused for other files.
@@ -50,6 +53,7 @@ impl Default for TraceOptions {
             max_requests: None,
             window: TraceWindow::default(),
             recorded_priority: true,
+            lengths_as_limits: false,
             closed_loop: None,
             arrivals: None,
             recorded_times: false,

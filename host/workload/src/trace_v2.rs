@@ -122,6 +122,7 @@ fn own_tokens(fields: &Fields<'_>) -> Result<u32, RowError> {
 /// The state of the reading, which earlier records determine for later ones.
 struct RecordReader {
     recorded_priority: bool,
+    lengths_as_limits: bool,
     ids: FxHashSet<u32>,
     /// Block contents of traces that record which blocks are equal; groups are then only names.
     contents: Option<RunTree>,
@@ -157,6 +158,7 @@ impl RecordReader {
     fn new(options: &TraceOptions) -> Self {
         Self {
             recorded_priority: options.recorded_priority,
+            lengths_as_limits: options.lengths_as_limits,
             ids: FxHashSet::default(),
             contents: None,
             groups: Groups::default(),
@@ -181,7 +183,7 @@ impl RecordReader {
         let input = field::fits_u32(u64::from(length) + u64::from(own), "prefix_length + input_tokens")?;
         let input = field::prompt_tokens(input, TraceColumn::InputTokens.name())?;
         let output = fields.count(TraceColumn::OutputTokens)?;
-        let max_output_tokens = fields.max_tokens(output)?;
+        let max_output_tokens = fields.max_tokens(Some(output).filter(|_| self.lengths_as_limits))?;
         let keys = fields.block_keys(u64::from(input) + u64::from(output))?;
         if !self.ids.insert(id) {
             return Err(

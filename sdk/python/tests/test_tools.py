@@ -62,6 +62,16 @@ def scores(before: Path, after: Path | str) -> tuple[float, float]:
     return first.combined_score, second.combined_score
 
 
+def show_nothing_of_select(prompts: list[str]) -> None:
+    """Neither names nor figures of the scenarios that policies are chosen by."""
+    task = blis_sim.host(SUITE).task()
+    hidden = {one.id for one in task.split("select")} - {one.id for one in task.split("train")}
+    assert hidden
+    for prompt in prompts:
+        assert not any(name in prompt for name in hidden)
+        assert "select_score" not in prompt
+
+
 def about() -> str:
     text = blis_sim.host(SUITE).task().about
     assert len(text) > 50
@@ -83,6 +93,7 @@ def test_openevolve(real: None, tmp_path: Path) -> None:
     # The prompts contain the interface page, and the feedback on the parent.
     assert all("# Routing policies in Rhai" in prompt for prompt in prompts)
     assert any(about() in prompt for prompt in prompts)
+    show_nothing_of_select(prompts)
     assert any("Feedback of the simulator on the current policy" in prompt for prompt in prompts)
     assert not any("REDACTED" in prompt for prompt in prompts)
     # Failed candidates are kept with all features, so that prompts have their errors. (Repetitions are not programs.)
@@ -138,6 +149,7 @@ def test_gepa(real: None, tmp_path: Path) -> None:
     assert after > before
     assert all("# Routing policies in Rhai" in prompt for prompt in prompts)
     assert any(about() in prompt for prompt in prompts)
+    show_nothing_of_select(prompts)
 
 
 @pytest.mark.parametrize("started_by", ["program", "python"])
@@ -154,6 +166,7 @@ def test_shinka(real: None, tmp_path: Path, started_by: str) -> None:
         prompts = model.prompts
     assert any("# Routing policies in Rhai" in prompt for prompt in prompts)
     assert any(about() in prompt for prompt in prompts)
+    show_nothing_of_select(prompts)
     (database,) = (folder / "run").glob("*.sqlite")
     with sqlite3.connect(database) as connection:
         rows = connection.execute("select combined_score, correct, text_feedback from programs").fetchall()
@@ -174,3 +187,4 @@ def test_skydiscover(real: None, tmp_path: Path) -> None:
     assert after > before
     assert all("# Routing policies in Rhai" in prompt for prompt in prompts)
     assert any(about() in prompt for prompt in prompts)
+    show_nothing_of_select(prompts)

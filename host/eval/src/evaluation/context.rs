@@ -330,6 +330,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[cfg(test)]
+mod leaks;
+
 /// With fewer decisions the mean regret says nothing.
 const MIN_SAMPLES: u32 = 4;
 

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluatedPolicy, EvaluationSuite};
-use crate::cascade::{RunSummary, StagePlan, StratifiedDifference};
+use crate::cascade::{RunSummary, StagePlan};
 use crate::error::RunError;
+use crate::stratified::StratifiedDifference;
 use crate::suite::Split;
 
 /// The scores of candidates and reference policies on the held-out split.
@@ -77,8 +78,8 @@ fn runs(
     let handle = Arc::default();
     let mut tasks = Vec::new();
     for policy in policies {
-        for &scenario in &plan.scenarios {
-            tasks.extend(plan.seeds.iter().map(|&seed| (policy, scenario, seed)));
+        for (scenario, seeds) in &plan.scenarios {
+            tasks.extend(seeds.iter().map(|&seed| (policy, *scenario, seed)));
         }
     }
     let summaries: Vec<Result<RunSummary, RunError>> = tasks
@@ -91,7 +92,7 @@ fn runs(
         })
         .collect();
     let mut summaries = summaries.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
-    let mut scenario = || summaries.by_ref().take(plan.seeds.len()).collect::<Vec<_>>();
+    let mut scenario = || summaries.by_ref().take(plan.seeds()).collect::<Vec<_>>();
     Ok(policies.iter().map(|_| plan.scenarios.iter().map(|_| scenario()).collect()).collect())
 }
 
@@ -140,8 +141,8 @@ impl HeldOutReport {
             suite: suite.name.clone(),
             suite_hash: prepared.hash().to_owned(),
             baseline: suite.baseline.clone(),
-            seeds: plan.seeds.len(),
-            scenarios: plan.scenarios.iter().map(|&index| suite.scenarios[index].name.clone()).collect(),
+            seeds: plan.seeds(),
+            scenarios: plan.scenarios.iter().map(|(index, _)| suite.scenarios[*index].name.clone()).collect(),
             policies: policies.iter().enumerate().map(scores_of).collect(),
         }
     }

@@ -325,14 +325,15 @@ fn part(suite: &Suite, request: &EvaluationRequest) -> Result<Option<StagePlan>,
     let index = suite.scenarios.iter().position(|scenario| scenario.name == name);
     let index = index.ok_or_else(|| format!("there is no scenario `{name}`"))?;
     let split = split_of(&suite.scenarios[index], request.stage)?;
-    let all = StagePlan::of(suite, split, request.epoch).seeds;
+    let plan = StagePlan::of(suite, split, request.epoch);
+    let all = plan.scenarios.iter().find(|(scenario, _)| *scenario == index).map_or(Vec::new(), |(_, all)| all.clone());
     let seeds = match (turn, request.seed) {
         (None, None) => all,
         (Some(turn), None) => vec![*all.get(turn).ok_or_else(|| format!("`{name}` has {} seeds", all.len()))?],
         (None, Some(seed)) => vec![seed],
         (Some(_), Some(_)) => return Err("`example_id` with `#` already names a seed".to_owned()),
     };
-    Ok(Some(StagePlan { split, scenarios: vec![index], seeds }))
+    Ok(Some(StagePlan { scenarios: vec![(index, seeds)], ..plan }))
 }
 
 /// Strings as they are, all other values as JSON.

@@ -247,9 +247,8 @@ fn tasks(suite: &Suite, (until, epoch): (Split, u64), incumbent: bool) -> Vec<Ta
     let roles = [Some(PolicyRole::Candidate), Some(PolicyRole::Baseline), incumbent.then_some(PolicyRole::Incumbent)];
     let mut tasks = Vec::new();
     for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= until) {
-        let StagePlan { scenarios, seeds, .. } = StagePlan::of(suite, split, epoch);
-        for scenario in scenarios {
-            for &seed in &seeds {
+        for (scenario, seeds) in StagePlan::of(suite, split, epoch).scenarios {
+            for seed in seeds {
                 tasks.extend(roles.into_iter().flatten().map(|role| Task { role, scenario, seed }));
             }
         }

@@ -8,13 +8,8 @@ use crate::result::{EvaluationResult, EvaluationStatus};
 #[must_use]
 pub fn metrics(document: &EvaluationResult) -> Value {
     let feedback: Vec<String> = document.artifacts.texts().map(|(name, text)| format!("## {name}\n{text}")).collect();
-    let public: serde_json::Map<String, Value> = document
-        .metrics
-        .iter()
-        .chain(&document.features)
-        .filter(|(name, _)| *name != "select_score")
-        .map(|(name, value)| (name.clone(), json!(value)))
-        .collect();
+    let public: serde_json::Map<String, Value> =
+        document.metrics.iter().chain(&document.features).map(|(name, value)| (name.clone(), json!(value))).collect();
     json!({
         "combined_score": document.combined_score,
         "public": public,

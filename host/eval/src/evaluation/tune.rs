@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite};
-use crate::cascade::{PolicyRole, StagePlan, StageResult, StratifiedDifference, run_single_stage};
+use crate::cascade::{PolicyRole, StagePlan, StageResult, run_single_stage};
 use crate::error::RunError;
+use crate::stratified::StratifiedDifference;
 use crate::suite::Split;
 use blis_plugin::{LoadedPlugin, PolicyParameter};
 
@@ -105,8 +106,9 @@ struct Best {
 
 impl Tuning<'_> {
     fn run(&self, evals: usize, seed: u64) -> Result<(TuningResult, Vec<f64>), RunError> {
-        let train = StagePlan::of(&self.prepared.suite, Split::Train, self.epoch);
-        let select = StagePlan::of(&self.prepared.suite, Split::Select, self.epoch);
+        let tried = StagePlan::of(&self.prepared.suite, Split::Train, self.epoch);
+        let train = tried.clone().whole();
+        let select = StagePlan::of(&self.prepared.suite, Split::Select, self.epoch).whole();
         let defaults: Vec<f64> = self.free.iter().map(|parameter| parameter.default).collect();
         let default = self.stage(&defaults, &train)?;
         let start: Vec<f64> = self.free.iter().map(|parameter| unit(parameter, parameter.default)).collect();
@@ -114,7 +116,7 @@ impl Tuning<'_> {
         // An error does not end the search: a setting that fails scores 0.
         let objective = |x: &DVector<f64>| {
             let point: Vec<f64> = x.iter().map(|&x| folded(x)).collect();
-            let score = self.stage(&self.values(&point), &train).map_or(0.0, |stage| stage.score);
+            let score = self.stage(&self.values(&point), &tried).map_or(0.0, |stage| stage.score);
             let mut best = best.lock().unwrap_or_else(PoisonError::into_inner);
             best.tried += 1;
             if score > best.score {

@@ -422,6 +422,7 @@ impl LatencyGuest for ScriptGuest {
 impl Guest for ScriptGuest {
     fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         if self.script.function("observe").is_none() {
+            self.used = 0;
             return Ok(());
         }
         let view = EventObject { event: *event, names: Arc::clone(&self.names) };
@@ -429,6 +430,7 @@ impl Guest for ScriptGuest {
     }
 
     fn save(&mut self) -> Result<Vec<u8>, Fault> {
+        self.used = 0;
         state::save(&self.state, self.setup.limits.state_bytes)
             .map_err(|(kind, text)| self.script.source.fault(kind, None, &format!("the state cannot be saved: {text}")))
     }
@@ -457,7 +459,7 @@ impl Guest for ScriptGuest {
             latest: LatestView::default(),
             changed: None,
             log: self.log.clone(),
-            used: self.used,
+            used: 0,
         };
         fork.restore(&state)?;
         Ok(StartedGuest::of(self.setup.kind, fork))

@@ -447,8 +447,9 @@ fn every_kind_has_its_function() {
     latency.restore(&fresh).unwrap();
     fresh = latency.save().unwrap();
     latency.observe(&Event { kind: EventKind::BlockStored, e2e: None, block: 5, ..event }).unwrap();
-    assert_ne!(latency.save().unwrap(), fresh);
     assert!(latency.used().is_some_and(|steps| steps > 0));
+    assert_ne!(latency.save().unwrap(), fresh);
+    assert_eq!(latency.used(), Some(0), "the operations of a call are charged once");
 }
 
 #[test]

@@ -279,7 +279,9 @@ impl<F: Functions> Guest for WasmGuest<F> {
     fn fork(&mut self) -> Result<StartedGuest, Fault> {
         let state = self.save()?;
         let mut copy = Self::start(&self.plugin, &self.setup)?;
+        let started = copy.used;
         copy.restore(&state)?;
+        copy.used += started;
         Ok(StartedGuest::of(self.setup.kind, copy))
     }
 

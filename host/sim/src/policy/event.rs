@@ -96,6 +96,6 @@ pub struct Event {
     pub e2e: Option<Micros>,
     /// Metadata of the request.
     pub tags: Tags,
-    /// Key of the block, as in [`super::RequestView::shared_blocks`]; 0 for request events.
+    /// Id of the block, as in [`super::RequestView::shared_blocks`]; 0 for request events.
     pub block: BlockKey,
 }

@@ -40,7 +40,7 @@ pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{
     AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, LeastLoaded, PrefixAffinity, RoundRobin, ScorerKind, Weighted,
 };
-pub use view::{Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
+pub use view::{BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 
 use crate::request::Name;
 use crate::rng::Stream;

@@ -1,6 +1,9 @@
 //! Views: the part of a request and of the instances that policies can read.
 
+use rand::Rng as _;
+
 use crate::request::{BlockKey, Content, Name, Request, Tags};
+use crate::rng::Stream;
 use crate::units::Micros;
 
 /// A request as the service receives it.
@@ -28,6 +31,39 @@ pub struct RequestView<'a> {
     pub block_size: u32,
     /// Private, because its length may reveal the output length. [`Self::shared_blocks`] does not.
     content: &'a Content,
+    block_ids: BlockIds,
+}
+
+/// The ids by which a policy knows KV blocks: equal ids stand for equal blocks.
+///
+/// Keys are assigned one after the other, those of an output together with those of its prompt. A policy that sees keys
+/// would see how many were assigned to the outputs in between, before these are generated. Hidden ids are a permutation
+/// of all numbers of 32 bits, which depends on the seed of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockIds(Option<[u32; 3]>);
+
+impl BlockIds {
+    /// The keys themselves, for policies of this program, which do nothing but compare them.
+    pub const KEYS: Self = Self(None);
+
+    /// Ids that show neither the order nor the distance of keys.
+    #[must_use]
+    pub fn hidden(stream: Stream) -> Self {
+        let mut generator = stream.at(0);
+        Self(Some([generator.next_u32(), generator.next_u32(), generator.next_u32()]))
+    }
+
+    /// The id of the block with the key `key`. Every step can be reversed, so that different keys have different ids:
+    /// the finaliser of MurmurHash3 (Appleby 2011) between secret numbers.
+    #[inline]
+    #[must_use]
+    pub fn of(self, key: BlockKey) -> u32 {
+        let Some([first, second, third]) = self.0 else { return key };
+        let mut id = key ^ first;
+        id = (id ^ (id >> 16)).wrapping_mul(0x85eb_ca6b) ^ second;
+        id = (id ^ (id >> 13)).wrapping_mul(0xc2b2_ae35);
+        (id ^ (id >> 16)) ^ third
+    }
 }
 
 impl<'a> RequestView<'a> {
@@ -51,7 +87,14 @@ impl<'a> RequestView<'a> {
             prompt_blocks: request.input_tokens / block_size,
             block_size,
             content,
+            block_ids: BlockIds::KEYS,
         }
+    }
+
+    /// The same view with other ids of blocks.
+    #[must_use]
+    pub fn with_block_ids(self, block_ids: BlockIds) -> Self {
+        Self { block_ids, ..self }
     }
 
     /// Whether any block of the prompt may equal a block of another request.
@@ -66,10 +109,11 @@ impl<'a> RequestView<'a> {
         self.content.shared_blocks().min(self.prompt_blocks)
     }
 
-    /// Keys of the leading blocks of the prompt that may equal blocks of other requests, in order. The blocks behind
+    /// Ids of the leading blocks of the prompt that may equal blocks of other requests, in order. The blocks behind
     /// them, up to [`Self::prompt_blocks`], are unique to the request.
     pub fn shared_blocks(&self) -> impl Iterator<Item = BlockKey> + 'a {
-        self.content.keys().take(self.prompt_blocks as usize)
+        let ids = self.block_ids;
+        self.content.keys().take(self.prompt_blocks as usize).map(move |key| ids.of(key))
     }
 }
 
@@ -226,6 +270,18 @@ mod tests {
         assert_eq!([changes.since(9), changes.since(14)], [None; 2]);
         let unknown = Changes::UNKNOWN;
         assert_eq!([unknown.since(0), unknown.since(unknown.count())], [None; 2]);
+    }
+
+    #[test]
+    fn hidden_ids_are_different_numbers_in_no_order() {
+        use std::collections::BTreeSet;
+        let ids = BlockIds::hidden(Stream::new(5, "block ids"));
+        let numbers: Vec<u32> = (0..10_000).chain(u32::MAX - 10_000..=u32::MAX).map(|key| ids.of(key)).collect();
+        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), numbers.len());
+        let near = numbers.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 1 << 16).count();
+        assert!(near < 10, "{near} neighbours stayed near each other");
+        assert_ne!(ids.of(7), BlockIds::hidden(Stream::new(6, "block ids")).of(7));
+        assert_eq!(BlockIds::KEYS.of(7), 7);
     }
 
     #[test]

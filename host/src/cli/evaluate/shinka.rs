@@ -1,7 +1,7 @@
 //! `blis evaluate shinka-evaluate`: the program that ShinkaEvolve starts for each candidate, with its spelling of flags.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use blis_eval::error::RunError;
@@ -29,25 +29,34 @@ pub(in crate::cli) struct ShinkaArgs {
     /// Suite of scenarios: chat, slo-tiers, long-context, or a file
     #[arg(long, value_name = "SUITE", default_value = "chat")]
     suite: String,
-    /// Last stage for a candidate that passes the earlier ones
-    #[arg(long, value_enum, value_name = "STAGE", default_value_t = StageName::Select)]
+    /// Last stage for a candidate that passes the earlier ones: smoke or train. Prompts show the score, so select is
+    /// for the end of a search
+    #[arg(long, value_enum, value_name = "STAGE", default_value_t = StageName::Train)]
     stage: StageName,
-    /// Epoch: other seeds for each number
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    epoch: u64,
+    /// Epoch: other seeds for each number [default: one for every ten generations, by the folder gen_N in --results_dir]
+    #[arg(long, value_name = "N")]
+    epoch: Option<u64>,
     /// Maximum feedback, bytes
     #[arg(long = "feedback_bytes", alias = "feedback-bytes", value_name = "N", default_value_t = 8000)]
     feedback_bytes: usize,
 }
 
+/// Generations of ShinkaEvolve with the same epoch, so that candidates close to each other serve the same requests.
+const GENERATIONS_PER_EPOCH: u64 = 10;
+
 pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
+    if args.stage == StageName::Select {
+        return Err(RunError::usage("the scores of select would become part of prompts").hint(
+            "search with `--stage train`; at the end, `blis evaluate FILE --stage select` chooses among the best policies",
+        ));
+    }
     let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
     let is_component = args.program_path.ends_with(".wasm");
     let lang = if is_component { Technology::Component } else { Technology::Script };
     let candidate = CandidatePolicy::read(&args.program_path, Some(lang))?;
     let options = EvaluationOptions {
         until: args.stage.into(),
-        epoch: args.epoch,
+        epoch: args.epoch.unwrap_or_else(|| epoch_of(&args.results_dir)),
         wall: Duration::from_secs_f64(suite.suite.limits.wall_s),
         feedback_bytes: args.feedback_bytes,
         parallel: true,
@@ -69,5 +78,22 @@ pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
             Err(RunError::runtime("the candidate could not be evaluated").hint(document.artifacts.error))
         }
         _ => Ok(()),
+    }
+}
+
+/// The epoch of the generation that a path of ShinkaEvolve names, as in `run/gen_12/results`; 0 for other paths.
+fn epoch_of(results_dir: &Path) -> u64 {
+    let folders = results_dir.iter().filter_map(|folder| folder.to_str()?.strip_prefix("gen_")?.parse::<u64>().ok());
+    folders.last().unwrap_or(0) / GENERATIONS_PER_EPOCH
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_have_epochs() {
+        let epochs = ["run/gen_9/results", "run/gen_10/results", "gen_3/run/gen_42/results", "out"];
+        assert_eq!(epochs.map(|path| epoch_of(Path::new(path))), [0, 1, 4, 0]);
     }
 }

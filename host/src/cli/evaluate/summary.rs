@@ -18,7 +18,7 @@ impl Display for EvaluationSummary<'_> {
         writeln!(f, "Candidate         {}", self.candidate)?;
         writeln!(f, "Status            {}, last stage {}", status(result.status), result.stage)?;
         writeln!(f, "Combined score    {:.4}{}", result.combined_score, scale(&result.stage))?;
-        if let Some(paired) = &result.paired {
+        if let Some(paired) = result.private.paired.as_ref().or(result.paired.as_ref()) {
             let interval = paired.ci95.map_or(String::new(), |[low, high]| format!(" [{low:+.4}, {high:+.4}]"));
             writeln!(
                 f,
@@ -29,7 +29,8 @@ impl Display for EvaluationSummary<'_> {
         if let Some(stopped) = &result.stopped {
             field(f, "Stopped", stopped)?;
         }
-        for failed in &result.gates.failed {
+        let hidden = &result.private.failed;
+        for failed in if hidden.is_empty() { &result.gates.failed } else { hidden } {
             field(f, "Gate failed", failed)?;
         }
         if !result.artifacts.error.is_empty() {
@@ -67,7 +68,8 @@ fn field(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
 /// Means over the seeds of the last stage, a line for each scenario.
 fn table(f: &mut fmt::Formatter<'_>, result: &EvaluationResult) -> fmt::Result {
     let mut scenarios: BTreeMap<&str, Vec<&ScenarioDocument>> = BTreeMap::new();
-    for run in result.scenarios.iter().filter(|run| run.stage == result.stage) {
+    let runs = result.scenarios.iter().chain(&result.private.scenarios);
+    for run in runs.filter(|run| run.stage == result.stage) {
         scenarios.entry(&run.id).or_default().push(run);
     }
     if scenarios.is_empty() {

@@ -164,6 +164,7 @@ impl InspectArgs {
             horizon: spec.horizon.unwrap_or(Micros::MAX),
             num_requests: Some(spec.num_requests.map_or(most, |own| own.min(most))),
             timeout: None,
+            as_in_blis: false,
         };
         let workload = spec.generate_immediate(&options).map_err(RunError::refused)?;
         let mut notes: Vec<String> =

@@ -45,7 +45,7 @@ fn a_request_carries_budget_deadline_and_the_shared_prefix() {
     let spec = DistributionSpec { prefix_tokens: 100, num_requests: Some(2), ..DistributionSpec::default() };
     let requests = generate(&spec);
     for request in &requests {
-        assert_eq!(request.max_output_tokens, Some(request.output_tokens));
+        assert!(request.max_output_tokens.is_none_or(|limit| limit > request.output_tokens), "{request:?}");
         assert_eq!(request.deadline, Some(request.arrival + Micros(300_000_000)));
         assert_eq!((request.client_priority, request.content.shared_blocks()), (None, 6));
         assert!(request.input_tokens > 100);
@@ -53,6 +53,22 @@ fn a_request_carries_budget_deadline_and_the_shared_prefix() {
     let own = generate(&DistributionSpec { prefix_tokens: 0, timeout: None, ..spec });
     assert_eq!(own[1].input_tokens + 100, requests[1].input_tokens);
     assert_eq!((own[0].deadline, &own[0].content), (None, &Content::UNIQUE));
+}
+
+/// Limits have a stream of their own: the other properties of the requests are the same with any of them.
+#[test]
+fn limits_change_nothing_else() {
+    let requests = |max_tokens| generate(&DistributionSpec { max_tokens, ..poisson(10.0, 300) });
+    let drawn = requests(MaxTokens::Drawn);
+    let without = |requests: &[Request]| -> Vec<Request> {
+        requests.iter().map(|request| Request { max_output_tokens: None, ..request.clone() }).collect()
+    };
+    assert_eq!(without(&drawn), requests(MaxTokens::Unlimited));
+    let blis = requests(MaxTokens::Length);
+    assert_eq!(without(&drawn), without(&blis));
+    assert!(blis.iter().all(|request| request.max_output_tokens == Some(request.output_tokens)));
+    let kinds: BTreeSet<_> = drawn.iter().map(|request| request.max_output_tokens).collect();
+    assert_eq!(kinds, [None, Some(1536), Some(2048), Some(3072), Some(4096), Some(8192)].into());
 }
 
 #[test]

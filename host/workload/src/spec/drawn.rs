@@ -97,6 +97,12 @@ impl SenderPlan {
         self.client.multi_turn.is_some_and(|turns| turns.accumulate)
     }
 
+    /// Whether prompts contain outputs that were recorded before, as those of a replayed conversation. A round of an open
+    /// session may arrive before the output of the last one is complete, and cannot contain it.
+    fn has_recorded_outputs(&self) -> bool {
+        !self.as_in_blis && !self.client.is_closed_loop()
+    }
+
     /// Draws round `round` of `start`, arriving at `at`. `context` is the conversation so far, and is extended by this
     /// round.
     pub fn draw(
@@ -114,23 +120,36 @@ impl SenderPlan {
         }
         let segment = self.segments.get(start.segment);
         let output = segment.and_then(|segment| segment.output.as_ref()).unwrap_or(&self.client.output);
-        let output_tokens = output.draw(&mut self.streams.outputs.at(number));
+        let drawn = output.draw(&mut self.streams.outputs.at(number));
+        let outputs = self.max_tokens.announce(drawn, || output.scale(), (self.streams.limits, number));
+        let (output_tokens, _) = outputs;
         let input_tokens = context.tokens.saturating_add(own);
-        if self.accumulates() && !start.is_last(round) {
-            context.extend(input_tokens.saturating_add(output_tokens), &mut numbers.keys);
-        }
+        let grows = self.accumulates() && !start.is_last(round);
+        let content = if grows && self.has_recorded_outputs() {
+            context.extend(input_tokens, &mut numbers.keys);
+            let content = context.content();
+            let recorded = output.draw(&mut self.streams.recorded.at(number));
+            context.extend(input_tokens.saturating_add(recorded), &mut numbers.keys);
+            content
+        } else {
+            if grows {
+                context.extend(input_tokens.saturating_add(output_tokens), &mut numbers.keys);
+            }
+            context.content()
+        };
         let ratio = segment.and_then(|segment| segment.reason_ratio.as_ref()).or(self.client.reason_ratio.as_ref());
         let percent = ratio.map_or(0, |ratio| ratio.draw(&mut self.streams.ratios.at(number)));
         let tags = Tags { session: start.session, round_index: round, ..self.tags };
-        let request = self.request(at, (input_tokens, output_tokens), tags, context.content());
+        let request = self.request(at, (input_tokens, outputs), tags, content);
         DrawnRequest { request, parts, reason_ratio: f64::from(percent.min(100)) / 100.0, sender: 0 }
     }
 
-    /// A request of this sender, without a number.
+    /// A request of this sender, without a number. Its lengths are those of its prompt and its output, and the limit of
+    /// output tokens that it announces.
     pub fn request(
         &self,
         at: Micros,
-        (input_tokens, output_tokens): (u32, u32),
+        (input_tokens, (output_tokens, max_output_tokens)): (u32, (u32, Option<u32>)),
         tags: Tags,
         content: Content,
     ) -> Request {
@@ -139,7 +158,7 @@ impl SenderPlan {
             arrival: at,
             input_tokens,
             output_tokens,
-            max_output_tokens: Some(output_tokens),
+            max_output_tokens,
             deadline: self.timeout.map(|timeout| at.saturating_add(timeout)),
             client_priority: None,
             priority: 0,
@@ -158,7 +177,7 @@ impl SenderPlan {
     /// A request with a fixed prompt and no conversation.
     pub fn fixed(&self, at: Micros, prompt: &FixedPrompt) -> DrawnRequest {
         let input_tokens = prompt.system_tokens.saturating_add(prompt.question_tokens);
-        let lengths = (input_tokens, prompt.output_tokens);
+        let lengths = (input_tokens, (prompt.output_tokens, prompt.max_output_tokens));
         DrawnRequest::text(self.request(at, lengths, prompt.tags, prompt.content.clone()))
     }
 

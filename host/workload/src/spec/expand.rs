@@ -14,7 +14,7 @@ use super::arrival::Intervals;
 use super::error::ExpandError;
 use super::prompts::{FixedPrompt, PromptStreams};
 use super::{Client, ClientLoad, GenerateOptions, Lengths, PrefixSharing, Spec, Timeout, Window, WindowRate};
-use crate::Names;
+use crate::{MaxTokens, Names};
 
 pub(super) struct Expanded {
     pub plans: Vec<SenderPlan>,
@@ -40,6 +40,11 @@ pub(super) struct SenderPlan {
     /// Nothing arrives at this time or later.
     pub end: Micros,
     pub streams: Streams,
+    /// The limits of output tokens that its requests announce.
+    pub max_tokens: MaxTokens,
+    /// As in BLIS: rounds of open sessions depend on the outputs before them, which may still be generated. They contain
+    /// them, and arrive later by an estimate of their time.
+    pub as_in_blis: bool,
     /// The prompts that are sent in turn, if they are fixed.
     pub prompts: Option<Arc<[FixedPrompt]>>,
 }
@@ -108,6 +113,10 @@ pub(super) struct Streams {
     pub rounds: Stream,
     pub think_times: Stream,
     pub openings: Stream,
+    /// Limits of output tokens.
+    pub limits: Stream,
+    /// Outputs that prompts of open sessions contain.
+    pub recorded: Stream,
     /// The order of fixed prompts.
     pub prompts: Stream,
 }
@@ -124,6 +133,8 @@ impl Streams {
             rounds: stream("rounds"),
             think_times: stream("think times"),
             openings: stream("openings"),
+            limits: stream("limits"),
+            recorded: stream("recorded outputs"),
             prompts: stream("prompts"),
         }
     }
@@ -383,6 +394,8 @@ impl Making<'_> {
                     part,
                     end,
                     streams,
+                    max_tokens: if self.options.as_in_blis { MaxTokens::Length } else { group.client.max_tokens },
+                    as_in_blis: self.options.as_in_blis,
                     prompts: None,
                 };
                 plans.push(self.with_prompts(plan)?);
@@ -402,9 +415,10 @@ impl Making<'_> {
         };
         let block_size = self.options.block_size.get();
         let lengths = (&plan.client.input, &plan.client.output);
-        let Streams { inputs: questions, outputs, prompts: order, .. } = plan.streams;
-        let streams = PromptStreams { questions, outputs, order };
-        let prompts = cycle.make(lengths, streams, block_size, tags, |blocks| prefixes.take(blocks))?;
+        let Streams { inputs: questions, outputs, limits, prompts: order, .. } = plan.streams;
+        let streams = PromptStreams { questions, outputs, limits, order };
+        let prompts =
+            cycle.make(lengths, plan.max_tokens, streams, block_size, tags, |blocks| prefixes.take(blocks))?;
         Ok(SenderPlan { prompts: Some(prompts), ..plan })
     }
 

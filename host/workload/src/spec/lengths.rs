@@ -5,6 +5,8 @@ use std::sync::Arc;
 use blis_sim::rng::Generator;
 use rand_distr::{Distribution as _, Exp1, OpenClosed01, StandardNormal};
 
+use crate::max_tokens::{EXPONENTIAL_LONG, NORMAL_LONG, OutputScale};
+
 /// Maximum length of an input or output that is drawn: far beyond any model's context, and small enough that the tokens
 /// of a long conversation do not overflow. Heavy-tailed distributions reach it.
 pub const LONGEST: u32 = 1 << 28;
@@ -101,6 +103,35 @@ impl Lengths {
         Self::LogNormal { mu: libm::log(mean) - variance / 2.0, sigma: libm::sqrt(variance), bounds }
     }
 
+    /// A typical length and one that few exceed.
+    pub(crate) fn scale(&self) -> OutputScale {
+        let within = |bounds: &Bounds, typical: f64, long: f64| OutputScale {
+            typical: f64::from(bounds.round(typical)),
+            long: bounds.round(long),
+        };
+        let log_normal =
+            |mu: f64, sigma: f64| (libm::exp(mu + sigma * sigma / 2.0), libm::exp(mu + sigma * NORMAL_LONG));
+        match self {
+            Self::Gaussian { mean, std_dev, bounds } => within(bounds, *mean, mean + std_dev * NORMAL_LONG),
+            Self::Exponential { mean, bounds } => within(bounds, *mean, mean * EXPONENTIAL_LONG),
+            Self::LogNormal { mu, sigma, bounds } => {
+                let (typical, long) = log_normal(*mu, *sigma);
+                within(bounds, typical, long)
+            }
+            Self::ParetoLogNormal { alpha, xm, mu, sigma, mix_weight } => {
+                let (typical, long) = log_normal(*mu, *sigma);
+                // The tail of the mixture is that of its Pareto part, where it has one: P(X > x) = w (xm / x)^alpha.
+                let tail = if *mix_weight > 0.0 { xm * libm::pow(1000.0 * mix_weight, 1.0 / alpha) } else { 0.0 };
+                within(&Bounds::NONE, typical, long.max(tail))
+            }
+            Self::Uniform(bounds) => {
+                within(bounds, f64::midpoint(bounds.min.into(), bounds.max.into()), bounds.max.into())
+            }
+            Self::Constant(tokens) => OutputScale { typical: f64::from(*tokens), long: *tokens },
+            Self::Empirical(counted) => counted.scale,
+        }
+    }
+
     #[must_use]
     pub fn draw(&self, random: &mut Generator) -> u32 {
         let mut normal = || -> f64 { StandardNormal.sample(random) };
@@ -136,6 +167,7 @@ pub struct Empirical {
     tokens: Vec<u32>,
     /// Sum of the probabilities up to and including each length; the last is 1.
     cumulated: Vec<f64>,
+    scale: OutputScale,
 }
 
 impl Empirical {
@@ -158,8 +190,10 @@ impl Empirical {
             })
             .collect();
         *cumulated.last_mut()? = 1.0;
-        let tokens = weights.into_iter().map(|(tokens, _)| tokens.clamp(1, LONGEST)).collect();
-        Some(Self { tokens, cumulated })
+        let typical = weights.iter().map(|&(tokens, weight)| f64::from(tokens.clamp(1, LONGEST)) * weight).sum::<f64>();
+        let tokens: Vec<u32> = weights.into_iter().map(|(tokens, _)| tokens.clamp(1, LONGEST)).collect();
+        let scale = OutputScale { typical: typical / total, long: *tokens.last()? };
+        Some(Self { tokens, cumulated, scale })
     }
 
     /// Lengths and their probabilities.

@@ -51,7 +51,7 @@ pub use sampling::ClientSampling;
 pub use servegen::ServeGenReading;
 
 use super::trace_v2::GoodputTargets;
-use super::{Names, Skipped, Workload, closed_loop};
+use super::{MaxTokens, Names, Skipped, Workload, closed_loop};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
@@ -108,8 +108,10 @@ pub struct Client {
     pub arrival: Arrival,
     /// Input tokens, without prefix and earlier rounds.
     pub input: Lengths,
-    /// Output tokens. The client's limit is the same.
+    /// Output tokens.
     pub output: Lengths,
+    /// The limits of output tokens that its requests announce.
+    pub max_tokens: MaxTokens,
     /// Shared prefix of its prompts.
     pub prefix: Option<Prefix>,
     /// Fixed prompts that it sends in turn, instead of a new one for each request.
@@ -307,6 +309,7 @@ impl Client {
             arrival: Arrival::Poisson,
             input,
             output,
+            max_tokens: MaxTokens::Drawn,
             prefix: None,
             prompts: None,
             sampling: ClientSampling::default(),
@@ -344,6 +347,9 @@ pub struct GenerateOptions {
     pub num_requests: Option<u64>,
     /// A timeout for all clients, which replaces their own; `Some(None)` for no deadline.
     pub timeout: Option<Option<Micros>>,
+    /// As in BLIS: every request announces its output length as limit, and a round of an open session contains the outputs
+    /// before it and arrives 1 µs later for each of their tokens.
+    pub as_in_blis: bool,
 }
 
 impl Spec {

@@ -206,6 +206,7 @@ mod tests {
             horizon: Micros::MAX,
             num_requests: Some(20_000),
             timeout: None,
+            as_in_blis: false,
         };
         let mean = |preset: Preset, of: fn(&blis_sim::request::Request) -> f64| {
             preset.spec(10.0).generate(&options).unwrap().requests.map(|r| of(&r)).sum::<f64>() / 20_000.0
@@ -232,6 +233,7 @@ mod tests {
                 horizon: Micros::from_secs_f64(40_000.0),
                 num_requests: None,
                 timeout: None,
+                as_in_blis: false,
             };
             preset.spec(0.1).generate_immediate(&options).unwrap().requests.collect::<Vec<_>>()
         };

@@ -13,6 +13,7 @@ use super::error::{ExpandError, SpecFileError};
 use super::lengths::Lengths;
 use super::raw::{RawPromptCycle, Spanned};
 use super::read::SpecReader;
+use crate::MaxTokens;
 
 /// Maximum number of prompts of one client.
 const PROMPTS_MAX: u64 = 1_000_000;
@@ -79,15 +80,18 @@ pub(super) struct FixedPrompt {
     pub system: Span,
     pub question_tokens: u32,
     pub output_tokens: u32,
+    /// The limit of output tokens that its requests announce.
+    pub max_output_tokens: Option<u32>,
     /// System prompt and question, as far as they fill whole blocks.
     pub content: Content,
 }
 
-/// The random streams of question lengths, output lengths and the order of prompts.
+/// The random streams of question lengths, output lengths, limits and the order of prompts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PromptStreams {
     pub questions: Stream,
     pub outputs: Stream,
+    pub limits: Stream,
     pub order: Stream,
 }
 
@@ -97,6 +101,7 @@ impl PromptCycle {
     pub(super) fn make(
         &self,
         (question, output): (&Lengths, &Lengths),
+        max_tokens: MaxTokens,
         streams: PromptStreams,
         block_size: u32,
         mut tags: impl FnMut(u32) -> Tags,
@@ -109,12 +114,16 @@ impl PromptCycle {
                 let number = prompts.len() as u64;
                 let question_tokens = question.draw(&mut streams.questions.at(number));
                 let own = (self.system_tokens + question_tokens) / block_size - system.len;
+                let drawn = output.draw(&mut streams.outputs.at(number));
+                let (output_tokens, max_output_tokens) =
+                    max_tokens.announce(drawn, || output.scale(), (streams.limits, number));
                 prompts.push(FixedPrompt {
                     tags,
                     system_tokens: self.system_tokens,
                     system,
                     question_tokens,
-                    output_tokens: output.draw(&mut streams.outputs.at(number)),
+                    output_tokens,
+                    max_output_tokens,
                     content: match self.conversations {
                         true => Content::UNIQUE,
                         false => Content::shared(&[system, take_keys(own)?]),

@@ -47,6 +47,7 @@ pub(super) struct RawClient {
     pub arrival: Option<Spanned<RawArrival>>,
     pub input_distribution: Option<Spanned<RawLengths>>,
     pub output_distribution: Option<Spanned<RawLengths>>,
+    pub max_tokens: Option<Word>,
     pub prefix_group: Option<Word>,
     pub prefix_length: Option<Word>,
     pub streaming: Option<Word>,

@@ -250,8 +250,9 @@ impl RequestSource {
         let plan = Arc::clone(&self.plan);
         let drawn = plan.draw(at, &start, round, &mut context, numbers);
         if !start.is_last(round) {
-            // As BLIS estimates: an output token takes 1 µs.
-            let pause = plan.think_time(&start, round).saturating_add(Micros(drawn.request.output_tokens.into()));
+            // BLIS's estimate of the time until the output ends: a token takes 1 µs.
+            let output = if plan.as_in_blis { drawn.request.output_tokens } else { 0 };
+            let pause = plan.think_time(&start, round).saturating_add(Micros(output.into()));
             let at = at.saturating_add(pause.max(Micros(1)));
             if at < plan.end && plan.is_active(at) {
                 self.coming.push(Reverse(Coming { at, start, round: round + 1, context }));

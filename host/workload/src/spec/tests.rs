@@ -26,6 +26,7 @@ pub(super) fn options() -> GenerateOptions {
         horizon: Micros::MAX,
         num_requests: None,
         timeout: None,
+        as_in_blis: false,
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
     Arrival, Client, ClientLoad, Cohort, Lengths, Multimodal, Part, PrefixSharing, PromptCycle, Spec, Timeout, Turns,
     Window, WindowRate,
 };
+use crate::MaxTokens;
 use crate::trace_v2::GoodputTargets;
 use blis_diag::text;
 
@@ -117,6 +118,12 @@ impl Sender<'_> {
         writeln!(f, "    arrival: {{ {} }}", Spacing(client.arrival))?;
         writeln!(f, "    input_distribution: {}", LengthsText(&client.input))?;
         writeln!(f, "    output_distribution: {}", LengthsText(&client.output))?;
+        match client.max_tokens {
+            MaxTokens::Drawn => {}
+            MaxTokens::Unlimited => writeln!(f, "    max_tokens: none")?,
+            MaxTokens::Length => writeln!(f, "    max_tokens: length")?,
+            MaxTokens::Fixed(limit) => writeln!(f, "    max_tokens: {limit}")?,
+        }
         if let Some(prefix) = &client.prefix {
             writeln!(f, "    prefix_group: {}\n    prefix_length: {}", text(&prefix.group), prefix.tokens)?;
         }

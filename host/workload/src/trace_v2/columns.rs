@@ -306,10 +306,10 @@ impl<'a> Fields<'a> {
         value.ok_or_else(fault).map(Some)
     }
 
-    /// The client's limit of output tokens: from its column if there is one, else the output length.
-    pub fn max_tokens(&self, output: u32) -> Result<Option<u32>, RowError> {
+    /// The client's limit of output tokens, from its column; `otherwise` without the column.
+    pub fn max_tokens(&self, otherwise: Option<u32>) -> Result<Option<u32>, RowError> {
         let Some(bytes) = self.columns.max_tokens.map(|at| self.record[at].trim_ascii()) else {
-            return Ok(Some(output));
+            return Ok(otherwise);
         };
         if bytes.is_empty() { Ok(None) } else { field::count(bytes, MAX_TOKENS).map(Some) }
     }

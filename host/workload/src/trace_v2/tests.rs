@@ -49,7 +49,7 @@ fn a_record_becomes_a_request() {
         arrival: Micros(2000),
         input_tokens: 12,
         output_tokens: 5,
-        max_output_tokens: Some(5),
+        max_output_tokens: None,
         deadline: Some(Micros(5000)),
         client_priority: None,
         priority: 0,
@@ -207,7 +207,8 @@ fn a_budget_is_what_max_tokens_says() {
         |text: &str| trace(text).map(|read| requests(read).iter().map(|r| r.max_output_tokens).collect::<Vec<_>>());
     let text = format!("{HEADER},max_tokens\n{}{}{}", row("0", "4000"), row("1", ""), row("2", "7"));
     assert_eq!(budgets(&text).unwrap(), vec![Some(4000), None, Some(7)]);
-    assert_eq!(budgets(&format!("{HEADER}\n{}", record(&[(TraceColumn::OutputTokens, "7")]))).unwrap(), vec![Some(7)]);
+    let without = format!("{HEADER}\n{}", record(&[(TraceColumn::OutputTokens, "7")]));
+    assert_eq!(budgets(&without).unwrap(), vec![None], "what is not recorded was not announced");
     insta::assert_snapshot!(budgets(&format!("{HEADER},max_tokens\n{}", row("0", "-1"))).unwrap_err(), @"t.csv:2: `max_tokens` is negative: `-1`");
 }
 

@@ -11,8 +11,10 @@
         ...
     )
 
-Each example is a scenario, so that GEPA's Pareto front keeps the best candidates of each. Held-out scenarios are not
-examples; at the end, `test_set("chat").evaluate([source, best])` runs candidates there.
+Each example is a scenario in an epoch, so that GEPA's Pareto front keeps the best candidates of each. Each pass over
+the scenarios of train has an epoch of its own, with other requests; candidate and parent are compared on the same ones.
+GEPA reflects on train alone: what select shows decides which candidates are kept, and is in no prompt. Held-out
+scenarios are not examples; at the end, `test_set("chat").evaluate([source, best])` runs candidates there.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ from ._evaluation import Evaluation, Scenario
 from ._host import FEEDBACK_BYTES, Host, Request, TaskScenario, held_out, host
 
 Example = dict[str, str]
+
+# Passes over the scenarios of train until the first requests come again.
+EPOCHS = 16
 
 
 class Examples(list[Example]):
@@ -70,14 +75,17 @@ class Evaluator(Protocol):
 BatchEvaluator = Callable[[Sequence[tuple[Candidate, Example | None]]], list[tuple[float, SideInfo]]]
 
 
-def dataset(suite: str | os.PathLike[str], **options: Any) -> Examples:
-    """The scenarios that a search learns from. Raises HostError if there is no such suite."""
-    return _examples(suite, "train", options)
+def dataset(suite: str | os.PathLike[str], *, epochs: int = EPOCHS, **options: Any) -> Examples:
+    """The scenarios that a search learns from, in each of `epochs` epochs.
+
+    Raises HostError if there is no such suite.
+    """
+    return _examples(suite, "train", epochs, options)
 
 
 def valset(suite: str | os.PathLike[str], **options: Any) -> Examples:
-    """The scenarios that candidates are selected by."""
-    return _examples(suite, "select", options)
+    """The scenarios that candidates are selected by. Their requests stay the same, so that all are comparable."""
+    return _examples(suite, "select", 1, options)
 
 
 class TestSet:
@@ -103,6 +111,7 @@ def evaluator(
 ) -> Evaluator:
     """An evaluator for `optimize_anything`, which may call it from any number of threads. It never raises.
 
+    `epoch` is for calls without an example; examples have their own.
     Further `options` are those of `blis_sim.host`.
     """
     pool = host(suite, **options)
@@ -155,15 +164,16 @@ def chat_model(
     return ask
 
 
-def _examples(suite: str | os.PathLike[str], split: str, options: Mapping[str, Any]) -> Examples:
-    def example(one: TaskScenario) -> Example:
-        return {"scenario": one.id, "family": one.family, "stage": split}
+def _examples(suite: str | os.PathLike[str], split: str, epochs: int, options: Mapping[str, Any]) -> Examples:
+    def example(one: TaskScenario, epoch: int) -> Example:
+        return {"scenario": one.id, "family": one.family, "stage": split, "epoch": str(epoch)}
 
-    return Examples(example(one) for one in host(suite, **options).task().split(split))
+    scenarios = host(suite, **options).task().split(split)
+    return Examples(example(one, epoch) for epoch in range(epochs) for one in scenarios)
 
 
 def _id(example: Example) -> str:
-    return f"{example['stage']}/{example['scenario']}"
+    return f"{example['stage']}/{example['scenario']}@{example.get('epoch', '0')}"
 
 
 def _evaluate_all(
@@ -190,7 +200,8 @@ def _request(candidate: Candidate, example: Example | None, epoch: int, feedback
     stage = example.get("stage", "train")
     # GEPA reflects on training examples alone, and texts take longer than simulations.
     wanted = feedback_bytes if stage == "train" else 0
-    return Request(source, stage=stage, scenario=example["scenario"], epoch=epoch, feedback_bytes=wanted)
+    number = int(example.get("epoch", epoch))
+    return Request(source, stage=stage, scenario=example["scenario"], epoch=number, feedback_bytes=wanted)
 
 
 def _side_info(result: Evaluation, example: Example | None) -> SideInfo:

@@ -83,10 +83,16 @@ class Pool:
         self.suite = os.fspath(suite)
         count = actors if actors is not None else max(1, int(ray.cluster_resources().get("CPU", 1)))
         # An actor that dies with its machine is started elsewhere, and its task repeated.
+        self._calls = 0
         added = dict(environment or {})
         kind = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=3)(_Evaluator)
         sent = _File.read(Path(self.suite)) if Path(self.suite).is_file() else self.suite
         self._actors = [kind.remote(sent, wall_s, tuple(arguments), added) for _ in range(count)]
+
+    def next_epoch(self) -> int:
+        """0 at first, 1 more at each call: every generation of a search is evaluated on other requests."""
+        self._calls += 1
+        return self._calls - 1
 
     def map(self, requests: Sequence[Request]) -> list[Evaluation]:
         """Results in the order of `requests`; the next free actor takes the next request."""
@@ -133,11 +139,14 @@ def evaluate(
     *,
     stage: str = "train",
     seeds: Sequence[int] | None = None,
-    epoch: int = 0,
+    epoch: int | None = None,
     feedback_bytes: int = 0,
     pool: Pool | None = None,
 ) -> list[Evaluation]:
     """Evaluates `candidates` in all scenarios of one stage, one result each, in their order.
+
+    Without `epoch`, each call with the same `pool` has an epoch of its own, with other requests: pass the candidates of
+    a generation together, and so that they are comparable, their parents. Without a pool it is 0.
 
     Unlike `Host.evaluate`, this runs no earlier stages and always all seeds. `seeds` replaces those of the suite, for
     each scenario. `feedback_bytes` is per part: texts about a single simulation take longer than the simulation. Error
@@ -147,6 +156,8 @@ def evaluate(
     if not scenarios:
         raise ValueError(f"the suite {os.fspath(suite)} has no scenarios of the stage {stage!r}")
     pairs = list(_pairs(scenarios, seeds))
+    if epoch is None:
+        epoch = 0 if pool is None else pool.next_epoch()
     requests = [
         Request(candidate, stage, scenario, seed, turn, epoch, feedback_bytes)
         for candidate in candidates

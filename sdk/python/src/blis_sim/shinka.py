@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ._binary import binary
+from ._epochs import epoch_of_folder
 from ._evaluation import Evaluation
 from ._host import FEEDBACK_BYTES, WALL_S, Host
 
@@ -29,9 +30,6 @@ COMMENT = "//"
 # Models often tag Rhai as Rust. The last one is what the prompt of ShinkaEvolve for a whole program shows: it does not
 # fill in the name.
 FENCES = ("rhai", "rust", "rs", "javascript", "js", "{language}")
-
-# Part of the score, and not shown separately.
-HIDDEN = ("select_score",)
 
 
 def register_languages() -> None:
@@ -76,7 +74,7 @@ def write(result: Evaluation, folder: Path) -> None:
     private = {name: value for name, value in result.private.items() if isinstance(value, (int, float))}
     metrics = {
         "combined_score": result.combined_score,
-        "public": {name: value for name, value in {**result.metrics, **result.features}.items() if name not in HIDDEN},
+        "public": {**result.metrics, **result.features},
         "private": private,
         "text_feedback": result.feedback(),
         "extra_data": {"status": result.status, "stage": result.stage, "hashes": dict(result.hashes)},
@@ -97,8 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--program_path", type=Path, required=True)
     parser.add_argument("--results_dir", type=Path, required=True)
     parser.add_argument("--suite", default=os.environ.get("BLIS_SUITE", "chat"))
-    parser.add_argument("--stage", choices=("smoke", "train", "select"), default="select")
-    parser.add_argument("--epoch", type=int, default=0)
+    # Prompts show the score, so select is for the end of a search.
+    parser.add_argument("--stage", choices=("smoke", "train"), default="train")
+    parser.add_argument("--epoch", type=int, help="default: one for every ten generations")
     parser.add_argument("--wall_s", type=float, default=WALL_S)
     parser.add_argument("--feedback_bytes", type=int, default=FEEDBACK_BYTES)
     options = parser.parse_args(arguments)
@@ -107,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result = pool.evaluate(
                 options.program_path,
                 stage=options.stage,
-                epoch=options.epoch,
+                epoch=epoch_of_folder(options.results_dir) if options.epoch is None else options.epoch,
                 feedback_bytes=options.feedback_bytes,
             )
     except Exception:

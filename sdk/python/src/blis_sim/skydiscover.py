@@ -24,29 +24,43 @@ from pathlib import Path
 from typing import Any
 
 from ._binary import BinaryNotFoundError
+from ._epochs import CANDIDATES_PER_EPOCH, Epochs
 from ._evaluation import Evaluation, held_out_scores
 from ._host import FEEDBACK_BYTES, Host, HostError, held_out, host
 
 # Half of the time limit in the template.
 WALL_S = 30.0
 
+# Beside the search, so that a search that continues also continues with its epochs.
+EPOCH_FILE = "epochs.txt"
+
+# Stages with results that a prompt may show.
+OPEN_STAGES = ("smoke", "train")
+
 
 def make(
     suite: str | os.PathLike[str],
     *,
     wall_s: float = WALL_S,
-    stage: str = "select",
-    epoch: int = 0,
+    stage: str = "train",
+    epoch: int | None = None,
+    epoch_file: str | os.PathLike[str] = EPOCH_FILE,
+    candidates_per_epoch: int = CANDIDATES_PER_EPOCH,
     feedback_bytes: int = FEEDBACK_BYTES,
     **options: Any,
 ) -> Callable[[str], Any]:
     """`evaluate(path)` for evaluator.py. It never raises.
+
+    Each `candidates_per_epoch` candidates serve other requests; `epoch_file` records which, and `epoch` fixes them.
 
     It returns an EvaluationResult of SkyDiscover 0.1.0, because from a dictionary the tool reads the metrics only and
     does not show the artifacts to the model; without SkyDiscover, the dictionary of `as_dict`.
 
     Raises HostError or BinaryNotFoundError if no candidate can be evaluated.
     """
+    if stage not in OPEN_STAGES:
+        raise ValueError(f"stage is {stage!r}; it must be one of {', '.join(OPEN_STAGES)}")
+    epochs = Epochs(epoch_file, candidates_per_epoch)
     pool = host(suite, wall_s=wall_s, **options)
     about = pool.task().about
     kind: Callable[..., Any] | None = None
@@ -57,7 +71,8 @@ def make(
 
     def evaluate(program_path: str) -> Any:
         try:
-            result = pool.evaluate(Path(program_path), stage=stage, epoch=epoch, feedback_bytes=feedback_bytes)
+            number = epochs.of_file(program_path) if epoch is None else epoch
+            result = pool.evaluate(Path(program_path), stage=stage, epoch=number, feedback_bytes=feedback_bytes)
         except Exception:
             result = Evaluation.failed("host_error", traceback.format_exc(limit=5))
         document = as_dict(result)
@@ -74,7 +89,7 @@ def make(
 def evaluate(path: str, suite: str | os.PathLike[str] = "chat", **options: Any) -> dict[str, Any]:
     """Evaluates the file at `path`. No behaviour of a candidate raises an exception."""
     wall_s = options.pop("wall_s", WALL_S)
-    stage = options.pop("stage", "select")
+    stage = options.pop("stage", "train")
     return as_dict(host(suite, wall_s=wall_s, **options).evaluate(Path(path), stage=stage))
 
 
@@ -107,11 +122,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("mode", choices=("train", "test"))
     parser.add_argument("--suite", default=os.environ.get("BLIS_SUITE", "chat"))
     parser.add_argument("--wall_s", type=float, default=WALL_S)
+    parser.add_argument("--epoch_file", default=os.environ.get("BLIS_EPOCHS", EPOCH_FILE), help="record of the epochs")
     options = parser.parse_args(arguments)
     try:
         with Host(options.suite, workers=1, wall_s=options.wall_s) as pool:
-            result = pool.evaluate(options.path, stage="train")
-    except BinaryNotFoundError as error:
+            # Before the held-out split, which has no epochs, every candidate serves the same requests.
+            epoch = Epochs(options.epoch_file).of_file(options.path) if options.mode == "train" else 0
+            result = pool.evaluate(options.path, stage="train", epoch=epoch)
+    except (BinaryNotFoundError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     if result.status == "host_error":

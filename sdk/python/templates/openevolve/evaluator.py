@@ -1,6 +1,14 @@
 """OpenEvolve runs this file again for every candidate; the module `blis_sim` keeps the workers."""
 
+from pathlib import Path
+
 from blis_sim.openevolve import make
 
 # Half of `evaluator.timeout` in config.yaml: a candidate that takes longer scores 0, and the search goes on.
-evaluate, evaluate_stage1, evaluate_stage2, evaluate_stage3 = make("{{suite}}", wall_s=30)
+evaluate, evaluate_stage1, evaluate_stage2 = make(
+    "{{suite}}",
+    wall_s=30,
+    # Every 50 candidates serve other requests. Delete the file before a new search.
+    epoch_file=Path(__file__).with_name("epochs.txt"),
+    candidates_per_epoch=50,
+)

@@ -88,6 +88,7 @@ proptest! {
             horizon: config.horizon,
             num_requests: Some(150),
             timeout: None,
+            as_in_blis: false,
         };
         let spec = spec(users, rate, timeout_ms);
         let (report, recorded) = simulated(&config, spec.generate(&options).expect("it ends"));
@@ -136,6 +137,7 @@ fn blis_drops_the_last_output_token() {
             horizon: Micros::MAX,
             num_requests: Some(3),
             timeout: None,
+            as_in_blis: false,
         };
         let mut spec = spec(1, 1.0, None);
         spec.clients.truncate(1);

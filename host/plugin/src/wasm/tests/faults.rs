@@ -438,7 +438,8 @@ fn an_index_outside_the_cluster_is_an_incident() {
     let plugin = load_text(&routing("", "(return (i32.const -1))")).expect("loads");
     let guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");
     let incidents = Incidents::new(OnError::Fallback, Abort::default());
-    let mut policy = PluginPolicy::new("router.wasm", plugin.description(), guest, &incidents);
+    let mut policy =
+        PluginPolicy::new("router.wasm", plugin.description(), guest, blis_sim::policy::BlockIds::KEYS, &incidents);
     let choice =
         with_view(&[1, 0], |request, cluster| policy.route(request, cluster, &Ties::LowestIndex, &mut Vec::new()));
     assert_eq!(choice.target, 1, "the least loaded instead");

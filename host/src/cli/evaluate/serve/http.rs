@@ -106,7 +106,7 @@ async fn evaluate(State(server): State<Arc<EvaluationServer>>, body: Bytes) -> R
             let score = document.combined_score;
             respond(
                 StatusCode::OK,
-                &Evaluated { example_id: None, score, info: document, budget: Some(server.budget()) },
+                &Evaluated { example_id: None, score, info: document.without_private(), budget: Some(server.budget()) },
             )
         }
         Err(error) => refused(&server, &error),
@@ -138,7 +138,8 @@ async fn evaluate_examples(State(server): State<Arc<EvaluationServer>>, body: By
         match evaluated(&server, &one).await {
             Ok(document) => {
                 let score = document.combined_score;
-                results.push(Evaluated { example_id: Some(example), score, info: document, budget: None });
+                let info = document.without_private();
+                results.push(Evaluated { example_id: Some(example), score, info, budget: None });
             }
             Err(error) => return refused(&server, &error),
         }

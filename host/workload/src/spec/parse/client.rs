@@ -4,6 +4,7 @@ use blis_sim::units::Micros;
 
 use super::super::cohort::{Diurnal, Drain, PrefixSharing, Spike};
 use super::super::error::SpecFileError;
+use super::super::lengths::LONGEST;
 use super::super::raw::{
     RawClient, RawDiurnal, RawDrain, RawLengths, RawMultiTurn, RawMultimodal, RawSpike, RawWindow, Word,
 };
@@ -13,6 +14,7 @@ use super::super::{
     PromptCycle, Timeout, Turns, Window, WindowRate,
 };
 use super::{NAME_MAX, Parser, RATE, client_location};
+use crate::MaxTokens;
 use blis_diag::yaml::{Mark, Spanned};
 use blis_diag::{name_hint, quoted};
 
@@ -121,6 +123,7 @@ impl<'a> ClientParser<'a> {
             arrival,
             input,
             output: parser.needed_lengths(subject, "output_distribution", raw.output_distribution.as_ref(), at)?,
+            max_tokens: self.max_tokens(subject, raw.max_tokens.as_ref())?,
             prefix: self.prefix(subject, raw)?,
             prompts: self.prompts(subject, raw)?,
             sampling: match &raw.sampling {
@@ -143,6 +146,20 @@ impl<'a> ClientParser<'a> {
             closed_loop: reader
                 .switch(subject, "closed_loop", raw.closed_loop.as_ref())?
                 .unwrap_or(multi_turn.is_some()),
+        })
+    }
+
+    fn max_tokens(&self, subject: &str, word: Option<&Word>) -> Result<MaxTokens, SpecFileError> {
+        const KEY: &str = "max_tokens";
+        let Some(word) = word else { return Ok(MaxTokens::Drawn) };
+        if word.value.starts_with(|first: char| first.is_ascii_digit()) {
+            let limit = self.reader().whole(subject, KEY, Some(word), 1..=LONGEST)?;
+            return Ok(limit.map_or(MaxTokens::Drawn, MaxTokens::Fixed));
+        }
+        Ok(match self.reader().one_of(subject, KEY, word, &["drawn", "none", "length"])? {
+            "none" => MaxTokens::Unlimited,
+            "length" => MaxTokens::Length,
+            _ => MaxTokens::Drawn,
         })
     }
 

@@ -245,6 +245,7 @@ fn options() -> GenerateOptions {
         horizon: Micros::MAX,
         num_requests: None,
         timeout: None,
+        as_in_blis: false,
     }
 }
 

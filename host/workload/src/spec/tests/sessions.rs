@@ -25,17 +25,32 @@ fn rounds(requests: &[Request]) -> Vec<(f64, u32, u32, Vec<u32>)> {
 fn rounds_follow_after_think_time_and_output() {
     let (requests, names) = requests(&Spec { horizon: Some(secs(11)), ..spec(0.1, vec![chat(true, false)]) });
     let message = rounds(&requests);
-    // 40 tokens of the prefix, then 100 + 10 per round; 110 µs are negligible against the think time.
-    assert_eq!(message, [(10.0, 0, 140, (0..9).collect::<Vec<_>>())][..message.len()]);
+    // 40 tokens of the prefix, then 100 + 10 per round. The output may differ from the recorded one that follows.
+    assert_eq!(message, [(10.0, 0, 140, (0..8).collect::<Vec<_>>())][..message.len()]);
     let (requests, _) = self::requests(&Spec { horizon: Some(secs(19)), ..spec(0.1, vec![chat(true, false)]) });
+    let message = rounds(&requests);
+    assert_eq!(message.iter().map(|t| (t.1, t.2)).collect::<Vec<_>>(), [(0, 140), (1, 250), (2, 360)]);
+    assert_eq!(message[1].0, 12.0, "10 s + 2 s, whatever the output is");
+    // 140 / 16 = 8 full blocks, then 250 / 16 = 15, and 260 / 16 = 16 before the last prompt, which nothing follows.
+    assert_eq!(message.iter().map(|t| t.3.len()).collect::<Vec<_>>(), [8, 15, 16]);
+    assert_eq!((&message[1].3[..8], &message[2].3[..15]), (&message[0].3[..], &message[1].3[..]));
+    let sessions: Vec<_> = requests.iter().map(|r| session(&r.tags, &names)).collect();
+    assert_eq!(sessions, ["sess_0", "sess_0", "sess_0"]);
+}
+
+/// In BLIS a round of an open session contains the output before it, which may still be generated, and waits for it.
+#[test]
+fn in_blis_open_sessions_show_their_outputs() {
+    let spec = Spec { horizon: Some(secs(19)), ..spec(0.1, vec![chat(true, false)]) };
+    let options = GenerateOptions { horizon: secs(19), as_in_blis: true, ..options() };
+    let requests: Vec<Request> = spec.generate(&options).unwrap().requests.collect();
     let message = rounds(&requests);
     assert_eq!(message.iter().map(|t| (t.1, t.2)).collect::<Vec<_>>(), [(0, 140), (1, 250), (2, 360)]);
     assert_eq!(message[1].0, 12.000_01, "10 s + 2 s + 10 µs");
     // (40 + 110) / 16 = 9 full blocks, then 260 / 16 = 16. Nothing follows the last round.
     assert_eq!(message.iter().map(|t| t.3.len()).collect::<Vec<_>>(), [9, 16, 16]);
     assert_eq!((&message[1].3[..9], &message[2].3), (&message[0].3[..], &message[1].3));
-    let sessions: Vec<_> = requests.iter().map(|r| session(&r.tags, &names)).collect();
-    assert_eq!(sessions, ["sess_0", "sess_0", "sess_0"]);
+    assert!(requests.iter().all(|request| request.max_output_tokens == Some(request.output_tokens)));
 }
 
 fn session(tags: &blis_sim::request::Tags, names: &Names) -> String {
@@ -60,7 +75,9 @@ fn sessions_share_nothing_but_the_prefix() {
         }
     }
     let most = owner.keys().max().copied().unwrap();
-    assert_eq!(owner.len() as u32, most - 1, "no key is left out: 0 and 1 are those of the prefix");
+    // 0 and 1 are those of the prefix. Those of outputs before rounds that are not among the 3 000 requests are missing.
+    let missing = most - 1 - owner.len() as u32;
+    assert!(missing < 100, "{missing} keys are left out");
 }
 
 #[test]
