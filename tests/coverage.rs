@@ -73,15 +73,16 @@ impl Coverage {
     }
 }
 
-/// The results of the stage train of `suite` for `candidate` against `baseline`, in epochs from 0 on.
-fn epochs(suite: Suite, candidate: &str, baseline: &str, epochs: u64) -> Vec<StageResult> {
-    let suite = Suite { baseline: baseline.to_owned(), ..suite };
+/// The results of the stage train of `suite` for `candidate` relative to `reference`, in epochs from 0 on.
+fn epochs(suite: Suite, candidate: &str, reference: &str, epochs: u64) -> Vec<StageResult> {
+    let suite = Suite { baseline: reference.to_owned(), reference: reference.to_owned(), ..suite };
     let prepared = EvaluationSuite::new(suite).expect("a suite");
     let stage = |epoch: u64| {
         let context = EvaluationContext {
             prepared: &prepared,
             candidate: prepared.named(candidate).expect("a policy"),
-            baseline: prepared.named(baseline).expect("a policy"),
+            reference: prepared.named(reference).expect("a policy"),
+            baseline: prepared.named(reference).expect("a policy"),
             incumbent: None,
             handle: Arc::default(),
             parallel: false,
@@ -99,7 +100,7 @@ fn of_itself(stages: &[StageResult]) -> Vec<StratifiedDifference> {
         let mut scenarios: Vec<usize> = pair[0].runs.iter().map(|run| run.scenario).collect();
         scenarios.dedup();
         let scores = |stage: &StageResult, scenario: usize| -> Vec<f64> {
-            stage.runs.iter().filter(|run| run.scenario == scenario).map(|run| run.score).collect()
+            stage.runs.iter().filter(|run| run.scenario == scenario).map(|run| run.score.ln()).collect()
         };
         let of = |&scenario: &usize| {
             let (one, other) = (scores(&pair[0], scenario), scores(&pair[1], scenario));
@@ -110,15 +111,15 @@ fn of_itself(stages: &[StageResult]) -> Vec<StratifiedDifference> {
     stages.chunks_exact(2).map(difference).collect()
 }
 
-fn against_baseline(stages: &[StageResult]) -> Coverage {
-    Coverage::of(&stages.iter().map(|stage| stage.against_baseline).collect::<Vec<_>>())
+fn against_reference(stages: &[StageResult]) -> Coverage {
+    Coverage::of(&stages.iter().map(|stage| stage.against_reference).collect::<Vec<_>>())
 }
 
 /// While all scenarios had the same seeds, such intervals contained the true difference in less than 80 % of the epochs.
 #[test]
 fn intervals_cover_where_scenarios_are_alike() {
     let suite = Suite::parse("alike.yaml", ALIKE).expect("a suite");
-    let coverage = against_baseline(&epochs(suite, "least-loaded", "round-robin", 160));
+    let coverage = against_reference(&epochs(suite, "least-loaded", "round-robin", 160));
     println!("{coverage}");
     // Of 160 epochs, 95 % ± 1.7 % cover.
     assert!(coverage.covered >= 0.89, "{coverage}");
@@ -134,8 +135,8 @@ fn intervals_cover_in_the_suite_chat() {
     let weighted = epochs(chat(), "weighted", "round-robin", count);
     let near = epochs(chat(), "queue-depth:3,kv-utilization:1", "queue-depth:2,kv-utilization:1", count);
     let cases = [
-        ("weighted against round-robin", against_baseline(&weighted)),
-        ("queue-depth:3,kv-utilization:1 against queue-depth:2,kv-utilization:1", against_baseline(&near)),
+        ("weighted against round-robin", against_reference(&weighted)),
+        ("queue-depth:3,kv-utilization:1 against queue-depth:2,kv-utilization:1", against_reference(&near)),
         ("weighted against itself under other requests", Coverage::of(&of_itself(&weighted))),
     ];
     for (name, coverage) in &cases {

@@ -205,7 +205,7 @@ fn rejecting_everything_scores_zero() {
     let documents: Vec<Value> = examples.iter().map(|example| json(&example.document().expect("ours"))).collect();
     let scores: Vec<f64> = documents.iter().map(|document| figure(&document["fitness"], "score")).collect();
     let [in_turn, tiers, without_shedding, reject_all] = scores[..] else { panic!("{scores:?}") };
-    assert!((in_turn - 0.5).abs() < 1e-9 && tiers > in_turn && without_shedding > tiers, "{scores:?}");
+    assert!(in_turn == 1.0 && tiers > in_turn && without_shedding > tiers, "{scores:?}");
     assert!(reject_all == 0.0, "{scores:?}");
     assert!(figure(&documents[1], "slo_attainment") > 5.0 * figure(&documents[0], "slo_attainment"));
 }

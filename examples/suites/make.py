@@ -1,6 +1,8 @@
 """Writes the suites of this folder: what their scenarios have in common stands here once.
 
     python3 examples/suites/make.py        writes chat.yaml, slo-tiers.yaml and long-context.yaml beside it
+
+The lines that `blis suite rebase` writes are kept. After a change that matters, run it on each file.
 """
 
 from pathlib import Path
@@ -64,9 +66,17 @@ def scenario(name, family, splits, work, rounds=1, **run):
     return lines
 
 
+# The keys of `blis suite rebase`, a line each.
+REBASED = ("version:", "reference:", "rebased:")
+
+
 def write(name, head, scenarios):
-    text = head.strip() + "\nscenarios:\n" + "\n".join(line for one in scenarios for line in one) + "\n"
-    (HERE / f"{name}.yaml").write_text(f"# Written by make.py.\n{text}")
+    path = HERE / f"{name}.yaml"
+    known = path.read_text().splitlines() if path.exists() else []
+    kept = "".join(f"{line}\n" for line in known if line.startswith(REBASED))
+    head = head.strip().replace(f"name: {name}\n", f"name: {name}\n{kept}", 1)
+    text = head + "\nscenarios:\n" + "\n".join(line for one in scenarios for line in one) + "\n"
+    path.write_text(f"# Written by make.py, and `blis suite rebase`.\n{text}")
 
 
 CHAT = """
@@ -77,7 +87,7 @@ about: >
   some others share. An instance that has it in its KV cache serves them with a shorter TTFT; no instance has room for
   all prompts, and a long queue lengthens the TTFT. The router's signals of queues are up to 50 ms old.
 baseline: round-robin
-reference_policies: [least-loaded, weighted]
+reference_policies: [least-loaded, weighted, cache-and-load, prefix-affinity]
 decides: [routing]
 weights: "mean_ttft:0.25, p99_ttft:0.25, mean_e2e:0.3, p99_e2e:0.2"
 seeds: {smoke: 1, train: 2, select: 3, test: 6}
@@ -97,14 +107,25 @@ name: slo-tiers
 about: >
   Four H100 instances serve an 8B model for three SLO classes whose requests have the same lengths: lengths do not show
   the priority. The load exceeds what can be served, by a tenth all the time or by more in bursts. Candidates decide the admission,
-  routing, priority and scheduling of requests; without a decision they are served first come, first served. No class may
-  starve.
+  routing, priority and scheduling of requests; without a decision they are served first come, first served. Requests of
+  batch may be shed, which costs their value; those of the other classes may not.
 baseline: round-robin
-reference_policies: [least-loaded, weighted]
+reference_policies:
+  - least-loaded
+  - weighted
+  - tier-shed
+  - gaie-legacy
+  - priority-fcfs
+  - slo-based + priority-fcfs
+  - sjf
 decides: [admission, routing, priority, scheduling]
-weights: "slo_attainment:0.5, goodput:0.3, p99_ttft:0.1, mean_e2e:0.1"
+weights: "slo_attainment:0.4, goodput:0.2, critical.p90_ttft:0.2, standard.p90_ttft:0.1, mean_e2e:0.1"
+classes:
+  critical: {value: 4}
+  standard: {value: 2}
+  batch: {value: 1}
 seeds: {smoke: 1, train: 2, select: 3, test: 6}
-gates: {completed: 0.1, worst_class: 3.0}
+gates: {worst_class: 3.0}
 run:
   model: meta-llama/llama-3.1-8b-instruct
   hardware: H100
@@ -124,7 +145,7 @@ about: >
   Four H100 instances serve an 8B model whose prompts have thousands of tokens, as in the published Mooncake traces: rounds
   of a session repeat its conversation so far, some requests share documents, and the KV cache holds only a part of them.
 baseline: round-robin
-reference_policies: [least-loaded, weighted]
+reference_policies: [least-loaded, weighted, cache-and-load, prefix-affinity]
 decides: [routing]
 weights: "mean_ttft:0.3, p99_ttft:0.3, mean_e2e:0.25, p99_e2e:0.15"
 seeds: {smoke: 1, train: 2, select: 3, test: 6}

@@ -6,7 +6,7 @@ pub(super) fn fitness_weights(t: &Trial) {
     let score =
         |weights: &str| number(&t.figures(&calm(), &format!("--num-instances 2 {{}} {weights}"))["fitness"], "score");
     // Round-robin against itself.
-    assert_eq!(score("p99_ttft:1,throughput:2"), 0.5);
+    assert_eq!(score("p99_ttft:1,throughput:2"), 1.0);
     assert!(t.figures(&calm(), "")["fitness"].is_null());
     assert!(t.error(&calm(), "{} p99_tft:1").contains("did you mean `p99_ttft`?"));
 }
@@ -14,7 +14,7 @@ pub(super) fn fitness_weights(t: &Trial) {
 pub(super) fn fitness_scale(t: &Trial) {
     let fitness =
         |scale: &str| t.figures(&calm(), &format!("--fitness-weights throughput:1 {{}} {scale}"))["fitness"].clone();
-    assert_eq!(number(&fitness("baseline"), "score"), 0.5);
+    assert_eq!(number(&fitness("ratio"), "score"), 1.0);
     let (blis, figures) = (fitness("blis"), t.figures(&calm(), ""));
     let per_second = number(&figures, "responses_per_sec");
     assert!((number(&blis, "score") - per_second / (per_second + 100.0)).abs() < 1e-12);

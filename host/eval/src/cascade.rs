@@ -5,10 +5,12 @@
 //!    └─ not promising    └─ worse than the incumbent
 //! ```
 //!
-//! The score of a stage is the mean over its scenarios of the mean over its seeds of the relative fitness
-//! ([`FitnessWeights::relative`](super::FitnessWeights::relative)): 1/2 for the baseline, always below 1. The bands of
-//! the stages do not overlap, so a candidate that reaches a later stage always scores more. 0 is the score of a
-//! candidate that cannot be used.
+//! The score s of a stage is the geometric mean over its scenarios of the geometric mean over its seeds of the fitness
+//! relative to the reference ([`FitnessWeights::relative`](super::FitnessWeights::relative)): 1 for the reference itself,
+//! the best built-in policy of the suite. Means and intervals are those of ln s. A stage has a band of scores, in which
+//! its score is s/(1 + s). The bands do not overlap, so a candidate that reaches a later stage always scores more. 0 is
+//! the score of a candidate that cannot be used. Gates compare with the baseline, which may be a weaker policy, so that
+//! a search can begin with it.
 //!
 //! The cascade is a function of [`RunSummary`]s. A [`RunSource`] provides them: it simulates in this process, or reads
 //! a table that several machines have filled. Runs are requested by (policy, scenario, seed) and reduced in that
@@ -18,16 +20,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Figures;
+use super::fitness::{Fitness, LOWEST};
+use super::objective::{ChargedFigures, EndValues};
 use super::paired::CONFIDENCE;
 use super::stratified::{StratifiedDifference, confidence_at};
 use super::suite::{Split, Suite};
-use super::{Figure, Figures};
 
 /// The results of one simulation that the cascade uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunSummary {
     /// Figures that have a sample, by [`Figure::key`].
     pub figures: BTreeMap<String, f64>,
+    /// The figures that the score reads, with every end of a request charged.
+    pub charged: ChargedFigures,
     /// Results by SLO class; empty if the requests belong to one class only.
     pub classes: BTreeMap<String, ClassSummary>,
     /// Coefficient of variation of the number of requests per instance.
@@ -47,18 +53,20 @@ pub struct ClassSummary {
     pub arrived: u64,
     /// Number of requests of the class that completed.
     pub completed: u64,
-    /// Mean end-to-end latency, ms; 0 if no request completed.
+    /// Number of requests of the class that were lost: rejected, or starved (unfinished without a first token, while a
+    /// tenth of the class arrived later and has it).
+    pub lost: u64,
+    /// Mean end-to-end latency, ms: with every end charged if the class may not be shed, else of completed requests. 0
+    /// without requests.
     pub mean_e2e_ms: f64,
+    /// Whether requests of the class may be shed.
+    pub sheddable: bool,
 }
 
 impl RunSummary {
     #[must_use]
     pub fn figures(&self) -> Figures {
         Figures::from_fn(|figure| self.figures.get(figure.key()).copied())
-    }
-
-    fn share(&self, figure: Figure) -> f64 {
-        self.figures.get(figure.key()).copied().unwrap_or(0.0)
     }
 }
 
@@ -68,7 +76,9 @@ impl RunSummary {
 pub enum PolicyRole {
     /// The candidate: the policy under evaluation.
     Candidate,
-    /// The baseline, which scores are relative to.
+    /// The reference, which scores are relative to.
+    Reference,
+    /// The baseline, which gates compare with. Not run if it is the reference.
     Baseline,
     /// The best candidate so far.
     Incumbent,
@@ -125,25 +135,60 @@ pub struct StageResult {
     pub split: Split,
     /// Each run, by scenario, then by seed.
     pub runs: Vec<ScoredRun>,
-    /// Mean over scenarios of the means over seeds, 0 to 1.
+    /// Geometric mean over scenarios of those over seeds, above 0; 1 is as good as the reference.
     pub score: f64,
-    /// Difference from the baseline: score − 1/2.
-    pub against_baseline: StratifiedDifference,
-    /// Difference from the incumbent, if there is one.
+    /// Difference from the reference: ln of the score.
+    pub against_reference: StratifiedDifference,
+    /// Difference of ln of the scores from the incumbent, if there is one.
     pub against_incumbent: Option<StratifiedDifference>,
 }
 
-/// One run of the candidate beside that of the baseline.
+/// One run of the candidate beside those of the reference and the baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoredRun {
     /// Index of the scenario in the suite.
     pub scenario: usize,
     /// Seed of the requests.
     pub seed: u64,
-    /// Relative fitness, 0 to 1; 1/2 is as good as the baseline.
+    /// Fitness relative to the reference; 1 is as good.
     pub score: f64,
+    /// How the score came about.
+    pub fitness: Fitness,
+    /// Fitness relative to the baseline.
+    pub against_baseline: f64,
     pub summary: RunSummary,
+    pub reference: RunSummary,
     pub baseline: RunSummary,
+}
+
+impl StageResult {
+    /// Geometric mean over scenarios of those over seeds of the fitness relative to the baseline.
+    #[must_use]
+    pub fn against_baseline(&self) -> f64 {
+        // Every scenario has as many seeds, so that this is the mean over scenarios of means over seeds.
+        let logs: f64 = self.runs.iter().map(|one| log_score(one.against_baseline)).sum();
+        (logs / self.runs.len().max(1) as f64).exp()
+    }
+}
+
+impl ScoredRun {
+    /// The run `summary` of a policy in a scenario, relative to that of the reference under the same seed.
+    pub(crate) fn new(
+        suite: &Suite,
+        (scenario, seed): (usize, u64),
+        summary: RunSummary,
+        reference: RunSummary,
+        baseline: RunSummary,
+    ) -> Self {
+        let fitness = suite.weights.relative(&summary.charged, &reference.charged);
+        let against_baseline = suite.weights.relative(&summary.charged, &baseline.charged).score;
+        Self { scenario, seed, score: fitness.score, fitness, against_baseline, summary, reference, baseline }
+    }
+}
+
+/// ln of a score. That of a run in which nothing completed is that of the lowest score.
+pub(crate) fn log_score(score: f64) -> f64 {
+    score.max(LOWEST).ln()
 }
 
 /// A stage may end early after this many seeds.
@@ -179,7 +224,7 @@ pub struct StagePlan {
     pub split: Split,
     /// Each scenario, as its index in the suite, with the seeds under which it runs: the same number for all.
     pub scenarios: Vec<(usize, Vec<u64>)>,
-    /// Whether the stage ends as soon as the candidate is shown to be worse than the baseline.
+    /// Whether the stage ends as soon as the candidate is shown to be worse than the reference.
     pub may_stop: bool,
 }
 
@@ -243,42 +288,47 @@ fn run_stage<R: RunSource>(
             .clone()
             .flat_map(|turn| plan.scenarios.iter().map(move |(scenario, seeds)| (*scenario, seeds[turn])))
             .collect();
-        let all =
-            [Some(PolicyRole::Candidate), Some(PolicyRole::Baseline), incumbents.then_some(PolicyRole::Incumbent)];
-        let roles: Vec<PolicyRole> = all.into_iter().flatten().collect();
         let task = |role: PolicyRole| pairs.iter().map(move |&(scenario, seed)| Task { role, scenario, seed });
+        let roles = roles(suite, incumbents);
         let tasks: Vec<Task> = roles.iter().flat_map(|&role| task(role)).collect();
         let summaries = runs.run(&tasks)?;
-        let (candidate, others) = summaries.split_at(pairs.len());
-        let (baseline, best) = others.split_at(pairs.len());
+        let by_role: Vec<&[RunSummary]> = summaries.chunks(pairs.len().max(1)).collect();
+        let of = |role: PolicyRole| roles.iter().position(|&other| other == role).map(|at| by_role[at]);
         for (index, &(scenario, seed)) in pairs.iter().enumerate() {
-            let (summary, baseline) = (candidate[index].clone(), baseline[index].clone());
-            let score = suite.weights.relative(&summary.figures(), &baseline.figures()).score;
-            if let Some(best) = best.get(index) {
-                let score = suite.weights.relative(&best.figures(), &baseline.figures()).score;
-                incumbent.insert((scenario, seed), score);
+            let (summary, reference) = (by_role[0][index].clone(), by_role[1][index].clone());
+            let baseline = of(PolicyRole::Baseline).map_or_else(|| reference.clone(), |all| all[index].clone());
+            if let Some(best) = of(PolicyRole::Incumbent) {
+                let score = suite.weights.relative(&best[index].charged, &reference.charged).score;
+                incumbent.insert((scenario, seed), log_score(score));
             }
-            done.push(ScoredRun { scenario, seed, score, summary, baseline });
+            done.push(ScoredRun::new(suite, (scenario, seed), summary, reference, baseline));
         }
         taken = turns.end;
         let confidence = plan.confidence(taken);
-        if plan.may_stop && taken < seeds && difference(&scenarios, &done, confidence, |_| 0.5).is_worse() {
+        if plan.may_stop && taken < seeds && difference(&scenarios, &done, confidence, |_| 0.0).is_worse() {
             break;
         }
     }
     done.sort_by_key(|one| one.scenario);
     let confidence = plan.confidence(taken);
-    let against_baseline = difference(&scenarios, &done, confidence, |_| 0.5);
+    let against_reference = difference(&scenarios, &done, confidence, |_| 0.0);
     let against_incumbent = incumbents.then(|| {
-        let of = |one: &ScoredRun| incumbent.get(&(one.scenario, one.seed)).copied().unwrap_or(0.5);
+        let of = |one: &ScoredRun| incumbent.get(&(one.scenario, one.seed)).copied().unwrap_or(0.0);
         difference(&scenarios, &done, confidence, of)
     });
-    let score = against_baseline.mean + 0.5;
-    Ok((StageResult { split, runs: done, score, against_baseline, against_incumbent }, taken < seeds))
+    let score = against_reference.mean.exp();
+    Ok((StageResult { split, runs: done, score, against_reference, against_incumbent }, taken < seeds))
 }
 
-/// Differences between the scores of `runs` and those of another policy under the same scenario and seed, with an
-/// interval of the level `confidence`.
+/// The policies that are simulated: first the candidate, then the reference.
+pub(crate) fn roles(suite: &Suite, incumbents: bool) -> Vec<PolicyRole> {
+    let baseline = (suite.baseline != suite.reference).then_some(PolicyRole::Baseline);
+    let incumbent = incumbents.then_some(PolicyRole::Incumbent);
+    [PolicyRole::Candidate, PolicyRole::Reference].into_iter().chain(baseline).chain(incumbent).collect()
+}
+
+/// Differences between ln of the scores of `runs` and `other`, those of another policy under the same scenario and seed,
+/// with an interval of the level `confidence`.
 fn difference(
     scenarios: &[usize],
     runs: &[ScoredRun],
@@ -287,7 +337,7 @@ fn difference(
 ) -> StratifiedDifference {
     let of = |&scenario: &usize| {
         let those = runs.iter().filter(|one| one.scenario == scenario);
-        those.map(|one| one.score - other(one)).collect()
+        those.map(|one| log_score(one.score) - other(one)).collect()
     };
     StratifiedDifference::at_level(&scenarios.iter().map(of).collect::<Vec<Vec<f64>>>(), confidence)
 }
@@ -299,17 +349,19 @@ fn check_promotion(
     ended_early: bool,
     options: &CascadeOptions,
 ) -> Result<(), String> {
-    const SMOKE: f64 = 0.35;
+    const SMOKE: f64 = 0.5;
     let least = suite.promote.get(&stage.split).copied();
     let least = least.unwrap_or(if stage.split == Split::Smoke { SMOKE } else { 0.0 });
     if ended_early {
-        return Err(format!("worse than the baseline after {} runs", stage.runs.len()));
+        return Err(format!("worse than the reference after {} runs", stage.runs.len()));
     }
-    if stage.score < least {
-        return Err(format!("scored {:.3} in {}, less than {least}", stage.score, stage.split));
+    // A search may begin with the baseline, which may be far from the reference.
+    let score = stage.against_baseline();
+    if score < least {
+        return Err(format!("scored {score:.3} relative to the baseline in {}, less than {least}", stage.split));
     }
-    if stage.split == Split::Train && stage.against_baseline.is_worse() {
-        return Err("worse than the baseline".to_owned());
+    if stage.split == Split::Train && stage.against_reference.is_worse() {
+        return Err("worse than the reference".to_owned());
     }
     if options.incumbent && stage.against_incumbent.as_ref().is_some_and(StratifiedDifference::is_worse) {
         return Err("worse than the incumbent".to_owned());
@@ -318,24 +370,14 @@ fn check_promotion(
 }
 
 /// The gates that the runs failed, a line each.
-fn failed_gates(suite: &Suite, runs: &[ScoredRun]) -> Vec<String> {
+pub(crate) fn failed_gates(suite: &Suite, runs: &[ScoredRun]) -> Vec<String> {
     let mut failed = Vec::new();
     let mut scenarios: Vec<usize> = runs.iter().map(|one| one.scenario).collect();
     scenarios.dedup();
     for scenario in scenarios {
         let name = &suite.scenarios[scenario].name;
         let those: Vec<&ScoredRun> = runs.iter().filter(|one| one.scenario == scenario).collect();
-        let mean = |of: &dyn Fn(&ScoredRun) -> f64| those.iter().map(|one| of(one)).sum::<f64>() / those.len() as f64;
-        let share = mean(&|one| one.summary.share(Figure::CompletedShare));
-        let baseline = mean(&|one| one.baseline.share(Figure::CompletedShare));
-        if share < baseline - suite.gates.completed {
-            failed.push(format!(
-                "completed: {name}: {:.1} % of the requests completed, {:.1} % under the baseline (at most {:.1} points less)",
-                100.0 * share,
-                100.0 * baseline,
-                100.0 * suite.gates.completed
-            ));
-        }
+        failed.extend(unserved(suite, name, &those));
         let mut classes: BTreeMap<&str, (ClassSummary, ClassSummary)> = BTreeMap::new();
         for one in &those {
             for (class, baseline) in &one.baseline.classes {
@@ -352,23 +394,66 @@ fn failed_gates(suite: &Suite, runs: &[ScoredRun]) -> Vec<String> {
     failed
 }
 
-/// The gate that a class failed, if it completed too few requests or took too long.
+/// The gates about requests that may not be shed, which the runs of a scenario failed.
+fn unserved(suite: &Suite, scenario: &str, runs: &[&ScoredRun]) -> Vec<String> {
+    let mean = |of: &dyn Fn(&ScoredRun) -> f64| runs.iter().map(|one| of(one)).sum::<f64>() / runs.len() as f64;
+    let means = |of: fn(&EndValues) -> f64| {
+        [mean(&|one| of(&one.summary.charged.ends)), mean(&|one| of(&one.baseline.charged.ends))]
+    };
+    let shed = runs.iter().any(|one| one.baseline.classes.values().any(|class| class.sheddable));
+    let requests = if shed { "requests that may not be shed" } else { "requests" };
+    let allowed = suite.gates.completed;
+    let points = 100.0 * allowed;
+    let mut failed = Vec::new();
+    let [own, base] = means(EndValues::completed_share);
+    if own < base - allowed {
+        let [own, base] = [100.0 * own, 100.0 * base];
+        failed.push(format!(
+            "completed: {scenario}: {own:.1} % of the {requests} completed, {base:.1} % under the baseline (at most {points:.1} points less)"
+        ));
+    }
+    let [own, base] = means(EndValues::lost_share);
+    if own > base + allowed {
+        let [own, base] = [100.0 * own, 100.0 * base];
+        failed.push(format!(
+            "lost: {scenario}: {own:.1} % of the {requests} were rejected, or never got a first token while later ones were served, {base:.1} % under the baseline (at most {points:.1} points more)"
+        ));
+    }
+    failed
+}
+
+/// The gate that a class failed: too few requests completed, too many were lost, or they took too long.
 fn starved(suite: &Suite, scenario: &str, class: &str, own: &ClassSummary, baseline: &ClassSummary) -> Option<String> {
-    let share = |summary: &ClassSummary| summary.completed as f64 / summary.arrived.max(1) as f64;
-    let class = if class.is_empty() { "(none)" } else { class };
+    let part = |count: u64, summary: &ClassSummary| count as f64 / summary.arrived.max(1) as f64;
+    let completed = |summary: &ClassSummary| part(summary.completed, summary);
+    let name = if class.is_empty() { "(none)" } else { class };
+    let setting = if class.is_empty() { "default" } else { class };
+    let floor = suite.classes.get(setting).map_or(0.0, |setting| setting.floor);
     // A class is smaller than the whole: one request of fifty is 2 %.
     let allowed = 2.0 * suite.gates.completed;
-    if share(own) < share(baseline) - allowed {
+    let least = if baseline.sheddable { 0.0 } else { completed(baseline) - allowed };
+    if completed(own) < least.max(floor.min(completed(baseline))) {
         return Some(format!(
-            "worst_class: {scenario}: {:.1} % of class {class} completed, {:.1} % under the baseline",
-            100.0 * share(own),
-            100.0 * share(baseline)
+            "worst_class: {scenario}: {:.1} % of class {name} completed, {:.1} % under the baseline",
+            100.0 * completed(own),
+            100.0 * completed(baseline)
+        ));
+    }
+    if baseline.sheddable {
+        return None;
+    }
+    let [ours, theirs] = [part(own.lost, own), part(baseline.lost, baseline)];
+    if ours > theirs + allowed {
+        return Some(format!(
+            "worst_class: {scenario}: {:.1} % of class {name} were rejected, or never got a first token while later ones were served, {:.1} % under the baseline",
+            100.0 * ours,
+            100.0 * theirs
         ));
     }
     let (own_ms, base_ms) = (own.mean_e2e_ms, baseline.mean_e2e_ms);
-    (own.completed > 0 && baseline.completed > 0 && own_ms > base_ms * (1.0 + suite.gates.worst_class)).then(|| {
+    (own_ms > base_ms * (1.0 + suite.gates.worst_class) && base_ms > 0.0).then(|| {
         format!(
-            "worst_class: {scenario}: class {class} took {own_ms:.0} ms on average, {base_ms:.0} ms under the baseline (at most {:.0} % more)",
+            "worst_class: {scenario}: class {name} took {own_ms:.0} ms on average, {base_ms:.0} ms under the baseline (at most {:.0} % more)",
             100.0 * suite.gates.worst_class
         )
     })
@@ -376,13 +461,17 @@ fn starved(suite: &Suite, scenario: &str, class: &str, own: &ClassSummary, basel
 
 impl ClassSummary {
     fn add(&mut self, other: &Self) {
-        let total = self.completed + other.completed;
-        if total > 0 {
-            let sum = self.mean_e2e_ms * self.completed as f64 + other.mean_e2e_ms * other.completed as f64;
-            self.mean_e2e_ms = sum / total as f64;
+        // Latencies are those of all requests, or of completed ones if others may be shed.
+        let counted = |one: &Self| if one.sheddable { one.completed } else { one.arrived } as f64;
+        self.sheddable |= other.sheddable;
+        let total = counted(self) + counted(other);
+        if total > 0.0 {
+            let sum = self.mean_e2e_ms * counted(self) + other.mean_e2e_ms * counted(other);
+            self.mean_e2e_ms = sum / total;
         }
-        self.completed = total;
+        self.completed += other.completed;
         self.arrived += other.arrived;
+        self.lost += other.lost;
     }
 }
 
@@ -401,10 +490,12 @@ impl CascadeResult {
     /// 0 if a gate failed, else a number within the band of the last stage.
     #[must_use]
     pub fn score(&self) -> f64 {
-        // Below 1, so that bands do not touch whatever the weights are.
+        // Below 1, so that bands do not touch however good the candidate is.
         const MOST: f64 = 0.999;
         match self.last() {
-            Some(stage) if self.failed.is_empty() => stage.split.band() + stage.score.clamp(0.0, MOST),
+            Some(stage) if self.failed.is_empty() => {
+                stage.split.band() + (stage.score / (1.0 + stage.score)).clamp(0.0, MOST)
+            }
             _ => 0.0,
         }
     }
@@ -413,6 +504,7 @@ impl CascadeResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::suite::ClassSetting;
     use crate::suite::tests::suite;
     use std::cell::RefCell;
 
@@ -432,8 +524,9 @@ mod tests {
     }
 
     fn summary(e2e: f64, completed: f64) -> RunSummary {
-        let figures = [("mean_e2e", e2e), ("completed_share", completed)];
-        RunSummary { figures: figures.map(|(key, value)| (key.to_owned(), value)).into(), ..RunSummary::default() }
+        let figures = [("mean_e2e".to_owned(), e2e)];
+        let ends = EndValues { arrived: 100.0, completed: 100.0 * completed, ..EndValues::default() };
+        RunSummary { charged: ChargedFigures { figures: figures.into(), ends }, ..RunSummary::default() }
     }
 
     fn options(until: Split) -> CascadeOptions {
@@ -448,10 +541,11 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_equal_to_the_baseline_reaches_select_and_scores_one_half() {
+    fn a_candidate_equal_to_the_reference_reaches_select_and_scores_one() {
         let (cascade, requested) = run_until(Split::Select, |_| summary(100.0, 1.0));
         assert_eq!((cascade.score(), cascade.stopped.as_deref(), requested), (3.5, None, 1 + 2 * 4 + 5));
-        let difference = cascade.last().unwrap().against_baseline;
+        assert_eq!(cascade.last().unwrap().score, 1.0);
+        let difference = cascade.last().unwrap().against_reference;
         assert_eq!((difference.pairs, difference.mean, difference.p_better), (5, 0.0, Some(0.5)));
     }
 
@@ -468,10 +562,10 @@ mod tests {
     #[test]
     fn a_bad_candidate_stops_after_smoke() {
         let (cascade, requested) = run_until(Split::Select, |task| {
-            summary(if task.role == PolicyRole::Candidate { 300.0 } else { 100.0 }, 1.0)
+            summary(if task.role == PolicyRole::Candidate { 400.0 } else { 100.0 }, 1.0)
         });
-        assert_eq!((cascade.score(), requested), (1.25, 1));
-        assert_eq!(cascade.stopped.as_deref(), Some("scored 0.250 in smoke, less than 0.35"));
+        assert!((cascade.score() - 1.2).abs() < 1e-12 && requested == 1, "s/(1 + s) of 1/4: {cascade:?}");
+        assert_eq!(cascade.stopped.as_deref(), Some("scored 0.250 relative to the baseline in smoke, less than 0.5"));
     }
 
     #[test]
@@ -482,7 +576,7 @@ mod tests {
         };
         let (cascade, requested) = run_until(Split::Select, worse);
         assert_eq!(requested, 1 + 2 * 3, "the fourth seed is not run");
-        assert_eq!(cascade.stopped.as_deref(), Some("worse than the baseline after 6 runs"));
+        assert_eq!(cascade.stopped.as_deref(), Some("worse than the reference after 6 runs"));
         assert!(cascade.score() < 2.5);
     }
 
@@ -494,7 +588,8 @@ mod tests {
         });
         assert_eq!(cascade.score(), 0.0);
         insta::assert_snapshot!(cascade.failed.join("\n"), @"completed: one: 90.0 % of the requests completed, 100.0 % under the baseline (at most 2.0 points less)");
-        let class = |completed, mean_e2e_ms| ClassSummary { arrived: 100, completed, mean_e2e_ms };
+        let class =
+            |completed, mean_e2e_ms| ClassSummary { arrived: 100, completed, mean_e2e_ms, ..Default::default() };
         let with = |classes: &[(&str, ClassSummary)]| RunSummary {
             classes: classes.iter().map(|(name, summary)| ((*name).to_owned(), *summary)).collect(),
             ..summary(50.0, 1.0)
@@ -516,7 +611,7 @@ mod tests {
             summary(
                 match task.role {
                     PolicyRole::Candidate => 80.0 + noise,
-                    PolicyRole::Baseline => 100.0,
+                    PolicyRole::Reference | PolicyRole::Baseline => 100.0,
                     PolicyRole::Incumbent => 50.0,
                 },
                 1.0,
@@ -527,5 +622,65 @@ mod tests {
         let cascade = run_cascade(&suite(), &options, &table).unwrap();
         assert_eq!(cascade.stopped.as_deref(), Some("worse than the incumbent"));
         assert_eq!(cascade.last().unwrap().split, Split::Train);
+    }
+
+    /// A summary of the classes critical, which may not be shed, and batch, which may.
+    fn two_classes(completed: [u64; 2], lost: u64) -> RunSummary {
+        let class =
+            |completed, lost, sheddable| ClassSummary { arrived: 100, completed, lost, mean_e2e_ms: 10.0, sheddable };
+        let classes = [("critical", class(completed[0], lost, false)), ("batch", class(completed[1], 0, true))];
+        let ends = EndValues {
+            arrived: 100.0,
+            completed: completed[0] as f64,
+            lost: lost as f64,
+            sheddable_completed: completed[1] as f64,
+        };
+        RunSummary {
+            charged: ChargedFigures { ends, ..summary(100.0, 1.0).charged },
+            classes: classes.map(|(name, class)| (name.to_owned(), class)).into(),
+            ..RunSummary::default()
+        }
+    }
+
+    #[test]
+    fn what_may_be_shed_may_be_shed_down_to_its_floor() {
+        let failed = |floor: f64, candidate: RunSummary| {
+            let mut suite = suite();
+            let setting = ClassSetting { floor, ..ClassSetting::default() };
+            suite.classes.insert("batch".to_owned(), setting);
+            let of = |task: &Task| match task.role {
+                PolicyRole::Candidate => candidate.clone(),
+                _ => two_classes([100, 100], 0),
+            };
+            let table = ComputedRuns { latency: of, requested: RefCell::default() };
+            let cascade = run_cascade(&suite, &options(Split::Smoke), &table).unwrap();
+            (cascade.failed.join("\n"), cascade.last().unwrap().score)
+        };
+        let (gates, score) = failed(0.0, two_classes([100, 20], 0));
+        assert_eq!((gates.as_str(), score), ("", 0.6), "(100 + 20) / 200 of the value");
+        let (gates, _) = failed(0.3, two_classes([100, 20], 0));
+        insta::assert_snapshot!(gates, @"worst_class: one: 20.0 % of class batch completed, 100.0 % under the baseline");
+        let (gates, _) = failed(0.0, two_classes([95, 100], 5));
+        insta::assert_snapshot!(gates, @r"
+        completed: one: 95.0 % of the requests that may not be shed completed, 100.0 % under the baseline (at most 2.0 points less)
+        lost: one: 5.0 % of the requests that may not be shed were rejected, or never got a first token while later ones were served, 0.0 % under the baseline (at most 2.0 points more)
+        worst_class: one: 95.0 % of class critical completed, 100.0 % under the baseline
+        ");
+    }
+
+    /// Gates compare with the baseline, scores with the reference.
+    #[test]
+    fn a_strong_reference_gates_nothing() {
+        let suite = Suite { reference: "weighted".to_owned(), ..suite() };
+        let of = |task: &Task| match task.role {
+            PolicyRole::Candidate => summary(50.0, 0.9),
+            PolicyRole::Baseline => summary(100.0, 0.9),
+            PolicyRole::Reference | PolicyRole::Incumbent => summary(25.0, 1.0),
+        };
+        let table = ComputedRuns { latency: of, requested: RefCell::default() };
+        let cascade = run_cascade(&suite, &options(Split::Smoke), &table).unwrap();
+        assert_eq!(cascade.failed, Vec::<String>::new());
+        assert!((cascade.last().unwrap().score - 0.5 * 0.81).abs() < 1e-12, "{cascade:?}");
+        assert_eq!(table.requested.borrow().len(), 3, "candidate, reference and baseline");
     }
 }

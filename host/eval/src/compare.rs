@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use blis_sim::request::Request;
-use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
@@ -11,9 +10,10 @@ use blis_workload::{Names, Workload};
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::figures::Figures;
-use crate::fitness::FitnessWeights;
+use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::measure::{self, no_sample};
 use crate::named_policy::OtherPolicies;
+use crate::objective::ChargedFigures;
 use crate::open::{self, RequestStream};
 use crate::runs::run_all;
 use crate::service;
@@ -66,31 +66,47 @@ pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), RunE
     if let Some(weights) = weights {
         measure::check_weights(weights, &config.base, &workload.names, &workload.slo_targets)?;
     }
-    let one = |(_, policy): &(String, Experiment), seed: u64| -> Result<Figures, RunError> {
+    // Classes are worth the same under all policies, whatever their bundles say.
+    let rules = measure::class_rules(&config.base, &workload.names);
+    let one = |(_, policy): &(String, Experiment), seed: u64| -> Result<ComparedRun, RunError> {
         let run = policy.with_seed(seed);
         let run = Experiment { horizon: workload.horizon.unwrap_or(run.horizon), ..run };
         let named = (&workload.names, &workload.slo_targets);
         let requests = workload.requests(&run)?;
-        let measured = measure::measure(&run, &deployment, named, requests, ())?;
-        Ok(Figures::from(&measured.report))
+        let log = measure::end_log(&config.base, named.0, named.1);
+        let measured = measure::measure(&run, &deployment, named, requests, log)?;
+        let figures = Figures::from(&measured.report);
+        let charged = weights.zip(measured.observer);
+        let charged =
+            charged.map(|(weights, log)| log.charge(&measured.report, &rules, named.0).figures(weights, &figures));
+        Ok(ComparedRun { figures, charged: charged.unwrap_or_default() })
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(config.threads).build().map_err(RunError::runtime)?;
-    let figures = pool.install(|| run_all(&config.policies, &config.seeds, one))?;
+    let runs = pool.install(|| run_all(&config.policies, &config.seeds, one))?;
     let names: Vec<String> = config.policies.iter().map(|(name, _)| name.clone()).collect();
+    let figures: Vec<Vec<Figures>> = runs.iter().map(|of| of.iter().map(|run| run.figures.clone()).collect()).collect();
     let comparison = Comparison::new(&names, &config.seeds, &figures);
-    Ok((with_fitness(comparison, weights, &figures, config.base.engine.semantics), workload.notes(config)))
+    let comparison = match weights {
+        Some(weights) => comparison.with_fitness(weights.scale(), &scores(config, weights, &runs)),
+        None => comparison,
+    };
+    Ok((comparison, workload.notes(config)))
 }
 
-fn with_fitness(
-    comparison: Comparison,
-    weights: Option<&FitnessWeights>,
-    figures: &[Vec<Figures>],
-    semantics: Semantics,
-) -> Comparison {
-    match weights {
-        Some(weights) => comparison.with_fitness(weights, no_sample(semantics), figures),
-        None => comparison,
-    }
+/// The figures of one run, and those that its fitness reads.
+struct ComparedRun {
+    figures: Figures,
+    charged: ChargedFigures,
+}
+
+/// The fitness of each run, by policy and seed.
+fn scores(config: &CompareConfig, weights: &FitnessWeights, runs: &[Vec<ComparedRun>]) -> Vec<Vec<f64>> {
+    let no_sample = no_sample(config.base.engine.semantics);
+    let score = |run: &ComparedRun, first: &ComparedRun| match weights.scale() {
+        FitnessScale::Ratio => weights.relative(&run.charged, &first.charged).score,
+        FitnessScale::Blis => weights.blis(&run.figures, no_sample).score,
+    };
+    runs.iter().map(|of| of.iter().zip(&runs[0]).map(|(run, first)| score(run, first)).collect()).collect()
 }
 
 /// A workload that can be read repeatedly: generated again from each seed, or kept in memory if it is a trace.

@@ -523,7 +523,7 @@ fn check_apart(trace: Option<&Path>, output: &OutputFiles) -> Result<(), RunErro
 
 fn fitness(spec: &ExperimentSpec) -> Result<Option<FitnessWeights>, RunError> {
     let scale = match spec.fitness_scale {
-        None | Some(FitnessScaleName::Baseline) => FitnessScale::Baseline,
+        None | Some(FitnessScaleName::Ratio) => FitnessScale::Ratio,
         Some(FitnessScaleName::Blis) => FitnessScale::Blis,
     };
     let weights = spec.fitness_weights.as_deref().map(|text| FitnessWeights::parse(text, scale));

@@ -3,11 +3,13 @@
 
 use std::fmt::Write as _;
 
-use super::cascade::{RunSummary, ScoredRun, StageResult};
+use super::CascadeResult;
+use super::cascade::{RunSummary, ScoredRun, StageResult, log_score};
+use super::fitness::{Factors, Fitness, significant};
+use super::objective::Objective;
 use super::regret::{DecisionKind, DecisionRegret, Regret, Section};
 use super::result::{Artifacts, EvaluationResult};
 use super::suite::{Split, Suite, SuiteLimits};
-use super::{CascadeResult, Figure};
 use blis_plugin::Kind;
 
 /// Decisions that are described in full.
@@ -23,36 +25,117 @@ pub struct ScenarioRegret {
     pub regret: Regret,
 }
 
-/// Fills in all texts except the error, and cuts all of them to `bytes` together.
+/// A known policy in the scenario of the candidate's lowest score.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComparedPolicy {
+    /// Name of the policy.
+    pub name: String,
+    /// Each of its runs relative to the reference, under the seeds of the candidate's.
+    pub runs: Vec<Fitness>,
+}
+
+impl ComparedPolicy {
+    /// Geometric mean over its runs.
+    fn score(&self) -> f64 {
+        geometric_mean(self.runs.iter().map(|run| run.score))
+    }
+}
+
+/// Fills in all texts except the error, and cuts all of them to `bytes` together. `known` are policies in the
+/// [worst scenario](worst_scenario).
 pub fn fill(
     document: &mut EvaluationResult,
     suite: &Suite,
     cascade: &CascadeResult,
-    regret: Option<&ScenarioRegret>,
+    (regret, known): (Option<&ScenarioRegret>, &[ComparedPolicy]),
     bytes: usize,
 ) {
-    let shown: Vec<&StageResult> = cascade.stages.iter().filter(|stage| stage.split != Split::Select).collect();
     let artifacts = &mut document.artifacts;
-    if let Some(stage) = shown.last() {
+    if let Some(stage) = shown(cascade) {
         artifacts.scenarios = scenarios(suite, stage);
+        artifacts.better_policies = better_policies(suite, &worst_scenario(stage), known);
         artifacts.anomalies = anomalies(&stage.runs);
     }
     if let Some(regret) = regret {
         artifacts.worst_decisions = worst_decisions(suite, regret);
         artifacts.situations = situations(suite, regret);
     }
-    if shown.iter().any(|stage| stage.runs.iter().any(|one| one.summary.operations > 0)) {
-        artifacts.limits = limits(&shown, &suite.limits);
+    let public: Vec<&StageResult> = cascade.stages.iter().filter(|stage| stage.split != Split::Select).collect();
+    if public.iter().any(|stage| stage.runs.iter().any(|one| one.summary.operations > 0)) {
+        artifacts.limits = limits(&public, &suite.limits);
     }
     cut(artifacts, bytes);
+}
+
+/// The last stage that a search may see: never select.
+pub fn shown(cascade: &CascadeResult) -> Option<&StageResult> {
+    cascade.stages.iter().rfind(|stage| stage.split != Split::Select)
+}
+
+/// The runs of the scenario with the lowest score.
+pub fn worst_scenario(stage: &StageResult) -> Vec<&ScoredRun> {
+    let mut scenarios: Vec<usize> = stage.runs.iter().map(|one| one.scenario).collect();
+    scenarios.dedup();
+    let of = |scenario| stage.runs.iter().filter(|one| one.scenario == scenario).collect::<Vec<_>>();
+    let worst = scenarios.into_iter().map(of).min_by(|one, other| score(one).total_cmp(&score(other)));
+    worst.unwrap_or_default()
+}
+
+/// Geometric mean of the scores.
+fn score(runs: &[&ScoredRun]) -> f64 {
+    geometric_mean(runs.iter().map(|one| one.score))
+}
+
+fn geometric_mean(scores: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = scores.len().max(1) as f64;
+    (scores.map(log_score).sum::<f64>() / count).exp()
+}
+
+/// Number of better policies that are shown.
+const SHOWN_POLICIES: usize = 3;
+
+/// The policies among `known` with a higher score than the candidate in `runs`, its worst scenario, best first.
+fn better_policies(suite: &Suite, runs: &[&ScoredRun], known: &[ComparedPolicy]) -> String {
+    let Some(first) = runs.first() else { return String::new() };
+    let own = score(runs);
+    // What differs in the last digits only is no better policy.
+    let mut better: Vec<&ComparedPolicy> = known.iter().filter(|policy| policy.score() > own * 1.001).collect();
+    better.sort_by(|one, other| other.score().total_cmp(&one.score()));
+    let candidate: Vec<&Fitness> = runs.iter().map(|one| &one.fitness).collect();
+    let mut text = String::new();
+    for policy in better.into_iter().take(SHOWN_POLICIES) {
+        let scenario = &suite.scenarios[first.scenario].name;
+        let _ = write!(text, "`{}` does this better: {scenario}: {:.3} against {own:.3}", policy.name, policy.score());
+        let theirs: Vec<&Fitness> = policy.runs.iter().collect();
+        for objective in largest_weights(suite) {
+            let (own, theirs) = (mean_figure(&candidate, objective), mean_figure(&theirs, objective));
+            let _ = write!(text, "; {objective} {} against {}", rounded(theirs), rounded(own));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The mean of the runs' own figures for an objective; `None` without a sample.
+fn mean_figure(runs: &[&Fitness], objective: &Objective) -> Option<f64> {
+    let own = |fitness: &&Fitness| fitness.components.iter().find(|part| part.objective == *objective)?.own;
+    let values: Vec<f64> = runs.iter().filter_map(own).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The objectives with the largest weights, those first.
+fn largest_weights(suite: &Suite) -> Vec<&Objective> {
+    let mut weights: Vec<(&Objective, f64)> = suite.weights.iter().filter(|&(_, weight)| weight > 0.0).collect();
+    weights.sort_by(|one, other| other.1.total_cmp(&one.1));
+    weights.into_iter().take(4).map(|(objective, _)| objective).collect()
 }
 
 /// Cuts the texts to `bytes` together: the last ones first.
 pub fn cut(artifacts: &mut Artifacts, bytes: usize) {
     const MARK: &str = "\n… (cut)";
-    let Artifacts { error, scenarios, worst_decisions, situations, anomalies, limits } = artifacts;
+    let Artifacts { error, scenarios, better_policies, worst_decisions, situations, anomalies, limits } = artifacts;
     let mut left = bytes;
-    for text in [error, scenarios, worst_decisions, situations, anomalies, limits] {
+    for text in [error, scenarios, better_policies, worst_decisions, situations, anomalies, limits] {
         if text.len() > left {
             let mut end = left.saturating_sub(MARK.len());
             while !text.is_char_boundary(end) {
@@ -69,43 +152,53 @@ pub fn cut(artifacts: &mut Artifacts, bytes: usize) {
 
 /// The score of each scenario and the figures with the largest weights, worst scenario first.
 fn scenarios(suite: &Suite, stage: &StageResult) -> String {
-    let mut weights: Vec<(Figure, f64)> = suite.weights.iter().filter(|&(_, weight)| weight > 0.0).collect();
-    weights.sort_by(|one, other| other.1.total_cmp(&one.1));
-    weights.truncate(4);
     let mut rows: Vec<(f64, String)> = Vec::new();
     for index in suite.of(stage.split) {
         let runs: Vec<&ScoredRun> = stage.runs.iter().filter(|one| one.scenario == index).collect();
-        if runs.is_empty() {
-            continue;
+        if !runs.is_empty() {
+            rows.push((score(&runs), scenario(suite, &suite.scenarios[index].name, &runs)));
         }
-        let score = runs.iter().map(|one| one.score).sum::<f64>() / runs.len() as f64;
-        let mut row = format!("{:<20} {score:.3}", suite.scenarios[index].name);
-        for &(figure, _) in &weights {
-            let mean = |summary: &dyn Fn(&ScoredRun) -> &RunSummary| {
-                let values: Vec<f64> = runs.iter().filter_map(|one| summary(one).figures().get(figure)).collect();
-                (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-            };
-            let (own, base) = (mean(&|one| &one.summary), mean(&|one| &one.baseline));
-            let _ = write!(row, "  {} {} vs {}", figure.key(), rounded(own), rounded(base));
-        }
-        rows.push((score, row));
     }
     rows.sort_by(|one, other| one.0.total_cmp(&other.0));
     let mut text = format!(
-        "scenario: score (0.5 = as {}); then candidate vs {}, means of {} seeds in {}\n",
-        suite.baseline,
-        suite.baseline,
+        "scenario: score (1 = as {0}, the reference; more is better); then candidate vs {0}, means of {1} seeds in {2}; \
+         unserved requests are charged\n",
+        suite.reference,
         stage.runs.len() / rows.len().max(1),
         stage.split
     );
     text.extend(rows.iter().map(|(_, row)| format!("{row}\n")));
-    let difference = &stage.against_baseline;
     let _ = write!(text, "all: {:.3}", stage.score);
-    if let Some(interval) = difference.interval {
-        let _ = write!(text, ", difference {:+.4} ({:+.4} to {:+.4})", difference.mean, interval.low, interval.high);
+    if let Some(interval) = stage.against_reference.interval {
+        let _ = write!(text, " (95 %: {:.3} to {:.3})", interval.low.exp(), interval.high.exp());
     }
     text.push('\n');
     text
+}
+
+/// The row of one scenario.
+fn scenario(suite: &Suite, name: &str, runs: &[&ScoredRun]) -> String {
+    let mut row = format!("{name:<20} {:.3}", score(runs));
+    let fitness: Vec<&Fitness> = runs.iter().map(|one| &one.fitness).collect();
+    for objective in largest_weights(suite) {
+        let reference: Vec<f64> = fitness
+            .iter()
+            .filter_map(|one| one.components.iter().find(|part| part.objective == *objective)?.reference)
+            .collect();
+        let reference = (!reference.is_empty()).then(|| reference.iter().sum::<f64>() / reference.len() as f64);
+        let own = mean_figure(&fitness, objective);
+        let _ = write!(row, "  {objective} {} vs {}", rounded(own), rounded(reference));
+    }
+    let factors = fitness.iter().filter_map(|one| one.factors);
+    let lowest = |of: fn(&Factors) -> f64| factors.clone().map(|factors| of(&factors)).fold(1.0, f64::min);
+    let (completed, kept) = (lowest(|factors| factors.completed), lowest(|factors| factors.kept));
+    if completed < 1.0 {
+        let _ = write!(row, "  times {completed:.3} for requests that were not served");
+    }
+    if kept < 1.0 {
+        let _ = write!(row, "  times {kept:.3} for the value of shed requests");
+    }
+    row
 }
 
 /// Whether candidates of the suite make decisions of `kind`. Others are left out: a candidate cannot improve them.
@@ -209,14 +302,14 @@ fn situations(suite: &Suite, regret: &ScenarioRegret) -> String {
 fn anomalies(runs: &[ScoredRun]) -> String {
     let mut text = String::new();
     let names: std::collections::BTreeSet<&String> =
-        runs.iter().flat_map(|one| one.summary.anomalies.keys().chain(one.baseline.anomalies.keys())).collect();
+        runs.iter().flat_map(|one| one.summary.anomalies.keys().chain(one.reference.anomalies.keys())).collect();
     for name in names {
         let sum = |of: &dyn Fn(&ScoredRun) -> &RunSummary| {
             runs.iter().map(|one| of(one).anomalies.get(name).copied().unwrap_or(0)).sum::<u64>()
         };
-        let (own, base) = (sum(&|one| &one.summary), sum(&|one| &one.baseline));
+        let (own, base) = (sum(&|one| &one.summary), sum(&|one| &one.reference));
         if own > 0 || base > 0 {
-            let _ = writeln!(text, "{name}: {own} (baseline {base})");
+            let _ = writeln!(text, "{name}: {own} (reference {base})");
         }
     }
     text
@@ -238,7 +331,5 @@ fn limits(stages: &[&StageResult], limits: &SuiteLimits) -> String {
 
 /// The number with four significant digits.
 fn rounded(value: Option<f64>) -> String {
-    let Some(value) = value else { return "none".to_owned() };
-    let digits = if value == 0.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 6) };
-    format!("{value:.*}", digits as usize)
+    value.map_or_else(|| "none".to_owned(), significant)
 }

@@ -107,6 +107,31 @@ impl Figure {
         self.entry().needs
     }
 
+    /// Whether there is a value for the requests of one class.
+    #[must_use]
+    pub const fn has_classes(self) -> bool {
+        matches!(
+            self,
+            Self::Throughput
+                | Self::TokensPerSec
+                | Self::Goodput
+                | Self::SloAttainment
+                | Self::CompletedShare
+                | Self::RejectedShare
+                | Self::TimedOutShare
+                | Self::MeanTtft
+                | Self::P50Ttft
+                | Self::P90Ttft
+                | Self::P95Ttft
+                | Self::P99Ttft
+                | Self::MeanE2e
+                | Self::P50E2e
+                | Self::P90E2e
+                | Self::P95E2e
+                | Self::P99E2e
+        )
+    }
+
     /// The definition in one line.
     #[must_use]
     pub const fn definition(self) -> &'static str {

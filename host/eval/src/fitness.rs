@@ -1,36 +1,40 @@
 //! Fitness: one number for a run, computed from figures with weights of the user.
 //!
-//! There are two scales. On both, a figure without a sample has the worst value: a service that rejects everything has
-//! no latency and must not win by it.
+//! There are two scales.
 //!
-//! # `baseline`, the default
+//! # `ratio`, the default
 //!
-//! The run is compared with a run of the baseline policy under the same seed. With x the figure of the run and b that
-//! of the baseline, the component of a figure is
+//! The run is compared with a run of a reference policy under the same requests. With x the figure of the run and b
+//! that of the reference, both with every end charged ([`EndLog`](super::charges::EndLog)), the ratio of a figure is
 //!
-//! | figure | component | |
-//! |---|---|---|
-//! | more is better | x / (x + b) | |
-//! | less is better | b / (x + b) | |
-//! | share or index, more is better | (1 + x − b) / 2 | its natural scale: a change of 0.1 is 0.05, wherever it starts |
-//! | share or index, less is better | (1 + b − x) / 2 | |
-//! | x and b both 0 | 1/2 | |
-//! | the run has no sample | 0 | also if the baseline has none |
-//! | only the baseline has none | 1 | |
+//! | figure | ratio |
+//! |---|---|
+//! | less is better | b / x |
+//! | more is better | x / b |
+//! | share, less is better | (1 − x) / (1 − b) |
+//! | the run has no sample, the reference has one | [`LEAST_RATIO`] |
+//! | the reference has none | 1 |
 //!
-//! Each component lies in 0 to 1, is 1/2 where run and baseline are equal, and is monotone in x. With weights w, and p
-//! the completed share of the arrived requests,
+//! at least [`LEAST_RATIO`] and at most its inverse; values below the resolution of the unit (1 µs for latencies) count as that.
+//! The score is the weighted geometric mean of the ratios, times two factors for requests that were not served:
 //!
 //! ```text
-//! score = (Σ w·component / Σ w) · q²     q = min(1, p / p of the baseline)
+//! score = min(Π ratio^(w / Σ w) · q² · u, q² / (1 − q²))
 //! ```
 //!
-//! but at least [`LOWEST`] if any request completed, and 0 if none did.
+//! but at least [`LOWEST`] if any request completed, and 0 if none did. q is the completed share, less the lost share,
+//! of the requests that may not be shed, relative to the reference's, at most 1
+//! ([`EndValues::completed_factor`](super::objective::EndValues::completed_factor)). u is the value that is left of all
+//! requests where those that may be shed are ([`kept_factor`](super::objective::EndValues::kept_factor)).
 //!
-//! Why q²: no component exceeds 1, so score ≤ q² whatever the weights. A policy that completes half of what the
-//! baseline completes scores at most 1/4 and loses to the baseline, at 1/2, however fast the served half was; with q
-//! alone the two would tie. Below q = 1/√2 ≈ 0.71 no policy can win. A policy that sheds 5 % of the requests (q² ≈
-//! 0.90) wins with components above 0.554, that is with latencies below 80 % of the baseline's.
+//! So the reference itself scores 1, better policies more, and there is no upper end at which the scale saturates: 30 %
+//! less of a latency with a third of the weight is (1 / 0.7)^(1/3) = 1.126, wherever it starts. A geometric mean, because
+//! then the score of A relative to B times that of B relative to C is that of A relative to C, and the choice of the
+//! reference changes no order (apart from q and u).
+//!
+//! Why a policy cannot win by rejecting half of what may not be shed: each rejected request counts in every latency of all
+//! requests with at least [`NEVER`](super::charges::NEVER), and whatever the weights are, the score is at most q²/(1 − q²):
+//! 1/3 for q = 1/2, and below 1 for every q below 1/√2 ≈ 0.71.
 //!
 //! # `blis`
 //!
@@ -47,6 +51,7 @@ use serde::{Serialize, Serializer};
 use unicode_width::UnicodeWidthStr;
 
 use super::figures::{Better, Figure, Figures, Needs, Unit};
+use super::objective::{ChargedFigures, Objective};
 use blis_diag::{Diagnose, Diagnostic, nearest};
 
 /// The flag with the text that [`FitnessWeights::parse`] reads.
@@ -58,24 +63,27 @@ const MAX_WEIGHT: f64 = 1e12;
 /// Lowest score of a run that completed a request: a score of 0 means that no request completed.
 pub const LOWEST: f64 = 1e-6;
 
+/// Lowest ratio of a figure; the highest is its inverse.
+pub const LEAST_RATIO: f64 = 1e-3;
+
 /// How figures become a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FitnessScale {
-    /// Relative to a baseline policy under the same seed: 0 to 1, and 0.5 for the baseline itself.
+    /// Relative to a reference policy under the same requests: 1 for the reference itself, more is better.
     #[default]
-    Baseline,
+    Ratio,
     /// The formula of BLIS, with fixed scales.
     Blis,
 }
 
 impl FitnessScale {
     /// Both scales, in the order of help.
-    pub const ALL: [Self; 2] = [Self::Baseline, Self::Blis];
+    pub const ALL: [Self; 2] = [Self::Ratio, Self::Blis];
 
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Baseline => "baseline",
+            Self::Ratio => "ratio",
             Self::Blis => "blis",
         }
     }
@@ -84,11 +92,12 @@ impl FitnessScale {
     #[must_use]
     pub const fn definition(self) -> &'static str {
         match self {
-            Self::Baseline => {
-                "weighted mean of components times q^2. Component of figure x against the baseline's b, same seed: \
-                 x/(x+b) if more is better, b/(x+b) if less is, (1 +- (x-b))/2 for shares; 0.5 = equal, \
-                 no sample = 0. q = completed share relative to the baseline's, at most 1: a policy that serves half \
-                 scores at most 0.25. 0 = nothing completed"
+            Self::Ratio => {
+                "weighted geometric mean of the ratios to the figures of a baseline, same requests; 1 = equal, more is \
+                 better. Figure x, baseline's b: b/x if less is better, x/b if more is, (1-x)/(1-b) for shares of \
+                 which less is better. Every end is charged: unfinished and timed-out requests count with twice the \
+                 time they waited, rejected ones with 10 min. Times q^2 (completed share relative to the baseline's, \
+                 at most 1) and the value kept of classes that may be shed. 0 = nothing completed"
             }
             Self::Blis => {
                 "sum of weight times component, weights not normalised: r/(r+100) for requests/s, \
@@ -101,7 +110,7 @@ impl FitnessScale {
     /// Whether the scale has a component for `figure`.
     #[must_use]
     pub fn has(self, figure: Figure) -> bool {
-        self == Self::Baseline || blis_component(figure, 0.0).is_some()
+        self == Self::Ratio || blis_component(figure, 0.0).is_some()
     }
 
     fn keys(self) -> Vec<&'static str> {
@@ -130,19 +139,20 @@ pub struct FitnessWeights {
 
 #[derive(Clone, Debug, PartialEq)]
 struct Weight {
-    figure: Figure,
+    objective: Objective,
     weight: f64,
     /// Position of the key in the text, bytes.
     key: Range<usize>,
 }
 
 impl FitnessWeights {
-    /// Reads `key:weight,key:weight`. Blanks around keys and weights are ignored.
+    /// Reads `key:weight,key:weight`. Blanks around keys and weights are ignored. A key is that of a figure, or, on the
+    /// scale `ratio`, `class.figure` for the requests of one class.
     ///
     /// # Errors
     ///
-    /// If the text is empty or malformed, a key is unknown (to `scale`) or repeated, a weight is not a finite number ≥
-    /// 0, or all weights are 0.
+    /// If the text is empty or malformed, a key is unknown (to `scale`) or repeated, a figure has no value by class, a
+    /// weight is not a finite number ≥ 0, or all weights are 0.
     pub fn parse(text: &str, scale: FitnessScale) -> Result<Self, WeightsError> {
         let fail = |span, problem| WeightsError { text: text.to_owned(), span, problem };
         if text.trim().is_empty() {
@@ -153,8 +163,8 @@ impl FitnessWeights {
         for part in text.split(',') {
             let weight =
                 parse_weight(text, start..start + part.len(), scale).map_err(|(span, problem)| fail(span, problem))?;
-            if weights.iter().any(|earlier| earlier.figure == weight.figure) {
-                return Err(fail(weight.key, WeightsProblem::Duplicate(weight.figure)));
+            if weights.iter().any(|earlier| earlier.objective == weight.objective) {
+                return Err(fail(weight.key, WeightsProblem::Duplicate(weight.objective.key)));
             }
             weights.push(weight);
             start += part.len() + 1;
@@ -177,41 +187,48 @@ impl FitnessWeights {
         self.scale
     }
 
-    /// The figures and their weights, in the order of the text.
-    pub fn iter(&self) -> impl Iterator<Item = (Figure, f64)> + '_ {
-        self.weights.iter().map(|weight| (weight.figure, weight.weight))
+    /// The objectives and their weights, in the order of the text.
+    pub fn iter(&self) -> impl Iterator<Item = (&Objective, f64)> + '_ {
+        self.weights.iter().map(|weight| (&weight.objective, weight.weight))
     }
 
-    /// Checks that every figure can have a sample; `has` says what the settings and the workload provide.
+    /// Checks that every objective can have a sample: `has` says what the settings and the workload provide, `occurs`
+    /// whether requests of a class do.
     ///
     /// # Errors
     ///
-    /// The first figure that cannot have a sample.
-    pub fn check(&self, has: impl Fn(Needs) -> bool) -> Result<(), WeightsError> {
-        let lacking = |weight: &&Weight| weight.figure.needs() != Needs::Nothing && !has(weight.figure.needs());
-        match self.weights.iter().find(lacking) {
+    /// The first objective that cannot have a sample.
+    pub fn check(&self, has: impl Fn(Needs) -> bool, occurs: impl Fn(&str) -> bool) -> Result<(), WeightsError> {
+        let problem = |Weight { objective, .. }: &Weight| {
+            let needs = objective.figure.needs();
+            match &objective.class {
+                Some(class) if !occurs(class) => Some(WeightsProblem::NoSuchClass(class.clone())),
+                _ if needs != Needs::Nothing && !has(needs) => Some(WeightsProblem::Lacking(objective.figure)),
+                _ => None,
+            }
+        };
+        match self.weights.iter().find_map(|weight| Some((weight, problem(weight)?))) {
             None => Ok(()),
-            Some(weight) => Err(WeightsError {
-                text: self.text.clone(),
-                span: weight.key.clone(),
-                problem: WeightsProblem::Lacking(weight.figure),
-            }),
+            Some((weight, problem)) => Err(WeightsError { text: self.text.clone(), span: weight.key.clone(), problem }),
         }
     }
 
-    /// The score of `run` relative to `baseline`, a run under the same seed: 0 to 1, see the
-    /// [scale](FitnessScale::Baseline).
+    /// The score of `run` relative to `reference`, a run under the same requests: see the
+    /// [scale](FitnessScale::Ratio).
     #[must_use]
-    pub fn relative(&self, run: &Figures, baseline: &Figures) -> Fitness {
-        let components = self.components(|figure| match run.get(figure) {
-            None => ComponentValue { value: 0.0, sampled: false },
-            Some(x) => ComponentValue { value: relative_component(figure, x, baseline.get(figure)), sampled: true },
+    pub fn relative(&self, run: &ChargedFigures, reference: &ChargedFigures) -> Fitness {
+        let components = self.components(|objective| {
+            let (own, reference) = (run.get(objective), reference.get(objective));
+            ComponentValue { value: ratio(objective.figure, own, reference), own, reference }
         });
         let total: f64 = components.iter().map(|part| part.weight).sum();
-        let mean = components.iter().map(|part| part.weight * part.value).sum::<f64>() / total;
-        let completed = completed_factor(run, baseline);
-        let score = if completed > 0.0 { (mean * completed).max(LOWEST) } else { 0.0 };
-        Fitness { score, components, completed: Some(completed) }
+        let log: f64 = components.iter().map(|part| part.weight / total * part.value.ln()).sum();
+        let completed = run.ends.completed_factor(&reference.ends);
+        let kept = run.ends.kept_factor(&reference.ends);
+        let most = if completed < 1.0 { completed / (1.0 - completed) } else { 1.0 / LOWEST };
+        let score = (log.exp() * completed * kept).min(most).clamp(LOWEST, 1.0 / LOWEST);
+        let score = if run.ends.nothing_completed() { 0.0 } else { score };
+        Fitness { score, components, factors: Some(Factors { completed, kept }) }
     }
 
     /// The score of `run` by the formula of BLIS.
@@ -222,59 +239,58 @@ impl FitnessWeights {
     #[must_use]
     pub fn blis(&self, run: &Figures, no_sample: NoSample) -> Fitness {
         assert_eq!(self.scale, FitnessScale::Blis, "weights are read for the scale they are used on");
-        let components = self.components(|figure| {
+        let components = self.components(|Objective { figure, .. }| {
             let best = no_sample == NoSample::BestAsInBlis && figure.unit() == Unit::Milliseconds;
-            match run.get(figure).and_then(|x| blis_component(figure, x)) {
-                Some(value) => ComponentValue { value, sampled: true },
-                None => ComponentValue { value: if best { 1.0 } else { 0.0 }, sampled: false },
-            }
+            let own = run.get(*figure);
+            let value = own.and_then(|x| blis_component(*figure, x));
+            ComponentValue { value: value.unwrap_or(if best { 1.0 } else { 0.0 }), own, reference: None }
         });
         let score = components.iter().map(|part| part.weight * part.value).sum();
-        Fitness { score, components, completed: None }
+        Fitness { score, components, factors: None }
     }
 
     /// The components sorted by key. That is the order of output, and sums do not depend on the order of the user.
-    fn components(&self, part: impl Fn(Figure) -> ComponentValue) -> Vec<FitnessComponent> {
+    fn components(&self, part: impl Fn(&Objective) -> ComponentValue) -> Vec<FitnessComponent> {
         let mut components: Vec<FitnessComponent> = self
             .iter()
-            .map(|(figure, weight)| {
-                let ComponentValue { value, sampled } = part(figure);
-                FitnessComponent { figure, weight, value, sampled }
+            .map(|(objective, weight)| {
+                let ComponentValue { value, own, reference } = part(objective);
+                FitnessComponent { objective: objective.clone(), weight, value, own, reference }
             })
             .collect();
-        components.sort_by_key(|component| component.figure.key());
+        components.sort_by(|one, other| one.objective.key.cmp(&other.objective.key));
         components
     }
 }
 
 struct ComponentValue {
     value: f64,
-    sampled: bool,
+    own: Option<f64>,
+    reference: Option<f64>,
 }
 
-/// q², 0 to 1; 0 if no request completed.
-fn completed_factor(run: &Figures, baseline: &Figures) -> f64 {
-    let share = |figures: &Figures| figures.get(Figure::CompletedShare).unwrap_or(0.0);
-    let (ours, theirs) = (share(run), share(baseline));
-    if ours >= theirs { f64::from(ours > 0.0) } else { (ours / theirs).powi(2) }
-}
-
-/// Component on the scale `baseline`: 0 to 1, 0.5 for x = b.
-fn relative_component(figure: Figure, x: f64, baseline: Option<f64>) -> f64 {
-    let Some(b) = baseline else { return 1.0 };
-    let (ours, theirs) = match figure.better() {
-        Better::Higher => (x, b),
-        Better::Lower => (b, x),
+/// The ratio of a figure on the scale `ratio`: above 1 if x is better than the reference's b.
+fn ratio(figure: Figure, x: Option<f64>, b: Option<f64>) -> f64 {
+    let (Some(x), Some(b)) = (x, b) else { return if b.is_some() { LEAST_RATIO } else { 1.0 } };
+    let least = resolution(figure.unit());
+    let (ours, theirs) = match (figure.better(), figure.unit()) {
+        (Better::Higher, _) => (x, b),
+        (Better::Lower, Unit::Share) => (1.0 - x, 1.0 - b),
+        // Of events a run may have none, and one is not infinitely worse.
+        (Better::Lower, Unit::Count | Unit::PerRequest) => (b + least, x + least),
+        (Better::Lower, _) => (b, x),
     };
-    if figure.unit().bounded() {
-        f64::midpoint(1.0, ours - theirs)
-    } else if ours == theirs {
-        0.5
-    } else if ours < theirs {
-        let ratio = ours / theirs;
-        ratio / (1.0 + ratio)
-    } else {
-        1.0 / (1.0 + theirs / ours)
+    (ours.max(least) / theirs.max(least)).clamp(LEAST_RATIO, 1.0 / LEAST_RATIO)
+}
+
+/// The value of a unit below which differences do not count.
+fn resolution(unit: Unit) -> f64 {
+    match unit {
+        // A microsecond, as in the simulation.
+        Unit::Milliseconds => 1e-3,
+        Unit::Count => 1.0,
+        Unit::PerRequest => 1e-2,
+        Unit::RequestsPerSecond | Unit::TokensPerSecond | Unit::Share | Unit::Index | Unit::Seconds => 1e-3,
     }
 }
 
@@ -293,24 +309,36 @@ fn blis_component(figure: Figure, x: f64) -> Option<f64> {
 /// A score and its components.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitness {
-    /// Higher is better. On the scale `baseline` 0 to 1, and 0 only if no request completed.
+    /// Higher is better. On the scale `ratio` above 0, 1 for the reference, and 0 only if no request completed.
     pub score: f64,
-    /// The components of the weighted mean, sorted by key.
+    /// The components, sorted by key.
     pub components: Vec<FitnessComponent>,
-    /// q², by which the weighted mean was multiplied; `None` on the scale `blis`.
-    pub completed: Option<f64>,
+    /// Factors of the score besides the mean of ratios; `None` on the scale `blis`.
+    pub factors: Option<Factors>,
 }
 
-/// The contribution of one figure.
+/// Factors for requests that were not served, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factors {
+    /// q²: requests that may not be shed, completed and not lost, relative to the reference.
+    pub completed: f64,
+    /// u: the value kept of all requests where those that may be shed are.
+    pub kept: f64,
+}
+
+/// The contribution of one objective.
+#[derive(Clone, Debug, PartialEq)]
 pub struct FitnessComponent {
-    pub figure: Figure,
+    pub objective: Objective,
     /// The weight as written.
     pub weight: f64,
-    /// 0 (worst) to 1 (best).
+    /// On the scale `ratio` the ratio to the reference, above 0; on `blis` 0 (worst) to 1 (best).
     pub value: f64,
-    /// Whether the run had a sample of the figure. If not, the value is a penalty, which deserves a warning.
-    pub sampled: bool,
+    /// The figure of the run, in the unit of the figure; `None` if it had no sample. Then the value is a penalty, which
+    /// deserves a warning.
+    pub own: Option<f64>,
+    /// The figure of the reference; `None` if it had no sample, and on the scale `blis`.
+    pub reference: Option<f64>,
 }
 
 impl Fitness {
@@ -320,33 +348,60 @@ impl Fitness {
     pub fn block(&self, baseline: Option<&str>) -> String {
         let mut text = format!("=== Fitness Evaluation ===\nScore: {:.6}", self.score);
         let _ = match baseline {
-            Some(name) => writeln!(text, " (0.500000 = {})", shown(name)),
+            Some(name) => writeln!(text, " (1.000000 = {})", shown(name)),
             None => writeln!(text),
         };
-        for FitnessComponent { figure, value, sampled, .. } in &self.components {
+        for component in &self.components {
+            let FitnessComponent { objective, value, .. } = component;
             // In BLIS the line ends after the value.
-            let note = if *sampled || baseline.is_none() { "" } else { " (no sample)" };
-            let _ = writeln!(text, "  {}: {value:.6}{note}", figure.key());
+            let figures = if baseline.is_some() { component.figures() } else { String::new() };
+            let _ = writeln!(text, "  {objective}: {value:.6}{figures}");
         }
-        if let Some(factor) = self.completed {
-            let _ = writeln!(text, "  times, for completed requests: {factor:.6}");
+        if let Some(Factors { completed, kept }) = self.factors {
+            let _ = writeln!(text, "  times, for completed requests: {completed:.6}");
+            let _ = writeln!(text, "  times, for the value of shed requests: {kept:.6}");
         }
         text
     }
 
-    /// The JSON object `{scale, baseline, score, completed_factor, components}`; `baseline` as for [`Self::block`],
-    /// its keys absent on the scale `blis`.
+    /// The JSON object `{scale, baseline, score, completed_factor, kept_factor, components}`; `baseline` as for
+    /// [`Self::block`], its keys absent on the scale `blis`.
     #[must_use]
     pub fn document<'a>(&'a self, baseline: Option<&'a str>) -> impl Serialize + 'a {
-        let scale = if self.completed.is_some() { FitnessScale::Baseline } else { FitnessScale::Blis };
+        let scale = if self.factors.is_some() { FitnessScale::Ratio } else { FitnessScale::Blis };
         FitnessDocument {
             scale: scale.name(),
             baseline,
             score: self.score,
-            completed_factor: self.completed,
+            completed_factor: self.factors.map(|factors| factors.completed),
+            kept_factor: self.factors.map(|factors| factors.kept),
             components: ComponentMap(&self.components),
         }
     }
+}
+
+impl FitnessComponent {
+    /// Whether the run had a sample.
+    #[must_use]
+    pub fn sampled(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// ` (84.1 ms, 2175 ms)`: the figures of the run and of the reference.
+    fn figures(&self) -> String {
+        let unit = self.objective.figure.unit().name();
+        let text = |value: Option<f64>| {
+            value.map_or_else(|| "no sample".to_owned(), |value| format!("{} {unit}", significant(value)))
+        };
+        format!(" ({}, baseline {})", text(self.own), text(self.reference))
+    }
+}
+
+/// The number with four significant digits, at most six of them behind the point.
+#[must_use]
+pub fn significant(value: f64) -> String {
+    let digits = if value == 0.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 6) };
+    format!("{value:.*}", digits as usize)
 }
 
 #[derive(Serialize)]
@@ -357,10 +412,12 @@ struct FitnessDocument<'a> {
     score: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     completed_factor: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_factor: Option<f64>,
     components: ComponentMap<'a>,
 }
 
-/// By key: `{"mean_ttft": {"weight": …, "value": …, "sampled": …}}`.
+/// By key: `{"mean_ttft": {"weight": …, "value": …, "sampled": …, "own": …, "baseline": …}}`.
 struct ComponentMap<'a>(&'a [FitnessComponent]);
 
 impl Serialize for ComponentMap<'_> {
@@ -370,10 +427,16 @@ impl Serialize for ComponentMap<'_> {
             weight: f64,
             value: f64,
             sampled: bool,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            own: Option<f64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            baseline: Option<f64>,
         }
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for &FitnessComponent { figure, weight, value, sampled } in self.0 {
-            map.serialize_entry(figure.key(), &ComponentDocument { weight, value, sampled })?;
+        for component in self.0 {
+            let &FitnessComponent { weight, value, own, reference: baseline, .. } = component;
+            let document = ComponentDocument { weight, value, sampled: component.sampled(), own, baseline };
+            map.serialize_entry(&component.objective.key, &document)?;
         }
         map.end()
     }
@@ -393,7 +456,9 @@ enum WeightsProblem {
     NoColon,
     UnknownKey { scale: FitnessScale },
     NotOnScale(Figure),
-    Duplicate(Figure),
+    NotByClass(Figure),
+    NoSuchClass(String),
+    Duplicate(String),
     NotANumber,
     OutOfRange,
     AllZero,
@@ -418,7 +483,9 @@ impl WeightsError {
             WeightsProblem::NoColon => format!("invalid fitness weight `{culprit}`: expected key:value"),
             WeightsProblem::UnknownKey { .. } => format!("unknown fitness key `{culprit}`"),
             WeightsProblem::NotOnScale(figure) => format!("fitness scale `blis` has no key `{}`", figure.key()),
-            WeightsProblem::Duplicate(figure) => format!("fitness key `{}` is repeated", figure.key()),
+            WeightsProblem::NotByClass(figure) => format!("`{}` has no value by class", figure.key()),
+            WeightsProblem::NoSuchClass(class) => format!("no request of this run has the class `{}`", shown(class)),
+            WeightsProblem::Duplicate(key) => format!("fitness key `{}` is repeated", shown(key)),
             WeightsProblem::NotANumber => format!("fitness weight `{culprit}` is not a number"),
             WeightsProblem::OutOfRange => format!("fitness weight `{culprit}` is out of range"),
             WeightsProblem::AllZero => "all fitness weights are 0".into(),
@@ -438,6 +505,8 @@ impl WeightsError {
             WeightsProblem::NotOnScale(_) => {
                 format!("leave out `--fitness-scale blis`, or choose from {}", keys(FitnessScale::Blis))
             }
+            WeightsProblem::NotByClass(figure) => format!("leave out the class: `{}`", figure.key()),
+            WeightsProblem::NoSuchClass(_) => "name a class of the workload, or leave it out".into(),
             WeightsProblem::Duplicate(_) => "keep one of them".into(),
             WeightsProblem::NotANumber | WeightsProblem::OutOfRange => {
                 format!("a weight is a number from 0 to {MAX_WEIGHT:e}")
@@ -477,17 +546,25 @@ fn parse_weight(text: &str, span: Range<usize>, scale: FitnessScale) -> Result<W
     let Some(colon) = text[part.clone()].find(':') else { return Err((part, WeightsProblem::NoColon)) };
     let key = trimmed(text, part.start..part.start + colon);
     let number = trimmed(text, part.start + colon + 1..part.end);
-    let Some(figure) = Figure::find(&text[key.clone()]) else {
+    let (class, name) = match text[key.clone()].rsplit_once('.') {
+        Some((class, name)) if !class.is_empty() && scale == FitnessScale::Ratio => (Some(class), name),
+        _ => (None, &text[key.clone()]),
+    };
+    let Some(figure) = Figure::find(name) else {
         return Err((key, WeightsProblem::UnknownKey { scale }));
     };
     if !scale.has(figure) {
         return Err((key, WeightsProblem::NotOnScale(figure)));
     }
+    if class.is_some() && !figure.has_classes() {
+        return Err((key, WeightsProblem::NotByClass(figure)));
+    }
+    let objective = Objective::new(class, figure);
     let weight: f64 = text[number.clone()].parse().map_err(|_| (number.clone(), WeightsProblem::NotANumber))?;
     if !(0.0..=MAX_WEIGHT).contains(&weight) {
         return Err((number, WeightsProblem::OutOfRange));
     }
-    Ok(Weight { figure, weight, key })
+    Ok(Weight { objective, weight, key })
 }
 
 /// `span` without blanks at its ends.
@@ -499,16 +576,29 @@ fn trimmed(text: &str, span: Range<usize>) -> Range<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::objective::EndValues;
     use super::*;
     use proptest::prelude::*;
 
     fn weights(text: &str) -> FitnessWeights {
-        FitnessWeights::parse(text, FitnessScale::Baseline).expect("weights")
+        FitnessWeights::parse(text, FitnessScale::Ratio).expect("weights")
     }
 
-    fn run(values: &[(Figure, f64)]) -> Figures {
+    /// A run that completed all of 100 requests.
+    fn run(values: &[(Figure, f64)]) -> ChargedFigures {
+        let figures = values.iter().map(|&(figure, value)| (figure.key().to_owned(), value)).collect();
+        ChargedFigures { figures, ends: EndValues { arrived: 100.0, completed: 100.0, ..EndValues::default() } }
+    }
+
+    /// The same, but only `completed` of the requests completed.
+    fn completing(completed: f64, values: &[(Figure, f64)]) -> ChargedFigures {
+        let mut part = run(values);
+        part.ends.completed = completed;
+        part
+    }
+
+    fn served(values: &[(Figure, f64)]) -> Figures {
         let mut figures = Figures::default();
-        figures.set(Figure::CompletedShare, Some(1.0));
         values.iter().for_each(|&(figure, value)| figures.set(figure, Some(value)));
         figures
     }
@@ -521,12 +611,35 @@ mod tests {
     fn weights_are_read_as_written() {
         let read = weights(" p99_ttft : 0.5,throughput:1e3, jain:0 ");
         let expected = [(Figure::P99Ttft, 0.5), (Figure::Throughput, 1e3), (Figure::Jain, 0.0)];
-        assert_eq!(read.iter().collect::<Vec<_>>(), expected);
+        let figures = read.iter().map(|(objective, weight)| (objective.figure, weight));
+        assert_eq!(figures.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn objectives_may_be_about_one_class() {
+        let read = weights("critical.p90_ttft:2, gold.eu.goodput:1, p90_ttft:1");
+        let all: Vec<_> = read.iter().map(|(one, _)| (one.key.as_str(), one.class.as_deref())).collect();
+        let expected =
+            [("critical.p90_ttft", Some("critical")), ("gold.eu.goodput", Some("gold.eu")), ("p90_ttft", None)];
+        assert_eq!(all, expected);
+        insta::assert_snapshot!(message("critical.jain:1", FitnessScale::Ratio), @r#"
+        `jain` has no value by class
+          --fitness-weights "critical.jain:1"
+                             ^^^^^^^^^^^^^
+        hint: leave out the class: `jain`
+        "#);
+        insta::assert_snapshot!(read.check(|_| true, |class| class == "critical").expect_err("no gold"), @r#"
+        no request of this run has the class `gold.eu`
+          --fitness-weights "critical.p90_ttft:2, gold.eu.goodput:1, p90_ttft:1"
+                                                  ^^^^^^^^^^^^^^^
+        hint: name a class of the workload, or leave it out
+        "#);
+        assert!(FitnessWeights::parse("critical.p99_ttft:1", FitnessScale::Blis).is_err(), "BLIS has no such key");
     }
 
     #[test]
     fn a_misspelt_key_is_underlined() {
-        insta::assert_snapshot!(message("throughput:0.5,p99_tft:1", FitnessScale::Baseline), @r#"
+        insta::assert_snapshot!(message("throughput:0.5,p99_tft:1", FitnessScale::Ratio), @r#"
         unknown fitness key `p99_tft`
           --fitness-weights "throughput:0.5,p99_tft:1"
                                             ^^^^^^^
@@ -567,7 +680,7 @@ mod tests {
         let messages: Vec<String> = all
             .iter()
             .map(|text| {
-                let message = message(text, FitnessScale::Baseline);
+                let message = message(text, FitnessScale::Ratio);
                 message.lines().take(3).collect::<Vec<_>>().join("\n")
             })
             .collect();
@@ -619,16 +732,16 @@ mod tests {
 
     #[test]
     fn offsets_are_bytes_of_the_text() {
-        let error = FitnessWeights::parse("jain:1, nope :2", FitnessScale::Baseline).expect_err("unknown");
+        let error = FitnessWeights::parse("jain:1, nope :2", FitnessScale::Ratio).expect_err("unknown");
         assert_eq!(error.span(), 8..12);
     }
 
     #[test]
     fn what_the_run_cannot_have_is_found_before_it() {
         let both = weights("throughput:1,goodput:1,jain:1");
-        assert_eq!(both.check(|_| true), Ok(()));
-        assert_eq!(weights("throughput:1").check(|_| false), Ok(()));
-        let error = both.check(|needs| needs == Needs::SloTargets).expect_err("no tenants");
+        assert_eq!(both.check(|_| true, |_| true), Ok(()));
+        assert_eq!(weights("throughput:1").check(|_| false, |_| true), Ok(()));
+        let error = both.check(|needs| needs == Needs::SloTargets, |_| true).expect_err("no tenants");
         insta::assert_snapshot!(error, @r#"
         this run has no sample of `jain`
           --fitness-weights "throughput:1,goodput:1,jain:1"
@@ -641,7 +754,7 @@ mod tests {
     #[test]
     fn the_formula_of_blis() {
         let read = |text| FitnessWeights::parse(text, FitnessScale::Blis).expect(text);
-        let figures = run(&[(Figure::Throughput, 100.0), (Figure::P99Ttft, 52.5), (Figure::MeanE2e, 8_600.0)]);
+        let figures = served(&[(Figure::Throughput, 100.0), (Figure::P99Ttft, 52.5), (Figure::MeanE2e, 8_600.0)]);
         let fitness = read("throughput:0.4,p99_ttft:0.3,mean_e2e:0.3").blis(&figures, NoSample::Worst);
         let expected = 0.4 * 0.5 + 0.3 / 53.5 + 0.3 / 8_601.0;
         assert!((fitness.score - expected).abs() < 1e-15, "{}", fitness.score);
@@ -652,7 +765,7 @@ mod tests {
           p99_ttft: 0.018692
           throughput: 0.500000
         ");
-        let tokens = read("tokens_per_sec:3").blis(&run(&[(Figure::TokensPerSec, 30_000.0)]), NoSample::Worst);
+        let tokens = read("tokens_per_sec:3").blis(&served(&[(Figure::TokensPerSec, 30_000.0)]), NoSample::Worst);
         assert_eq!(tokens.score, 2.25, "weights are not normalised");
     }
 
@@ -664,86 +777,80 @@ mod tests {
         nothing.set(Figure::CompletedShare, Some(0.0));
         assert_eq!(read.blis(&nothing, NoSample::BestAsInBlis).score, 2.0);
         assert_eq!(read.blis(&nothing, NoSample::Worst).score, 0.0);
-        let baseline = run(&[(Figure::P99Ttft, 50.0)]);
-        assert_eq!(weights("p99_ttft:1,mean_e2e:1").relative(&nothing, &baseline).score, 0.0);
+        let reference = run(&[(Figure::P99Ttft, 50.0)]);
+        let nothing = completing(0.0, &[(Figure::RejectedShare, 1.0)]);
+        assert_eq!(weights("p99_ttft:1,mean_e2e:1").relative(&nothing, &reference).score, 0.0);
         assert_eq!(weights("rejected_share:1").relative(&nothing, &nothing).score, 0.0, "even against itself");
     }
 
+    /// The example of the documentation.
     #[test]
-    fn components_at_their_corners() {
-        let component = |figure, x: f64, b: Option<f64>| relative_component(figure, x, b);
-        assert_eq!(component(Figure::P99Ttft, 50.0, Some(150.0)), 0.75);
-        assert_eq!(component(Figure::Throughput, 50.0, Some(150.0)), 0.25);
-        assert_eq!(component(Figure::Preemptions, 0.0, Some(0.0)), 0.5);
-        assert_eq!(component(Figure::Preemptions, 1.0, Some(0.0)), 0.0);
-        assert_eq!(component(Figure::Preemptions, 0.0, Some(1.0)), 1.0);
-        assert_eq!(component(Figure::Goodput, 0.0, Some(3.0)), 0.0);
-        assert_eq!(component(Figure::Goodput, 3.0, Some(0.0)), 1.0);
-        assert_eq!(component(Figure::SloAttainment, 0.75, Some(0.25)), 0.75);
-        assert_eq!(component(Figure::RejectedShare, 0.5, Some(0.0)), 0.25);
-        assert_eq!(component(Figure::RejectedShare, 0.0, Some(0.0)), 0.5);
-        assert_eq!(component(Figure::P99Ttft, 5.0, None), 1.0);
-        assert_eq!(component(Figure::P99Ttft, f64::MAX, Some(f64::MIN_POSITIVE)), 0.0);
+    fn a_third_less_of_a_third_of_the_weight() {
+        let all = |ttft| run(&[(Figure::MeanTtft, ttft), (Figure::P99Ttft, 900.0), (Figure::MeanE2e, 4_000.0)]);
+        let score = |ttft| weights("mean_ttft:1,p99_ttft:1,mean_e2e:1").relative(&all(ttft), &all(200.0)).score;
+        assert!((score(140.0) - 1.126_247).abs() < 1e-6, "{}", score(140.0));
+        assert_eq!(score(200.0), 1.0);
+        // No saturation: the same again is the same factor again.
+        assert!((score(98.0) / score(140.0) - score(140.0)).abs() < 1e-12);
     }
 
     #[test]
-    fn a_missing_sample_is_the_worst_even_if_the_baseline_misses_it_too() {
-        let fitness =
-            weights("p99_itl:1,p99_ttft:1").relative(&run(&[(Figure::P99Ttft, 1.0)]), &run(&[(Figure::P99Ttft, 1.0)]));
-        assert_eq!(fitness.score, 0.25);
-        let sampled: Vec<_> = fitness.components.iter().map(|part| (part.figure.key(), part.sampled)).collect();
+    fn ratios_at_their_corners() {
+        let ratio = |figure, x: f64, b: Option<f64>| ratio(figure, Some(x), b);
+        assert_eq!(ratio(Figure::P99Ttft, 50.0, Some(150.0)), 3.0);
+        assert_eq!(ratio(Figure::Throughput, 50.0, Some(200.0)), 0.25);
+        assert_eq!(ratio(Figure::Preemptions, 0.0, Some(0.0)), 1.0);
+        assert_eq!(ratio(Figure::PriorityInversions, 1.0, Some(0.0)), 0.5);
+        assert_eq!(ratio(Figure::Goodput, 0.0, Some(3.0)), LEAST_RATIO);
+        assert_eq!(ratio(Figure::Goodput, 3.0, Some(0.0)), 1.0 / LEAST_RATIO);
+        assert_eq!(ratio(Figure::SloAttainment, 0.75, Some(0.25)), 3.0);
+        assert_eq!(ratio(Figure::RejectedShare, 0.5, Some(0.0)), 0.5);
+        assert_eq!(ratio(Figure::RejectedShare, 1.0, Some(0.0)), LEAST_RATIO);
+        assert_eq!(ratio(Figure::P99Ttft, 5.0, None), 1.0);
+        assert_eq!(ratio(Figure::P99Ttft, f64::MAX, Some(f64::MIN_POSITIVE)), LEAST_RATIO);
+        assert_eq!(super::ratio(Figure::P99Ttft, None, Some(5.0)), LEAST_RATIO);
+        assert_eq!(super::ratio(Figure::P99Ttft, None, None), 1.0);
+    }
+
+    #[test]
+    fn a_missing_sample_is_the_worst_unless_the_reference_misses_it_too() {
+        let (own, reference) = (run(&[(Figure::P99Ttft, 1.0)]), run(&[(Figure::P99Ttft, 1.5), (Figure::P99Itl, 8.25)]));
+        let fitness = weights("p99_itl:1,p99_ttft:1").relative(&own, &reference);
+        let sampled: Vec<_> = fitness.components.iter().map(|part| (&*part.objective.key, part.sampled())).collect();
         assert_eq!(sampled, [("p99_itl", false), ("p99_ttft", true)]);
         insta::assert_snapshot!(fitness.block(Some("round-robin")), @r"
         === Fitness Evaluation ===
-        Score: 0.250000 (0.500000 = round-robin)
-          p99_itl: 0.000000 (no sample)
-          p99_ttft: 0.500000
+        Score: 0.038730 (1.000000 = round-robin)
+          p99_itl: 0.001000 (no sample, baseline 8.250 ms)
+          p99_ttft: 1.500000 (1.000 ms, baseline 1.500 ms)
           times, for completed requests: 1.000000
+          times, for the value of shed requests: 1.000000
         ");
         let json = serde_json::to_string_pretty(&fitness.document(Some("round-robin"))).expect("JSON");
-        insta::assert_snapshot!(json, @r#"
-        {
-          "scale": "baseline",
-          "baseline": "round-robin",
-          "score": 0.25,
-          "completed_factor": 1.0,
-          "components": {
-            "p99_itl": {
-              "weight": 1.0,
-              "value": 0.0,
-              "sampled": false
-            },
-            "p99_ttft": {
-              "weight": 1.0,
-              "value": 0.5,
-              "sampled": true
-            }
-          }
-        }
-        "#);
+        insta::assert_snapshot!(json);
     }
 
-    /// A baseline that completes all requests, and a policy that sheds some of them to be faster.
+    /// Latencies have the charges of rejected requests already; here only the factors.
     #[test]
-    fn a_little_shedding_may_win_and_half_may_not() {
-        let read = weights("p99_ttft:1,mean_e2e:1");
-        let baseline = run(&[(Figure::P99Ttft, 400.0), (Figure::MeanE2e, 2_000.0)]);
-        let score = |share: f64, speedup: f64| {
-            let mut shed = run(&[(Figure::P99Ttft, 400.0 / speedup), (Figure::MeanE2e, 2_000.0 / speedup)]);
-            shed.set(Figure::CompletedShare, Some(share));
-            read.relative(&shed, &baseline).score
+    fn factors_for_requests_that_were_not_served() {
+        let read = weights("p99_ttft:1");
+        let of = |completed, lost, sheddable_completed| ChargedFigures {
+            ends: EndValues { arrived: 100.0, completed, lost, sheddable_completed },
+            ..run(&[(Figure::P99Ttft, 40.0)])
         };
-        assert_eq!(score(1.0, 1.0), 0.5);
-        assert!(score(0.95, 1.2) < 0.5 && score(0.95, 1.3) > 0.5);
-        assert!(score(0.5, f64::MAX) <= 0.25 && score(0.7, f64::MAX) < 0.5 && score(0.71, f64::MAX) > 0.5);
-    }
-
-    /// Against an overloaded baseline, completing more requests gives no bonus, and no penalty either.
-    #[test]
-    fn completing_more_is_no_penalty() {
-        let share = |share| run(&[(Figure::CompletedShare, share), (Figure::MeanTtft, 5.0)]);
-        assert_eq!(weights("mean_ttft:1").relative(&share(0.9), &share(0.3)).score, 0.5);
-        assert_eq!(weights("mean_ttft:1").relative(&share(0.9), &Figures::default()).score, 1.0);
+        let score = |run: &ChargedFigures, reference: &ChargedFigures| read.relative(run, reference).score;
+        let reference = of(100.0, 0.0, 60.0);
+        assert_eq!(score(&of(50.0, 0.0, 60.0), &reference), 0.25, "half of what may not be shed: q² = 1/4");
+        assert_eq!(score(&of(100.0, 0.0, 20.0), &reference), 0.75, "shed: (100 + 20) / (100 + 60) of the value");
+        assert_eq!(score(&of(100.0, 0.0, 90.0), &reference), 1.0, "more is no bonus");
+        // As many complete, but each of them instead of one that is lost.
+        let overload = of(60.0, 0.0, 60.0);
+        assert!((score(&of(60.0, 30.0, 60.0), &overload) - 0.25).abs() < 1e-12);
+        assert_eq!(
+            score(&of(60.0, 0.0, 60.0), &of(0.0, 0.0, 60.0)),
+            1.0,
+            "no penalty against a reference with nothing"
+        );
     }
 
     #[test]
@@ -754,7 +861,7 @@ mod tests {
     }
 
     /// Any figures that a run can have; `completed` is its completed share.
-    fn figures(completed: impl Strategy<Value = f64>) -> impl Strategy<Value = Figures> {
+    fn figures(completed: impl Strategy<Value = f64>) -> impl Strategy<Value = ChargedFigures> {
         let value = prop_oneof![
             Just(None),
             Just(Some(0.0)),
@@ -763,13 +870,21 @@ mod tests {
             Just(Some(1e300)),
             Just(Some(f64::MIN_POSITIVE)),
         ];
-        (prop::collection::vec(value, Figure::COUNT), completed).prop_map(|(values, completed)| {
-            let mut run = Figures::from_fn(|figure| {
+        let shares = (0.0..=1.0f64, 0.0..=1.0f64);
+        (prop::collection::vec(value, Figure::COUNT), completed, shares).prop_map(|(values, completed, shares)| {
+            let figures = Figure::ALL.iter().filter_map(|&figure| {
                 let value = values[figure as usize]?;
-                Some(if figure.unit().bounded() { value.min(1.0) } else { value })
+                let value = if figure.unit().bounded() { value.min(1.0) } else { value };
+                Some((figure.key().to_owned(), value))
             });
-            run.set(Figure::CompletedShare, Some(completed));
-            run
+            let (lost, sheddable) = shares;
+            let ends = EndValues {
+                arrived: 100.0,
+                completed: 100.0 * completed,
+                lost: 100.0 * lost * (1.0 - completed),
+                sheddable_completed: 50.0 * sheddable * f64::from(u8::from(completed > 0.0)),
+            };
+            ChargedFigures { figures: figures.collect(), ends }
         })
     }
 
@@ -782,41 +897,63 @@ mod tests {
             })
             .prop_filter_map("all zero", |(chosen, weights)| {
                 let pairs = chosen.iter().zip(&weights).map(|(figure, weight)| format!("{}:{weight}", figure.key()));
-                FitnessWeights::parse(&pairs.collect::<Vec<_>>().join(","), FitnessScale::Baseline).ok()
+                FitnessWeights::parse(&pairs.collect::<Vec<_>>().join(","), FitnessScale::Ratio).ok()
             })
     }
 
     proptest! {
-        /// This holds for all weights, and however good the served requests were.
+        /// Whatever is weighed, and however good the figures of the served half are.
         #[test]
-        fn serving_half_loses_to_the_baseline(
+        fn serving_half_of_what_may_not_be_shed_loses(
             weights in any_weights(),
             run in figures(0.0..=1.0f64),
-            baseline in figures(0.01..=1.0f64),
+            reference in figures(0.01..=1.0f64),
             part in 0.0..=0.5f64,
         ) {
             let mut run = run;
-            run.set(Figure::CompletedShare, baseline.get(Figure::CompletedShare).map(|share| share * part));
-            let score = weights.relative(&run, &baseline).score;
-            prop_assert!(score <= 0.25 + 1e-12, "{score}");
+            let served = (reference.ends.completed - reference.ends.lost).max(0.0);
+            run.ends = EndValues { completed: part * served, lost: 0.0, ..run.ends };
+            let score = weights.relative(&run, &reference).score;
+            prop_assert!(score <= 1.0 / 3.0 + 1e-12 || served == 0.0, "{score}");
+        }
+
+        /// The factor alone: what rejecting costs in latencies is a test of the charges.
+        #[test]
+        fn half_of_what_may_not_be_shed_costs_three_quarters(
+            weights in any_weights(),
+            run in figures(0.01..=1.0f64),
+            part in 0.0..=0.5f64,
+        ) {
+            let mut shed = run.clone();
+            shed.ends.completed *= part;
+            let (whole, half) = (weights.relative(&run, &run).score, weights.relative(&shed, &run).score);
+            let served = run.ends.completed > run.ends.lost;
+            prop_assert!(half <= whole * if served { 0.25 + 1e-12 } else { 1.0 }, "{half} of {whole}");
         }
 
         #[test]
         fn serving_nothing_is_the_only_zero(
             weights in any_weights(),
             run in figures(prop_oneof![Just(0.0), 0.001..=1.0f64]),
-            baseline in figures(prop_oneof![Just(0.0), 0.001..=1.0f64]),
+            reference in figures(prop_oneof![Just(0.0), 0.001..=1.0f64]),
         ) {
-            let score = weights.relative(&run, &baseline).score;
-            prop_assert!((0.0..=1.0).contains(&score), "{score}");
-            prop_assert_eq!(score == 0.0, run.get(Figure::CompletedShare) == Some(0.0));
+            let score = weights.relative(&run, &reference).score;
+            prop_assert!(score.is_finite() && score >= 0.0, "{score}");
+            prop_assert_eq!(score == 0.0, run.ends.nothing_completed());
         }
 
         #[test]
-        fn the_baseline_scores_one_half(weights in any_weights(), run in figures(0.001..=1.0f64)) {
-            let has_all = weights.iter().all(|(figure, weight)| weight == 0.0 || run.get(figure).is_some());
-            let score = weights.relative(&run, &run).score;
-            prop_assert!(if has_all { (score - 0.5).abs() < 1e-12 } else { score <= 0.5 + 1e-12 }, "{score}");
+        fn the_reference_scores_one(weights in any_weights(), run in figures(0.001..=1.0f64)) {
+            prop_assert_eq!(weights.relative(&run, &run).score, 1.0);
+        }
+
+        /// A relative to B times B relative to C is A relative to C, where no ratio reaches its limits.
+        #[test]
+        fn the_choice_of_the_reference_changes_no_order(latencies in prop::array::uniform6(1.0..30.0f64)) {
+            let [a, b, c] = [0, 2, 4].map(|at| run(&[(Figure::MeanTtft, latencies[at]), (Figure::MeanE2e, latencies[at + 1])]));
+            let read = weights("mean_ttft:1,mean_e2e:3");
+            let score = |run: &ChargedFigures, reference: &ChargedFigures| read.relative(run, reference).score;
+            prop_assert!((score(&a, &b) * score(&b, &c) / score(&a, &c) - 1.0).abs() < 1e-9);
         }
 
         /// A better figure never lowers the score, on either scale.
@@ -824,36 +961,36 @@ mod tests {
         fn better_is_never_worse(
             figure in prop::sample::select(Figure::ALL),
             run in figures(0.001..=1.0f64),
-            baseline in figures(0.001..=1.0f64),
+            reference in figures(0.001..=1.0f64),
             factor in 0.0..1.0f64,
             others in any_weights(),
         ) {
             let mut worse = run.clone();
-            let Some(value) = run.get(figure).filter(|_| figure != Figure::CompletedShare) else { return Ok(()) };
+            let Some(&value) = run.figures.get(figure.key()) else { return Ok(()) };
             let worst = if figure.unit().bounded() { 1.0 } else { f64::MAX };
-            worse.set(figure, Some(match figure.better() {
+            let changed = match figure.better() {
                 Better::Higher => value * factor,
                 Better::Lower => (value / (1.0 - factor)).min(worst),
-            }));
+            };
+            worse.figures.insert(figure.key().to_owned(), changed);
             let single = weights(&format!("{}:2", figure.key()));
             for weights in [&single, &others] {
-                let (better, worse) = (weights.relative(&run, &baseline), weights.relative(&worse, &baseline));
-                prop_assert!(better.score >= worse.score - 1e-15, "{better:?} {worse:?}");
+                let (better, worse) = (weights.relative(&run, &reference), weights.relative(&worse, &reference));
+                prop_assert!(better.score >= worse.score * (1.0 - 1e-12), "{better:?} {worse:?}");
             }
             if let Ok(weights) = FitnessWeights::parse(&format!("{}:2", figure.key()), FitnessScale::Blis) {
-                let score = |run: &Figures| weights.blis(run, NoSample::Worst).score;
-                prop_assert!(score(&run) >= score(&worse));
-                worse.set(figure, None);
-                prop_assert_eq!(score(&worse), 0.0);
+                let score = |value| weights.blis(&served(&[(figure, value)]), NoSample::Worst).score;
+                prop_assert!(score(value) >= score(changed));
+                prop_assert_eq!(weights.blis(&Figures::default(), NoSample::Worst).score, 0.0);
             }
         }
 
         /// The order in which a user writes weights changes no bit of the score.
         #[test]
-        fn order_does_not_matter(weights in any_weights(), run in figures(0.5..=1.0f64), baseline in figures(0.5..=1.0f64)) {
+        fn order_does_not_matter(weights in any_weights(), run in figures(0.5..=1.0f64), other in figures(0.5..=1.0f64)) {
             let mut reversed = weights.clone();
             reversed.weights.reverse();
-            prop_assert_eq!(weights.relative(&run, &baseline), reversed.relative(&run, &baseline));
+            prop_assert_eq!(weights.relative(&run, &other), reversed.relative(&run, &other));
         }
 
         #[test]

@@ -19,6 +19,7 @@ pub mod bound;
 pub mod cancel;
 pub mod cascade;
 pub mod catalog;
+mod charges;
 pub mod compare;
 pub mod counterfactual;
 pub mod error;
@@ -32,6 +33,7 @@ pub mod identity;
 mod load_warnings;
 mod measure;
 pub mod named_policy;
+mod objective;
 pub mod open;
 mod paired;
 mod recording;
@@ -53,8 +55,11 @@ pub const BUILD: &str = env!("BLIS_BUILD");
 
 pub use cascade::CascadeResult;
 pub use figures::{Better, Figure, Figures, Needs, Unit};
-pub use fitness::{Fitness, FitnessComponent, FitnessScale, FitnessWeights, LOWEST, NoSample, WeightsError};
+pub use fitness::{
+    Factors, Fitness, FitnessComponent, FitnessScale, FitnessWeights, LEAST_RATIO, LOWEST, NoSample, WeightsError,
+};
 pub use measure::finished_simulations;
+pub use objective::{ChargedFigures, EndValues, Objective};
 pub use paired::{CONFIDENCE, ConfidenceInterval, Paired, PairedResult};
 pub use stratified::StratifiedDifference;
 pub use table::Comparison;

@@ -19,10 +19,11 @@ use blis_sim::units::Micros;
 use blis_workload::Names;
 use blis_workload::trace_v2::GoodputTargets;
 
+use crate::charges::{ClassRules, EndLog};
 use crate::error::RunError;
 use crate::experiment::{self, Experiment};
 use crate::figures::Needs;
-use crate::fitness::{FitnessWeights, NoSample};
+use crate::fitness::{FitnessScale, FitnessWeights, NoSample};
 use crate::service;
 use crate::spec::SimulationName;
 use crate::spec::parse::EVERY_CLASS;
@@ -185,7 +186,22 @@ pub(crate) fn check_weights(
         Needs::SloTargets => !(config.cluster.slo_targets.is_empty() && recorded.is_empty()),
         Needs::Tenants => !names.texts().is_empty(),
     };
-    weights.check(has).map_err(RunError::refused)
+    weights.check(has, |class| names.find(class).is_some()).map_err(RunError::refused)
+}
+
+/// A log of how every request ends, if figures are scored.
+pub(crate) fn end_log(
+    config: &Experiment,
+    names: &Names,
+    recorded: &BTreeMap<String, GoodputTargets>,
+) -> Option<EndLog> {
+    let scored = config.evaluation.fitness.as_ref().is_some_and(|weights| weights.scale() == FitnessScale::Ratio);
+    scored.then(|| EndLog::new(&metrics_options(config, names, recorded)))
+}
+
+/// The rules of the classes of a run: each request is worth the same, and classes of a priority below 0 may be shed.
+pub(crate) fn class_rules(config: &Experiment, names: &Names) -> ClassRules {
+    ClassRules::by_priority(&service::classes(&config.cluster.policies, names), names)
 }
 
 /// Metrics per class and tenant are collected if requests name any. Priority inversions cannot occur under FCFS.

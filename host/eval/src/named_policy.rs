@@ -7,7 +7,8 @@ use crate::error::RunError;
 use crate::experiment::{Experiment, as_in_blis};
 use crate::spec::parse;
 use blis_config::policy::{
-    BuiltIn, Bundle, Choices, PluginLookup as _, PluginLookupError, PolicyError, PolicySettings, SettingSource, Sourced,
+    Ambiguous, BuiltIn, Bundle, Choices, PluginLookup as _, PluginLookupError, PolicyError, PolicySettings,
+    SettingSource, Sourced,
 };
 use blis_plugin::Kind;
 
@@ -26,6 +27,29 @@ impl Experiment {
         let (policies, warnings) =
             as_in_blis(self.policies_of(name, others)?, self.spec.parity.unwrap_or(crate::spec::defaults::PARITY));
         let mut config = Self { warnings, ..self.clone() };
+        config.engine.follow(&policies);
+        config.cluster.policies = policies;
+        Ok(config)
+    }
+
+    /// The same experiment with the policies `names`: as [`Self::with_policy`] takes it, or built-in policies of any
+    /// kinds, joined by ` + `, as `weighted + sjf`. What they do not decide is kept.
+    pub fn with_policies(&self, names: &str) -> Result<Self, RunError> {
+        let parts: Vec<&str> = names.split(JOINT).map(str::trim).collect();
+        let only_routing =
+            |part: &str| !BuiltIn::named(part).is_ok_and(|row| row.is_some_and(|row| row.kind != Kind::Routing));
+        if let ([part], true) = (&parts[..], only_routing(parts[0])) {
+            return self.with_policy(part, OtherPolicies::Kept);
+        }
+        let mut choices = self.choices.clone();
+        for part in parts {
+            let row = built_in(part)?;
+            let source = SettingSource::Other(format!("policy {part}").into());
+            choices = choices.without(row.kind).with(row.kind, Sourced { value: row.name.to_owned(), source });
+        }
+        let policies = PolicySettings::choose(&choices, self.bundle.as_ref(), &*self.catalog);
+        let mut config = self.clone();
+        let policies = policies.map_err(|error: PolicyError| RunError::refused(error))?;
         config.engine.follow(&policies);
         config.cluster.policies = policies;
         Ok(config)
@@ -82,6 +106,19 @@ impl Experiment {
             }
         }
     }
+}
+
+/// Joins names of policies of several kinds.
+pub const JOINT: &str = " + ";
+
+/// The built-in policy called `name`, of any kind but the latency model.
+fn built_in(name: &str) -> Result<&'static BuiltIn, RunError> {
+    let found = BuiltIn::named(name).map_err(|Ambiguous { what, hint }| RunError::usage(what).hint(hint))?;
+    let decides = found.filter(|row| row.kind != Kind::Latency);
+    decides.ok_or_else(|| {
+        RunError::usage(format_args!("`{name}` is no built-in policy"))
+            .hint("`blis plugin list` names them; only built-in policies can be joined by ` + `")
+    })
 }
 
 /// Whether the extension of `file` is that of a plugin.

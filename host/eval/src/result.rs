@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::cascade::{CascadeResult, ScoredRun, StageResult};
+use super::cascade::{CascadeResult, ScoredRun, StageResult, log_score};
+use super::fitness::FitnessComponent;
 use super::stratified::StratifiedDifference;
 use super::suite::{Split, Suite, hex};
 use super::{Figure, Figures};
 
 /// Version of the document.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Status of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +52,7 @@ pub struct EvaluationResult {
     pub stopped: Option<String>,
     /// Figures by name; the same keys in every document.
     pub metrics: BTreeMap<String, f64>,
-    /// The difference from the baseline in the last stage before select.
+    /// The difference from the reference in the last stage before select.
     pub paired: Option<PairedDocument>,
     /// Each run of smoke and train.
     pub scenarios: Vec<ScenarioDocument>,
@@ -73,22 +74,22 @@ pub struct EvaluationResult {
     pub depends_on_clock: bool,
 }
 
-/// A mean difference of scores.
+/// By how much a candidate is better than the reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairedDocument {
-    /// Name of the baseline.
-    pub baseline: String,
+    /// Name of the reference.
+    pub reference: String,
     /// Number of pairs of runs.
     pub n: usize,
-    /// Score − 1/2, mean over scenarios of means over seeds.
+    /// Score − 1; the score is the geometric mean over scenarios of those over seeds.
     pub diff_mean: f64,
-    /// 95 % confidence interval of the mean.
+    /// 95 % confidence interval of it, from that of the mean of ln of the scores.
     pub ci95: Option<[f64; 2]>,
-    /// Probability that the mean is above 0.
+    /// Probability that it is above 0.
     pub p_better: Option<f64>,
 }
 
-/// One run of the candidate beside that of the baseline.
+/// One run of the candidate beside that of the reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScenarioDocument {
     /// Name of the scenario.
@@ -99,12 +100,31 @@ pub struct ScenarioDocument {
     pub family: String,
     /// Seed of the requests.
     pub seed: u64,
-    /// 0 to 1; 1/2 is as good as the baseline.
+    /// Above 0; 1 is as good as the reference.
     pub score: f64,
-    /// Figures of the candidate's run.
+    /// How the score came about, by objective.
+    pub objectives: BTreeMap<String, ObjectiveDocument>,
+    /// Factor of the score for requests that may not be shed and were not served, 0 to 1.
+    pub completed_factor: f64,
+    /// Factor of the score for the value of requests that were shed, 0 to 1.
+    pub kept_factor: f64,
+    /// Figures of the candidate's run: of the requests that were served.
     pub metrics: BTreeMap<String, f64>,
-    /// Figures of the baseline's run.
-    pub baseline: BTreeMap<String, f64>,
+    /// Figures of the reference's run.
+    pub reference: BTreeMap<String, f64>,
+}
+
+/// An objective in one run, with every end of a request charged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ObjectiveDocument {
+    /// The ratio to the reference: above 1 is better.
+    pub ratio: f64,
+    /// The figure of the candidate, in its unit; absent without a sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<f64>,
+    /// The figure of the reference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<f64>,
 }
 
 /// The gates and their values.
@@ -112,9 +132,11 @@ pub struct ScenarioDocument {
 pub struct GatesDocument {
     /// Whether every request was accounted for.
     pub conservation: bool,
-    /// The lowest completed share of a run, divided by the baseline's.
+    /// The lowest completed share of a run, of the requests that may not be shed, divided by the baseline's.
     pub completed: f64,
-    /// The longest mean end-to-end latency of a class in a run, divided by the baseline's.
+    /// The largest part of the requests that may not be shed that was lost in a run.
+    pub lost: f64,
+    /// The longest mean end-to-end latency of a class that may not be shed in a run, divided by the baseline's.
     pub worst_class: f64,
     /// Whether all figures were finite.
     pub finite: bool,
@@ -128,9 +150,12 @@ pub struct Artifacts {
     /// Why there is no score, with line and source.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// Candidate and baseline by scenario, worst first.
+    /// Candidate and reference by scenario, worst first.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub scenarios: String,
+    /// Known policies that do better in the worst scenario.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub better_policies: String,
     /// The decisions with the largest regret, with the signals that the policy read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub worst_decisions: String,
@@ -148,10 +173,11 @@ pub struct Artifacts {
 impl Artifacts {
     /// The texts that are not empty, by name, most important first.
     pub fn texts(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let Self { error, scenarios, worst_decisions, situations, anomalies, limits } = self;
+        let Self { error, scenarios, better_policies, worst_decisions, situations, anomalies, limits } = self;
         let all = [
             ("error", error),
             ("scenarios", scenarios),
+            ("better_policies", better_policies),
             ("worst_decisions", worst_decisions),
             ("situations", situations),
             ("anomalies", anomalies),
@@ -166,10 +192,10 @@ impl Artifacts {
 pub struct PrivateDocument {
     /// Its runs.
     pub scenarios: Vec<ScenarioDocument>,
-    /// Its score, 0 to 1, if it ran; 1/2 is as good as the baseline.
+    /// Its score, if it ran; 1 is as good as the reference.
     #[serde(default)]
     pub score: Option<f64>,
-    /// The difference from the baseline in its runs.
+    /// The difference from the reference in its runs.
     #[serde(default)]
     pub paired: Option<PairedDocument>,
     /// Gates that failed in its runs, a line each.
@@ -274,7 +300,7 @@ impl EvaluationResult {
         };
         let select = cascade.stage(Split::Select);
         let gap = cascade.stage(Split::Train).zip(select);
-        let against = |stage: &StageResult| suite.map(|suite| paired(&suite.baseline, &stage.against_baseline));
+        let against = |stage: &StageResult| suite.map(|suite| paired(&suite.reference, &stage.against_reference));
         let last = cascade.last();
         let failed = if select.is_some() { cascade.failed.clone() } else { Vec::new() };
         let public = without_select(cascade);
@@ -343,21 +369,29 @@ fn scenario(suite: &Suite, split: Split, one: &ScoredRun) -> ScenarioDocument {
         family: scenario.family.clone(),
         seed: one.seed,
         score: one.score,
+        objectives: one.fitness.components.iter().map(objective).collect(),
+        completed_factor: one.fitness.factors.map_or(1.0, |factors| factors.completed),
+        kept_factor: one.fitness.factors.map_or(1.0, |factors| factors.kept),
         metrics: named_figures(&one.summary.figures()),
-        baseline: named_figures(&one.baseline.figures()),
+        reference: named_figures(&one.reference.figures()),
     }
+}
+
+fn objective(component: &FitnessComponent) -> (String, ObjectiveDocument) {
+    let FitnessComponent { objective, value: ratio, own, reference, .. } = component;
+    (objective.key.clone(), ObjectiveDocument { ratio: *ratio, own: *own, reference: *reference })
 }
 
 fn named_figures(figures: &Figures) -> BTreeMap<String, f64> {
     METRIC_FIGURES.iter().filter_map(|&(name, figure)| Some((name.to_owned(), figures.get(figure)?))).collect()
 }
 
-fn paired(baseline: &str, difference: &StratifiedDifference) -> PairedDocument {
+fn paired(reference: &str, difference: &StratifiedDifference) -> PairedDocument {
     PairedDocument {
-        baseline: baseline.to_owned(),
+        reference: reference.to_owned(),
         n: difference.pairs,
-        diff_mean: difference.mean,
-        ci95: difference.interval.map(|interval| [interval.low, interval.high]),
+        diff_mean: difference.mean.exp_m1(),
+        ci95: difference.interval.map(|interval| [interval.low.exp_m1(), interval.high.exp_m1()]),
         p_better: difference.p_better,
     }
 }
@@ -371,11 +405,11 @@ fn metrics(cascade: &CascadeResult) -> BTreeMap<String, f64> {
     for split in [Split::Smoke, Split::Train] {
         set(&format!("{split}_score"), cascade.stage(split).map_or(0.0, |stage| stage.score));
     }
-    let difference = cascade.last().map(|stage| stage.against_baseline);
+    let difference = cascade.last().map(|stage| stage.against_reference);
     let interval = difference.and_then(|difference| difference.interval);
-    set("diff_mean", difference.map_or(0.0, |difference| difference.mean));
-    set("diff_low", interval.map_or(0.0, |interval| interval.low));
-    set("diff_high", interval.map_or(0.0, |interval| interval.high));
+    set("diff_mean", difference.map_or(0.0, |difference| difference.mean.exp_m1()));
+    set("diff_low", interval.map_or(0.0, |interval| interval.low.exp_m1()));
+    set("diff_high", interval.map_or(0.0, |interval| interval.high.exp_m1()));
     set("runs", cascade.stages.iter().map(|stage| stage.runs.len()).sum::<usize>() as f64);
     for (name, figure) in METRIC_FIGURES {
         let values = cascade
@@ -393,12 +427,11 @@ fn metrics(cascade: &CascadeResult) -> BTreeMap<String, f64> {
 fn gates(cascade: &CascadeResult, ran: bool) -> GatesDocument {
     let runs = || cascade.stages.iter().flat_map(|stage| &stage.runs);
     let share = |one: &ScoredRun| {
-        let [own, baseline] =
-            [&one.summary, &one.baseline].map(|summary| summary.figures().get(Figure::CompletedShare).unwrap_or(0.0));
+        let [own, baseline] = [&one.summary, &one.baseline].map(|summary| summary.charged.ends.completed_share());
         if baseline > 0.0 { own / baseline } else { 1.0 }
     };
     let longer = |one: &ScoredRun| {
-        let classes = one.baseline.classes.iter().filter(|(_, base)| base.mean_e2e_ms > 0.0);
+        let classes = one.baseline.classes.iter().filter(|(_, base)| base.mean_e2e_ms > 0.0 && !base.sheddable);
         classes
             .filter_map(|(name, base)| Some(one.summary.classes.get(name)?.mean_e2e_ms / base.mean_e2e_ms))
             .fold(0.0, f64::max)
@@ -406,6 +439,7 @@ fn gates(cascade: &CascadeResult, ran: bool) -> GatesDocument {
     GatesDocument {
         conservation: ran,
         completed: if !cascade.stages.is_empty() { runs().map(share).fold(f64::INFINITY, f64::min) } else { 0.0 },
+        lost: runs().map(|one| one.summary.charged.ends.lost_share()).fold(0.0, f64::max),
         worst_class: runs().map(longer).fold(0.0, f64::max),
         finite: ran,
         failed: cascade.failed.clone(),
@@ -432,9 +466,10 @@ fn features(cascade: &CascadeResult, traits: Traits) -> BTreeMap<String, f64> {
 
 /// A warning if the candidate scored more in train than in select, by more than chance explains.
 fn overfitted(train: &StageResult, select: &StageResult) -> Option<String> {
-    let error = train.against_baseline.standard_error?.hypot(select.against_baseline.standard_error?);
-    let gap = train.score - select.score;
+    let error = train.against_reference.standard_error?.hypot(select.against_reference.standard_error?);
+    let gap = log_score(train.score) - log_score(select.score);
     (gap > 2.0 * error).then(|| {
-        format!("scored {gap:.3} more in train than in select, more than two standard errors: it may be overfitted to the train split")
+        let percent = 100.0 * gap.exp_m1();
+        format!("scored {percent:.1} % more in train than in select, more than two standard errors: it may be overfitted to the train split")
     })
 }

@@ -19,6 +19,7 @@ use blis_sim::units::Micros;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Skipped, Workload};
 
+use crate::charges::EndLog;
 use crate::counterfactual;
 use crate::error::RunError;
 use crate::experiment::{self, Experiment};
@@ -26,7 +27,9 @@ use crate::figures::Figures;
 use crate::fitness::{Fitness, FitnessScale, FitnessWeights};
 use crate::identity::{self, RunIdentity};
 use crate::load_warnings::load_warnings;
-use crate::measure::{Measurement, check_weights, measure, no_sample, plugin_warnings};
+use crate::measure::{
+    Measurement, check_weights, class_rules, end_log, measure, metrics_options, no_sample, plugin_warnings,
+};
 use crate::named_policy::OtherPolicies;
 use crate::open;
 use crate::recording;
@@ -124,7 +127,10 @@ fn simulate(
         ),
         (
             (evaluation.summarize_trace.then(DecisionSummary::default), decisions),
-            (journal(config, deployment), counterfactual::surveyor(config, &names, &slo_targets)),
+            (
+                (journal(config, deployment), end_log(config, &names, &slo_targets)),
+                counterfactual::surveyor(config, &names, &slo_targets),
+            ),
         ),
     );
     let requests = progress.watch(requests, count);
@@ -132,14 +138,14 @@ fn simulate(
     let Measurement { report, observer, incidents, .. } =
         measure(config, deployment, (&names, &slo_targets), (requests, follow_ups), observers)?;
     let cpu = timer.elapsed();
-    let (((log, _), (refused, (load, tpot))), ((summary, decisions), (journal, surveyor))) = observer;
+    let (((log, _), (refused, (load, tpot))), ((summary, decisions), ((journal, ends), surveyor))) = observer;
     let named = (&names, &slo_targets);
     let regret =
         surveyor.map(|surveyor| counterfactual::regret(config, deployment, named, surveyor.survey)).transpose()?;
     let fitness = evaluation
         .fitness
         .as_ref()
-        .map(|weights| fitness(weights, baseline, config, deployment, &report))
+        .map(|weights| fitness(weights, baseline, (config, &names), deployment, (&report, ends)))
         .transpose()?;
     let slots = u64::from(deployment.batch_limits.max_num_seqs) * u64::from(config.cluster.num_instances);
     let load = load.report(is_open.then_some(slots));
@@ -182,29 +188,35 @@ fn empty_figures(config: &Experiment) -> EmptyFigures {
 fn baseline(config: &Experiment) -> Result<Option<(String, Experiment)>, RunError> {
     const USUAL: &str = "round-robin";
     let scale = config.evaluation.fitness.as_ref().map(FitnessWeights::scale);
-    if scale != Some(FitnessScale::Baseline) {
+    if scale != Some(FitnessScale::Ratio) {
         return Ok(None);
     }
     let name = config.evaluation.baseline.as_deref().unwrap_or(USUAL);
     Ok(Some((name.to_owned(), config.with_policy(name, OtherPolicies::Defaults)?)))
 }
 
-/// The score of `report`, against a run of `baseline` under the same seed if the scale is relative.
+/// The score of a run: by the formula of BLIS, or against a run of `baseline` under the same requests.
 fn fitness(
     weights: &FitnessWeights,
     baseline: Option<(String, Experiment)>,
-    config: &Experiment,
+    (config, names): (&Experiment, &Names),
     deployment: &Deployment,
-    report: &Report,
+    (report, ends): (&Report, Option<EndLog>),
 ) -> Result<(Fitness, Option<String>), RunError> {
-    let figures = Figures::from(report);
-    let Some((name, baseline)) = baseline else {
-        return Ok((weights.blis(&figures, no_sample(config.engine.semantics)), None));
+    let (Some((name, baseline)), Some(ends)) = (baseline, ends) else {
+        return Ok((weights.blis(&Figures::from(report), no_sample(config.engine.semantics)), None));
     };
+    // Classes are worth the same in both runs, whatever the bundle of one says.
+    let rules = class_rules(config, names);
+    let charge = |log: EndLog, report: &Report, names: &Names| {
+        log.charge(report, &rules, names).figures(weights, &Figures::from(report))
+    };
+    let own = charge(ends, report, names);
     let Workload { requests, follow_ups, names, slo_targets, .. } = open::open(&baseline)?;
+    let log = EndLog::new(&metrics_options(&baseline, &names, &slo_targets));
     let named = (&names, &slo_targets);
-    let Measurement { report: baseline, .. } = measure(&baseline, deployment, named, (requests, follow_ups), ())?;
-    Ok((weights.relative(&figures, &Figures::from(&baseline)), Some(name)))
+    let Measurement { report, observer, .. } = measure(&baseline, deployment, named, (requests, follow_ups), log)?;
+    Ok((weights.relative(&own, &charge(observer, &report, &names)), Some(name)))
 }
 
 /// The records that the export formats need, if there are exports.

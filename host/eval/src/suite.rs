@@ -1,7 +1,7 @@
 //! A suite: the scenarios on which candidates are evaluated. One YAML file, parsed strictly like policy bundles.
 //!
 //! ```text
-//! suite ── baseline, weights, gates, limits
+//! suite ── reference, baseline, weights, classes, gates, limits
 //!   └─ scenario ── flags of `blis run`, a workload, the splits it belongs to
 //! ```
 //!
@@ -18,6 +18,7 @@ use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::charges::ClassRule;
 use super::{FitnessScale, FitnessWeights};
 use blis_diag::yaml::{self, Document, Entries, NumberRange, Spanned, Word, explain};
 use blis_diag::{Diagnose, Diagnostic, Location, nearest, quoted};
@@ -39,9 +40,17 @@ pub struct Suite {
     pub file: String,
     /// SHA-256 of its text, hexadecimal.
     pub hash: String,
-    /// A routing policy or the path of a bundle; scores are relative to it.
+    /// Raised whenever scores change their meaning; scores of different versions must not be compared.
+    pub version: u32,
+    /// The policy that gates compare with: a routing policy, the path of a bundle, or built-in policies of several kinds
+    /// joined by ` + `.
     pub baseline: String,
-    /// Policies that the held-out report compares candidates with, besides the baseline.
+    /// The policy that scores are relative to, likewise: the best built-in policy for what candidates may decide. The
+    /// baseline if the suite names none.
+    pub reference: String,
+    /// What `blis suite rebase` found when it chose the reference.
+    pub rebased: Option<RebaseRecord>,
+    /// Further policies that feedback and the held-out report compare candidates with.
     pub reference_policies: Vec<String>,
     /// The kinds of decisions that candidates may make. Other functions of a candidate are not used.
     pub decides: Vec<Kind>,
@@ -49,9 +58,11 @@ pub struct Suite {
     pub weights: FitnessWeights,
     /// Number of seeds of each scenario, by split.
     pub seeds: BTreeMap<Split, u32>,
+    /// What is different from the usual about SLO classes, by name; `default` is the class of requests without one.
+    pub classes: BTreeMap<String, ClassSetting>,
     /// What a candidate must not do, whatever its score.
     pub gates: Gates,
-    /// The score within a stage, 0 to 1, from which the next stage is run.
+    /// The score relative to the baseline from which the next stage is run.
     pub promote: BTreeMap<Split, f64>,
     /// The resources that a candidate may use.
     pub limits: SuiteLimits,
@@ -88,6 +99,26 @@ pub struct Scenario {
     pub workload: Option<String>,
     /// Location in the file of the suite.
     pub location: Location,
+}
+
+/// How a choice of the reference came about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RebaseRecord {
+    /// The program that chose it.
+    pub program: String,
+    /// Policies and their scores relative to the baseline, best first.
+    pub scores: Vec<(String, f64)>,
+}
+
+/// What a suite says about an SLO class.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ClassSetting {
+    /// Value of a completed request, relative to those of other classes; 1 if not set.
+    pub value: Option<f64>,
+    /// Whether its requests may be shed; by the priority of the class if not set.
+    pub sheddable: Option<bool>,
+    /// The least completed share that a candidate must leave it, unless the baseline completes less.
+    pub floor: f64,
 }
 
 /// Conditions that are checked before any score, relative to the baseline under the same requests.
@@ -225,6 +256,21 @@ impl Suite {
         Ok(reader.suite(raw)?)
     }
 
+    /// The rule of the class `name` (empty for requests without a class), if `usual` is that of its priority.
+    #[must_use]
+    pub(crate) fn class_rule(&self, name: &str, usual: ClassRule) -> ClassRule {
+        let name = if name.is_empty() { "default" } else { name };
+        let ClassSetting { value, sheddable, .. } = self.classes.get(name).copied().unwrap_or_default();
+        ClassRule { value: value.unwrap_or(usual.value), sheddable: sheddable.unwrap_or(usual.sheddable) }
+    }
+
+    /// The seed with the number `turn` under which `blis suite rebase` compares policies in a scenario: no stage has it.
+    #[must_use]
+    pub fn rebase_seed(&self, scenario: &str, turn: u32) -> u64 {
+        let digest = Sha256::digest(format!("{}:{scenario}:rebase:{turn}", self.name));
+        u64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]))
+    }
+
     /// The seed with the number `turn` of the scenario at the index `scenario` in `split`. It differs between splits,
     /// epochs and scenarios, so that the runs of an evaluation are independent, and is the same for all candidates. It
     /// has at most 32 bits, so that any reader of JSON keeps it exactly.
@@ -262,16 +308,35 @@ struct RawSuite {
     schema: Word,
     name: Word,
     about: Option<String>,
+    version: Option<Word>,
     baseline: Option<Word>,
+    reference: Option<Word>,
+    rebased: Option<RawRebase>,
     reference_policies: Option<Vec<Word>>,
     decides: Option<Vec<Word>>,
     weights: Word,
     seeds: Option<Entries<Word>>,
+    classes: Option<Entries<RawClass>>,
     gates: Option<RawGates>,
     promote: Option<Entries<Word>>,
     limits: Option<RawLimits>,
     run: Option<Entries<Word>>,
     scenarios: Spanned<Vec<RawScenario>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRebase {
+    program: Word,
+    scores: Entries<Word>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawClass {
+    value: Option<Word>,
+    sheddable: Option<Word>,
+    floor: Option<Word>,
 }
 
 #[derive(Default, Deserialize)]
@@ -308,6 +373,8 @@ struct SuiteReader<'a>(Document<'a>);
 const SHARE: NumberRange = NumberRange { fits: |number| (0.0..=1.0).contains(&number), text: "a number from 0 to 1" };
 const UP_TO_1000: NumberRange =
     NumberRange { fits: |number| (0.0..=1000.0).contains(&number), text: "a number from 0 to 1000" };
+const VALUE: NumberRange =
+    NumberRange { fits: |number| number > 0.0 && number <= 1000.0, text: "above 0, at most 1000" };
 const SECONDS: NumberRange =
     NumberRange { fits: |number| number > 0.0 && number <= 86_400.0, text: "above 0, at most 86400" };
 
@@ -335,18 +402,23 @@ impl SuiteReader<'_> {
                 return Err(self.0.wrong(at, format!("no scenario belongs to `{needed}`"), hint));
             }
         }
+        let baseline = raw.baseline.map_or_else(|| "round-robin".to_owned(), |word| word.value);
         Ok(Suite {
             name: self.name(&raw.name)?,
             about: raw.about.unwrap_or_default().trim().to_owned(),
             file: self.0.file.to_string(),
             hash: hex(&Sha256::digest(self.0.text)),
-            baseline: raw.baseline.map_or_else(|| "round-robin".to_owned(), |word| word.value),
+            version: raw.version.map_or(Ok(1), |word| self.0.whole("a version", &word, 1..=1_000_000))?,
+            reference: raw.reference.map_or_else(|| baseline.clone(), |word| word.value),
+            baseline,
+            rebased: raw.rebased.map(|raw| self.rebased(raw)).transpose()?,
+            classes: self.classes(raw.classes)?,
             reference_policies: raw.reference_policies.unwrap_or_default().into_iter().map(|word| word.value).collect(),
             decides: self.decides(raw.decides)?,
             weights: self.weights(&raw.weights)?,
             seeds: self.by_split(raw.seeds, |word| self.0.whole("a number of seeds", word, 1..=1000))?,
             gates: self.gates(raw.gates.unwrap_or_default())?,
-            promote: self.by_split(raw.promote, |word| self.0.number("a score", word, SHARE))?,
+            promote: self.by_split(raw.promote, |word| self.0.number("a score", word, UP_TO_1000))?,
             limits: self.limits(&raw.limits.unwrap_or_default())?,
             scenarios,
         })
@@ -415,11 +487,41 @@ impl SuiteReader<'_> {
     }
 
     fn weights(&self, word: &Word) -> Result<FitnessWeights, Diagnostic> {
-        FitnessWeights::parse(&word.value, FitnessScale::Baseline).map_err(|error| {
+        FitnessWeights::parse(&word.value, FitnessScale::Ratio).map_err(|error| {
             let Diagnostic { what, hint, .. } = error.diagnostic();
             // The excerpt of the error quotes a flag, so it is replaced.
             self.0.wrong(word.referenced, what, hint.unwrap_or_default())
         })
+    }
+
+    fn rebased(&self, raw: RawRebase) -> Result<RebaseRecord, Diagnostic> {
+        let scores = raw.scores.0.into_iter().map(|(policy, score)| {
+            let score = self.0.number("a score", &score, UP_TO_1000)?;
+            Ok((policy.value, score))
+        });
+        Ok(RebaseRecord { program: raw.program.value, scores: scores.collect::<Result<_, Diagnostic>>()? })
+    }
+
+    fn classes(&self, raw: Option<Entries<RawClass>>) -> Result<BTreeMap<String, ClassSetting>, Diagnostic> {
+        let entries = raw.map_or(Vec::new(), |entries| entries.0);
+        let class = |(name, raw): (Word, RawClass)| {
+            let value = raw.value.map(|word| self.0.number("a value", &word, VALUE)).transpose()?;
+            let sheddable = raw.sheddable.map(|word| self.switch(&word)).transpose()?;
+            let floor = raw.floor.map_or(Ok(0.0), |word| self.0.number("a floor", &word, SHARE))?;
+            Ok((name.value, ClassSetting { value, sheddable, floor }))
+        };
+        entries.into_iter().map(class).collect()
+    }
+
+    fn switch(&self, word: &Word) -> Result<bool, Diagnostic> {
+        match word.value.as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            other => {
+                let what = format!("{} is neither true nor false", quoted(other.as_bytes()));
+                Err(self.0.wrong(word.referenced, what, "write `true` or `false`"))
+            }
+        }
     }
 
     fn gates(&self, raw: RawGates) -> Result<Gates, Diagnostic> {
@@ -513,11 +615,30 @@ pub(crate) mod tests {
     fn a_suite_defines_its_runs() {
         let suite = suite();
         assert_eq!((suite.baseline.as_str(), &suite.decides[..]), ("round-robin", &[Kind::Routing][..]));
+        assert_eq!((suite.reference.as_str(), suite.version), ("round-robin", 1), "without a rebase");
         assert_eq!((suite.of(Split::Smoke), suite.of(Split::Train)), (vec![0], vec![0, 1]));
         let flags: Vec<String> =
             suite.scenarios[0].flags.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(flags, ["model=qwen3-14b", "rate=7", "num-requests=20"], "its own win");
         assert_eq!((suite.scenarios[1].family.as_str(), suite.seeds_of(Split::Train)), ("others", 4));
+    }
+
+    #[test]
+    fn classes_have_values_and_may_be_shed() {
+        let text = "schema: 1\nname: s\nversion: 3\nreference: weighted + sjf\nweights: critical.p90_ttft:1\n\
+                    classes: {batch: {value: 0.5, sheddable: false}, default: {floor: 0.25}}\n\
+                    rebased: {program: blis 1, scores: {\"weighted + sjf\": 1.5, weighted: 1.25}}\n\
+                    scenarios: [{name: a, splits: [smoke, train]}]";
+        let suite = Suite::parse("s.yaml", text).unwrap();
+        assert_eq!(
+            (suite.reference.as_str(), suite.baseline.as_str(), suite.version),
+            ("weighted + sjf", "round-robin", 3)
+        );
+        let usual = ClassRule { value: 1.0, sheddable: true };
+        assert_eq!(suite.class_rule("batch", usual), ClassRule { value: 0.5, sheddable: false });
+        assert_eq!(suite.class_rule("", usual), usual);
+        assert_eq!(suite.classes["default"].floor, 0.25);
+        assert_eq!(suite.rebased.unwrap().scores, [("weighted + sjf".to_owned(), 1.5), ("weighted".to_owned(), 1.25)]);
     }
 
     #[test]
@@ -534,6 +655,8 @@ pub(crate) mod tests {
         ];
         assert!(all.iter().enumerate().all(|(index, one)| !all[..index].contains(one)), "{all:?}");
         assert_eq!(seed(Split::Test, 0, 0, 3), seed(Split::Test, 9, 0, 3), "held-out seeds do not depend on the epoch");
+        assert!(!all.contains(&suite.rebase_seed("one", 0)));
+        assert_ne!(suite.rebase_seed("one", 0), suite.rebase_seed("two", 0), "scenarios are independent");
     }
 
     #[test]
@@ -553,6 +676,10 @@ pub(crate) mod tests {
             format!("schema: 1\nname: s\nweights: speed:1\n{one}"),
             format!("schema: 1\nname: a/b\nweights: mean_e2e:1\n{one}"),
             format!("{head}{one}limits: {{wall_s: -1}}"),
+            format!("{head}{one}classes: {{batch: {{value: 0}}}}"),
+            format!("{head}{one}classes: {{batch: {{sheddable: perhaps}}}}"),
+            format!("{head}{one}version: 0"),
+            format!("schema: 1\nname: s\nweights: critical.jain:1\n{one}"),
         ];
         let messages: Vec<String> = texts.iter().map(|text| refused(text)).collect();
         insta::assert_snapshot!(messages.join("\n\n"));

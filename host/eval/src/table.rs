@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::figures::{Better, Figure, Figures, Unit};
-use super::fitness::{FitnessScale, FitnessWeights, NoSample};
+use super::fitness::FitnessScale;
 use super::paired::{CONFIDENCE, Paired, PairedResult, mean};
 
 /// Widest column of policy names, in terminal columns.
@@ -59,18 +59,13 @@ impl Comparison {
         Self { policies: policies.to_vec(), seeds: seeds.to_vec(), rows: rows.collect(), fitness: None }
     }
 
-    /// Adds `fitness` as the first row: the score of each run, on the scale `baseline` relative to the run of the
-    /// first policy under the same seed.
+    /// Adds `fitness` as the first row: the score of each run by policy and seed, on the scale `ratio` relative to the
+    /// run of the first policy under the same seed.
     #[must_use]
-    pub fn with_fitness(mut self, weights: &FitnessWeights, no_sample: NoSample, runs: &[Vec<Figures>]) -> Self {
-        let score = |run: &Figures, first: &Figures| match weights.scale() {
-            FitnessScale::Baseline => weights.relative(run, first).score,
-            FitnessScale::Blis => weights.blis(run, no_sample).score,
-        };
-        let scores = |of: &Vec<Figures>| of.iter().zip(&runs[0]).map(|(run, first)| Some(score(run, first))).collect();
-        let row = MetricRow::new("fitness", Unit::Index, Better::Higher, runs.iter().map(scores).collect());
-        self.rows.splice(0..0, row);
-        self.fitness = Some(weights.scale());
+    pub fn with_fitness(mut self, scale: FitnessScale, scores: &[Vec<f64>]) -> Self {
+        let values = scores.iter().map(|of| of.iter().copied().map(Some).collect()).collect();
+        self.rows.splice(0..0, MetricRow::new("fitness", Unit::Index, Better::Higher, values));
+        self.fitness = Some(scale);
         self
     }
 }
@@ -223,12 +218,8 @@ impl Comparison {
     fn write_footnotes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('\n')?;
         match self.fitness {
-            Some(FitnessScale::Baseline) => {
-                writeln!(
-                    f,
-                    "fitness: relative to {}; 0.5 is as good, 0 is nothing completed",
-                    shown(&self.policies[0])
-                )?;
+            Some(FitnessScale::Ratio) => {
+                writeln!(f, "fitness: relative to {}; 1 is as good, 0 is nothing completed", shown(&self.policies[0]))?;
             }
             Some(FitnessScale::Blis) => writeln!(f, "fitness: by the formula of BLIS")?,
             None => {}
@@ -446,8 +437,9 @@ mod tests {
         let seeds = [1, 2, 3, 5, 8];
         let all = names(&["round-robin", "weighted", "policies/my-very-long-name.yaml", "表示幅の広い名前を持つ方策"]);
         let runs = runs(4, &seeds);
-        let weights = FitnessWeights::parse("mean_ttft:1,throughput:1", FitnessScale::Baseline).expect("weights");
-        let comparison = Comparison::new(&all, &seeds, &runs).with_fitness(&weights, NoSample::Worst, &runs);
+        let score = |policy: usize, seed: usize| 1.0 - (0.004 + 0.0001 * seed as f64) * policy as f64;
+        let scores: Vec<Vec<f64>> = (0..4).map(|policy| (0..5).map(|seed| score(policy, seed)).collect()).collect();
+        let comparison = Comparison::new(&all, &seeds, &runs).with_fitness(FitnessScale::Ratio, &scores);
         let text = comparison.to_string();
         assert!(text.lines().skip(1).all(|line| line.width() <= 80), "{text}");
         insta::assert_snapshot!(text, @r"
@@ -455,10 +447,10 @@ mod tests {
         Paired runs under 5 seeds: 1, 2, 3, 5, 8
 
         metric                policy               mean   change             ±95%
-        fitness               round-robin        0.5000
-                              weighted           0.4959 -0.00410         ±0.00043 worse
-                              …-long-name.yaml   0.4920 -0.00803         ±0.00091 worse
-                              …名前を持つ方策    0.4882  -0.0118          ±0.0014 worse
+        fitness               round-robin         1.000
+                              weighted           0.9958 -0.00420         ±0.00020 worse
+                              …-long-name.yaml   0.9916 -0.00840         ±0.00039 worse
+                              …名前を持つ方策    0.9874  -0.0126          ±0.0006 worse
         throughput, req/s     round-robin          1241
                               weighted             1241  +0.0560   0.00%  ±0.0368 better
                               …-long-name.yaml     1241   +0.112  +0.01%   ±0.074 better
@@ -488,7 +480,7 @@ mod tests {
                               …-long-name.yaml 0.000422 +0.00042         ±0.00001 worse
                               …名前を持つ方策  0.000634 +0.00063         ±0.00002 worse
 
-        fitness: relative to round-robin; 0.5 is as good, 0 is nothing completed
+        fitness: relative to round-robin; 1 is as good, 0 is nothing completed
         ±95%: half the interval of the mean difference (Student's t); better, worse: the
         interval is clear of 0. Of figures that do not differ, one in 20 is so by chance
         Differences of percentages are in percentage points

@@ -548,7 +548,7 @@ pub(super) struct FitnessFlags {
     /// Weights of the fitness, as throughput:0.5,p99_ttft:0.5
     #[arg(long, value_name = "KEY:WEIGHT,…", help_heading = EVALUATION)]
     pub fitness_weights: Option<String>,
-    /// Scale of the fitness [default: baseline]
+    /// Scale of the fitness [default: ratio]
     #[arg(long, value_parser = OneOf::<FitnessScaleName>::new(), value_name = "NAME", requires = "fitness_weights", help_heading = EVALUATION)]
     pub fitness_scale: Option<FitnessScaleName>,
 }

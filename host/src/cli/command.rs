@@ -13,6 +13,7 @@ use super::output::ColorChoice;
 use super::pages::{CompletionsArgs, ManArgs};
 use super::plugin::PluginArgs;
 use super::regret::RegretArgs;
+use super::suite::SuiteArgs;
 use super::workload::{ComposeArgs, ConvertArgs, WorkloadArgs};
 
 /// Simulates LLM inference services without GPUs, and hosts, evaluates and tunes the policies that run them.
@@ -48,7 +49,7 @@ pub(super) enum Command {
     )]
     Regret(Box<RegretArgs>),
 
-    /// Evaluate candidate policies on a suite of scenarios against a baseline
+    /// Evaluate candidate policies on a suite of scenarios against its best built-in policy
     #[command(
         args_override_self = true,
         disable_help_subcommand = true,
@@ -60,6 +61,8 @@ pub(super) enum Command {
     Tune(TuneArgs),
     /// Evaluate candidates for other programs: JSON lines, or HTTP on this machine
     Serve(ServeArgs),
+    /// Choose the reference of a suite: the best built-in policy
+    Suite(SuiteArgs),
 
     /// List, create, build, check and benchmark policies
     Plugin(PluginArgs),
@@ -108,7 +111,7 @@ pub(super) struct EvaluateCommand {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum EvaluateSubcommand {
-    /// Run candidates on the held-out split of a suite, against its baseline and reference policies
+    /// Run candidates on the held-out split of a suite, against its reference policies
     #[command(args_override_self = true)]
     HeldOut(HeldOutArgs),
     /// Merge the parts of an evaluation that ran on several machines

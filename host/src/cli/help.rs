@@ -40,7 +40,7 @@ pub(super) const PLANNED: &[(&str, &str)] = &[
 
 /// The commands of the first page, by what they are for.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Evolve policies", &["evaluate", "tune", "serve", "plugin"]),
+    ("Evolve policies", &["evaluate", "tune", "serve", "suite", "plugin"]),
     ("Simulate", &["run", "replay", "compare", "regret", "decisions"]),
     ("Workloads", &["workload"]),
     ("Models, GPUs and their calibration", &["models", "hardware", "fit", "validate"]),
@@ -143,7 +143,7 @@ type PageExamples = (&'static str, &'static [(&'static str, &'static str)]);
 #[rustfmt::skip]
 pub(super) static EXAMPLES: &[PageExamples] = &[
     ("blis", &[
-        ("Is this policy better than the baseline?", "blis evaluate policies/prefix-then-load.rhai --suite chat"),
+        ("Is this policy better than the best built-in one?", "blis evaluate policies/prefix-then-load.rhai --suite chat"),
         ("100 requests to one server", "blis run --model qwen/qwen3-14b --rate 2"),
         ("Two routing policies under the same requests", "blis compare round-robin weighted --model qwen/qwen3-14b --num-instances 4 --rate 20"),
     ]),
@@ -165,7 +165,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
         ("How much any better policy could gain at most", "blis regret --model qwen/qwen3-14b --num-instances 4 --num-requests 100 --rate 20 --bound"),
     ]),
     ("blis evaluate", &[
-        ("A script against the baseline of a suite", "blis evaluate policies/prefix-then-load.rhai --suite chat"),
+        ("A script against the best built-in policy of a suite", "blis evaluate policies/prefix-then-load.rhai --suite chat"),
         ("A first look only, as a document", "blis evaluate policies/prefix-then-load.rhai --stage smoke --output json"),
         ("A candidate on standard input", "blis evaluate - --lang rhai --stage smoke < policies/rhai-least-loaded.rhai"),
     ]),
@@ -192,6 +192,14 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ("blis serve", &[
         ("One request, one reply", "echo '{\"candidate\": {\"path\": \"policies/rhai-least-loaded.rhai\"}, \"stage\": \"smoke\"}' | \\\nblis serve --stdio"),
         ("At most ten evaluations", "blis serve --stdio --budget 10 < /dev/null"),
+    ]),
+    ("blis suite", &[
+        ("Which built-in policy is the best, without writing it down", "blis suite rebase examples/suites/long-context.yaml --dry-run"),
+        ("A suite of your own", "cp examples/suites/long-context.yaml mine.yaml && blis suite rebase mine.yaml"),
+    ]),
+    ("blis suite rebase", &[
+        ("Which built-in policy is the best, without writing it down", "blis suite rebase examples/suites/long-context.yaml --dry-run"),
+        ("A suite of your own", "cp examples/suites/long-context.yaml mine.yaml && blis suite rebase mine.yaml"),
     ]),
     ("blis plugin", &[
         ("All policies with their parameters", "blis plugin list"),

@@ -18,6 +18,7 @@ mod progress;
 mod reference;
 mod refused;
 mod regret;
+mod suite;
 mod validated;
 mod workers;
 mod workload;
@@ -103,6 +104,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
         Some(Command::Tune(args)) => evaluate::tune(&args),
         Some(Command::Serve(args)) => evaluate::serve(&args),
+        Some(Command::Suite(args)) => suite::dispatch(&args),
         Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Decisions(args)) => decisions::dispatch(args),
         Some(Command::Workload(args)) => workload::dispatch(args),

@@ -240,7 +240,7 @@ fn evaluation_flags_arrive() {
     assert_eq!(evaluation.trace_level, TraceLevelName::Decisions);
     assert_eq!((evaluation.counterfactual_k, evaluation.summarize_trace), (4, true));
     let relative = run("--fitness-weights throughput:1 --baseline least-loaded").evaluation;
-    assert_eq!(relative.fitness.map(|weights| weights.scale()), Some(FitnessScale::Baseline));
+    assert_eq!(relative.fitness.map(|weights| weights.scale()), Some(FitnessScale::Ratio));
     assert_eq!(relative.baseline.as_deref(), Some("least-loaded"));
 }
 
@@ -363,7 +363,7 @@ fn what_was_given_is_explained_with_its_flag() {
                  --tie-break lowest-index --admission-policy token-bucket --token-bucket-capacity 5 \
                  --token-bucket-refill-rate 5 --routing-policy weighted --routing-scorers vllm-dp:1 \
                  --priority-policy constant --slo-ttft a=1s --slo-itl a=1s --slo-e2e a=1s --fitness-weights mean_itl:1 \
-                 --fitness-scale baseline --baseline b --trace-level decisions --counterfactual-k 1 --summarize-trace \
+                 --fitness-scale ratio --baseline b --trace-level decisions --counterfactual-k 1 --summarize-trace \
                  --workload distribution --rate 3 --arrival-process poisson --num-requests 5 --prompt-tokens 300 \
                  --prompt-tokens-stdev 10 --prompt-tokens-min 9 --prompt-tokens-max 999 --output-tokens 300 \
                  --output-tokens-stdev 10 --output-tokens-min 9 --output-tokens-max 999 --prefix-tokens 7 --timeout 5 \

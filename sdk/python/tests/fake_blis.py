@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import sys
@@ -34,7 +35,7 @@ def result(request: dict[str, Any]) -> dict[str, Any]:
     candidate = request["candidate"]
     source = candidate.get("source") or Path(candidate["path"]).read_text()
     document: dict[str, Any] = {
-        "schema": 1,
+        "schema": 2,
         "id": request.get("id"),
         "status": "ok",
         "combined_score": 0.0,
@@ -71,21 +72,22 @@ def result(request: dict[str, Any]) -> dict[str, Any]:
             if split != stage or request.get("scenario") not in (None, name):
                 continue
             for seed in SEEDS if request.get("seed") is None else [request["seed"]]:
-                score = skill + (seed % 7) / 1000
+                share = skill + (seed % 7) / 1000
+                score = share / (1 - share)
                 figures = {"mean_ttft_ms": 100.0 * (1 - skill), "throughput_rps": 10.0 * skill}
                 even = {"mean_ttft_ms": 50.0, "throughput_rps": 5.0}
                 rows.append({"id": name, "stage": stage, "family": family, "seed": seed, "score": score,
-                             "metrics": figures, "baseline": even})  # fmt: skip
+                             "metrics": figures, "reference": even})  # fmt: skip
         own: dict[str, list[float]] = {}
         for row in rows:
             own.setdefault(str(row["id"]), []).append(float(str(row["score"])))
-        means = [sum(scores) / len(scores) for scores in own.values()]
-        score = sum(means) / len(means)
-        document["combined_score"] = 1.0 + STAGES.index(stage) + score
+        means = [sum(map(math.log, scores)) / len(scores) for scores in own.values()]
+        score = math.exp(sum(means) / len(means))
+        document["combined_score"] = 1.0 + STAGES.index(stage) + score / (1 + score)
         if stage != "select":
             document["metrics"][f"{stage}_score"] = score
         (document["private"] if stage == "select" else document)["scenarios"] += rows
-    document["artifacts"]["scenarios"] = "scenario  candidate  baseline\ntwo  1  2"
+    document["artifacts"]["scenarios"] = "scenario  candidate  reference\ntwo  1  2"
     return document
 
 

@@ -109,8 +109,9 @@ def test_slurm_commands(real: None, tmp_path: Path) -> None:
 def test_seed_is_a_policy(real: None, stage: str) -> None:
     result = blis_sim.host("chat").evaluate(SEEDS[0], stage=stage)
     assert result.valid, result.artifacts
-    # It equals the baseline of the suites that come with the program.
-    assert result.combined_score == pytest.approx(blis_sim.BANDS[stage] + 0.5, abs=0.05)
+    # It equals the baseline, which is not as good as the reference, the best built-in policy.
+    assert result.stage == stage
+    assert blis_sim.BANDS[stage] < result.combined_score < blis_sim.BANDS[stage] + 0.5
 
 
 def test_examples_of_the_page_are_policies(real: None) -> None:

@@ -1,5 +1,5 @@
 //! An evaluation suite in memory: every scenario is configured, every workload is generated once per seed, and every
-//! run of the baseline is simulated once.
+//! run of the reference and of the baseline is simulated once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -16,13 +16,14 @@ use sha2::{Digest as _, Sha256};
 use super::candidate::limits_of;
 use crate::cancel::{CancelHandle, RunBudget};
 use crate::cascade::{ClassSummary, PolicyRole, RunSource, RunSummary, Task};
+use crate::charges::{ClassEnds, ClassRules, EndLog};
 use crate::counterfactual;
 use crate::error::RunError;
 use crate::experiment::{Experiment, OutputFiles, RegretSettings};
 use crate::feedback::ScenarioRegret;
 use crate::measure::{self, Measurement};
-use crate::named_policy::OtherPolicies;
 use crate::open::{self, RequestStream};
+use crate::service;
 use crate::spec::{ExperimentSpec, SettingKey, ValueForm};
 use crate::suite::{Scenario, Suite, hex};
 use crate::{Figure, Figures};
@@ -34,7 +35,7 @@ use blis_workload::spec::files::Beside;
 use blis_workload::trace_v2::GoodputTargets;
 use blis_workload::{Names, Workload};
 
-/// A suite with its configured scenarios, its workloads and the runs of its baseline in memory.
+/// A suite with its configured scenarios, its workloads and the runs of its reference and baseline in memory.
 #[derive(Debug)]
 pub struct EvaluationSuite {
     pub suite: Suite,
@@ -115,7 +116,7 @@ impl EvaluationSuite {
         };
         let scenarios: Vec<PreparedScenario> = suite.scenarios.iter().map(prepare).collect::<Result<_, RunError>>()?;
         let hash = hash(&suite, &scenarios);
-        Ok(Self {
+        let prepared = Self {
             suite,
             hash,
             scenarios,
@@ -123,7 +124,15 @@ impl EvaluationSuite {
             shared_runs: Mutex::default(),
             added: Mutex::default(),
             missing: Mutex::default(),
-        })
+        };
+        for name in
+            [&prepared.suite.reference, &prepared.suite.baseline].into_iter().chain(&prepared.suite.reference_policies)
+        {
+            prepared.named(name).map_err(|failure| {
+                RunError::usage(format_args!("{}: policy `{name}`: {}", prepared.suite.file, failure.text()))
+            })?;
+        }
+        Ok(prepared)
     }
 
     /// SHA-256 of the suite and of all files that it names, hexadecimal.
@@ -131,9 +140,9 @@ impl EvaluationSuite {
         &self.hash
     }
 
-    /// A policy by its name, as `blis compare` accepts it.
+    /// A policy by its name, as `blis compare` accepts it, or built-in policies of several kinds joined by ` + `.
     pub fn named(&self, name: &str) -> Result<EvaluatedPolicy, RunError> {
-        let config = |prepared: &PreparedScenario| prepared.config.with_policy(name, OtherPolicies::Kept);
+        let config = |prepared: &PreparedScenario| prepared.config.with_policies(name);
         let configs = self.scenarios.iter().map(config).collect::<Result<_, RunError>>()?;
         Ok(EvaluatedPolicy { key: format!("named:{name}"), configs, per_request: self.suite.limits.fuel_per_request })
     }
@@ -183,6 +192,7 @@ impl EvaluationSuite {
         let config = self.scenarios[scenario].config.with_seed(seed);
         let (generated, horizon) = open::open_until(&config)?;
         let Workload { requests, follow_ups, names, slo_targets, .. } = generated;
+        measure::check_weights(&self.suite.weights, &config, &names, &slo_targets)?;
         let kept = follow_ups.is_none().then(|| requests.collect());
         let workload = Arc::new(ScenarioWorkload { names, slo_targets, horizon, kept });
         lock(&self.added).workloads.push((scenario, seed));
@@ -221,12 +231,22 @@ impl EvaluationSuite {
         (scenario, seed): (usize, u64),
         handle: &Arc<CancelHandle>,
     ) -> Result<RunSummary, RunError> {
-        let (measured, _, workload) = self.simulate(policy, (scenario, seed), (handle, 0), |_, _| ())?;
-        Ok(summary(&measured, &workload.names))
+        let observer = |config: &Experiment, workload: &ScenarioWorkload| {
+            EndLog::new(&measure::metrics_options(config, &workload.names, &workload.slo_targets))
+        };
+        let (measured, _, workload) = self.simulate(policy, (scenario, seed), (handle, 0), observer)?;
+        let rules = self.class_rules(scenario, &workload.names);
+        Ok(summary(measured, &self.suite, &rules, &workload.names))
+    }
+
+    /// The rules of the classes of a scenario: the same for all policies, whatever priorities a bundle sets.
+    fn class_rules(&self, scenario: usize, names: &Names) -> ClassRules {
+        let classes = service::classes(&self.scenarios[scenario].config.cluster.policies, names);
+        ClassRules::new(&classes, names, |name, usual| self.suite.class_rule(name, usual))
     }
 
     /// The summary of one run that all candidates share; simulated once and then kept in memory.
-    fn shared_run(
+    pub(super) fn shared_run(
         &self,
         policy: &EvaluatedPolicy,
         (scenario, seed): (usize, u64),
@@ -354,10 +374,11 @@ impl ScenarioWorkload {
     }
 }
 
-/// One evaluation: the candidate, its baseline and its incumbent on a suite.
+/// One evaluation: the candidate, its reference, its baseline and its incumbent on a suite.
 pub struct EvaluationContext<'a> {
     pub prepared: &'a EvaluationSuite,
     pub candidate: EvaluatedPolicy,
+    pub reference: EvaluatedPolicy,
     pub baseline: EvaluatedPolicy,
     pub incumbent: Option<EvaluatedPolicy>,
     pub handle: Arc<CancelHandle>,
@@ -371,8 +392,9 @@ impl EvaluationContext<'_> {
         let summary = match (task.role, &self.incumbent) {
             (PolicyRole::Candidate, _) => self.prepared.run(&self.candidate, at, &self.handle),
             (PolicyRole::Incumbent, Some(incumbent)) => self.prepared.shared_run(incumbent, at, &self.handle),
-            (PolicyRole::Baseline | PolicyRole::Incumbent, _) => {
-                self.prepared.shared_run(&self.baseline, at, &self.handle)
+            (PolicyRole::Baseline, _) => self.prepared.shared_run(&self.baseline, at, &self.handle),
+            (PolicyRole::Reference | PolicyRole::Incumbent, _) => {
+                self.prepared.shared_run(&self.reference, at, &self.handle)
             }
         };
         summary.map_err(|failure| (task.role, failure))
@@ -393,19 +415,17 @@ impl RunSource for EvaluationContext<'_> {
 }
 
 /// The results of a run that the cascade uses.
-fn summary(measured: &Measurement<()>, names: &Names) -> RunSummary {
-    let report = &measured.report;
-    let figures = Figures::from(report);
-    let figures = Figure::ALL.iter().filter_map(|&figure| Some((figure.key().to_owned(), figures.get(figure)?)));
-    let class = |(name, class): &(blis_sim::request::Name, blis_sim::metrics::ClassReport)| {
-        let summary = ClassSummary {
-            arrived: class.counts.arrived(),
-            completed: class.counts.completed,
-            mean_e2e_ms: class.e2e.mean_ms,
-        };
-        (names.text(*name).to_owned(), summary)
+fn summary(measured: Measurement<EndLog>, suite: &Suite, rules: &ClassRules, names: &Names) -> RunSummary {
+    let Measurement { report, observer, plugin_use: (decisions, operations), .. } = measured;
+    let all = Figures::from(&report);
+    let figures = Figure::ALL.iter().filter_map(|&figure| Some((figure.key().to_owned(), all.get(figure)?)));
+    let charges = observer.charge(&report, rules, names);
+    let class = |(name, ends): (String, ClassEnds)| {
+        let ClassEnds { arrived, completed, lost, mean_e2e_ms, sheddable } = ends;
+        (name, ClassSummary { arrived, completed, lost, mean_e2e_ms, sheddable })
     };
-    let several = report.classes.len() > 1;
+    let classes = charges.classes();
+    let several = classes.len() > 1;
     let blocked: usize = report.anomalies.head_of_line_blocking.len();
     let anomalies = [
         ("priority_inversions", report.anomalies.priority_inversions.unwrap_or(0)),
@@ -414,11 +434,11 @@ fn summary(measured: &Measurement<()>, names: &Names) -> RunSummary {
         ("dropped", report.anomalies.dropped),
         ("timed_out", report.anomalies.timed_out),
     ];
-    let (decisions, operations) = measured.plugin_use;
     RunSummary {
         figures: figures.collect(),
-        classes: report.classes.iter().filter(|_| several).map(class).collect(),
-        imbalance: imbalance(report),
+        charged: charges.figures(&suite.weights, &all),
+        classes: classes.into_iter().filter(|_| several).map(class).collect(),
+        imbalance: imbalance(&report),
         anomalies: anomalies.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
         decisions,
         operations,
@@ -490,7 +510,7 @@ fn hash(suite: &Suite, scenarios: &[PreparedScenario]) -> String {
     let mut digest = Sha256::new();
     digest.update(&suite.hash);
     let flags = suite.scenarios.iter().flat_map(|scenario| &scenario.flags).map(|(_, value)| value);
-    for named in flags.chain([&suite.baseline]).chain(&suite.reference_policies) {
+    for named in flags.chain([&suite.baseline, &suite.reference]).chain(&suite.reference_policies) {
         if let (true, Ok(bytes)) = (Path::new(named).is_file(), std::fs::read(named)) {
             digest.update(Sha256::digest(bytes));
         }

@@ -1,20 +1,23 @@
 //! Evaluation of one candidate. It always produces a document: errors are part of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
 
 use super::cache::{self, ResultCache};
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluationContext, EvaluationSuite};
 use super::native;
 use super::options::{EvaluationOptions, NativeCode, host, late_result};
+use crate::Fitness;
 use crate::cancel::CancelHandle;
-use crate::cascade::{CascadeOptions, CascadeResult, PolicyRole, run_cascade, run_single_stage};
+use crate::cascade::{CascadeOptions, CascadeResult, PolicyRole, ScoredRun, run_cascade, run_single_stage};
 use crate::error::RunError;
-use crate::feedback::{self, ScenarioRegret};
+use crate::feedback::{self, ComparedPolicy, ScenarioRegret};
 use crate::result::{CostDocument, EvaluationHashes, EvaluationResult, EvaluationStatus, Traits};
-use crate::suite::Split;
 use crate::timer::Timer;
 use blis_plugin::{FaultKind, Technology};
 
@@ -158,6 +161,7 @@ pub fn ready<'a>(
     }
     let policy =
         prepared.candidate(&loaded, &options.parameters).map_err(|failure| failed(PolicyRole::Candidate, &failure))?;
+    let reference = prepared.named(&suite.reference).map_err(|failure| failed(PolicyRole::Reference, &failure))?;
     let baseline = prepared.named(&suite.baseline).map_err(|failure| failed(PolicyRole::Baseline, &failure))?;
     let incumbent = incumbent.map(|incumbent| {
         let loaded = incumbent.load(&suite.limits).map_err(RunError::from)?;
@@ -166,7 +170,7 @@ pub fn ready<'a>(
     let incumbent = incumbent.transpose().map_err(|failure| failed(PolicyRole::Incumbent, &failure))?;
     let (handle, parallel) = (Arc::clone(handle), options.parallel);
     Ok(ReadyCandidate {
-        context: EvaluationContext { prepared, candidate: policy, baseline, incumbent, handle, parallel },
+        context: EvaluationContext { prepared, candidate: policy, reference, baseline, incumbent, handle, parallel },
         traits,
     })
 }
@@ -194,10 +198,41 @@ fn run_candidate(
     let mut document = EvaluationResult::of(suite, &cascade, traits);
     document.cost.ops = cascade.stages.iter().flat_map(|stage| &stage.runs).map(|one| one.summary.operations).sum();
     if options.feedback_bytes > 0 {
+        let known = match known_policies(&context, &cascade) {
+            Ok(known) => known,
+            // The candidate has its score; only the text is missing.
+            Err(_) if handle.is_cancelled() => {
+                document.depends_on_clock = true;
+                Vec::new()
+            }
+            Err(failure) => return Err(Box::new(invalid(PolicyRole::Reference, &failure, traits, handle))),
+        };
         let regret = worst_run_regret(&context, &cascade, &mut document);
-        feedback::fill(&mut document, suite, &cascade, regret.as_ref(), options.feedback_bytes);
+        feedback::fill(&mut document, suite, &cascade, (regret.as_ref(), &known), options.feedback_bytes);
     }
     Ok(document)
+}
+
+/// The reference and the reference policies of the suite in the candidate's worst scenario.
+fn known_policies(context: &EvaluationContext<'_>, cascade: &CascadeResult) -> Result<Vec<ComparedPolicy>, RunError> {
+    let EvaluationContext { prepared, handle, parallel, .. } = context;
+    let suite = &prepared.suite;
+    let runs = feedback::shown(cascade).map(feedback::worst_scenario).unwrap_or_default();
+    let names: BTreeSet<&String> = suite.reference_policies.iter().chain([&suite.reference]).collect();
+    let compare = |name: &String| -> Result<ComparedPolicy, RunError> {
+        let policy = prepared.named(name)?;
+        let fitness = |run: &&ScoredRun| -> Result<Fitness, RunError> {
+            let summary = prepared.shared_run(&policy, (run.scenario, run.seed), handle)?;
+            Ok(suite.weights.relative(&summary.charged, &run.reference.charged))
+        };
+        Ok(ComparedPolicy { name: name.clone(), runs: runs.iter().map(fitness).collect::<Result<_, _>>()? })
+    };
+    if *parallel {
+        // All run before the first error is returned, so that it does not depend on the threads.
+        names.into_par_iter().map(compare).collect::<Vec<_>>().into_iter().collect()
+    } else {
+        names.into_iter().map(compare).collect()
+    }
 }
 
 /// Decisions that the feedback samples for their regret.
@@ -212,7 +247,7 @@ fn worst_run_regret(
     cascade: &CascadeResult,
     document: &mut EvaluationResult,
 ) -> Option<ScenarioRegret> {
-    let shown = cascade.stages.iter().rfind(|stage| stage.split != Split::Select)?;
+    let shown = feedback::shown(cascade)?;
     let worst = shown.runs.iter().min_by(|one, other| one.score.total_cmp(&other.score))?;
     let EvaluationContext { prepared, candidate, handle, .. } = context;
     let budget = document.cost.ops.saturating_mul(REGRET_OPERATIONS);

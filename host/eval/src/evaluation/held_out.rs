@@ -1,4 +1,4 @@
-//! Candidates on the held-out split of a suite, compared with the baseline and the reference policies. The report is
+//! Candidates on the held-out split of a suite, compared with the reference, the baseline and the reference policies. The report is
 //! for people; a search must never see it.
 
 use std::fmt::Write as _;
@@ -9,17 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluatedPolicy, EvaluationSuite};
-use crate::cascade::{RunSummary, StagePlan};
+use crate::cascade::{RunSummary, StagePlan, log_score};
 use crate::error::RunError;
 use crate::stratified::StratifiedDifference;
-use crate::suite::Split;
+use crate::suite::{Split, Suite};
 
 /// The scores of candidates and reference policies on the held-out split.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HeldOutReport {
     suite: String,
     suite_hash: String,
-    baseline: String,
+    version: u32,
+    reference: String,
     seeds: usize,
     scenarios: Vec<String>,
     policies: Vec<HeldOutScores>,
@@ -28,20 +29,33 @@ pub struct HeldOutReport {
 #[derive(Debug, Serialize, Deserialize)]
 struct HeldOutScores {
     name: String,
-    /// Mean over scenarios; 1/2 is the score of the baseline.
+    /// Geometric mean over scenarios; 1 is the score of the reference.
     score: f64,
-    /// Scores by scenario, means over seeds.
+    /// Scores by scenario, geometric means over seeds.
     scores: Vec<f64>,
-    /// For a candidate, the difference of its score from that of each reference policy; empty for the others.
-    against: Vec<ScoreDifference>,
+    /// For a candidate, the ratio of its score to that of each other policy; empty for the others.
+    against: Vec<ScoreRatio>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct ScoreDifference {
+struct ScoreRatio {
     name: String,
     pairs: usize,
+    /// Ratio − 1: 0.1 is a score that is 10 % higher.
     mean: f64,
     ci95: Option<[f64; 2]>,
+}
+
+impl ScoreRatio {
+    /// The ratio to the policy `name`; `own` and `other` are ln of the scores by scenario and seed.
+    fn new(name: &str, own: &[Vec<f64>], other: &[Vec<f64>]) -> Self {
+        let scenario =
+            |(own, other): (&Vec<f64>, &Vec<f64>)| own.iter().zip(other).map(|(own, other)| own - other).collect();
+        let differences: Vec<Vec<f64>> = own.iter().zip(other).map(scenario).collect();
+        let StratifiedDifference { pairs, mean, interval, .. } = StratifiedDifference::stratified(&differences);
+        let ci95 = interval.map(|interval| [interval.low.exp_m1(), interval.high.exp_m1()]);
+        Self { name: name.to_owned(), pairs, mean: mean.exp_m1(), ci95 }
+    }
 }
 
 /// Runs `candidates` and the reference policies of the suite on its held-out split. `threads`: 0 for one per core.
@@ -61,8 +75,13 @@ pub fn report(prepared: &EvaluationSuite, candidates: &[String], threads: usize)
         policies.push((path.clone(), prepared.candidate(&loaded, &[])?));
     }
     let candidates = policies.len();
-    for name in prepared.suite.reference_policies.iter().chain([&prepared.suite.baseline]) {
-        policies.push((name.clone(), prepared.named(name)?));
+    let Suite { reference, baseline, reference_policies, .. } = &prepared.suite;
+    for name in
+        reference_policies.iter().filter(|name| ![reference, baseline].contains(name)).chain([baseline, reference])
+    {
+        if !policies[candidates..].iter().any(|(known, _)| known == name) {
+            policies.push((name.clone(), prepared.named(name)?));
+        }
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(RunError::runtime)?;
     let all = pool.install(|| runs(prepared, &policies, &plan))?;
@@ -105,42 +124,38 @@ impl HeldOutReport {
         all: &[Vec<Vec<RunSummary>>],
     ) -> Self {
         let suite = &prepared.suite;
-        let baseline = &all[all.len() - 1];
-        // Scores by policy, scenario and seed.
-        let scores: Vec<Vec<Vec<f64>>> = all
+        // The reference comes last.
+        let reference = &all[all.len() - 1];
+        // ln of the scores, by policy, scenario and seed.
+        let logs: Vec<Vec<Vec<f64>>> = all
             .iter()
             .map(|policy| {
-                let scenario = |(own, base): (&Vec<RunSummary>, &Vec<RunSummary>)| {
-                    let pairs = own.iter().zip(base);
-                    pairs.map(|(own, base)| suite.weights.relative(&own.figures(), &base.figures()).score).collect()
+                let log = |(own, reference): (&RunSummary, &RunSummary)| {
+                    log_score(suite.weights.relative(&own.charged, &reference.charged).score)
                 };
-                policy.iter().zip(baseline).map(scenario).collect()
+                let scenario = |(own, reference): (&Vec<RunSummary>, &Vec<RunSummary>)| {
+                    own.iter().zip(reference).map(log).collect()
+                };
+                policy.iter().zip(reference).map(scenario).collect()
             })
             .collect();
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let scores_of = |(index, (name, _)): (usize, &(String, EvaluatedPolicy))| {
-            let means: Vec<f64> = scores[index].iter().map(|seeds| mean(seeds)).collect();
-            let against = (candidates..policies.len()).filter(|_| index < candidates).map(|other| {
-                let differences: Vec<Vec<f64>> = scores[index]
-                    .iter()
-                    .zip(&scores[other])
-                    .map(|(own, other)| own.iter().zip(other).map(|(own, other)| own - other).collect())
-                    .collect();
-                let difference = StratifiedDifference::stratified(&differences);
-                let ci95 = difference.interval.map(|interval| [interval.low, interval.high]);
-                ScoreDifference {
-                    name: policies[other].0.clone(),
-                    pairs: difference.pairs,
-                    mean: difference.mean,
-                    ci95,
-                }
-            });
-            HeldOutScores { name: name.clone(), score: mean(&means), against: against.collect(), scores: means }
+            let means: Vec<f64> = logs[index].iter().map(|seeds| mean(seeds)).collect();
+            let others = (candidates..policies.len()).filter(|_| index < candidates);
+            let against = others.map(|other| ScoreRatio::new(&policies[other].0, &logs[index], &logs[other]));
+            HeldOutScores {
+                name: name.clone(),
+                score: mean(&means).exp(),
+                against: against.collect(),
+                scores: means.into_iter().map(f64::exp).collect(),
+            }
         };
         Self {
             suite: suite.name.clone(),
             suite_hash: prepared.hash().to_owned(),
-            baseline: suite.baseline.clone(),
+            version: suite.version,
+            reference: suite.reference.clone(),
             seeds: plan.seeds(),
             scenarios: plan.scenarios.iter().map(|(index, _)| suite.scenarios[*index].name.clone()).collect(),
             policies: policies.iter().enumerate().map(scores_of).collect(),
@@ -153,8 +168,8 @@ impl HeldOutReport {
         // Columns that fit beside the names of scenarios.
         const COLUMNS: usize = 7;
         let mut text = format!(
-            "Held-out scenarios of `{}`, {} seeds each; 0.5 is as good as {}\n",
-            self.suite, self.seeds, self.baseline
+            "Held-out scenarios of `{}` version {}, {} seeds each; 1 is as good as {}\n",
+            self.suite, self.version, self.seeds, self.reference
         );
         let numbered: Vec<(usize, &HeldOutScores)> = (1..).zip(&self.policies).collect();
         for part in numbered.chunks(COLUMNS) {
@@ -175,9 +190,11 @@ impl HeldOutReport {
         }
         for HeldOutScores { name, against, .. } in self.policies.iter().filter(|one| !one.against.is_empty()) {
             let _ = writeln!(text, "\n{name} against");
-            for ScoreDifference { name, pairs, mean, ci95 } in against {
-                let interval = ci95.map(|[low, high]| format!(" ({low:+.4} to {high:+.4})")).unwrap_or_default();
-                let _ = writeln!(text, "  {name:<30}{mean:>+8.4}{interval}, {pairs} pairs");
+            for ScoreRatio { name, pairs, mean, ci95 } in against {
+                let percent = |share: f64| format!("{:+.2} %", 100.0 * share);
+                let interval = ci95.map(|[low, high]| format!(" ({} to {})", percent(low), percent(high)));
+                let (mean, interval) = (percent(*mean), interval.unwrap_or_default());
+                let _ = writeln!(text, "  {name:<30}{mean:>11}{interval}, {pairs} pairs");
             }
         }
         text

@@ -16,6 +16,7 @@ pub mod held_out;
 pub mod isolated;
 pub mod native;
 pub mod options;
+pub mod rebase;
 pub mod request;
 pub mod server;
 pub mod shard;

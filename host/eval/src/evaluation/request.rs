@@ -192,7 +192,10 @@ impl SuiteSet {
             json!({
                 "suite": suite.name,
                 "about": suite.about,
+                "version": suite.version,
                 "baseline": suite.baseline,
+                "reference": suite.reference,
+                "reference_policies": suite.reference_policies,
                 "decides": suite.decides.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
                 "weights": suite.weights.text(),
                 "limits": {"wall_s": suite.limits.wall_s},

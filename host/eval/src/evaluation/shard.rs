@@ -19,7 +19,7 @@ use super::evaluate::{ReadyCandidate, finish, ready};
 use super::isolated::{GRACE, failed};
 use super::options::{EvaluationOptions, host};
 use crate::cancel::CancelHandle;
-use crate::cascade::{CascadeOptions, PolicyRole, RunSource, RunSummary, StagePlan, Task, run_cascade};
+use crate::cascade::{CascadeOptions, PolicyRole, RunSource, RunSummary, StagePlan, Task, roles, run_cascade};
 use crate::error::RunError;
 use crate::feedback;
 use crate::result::{EvaluationResult, EvaluationStatus, Traits};
@@ -244,12 +244,12 @@ impl CandidatePart {
 
 /// Every simulation that the cascade may request: a part cannot predict at which stage the cascade will stop.
 fn tasks(suite: &Suite, (until, epoch): (Split, u64), incumbent: bool) -> Vec<Task> {
-    let roles = [Some(PolicyRole::Candidate), Some(PolicyRole::Baseline), incumbent.then_some(PolicyRole::Incumbent)];
+    let roles = roles(suite, incumbent);
     let mut tasks = Vec::new();
     for split in [Split::Smoke, Split::Train, Split::Select].into_iter().filter(|&split| split <= until) {
         for (scenario, seeds) in StagePlan::of(suite, split, epoch).scenarios {
             for seed in seeds {
-                tasks.extend(roles.into_iter().flatten().map(|role| Task { role, scenario, seed }));
+                tasks.extend(roles.iter().map(|&role| Task { role, scenario, seed }));
             }
         }
     }
@@ -401,7 +401,7 @@ fn merged_result(prepared: &EvaluationSuite, parts: &[PartFile], number: usize) 
             match run_cascade(&prepared.suite, &CascadeOptions { until, epoch, incumbent }, &table) {
                 Ok(cascade) => {
                     let mut document = EvaluationResult::of(&prepared.suite, &cascade, about.traits);
-                    feedback::fill(&mut document, &prepared.suite, &cascade, None, feedback_bytes);
+                    feedback::fill(&mut document, &prepared.suite, &cascade, (None, &[]), feedback_bytes);
                     document
                 }
                 Err(document) => *document,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluatedPolicy, EvaluationContext, EvaluationSuite};
-use crate::cascade::{PolicyRole, StagePlan, StageResult, run_single_stage};
+use crate::cascade::{PolicyRole, StagePlan, StageResult, log_score, run_single_stage};
 use crate::error::RunError;
 use crate::stratified::StratifiedDifference;
 use crate::suite::Split;
@@ -20,10 +20,10 @@ use blis_plugin::{LoadedPlugin, PolicyParameter};
 pub struct TuningResult {
     suite: String,
     evaluations: usize,
-    /// Scores on the train split; 1/2 is the score of the baseline.
+    /// Scores on the train split; 1 is the score of the reference.
     default_score: f64,
     tuned_score: f64,
-    /// Tuned − default, under the seeds that the search used.
+    /// Tuned / default − 1, under the seeds that the search used.
     train: Gain,
     /// The same under the seeds of the select split, which the search did not use.
     select: Option<Gain>,
@@ -39,7 +39,7 @@ struct ParameterGain {
     gain: Option<Gain>,
 }
 
-/// A difference of scores.
+/// A ratio of scores − 1: 0.1 is a score that is 10 % higher.
 #[derive(Debug, Serialize, Deserialize)]
 struct Gain {
     mean: f64,
@@ -49,8 +49,8 @@ struct Gain {
 
 impl From<StratifiedDifference> for Gain {
     fn from(difference: StratifiedDifference) -> Self {
-        let ci95 = difference.interval.map(|interval| [interval.low, interval.high]);
-        Self { mean: difference.mean, ci95, pairs: difference.pairs }
+        let ci95 = difference.interval.map(|interval| [interval.low.exp_m1(), interval.high.exp_m1()]);
+        Self { mean: difference.mean.exp_m1(), ci95, pairs: difference.pairs }
     }
 }
 
@@ -176,10 +176,12 @@ impl Tuning<'_> {
         let named: Vec<(String, f64)> =
             self.free.iter().zip(values).map(|(parameter, &value)| (parameter.name.clone(), value)).collect();
         let candidate: EvaluatedPolicy = self.prepared.candidate(self.loaded, &named)?;
+        let reference = self.prepared.named(&self.prepared.suite.reference)?;
         let baseline = self.prepared.named(&self.prepared.suite.baseline)?;
         let context = EvaluationContext {
             prepared: self.prepared,
             candidate,
+            reference,
             baseline,
             incumbent: None,
             handle: Arc::default(),
@@ -194,13 +196,14 @@ impl Tuning<'_> {
     }
 }
 
-/// The difference of scores between two stages, run by run.
+/// The difference of ln of the scores between two stages, run by run.
 fn between(from: &StageResult, to: &StageResult) -> StratifiedDifference {
     let mut scenarios: Vec<usize> = to.runs.iter().map(|run| run.scenario).collect();
     scenarios.dedup();
     let of = |&scenario: &usize| {
         let those = |stage: &StageResult| -> Vec<(u64, f64)> {
-            stage.runs.iter().filter(|run| run.scenario == scenario).map(|run| (run.seed, run.score)).collect()
+            let those = stage.runs.iter().filter(|run| run.scenario == scenario);
+            those.map(|run| (run.seed, log_score(run.score))).collect()
         };
         let (from, to) = (those(from), those(to));
         let pair = |(seed, score): &(u64, f64)| Some(score - from.iter().find(|(other, _)| other == seed)?.1);
@@ -241,11 +244,12 @@ impl TuningResult {
     #[must_use]
     pub fn text(&self) -> String {
         let gain = |gain: &Gain| {
-            let interval = gain.ci95.map(|[low, high]| format!(" ({low:+.4} to {high:+.4})")).unwrap_or_default();
-            format!("{:+.4}{interval}", gain.mean)
+            let percent = |share: f64| format!("{:+.2} %", 100.0 * share);
+            let interval = gain.ci95.map(|[low, high]| format!(" ({} to {})", percent(low), percent(high)));
+            format!("{}{}", percent(gain.mean), interval.unwrap_or_default())
         };
         let mut text = format!(
-            "{} settings tried on `{}`: {:.4} with the defaults, {:.4} tuned (0.5 = the baseline)\n",
+            "{} settings tried on `{}`: {:.4} with the defaults, {:.4} tuned (1 = the reference)\n",
             self.evaluations, self.suite, self.default_score, self.tuned_score
         );
         let _ = writeln!(text, "gain in train   {}", gain(&self.train));

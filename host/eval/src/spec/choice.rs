@@ -73,8 +73,8 @@ choices! {
 choices! {
     /// Scale of the fitness (`--fitness-scale`).
     FitnessScaleName:
-    /// Relative to the same figures of the baseline
-    Baseline = "baseline",
+    /// Ratios to the same figures of the baseline
+    Ratio = "ratio",
     /// Fixed scales, as in the published simulator
     Blis = "blis",
 }

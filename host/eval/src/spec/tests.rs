@@ -98,7 +98,7 @@ fn value_of(key: &SettingKey, number: u16) -> Option<String> {
         "random".to_owned(),
         "fast".to_owned(),
         "none".to_owned(),
-        "baseline".to_owned(),
+        "ratio".to_owned(),
         "fail".to_owned(),
         "chatbot".to_owned(),
         "auto".to_owned(),

@@ -18,12 +18,18 @@ impl Display for EvaluationSummary<'_> {
         writeln!(f, "Candidate         {}", self.candidate)?;
         writeln!(f, "Status            {}, last stage {}", status(result.status), result.stage)?;
         writeln!(f, "Combined score    {:.4}{}", result.combined_score, scale(&result.stage))?;
-        if let Some(paired) = result.private.paired.as_ref().or(result.paired.as_ref()) {
-            let interval = paired.ci95.map_or(String::new(), |[low, high]| format!(" [{low:+.4}, {high:+.4}]"));
+        let score = match result.stage.as_str() {
+            "select" => result.private.score,
+            stage => result.metrics.get(&format!("{stage}_score")).copied(),
+        };
+        if let (Some(paired), Some(score)) = (result.private.paired.as_ref().or(result.paired.as_ref()), score) {
+            writeln!(f, "Score             {score:.4}, 1 is as good as {}, the reference", paired.reference)?;
+            let interval = paired.ci95.map(|[low, high]| format!(" [{}, {}]", percent(low), percent(high)));
+            let interval = interval.unwrap_or_default();
             writeln!(
                 f,
-                "Against baseline  {:+.4}{interval}, {} pairs with {}",
-                paired.diff_mean, paired.n, paired.baseline
+                "Against reference {}{interval}, {} pairs",
+                percent(paired.diff_mean), paired.n
             )?;
         }
         if let Some(stopped) = &result.stopped {
@@ -54,11 +60,15 @@ fn status(status: EvaluationStatus) -> &'static str {
 /// What the score of a stage means.
 fn scale(stage: &str) -> &'static str {
     match stage {
-        "smoke" => " (smoke: 1 to 2; 1.5 equals the baseline)",
-        "train" => " (train: 2 to 3; 2.5 equals the baseline)",
-        "select" => " (select: 3 to 4; 3.5 equals the baseline)",
+        "smoke" => " (smoke: 1 to 2; 1.5 equals the reference)",
+        "train" => " (train: 2 to 3; 2.5 equals the reference)",
+        "select" => " (select: 3 to 4; 3.5 equals the reference)",
         _ => "",
     }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:+.2} %", 100.0 * share)
 }
 
 fn field(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
@@ -75,7 +85,7 @@ fn table(f: &mut fmt::Formatter<'_>, result: &EvaluationResult) -> fmt::Result {
     if scenarios.is_empty() {
         return Ok(());
     }
-    writeln!(f, "\n{:<24} {:>6}  {:>10} {:>10}  {:>10} {:>10}", "", "", "TTFT, ms", "baseline", "E2E, ms", "baseline")?;
+    writeln!(f, "\n{:<24} {:>6}  {:>10} {:>10}  {:>10} {:>10}", "", "score", "TTFT, ms", "reference", "E2E, ms", "reference")?;
     for (id, runs) in scenarios {
         let mean =
             |of: &dyn Fn(&ScenarioDocument) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / runs.len() as f64;
@@ -84,11 +94,11 @@ fn table(f: &mut fmt::Formatter<'_>, result: &EvaluationResult) -> fmt::Result {
         writeln!(
             f,
             "{id:<24} {:>6.3}  {:>10.1} {:>10.1}  {:>10.1} {:>10.1}",
-            mean(&|run| run.score),
+            mean(&|run| run.score.ln()).exp(),
             mean(&|run| figure(&run.metrics, "mean_ttft_ms")),
-            mean(&|run| figure(&run.baseline, "mean_ttft_ms")),
+            mean(&|run| figure(&run.reference, "mean_ttft_ms")),
             mean(&|run| figure(&run.metrics, "mean_e2e_ms")),
-            mean(&|run| figure(&run.baseline, "mean_e2e_ms")),
+            mean(&|run| figure(&run.reference, "mean_e2e_ms")),
         )?;
     }
     writeln!(f, "\n`--output json` has all figures and the feedback.")

@@ -22,11 +22,19 @@ FEATURES: tuple[str, ...] = (
 )
 """Properties of a candidate in every result, 0 where they are unknown."""
 
-ARTIFACTS: tuple[str, ...] = ("error", "scenarios", "worst_decisions", "situations", "anomalies", "limits")
+ARTIFACTS: tuple[str, ...] = (
+    "error",
+    "scenarios",
+    "better_policies",
+    "worst_decisions",
+    "situations",
+    "anomalies",
+    "limits",
+)
 """Texts of a result, most important first: tools that cut texts cut the end."""
 
 BANDS: dict[str, float] = {"static": 0.0, "smoke": 1.0, "train": 2.0, "select": 3.0}
-"""Lower ends of the score bands; each band is 1 wide, and its middle is as good as the baseline."""
+"""Lower ends of the score bands, each 1 wide: a score s becomes s / (1 + s), and 1 is as good as the reference."""
 
 # In a document of `blis evaluate held-out`: the candidates, then the policies that they are compared with.
 HELD_OUT_POLICIES = "policies"
@@ -34,9 +42,9 @@ HELD_OUT_POLICIES = "policies"
 
 @dataclass(frozen=True)
 class Paired:
-    """The candidate against the baseline, seed by seed."""
+    """The candidate against the reference, seed by seed; differences are those of the score from 1."""
 
-    baseline: str
+    reference: str
     n: int
     diff_mean: float
     ci95: tuple[float, float] | None
@@ -52,10 +60,10 @@ class Scenario:
     family: str
     seed: int
     score: float
-    """0 to 1; one half is as good as the baseline."""
+    """Above 0; 1 is as good as the reference."""
     metrics: Mapping[str, float]
-    baseline: Mapping[str, float]
-    """The same metrics of the baseline; empty if unknown."""
+    reference: Mapping[str, float]
+    """The same metrics of the reference; empty if unknown."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,7 @@ class Evaluation:
         """The result of a candidate that the program could not evaluate, or not in time."""
         text = reason.strip() or "no reason is known"
         document = {
-            "schema": 1,
+            "schema": 2,
             "id": None,
             "status": status,
             "combined_score": 0.0,
@@ -148,7 +156,7 @@ class Evaluation:
 
 
 def held_out_scores(document: Mapping[str, Any]) -> tuple[float, dict[str, float]]:
-    """Score (0 to 1) and metrics of the first candidate in a document of `blis evaluate held-out`."""
+    """Score (1 is the reference) and metrics of the first candidate in a document of `blis evaluate held-out`."""
     own = document[HELD_OUT_POLICIES][0]
     metrics = {name: _number(score) for name, score in zip(document["scenarios"], own["scores"], strict=True)}
     metrics |= {f"more_than_{other['name']}": _number(other["mean"]) for other in own["against"]}
@@ -167,7 +175,7 @@ def _paired(value: object) -> Paired | None:
     ends = tuple(_number(end) for end in interval) if isinstance(interval, (list, tuple)) else ()
     better = value.get("p_better")
     return Paired(
-        baseline=str(value.get("baseline", "")),
+        reference=str(value.get("reference", "")),
         n=int(_number(value.get("n"))),
         diff_mean=_number(value.get("diff_mean")),
         ci95=(ends[0], ends[1]) if len(ends) == 2 else None,
@@ -186,7 +194,7 @@ def _scenario(value: object) -> Scenario:
         seed=seed if isinstance(seed, int) else 0,
         score=_number(one.get("score")),
         metrics=_numbers(one.get("metrics")),
-        baseline=_numbers(one.get("baseline")),
+        reference=_numbers(one.get("reference")),
     )
 
 

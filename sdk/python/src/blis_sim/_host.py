@@ -359,7 +359,7 @@ def held_out(
     wall_s: float = 3600.0,
     arguments: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The document of `blis evaluate held-out`: `candidates` on the held-out split of `suite`, against its baseline.
+    """The document of `blis evaluate held-out`: `candidates` on the held-out split of `suite`.
 
     For the end of a search, not during it. Candidates are sources of Rhai scripts or paths, as for `Host.evaluate`.
     `wall_s` is the wall limit of the whole call, seconds. Raises HostError.

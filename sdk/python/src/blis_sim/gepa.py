@@ -218,7 +218,7 @@ def _side_info(result: Evaluation, example: Example | None) -> SideInfo:
 
 
 def _objectives(result: Evaluation) -> dict[str, float]:
-    """Each objective as a number from 0 to 1, where more is better; one half is as good as the baseline.
+    """Each objective as a number from 0 to 1, where more is better; one half is as good as the reference.
 
     All objectives are present, with 0 for an invalid candidate: GEPA averages an objective over the examples that have
     it, so that leaving it out where a candidate failed would be a reward.
@@ -232,9 +232,10 @@ def _objectives(result: Evaluation) -> dict[str, float]:
 
 
 def _relative(name: str, one: Scenario) -> float:
-    own, baseline = one.metrics.get(name), one.baseline.get(name)
-    if own is None or baseline is None:
+    own, reference = one.metrics.get(name), one.reference.get(name)
+    if own is None or reference is None:
         return 0.0
     if name in MORE_IS_BETTER:
-        own, baseline = baseline, own
-    return 0.5 if own == baseline else baseline / (own + baseline)
+        own, reference = reference, own
+    # The ratio s = reference / own as s / (1 + s), as in the band of a stage.
+    return 0.5 if own == reference else reference / (own + reference)

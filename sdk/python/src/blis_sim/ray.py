@@ -13,6 +13,7 @@ put together in the order of candidates, scenarios and seeds, so that they equal
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,10 @@ from typing import Any
 
 from ._evaluation import BANDS, Evaluation, Scenario
 from ._host import WALL_S, Host, Request, TaskScenario, _path, host
+
+# As in the program: the score of a run in which no request completed, and the top of a band.
+LOWEST = 1e-6
+MOST = 0.999
 
 BY_SEVERITY = ("host_error", "rejected", "trap", "limit", "gate_failed", "ok")
 
@@ -175,7 +180,8 @@ def evaluate(
 def together(parts: Sequence[Evaluation], stage: str) -> Evaluation:
     """Merges the results of a candidate on single scenarios and seeds, in the given order.
 
-    The score is computed as in the program: the mean over scenarios of the mean over seeds, in the band of the stage.
+    The score s is computed as in the program: the geometric mean over scenarios of the geometric mean over seeds, and
+    s / (1 + s) in the band of the stage.
     Metrics and features are means over the parts; status and texts are those of the worst.
     """
     worst = min(parts, key=lambda part: BY_SEVERITY.index(part.status))
@@ -185,8 +191,9 @@ def together(parts: Sequence[Evaluation], stage: str) -> Evaluation:
         by_scenario.setdefault(row.id, []).append(row)
     score = 0.0
     if worst.valid and by_scenario:
-        means = [sum(row.score for row in own) / len(own) for own in by_scenario.values()]
-        score = BANDS[stage] + sum(means) / len(means)
+        means = [sum(_log(row.score) for row in own) / len(own) for own in by_scenario.values()]
+        ratio = math.exp(sum(means) / len(means))
+        score = BANDS[stage] + min(ratio / (1 + ratio), MOST)
     return replace(
         worst,
         id=None,
@@ -201,6 +208,10 @@ def together(parts: Sequence[Evaluation], stage: str) -> Evaluation:
         cost={"cpu_ms": sum(_cost(part) for part in parts)},
         document={},
     )
+
+
+def _log(score: float) -> float:
+    return math.log(max(score, LOWEST))
 
 
 def _pairs(

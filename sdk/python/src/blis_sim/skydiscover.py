@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _held_out(suite: str, path: Path) -> dict[str, Any]:
-    """The score is from 0 to 1 here; one half is as good as the baseline."""
+    """The score is above 0 here; 1 is as good as the reference."""
     try:
         document = held_out(suite, [path])
     except HostError as error:
