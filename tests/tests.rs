@@ -21,6 +21,7 @@ mod evaluate;
 mod examples;
 mod exports;
 mod fidelity;
+mod fidelity_page;
 mod flags;
 mod help_examples;
 mod hints;

@@ -14,6 +14,12 @@ use blis_sim::latency::PhysicsAlpha;
 #[derive(Clone, Debug, Serialize)]
 pub struct Validated {
     pub run: String,
+    /// The model that was served, its short name.
+    pub model: String,
+    /// The GPU that it was served on.
+    pub hardware: String,
+    /// Tensor-parallel size: GPUs of one instance.
+    pub tensor_parallel_size: u32,
     /// The part of its requests that was compared.
     pub split: String,
     /// How far the deployment is from those that coefficients were fitted to.
@@ -187,6 +193,9 @@ pub fn validate(run: &MeasuredRun, splits: &[RunSplit]) -> Result<Validated, Fit
     }
     Ok(Validated {
         run: run.name.clone(),
+        model: deployment.model.clone(),
+        hardware: deployment.hardware.clone(),
+        tensor_parallel_size: deployment.tensor_parallel_size,
         split,
         class: DeploymentClass::of(&deployment),
         latency_model: deployment.latency_kind.name().to_owned(),

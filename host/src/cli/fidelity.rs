@@ -6,7 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 
 use super::args::OneOf;
-use super::output::{OutputForm, print, print_document, print_text, wants_text_form};
+use super::markdown::{kernel_page, run_page, step_page};
+use super::output::{TableForm, print, print_table};
 use super::validated::{kernel_table, steps_table, table};
 use blis_config::Catalogue;
 use blis_config::physics::CoefficientFile;
@@ -43,8 +44,8 @@ pub(super) struct ValidateArgs {
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
-    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
-    output: OutputForm,
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = TableForm::Auto)]
+    output: TableForm,
 }
 
 #[derive(Debug, Args)]
@@ -69,8 +70,8 @@ pub(super) struct FitArgs {
     #[arg(long)]
     leave_one_workload_out: bool,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
-    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Auto)]
-    output: OutputForm,
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = TableForm::Auto)]
+    output: TableForm,
 }
 
 /// Measured runs, and what their files do not say.
@@ -240,11 +241,7 @@ pub(super) fn run_validate(args: &ValidateArgs) -> Result<(), RunError> {
     if let Some(path) = &args.plot {
         draw(path, &validated).map_err(RunError::runtime)?;
     }
-    if !wants_text_form(args.output) {
-        print_document(&validated)?;
-    } else {
-        print_text(table(&validated))?;
-    }
+    print_table(args.output, &validated, || table(&validated), || run_page(&validated))?;
     let errors: Vec<f64> = validated.iter().map(|run| run.errors.e2e.mean).collect();
     check_limit(args.fail_over, "end-to-end latency", &errors)
 }
@@ -279,11 +276,7 @@ fn run_validate_steps(args: &ValidateArgs, options: &RunOptions) -> Result<(), R
             return Err(no_such_run(part));
         }
     }
-    if !wants_text_form(args.output) {
-        print_document(&runs)?;
-    } else {
-        print_text(steps_table(&runs))?;
-    }
+    print_table(args.output, &runs, || steps_table(&runs), || step_page(&runs))?;
     let errors: Vec<f64> = runs.iter().map(|run| run.all.mean).collect();
     check_limit(args.fail_over, "step time", &errors)
 }
@@ -317,15 +310,11 @@ pub(super) fn run_fit(args: &FitArgs) -> Result<(), RunError> {
         ("model left out, general weights of the others", models_left_out),
         ("workload left out, weights of the deployment's others", workloads_left_out),
     ];
-    if !wants_text_form(args.output) {
-        let document: Vec<_> =
-            parts.iter().map(|(what, runs)| serde_json::json!({"what": what, "runs": runs})).collect();
-        return print_document(&document);
-    }
-    for (what, runs) in parts.iter().filter(|(_, runs)| !runs.is_empty()) {
-        print_text(format_args!("# {what}\n{}\n", table(runs)))?;
-    }
-    Ok(())
+    let document: Vec<_> = parts.iter().map(|(what, runs)| serde_json::json!({"what": what, "runs": runs})).collect();
+    let present = || parts.iter().filter(|(_, runs)| !runs.is_empty());
+    let text = || present().map(|(what, runs)| format!("# {what}\n{}\n\n", table(runs))).collect::<String>();
+    let markdown = || present().map(|(what, runs)| format!("### {what}\n\n{}\n", run_page(runs))).collect::<String>();
+    print_table(args.output, &document, text, markdown)
 }
 
 /// The errors of every GPU's curves on the tables of a folder.
@@ -339,7 +328,7 @@ fn validate_kernels(args: &ValidateArgs) -> Result<(), RunError> {
         let gpu = (hardware.name.as_str(), &hardware.gpu);
         errors.extend(kernel_errors(folder, &prefix, gpu, &kernels).map_err(failure)?);
     }
-    if wants_text_form(args.output) { print_text(kernel_table(&errors)) } else { print_document(&errors) }
+    print_table(args.output, &errors, || kernel_table(&errors), || kernel_page(&errors))
 }
 
 /// The folder of tables that `--kernels` takes.

@@ -11,6 +11,7 @@ mod fidelity;
 mod flags;
 mod help;
 mod listing;
+mod markdown;
 mod output;
 mod pages;
 mod plugin;

@@ -49,6 +49,19 @@ pub(super) enum OutputForm {
     Json,
 }
 
+/// The forms of results that are tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum TableForm {
+    /// Text on a terminal, JSON elsewhere
+    Auto,
+    /// A summary to read
+    Text,
+    /// One JSON object
+    Json,
+    /// Tables for a page, as in docs/fidelity.md
+    Markdown,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LogLevel {
     /// Nothing
@@ -86,6 +99,21 @@ pub(super) fn wants_text_form(form: OutputForm) -> bool {
         OutputForm::Auto => io::stdout().is_terminal(),
         OutputForm::Text => true,
         OutputForm::Json => false,
+    }
+}
+
+/// Prints a result in one of its forms.
+pub(super) fn print_table(
+    form: TableForm,
+    document: &impl Serialize,
+    text: impl FnOnce() -> String,
+    markdown: impl FnOnce() -> String,
+) -> Result<(), RunError> {
+    match form {
+        TableForm::Markdown => print(markdown()),
+        TableForm::Json => print_document(document),
+        TableForm::Auto if !wants_text_form(OutputForm::Auto) => print_document(document),
+        TableForm::Auto | TableForm::Text => print_text(text()),
     }
 }
 

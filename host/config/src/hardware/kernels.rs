@@ -285,7 +285,7 @@ mod tests {
             .collect();
         insta::assert_snapshot!(
             borrowed.join(", "),
-            @"A100-40GB of A100-SXM, A100-PCIE-40GB of A100-SXM, A10G of A100-SXM, GB200 of B200, H100-NVL of H100, H20 of H100, L4 of L40S, MI300X of H100, RTX-PRO-6000 of RTX-PRO-6000-SERVER"
+            @"A100-40GB of A100-SXM, A100-PCIE-40GB of A100-SXM, A10G of A100-SXM, GB200 of B200, H100-NVL of H100, H20 of H100, L4 of L40S, MI300X of H100, RTX-PRO-6000-WORKSTATION of RTX-PRO-6000-SERVER, RTX-PRO-6000 of RTX-PRO-6000-SERVER"
         );
     }
 
