@@ -68,7 +68,8 @@ fn rebase(args: &RebaseArgs) -> Result<(), RunError> {
 }
 
 fn summary(suite: &Suite, best: &BestBuiltIn, new: &RebasedSuite, dry: bool) -> String {
-    let mut text = format!("Built-in policies on `{}`, relative to {}, after {} runs:\n", suite.name, suite.baseline, best.runs);
+    let mut text =
+        format!("Built-in policies on `{}`, relative to {}, after {} runs:\n", suite.name, suite.baseline, best.runs);
     for (name, score) in &best.scores {
         let _ = writeln!(text, "  {score:>7.3}  {name}");
     }

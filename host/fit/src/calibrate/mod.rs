@@ -86,7 +86,7 @@ const FIRST_TOKEN: usize = 2;
 /// Fits coefficients to the training part of the runs in `targets`, beginning at `start` or else at the median of the prior.
 ///
 /// The slopes of the residuals are measured once, then corrected with each step (Schubert's form of Broyden's update), and
-/// measured again where the fit has settled, until it stays there.
+/// measured again where the fit has stopped, until it stays there.
 ///
 /// # Errors
 /// If a run cannot be simulated, or there is none.

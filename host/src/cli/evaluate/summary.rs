@@ -26,11 +26,7 @@ impl Display for EvaluationSummary<'_> {
             writeln!(f, "Score             {score:.4}, 1 is as good as {}, the reference", paired.reference)?;
             let interval = paired.ci95.map(|[low, high]| format!(" [{}, {}]", percent(low), percent(high)));
             let interval = interval.unwrap_or_default();
-            writeln!(
-                f,
-                "Against reference {}{interval}, {} pairs",
-                percent(paired.diff_mean), paired.n
-            )?;
+            writeln!(f, "Against reference {}{interval}, {} pairs", percent(paired.diff_mean), paired.n)?;
         }
         if let Some(stopped) = &result.stopped {
             field(f, "Stopped", stopped)?;
@@ -85,7 +81,11 @@ fn table(f: &mut fmt::Formatter<'_>, result: &EvaluationResult) -> fmt::Result {
     if scenarios.is_empty() {
         return Ok(());
     }
-    writeln!(f, "\n{:<24} {:>6}  {:>10} {:>10}  {:>10} {:>10}", "", "score", "TTFT, ms", "reference", "E2E, ms", "reference")?;
+    writeln!(
+        f,
+        "\n{:<24} {:>6}  {:>10} {:>10}  {:>10} {:>10}",
+        "", "score", "TTFT, ms", "reference", "E2E, ms", "reference"
+    )?;
     for (id, runs) in scenarios {
         let mean =
             |of: &dyn Fn(&ScenarioDocument) -> f64| runs.iter().map(|run| of(run)).sum::<f64>() / runs.len() as f64;
