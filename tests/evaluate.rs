@@ -124,7 +124,7 @@ fn unserved_requests_are_charged() {
     let failed = lifo["gates"]["failed"][0].as_str().expect("a gate");
     assert!(failed.starts_with("lost: overload: "), "{failed}");
     let share = |key: &str| lifo["scenarios"][0][key]["completed_share"].as_f64().expect("a share");
-    assert!((share("metrics") - share("reference")).abs() < 0.05 && share("metrics") < 0.6, "{lifo:#}");
+    assert!((share("metrics") - share("reference")).abs() < 0.05 && share("metrics") < 0.7, "{lifo:#}");
     assert_eq!((score(&all[4]), &all[4]["gates"]["failed"]), (2.5, &json!([])), "it equals the baseline");
 }
 
