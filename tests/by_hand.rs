@@ -225,7 +225,7 @@ fn windows_of_gemma_save_what_lies_outside() {
     let without = with.replace("\"sliding_window\": 1024", "\"sliding_window\": 32768");
     assert_ne!(with, without);
     let cached = |text: &str| CachedBytes::of_model(&config("gemma-4-26b-a4b", text), 4, 2048);
-    assert_eq!(cached(&with).per_token(Some(32_768)), 15_038.4375);
+    assert_eq!(cached(&with).per_token(Some(32_768)), 15_038.437_5);
     assert_eq!(cached(&without).per_token(Some(32_768)), 61_440.0);
     about(attention_us("gemma-4-26b-a4b", 4, &with), 366.27);
     about(attention_us("gemma-4-26b-a4b", 4, &without), 1133.04);

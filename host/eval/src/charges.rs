@@ -70,12 +70,12 @@ impl ClassRules {
     /// As [`Self::by_priority`], changed by `rule`, which gets the name of a class and its usual rule.
     #[must_use]
     pub fn new(classes: &Classes, names: &Names, rule: impl Fn(&str, ClassRule) -> ClassRule) -> Self {
-        let of = |(number, text): (usize, &Box<str>)| {
+        let of = |(number, text): (usize, &str)| {
             // The index of a name fits in its number.
             let sheddable = classes.priority(Name(number as u32)) < 0;
             rule(text, ClassRule { value: 1.0, sheddable })
         };
-        Self { rules: names.texts().iter().enumerate().map(of).collect() }
+        Self { rules: names.texts().iter().map(|text| &**text).enumerate().map(of).collect() }
     }
 
     /// The rule of a class.
@@ -360,9 +360,12 @@ enum ChargedLatency {
     E2e,
 }
 
+/// Mean or percentile of a distribution, ms.
+type SummaryOf = fn(&Distribution) -> f64;
+
 impl ChargedLatency {
     /// The latency that `figure` sums up, and how.
-    fn of(figure: Figure) -> Option<(Self, fn(&Distribution) -> f64)> {
+    fn of(figure: Figure) -> Option<(Self, SummaryOf)> {
         Some(match figure {
             Figure::MeanTtft => (Self::Ttft, |all| all.mean_ms),
             Figure::P50Ttft => (Self::Ttft, |all| all.p50_ms),

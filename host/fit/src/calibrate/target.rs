@@ -42,7 +42,7 @@ pub struct FitTarget {
     windows: Vec<FitWindow>,
     /// Whether each coefficient changes how the run is served, beyond a shift of all its latencies.
     matters: [bool; NAMES.len()],
-    simulated: Mutex<BTreeMap<SimulationKey, Arc<Vec<WindowMeans>>>>,
+    simulated: Mutex<BTreeMap<SimulationKey, Arc<[WindowMeans]>>>,
 }
 
 /// The bits of the coefficients that matter, 0 for the others.
@@ -118,7 +118,7 @@ impl FitTarget {
     }
 
     /// The simulated means of each window, from memory if these coefficients were simulated before.
-    fn means(&self, weights: &CoefficientValues) -> Result<Arc<Vec<WindowMeans>>, FitError> {
+    fn means(&self, weights: &CoefficientValues) -> Result<Arc<[WindowMeans]>, FitError> {
         let mut relevant = *weights;
         relevant.iter_mut().zip(self.matters).filter(|(_, matters)| !matters).for_each(|(weight, _)| *weight = 0.0);
         let key = relevant.map(f64::to_bits);
@@ -127,7 +127,7 @@ impl FitTarget {
         }
         let deployment = weighted(&self.run, &relevant)?;
         let predicted = replay(&self.run, &deployment, &deployment.latency)?;
-        let means = Arc::new(self.windows.iter().map(|window| window.means(&predicted)).collect::<Vec<_>>());
+        let means: Arc<[WindowMeans]> = self.windows.iter().map(|window| window.means(&predicted)).collect();
         self.simulated.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&means));
         Ok(means)
     }

@@ -83,8 +83,9 @@ pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
 
 /// The epoch of the generation that a path of ShinkaEvolve names, as in `run/gen_12/results`; 0 for other paths.
 fn epoch_of(results_dir: &Path) -> u64 {
-    let folders = results_dir.iter().filter_map(|folder| folder.to_str()?.strip_prefix("gen_")?.parse::<u64>().ok());
-    folders.last().unwrap_or(0) / GENERATIONS_PER_EPOCH
+    let mut folders =
+        results_dir.iter().filter_map(|folder| folder.to_str()?.strip_prefix("gen_")?.parse::<u64>().ok());
+    folders.next_back().unwrap_or(0) / GENERATIONS_PER_EPOCH
 }
 
 #[cfg(test)]
