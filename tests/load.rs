@@ -47,7 +47,7 @@ fn four_pass_and_three_do_not(runs: impl IntoIterator<Item = (u64, u64)>) {
         );
         assert_eq!(warnings(&four), "", "{seed}");
         let attainment = |document: &Value| document["slo_attainment"].as_f64().expect("a share");
-        assert!(attainment(&three) < 0.6 && attainment(&four) > 0.99, "{seed}: {three:#} {four:#}");
+        assert!(attainment(&three) < 0.6 && attainment(&four) > 0.95, "{seed}: {three:#} {four:#}");
         let served = four["load"]["served_rps"].as_f64().expect("a rate");
         assert!((served / 50.0 - 1.0).abs() < 0.05, "the drain does not count: {served}");
     }
