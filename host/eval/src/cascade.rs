@@ -30,7 +30,7 @@ use super::suite::{Split, Suite};
 /// The results of one simulation that the cascade uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunSummary {
-    /// Figures that have a sample, by [`Figure::key`].
+    /// Figures that have a sample, by [`Figure::key`](crate::figures::Figure::key).
     pub figures: BTreeMap<String, f64>,
     /// The figures that the score reads, with every end of a request charged.
     pub charged: ChargedFigures,

@@ -32,7 +32,7 @@ impl Display for Objective {
 }
 
 /// The figures of a run that a fitness reads, with every end of a request charged: see
-/// [`EndLog`](super::charges::EndLog).
+/// `EndLog`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChargedFigures {
     /// Figures with a sample, by [`Objective::key`].

@@ -30,7 +30,7 @@ pub struct StratifiedDifference {
     /// Standard error of the mean; `None` if a scenario has a single pair.
     pub standard_error: Option<f64>,
     /// Confidence interval of the mean. `None` if a scenario has a single pair, or if the differences do not vary and are
-    /// too few to show anything ([`supported`]).
+    /// too few to show anything (`supported`).
     pub interval: Option<ConfidenceInterval>,
     /// Probability that the mean is above 0; `None` without an interval.
     pub p_better: Option<f64>,
