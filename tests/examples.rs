@@ -35,8 +35,14 @@ const AZURE: &str = "AzureLLMInferenceTrace_conv.csv";
 /// where a search or its user would write a policy, a shipped one.
 const TEMPLATES: &str = "sdk/python/templates/";
 const SUITE_OF_PROJECTS: &str = "sdk/python/tests/small.yaml";
-const POLICIES_OF_PROJECTS: [&str; 5] =
-    ["a.rhai", "b.rhai", "best.rhai", "run/best/best_program.rhai", "run/best/main.rhai"];
+const POLICIES_OF_PROJECTS: [&str; 6] = [
+    "a.rhai",
+    "b.rhai",
+    "best.rhai",
+    "run/best/best_program.rhai",
+    "run/best/main.rhai",
+    "run/checkpoints/checkpoint_10/best_program.rhai",
+];
 
 /// Number of blocks with a comment `not run`, over all documents: a new one is counted here, on purpose.
 const NOT_RUN: usize = 27;
