@@ -18,7 +18,7 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 
 @pytest.fixture
 def suite(real: None) -> blis_sim.Host:
-    return blis_sim.host("chat", wall_s=30)
+    return blis_sim.host("chat", wall_s=600)
 
 
 @pytest.mark.parametrize("name", BAD)
