@@ -29,8 +29,8 @@ struct Coverage {
     /// Share of intervals above 0, and below 0.
     better: f64,
     worse: f64,
-    /// Mean width, relative to 2 · 1.96 standard deviations of the epochs' means: to the interval of someone who knows
-    /// the variance.
+    /// Mean width, relative to 2 · 1.96 standard deviations of the epochs' means: to the interval with a known
+    /// variance.
     width: f64,
     /// Mean of the differences over all epochs, and its standard error.
     mean: f64,

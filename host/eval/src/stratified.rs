@@ -171,9 +171,9 @@ mod tests {
         close(confidence_at(1, 3), 0.9975);
     }
 
-    /// Differences of a suite whose scenarios differ in their mean and tenfold in their spread, one of them skewed, with
+    /// Differences of a suite with scenarios that differ in their mean and tenfold in their spread, one of them skewed, with
     /// looks after three, four and five seeds. The interval must contain the true mean in 93 to 97 % of 4 000
-    /// evaluations, be at most 1.3 times as wide as that of someone who knows the variances, and show a difference where
+    /// evaluations, be at most 1.3 times as wide as with known variances, and show a difference where
     /// there is none on either side in at most 3.5 %.
     #[test]
     fn intervals_cover() {

@@ -23,7 +23,7 @@ use blis_plugin::Kind;
 const SEEDS: u32 = 5;
 /// Times that every kind is changed, at most.
 const ROUNDS: usize = 4;
-/// Number of policies whose scores are written into the suite.
+/// Number of policies written into the suite with their scores.
 const RECORDED: usize = 6;
 
 /// The best built-in policy of a suite.

@@ -1,4 +1,4 @@
-//! A run prepared for fits: windows of requests whose means are compared, and what simulations of them gave.
+//! A run prepared for fits: windows of requests, and the means that simulations of them gave.
 //!
 //! A fit simulates each run hundreds of times; fits to parts of the runs, with a model or a workload left out, share the
 //! simulations that they have in common. Two properties of the model make many of them superfluous:
@@ -48,7 +48,7 @@ pub struct FitTarget {
 /// The bits of the coefficients that matter, 0 for the others.
 type SimulationKey = [u64; NAMES.len()];
 
-/// Requests whose means are compared.
+/// Requests with means that are compared.
 struct FitWindow {
     /// Their numbers.
     numbers: Vec<usize>,
