@@ -191,7 +191,7 @@ fn parse_yaml(path: &Path, text: &str) -> Result<Hardware, ConfigError> {
 const USABLE_SHARE: f64 = 0.99;
 
 /// The current keys. The reader also accepts the keys of older BLIS versions, which messages leave out.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "name",
     "aliases",
     "tflops_fp16",
@@ -200,6 +200,7 @@ const KEYS: [&str; 19] = [
     "blis_tflops_fp8",
     "tflops_fp32",
     "hbm_tb_s",
+    "l2_mb",
     "memory_gib",
     "usable_gib",
     "mfu_prefill",
@@ -243,6 +244,7 @@ struct HardwareEntry {
     tflops_fp32: Option<f64>,
     #[serde(alias = "BwPeakTBs", alias = "BwEffTBs")]
     hbm_tb_s: Option<f64>,
+    l2_mb: Option<f64>,
     #[serde(alias = "MemoryGiB", alias = "memory_gb")]
     memory_gib: Option<f64>,
     /// Memory that CUDA reports, GiB, where it is not known from `memory_gib`.
@@ -316,8 +318,9 @@ impl HardwareEntry {
             ("blis_tflops_fp8", self.blis_tflops_fp8.or(self.tflops_fp8).or(Some(0.0)), false),
             ("tflops_fp32", self.tflops_fp32.or(Some(0.0)), false),
             ("tflops_fp4", self.tflops_fp4.or(Some(0.0)), false),
+            ("l2_mb", self.l2_mb.or(Some(0.0)), false),
         ];
-        let mut values = [0.0; 7];
+        let mut values = [0.0; 8];
         for ((key, value, required), slot) in figures.into_iter().zip(&mut values) {
             *slot = match value {
                 None => return wrong(format!("`{key}` is missing")),
@@ -339,12 +342,12 @@ impl HardwareEntry {
         if mfu.is_some_and(|mfu| [mfu.prefill, mfu.decode].iter().any(|share| !(*share > 0.0 && *share <= 1.0))) {
             return wrong("`mfu_prefill` and `mfu_decode` must lie in (0, 1]".into());
         }
-        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8, tflops_fp32, tflops_fp4] = values;
+        let [tflops_fp16, hbm_tb_s, tflops_fp8, memory_gib, blis_tflops_fp8, tflops_fp32, tflops_fp4, l2_mb] = values;
         let mut notes: Vec<String> = self.note.map(|note| format!("{name}: {note}")).into_iter().collect();
         if !unused.is_empty() {
             notes.push(format!("{}: GPU `{name}`: not used: {}", path.display(), unused.join(", ")));
         }
-        let gpu = Gpu { tflops_fp16, tflops_fp8, tflops_fp32, tflops_fp4, hbm_tb_s, memory_gib, mfu };
+        let gpu = Gpu { tflops_fp16, tflops_fp8, tflops_fp32, tflops_fp4, hbm_tb_s, l2_mb, memory_gib, mfu };
         let own = OwnMeasurements {
             kernels: self.kernels,
             links: self.links,
@@ -459,7 +462,7 @@ mod tests {
         assert_eq!((entry.name.as_str(), entry.gpu.mfu), ("mine", None));
         insta::assert_snapshot!(yaml("tflops_fp16: 100\nhbm_tbs: 1\n").unwrap_err(), @r"
         gpus/mine.yaml:2:1: unknown field `hbm_tbs`
-        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, tflops_fp32, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
+        hint: did you mean `hbm_tb_s`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, tflops_fp32, hbm_tb_s, l2_mb, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
         ");
         insta::assert_snapshot!(yaml("tflops_fp16: fast\n").unwrap_err(), @"gpus/mine.yaml:1:14: the value is `fast`, not a number");
         insta::assert_snapshot!(yaml("tflops_fp16: 100\n").unwrap_err(), @"gpus/mine.yaml: GPU `mine`: `hbm_tb_s` is missing");
@@ -481,13 +484,13 @@ mod tests {
         assert_eq!(names, ["Eff", "H100", "Mine"]);
         assert_eq!(gpus[0].gpu.mfu, Some(Mfu { prefill: 1.0, decode: 1.0 }), "effective figures are attainable");
         let built_in = Catalogue::load(None).unwrap().find("H100").unwrap().gpu;
-        assert_eq!(gpus[1].gpu, Gpu { tflops_fp32: 0.0, ..built_in });
+        assert_eq!(gpus[1].gpu, Gpu { tflops_fp32: 0.0, l2_mb: 0.0, ..built_in });
         assert_eq!((gpus[2].gpu.hbm_tb_s, gpus[2].gpu.memory_gib), (1.5, 24.0));
         insta::assert_snapshot!(gpus[1].notes[0], @"hardware_config.json: GPU `H100`: not used: TOverheadMicros, perLayerOverhead");
         let error = parse(Path::new("h.json"), "{\n \"H100\": {\"TFlops\": 1}\n}").unwrap_err();
         insta::assert_snapshot!(error, @r"
         h.json:2:18: unknown field `TFlops`
-        hint: did you mean `tflops_fp4`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, tflops_fp32, hbm_tb_s, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
+        hint: did you mean `tflops_fp4`? known: name, aliases, tflops_fp16, tflops_fp8, tflops_fp4, blis_tflops_fp8, tflops_fp32, hbm_tb_s, l2_mb, memory_gib, usable_gib, mfu_prefill, mfu_decode, kernels, kernels_of, links, links_of, node, source, note
         ");
     }
 }

@@ -191,6 +191,7 @@ fn model_facts(config: Option<&LoadedModel>, hardware: &Hardware, (tp, dp): (u32
         ("tflops_fp8", gpu.tflops_fp8),
         ("tflops_fp4", gpu.tflops_fp4),
         ("hbm_tb_s", gpu.hbm_tb_s),
+        ("l2_mb", gpu.l2_mb),
         ("memory_gib", gpu.memory_gib),
     ];
     if let Some(mfu) = gpu.mfu {

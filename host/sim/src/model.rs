@@ -224,6 +224,8 @@ pub struct Gpu {
     pub tflops_fp4: f64,
     /// Memory bandwidth, TB/s.
     pub hbm_tb_s: f64,
+    /// Size of the last-level cache, MB (10⁶ bytes); 0 if it is unknown.
+    pub l2_mb: f64,
     /// Size of the memory, GiB.
     pub memory_gib: f64,
     /// Attainable share of the peak. Only the roofline model uses it.
@@ -426,6 +428,7 @@ pub(crate) mod samples {
             tflops_fp32: 67.0,
             tflops_fp4: 0.0,
             hbm_tb_s: 3.35,
+            l2_mb: 50.0,
             memory_gib: 80.0,
             mfu: Some(Mfu { prefill: 0.45, decode: 0.30 }),
         }

@@ -79,6 +79,7 @@ fn hardware_document(entry: &Hardware) -> Value {
         "tflops_fp8": gpu.tflops_fp8,
         "tflops_fp4": gpu.tflops_fp4,
         "hbm_tb_s": gpu.hbm_tb_s,
+        "l2_mb": gpu.l2_mb,
         "kernels_of": entry.kernels_of(),
     })
 }

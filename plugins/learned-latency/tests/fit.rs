@@ -159,6 +159,7 @@ fn model() -> Roofline {
         tflops_fp32: 67.0,
         tflops_fp4: 0.0,
         hbm_tb_s: 3.35,
+        l2_mb: 50.0,
         memory_gib: 80.0,
         mfu: Some(Mfu { prefill: 0.45, decode: 0.3 }),
     };

@@ -54,11 +54,9 @@ pub struct Prior {
 }
 
 impl Prior {
-    /// Prior of the general coefficients: kernels are as measured, the others are free within reason. The attention of decodes
-    /// is a little faster than in its tables, as prompts of a service begin with the same text: its keys and values, a seventh
-    /// of the context in the measured runs, are read from the L2 cache.
+    /// Prior of the general coefficients: kernels are as measured, the others are free within reason.
     pub const GENERAL: Self = Self {
-        values: [3000.0, 0.0, 2000.0, 1.0, 1.0, 0.93, 1.0, 1.0, 1.0, 12.0, 15.0, 1.0, 200.0],
+        values: [3000.0, 0.0, 2000.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 12.0, 15.0, 1.0, 200.0],
         spread: [0.7, 0.0, 0.7, 0.05, 0.05, 0.05, 0.3, 0.3, 0.2, 0.7, 1.0, 1.5, 1.0],
         e2e_spread: 0.02,
     };

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use self::curve::{deviation, fitted};
 use self::links::{GroupTable, groups};
-use self::tables::{DECODES, KernelTable, PROMPTS, files, name, tables};
+use self::tables::{KernelTable, files, name, tables};
 use super::runs::FitError;
 use blis_diag::Diagnostic;
 
@@ -83,13 +83,6 @@ impl TableErrors {
 }
 
 impl KernelTable {
-    /// The same table with a known launch time, µs.
-    fn launched(mut self, us: f64) -> Self {
-        self.start[LAUNCH] = us;
-        self.free.retain(|&parameter| parameter != LAUNCH);
-        self
-    }
-
     /// Signed errors of a curve with parameters `x`, %.
     fn errors(&self, x: &[f64]) -> Vec<f64> {
         self.points.iter().map(|point| 100.0 * deviation(self.us, x, point)).collect()
@@ -102,8 +95,7 @@ impl KernelTable {
 /// If a file cannot be read or is invalid, or there is none.
 pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<FittedKernels, FitError> {
     let mut tables = tables(folder, prefix, gpu)?;
-    // The last range of rows first: the others take its peak. Decodes before prompts, which take their launch time if it is
-    // longer: a step has one launch for both.
+    // The last range of rows first: the others take its peak.
     tables.reverse();
     let mut curves: Vec<FittedCurve> = Vec::new();
     for mut table in tables {
@@ -111,10 +103,7 @@ pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<FittedKerne
         if let Some(last) = last {
             table.start[FLOPS] = last.values[FLOPS].1;
         }
-        let curve = fitted_curve(&table);
-        let decodes = curves.iter().find(|curve| table.name == PROMPTS && curve.name == DECODES);
-        let launch = decodes.map(|decodes| decodes.values[LAUNCH].1).filter(|&us| us > curve.values[LAUNCH].1);
-        curves.push(launch.map_or(curve, |us| fitted_curve(&table.launched(us))));
+        curves.push(fitted_curve(&table));
     }
     curves.reverse();
     let link = |table: &GroupTable| {
@@ -128,9 +117,6 @@ pub fn fit_kernels(folder: &Path, prefix: &str, gpu: &Gpu) -> Result<FittedKerne
     }
     Ok(FittedKernels { curves, groups })
 }
-
-/// Index of the launch time among the parameters of any curve.
-const LAUNCH: usize = 0;
 
 /// Index of the share of the arithmetic peak among the parameters of products.
 const FLOPS: usize = 2;
@@ -246,6 +232,7 @@ mod tests {
             tflops_fp32: 0.0,
             tflops_fp4: 0.0,
             hbm_tb_s: 3.0,
+            l2_mb: 50.0,
             memory_gib: 80.0,
             mfu: None,
         };

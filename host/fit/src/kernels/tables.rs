@@ -37,8 +37,8 @@ pub(super) struct Point {
 const ROWS: [(f64, f64); 4] = [(0.0, 32.0), (32.0, 128.0), (128.0, 512.0), (512.0, f64::INFINITY)];
 
 /// Names of attention with a cache in 16 bits.
-pub(super) const DECODES: &str = "attention of decodes";
-pub(super) const PROMPTS: &str = "attention of prompts";
+const DECODES: &str = "attention of decodes";
+const PROMPTS: &str = "attention of prompts";
 
 /// Bytes of an NVFP4 weight: 4 bits, and a scale of 8 bits for each 16.
 const FP4_BYTES: f64 = 0.5625;
@@ -123,10 +123,7 @@ impl KernelTable {
             "attention of decodes, 8-bit cache" => {
                 Some(vec![launch, kernels.attention_bandwidth_8bit, kernels.attention_head_us])
             }
-            _ => {
-                let launch = launch.max(kernels.attention_prompt_launch_us);
-                Some(vec![launch, kernels.attention_flops, kernels.attention_traffic])
-            }
+            _ => Some(vec![kernels.attention_prompt_launch_us, kernels.attention_flops, kernels.attention_traffic]),
         }
     }
 }
@@ -301,6 +298,9 @@ impl AttentionRow {
     }
 }
 
+/// Decodes that read fewer bytes than so many times the L2 cache holds say nothing about reading from memory.
+const L2_SIZES: f64 = 1.5;
+
 /// `cache`: name of the type of cached elements, and their bytes.
 fn decode_attention(name: &'static str, rows: &[AttentionRow], gpu: &Gpu, (cache, bytes): (&str, f64)) -> KernelTable {
     // Batches and contexts that occur in a service; smaller kernels consist of little more than their launch.
@@ -321,8 +321,8 @@ fn decode_attention(name: &'static str, rows: &[AttentionRow], gpu: &Gpu, (cache
         start: vec![12.0, 0.8, 0.01],
         free: vec![0, 1, 2],
         us: |x, &[memory, heads, ..]| x[0] + memory / x[1] + x[2] * heads,
-        // Faster kernels have the KV of the layer in the L2 cache, where a service has other layers' by then.
-        points: points.filter(|point| point.parts[0] < 0.95 * point.us).collect(),
+        // A kernel that is measured again and again has less KV in the L2 cache, where a service has other layers' by then.
+        points: points.filter(|point| point.parts[0] * gpu.hbm_tb_s > L2_SIZES * gpu.l2_mb).collect(),
     }
 }
 

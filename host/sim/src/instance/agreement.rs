@@ -112,6 +112,8 @@ struct RandomLatency {
     per_output: u64,
     /// Time per kind of sampling work of a request that sets parameters, µs; 0: sampling costs nothing.
     per_sampled: u64,
+    /// Time per token of a prefix that all requests share, µs; 0: it is not read.
+    per_common: u64,
 }
 
 impl RandomLatency {
@@ -124,6 +126,7 @@ impl RandomLatency {
         queueing_per_token: 0,
         per_output: 0,
         per_sampled: 0,
+        per_common: 0,
     };
 }
 
@@ -136,7 +139,8 @@ impl LatencyModel for RandomLatency {
             + self.per_prefill * batch.prefill_tokens
             + self.per_decode * batch.decode_requests
             + self.per_context * context / 1024
-            + self.per_sampled * sampled;
+            + self.per_sampled * sampled
+            + self.per_common * batch.common_prefix;
         Micros(us.max(1))
     }
     fn context_effect(&self) -> ContextEffect {
@@ -145,6 +149,9 @@ impl LatencyModel for RandomLatency {
             odd if odd % 2 == 1 => ContextEffect::Any,
             _ => ContextEffect::NonDecreasing,
         }
+    }
+    fn reads_common_prefix(&self) -> bool {
+        self.per_common > 0
     }
     fn sampling(&self, params: SamplingParams) -> Option<Sampling> {
         (self.per_sampled > 0).then(|| params.work())
@@ -168,9 +175,11 @@ impl LatencyModel for RandomLatency {
 
 fn shape() -> impl Strategy<Value = RandomLatency> {
     let per_context = prop_oneof![Just(0u64), 1u64..60, 1u64..2000];
-    let per_sampled = prop_oneof![Just(0u64), 1u64..9];
-    (0u64..300, 0u64..20, 0u64..30, per_context, 0u64..500, 0u64..20, 0u64..9, per_sampled).prop_map(
-        |(base, per_prefill, per_decode, per_context, queueing, queueing_per_token, per_output, per_sampled)| {
+    let work = (0u64..300, 0u64..20, 0u64..30, per_context);
+    let [per_sampled, per_common] = [9, 4].map(|most| prop_oneof![Just(0u64), 1u64..most]);
+    (work, 0u64..500, 0u64..20, 0u64..9, per_sampled, per_common).prop_map(
+        |(work, queueing, queueing_per_token, per_output, per_sampled, per_common)| {
+            let (base, per_prefill, per_decode, per_context) = work;
             RandomLatency {
                 base,
                 per_prefill,
@@ -180,6 +189,7 @@ fn shape() -> impl Strategy<Value = RandomLatency> {
                 queueing_per_token,
                 per_output,
                 per_sampled,
+                per_common,
             }
         },
     )
@@ -639,6 +649,49 @@ fn steady() -> InstanceConfig {
         semantics: Semantics::VLLM_0_33,
         latency: Arc::new(RandomLatency::CONSTANT),
     }
+}
+
+/// The blocks that a preempted request has generated are reused after blocks without hashes, also if it starts again and will not look
+/// them up.
+#[test]
+fn generated_blocks_of_a_request_that_starts_again_are_reused_last() {
+    let shape = RandomLatency {
+        base: 0,
+        per_prefill: 4,
+        per_decode: 4,
+        per_context: 1456,
+        queueing_per_token: 17,
+        ..RandomLatency::CONSTANT
+    };
+    let config = InstanceConfig {
+        max_num_seqs: 4,
+        max_num_batched_tokens: 26,
+        block_size: 9,
+        total_kv_blocks: 27,
+        long_prefill_token_threshold: 12,
+        scheduler: Scheduler::ReversePriority.into(),
+        preemption: Preemption::Priority.into(),
+        semantics: Semantics { preemption_restarts: true, ..Semantics::VLLM_0_33 },
+        latency: Arc::new(shape),
+        ..steady()
+    };
+    let draft =
+        |(gap, input, output, priority): (u64, u32, u32, i32)| (gap, input, output, None, priority, 0, 0, 0, (0, 0));
+    let loads = [
+        (0, 27, 44, 0),
+        (0, 71, 8, 0),
+        (0, 23, 31, 0),
+        (231, 129, 35, 2),
+        (0, 4, 0, 0),
+        (129, 71, 3, 2),
+        (959, 6, 57, 0),
+        (0, 127, 0, 0),
+        (11_533, 144, 0, 2),
+        (0, 144, 0, 0),
+        (16_880, 10, 0, 0),
+    ];
+    let requests = requests(&loads.map(draft), config.block_size);
+    watch(&config, &requests, &[(17_970, false), (15_334, false)]).expect("the engines agree");
 }
 
 /// Three requests at once, a batch of one, one token each: steps at 0, 100 and 200 µs.

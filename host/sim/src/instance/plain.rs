@@ -480,8 +480,18 @@ impl Plain {
         });
     }
 
+    /// [`Batch::common_prefix`].
+    fn common_prefix(&self) -> u64 {
+        let [first, _, ..] = &self.running[..] else { return 0 };
+        if !self.config.latency.reads_common_prefix() {
+            return 0;
+        }
+        let blocks = self.kv.common_blocks(first.request.id, self.running.len() as u32);
+        u64::from(blocks) * u64::from(self.config.block_size)
+    }
+
     fn batch(&mut self) -> Batch {
-        let mut batch = Batch::default();
+        let mut batch = Batch { common_prefix: self.common_prefix(), ..Batch::default() };
         for live in self.running.iter().filter(|live| live.num_new > 0) {
             self.last_step.scheduled.push((live.request.id, live.num_new, live.computed));
             if live.prefilling() {

@@ -9,6 +9,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::leading;
 use super::paged::{NONE, Pages};
 use crate::limits::CACHE_CHANGES;
 use crate::prefetch::soon;
@@ -215,6 +216,13 @@ impl FastKv {
         self.free
     }
 
+    /// Number of leading blocks of `holding` that `requests` requests hold, for two requests or more.
+    pub fn common_blocks(&self, holding: &HeldBlocks, requests: u32) -> u32 {
+        let held_by_all = |&node: &u32| self.nodes[node as usize].count == requests;
+        let keyed = if holding.skipped == 0 { &holding.keyed[..] } else { &[] };
+        leading(|index| keyed.get(index as usize).is_some_and(held_by_all))
+    }
+
     /// Looks up the leading full blocks of the first `tokens` tokens.
     pub fn look_up(&mut self, keys: &BlockKeys, tokens: u32) -> PrefixHit {
         self.found.clear();
@@ -360,7 +368,10 @@ impl FastKv {
             }
         }
         let anonymous = tokens.div_ceil(self.block_size) - holding.skipped - holding.keyed.len() as u32;
-        self.free_anonymous(anonymous, anonymous);
+        // Generated blocks of a request that starts again have hashes, too, although nothing looks them up.
+        let cached = self.caching && holding.skipped == 0;
+        let hashed = if cached { hashed.saturating_sub(holding.keyed.len() as u32) } else { 0 };
+        self.free_anonymous(anonymous, anonymous.saturating_sub(hashed));
         while let Some(node) = holding.keyed.pop() {
             self.nodes[node as usize].count -= 1;
             if self.nodes[node as usize].count == 0 {

@@ -11,3 +11,31 @@
 pub(crate) mod fast;
 mod paged;
 pub mod plain;
+
+/// Length of the leading run of blocks of which `holds` is true, in O(log length) calls. If it is also true of blocks behind the
+/// first of which it is false, the length of some leading run.
+fn leading(holds: impl Fn(u32) -> bool) -> u32 {
+    let (mut low, mut stride) = (0, 1);
+    while holds(low + stride - 1) {
+        low += stride;
+        stride *= 2;
+    }
+    let mut high = low + stride - 1;
+    while low < high {
+        let middle = u32::midpoint(low, high);
+        if holds(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leading;
+
+    #[test]
+    fn the_leading_run_ends_at_the_first_block_that_does_not_hold() {
+        for length in 0..300 {
+            assert_eq!(leading(|index| index < length), length);
+        }
+    }
+}

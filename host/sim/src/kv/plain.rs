@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 
+use super::leading;
 use crate::request::{BlockKey, Request};
 use crate::semantics::Semantics;
 
@@ -104,6 +105,14 @@ impl PlainKv {
     #[must_use]
     pub fn held_by(&self, id: u32) -> u32 {
         self.owned.get(&id).map_or(0, |owned| owned.blocks.len() as u32)
+    }
+
+    /// Number of leading blocks of request `id` that `requests` requests hold, for two requests or more.
+    #[must_use]
+    pub fn common_blocks(&self, id: u32, requests: u32) -> u32 {
+        let Some(owned) = self.owned.get(&id).filter(|owned| owned.first_index == 0) else { return 0 };
+        let held_by_all = |&block: &u32| self.blocks[block as usize].refs == requests;
+        leading(|index| owned.blocks.get(index as usize).is_some_and(held_by_all))
     }
 
     /// From now on changes are collected for [`Self::take_changes`].

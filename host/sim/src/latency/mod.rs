@@ -42,6 +42,9 @@ pub struct Batch {
     pub decode_requests: u64,
     /// Σ context over decoding requests.
     pub decode_context: u64,
+    /// Tokens in the leading KV blocks that all requests of the running batch hold, such as those of a common system prompt. 0 if
+    /// there are fewer than two, and under a latency model that does not read it ([`LatencyModel::reads_common_prefix`]).
+    pub common_prefix: u64,
     /// Requests with sampling parameters of their own, in prefill and decode.
     pub sampled: SampledRows,
 }
@@ -97,6 +100,14 @@ pub enum ContextEffect {
     Any,
 }
 
+/// The number of tokens of `context` that take time, if `shared` of them are those of a request before. The L2 cache serves these
+/// while other requests' are read from memory. Its bandwidth is about twice that of the memory (Jia et al., "Dissecting the NVIDIA
+/// Volta GPU architecture via microbenchmarking", 2018), so half of the context takes time in any case.
+#[inline]
+fn read_from_memory(context: u64, shared: u64) -> u64 {
+    context - shared.min(context / 2)
+}
+
 /// The time of a step of decoding requests, as a linear function of their context.
 #[derive(Clone, Copy, Debug)]
 pub struct OverContext {
@@ -104,12 +115,15 @@ pub struct OverContext {
     pub fixed_us: f64,
     /// Time per token of context, µs, ≥ 0.
     pub token_us: f64,
+    /// Number of tokens of the context that requests share with a request before them: the L2 cache serves them, up to half of the context.
+    pub shared_tokens: u64,
 }
 
 impl OverContext {
     /// The duration of a step with that context: at least 1 µs, as of any step.
     #[inline]
     pub(crate) fn step_time(self, context: u64) -> Micros {
+        let context = read_from_memory(context, self.shared_tokens);
         Micros::from_f64(self.fixed_us + self.token_us * arithmetic::exact(context)).max(Micros(1))
     }
 }
@@ -129,6 +143,11 @@ pub trait LatencyModel: std::fmt::Debug + Send + Sync {
     /// [`Self::step_time`] to the bit. `None` if it is not linear.
     fn over_context(&self, _batch: &Batch) -> Option<OverContext> {
         None
+    }
+
+    /// Whether step times depend on [`Batch::common_prefix`].
+    fn reads_common_prefix(&self) -> bool {
+        false
     }
 
     /// The sampling of a request that sets `params`, if it costs other than that of requests that set none. A model
@@ -268,7 +287,9 @@ mod tests {
     /// One request alone, then the same with others; a prompt in one chunk, then in two.
     fn check_least_step_times(model: &dyn LatencyModel) {
         for items in random_batches(3_000) {
-            let whole = model.step_time(&batch(&items));
+            let decodes = items.iter().filter(|item| !item.is_prefill());
+            let common_prefix = decodes.map(|item| u64::from(item.context)).min().unwrap_or(0);
+            let whole = model.step_time(&Batch { common_prefix, ..batch(&items) });
             let mut largest = items[0];
             largest.context = if largest.is_prefill() { 0 } else { largest.context };
             assert!(whole >= model.least_step_time(&batch(&items[..1])), "{model:?} {items:?}");

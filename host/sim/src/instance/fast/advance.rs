@@ -135,6 +135,7 @@ impl Fast {
             batch: Batch {
                 decode_requests: u64::from(self.decoders.count),
                 decode_context: self.decoders.context,
+                common_prefix: self.common_prefix(),
                 sampled: self.decoders.sampled,
                 ..Batch::default()
             },

@@ -99,6 +99,8 @@ pub struct Fast {
     prefill_limit: u32,
     /// Whether the present step holds back prefill.
     holds_prefill: bool,
+    /// [`LatencyModel::reads_common_prefix`](crate::latency::LatencyModel::reads_common_prefix).
+    reads_common_prefix: bool,
     /// The head of the queue, if its waiting was reported already.
     reported_waiting: Option<u32>,
     /// Every request in the queue or the batch.
@@ -134,6 +136,7 @@ impl Fast {
             kv,
             per_token: config.latency.output_token_time(),
             shortest_step: config.latency.shortest_step(),
+            reads_common_prefix: config.latency.reads_common_prefix(),
             fewest_waiting: u32::MAX,
             live: RequestArena::with_capacity(USUAL_REQUESTS / 2),
             rares: RareStates::default(),

@@ -531,8 +531,19 @@ impl Fast {
         }
     }
 
+    /// [`Batch::common_prefix`].
+    pub(super) fn common_prefix(&self) -> u64 {
+        if self.running < 2 || !self.reads_common_prefix {
+            return 0;
+        }
+        let first = self.order.first().expect("requests are running");
+        let blocks = self.kv.common_blocks(&self.live[first].holding, self.running);
+        u64::from(blocks) * u64::from(self.config.block_size)
+    }
+
     fn batch(&self, plan: &StepPlan) -> Batch {
-        let mut batch = Batch { sampled: self.decoders.sampled, ..Batch::default() };
+        let (sampled, common_prefix) = (self.decoders.sampled, self.common_prefix());
+        let mut batch = Batch { sampled, common_prefix, ..Batch::default() };
         for live in self.prefilling.iter().map(|&key| &self.live[key]).filter(|live| live.num_new > 0) {
             batch.add_prefill(live.num_new, live.context, live.target);
             batch.sampled.add(self.config.sampling(&live.request));

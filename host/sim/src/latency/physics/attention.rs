@@ -19,6 +19,8 @@ const DELTA_CHUNK: f64 = 64.0;
 pub(super) struct Rates<'a> {
     pub kernels: &'a Kernels,
     pub bandwidth: f64,
+    /// Size of the L2 cache.
+    pub l2_bytes: f64,
     /// Rate of reading the KV cache, relative to that of a cache in 16 bits: FP8 is converted on the way.
     pub kv_share: f64,
     pub flops: f64,
@@ -45,6 +47,9 @@ pub(super) struct AttentionCost {
     pub pair: f64,
     /// Per token of a prompt that was computed in an earlier step and is read again.
     pub prompt_context: f64,
+    /// Number of tokens whose keys and values the L2 cache keeps, if requests share them. Unknown for latent attention, which is
+    /// bound by computation where it has many heads: 0.
+    pub l2_tokens: f64,
     /// Per request of any kind: its state is read and written.
     pub state: f64,
     /// Per token of a prompt that is computed, whatever its context.
@@ -75,7 +80,8 @@ impl Rates<'_> {
         let head = shape.dim;
         let pair = queries * 2.0 * (head + head) / (self.flops * self.kernels.attention_flops);
         let bandwidth = self.bandwidth * self.kernels.attention_bandwidth * self.kv_share;
-        let context_token = (2.0 * kv * head * self.kv_dtype_bytes / bandwidth).max(pair);
+        let token_bytes = 2.0 * kv * head * self.kv_dtype_bytes;
+        let context_token = (token_bytes / bandwidth).max(pair);
         let moved = 2.0 * head * (queries * self.dtype_bytes + kv * self.kv_dtype_bytes / self.kv_share);
         AttentionCost {
             limit: shape.span.limit().map(f64::from),
@@ -83,6 +89,7 @@ impl Rates<'_> {
             context_token,
             mixed_token: (self.kernels.attention_mixed_rows * pair - context_token).max(0.0),
             pair,
+            l2_tokens: self.l2_bytes / token_bytes,
             prompt_context: context_token,
             prompt_token: moved / (self.bandwidth * self.kernels.attention_traffic),
             ..AttentionCost::default()

@@ -29,9 +29,9 @@ pub struct Kernels {
     pub experts_4bit: Option<Curve>,
     /// Factor on the time of one pass over an expert's input and output, ≥ 0.
     pub expert_activations: f64,
-    /// Launch time of one attention kernel, µs.
+    /// Launch time of one attention kernel, µs, until it reads the KV cache at full bandwidth.
     pub attention_launch_us: f64,
-    /// The same in a step with prompts, µs; the longer of both counts there.
+    /// The same in a step of prompts only, µs; with decodes beside them the longer of both counts.
     pub attention_prompt_launch_us: f64,
     /// Time of attention per decoding request and KV head, µs.
     pub attention_head_us: f64,

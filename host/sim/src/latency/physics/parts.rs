@@ -260,7 +260,8 @@ impl<'a> Machine<'a> {
         let Self { kernels, bandwidth, flops_dense, dtype_bytes, kv_dtype_bytes, .. } = *self;
         let converted = kv_dtype_bytes == 1.0 && dtype_bytes > 1.0;
         let kv_share = if converted { kernels.attention_bandwidth_8bit / kernels.attention_bandwidth } else { 1.0 };
-        Rates { kernels, bandwidth, kv_share, flops: flops_dense, flops_8bit, dtype_bytes, kv_dtype_bytes }
+        let (l2_bytes, flops) = (self.gpu.l2_mb * 1e6, flops_dense);
+        Rates { kernels, bandwidth, l2_bytes, kv_share, flops, flops_8bit, dtype_bytes, kv_dtype_bytes }
     }
 
     /// The format that products with weights of that many bytes are computed in, and its peak, FLOP/µs.

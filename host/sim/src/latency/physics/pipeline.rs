@@ -14,7 +14,7 @@
 //! has it `p` times. Approximations: the micro-batches count as if each were as large as the largest, and a round begins
 //! when the one before has ended, while real micro-batches follow each other independently.
 
-use super::{Kernels, Physics, PhysicsAlpha, PhysicsBeta, Serving, check};
+use super::{Kernels, Physics, PhysicsAlpha, PhysicsBeta, Serving, all_shared, check};
 use crate::latency::arithmetic::exact;
 use crate::latency::error::check_coefficients;
 use crate::latency::{Batch, ContextEffect, LatencyError, LatencyModel, shortest_of_monotone};
@@ -100,6 +100,7 @@ fn micro_batch(batch: &Batch, parts: u64) -> Batch {
         prefill_context: prefill(batch.prefill_context),
         decode_requests,
         decode_context: share(batch.decode_context, batch.decode_requests),
+        common_prefix: batch.common_prefix,
         sampled: sampled_rows(batch, prefill_requests + decode_requests),
     }
 }
@@ -119,6 +120,7 @@ fn equal_share(batch: &Batch, parts: u64) -> Batch {
         prefill_context: share(batch.prefill_context),
         decode_requests,
         decode_context: share(batch.decode_context),
+        common_prefix: batch.common_prefix,
         sampled: SampledRows { own: u32::try_from(own).unwrap_or(u32::MAX), ..SampledRows::default() },
     }
 }
@@ -156,7 +158,7 @@ impl LatencyModel for Pipeline {
         if batch.requests() == 0 {
             return Micros(1);
         }
-        let part = equal_share(batch, self.stages.len() as u64);
+        let part = equal_share(&all_shared(batch), self.stages.len() as u64);
         Micros::from_f64(self.stages.iter().map(|stage| stage.us(&part)).sum()).max(Micros(1))
     }
 
@@ -168,6 +170,10 @@ impl LatencyModel for Pipeline {
         } else {
             ContextEffect::NonDecreasing
         }
+    }
+
+    fn reads_common_prefix(&self) -> bool {
+        self.stages.iter().any(LatencyModel::reads_common_prefix)
     }
 
     fn sampling(&self, params: SamplingParams) -> Option<Sampling> {

@@ -7,8 +7,8 @@
 
 use super::attention::AttentionCost;
 use super::coefficients::PhysicsBeta;
-use crate::latency::Batch;
 use crate::latency::arithmetic::exact;
+use crate::latency::{Batch, read_from_memory};
 
 /// Weighted µs of attention, all layers of a GPU.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,10 @@ pub(super) struct AttentionTerms {
     decode_context_us: f64,
     /// The latter beyond itself, in a step with prompts.
     mixed_context_us: f64,
+    /// Number of leading tokens that requests share and that the L2 cache keeps for all but the first of them.
+    l2_tokens: u64,
+    /// Data-parallel ranks: each of them reads the shared tokens once.
+    ranks: u64,
     /// Per pair of a prompt token and a token that it attends to, and per token of earlier context, in full attention.
     prefill_pair_us: f64,
     prefill_context_us: f64,
@@ -42,7 +46,9 @@ struct LimitedLayers {
 impl AttentionTerms {
     /// `ranks`: data-parallel ranks, which share the requests.
     pub fn new(costs: &[AttentionCost], ranks: f64, beta: PhysicsBeta) -> Self {
-        let mut terms = Self::default();
+        let unlimited = costs.iter().filter(|cost| cost.limit.is_none() && cost.context_token > 0.0);
+        let l2_tokens = unlimited.map(|cost| cost.l2_tokens).reduce(f64::min).unwrap_or(0.0);
+        let mut terms = Self { l2_tokens: l2_tokens as u64, ranks: ranks as u64, ..Self::default() };
         for cost in costs {
             let [decode, prefill] =
                 [beta.decode_attention, beta.prefill_attention].map(|weight| weight * (cost.layers / ranks));
@@ -77,7 +83,7 @@ impl AttentionTerms {
     #[inline]
     pub fn decodes(&self, batch: &Batch) -> (f64, f64) {
         let context = exact(batch.decode_context);
-        let mut us = self.decode_context_us * context;
+        let mut us = self.decode_context_us * exact(read_from_memory(batch.decode_context, self.shared_tokens(batch)));
         for kind in &self.limited {
             us += kind.decode_us * context.min(exact(batch.decode_requests) * kind.limit);
         }
@@ -106,6 +112,17 @@ impl AttentionTerms {
     /// Whether the duration of a step depends on the context of its decodes.
     pub fn reads_context(&self) -> bool {
         self.decode_context_us > 0.0 || self.limited.iter().any(|kind| kind.decode_us > 0.0)
+    }
+
+    /// Context of the decodes that all but the first of each rank find in the L2 cache.
+    #[inline]
+    pub fn shared_tokens(&self, batch: &Batch) -> u64 {
+        batch.common_prefix.min(self.l2_tokens) * batch.decode_requests.saturating_sub(self.ranks)
+    }
+
+    /// Whether a shared prefix shortens steps.
+    pub fn reads_common_prefix(&self) -> bool {
+        self.l2_tokens > 0 && self.decode_context_us > 0.0
     }
 
     /// Time per token of context, if the time of decodes is a linear function of it.
