@@ -90,7 +90,7 @@ baseline: round-robin
 reference_policies: [least-loaded, weighted, cache-and-load, prefix-affinity]
 decides: [routing]
 weights: "mean_ttft:0.25, p99_ttft:0.25, mean_e2e:0.3, p99_e2e:0.2"
-seeds: {smoke: 1, train: 2, select: 3, test: 6}
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
 run:
   model: meta-llama/llama-3.1-8b-instruct
   hardware: H100
@@ -124,7 +124,7 @@ classes:
   critical: {value: 4}
   standard: {value: 2}
   batch: {value: 1}
-seeds: {smoke: 1, train: 2, select: 3, test: 6}
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
 gates: {worst_class: 3.0}
 run:
   model: meta-llama/llama-3.1-8b-instruct
@@ -148,7 +148,7 @@ baseline: round-robin
 reference_policies: [least-loaded, weighted, cache-and-load, prefix-affinity]
 decides: [routing]
 weights: "mean_ttft:0.3, p99_ttft:0.3, mean_e2e:0.25, p99_e2e:0.15"
-seeds: {smoke: 1, train: 2, select: 3, test: 6}
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
 run:
   model: meta-llama/llama-3.1-8b-instruct
   hardware: H100

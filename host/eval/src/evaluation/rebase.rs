@@ -82,7 +82,7 @@ impl<'a> Search<'a> {
                 self.score(&all)?;
                 // The first of equal ones, which has the fewest policies that are not the default.
                 for one in all {
-                    if self.rank(&one) > self.rank(&best) {
+                    if self.rank(&one) > self.rank(&best) * WORTHWHILE {
                         best = one;
                     }
                 }
@@ -125,8 +125,7 @@ impl<'a> Search<'a> {
     /// Orders combinations: those that fail a gate are below all others.
     fn rank(&self, combination: &[&'static BuiltIn]) -> f64 {
         match self.known.get(&name(combination)) {
-            // Rounded, so that differences in the last digits make no combination better.
-            Some(Ok(score)) => (score * 1e6).round() / 1e6,
+            Some(Ok(score)) => *score,
             Some(Err(_)) | None => 0.0,
         }
     }
@@ -144,15 +143,19 @@ impl<'a> Search<'a> {
             return Err(RunError::runtime("every built-in policy fails a gate").hint("set wider `gates` in the suite"));
         }
         let reference = name(best);
-        // Among equals the reference first, then those of the fewest policies.
+        // The reference first, which others may exceed by chance; among equals those of the fewest policies.
         let order = |(name, score): &(String, f64)| {
             let parts = name.split(JOINT).count();
-            (std::cmp::Reverse((score * 1e6).round() as u64), *name != reference, parts, name.clone())
+            (*name != reference, std::cmp::Reverse((score * 1e6).round() as u64), parts, name.clone())
         };
         scores.sort_by_cached_key(order);
         Ok(BestBuiltIn { reference, scores, failed, runs })
     }
 }
+
+/// A combination replaces one before it, which has fewer policies or was found before, only if its score is higher by this factor:
+/// smaller differences are chance.
+const WORTHWHILE: f64 = 1.001;
 
 /// The summaries of the runs of a policy.
 fn simulate(prepared: &EvaluationSuite, name: &str, runs: &[(usize, u64)]) -> Result<Vec<RunSummary>, RunError> {
