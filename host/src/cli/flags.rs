@@ -172,11 +172,12 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     ("lazy-generation", Instead("requests are always generated as they are needed: leave it out")),
 ];
 
-/// Adds to the flags of every command their other names.
-pub(super) fn with_aliases(command: Command) -> Command {
-    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
-    let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_aliases));
-    command.mut_args(|arg| {
+/// Adds to the flags of `command`, and of those below it that are `wanted`, their other names.
+pub(super) fn with_aliases(command: Command, wanted: &dyn Fn(&Command) -> bool) -> Command {
+    let below = command.get_subcommands().filter(|below| wanted(below));
+    let names: Vec<String> = below.map(|below| below.get_name().to_owned()).collect();
+    let with = |command: Command, name: String| command.mut_subcommand(name, |below| with_aliases(below, wanted));
+    names.into_iter().fold(command, with).mut_args(|arg| {
         let id = arg.get_id().as_str();
         let is_its = |foreign: &Foreign| matches!(foreign, Alias(own) if *own == id);
         let others: Vec<&'static str> = match arg.get_long() {

@@ -1,19 +1,28 @@
 //! The pages of `--help`: clap's, with examples at their end, short `-h` pages, and the commands of the first page in
 //! groups.
 
+use std::ffi::OsString;
+
 use clap::{Arg, Command, CommandFactory as _};
 
 use super::command::Cli;
 use super::flags;
 
-/// The whole command line, as it is parsed.
-pub(super) fn without_pages() -> Command {
-    flags::with_aliases(Cli::command())
+/// The command line without what only its pages show. Only the flags of the commands that are among `words` have their
+/// other names, since adding them to all takes as long as the rest of a start.
+pub(super) fn without_pages(words: &[OsString]) -> Command {
+    let is_named = |command: &Command| {
+        words.iter().any(|word| {
+            word.to_str()
+                .is_some_and(|word| command.get_name() == word || command.get_all_aliases().any(|alias| alias == word))
+        })
+    };
+    flags::with_aliases(Cli::command(), &is_named)
 }
 
 /// The whole command line, as it is printed, completed and documented.
 pub(super) fn command() -> Command {
-    let command = flags::with_aliases(with_pages(Cli::command(), "blis"));
+    let command = flags::with_aliases(with_pages(Cli::command(), "blis"), &|_| true);
     let groups = groups(&command);
     let examples = examples("blis");
     command
