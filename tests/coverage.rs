@@ -132,15 +132,35 @@ const NEAR: [&str; 2] = [
     "precise-prefix-cache:2,queue-depth:1,kv-utilization:1",
 ];
 
-/// The figures are in docs/fitness.md. It takes hours: `BLIS_COVERAGE_EPOCHS=2000`, with `--release`.
+/// The suite `chat`, its runs shortened to `share` of their requests and of their warm-up.
+fn chat(share: f64) -> Suite {
+    let mut suite = Suite::open("chat").expect("built in");
+    for (flag, value) in suite.scenarios.iter_mut().flat_map(|scenario| &mut scenario.flags) {
+        let shortened = |value: &str| (value.parse::<f64>().expect("a number") * share).round();
+        match flag.as_str() {
+            "num-requests" => *value = shortened(value).to_string(),
+            "warmup" => *value = format!("{}s", shortened(value.strip_suffix('s').expect("seconds"))),
+            _ => {}
+        }
+    }
+    suite
+}
+
+/// A number that the environment sets.
+fn number(name: &str) -> Option<f64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// The figures are in docs/fitness.md: `BLIS_COVERAGE_EPOCHS=2000 BLIS_COVERAGE_SHARE=0.1`, with `--release`. With runs in full
+/// length, 2 000 epochs take hours.
 #[test]
 #[ignore = "an experiment: BLIS_COVERAGE_EPOCHS has the number of epochs"]
 fn intervals_cover_in_the_suite_chat() {
-    let Some(count) = std::env::var("BLIS_COVERAGE_EPOCHS").ok().and_then(|text| text.parse().ok()) else {
+    let Some(count) = number("BLIS_COVERAGE_EPOCHS").map(|count| count as u64) else {
         println!("skipped: BLIS_COVERAGE_EPOCHS is not set");
         return;
     };
-    let chat = || Suite::open("chat").expect("built in");
+    let chat = || chat(number("BLIS_COVERAGE_SHARE").unwrap_or(1.0));
     let weighted = epochs(chat(), "weighted", "round-robin", count);
     let near = epochs(chat(), NEAR[0], NEAR[1], count);
     let cases = [

@@ -112,14 +112,18 @@ impl RunSetting<'_> {
     /// The results with the re-implementation `instead(policy)` where there is one, else with the built-in.
     fn run(&self, instead: impl Fn(&Reimplemented) -> Option<String>) -> RunFiles {
         let policies = POLICIES.iter().map(|one| one.with(instead(one).as_deref().unwrap_or(one.name)));
-        let policies: Vec<String> = policies.collect();
+        self.run_with(&policies.collect::<Vec<_>>().join(" "))
+    }
+
+    /// The results with the policies that `flags` select.
+    fn run_with(&self, policies: &str) -> RunFiles {
         let out = Scratch::new();
         let flags = format!(
             "{SERVICE} --workload-spec {} {} {} --metrics-path {} --trace-output {} --export vllm-bench={} \
              --trace-level decisions --counterfactual-k 2 --trace-path {}",
             self.scratch.path("workload.yaml"),
             self.flags,
-            policies.join(" "),
+            policies,
             out.path("metrics.json"),
             out.path("trace"),
             out.path("bench.json"),
@@ -180,6 +184,34 @@ fn reimplemented_policies_give_the_same_bytes() {
             scope.spawn(move || compare_all(&setting));
         }
     });
+}
+
+/// Its state follows events, and its filter leaves out instances.
+#[test]
+fn token_aware_routing_as_a_script_gives_the_same_bytes() {
+    let scratch = Scratch::new();
+    scratch.write("workload.yaml", WORKLOAD);
+    let mut left_out = 0;
+    for setting in settings(&scratch) {
+        for (own, script) in [
+            ("", ""),
+            (
+                "--policy-param routing.affinity=0.4 --policy-param routing.peak-prefill=2000",
+                "--policy-param routing.affinity=0.4 --policy-param routing.peak_prefill=2000",
+            ),
+            (
+                "--policy-param routing.affinity=0.3 --policy-param routing.peak-prefill=2000 --policy-param routing.max-penalty-ms=20",
+                "--policy-param routing.affinity=0.3 --policy-param routing.peak_prefill=2000 --policy-param routing.max_penalty_ms=20",
+            ),
+        ] {
+            let built_in = setting.run_with(&format!("--routing-policy token-aware {own}"));
+            let written = setting.run_with(&format!("--routing-policy examples/built-ins/token-aware.rhai {script}"));
+            setting.compare("token-aware", &built_in, &written);
+            assert!(written.decisions == built_in.decisions, "token-aware {} {own}", setting.flags);
+            left_out += built_in.decisions.iter().filter(|line| line.contains("-1.0,") || line.contains("-1,")).count();
+        }
+    }
+    assert!(left_out > 100, "{left_out}");
 }
 
 fn compare_all(setting: &RunSetting<'_>) {

@@ -49,10 +49,11 @@ impl BuiltInPlugin {
         let parameters = row.parameters();
         let defaults = ParameterValues(parameters.iter().map(|one| (one.name.clone(), one.default)).collect());
         // A policy with invalid defaults reads no signals; a test builds all of them.
-        let reads = match row.build {
-            Build::Admission(build) => build(&defaults).map_or(Reads::NOTHING, |policy| policy.reads()),
-            Build::Routing(build) => build(&defaults).map_or(Reads::NOTHING, |policy| policy.reads()),
-            _ => Reads::NOTHING,
+        let nothing = (Reads::NOTHING, Events::NONE);
+        let (reads, events) = match row.build {
+            Build::Admission(build) => build(&defaults).map_or(nothing, |policy| (policy.reads(), policy.events())),
+            Build::Routing(build) => build(&defaults).map_or(nothing, |policy| (policy.reads(), policy.events())),
+            _ => nothing,
         };
         let every_step = match row.build {
             Build::Latency(kind) => {
@@ -68,7 +69,7 @@ impl BuiltInPlugin {
             about: row.about.to_owned(),
             kinds: vec![row.kind],
             reads,
-            events: Events::NONE,
+            events,
             scores: row.scores,
             every_step,
             parameters,

@@ -3,9 +3,9 @@
 
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, GaieLegacy,
-    InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingPolicy, ScorerKind,
-    SloBased, TierShed, TokenBucket, Weighted,
+    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, Filter,
+    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter, PriorityPolicy, RejectAll, RoundRobin,
+    RoutingPolicy, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
 
 use super::parameter::{NumericParameter, Rounding};
@@ -159,9 +159,44 @@ static BUILT_INS: &[BuiltIn] = &[
             scorer(ScorerKind::VllmDp, 0.0),
             scorer(ScorerKind::PrefixAffinity, 0.0),
             scorer(ScorerKind::NoHitLru, 0.0),
+            scorer(ScorerKind::TokenLoad, 0.0),
             scorer(ScorerKind::LoraAffinity, 0.0),
         ])
         .with_scores(),
+    row(
+        Kind::Routing,
+        "token-aware",
+        "Instances with the cached prefix while their wait is short, then the fewest prompt tokens (llm-d's default since June 2026)",
+        Build::Routing(token_aware),
+    )
+    .with(&[
+        number("affinity", "token_aware_affinity", 0.8, (0.0, 1.0), "Cached share of the prompt from which an instance has the prefix"),
+        number(
+            "peak-prefill",
+            "token_aware_peak_prefill",
+            15_928.0,
+            TOKENS,
+            "Prefill throughput of an idle instance, tokens per second",
+        ),
+        number(
+            "max-penalty-ms",
+            "token_aware_max_penalty_ms",
+            18_000.0,
+            (0.0, 1e7),
+            "Longest additional wait for a cached prefix, ms; 0 for any",
+        ),
+    ])
+    .with_scores(),
+    row(
+        Kind::Routing,
+        "epp-default",
+        "Prefixes sent before 3, short queues 2, free KV blocks 2 (llm-d's endpoint picker without a configuration)",
+        Build::Routing(|_| {
+            let blend = [(ScorerKind::PrefixAffinity, 3.0), (ScorerKind::QueueDepth, 2.0), (ScorerKind::KvUtilization, 2.0)];
+            Ok(Box::new(Weighted::new(blend.to_vec())?))
+        }),
+    )
+    .with_scores(),
     row(
         Kind::Routing,
         CACHE_AND_LOAD,
@@ -234,6 +269,17 @@ fn weighted(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> {
     let scorers = weighed.map(|(name, weight)| Some((ScorerKind::find(name)?, *weight)));
     let scorers = scorers.collect::<Option<Vec<_>>>().expect("the parameters are named as the scorers");
     Ok(Box::new(Weighted::new(scorers)?))
+}
+
+/// The scorer `token-load` behind the filter for cached prefixes.
+fn token_aware(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> {
+    let filter = PrefixCacheFilter {
+        affinity: set.get("affinity"),
+        peak_prefill: set.get("peak-prefill"),
+        max_penalty_ms: set.get("max-penalty-ms"),
+    };
+    let scores = Weighted::new(vec![(ScorerKind::TokenLoad, 1.0)])?;
+    Ok(Box::new(scores.with_filters(vec![Filter::PrefixCache(filter)])))
 }
 
 impl BuiltIn {

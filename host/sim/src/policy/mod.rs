@@ -38,7 +38,8 @@ pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPoli
 pub use prefix_index::PrefixIndex;
 pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{
-    AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, LeastLoaded, PrefixAffinity, RoundRobin, ScorerKind, Weighted,
+    AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, Filter, LeastLoaded, PrefixAffinity, PrefixCacheFilter, RoundRobin,
+    SaturationFilter, ScorerKind, Weighted,
 };
 pub use view::{BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 

@@ -5,10 +5,12 @@
 
 mod always_busiest;
 mod cache_and_load;
+mod filters;
 mod least_loaded;
 mod loads;
 mod no_hit_lru;
 mod prefix_affinity;
+mod prompt_tokens;
 mod round_robin;
 mod scorers;
 mod sent_blocks;
@@ -18,6 +20,7 @@ mod weighted;
 
 pub use always_busiest::AlwaysBusiest;
 pub use cache_and_load::CacheAndLoad;
+pub use filters::{Filter, PrefixCacheFilter, SaturationFilter};
 pub use least_loaded::LeastLoaded;
 pub use prefix_affinity::PrefixAffinity;
 pub use round_robin::RoundRobin;

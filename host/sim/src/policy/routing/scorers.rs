@@ -1,4 +1,4 @@
-//! The terms of `weighted` routing: eleven scorers of instances from 0 to 1, where higher is better
+//! The terms of `weighted` routing: twelve scorers of instances from 0 to 1, where higher is better
 //! (`reference/cluster.md` §1.5).
 //!
 //! Four of them scale a signal to its range over the instances, so a difference of one request counts as much as a
@@ -41,6 +41,8 @@ pub enum ScorerKind {
     /// For a request without a cached block on any instance, instances that were sent such a request least recently
     /// score highest; for all other requests 0.5.
     NoHitLru,
+    /// Uncached prompt tokens in flight, the request included: none 1, 4 194 304 and more 0 (llm-d's `token-load-scorer`).
+    TokenLoad,
     /// Whether the LoRA adapter of the request is loaded. Requests have no adapter here, and BLIS scores 1 for such
     /// requests.
     LoraAffinity,
@@ -48,7 +50,7 @@ pub enum ScorerKind {
 
 impl ScorerKind {
     /// Every kind of scorer.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::QueueDepth,
         Self::KvUtilization,
         Self::LoadBalance,
@@ -59,6 +61,7 @@ impl ScorerKind {
         Self::PrefixAffinity,
         Self::PrecisePrefixCache,
         Self::NoHitLru,
+        Self::TokenLoad,
         Self::LoraAffinity,
     ];
 
@@ -76,6 +79,7 @@ impl ScorerKind {
             Self::PrefixAffinity => "prefix-affinity",
             Self::PrecisePrefixCache => "precise-prefix-cache",
             Self::NoHitLru => "no-hit-lru",
+            Self::TokenLoad => "token-load",
             Self::LoraAffinity => "lora-affinity",
         }
     }
@@ -94,6 +98,7 @@ impl ScorerKind {
             Self::PrefixAffinity => "The prefix was routed to the instance before",
             Self::PrecisePrefixCache => "The prefix is in the prefix cache",
             Self::NoHitLru => "Cold prefixes in rotation, least recently used instance first",
+            Self::TokenLoad => "Few uncached prompt tokens without a first token",
             Self::LoraAffinity => "The LoRA adapter is loaded",
         }
     }
@@ -112,7 +117,9 @@ impl ScorerKind {
             Self::QueueDepth | Self::KvUtilization | Self::RunningRequests | Self::LoadAware | Self::VllmDp => load,
             Self::LoadBalance => Reads { in_flight: true, ..load },
             Self::ActiveRequests => Reads { in_flight: true, ..Reads::NOTHING },
-            Self::PrecisePrefixCache | Self::NoHitLru => Reads { cached_blocks: true, ..Reads::NOTHING },
+            Self::PrecisePrefixCache | Self::NoHitLru | Self::TokenLoad => {
+                Reads { cached_blocks: true, ..Reads::NOTHING }
+            }
             Self::PrefixAffinity | Self::LoraAffinity => Reads::NOTHING,
         }
     }
@@ -126,7 +133,12 @@ impl ScorerKind {
                 versions.load
             }
             Self::PrecisePrefixCache => versions.cached_blocks,
-            Self::LoadBalance | Self::ActiveRequests | Self::PrefixAffinity | Self::NoHitLru | Self::LoraAffinity => 0,
+            Self::LoadBalance
+            | Self::ActiveRequests
+            | Self::PrefixAffinity
+            | Self::NoHitLru
+            | Self::TokenLoad
+            | Self::LoraAffinity => 0,
         }
     }
 }
@@ -205,7 +217,7 @@ fn score_column(kind: ScorerKind, cluster: &ClusterView<'_>, scores: &mut [f64])
         }
         ScorerKind::PrecisePrefixCache => most_best(signals.cached_blocks.iter().copied(), scores),
         ScorerKind::LoraAffinity => scores.fill(1.0),
-        ScorerKind::PrefixAffinity | ScorerKind::NoHitLru => unreachable!("{kind} has state"),
+        ScorerKind::PrefixAffinity | ScorerKind::NoHitLru | ScorerKind::TokenLoad => unreachable!("{kind} has state"),
     }
 }
 

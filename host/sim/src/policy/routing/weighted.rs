@@ -1,13 +1,23 @@
-//! The routing policy `weighted`: a weighted sum of scores.
+//! The routing policy `weighted`: a weighted sum of scores, of the instances that filters keep.
 
+use super::filters::Filter;
+use super::prompt_tokens::{self, PromptTokens};
 use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind};
 use super::{highest, is_weight, larger, smaller};
-use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
+use crate::policy::{ClusterView, Event, Events, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
+
+/// Score of an instance that a filter left out: below all others, which are from 0 on.
+pub(super) const LEFT_OUT: f64 = -1.0;
 
 /// Chooses the instance with the largest weighted sum of scores.
 #[derive(Clone, Debug)]
 pub struct Weighted {
+    filters: Vec<Filter>,
     terms: Vec<Term>,
+    /// Prompt tokens in flight, if a filter or a scorer reads them.
+    tokens: Option<PromptTokens>,
+    /// Whether the filters keep each instance.
+    kept: Vec<bool>,
     /// Sum over the terms, indexed by instance.
     sums: Vec<f64>,
     /// Indices at which the sum is highest.
@@ -52,7 +62,20 @@ impl Weighted {
             scores: Vec::new(),
             version: 0,
         };
-        Ok(Self { terms: scorers.into_iter().map(term).collect(), sums: Vec::new(), best: Vec::new() })
+        let terms = scorers.into_iter().map(term).collect();
+        let policy =
+            Self { filters: Vec::new(), terms, tokens: None, kept: Vec::new(), sums: Vec::new(), best: Vec::new() };
+        Ok(policy.with_filters(Vec::new()))
+    }
+
+    /// The same after `filters`, in their order: only instances that all of them keep can be chosen. Others have the score -1.
+    #[must_use]
+    pub fn with_filters(mut self, filters: Vec<Filter>) -> Self {
+        let reads_tokens = filters.iter().any(Filter::reads_tokens)
+            || self.terms.iter().any(|term| term.scorer.kind() == ScorerKind::TokenLoad);
+        self.tokens = reads_tokens.then(PromptTokens::default);
+        self.filters = filters;
+        self
     }
 }
 
@@ -65,7 +88,9 @@ impl Default for Weighted {
 
 impl RoutingPolicy for Weighted {
     fn reads(&self) -> Reads {
-        self.terms.iter().fold(Reads::NOTHING, |reads, term| reads.and(term.scorer.kind().reads()))
+        let filters = self.filters.iter().map(Filter::reads);
+        let terms = self.terms.iter().map(|term| term.scorer.kind().reads());
+        filters.chain(terms).fold(Reads::NOTHING, Reads::and)
     }
 
     /// The terms are added in the order given, so that sums that are equal in BLIS are equal here.
@@ -76,8 +101,13 @@ impl RoutingPolicy for Weighted {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> RoutingDecision {
-        if self.evaluate(request, cluster) {
+        if let Some(tokens) = &mut self.tokens {
+            tokens.update(request, cluster);
+        }
+        if self.evaluate(request, cluster) || !self.filters.is_empty() {
             self.add_up(cluster.len());
+            self.filter(request, cluster);
+            self.find_best();
         }
         scores.extend_from_slice(&self.sums);
         let target = self.best[ties.pick(request.id, self.best.len())] as usize;
@@ -87,6 +117,19 @@ impl RoutingPolicy for Weighted {
     fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
         for term in &mut self.terms {
             term.scorer.dispatched(request, instance);
+        }
+        if let Some(tokens) = &mut self.tokens {
+            tokens.dispatched(request, instance);
+        }
+    }
+
+    fn events(&self) -> Events {
+        if self.tokens.is_some() { prompt_tokens::EVENTS } else { Events::NONE }
+    }
+
+    fn observe(&mut self, event: &Event) {
+        if let Some(tokens) = &mut self.tokens {
+            tokens.observe(event);
         }
     }
 
@@ -107,7 +150,10 @@ impl Weighted {
             *version = current;
             changed = true;
             scores.resize(cluster.len(), 0.0);
-            scorer.score(request, cluster, scores);
+            match &self.tokens {
+                Some(tokens) if scorer.kind() == ScorerKind::TokenLoad => token_load(tokens, scores),
+                _ => scorer.score(request, cluster, scores),
+            }
         }
         changed
     }
@@ -118,11 +164,39 @@ impl Weighted {
         for Term { weight, scores, .. } in &self.terms {
             add(&mut self.sums, *weight, scores);
         }
+    }
+
+    fn filter(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
+        if self.filters.is_empty() {
+            return;
+        }
+        let tokens = self.tokens.as_ref().map_or(&[][..], PromptTokens::columns);
+        self.kept.clear();
+        self.kept.resize(cluster.len(), true);
+        for filter in &self.filters {
+            filter.apply(request.input_tokens, cluster, tokens, &mut self.kept);
+        }
+        let left_out = self.sums.iter_mut().zip(&self.kept).filter(|&(_, &kept)| !kept);
+        left_out.for_each(|(sum, _)| *sum = LEFT_OUT);
+    }
+
+    fn find_best(&mut self) {
         let highest = highest(&self.sums);
         self.best.clear();
         self.best.extend((0..).zip(&self.sums).filter(|&(_, &sum)| sum == highest).map(|(index, _)| index));
     }
 }
+
+/// Scores 1 − tokens / [`MOST_TOKENS`], at least 0, with the uncached prompt tokens in flight if the request is sent there:
+/// llm-d's `token-load-scorer`.
+fn token_load(tokens: &PromptTokens, scores: &mut [f64]) {
+    for (score, row) in scores.iter_mut().zip(tokens.columns()) {
+        *score = 1.0 - smaller(row.with_request() as f64 / MOST_TOKENS, 1.0);
+    }
+}
+
+/// Uncached prompt tokens in flight at which an instance scores 0.
+const MOST_TOKENS: f64 = 4_194_304.0;
 
 /// `sums += weight * scores`, each score from 0 to 1.
 fn add(sums: &mut [f64], weight: f64, scores: &[f64]) {
