@@ -2,6 +2,7 @@
 
 use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind};
 use super::{highest, is_weight, larger, smaller};
+use crate::ids::InstanceIndex;
 use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
 /// Chooses the instance with the largest weighted sum of scores.
@@ -84,7 +85,7 @@ impl RoutingPolicy for Weighted {
         RoutingDecision { target, reason: Reason::Weighted(scores[target]) }
     }
 
-    fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
+    fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         for term in &mut self.terms {
             term.scorer.dispatched(request, instance);
         }
