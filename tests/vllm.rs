@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blis_config::engine::EngineProfile;
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions, StepRecord};
 use blis_sim::latency::{Batch, LatencyModel};
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -98,7 +99,7 @@ impl LatencyModel for Constant {
 }
 
 #[derive(Default)]
-struct Outcomes(BTreeMap<u32, Outcome>);
+struct Outcomes(BTreeMap<RequestId, Outcome>);
 
 impl Observer for Outcomes {
     fn interests(&self) -> Interests {
@@ -117,7 +118,7 @@ impl Scenario {
         let c = &self.config;
         let by_priority = c.policy == "priority";
         InstanceConfig {
-            index: 0,
+            index: InstanceIndex(0),
             max_num_seqs: c.max_num_seqs,
             max_num_batched_tokens: c.max_num_batched_tokens,
             long_prefill_token_threshold: c.long_prefill_token_threshold,
@@ -260,13 +261,13 @@ impl Scenario {
     }
 }
 
-fn sorted(mut ids: Vec<u32>) -> Vec<u32> {
+fn sorted(mut ids: Vec<RequestId>) -> Vec<RequestId> {
     ids.sort_unstable();
     ids
 }
 
-fn number(name: &str) -> u32 {
-    name[1..].parse().expect("names are r0, r1, …")
+fn number(name: &str) -> RequestId {
+    RequestId(name[1..].parse().expect("names are r0, r1, …"))
 }
 
 /// Compares every scenario in `folder` with both engines under `profile`.

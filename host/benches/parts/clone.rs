@@ -5,6 +5,7 @@ use std::fmt;
 
 use blis_config::LatencyKind;
 use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Policies, Timeline};
+use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{Fast, Instance as _, InstanceConfig};
 use blis_sim::policy::{AlwaysAdmit, Classes, ConstantPriority, Reads, ScorerKind, Ties, Weighted};
 use blis_sim::request::{Content, Request, Span};
@@ -49,9 +50,10 @@ fn new_prompts(bencher: Bencher, state: InstanceState) {
 fn service(bencher: Bencher, routed: usize) {
     let requests: Vec<Request> = chat(routed as u64 + 1, 200.0)
         .into_iter()
-        .map(|one| Request { content: Content::shared(&[Span { first: one.id % 1000 * 16, len: 16 }]), ..one })
+        .map(|one| Request { content: Content::shared(&[Span { first: one.id.0 % 1000 * 16, len: 16 }]), ..one })
         .collect();
-    let instances = (0..16).map(|index| InstanceConfig { index, ..instance(LatencyKind::TrainedPhysics) });
+    let instances =
+        (0..16).map(InstanceIndex).map(|index| InstanceConfig { index, ..instance(LatencyKind::TrainedPhysics) });
     let config = ClusterConfig {
         admission_latency: Micros::ZERO,
         routing_latency: Micros::ZERO,

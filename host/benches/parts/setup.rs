@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use blis_config::{Deployment, DeploymentArgs, LatencyKind, resolve};
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::request::{Content, Request};
@@ -29,7 +30,7 @@ pub fn instance(latency: LatencyKind) -> InstanceConfig {
 
 pub fn instance_of(deployment: &Deployment) -> InstanceConfig {
     InstanceConfig {
-        index: 0,
+        index: InstanceIndex(0),
         max_num_seqs: 256,
         max_num_batched_tokens: 2048,
         long_prefill_token_threshold: 0,
@@ -58,7 +59,7 @@ pub fn chat(requests: u64, rate: f64) -> Vec<Request> {
 }
 
 pub fn request(id: u32, arrival: Micros, input_tokens: u32, output_tokens: u32, content: Content) -> Request {
-    Request { content, ..Request::new(id, arrival, input_tokens, output_tokens) }
+    Request { content, ..Request::new(RequestId(id), arrival, input_tokens, output_tokens) }
 }
 
 /// An observer that counts the requests that ended.

@@ -1,5 +1,6 @@
 //! A cluster for routing decisions, and the built-in policy with which every plugin is compared.
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::policy::{
     Changes, ClusterView, InstanceInfo, LeastLoaded, RequestView, RoutingPolicy as _, Signals, Staleness, Ties,
     Versions,
@@ -25,8 +26,8 @@ impl BenchCluster {
         let column = |step, modulo| (0..n).map(|i| load(i, step, modulo)).collect::<Vec<_>>();
         let info = |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
         Self {
-            request: Request::new(7, Micros(100), 512, 64),
-            instances: (0..).take(n).map(info).collect(),
+            request: Request::new(RequestId(7), Micros(100), 512, 64),
+            instances: (0..n).map(InstanceIndex::at).map(info).collect(),
             signals: Signals {
                 queue_depth: column(7, 19),
                 batch_size: column(11, 61),

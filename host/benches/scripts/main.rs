@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blis_plugin::{GuestSetup, Kind, Limits, Plugin, RoutingGuest, StartedGuest, script};
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::policy::{
     ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Staleness, Ties, Versions, Weighted,
 };
@@ -41,7 +42,7 @@ fn built_in(bencher: Bencher, n: u32) {
     let service = BenchService::new(n);
     let mut policy = Weighted::default();
     let mut scores = Vec::new();
-    let request = Request::new(1, Micros(5), 1000, 100);
+    let request = Request::new(RequestId(1), Micros(5), 1000, 100);
     bencher.bench_local(|| {
         scores.clear();
         policy.route(&RequestView::new(&request, 0, 16), &service.view(), &ties(), &mut scores)
@@ -82,7 +83,7 @@ fn routing(bencher: Bencher, n: u32, source: &str) {
     let service = BenchService::new(n);
     let mut guest = start(&service, source);
     let mut scores = Vec::new();
-    let request = Request::new(1, Micros(5), 1000, 100);
+    let request = Request::new(RequestId(1), Micros(5), 1000, 100);
     bencher.bench_local(|| {
         scores.clear();
         guest.route(&RequestView::new(&request, 0, 16), &service.view(), &ties(), &mut scores).expect("it routes")
@@ -123,7 +124,7 @@ impl BenchService {
         let info = |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
         let some = |step: u32, most: u32| (0..n).map(|i| (i + 1).wrapping_mul(step) % most).collect::<Vec<_>>();
         Self {
-            instances: (0..n).map(info).collect(),
+            instances: (0..n).map(InstanceIndex).map(info).collect(),
             signals: Signals {
                 queue_depth: some(7919, 40),
                 batch_size: some(104_729, 256),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler, SchedulerOptions, run_alone};
 use blis_sim::latency::Batch;
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -42,7 +43,7 @@ impl Observer for Ttft {
 fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) {
     let config = InstanceConfig {
         latency: Arc::clone(&deployment.latency),
-        index: 0,
+        index: InstanceIndex(0),
         max_num_seqs: 128,
         max_num_batched_tokens: budget,
         block_size: 16,
@@ -60,7 +61,7 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
         classes: Arc::new(Classes::default()),
     };
     let mut ttft = Ttft::default();
-    let request = Request::new(0, Micros(0), tokens, 4);
+    let request = Request::new(RequestId(0), Micros(0), tokens, 4);
     run_alone(Fast::new(config), std::iter::once(request), Micros::MAX, &mut ttft).expect("it is served");
     let mut steps = 0;
     let mut context = 0;

@@ -401,6 +401,7 @@ fn starved(those: &[&ChargedEnd]) -> u64 {
 mod tests {
     use super::*;
     use crate::fitness::{FitnessScale, FitnessWeights};
+    use blis_sim::ids::{InstanceIndex, RequestId};
     use blis_sim::metrics::Aggregate;
     use blis_sim::request::Tags;
     use proptest::prelude::*;
@@ -417,14 +418,14 @@ mod tests {
     fn outcome(class: Name, arrival: f64, status: Status, served: Option<f64>) -> Outcome {
         let completed = status == Status::Completed;
         Outcome {
-            id: 0,
+            id: RequestId(0),
             arrival: ms(arrival),
             input_tokens: 10,
             output_tokens: 5,
             generated_tokens: 5,
             status,
             ended_at: ms(arrival),
-            instance: Some(0),
+            instance: Some(InstanceIndex(0)),
             tags: Tags { slo_class: class, ..Tags::default() },
             ttft: served.map(ms),
             e2e: served.filter(|_| completed).map(|served| ms(served + 10.0)),

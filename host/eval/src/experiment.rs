@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{InstanceConfig, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::policy::Classes;
 use blis_sim::semantics::Semantics;
@@ -677,7 +678,7 @@ impl EngineConfig {
     }
 
     /// The configuration of the instance `index` with this scheduler on `deployment`.
-    pub fn instance(&self, index: u32, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
+    pub fn instance(&self, index: InstanceIndex, deployment: &Deployment, classes: &Arc<Classes>) -> InstanceConfig {
         InstanceConfig {
             index,
             max_num_seqs: deployment.batch_limits.max_num_seqs,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
+use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingChoice};
 use blis_sim::latency::LatencyModel;
 use blis_sim::policy::{AdmissionPolicy, BlockIds, Classes, InstanceInfo, TenantBudgets, Ties};
@@ -63,8 +64,9 @@ pub(crate) fn cluster<I: Instance>(
         None => incidents,
     };
     let classes = Arc::new(classes(&settings.policies, names));
-    let mut instances: Vec<InstanceConfig> =
-        (0..settings.num_instances).map(|index| config.engine.instance(index, deployment, &classes)).collect();
+    let mut instances: Vec<InstanceConfig> = (0..settings.num_instances)
+        .map(|index| config.engine.instance(InstanceIndex(index), deployment, &classes))
+        .collect();
     let plugins = PluginStarter {
         config,
         incidents: &incidents,
@@ -103,7 +105,8 @@ pub(crate) fn bounded(
     let settings = &config.cluster;
     let abort = Abort::default();
     let incidents = Incidents::new(config.on_plugin_error, abort.clone());
-    let mut instance = config.engine.instance(0, deployment, &Arc::new(classes(&settings.policies, names)));
+    let mut instance =
+        config.engine.instance(InstanceIndex(0), deployment, &Arc::new(classes(&settings.policies, names)));
     let plugins = PluginStarter {
         config,
         incidents: &incidents,
@@ -142,7 +145,7 @@ impl PluginStarter<'_> {
     fn policy_of<G: GuestKind + ?Sized>(
         &self,
         instances: Arc<[InstanceInfo]>,
-        instance: Option<u32>,
+        instance: Option<InstanceIndex>,
     ) -> Result<Option<Box<PluginPolicy<G>>>, RunError> {
         let Some(used) = self.config.cluster.policies.plugin(G::KIND) else { return Ok(None) };
         let guest = self.start(used, instances, instance)?;
@@ -187,7 +190,7 @@ impl PluginStarter<'_> {
         &self,
         used: &PolicyUse,
         instances: Arc<[InstanceInfo]>,
-        instance: Option<u32>,
+        instance: Option<InstanceIndex>,
     ) -> Result<Box<G>, RunError> {
         let owner = instance.map(|index| format!(":{index}")).unwrap_or_default();
         let setup = GuestSetup {

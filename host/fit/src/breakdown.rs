@@ -157,7 +157,7 @@ impl Observer for PartsLog {
         match event {
             SimEvent::Decision(Decision::Scheduling(decision)) => self.schedule(decision),
             SimEvent::Decision(Decision::Preemption(decision)) => {
-                let victim = decision.victim as usize;
+                let victim = decision.victim.index();
                 self.preempted[victim] = Some(decision.now);
                 self.parts[victim].preemptions += 1;
             }
@@ -173,7 +173,7 @@ impl PartsLog {
         if !matches!(decision.result, SchedulingResult::Scheduled { .. }) {
             return;
         }
-        let number = decision.request as usize;
+        let number = decision.request.index();
         self.first_scheduled[number].get_or_insert(decision.now);
         if let Some(since) = self.preempted[number].take() {
             self.parts[number].preemption_us += decision.now.saturating_sub(since).0 as f64;
@@ -183,12 +183,12 @@ impl PartsLog {
     fn step(&mut self, step: &StepRecord) {
         let us = self.host.step_us + self.host.request_us * step.scheduled.len() as f64;
         for &(request, _, _) in &step.scheduled {
-            self.parts[request as usize].scheduling_us += us;
+            self.parts[request.index()].scheduling_us += us;
         }
     }
 
     fn end(&mut self, outcome: &Outcome) {
-        let number = outcome.id as usize;
+        let number = outcome.id.index();
         let before_queue = self.latency.queueing_time(outcome.input_tokens);
         self.ends[number] = Predicted::of(outcome, before_queue);
         let Some((e2e, scheduled)) = outcome.e2e.zip(self.first_scheduled[number]) else { return };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, InstanceConfig, NoProgress, Preemption, Scheduler, SchedulerOptions, run_alone};
 use blis_sim::latency::LatencyModel;
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -59,7 +60,7 @@ pub(super) fn all_served(run: &MeasuredRun, ends: Vec<Option<Predicted>>) -> Res
 pub(super) fn instance(run: &MeasuredRun, deployment: &Deployment, latency: &Arc<dyn LatencyModel>) -> InstanceConfig {
     InstanceConfig {
         latency: Arc::clone(latency),
-        index: 0,
+        index: InstanceIndex(0),
         max_num_seqs: run.max_num_seqs,
         max_num_batched_tokens: run.max_num_batched_tokens,
         block_size: run.deployment.block_size,
@@ -83,8 +84,9 @@ pub(super) fn requests(run: &MeasuredRun) -> impl Iterator<Item = Request> {
     let block = run.deployment.block_size;
     let longest = run.requests.iter().map(|request| request.input_tokens / block).max().unwrap_or(0);
     let shared = run.shared_prefix_tokens / block;
-    run.requests.iter().zip(0..).map(move |(measured, id)| {
-        let mut request = Request::new(id, Micros(measured.arrival_us), measured.input_tokens, measured.output_tokens);
+    run.requests.iter().zip((0..).map(RequestId)).map(move |(measured, id)| {
+        let arrival = Micros(measured.arrival_us);
+        let mut request = Request::new(id, arrival, measured.input_tokens, measured.output_tokens);
         if let Some(prompt) = measured.prompt {
             let blocks = measured.input_tokens / block;
             let own = Span { first: shared + prompt * longest, len: blocks.saturating_sub(shared) };
@@ -125,7 +127,7 @@ impl Observer for Ends {
     fn record(&mut self, event: &SimEvent<'_>) {
         if let SimEvent::Outcome(outcome) = event {
             let before_queue = self.latency.queueing_time(outcome.input_tokens);
-            self.ends[outcome.id as usize] = Predicted::of(outcome, before_queue);
+            self.ends[outcome.id.index()] = Predicted::of(outcome, before_queue);
         }
     }
 }

@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use blis_diag::{Diagnose as _, Diagnostic, display};
+use blis_sim::ids::RequestId;
 use blis_sim::request::Content;
 use blis_workload::{TraceFormat, TraceOptions, open_trace};
 use rustc_hash::FxHashMap;
@@ -144,7 +145,7 @@ fn trace(
         let what = if of_bench { format!("{} (a result of `vllm bench serve`)", mistake.what) } else { mistake.what };
         FitError::File(Box::new(Diagnostic { what, ..mistake }))
     })?;
-    let times: FxHashMap<u32, _> = workload.recorded.into_iter().collect();
+    let times: FxHashMap<RequestId, _> = workload.recorded.into_iter().collect();
     let (mut requests, mut unfinished) = (Vec::new(), 0_u64);
     for request in workload.requests {
         let Some(times) = times.get(&request.id).filter(|_| request.output_tokens > 0) else {

@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use blis_report::decisions::{Diff, Filter, Listing, TraceReader, RequestHistory, Top, TopBy};
+use blis_report::decisions::{Diff, Filter, Listing, RequestHistory, Top, TopBy, TraceReader};
 
 // Whatever the bytes are, `blis decisions` reads them to the end or reports an error.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

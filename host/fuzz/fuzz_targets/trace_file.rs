@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use blis_workload::profile::{WorkloadProfile, ProfileText};
+use blis_workload::profile::{ProfileText, WorkloadProfile};
 use blis_workload::{TraceOptions, open_trace};
 
 // A file as `blis workload inspect` reads it: gzip-compressed or not, in a format detected from its content. TraceV2

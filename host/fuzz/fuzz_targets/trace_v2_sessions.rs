@@ -1,9 +1,9 @@
 #![no_main]
 
+use blis_sim::units::Micros;
 use blis_workload::TraceOptions;
 use blis_workload::profile::WorkloadProfile;
 use blis_workload::trace_v2::{ClosedLoop, ThinkTime, read, read_header};
-use blis_sim::units::Micros;
 
 // Both files of a trace, separated by a line `---`: as recorded, and in closed loop.
 libfuzzer_sys::fuzz_target!(|text: &str| {

@@ -3,11 +3,11 @@
 use std::num::NonZeroU32;
 
 use blis_config::{Catalogue, TrainedDefaults};
-use blis_workload::spec::{DrawnRequest, Files, GenerateOptions, Spec, Window, WindowRate};
 use blis_sim::capacity::{self, MemoryBudget};
 use blis_sim::latency::{Batch, LatencyModel, MoeComm, Roofline, TrainedPhysics};
 use blis_sim::model::{ModelConfig, Parallelism};
 use blis_sim::units::Micros;
+use blis_workload::spec::{DrawnRequest, Files, GenerateOptions, Spec, Window, WindowRate};
 
 /// An accepted `text` generates requests in order; a refused one has an error with a hint.
 pub fn check_spec(text: &str, files: &dyn Files) {
@@ -64,7 +64,7 @@ fn check_drawn(requests: impl Iterator<Item = DrawnRequest>, block_size: u32) {
     let mut before = Micros::ZERO;
     for (id, drawn) in requests.enumerate() {
         let request = drawn.request;
-        assert!(before <= request.arrival && request.id as usize == id, "out of order");
+        assert!(before <= request.arrival && request.id.index() == id, "out of order");
         assert!(request.input_tokens > 0 && request.output_tokens > 0, "an empty prompt or output");
         let tokens = u64::from(request.input_tokens) + u64::from(request.output_tokens);
         assert!(u64::from(request.content.shared_blocks()) * u64::from(block_size) <= tokens);

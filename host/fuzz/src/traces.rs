@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use blis_workload::convert::{TargetFormat, WriteError};
-use blis_workload::{TraceError, TraceFormat, TraceOptions, TraceWindow, Workload};
-use blis_workload::{azure, blis_csv, mooncake, trace_v2};
 use blis_sim::outcome::{Outcome, Status};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
+use blis_workload::convert::{TargetFormat, WriteError};
+use blis_workload::{TraceError, TraceFormat, TraceOptions, TraceWindow, Workload};
+use blis_workload::{azure, blis_csv, mooncake, trace_v2};
 
 /// The result of every trace reader.
 type ReadResult = Result<Workload, TraceError>;

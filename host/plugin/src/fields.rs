@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use blis_diag::{name_hint, quoted, yaml};
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, InstanceInfo, Signals};
 use blis_sim::request::{Content, Name, Request, Span, Tags};
@@ -110,8 +111,8 @@ const REQUEST: [&str; 26] = [
 ];
 
 impl NamedRequest {
-    /// Request number `id`, of one token.
-    pub fn new(id: u32) -> Self {
+    /// Request `id`, of one token.
+    pub fn new(id: RequestId) -> Self {
         Self {
             request: Request::new(id, Micros::ZERO, 1, 1),
             now: None,
@@ -131,7 +132,7 @@ impl NamedRequest {
         }
         let request = &mut self.request;
         match name {
-            "id" => request.id = whole(name, value, 0..=u32::MAX - 1)?,
+            "id" => request.id = RequestId(whole(name, value, 0..=u32::MAX - 1)?),
             "now" | "now_us" => self.now = Some(time(name, value)?),
             "arrival" | "arrival_us" => request.arrival = time(name, value)?,
             "deadline" | "deadline_us" => request.deadline = Some(time(name, value)?),
@@ -198,7 +199,7 @@ pub(crate) struct NamedQueued {
 impl NamedQueued {
     /// The request at `index` of the queue's list.
     pub fn new(index: usize) -> Self {
-        let (request, turn) = (NamedRequest::new(index as u32), index as i64 + 1);
+        let (request, turn) = (NamedRequest::new(RequestId(index as u32)), index as i64 + 1);
         Self { request, priority: 0, turn, generated_tokens: 0, preemptions: 0 }
     }
 
@@ -256,14 +257,10 @@ const INSTANCE: [&str; 12] = [
 ];
 
 impl NamedInstance {
-    /// Instance number `index`, idle.
-    pub fn new(index: usize) -> Self {
-        let info = InstanceInfo {
-            id: index as u32,
-            max_num_seqs: MAX_NUM_SEQS,
-            total_kv_blocks: TOTAL_KV_BLOCKS,
-            block_size: BLOCK_SIZE,
-        };
+    /// Instance `id`, idle.
+    pub fn new(id: InstanceIndex) -> Self {
+        let info =
+            InstanceInfo { id, max_num_seqs: MAX_NUM_SEQS, total_kv_blocks: TOTAL_KV_BLOCKS, block_size: BLOCK_SIZE };
         Self {
             info,
             queue_depth: 0,
@@ -279,7 +276,7 @@ impl NamedInstance {
 
     pub fn set(&mut self, name: &str, value: &FieldValue) -> Result<(), FieldError> {
         match name {
-            "id" => self.info.id = whole(name, value, 0..=u32::MAX - 1)?,
+            "id" => self.info.id = InstanceIndex(whole(name, value, 0..=u32::MAX - 1)?),
             "queue_depth" => self.queue_depth = whole(name, value, 0..=u32::MAX)?,
             "batch_size" => self.batch_size = whole(name, value, 0..=u32::MAX)?,
             "kv_utilization" => self.kv_utilization = Some(share(name, value)?),
@@ -344,7 +341,7 @@ const RUNNING: [&str; 13] = [
 
 /// Appends a request with default fields to `batch`.
 pub(crate) fn push_running(batch: &mut BatchView) {
-    batch.id.push(batch.len() as u32);
+    batch.id.push(RequestId(batch.len() as u32));
     batch.priority.push(0);
     batch.arrival.push(Micros::ZERO);
     batch.deadline.push(None);
@@ -374,7 +371,7 @@ pub(crate) fn set_running(
     }
     let count = || whole(name, value, 0..=u32::MAX - 1);
     match name {
-        "id" => last(&mut batch.id, count()?),
+        "id" => last(&mut batch.id, RequestId(count()?)),
         "priority" => last(&mut batch.priority, whole(name, value, i64::MIN..=i64::MAX)?),
         "arrival" | "arrival_us" => last(&mut batch.arrival, time(name, value)?),
         "deadline" | "deadline_us" => last(&mut batch.deadline, Some(time(name, value)?)),

@@ -1,6 +1,7 @@
 //! Inputs with which plugins are checked and measured: situations generated from a seed, equal on every machine, some
 //! plausible and some extreme.
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
     AdmissionDecision, BatchView, Changes, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads,
@@ -41,7 +42,7 @@ pub const NAMES: [&str; 12] = [
 pub fn instances(n: usize) -> Vec<InstanceInfo> {
     let info =
         |id| InstanceInfo { id, max_num_seqs: MAX_NUM_SEQS, total_kv_blocks: TOTAL_KV_BLOCKS, block_size: BLOCK_SIZE };
-    (0..n as u32).map(info).collect()
+    (0..n).map(InstanceIndex::at).map(info).collect()
 }
 
 /// A request, and the state of the service at the time of a decision about it.
@@ -85,7 +86,7 @@ impl DecisionPoint {
         let mut rng = generator("scene", item);
         let rng = &mut rng;
         let now = Micros(1_000 * item + rng.random_range(0..1_000));
-        let request = request(item as u32, now, rng);
+        let request = request(RequestId(item as u32), now, rng);
         let blocks = request.input_tokens / BLOCK_SIZE;
         let column = |rng: &mut Generator, most: u32| (0..n).map(|_| rng.random_range(0..=most)).collect::<Vec<u32>>();
         let batch_size = column(rng, 64);
@@ -139,7 +140,7 @@ impl DecisionPoint {
         };
         let mut smallest = all(0, 0.0, &usual);
         smallest.now = Micros::ZERO;
-        smallest.request = Request::new(0, Micros::ZERO, 1, 1);
+        smallest.request = Request::new(RequestId(0), Micros::ZERO, 1, 1);
         smallest.class_priority = i32::MIN;
         let mut largest = all(u32::MAX, 1.0, &usual);
         largest.now = Micros(i64::MAX.cast_unsigned());
@@ -310,7 +311,7 @@ fn column_of_tenants(rng: &mut Generator) -> Vec<u32> {
     (0..NAMES.len()).map(|_| rng.random_range(0..20)).collect()
 }
 
-fn request(id: u32, now: Micros, rng: &mut Generator) -> Request {
+fn request(id: RequestId, now: Micros, rng: &mut Generator) -> Request {
     let mut request = Request::new(id, now, rng.random_range(1..4_000), 100);
     request.max_output_tokens = rng.random_bool(0.5).then(|| rng.random_range(1..2_000));
     request.deadline = rng.random_bool(0.3).then(|| Micros(now.0 + rng.random_range(1..60_000_000)));
@@ -343,7 +344,7 @@ fn batch(n: usize, item: u64) -> BatchView {
     for index in 0..n as u32 {
         let input: u32 = rng.random_range(1..4_000);
         let generated = rng.random_range(0..500);
-        batch.id.push(index + item as u32);
+        batch.id.push(RequestId(index + item as u32));
         batch.priority.push(rng.random_range(-5..=5));
         batch.arrival.push(Micros(now.0 - rng.random_range(0..50_000_000)));
         batch.deadline.push(rng.random_bool(0.3).then(|| Micros(now.0 + rng.random_range(0..60_000_000))));
@@ -368,8 +369,8 @@ fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     smallest.deadline.fill(None);
     smallest.class_priority.fill(0);
     smallest.tags.fill(Tags::default());
+    smallest.id.fill(RequestId(0));
     for column in [
-        &mut smallest.id,
         &mut smallest.input_tokens,
         &mut smallest.computed_tokens,
         &mut smallest.generated_tokens,
@@ -384,8 +385,8 @@ fn extreme_batches(n: usize) -> Vec<(&'static str, BatchView)> {
     largest.deadline.fill(Some(largest.now));
     largest.class_priority.fill(i32::MAX);
     largest.requester = n - 1;
+    largest.id.fill(RequestId(u32::MAX - 1));
     for column in [
-        &mut largest.id,
         &mut largest.input_tokens,
         &mut largest.computed_tokens,
         &mut largest.generated_tokens,
@@ -449,8 +450,8 @@ pub fn event(n: usize, item: u64, wanted: Events) -> Option<Event> {
     Some(Event {
         at: Micros(1_000 * item),
         kind,
-        request: of_request(item as u32),
-        instance: (kind != Rejected && n > 0).then(|| rng.random_range(0..n)),
+        request: RequestId(of_request(item as u32)),
+        instance: (kind != Rejected && n > 0).then(|| InstanceIndex(rng.random_range(0..n))),
         input_tokens: of_request(rng.random_range(1..4_000)),
         generated_tokens: if kind == Completed { rng.random_range(1..500) } else { 0 },
         ttft: matches!(kind, FirstToken | Completed).then_some(ttft),

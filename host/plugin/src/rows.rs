@@ -133,7 +133,7 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
         now_us: now.0,
         arrival_us: request.arrival.0,
         deadline_us: request.deadline.map_or(NONE_U64, |at| at.0),
-        id: request.id,
+        id: request.id.0,
         input_tokens: request.input_tokens,
         max_output_tokens: request.max_output_tokens.unwrap_or(NONE_U32),
         prompt_blocks: request.prompt_blocks,
@@ -211,8 +211,8 @@ pub fn event_row(event: &Event) -> EventRow {
         ttft_us: latency(event.ttft),
         e2e_us: latency(event.e2e),
         kind: kind as u32,
-        request: event.request,
-        instance: event.instance.unwrap_or(NONE_U32),
+        request: event.request.0,
+        instance: event.instance.map_or(NONE_U32, |instance| instance.0),
         input_tokens: event.input_tokens,
         generated_tokens: event.generated_tokens,
         slo_class: event.tags.slo_class.0,
@@ -253,7 +253,7 @@ pub fn running_rows(batch: &BatchView) -> Vec<RunningRow> {
         arrival_us: batch.arrival[i].0,
         deadline_us: batch.deadline[i].map_or(NONE_U64, |at| at.0),
         priority: batch.priority[i],
-        id: batch.id[i],
+        id: batch.id[i].0,
         input_tokens: batch.input_tokens[i],
         computed_tokens: batch.computed_tokens[i],
         generated_tokens: batch.generated_tokens[i],
@@ -269,6 +269,7 @@ pub fn running_rows(batch: &BatchView) -> Vec<RunningRow> {
 
 #[cfg(test)]
 mod tests {
+    use blis_sim::ids::InstanceIndex;
     use blis_sim::policy::{Changes, InstanceInfo, Signals};
     use proptest::prelude::*;
 
@@ -299,8 +300,8 @@ mod tests {
             n in 1usize..9,
             steps in prop::collection::vec((0usize..9, 0u32..5, prop::option::of(0u32..5), any::<bool>(), 0usize..12), 1..60),
         ) {
-            let info = |id| InstanceInfo { id, max_num_seqs: 8, total_kv_blocks: 100 + id, block_size: 16 };
-            let instances: Vec<InstanceInfo> = (0..n as u32).map(info).collect();
+            let info = |id| InstanceInfo { id, max_num_seqs: 8, total_kv_blocks: 100 + id.0, block_size: 16 };
+            let instances: Vec<InstanceInfo> = (0..n).map(InstanceIndex::at).map(info).collect();
             let column = vec![0; n];
             let mut signals = Signals {
                 queue_depth: column.clone(),

@@ -188,17 +188,18 @@ fn is_zero(count: &u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blis_sim::ids::{InstanceIndex, RequestId};
     use blis_sim::metrics::{Metrics, MetricsOptions, SloTargets};
     use blis_sim::observer::{Observer as _, SimEvent};
     use blis_sim::outcome::{Counters, Outcome, Rejection, Status};
     use blis_sim::request::{Name, Request, Tags};
     use blis_sim::units::Micros;
 
-    fn outcome(id: u32, status: Status) -> Outcome {
+    fn outcome(id: RequestId, status: Status) -> Outcome {
         let completed = status == Status::Completed;
         Outcome {
             generated_tokens: 3,
-            instance: Some(0),
+            instance: Some(InstanceIndex(0)),
             ttft: Some(Micros(20_000)),
             e2e: completed.then_some(Micros(35_000)),
             itl_sum: Micros(if completed { 15_000 } else { 0 }),
@@ -207,7 +208,7 @@ mod tests {
             scheduling_delay: Some(Micros(1_250)),
             preemptions: 1,
             cached_tokens: 256,
-            ..Outcome::new(&Request::new(id, Micros(1_500_000 - u64::from(id) * 1_000), 512, 3), status)
+            ..Outcome::new(&Request::new(id, Micros(1_500_000 - u64::from(id.0) * 1_000), 512, 3), status)
         }
     }
 
@@ -226,10 +227,10 @@ mod tests {
 
     fn simulation() -> (Report, RequestLog) {
         let mut observer = (Metrics::new(MetricsOptions::default()), RequestLog::new());
-        observer.record(&SimEvent::Outcome(&outcome(0, Status::Completed)));
-        observer.record(&SimEvent::Outcome(&outcome(1, Status::TimedOut)));
-        observer.record(&SimEvent::InterTokenLatency { instance: 0, gap: Micros(7_000), count: 1 });
-        observer.record(&SimEvent::InterTokenLatency { instance: 0, gap: Micros(8_000), count: 1 });
+        observer.record(&SimEvent::Outcome(&outcome(RequestId(0), Status::Completed)));
+        observer.record(&SimEvent::Outcome(&outcome(RequestId(1), Status::TimedOut)));
+        observer.record(&SimEvent::InterTokenLatency { instance: InstanceIndex(0), gap: Micros(7_000), count: 1 });
+        observer.record(&SimEvent::InterTokenLatency { instance: InstanceIndex(0), gap: Micros(8_000), count: 1 });
         (observer.0.report(&[counters()], Micros::MAX), observer.1)
     }
 
@@ -247,17 +248,18 @@ mod tests {
         };
         let mut observer = (Metrics::new(options), RequestLog::new());
         for (id, status, instance, slo_class, tenant) in [
-            (0, Status::Completed, Some(0), gold, ours),
-            (1, Status::Completed, Some(1), Name::NONE, theirs),
-            (2, Status::TimedOut, Some(1), gold, theirs),
+            (0, Status::Completed, 0, gold, ours),
+            (1, Status::Completed, 1, Name::NONE, theirs),
+            (2, Status::TimedOut, 1, gold, theirs),
         ] {
             let tags = Tags { slo_class, tenant, ..Tags::default() };
-            observer.record(&SimEvent::Outcome(&Outcome { instance, tags, ..outcome(id, status) }));
+            let instance = Some(InstanceIndex(instance));
+            observer.record(&SimEvent::Outcome(&Outcome { instance, tags, ..outcome(RequestId(id), status) }));
         }
         for (id, why) in [(3, Rejection::Admission), (4, Rejection::Routing)] {
             let request = Request {
                 tags: Tags { slo_class: batch, tenant: ours, ..Tags::default() },
-                ..Request::new(id, Micros(9), 1, 1)
+                ..Request::new(RequestId(id), Micros(9), 1, 1)
             };
             observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(why))));
         }
@@ -285,7 +287,7 @@ mod tests {
     #[test]
     fn nothing_completed_means_no_latencies() {
         let mut metrics = Metrics::new(MetricsOptions::default());
-        metrics.record(&SimEvent::Outcome(&outcome(0, Status::TimedOut)));
+        metrics.record(&SimEvent::Outcome(&outcome(RequestId(0), Status::TimedOut)));
         let report = metrics.report(&[Counters { kv_allocation_failures: 4, ..Counters::default() }], Micros::MAX);
         let document =
             serde_json::to_value(report_document(&report, &Names::default(), EmptyFigures::Zero)).expect("JSON");

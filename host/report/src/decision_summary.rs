@@ -58,7 +58,7 @@ impl DecisionSummary {
                 let regret = score_regret(cluster, scores, choice.target);
                 self.regret_sum += regret;
                 self.max_regret = self.max_regret.max(regret);
-                *self.target_distribution.entry(cluster.instances[choice.target].id).or_default() += 1;
+                *self.target_distribution.entry(cluster.instances[choice.target].id.0).or_default() += 1;
                 self.unique_targets = self.target_distribution.len();
                 let routed: u64 = self.target_distribution.values().sum();
                 self.mean_regret = self.regret_sum / routed as f64;

@@ -282,6 +282,7 @@ impl Trend {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blis_sim::ids::RequestId;
     use blis_sim::request::Request;
 
     /// Requests that arrive as a Poisson process, each served by the first of `servers` that is free, for exponential
@@ -301,7 +302,7 @@ mod tests {
             let server = free.iter_mut().min_by(|one, other| one.total_cmp(other)).expect("a server");
             *server = server.max(now) + exponential(1.0);
             let at = |seconds: f64| Micros((seconds * 1e6) as u64);
-            let request = Request::new(id, at(now), 10, 10);
+            let request = Request::new(RequestId(id), at(now), 10, 10);
             let (ended_at, e2e) = (at(*server), Some(at(*server - now)));
             log.add(&Outcome { ended_at, e2e, ..Outcome::new(&request, Status::Completed) });
         }
@@ -344,7 +345,7 @@ mod tests {
     fn without_a_time_between_arrivals_there_is_no_rate() {
         let mut log = LoadLog::default();
         for id in 0..3 {
-            log.add(&Outcome::new(&Request::new(id, Micros(5), 1, 1), Status::Completed));
+            log.add(&Outcome::new(&Request::new(RequestId(id), Micros(5), 1, 1), Status::Completed));
         }
         assert_eq!(log.report(Some(1)), None);
     }
@@ -353,7 +354,7 @@ mod tests {
     fn the_end_of_time_is_a_bin() {
         let mut log = LoadLog::default();
         for (id, at) in [(0, 0), (1, u64::MAX - 1), (2, u64::MAX)] {
-            log.add(&Outcome::new(&Request::new(id, Micros(at), 1, 1), Status::TimedOut));
+            log.add(&Outcome::new(&Request::new(RequestId(id), Micros(at), 1, 1), Status::TimedOut));
         }
         assert!(log.report(Some(1)).is_some());
     }

@@ -3,6 +3,7 @@
 //! The simulation advances an instance only when it is needed, so steps may appear after later ones of another
 //! instance. This log is for people; programs read a decision trace ([`decisions`](crate::decisions)).
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::StepRecord;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Decision, PreemptionDecision, SchedulingDecision, SchedulingResult};
@@ -40,14 +41,14 @@ impl Observer for EventLog {
 fn log_decision(decision: &Decision<'_>) {
     match decision {
         Decision::Admission { request, cluster, decision, .. } => {
-            let (request, time_us) = (request.id, cluster.now.0);
+            let (request, time_us) = (request.id.0, cluster.now.0);
             match decision {
                 AdmissionDecision::Admit => debug!(request, time_us, "admitted"),
                 AdmissionDecision::Reject(reason) => debug!(request, time_us, %reason, "rejected"),
             }
         }
         Decision::Routing { request, cluster, choice, scores, .. } => {
-            let (request, time_us, instance) = (request.id, cluster.now.0, cluster.instances[choice.target].id);
+            let (request, time_us, instance) = (request.id.0, cluster.now.0, cluster.instances[choice.target].id.0);
             debug!(request, time_us, instance, reason = %choice.reason, ?scores, "routed");
         }
         Decision::Scheduling(decision) => log_scheduling(decision),
@@ -57,7 +58,7 @@ fn log_decision(decision: &Decision<'_>) {
 
 fn log_scheduling(decision: &SchedulingDecision) {
     let &SchedulingDecision { request, now, instance, running, waiting, free_kv_blocks, token_budget, .. } = decision;
-    let time_us = now.0;
+    let (request, time_us, instance) = (request.0, now.0, instance.0);
     match decision.result {
         SchedulingResult::Scheduled { cached_tokens, num_tokens } => debug!(
             request,
@@ -73,17 +74,26 @@ fn log_preemption(decision: &PreemptionDecision) {
     let &PreemptionDecision {
         victim, requester, now, instance, needed_kv_blocks, free_kv_blocks, computed_tokens, ..
     } = decision;
-    let (request, time_us) = (victim, now.0);
+    let (request, requester, time_us, instance) = (victim.0, requester.0, now.0, instance.0);
     debug!(request, time_us, instance, requester, needed_kv_blocks, free_kv_blocks, computed_tokens, "preempted");
 }
 
 /// Logs the sums of a step, and at the next level each request as (request, tokens, context before).
-fn log_step(instance: u32, step: &StepRecord) {
+fn log_step(InstanceIndex(instance): InstanceIndex, step: &StepRecord) {
     let tokens: u64 = step.scheduled.iter().map(|&(_, tokens, _)| u64::from(tokens)).sum();
     let &StepRecord { now, end, running, waiting, free_blocks, .. } = step;
     let (time_us, end_us, free_kv_blocks) = (now.0, end.0, free_blocks);
     let (finished, preempted) = (step.finished.len(), step.preempted.len());
     debug!(time_us, end_us, instance, running, waiting, tokens, finished, preempted, free_kv_blocks, "step");
-    let StepRecord { scheduled, finished, preempted, .. } = step;
-    trace!(time_us, instance, ?scheduled, ?finished, ?preempted, "requests of the step");
+    // Fields are evaluated only if they are logged.
+    let scheduled = || step.scheduled.iter().map(|&(id, tokens, context)| (id.0, tokens, context)).collect::<Vec<_>>();
+    let numbers = |ids: &[RequestId]| ids.iter().map(|id| id.0).collect::<Vec<_>>();
+    trace!(
+        time_us,
+        instance,
+        scheduled = ?scheduled(),
+        finished = ?numbers(&step.finished),
+        preempted = ?numbers(&step.preempted),
+        "requests of the step"
+    );
 }

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::metrics::{Metrics, MetricsOptions, Report, SloTargets};
 use blis_sim::observer::{Observer, SimEvent};
 use blis_sim::outcome::{Counters, DropReason, Outcome, Rejection, Status};
@@ -180,8 +181,9 @@ fn results_equal_the_recorded_ones() {
         let (theirs, ours) = (recorded.as_array().expect("array"), document.as_array().expect("array"));
         // BLIS leaves out later rounds of sessions, because their ids are not numbers.
         let later = |request: &&Value| request["round_index"].as_u64() > Some(0);
-        let later: Vec<u32> = case.requests().iter().filter(later).map(number).collect();
-        let ours: Vec<&Value> = ours.iter().filter(|ours| !later.iter().any(|&id| ours["request_id"] == id)).collect();
+        let later: Vec<RequestId> = case.requests().iter().filter(later).map(number).collect();
+        let ours: Vec<&Value> =
+            ours.iter().filter(|ours| !later.iter().any(|&id| ours["request_id"] == id.0)).collect();
         assert_eq!(ours.len(), theirs.len(), "{}", case.name);
         for (expected, result) in theirs.iter().zip(ours) {
             let keys = |value: &Value| value.as_object().expect("object").keys().cloned().collect::<Vec<_>>();
@@ -367,6 +369,7 @@ impl Case {
             let gaps = steps.gaps.get(&id).map_or(&[][..], Vec::as_slice);
             let handled_by = request["handled_by"].as_str().and_then(|name| name.strip_prefix("instance_"));
             let instance = handled_by.map_or(0, |number| number.parse().expect("instance_<n>"));
+            let instance = InstanceIndex(instance);
             for &gap in gaps {
                 observer.record(&SimEvent::InterTokenLatency { instance, gap, count: 1 });
                 if e2e.is_none() {
@@ -392,7 +395,8 @@ impl Case {
             }));
         }
         for _ in 0..count("dropped_unservable") {
-            observer.record(&SimEvent::Outcome(&blank(u32::MAX, Status::Dropped(DropReason::PromptTooLong))));
+            observer
+                .record(&SimEvent::Outcome(&blank(RequestId(u32::MAX), Status::Dropped(DropReason::PromptTooLong))));
         }
         if self.name.starts_with('c') {
             self.reject_the_rest(observer);
@@ -401,11 +405,11 @@ impl Case {
 
     /// In a cluster without drops, a request of the trace without a record was rejected.
     fn reject_the_rest(&mut self, observer: &mut impl Observer) {
-        let known: BTreeSet<u32> = self.requests().iter().map(number).collect();
+        let known: BTreeSet<RequestId> = self.requests().iter().map(number).collect();
         let trace = self.text("trace.csv");
         let mut rows = csv::Reader::from_reader(trace.as_bytes());
         for row in rows.deserialize::<BTreeMap<String, String>>().map(|row| row.expect("row")) {
-            let id: u32 = row["request_id"].parse().expect("number");
+            let id = RequestId(row["request_id"].parse().expect("number"));
             if !known.contains(&id) {
                 let tags = self.tags(&to_value(&row));
                 let rejected = Outcome { tags, ..blank(id, Status::Rejected(Rejection::Admission)) };
@@ -418,15 +422,15 @@ impl Case {
 /// Figures of requests that the recorded steps contain.
 #[derive(Default)]
 struct Steps {
-    admitted: BTreeSet<u32>,
-    gaps: BTreeMap<u32, Vec<Micros>>,
+    admitted: BTreeSet<RequestId>,
+    gaps: BTreeMap<RequestId, Vec<Micros>>,
 }
 
 impl Steps {
     /// Parses items of the form `id:progress before:new tokens:prompt`.
     fn read(text: &str, output_token_us: u64) -> Self {
         let mut steps = Self::default();
-        let mut progress: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut progress: BTreeMap<RequestId, u64> = BTreeMap::new();
         for line in text.lines().skip(1) {
             let columns: Vec<&str> = line.splitn(9, ',').collect();
             let gap = Micros(columns[3].parse::<u64>().expect("duration") + output_token_us);
@@ -434,7 +438,7 @@ impl Steps {
                 let mut fields =
                     item.trim_start_matches("request_").split(':').map(|n| n.parse::<u64>().expect("number"));
                 let mut next = || fields.next().expect("field");
-                let (id, before, new, input) = (next() as u32, next(), next(), next());
+                let (id, before, new, input) = (RequestId(next() as u32), next(), next(), next());
                 steps.admitted.insert(id);
                 let gaps = steps.gaps.entry(id).or_default();
                 if progress.insert(id, before).is_some_and(|last| before < last) {
@@ -449,13 +453,13 @@ impl Steps {
     }
 }
 
-fn blank(id: u32, status: Status) -> Outcome {
+fn blank(id: RequestId, status: Status) -> Outcome {
     Outcome::new(&Request::new(id, Micros::ZERO, 0, 0), status)
 }
 
-fn number(request: &Value) -> u32 {
+fn number(request: &Value) -> RequestId {
     let id = request["requestID"].as_str().and_then(|id| id.strip_prefix("request_"));
-    id.and_then(|id| id.parse().ok()).expect("request_<n>")
+    RequestId(id.and_then(|id| id.parse().ok()).expect("request_<n>"))
 }
 
 fn micros(value: &Value, per_unit: f64) -> Micros {

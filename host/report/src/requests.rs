@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Outcome, Status};
 use blis_sim::request::Tags;
@@ -32,8 +33,8 @@ pub struct RequestRecord {
     scheduling_delay: Micros,
     /// Mean ITL of this request, µs.
     pub itl_mean_us: f64,
-    /// Number of the request in the workload.
-    pub id: u32,
+    /// The request.
+    pub id: RequestId,
     /// Length of the prompt, tokens.
     pub input_tokens: u32,
     /// Output tokens that the request asks for.
@@ -44,7 +45,7 @@ pub struct RequestRecord {
     pub cached_tokens: u32,
     pub status: Status,
     /// The instance that served it.
-    pub instance: Option<u32>,
+    pub instance: Option<InstanceIndex>,
     /// Class, tenant, session and model of the request.
     pub tags: Tags,
 }

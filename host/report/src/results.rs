@@ -42,7 +42,7 @@ struct ResultJson<'a> {
 impl<'a> ResultJson<'a> {
     fn new(record: &RequestRecord, names: &'a Names) -> Option<Self> {
         Some(Self {
-            request_id: record.id,
+            request_id: record.id.0,
             ttft_us: record.ttft()?.0,
             e2e_us: record.e2e()?.0,
             input_tokens: record.input_tokens,

@@ -362,6 +362,7 @@ impl Display for Grouped {
 mod tests {
     use super::*;
     use blis_sim::cluster::SessionStates;
+    use blis_sim::ids::InstanceIndex;
     use blis_sim::metrics::{
         Anomalies, BlockedInstance, ClassGoodput, ClassReport, Counts, Goodput, SessionReport, TenantReport,
     };
@@ -465,7 +466,7 @@ mod tests {
             anomalies: Anomalies {
                 priority_inversions: Some(1_007),
                 head_of_line_blocking: vec![BlockedInstance {
-                    instance: 1,
+                    instance: InstanceIndex(1),
                     mean_queue_length: 6.5,
                     others_mean_queue_length: 0.5,
                 }],

@@ -56,6 +56,7 @@ impl Observer for TpotLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blis_sim::ids::RequestId;
     use blis_sim::outcome::Status;
     use blis_sim::request::Request;
 
@@ -63,7 +64,7 @@ mod tests {
     fn a_request_counts_once_and_only_with_two_tokens() {
         let mut log = TpotLog::default();
         for (tokens, e2e) in [(1, 400), (2, 700), (11, 10_300)] {
-            let outcome = Outcome::new(&Request::new(tokens, Micros(0), 5, tokens), Status::Completed);
+            let outcome = Outcome::new(&Request::new(RequestId(tokens), Micros(0), 5, tokens), Status::Completed);
             let (ttft, e2e) = (Some(Micros(300)), Some(Micros(e2e)));
             log.add(&Outcome { ttft, e2e, generated_tokens: tokens, ..outcome });
         }

@@ -6,6 +6,7 @@
 //! the sum includes the effect of a decision on other requests. A request that never completes (rejected, dropped,
 //! timed out) counts as present until the window closes: otherwise rejecting every request would cost nothing.
 
+use crate::ids::RequestId;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Outcome, Status};
 use crate::units::Micros;
@@ -15,7 +16,7 @@ use crate::units::Micros;
 pub struct Cost {
     from: Micros,
     to: Micros,
-    id: u32,
+    id: RequestId,
     /// Time present within the window, summed over requests.
     pub present: Micros,
     /// The part of [`Self::present`] before the first tokens of the requests.
@@ -29,7 +30,7 @@ pub struct Cost {
 impl Cost {
     /// The cost of the time between `from` and `to`, with request `id` selected.
     #[must_use]
-    pub fn new(from: Micros, to: Micros, id: u32) -> Self {
+    pub fn new(from: Micros, to: Micros, id: RequestId) -> Self {
         Self { from, to, id, present: Micros::ZERO, awaiting_first_token: Micros::ZERO, incomplete: 0, own: None }
     }
 
@@ -84,13 +85,13 @@ mod tests {
     use crate::request::Request;
 
     fn ended(id: u32, arrival: u64, ttft: Option<u64>, e2e: Option<u64>, status: Status) -> Outcome {
-        let request = Request::new(id, Micros(arrival), 10, 10);
+        let request = Request::new(RequestId(id), Micros(arrival), 10, 10);
         Outcome { ttft: ttft.map(Micros), e2e: e2e.map(Micros), ..Outcome::new(&request, status) }
     }
 
     #[test]
     fn only_what_lies_in_the_window_counts() {
-        let mut cost = Cost::new(Micros(100), Micros(200), 2);
+        let mut cost = Cost::new(Micros(100), Micros(200), RequestId(2));
         for outcome in [
             ended(0, 10, Some(20), Some(80), Status::Completed), // completed before the window
             ended(1, 50, Some(70), Some(100), Status::Completed), // first token at 120, completed at 150

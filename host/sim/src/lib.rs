@@ -10,6 +10,7 @@ pub mod architecture;
 pub mod capacity;
 pub mod cluster;
 pub mod cost;
+pub mod ids;
 pub mod instance;
 pub mod kv;
 pub mod latency;

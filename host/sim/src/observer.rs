@@ -11,6 +11,7 @@
 
 use std::ops::BitOr;
 
+use crate::ids::InstanceIndex;
 use crate::instance::StepRecord;
 use crate::outcome::{Decision, FirstToken, Outcome};
 use crate::policy::Reads;
@@ -28,7 +29,7 @@ pub enum SimEvent<'a> {
     /// ([`Fast::recording`](crate::instance::Fast::recording); the plain engine always does).
     Step {
         /// Index of the instance that executes it.
-        instance: u32,
+        instance: InstanceIndex,
         /// The requests and tokens of the step, with its start and end.
         step: &'a StepRecord,
     },
@@ -38,7 +39,7 @@ pub enum SimEvent<'a> {
     /// Time passed between one token of a request and its next.
     InterTokenLatency {
         /// Index of the instance that generated the tokens.
-        instance: u32,
+        instance: InstanceIndex,
         /// The inter-token latency of each token.
         gap: Micros,
         /// How many tokens had this latency.
@@ -48,7 +49,7 @@ pub enum SimEvent<'a> {
     /// completed requests only.
     InterTokenLatencyRetracted {
         /// Index of the instance that generated the tokens.
-        instance: u32,
+        instance: InstanceIndex,
         /// The inter-token latency of each token.
         gap: Micros,
         /// How many of them to subtract.

@@ -4,6 +4,7 @@
 //! [`Observer`](crate::observer::Observer), and then forgets it: the state of the engine stays proportional to the
 //! number of live requests.
 
+use crate::ids::{InstanceIndex, RequestId};
 use crate::policy::{AdmissionDecision, ClusterView, Reads, RequestView, RoutingDecision};
 use crate::request::{Request, Tags};
 use crate::units::Micros;
@@ -56,7 +57,7 @@ pub enum DropReason {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// [`crate::request::Request::id`].
-    pub id: u32,
+    pub id: RequestId,
     /// Time of arrival at the service.
     pub arrival: Micros,
     /// Length of the prompt, tokens.
@@ -71,7 +72,7 @@ pub struct Outcome {
     /// arrival if it reached no instance or had not ended.
     pub ended_at: Micros,
     /// Index of the instance that served it; `None` if it reached none.
-    pub instance: Option<u32>,
+    pub instance: Option<InstanceIndex>,
     /// [`crate::request::Request::tags`].
     pub tags: Tags,
     /// Time to first token; `None` if there was none.
@@ -134,9 +135,9 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstToken {
     /// [`crate::request::Request::id`].
-    pub id: u32,
+    pub id: RequestId,
     /// Index of the instance that serves it.
-    pub instance: u32,
+    pub instance: InstanceIndex,
     /// Time of arrival at the service.
     pub arrival: Micros,
     /// Time from its arrival to the token.
@@ -150,7 +151,7 @@ pub struct FirstToken {
 impl FirstToken {
     /// `request` generated its first token on `instance`, `ttft` after its arrival.
     #[must_use]
-    pub fn new(request: &Request, instance: u32, ttft: Micros) -> Self {
+    pub fn new(request: &Request, instance: InstanceIndex, ttft: Micros) -> Self {
         let &Request { id, arrival, input_tokens, tags, .. } = request;
         Self { id, instance, arrival, ttft, input_tokens, tags }
     }
@@ -207,11 +208,11 @@ pub struct SignalColumns {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulingDecision {
     /// Index of the instance that schedules.
-    pub instance: u32,
+    pub instance: InstanceIndex,
     /// Time of the decision: the start of a step.
     pub now: Micros,
     /// [`crate::request::Request::id`].
-    pub request: u32,
+    pub request: RequestId,
     /// Its priority on the instance: lower is served first.
     pub priority: i64,
     /// Requests in the waiting queue, this one included.
@@ -272,13 +273,13 @@ pub enum WaitReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreemptionDecision {
     /// Index of the instance that preempts.
-    pub instance: u32,
+    pub instance: InstanceIndex,
     /// Time of the decision: the start of a step.
     pub now: Micros,
     /// [`crate::request::Request::id`] of the preempted request.
-    pub victim: u32,
+    pub victim: RequestId,
     /// The request that needs KV blocks; it may be the victim itself.
-    pub requester: u32,
+    pub requester: RequestId,
     /// KV blocks that it needs beyond those that it holds.
     pub needed_kv_blocks: u32,
     /// KV blocks that no request holds: fewer than needed.

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::ids::RequestId;
 use crate::sampling::SamplingParams;
 use crate::units::Micros;
 
@@ -15,7 +16,7 @@ use crate::units::Micros;
 #[repr(C)]
 pub struct Request {
     /// Unique index in the workload; written as `request_<id>`.
-    pub id: u32,
+    pub id: RequestId,
     /// Length of the prompt, tokens.
     pub input_tokens: u32,
     /// Output length, tokens. Only the engine may read it: no policy sees it.
@@ -42,7 +43,7 @@ pub struct Request {
 impl Request {
     /// A request without metadata, deadline, limits or shared blocks.
     #[must_use]
-    pub fn new(id: u32, arrival: Micros, input_tokens: u32, output_tokens: u32) -> Self {
+    pub fn new(id: RequestId, arrival: Micros, input_tokens: u32, output_tokens: u32) -> Self {
         Self {
             id,
             arrival,

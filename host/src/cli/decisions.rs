@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::units::Micros;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -41,7 +42,7 @@ struct ShowArgs {
     /// Request: its admission and routing with the signals of the policies, the requests that it waited for, and its
     /// end
     #[arg(long, value_name = "ID", value_parser = parse::request, conflicts_with_all = ["instance", "from", "to", "kind"])]
-    request: Option<u32>,
+    request: Option<RequestId>,
     /// Instance: only its decisions
     #[arg(long, value_name = "N", value_parser = parse::count_or_zero)]
     instance: Option<u32>,
@@ -155,7 +156,7 @@ pub(super) fn dispatch(args: DecisionsArgs) -> Result<(), RunError> {
     }
 }
 
-fn show_request(args: &ShowArgs, request: u32) -> Result<(), RunError> {
+fn show_request(args: &ShowArgs, request: RequestId) -> Result<(), RunError> {
     let history = RequestHistory::read(&args.file, request).map_err(unusable)?;
     warn_of_cut(&args.file)?;
     let history = history.ok_or_else(|| {
@@ -169,7 +170,7 @@ fn show_request(args: &ShowArgs, request: u32) -> Result<(), RunError> {
 /// Line by line: a trace can be longer than memory.
 fn list(args: ShowArgs) -> Result<(), RunError> {
     let filter = Filter {
-        instance: args.instance,
+        instance: args.instance.map(InstanceIndex),
         from_us: args.from.map(|from| from.0),
         to_us: args.to.map(|to| to.0),
         kinds: args.kind.into_iter().map(LineKind::from).collect(),

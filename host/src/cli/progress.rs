@@ -164,16 +164,17 @@ fn seconds_left(elapsed: Duration, done: u64, total: Option<u64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blis_sim::ids::RequestId;
     use blis_sim::units::Micros;
 
     fn requests(count: u32) -> impl Iterator<Item = Request> {
-        (0..count).map(|id| Request::new(id, Micros(u64::from(id)), 1, 1))
+        (0..count).map(|id| Request::new(RequestId(id), Micros(u64::from(id)), 1, 1))
     }
 
     #[test]
     fn every_request_comes_through() {
         for visible in [true, false] {
-            let ids = Progress::new(requests(3_000), Some(3_000), visible).map(|request| request.id);
+            let ids = Progress::new(requests(3_000), Some(3_000), visible).map(|request| request.id.0);
             assert!(ids.eq(0..3_000));
         }
     }

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::io::BufRead;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::Tags;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -153,7 +154,7 @@ fn times(record: &AiperfRecord<'_>) -> Result<RecordedTimes, RowError> {
     })
 }
 
-fn row(record: &AiperfRecord<'_>, id: u32, names: &mut Names) -> Result<TraceRow<NamedMetadata>, RowError> {
+fn row(record: &AiperfRecord<'_>, id: RequestId, names: &mut Names) -> Result<TraceRow<NamedMetadata>, RowError> {
     let metadata = need(record.metadata.as_ref(), "metadata")?;
     let metrics = need(record.metrics.as_ref(), "metrics")?;
     let arrival = need(metadata.request_start_ns, "request_start_ns")?.micros("request_start_ns", NANOSECOND)?;
@@ -216,7 +217,7 @@ mod tests {
         let times = r#""metrics": {"time_to_first_token": {"value": 31.5, "unit": "ms"}, "request_latency": {"value": 1.25, "unit": "s"}, "#;
         let line = LINE.replace("\"metrics\": {", times);
         let recorded = read(&line).unwrap().recorded;
-        assert_eq!(recorded, [(0, RecordedTimes::new(31_500.0, 1_250_000.0).unwrap())]);
+        assert_eq!(recorded, [(RequestId(0), RecordedTimes::new(31_500.0, 1_250_000.0).unwrap())]);
         insta::assert_snapshot!(read(LINE).unwrap_err(), @r"
         a.jsonl:1: `time_to_first_token` is missing
         hint: only streamed requests have it: profile with `--streaming`

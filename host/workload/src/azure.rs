@@ -9,6 +9,8 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
+
 use super::error::TraceError;
 use super::names::Names;
 use super::prefix::ROOT;
@@ -72,7 +74,7 @@ impl AzureColumns {
     }
 }
 
-fn row(line: &[u8], columns: AzureColumns, id: u32) -> Result<TraceRow, RowError> {
+fn row(line: &[u8], columns: AzureColumns, id: RequestId) -> Result<TraceRow, RowError> {
     let mut found: [(usize, &[u8]); 3] = [(0, &[]); 3];
     let (mut start, mut fields) = (0, 0);
     for text in line.split(|&byte| byte == b',') {
@@ -197,7 +199,7 @@ mod tests {
         let text = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 23:59:59.6805909,374,44\r\n\
                     2023-11-17 00:00:00.9951690+00:00,396,0\r\n2023-11-17T01:00:01Z,1,2\r\n2023-11-17 02:00:02+01:00,5,6";
         let requests: Vec<_> = trace(text).unwrap().requests.collect();
-        let seen: Vec<_> = requests.iter().map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens)).collect();
+        let seen: Vec<_> = requests.iter().map(|r| (r.id.0, r.arrival.0, r.input_tokens, r.output_tokens)).collect();
         assert_eq!(seen, [(0, 0, 374, 44), (1, 1_314_579, 396, 0), (2, 3_601_319_410, 1, 2), (3, 3_602_319_410, 5, 6)]);
         assert_eq!(
             (requests[0].max_output_tokens, requests[0].deadline, requests[0].client_priority),
@@ -242,7 +244,7 @@ mod tests {
         let workload = read(text.as_bytes(), "t.csv", &options).unwrap();
         let line = workload.skipped.first[0].location.as_ref().and_then(|location| location.line);
         assert_eq!((workload.skipped.count, line), (1, Some(2)));
-        assert_eq!(workload.requests.map(|r| r.id).collect::<Vec<_>>(), [1]);
+        assert_eq!(workload.requests.map(|r| r.id.0).collect::<Vec<_>>(), [1]);
     }
 
     /// Seconds of the Unix epoch, and of a leap day, from `date -u -d … +%s`.

@@ -12,6 +12,7 @@ use std::io::BufRead;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::{Name, Tags};
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
@@ -85,7 +86,11 @@ struct BailianRecord<'a> {
     hash_ids: Vec<u64>,
 }
 
-fn row(record: &BailianRecord<'_>, prompts: &HashedPrompts, id: u32) -> Result<TraceRow<NamedMetadata>, RowError> {
+fn row(
+    record: &BailianRecord<'_>,
+    prompts: &HashedPrompts,
+    id: RequestId,
+) -> Result<TraceRow<NamedMetadata>, RowError> {
     need(record.chat_id.as_ref(), "chat_id")?;
     let arrival = need(record.timestamp, "timestamp")?.micros("timestamp", SECOND)?;
     let input = need(record.input_length, "input_length")?.prompt("input_length")?;

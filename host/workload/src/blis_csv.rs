@@ -8,6 +8,7 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::units::Micros;
 use csv::ByteRecord;
 
@@ -72,7 +73,7 @@ impl Contents {
 }
 
 /// Parses a row; its input and output tokens are left in `tokens`.
-fn row(record: &ByteRecord, id: u32, tokens: &mut Vec<u32>) -> Result<TraceRow, RowError> {
+fn row(record: &ByteRecord, id: RequestId, tokens: &mut Vec<u32>) -> Result<TraceRow, RowError> {
     const COLUMNS: usize = 5;
     if record.len() < COLUMNS {
         let fault = RowError::new(format!("{} fields, at least {COLUMNS} are needed", record.len()));
@@ -135,7 +136,7 @@ mod tests {
                     0.30000001,c,m,\"[ 9, 2 ]\",[]\n";
         let workload = trace(rows, &options(2)).unwrap();
         let requests: Vec<Request> = workload.requests.collect();
-        let seen: Vec<_> = requests.iter().map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens)).collect();
+        let seen: Vec<_> = requests.iter().map(|r| (r.id.0, r.arrival.0, r.input_tokens, r.output_tokens)).collect();
         assert_eq!(seen, [(0, 100_000, 3, 2), (1, 200_000, 6, 1), (2, 300_000, 2, 0)]);
         let spans: Vec<_> = requests.iter().map(|r| r.content.spans()).collect();
         let shared = [Span { first: 0, len: 2 }];

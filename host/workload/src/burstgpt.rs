@@ -10,6 +10,7 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::{Name, Tags};
 use csv::ByteRecord;
 use rustc_hash::FxHashMap;
@@ -97,7 +98,7 @@ impl BurstGptColumns {
     fn row(
         &self,
         record: &ByteRecord,
-        id: u32,
+        id: RequestId,
         state: &mut BurstGptState,
     ) -> Result<Option<TraceRow<NamedMetadata>>, RowError> {
         if record.len() != self.all {
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!(workload.notes, ["1 failed request (0 response tokens) left out"]);
         let names = workload.names;
         let all: Vec<Request> = workload.requests.collect();
-        let seen = all.iter().map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.tags.round_index));
+        let seen = all.iter().map(|r| (r.id.0, r.arrival.0, r.input_tokens, r.output_tokens, r.tags.round_index));
         assert_eq!(seen.collect::<Vec<_>>(), [(0, 0, 472, 18, 0), (2, 113_500_000, 1087, 230, 1)]);
         let tags = all[1].tags;
         assert_eq!([tags.client, tags.session].map(|name| names.text(name)), ["GPT-4 API log", "s1"]);

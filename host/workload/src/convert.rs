@@ -144,7 +144,7 @@ impl TargetFormat {
         note(v2, request.deadline.is_some(), "deadlines");
         note(v2, request.client_priority.is_some(), "priorities");
         note(v2, request.max_output_tokens.is_some(), "budgets");
-        note(v2, u64::from(request.id) != index, "numbers of requests");
+        note(v2, u64::from(request.id.0) != index, "numbers of requests");
         note(
             !matches!(self, Self::Azure | Self::Mooncake),
             index == 0 && request.arrival.0 > 0,

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::{Content, Request, Span, Tags};
 use blis_sim::rng::Stream;
 use blis_sim::sampling::SamplingParams;
@@ -349,7 +350,7 @@ impl Iterator for DistributionRequests {
         let (output_tokens, max_output_tokens) =
             self.max_tokens.announce(self.output.at(output), || self.output.scale(), limit);
         Some(Request {
-            id,
+            id: RequestId(id),
             arrival,
             input_tokens: self.prefix_tokens + self.prompt.at(prompt),
             output_tokens,

@@ -11,6 +11,7 @@ use std::io::BufRead;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
@@ -173,7 +174,7 @@ fn parse<'a>(
     line: &'a [u8],
     scratch: &'a mut Vec<u8>,
     prompts: &HashedPrompts,
-    id: u32,
+    id: RequestId,
 ) -> Result<(MooncakeRecord<'a>, TraceRow<NamedMetadata>), RowError> {
     let record: MooncakeRecord<'_> = json::object(line, scratch)?;
     let arrival = record.timestamp.map_or(Ok(0), |ms| ms.micros("timestamp", MILLISECOND))?;
@@ -320,7 +321,7 @@ mod tests {
             while !waiting.is_empty() {
                 let request = waiting.remove(0);
                 let ended_at = request.arrival + Micros(1_000_000);
-                seen.push((request.id, request.arrival.0, request.input_tokens, request.content.shared_blocks()));
+                seen.push((request.id.0, request.arrival.0, request.input_tokens, request.content.shared_blocks()));
                 assert_eq!(request.max_output_tokens, None, "a trace has no limits of output tokens");
                 waiting.extend(follow_ups.next(&Outcome { ended_at, ..Outcome::new(&request, Status::Completed) }));
                 waiting.sort_by_key(|request| request.arrival);

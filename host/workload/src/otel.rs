@@ -19,6 +19,7 @@ use std::fmt;
 use std::io::BufRead;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use rustc_hash::FxHashMap;
 use serde::de::{self, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -345,7 +346,7 @@ impl SpanRequest {
         self.completion.or(self.decoded)
     }
 
-    fn row(&self, id: u32) -> Result<TraceRow<NamedMetadata>, RowError> {
+    fn row(&self, id: RequestId) -> Result<TraceRow<NamedMetadata>, RowError> {
         let arrival = need(self.arrived.or(self.start), "startTimeUnixNano")?;
         let arrival = arrival.micros("startTimeUnixNano", NANOSECOND)?;
         let input = need(self.prompt.or(self.prefill), "gen_ai.usage.prompt_tokens")?;

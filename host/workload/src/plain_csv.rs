@@ -8,6 +8,7 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use csv::ByteRecord;
 
 use super::drawn_arrivals::ArrivalClock;
@@ -176,7 +177,12 @@ impl PlainColumns {
         }
     }
 
-    fn row(&self, record: &ByteRecord, id: u32, dates: &mut Option<bool>) -> Result<TraceRow<NoMetadata>, RowError> {
+    fn row(
+        &self,
+        record: &ByteRecord,
+        id: RequestId,
+        dates: &mut Option<bool>,
+    ) -> Result<TraceRow<NoMetadata>, RowError> {
         if record.len() != self.all {
             return Err(RowError::new(format!("{} fields where the header has {}", record.len(), self.all)));
         }

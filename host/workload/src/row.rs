@@ -1,5 +1,6 @@
 //! One row of a trace in any format.
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::Tags;
 
 use super::prefix::PathNode;
@@ -9,7 +10,7 @@ use super::prefix::PathNode;
 pub(super) struct TraceRow<T = NoMetadata> {
     /// Time of arrival on the clock of the trace, µs.
     pub arrival: u64,
-    pub id: u32,
+    pub id: RequestId,
     pub input: u32,
     pub output: u32,
     pub prefix: PathNode,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::{Request, Tags};
 use blis_sim::sampling::SamplingParams;
 use blis_sim::units::Micros;
@@ -40,8 +41,8 @@ pub(super) struct Intake<'a, T> {
     /// The rows in the order of the file.
     pub rows: Vec<TraceRow<T>>,
     options: &'a TraceOptions,
-    /// Measured latencies by row number.
-    recorded: Vec<(u32, RecordedTimes)>,
+    /// Measured latencies by request.
+    recorded: Vec<(RequestId, RecordedTimes)>,
     skipped: Skipped,
     rows_seen: u64,
 }
@@ -73,11 +74,11 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
         self.notes.extend(note.filter(|note| !self.notes.contains(note)));
     }
 
-    /// Number of the next row, from 0. Bad rows count too, so that one does not change the numbers of all others.
-    pub fn next_id(&mut self) -> Result<u32, TraceError> {
+    /// Id of the next request: the number of its row, from 0. Bad rows count too, so that one does not change the numbers of all others.
+    pub fn next_id(&mut self) -> Result<RequestId, TraceError> {
         let id = u32::try_from(self.rows_seen).map_err(|_| self.too_many("requests"))?;
         self.rows_seen += 1;
-        Ok(id)
+        Ok(RequestId(id))
     }
 
     pub fn too_many(&self, what: &'static str) -> TraceError {
@@ -93,8 +94,8 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
         self.options.recorded_times
     }
 
-    /// Adds the measured latencies of the row with this number.
-    pub fn record(&mut self, id: u32, times: RecordedTimes) {
+    /// Adds the measured latencies of request `id`.
+    pub fn record(&mut self, id: RequestId, times: RecordedTimes) {
         self.recorded.push((id, times));
     }
 
@@ -212,7 +213,7 @@ mod tests {
     fn rows_are_sorted_stably_and_shifted_to_the_first_arrival() {
         let workload = intake(&TraceOptions::default(), &[9, 5, 9, 5]).unwrap();
         assert_eq!(workload.notes, ["the rows are not in order of arrival; they were sorted"]);
-        let order: Vec<_> = workload.requests.map(|request| (request.id, request.arrival.0)).collect();
+        let order: Vec<_> = workload.requests.map(|request| (request.id.0, request.arrival.0)).collect();
         assert_eq!(order, [(1, 0), (3, 0), (0, 4), (2, 4)]);
     }
 

@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn arrivals_follow_from_the_rate() {
         let workload = trace(&format!("{RUN}\n{RUN}")).unwrap();
-        let arrivals: Vec<_> = workload.requests.map(|r| (r.id, r.arrival.0, r.input_tokens)).collect();
+        let arrivals: Vec<_> = workload.requests.map(|r| (r.id.0, r.arrival.0, r.input_tokens)).collect();
         assert_eq!(arrivals, [(0, 0, 10), (1, 250_000, 20), (3, 2_000_000, 10), (4, 2_250_000, 20)]);
     }
 

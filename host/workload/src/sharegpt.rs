@@ -235,7 +235,7 @@ mod tests {
                 "1 later turn left out: the first two of each conversation are prompt and output",
             ]
         );
-        let all: Vec<_> = workload.requests.map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens)).collect();
+        let all: Vec<_> = workload.requests.map(|r| (r.id.0, r.arrival.0, r.input_tokens, r.output_tokens)).collect();
         assert_eq!(all, [(0, 1_000_000, 3, 1), (2, 2_000_000, 3, 2)]);
     }
 

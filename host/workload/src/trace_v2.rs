@@ -11,6 +11,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::{Name, Tags};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -123,7 +124,7 @@ fn own_tokens(fields: &Fields<'_>) -> Result<u32, RowError> {
 struct RecordReader {
     recorded_priority: bool,
     lengths_as_limits: bool,
-    ids: FxHashSet<u32>,
+    ids: FxHashSet<RequestId>,
     /// Block contents of traces that record which blocks are equal; groups are then only names.
     contents: Option<RunTree>,
     groups: Groups,
@@ -168,7 +169,7 @@ impl RecordReader {
 
     fn row(&mut self, fields: &Fields<'_>) -> Result<TraceRow<TraceV2Metadata>, RowError> {
         fields.check()?;
-        let id = fields.count(TraceColumn::RequestId)?;
+        let id = RequestId(fields.count(TraceColumn::RequestId)?);
         let (arrived, arrival) = (fields.time(TraceColumn::ArrivalTimeUs)?, arrival_us(fields)?);
         let deadline_us = fields.time(TraceColumn::DeadlineUs)?;
         if deadline_us > 0 && deadline_us < arrived {

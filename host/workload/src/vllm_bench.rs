@@ -59,7 +59,7 @@ mod tests {
         ];
         assert_eq!(workload.notes, notes);
         let seen: Vec<_> =
-            workload.requests.map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.tags.model.0)).collect();
+            workload.requests.map(|r| (r.id.0, r.arrival.0, r.input_tokens, r.output_tokens, r.tags.model.0)).collect();
         // It may be simulated with another model.
         assert_eq!(seen, [(0, 250_000, 10, 5, 0), (3, 500_000, 40, 8, 0), (2, 1_000_000, 30, 7, 0)]);
     }
@@ -71,7 +71,7 @@ mod tests {
         let read = |text: &str| read(text.as_bytes(), "v.json", &options);
         let of = |text: &str| -> Vec<_> {
             let recorded = read(text).unwrap().recorded.into_iter();
-            recorded.map(|(id, times)| (id, times.ttft_us.round(), times.e2e_us.round())).collect()
+            recorded.map(|(id, times)| (id.0, times.ttft_us.round(), times.e2e_us.round())).collect()
         };
         // 0.1 + 0.01, 0.25 + 0.1 + 0.2 and 0.3 s; the second request failed.
         let gaps = [(0, 100_000.0, 110_000.0), (2, 250_000.0, 550_000.0), (3, 300_000.0, 300_000.0)];
@@ -90,7 +90,7 @@ mod tests {
     fn appended_runs_follow_each_other() {
         let workload = trace(&format!("{RUN}\n{RUN}\n")).unwrap();
         assert!(workload.notes.contains(&"2 consecutive runs".to_owned()), "{:?}", workload.notes);
-        let seen: Vec<_> = workload.requests.map(|r| (r.id, r.arrival.0)).collect();
+        let seen: Vec<_> = workload.requests.map(|r| (r.id.0, r.arrival.0)).collect();
         let expected = [(0, 250_000), (3, 500_000), (2, 1_000_000), (4, 12_750_000), (7, 13_000_000), (6, 13_500_000)];
         assert_eq!(seen, expected);
     }

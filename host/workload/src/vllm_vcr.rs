@@ -9,6 +9,7 @@ use std::io::BufRead;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 
@@ -88,7 +89,7 @@ fn block_size(size: Number) -> Result<NonZeroU32, RowError> {
     NonZeroU32::new(size.count("block_size")?).ok_or_else(|| RowError::new("`block_size` is 0"))
 }
 
-fn row(record: &VcrRecord<'_>, prompts: &HashedPrompts, id: u32) -> Result<TraceRow<NamedMetadata>, RowError> {
+fn row(record: &VcrRecord<'_>, prompts: &HashedPrompts, id: RequestId) -> Result<TraceRow<NamedMetadata>, RowError> {
     let arrival = need(record.arrival_ms, "arrival_ms")?.micros("arrival_ms", MILLISECOND)?;
     let input = need(record.prompt_tokens, "prompt_tokens")?.prompt("prompt_tokens")?;
     let output = need(record.output_tokens, "output_tokens")?.count("output_tokens")?;
@@ -134,7 +135,7 @@ mod tests {
         let workload = trace(TEXT).unwrap();
         assert_eq!(workload.notes, ["recorded with `m`"]);
         let seen: Vec<_> =
-            workload.requests.map(|r| (r.id, r.arrival.0, r.input_tokens, r.content.shared_blocks())).collect();
+            workload.requests.map(|r| (r.id.0, r.arrival.0, r.input_tokens, r.content.shared_blocks())).collect();
         assert_eq!(seen, [(0, 0, 100, 4), (1, 750, 70, 4), (2, 1750, 70, 0)]);
     }
 

@@ -8,6 +8,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use rustc_hash::FxHashMap;
@@ -108,7 +109,7 @@ pub(super) struct ScheduledArrival<T> {
     pub row: TraceRow<T>,
     /// Time of arrival, µs.
     pub at: u64,
-    pub id: u32,
+    pub id: RequestId,
     pub session: Name,
 }
 
@@ -125,7 +126,7 @@ impl TracePasses {
         // A trace ends one mean inter-arrival time after its last arrival.
         let gap = (last - first) / (rows.len() as u64).saturating_sub(1).max(1);
         let span = window.duration.map_or(last.saturating_add(gap), |duration| duration.0);
-        let highest = rows.iter().map(|row| row.id).max().unwrap_or(0);
+        let highest = rows.iter().map(|row| row.id.0).max().unwrap_or(0);
         let fits = (u64::from(highest) + 1) * u64::from(repeat) <= u64::from(u32::MAX) + 1;
         if repeat > 1 && !fits {
             let hint = "repeat it less often";
@@ -163,7 +164,7 @@ impl TracePasses {
             ScheduledArrival {
                 row,
                 at: self.at(row.arrival, round),
-                id: row.id + round * self.ids * u32::from(round > 0),
+                id: RequestId(row.id.0 + round * self.ids * u32::from(round > 0)),
                 session: self.sessions.get(&(round, session)).copied().unwrap_or(session),
             }
         })

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use blis_sim::cluster::FollowUps;
+use blis_sim::ids::RequestId;
 use blis_sim::request::Request;
 
 use super::error::Skipped;
@@ -27,7 +28,7 @@ pub struct Workload {
     pub aside: BTreeSet<&'static str>,
     /// The latencies that the trace records, by [`Request::id`]; empty unless
     /// [`TraceOptions::recorded_times`](super::TraceOptions::recorded_times) is set.
-    pub recorded: Vec<(u32, RecordedTimes)>,
+    pub recorded: Vec<(RequestId, RecordedTimes)>,
     /// Rows that were left out under [`TraceOptions::skip_bad_lines`](super::TraceOptions::skip_bad_lines).
     pub skipped: Skipped,
     /// Notes for the user, one sentence each.

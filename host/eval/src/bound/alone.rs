@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, Halt, Policies};
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, InstanceConfig, Preemption, Scheduler};
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -58,8 +59,8 @@ fn simulate(service: &BoundedService, prompts: &[(&Request, u32)]) -> Result<Vec
     let mut arrivals = Vec::with_capacity(2 * prompts.len());
     let mut first = 0;
     for (index, &(request, blocks)) in prompts.iter().enumerate() {
-        let (filling, own) = (2 * index as u32, 2 * index as u32 + 1);
-        let at = |id: u32| Micros(APART * u64::from(id));
+        let (filling, own) = (RequestId(2 * index as u32), RequestId(2 * index as u32 + 1));
+        let at = |id: RequestId| Micros(APART * u64::from(id.0));
         let content = Content::shared(&[Span { first, len: blocks }]);
         first += blocks;
         if blocks > 0 {
@@ -78,7 +79,7 @@ fn simulate(service: &BoundedService, prompts: &[(&Request, u32)]) -> Result<Vec
 
 fn idle_cluster(service: &BoundedService) -> Cluster<Fast> {
     let instance = InstanceConfig {
-        index: 0,
+        index: InstanceIndex(0),
         scheduler: Scheduler::Fcfs.into(),
         preemption: Preemption::Fcfs.into(),
         latency: Arc::new(LeastTimes(Arc::clone(&service.instance.latency))),
@@ -157,9 +158,9 @@ impl Observer for FoundLatencies {
 
     fn record(&mut self, event: &SimEvent<'_>) {
         let SimEvent::Outcome(outcome) = event else { return };
-        if outcome.id % 2 == 1 {
+        if outcome.id.0 % 2 == 1 {
             let ttft = outcome.ttft.unwrap_or(Micros::ZERO);
-            self.0[outcome.id as usize / 2] = Latencies { ttft, e2e: outcome.e2e.unwrap_or(ttft) };
+            self.0[outcome.id.index() / 2] = Latencies { ttft, e2e: outcome.e2e.unwrap_or(ttft) };
         }
     }
 }

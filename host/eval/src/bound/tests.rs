@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, Policies};
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::latency::Blackbox;
 use blis_sim::metrics::Distribution;
@@ -24,7 +25,7 @@ const BLOCK: u32 = 16;
 fn service(instances: u32, max_num_seqs: u32) -> BoundedService {
     let latency = Arc::new(Blackbox::new(&[300.0, 2.0, 70.0], &[5_000.0, 100.0, 1_000.0]).expect("valid"));
     let instance = InstanceConfig {
-        index: 0,
+        index: InstanceIndex(0),
         max_num_seqs,
         max_num_batched_tokens: 512,
         long_prefill_token_threshold: 0,
@@ -76,7 +77,8 @@ fn run(service: &BoundedService, arrivals: &[Request], routing: Box<dyn RoutingP
         abort: Abort::default(),
     };
     let policies = Policies { admission: Box::new(AlwaysAdmit), routing, priority: Box::new(ConstantPriority) };
-    let instances = (0..service.instances).map(|index| InstanceConfig { index, ..service.instance.clone() });
+    let instances =
+        (0..service.instances).map(InstanceIndex).map(|index| InstanceConfig { index, ..service.instance.clone() });
     let cluster = Cluster::new(front, policies, instances, Fast::new);
     let mut outcomes = ServedOutcomes::default();
     let timeline = Fast::timeline(cluster, ArrivalList::new(arrivals.into()), Reads::NOTHING);
@@ -88,7 +90,7 @@ fn run(service: &BoundedService, arrivals: &[Request], routing: Box<dyn RoutingP
 
 fn served(outcomes: &[Outcome]) -> Vec<ServedRequest> {
     let of = |outcome: &Outcome| ServedRequest {
-        index: outcome.id as usize,
+        index: outcome.id.index(),
         generated_tokens: outcome.generated_tokens,
         completed: outcome.completed(),
     };
@@ -114,7 +116,7 @@ fn figures(service: &BoundedService, arrivals: &[Request], outcomes: &[Outcome])
 fn request(id: u32, at_ms: u64, (family, shared): (u32, u32), output: u32) -> Request {
     Request {
         content: Content::shared(&[Span { first: family * 1_000, len: shared }]),
-        ..Request::new(id, Micros(at_ms * 1_000), shared * BLOCK + 100, output)
+        ..Request::new(RequestId(id), Micros(at_ms * 1_000), shared * BLOCK + 100, output)
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use blis_sim::cluster::{AnyTimeline, ForcedDecision, Halt, RecordedDecisions};
 use blis_sim::cost::Cost;
+use blis_sim::ids::InstanceIndex;
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Decision, Status};
 use blis_sim::policy::AdmissionDecision;
@@ -80,7 +81,7 @@ impl DecisionFork {
         }
         let situations = match decision {
             ForcedDecision::Admit(_) => Vec::new(),
-            ForcedDecision::Route(chosen) => situations(chosen as usize, &state, observed.seen.as_ref()),
+            ForcedDecision::Route(chosen) => situations(chosen.index(), &state, observed.seen.as_ref()),
         };
         let ObservedDecision { reason, seen, score_regret, .. } = observed;
         let about = DecisionContext { kind: self.kind, stratum: self.stratum, request, at: span.0, situations };
@@ -113,7 +114,7 @@ impl DecisionFork {
             cost
         };
         let mut other = self.timeline.clone();
-        other.serve_next(instance, second);
+        other.serve_next(InstanceIndex::at(instance), second);
         let rollout = run_branch(other.clone(), None, cost(), (at, window), false)?;
         let forced = |mut timeline: Box<dyn AnyTimeline>| {
             timeline.replay(Arc::clone(actual_decisions));
@@ -213,7 +214,7 @@ fn decision_text(force: ForcedDecision) -> String {
     match force {
         ForcedDecision::Admit(true) => "admitted".to_owned(),
         ForcedDecision::Admit(false) => "rejected".to_owned(),
-        ForcedDecision::Route(target) => format!("instance_{target}"),
+        ForcedDecision::Route(instance) => format!("instance_{instance}"),
     }
 }
 
@@ -233,9 +234,14 @@ pub(super) fn state(timeline: &dyn AnyTimeline, request: &Request) -> InstanceSt
 /// At most `most` instances other than `chosen` that are worth trying: the one with the most cached blocks of the
 /// prompt, the one with the fewest requests, then the best by the policy's own scores, or those with the fewest
 /// requests.
-pub(super) fn candidates(scores: &[f64], state: &InstanceStates, chosen: u32, most: usize) -> Vec<u32> {
+pub(super) fn candidates(
+    scores: &[f64],
+    state: &InstanceStates,
+    chosen: InstanceIndex,
+    most: usize,
+) -> Vec<InstanceIndex> {
     let outstanding = state.outstanding();
-    let others = || (0..outstanding.len()).filter(|&i| i != chosen as usize);
+    let others = || (0..outstanding.len()).filter(|&i| i != chosen.index());
     let mut ordered = Vec::new();
     // Among equal instances, the first one.
     ordered.extend(others().rev().max_by_key(|&i| state.cached_blocks[i]).filter(|&i| state.cached_blocks[i] > 0));
@@ -247,10 +253,10 @@ pub(super) fn candidates(scores: &[f64], state: &InstanceStates, chosen: u32, mo
         rest.sort_by_key(|&i| outstanding[i]);
     }
     ordered.extend(rest);
-    let mut kept: Vec<u32> = Vec::new();
-    for i in ordered {
-        if kept.len() < most && !kept.contains(&(i as u32)) {
-            kept.push(i as u32);
+    let mut kept: Vec<InstanceIndex> = Vec::new();
+    for instance in ordered.into_iter().map(InstanceIndex::at) {
+        if kept.len() < most && !kept.contains(&instance) {
+            kept.push(instance);
         }
     }
     kept
@@ -322,7 +328,7 @@ impl ObservedDecision {
                 (cluster, &[][..])
             }
             Decision::Routing { cluster, choice, scores, .. } => {
-                self.decision = Some(ForcedDecision::Route(choice.target as u32));
+                self.decision = Some(ForcedDecision::Route(cluster.instances[choice.target].id));
                 self.reason = choice.reason.to_string();
                 self.score_regret = Some(blis_report::score_regret(cluster, scores, choice.target));
                 (cluster, scores)

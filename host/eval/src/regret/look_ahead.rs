@@ -7,6 +7,7 @@
 
 use blis_sim::cluster::{AnyTimeline, ForcedDecision, Halt};
 use blis_sim::cost::Cost;
+use blis_sim::ids::InstanceIndex;
 use blis_sim::observer::Observer;
 use blis_sim::outcome::Counters;
 use blis_sim::units::Micros;
@@ -49,7 +50,7 @@ pub fn look_ahead(
                 let state = state(&*fork, &request);
                 let mut targets = vec![chosen];
                 targets.extend(candidates(&observed.scores(), &state, chosen, alternatives));
-                let branches: Vec<(Box<dyn AnyTimeline>, u32)> =
+                let branches: Vec<(Box<dyn AnyTimeline>, InstanceIndex)> =
                     targets.iter().map(|&target| (fork.clone(), target)).collect();
                 let costs: Vec<Result<Cost, Halt>> = branches
                     .into_par_iter()

@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use blis_sim::cluster::{AnyTimeline, ForcedDecision, Halt, RecordedDecisions};
 use blis_sim::cost::Cost;
+use blis_sim::ids::RequestId;
 use blis_sim::units::Micros;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -257,7 +258,7 @@ pub fn decision_regrets(
 /// Runs a branch from `timeline` to the end of the window, and on until the request has ended if `to_its_end`.
 fn run_branch(
     mut timeline: Box<dyn AnyTimeline>,
-    force: Option<(u32, ForcedDecision)>,
+    force: Option<(RequestId, ForcedDecision)>,
     mut cost: Cost,
     (from, window): (Micros, Micros),
     to_its_end: bool,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use blis_sim::cluster::{RecordedDecision, RecordedDecisions};
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Decision, Outcome};
 use blis_sim::policy::AdmissionDecision;
@@ -25,9 +26,9 @@ pub struct Survey {
 
 #[derive(Debug)]
 struct DecisionEntry {
-    request: u32,
+    request: RequestId,
     /// The chosen instance of a routing decision.
-    target: Option<u32>,
+    target: Option<InstanceIndex>,
     kind: DecisionKind,
     /// The best score − the second best; `None` without scores.
     margin: Option<f64>,
@@ -39,7 +40,7 @@ struct DecisionEntry {
 
 #[derive(Debug)]
 struct RequestEnd {
-    id: u32,
+    id: RequestId,
     arrival: Micros,
     has_first_token: bool,
     generated_tokens: u32,
@@ -55,7 +56,7 @@ pub struct DecisionSample {
     /// of the routing decision with this index.
     pub number: usize,
     /// The request that the decision is about.
-    pub request: u32,
+    pub request: RequestId,
     pub kind: DecisionKind,
     pub stratum: Stratum,
 }
@@ -70,7 +71,7 @@ impl Survey {
     /// The requests that got a first token, of those that arrived from `warmup` on.
     #[must_use]
     pub fn served(&self, warmup: Micros) -> Vec<ServedRequest> {
-        let index: FxHashMap<u32, usize> = self.arrivals.iter().map(|request| request.id).zip(0..).collect();
+        let index: FxHashMap<RequestId, usize> = self.arrivals.iter().map(|request| request.id).zip(0..).collect();
         let counted = self.ended.iter().filter(|ended| ended.has_first_token && ended.arrival >= warmup);
         let served = counted.filter_map(|ended| {
             let &RequestEnd { id, generated_tokens, e2e, .. } = ended;
@@ -123,7 +124,8 @@ impl Survey {
     /// Chooses the decisions to evaluate, in the order in which they were made.
     #[must_use]
     pub fn sample(&self, options: &RegretOptions) -> Vec<DecisionSample> {
-        let missed: FxHashSet<u32> = self.ended.iter().filter(|ended| ended.missed).map(|ended| ended.id).collect();
+        let missed: FxHashSet<RequestId> =
+            self.ended.iter().filter(|ended| ended.missed).map(|ended| ended.id).collect();
         let few = options.samples.div_ceil(4);
         let mut draw = Draw { random: Stream::new(options.seed, "regret"), turn: 0, taken: Vec::new() };
         let of = |kind: DecisionKind| self.decisions.iter().enumerate().filter(move |(_, entry)| entry.kind == kind);
@@ -253,7 +255,7 @@ impl Survey {
             },
             Decision::Routing { request, cluster, scores, choice, .. } => DecisionEntry {
                 request: request.id,
-                target: Some(choice.target as u32),
+                target: Some(cluster.instances[choice.target].id),
                 kind: DecisionKind::Routing,
                 margin: margin(scores),
                 rejected: false,

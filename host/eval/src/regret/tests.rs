@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, Policies};
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::latency::Blackbox;
 use blis_sim::outcome::Outcome;
@@ -68,7 +69,7 @@ impl TestService {
             routing: self.routing.fork(),
             priority: Box::new(ConstantPriority),
         };
-        Cluster::new(config, policies, (0..self.instances).map(instance), engine)
+        Cluster::new(config, policies, (0..self.instances).map(InstanceIndex).map(instance), engine)
     }
 
     /// Computes the regret of every decision.
@@ -127,7 +128,7 @@ impl ClassNames for NoClassNames {
 fn request(id: u32, at_ms: u64, family: u32, shared: u32, output: u32) -> Request {
     Request {
         content: Content::shared(&[Span { first: family * 1_000, len: shared }]),
-        ..Request::new(id, Micros(at_ms * 1_000), shared * 16 + 100, output)
+        ..Request::new(RequestId(id), Micros(at_ms * 1_000), shared * 16 + 100, output)
     }
 }
 
@@ -250,7 +251,7 @@ fn a_short_request_behind_a_long_one_would_be_served_first() {
 fn the_look_ahead_is_no_worse_than_what_it_corrects() {
     let requests = long_and_short();
     let total = |service: &TestService, looks_ahead: bool| -> (f64, LookAhead) {
-        let mut all = Cost::new(Micros::ZERO, Micros(3_600_000_000), u32::MAX);
+        let mut all = Cost::new(Micros::ZERO, Micros(3_600_000_000), RequestId(u32::MAX));
         let reads = Reads { load: true, in_flight: true, cached_blocks: false };
         let timeline = Fast::timeline(service.cluster(Fast::new), ArrivalList::new(requests.as_slice().into()), reads);
         let window = if looks_ahead { Micros(20_000_000) } else { Micros(0) };

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::latency::{Batch, LatencyModel};
 
 use super::*;
@@ -61,7 +62,7 @@ fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
 
 fn request(id: u32, input_tokens: u32, deadline: Option<u64>) -> Request {
     let arrival = Micros(u64::from(id) * 1_000);
-    Request { deadline: deadline.map(Micros), priority: 1, ..Request::new(id, arrival, input_tokens, 3) }
+    Request { deadline: deadline.map(Micros), priority: 1, ..Request::new(RequestId(id), arrival, input_tokens, 3) }
 }
 
 fn workload(requests: Vec<Request>) -> Workload {

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use blis_sim::ids::RequestId;
 use blis_sim::units::Micros;
 
 use blis_config::policy::{ScorerFault, ScorerKind, WeightedScorer, scorer_hint};
@@ -111,9 +112,9 @@ pub fn parallelism(text: &str) -> Result<u32, String> {
 }
 
 /// The number of a request, as `17` or `request_17`.
-pub fn request(text: &str) -> Result<u32, String> {
+pub fn request(text: &str) -> Result<RequestId, String> {
     let number = text.strip_prefix("request_").unwrap_or(text);
-    number.parse().map_err(|_| "must be the number of a request, like 17 or request_17".to_owned())
+    number.parse().map(RequestId).map_err(|_| "must be the number of a request, like 17 or request_17".to_owned())
 }
 
 /// Like [`parallelism`]; 0 selects the default of the model.

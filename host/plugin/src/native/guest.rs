@@ -78,7 +78,7 @@ impl NativeGuest {
 
 fn create(library: &Library, host: &NativeHost, setup: &GuestSetup) -> Result<NonNull<c_void>, Fault> {
     let info = |info: &blis_sim::policy::InstanceInfo| blis_abi::InstanceInfo {
-        id: info.id,
+        id: info.id.0,
         max_num_seqs: info.max_num_seqs,
         total_kv_blocks: info.total_kv_blocks,
         block_size: info.block_size,
@@ -200,7 +200,7 @@ impl PreemptionGuest for NativeGuest {
         let victim = self.function(Kind::Preemption, self.library.table.victim)?;
         let rows = running_rows(batch);
         let requester = u32::try_from(batch.requester).unwrap_or(NONE_U32);
-        let item = batch.id.get(batch.requester).map_or(NO_REQUEST, |&id| id.into());
+        let item = batch.id.get(batch.requester).map_or(NO_REQUEST, |&id| id.0.into());
         let about = NativeCallInput { ties: Some(&batch.ties()), ..NativeCallInput::item(item) };
         let index = self.call("victim", about, |host, state| {
             // SAFETY: see above.
@@ -245,7 +245,7 @@ impl Guest for NativeGuest {
     fn observe(&mut self, event: &Event) -> Result<(), Fault> {
         let Some(observe) = self.library.table.observe else { return Ok(()) };
         let row = event_row(event);
-        self.call("observe", NativeCallInput::item(event.request.into()), |host, state| {
+        self.call("observe", NativeCallInput::item(event.request.0.into()), |host, state| {
             // SAFETY: see above.
             unsafe { observe(host, state, &raw const row) };
         })

@@ -6,6 +6,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use blis_abi::table::{self, CText};
+use blis_sim::ids::RequestId;
 use blis_sim::policy::{RequestView, Ties};
 use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
@@ -55,7 +56,7 @@ pub(super) struct NativeCallInput<'a> {
 
 impl<'a> NativeCallInput<'a> {
     pub fn request(request: &'a RequestView<'a>) -> Self {
-        Self { item: u64::from(request.id), request: Some(request), ..Self::default() }
+        Self { item: u64::from(request.id.0), request: Some(request), ..Self::default() }
     }
 
     /// A call about no request, or about a request of which only the number is known.
@@ -195,7 +196,7 @@ unsafe extern "C" fn pick(context: *mut c_void, n: u32) -> u32 {
         return 0;
     }
     // The number is below n, hence a u32.
-    let id = call.item as u32;
+    let id = RequestId(call.item as u32);
     call.ties.map_or(0, |ties| ties.pick(id, n as usize) as u32)
 }
 

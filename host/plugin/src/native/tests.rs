@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use blis_sim::cluster::Abort;
+use blis_sim::ids::RequestId;
 use blis_sim::policy::{AdmissionDecision, BatchView, EventKind, Reads, Reason, RequestView, RoutingPolicy as _, Ties};
 use blis_sim::rng::Stream;
 use rand::Rng as _;
@@ -316,7 +317,8 @@ fn every_kind_and_every_question_to_the_host() {
         start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&request, &cluster),
         Ok(AdmissionDecision::Reject(Reason::Text(text.into())))
     );
-    let with = |input_tokens| blis_sim::request::Request::new(1, blis_sim::units::Micros::ZERO, input_tokens, 1);
+    let with =
+        |input_tokens| blis_sim::request::Request::new(RequestId(1), blis_sim::units::Micros::ZERO, input_tokens, 1);
     let (seven, eight) = (with(7), with(8));
     let admit = |request| {
         start::<dyn AdmissionGuest>(plugin.as_ref(), &[], true).admit(&RequestView::new(request, 0, 16), &cluster)
@@ -339,7 +341,7 @@ fn every_kind_and_every_question_to_the_host() {
         &mut scores,
     );
     assert_eq!((result, scores.len()), (Ok(sum as usize), 0));
-    assert_eq!(call_once(Kind::Routing), Ok(GuestOutput::Index(TIES().pick(1, 4), Vec::new())));
+    assert_eq!(call_once(Kind::Routing), Ok(GuestOutput::Index(TIES().pick(RequestId(1), 4), Vec::new())));
 
     // The guest's own stream, by request, from the start at every call.
     let mut drawn = Stream::new(42, "plugin").at(1);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use blis_sim::cluster::Abort;
+use blis_sim::ids::RequestId;
 use blis_sim::policy::Ties;
 use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
@@ -58,7 +59,7 @@ struct ScriptCall {
     /// Bytes that the call may hold, and that it may allocate.
     memory_allowed: Cell<MemoryUse>,
     abort: RefCell<Option<Abort>>,
-    request: Cell<u32>,
+    request: Cell<RequestId>,
     stream: Cell<Option<Stream>>,
     ties: Cell<Option<Ties>>,
     changed: RefCell<Option<Vec<u32>>>,
@@ -79,10 +80,13 @@ pub(super) struct ScriptLog {
     pub line_bytes: usize,
 }
 
+/// Stands for the request in a call about none.
+pub(super) const NO_REQUEST: RequestId = RequestId(0);
+
 /// The input of a call as far as host functions need it.
 #[derive(Clone, Debug)]
 pub(super) struct ScriptCallInput {
-    pub request: u32,
+    pub request: RequestId,
     pub stream: Stream,
     pub ties: Option<Ties>,
     /// Indices of the instances that may differ from those of the previous call; `None` if any may.
@@ -246,7 +250,7 @@ fn next() -> u64 {
     CALL.with(|call| {
         let mut generator = call.generator.borrow_mut();
         let stream = call.stream.get().unwrap_or_else(|| Stream::new(0, "script"));
-        generator.get_or_insert_with(|| stream.at(u64::from(call.request.get()))).next_u64()
+        generator.get_or_insert_with(|| stream.at(u64::from(call.request.get().0))).next_u64()
     })
 }
 

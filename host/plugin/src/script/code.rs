@@ -66,8 +66,12 @@ impl Script {
         }
         let ast = self.compile_in(&scope)?;
         scope.rewind(known);
-        let about =
-            call::ScriptCallInput { request: 0, stream: Stream::new(0, &self.source.path), ties: None, changed: None };
+        let about = call::ScriptCallInput {
+            request: call::NO_REQUEST,
+            stream: Stream::new(0, &self.source.path),
+            ties: None,
+            changed: None,
+        };
         call::begin(&self.kit.limits, &ScriptConstants::default(), &Abort::default(), about);
         let run = self.kit.engine.run_ast_with_scope(&mut scope, &ast);
         run.map_err(|error| self.source.runtime(&error, &self.kit, "the script"))?;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, FuncArgs, Map};
 
-use super::call::{self, ScriptLog};
+use super::call::{self, NO_REQUEST, ScriptLog};
 use super::code::{Script, SpecializedCode};
 use super::column::{Column, number, numbers, type_name};
 use super::evaluation::ScriptEvaluation;
@@ -85,8 +86,8 @@ impl ScriptGuest {
         self.grown = 0;
         let Some(parameters) = self.script.function("init").map(|init| init.parameters) else { return Ok(()) };
         let output = match parameters {
-            0 => self.call("init", (), 0, None)?,
-            _ => self.call("init", (self.info(),), 0, None)?,
+            0 => self.call("init", (), NO_REQUEST, None)?,
+            _ => self.call("init", (self.info(),), NO_REQUEST, None)?,
         };
         if output.is_map() {
             self.state = output;
@@ -103,7 +104,7 @@ impl ScriptGuest {
         let int = |value: u32| Dynamic::from_int(i64::from(value));
         let instance = |info: &blis_sim::policy::InstanceInfo| {
             let fields = [
-                ("id", info.id),
+                ("id", info.id.0),
                 ("max_num_seqs", info.max_num_seqs),
                 ("total_kv_blocks", info.total_kv_blocks),
                 ("block_size", info.block_size),
@@ -125,7 +126,7 @@ impl ScriptGuest {
         &mut self,
         function: &str,
         arguments: impl FuncArgs,
-        about: u32,
+        about: RequestId,
         ties: Option<&Ties>,
     ) -> Result<Dynamic, Fault> {
         let kit = &self.script.kit;
@@ -361,7 +362,7 @@ impl SchedulingGuest for ScriptGuest {
 impl PreemptionGuest for ScriptGuest {
     fn victim(&mut self, batch: &BatchView) -> Result<usize, Fault> {
         self.missing("victim", Kind::Preemption)?;
-        let about = batch.id.get(batch.requester).copied().unwrap_or(0);
+        let about = batch.id.get(batch.requester).copied().unwrap_or(NO_REQUEST);
         let ties = batch.ties();
         let output = self.call("victim", (BatchObject::new(batch, &self.names),), about, Some(&ties))?;
         self.choice("victim", &output, batch.len(), &mut Vec::new(), |tied| ties.pick(about, tied))
@@ -371,7 +372,7 @@ impl PreemptionGuest for ScriptGuest {
 impl LatencyGuest for ScriptGuest {
     fn step_time(&mut self, batch: &Batch) -> Result<u64, Fault> {
         self.missing("step_time", Kind::Latency)?;
-        let output = self.call("step_time", (StepObject(*batch),), 0, None)?;
+        let output = self.call("step_time", (StepObject(*batch),), NO_REQUEST, None)?;
         self.duration("step_time", &output)
     }
 
@@ -380,7 +381,7 @@ impl LatencyGuest for ScriptGuest {
         if self.script.function("queueing_time").is_none() {
             return Ok(0);
         }
-        let output = self.call("queueing_time", (i64::from(input_tokens),), 0, None)?;
+        let output = self.call("queueing_time", (i64::from(input_tokens),), NO_REQUEST, None)?;
         self.duration("queueing_time", &output)
     }
 
@@ -390,7 +391,7 @@ impl LatencyGuest for ScriptGuest {
         if self.script.function("constants").is_none() {
             return Ok(constants);
         }
-        let output = self.call("constants", (), 0, None)?;
+        let output = self.call("constants", (), NO_REQUEST, None)?;
         let Ok(map) = output.as_map_ref() else {
             let text = format!("constants returned {}; it must return an object map", type_name(&output));
             return Err(self.bad_output("constants", FaultKind::Trap, &text));

@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, Staleness};
 use blis_sim::units::Micros;
 use rhai::{Array, Dynamic, ImmutableString, Map};
 
-use super::call::failure;
+use super::call::{NO_REQUEST, failure};
 use super::column::{Column, type_name};
 use super::engine::Kit;
 use super::guest::ScriptGuest;
@@ -52,7 +53,7 @@ fn run_one(plugin: &ScriptPlugin, test: SourceSpan<'_>, limits: &Limits) -> Test
         let kind = plugin.description().kinds.first().copied().ok_or_else(|| located("it has no kind".to_owned()))?;
         let setup = check::setup(plugin, kind, 4, limits);
         let mut guest = ScriptGuest::start(Arc::clone(&plugin.script), plugin.code.clone(), &setup)?;
-        let output = guest.call(name, (), 0, None)?;
+        let output = guest.call(name, (), NO_REQUEST, None)?;
         match output.as_bool() {
             Ok(true) => Ok(()),
             Ok(false) => Err(located(format!("`{name}` returned false"))),
@@ -85,7 +86,7 @@ fn refused(function: &str, error: &FieldError) -> ScriptError {
 }
 
 fn request(fields: &Map) -> Result<RequestObject, FieldError> {
-    let (mut request, mut names) = (NamedRequest::new(0), NameTable::default());
+    let (mut request, mut names) = (NamedRequest::new(RequestId(0)), NameTable::default());
     set_all(fields, |name, value| request.set(name, value, &mut names))?;
     let request = request.finish()?;
     let texts: NameTexts = names.texts().into();
@@ -111,11 +112,11 @@ fn queued(fields: &Map) -> Result<QueuedObject, FieldError> {
 fn cluster(list: &Array, more: &Map) -> Result<ClusterObject, FieldError> {
     let mut instances = NamedInstances::default();
     for (index, fields) in list.iter().enumerate() {
-        let mut instance = NamedInstance::new(index);
+        let mut instance = NamedInstance::new(InstanceIndex::at(index));
         set_all(&map_of(index, fields)?, |name, value| instance.set(name, value))?;
         instances.push(&instance)?;
     }
-    let (mut request, mut staleness) = (NamedRequest::new(0), Staleness::default());
+    let (mut request, mut staleness) = (NamedRequest::new(RequestId(0)), Staleness::default());
     set_all(more, |name, value| {
         let time = || whole(name, value, 0..=i64::MAX.cast_unsigned()).map(Micros);
         match name {

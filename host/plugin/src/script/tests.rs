@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blis_sim::cluster::Abort;
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
     AdmissionDecision, BatchView, ClusterView, Event, EventKind, InstanceInfo, LeastLoaded, QueuedView, Reads,
@@ -47,7 +48,7 @@ impl ScriptService {
             in_flight: vec![0; n],
             cached_blocks: vec![0; n],
         };
-        Self { now: Micros(1000), instances: (0..n as u32).map(info).collect(), signals }
+        Self { now: Micros(1000), instances: (0..n).map(InstanceIndex::at).map(info).collect(), signals }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Signals)) -> Self {
@@ -74,7 +75,7 @@ impl ScriptService {
 
 /// A request of class 1, tenant 2 and session 3; two of its six blocks are shared.
 fn request(id: u32) -> Request {
-    let mut request = Request::new(id, Micros(400), 100, 50);
+    let mut request = Request::new(RequestId(id), Micros(400), 100, 50);
     request.deadline = Some(Micros(9000));
     request.max_output_tokens = Some(64);
     request.tags = Tags { slo_class: Name(1), tenant: Name(2), session: Name(3), ..Tags::default() };
@@ -277,7 +278,7 @@ fn the_best_score_wins_and_ties_are_the_hosts() {
     let mut indices = [0; 5];
     for id in 0..100 {
         let index = least.route(&seen(&request(id)), &service.view(), &ties, &mut Vec::new()).unwrap();
-        assert_eq!(index, [1, 3, 4][ties.pick(id, 3)]);
+        assert_eq!(index, [1, 3, 4][ties.pick(RequestId(id), 3)]);
         indices[index] += 1;
     }
     assert!(indices[1] > 10 && indices[3] > 10 && indices[4] > 10, "{indices:?}");
@@ -400,7 +401,7 @@ fn every_kind_has_its_function() {
         QueuedView { now: Micros(5), request: view, priority: 3, generated_tokens: 10, preemptions: 1, turn: 4 };
     assert_eq!(start::<dyn SchedulingGuest>(plugin).rank(&queued), Ok(3.0 + 0.5 - 10.0 - 1.0));
     let batch = BatchView {
-        id: vec![4, 5, 6],
+        id: [4, 5, 6].map(RequestId).into(),
         priority: vec![0; 3],
         arrival: vec![Micros(1); 3],
         deadline: vec![None; 3],
@@ -432,8 +433,8 @@ fn every_kind_has_its_function() {
     let event = Event {
         at: Micros(9),
         kind: EventKind::Completed,
-        request: 9,
-        instance: Some(1),
+        request: RequestId(9),
+        instance: Some(InstanceIndex(1)),
         input_tokens: 100,
         generated_tokens: 5,
         ttft: None,

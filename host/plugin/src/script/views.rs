@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
 use blis_sim::policy::{BatchView, ClusterView, Event, EventKind, QueuedView, Reads, RequestView, Versions};
 use blis_sim::request::{Name, Tags};
@@ -27,7 +28,7 @@ pub(super) struct RequestObject(pub Arc<RequestFields>);
 
 #[derive(Clone, Debug)]
 pub(super) struct RequestFields {
-    id: u32,
+    id: RequestId,
     now: Micros,
     arrival: Micros,
     deadline: Option<Micros>,
@@ -217,7 +218,7 @@ fn fill(number: usize, column: &mut Option<Column>, cluster: &ClusterView<'_>) {
         "cached_blocks" => column.refill(signals.cached_blocks.iter().map(|&x| f64::from(x))),
         "total_kv_blocks" => column.refill(cluster.instances.iter().map(|x| f64::from(x.total_kv_blocks))),
         "max_num_seqs" => column.refill(cluster.instances.iter().map(|x| f64::from(x.max_num_seqs))),
-        _ => column.refill(cluster.instances.iter().map(|x| f64::from(x.id))),
+        _ => column.refill(cluster.instances.iter().map(|x| f64::from(x.id.0))),
     }
 }
 
@@ -254,7 +255,7 @@ impl BatchObject {
             Column::new(values.iter().map(|&value| number(value)))
         }
         let columns = [
-            column(&batch.id, f64::from),
+            column(&batch.id, |id| id.0.into()),
             column(&batch.priority, |priority| priority as f64),
             column(&batch.arrival, |at| at.0 as f64),
             column(&batch.deadline, |at| at.map_or(f64::INFINITY, |at| at.0 as f64)),
@@ -320,7 +321,7 @@ fn request(to: &mut Registry) {
     let mut int_field = |names: &[&'static str], get: fn(&RequestFields) -> Dynamic| {
         to.field(WHAT, names, move |r: &RequestObject| Ok(get(&r.0)));
     };
-    int_field(&["id"], |r| int(r.id));
+    int_field(&["id"], |r| int(r.id.0));
     int_field(&["now", "now_us"], |r| int(r.now.0));
     int_field(&["arrival", "arrival_us"], |r| int(r.arrival.0));
     int_field(&["deadline", "deadline_us"], |r| optional(r.deadline.map(|at| at.0)));
@@ -443,8 +444,8 @@ fn event(to: &mut Registry) {
     to.engine.register_type_with_name::<EventObject>(WHAT);
     to.field(WHAT, &["kind"], |e: &EventObject| Ok(kind_name(e.event.kind).into()));
     to.field(WHAT, &["at", "at_us", "now"], |e: &EventObject| Ok(int(e.event.at.0)));
-    to.field(WHAT, &["request", "id"], |e: &EventObject| Ok(int(e.event.request)));
-    to.field(WHAT, &["instance"], |e: &EventObject| Ok(optional(e.event.instance)));
+    to.field(WHAT, &["request", "id"], |e: &EventObject| Ok(int(e.event.request.0)));
+    to.field(WHAT, &["instance"], |e: &EventObject| Ok(optional(e.event.instance.map(|instance| instance.0))));
     to.field(WHAT, &["input_tokens"], |e: &EventObject| Ok(int(e.event.input_tokens)));
     to.field(WHAT, &["generated_tokens"], |e: &EventObject| Ok(int(e.event.generated_tokens)));
     to.field(WHAT, &["ttft", "ttft_us"], |e: &EventObject| Ok(optional(e.event.ttft.map(|us| us.0))));

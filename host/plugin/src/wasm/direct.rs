@@ -393,7 +393,7 @@ impl Functions for Direct {
         let mut context = store.as_context_mut();
         let numbers: Vec<u8> = setup.parameters.iter().flat_map(|value| value.to_le_bytes()).collect();
         let (numbers, _) = memory.put(&mut context, 8, &numbers)?;
-        let fields = setup.instances.iter().flat_map(|i| [i.id, i.max_num_seqs, i.total_kv_blocks, i.block_size]);
+        let fields = setup.instances.iter().flat_map(|i| [i.id.0, i.max_num_seqs, i.total_kv_blocks, i.block_size]);
         let instances: Vec<u8> = fields.flat_map(u32::to_le_bytes).collect();
         let (instances, _) = memory.put(&mut context, 4, &instances)?;
         let size = size_of::<GuestModelFact>() * setup.model_facts.len();

@@ -226,7 +226,7 @@ impl<F: Functions> PreemptionGuest for WasmGuest<F> {
         self.of(Kind::Preemption)?;
         let rows = running_rows(batch);
         let requester = u32::try_from(batch.requester).unwrap_or(u32::MAX);
-        let id = batch.id.get(batch.requester).copied().unwrap_or(0);
+        let id = batch.id.get(batch.requester).copied().unwrap_or_default();
         let about = WasmCallInput { id, ties: Some(&batch.ties()), ..WasmCallInput::default() };
         let victim =
             self.call("victim", &about, |functions, store| functions.victim(store, batch.now.0, requester, &rows))?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use blis_sim::ids::RequestId;
 use blis_sim::policy::{RequestView, Ties};
 use blis_sim::rng::{Generator, Stream};
 use rand::Rng as _;
@@ -39,7 +40,7 @@ pub(super) struct WasmLog {
 /// The call in progress.
 #[derive(Debug, Default)]
 struct WasmCall {
-    request: u32,
+    request: RequestId,
     ties: Option<Ties>,
     /// Blocks of the prompt, if the guest imports that function.
     blocks: Vec<u32>,
@@ -54,7 +55,7 @@ struct WasmCall {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WasmCallInput<'a> {
     /// Number of the request; 0 if there is none.
-    pub id: u32,
+    pub id: RequestId,
     /// The request, if the policy may read its prompt blocks.
     pub request: Option<&'a RequestView<'a>>,
     /// The tie-breaking rule for `pick`.
@@ -173,7 +174,7 @@ pub(super) fn log(
 pub(super) fn random(mut store: StoreContextMut<'_, WasmHost>) -> wasmtime::Result<u64> {
     charge(&mut store, HOST_CALL_FUEL)?;
     let WasmHost { call, stream, .. } = store.data_mut();
-    Ok(call.generator.get_or_insert_with(|| stream.at(u64::from(call.request))).next_u64())
+    Ok(call.generator.get_or_insert_with(|| stream.at(u64::from(call.request.0))).next_u64())
 }
 
 pub(super) fn pick(mut store: StoreContextMut<'_, WasmHost>, n: u32) -> wasmtime::Result<u32> {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use blis_sim::cluster::Abort;
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::policy::{
     ClusterView, InstanceInfo, RequestView, RoutingPolicy as _, Signals, Staleness, Ties, Versions,
 };
@@ -81,7 +82,8 @@ fn setup(kind: Kind) -> GuestSetup {
     GuestSetup {
         kind,
         parameters: vec![2.0],
-        instances: [InstanceInfo { id: 0, max_num_seqs: 256, total_kv_blocks: 1000, block_size: 16 }].into(),
+        instances: [InstanceInfo { id: InstanceIndex(0), max_num_seqs: 256, total_kv_blocks: 1000, block_size: 16 }]
+            .into(),
         names: ["".into(), "gold".into()].into(),
         model_facts: [("num_layers".to_owned(), 32.0)].into(),
         stream: Stream::new(42, "plugin"),
@@ -106,7 +108,7 @@ fn route(guest: &mut dyn RoutingGuest, in_flight: &[u32], scores: &mut Vec<f64>)
 
 fn with_view<T>(in_flight: &[u32], call: impl FnOnce(&RequestView<'_>, &ClusterView<'_>) -> T) -> T {
     let n = in_flight.len();
-    let mut request = Request::new(7, Micros(100), 512, 64);
+    let mut request = Request::new(RequestId(7), Micros(100), 512, 64);
     request.content = Content::shared(&[Span { first: 10, len: 2 }, Span { first: 40, len: 1 }]);
     let signals = Signals {
         queue_depth: vec![1; n],
@@ -119,7 +121,7 @@ fn with_view<T>(in_flight: &[u32], call: impl FnOnce(&RequestView<'_>, &ClusterV
         cached_blocks: vec![0; n],
     };
     let info = |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 1000, block_size: 16 };
-    let instances: Vec<_> = (0..).take(n).map(info).collect();
+    let instances: Vec<_> = (0..n).map(InstanceIndex::at).map(info).collect();
     let cluster = ClusterView {
         now: Micros(200),
         instances: &instances,

@@ -119,7 +119,7 @@ impl Functions for Typed {
 
     fn configure(&self, store: &mut Store<WasmHost>, setup: &GuestSetup) -> wasmtime::Result<Result<(), String>> {
         let instances = setup.instances.iter().map(|info| InstanceInfo {
-            id: info.id,
+            id: info.id.0,
             max_num_seqs: info.max_num_seqs,
             total_kv_blocks: info.total_kv_blocks,
             block_size: info.block_size,

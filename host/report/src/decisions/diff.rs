@@ -7,6 +7,7 @@
 use std::fmt::{self, Display};
 use std::path::Path;
 
+use blis_sim::ids::RequestId;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -158,8 +159,12 @@ impl Diff {
         Ok(diff)
     }
 
-    fn of(in_a: &FxHashMap<u32, ComparedRequest>, in_b: &FxHashMap<u32, ComparedRequest>, [a, b]: [Side; 2]) -> Self {
-        let mut pairs: Vec<(u32, &ComparedRequest, &ComparedRequest)> =
+    fn of(
+        in_a: &FxHashMap<RequestId, ComparedRequest>,
+        in_b: &FxHashMap<RequestId, ComparedRequest>,
+        [a, b]: [Side; 2],
+    ) -> Self {
+        let mut pairs: Vec<(RequestId, &ComparedRequest, &ComparedRequest)> =
             in_a.iter().filter_map(|(&request, a)| Some((request, a, in_b.get(&request)?))).collect();
         pairs.sort_unstable_by_key(|&(request, ..)| request);
         let differs = |a: &ComparedRequest, b: &ComparedRequest| (a.arrival_us, a.tokens) != (b.arrival_us, b.tokens);
@@ -183,8 +188,8 @@ impl Diff {
 }
 
 /// The numbers of every request in the trace.
-fn records(reader: &mut TraceReader) -> Result<FxHashMap<u32, ComparedRequest>, TraceError> {
-    let mut records: FxHashMap<u32, ComparedRequest> = FxHashMap::default();
+fn records(reader: &mut TraceReader) -> Result<FxHashMap<RequestId, ComparedRequest>, TraceError> {
+    let mut records: FxHashMap<RequestId, ComparedRequest> = FxHashMap::default();
     while let Some(line) = reader.next_line()? {
         let Some(request) = line.request() else { continue };
         let record = records.entry(request).or_default();
@@ -215,7 +220,7 @@ fn records(reader: &mut TraceReader) -> Result<FxHashMap<u32, ComparedRequest>, 
     Ok(records)
 }
 
-fn counts(pairs: &[(u32, &ComparedRequest, &ComparedRequest)]) -> Vec<DecisionCount> {
+fn counts(pairs: &[(RequestId, &ComparedRequest, &ComparedRequest)]) -> Vec<DecisionCount> {
     let count = |kind, made: fn(&ComparedRequest) -> bool, differs: fn(&ComparedRequest, &ComparedRequest) -> bool| {
         let both = pairs.iter().filter(|(_, a, b)| made(a) && made(b));
         DecisionCount {
@@ -244,12 +249,12 @@ fn counts(pairs: &[(u32, &ComparedRequest, &ComparedRequest)]) -> Vec<DecisionCo
     ]
 }
 
-fn worst(pairs: &[(u32, &ComparedRequest, &ComparedRequest)]) -> Vec<RequestPair> {
+fn worst(pairs: &[(RequestId, &ComparedRequest, &ComparedRequest)]) -> Vec<RequestPair> {
     let mut all: Vec<RequestPair> = pairs
         .iter()
         .filter_map(|&(request, &a, &b)| {
             let e2e_difference_us = b.e2e_us?.cast_signed().saturating_sub(a.e2e_us?.cast_signed());
-            (e2e_difference_us > 0).then_some(RequestPair { request, a, b, e2e_difference_us })
+            (e2e_difference_us > 0).then_some(RequestPair { request: request.0, a, b, e2e_difference_us })
         })
         .collect();
     all.sort_by_key(|pair| (-pair.e2e_difference_us, pair.request));
@@ -258,9 +263,10 @@ fn worst(pairs: &[(u32, &ComparedRequest, &ComparedRequest)]) -> Vec<RequestPair
 }
 
 impl First {
-    fn of(request: u32, a: &ComparedRequest, b: &ComparedRequest) -> Option<Self> {
+    fn of(request: RequestId, a: &ComparedRequest, b: &ComparedRequest) -> Option<Self> {
         let earlier = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
-        let first = |kind, time_us: Option<u64>| Some(Self { request, kind, time_us: time_us?, a: None, b: None });
+        let first =
+            |kind, time_us: Option<u64>| Some(Self { request: request.0, kind, time_us: time_us?, a: None, b: None });
         let times = |of: fn(&ComparedRequest) -> Option<u64>| (of(a), of(b));
         let (admission_a, admission_b) = (a.admission?, b.admission?);
         if admission_a.1 != admission_b.1 {
@@ -287,7 +293,7 @@ impl First {
 fn decision_at(reader: &mut TraceReader, first: &First) -> Result<Option<DecisionWithSignals>, TraceError> {
     while let Some(line) = reader.next_line()? {
         let waits = matches!(&line, TraceLine::Scheduling(scheduling) if scheduling.decision == BatchEntry::Waits);
-        if line.request() != Some(first.request) || line.kind() != first.kind || waits {
+        if line.request() != Some(RequestId(first.request)) || line.kind() != first.kind || waits {
             continue;
         }
         let observed = match &line {
@@ -303,7 +309,7 @@ fn decision_at(reader: &mut TraceReader, first: &First) -> Result<Option<Decisio
 impl LatencyChange {
     fn of(
         what: &'static str,
-        pairs: &[(u32, &ComparedRequest, &ComparedRequest)],
+        pairs: &[(RequestId, &ComparedRequest, &ComparedRequest)],
         of: fn(&ComparedRequest) -> Option<u64>,
     ) -> Self {
         let both: Vec<(u64, u64)> = pairs.iter().filter_map(|(_, a, b)| of(a).zip(of(b))).collect();

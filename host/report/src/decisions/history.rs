@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 use std::path::Path;
 
+use blis_sim::ids::RequestId;
 use serde::Serialize;
 
 use super::line::{AdmissionLine, BatchEntry, OutcomeLine, TraceLine};
@@ -71,7 +72,7 @@ impl RequestHistory {
     ///
     /// # Errors
     /// If the trace cannot be read.
-    pub fn read(path: &Path, request: u32) -> Result<Option<Self>, TraceError> {
+    pub fn read(path: &Path, request: RequestId) -> Result<Option<Self>, TraceError> {
         Self::of(&mut TraceReader::open(path)?, request)
     }
 
@@ -79,9 +80,9 @@ impl RequestHistory {
     ///
     /// # Errors
     /// If the trace cannot be read.
-    pub fn of(reader: &mut TraceReader, request: u32) -> Result<Option<Self>, TraceError> {
+    pub fn of(reader: &mut TraceReader, request: RequestId) -> Result<Option<Self>, TraceError> {
         let admission = reader.header().policies.admission.clone();
-        let mut history = Self { request, events: Vec::new(), admission };
+        let mut history = Self { request: request.0, events: Vec::new(), admission };
         let mut queue: Option<Queue> = None;
         while let Some(line) = reader.next_line()? {
             if line.request() == Some(request) {

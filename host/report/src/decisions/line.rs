@@ -1,5 +1,6 @@
 //! The content of lines. Names and units are those of the file; times are µs on the clock of the simulation.
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use serde::{Deserialize, Serialize};
 
 /// A line of a decision trace.
@@ -60,29 +61,31 @@ impl TraceLine {
         }
     }
 
-    /// The number of the request that the line is about.
+    /// The request that the line is about.
     #[must_use]
-    pub fn request(&self) -> Option<u32> {
-        match self {
+    pub fn request(&self) -> Option<RequestId> {
+        let number = match self {
             Self::Signals(_) => None,
             Self::Admission(line) => Some(line.request),
             Self::Routing(line) => Some(line.request),
             Self::Scheduling(line) => Some(line.request),
             Self::Preemption(line) => Some(line.request),
             Self::Outcome(line) => Some(line.request),
-        }
+        };
+        number.map(RequestId)
     }
 
-    /// The number of the instance that the line is about, if it is only one.
+    /// The instance that the line is about, if it is only one.
     #[must_use]
-    pub fn instance(&self) -> Option<u32> {
-        match self {
+    pub fn instance(&self) -> Option<InstanceIndex> {
+        let number = match self {
             Self::Signals(_) | Self::Admission(_) => None,
             Self::Routing(line) => Some(line.instance),
             Self::Scheduling(line) => Some(line.instance),
             Self::Preemption(line) => Some(line.instance),
             Self::Outcome(line) => line.instance,
-        }
+        };
+        number.map(InstanceIndex)
     }
 
     /// Time of the line; `None` for a request that had not ended.

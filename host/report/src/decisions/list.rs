@@ -9,14 +9,15 @@ use super::line::{
 };
 use super::read::TraceReader;
 use super::seen::InstanceSignals;
-use super::table::{ms, plural, score, seconds};
+use super::table::{ms, or_dash, plural, score, seconds};
+use blis_sim::ids::InstanceIndex;
 use blis_workload::TraceError;
 
 /// Selects the lines that are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Lists the lines of this instance alone.
-    pub instance: Option<u32>,
+    pub instance: Option<InstanceIndex>,
     /// Start of the time window, µs.
     pub from_us: Option<u64>,
     /// End of the time window, µs.
@@ -110,9 +111,10 @@ fn in_words(line: &TraceLine, signals: Option<&SignalsLine>) -> String {
         TraceLine::Preemption(preemption) => preemption.to_string(),
         TraceLine::Outcome(outcome) => outcome.to_string(),
     };
-    let number = |number: Option<u32>| number.map_or("-".to_owned(), |number| number.to_string());
-    let time = line.time_us().map_or("-".to_owned(), seconds);
-    row(&time, line.kind().name(), &number(line.request()), &number(line.instance()), what)
+    let time = or_dash(line.time_us(), seconds);
+    let request = or_dash(line.request(), |request| request.to_string());
+    let instance = or_dash(line.instance(), |instance| instance.to_string());
+    row(&time, line.kind().name(), &request, &instance, what)
 }
 
 /// A description of a routing decision, with the signals of the chosen instance.

@@ -150,7 +150,7 @@ impl TraceReader {
 
     /// Refuses a line with numbers of instances that do not exist.
     fn check(&self, line: &TraceLine) -> Result<(), RowError> {
-        if let Some(instance) = line.instance().filter(|&instance| u64::from(instance) >= self.instances) {
+        if let Some(instance) = line.instance().filter(|&instance| u64::from(instance.0) >= self.instances) {
             return Err(RowError::new(format!("there is no instance {instance}: the header has {}", self.instances)));
         }
         match line {

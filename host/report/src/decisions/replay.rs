@@ -10,6 +10,7 @@ use std::path::Path;
 use blis_diag::{Diagnose, Diagnostic, RowError};
 use blis_plugin::{AdmissionGuest, Fault, GuestSetup, Kind, Limits, LoadedPlugin, RoutingGuest, StartedGuest, inputs};
 use blis_sim::cluster::Abort;
+use blis_sim::ids::RequestId;
 use blis_sim::policy::{AdmissionDecision, Events, Ties};
 use blis_sim::rng::Stream;
 use blis_workload::{Names, TraceError};
@@ -178,7 +179,7 @@ impl PolicyReplay {
                 TraceLine::Admission(line) => guests.admission(line, &reader)?,
                 TraceLine::Routing(line) => guests.routing(line, &reader)?,
                 TraceLine::Outcome(line) => {
-                    guests.service.forget(line.request);
+                    guests.service.forget(RequestId(line.request));
                     None
                 }
                 _ => None,
@@ -409,15 +410,14 @@ impl Guests {
     }
 
     fn admission(&mut self, line: &AdmissionLine, reader: &TraceReader) -> Result<Option<Difference>, ReplayError> {
-        let service = &mut self.service;
+        let (id, service) = (RequestId(line.request), &mut self.service);
         service.arrive(line);
         let mut difference = None;
         if let Some(guest) = &mut self.admission {
             service.advance(line.time_us, &line.seen(), reader.signals());
-            let (request, cluster) = service.views(line.request).ok_or_else(|| unknown(reader, line.request))?;
+            let (request, cluster) = service.views(id).ok_or_else(|| unknown(reader, id))?;
             let decision = guest.admit(&request, &cluster);
-            let decision =
-                decision.map_err(|fault| failed(&self.name, Kind::Admission, (line.request, line.time_us), fault))?;
+            let decision = decision.map_err(|fault| failed(&self.name, Kind::Admission, (id, line.time_us), fault))?;
             let (admitted, reason) = match decision {
                 AdmissionDecision::Admit => (true, String::new()),
                 AdmissionDecision::Reject(reason) => (false, reason.text(&|name| service.names.text(name))),
@@ -437,19 +437,20 @@ impl Guests {
             }
         }
         if !line.admitted {
-            service.forget(line.request);
+            service.forget(id);
         }
         Ok(difference)
     }
 
     fn routing(&mut self, line: &RoutingLine, reader: &TraceReader) -> Result<Option<Difference>, ReplayError> {
         let Some(guest) = &mut self.routing else { return Ok(None) };
+        let id = RequestId(line.request);
         self.service.advance(line.time_us, &line.seen(), reader.signals());
-        let (request, cluster) = self.service.views(line.request).ok_or_else(|| unknown(reader, line.request))?;
+        let (request, cluster) = self.service.views(id).ok_or_else(|| unknown(reader, id))?;
         self.scores.clear();
         let target = inputs::route(guest.as_mut(), &request, &cluster, &self.ties, &mut self.scores);
-        let target = target.map_err(|fault| failed(&self.name, Kind::Routing, (line.request, line.time_us), fault))?;
-        self.service.forget(line.request);
+        let target = target.map_err(|fault| failed(&self.name, Kind::Routing, (id, line.time_us), fault))?;
+        self.service.forget(id);
         self.routings.decisions += 1;
         let recorded = line.instance as usize;
         if target == recorded {
@@ -477,13 +478,13 @@ impl Guests {
 }
 
 /// The error of a decision about a request that the trace has not introduced.
-fn unknown(reader: &TraceReader, request: u32) -> ReplayError {
+fn unknown(reader: &TraceReader, request: RequestId) -> ReplayError {
     let what = format!("request {request} is routed, and no line before admits it");
     let hint = "the file is damaged; write it anew with `blis run --trace-level decisions --trace-path FILE`";
     reader.fault(RowError::new(what).hint(hint)).into()
 }
 
-fn failed(plugin: &str, kind: Kind, (request, time_us): (u32, u64), fault: Fault) -> ReplayError {
+fn failed(plugin: &str, kind: Kind, (request, time_us): (RequestId, u64), fault: Fault) -> ReplayError {
     let mut diagnostic = fault.diagnostic;
     let at = seconds(time_us);
     diagnostic.what = format!("{plugin}: {kind} of request {request} at {at} s fails: {}", diagnostic.what);

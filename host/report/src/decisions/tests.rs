@@ -2,6 +2,7 @@
 
 use std::io::Cursor;
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use serde_json::{Value, json};
 
 use super::*;
@@ -125,9 +126,9 @@ fn small() -> Vec<Value> {
 fn a_request_has_a_story() {
     let text = trace(&small());
     let story = |request| RequestHistory::of(&mut reader(&text).expect("a header"), request).expect("a trace");
-    insta::assert_snapshot!(story(2).expect("it is there").to_string());
-    assert_eq!(story(77), None);
-    let made_room = serde_json::to_value(story(1)).expect("JSON");
+    insta::assert_snapshot!(story(RequestId(2)).expect("it is there").to_string());
+    assert_eq!(story(RequestId(77)), None);
+    let made_room = serde_json::to_value(story(RequestId(1))).expect("JSON");
     let kinds: Vec<_> = made_room["events"].as_array().expect("a list").iter().map(|event| &event["kind"]).collect();
     assert_eq!(kinds, ["admission", "routing", "scheduling", "preemption", "outcome"], "2 was preempted for it");
     assert_eq!(made_room["events"][1]["observed"]["instances"][1]["score"], 0.75);
@@ -191,7 +192,7 @@ fn lines_are_filtered() {
         lines
     };
     assert_eq!(list(Filter::default()), small()[1..], "signals only if asked for");
-    let on_1 = list(Filter { instance: Some(1), ..Filter::default() });
+    let on_1 = list(Filter { instance: Some(InstanceIndex(1)), ..Filter::default() });
     assert_eq!(on_1, [enters(9, 250, 1, 0)]);
     let at_200 =
         list(Filter { from_us: Some(200), to_us: Some(201), kinds: vec![LineKind::Routing], ..Filter::default() });

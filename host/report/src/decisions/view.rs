@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use blis_diag::RowError;
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::policy::{Changes, Classes, ClusterView, InstanceInfo, Reads, RequestView, Signals, Staleness, Versions};
 use blis_sim::request::{Name, Request, Tags};
 use blis_sim::units::Micros;
@@ -21,7 +22,7 @@ pub(super) struct RecordedService {
     pub instances: Arc<[InstanceInfo]>,
     classes: Classes,
     admission_latency: Micros,
-    requests: FxHashMap<u32, RecordedRequest>,
+    requests: FxHashMap<RequestId, RecordedRequest>,
     now: Micros,
     signals: Signals,
     staleness: Staleness,
@@ -68,7 +69,8 @@ impl RecordedService {
     pub fn arrive(&mut self, line: &AdmissionLine) {
         let name = |text: &str| self.names.find(text).unwrap_or(Name::NONE);
         let arrival = Micros(line.time_us).saturating_sub(self.admission_latency);
-        let mut request = Request::new(line.request, arrival, line.input_tokens, 0);
+        let id = RequestId(line.request);
+        let mut request = Request::new(id, arrival, line.input_tokens, 0);
         request.max_output_tokens = line.max_output_tokens;
         request.deadline = line.deadline_us.map(Micros);
         request.tags = Tags {
@@ -78,11 +80,11 @@ impl RecordedService {
             ..Tags::default()
         };
         let tenant_in_flight = line.tenant_in_flight.unwrap_or(0);
-        self.requests.insert(line.request, RecordedRequest { request, tenant_in_flight });
+        self.requests.insert(id, RecordedRequest { request, tenant_in_flight });
     }
 
     /// `request` is rejected or dispatched: no further decision is about it.
-    pub fn forget(&mut self, request: u32) {
+    pub fn forget(&mut self, request: RequestId) {
         self.requests.remove(&request);
     }
 
@@ -126,7 +128,7 @@ impl RecordedService {
     }
 
     /// The views of the decision about `request`; `None` if it was not admitted before.
-    pub fn views(&mut self, request: u32) -> Option<(RequestView<'_>, ClusterView<'_>)> {
+    pub fn views(&mut self, request: RequestId) -> Option<(RequestView<'_>, ClusterView<'_>)> {
         let RecordedRequest { request, tenant_in_flight } = self.requests.get(&request)?;
         // Of other tenants the number is unknown, and policies read that of the request's tenant only.
         if let Some(count) = self.tenants_in_flight.get_mut(request.tags.tenant.index()) {
@@ -158,7 +160,7 @@ fn instances(header: &DecisionHeader) -> Result<Vec<InstanceInfo>, RowError> {
     }
     let infos = header.instances.iter().flat_map(|group| {
         (0..group.count).map(|index| InstanceInfo {
-            id: group.first + index,
+            id: InstanceIndex(group.first + index),
             max_num_seqs: group.max_num_seqs,
             total_kv_blocks: group.total_kv_blocks,
             block_size: group.block_size,

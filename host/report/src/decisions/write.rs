@@ -78,7 +78,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     ) {
         self.reading(cluster, read.load);
         self.lines.begin("{\"kind\":\"admission\"");
-        self.lines.int(key!("request"), request.id);
+        self.lines.int(key!("request"), request.id.0);
         self.lines.int(key!("time_us"), cluster.now.0);
         match decision {
             AdmissionDecision::Admit => self.lines.raw(",\"admitted\":true"),
@@ -114,9 +114,9 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     ) {
         self.reading(cluster, columns.current.load);
         self.lines.begin("{\"kind\":\"routing\"");
-        self.lines.int(key!("request"), request.id);
+        self.lines.int(key!("request"), request.id.0);
         self.lines.int(key!("time_us"), cluster.now.0);
-        self.lines.int(key!("instance"), cluster.instances[choice.target].id);
+        self.lines.int(key!("instance"), cluster.instances[choice.target].id.0);
         self.reason(&choice.reason);
         self.seen(cluster, columns);
         if !scores.is_empty() {
@@ -194,7 +194,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         best.sort_by(|one, other| other.1.total_cmp(&one.1));
         self.lines.raw(",\"candidates\":[");
         for (rank, &(i, score)) in best.iter().take(self.candidates).enumerate() {
-            self.lines.int(if rank == 0 { "{\"instance\":" } else { ",{\"instance\":" }, cluster.instances[i].id);
+            self.lines.int(if rank == 0 { "{\"instance\":" } else { ",{\"instance\":" }, cluster.instances[i].id.0);
             self.lines.float(key!("score"), score);
             self.lines.raw("}");
         }
@@ -203,9 +203,9 @@ impl<'a, W: Write> DecisionLog<'a, W> {
 
     fn scheduling(&mut self, decision: &SchedulingDecision) {
         self.lines.begin("{\"kind\":\"scheduling\"");
-        self.lines.int(key!("request"), decision.request);
+        self.lines.int(key!("request"), decision.request.0);
         self.lines.int(key!("time_us"), decision.now.0);
-        self.lines.int(key!("instance"), decision.instance);
+        self.lines.int(key!("instance"), decision.instance.0);
         match decision.result {
             SchedulingResult::Scheduled { cached_tokens, num_tokens } => {
                 self.lines.raw(",\"decision\":\"enters\"");
@@ -240,10 +240,10 @@ impl<'a, W: Write> DecisionLog<'a, W> {
 
     fn preemption(&mut self, decision: &PreemptionDecision) {
         self.lines.begin("{\"kind\":\"preemption\"");
-        self.lines.int(key!("request"), decision.victim);
+        self.lines.int(key!("request"), decision.victim.0);
         self.lines.int(key!("time_us"), decision.now.0);
-        self.lines.int(key!("instance"), decision.instance);
-        self.lines.int(key!("wanting"), decision.requester);
+        self.lines.int(key!("instance"), decision.instance.0);
+        self.lines.int(key!("wanting"), decision.requester.0);
         self.lines.int(key!("needed_kv_blocks"), decision.needed_kv_blocks);
         self.lines.int(key!("free_kv_blocks"), decision.free_kv_blocks);
         self.lines.int(key!("waiting"), decision.waiting);
@@ -256,13 +256,13 @@ impl<'a, W: Write> DecisionLog<'a, W> {
 
     fn ended(&mut self, outcome: &Outcome) {
         self.lines.begin("{\"kind\":\"outcome\"");
-        self.lines.int(key!("request"), outcome.id);
+        self.lines.int(key!("request"), outcome.id.0);
         if !matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving) {
             self.lines.int(key!("time_us"), outcome.ended_at.0);
         }
         self.lines.text(key!("status"), status(outcome.status));
         if let Some(instance) = outcome.instance {
-            self.lines.int(key!("instance"), instance);
+            self.lines.int(key!("instance"), instance.0);
         }
         self.lines.int(key!("arrival_us"), outcome.arrival.0);
         self.lines.int(key!("input_tokens"), outcome.input_tokens);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::StepRecord;
 use blis_sim::latency::LatencyModel;
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -22,7 +23,7 @@ pub struct Journal {
     latency: Option<Arc<dyn LatencyModel>>,
     /// The requests in the order of arrival.
     pub(super) journeys: Vec<Journey>,
-    by_id: FxHashMap<u32, usize>,
+    by_id: FxHashMap<RequestId, usize>,
     /// The steps in the order in which they were planned.
     pub(super) steps: Vec<StepSums>,
     /// Number of steps of each instance.
@@ -63,7 +64,7 @@ pub(super) struct BatchChange {
 /// The sums of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StepSums {
-    pub instance: u32,
+    pub instance: InstanceIndex,
     pub number: u64,
     pub start: Micros,
     pub end: Micros,
@@ -92,12 +93,12 @@ impl Journal {
         }
     }
 
-    fn journey(&mut self, id: u32) -> Option<&mut Journey> {
+    fn journey(&mut self, id: RequestId) -> Option<&mut Journey> {
         self.by_id.get(&id).map(|&index| &mut self.journeys[index])
     }
 
-    fn number(&mut self, instance: u32) -> u64 {
-        let index = instance as usize;
+    fn number(&mut self, instance: InstanceIndex) -> u64 {
+        let index = instance.index();
         if self.counts.len() <= index {
             self.counts.resize(index + 1, 0);
         }
@@ -188,7 +189,7 @@ impl Journal {
         }
     }
 
-    fn step(&mut self, instance: u32, step: &StepRecord) {
+    fn step(&mut self, instance: InstanceIndex, step: &StepRecord) {
         let number = self.number(instance);
         let (mut prefill_requests, mut prefill_tokens) = (0, 0);
         let restarts = self.restarts;

@@ -9,6 +9,7 @@
 
 use std::io::{self, Write};
 
+use blis_sim::ids::InstanceIndex;
 use blis_sim::outcome::{Outcome, Status};
 use blis_sim::units::Micros;
 use serde_json::{Value, json};
@@ -23,19 +24,19 @@ const START: Micros = Micros(1_000_000);
 
 /// Writes the requests in the order of arrival, then the steps of each instance.
 pub(super) fn write(journal: &Journal, about: &ServiceInfo, names: &Names, out: &mut dyn Write) -> io::Result<()> {
-    let instances = journal.steps.iter().map(|step| step.instance as usize + 1).max().unwrap_or(0);
+    let instances = journal.steps.iter().map(|step| step.instance.index() + 1).max().unwrap_or(0);
     let mut by_instance: Vec<Vec<&StepSums>> = vec![Vec::new(); instances];
     for step in &journal.steps {
-        by_instance[step.instance as usize].push(step);
+        by_instance[step.instance.index()].push(step);
     }
     for journey in &journal.journeys {
         let instance = journey.outcome.and_then(|outcome| outcome.instance);
-        let steps = instance.and_then(|instance| by_instance.get(instance as usize)).map_or(&[][..], Vec::as_slice);
+        let steps = instance.and_then(|instance| by_instance.get(instance.index())).map_or(&[][..], Vec::as_slice);
         let spans = RequestSpans { journey, about, names, steps };
         let core = spans.core().map(|span| ("vllm.scheduler", span));
         line(out, [("vllm.api", spans.request())].into_iter().chain(core))?;
     }
-    for (instance, steps) in (0..).zip(&by_instance) {
+    for (instance, steps) in (0..).map(InstanceIndex).zip(&by_instance) {
         line(out, [("vllm.scheduler.step", scheduler(instance, steps, about))].into_iter())?;
     }
     Ok(())
@@ -89,7 +90,7 @@ impl RequestSpans<'_> {
             named => named,
         };
         let mut attributes = vec![
-            text("gen_ai.request.id", &format!("request_{}", request.id)),
+            text("gen_ai.request.id", &format!("request_{}", request.id.0)),
             text("gen_ai.request.model", model),
             text("gen_ai.response.model", model),
             int("gen_ai.usage.prompt_tokens", request.input_tokens.into()),
@@ -166,7 +167,7 @@ impl RequestSpans<'_> {
                 "startTimeUnixNano": ns(since),
                 "endTimeUnixNano": ns(until),
                 // The engine appends the number of the prompt and a suffix of its own.
-                "attributes": [text("gen_ai.request.id", &format!("request_{0}-0-{0:08x}", request.id))],
+                "attributes": [text("gen_ai.request.id", &format!("request_{0}-0-{0:08x}", request.id.0))],
                 "events": events.iter().map(|event| event.json(self)).collect::<Vec<_>>(),
                 "status": {},
             })
@@ -238,12 +239,12 @@ impl RequestSpans<'_> {
     }
 
     fn trace_id(&self) -> String {
-        format!("{:032x}", u128::from(self.journey.request.id) + 1)
+        format!("{:032x}", u128::from(self.journey.request.id.0) + 1)
     }
 
     /// Id of its first or second span.
     fn span_id(&self, which: u64) -> String {
-        format!("{:016x}", 2 * u64::from(self.journey.request.id) + which)
+        format!("{:016x}", 2 * u64::from(self.journey.request.id.0) + which)
     }
 }
 
@@ -279,16 +280,16 @@ impl CoreEvent {
     }
 }
 
-fn scheduler(instance: u32, steps: &[&StepSums], about: &ServiceInfo) -> Value {
+fn scheduler(instance: InstanceIndex, steps: &[&StepSums], about: &ServiceInfo) -> Value {
     let (first, last) = (steps.first().map_or(Micros::ZERO, |s| s.start), steps.last().map_or(Micros::ZERO, |s| s.end));
     json!({
-        "traceId": format!("{:032x}", (1_u128 << 64) + u128::from(instance)),
-        "spanId": format!("{:016x}", (1_u64 << 40) + u64::from(instance)),
+        "traceId": format!("{:032x}", (1_u128 << 64) + u128::from(instance.0)),
+        "spanId": format!("{:016x}", (1_u64 << 40) + u64::from(instance.0)),
         "name": "scheduler_steps",
         "kind": 1,
         "startTimeUnixNano": ns(first),
         "endTimeUnixNano": ns(last),
-        "attributes": [int("instance", instance.into())],
+        "attributes": [int("instance", instance.0.into())],
         "events": steps.iter().map(|step| batch_summary(step, about)).collect::<Vec<_>>(),
     })
 }

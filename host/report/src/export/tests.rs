@@ -1,6 +1,7 @@
 //! Exports contain the events of the simulation.
 
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::latency::Blackbox;
 use blis_sim::metrics::{Metrics, MetricsOptions};
@@ -57,7 +58,7 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
     let requests = (0..40_u32).map(|id| Request {
         content: Content::shared(&[Span { first: 100 * (id % 3), len: 2 }]),
         deadline: (id == 7).then_some(Micros(3_300)),
-        ..Request::new(id, Micros(u64::from(id) * 300), if id == 11 { 900 } else { 40 + id }, 10 + id)
+        ..Request::new(RequestId(id), Micros(u64::from(id) * 300), if id == 11 { 900 } else { 40 + id }, 10 + id)
     });
     let mut sink = (
         Metrics::new(MetricsOptions { instances: 2, ..MetricsOptions::default() }),
@@ -66,10 +67,13 @@ fn journal(recording: bool) -> (Journal, Metrics, u64) {
     let run = |sink: &mut (Metrics, Journal)| {
         if recording {
             let cluster =
-                Cluster::new(config.clone(), policies.clone(), (0..2).map(instance), |c| Fast::new(c).recording());
+                Cluster::new(config.clone(), policies.clone(), (0..2).map(InstanceIndex).map(instance), |c| {
+                    Fast::new(c).recording()
+                });
             cluster.run(requests.clone(), sink)
         } else {
-            Cluster::new(config.clone(), policies.clone(), (0..2).map(instance), Plain::new).run(requests.clone(), sink)
+            Cluster::new(config.clone(), policies.clone(), (0..2).map(InstanceIndex).map(instance), Plain::new)
+                .run(requests.clone(), sink)
         }
     };
     let steps = run(&mut sink).expect("it ends").iter().map(|counters| counters.steps).sum();
@@ -115,7 +119,7 @@ fn tokens_and_steps_are_those_of_the_engine() {
         }
     }
     assert!(preempted > 0);
-    let failed: Vec<_> = journal.journeys.iter().filter_map(|j| Some((j.request.id, j.failure()?))).collect();
+    let failed: Vec<_> = journal.journeys.iter().filter_map(|j| Some((j.request.id.0, j.failure()?))).collect();
     assert_eq!(failed, [(7, "timeout"), (11, "dropped")]);
 }
 

@@ -9,6 +9,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{ArrivalList, Cluster, FollowUps, ForcedDecision, Halt, PendingDecision, RecordedDecisions, Timeline};
+use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Fast, Instance, InstanceLoad, Plain};
 use crate::metrics::Metrics;
 use crate::observer::{DynObserver, Interests, Observer};
@@ -77,7 +78,7 @@ pub trait AnyTimeline: Debug + Send {
     fn pending(&mut self) -> Option<PendingDecision<'_>>;
 
     /// See [`Timeline::force`].
-    fn force(&mut self, id: u32, what: ForcedDecision);
+    fn force(&mut self, id: RequestId, what: ForcedDecision);
 
     /// See [`Timeline::replay`].
     fn replay(&mut self, decisions: Arc<RecordedDecisions>);
@@ -110,13 +111,13 @@ pub trait AnyTimeline: Debug + Send {
     fn finish(self: Box<Self>, end: Micros, observer: &mut dyn Observer) -> Result<Vec<Counters>, Halt>;
 
     /// See [`Timeline::serve_next`].
-    fn serve_next(&mut self, instance: usize, id: u32) -> bool;
+    fn serve_next(&mut self, instance: InstanceIndex, id: RequestId) -> bool;
 
     /// See [`Timeline::cached`].
     fn cached(&self, keys: &[BlockKey]) -> Vec<u32>;
 
     /// The waiting queue of each instance: [`Request::id`] of each request.
-    fn queues(&self) -> Vec<Vec<u32>>;
+    fn queues(&self) -> Vec<Vec<RequestId>>;
 
     /// The load of each instance, and the number of requests that have arrived there and took part in no event yet.
     fn loads(&self) -> Vec<(InstanceLoad, usize)>;
@@ -140,7 +141,7 @@ impl<I: Instance + Clone + Debug + Send + 'static> AnyTimeline for Timeline<I> {
         self.pending()
     }
 
-    fn force(&mut self, id: u32, what: ForcedDecision) {
+    fn force(&mut self, id: RequestId, what: ForcedDecision) {
         self.force(id, what);
     }
 
@@ -168,7 +169,7 @@ impl<I: Instance + Clone + Debug + Send + 'static> AnyTimeline for Timeline<I> {
         Self::finish(*self, end, observer)
     }
 
-    fn serve_next(&mut self, instance: usize, id: u32) -> bool {
+    fn serve_next(&mut self, instance: InstanceIndex, id: RequestId) -> bool {
         self.serve_next(instance, id)
     }
 
@@ -176,7 +177,7 @@ impl<I: Instance + Clone + Debug + Send + 'static> AnyTimeline for Timeline<I> {
         self.cached(keys)
     }
 
-    fn queues(&self) -> Vec<Vec<u32>> {
+    fn queues(&self) -> Vec<Vec<RequestId>> {
         self.instances().iter().map(Instance::queue).collect()
     }
 

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::ids::InstanceIndex;
 use crate::limits::IN_FLIGHT_CHANGES;
 use crate::outcome::{Outcome, Status};
 use crate::policy::{Changes, Reads};
@@ -16,11 +17,11 @@ pub(super) struct InFlight {
     /// Requests in flight, indexed by tenant name; grows when tenants appear.
     pub by_tenant: Vec<u32>,
     /// Requests that will be complete in the future: (time, instance, tenant).
-    ending: BinaryHeap<Reverse<(Micros, u32, Name)>>,
+    ending: BinaryHeap<Reverse<(Micros, InstanceIndex, Name)>>,
     /// [`Semantics::completed_at_step_start`](crate::semantics::Semantics::completed_at_step_start).
     at_step_start: bool,
     counting: bool,
-    /// The instances of the latest changes of a count, the latest last, after `changes_before` others.
+    /// The entries of the column that changed last, the latest last, after `changes_before` other changes.
     changes: Vec<u32>,
     changes_before: u64,
 }
@@ -36,12 +37,12 @@ impl InFlight {
     }
 
     /// Counts a request of `tenant` that is dispatched to `instance`.
-    pub fn dispatched(&mut self, column: &mut [u32], instance: usize, tenant: Name) {
+    pub fn dispatched(&mut self, column: &mut [u32], instance: InstanceIndex, tenant: Name) {
         if !self.counting {
             return;
         }
-        column[instance] += 1;
-        self.changed(instance as u32);
+        column[instance.index()] += 1;
+        self.changed(instance);
         if tenant != Name::NONE {
             if self.by_tenant.len() <= tenant.index() {
                 self.by_tenant.resize(tenant.index() + 1, 0);
@@ -77,16 +78,16 @@ impl InFlight {
         Changes::new(self.changes_before, &self.changes)
     }
 
-    fn changed(&mut self, instance: u32) {
+    fn changed(&mut self, instance: InstanceIndex) {
         if self.changes.len() == 2 * IN_FLIGHT_CHANGES {
             self.changes.drain(..IN_FLIGHT_CHANGES);
             self.changes_before += IN_FLIGHT_CHANGES as u64;
         }
-        self.changes.push(instance);
+        self.changes.push(instance.0);
     }
 
-    fn end(&mut self, column: &mut [u32], instance: u32, tenant: Name) {
-        column[instance as usize] -= 1;
+    fn end(&mut self, column: &mut [u32], instance: InstanceIndex, tenant: Name) {
+        column[instance.index()] -= 1;
         self.changed(instance);
         if tenant != Name::NONE {
             self.by_tenant[tenant.index()] -= 1;

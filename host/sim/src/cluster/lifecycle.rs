@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::Policies;
+use crate::ids::{InstanceIndex, RequestId};
 use crate::outcome::{FirstToken, Outcome, Status};
 use crate::policy::{Event, EventKind, Events, RequestView};
 use crate::request::{BlockKey, Tags};
@@ -83,14 +84,14 @@ impl EventDelivery {
     }
 
     /// Queues a change of the cache signal: at `now` it shows that `instance` has the block `key`, or no longer has it.
-    pub fn block(&mut self, now: Micros, instance: u32, key: BlockKey, present: bool) {
+    pub fn block(&mut self, now: Micros, instance: InstanceIndex, key: BlockKey, present: bool) {
         if !self.wanted.blocks {
             return;
         }
         self.blocks.push(Event {
             at: now,
             kind: if present { EventKind::BlockStored } else { EventKind::BlockEvicted },
-            request: 0,
+            request: RequestId::default(),
             instance: Some(instance),
             input_tokens: 0,
             generated_tokens: 0,
@@ -114,7 +115,13 @@ impl EventDelivery {
     }
 
     /// Delivers the decision about `request` at `now`: dispatched to `instance`, or rejected.
-    pub fn decided(&self, now: Micros, request: &RequestView<'_>, instance: Option<u32>, policies: &mut Policies) {
+    pub fn decided(
+        &self,
+        now: Micros,
+        request: &RequestView<'_>,
+        instance: Option<InstanceIndex>,
+        policies: &mut Policies,
+    ) {
         let kind = if instance.is_some() { EventKind::Routed } else { EventKind::Rejected };
         if !self.wanted.include(kind) {
             return;
@@ -140,7 +147,7 @@ impl EventDelivery {
 }
 
 impl QueuedEvent {
-    fn key(&self) -> (Micros, Option<u32>, u64) {
+    fn key(&self) -> (Micros, Option<InstanceIndex>, u64) {
         (self.event.at, self.event.instance, self.number)
     }
 }

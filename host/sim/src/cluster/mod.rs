@@ -41,6 +41,7 @@ use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
 pub use self::sessions::{FollowUps, SessionStates};
 use self::signals::{SignalBoard, SignalObserver, WatchedEvents};
 pub use self::timeline::{ArrivalList, ForcedDecision, PendingDecision, RecordedDecision, RecordedDecisions, Timeline};
+use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, InstanceConfig, NoProgress, PrefetchDistance};
 use crate::limits;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -157,7 +158,7 @@ pub struct Cluster<I> {
     instances: Vec<I>,
     next_events: NextEvents,
     /// The instance to be prefetched next, and how far its prefetch has progressed.
-    prefetching: (usize, usize),
+    prefetching: (InstanceIndex, usize),
     board: SignalBoard,
     lifecycle: EventDelivery,
     /// The signals that the policies read; each policy declares them once.
@@ -170,7 +171,7 @@ pub struct Cluster<I> {
     /// The routing policy's scores of the present decision.
     scores: Vec<f64>,
     /// The next decision of this kind about this request, which is forced.
-    forced: Option<(u32, ForcedDecision)>,
+    forced: Option<(RequestId, ForcedDecision)>,
     /// Recorded decisions that are replayed instead of made.
     recorded: Option<Arc<RecordedDecisions>>,
 }
@@ -184,7 +185,7 @@ enum FrontEvent {
 }
 
 impl<I: Instance> Cluster<I> {
-    /// An idle service; `engine` makes an instance for each of `configs`.
+    /// An idle service; `engine` makes an instance for each of `configs`, which are in the order of their indices.
     pub fn new(
         config: ClusterConfig,
         policies: Policies,
@@ -194,12 +195,13 @@ impl<I: Instance> Cluster<I> {
         let mut infos = Vec::new();
         let mut instances = Vec::new();
         for instance in configs {
+            debug_assert_eq!(instance.index.index(), instances.len(), "configurations in the order of instances");
             infos.push((&instance).into());
             instances.push(engine(instance));
         }
         Self {
             next_events: NextEvents::new(instances.len()),
-            prefetching: (0, 0),
+            prefetching: (InstanceIndex(0), 0),
             board: SignalBoard::new(infos, &config),
             lifecycle: EventDelivery::new(policies.events()),
             instances,
@@ -343,9 +345,9 @@ impl<I: Instance> Cluster<I> {
     /// Makes the routing decision about the next request, and dispatches it.
     fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let mut request = self.admitted.pop_front().expect("a routing is due");
-        if let Some(RecordedDecision::Routed(target)) = self.recorded(&request) {
+        if let Some(RecordedDecision::Routed(instance)) = self.recorded(&request) {
             request.priority = self.policies.priority.priority(&self.config.view(&request), now).saturating_neg();
-            return self.dispatch(now, request, target as usize, observer);
+            return self.dispatch(now, request, instance, observer);
         }
         self.refresh_signals(now, observer)?;
         if !self.config.serves(request.tags.model) {
@@ -358,8 +360,8 @@ impl<I: Instance> Cluster<I> {
         let cluster = self.board.view(now);
         self.scores.clear();
         let mut choice = self.policies.routing.route(&view, &cluster, &self.config.ties, &mut self.scores);
-        if let Some(ForcedDecision::Route(target)) = forced(&mut self.forced, &request, FrontEvent::Routing) {
-            choice = RoutingDecision { target: target as usize, reason: Reason::Forced };
+        if let Some(ForcedDecision::Route(instance)) = forced(&mut self.forced, &request, FrontEvent::Routing) {
+            choice = RoutingDecision { target: instance.index(), reason: Reason::Forced };
         }
         if observer.interests().contains(Interests::DECISIONS) {
             let (columns, scores) = (self.board.columns(self.routing_reads), &self.scores);
@@ -368,13 +370,11 @@ impl<I: Instance> Cluster<I> {
         }
         // The policy's numbers go up with priority, those of an instance go down.
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
-        let instance = cluster.instances.get(choice.target).map(|info| info.id);
-        if let Some(instance) = instance {
-            self.policies.routing.dispatched(&view, instance);
-        }
-        self.lifecycle.decided(now, &view, instance, &mut self.policies);
+        let instance = cluster.instances[choice.target].id;
+        self.policies.routing.dispatched(&view, instance);
+        self.lifecycle.decided(now, &view, Some(instance), &mut self.policies);
         request.priority = priority;
-        self.dispatch(now, request, choice.target, observer)
+        self.dispatch(now, request, instance, observer)
     }
 
     /// The recorded decision about `request`, unless a decision about it is forced.
@@ -387,23 +387,25 @@ impl<I: Instance> Cluster<I> {
         &mut self,
         now: Micros,
         request: Request,
-        target: usize,
+        instance: InstanceIndex,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
-        self.board.dispatched(target, request.tags.tenant);
+        self.board.dispatched(instance, request.tags.tenant);
         match self.board.watches() {
             // No event makes this instance catch up, so its arrivals would pile up.
-            WatchedEvents::Nothing if self.instances[target].pending_arrivals() > limits::PENDING_ARRIVALS => {
-                self.catch_up(target, now, observer)?;
+            WatchedEvents::Nothing
+                if self.instances[instance.index()].pending_arrivals() > limits::PENDING_ARRIVALS =>
+            {
+                self.catch_up(instance, now, observer)?;
             }
             WatchedEvents::Nothing => {}
             WatchedEvents::Ends => {
-                self.next_events.not_after(target, self.instances[target].earliest_end(now, &request));
+                self.next_events.not_after(instance, self.instances[instance.index()].earliest_end(now, &request));
             }
-            WatchedEvents::Events => self.next_events.not_after(target, now),
+            WatchedEvents::Events => self.next_events.not_after(instance, now),
         }
-        self.instances[target].arrive(now, request);
-        self.board.mark_dirty(target);
+        self.instances[instance.index()].arrive(now, request);
+        self.board.mark_dirty(instance);
         self.prefetch_next();
         Ok(())
     }
@@ -411,9 +413,9 @@ impl<I: Instance> Cluster<I> {
     /// Refreshes the signals that a policy or an observer reads.
     fn refresh_signals(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         if self.board.is_due(now) && self.board.watches() != WatchedEvents::Events {
-            for behind in 0..self.instances.len() {
+            for behind in (0..self.instances.len()).map(InstanceIndex::at) {
                 self.prefetch_after(behind);
-                if self.instances[behind].next_event().is_some_and(|at| at < now) {
+                if self.instances[behind.index()].next_event().is_some_and(|at| at < now) {
                     self.catch_up(behind, now, observer)?;
                 }
             }
@@ -438,15 +440,15 @@ impl<I: Instance> Cluster<I> {
             (*instance, *distance) = (next, 0);
         }
         if let Some(&far) = PrefetchDistance::ALL.get(*distance) {
-            self.instances[next].prefetch(far);
+            self.instances[next.index()].prefetch(far);
             *distance += 1;
         }
     }
 
     /// As [`Self::prefetch_next`], while the instances are visited one after the other.
-    fn prefetch_after(&self, present: usize) {
+    fn prefetch_after(&self, present: InstanceIndex) {
         for (ahead, distance) in (1..).zip(PrefetchDistance::ALL.into_iter().rev()) {
-            self.instances.get(present + ahead).into_iter().for_each(|instance| instance.prefetch(distance));
+            self.instances.get(present.index() + ahead).into_iter().for_each(|instance| instance.prefetch(distance));
         }
     }
 
@@ -461,8 +463,8 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Executes the events of instance `behind` before `now`.
-    fn catch_up(&mut self, behind: usize, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
-        self.instances[behind]
+    fn catch_up(&mut self, behind: InstanceIndex, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        self.instances[behind.index()]
             .advance(now, &mut SignalObserver { observer, board: &mut self.board, lifecycle: &mut self.lifecycle })?;
         self.board.mark_dirty(behind);
         self.watch(behind);
@@ -470,11 +472,11 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Records when `instance` must be advanced again.
-    fn watch(&mut self, instance: usize) {
+    fn watch(&mut self, instance: InstanceIndex) {
         let next = match self.board.watches() {
             WatchedEvents::Nothing => return,
-            WatchedEvents::Ends => self.instances[instance].next_end(),
-            WatchedEvents::Events => self.instances[instance].next_event(),
+            WatchedEvents::Ends => self.instances[instance.index()].next_end(),
+            WatchedEvents::Events => self.instances[instance.index()].next_event(),
         };
         self.next_events.set(instance, next);
     }
@@ -501,7 +503,11 @@ impl<I: Instance> Cluster<I> {
 }
 
 /// Removes and returns the forced decision, if it is about `request` and of this kind.
-fn forced(forced: &mut Option<(u32, ForcedDecision)>, request: &Request, event: FrontEvent) -> Option<ForcedDecision> {
+fn forced(
+    forced: &mut Option<(RequestId, ForcedDecision)>,
+    request: &Request,
+    event: FrontEvent,
+) -> Option<ForcedDecision> {
     let &(id, force) = forced.as_ref()?;
     let kind = match force {
         ForcedDecision::Admit(_) => FrontEvent::Admission,

@@ -3,6 +3,7 @@
 //! A tournament tree with a leaf per instance: a change costs a walk to the root, 8 levels for 256 instances, and the
 //! winner is read in constant time.
 
+use crate::ids::InstanceIndex;
 use crate::units::Micros;
 
 /// Times of the next events of instances.
@@ -11,7 +12,7 @@ pub(super) struct NextEvents {
     /// `times[width + i]` is the time of instance `i`; every inner node is the smaller of its two children.
     times: Vec<Micros>,
     /// The instance with that time; among equal times the lower number.
-    winners: Vec<u32>,
+    winners: Vec<InstanceIndex>,
     width: usize,
 }
 
@@ -22,7 +23,8 @@ impl NextEvents {
     /// No instance has an event.
     pub fn new(instances: usize) -> Self {
         let width = instances.next_power_of_two();
-        let mut winners: Vec<u32> = (0..2 * width as u32).map(|node| node.wrapping_sub(width as u32)).collect();
+        let leaf = |node: u32| InstanceIndex(node.wrapping_sub(width as u32));
+        let mut winners: Vec<_> = (0..2 * width as u32).map(leaf).collect();
         for node in (1..width).rev() {
             winners[node] = winners[2 * node];
         }
@@ -30,8 +32,8 @@ impl NextEvents {
     }
 
     /// The next event of `instance` is at `at`; `None` if it has none by itself.
-    pub fn set(&mut self, instance: usize, at: Option<Micros>) {
-        let mut node = self.width + instance;
+    pub fn set(&mut self, instance: InstanceIndex, at: Option<Micros>) {
+        let mut node = self.width + instance.index();
         self.times[node] = at.unwrap_or(NEVER);
         while node > 1 {
             node /= 2;
@@ -43,20 +45,20 @@ impl NextEvents {
     }
 
     /// The next event of `instance` may be as early as `at`.
-    pub fn not_after(&mut self, instance: usize, at: Micros) {
-        if at < self.times[self.width + instance] {
+    pub fn not_after(&mut self, instance: InstanceIndex, at: Micros) {
+        if at < self.times[self.width + instance.index()] {
             self.set(instance, Some(at));
         }
     }
 
     /// Time of the next event of `instance`.
-    pub fn time(&self, instance: usize) -> Micros {
-        self.times[self.width + instance]
+    pub fn time(&self, instance: InstanceIndex) -> Micros {
+        self.times[self.width + instance.index()]
     }
 
     /// The instance with the earliest next event, if that is before `limit`.
-    pub fn first_before(&self, limit: Micros) -> Option<usize> {
-        (self.times[1] < limit).then(|| self.winners[1] as usize)
+    pub fn first_before(&self, limit: Micros) -> Option<InstanceIndex> {
+        (self.times[1] < limit).then(|| self.winners[1])
     }
 }
 
@@ -75,11 +77,12 @@ mod tests {
             prop_assert_eq!(tree.first_before(NEVER), None);
             for (instance, at) in changes {
                 let (instance, at) = (instance % instances, at.map(Micros));
-                tree.set(instance, at);
+                tree.set(InstanceIndex::at(instance), at);
                 times[instance] = at;
                 let first = (0..instances).filter(|&i| times[i].is_some()).min_by_key(|&i| times[i]);
-                prop_assert_eq!(tree.first_before(NEVER), first);
-                prop_assert_eq!(tree.first_before(Micros(4)), first.filter(|&i| times[i] < Some(Micros(4))));
+                let before_4 = first.filter(|&i| times[i] < Some(Micros(4)));
+                prop_assert_eq!(tree.first_before(NEVER), first.map(InstanceIndex::at));
+                prop_assert_eq!(tree.first_before(Micros(4)), before_4.map(InstanceIndex::at));
             }
         }
     }

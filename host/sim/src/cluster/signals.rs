@@ -14,6 +14,7 @@
 use super::ClusterConfig;
 use super::in_flight::InFlight;
 use super::lifecycle::EventDelivery;
+use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::SignalColumns;
@@ -59,7 +60,7 @@ struct SignalGroup {
     interval: Micros,
     read_at: Micros,
     /// Instances with events since the last refresh, and for each instance whether it is listed.
-    dirty: Vec<u32>,
+    dirty: Vec<InstanceIndex>,
     is_dirty: Vec<bool>,
 }
 
@@ -100,7 +101,7 @@ impl SignalBoard {
         self.ends_matter = ends_matter;
         self.in_flight.start(reads);
         if reads.load && !self.starts_at_zero {
-            (0..instances.len()).for_each(|i| self.signals.read(i, &instances[i]));
+            instances.iter().enumerate().for_each(|(i, instance)| self.signals.read(i, instance));
         }
         if reads.cached_blocks {
             instances.iter_mut().for_each(Instance::watch_cache);
@@ -131,7 +132,7 @@ impl SignalBoard {
     }
 
     /// Marks `instance` as dirty: an event happened on it.
-    pub fn mark_dirty(&mut self, instance: usize) {
+    pub fn mark_dirty(&mut self, instance: InstanceIndex) {
         if self.reads.load {
             self.load.mark_dirty(instance);
         }
@@ -141,7 +142,7 @@ impl SignalBoard {
     }
 
     /// Counts a request of `tenant` that is dispatched to `instance`.
-    pub fn dispatched(&mut self, instance: usize, tenant: Name) {
+    pub fn dispatched(&mut self, instance: InstanceIndex, tenant: Name) {
         self.in_flight.dispatched(&mut self.signals.in_flight, instance, tenant);
     }
 
@@ -149,14 +150,14 @@ impl SignalBoard {
     pub fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I], lifecycle: &mut EventDelivery) {
         self.in_flight.catch_up(&mut self.signals.in_flight, now);
         let signals = &mut self.signals;
-        if self.load.refresh(now, |i| signals.read(i, &instances[i])) {
+        if self.load.refresh(now, |i| signals.read(i.index(), &instances[i.index()])) {
             self.versions.load += 1;
         }
         let cached = &mut self.cached;
         self.caches.refresh(now, |i| {
-            instances[i].cache_changes(&mut |key, present| {
+            instances[i.index()].cache_changes(&mut |key, present| {
                 if cached.set(key, i, present) {
-                    lifecycle.block(now, i as u32, key, present);
+                    lifecycle.block(now, i, key, present);
                 }
             });
         });
@@ -212,13 +213,13 @@ impl Signals {
 impl SignalGroup {
     fn new(interval: Micros, instances: usize) -> Self {
         // The first refresh reads all instances.
-        let dirty = (0..instances as u32).collect();
+        let dirty = (0..instances).map(InstanceIndex::at).collect();
         Self { interval, read_at: Micros::ZERO, dirty, is_dirty: vec![true; instances] }
     }
 
-    fn mark_dirty(&mut self, instance: usize) {
-        if !std::mem::replace(&mut self.is_dirty[instance], true) {
-            self.dirty.push(instance as u32);
+    fn mark_dirty(&mut self, instance: InstanceIndex) {
+        if !std::mem::replace(&mut self.is_dirty[instance.index()], true) {
+            self.dirty.push(instance);
         }
     }
 
@@ -227,15 +228,15 @@ impl SignalGroup {
     }
 
     /// Refreshes the changed instances, if the interval has passed. Returns whether there were any.
-    fn refresh(&mut self, now: Micros, mut read: impl FnMut(usize)) -> bool {
+    fn refresh(&mut self, now: Micros, mut read: impl FnMut(InstanceIndex)) -> bool {
         if !self.is_due(now) {
             return false;
         }
         self.read_at = now;
         let any = !self.dirty.is_empty();
         for instance in self.dirty.drain(..) {
-            self.is_dirty[instance as usize] = false;
-            read(instance as usize);
+            self.is_dirty[instance.index()] = false;
+            read(instance);
         }
         any
     }

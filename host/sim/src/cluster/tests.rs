@@ -92,11 +92,11 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         self.inner.finds(key)
     }
 
-    fn queue(&self) -> Vec<u32> {
+    fn queue(&self) -> Vec<RequestId> {
         self.inner.queue()
     }
 
-    fn serve_next(&mut self, id: u32) -> bool {
+    fn serve_next(&mut self, id: RequestId) -> bool {
         self.inner.serve_next(id)
     }
 
@@ -133,8 +133,8 @@ impl<O: Observer> Observer for EndCounter<'_, O> {
 /// The events and results of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct SimulationLog {
-    outcomes: BTreeMap<u32, Outcome>,
-    itl: BTreeMap<(u32, Micros), u64>,
+    outcomes: BTreeMap<RequestId, Outcome>,
+    itl: BTreeMap<(InstanceIndex, Micros), u64>,
     decisions: Vec<String>,
     last_decision: Micros,
     reads: Reads,
@@ -232,7 +232,7 @@ fn requests(drafts: &[RequestDraft], block_size: u32) -> Vec<Request> {
                 ..Tags::default()
             },
             content: Content::shared(&[Span { first: draft.family * 600, len: blocks }]),
-            ..Request::new(id as u32, Micros(now), draft.input, draft.output)
+            ..Request::new(RequestId(id as u32), Micros(now), draft.input, draft.output)
         }
     });
     requests.collect()
@@ -296,7 +296,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                     horizon: Micros::MAX,
                     abort: Abort::default(),
                 },
-                instances: (0..n).map(instance).collect(),
+                instances: (0..n).map(InstanceIndex).map(instance).collect(),
                 policies: policies(front.0, front.1, priority),
                 fcfs: scheduler == 0,
             }
@@ -396,7 +396,7 @@ fn assert_sound(setup: &ClusterSetup, requests: &[Request], log: &SimulationLog)
 
 /// Under fcfs no request overtakes another: requests enter the batch in the order in which they joined the queue.
 fn assert_in_order(log: &SimulationLog) {
-    let mut latest: BTreeMap<u32, (Micros, Micros)> = BTreeMap::new();
+    let mut latest: BTreeMap<InstanceIndex, (Micros, Micros)> = BTreeMap::new();
     let fixed_delay = Micros(232 + 2 * 60);
     for outcome in log.outcomes.values().filter(|outcome| outcome.preemptions == 0) {
         let (Some(instance), Some(delay)) = (outcome.instance, outcome.scheduling_delay) else { continue };
@@ -451,11 +451,11 @@ struct RoundClients<'a> {
 
 impl FollowUps for RoundClients<'_> {
     fn next(&mut self, ended: &Outcome) -> Option<Request> {
-        let first = &self.first[ended.id as usize % self.first.len()];
-        let round = ended.id / self.first.len() as u32 + 1;
+        let first = &self.first[ended.id.index() % self.first.len()];
+        let round = ended.id.0 / self.first.len() as u32 + 1;
         let arrival = ended.ended_at + Micros(self.think * u64::from(1 + round % 2));
         let request = Request {
-            id: first.id + round * self.first.len() as u32,
+            id: RequestId(first.id.0 + round * self.first.len() as u32),
             arrival,
             deadline: first.deadline.map(|deadline| arrival + (deadline - first.arrival)),
             ..first.clone()
@@ -549,8 +549,8 @@ impl ClusterSetup {
 /// Every event is delivered in order, in time and once.
 fn assert_events(events: &[LoggedEvent], log: &SimulationLog) {
     let (mut now, mut latest) = (Micros::ZERO, Micros::ZERO);
-    let mut ends: BTreeMap<u32, EventKind> = BTreeMap::new();
-    let mut first_tokens: BTreeMap<u32, Micros> = BTreeMap::new();
+    let mut ends: BTreeMap<RequestId, EventKind> = BTreeMap::new();
+    let mut first_tokens: BTreeMap<RequestId, Micros> = BTreeMap::new();
     let mut cached = std::collections::BTreeSet::new();
     for entry in events {
         let event = match entry {

@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 use super::sessions::{ArrivalSource, FollowUpObserver};
 use super::{Cluster, FrontEvent, Halt};
+use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::Instance;
 use crate::observer::{DynObserver, Observer};
 use crate::outcome::Counters;
@@ -61,12 +62,12 @@ impl ArrivalSource for ArrivalList {
 pub enum ForcedDecision {
     /// The admission decision: admit (`true`) or reject.
     Admit(bool),
-    /// The routing decision: index of the instance in the columns.
-    Route(u32),
+    /// The routing decision: the instance.
+    Route(InstanceIndex),
 }
 
 /// The recorded decision about each request, to be replayed instead of calling policies.
-pub type RecordedDecisions = FxHashMap<u32, RecordedDecision>;
+pub type RecordedDecisions = FxHashMap<RequestId, RecordedDecision>;
 
 /// The last decision about a request in front of the instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +76,8 @@ pub enum RecordedDecision {
     Rejected,
     /// The admission policy admitted the request; it was not routed.
     Admitted,
-    /// The request was dispatched to the instance at this index in the columns.
-    Routed(u32),
+    /// The request was dispatched to this instance.
+    Routed(InstanceIndex),
 }
 
 /// The next decision of a simulation.
@@ -129,7 +130,7 @@ impl<I: Instance> Timeline<I> {
     }
 
     /// Forces the next decision of that kind about request `id`.
-    pub fn force(&mut self, id: u32, what: ForcedDecision) {
+    pub fn force(&mut self, id: RequestId, what: ForcedDecision) {
         self.cluster.forced = Some((id, what));
     }
 
@@ -166,7 +167,9 @@ impl<I: Instance> Timeline<I> {
     /// As [`Cluster::run`].
     pub fn catch_up(&mut self, now: Micros, observer: &mut dyn Observer) -> Result<(), Halt> {
         let passed_on = &mut DynObserver::new(observer);
-        (0..self.cluster.instances.len()).try_for_each(|instance| self.cluster.catch_up(instance, now, passed_on))?;
+        for behind in (0..self.cluster.instances.len()).map(InstanceIndex::at) {
+            self.cluster.catch_up(behind, now, passed_on)?;
+        }
         self.cluster.config.abort.check()
     }
 
@@ -197,8 +200,8 @@ impl<I: Instance> Timeline<I> {
 
     /// Moves the waiting request `id` to the head of its instance's queue, against the scheduling policy. Returns
     /// `false` if it does not wait.
-    pub fn serve_next(&mut self, instance: usize, id: u32) -> bool {
-        let served = self.cluster.instances[instance].serve_next(id);
+    pub fn serve_next(&mut self, instance: InstanceIndex, id: RequestId) -> bool {
+        let served = self.cluster.instances[instance.index()].serve_next(id);
         if served {
             self.cluster.board.mark_dirty(instance);
             self.cluster.watch(instance);

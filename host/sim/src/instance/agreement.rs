@@ -12,6 +12,7 @@ use super::{
     Fast, Instance, InstanceConfig, NoProgress, Plain, Preemption, PreemptionChoice, Scheduler, SchedulerOptions,
     SchedulingChoice, run_alone,
 };
+use crate::ids::{InstanceIndex, RequestId};
 use crate::latency::Serving;
 use crate::latency::physics::samples::kernels;
 use crate::latency::{
@@ -336,7 +337,7 @@ fn config() -> impl Strategy<Value = InstanceConfig> {
     (limits, kv, (flags, options()), scheduling(), preemption(), semantics(), latency()).prop_map(
         |(limits, (block_size, total_kv_blocks), (flags, options), scheduler, preemption, semantics, latency)| {
             InstanceConfig {
-                index: 3,
+                index: InstanceIndex(3),
                 max_num_seqs: limits.0,
                 max_num_batched_tokens: limits.1,
                 long_prefill_token_threshold: limits.2,
@@ -385,7 +386,7 @@ fn requests(drafts: &[RequestNumbers], block_size: u32) -> Vec<Request> {
             sampling: SamplingParams::from_bits(sampling),
             tags: Tags { slo_class: Name(branch), ..Tags::default() },
             content: Content::shared(&[trunk, rest]),
-            ..Request::new(id as u32, Micros(now), input, output)
+            ..Request::new(RequestId(id as u32), Micros(now), input, output)
         });
     }
     requests
@@ -631,7 +632,7 @@ fn random_loads_reach_the_difficult_cases() {
 /// An instance with steps that all take 100 µs.
 fn steady() -> InstanceConfig {
     InstanceConfig {
-        index: 0,
+        index: InstanceIndex(0),
         max_num_seqs: 16,
         max_num_batched_tokens: 512,
         long_prefill_token_threshold: 0,
@@ -697,7 +698,7 @@ fn generated_blocks_of_a_request_that_starts_again_are_reused_last() {
 /// Three requests at once, a batch of one, one token each: steps at 0, 100 and 200 µs.
 #[test]
 fn queue_time_is_the_integral_of_the_queue_length() {
-    let requests: Vec<Request> = (0..3).map(|id| Request::new(id, Micros(0), 10, 1)).collect();
+    let requests: Vec<Request> = (0..3).map(|id| Request::new(RequestId(id), Micros(0), 10, 1)).collect();
     let config = InstanceConfig { max_num_seqs: 1, ..steady() };
     for (horizon, queue_time) in [
         (Micros::MAX, 100 + 200),
@@ -734,7 +735,7 @@ fn state_does_not_grow_with_history() {
                 Request {
                     deadline: Some(Micros(arrival.0 + 300_000_000)),
                     content: Content::shared(&[Span { first: (id % 5) * 8, len: 6 }]),
-                    ..Request::new(id, arrival, 100 + id % 7, 40 + id % 11)
+                    ..Request::new(RequestId(id), arrival, 100 + id % 7, 40 + id % 11)
                 },
             );
         }

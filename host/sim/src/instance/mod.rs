@@ -46,6 +46,7 @@ pub use policy::{Preemption, PreemptionChoice, Scheduler, SchedulingChoice};
 pub use record::StepRecord;
 pub use watchdog::NoProgress;
 
+use crate::ids::{InstanceIndex, RequestId};
 use crate::latency::LatencyModel;
 use crate::observer::{Observer, SimEvent};
 use crate::outcome::Counters;
@@ -61,8 +62,8 @@ use crate::units::Micros;
 pub struct InstanceConfig {
     /// The latency model, which computes the duration of a step.
     pub latency: Arc<dyn LatencyModel>,
-    /// Number of the instance in the cluster, from 0.
-    pub index: u32,
+    /// Index of the instance in the cluster.
+    pub index: InstanceIndex,
     /// Maximum number of requests in the running batch (vLLM `max_num_seqs`), ≥ 1.
     pub max_num_seqs: u32,
     /// Token budget of one step (vLLM `max_num_batched_tokens`), ≥ 1.
@@ -215,11 +216,11 @@ pub trait Instance {
     fn finds(&self, key: BlockKey) -> bool;
 
     /// The waiting queue in its order: [`Request::id`] of each request.
-    fn queue(&self) -> Vec<u32>;
+    fn queue(&self) -> Vec<RequestId>;
 
     /// Moves the waiting request `id` to the head of the waiting queue, against the scheduling policy. Returns `false`
     /// if it does not wait.
-    fn serve_next(&mut self, id: u32) -> bool;
+    fn serve_next(&mut self, id: RequestId) -> bool;
 
     /// From now on changes of the prefix cache are collected for [`Self::cache_changes`]. Without this call they cost
     /// nothing.

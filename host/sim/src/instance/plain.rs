@@ -9,6 +9,7 @@ use super::policy::{JoiningRequest, QueueKey};
 use super::record::StepRecord;
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress};
+use crate::ids::{InstanceIndex, RequestId};
 use crate::kv::plain::{AllocationRequest, PlainKv};
 use crate::latency::Batch;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -55,7 +56,7 @@ impl PlainRequest {
         self.computed < self.target
     }
 
-    fn outcome(&self, instance: u32, status: Status) -> Outcome {
+    fn outcome(&self, instance: InstanceIndex, status: Status) -> Outcome {
         Outcome {
             instance: Some(instance),
             generated_tokens: self.generated,
@@ -87,7 +88,7 @@ pub struct Plain {
     running: Vec<PlainRequest>,
     /// Number of requests in queue and batch, counted when they join and leave.
     present: usize,
-    deadlines: BTreeMap<(Micros, i64), u32>,
+    deadlines: BTreeMap<(Micros, i64), RequestId>,
     step_at: Option<Micros>,
     turn_back: i64,
     turn_front: i64,
@@ -100,7 +101,7 @@ pub struct Plain {
     /// Number of requests that the pass over the running ones skips next, by a fault of vLLM 0.15.
     skips: usize,
     /// The head of the queue, if its waiting was reported already.
-    reported_waiting: Option<u32>,
+    reported_waiting: Option<RequestId>,
     /// End of the last step in which a request finished.
     left_at: Micros,
     /// Time at which the requests join the queue that were postponed last, because a step was planned without them.
@@ -656,7 +657,7 @@ impl Plain {
     }
 
     /// Times out request `id`. Returns `false` if it ended before.
-    fn time_out(&mut self, now: Micros, id: u32, observer: &mut impl Observer) -> bool {
+    fn time_out(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
         if let Some(index) = self.running.iter().position(|live| live.request.id == id) {
             if self.running[index].draining {
                 return false;
@@ -775,11 +776,11 @@ impl Instance for Plain {
         self.kv.finds(key)
     }
 
-    fn queue(&self) -> Vec<u32> {
+    fn queue(&self) -> Vec<RequestId> {
         self.waiting.values().map(|live| live.request.id).collect()
     }
 
-    fn serve_next(&mut self, id: u32) -> bool {
+    fn serve_next(&mut self, id: RequestId) -> bool {
         let Some((&head, _)) = self.waiting.first_key_value() else { return false };
         let found = self.waiting.iter().find(|(_, live)| live.request.id == id);
         let Some(key) = found.map(|(&key, _)| key) else { return false };

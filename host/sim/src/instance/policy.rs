@@ -61,7 +61,7 @@ pub(super) struct QueueKey {
 
 impl QueueKey {
     pub(super) fn new(rank: Rank, request: &Request) -> Self {
-        Self { rank, arrival: request.arrival, id: TextOrder(request.id) }
+        Self { rank, arrival: request.arrival, id: TextOrder(request.id.0) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Detection of livelock under KV pressure: "no progress" becomes an error instead of an endless simulation.
 
 use super::InstanceConfig;
+use crate::ids::RequestId;
 use crate::limits::STEPS_WITHOUT_PROGRESS;
 use crate::request::Request;
 use crate::units::Micros;
@@ -49,7 +50,7 @@ pub struct NoProgress {
     /// Time at which the lack of progress was detected.
     pub at: Micros,
     /// The request that cannot advance.
-    pub id: u32,
+    pub id: RequestId,
     /// Length of its prompt, tokens.
     pub input_tokens: u32,
     /// Length of its whole output, tokens.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use rustc_hash::FxHashMap;
 
 use super::leading;
+use crate::ids::RequestId;
 use crate::request::{BlockKey, Request};
 use crate::semantics::Semantics;
 
@@ -14,7 +15,7 @@ enum BlockHash {
     /// A content that the workload has identified: other requests may have it, too.
     Shared(BlockKey),
     /// Block `index` of request `id`, which no other request has.
-    Own { id: u32, index: u32 },
+    Own { id: RequestId, index: u32 },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,7 +62,7 @@ pub struct PlainKv {
     /// blocks.
     held: u32,
     by_hash: FxHashMap<BlockHash, Vec<u32>>,
-    owned: BTreeMap<u32, OwnedBlocks>,
+    owned: BTreeMap<RequestId, OwnedBlocks>,
     /// The shared keys in the cache at the last report, if the cache is watched.
     reported: Option<BTreeSet<BlockKey>>,
     /// Number of cached blocks that were claimed.
@@ -103,13 +104,13 @@ impl PlainKv {
 
     /// Number of blocks that request `id` holds, alone or together with others.
     #[must_use]
-    pub fn held_by(&self, id: u32) -> u32 {
+    pub fn held_by(&self, id: RequestId) -> u32 {
         self.owned.get(&id).map_or(0, |owned| owned.blocks.len() as u32)
     }
 
     /// Number of leading blocks of request `id` that `requests` requests hold, for two requests or more.
     #[must_use]
-    pub fn common_blocks(&self, id: u32, requests: u32) -> u32 {
+    pub fn common_blocks(&self, id: RequestId, requests: u32) -> u32 {
         let Some(owned) = self.owned.get(&id).filter(|owned| owned.first_index == 0) else { return 0 };
         let held_by_all = |&block: &u32| self.blocks[block as usize].refs == requests;
         leading(|index| owned.blocks.get(index as usize).is_some_and(held_by_all))
@@ -196,7 +197,7 @@ impl PlainKv {
 
     /// Releases all blocks that `id` holds, its last block first. Blocks without a hash are reused first, if the
     /// semantics say so.
-    pub fn release(&mut self, id: u32) {
+    pub fn release(&mut self, id: RequestId) {
         let Some(owned) = self.owned.remove(&id) else { return };
         for &block in owned.blocks.iter().rev() {
             let record = &mut self.blocks[block as usize];

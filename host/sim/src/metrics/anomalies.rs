@@ -2,6 +2,7 @@
 
 use super::aggregate::Aggregate;
 use super::counts::Counts;
+use crate::ids::InstanceIndex;
 use crate::request::Name;
 
 /// The kinds of anomalies.
@@ -104,8 +105,8 @@ pub struct Anomalies {
 /// An instance with head-of-line blocking.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockedInstance {
-    /// Number of the instance in the cluster.
-    pub instance: u32,
+    /// The instance.
+    pub instance: InstanceIndex,
     /// Mean number of requests in its waiting queue over the simulated time.
     pub mean_queue_length: f64,
     /// The mean of that over the other instances.
@@ -156,12 +157,16 @@ fn head_of_line_blocking(instances: &[Aggregate]) -> Vec<BlockedInstance> {
         return Vec::new();
     }
     let queue = |instance: &Aggregate| instance.mean_queue_length;
-    let waiting = (0..).zip(instances).filter(|(_, instance)| queue(instance) >= 1.0);
-    let compared = waiting.map(|(number, instance)| {
+    let waiting = instances.iter().enumerate().filter(|(_, instance)| queue(instance) >= 1.0);
+    let compared = waiting.map(|(i, instance)| {
         // Summed for each instance: subtracting from the total would leave meaningless digits.
-        let (before, after) = (&instances[..number as usize], &instances[number as usize + 1..]);
+        let (before, after) = (&instances[..i], &instances[i + 1..]);
         let others = before.iter().chain(after).map(queue).sum::<f64>() / (instances.len() - 1) as f64;
-        BlockedInstance { instance: number, mean_queue_length: queue(instance), others_mean_queue_length: others }
+        BlockedInstance {
+            instance: InstanceIndex::at(i),
+            mean_queue_length: queue(instance),
+            others_mean_queue_length: others,
+        }
     });
     compared.filter(|it| it.mean_queue_length > 2.0 * it.others_mean_queue_length).collect()
 }
@@ -174,7 +179,7 @@ mod tests {
         let instance = |&mean_queue_length: &f64| Aggregate { mean_queue_length, ..Aggregate::default() };
         let instances: Vec<Aggregate> = queues.iter().map(instance).collect();
         let found = head_of_line_blocking(&instances);
-        found.into_iter().map(|blocked| (blocked.instance, blocked.others_mean_queue_length)).collect()
+        found.into_iter().map(|blocked| (blocked.instance.0, blocked.others_mean_queue_length)).collect()
     }
 
     #[test]
@@ -196,7 +201,7 @@ mod tests {
             priority_inversions: Some(1),
             head_of_line_blocking: vec![
                 BlockedInstance {
-                    instance: 0,
+                    instance: InstanceIndex(0),
                     mean_queue_length: 3.0,
                     others_mean_queue_length: 0.0
                 };

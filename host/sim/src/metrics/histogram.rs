@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::distribution::Distribution;
+use crate::ids::InstanceIndex;
 use crate::limits::{DENSE_DURATIONS_US, HISTOGRAMS_AT_HAND, LISTED_DURATIONS, RECENT_GAPS};
 use crate::units::Micros;
 
@@ -43,28 +44,28 @@ impl InterTokenLatencies {
     }
 
     #[inline]
-    pub fn add(&mut self, instance: u32, Micros(us): Micros, count: u64) {
+    pub fn add(&mut self, instance: InstanceIndex, Micros(us): Micros, count: u64) {
         let (Ok(us), Ok(count)) = (u32::try_from(us), u16::try_from(count)) else {
-            self.instances[instance as usize].counted.add(us, count);
+            self.instances[instance.index()].counted.add(us, count);
             return;
         };
         if self.latest.is_empty() {
-            self.instances[instance as usize].add(us, count.into());
+            self.instances[instance.index()].add(us, count.into());
             return;
         }
         if self.recent.len() == RECENT_GAPS {
             self.flush();
         }
-        let before = std::mem::replace(&mut self.latest[instance as usize], self.recent.len() as u16);
+        let before = std::mem::replace(&mut self.latest[instance.index()], self.recent.len() as u16);
         self.recent.push(RecentGap { us, count, before });
     }
 
     /// Subtracts values that were added before, never more of a value than were added.
-    pub fn retract(&mut self, instance: u32, Micros(us): Micros, count: u64) {
+    pub fn retract(&mut self, instance: InstanceIndex, Micros(us): Micros, count: u64) {
         if !self.latest.is_empty() {
-            self.flush_instance(instance as usize);
+            self.flush_instance(instance.index());
         }
-        let histogram = &mut self.instances[instance as usize];
+        let histogram = &mut self.instances[instance.index()];
         histogram.flush();
         histogram.counted.retract(us, count);
     }
@@ -301,8 +302,8 @@ mod tests {
         let mut gaps = InterTokenLatencies::new(as_for);
         gaps.instances.truncate(2);
         gaps.latest.truncate(2);
-        one.iter().for_each(|&(us, count)| gaps.add(0, Micros(us), count));
-        other.iter().for_each(|&(us, count)| gaps.add(1, Micros(us), count));
+        one.iter().for_each(|&(us, count)| gaps.add(InstanceIndex(0), Micros(us), count));
+        other.iter().for_each(|&(us, count)| gaps.add(InstanceIndex(1), Micros(us), count));
         gaps
     }
 
@@ -326,7 +327,7 @@ mod tests {
             for as_for in [2, HISTOGRAMS_AT_HAND + 1] {
                 let mut plain = gaps(&kept, &other);
                 let mut retracted = of_instances(as_for, &[kept.clone(), gone.clone()].concat(), &other);
-                gone.iter().for_each(|&(us, count)| retracted.retract(0, Micros(us), count));
+                gone.iter().for_each(|&(us, count)| retracted.retract(InstanceIndex(0), Micros(us), count));
                 prop_assert_eq!(plain.distributions(), retracted.distributions());
             }
         }

@@ -55,6 +55,7 @@ impl BatchAdmissions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::RequestId;
     use crate::request::Request;
     use proptest::prelude::*;
 
@@ -63,7 +64,7 @@ mod tests {
         let mut admissions = BatchAdmissions::default();
         for &(arrival, delay, priority) in requests {
             let status = if delay.is_some() { Status::Completed } else { Status::Queued };
-            let outcome = Outcome::new(&Request::new(0, Micros(arrival), 1, 1), status);
+            let outcome = Outcome::new(&Request::new(RequestId(0), Micros(arrival), 1, 1), status);
             admissions.add(&Outcome { scheduling_delay: delay.map(Micros), ..outcome }, priority);
         }
         admissions
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn requests_that_may_not_have_waited_are_not_overtaken() {
         let mut admissions = admissions(&[(5, Some(1), 0)]);
-        let request = Request::new(0, Micros(0), 1, 1);
+        let request = Request::new(RequestId(0), Micros(0), 1, 1);
         admissions.add(&Outcome::new(&request, Status::TimedOut), 0);
         admissions.add(&Outcome::new(&request, Status::Arriving), 0);
         let preempted =

@@ -27,6 +27,7 @@ pub use distribution::Distribution;
 pub use sessions::SessionReport;
 pub use tenants::TenantReport;
 
+use crate::ids::InstanceIndex;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Outcome, Rejection, Status};
 use crate::policy::Classes;
@@ -222,10 +223,10 @@ impl Metrics {
         aggregate::cluster(&parts, (itl, self.options.instance_latencies), instances, durations)
     }
 
-    /// The histogram of inter-token latencies that `instance` belongs to.
+    /// The instance under which inter-token latencies of `instance` are counted: the first one, unless each has its own.
     #[inline(always)]
-    fn histogram(&self, instance: u32) -> u32 {
-        if self.options.instance_latencies { instance } else { 0 }
+    fn histogram(&self, instance: InstanceIndex) -> InstanceIndex {
+        if self.options.instance_latencies { instance } else { InstanceIndex(0) }
     }
 
     fn has_classes(&self) -> bool {
@@ -244,7 +245,7 @@ impl Metrics {
             return;
         }
         match outcome.instance {
-            Some(instance) => self.instances[instance as usize].add(outcome),
+            Some(instance) => self.instances[instance.index()].add(outcome),
             None => self.elsewhere.add(outcome),
         }
         if self.options.per_class || !self.options.targets.is_empty() {
@@ -259,7 +260,7 @@ impl Metrics {
         }
         if let (true, Some(instance)) = (self.options.inversions, outcome.instance) {
             let priority = self.options.classes.priority(outcome.tags.slo_class);
-            self.admissions[instance as usize].add(outcome, priority);
+            self.admissions[instance.index()].add(outcome, priority);
         }
     }
 

@@ -72,6 +72,7 @@ impl SessionCollector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::RequestId;
     use crate::outcome::Status;
     use crate::request::{Request, Tags};
 
@@ -80,7 +81,7 @@ mod tests {
         let ms = |ms: u64| Micros(ms * 1_000);
         let request = Request {
             tags: Tags { session: Name(session), round_index, ..Tags::default() },
-            ..Request::new(0, ms(arrival), 1, 1)
+            ..Request::new(RequestId(0), ms(arrival), 1, 1)
         };
         let status = if e2e.is_some() { Status::Completed } else { Status::TimedOut };
         Outcome { ttft: ttft.map(ms), e2e: e2e.map(ms), ..Outcome::new(&request, status) }

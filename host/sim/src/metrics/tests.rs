@@ -1,4 +1,5 @@
 use super::*;
+use crate::ids::RequestId;
 use crate::outcome::DropReason;
 use crate::request::{Request, Tags};
 use proptest::prelude::*;
@@ -31,8 +32,8 @@ fn report_of(metrics: &mut Metrics) -> Report {
 }
 
 fn finished(status: Status) -> Outcome {
-    let request = Request::new(0, Micros(5), 100, 10);
-    let instance = (!matches!(status, Status::Rejected(_) | Status::Arriving)).then_some(0);
+    let request = Request::new(RequestId(0), Micros(5), 100, 10);
+    let instance = (!matches!(status, Status::Rejected(_) | Status::Arriving)).then_some(InstanceIndex(0));
     Outcome { generated_tokens: 7, instance, ..Outcome::new(&request, status) }
 }
 
@@ -111,14 +112,18 @@ fn a_first_token_counts_although_the_request_timed_out() {
 #[test]
 #[should_panic(expected = "never reported")]
 fn retracting_what_was_not_reported_is_a_bug() {
-    one_instance().record(&SimEvent::InterTokenLatencyRetracted { instance: 0, gap: Micros(3), count: 1 });
+    one_instance().record(&SimEvent::InterTokenLatencyRetracted {
+        instance: InstanceIndex(0),
+        gap: Micros(3),
+        count: 1,
+    });
 }
 
 #[test]
 fn observers_combine() {
     let mut both = (one_instance(), Some(one_instance()));
-    both.record(&SimEvent::InterTokenLatency { instance: 0, gap: Micros(5), count: 2 });
-    both.record(&SimEvent::InterTokenLatencyRetracted { instance: 0, gap: Micros(5), count: 1 });
+    both.record(&SimEvent::InterTokenLatency { instance: InstanceIndex(0), gap: Micros(5), count: 2 });
+    both.record(&SimEvent::InterTokenLatencyRetracted { instance: InstanceIndex(0), gap: Micros(5), count: 1 });
     both.record(&SimEvent::Outcome(&finished(Status::Completed)));
     let first = report_of(&mut both.0);
     assert_eq!(first.cluster.itl.count, 1);
@@ -129,6 +134,7 @@ fn observers_combine() {
 fn instances_keep_their_own_and_the_cluster_has_all() {
     let mut metrics = Metrics::new(MetricsOptions { instances: 3, ..MetricsOptions::default() });
     for (instance, ttft) in [(0, 10), (2, 30), (2, 50)] {
+        let instance = InstanceIndex(instance);
         metrics.add(&Outcome { instance: Some(instance), ..completed(Name::NONE, [ttft, 7, 100]) });
         metrics.itl.add(instance, Micros(7_000), 2);
     }
@@ -252,7 +258,7 @@ fn requests_overtake_on_their_own_instance_only() {
         metrics.add(&Outcome {
             arrival: Micros(arrival),
             scheduling_delay: Some(Micros(delay)),
-            instance: Some(instance),
+            instance: Some(InstanceIndex(instance)),
             tags: Tags { slo_class, ..Tags::default() },
             ..finished(Status::Completed)
         });
@@ -267,7 +273,7 @@ fn outcomes() -> impl Strategy<Value = Vec<Outcome>> {
             let plain = finished(status);
             let tags = Tags { slo_class: Name(class), tenant: Name(tenant), ..Tags::default() };
             let ttft = plain.completed().then_some(Micros(us));
-            Outcome { instance: plain.instance.map(|_| instance), tags, ttft, ..plain }
+            Outcome { instance: plain.instance.map(|_| InstanceIndex(instance)), tags, ttft, ..plain }
         });
     prop::collection::vec(outcome, 0..60)
 }
@@ -280,9 +286,9 @@ proptest! {
         let mut full = Metrics::new(options.clone());
         let mut brief = Metrics::new(MetricsOptions { instance_latencies: false, ..options });
         for (count, outcome) in (1u64..).zip(&outcomes) {
-            let instance = outcome.instance.map(|instance| instance % instances);
+            let instance = outcome.instance.map(|instance| InstanceIndex(instance.0 % instances));
             let outcome = Outcome { instance, ..*outcome };
-            let gap = SimEvent::InterTokenLatency { instance: instance.unwrap_or(0), gap: Micros(count % 7), count };
+            let gap = SimEvent::InterTokenLatency { instance: instance.unwrap_or_default(), gap: Micros(count % 7), count };
             for metrics in [&mut full, &mut brief] {
                 metrics.record(&SimEvent::Outcome(&outcome));
                 metrics.record(&gap);
@@ -304,7 +310,7 @@ proptest! {
         let mut together = Metrics::new(options);
         for outcome in &outcomes {
             apart.add(outcome);
-            together.add(&Outcome { instance: outcome.instance.map(|_| 0), ..*outcome });
+            together.add(&Outcome { instance: outcome.instance.map(|_| InstanceIndex(0)), ..*outcome });
         }
         apart.offered(outcomes.len() as u64);
         let (apart, together) = (report_of(&mut apart), report_of(&mut together));

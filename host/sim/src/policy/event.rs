@@ -4,6 +4,7 @@
 //! time. A completion is delivered when the output is complete. Changes of cached blocks are delivered when the cache
 //! signal is refreshed: all of one refresh together, in the order of instances and blocks.
 
+use crate::ids::{InstanceIndex, RequestId};
 use crate::request::{BlockKey, Tags};
 use crate::units::Micros;
 
@@ -82,10 +83,10 @@ pub struct Event {
     pub at: Micros,
     /// The kind, which decides the meaning of the other fields.
     pub kind: EventKind,
-    /// Index of the request in the workload; 0 for block events.
-    pub request: u32,
-    /// Number of the instance; `None` if the request reached none.
-    pub instance: Option<u32>,
+    /// The request; 0 for block events.
+    pub request: RequestId,
+    /// The instance; `None` if the request reached none.
+    pub instance: Option<InstanceIndex>,
     /// Prompt length, tokens; 0 for block events.
     pub input_tokens: u32,
     /// Tokens generated so far; 0 for block events.

@@ -5,6 +5,7 @@
 use std::fmt::Debug;
 
 use super::{RequestView, Ties};
+use crate::ids::RequestId;
 use crate::request::{Request, Tags};
 use crate::units::Micros;
 
@@ -98,8 +99,8 @@ pub struct BatchView {
     /// Tie-breaking of built-in policies: among equals they choose the request admitted last, as BLIS does; otherwise
     /// the first, as vLLM does.
     pub last_of_ties: bool,
-    /// Indices of the requests in the workload.
-    pub id: Vec<u32>,
+    /// The requests.
+    pub id: Vec<RequestId>,
     /// Priorities on the instance: lower is served first.
     pub priority: Vec<i64>,
     /// Times at which they reached the service.

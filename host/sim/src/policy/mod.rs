@@ -43,6 +43,7 @@ pub use routing::{
 };
 pub use view::{BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 
+use crate::ids::{InstanceIndex, RequestId};
 use crate::request::Name;
 use crate::rng::Stream;
 
@@ -119,10 +120,9 @@ pub trait RoutingPolicy: Debug + Send {
         scores: &mut Vec<f64>,
     ) -> RoutingDecision;
 
-    /// `request`, the request of the last call of [`Self::route`], is dispatched to instance number `instance`: the
-    /// choice of the policy, unless a counterfactual forces another. A policy that remembers its decisions records them
-    /// here.
-    fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
+    /// `request`, the request of the last call of [`Self::route`], is dispatched to `instance`: the choice of the policy,
+    /// unless a counterfactual forces another. A policy that remembers its decisions records them here.
+    fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         let _ = (request, instance);
     }
 
@@ -282,9 +282,9 @@ pub enum Ties {
 impl Ties {
     /// Which of `tied` ≥ 1 equally good choices is taken for request `id`; 0 is the first of them.
     #[must_use]
-    pub fn pick(&self, id: u32, tied: usize) -> usize {
+    pub fn pick(&self, id: RequestId, tied: usize) -> usize {
         match self {
-            Self::Random(stream) if tied > 1 => stream.at(u64::from(id)).random_range(0..tied),
+            Self::Random(stream) if tied > 1 => stream.at(u64::from(id.0)).random_range(0..tied),
             Self::HighestIndex => tied.saturating_sub(1),
             Self::Random(_) | Self::LowestIndex => 0,
         }
@@ -334,18 +334,19 @@ mod tests {
     fn random_ties_are_uniform() {
         let ties = Ties::Random(Stream::new(42, "router"));
         let mut counts = [0_u32; 4];
-        for id in 0..40_000 {
+        for id in (0..40_000).map(RequestId) {
             counts[ties.pick(id, 4)] += 1;
         }
         // 10 000 each, standard deviation 87: five of them.
         assert!(counts.iter().all(|&count| count.abs_diff(10_000) < 433), "{counts:?}");
-        assert_eq!(ties.pick(7, 4), ties.pick(7, 4), "depends on the request only");
+        assert_eq!(ties.pick(RequestId(7), 4), ties.pick(RequestId(7), 4), "depends on the request only");
     }
 
     #[test]
     fn without_randomness_the_first_or_the_last_is_chosen() {
-        let picks = [Ties::LowestIndex.pick(3, 5), Ties::Random(Stream::new(42, "router")).pick(3, 1)];
+        let id = RequestId(3);
+        let picks = [Ties::LowestIndex.pick(id, 5), Ties::Random(Stream::new(42, "router")).pick(id, 1)];
         assert_eq!(picks, [0, 0]);
-        assert_eq!([Ties::HighestIndex.pick(3, 5), Ties::HighestIndex.pick(3, 1)], [4, 0]);
+        assert_eq!([Ties::HighestIndex.pick(id, 5), Ties::HighestIndex.pick(id, 1)], [4, 0]);
     }
 }

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use crate::ids::InstanceIndex;
 use crate::request::BlockKey;
 
 /// Number of keys in a page.
@@ -62,7 +63,8 @@ impl PrefixIndex {
     }
 
     /// Sets whether `instance` has `key`. Returns whether that changed anything.
-    pub fn set(&mut self, key: BlockKey, instance: usize, present: bool) -> bool {
+    pub fn set(&mut self, key: BlockKey, instance: InstanceIndex, present: bool) -> bool {
+        let instance = instance.index();
         assert!(instance < self.instances, "instance {instance} of {}", self.instances);
         let words = self.words();
         let (page, offset) = position(key, words);
@@ -86,7 +88,8 @@ impl PrefixIndex {
 
     /// Whether `instance` has `key`.
     #[must_use]
-    pub fn contains(&self, key: BlockKey, instance: usize) -> bool {
+    pub fn contains(&self, key: BlockKey, instance: InstanceIndex) -> bool {
+        let instance = instance.index();
         self.row(key).is_some_and(|set| set[instance / WORD_BITS] >> (instance % WORD_BITS) & 1 == 1)
     }
 
@@ -173,12 +176,12 @@ mod tests {
     fn the_count_ends_at_the_first_gap() {
         let mut index = PrefixIndex::new(3);
         for (key, instance) in [(7, 0), (8, 0), (9, 0), (7, 1), (9, 1), (8, 2), (9, 2)] {
-            index.set(key, instance, true);
+            index.set(key, InstanceIndex(instance), true);
         }
         let mut counts = vec![99; 9];
         index.leading([7, 8, 9, 2000].into_iter(), &mut counts);
         assert_eq!(counts, [3, 1, 0], "block 8 is a gap for 1, block 7 for 2, 2000 is on no instance");
-        index.set(8, 0, false);
+        index.set(8, InstanceIndex(0), false);
         index.leading([7, 8, 9].into_iter(), &mut counts);
         assert_eq!(counts, [1, 1, 0]);
     }
@@ -193,10 +196,11 @@ mod tests {
     #[test]
     fn a_copy_stays_as_it_was() {
         let mut index = PrefixIndex::new(1);
-        index.set(5, 0, true);
+        let instance = InstanceIndex(0);
+        index.set(5, instance, true);
         let frozen = index.clone();
-        index.set(5, 0, false);
-        assert_eq!((frozen.contains(5, 0), index.contains(5, 0)), (true, false));
+        index.set(5, instance, false);
+        assert_eq!((frozen.contains(5, instance), index.contains(5, instance)), (true, false));
     }
 
     /// An operation on an index and on its reference implementation.
@@ -229,7 +233,7 @@ mod tests {
                 match operation {
                     IndexOperation::Set { key, instance, present } => {
                         let instance = instance % naive.len();
-                        index.set(key, instance, present);
+                        index.set(key, InstanceIndex::at(instance), present);
                         if present { naive[instance].insert(key); } else { naive[instance].remove(&key); }
                     }
                     IndexOperation::Grow { instances } => {

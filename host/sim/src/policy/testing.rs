@@ -1,6 +1,7 @@
 //! Small services and requests for the tests of policies.
 
 use super::{ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
+use crate::ids::{InstanceIndex, RequestId};
 use crate::request::{Content, Request, Span};
 use crate::units::Micros;
 
@@ -30,7 +31,12 @@ impl TestService {
             in_flight: vec![0; n],
             cached_blocks: vec![0; n],
         };
-        Self { now: Micros::ZERO, instances: (0..n as u32).map(info).collect(), signals, tenants_in_flight: Vec::new() }
+        Self {
+            now: Micros::ZERO,
+            instances: (0..n).map(InstanceIndex::at).map(info).collect(),
+            signals,
+            tenants_in_flight: Vec::new(),
+        }
     }
 
     /// `self` after `change` to the signals.
@@ -54,7 +60,7 @@ impl TestService {
 
 /// A request of `blocks` full prompt blocks and 3 more tokens; `shared` are its leading blocks.
 pub(super) fn request(id: u32, blocks: u32, shared: &[Span]) -> Request {
-    let mut request = Request::new(id, Micros(u64::from(id)), blocks * BLOCK_SIZE + 3, 10);
+    let mut request = Request::new(RequestId(id), Micros(u64::from(id)), blocks * BLOCK_SIZE + 3, 10);
     request.content = Content::shared(shared);
     request
 }

@@ -2,6 +2,7 @@
 
 use rand::Rng as _;
 
+use crate::ids::{InstanceIndex, RequestId};
 use crate::request::{BlockKey, Content, Name, Request, Tags};
 use crate::rng::Stream;
 use crate::units::Micros;
@@ -9,8 +10,8 @@ use crate::units::Micros;
 /// A request as the service receives it.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestView<'a> {
-    /// Index of the request in the workload.
-    pub id: u32,
+    /// [`Request::id`].
+    pub id: RequestId,
     /// Time at which it reached the service.
     pub arrival: Micros,
     /// Length of the prompt, tokens.
@@ -120,8 +121,8 @@ impl<'a> RequestView<'a> {
 /// The constant properties of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InstanceInfo {
-    /// Number in the cluster, from 0; written as `instance_<id>`.
-    pub id: u32,
+    /// Index in the cluster.
+    pub id: InstanceIndex,
     /// Maximum batch size, requests.
     pub max_num_seqs: u32,
     /// KV blocks of the instance, used and unused.
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn the_view_has_the_blocks_of_the_prompt_only() {
         let request = Request {
-            id: 1,
+            id: RequestId(1),
             arrival: Micros(5),
             input_tokens: 70,
             output_tokens: 500,

@@ -1,5 +1,6 @@
 use super::*;
 use crate::{TraceError, TraceOptions, azure, blis_csv, mooncake, trace_v2};
+use blis_sim::ids::RequestId;
 use blis_sim::request::{BlockKey, Content, Span};
 use blis_sim::units::Micros;
 use proptest::collection::vec;
@@ -86,7 +87,10 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
         let request = |(id, (gap, input, output, depth)): (usize, (u64, u32, u32, u32))| {
             at += if id == 0 { 0 } else { gap };
             let spans = [Span { first: 0, len: depth.min(input / 16) }];
-            Request { content: Content::shared(&spans), ..Request::new(id as u32, Micros(at), input, output) }
+            Request {
+                content: Content::shared(&spans),
+                ..Request::new(RequestId(id as u32), Micros(at), input, output)
+            }
         };
         drafts.into_iter().enumerate().map(request).collect()
     })
@@ -109,7 +113,7 @@ proptest! {
 
     #[test]
     fn times_of_any_day_come_back(us in 0_u64..250_000_000_000_000_000) {
-        let requests = [Request::new(0, Micros(0), 1, 1), Request::new(1, Micros(us), 1, 1)];
+        let requests = [(0, 0), (1, us)].map(|(id, at)| Request::new(RequestId(id), Micros(at), 1, 1));
         let (back, _, _) = there_and_back(TargetFormat::Azure, &requests, &Names::default(), block(16));
         prop_assert_eq!(back[1].arrival.0, us);
     }
@@ -127,11 +131,11 @@ fn trace_v2_carries_names_groups_and_deadlines() {
         max_output_tokens: Some(9),
         tags,
         content,
-        ..Request::new(4, Micros(1_000), 100, 9)
+        ..Request::new(RequestId(4), Micros(1_000), 100, 9)
     };
     let second = Request {
         tags: Tags { prefix_group: group, ..Tags::default() },
-        id: 9,
+        id: RequestId(9),
         client_priority: None,
         ..first.clone()
     };
@@ -162,7 +166,7 @@ fn turns_of_a_session_are_counted_again_in_mooncake() {
     let session = names.intern("chat \"1\"");
     let request = |id, round_index| Request {
         tags: Tags { session, round_index, ..Tags::default() },
-        ..Request::new(id, Micros(u64::from(id) * 1_001), 600, 3)
+        ..Request::new(RequestId(id), Micros(u64::from(id) * 1_001), 600, 3)
     };
     let (back, read, lost) =
         there_and_back(TargetFormat::Mooncake, &[request(0, 0), request(1, 1)], &names, block(512));
@@ -187,7 +191,7 @@ impl Write for Short {
 
 #[test]
 fn billions_of_tokens_are_written_one_by_one() {
-    let request = Request::new(0, Micros(0), u32::MAX, u32::MAX);
+    let request = Request::new(RequestId(0), Micros(0), u32::MAX, u32::MAX);
     let written = TargetFormat::BlisCsv.write(workload(vec![request], Names::default()), block(16), &mut Short(1_000));
     assert!(matches!(written, Err(WriteError::Io(error)) if error.kind() == io::ErrorKind::StorageFull));
 }

@@ -47,8 +47,10 @@ fn spans_of_vllm_become_requests() {
     ];
     let workload = trace(&text.join("\n")).unwrap();
     assert_eq!(workload.notes[..2], ["recorded with `m`", "1 span of other names skipped"]);
-    let seen: Vec<_> =
-        workload.requests.map(|r| (r.id, r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens)).collect();
+    let seen: Vec<_> = workload
+        .requests
+        .map(|r| (r.id.0, r.arrival.0, r.input_tokens, r.output_tokens, r.max_output_tokens))
+        .collect();
     assert_eq!(seen, [(1, 0, 100, 7, Some(64)), (0, 5, 100, 7, None)]);
 }
 
@@ -173,12 +175,12 @@ fn journeys_have_latencies() {
     let journey = document(&[span("llm_request", 5, &USED, &events.join(","))]);
     let all =
         RecordedTimes { queue_us: Some(250_000.0), preemptions: Some(1), ..RecordedTimes::new(5e5, 2e6).unwrap() };
-    assert_eq!(times(&journey).unwrap(), [(0, all)]);
+    assert_eq!(times(&journey).unwrap(), [(RequestId(0), all)]);
     // Without it, the time of day: integers of 19 digits, to the microsecond.
     let events = [("ARRIVED", DAY + 1_000), ("FIRST_RESPONSE_FROM_CORE", DAY + 4_000), ("DEPARTED", DAY + 8_000)];
     let events = events.map(|(name, at)| event(name, at, r#""stringValue": "none""#));
     let unix = document(&[span("llm_request", 5, &USED, &events.join(","))]);
-    assert_eq!(times(&unix).unwrap(), [(0, RecordedTimes::new(3.0, 7.0).unwrap())]);
+    assert_eq!(times(&unix).unwrap(), [(RequestId(0), RecordedTimes::new(3.0, 7.0).unwrap())]);
     let stock = [
         ("gen_ai.latency.time_to_first_token", r#""doubleValue": 0.25"#),
         ("gen_ai.latency.e2e", r#""doubleValue": 1.5"#),
@@ -186,7 +188,7 @@ fn journeys_have_latencies() {
     ];
     let stock = document(&[span("llm_request", 5, &[&USED[..], &stock[..]].concat(), "")]);
     let expected = RecordedTimes { queue_us: Some(125_000.0), ..RecordedTimes::new(250_000.0, 1_500_000.0).unwrap() };
-    assert_eq!(times(&stock).unwrap(), [(0, expected)]);
+    assert_eq!(times(&stock).unwrap(), [(RequestId(0), expected)]);
     insta::assert_snapshot!(times(&document(&[span("llm_request", 5, &USED, "")])).unwrap_err(), @r"
     o.jsonl:1: the request has no times of its first and last token
     hint: they are the events FIRST_TOKEN and FINISHED of a span, or the attributes `gen_ai.latency.time_to_first_token` and `gen_ai.latency.e2e`

@@ -1,5 +1,6 @@
 use super::*;
 use crate::{TraceOptions, mooncake, open_trace};
+use blis_sim::ids::RequestId;
 use blis_sim::request::{Content, Span};
 use blis_sim::units::Micros;
 use std::path::Path;
@@ -43,7 +44,7 @@ fn prefixes_of_billions_of_tokens_are_counted_by_the_run() {
     let request = |id: u32, spans: &[(u32, u32)]| {
         let spans: Vec<Span> = spans.iter().map(|&(first, len)| Span { first, len }).collect();
         let content = Content::shared(&spans);
-        Request { content, ..Request::new(id, Micros(0), 4_000_000_000, 1) }
+        Request { content, ..Request::new(RequestId(id), Micros(0), 4_000_000_000, 1) }
     };
     let requests = vec![
         request(0, &[(0, 1_000_000_000)]),

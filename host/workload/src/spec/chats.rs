@@ -85,7 +85,7 @@ impl UserChats {
             return None;
         }
         numbers.left.spend(plan.part);
-        numbers.next_id = id.checked_add(1);
+        numbers.next_id = id.next();
         Some(Request { id, ..self.round(plan, user, at, numbers).request })
     }
 

@@ -1,5 +1,6 @@
 //! One request, drawn by the plan of its sender.
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::{Content, Name, Request, Tags};
 use blis_sim::units::Micros;
 
@@ -154,7 +155,7 @@ impl SenderPlan {
         content: Content,
     ) -> Request {
         Request {
-            id: 0,
+            id: RequestId::default(),
             arrival: at,
             input_tokens,
             output_tokens,

@@ -143,7 +143,7 @@ impl Iterator for Requests {
                 break (id, index, given);
             }
         };
-        self.numbers.next_id = id.checked_add(1);
+        self.numbers.next_id = id.next();
         self.numbers.left.spend(self.sources[index].plan.part);
         let mut drawn = match given {
             SourceItem::Request(drawn) => drawn,

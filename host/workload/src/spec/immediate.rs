@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::BinaryHeap;
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
@@ -20,7 +21,7 @@ pub(super) struct ImmediateRequests {
     /// Future ends of requests: time, session, and number of output tokens.
     ends: BinaryHeap<Reverse<(Micros, Name, u32)>>,
     /// Requests that follow earlier ends, by arrival.
-    follow_ups: BTreeMap<(Micros, u32), Request>,
+    follow_ups: BTreeMap<(Micros, RequestId), Request>,
 }
 
 impl ImmediateRequests {

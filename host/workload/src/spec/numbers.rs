@@ -1,5 +1,6 @@
 //! Numbers of requests, sessions and blocks, and limits of the number of requests.
 
+use blis_sim::ids::RequestId;
 use blis_sim::request::{BlockKey, Name};
 use blis_sim::units::Micros;
 
@@ -9,8 +10,8 @@ use crate::conversation::KeyAllocator;
 /// The counters from which all requests of a workload are numbered.
 #[derive(Clone, Debug)]
 pub struct RequestNumbers {
-    /// Number of the next request; `None` if all are used up.
-    pub(super) next_id: Option<u32>,
+    /// Id of the next request; `None` if all are used up.
+    pub(super) next_id: Option<RequestId>,
     pub(super) next_session: Name,
     /// The next block keys.
     pub(super) keys: KeyAllocator,
@@ -24,7 +25,7 @@ impl RequestNumbers {
     /// The first numbers, after those of names and prefixes.
     pub(super) fn new(options: &GenerateOptions, left: Budgets, first_key: BlockKey, first_session: Name) -> Self {
         Self {
-            next_id: Some(0),
+            next_id: Some(RequestId(0)),
             next_session: first_session,
             keys: KeyAllocator::new(options.block_size, first_key),
             horizon: options.horizon,

@@ -68,7 +68,7 @@ impl Session {
         }
         let mut request = self.plan.draw(at, &self.start, self.round, &mut self.context, numbers).request;
         request.id = numbers.next_id?;
-        numbers.next_id = request.id.checked_add(1);
+        numbers.next_id = request.id.next();
         self.input_tokens = request.input_tokens;
         Some(request)
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use blis_sim::cluster::SessionStates;
+use blis_sim::ids::RequestId;
 use blis_sim::request::{BlockKey, Content, Name, Request, Tags};
 use blis_sim::rng::Stream;
 use blis_sim::sampling::SamplingParams;
@@ -46,7 +47,7 @@ impl Extra {
 /// A round that follows the end of the one before.
 #[derive(Clone, Debug)]
 struct Round {
-    id: u32,
+    id: RequestId,
     own: u32,
     output: u32,
     max_output_tokens: Option<u32>,

@@ -1,3 +1,4 @@
+use blis_sim::ids::RequestId;
 use blis_sim::request::{Request, Span, Tags};
 use blis_sim::sampling::SamplingParams;
 use blis_sim::units::Micros;
@@ -45,7 +46,7 @@ fn a_record_becomes_a_request() {
     let workload = rows(&text).unwrap();
     let [slo_class, session, client] = ["batch", "s1", "c0"].map(|name| workload.names.find(name).expect(name));
     let expected = Request {
-        id: 17,
+        id: RequestId(17),
         arrival: Micros(2000),
         input_tokens: 12,
         output_tokens: 5,
@@ -318,7 +319,7 @@ fn measured_times_count_from_the_time_of_sending() {
         let text = format!("{HEADER}\n{text}");
         read(text.as_bytes(), "t.csv", &TraceHeader::default(), &options).map(|workload| workload.recorded)
     };
-    let expected = |ttft, e2e| vec![(0, RecordedTimes::new(ttft, e2e).unwrap())];
+    let expected = |ttft, e2e| vec![(RequestId(0), RecordedTimes::new(ttft, e2e).unwrap())];
     assert_eq!(times("2000", "2500", "9000", "ok").unwrap(), expected(500.0, 7000.0));
     assert_eq!(times("0", "1500", "9000", "").unwrap(), expected(500.0, 8000.0), "it arrived at 1000 µs");
     assert_eq!(times("2000", "2500", "9000", "timeout").unwrap(), []);

@@ -1,3 +1,4 @@
+use blis_sim::ids::RequestId;
 use blis_sim::request::Request;
 
 use super::*;
@@ -60,7 +61,7 @@ fn passes_follow_each_other() {
     let workload = trace(&[0, 10, 30], window, &TraceOptions::default()).unwrap();
     let names = workload.names;
     let all: Vec<Request> = workload.requests.collect();
-    assert_eq!(all.iter().map(|r| r.id).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(all.iter().map(|r| r.id.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     assert_eq!([&all[2], &all[3]].map(|r| names.text(r.tags.session)), ["s", "s#2"]);
     assert_eq!([&all[2], &all[5]].map(|r| r.tags.round_index), [2, 2]);
     assert!(all.iter().all(|r| r.content == all[0].content && r.content.shared_blocks() == 2));
@@ -99,7 +100,7 @@ fn deadlines_are_not_stretched() {
         .unwrap()
         .requests
         .collect();
-    let seen: Vec<_> = all.iter().map(|r| (r.id, r.arrival.0, r.deadline.map(|deadline| deadline.0))).collect();
+    let seen: Vec<_> = all.iter().map(|r| (r.id.0, r.arrival.0, r.deadline.map(|deadline| deadline.0))).collect();
     assert_eq!(seen, [(7, 3_000, Some(3_500)), (15, 6_000, Some(6_500))]);
 }
 
@@ -122,7 +123,7 @@ proptest! {
         prop_assert_eq!(count, Some(all.len() as u64));
         prop_assert!(all.is_sorted_by_key(|request| request.arrival));
         prop_assert!(all.iter().all(|request| request.arrival <= horizon));
-        let ids: std::collections::BTreeSet<u32> = all.iter().map(|request| request.id).collect();
+        let ids: std::collections::BTreeSet<RequestId> = all.iter().map(|request| request.id).collect();
         prop_assert_eq!(ids.len(), all.len());
     }
 }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use blis_sim::ids::RequestId;
 use blis_sim::observer::{Interests, SimEvent};
 use blis_sim::outcome::Decision;
 
@@ -66,8 +67,8 @@ struct SeenRequest {
 #[derive(Default)]
 struct SignalRecorder {
     names: Vec<String>,
-    order: Vec<u32>,
-    seen: BTreeMap<u32, SeenRequest>,
+    order: Vec<RequestId>,
+    seen: BTreeMap<RequestId, SeenRequest>,
 }
 
 impl Observer for SignalRecorder {

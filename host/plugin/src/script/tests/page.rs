@@ -89,7 +89,7 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
         at: Micros(9),
         kind: EventKind::Completed,
         request: request.id,
-        instance: Some(1),
+        instance: Some(InstanceIndex(1)),
         input_tokens: 100,
         generated_tokens: 5,
         ttft: Some(Micros(7)),
@@ -118,7 +118,7 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
         }
         StartedGuest::Preemption(guest) => {
             let batch = BatchView {
-                id: vec![1, 2],
+                id: [1, 2].map(RequestId).into(),
                 priority: vec![0; 2],
                 arrival: vec![Micros(1); 2],
                 deadline: vec![None; 2],

@@ -199,8 +199,12 @@ fn kit_for_values() -> Arc<Kit> {
 }
 
 fn begin(limits: &Limits) {
-    let about =
-        ScriptCallInput { request: 9, stream: Stream::new(42, "plugin"), ties: None, changed: Some(vec![0, 1]) };
+    let about = ScriptCallInput {
+        request: RequestId(9),
+        stream: Stream::new(42, "plugin"),
+        ties: None,
+        changed: Some(vec![0, 1]),
+    };
     call::begin(limits, &ScriptConstants::default(), &Abort::default(), about);
 }
 

@@ -14,7 +14,7 @@ struct BranchPoint<I> {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct DecisionLog {
     simulation: SimulationLog,
-    decisions: Vec<(u32, ForcedDecision)>,
+    decisions: Vec<(RequestId, ForcedDecision)>,
 }
 
 impl Observer for DecisionLog {
@@ -28,7 +28,9 @@ impl Observer for DecisionLog {
             Decision::Admission { request, decision, .. } => {
                 (request.id, ForcedDecision::Admit(**decision == AdmissionDecision::Admit))
             }
-            Decision::Routing { request, choice, .. } => (request.id, ForcedDecision::Route(choice.target as u32)),
+            Decision::Routing { request, cluster, choice, .. } => {
+                (request.id, ForcedDecision::Route(cluster.instances[choice.target].id))
+            }
             Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         self.decisions.push((id, decision));
@@ -76,7 +78,7 @@ fn decisions(log: &DecisionLog) -> RecordedDecisions {
         let decision = match decision {
             ForcedDecision::Admit(false) => RecordedDecision::Rejected,
             ForcedDecision::Admit(true) => RecordedDecision::Admitted,
-            ForcedDecision::Route(target) => RecordedDecision::Routed(target),
+            ForcedDecision::Route(instance) => RecordedDecision::Routed(instance),
         };
         recorded.insert(id, decision);
     }
@@ -144,7 +146,7 @@ proptest! {
         let Some(&(id, decision)) = original.decisions.get(at) else { return Ok(()) };
         let other = match decision {
             ForcedDecision::Admit(admitted) => ForcedDecision::Admit(!admitted),
-            ForcedDecision::Route(_) => ForcedDecision::Route((target % setup.instances.len()) as u32),
+            ForcedDecision::Route(_) => ForcedDecision::Route(setup.instances[target % setup.instances.len()].index),
         };
         fork.timeline.force(id, other);
         let Ok(log) = fork.continue_to_end(Micros(1_000)) else { return Ok(()) };
@@ -156,7 +158,7 @@ proptest! {
                 let rejected = outcome.status == Status::Rejected(Rejection::Admission);
                 prop_assert_eq!(rejected, !admit);
             }
-            ForcedDecision::Route(target) => prop_assert_eq!(outcome.instance, Some(target)),
+            ForcedDecision::Route(instance) => prop_assert_eq!(outcome.instance, Some(instance)),
         }
         // Both branches have an outcome for every request that arrived.
         prop_assert!(log.simulation.outcomes.keys().eq(original.simulation.outcomes.keys()));
@@ -178,9 +180,10 @@ proptest! {
             let instances = fork.timeline.instances();
             let (busiest, queue) = instances.iter().map(Instance::queue).enumerate().max_by_key(|(_, queue)| queue.len())?;
             let &id = queue.get(which % queue.len().max(1))?;
-            assert!(fork.timeline.serve_next(busiest, id));
+            let instance = InstanceIndex::at(busiest);
+            assert!(fork.timeline.serve_next(instance, id));
             assert_eq!(fork.timeline.instances()[busiest].queue()[0], id);
-            assert!(!fork.timeline.serve_next(busiest, u32::MAX));
+            assert!(!fork.timeline.serve_next(instance, RequestId(u32::MAX)));
             let log = fork.continue_to_end(Micros(1_000)).ok()?;
             Some((original, log))
         };

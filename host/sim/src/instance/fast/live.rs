@@ -2,6 +2,7 @@
 
 use slotmap::SlotMap;
 
+use crate::ids::InstanceIndex;
 use crate::instance::policy::QueueKey;
 use crate::kv::fast::{BlockKeys, HeldBlocks};
 use crate::outcome::{Outcome, Status};
@@ -195,7 +196,7 @@ impl LiveRequest {
         self.scheduling_delay = delay;
     }
 
-    pub fn outcome(&self, instance: u32, generated: u32, status: Status) -> Outcome {
+    pub fn outcome(&self, instance: InstanceIndex, generated: u32, status: Status) -> Outcome {
         Outcome {
             instance: Some(instance),
             generated_tokens: generated,

@@ -41,6 +41,7 @@ use super::cadence::PrefillCadence;
 use super::policy::{JoiningRequest, QueueKey};
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress, PrefetchDistance, StepRecord};
+use crate::ids::RequestId;
 use crate::kv::fast::FastKv;
 use crate::limits::USUAL_REQUESTS;
 use crate::observer::{Observer, SimEvent};
@@ -102,7 +103,7 @@ pub struct Fast {
     /// [`LatencyModel::reads_common_prefix`](crate::latency::LatencyModel::reads_common_prefix).
     reads_common_prefix: bool,
     /// The head of the queue, if its waiting was reported already.
-    reported_waiting: Option<u32>,
+    reported_waiting: Option<RequestId>,
     /// Every request in the queue or the batch.
     live: RequestArena<LiveRequest>,
     /// Requests between arrival and queue, with the time of queueing, in that order.
@@ -427,11 +428,11 @@ impl Instance for Fast {
         self.kv.finds(key)
     }
 
-    fn queue(&self) -> Vec<u32> {
+    fn queue(&self) -> Vec<RequestId> {
         self.waiting.values().map(|&key| self.live[key].request.id).collect()
     }
 
-    fn serve_next(&mut self, id: u32) -> bool {
+    fn serve_next(&mut self, id: RequestId) -> bool {
         let Some((&head, _)) = self.waiting.first_key_value() else { return false };
         let Some(&key) = self.waiting.values().find(|&&key| self.live[key].request.id == id) else { return false };
         let live = &mut self.live[key];

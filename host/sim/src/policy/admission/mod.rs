@@ -21,6 +21,7 @@ fn positive(what: &str, value: f64) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::RequestId;
     use crate::policy::testing::{BLOCK_SIZE, TestService};
     use crate::policy::{AdmissionDecision, AdmissionPolicy, Reads, Reason, RequestView};
     use crate::request::{Name, Request};
@@ -33,7 +34,7 @@ mod tests {
         input_tokens: u32,
         class_priority: i32,
     ) -> AdmissionDecision {
-        let mut request = Request::new(0, service.now, input_tokens, 1);
+        let mut request = Request::new(RequestId(0), service.now, input_tokens, 1);
         request.tags.slo_class = Name(1);
         request.tags.tenant = Name(2);
         policy.admit(&RequestView::new(&request, class_priority, BLOCK_SIZE), &service.view())

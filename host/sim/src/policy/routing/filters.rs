@@ -118,12 +118,17 @@ impl SaturationFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::InstanceIndex;
     use crate::policy::testing::TestService;
 
     /// Instances with these cached tokens of a prompt of 1000, and these uncached tokens in flight.
     fn rows(rows: &[(u32, u64)]) -> Vec<InstanceTokens> {
-        let row =
-            |(number, &(cached, in_flight))| InstanceTokens { number, cached, uncached: 1000 - cached, in_flight };
+        let row = |(number, &(cached, in_flight))| InstanceTokens {
+            number: InstanceIndex(number),
+            cached,
+            uncached: 1000 - cached,
+            in_flight,
+        };
         (0..).zip(rows).map(row).collect()
     }
 

@@ -4,6 +4,7 @@
 //! The smallest load of every [`CHUNK`] neighbouring instances is therefore kept, with the number of instances that
 //! have it: a decision reads the changed entries and a sixteenth of the rest.
 
+use crate::ids::RequestId;
 use crate::policy::{ClusterView, Ties};
 
 /// [`ClusterView::effective_load`] of every instance; a value that exceeds 32 bits counts as the largest.
@@ -31,7 +32,7 @@ struct ChunkMinimum {
 
 impl LeastLoadedIndex {
     /// Index of the least loaded instance; among equals, the one that `ties` selects for request `id`.
-    pub fn least(&mut self, id: u32, cluster: &ClusterView<'_>, ties: &Ties) -> usize {
+    pub fn least(&mut self, id: RequestId, cluster: &ClusterView<'_>, ties: &Ties) -> usize {
         self.update(cluster);
         let least = self.least.iter().map(|chunk| chunk.load).min().expect("there are instances");
         let tied = |chunk: &ChunkMinimum| if chunk.load == least { chunk.tied } else { 0 };
@@ -126,7 +127,7 @@ mod tests {
             let (mut loads, mut version) = (LeastLoadedIndex::default(), 1);
             let (mut before, mut recent) = (0, Vec::new());
             let ties = Ties::Random(Stream::new(42, "router"));
-            for (id, (round, dropped)) in (0..).zip(rounds.into_iter().zip(dropped)) {
+            for (id, (round, dropped)) in (0..).map(RequestId).zip(rounds.into_iter().zip(dropped)) {
                 if dropped {
                     before += recent.len() as u64;
                     recent.clear();

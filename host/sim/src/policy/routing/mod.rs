@@ -28,6 +28,7 @@ pub use scorers::{DEFAULT_PROFILE, ScorerKind};
 pub use weighted::Weighted;
 
 use super::{ClusterView, Reads, Ties};
+use crate::ids::RequestId;
 
 /// The signals of [`ClusterView::effective_load`].
 const LOAD: Reads = Reads { load: true, in_flight: true, cached_blocks: false };
@@ -46,7 +47,7 @@ fn loads(cluster: &ClusterView<'_>) -> impl Iterator<Item = u32> + Clone {
 }
 
 /// Index of the highest score, with ties broken by `ties`.
-fn best(scores: &[f64], id: u32, ties: &Ties) -> usize {
+fn best(scores: &[f64], id: RequestId, ties: &Ties) -> usize {
     pick(scores, highest(scores), id, ties)
 }
 
@@ -73,7 +74,7 @@ fn smaller(a: f64, b: f64) -> f64 {
 
 /// Index of the value that equals `best`; if there are several, of the one that `ties` selects for request `id`. Counts
 /// in chunks, and compares single values only in the chunk that contains the result.
-fn pick<T: Copy + PartialEq>(values: &[T], best: T, id: u32, ties: &Ties) -> usize {
+fn pick<T: Copy + PartialEq>(values: &[T], best: T, id: RequestId, ties: &Ties) -> usize {
     const CHUNK: usize = 16;
     let mut nth = ties.pick(id, count(values, best));
     for (number, chunk) in values.chunks(CHUNK).enumerate() {

@@ -1,6 +1,7 @@
 //! The scorer `no-hit-lru`: requests without a prefix-cache hit on any instance ("cold" requests) rotate over the
 //! instances, least recently used first, so that new prefixes spread.
 
+use crate::ids::InstanceIndex;
 use crate::policy::ClusterView;
 
 /// Marks an instance that is not in the columns.
@@ -9,11 +10,11 @@ const NONE: u32 = u32::MAX;
 /// The order in which instances were last sent a cold request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ColdOrder {
-    /// Instance numbers, least recently used first.
-    used: Vec<u32>,
+    /// Instances, least recently used first.
+    used: Vec<InstanceIndex>,
     /// Whether the request scored last had no hit on any instance.
     cold: bool,
-    /// Index in the columns of each instance number.
+    /// Index in the columns of each instance.
     columns: Vec<u32>,
 }
 
@@ -28,22 +29,22 @@ impl ColdOrder {
             return;
         }
         self.find_columns(cluster);
-        self.used.retain(|&instance| self.columns.get(instance as usize).is_some_and(|&column| column != NONE));
+        self.used.retain(|&instance| self.columns.get(instance.index()).is_some_and(|&column| column != NONE));
         let last = (cluster.len() - 1).max(1) as f64;
         let score = |rank: usize| 1.0 - rank as f64 / last;
         let unused = cluster.len() - self.used.len();
         for (rank, &instance) in (unused..).zip(&self.used) {
-            let column = std::mem::replace(&mut self.columns[instance as usize], NONE);
+            let column = std::mem::replace(&mut self.columns[instance.index()], NONE);
             scores[column as usize] = score(rank);
         }
-        let never = cluster.instances.iter().map(|instance| self.columns[instance.id as usize]).filter(|&p| p != NONE);
+        let never = cluster.instances.iter().map(|instance| self.columns[instance.id.index()]).filter(|&p| p != NONE);
         for (rank, column) in never.enumerate() {
             scores[column as usize] = score(rank);
         }
     }
 
-    /// Records that the request scored last is dispatched to instance number `instance`.
-    pub fn dispatched(&mut self, instance: u32) {
+    /// Records that the request scored last is dispatched to `instance`.
+    pub fn dispatched(&mut self, instance: InstanceIndex) {
         if self.cold {
             self.used.retain(|&other| other != instance);
             self.used.push(instance);
@@ -53,7 +54,7 @@ impl ColdOrder {
     fn find_columns(&mut self, cluster: &ClusterView<'_>) {
         self.columns.fill(NONE);
         for (column, instance) in (0..).zip(cluster.instances) {
-            let number = instance.id as usize;
+            let number = instance.id.index();
             if number >= self.columns.len() {
                 self.columns.resize(number + 1, NONE);
             }
@@ -79,11 +80,11 @@ mod tests {
         let mut order = ColdOrder::default();
         let third = 1.0 / 3.0;
         assert_eq!(scores(&mut order, &cold), [1.0, 1.0 - third, 1.0 - 2.0 / 3.0, 0.0]);
-        order.dispatched(1);
+        order.dispatched(InstanceIndex(1));
         assert_eq!(scores(&mut order, &cold), [1.0, 0.0, 1.0 - third, 1.0 - 2.0 / 3.0], "never used first");
-        order.dispatched(0);
+        order.dispatched(InstanceIndex(0));
         assert_eq!(scores(&mut order, &cold), [0.0, 1.0 - 2.0 / 3.0, 1.0, 1.0 - third]);
-        order.dispatched(1);
+        order.dispatched(InstanceIndex(1));
         assert_eq!(scores(&mut order, &cold), [1.0 - 2.0 / 3.0, 0.0, 1.0, 1.0 - third], "1 is the last used again");
     }
 
@@ -92,7 +93,7 @@ mod tests {
         let mut order = ColdOrder::default();
         let warm = TestService::idle(3).with(|signals| signals.cached_blocks[2] = 1);
         assert_eq!(scores(&mut order, &warm), [0.5; 3]);
-        order.dispatched(0);
+        order.dispatched(InstanceIndex(0));
         assert_eq!(scores(&mut order, &TestService::idle(3)), [1.0, 0.5, 0.0]);
     }
 
@@ -101,7 +102,7 @@ mod tests {
         let mut order = ColdOrder::default();
         for _ in 0..2 {
             assert_eq!(scores(&mut order, &TestService::idle(1)), [1.0]);
-            order.dispatched(0);
+            order.dispatched(InstanceIndex(0));
         }
     }
 
@@ -109,7 +110,7 @@ mod tests {
     fn removed_instances_leave_the_order() {
         let mut order = ColdOrder::default();
         scores(&mut order, &TestService::idle(3));
-        order.dispatched(0);
+        order.dispatched(InstanceIndex(0));
         let mut without_first = TestService::idle(3);
         without_first.instances.remove(0);
         without_first.signals.cached_blocks.remove(0);

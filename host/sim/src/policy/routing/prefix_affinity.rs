@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::LOAD;
 use super::loads::LeastLoadedIndex;
+use crate::ids::InstanceIndex;
 use crate::policy::{ClusterView, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 use crate::request::BlockKey;
 
@@ -16,8 +17,8 @@ use crate::request::BlockKey;
 /// trimmed, as in BLIS.
 #[derive(Clone, Debug, Default)]
 pub struct PrefixAffinity {
-    /// Number of the instance to which each prompt was sent.
-    instances: FxHashMap<PromptKey, u32>,
+    /// The instance to which each prompt was sent.
+    instances: FxHashMap<PromptKey, InstanceIndex>,
     loads: LeastLoadedIndex,
 }
 
@@ -47,7 +48,7 @@ impl RoutingPolicy for PrefixAffinity {
         RoutingDecision { target, reason: Reason::PrefixAffinity { hit: false } }
     }
 
-    fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
+    fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         if let Some(prompt) = common_prompt(request) {
             self.instances.insert(prompt, instance);
         }

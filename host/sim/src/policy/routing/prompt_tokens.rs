@@ -4,6 +4,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::ids::{InstanceIndex, RequestId};
 use crate::policy::{ClusterView, Event, Events, RequestView};
 
 /// The events that end the prefill of a request.
@@ -15,7 +16,7 @@ pub(super) struct PromptTokens {
     /// Sum over the requests, indexed by the number of the instance.
     sums: Vec<u64>,
     /// Instance number and uncached tokens of every request without a first token, by its id.
-    requests: FxHashMap<u32, (u32, u32)>,
+    requests: FxHashMap<RequestId, (InstanceIndex, u32)>,
     /// The columns of the decision at hand.
     columns: Vec<InstanceTokens>,
 }
@@ -24,7 +25,7 @@ pub(super) struct PromptTokens {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InstanceTokens {
     /// Number of the instance.
-    pub number: u32,
+    pub number: InstanceIndex,
     /// Tokens of the prompt in its prefix cache.
     pub cached: u32,
     /// Tokens of the prompt that are not.
@@ -47,7 +48,7 @@ impl PromptTokens {
         self.columns.extend(cluster.instances.iter().zip(&cluster.signals.cached_blocks).map(|(instance, blocks)| {
             let number = instance.id;
             let cached = blocks.saturating_mul(request.block_size).min(request.input_tokens);
-            let in_flight = self.sums.get(number as usize).copied().unwrap_or(0);
+            let in_flight = self.sums.get(number.index()).copied().unwrap_or(0);
             InstanceTokens { number, cached, uncached: request.input_tokens - cached, in_flight }
         }));
     }
@@ -58,9 +59,9 @@ impl PromptTokens {
     }
 
     /// Adds `request`, that of the decision at hand, to instance number `number`.
-    pub fn dispatched(&mut self, request: &RequestView<'_>, number: u32) {
+    pub fn dispatched(&mut self, request: &RequestView<'_>, number: InstanceIndex) {
         let Some(row) = self.columns.iter().find(|row| row.number == number) else { return };
-        let index = number as usize;
+        let index = number.index();
         if index >= self.sums.len() {
             self.sums.resize(index + 1, 0);
         }
@@ -71,7 +72,7 @@ impl PromptTokens {
     /// Removes a request that has its first token, or will have none.
     pub fn observe(&mut self, event: &Event) {
         if let Some((number, tokens)) = self.requests.remove(&event.request) {
-            self.sums[number as usize] -= u64::from(tokens);
+            self.sums[number.index()] -= u64::from(tokens);
         }
     }
 }

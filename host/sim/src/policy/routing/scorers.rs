@@ -9,6 +9,7 @@ use std::fmt::{self, Display};
 
 use super::no_hit_lru::ColdOrder;
 use super::sent_blocks::SentBlocks;
+use crate::ids::InstanceIndex;
 use crate::policy::{ClusterView, Reads, RequestView, Versions};
 
 /// The default terms of `weighted`, with their weights.
@@ -184,8 +185,8 @@ impl Scorer {
         }
     }
 
-    /// Records that `request`, scored last, is dispatched to instance number `instance`.
-    pub fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
+    /// Records that `request`, scored last, is dispatched to `instance`.
+    pub fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         match self {
             Self::Column(_) => {}
             Self::PrefixAffinity(sent) => sent.dispatched(request, instance),
@@ -378,7 +379,7 @@ mod tests {
                     let mut scores = vec![f64::NAN; service.instances.len()];
                     scorer.score(&view_of(&prompt), &service.view(), &mut scores);
                     prop_assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{} {:?}", kind, scores);
-                    scorer.dispatched(&view_of(&prompt), (*target % scores.len()) as u32);
+                    scorer.dispatched(&view_of(&prompt), InstanceIndex::at(*target % scores.len()));
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! The router records the blocks that it sent, so the score is never stale. But the record does not contain what an
 //! instance has evicted since, nor what it drops before it runs.
 
+use crate::ids::InstanceIndex;
 use crate::policy::block_lru::BlockLru;
 use crate::policy::{ClusterView, PrefixIndex, RequestView};
 
@@ -12,10 +13,10 @@ const CAPACITY: u32 = 10_000;
 /// The blocks sent to each instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SentBlocks {
-    /// The record of each instance, indexed by instance number.
+    /// The record of each instance, indexed by [`InstanceIndex`].
     sent: Vec<BlockLru>,
     index: PrefixIndex,
-    /// Leading blocks of the present prompt, indexed by instance number.
+    /// Leading blocks of the present prompt, indexed by [`InstanceIndex`].
     counts: Vec<u32>,
 }
 
@@ -26,23 +27,23 @@ impl SentBlocks {
         self.index.leading(request.shared_blocks(), &mut self.counts);
         let total = f64::from(request.prompt_blocks.max(1));
         for (score, instance) in scores.iter_mut().zip(cluster.instances) {
-            let known = self.counts.get(instance.id as usize).copied().unwrap_or(0);
+            let known = self.counts.get(instance.id.index()).copied().unwrap_or(0);
             *score = f64::from(known) / total;
         }
     }
 
-    /// Records that `request` is dispatched to instance number `instance`.
-    pub fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
-        let instance = instance as usize;
-        if instance >= self.sent.len() {
-            self.sent.resize_with(instance + 1, || BlockLru::new(CAPACITY));
-            self.index.grow(instance + 1);
+    /// Records that `request` is dispatched to `instance`.
+    pub fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
+        if instance.index() >= self.sent.len() {
+            let instances = instance.index() + 1;
+            self.sent.resize_with(instances, || BlockLru::new(CAPACITY));
+            self.index.grow(instances);
         }
         let index = &mut self.index;
         let changed = &mut |key, present| {
             index.set(key, instance, present);
         };
-        self.sent[instance].record(request.shared_blocks(), request.prompt_blocks, changed);
+        self.sent[instance.index()].record(request.shared_blocks(), request.prompt_blocks, changed);
     }
 }
 
@@ -63,11 +64,11 @@ mod tests {
         let service = TestService::idle(3);
         let mut memory = SentBlocks::default();
         assert_eq!(scores(&mut memory, &request(0, 4, &[Span { first: 0, len: 4 }]), &service), [0.0; 3]);
-        memory.dispatched(&view_of(&request(0, 4, &[Span { first: 0, len: 4 }])), 1);
+        memory.dispatched(&view_of(&request(0, 4, &[Span { first: 0, len: 4 }])), InstanceIndex(1));
         // Two blocks as before, then others; two more are unique. The partial block does not count.
         let similar = request(1, 8, &[Span { first: 0, len: 2 }, Span { first: 90, len: 4 }]);
         assert_eq!(scores(&mut memory, &similar, &service), [0.0, 0.25, 0.0]);
-        memory.dispatched(&view_of(&similar), 2);
+        memory.dispatched(&view_of(&similar), InstanceIndex(2));
         assert_eq!(scores(&mut memory, &similar, &service), [0.0, 0.25, 0.75], "unique blocks never match");
         let short = request(2, 0, &[Span { first: 0, len: 4 }]);
         assert_eq!(scores(&mut memory, &short, &service), [0.0; 3]);
@@ -78,7 +79,7 @@ mod tests {
         let mut service = TestService::idle(3);
         let prompt = request(0, 1, &[Span { first: 0, len: 1 }]);
         let mut memory = SentBlocks::default();
-        memory.dispatched(&view_of(&prompt), 2);
+        memory.dispatched(&view_of(&prompt), InstanceIndex(2));
         service.instances.remove(0);
         assert_eq!(scores(&mut memory, &prompt, &service), [0.0, 1.0]);
     }
@@ -88,10 +89,10 @@ mod tests {
         let service = TestService::idle(1);
         let prompt = request(0, 10, &[Span { first: 0, len: 10 }]);
         let mut memory = SentBlocks::default();
-        memory.dispatched(&view_of(&prompt), 0);
-        memory.dispatched(&view_of(&request(1, CAPACITY - 10, &[])), 0);
+        memory.dispatched(&view_of(&prompt), InstanceIndex(0));
+        memory.dispatched(&view_of(&request(1, CAPACITY - 10, &[])), InstanceIndex(0));
         assert_eq!(scores(&mut memory, &prompt, &service), [1.0], "just fits");
-        memory.dispatched(&view_of(&request(2, 1, &[])), 0);
+        memory.dispatched(&view_of(&request(2, 1, &[])), InstanceIndex(0));
         assert_eq!(scores(&mut memory, &prompt, &service), [0.0], "its first block is the oldest, and was evicted");
     }
 }

@@ -199,7 +199,7 @@ fn invalid_parameters_are_refused_with_a_message() {
 
 proptest! {
     #[test]
-    fn ties_are_broken_by_index(values in prop::collection::vec(0..3_u32, 1..100), id in any::<u32>()) {
+    fn ties_are_broken_by_index(values in prop::collection::vec(0..3_u32, 1..100), id in any::<u32>().prop_map(RequestId)) {
         let least = *values.iter().min().unwrap();
         let tied: Vec<usize> = (0..values.len()).filter(|&index| values[index] == least).collect();
         prop_assert_eq!(pick(&values, least, id, &random()), tied[random().pick(id, tied.len())]);

@@ -4,6 +4,7 @@ use super::filters::Filter;
 use super::prompt_tokens::{self, PromptTokens};
 use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind};
 use super::{highest, is_weight, larger, smaller};
+use crate::ids::InstanceIndex;
 use crate::policy::{ClusterView, Event, Events, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
 /// Score of an instance that a filter left out: below all others, which are from 0 on.
@@ -114,7 +115,7 @@ impl RoutingPolicy for Weighted {
         RoutingDecision { target, reason: Reason::Weighted(scores[target]) }
     }
 
-    fn dispatched(&mut self, request: &RequestView<'_>, instance: u32) {
+    fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         for term in &mut self.terms {
             term.scorer.dispatched(request, instance);
         }

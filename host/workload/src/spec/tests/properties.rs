@@ -66,7 +66,7 @@ proptest! {
         let Some((requests, _)) = try_requests(&spec) else { return Ok(()) };
         prop_assert!(requests.len() as u64 <= spec.num_requests.unwrap());
         prop_assert!(requests.is_sorted_by_key(|r| r.arrival));
-        prop_assert!(requests.iter().zip(0..).all(|(r, id)| r.id == id));
+        prop_assert!(requests.iter().zip(0..).all(|(r, id)| r.id.0 == id));
         for request in &requests {
             prop_assert!(request.arrival < secs(60));
             prop_assert!(request.input_tokens >= 1 && request.output_tokens >= 1);

@@ -109,7 +109,7 @@ fn a_round_follows_when_the_one_before_has_ended() {
     assert_eq!((first[0].deadline, requests.waiting()), (Some(first[0].arrival + secs(300)), 1));
     // The output ended at 4 of 10 tokens: 144 tokens are known, 9 blocks.
     let second = requests.ended(name, completed(secs(20), 4)).unwrap();
-    assert_eq!((second.arrival, second.input_tokens, second.tags.round_index, second.id), (secs(22), 244, 1, 1));
+    assert_eq!((second.arrival, second.input_tokens, second.tags.round_index, second.id.0), (secs(22), 244, 1, 1));
     let shared = |a: &Request, b: &Request| a.content.keys().zip(b.content.keys()).take_while(|(a, b)| a == b).count();
     assert_eq!(shared(&first[0], &second), 9);
     let third = requests.ended(name, completed(secs(30), 10)).unwrap();
@@ -168,7 +168,7 @@ fn users_begin_one_after_the_other_and_go_on_for_ever() {
     let first: Vec<Request> = requests.by_ref().map(|drawn| drawn.request).collect();
     assert_eq!(first.iter().map(|r| r.arrival).collect::<Vec<_>>(), [0, 2, 4, 6].map(secs));
     let next = requests.ended(first[2].tags.session, completed(secs(5), 10)).unwrap();
-    assert_eq!((next.arrival, next.id, next.tags.round_index), (secs(13), 4, 1));
+    assert_eq!((next.arrival, next.id.0, next.tags.round_index), (secs(13), 4, 1));
     assert!(requests.ended(first[2].tags.session, completed(secs(20), 10)).is_some());
     assert_eq!(requests.ended(first[2].tags.session, completed(secs(30), 10)), None, "the limit is six requests");
 }

@@ -67,7 +67,7 @@ fn completes(_: &Request) -> Status {
 }
 
 fn arrivals(requests: &[Request]) -> Vec<(u32, u64)> {
-    requests.iter().map(|request| (request.id, request.arrival.0)).collect()
+    requests.iter().map(|request| (request.id.0, request.arrival.0)).collect()
 }
 
 /// Two sessions that share nothing, and a request without session.
@@ -101,7 +101,7 @@ fn think_times_come_from_the_flag_the_column_or_the_gaps() {
     let of = |records: &[RoundRecord], think_time: Option<ThinkTime>| {
         let how = ClosedLoop { think_time, ..USUAL };
         let (all, _) = play(open(records, how, SessionGrowth::None, Micros::MAX).unwrap(), 10, completes);
-        let time = |id: u32| all.iter().find(|request| request.id == id).map_or(0, |request| request.arrival.0);
+        let time = |id: u32| all.iter().find(|request| request.id.0 == id).map_or(0, |request| request.arrival.0);
         [time(2) - time(0) - 10, time(5) - time(2) - 10, time(4) - time(1) - 10]
     };
     assert_eq!(of(&records, None), [1_000, 2_000, 5]);
@@ -115,7 +115,7 @@ fn sessions_end_in_one_of_five_ways() {
     let one = [RECORD, RoundRecord { round: 1, arrival: 50, ..RECORD }];
     let ends = |horizon: u64, status: Status| {
         let workload = open(&one, USUAL, SessionGrowth::None, Micros(horizon)).unwrap();
-        let (all, states) = play(workload, 100, |request| if request.id == 1 { Status::Completed } else { status });
+        let (all, states) = play(workload, 100, |request| if request.id.0 == 1 { Status::Completed } else { status });
         (all.len(), states)
     };
     let none = SessionStates::default();
@@ -128,7 +128,7 @@ fn sessions_end_in_one_of_five_ways() {
     let mut workload = open(&one, USUAL, SessionGrowth::None, Micros::MAX).unwrap();
     let states = |workload: &Workload| workload.follow_ups.as_ref().expect("closed loop").states();
     assert_eq!(states(&workload), none, "it has not begun");
-    assert_eq!(workload.requests.next().map(|request| request.id), Some(0));
+    assert_eq!(workload.requests.next().map(|request| request.id.0), Some(0));
     assert_eq!(states(&workload), SessionStates { active: 1, ..none });
 }
 
@@ -157,7 +157,7 @@ fn prompts_grow_where_the_header_says_so() {
     ];
     let of = |growth| {
         let (all, _) = play(open(&records, USUAL, growth, Micros::MAX).unwrap(), 100, completes);
-        let rounds = all.into_iter().filter(|request| request.id != 1);
+        let rounds = all.into_iter().filter(|request| request.id.0 != 1);
         rounds.map(|request| (request.input_tokens, request.content)).collect::<Vec<_>>()
     };
     // Two blocks of the prefix are shared with the other session.
@@ -226,7 +226,7 @@ proptest! {
         let times = |takes: u64, horizon: Micros| {
             let workload = open(&two(), how.clone(), SessionGrowth::None, horizon).unwrap();
             let (all, _) = play(workload, takes, completes);
-            let time = |id: u32| all.iter().find(|request| request.id == id).map_or(0, |request| request.arrival.0);
+            let time = |id: u32| all.iter().find(|request| request.id.0 == id).map_or(0, |request| request.arrival.0);
             [time(2) - time(0) - takes, time(5) - time(2) - takes, time(4) - time(1) - takes]
         };
         let drawn = times(takes, Micros::MAX);
@@ -249,7 +249,7 @@ proptest! {
         let how = ClosedLoop { think_time: Some(ThinkTime::Constant(Micros(think))), ..USUAL };
         let growth = if grows { SessionGrowth::Accumulate } else { SessionGrowth::None };
         let workload = open(&records, how, growth, Micros(horizon)).unwrap();
-        let outcome = |request: &Request| if outcomes[request.id as usize] == 0 { Status::TimedOut } else { Status::Completed };
+        let outcome = |request: &Request| if outcomes[request.id.index()] == 0 { Status::TimedOut } else { Status::Completed };
         let (all, states) = play(workload, takes, outcome);
         let begun = all.iter().filter(|request| request.tags.round_index == 0).count() as u64;
         prop_assert_eq!((states.sessions(), states.active), (begun, 0));
