@@ -170,17 +170,16 @@ static BUILT_INS: &[BuiltIn] = &[
         Build::Routing(token_aware),
     )
     .with(&[
-        number("affinity", "token_aware_affinity", 0.8, (0.0, 1.0), "Cached share of the prompt from which an instance has the prefix"),
-        number(
-            "peak-prefill",
-            "token_aware_peak_prefill",
+        NumericParameter::new(
+"affinity", 0.8, (0.0, 1.0), "Cached share of the prompt from which an instance has the prefix"),
+        NumericParameter::new(
+"peak-prefill",
             15_928.0,
             TOKENS,
             "Prefill throughput of an idle instance, tokens per second",
         ),
-        number(
-            "max-penalty-ms",
-            "token_aware_max_penalty_ms",
+        NumericParameter::new(
+"max-penalty-ms",
             18_000.0,
             (0.0, 1e7),
             "Longest additional wait for a cached prefix, ms; 0 for any",

@@ -69,17 +69,14 @@ impl Fast {
             && !self.cadence.is_used()
             && (self.running == budget
                 || self.running >= self.config.batch_limit()
-                || self
-                    .waiting
-                    .first_key_value()
-                    .is_none_or(|(_, &head)| self.refused == Some((head, budget - self.running))))
+                || self.waiting.head().is_none_or(|(_, head)| self.refused == Some((head, budget - self.running))))
             && !(reported && self.waiting_is_unreported())
     }
 
     /// Whether the head of the queue waits and that was not reported yet.
     fn waiting_is_unreported(&self) -> bool {
-        let head = self.waiting.first_key_value();
-        head.is_some_and(|(_, &head)| self.reported_waiting != Some(self.live[head].request.id))
+        let head = self.waiting.head();
+        head.is_some_and(|(_, head)| self.reported_waiting != Some(self.live[head].request.id))
     }
 
     /// A lower bound of the start of the next step that ends a request in queue or batch; the next step starts at

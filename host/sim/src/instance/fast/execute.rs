@@ -13,9 +13,9 @@ impl Fast {
     /// Executes the step `now..end`.
     pub(super) fn execute(&mut self, now: Micros, end: Micros, plan: &StepPlan, observer: &mut impl Observer) {
         self.decode(now, end, plan, observer);
-        let mut finished = self.finish_prefills(end, observer);
-        self.pop_finished(&mut finished);
-        self.complete_all(finished, end, observer);
+        self.finish_prefills(end, observer);
+        self.pop_finished();
+        self.complete_all(end, observer);
     }
 
     /// Generates one token for each decoder, except those left out.
@@ -112,18 +112,19 @@ impl Fast {
         }
     }
 
-    /// Computes the prompt tokens of the step; a prompt that is complete generates a token. Returns the requests that
-    /// are finished by it.
-    fn finish_prefills(&mut self, end: Micros, observer: &mut impl Observer) -> Vec<RequestKey> {
+    /// Computes the prompt tokens of the step; a prompt that is complete generates a token, which may finish the request.
+    fn finish_prefills(&mut self, end: Micros, observer: &mut impl Observer) {
         let per_token = self.per_token;
         let first_tokens = observer.interests().contains(Interests::FIRST_TOKENS);
-        let mut finished = Vec::new();
-        for key in std::mem::take(&mut self.prefilling) {
+        let mut kept = 0;
+        for at in 0..self.prefilling.len() {
+            let key = self.prefilling[at];
             let live = &mut self.live[key];
             live.computed += live.num_new;
             live.num_new = 0;
             if live.computed < live.target {
-                self.prefilling.push(key);
+                self.prefilling[kept] = key;
+                kept += 1;
                 continue;
             }
             if live.generated == 0 {
@@ -140,12 +141,12 @@ impl Fast {
             let room = self.config.length_cap().saturating_sub(live.computed + 1);
             let left = live.request.output_tokens.saturating_sub(live.generated).min(room);
             if left == 0 {
-                finished.push(key);
+                self.finished.push(key);
             } else {
                 self.join_decoders(key, left, end);
             }
         }
-        finished
+        self.prefilling.truncate(kept);
     }
 
     /// Adds `key` to the decoders from the next step on, for `left` tokens.
@@ -171,26 +172,28 @@ impl Fast {
 
     /// Ends the decoders that generated their last token when the clock reached `self.v`.
     pub(super) fn complete_decoders(&mut self, end: Micros, observer: &mut impl Observer) {
-        let mut finished = Vec::new();
-        self.pop_finished(&mut finished);
-        self.complete_all(finished, end, observer);
+        self.pop_finished();
+        self.complete_all(end, observer);
     }
 
-    fn pop_finished(&mut self, finished: &mut Vec<RequestKey>) {
-        let live = &self.live;
+    /// Adds the decoders that have generated their last token to those that are finished.
+    fn pop_finished(&mut self) {
+        let Self { finished, decoders, live, v, .. } = self;
         let before = finished.len();
-        while let Some(slot) = self.decoders.pop_finished(self.v, finished.len() - before, live) {
+        while let Some(slot) = decoders.pop_finished(*v, finished.len() - before, live) {
             finished.extend(live.at(slot).map(|(key, _)| key));
         }
     }
 
-    /// Ends requests in batch order.
-    fn complete_all(&mut self, mut finished: Vec<RequestKey>, end: Micros, observer: &mut impl Observer) {
+    /// Ends the requests that are finished, in batch order.
+    fn complete_all(&mut self, end: Micros, observer: &mut impl Observer) {
+        let mut finished = std::mem::take(&mut self.finished);
         finished.sort_unstable_by_key(|&key| self.live[key].seq);
         finished.dedup(); // a request that left and joined again may be in the finish heap twice
-        for key in finished {
+        for key in finished.drain(..) {
             self.complete(key, end, observer);
         }
+        self.finished = finished; // to be filled again without an allocation
     }
 
     fn complete(&mut self, key: RequestKey, end: Micros, observer: &mut impl Observer) {

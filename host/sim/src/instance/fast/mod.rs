@@ -28,8 +28,9 @@ mod order;
 mod plan;
 mod prefetch;
 mod steplog;
+mod waiting;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use self::arena::{RequestArena, RequestKey};
 use self::deadlines::Deadlines;
@@ -37,8 +38,9 @@ use self::decoders::Decoders;
 use self::live::{LiveRequest, RareStates, RequestState};
 use self::order::BatchOrder;
 use self::steplog::StepLog;
+use self::waiting::WaitingQueue;
 use super::cadence::PrefillCadence;
-use super::policy::{JoiningRequest, QueueKey};
+use super::policy::JoiningRequest;
 use super::watchdog::Watchdog;
 use super::{Instance, InstanceConfig, InstanceLoad, NoProgress, PrefetchDistance, StepRecord};
 use crate::ids::RequestId;
@@ -69,12 +71,14 @@ pub struct Fast {
     equal_tokens: u32,
     /// Number of preemptions since the start.
     preemptions: u64,
-    waiting: BTreeMap<QueueKey, RequestKey>,
+    waiting: WaitingQueue,
     // The first cache lines of the following two hold what decoding needs.
     kv: FastKv,
     decoders: Decoders,
     /// Decoders that were left out of the previous step.
     stalled: Vec<RequestKey>,
+    /// Requests that the present step finishes; empty between steps.
+    finished: Vec<RequestKey>,
     log: StepLog,
     /// The counters, of which the last field is the clock. Steps, preemptions and prefix-cache hits are counted
     /// elsewhere.
@@ -142,7 +146,7 @@ impl Fast {
             live: RequestArena::with_capacity(USUAL_REQUESTS / 2),
             rares: RareStates::default(),
             arriving: VecDeque::new(),
-            waiting: BTreeMap::new(),
+            waiting: WaitingQueue::default(),
             queue_changed: Micros::ZERO,
             order: BatchOrder::with_capacity(USUAL_REQUESTS),
             running: 0,
@@ -161,6 +165,7 @@ impl Fast {
             next_deadline: NEVER,
             preemptions: 0,
             stalled: Vec::new(),
+            finished: Vec::new(),
             watchdog: Watchdog::default(),
             cadence: PrefillCadence::new(config.options.prefill_schedule_interval),
             prefill_limit: u32::MAX,
@@ -367,7 +372,7 @@ impl Fast {
         if !self.watchdog.useless() {
             return Ok(());
         }
-        let requests: Vec<RequestKey> = self.order.iter().chain(self.waiting.values().copied()).collect();
+        let requests: Vec<RequestKey> = self.order.iter().chain(self.waiting.requests()).collect();
         let furthest = |&key: &RequestKey| u64::from(self.rares.furthest_at(&self.live[key], self.v));
         if !self.watchdog.stuck(requests.iter().map(furthest).sum()) {
             return Ok(());
@@ -429,12 +434,12 @@ impl Instance for Fast {
     }
 
     fn queue(&self) -> Vec<RequestId> {
-        self.waiting.values().map(|&key| self.live[key].request.id).collect()
+        self.waiting.requests().map(|key| self.live[key].request.id).collect()
     }
 
     fn serve_next(&mut self, id: RequestId) -> bool {
-        let Some((&head, _)) = self.waiting.first_key_value() else { return false };
-        let Some(&key) = self.waiting.values().find(|&&key| self.live[key].request.id == id) else { return false };
+        let Some((head, _)) = self.waiting.head() else { return false };
+        let Some(key) = self.waiting.requests().find(|&key| self.live[key].request.id == id) else { return false };
         let live = &mut self.live[key];
         self.waiting.remove(&live.queue_key());
         live.rank = head.rank.before();
@@ -462,7 +467,7 @@ impl Instance for Fast {
             let live = &self.live[key];
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, Status::Running)));
         }
-        for &key in self.waiting.values() {
+        for key in self.waiting.requests() {
             let live = &self.live[key];
             observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, Status::Queued)));
         }

@@ -407,7 +407,7 @@ impl Fast {
         let mut wait_reason = None;
         let reports = observer.interests().contains(Interests::SCHEDULING);
         while budget > 0 && self.running < self.config.batch_limit() {
-            let Some((&queue_key, &key)) = self.waiting.first_key_value() else { break };
+            let Some((queue_key, key)) = self.waiting.head() else { break };
             let decision = reports.then(|| self.scheduling(key, budget, now));
             let num_tokens = match self.admit(key, budget) {
                 Ok(num_tokens) => num_tokens,
@@ -448,7 +448,7 @@ impl Fast {
 
     /// Reports why the head of the queue waits, unless that was reported before.
     fn report_waiting(&mut self, wait_reason: WaitReason, budget: u32, now: Micros, observer: &mut impl Observer) {
-        let Some((_, &head)) = self.waiting.first_key_value() else { return };
+        let Some((_, head)) = self.waiting.head() else { return };
         let decision =
             SchedulingDecision { result: SchedulingResult::Waits(wait_reason), ..self.scheduling(head, budget, now) };
         if self.reported_waiting != Some(decision.request) {
@@ -517,7 +517,8 @@ impl Fast {
     }
 
     fn release_drained(&mut self) {
-        for key in std::mem::take(&mut self.draining) {
+        let mut draining = std::mem::take(&mut self.draining);
+        for key in draining.drain(..) {
             self.leave_batch(key);
             let mut live = self.live.remove(key).expect("draining requests are live");
             self.rares.forget(&live);
@@ -529,6 +530,7 @@ impl Fast {
             self.kv.release(&mut live.holding, live.computed, live.computed);
             self.refused = None;
         }
+        self.draining = draining; // to be filled again without an allocation
     }
 
     /// [`Batch::common_prefix`].

@@ -372,7 +372,8 @@ mod tests {
     proptest! {
         #[test]
         fn scores_lie_between_0_and_1(services in prop::collection::vec((signals(), 0..9_usize), 1..5)) {
-            for kind in ScorerKind::ALL {
+            // `token-load` is computed by `weighted`, which has the tokens in flight.
+            for kind in ScorerKind::ALL.into_iter().filter(|&kind| kind != ScorerKind::TokenLoad) {
                 let mut scorer = Scorer::new(kind);
                 for (id, (service, target)) in (0..).zip(&services) {
                     let prompt = request(id, 3, &[Span { first: 0, len: 2 }]);

@@ -4,9 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::policy::testing::{TestService, request, view_of};
-use crate::policy::{Reason, RoutingDecision, RoutingPolicy, Versions};
-use crate::request::{Request, Span};
+use crate::policy::{Event, EventKind, Reason, RoutingDecision, RoutingPolicy, Versions};
+use crate::request::{Request, Span, Tags};
 use crate::rng::Stream;
+use crate::units::Micros;
 
 fn random() -> Ties {
     Ties::Random(Stream::new(42, "router"))
@@ -264,4 +265,58 @@ proptest! {
             }
         }
     }
+}
+
+/// Instances with these cached blocks of a prompt of 10 blocks and 3 tokens.
+fn caches(cached: &[u32]) -> TestService {
+    TestService::idle(cached.len()).with(|signals| signals.cached_blocks = cached.to_vec())
+}
+
+#[test]
+fn token_load_counts_uncached_prompts_until_their_first_token() {
+    let mut policy = Weighted::new(vec![(ScorerKind::TokenLoad, 1.0)]).expect("valid");
+    assert!(policy.events().first_token && policy.events().completed && policy.events().ended);
+    let shared = [Span { first: 0, len: 10 }];
+    let prompt = |id| request(id, 10, &shared);
+    let cold = caches(&[0, 0]);
+    let load = |tokens: u32| 1.0 - f64::from(tokens) / 4_194_304.0;
+    let scores =
+        |policy: &mut Weighted, id, service: &TestService| route(policy, &prompt(id), service, Ties::LowestIndex);
+    assert_eq!(scores(&mut policy, 0, &cold).1, [load(163), load(163)]);
+    // 160 tokens are cached on the first instance, where 163 are in flight.
+    let (choice, warm) = scores(&mut policy, 1, &caches(&[10, 0]));
+    assert_eq!((choice.target, warm), (1, vec![load(166), load(163)]));
+    let first_token = |request| Event {
+        at: Micros::ZERO,
+        kind: EventKind::FirstToken,
+        request: RequestId(request),
+        instance: None,
+        input_tokens: 163,
+        generated_tokens: 1,
+        ttft: None,
+        e2e: None,
+        tags: Tags::default(),
+        block: 0,
+    };
+    policy.observe(&first_token(0));
+    assert_eq!(scores(&mut policy, 2, &cold).1, [load(163), load(326)]);
+    policy.observe(&first_token(0));
+    policy.observe(&first_token(1));
+    assert_eq!(scores(&mut policy.clone(), 3, &cold).1, [load(326), load(163)], "request 2 is on the first");
+}
+
+#[test]
+fn instances_that_filters_leave_out_cannot_be_chosen() {
+    let filter = PrefixCacheFilter { affinity: 0.5, peak_prefill: 1000.0, max_penalty_ms: 100.0 };
+    let scores = Weighted::new(vec![(ScorerKind::TokenLoad, 1.0)]).expect("valid");
+    let mut policy = scores.with_filters(vec![Filter::PrefixCache(filter)]);
+    let shared = [Span { first: 0, len: 10 }];
+    let prompt = |id| request(id, 10, &shared);
+    let service = caches(&[0, 6, 0]);
+    let targets: Vec<usize> =
+        (0..4).map(|id| route(&mut policy, &prompt(id), &service, Ties::LowestIndex).0.target).collect();
+    // 67 tokens are not cached: 67 ms of prefill each. Two of them are more than 100 ms.
+    assert_eq!(targets, [1, 1, 0, 2]);
+    let (_, scores) = route(&mut Weighted::clone(&policy), &prompt(4), &caches(&[10, 0, 0]), Ties::LowestIndex);
+    assert_eq!(scores[1..], [-1.0, -1.0]);
 }
