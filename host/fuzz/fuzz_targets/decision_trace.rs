@@ -3,6 +3,7 @@
 use std::io::Cursor;
 
 use blis_report::decisions::{Diff, Filter, Listing, RequestHistory, Top, TopBy, TraceReader};
+use blis_sim::ids::RequestId;
 
 // Whatever the bytes are, `blis decisions` reads them to the end or reports an error.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -25,7 +26,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert!(top.is_ok() == whole && top.is_ok_and(|top| !top.to_string().is_empty()) == whole);
     }
     for request in [0, 1, 7] {
-        let story = RequestHistory::of(&mut open().expect("as before"), request);
+        let story = RequestHistory::of(&mut open().expect("as before"), RequestId(request));
         assert_eq!(story.is_ok(), whole);
         assert!(story.ok().flatten().is_none_or(|story| !story.to_string().is_empty()));
     }

@@ -74,7 +74,8 @@ impl<'a, T: RequestMetadata> Intake<'a, T> {
         self.notes.extend(note.filter(|note| !self.notes.contains(note)));
     }
 
-    /// Id of the next request: the number of its row, from 0. Bad rows count too, so that one does not change the numbers of all others.
+    /// Id of the next request: the number of its row, from 0. Bad rows count too, so that one does not change the
+    /// numbers of all others.
     pub fn next_id(&mut self) -> Result<RequestId, TraceError> {
         let id = u32::try_from(self.rows_seen).map_err(|_| self.too_many("requests"))?;
         self.rows_seen += 1;

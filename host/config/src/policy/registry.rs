@@ -3,8 +3,8 @@
 
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, Filter,
-    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter, PriorityPolicy, RejectAll, RoundRobin,
+    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, GaieLegacy,
+    InvertedSlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter, PriorityPolicy, RejectAll, RoundRobin, RoutingFilter,
     RoutingPolicy, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
 
@@ -278,7 +278,7 @@ fn token_aware(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> 
         max_penalty_ms: set.get("max-penalty-ms"),
     };
     let scores = Weighted::new(vec![(ScorerKind::TokenLoad, 1.0)])?;
-    Ok(Box::new(scores.with_filters(vec![Filter::PrefixCache(filter)])))
+    Ok(Box::new(scores.with_filters(vec![RoutingFilter::PrefixCache(filter)])))
 }
 
 impl BuiltIn {

@@ -223,7 +223,8 @@ impl Metrics {
         aggregate::cluster(&parts, (itl, self.options.instance_latencies), instances, durations)
     }
 
-    /// The instance under which inter-token latencies of `instance` are counted: the first one, unless each has its own.
+    /// The instance under which inter-token latencies of `instance` are counted: the first one if they are counted
+    /// together.
     #[inline(always)]
     fn histogram(&self, instance: InstanceIndex) -> InstanceIndex {
         if self.options.instance_latencies { instance } else { InstanceIndex(0) }

@@ -288,7 +288,8 @@ proptest! {
         for (count, outcome) in (1u64..).zip(&outcomes) {
             let instance = outcome.instance.map(|instance| InstanceIndex(instance.0 % instances));
             let outcome = Outcome { instance, ..*outcome };
-            let gap = SimEvent::InterTokenLatency { instance: instance.unwrap_or_default(), gap: Micros(count % 7), count };
+            let (instance, gap) = (instance.unwrap_or_default(), Micros(count % 7));
+            let gap = SimEvent::InterTokenLatency { instance, gap, count };
             for metrics in [&mut full, &mut brief] {
                 metrics.record(&SimEvent::Outcome(&outcome));
                 metrics.record(&gap);

@@ -38,8 +38,8 @@ pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPoli
 pub use prefix_index::PrefixIndex;
 pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{
-    AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, Filter, LeastLoaded, PrefixAffinity, PrefixCacheFilter, RoundRobin,
-    SaturationFilter, ScorerKind, Weighted,
+    AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, LeastLoaded, PrefixAffinity, PrefixCacheFilter, RoundRobin,
+    RoutingFilter, SaturationFilter, ScorerKind, Weighted,
 };
 pub use view::{BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 
@@ -120,8 +120,8 @@ pub trait RoutingPolicy: Debug + Send {
         scores: &mut Vec<f64>,
     ) -> RoutingDecision;
 
-    /// `request`, the request of the last call of [`Self::route`], is dispatched to `instance`: the choice of the policy,
-    /// unless a counterfactual forces another. A policy that remembers its decisions records them here.
+    /// `request`, the request of the last call of [`Self::route`], is dispatched to `instance`: the choice of the
+    /// policy, unless a counterfactual forces another. A policy that remembers its decisions records them here.
     fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         let _ = (request, instance);
     }

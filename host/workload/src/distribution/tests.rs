@@ -220,7 +220,8 @@ proptest! {
         let spec = DistributionSpec { rate, seed, arrival, prompt: lengths, output: lengths, ..DistributionSpec::default() };
         let requests = generate(&spec);
         prop_assert_eq!(requests.len(), 100);
-        prop_assert!(requests.windows(2).all(|pair| pair[0].arrival < pair[1].arrival && pair[0].id.next() == Some(pair[1].id)));
+        let follows = |a: &Request, b: &Request| a.arrival < b.arrival && a.id.next() == Some(b.id);
+        prop_assert!(requests.windows(2).all(|pair| follows(&pair[0], &pair[1])));
         prop_assert!(requests[0].arrival > Micros::ZERO);
         let fits = |tokens: u32| (lengths.min..=lengths.max).contains(&tokens);
         prop_assert!(requests.iter().all(|request| fits(request.input_tokens) && fits(request.output_tokens)));

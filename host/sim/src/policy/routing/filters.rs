@@ -6,7 +6,7 @@ use crate::policy::{ClusterView, Reads};
 
 /// A filter with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Filter {
+pub enum RoutingFilter {
     /// Instances that have the prefix in their cache, while their queue of prompts is not much longer than that of others.
     PrefixCache(PrefixCacheFilter),
     /// Instances that are not saturated.
@@ -47,7 +47,7 @@ impl Default for SaturationFilter {
     }
 }
 
-impl Filter {
+impl RoutingFilter {
     /// The signals that it reads.
     pub fn reads(&self) -> Reads {
         match self {
@@ -135,7 +135,7 @@ mod tests {
     fn kept(filter: PrefixCacheFilter, instances: &[(u32, u64)]) -> Vec<bool> {
         let mut kept = vec![true; instances.len()];
         let service = TestService::idle(instances.len());
-        Filter::PrefixCache(filter).apply(1000, &service.view(), &rows(instances), &mut kept);
+        RoutingFilter::PrefixCache(filter).apply(1000, &service.view(), &rows(instances), &mut kept);
         kept
     }
 
@@ -160,7 +160,7 @@ mod tests {
                 signals.kv_utilization = kv.to_vec();
             });
             let mut kept = vec![true; queue.len()];
-            Filter::Saturation(SaturationFilter::default()).apply(1000, &service.view(), &[], &mut kept);
+            RoutingFilter::Saturation(SaturationFilter::default()).apply(1000, &service.view(), &[], &mut kept);
             kept
         };
         assert_eq!(saturated(&[5, 6, 0, 0], &[0.8, 0.0, 0.81, 0.0]), [true, false, false, true]);

@@ -1,6 +1,6 @@
 //! Prompt tokens in flight: those of requests that were sent to an instance and have no first token yet, without the
 //! tokens that the instance had in its prefix cache when it was chosen. The router computes them from what it did and
-//! from the answers that pass through it, so they are never stale (llm-d's `inflight-load-producer`).
+//! from the responses that pass through it, so they are never stale (llm-d's `inflight-load-producer`).
 
 use rustc_hash::FxHashMap;
 

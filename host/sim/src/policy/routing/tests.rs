@@ -200,7 +200,8 @@ fn invalid_parameters_are_refused_with_a_message() {
 
 proptest! {
     #[test]
-    fn ties_are_broken_by_index(values in prop::collection::vec(0..3_u32, 1..100), id in any::<u32>().prop_map(RequestId)) {
+    fn ties_are_broken_by_index(values in prop::collection::vec(0..3_u32, 1..100), id: u32) {
+        let id = RequestId(id);
         let least = *values.iter().min().unwrap();
         let tied: Vec<usize> = (0..values.len()).filter(|&index| values[index] == least).collect();
         prop_assert_eq!(pick(&values, least, id, &random()), tied[random().pick(id, tied.len())]);
@@ -309,7 +310,7 @@ fn token_load_counts_uncached_prompts_until_their_first_token() {
 fn instances_that_filters_leave_out_cannot_be_chosen() {
     let filter = PrefixCacheFilter { affinity: 0.5, peak_prefill: 1000.0, max_penalty_ms: 100.0 };
     let scores = Weighted::new(vec![(ScorerKind::TokenLoad, 1.0)]).expect("valid");
-    let mut policy = scores.with_filters(vec![Filter::PrefixCache(filter)]);
+    let mut policy = scores.with_filters(vec![RoutingFilter::PrefixCache(filter)]);
     let shared = [Span { first: 0, len: 10 }];
     let prompt = |id| request(id, 10, &shared);
     let service = caches(&[0, 6, 0]);

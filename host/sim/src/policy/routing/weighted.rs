@@ -1,6 +1,6 @@
 //! The routing policy `weighted`: a weighted sum of scores, of the instances that filters keep.
 
-use super::filters::Filter;
+use super::filters::RoutingFilter;
 use super::prompt_tokens::{self, PromptTokens};
 use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind};
 use super::{highest, is_weight, larger, smaller};
@@ -13,7 +13,7 @@ pub(super) const LEFT_OUT: f64 = -1.0;
 /// Chooses the instance with the largest weighted sum of scores.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    filters: Vec<Filter>,
+    filters: Vec<RoutingFilter>,
     terms: Vec<Term>,
     /// Prompt tokens in flight, if a filter or a scorer reads them.
     tokens: Option<PromptTokens>,
@@ -71,8 +71,8 @@ impl Weighted {
 
     /// The same after `filters`, in their order: only instances that all of them keep can be chosen. Others have the score -1.
     #[must_use]
-    pub fn with_filters(mut self, filters: Vec<Filter>) -> Self {
-        let reads_tokens = filters.iter().any(Filter::reads_tokens)
+    pub fn with_filters(mut self, filters: Vec<RoutingFilter>) -> Self {
+        let reads_tokens = filters.iter().any(RoutingFilter::reads_tokens)
             || self.terms.iter().any(|term| term.scorer.kind() == ScorerKind::TokenLoad);
         self.tokens = reads_tokens.then(PromptTokens::default);
         self.filters = filters;
@@ -89,7 +89,7 @@ impl Default for Weighted {
 
 impl RoutingPolicy for Weighted {
     fn reads(&self) -> Reads {
-        let filters = self.filters.iter().map(Filter::reads);
+        let filters = self.filters.iter().map(RoutingFilter::reads);
         let terms = self.terms.iter().map(|term| term.scorer.kind().reads());
         filters.chain(terms).fold(Reads::NOTHING, Reads::and)
     }

@@ -249,7 +249,8 @@ proptest! {
         let how = ClosedLoop { think_time: Some(ThinkTime::Constant(Micros(think))), ..USUAL };
         let growth = if grows { SessionGrowth::Accumulate } else { SessionGrowth::None };
         let workload = open(&records, how, growth, Micros(horizon)).unwrap();
-        let outcome = |request: &Request| if outcomes[request.id.index()] == 0 { Status::TimedOut } else { Status::Completed };
+        let times_out = |request: &Request| outcomes[request.id.index()] == 0;
+        let outcome = |request: &Request| if times_out(request) { Status::TimedOut } else { Status::Completed };
         let (all, states) = play(workload, takes, outcome);
         let begun = all.iter().filter(|request| request.tags.round_index == 0).count() as u64;
         prop_assert_eq!((states.sessions(), states.active), (begun, 0));
