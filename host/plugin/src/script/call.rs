@@ -212,6 +212,15 @@ pub(super) fn length(len: INT) -> Result<usize, ScriptError> {
     Ok(len)
 }
 
+/// Checks that a table of `len` numbers may get another one.
+pub(super) fn room_in_table(len: usize) -> Result<(), ScriptError> {
+    let longest = CALL.with(|call| call.longest_column.get());
+    if len < longest {
+        return Ok(());
+    }
+    Err(exhausted(FaultKind::OutOfMemory, format!("a table of more than {longest} numbers")))
+}
+
 pub(super) fn register(to: &mut Registry) {
     to.engine.register_type_with_name::<HostError>("error");
     to.add("to_string", |error: HostError| error.text);

@@ -12,7 +12,7 @@ use rhai::packages::{
 
 use super::evaluation::HOST_CALL_LEVELS;
 use super::registry::{KnownNames, Registry};
-use super::{call, column, operators, sandbox, views};
+use super::{call, column, operators, sandbox, table, views};
 use crate::Limits;
 use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, TEXT_BYTES, VARIABLES};
 
@@ -117,6 +117,7 @@ impl Kit {
         operators::register(&mut registry);
         column::register(&mut registry);
         sandbox::register(&mut registry);
+        table::register(&mut registry);
         call::register(&mut registry);
         views::register(&mut registry);
         more(&mut registry);

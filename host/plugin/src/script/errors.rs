@@ -237,7 +237,9 @@ fn too_large(what: &str, kit: &Kit) -> String {
     match what {
         "Length of string" => format!("a text of more than {} bytes", TEXT_BYTES.min(kit.limits.collection_size)),
         "Size of object map" => {
-            format!("an object map of more than {entries} entries, those of object maps inside counted")
+            format!(
+                "an object map of more than {entries} entries, those of object maps inside counted; a `table()` holds more numbers"
+            )
         }
         _ => format!("an array of more than {entries} entries, those of arrays inside counted"),
     }
@@ -302,6 +304,7 @@ fn word(name: &str) -> String {
         // Some messages of the engine contain Rust type paths.
         other => match other.rsplit("::").next().unwrap_or(other) {
             "Column" => "column",
+            "Table" => "table",
             "RequestObject" => "request",
             "ClusterObject" => "cluster",
             "InstanceObject" => "instance",

@@ -24,6 +24,7 @@ mod registry;
 mod sandbox;
 mod scan;
 mod state;
+mod table;
 mod testing;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 use rhai::{Array, Dynamic, Map};
 
 use super::column::Column;
+use super::table::Table;
 use crate::FaultKind;
 use crate::limits::STATE_DEPTH;
 
@@ -40,6 +41,8 @@ pub(super) fn size(state: &Dynamic) -> usize {
             map.iter().map(|(key, item)| 32 + key.len() + add(item, depth + 1)).sum()
         } else if let Some(column) = value.read_lock::<Column>() {
             64 + 8 * column.len()
+        } else if let Some(table) = value.read_lock::<Table>() {
+            64 + 32 * table.len()
         } else {
             0
         };
@@ -85,10 +88,16 @@ impl Writer {
         } else if let Some(column) = value.read_lock::<Column>() {
             self.put(b'v', &(column.len() as u64).to_le_bytes())?;
             column.values().iter().try_for_each(|x| self.put_bytes(&x.to_bits().to_le_bytes()))
+        } else if let Some(table) = value.read_lock::<Table>() {
+            self.put(b't', &(table.len() as u64).to_le_bytes())?;
+            table.entries().try_for_each(|(key, x)| {
+                self.put_bytes(&key.to_le_bytes())?;
+                self.put_bytes(&x.to_bits().to_le_bytes())
+            })
         } else {
             let what = if value.is_fnptr() { "a function" } else { "a view of the host" };
             let text = format!(
-                "{} is {what}, which cannot be saved or copied: keep numbers, texts, arrays, maps and columns",
+                "{} is {what}, which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables",
                 self.path.concat()
             );
             Err((FaultKind::Refused, text))
@@ -154,6 +163,11 @@ impl<'a> StateReader<'a> {
                 let values = (0..len).map(|_| self.float()).collect::<Option<Vec<_>>>()?;
                 Dynamic::from(Column::new(values))
             }
+            b't' => {
+                let len = self.len()?;
+                let entry = |_| Some((i64::from_le_bytes(self.fixed()?), self.float()?));
+                Dynamic::from(Table::new((0..len).map(entry).collect::<Option<Vec<_>>>()?))
+            }
             _ => return None,
         };
         self.depth -= 1;
@@ -199,6 +213,7 @@ mod tests {
             any::<char>().prop_map(Dynamic::from_char),
             ".{0,8}".prop_map(Dynamic::from),
             prop::collection::vec(any::<f64>(), 0..4).prop_map(|values| Dynamic::from(Column::new(values))),
+            prop::collection::vec(any::<(i64, f64)>(), 0..4).prop_map(|entries| Dynamic::from(Table::new(entries))),
         ];
         leaf.prop_recursive(4, 32, 4, |inner| {
             prop_oneof![
@@ -220,7 +235,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_restored(bytes: Vec<u8>, tags in "[ubifcsamv]{0,20}") {
+        fn any_bytes_are_refused_or_restored(bytes: Vec<u8>, tags in "[ubifcsamvt]{0,20}") {
             let _ = restore(&bytes);
             let _ = restore(tags.as_bytes());
         }
@@ -234,7 +249,7 @@ mod tests {
         map.insert("hooks".into(), Dynamic::from_array(vec![Dynamic::UNIT, Dynamic::from_map(inner)]));
         let error = save(&Dynamic::from_map(map), 1000).unwrap_err();
         assert_eq!(error.0, FaultKind::Refused);
-        insta::assert_snapshot!(error.1, @r"this.hooks[1].f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps and columns");
+        insta::assert_snapshot!(error.1, @r"this.hooks[1].f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables");
         let long = Dynamic::from_array(vec![Dynamic::from_int(1); 100]);
         assert_eq!(save(&long, 99).unwrap_err(), (FaultKind::OutOfMemory, "it takes more than 99 bytes".to_owned()));
         let mut deep = Dynamic::UNIT;

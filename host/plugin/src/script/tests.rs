@@ -579,3 +579,29 @@ fn own_functions_come_before_the_hosts() {
     assert_eq!(route_on(guest::<dyn RoutingGuest>(source).as_mut(), &ScriptService::idle(2)).unwrap().1, [7.0, 8.0]);
     assert_eq!(value_of("max(s.queue_depth)"), "4.0", "other scripts are not affected");
 }
+
+/// One number per request in flight does not fit an object map.
+#[test]
+fn a_table_keeps_many_numbers() {
+    let text = "
+fn init() { #{ sent: table() } }
+fn route(r, s) {
+    for i in 0..20000 { this.sent[i] = i; }
+    let copy = this.sent;
+    copy[7] = 0.5;
+    let t = table();
+    t[-3] = 2;
+    let checks = [
+        this.sent.len == 20000, len(this.sent) == 20000, this.sent[7] == 7.0, copy[7] == 0.5,
+        this.sent[20000] == (), 19999 in this.sent, !(20000 in this.sent),
+        this.sent.remove(7) == 7.0, this.sent.remove(7) == (), this.sent.len == 19999, copy.len == 20000,
+        t.add(-3, 1) == 3.0, t.add(4, 0.5) == 0.5, t.keys().to_array() == [-3.0, 4.0], t.values().to_array() == [3.0, 0.5],
+        t.sum() == 3.5, t.to_string() == \"{-3: 3.0, 4: 0.5}\",
+    ];
+    t.clear();
+    if t.len != 0 || checks.contains(false) { throw `${checks}`; }
+    -s.in_flight
+}
+";
+    page::exercise(&script(text).unwrap_or_else(|fault| panic!("{fault}")));
+}

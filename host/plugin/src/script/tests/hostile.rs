@@ -80,6 +80,8 @@ fn what_grows_without_bound_is_stopped() {
         body_fault("let a = []; a.pad(4000, 0); a.map(|x| { let b = []; b.pad(4000, 0); b }); 0"),
         body_fault("let t = \"\"; t.pad(8000, 'x'); t.replace(\"x\", t); 0"),
         body_fault("let all = []; loop { all.push(column(65536, 1.0)); }"),
+        body_fault("let t = table(); let i = 0; loop { t[i] = 1; i += 1; }"),
+        body_fault("let t = table(); t[0] = 1; loop { let u = t; u[1] = 2; t[0] += 1; }"),
     ]), @r"
     test.rhai:1:4: in `route`: a text of more than 8192 bytes
       1 | fn route(r, s) {
@@ -111,6 +113,12 @@ fn what_grows_without_bound_is_stopped() {
     test.rhai:1:4: in `route`: it holds more than 64 MiB in one call
       1 | fn route(r, s) {
         |    ^^^^^ [out-of-memory]
+    test.rhai:1:4: in `route`: a table of more than 65536 numbers
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-memory]
+    test.rhai:2:32: in `route`: more than 1000000 steps in one call: does a loop not end?
+      2 |     let t = table(); t[0] = 1; loop { let u = t; u[1] = 2; t[0] += 1; }
+        |                                ^^^^ [out-of-fuel]
     ");
 }
 
@@ -546,8 +554,8 @@ fn a_script_that_cannot_start_says_so() {
         guest.fork().map(|_| ()).unwrap_err(),
         guest.restore(b"nonsense").unwrap_err(),
     ]), @r"
-    test.rhai: the state cannot be saved: this.f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps and columns [refused]
-    test.rhai: the state cannot be saved: this.f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps and columns [refused]
+    test.rhai: the state cannot be saved: this.f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables [refused]
+    test.rhai: the state cannot be saved: this.f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables [refused]
     test.rhai: the state cannot be restored: it is damaged, or not a state of a script [refused]
     ");
 }

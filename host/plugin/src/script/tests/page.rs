@@ -72,7 +72,7 @@ fn every_script_of_the_repository_works() {
 }
 
 /// Calls all functions of the plugin, several times.
-fn exercise(plugin: &Arc<dyn Plugin>) {
+pub(super) fn exercise(plugin: &Arc<dyn Plugin>) {
     for &kind in &plugin.description().kinds {
         let mut guest = plugin.start(&setup(kind, plugin.as_ref())).unwrap_or_else(|fault| panic!("{fault}"));
         for id in 0..5 {
