@@ -11,7 +11,6 @@ use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, NativeCallContext};
 
 use super::call::{self, failure};
 use super::registry::{Registry, ScriptError};
-use super::table::Table;
 
 /// One number for each instance or request.
 #[derive(Clone, Debug)]
@@ -494,8 +493,6 @@ pub(super) fn type_name(value: &Dynamic) -> &'static str {
         "a function"
     } else if value.is::<Column>() {
         "a column"
-    } else if value.is::<Table>() {
-        "a table"
     } else {
         "something of the host"
     }
