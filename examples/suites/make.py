@@ -87,7 +87,7 @@ about: >
   some others share. An instance that has it in its KV cache serves them with a shorter TTFT; no instance has room for
   all prompts, and a long queue lengthens the TTFT. The router's signals of queues are up to 50 ms old.
 baseline: round-robin
-reference_policies: [least-loaded, weighted, cache-and-load, prefix-affinity]
+reference_policies: [least-loaded, weighted, epp-default, token-aware, cache-and-load, prefix-affinity]
 decides: [routing]
 weights: "mean_ttft:0.25, p99_ttft:0.25, mean_e2e:0.3, p99_e2e:0.2"
 seeds: {smoke: 1, train: 3, select: 3, test: 6}
@@ -113,6 +113,7 @@ baseline: round-robin
 reference_policies:
   - least-loaded
   - weighted
+  - token-aware
   - tier-shed
   - gaie-legacy
   - priority-fcfs
@@ -145,7 +146,7 @@ about: >
   Four H100 instances serve an 8B model whose prompts have thousands of tokens, as in the published Mooncake traces: rounds
   of a session repeat its conversation so far, some requests share documents, and the KV cache holds only a part of them.
 baseline: round-robin
-reference_policies: [least-loaded, weighted, cache-and-load, prefix-affinity]
+reference_policies: [least-loaded, weighted, epp-default, token-aware, cache-and-load, prefix-affinity]
 decides: [routing]
 weights: "mean_ttft:0.3, p99_ttft:0.3, mean_e2e:0.25, p99_e2e:0.15"
 seeds: {smoke: 1, train: 3, select: 3, test: 6}

@@ -47,7 +47,7 @@ pub(super) struct AttentionCost {
     pub pair: f64,
     /// Per token of a prompt that was computed in an earlier step and is read again.
     pub prompt_context: f64,
-    /// Number of tokens whose keys and values the L2 cache keeps, if requests share them. Unknown for latent attention, which is
+    /// Number of tokens that requests share and the L2 cache holds, keys and values. Unknown for latent attention, which is
     /// bound by computation where it has many heads: 0.
     pub l2_tokens: f64,
     /// Per request of any kind: its state is read and written.
