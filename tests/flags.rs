@@ -82,6 +82,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--token-bucket-capacity"], token_bucket_capacity),
     (&["--token-bucket-refill-rate"], token_bucket_refill_rate),
     (&["--routing-policy"], routing_policy),
+    (&["--routing-filters"], routing_filters),
     (&["--routing-scorers"], routing_scorers),
     (&["--routing-cache-weight"], routing_cache_weight),
     (&["--routing-load-weight"], routing_load_weight),

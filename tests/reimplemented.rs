@@ -186,6 +186,29 @@ fn reimplemented_policies_give_the_same_bytes() {
     });
 }
 
+/// The policy is a filter and a scorer of `weighted`: by flags, and in a bundle.
+#[test]
+fn token_aware_routing_as_filter_and_scorer_gives_the_same_bytes() {
+    let scratch = Scratch::new();
+    scratch.write("workload.yaml", WORKLOAD);
+    let bundle = "routing:\n  policy: weighted\n  filters:\n    - {name: prefix-cache-affinity, parameters: {affinity: 0.5, \
+                peak-prefill: 2000, max-penalty-ms: 100}}\n  scorers: [{name: token-load, weight: 3}]\n";
+    scratch.write("bundle.yaml", bundle);
+    let bundle = scratch.path("bundle.yaml");
+    let own = "--policy-param routing.affinity=0.5 --policy-param routing.peak-prefill=2000 \
+               --policy-param routing.max-penalty-ms=100";
+    let flags = "--routing-policy weighted --routing-scorers token-load:1 \
+                 --routing-filters prefix-cache-affinity:affinity=0.5:peak-prefill=2000:max-penalty-ms=100";
+    for setting in settings(&scratch) {
+        let built_in = setting.run_with(&format!("--routing-policy token-aware {own}"));
+        for pipeline in [flags.to_owned(), format!("--policy-config {bundle}")] {
+            let staged = setting.run_with(&pipeline);
+            setting.compare("token-aware", &built_in, &staged);
+            assert!(staged.decisions == built_in.decisions, "{} {pipeline}", setting.flags);
+        }
+    }
+}
+
 /// Its state follows events, and its filter leaves out instances.
 #[test]
 fn token_aware_routing_as_a_script_gives_the_same_bytes() {

@@ -106,6 +106,18 @@ pub(super) fn routing_policy(t: &Trial) {
     assert_eq!((sharing("prefix-affinity"), sharing("round-robin")), (1, 3));
 }
 
+pub(super) fn routing_filters(t: &Trial) {
+    let same = rows(20, 100_000, Row { prefix: 288, ..ROW });
+    let scores =
+        "--num-instances 3 --cache-signal-delay 0 --routing-policy weighted --routing-scorers active-requests:1";
+    let instances = |filters: &str| distinct(t.placements(&same, &format!("{scores} {{}} {filters}")));
+    assert_eq!(distinct(t.placements(&same, scores)), 3, "no instance is loaded");
+    assert_eq!(instances("prefix-cache-affinity:affinity=0.1"), 1, "the first one has the prefix");
+    assert_eq!(instances("prefix-cache-affinity:affinity=1"), 3, "none has all of a prompt");
+    assert_eq!(instances("saturation"), 3, "none is saturated");
+    assert!(t.error(&same, "--routing-policy weighted {} saturatoin").contains("did you mean `saturation`?"));
+}
+
 pub(super) fn routing_scorers(t: &Trial) {
     let rows = rows(8, 10, Row { prefix: 256, ..ROW });
     let instances = |scorers: &str| {

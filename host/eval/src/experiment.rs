@@ -249,6 +249,7 @@ impl Experiment {
     pub fn for_comparison(spec: ExperimentSpec) -> Result<Self, RunError> {
         let routing = flags_set([
             (spec.routing_policy.is_some(), "--routing-policy"),
+            (spec.routing_filters.is_some(), "--routing-filters"),
             (spec.routing_scorers.is_some(), "--routing-scorers"),
             (spec.routing_cache_weight.is_some(), "--routing-cache-weight"),
             (spec.routing_load_weight.is_some(), "--routing-load-weight"),
@@ -302,9 +303,11 @@ fn lost_sampling(workload: &WorkloadConfig, files: &OutputFiles) -> Option<(Stri
 /// Refuses settings that exclude each other, and settings that have no effect without another one. The command line
 /// checks the same for its flags; this check serves files and suites.
 fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
-    const APART: [(&str, &str); 6] = [
+    const APART: [(&str, &str); 8] = [
         ("routing-cache-weight", "routing-scorers"),
         ("routing-load-weight", "routing-scorers"),
+        ("routing-cache-weight", "routing-filters"),
+        ("routing-load-weight", "routing-filters"),
         ("scheduling-policy", "scheduler"),
         ("scheduling-policy", "preemption-policy"),
         ("concurrency", "rate"),
@@ -393,9 +396,11 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         key: None,
     };
     let scorers = spec.routing_scorers.as_ref();
+    let filters = spec.routing_filters.as_ref();
     let mut choices = Choices {
         policies: names.into_iter().filter_map(|(kind, name)| Some((kind, name?))).collect(),
         parameters: spec.policy_param.iter().flatten().map(parameter).collect(),
+        filters: filters.map(|list| list.0.iter().map(|one| set.sourced("routing-filters", one.clone())).collect()),
         scorers: scorers.map(|list| list.0.iter().map(|&one| set.sourced("routing-scorers", one)).collect()),
         ..Choices::default()
     };

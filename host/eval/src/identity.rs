@@ -1,7 +1,7 @@
 //! What a result is the result of: the model, the service, its policies and settings, and what to know about the figures.
 
 use blis_config::Deployment;
-use blis_config::policy::PolicySettings;
+use blis_config::policy::{FilterSetting, PolicySettings};
 use blis_plugin::Kind;
 use blis_sim::units::Micros;
 use serde::Serialize;
@@ -71,6 +71,15 @@ struct EngineIdentity {
 struct PolicyIdentity {
     kind: &'static str,
     name: String,
+    parameters: Map<String, Value>,
+    /// Filters of `weighted` with all their parameters.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    filters: Vec<FilterIdentity>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct FilterIdentity {
+    name: &'static str,
     parameters: Map<String, Value>,
 }
 
@@ -153,9 +162,15 @@ fn policies(policies: &PolicySettings, deployment: &Deployment) -> Vec<PolicyIde
             None => (deployment.latency_kind.to_string(), &policies.latency_parameters),
         };
         let parameters = parameters.iter().map(|(name, value)| (name.clone(), Value::from(value.value))).collect();
-        PolicyIdentity { kind: kind.name(), name, parameters }
+        let filters = used.map_or(&[][..], |used| &used.filters).iter().map(|filter| filter_identity(filter)).collect();
+        PolicyIdentity { kind: kind.name(), name, parameters, filters }
     };
     Kind::ALL.into_iter().map(of_kind).collect()
+}
+
+fn filter_identity(filter: &FilterSetting) -> FilterIdentity {
+    let parameters = filter.parameters().map(|(parameter, value)| (parameter.name, Value::from(value))).collect();
+    FilterIdentity { name: filter.name(), parameters }
 }
 
 fn digest(content: &impl Serialize) -> String {

@@ -13,9 +13,9 @@ use blis_config::policy::{BuiltIn, SettingSource};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
-    ArrivalName, DtypeName, EngineName, ExperimentSpec, FitnessScaleName, KEYS, KvCacheDtypeName, NamedChoice,
-    OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList, SessionMode, SimulationName,
-    TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName, defaults, parse,
+    ArrivalName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS, KvCacheDtypeName,
+    NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList, SessionMode,
+    SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName, defaults, parse,
 };
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};
@@ -496,6 +496,11 @@ pub(super) struct PolicyFlags {
     /// Routing policy: a built-in policy, a script or a component [default: round-robin]
     #[arg(long, value_parser = Names(Kind::Routing), value_name = "NAME", help_heading = POLICIES)]
     pub routing_policy: Option<String>,
+    /// Filters in front of the scorers of weighted, in this order, with values of their parameters,
+    /// as in prefix-cache-affinity:affinity=0.7,saturation: prefix-cache-affinity (affinity,
+    /// peak-prefill, max-penalty-ms), saturation (queue-depth, kv-utilization, headroom)
+    #[arg(long, value_name = "NAME[:PARAMETER=VALUE…],…", value_parser = parse::filters, help_heading = POLICIES)]
+    pub routing_filters: Option<FilterList>,
     /// Scorers of weighted, each with a weight above 0: queue-depth, kv-utilization,
     /// load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity,
     /// precise-prefix-cache, no-hit-lru, token-load, lora-affinity
@@ -503,11 +508,11 @@ pub(super) struct PolicyFlags {
     #[arg(long, value_name = "NAME:WEIGHT,…", value_parser = parse::scorers, help_heading = POLICIES)]
     pub routing_scorers: Option<ScorerList>,
     /// Weight of free KV blocks, in place of scorers, ≥ 0
-    #[arg(long, value_name = "WEIGHT", value_parser = parse::from_0, conflicts_with = "routing_scorers",
+    #[arg(long, value_name = "WEIGHT", value_parser = parse::from_0, conflicts_with_all = ["routing_scorers", "routing_filters"],
           help_heading = POLICIES)]
     pub routing_cache_weight: Option<f64>,
     /// Weight of a low load, in place of scorers, ≥ 0
-    #[arg(long, value_name = "WEIGHT", value_parser = parse::from_0, conflicts_with = "routing_scorers",
+    #[arg(long, value_name = "WEIGHT", value_parser = parse::from_0, conflicts_with_all = ["routing_scorers", "routing_filters"],
           help_heading = POLICIES)]
     pub routing_load_weight: Option<f64>,
     /// Priority policy, for schedulers that use priorities [default: class]

@@ -304,11 +304,12 @@ fn a_configuration_is_explained() {
 /// Every flag that is not about output has a line under its own name, unless another part of the page has its value.
 #[test]
 fn no_flag_is_forgotten_in_the_explanation() {
-    const ELSEWHERE: [&str; 15] = [
+    const ELSEWHERE: [&str; 16] = [
         // In the policies.
         "policy-config",
         "admission-policy",
         "routing-policy",
+        "routing-filters",
         "routing-scorers",
         "routing-cache-weight",
         "routing-load-weight",
@@ -531,6 +532,13 @@ fn nonsense_is_explained() {
         "run --model m --routing-policy weighted --routing-scorers queue-depth:1,vllm-dp:1,queue-depth:2",
         "run --model m --routing-policy weighted --routing-scorers queue-depth:1, --routing-load-weight 1",
         "run --model m --routing-policy weighted --routing-scorers queue-depth:1 --routing-load-weight 1",
+        "run --model m --routing-filters saturation",
+        "run --model m --routing-policy weighted --routing-filters saturated",
+        "run --model m --routing-policy weighted --routing-filters saturation:queue-depth",
+        "run --model m --routing-policy weighted --routing-filters saturation:queue=3",
+        "run --model m --routing-policy weighted --routing-filters saturation:queue-depth=NaN",
+        "run --model m --routing-policy weighted --routing-filters saturation,saturation",
+        "run --model m --routing-policy weighted --routing-filters saturation --routing-load-weight 1",
         "run --model m --routing-policy weighted --routing-cache-weight 0 --routing-load-weight 0",
         "run --model m --priority-policy slo",
         "run --model m --policy-config missing.yaml",

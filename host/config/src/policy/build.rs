@@ -3,7 +3,8 @@
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingPolicy};
 
-use super::registry::{Build, BuiltIn, ParameterValues};
+use super::parameter::ParameterValues;
+use super::registry::{Build, BuiltIn, WEIGHTED, weighted_sum};
 use super::{PolicySettings, PolicyUse};
 use blis_plugin::Kind;
 
@@ -40,7 +41,12 @@ impl PolicySettings {
     /// # Errors
     /// If a value is invalid: which one.
     pub fn routing(&self) -> Result<Box<dyn RoutingPolicy>, String> {
+        let filters: Vec<_> = self.used(Kind::Routing).into_iter().flat_map(|used| &used.filters).collect();
         match self.built_in(Kind::Routing) {
+            (row, values) if row.name == WEIGHTED && !filters.is_empty() => {
+                let filters = filters.into_iter().map(|filter| filter.build()).collect();
+                Ok(Box::new(weighted_sum(&values)?.with_filters(filters)))
+            }
             (BuiltIn { build: Build::Routing(build), .. }, values) => build(&values),
             (row, _) => Err(wrong_kind(row)),
         }

@@ -12,7 +12,8 @@ use blis_sim::policy::{
 };
 use blis_sim::units::Micros;
 
-use super::registry::{Build, BuiltIn, ParameterValues, VERSION};
+use super::parameter::ParameterValues;
+use super::registry::{Build, BuiltIn, VERSION};
 use crate::latency_parameters::ALPHAS;
 use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_plugin::find::sha256;

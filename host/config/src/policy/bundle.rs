@@ -16,7 +16,8 @@ use serde::Deserialize;
 
 use super::error::PolicyError;
 use super::{
-    BuiltIn, Choices, ParameterSetting, ScorerFault, ScorerKind, SettingSource, Sourced, WeightedScorer, scorer_hint,
+    BuiltIn, Choices, FilterSetting, ParameterSetting, ScorerFault, ScorerKind, SettingSource, Sourced, WeightedScorer,
+    scorer_hint,
 };
 use blis_diag::yaml::{
     ABOVE_0, ANY, Document, Entries, Error, FROM_0, Fault, NumberRange, Spanned, Word, explain, real,
@@ -121,6 +122,7 @@ struct RawAdmission {
 #[serde(deny_unknown_fields, default)]
 struct RawRouting {
     policy: Option<Word>,
+    filters: Option<Vec<RawFilter>>,
     scorers: Option<Spanned<Vec<RawScorer>>>,
     cache_weight: Option<Word>,
     load_weight: Option<Word>,
@@ -132,6 +134,13 @@ struct RawRouting {
 struct RawScorer {
     name: Word,
     weight: Word,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFilter {
+    name: Word,
+    parameters: Option<Entries<Word>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -164,6 +173,7 @@ impl BundleReader<'_> {
                 self.number(&format!("budget of tenant {}", quoted(name.as_bytes())), Some(word), FROM_0_TO_1)
             })?,
             scorers: routing.scorers.map(|scorers| self.scorers(&scorers)).transpose()?,
+            filters: routing.filters.map(|filters| self.filters(filters)).transpose()?,
             ..Choices::default()
         };
         for (kind, name, parameters) in [
@@ -275,6 +285,22 @@ impl BundleReader<'_> {
             PolicyError::at(location, self.0.text, what, hint)
         })?;
         Ok(scorers)
+    }
+
+    fn filters(&self, raw: Vec<RawFilter>) -> Result<Vec<Sourced<FilterSetting>>, PolicyError> {
+        let mut filters: Vec<Sourced<FilterSetting>> = Vec::new();
+        for RawFilter { name, parameters } in raw {
+            let wrong = |(what, hint): (String, String)| self.wrong(&name, what, hint);
+            let mut filter = FilterSetting::named(&name.value).map_err(wrong)?;
+            for (key, word) in parameters.map(|entries| entries.0).unwrap_or_default() {
+                let value = self.0.number(format!("parameter {}", quoted(key.value.as_bytes())), &word, ANY)?;
+                filter.set(&key.value, value).map_err(|(what, hint)| self.wrong(&word, what, hint))?;
+            }
+            filters.push(self.sourced(filter, &name));
+            let plain: Vec<FilterSetting> = filters.iter().map(|filter| filter.value.clone()).collect();
+            FilterSetting::check(&plain).map_err(|(_, what, hint)| self.wrong(&name, what, hint))?;
+        }
+        Ok(filters)
     }
 
     fn wrong(&self, word: &Word, what: impl Into<String>, hint: impl Into<String>) -> PolicyError {

@@ -1,7 +1,7 @@
 //! The policy settings of the flags or of a bundle, before they are combined.
 
 use super::registry::BuiltIn;
-use super::{Sourced, WeightedScorer};
+use super::{FilterSetting, Sourced, WeightedScorer};
 use blis_plugin::Kind;
 
 /// The policy settings of the flags or of a bundle; what is not set is `None` or empty.
@@ -13,6 +13,8 @@ pub struct Choices {
     pub parameters: Vec<ParameterSetting>,
     /// A list of scorers, which replaces all weights of `weighted`.
     pub scorers: Option<Vec<Sourced<WeightedScorer>>>,
+    /// The filters of `weighted`, in their order.
+    pub filters: Option<Vec<Sourced<FilterSetting>>>,
     /// As in [`PolicySettings`](super::PolicySettings).
     pub slo_priorities: Vec<(String, Sourced<i32>)>,
     /// As in [`PolicySettings`](super::PolicySettings).
@@ -57,6 +59,7 @@ impl Choices {
         choices.policies.retain(|(other, _)| *other != kind);
         choices.parameters.retain(|given| given.kind != kind);
         choices.scorers = choices.scorers.filter(|_| kind != Kind::Routing);
+        choices.filters = choices.filters.filter(|_| kind != Kind::Routing);
         choices
     }
 

@@ -41,10 +41,12 @@ impl Choices {
     /// A key must belong to the policy that the same source names, or to the `chosen` one.
     fn check_owners(&self, kind: Kind, chosen: &str) -> Result<(), Contradiction> {
         let scorers = self.scorers.iter().flatten().next().filter(|_| kind == Kind::Routing);
-        let list = scorers.map(|scorer| ("scorers", &scorer.source, BuiltIn::find(kind, WEIGHTED)));
+        let filters = self.filters.iter().flatten().next().filter(|_| kind == Kind::Routing);
+        let lists = [("scorers", scorers.map(|one| &one.source)), ("filters", filters.map(|one| &one.source))];
+        let list = lists.into_iter().filter_map(|(key, source)| Some((key, source?, BuiltIn::find(kind, WEIGHTED))));
         let keys = self.parameters.iter().filter(|given| given.kind == kind);
         let keys = keys.filter_map(|given| Some((given.key?, &given.value.source, given.owner())));
-        for (key, source, owner) in list.into_iter().chain(keys) {
+        for (key, source, owner) in list.chain(keys) {
             let Some(owner) = owner else { continue };
             let beside = self.name(kind).map(|name| name.value.as_str());
             let is_owner = |name: &str| name == owner.name || name == owner.blis_name();
@@ -59,13 +61,17 @@ impl Choices {
         Ok(())
     }
 
-    /// A list of scorers and BLIS's two weights exclude each other.
+    /// Lists of scorers or filters and BLIS's two weights exclude each other.
     fn check_weights(&self) -> Result<(), Contradiction> {
         let pair = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD);
-        match pair.and_then(|pair| self.by_key(pair).next()).filter(|_| self.scorers.is_some()) {
+        let list = match (&self.scorers, &self.filters) {
+            (Some(_), _) => "a list of scorers",
+            (None, Some(_)) => "a list of filters",
+            (None, None) => return Ok(()),
+        };
+        match pair.and_then(|pair| self.by_key(pair).next()) {
             Some(ParameterSetting { value: Sourced { source, .. }, key, .. }) => {
-                let what =
-                    format!("{} cannot be used with a list of scorers", setting_name(source, key.unwrap_or_default()));
+                let what = format!("{} cannot be used with {list}", setting_name(source, key.unwrap_or_default()));
                 Err(Contradiction::new(source, what, "in a list, use the scorers kv-utilization and load-balance"))
             }
             None => Ok(()),
@@ -147,6 +153,7 @@ impl SettingSources<'_> {
             }
             used.set(&self.of(choices, Kind::Routing)).map_err(Contradiction::from)?;
         }
+        used.filters = self.flags.filters.as_ref().or(self.file.filters.as_ref()).cloned().unwrap_or_default();
         // Scorers without a weight add nothing to the sum; they follow in the order of the registry.
         let (weighed, rest): (Vec<_>, Vec<_>) = used.parameters.drain(..).partition(|(_, weight)| **weight > 0.0);
         let last = rest.iter().map(|(_, weight)| &weight.source).rfind(|source| **source != SettingSource::Default);
@@ -165,7 +172,8 @@ impl SettingSources<'_> {
         let pair = |choices: &Choices| {
             BuiltIn::find(Kind::Routing, CACHE_AND_LOAD).is_some_and(|row| choices.by_key(row).next().is_some())
         };
-        pair(self.flags) || (self.flags.scorers.is_none() && self.file.scorers.is_none() && pair(self.file))
+        let lists = |choices: &Choices| choices.scorers.is_some() || choices.filters.is_some();
+        pair(self.flags) || (!lists(self.flags) && !lists(self.file) && pair(self.file))
     }
 
     /// The values that are set by the names of parameters of the selected policy.

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::registry::WEIGHTED;
-use super::{BuiltIn, PolicySettings, PolicyUse, SettingSource, Sourced};
+use super::{BuiltIn, FilterSetting, PolicySettings, PolicyUse, SettingSource, Sourced};
 use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
 
@@ -67,7 +67,7 @@ impl PolicyUse {
         }
     }
 
-    /// Writes BLIS's keys, which every parameter of a built-in policy has; scorers are written as a list.
+    /// Writes parameters under BLIS's keys, or under their names where BLIS has none; filters and scorers as lists.
     fn explain_built_in(&self, row: &BuiltIn, page: &mut YamlPage) {
         page.entry("policy", self.name(), &self.source);
         for (name, value) in &self.parameters {
@@ -76,13 +76,29 @@ impl PolicyUse {
             }
         }
         if row.name == WEIGHTED {
+            if !self.filters.is_empty() {
+                page.section("filters", |page| self.filters.iter().for_each(|filter| explain_filter(page, filter)));
+            }
             page.section("scorers", |page| {
                 for (name, weight) in self.parameters.iter().filter(|(_, weight)| **weight > 0.0) {
                     page.item(format_args!("{{name: {name}, weight: {}}}", weight.value), &weight.source);
                 }
             });
+            return;
+        }
+        let has_key = |name: &str| row.parameter(name).is_some_and(|parameter| !parameter.key.is_empty());
+        let named: Vec<_> = self.parameters.iter().filter(|(name, _)| !has_key(name)).cloned().collect();
+        if !named.is_empty() {
+            explain_parameters(page, &named);
         }
     }
+}
+
+fn explain_filter(page: &mut YamlPage, filter: &Sourced<FilterSetting>) {
+    let values: Vec<String> =
+        filter.parameters().map(|(parameter, value)| format!("{}: {value}", parameter.name)).collect();
+    let text = format_args!("{{name: {}, parameters: {{{}}}}}", filter.name(), values.join(", ")).to_string();
+    page.item(text, &filter.source);
 }
 
 fn explain_parameters(page: &mut YamlPage, parameters: &[(String, Sourced<f64>)]) {

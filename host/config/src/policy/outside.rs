@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{BuiltIn, SettingSource, Sourced, parameter};
+use super::{BuiltIn, FilterSetting, SettingSource, Sourced, parameter};
 use blis_plugin::{Kind, LoadedPlugin};
 
 /// Finds the policies that are not built in.
@@ -54,20 +54,23 @@ pub struct PolicyUse {
     /// The parameters with their values, in the order of the declaration; of `weighted`, scorers with a weight come
     /// first, in the order of the list.
     pub parameters: Vec<(String, Sourced<f64>)>,
+    /// Filters in front of the scorers, in their order; only `weighted` has any.
+    pub filters: Vec<Sourced<FilterSetting>>,
 }
 
 /// Shows the policy, without the source that selects it.
 impl fmt::Debug for PolicyUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.loaded.file)?;
-        f.debug_map().entries(self.parameters.iter().map(|(name, value)| (name, value))).finish()
+        f.debug_map().entries(self.parameters.iter().map(|(name, value)| (name, value))).finish()?;
+        self.filters.iter().try_for_each(|filter| write!(f, " after {}", filter.value))
     }
 }
 
 impl PartialEq for PolicyUse {
     fn eq(&self, other: &Self) -> bool {
         let file = |used: &Self| (used.kind, used.loaded.file.clone(), used.loaded.sha256.clone());
-        file(self) == file(other) && self.parameters == other.parameters
+        file(self) == file(other) && self.parameters == other.parameters && self.filters == other.filters
     }
 }
 
@@ -76,7 +79,7 @@ impl PolicyUse {
     pub(super) fn new(kind: Kind, source: SettingSource, loaded: Arc<LoadedPlugin>) -> Self {
         let declared = &loaded.plugin.description().parameters;
         let parameters = declared.iter().map(|one| (one.name.clone(), Sourced::default_value(one.default))).collect();
-        Self { kind, source, loaded, built_in: None, parameters }
+        Self { kind, source, loaded, built_in: None, parameters, filters: Vec::new() }
     }
 
     /// A built-in policy with its defaults.

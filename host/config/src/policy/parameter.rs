@@ -2,6 +2,9 @@
 
 use blis_plugin::PolicyParameter;
 
+/// Range of numbers of tokens, and of tokens per second.
+pub(crate) const TOKENS: (f64, f64) = (1.0, 1e6);
+
 /// A number of a built-in policy that users may set.
 #[derive(Clone, Debug)]
 pub(crate) struct NumericParameter {
@@ -25,6 +28,18 @@ pub(crate) enum Rounding {
     Down,
     /// The policy tests `integer >= value`.
     Up,
+}
+
+/// Values of parameters by name. The order matters where a policy adds them up.
+#[derive(Debug)]
+pub(crate) struct ParameterValues(pub Vec<(String, f64)>);
+
+impl ParameterValues {
+    /// The value of a parameter, which the policy must have.
+    pub fn get(&self, name: &str) -> f64 {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.expect("a policy is built with the parameters of its own row").1
+    }
 }
 
 impl NumericParameter {

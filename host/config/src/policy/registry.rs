@@ -4,11 +4,12 @@
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, GaieLegacy,
-    InvertedSlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter, PriorityPolicy, RejectAll, RoundRobin, RoutingFilter,
-    RoutingPolicy, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
+    InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingFilter, RoutingPolicy,
+    ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
 
-use super::parameter::{NumericParameter, Rounding};
+use super::filters::{PREFIX_CACHE_PARAMETERS, prefix_cache};
+use super::parameter::{NumericParameter, ParameterValues, Rounding, TOKENS};
 use crate::{LatencyKind, latency_parameters};
 use blis_plugin::{Kind, PolicyParameter};
 
@@ -36,18 +37,6 @@ pub(super) enum Build {
     Preemption(Preemption),
     /// The deployment builds the model.
     Latency(LatencyKind),
-}
-
-/// Values of parameters by name. The order matters where a policy adds them up.
-#[derive(Debug)]
-pub(super) struct ParameterValues(pub Vec<(String, f64)>);
-
-impl ParameterValues {
-    /// The value of a parameter, which the policy must have.
-    fn get(&self, name: &str) -> f64 {
-        let found = self.0.iter().find(|(known, _)| known == name);
-        found.expect("a policy is built with the parameters of its own row").1
-    }
 }
 
 const fn number(
@@ -80,7 +69,6 @@ impl BuiltIn {
     }
 }
 
-const TOKENS: (f64, f64) = (1.0, 1e6);
 /// Priorities of classes are from -100 to 100.
 const PRIORITY: (f64, f64) = (-100.0, 101.0);
 
@@ -166,32 +154,18 @@ static BUILT_INS: &[BuiltIn] = &[
     row(
         Kind::Routing,
         "token-aware",
-        "Instances with the cached prefix while their wait is short, then the fewest prompt tokens (llm-d's default since June 2026)",
+        "Cached prefix while the wait is short, then the fewest prompt tokens (llm-d since June 2026)",
         Build::Routing(token_aware),
     )
-    .with(&[
-        NumericParameter::new(
-"affinity", 0.8, (0.0, 1.0), "Cached share of the prompt from which an instance has the prefix"),
-        NumericParameter::new(
-"peak-prefill",
-            15_928.0,
-            TOKENS,
-            "Prefill throughput of an idle instance, tokens per second",
-        ),
-        NumericParameter::new(
-"max-penalty-ms",
-            18_000.0,
-            (0.0, 1e7),
-            "Longest additional wait for a cached prefix, ms; 0 for any",
-        ),
-    ])
+    .with(&PREFIX_CACHE_PARAMETERS)
     .with_scores(),
     row(
         Kind::Routing,
         "epp-default",
-        "Prefixes sent before 3, short queues 2, free KV blocks 2 (llm-d's endpoint picker without a configuration)",
+        "Prefixes sent before 3, short queues 2, free KV blocks 2 (llm-d without a configuration)",
         Build::Routing(|_| {
-            let blend = [(ScorerKind::PrefixAffinity, 3.0), (ScorerKind::QueueDepth, 2.0), (ScorerKind::KvUtilization, 2.0)];
+            let blend =
+                [(ScorerKind::PrefixAffinity, 3.0), (ScorerKind::QueueDepth, 2.0), (ScorerKind::KvUtilization, 2.0)];
             Ok(Box::new(Weighted::new(blend.to_vec())?))
         }),
     )
@@ -262,23 +236,25 @@ pub(super) const WEIGHTED: &str = "weighted";
 /// The policy that BLIS's two weights select. BLIS, bundles and results call it `weighted`.
 pub(super) const CACHE_AND_LOAD: &str = "cache-and-load";
 
-/// A weighted sum of the scorers that have a weight, in the order of the list.
 fn weighted(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> {
+    Ok(Box::new(weighted_sum(set)?))
+}
+
+/// A weighted sum of the scorers that have a weight, in the order of the list.
+///
+/// # Errors
+/// If no scorer has a weight.
+pub(super) fn weighted_sum(set: &ParameterValues) -> Result<Weighted, String> {
     let weighed = set.0.iter().filter(|(_, weight)| *weight > 0.0);
     let scorers = weighed.map(|(name, weight)| Some((ScorerKind::find(name)?, *weight)));
     let scorers = scorers.collect::<Option<Vec<_>>>().expect("the parameters are named as the scorers");
-    Ok(Box::new(Weighted::new(scorers)?))
+    Weighted::new(scorers)
 }
 
 /// The scorer `token-load` behind the filter for cached prefixes.
 fn token_aware(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> {
-    let filter = PrefixCacheFilter {
-        affinity: set.get("affinity"),
-        peak_prefill: set.get("peak-prefill"),
-        max_penalty_ms: set.get("max-penalty-ms"),
-    };
     let scores = Weighted::new(vec![(ScorerKind::TokenLoad, 1.0)])?;
-    Ok(Box::new(scores.with_filters(vec![RoutingFilter::PrefixCache(filter)])))
+    Ok(Box::new(scores.with_filters(vec![RoutingFilter::PrefixCache(prefix_cache(set))])))
 }
 
 impl BuiltIn {

@@ -187,6 +187,41 @@ fn weights_are_set_one_by_one() {
 }
 
 #[test]
+fn filters_are_read_replaced_and_written() {
+    let text = "routing: {policy: weighted, filters: [{name: saturation, parameters: {headroom: 0.5}}, {name: prefix-cache-affinity}]}";
+    let bundle = Bundle::parse("policy.yaml", text).expect("legal");
+    let settings = |flags: &Choices| PolicySettings::choose(flags, Some(&bundle), &NoPlugins).expect("legal");
+    let filters = |settings: &PolicySettings| -> Vec<String> {
+        settings
+            .used(Kind::Routing)
+            .expect("there is one")
+            .filters
+            .iter()
+            .map(|filter| filter.value.to_string())
+            .collect()
+    };
+    let listed = settings(&Choices::default());
+    assert_eq!(filters(&listed), ["saturation:headroom=0.5", "prefix-cache-affinity"]);
+    let flag = Sourced::flag("--routing-filters", FilterSetting::named("prefix-cache-affinity").expect("known"));
+    let replaced = settings(&Choices { filters: Some(vec![flag]), ..Choices::default() });
+    assert_eq!(filters(&replaced), ["prefix-cache-affinity"]);
+    for settings in [listed, replaced] {
+        let written = Bundle::parse("again.yaml", &explained_page(&settings)).expect("what is written can be read");
+        let again = PolicySettings::choose(&Choices::default(), Some(&written), &NoPlugins).expect("legal");
+        assert_eq!(filters(&again), filters(&settings));
+    }
+}
+
+#[test]
+fn parameters_without_a_key_of_blis_are_written() {
+    let flags = set(named(&[(Kind::Routing, "token-aware")]), Kind::Routing, &[("affinity", 0.25)]);
+    let settings = PolicySettings::choose(&flags, None, &NoPlugins).expect("legal");
+    let written = Bundle::parse("again.yaml", &explained_page(&settings)).expect("what is written can be read");
+    let again = PolicySettings::choose(&Choices::default(), Some(&written), &NoPlugins).expect("legal");
+    assert_eq!(policy(&again, Kind::Routing), policy(&settings, Kind::Routing));
+}
+
+#[test]
 fn a_parameter_wins_over_the_key_beside_it() {
     let bucket = named(&[(Kind::Admission, "token-bucket")]);
     let flags = set(keyed(bucket, &[("token_bucket_capacity", 5.0)]), Kind::Admission, &[("capacity", 6.0)]);
@@ -267,6 +302,12 @@ fn nonsense_is_shown_and_explained() {
         "routing: {policy: weighted, cache_weight: 0, load_weight: 0}\n",
         "routing: {policy: weighted, cache_weight: -1}\n",
         "routing: {cache_weight: 1}\n",
+        "routing: {policy: weighted, filters: [{name: saturatoin}]}\n",
+        "routing: {policy: weighted, filters: [{name: saturation, parameters: {queue-dept: 1}}]}\n",
+        "routing: {policy: weighted, filters: [{name: saturation, parameters: {headroom: -1}}]}\n",
+        "routing: {policy: weighted, filters: [{name: saturation}, {name: saturation}]}\n",
+        "routing: {policy: least-loaded, filters: [{name: saturation}]}\n",
+        "routing: {policy: weighted, filters: [{name: saturation}], load_weight: 1}\n",
         "priority: {policy: slo}\n",
         "scheduler: {policy: fcfs}\n",
         "scheduler: lifo\n",

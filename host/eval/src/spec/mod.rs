@@ -12,7 +12,7 @@ pub use choice::{
     QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName,
     WorkloadName,
 };
-pub use parse::{PolicyParam, ScorerList, TargetList};
+pub use parse::{FilterList, PolicyParam, ScorerList, TargetList};
 pub use settings::{ExperimentSpec, InlinePolicies, KEYS, SettingKey, ValueForm};
 
 #[cfg(test)]

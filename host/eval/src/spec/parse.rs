@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use blis_sim::ids::RequestId;
 use blis_sim::units::Micros;
 
-use blis_config::policy::{ScorerFault, ScorerKind, WeightedScorer, scorer_hint};
+use blis_config::policy::{FilterSetting, ScorerFault, ScorerKind, WeightedScorer, scorer_hint};
 use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 use blis_workload::trace_v2::ThinkTime;
@@ -27,6 +27,10 @@ pub struct PolicyParam {
 /// The value of `routing-scorers`: scorers with their weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScorerList(pub Vec<WeightedScorer>);
+
+/// The value of `routing-filters`: filters with their parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FilterList(pub Vec<FilterSetting>);
 
 /// The value of `slo-ttft` and the other SLO flags: class and target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -326,6 +330,32 @@ pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
 }
 
 /// A list of scorers: `name:weight,…`.
+/// Filters with their parameters: `prefix-cache-affinity:affinity=0.7,saturation`.
+pub fn filters(text: &str) -> Result<FilterList, String> {
+    let filters: Vec<FilterSetting> = text.split(',').map(|part| filter(part.trim())).collect::<Result<_, String>>()?;
+    FilterSetting::check(&filters).map_err(|(_, what, hint)| format!("{what}; {hint}"))?;
+    Ok(FilterList(filters))
+}
+
+/// A name, and values of its parameters: `saturation:queue-depth=3`.
+fn filter(text: &str) -> Result<FilterSetting, String> {
+    let message = |(what, hint): (String, String)| format!("{what}; {hint}");
+    let mut parts = text.split(':').map(str::trim);
+    let mut filter = FilterSetting::named(parts.next().unwrap_or_default()).map_err(message)?;
+    for part in parts {
+        let assigned = part.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
+        let number = assigned.and_then(|(name, value)| Some((name, value.parse().ok()?)));
+        let Some((name, value)) = number else {
+            let example = filter.parameters().next().map(|(one, value)| format!(", like {}={value}", one.name));
+            let (name, example) = (filter.name(), example.unwrap_or_default());
+            return Err(format!("`{part}`: must be a parameter of `{name}` and its value{example}"));
+        };
+        filter.set(name, value).map_err(message)?;
+    }
+    Ok(filter)
+}
+
+/// Scorers with their weights: `queue-depth:2,token-load:1`.
 pub fn scorers(text: &str) -> Result<ScorerList, String> {
     let scorers: Result<Vec<WeightedScorer>, String> =
         text.split(',').enumerate().map(|(index, part)| scorer(part.trim(), index + 1)).collect();

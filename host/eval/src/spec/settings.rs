@@ -30,7 +30,7 @@ use super::choice::{
     ArrivalName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName,
     RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
 };
-use super::parse::{self, PolicyParam, ScorerList, TargetList};
+use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList};
 use super::text;
 
 /// How a setting is written in YAML and JSON.
@@ -177,6 +177,7 @@ settings! {
     token_bucket_capacity: f64 = "token-bucket-capacity", Number, one(parse::above_0), text::text;
     token_bucket_refill_rate: f64 = "token-bucket-refill-rate", Number, one(parse::above_0), text::text;
     routing_policy: String = "routing-policy", Text, one(parse::name), text::text;
+    routing_filters: FilterList = "routing-filters", Text, one(parse::filters), text::text;
     routing_scorers: ScorerList = "routing-scorers", Text, one(parse::scorers), text::text;
     routing_cache_weight: f64 = "routing-cache-weight", Number, one(parse::from_0), text::text;
     routing_load_weight: f64 = "routing-load-weight", Number, one(parse::from_0), text::text;

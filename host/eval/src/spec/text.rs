@@ -9,7 +9,7 @@ use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 use super::parse::EVERY_CLASS;
-use super::{PolicyParam, ScorerList, TargetList};
+use super::{FilterList, PolicyParam, ScorerList, TargetList};
 
 /// The `Display` text of the value.
 pub(super) fn text(value: &impl Display) -> Vec<String> {
@@ -74,6 +74,12 @@ impl Display for ScorerList {
         let scorers: Vec<String> =
             self.0.iter().map(|scorer| format!("{}:{}", scorer.name.name(), scorer.weight)).collect();
         f.write_str(&scorers.join(","))
+    }
+}
+
+impl Display for FilterList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&texts(&self.0).join(","))
     }
 }
 

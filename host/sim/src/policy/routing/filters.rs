@@ -24,13 +24,6 @@ pub struct PrefixCacheFilter {
     pub max_penalty_ms: f64,
 }
 
-impl Default for PrefixCacheFilter {
-    /// llm-d's defaults. The throughput is that of Qwen3-32B on two H100, an idle instance, prompts of 8192 tokens.
-    fn default() -> Self {
-        Self { affinity: 0.8, peak_prefill: 15_928.0, max_penalty_ms: 18_000.0 }
-    }
-}
-
 /// llm-d's `utilization-detector` as a filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SaturationFilter {
@@ -38,13 +31,8 @@ pub struct SaturationFilter {
     pub queue_depth: f64,
     /// Used share of its KV blocks, 0 to 1.
     pub kv_utilization: f64,
-}
-
-impl Default for SaturationFilter {
-    /// llm-d's defaults.
-    fn default() -> Self {
-        Self { queue_depth: 5.0, kv_utilization: 0.8 }
-    }
+    /// Share by which both may be exceeded, at least 0.
+    pub headroom: f64,
 }
 
 impl RoutingFilter {
@@ -111,7 +99,7 @@ impl PrefixCacheFilter {
 
 impl SaturationFilter {
     fn has_room(&self, waiting: u32, kv_utilization: f64) -> bool {
-        (f64::from(waiting) / self.queue_depth).max(kv_utilization / self.kv_utilization) <= 1.0
+        (f64::from(waiting) / self.queue_depth).max(kv_utilization / self.kv_utilization) <= 1.0 + self.headroom
     }
 }
 
@@ -154,16 +142,18 @@ mod tests {
 
     #[test]
     fn saturated_instances_are_left_out_unless_all_are() {
-        let saturated = |queue: &[u32], kv: &[f64]| {
+        let saturated = |queue: &[u32], kv: &[f64], headroom: f64| {
             let service = TestService::idle(queue.len()).with(|signals| {
                 signals.queue_depth = queue.to_vec();
                 signals.kv_utilization = kv.to_vec();
             });
             let mut kept = vec![true; queue.len()];
-            RoutingFilter::Saturation(SaturationFilter::default()).apply(1000, &service.view(), &[], &mut kept);
+            let filter = SaturationFilter { queue_depth: 5.0, kv_utilization: 0.8, headroom };
+            RoutingFilter::Saturation(filter).apply(1000, &service.view(), &[], &mut kept);
             kept
         };
-        assert_eq!(saturated(&[5, 6, 0, 0], &[0.8, 0.0, 0.81, 0.0]), [true, false, false, true]);
-        assert_eq!(saturated(&[6, 0], &[0.0, 0.9]), [true, true]);
+        assert_eq!(saturated(&[5, 6, 0, 0], &[0.8, 0.0, 0.81, 0.0], 0.0), [true, false, false, true]);
+        assert_eq!(saturated(&[6, 0], &[0.0, 0.9], 0.0), [true, true]);
+        assert_eq!(saturated(&[6, 7], &[0.96, 0.0], 0.2), [true, false], "a fifth more");
     }
 }

@@ -8,7 +8,7 @@ use crate::ids::InstanceIndex;
 use crate::policy::{ClusterView, Event, Events, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
 
 /// Score of an instance that a filter left out: below all others, which are from 0 on.
-pub(super) const LEFT_OUT: f64 = -1.0;
+const LEFT_OUT: f64 = -1.0;
 
 /// Chooses the instance with the largest weighted sum of scores.
 #[derive(Clone, Debug)]
