@@ -90,6 +90,7 @@ fn value_of(key: &SettingKey, number: u16) -> Option<String> {
         "fp8".to_owned(),
         "a=1s,b=20ms".to_owned(),
         "queue-depth:2,load-aware:0.5".to_owned(),
+        "saturation:queue-depth=3".to_owned(),
         "routing.weight=0.25".to_owned(),
         "lognormal:mu=1,sigma=2,min=3s".to_owned(),
         "fcfs".to_owned(),
