@@ -46,7 +46,7 @@ const RECORDED_BLOCK_SIZE: u64 = 16;
 /// does not fit its GPUs.
 pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     check_ranges(args)?;
-    let mut notes = Vec::new();
+    let (mut notes, mut warnings) = (Vec::new(), Vec::new());
     let catalogue = Catalogue::load(args.hardware_config.as_deref())?;
     let (name, config) = model_source::load(&args.model, args.model_config_folder.as_deref(), &mut notes)?;
     let (config, precision) = args.precision.apply(&name, config, &mut notes)?;
@@ -92,6 +92,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
 
     if kind != LatencyKind::Blackbox {
         notes.extend(config.into_iter().flat_map(|config| config.notes.iter().cloned()));
+        warnings.extend(config.into_iter().flat_map(|config| config.warnings.iter().cloned()));
         if kind != LatencyKind::Physics {
             notes.extend(config.into_iter().flat_map(|config| config.formula_notes.iter().cloned()));
         }
@@ -128,6 +129,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         max_model_len,
         model_facts: model_facts(config, hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
+        warnings,
         model: name,
     })
 }
