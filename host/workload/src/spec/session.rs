@@ -46,7 +46,7 @@ impl Session {
         (Self { plan, start, round: 0, input_tokens, context, state: SessionState::Active }, drawn)
     }
 
-    /// The session that takes the place of this one, which has ended at `at`, and its first request: among a fixed
+    /// The session that follows this one, which has ended at `at`, and its first request: among a fixed
     /// number of concurrent sessions, while the client sends.
     ///
     /// The numbers of successors follow from that of the first session, so that no session changes those of another.

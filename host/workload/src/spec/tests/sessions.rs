@@ -180,7 +180,7 @@ fn two_at_once() -> Client {
 }
 
 #[test]
-fn a_session_takes_the_place_of_one_that_ends() {
+fn a_session_follows_one_that_ends() {
     let options = GenerateOptions { num_requests: Some(100), ..options() };
     let (mut requests, _) = spec(0.0, vec![two_at_once()]).requests(&options).unwrap();
     let first: Vec<Request> = requests.by_ref().map(|drawn| drawn.request).collect();
