@@ -111,7 +111,9 @@ fn read_from_memory(context: u64, shared: u64) -> u64 {
 /// The time of a step of decoding requests over their context, with everything computed that does not depend on it.
 #[derive(Clone, Copy, Debug)]
 pub enum OverContext {
+    /// A linear function.
     Line(ContextLine),
+    /// A sum, one term of which grows with the context.
     Sum(ContextSum),
 }
 

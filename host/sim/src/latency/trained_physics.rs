@@ -162,7 +162,8 @@ impl LatencyModel for TrainedPhysics {
 
     fn over_context(&self, batch: &Batch) -> Option<OverContext> {
         let (beta, physics) = (&self.beta, &self.physics);
-        if !self.kv_split.decode || beta.decode_compute > 0.0 || batch.prefill_tokens > 0 || batch.decode_requests == 0 {
+        if !self.kv_split.decode || beta.decode_compute > 0.0 || batch.prefill_tokens > 0 || batch.decode_requests == 0
+        {
             return None;
         }
         let exchanged = |us: f64| if physics.collectives { us } else { 0.0 };
