@@ -26,7 +26,7 @@ pub(super) struct Cli {
     pub command: Option<Command>,
 }
 
-// Flags of every command. No documentation: clap would print it as the description of the program.
+/// Flags of every command.
 #[derive(Debug, Args)]
 pub(super) struct GlobalFlags {
     /// Colour of messages, help and summaries; auto: on a terminal, unless NO_COLOR is set
