@@ -254,7 +254,8 @@ impl Resolution<'_> {
         if let Some(size) = self.args.tensor_parallel_size.or(self.row.map(|row| row.tensor_parallel_size)) {
             return Ok(size);
         }
-        let preset = Presets::get().tensor_parallel_size(self.name);
+        let blackbox = self.kind == LatencyKind::Blackbox;
+        let preset = if blackbox { Presets::get().tensor_parallel_size(self.name) } else { None };
         let (size, why) = match (self.kind, preset, self.config) {
             (LatencyKind::Blackbox, Some(size), _) => (size, "the preset of this model"),
             (_, _, Some(_)) => (self.smallest_fit_with_stages(notes)?, "the smallest that holds the model"),
@@ -662,7 +663,7 @@ fn latency_kind(
     notes: &mut Vec<String>,
 ) -> Result<LatencyKind, ConfigError> {
     let betas = args.beta_coeffs.as_ref().map(Vec::len);
-    let has_rows = blackbox_rows().iter().any(|row| row.model == name);
+    let has_rows = || blackbox_rows().iter().any(|row| row.model == name);
     let kind = match (args.latency_model, betas) {
         (Some(LatencyKind::Roofline), Some(_)) => {
             return Err(ConfigError::Conflict {
@@ -688,7 +689,7 @@ fn latency_kind(
             });
         }
         (None, None) if args.vllm_version.is_some() => LatencyKind::Blackbox,
-        (None, None) if config.is_none() && has_rows => {
+        (None, None) if config.is_none() && has_rows() => {
             notes.push(format!(
                 "blackbox latency model: the architecture of {name} is unknown, trained coefficients are not"
             ));
@@ -698,7 +699,7 @@ fn latency_kind(
         (None, None) => args.default_latency,
     };
     let coefficients_suffice = kind == LatencyKind::Blackbox && betas.is_some();
-    if config.is_none() && !has_rows && !coefficients_suffice {
+    if config.is_none() && !has_rows() && !coefficients_suffice {
         let known = super::known_models().into_iter().map(|model| model.name).collect();
         let extra = "`blis models` lists the built-in ones; of another model, put the Hugging Face `config.json` into a folder \
                      and name it with `--model-config-folder`";

@@ -20,11 +20,18 @@ use super::workload::{ComposeArgs, ConvertArgs, WorkloadArgs};
 #[derive(Debug, Parser)]
 #[command(name = "blis", version, max_term_width = 100, args_override_self = true)]
 pub(super) struct Cli {
+    #[command(flatten)]
+    pub global: GlobalFlags,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+pub(super) struct GlobalFlags {
     /// Colour of messages, help and summaries; auto: on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ColorChoice::Auto, hide_short_help = true)]
     pub color: ColorChoice,
-    #[command(subcommand)]
-    pub command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,10 +3,25 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, Command, CommandFactory as _};
+use clap::{Arg, Args as _, Command, CommandFactory as _};
 
-use super::command::Cli;
+use super::args::{CompareArgs, ReplayArgs, RunArgs};
+use super::command::{Cli, GlobalFlags};
 use super::flags;
+
+/// The command line with nothing but the simulating command that `words` start with, if they do: to make all commands
+/// takes longer than the rest of a start. What it refuses, the whole command line refuses too, with a better message.
+pub(super) fn only_simulating(words: &[OsString]) -> Option<Command> {
+    let named = |name: &'static str| Command::new(name).args_override_self(true).allow_negative_numbers(true);
+    let command = match words.get(1)?.to_str()? {
+        "run" => RunArgs::augment_args(named("run")),
+        "replay" => ReplayArgs::augment_args(named("replay")),
+        "compare" => CompareArgs::augment_args(named("compare")),
+        _ => return None,
+    };
+    let all = GlobalFlags::augment_args(Command::new("blis").args_override_self(true));
+    Some(flags::with_aliases(all.subcommand(command), &|_| true))
+}
 
 /// The command line without what only its pages show. Only the flags of the commands that are among `words` have their
 /// other names, since adding them to all takes as long as the rest of a start.

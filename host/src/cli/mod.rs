@@ -76,7 +76,11 @@ pub fn main() -> ExitCode {
 
 fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let color = if colour_wanted(&io::stdout()) { clap::ColorChoice::Always } else { clap::ColorChoice::Never };
-    let matches = help::without_pages(words).color(color).try_get_matches_from(words);
+    let only = help::only_simulating(words).map(|command| command.color(color).try_get_matches_from(words));
+    let matches = match only {
+        Some(Ok(matches)) => Ok(matches),
+        _ => help::without_pages(words).color(color).try_get_matches_from(words),
+    };
     // The pages of all commands take longer to make than the rest of a start.
     let matches = match matches {
         Err(error) if !error.use_stderr() => help::command().color(color).try_get_matches_from(words),
