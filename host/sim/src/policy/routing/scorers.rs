@@ -298,6 +298,7 @@ mod tests {
     use crate::policy::Signals;
     use crate::policy::testing::{TestService, request, view_of};
     use crate::request::Span;
+    use crate::rng::Stream;
 
     fn scores(kind: ScorerKind, n: usize, change: impl FnOnce(&mut Signals)) -> Vec<f64> {
         let service = TestService::idle(n).with(change);
@@ -373,6 +374,42 @@ mod tests {
         assert_eq!(cached(&[2, 6, 3]), [0.0, 1.0, 0.25]);
         assert_eq!(cached(&[0, 0]), [1.0; 2]);
         assert_eq!(cached(&[7, 7]), [1.0; 2]);
+    }
+
+    #[test]
+    fn the_cached_share_is_absolute() {
+        let share = |blocks: u32, cached: &[u32]| {
+            let service = TestService::idle(cached.len()).with(|signals| signals.cached_blocks = cached.to_vec());
+            let mut scores = vec![f64::NAN; cached.len()];
+            let prompt = request(0, blocks, &[]);
+            let mut scorer = Scorer::new(ScorerKind::PrecisePrefixCacheShare);
+            scorer.score(&view_of(&prompt), &service.view(), &Ties::LowestIndex, &mut scores);
+            scores
+        };
+        assert_eq!(share(8, &[2, 6, 8]), [0.25, 0.75, 1.0]);
+        assert_eq!(share(8, &[2, 2]), [0.25; 2], "not scaled to the range");
+        assert_eq!(share(0, &[0, 0]), [0.0; 2], "shorter than a block");
+    }
+
+    #[test]
+    fn random_scores_prefer_no_instance_and_no_request_before() {
+        let ties = Ties::Random(Stream::new(42, "router"));
+        let scores = |id: u32, ties: &Ties| {
+            let mut scores = vec![f64::NAN; 4];
+            let mut scorer = Scorer::new(ScorerKind::Random);
+            let prompt = request(id, 2, &[]);
+            scorer.score(&view_of(&prompt), &TestService::idle(4).view(), ties, &mut scores);
+            scores
+        };
+        assert_eq!(scores(7, &ties), scores(7, &ties));
+        assert_eq!(scores(7, &Ties::LowestIndex), [0.0; 4]);
+        let mut chosen = [0; 4];
+        for id in 0..4000 {
+            let scores = scores(id, &ties);
+            chosen[(0..4).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).expect("four")] += 1;
+        }
+        // 1000 each, with a standard deviation of 27.
+        assert!(chosen.iter().all(|&count| (880..1120).contains(&count)), "{chosen:?}");
     }
 
     #[test]
