@@ -14,7 +14,10 @@ const PUBLISHED: [(&str, &[&str]); 15] = [
     ("epp-estimate-prefix-cache-config", &[]),
     ("epp-precise-prefix-cache-config", &[]),
     ("optimized-baseline", &[]),
-    ("pd-epp-config", &["`prefill-filter`", "`disagg-profile-handler`", "`prefix-based-pd-decider`", "profile `prefill`"]),
+    (
+        "pd-epp-config",
+        &["`prefill-filter`", "`disagg-profile-handler`", "`prefix-based-pd-decider`", "profile `prefill`"],
+    ),
     (
         "pd-topology-epp-config",
         &[
@@ -68,12 +71,13 @@ fn text(path: &Path) -> String {
 fn published_configurations_run_and_come_back() {
     let Some(folder) = shared("cases/llm-d") else { return };
     let scratch = Scratch::new();
-    let path = |name: &str| -> PathBuf { scratch.path(name) };
+    let path = |name: &str| PathBuf::from(scratch.path(name));
     for (name, left_out) in PUBLISHED {
         let (bundle, config, again) = (path("bundle.yaml"), path("config.yaml"), path("again.yaml"));
         let file = folder.join(format!("{name}.yaml"));
         let notes = import(&file, &bundle);
-        let missing: Vec<&String> = notes.iter().filter(|note| note.contains(" has no counterpart: it would ")).collect();
+        let missing: Vec<&String> =
+            notes.iter().filter(|note| note.contains(" has no counterpart: it would ")).collect();
         assert_eq!(missing.len(), left_out.len(), "{name}: {missing:#?}");
         for what in left_out {
             assert!(missing.iter().any(|note| note.contains(what)), "{name}: {what}: {missing:#?}");
@@ -82,7 +86,8 @@ fn published_configurations_run_and_come_back() {
         let remarks = import(&config, &again);
         assert!(remarks.iter().all(|remark| !remark.contains("no counterpart")), "{name}: {remarks:#?}");
         assert_eq!(text(&bundle), text(&again), "{name}");
-        let run = "run --model qwen/qwen3-14b --num-instances 3 --rate 20 --num-requests 40 --output json --policy-config";
+        let run =
+            "run --model qwen/qwen3-14b --num-instances 3 --rate 20 --num-requests 40 --output json --policy-config";
         let document = blis!(run, bundle).json();
         assert_eq!(document["completed_requests"], 40, "{name}");
         let strict = blis!("import llm-d", file, "--strict");
@@ -91,7 +96,10 @@ fn published_configurations_run_and_come_back() {
     for (name, expected) in ROUTING {
         let bundle = path("bundle.yaml");
         import(&folder.join(format!("{name}.yaml")), &bundle);
-        let scorers = text(&bundle).lines().filter_map(|line| line.trim().strip_prefix("- {name: ").map(str::to_owned)).collect::<Vec<_>>();
+        let scorers = text(&bundle)
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- {name: ").map(str::to_owned))
+            .collect::<Vec<_>>();
         let scorers = scorers.join(" ").replace(", weight:", "").replace("} ", ", ").replace('}', "");
         assert_eq!(scorers, expected, "{name}");
     }
@@ -100,9 +108,10 @@ fn published_configurations_run_and_come_back() {
 #[test]
 fn the_example_decides_as_token_aware() {
     let scratch = Scratch::new();
-    let bundle = scratch.path("bundle.yaml");
+    let bundle = PathBuf::from(scratch.path("bundle.yaml"));
     import(&root().join("examples/router/epp.yaml"), &bundle);
-    let run = "run --model qwen/qwen3-14b --num-instances 3 --workload chatbot --rate 20 --num-requests 200 --output json";
+    let run =
+        "run --model qwen/qwen3-14b --num-instances 3 --workload chatbot --rate 20 --num-requests 200 --output json";
     let imported = blis!(run, "--policy-config", bundle).json();
     let built_in = blis!(run, "--routing-policy token-aware --admission-policy gaie-legacy").json();
     assert_eq!(imported, built_in);
@@ -110,8 +119,8 @@ fn the_example_decides_as_token_aware() {
 
 #[test]
 fn what_llm_d_cannot_express_is_refused() {
-    let message = blis!("export llm-d policies/mixed-technologies.yaml").refused();
-    assert!(message.starts_with("error: policies/mixed-technologies.yaml:"), "{message}");
+    let message = blis!("export llm-d policies/mixed.yaml").refused();
+    assert!(message.starts_with("error: policies/mixed.yaml:"), "{message}");
     assert!(message.contains("`shed-late` is not built in"), "{message}");
     let message = blis!("import llm-d policies/chat-prefix.yaml").refused();
     assert!(message.starts_with("error: policies/chat-prefix.yaml:8:1: unknown key `routing`"), "{message}");

@@ -103,16 +103,12 @@ fn remark(Imported { left_out, differs, no_effect, .. }: &Imported) {
         None => print_note(&remark.headline()),
     };
     left_out.iter().chain(differs).for_each(note);
-    let mut reasons: Vec<&str> = no_effect.iter().map(|(_, why)| *why).collect();
-    reasons.dedup();
-    let mut told = Vec::new();
-    for why in reasons {
-        if told.contains(&why) {
+    for (index, (_, why)) in no_effect.iter().enumerate() {
+        if no_effect[..index].iter().any(|(_, before)| before == why) {
             continue;
         }
-        told.push(why);
-        let names: Vec<String> =
-            no_effect.iter().filter(|(_, other)| *other == why).map(|(name, _)| format!("`{name}`")).collect();
+        let alike = no_effect.iter().filter(|(_, other)| other == why);
+        let names: Vec<String> = alike.map(|(name, _)| format!("`{name}`")).collect();
         print_note(&format_args!("no effect in a simulation: {} ({why})", names.join(", ")));
     }
 }

@@ -3,9 +3,9 @@
 
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, EPP_PROFILE, GaieLegacy,
-    InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingFilter, RoutingPolicy,
-    ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
+    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, EPP_PROFILE,
+    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingFilter,
+    RoutingPolicy, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
 
 use super::filters::{PREFIX_CACHE_PARAMETERS, prefix_cache};

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::{EndpointPicker, Saturation};
 use crate::policy::registry::{EPP_DEFAULT, TOKEN_AWARE, WEIGHTED};
 use crate::policy::{
-    BuiltIn, Bundle, FilterSetting, NoPlugins, PolicyError, PolicySettings, PolicyUse, ScorerKind, SettingSource, Sourced,
-    WeightedScorer,
+    BuiltIn, Bundle, FilterSetting, NoPlugins, PolicyError, PolicySettings, PolicyUse, ScorerKind, SettingSource,
+    Sourced, WeightedScorer,
 };
 use blis_diag::quoted;
 use blis_plugin::Kind;
@@ -42,7 +42,7 @@ impl EndpointPicker {
     /// # Errors
     /// If the bundle contradicts itself, or has anything that llm-d's configuration cannot say.
     pub fn of_bundle(bundle: &Bundle) -> Result<Self, PolicyError> {
-        let reader = BundleReader { bundle };
+        let reader = ExportedBundle { bundle };
         reader.check_plugins()?;
         let settings = PolicySettings::choose(&Default::default(), Some(bundle), &NoPlugins)?;
         reader.check_rest(&settings)?;
@@ -53,11 +53,11 @@ impl EndpointPicker {
 }
 
 /// A bundle, for errors that show its lines.
-struct BundleReader<'a> {
+struct ExportedBundle<'a> {
     bundle: &'a Bundle,
 }
 
-impl BundleReader<'_> {
+impl ExportedBundle<'_> {
     fn check_plugins(&self) -> Result<(), PolicyError> {
         let policies = &self.bundle.choices().policies;
         match policies.iter().find(|(kind, name)| BuiltIn::find(*kind, name).is_none()) {
@@ -136,7 +136,8 @@ impl BundleReader<'_> {
             }
         }
         if let Some(random) = scorers.iter().find(|scorer| scorer.name == ScorerKind::Random && scorers.len() > 1) {
-            let what = "scorer `random` beside others has no counterpart in llm-d, whose `random-picker` reads no scores";
+            let what =
+                "scorer `random` beside others has no counterpart in llm-d, whose `random-picker` reads no scores";
             return Err(self.refuse(&random.source, what, "keep it alone, or leave it out"));
         }
         for filter in &filters {
@@ -146,7 +147,7 @@ impl BundleReader<'_> {
     }
 
     /// `token-aware` is a filter and a scorer of `weighted`.
-    fn token_aware(&self, used: &PolicyUse) -> Result<Pipeline, PolicyError> {
+    fn token_aware(&self, used: &PolicyUse) -> Result<FiltersAndScorers, PolicyError> {
         let refuse = |(what, hint): (String, String)| self.refuse(&used.source, what, hint);
         let mut filter = FilterSetting::named("prefix-cache-affinity").map_err(refuse)?;
         for (name, value) in &used.parameters {
@@ -189,7 +190,7 @@ impl BundleReader<'_> {
 }
 
 /// Filters and scorers, with the location of each.
-type Pipeline = (Vec<Sourced<FilterSetting>>, Vec<Sourced<WeightedScorer>>);
+type FiltersAndScorers = (Vec<Sourced<FilterSetting>>, Vec<Sourced<WeightedScorer>>);
 
 fn first<T>(entries: &[(String, Sourced<T>)]) -> Option<&SettingSource> {
     entries.first().map(|(_, value)| &value.source)

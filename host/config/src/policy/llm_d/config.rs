@@ -92,10 +92,8 @@ impl ConfigPage {
             }
         };
         let row = type_with(Role::Filter("saturation"));
-        let parameters = [
-            ("queueDepthThreshold", queue_depth.to_string()),
-            ("kvCacheUtilThreshold", kv_utilization.to_string()),
-        ];
+        let parameters =
+            [("queueDepthThreshold", queue_depth.to_string()), ("kvCacheUtilThreshold", kv_utilization.to_string())];
         let name = self.declare(row, None, &parameters);
         let _ = writeln!(self.detector, "flowControl:\n  saturationDetector:\n    pluginRef: {name}");
     }

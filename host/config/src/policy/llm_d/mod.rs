@@ -1,4 +1,5 @@
-//! The configuration of llm-d's endpoint picker (`EndpointPickerConfig`), read into a policy bundle and written from one.
+//! The configuration of llm-d's endpoint picker (`EndpointPickerConfig`), read into a policy bundle and written from
+//! one.
 //!
 //! ```text
 //! EndpointPickerConfig ─ import ─→ EndpointPicker ─ to_bundle ─→ bundle
@@ -12,9 +13,9 @@ mod bundle;
 mod config;
 pub(super) mod plugins;
 mod read;
-mod value;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use super::{FilterSetting, WeightedScorer};
 pub use read::{Imported, import, load};

@@ -4,7 +4,7 @@
 
 use blis_sim::policy::ScorerKind;
 
-/// A plugin type.
+/// A plugin type of llm-d, and what it is here.
 #[derive(Debug)]
 pub(in crate::policy) struct PluginType {
     /// The name in `type`.
@@ -13,7 +13,7 @@ pub(in crate::policy) struct PluginType {
     pub aliases: &'static [&'static str],
     pub role: Role,
     /// What is checked and used of its parameters; all of them are accepted unread if the role has no counterpart.
-    pub parameters: &'static [Parameter],
+    pub parameters: &'static [TypeParameter],
     /// The scorer that it is if it reads what is in the prefix caches ([`Meaning::Producer`]).
     pub precise: Option<ScorerKind>,
     /// Where the counterpart decides otherwise, unless it reads what is in the prefix caches; empty if nowhere.
@@ -49,7 +49,7 @@ pub(in crate::policy) enum Picker {
 
 /// A parameter of a plugin type that has a counterpart.
 #[derive(Debug)]
-pub(in crate::policy) struct Parameter {
+pub(in crate::policy) struct TypeParameter {
     pub name: &'static str,
     pub meaning: Meaning,
 }
@@ -74,8 +74,8 @@ pub(in crate::policy) enum Meaning {
 
 use Meaning::{Missing, NoEffect, Number, OnlyNumber, OnlyText, Producer, Whole};
 
-const fn parameter(name: &'static str, meaning: Meaning) -> Parameter {
-    Parameter { name, meaning }
+const fn parameter(name: &'static str, meaning: Meaning) -> TypeParameter {
+    TypeParameter { name, meaning }
 }
 
 /// A row without parameters.
@@ -88,7 +88,7 @@ impl PluginType {
         Self { aliases, ..self }
     }
 
-    const fn with(self, parameters: &'static [Parameter]) -> Self {
+    const fn with(self, parameters: &'static [TypeParameter]) -> Self {
         Self { parameters, ..self }
     }
 
@@ -121,7 +121,7 @@ impl PluginType {
         PLUGIN_TYPES.iter().map(|row| row.name).collect()
     }
 
-    pub fn parameter(&self, name: &str) -> Option<&'static Parameter> {
+    pub fn parameter(&self, name: &str) -> Option<&'static TypeParameter> {
         self.parameters.iter().find(|parameter| parameter.name == name)
     }
 
@@ -143,7 +143,7 @@ pub(super) const PRODUCER_NAME: &str = "prefixMatchInfoProducerName";
 pub(super) const UTILIZATION_DETECTOR: &str = "utilization-detector";
 
 /// Parameters of the record of sent prompts, which `prefix-cache-scorer` itself had in earlier versions.
-const RECORD: [Parameter; 8] = [
+const RECORD: [TypeParameter; 8] = [
     parameter("autoTune", NoEffect),
     parameter("blockSizeTokens", NoEffect),
     parameter("blockSize", NoEffect),
@@ -154,7 +154,7 @@ const RECORD: [Parameter; 8] = [
     parameter("lruIndexerCapacity", NoEffect),
 ];
 
-static PREFIX_CACHE_SCORER: [Parameter; 11] = {
+static PREFIX_CACHE_SCORER: [TypeParameter; 11] = {
     let [a, b, c, d, e, f, g, h] = RECORD;
     let own = [
         parameter(PRODUCER_NAME, Producer),
@@ -165,12 +165,13 @@ static PREFIX_CACHE_SCORER: [Parameter; 11] = {
     [a, b, c, d, e, f, g, h, i, j, k]
 };
 
-static PICKER: [Parameter; 1] = [parameter("maxNumOfEndpoints", OnlyNumber(1.0))];
+static PICKER: [TypeParameter; 1] = [parameter("maxNumOfEndpoints", OnlyNumber(1.0))];
 
 const RECORD_OF_PROMPTS: &str = "the record of the prompts sent to an instance holds 10 000 KV blocks of any prompt length; llm-d's \
      holds `lruCapacityPerServer` (31 250) blocks, or as many as the instance has";
 const ALL_DECODE: &str = "every simulated instance serves whole requests";
-const ITS_SIGNALS: &str = "the simulator has the signals itself (`--snapshot-refresh-interval`, `--cache-signal-delay`)";
+const ITS_SIGNALS: &str =
+    "the simulator has the signals itself (`--snapshot-refresh-interval`, `--cache-signal-delay`)";
 const NO_WIRE_FORMAT: &str = "simulated requests have no wire format";
 
 /// A scorer with a type of that name.
@@ -352,7 +353,8 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_counterparts_exist() {
-        let mut names: Vec<&str> = PLUGIN_TYPES.iter().flat_map(|row| row.aliases.iter().chain([&row.name])).copied().collect();
+        let mut names: Vec<&str> =
+            PLUGIN_TYPES.iter().flat_map(|row| row.aliases.iter().chain([&row.name])).copied().collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();

@@ -1,13 +1,13 @@
-//! llm-d's configuration, read into an endpoint picker: strict where llm-d is, and with a remark on everything that has no
-//! counterpart.
+//! llm-d's configuration, read into an endpoint picker: strict where llm-d is, and with a remark on everything that
+//! has no counterpart.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::plugins::{Meaning, PRECISE_PRODUCER, Parameter, Picker, PluginType, Role, UTILIZATION_DETECTOR};
-use super::value::Value;
+use super::plugins::{Meaning, PRECISE_PRODUCER, Picker, PluginType, Role, TypeParameter, UTILIZATION_DETECTOR};
+use super::value::AnyYaml;
 use super::{EndpointPicker, Saturation};
 use crate::policy::error::PolicyError;
 use crate::policy::{FilterSetting, ScorerKind, WeightedScorer, read_text};
@@ -39,8 +39,8 @@ pub fn load(path: &Path) -> Result<Imported, PolicyError> {
 /// Reads the configuration `text`, the content of `file`.
 ///
 /// # Errors
-/// If llm-d would refuse it: it is not YAML, has an unknown key, or a reference to a plugin that is not declared. Also if
-/// a parameter of a plugin with a counterpart is unknown or out of range.
+/// If llm-d would refuse it: it is not YAML, has an unknown key, or a reference to a plugin that is not declared. Also
+/// if a parameter of a plugin with a counterpart is unknown or out of range.
 pub fn import(file: &str, text: &str) -> Result<Imported, PolicyError> {
     let document = Document { file: file.into(), text };
     let raw: Option<RawConfig> = document.read().map_err(|error| yaml_error(&document, &error))?;
@@ -58,11 +58,11 @@ struct RawConfig {
     feature_gates: Option<Vec<Word>>,
     plugins: Option<Vec<Spanned<RawPlugin>>>,
     scheduling_profiles: Option<Vec<Spanned<RawProfile>>>,
-    data_layer: Option<Spanned<Value>>,
-    flow_control: Option<Spanned<Value>>,
-    request_handler: Option<Spanned<Value>>,
-    saturation_detector: Option<Spanned<Value>>,
-    parser: Option<Spanned<Value>>,
+    data_layer: Option<Spanned<AnyYaml>>,
+    flow_control: Option<Spanned<AnyYaml>>,
+    request_handler: Option<Spanned<AnyYaml>>,
+    saturation_detector: Option<Spanned<AnyYaml>>,
+    parser: Option<Spanned<AnyYaml>>,
 }
 
 #[derive(Deserialize)]
@@ -70,7 +70,7 @@ struct RawConfig {
 struct RawPlugin {
     name: Option<Word>,
     r#type: Option<Word>,
-    parameters: Option<Entries<Spanned<Value>>>,
+    parameters: Option<Entries<Spanned<AnyYaml>>>,
 }
 
 #[derive(Deserialize)]
@@ -88,8 +88,7 @@ struct RawReference {
 }
 
 /// Versions of the configuration that are read.
-const API_VERSIONS: [&str; 3] =
-    ["llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"];
+const API_VERSIONS: [&str; 3] = ["llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"];
 const KIND: &str = "EndpointPickerConfig";
 
 #[derive(Default)]
@@ -105,29 +104,29 @@ struct Reader<'a> {
 }
 
 /// A plugin of the list.
-struct Plugin {
+struct DeclaredPlugin {
     name: String,
     /// Its type as it was written.
     written: Word,
     /// `None` for a type that is not in the table.
     row: Option<&'static PluginType>,
-    parameters: Vec<(Word, Spanned<Value>)>,
+    parameters: Vec<(Word, Spanned<AnyYaml>)>,
 }
 
 /// A plugin in a profile.
-struct Member<'a> {
-    plugin: &'a Plugin,
+struct ProfileMember<'a> {
+    plugin: &'a DeclaredPlugin,
     /// 1 if the profile says nothing.
     weight: f64,
     at: Mark,
 }
 
-impl Plugin {
+impl DeclaredPlugin {
     fn role(&self) -> Option<Role> {
         self.row.map(|row| row.role)
     }
 
-    fn parameter(&self, name: &str) -> Option<&Spanned<Value>> {
+    fn parameter(&self, name: &str) -> Option<&Spanned<AnyYaml>> {
         self.parameters.iter().find(|(key, _)| key.value == name).map(|(_, value)| value)
     }
 }
@@ -137,7 +136,12 @@ impl Reader<'_> {
         self.check_header(&raw)?;
         let plugins = self.plugins(raw.plugins.unwrap_or_default())?;
         let profiles = raw.scheduling_profiles.unwrap_or_default();
-        let shedding = self.shedding(&plugins, raw.feature_gates.unwrap_or_default(), &raw.flow_control, &raw.saturation_detector)?;
+        let shedding = self.shedding(
+            &plugins,
+            raw.feature_gates.unwrap_or_default(),
+            &raw.flow_control,
+            &raw.saturation_detector,
+        )?;
         for plugin in &plugins {
             self.remark_on(plugin);
         }
@@ -180,8 +184,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn plugins(&self, raw: Vec<Spanned<RawPlugin>>) -> Result<Vec<Plugin>, PolicyError> {
-        let mut plugins: Vec<Plugin> = Vec::new();
+    fn plugins(&self, raw: Vec<Spanned<RawPlugin>>) -> Result<Vec<DeclaredPlugin>, PolicyError> {
+        let mut plugins: Vec<DeclaredPlugin> = Vec::new();
         for Spanned { value: RawPlugin { name, r#type, parameters }, referenced } in raw {
             let Some(written) = r#type.filter(|word| !word.value.is_empty()) else {
                 let what = format!("plugin {} has no `type`", plugins.len() + 1);
@@ -196,13 +200,13 @@ impl Reader<'_> {
             }
             let row = PluginType::find(&written.value);
             let parameters = parameters.map(|entries| entries.0).unwrap_or_default();
-            plugins.push(Plugin { name, written, row, parameters });
+            plugins.push(DeclaredPlugin { name, written, row, parameters });
         }
         Ok(plugins)
     }
 
     /// Names a plugin without a counterpart, wherever it is used.
-    fn remark_on(&mut self, plugin: &Plugin) {
+    fn remark_on(&mut self, plugin: &DeclaredPlugin) {
         let written = quoted(plugin.written.value.as_bytes());
         let location = self.document.location(plugin.written.referenced);
         let left_out = |what: String| Diagnostic::new(what).at(location.clone());
@@ -227,10 +231,10 @@ impl Reader<'_> {
     /// The plugins of the one profile that a bundle describes, and the location of the profile.
     fn members<'p>(
         &mut self,
-        plugins: &'p [Plugin],
+        plugins: &'p [DeclaredPlugin],
         profiles: Vec<Spanned<RawProfile>>,
-    ) -> Result<(Mark, Vec<Member<'p>>), PolicyError> {
-        let mut named: Vec<(String, Mark, Vec<Member<'p>>)> = Vec::new();
+    ) -> Result<(Mark, Vec<ProfileMember<'p>>), PolicyError> {
+        let mut named: Vec<(String, Mark, Vec<ProfileMember<'p>>)> = Vec::new();
         for Spanned { value: RawProfile { name, plugins: references }, referenced } in profiles {
             let Some(name) = name.filter(|word| !word.value.is_empty()) else {
                 let what = format!("profile {} has no `name`", named.len() + 1);
@@ -249,11 +253,11 @@ impl Reader<'_> {
             // llm-d then makes a profile of all filters, scorers and pickers.
             let start = plugins.first().map(|plugin| plugin.written.referenced);
             let start = start.expect("a configuration without plugins and profiles was the default");
-            let member = |plugin| Member { plugin, weight: 1.0, at: start };
+            let member = |plugin| ProfileMember { plugin, weight: 1.0, at: start };
             return Ok((start, plugins.iter().map(member).collect()));
         }
         self.check_handler(plugins, &named)?;
-        let decode = |(_, _, members): &(String, Mark, Vec<Member<'_>>)| {
+        let decode = |(_, _, members): &(String, Mark, Vec<ProfileMember<'_>>)| {
             members.iter().any(|member| member.plugin.row.is_some_and(|row| row.name == "decode-filter"))
         };
         let chosen = decode_profile(plugins);
@@ -263,7 +267,8 @@ impl Reader<'_> {
         let (name, at, members) = named.remove(index);
         for (other, at, _) in named {
             let what = format!(
-                "profile {} has no counterpart: it would choose another instance for a part of the request; profile {} is imported",
+                "profile {} has no counterpart: it would choose another instance for a part of the request; profile {} \
+                 is imported",
                 quoted(other.as_bytes()),
                 quoted(name.as_bytes())
             );
@@ -274,19 +279,24 @@ impl Reader<'_> {
 
     fn member<'p>(
         &self,
-        plugins: &'p [Plugin],
+        plugins: &'p [DeclaredPlugin],
         Spanned { value: RawReference { plugin_ref, weight }, referenced }: Spanned<RawReference>,
-    ) -> Result<Member<'p>, PolicyError> {
+    ) -> Result<ProfileMember<'p>, PolicyError> {
         let Some(name) = plugin_ref else {
             return Err(self.wrong(referenced, "`pluginRef` is missing", "name a plugin of the list `plugins`"));
         };
         let plugin = self.declared(plugins, &name.value, name.referenced)?;
         let subject = format!("the weight of {}", quoted(name.value.as_bytes()));
         let weight = weight.map_or(Ok(1.0), |word| self.document.number(subject, &word, FROM_0))?;
-        Ok(Member { plugin, weight, at: name.referenced })
+        Ok(ProfileMember { plugin, weight, at: name.referenced })
     }
 
-    fn declared<'p>(&self, plugins: &'p [Plugin], name: &str, at: Mark) -> Result<&'p Plugin, PolicyError> {
+    fn declared<'p>(
+        &self,
+        plugins: &'p [DeclaredPlugin],
+        name: &str,
+        at: Mark,
+    ) -> Result<&'p DeclaredPlugin, PolicyError> {
         plugins.iter().find(|plugin| plugin.name == name).ok_or_else(|| {
             let known: Vec<&str> = plugins.iter().map(|plugin| plugin.name.as_str()).collect();
             let hint = match known.is_empty() {
@@ -300,11 +310,11 @@ impl Reader<'_> {
     /// Several profiles need a plugin that decides between them.
     fn check_handler(
         &self,
-        plugins: &[Plugin],
-        profiles: &[(String, Mark, Vec<Member<'_>>)],
+        plugins: &[DeclaredPlugin],
+        profiles: &[(String, Mark, Vec<ProfileMember<'_>>)],
     ) -> Result<(), PolicyError> {
         let Some((_, at, _)) = profiles.get(1) else { return Ok(()) };
-        let may_handle = |plugin: &Plugin| matches!(plugin.role(), None | Some(Role::MissingHandler(_)));
+        let may_handle = |plugin: &DeclaredPlugin| matches!(plugin.role(), None | Some(Role::MissingHandler(_)));
         if plugins.iter().any(may_handle) {
             return Ok(());
         }
@@ -312,9 +322,13 @@ impl Reader<'_> {
         Err(self.wrong(*at, what, "declare one, such as `disagg-profile-handler`, or keep one profile"))
     }
 
-    fn filters(&mut self, plugins: &[Plugin], members: &[Member<'_>]) -> Result<Vec<FilterSetting>, PolicyError> {
+    fn filters(
+        &mut self,
+        plugins: &[DeclaredPlugin],
+        members: &[ProfileMember<'_>],
+    ) -> Result<Vec<FilterSetting>, PolicyError> {
         let mut filters: Vec<FilterSetting> = Vec::new();
-        for Member { plugin, at, .. } in members {
+        for ProfileMember { plugin, at, .. } in members {
             let (Some(row), Some(Role::Filter(name))) = (plugin.row, plugin.role()) else { continue };
             let mut filter = FilterSetting::named(name).map_err(|(what, hint)| self.wrong(*at, what, hint))?;
             self.parameters(plugin, row, |parameter, value| filter.set(parameter, value))?;
@@ -333,12 +347,12 @@ impl Reader<'_> {
 
     fn scorers(
         &mut self,
-        plugins: &[Plugin],
-        members: &[Member<'_>],
+        plugins: &[DeclaredPlugin],
+        members: &[ProfileMember<'_>],
         profile: Mark,
     ) -> Result<Vec<WeightedScorer>, PolicyError> {
         let mut scorers: Vec<WeightedScorer> = Vec::new();
-        for Member { plugin, weight, at } in members {
+        for ProfileMember { plugin, weight, at } in members {
             let (Some(row), Some(Role::Scorer(kind))) = (plugin.row, plugin.role()) else { continue };
             self.parameters(plugin, row, |_, _| Ok(()))?;
             let precise = self.is_precise(plugins, plugin)?;
@@ -360,7 +374,8 @@ impl Reader<'_> {
             }
         }
         if self.picker_of(plugins, members)? == Picker::Random && !scorers.is_empty() {
-            let ignored = scorers.drain(..).map(|scorer| (scorer.name.name().to_owned(), "`random-picker` reads no scores"));
+            let ignored =
+                scorers.drain(..).map(|scorer| (scorer.name.name().to_owned(), "`random-picker` reads no scores"));
             self.remarks.no_effect.extend(ignored);
         }
         if scorers.is_empty() {
@@ -372,8 +387,8 @@ impl Reader<'_> {
     }
 
     /// The picker of a profile: its own, else the first one declared, else `max-score-picker`.
-    fn picker_of(&mut self, plugins: &[Plugin], members: &[Member<'_>]) -> Result<Picker, PolicyError> {
-        let picker = |plugin: &&Plugin| matches!(plugin.role(), Some(Role::Picker(_)));
+    fn picker_of(&mut self, plugins: &[DeclaredPlugin], members: &[ProfileMember<'_>]) -> Result<Picker, PolicyError> {
+        let picker = |plugin: &&DeclaredPlugin| matches!(plugin.role(), Some(Role::Picker(_)));
         let own = members.iter().map(|member| member.plugin).find(picker);
         let Some(plugin) = own.or_else(|| plugins.iter().find(picker)) else { return Ok(Picker::MaxScore) };
         if let Some(row) = plugin.row {
@@ -385,12 +400,12 @@ impl Reader<'_> {
     /// Checks the parameters of a plugin with a counterpart, and gives `set` those that have one.
     fn parameters(
         &mut self,
-        plugin: &Plugin,
+        plugin: &DeclaredPlugin,
         row: &PluginType,
         mut set: impl FnMut(&str, f64) -> Result<(), (String, String)>,
     ) -> Result<(), PolicyError> {
         for (key, value) in &plugin.parameters {
-            let Some(Parameter { name, meaning }) = row.parameter(&key.value) else {
+            let Some(TypeParameter { name, meaning }) = row.parameter(&key.value) else {
                 let known: Vec<&str> = row.parameters.iter().map(|parameter| parameter.name).collect();
                 let hint = match known.is_empty() {
                     true => "it has no parameters".to_owned(),
@@ -411,7 +426,7 @@ impl Reader<'_> {
                     }
                 }
                 Meaning::OnlyText(only) => {
-                    if !matches!(&value.value, Value::Text(text) if text == only) {
+                    if !matches!(&value.value, AnyYaml::Text(text) if text == only) {
                         self.only(name, value, only);
                     }
                 }
@@ -425,14 +440,14 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn only(&mut self, name: &str, value: &Spanned<Value>, only: &str) {
+    fn only(&mut self, name: &str, value: &Spanned<AnyYaml>, only: &str) {
         let what = format!("`{name}` is {}; it is simulated as {only}", value.value.describe());
         self.remarks.left_out.push(Diagnostic::new(what).at(self.document.location(value.referenced)));
     }
 
-    fn number(&self, name: &str, value: &Spanned<Value>, whole: bool) -> Result<f64, PolicyError> {
+    fn number(&self, name: &str, value: &Spanned<AnyYaml>, whole: bool) -> Result<f64, PolicyError> {
         match value.value {
-            Value::Number(number) if number.is_finite() && (!whole || number.fract() == 0.0) => Ok(number),
+            AnyYaml::Number(number) if number.is_finite() && (!whole || number.fract() == 0.0) => Ok(number),
             _ => {
                 let what = format!("`{name}` is {}", value.value.describe());
                 let hint = if whole { "it must be a whole number" } else { "it must be a number" };
@@ -442,18 +457,18 @@ impl Reader<'_> {
     }
 
     /// Whether the plugin reads what is in the prefix caches, instead of the router's record of sent prompts.
-    fn is_precise(&self, plugins: &[Plugin], plugin: &Plugin) -> Result<bool, PolicyError> {
+    fn is_precise(&self, plugins: &[DeclaredPlugin], plugin: &DeclaredPlugin) -> Result<bool, PolicyError> {
         let row = plugin.row;
         let producer = row.and_then(|row| row.parameters.iter().find(|one| one.meaning == Meaning::Producer));
         let Some(producer) = producer else { return Ok(true) };
         let Some(value) = plugin.parameter(producer.name) else { return Ok(false) };
         match &value.value {
-            Value::Text(name) if name.is_empty() => Ok(false),
-            Value::Text(name) => {
+            AnyYaml::Text(name) if name.is_empty() => Ok(false),
+            AnyYaml::Text(name) => {
                 let producer = self.declared(plugins, name, value.referenced)?;
                 Ok(producer.row.is_some_and(|row| row.name == PRECISE_PRODUCER))
             }
-            Value::Null => Ok(false),
+            AnyYaml::Null => Ok(false),
             other => {
                 let what = format!("`{}` is {}", producer.name, other.describe());
                 Err(self.wrong(value.referenced, what, "it must be the name of a plugin"))
@@ -462,7 +477,7 @@ impl Reader<'_> {
     }
 
     /// Says once where the counterpart of a type decides otherwise.
-    fn differs(&mut self, plugin: &Plugin, row: &PluginType) {
+    fn differs(&mut self, plugin: &DeclaredPlugin, row: &PluginType) {
         if !row.differs.is_empty() && self.remarks.differs.iter().all(|remark| remark.what != row.differs) {
             let location = self.document.location(plugin.written.referenced);
             self.remarks.differs.push(Diagnostic::new(row.differs).at(location));
@@ -473,10 +488,10 @@ impl Reader<'_> {
     /// control is on.
     fn shedding(
         &mut self,
-        plugins: &[Plugin],
+        plugins: &[DeclaredPlugin],
         gates: Vec<Word>,
-        flow_control: &Option<Spanned<Value>>,
-        deprecated: &Option<Spanned<Value>>,
+        flow_control: &Option<Spanned<AnyYaml>>,
+        deprecated: &Option<Spanned<AnyYaml>>,
     ) -> Result<Option<Saturation>, PolicyError> {
         let gate = gates.iter().rfind(|gate| gate.value.split('=').next() == Some("flowControl"));
         let on = gate.filter(|gate| !gate.value.ends_with("=false"));
@@ -494,20 +509,20 @@ impl Reader<'_> {
     /// The thresholds of the detector of saturation; `None` if it is off or has no counterpart.
     fn saturation(
         &self,
-        plugins: &[Plugin],
-        section: Option<&Spanned<Value>>,
+        plugins: &[DeclaredPlugin],
+        section: Option<&Spanned<AnyYaml>>,
     ) -> Result<Option<Saturation>, PolicyError> {
         let reference = match section.map(|section| (section, section.value.key("pluginRef"))) {
             Some((_, Some(reference))) => match &reference.value {
-                Value::Text(name) => Some((name.as_str(), reference.referenced)),
+                AnyYaml::Text(name) => Some((name.as_str(), reference.referenced)),
                 other => {
                     let what = format!("`pluginRef` is {}", other.describe());
                     return Err(self.wrong(reference.referenced, what, "it must be the name of a plugin"));
                 }
             },
             // Earlier versions had the thresholds here.
-            Some((Spanned { value: Value::Map(entries), .. }, None)) => return self.thresholds(entries),
-            Some((Spanned { value: Value::Null, .. }, None)) | None => None,
+            Some((Spanned { value: AnyYaml::Map(entries), .. }, None)) => return self.thresholds(entries),
+            Some((Spanned { value: AnyYaml::Null, .. }, None)) | None => None,
             Some((section, None)) => {
                 let what = format!("`saturationDetector` is {}", section.value.describe());
                 return Err(self.wrong(section.referenced, what, "it must be a map with a `pluginRef`"));
@@ -526,7 +541,7 @@ impl Reader<'_> {
         }
     }
 
-    fn thresholds(&self, entries: &[(Word, Spanned<Value>)]) -> Result<Option<Saturation>, PolicyError> {
+    fn thresholds(&self, entries: &[(Word, Spanned<AnyYaml>)]) -> Result<Option<Saturation>, PolicyError> {
         let mut saturation = Saturation::DEFAULT;
         for (key, value) in entries {
             let (slot, whole, most) = match key.value.as_str() {
@@ -550,11 +565,11 @@ impl Reader<'_> {
 }
 
 /// The profile for decoding, as the plugin that handles the profiles calls it.
-fn decode_profile(plugins: &[Plugin]) -> Option<&str> {
+fn decode_profile(plugins: &[DeclaredPlugin]) -> Option<&str> {
     let handler = plugins.iter().find(|plugin| plugin.row.is_some_and(|row| row.name == "disagg-profile-handler"))?;
     let profiles = handler.parameter("profiles").and_then(|profiles| profiles.value.key("decode"));
     match profiles.or_else(|| handler.parameter("decodeProfile")).map(|value| &value.value) {
-        Some(Value::Text(name)) => Some(name),
+        Some(AnyYaml::Text(name)) => Some(name),
         _ => None,
     }
 }

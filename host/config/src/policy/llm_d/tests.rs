@@ -39,7 +39,10 @@ schedulingProfiles:
 ",
     );
     assert_eq!(scorers(&picker), [(ScorerKind::QueueDepth, 1.0), (ScorerKind::KvUtilization, 2.5)]);
-    assert_eq!(picker.filters.iter().map(ToString::to_string).collect::<Vec<_>>(), ["prefix-cache-affinity:affinity=0.5"]);
+    assert_eq!(
+        picker.filters.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["prefix-cache-affinity:affinity=0.5"]
+    );
     assert_eq!(picker.shedding, Some(Saturation { queue_depth: 5.0, kv_utilization: 0.8 }));
     assert_eq!(texts(&left_out), [""; 0]);
 }
@@ -51,13 +54,18 @@ fn a_configuration_without_plugins_is_llm_d_s_default() {
     assert_eq!(scorers(&read("").picker), three_two_two);
     assert_eq!(scorers(&read("plugins: []\nschedulingProfiles:\n").picker), three_two_two);
     let profile = read("plugins: [{type: queue-scorer}, {type: openai-parser}, {type: load-aware-scorer}]\n").picker;
-    assert_eq!(scorers(&profile), [(ScorerKind::QueueDepth, 1.0), (ScorerKind::LoadAware, 1.0)], "all scorers, weight 1");
+    assert_eq!(
+        scorers(&profile),
+        [(ScorerKind::QueueDepth, 1.0), (ScorerKind::LoadAware, 1.0)],
+        "all scorers, weight 1"
+    );
 }
 
 #[test]
 fn the_producer_decides_which_scorer_it_is() {
     let scorer = |producer: &str| {
-        let plugins = "plugins: [{type: precise-prefix-cache-producer}, {type: approx-prefix-cache-producer, name: record}, ";
+        let plugins =
+            "plugins: [{type: precise-prefix-cache-producer}, {type: approx-prefix-cache-producer, name: record}, ";
         let read = read(&format!("{plugins}{{type: prefix-cache-scorer, parameters: {{{producer}}}}}]\n"));
         (read.picker.scorers[0].name, read.differs.len())
     };
@@ -96,20 +104,29 @@ schedulingProfiles:
     let unhandled = refused(&body.replace("{type: disagg-profile-handler}, ", ""));
     assert!(unhandled.starts_with("epp.yaml:6:10: 2 profiles, and no plugin that decides"), "{unhandled}");
     let parameters = "disagg-profile-handler, parameters: {profiles: {decode: prefill}}";
-    assert_eq!(scorers(&read(&body.replace("disagg-profile-handler", parameters)).picker), [(ScorerKind::QueueDepth, 1.0)]);
+    assert_eq!(
+        scorers(&read(&body.replace("disagg-profile-handler", parameters)).picker),
+        [(ScorerKind::QueueDepth, 1.0)]
+    );
 }
 
 #[test]
 fn saturation_rejects_unless_flow_control_is_on() {
     let shedding = |body: &str| read(body).picker.shedding;
-    assert_eq!(shedding("saturationDetector: {queueDepthThreshold: 7}\n"), Some(Saturation { queue_depth: 7.0, kv_utilization: 0.8 }));
+    assert_eq!(
+        shedding("saturationDetector: {queueDepthThreshold: 7}\n"),
+        Some(Saturation { queue_depth: 7.0, kv_utilization: 0.8 })
+    );
     let detector = "plugins: [{type: utilization-detector, name: mine, parameters: {queueDepthThreshold: 9, kvCacheUtilThreshold: 0.5}}, {type: queue-scorer}]
 schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
 flowControl: {saturationDetector: {pluginRef: mine}}
 ";
     assert_eq!(shedding(detector), Some(Saturation { queue_depth: 9.0, kv_utilization: 0.5 }));
     assert_eq!(shedding(&format!("{detector}featureGates: [flowControl]\n")), None);
-    assert_eq!(shedding(&format!("{detector}featureGates: [flowControl=false]\n")).map(|one| one.queue_depth), Some(9.0));
+    assert_eq!(
+        shedding(&format!("{detector}featureGates: [flowControl=false]\n")).map(|one| one.queue_depth),
+        Some(9.0)
+    );
     let left_out = texts(&read("featureGates: [flowControl]\n").left_out);
     assert!(left_out[0].contains("flow control has no counterpart: it would hold requests"), "{left_out:?}");
 }
@@ -231,7 +248,8 @@ fn bundles_that_llm_d_cannot_express_are_refused_by_name() {
 
 #[test]
 fn named_blends_are_exported_as_their_parts() {
-    let token_aware = export("routing: {policy: token-aware, parameters: {affinity: 0.6}}").expect("it has a counterpart");
+    let token_aware =
+        export("routing: {policy: token-aware, parameters: {affinity: 0.6}}").expect("it has a counterpart");
     assert_eq!(scorers(&token_aware), [(ScorerKind::TokenLoad, 1.0)]);
     assert_eq!(token_aware.filters[0].to_string(), "prefix-cache-affinity:affinity=0.6");
     assert_eq!(token_aware.shedding, None);
@@ -300,10 +318,26 @@ proptest! {
 
 fn any_line() -> impl Strategy<Value = String> {
     let key = prop::sample::select(vec![
-        "plugins:", "- type: queue-scorer", "- type: prefix-cache-scorer", "  parameters:", "    lruSize: ", "  name: ",
-        "schedulingProfiles:", "- name: default", "  plugins:", "  - pluginRef: queue-scorer", "    weight: ", "- ", "flowControl: ",
-        "  saturationDetector:", "    pluginRef: ", "featureGates: ", "- type: utilization-detector", "    queueDepthThreshold: ",
+        "plugins:",
+        "- type: queue-scorer",
+        "- type: prefix-cache-scorer",
+        "  parameters:",
+        "    lruSize: ",
+        "  name: ",
+        "schedulingProfiles:",
+        "- name: default",
+        "  plugins:",
+        "  - pluginRef: queue-scorer",
+        "    weight: ",
+        "- ",
+        "flowControl: ",
+        "  saturationDetector:",
+        "    pluginRef: ",
+        "featureGates: ",
+        "- type: utilization-detector",
+        "    queueDepthThreshold: ",
     ]);
-    let value = prop::sample::select(vec!["", "", "", "1", "-1", "x", "[]", "{}", "null", "1e400", "[a, b]", "{a: 1}", "'"]);
+    let value =
+        prop::sample::select(vec!["", "", "", "1", "-1", "x", "[]", "{}", "null", "1e400", "[a, b]", "{a: 1}", "'"]);
     (key, value).prop_map(|(key, value)| format!("{key}{value}\n"))
 }

@@ -6,16 +6,16 @@ use blis_diag::yaml::{Entries, Spanned, Word};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 #[derive(Debug)]
-pub(super) enum Value {
+pub(super) enum AnyYaml {
     Null,
     Bool(bool),
     Number(f64),
     Text(String),
-    List(Vec<Spanned<Value>>),
-    Map(Vec<(Word, Spanned<Value>)>),
+    List(Vec<Spanned<AnyYaml>>),
+    Map(Vec<(Word, Spanned<AnyYaml>)>),
 }
 
-impl Value {
+impl AnyYaml {
     /// What it is, for messages.
     pub fn describe(&self) -> String {
         match self {
@@ -37,55 +37,55 @@ impl Value {
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
+impl<'de> Deserialize<'de> for AnyYaml {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyValue)
+        deserializer.deserialize_any(AnyYamlVisitor)
     }
 }
 
-struct AnyValue;
+struct AnyYamlVisitor;
 
-impl<'de> Visitor<'de> for AnyValue {
-    type Value = Value;
+impl<'de> Visitor<'de> for AnyYamlVisitor {
+    type Value = AnyYaml;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any value")
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_unit<E>(self) -> Result<AnyYaml, E> {
+        Ok(AnyYaml::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<AnyYaml, E> {
+        Ok(AnyYaml::Bool(value))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Number(value as f64))
+    fn visit_u64<E>(self, value: u64) -> Result<AnyYaml, E> {
+        Ok(AnyYaml::Number(value as f64))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Number(value as f64))
+    fn visit_i64<E>(self, value: i64) -> Result<AnyYaml, E> {
+        Ok(AnyYaml::Number(value as f64))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Number(value))
+    fn visit_f64<E>(self, value: f64) -> Result<AnyYaml, E> {
+        Ok(AnyYaml::Number(value))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::Text(value.to_owned()))
+    fn visit_str<E>(self, value: &str) -> Result<AnyYaml, E> {
+        Ok(AnyYaml::Text(value.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<AnyYaml, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = list.next_element()? {
             items.push(item);
         }
-        Ok(Value::List(items))
+        Ok(AnyYaml::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<AnyYaml, A::Error> {
         let Entries(entries) = Entries::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
-        Ok(Value::Map(entries))
+        Ok(AnyYaml::Map(entries))
     }
 }

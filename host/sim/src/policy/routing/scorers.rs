@@ -195,13 +195,7 @@ impl Scorer {
     }
 
     /// Overwrites `scores`, one per instance.
-    pub fn score(
-        &mut self,
-        request: &RequestView<'_>,
-        cluster: &ClusterView<'_>,
-        ties: &Ties,
-        scores: &mut [f64],
-    ) {
+    pub fn score(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, scores: &mut [f64]) {
         match self {
             Self::Column(ScorerKind::PrecisePrefixCacheShare) => cached_share(request, cluster, scores),
             Self::Column(ScorerKind::Random) => ties.draw(request.id, scores),
