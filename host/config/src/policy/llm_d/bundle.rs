@@ -63,8 +63,8 @@ impl ExportedBundle<'_> {
         match policies.iter().find(|(kind, name)| BuiltIn::find(*kind, name).is_none()) {
             Some((kind, name)) => {
                 let what = format!("{} {} is not built in", kind.what(), quoted(name.as_bytes()));
-                let hint = "llm-d has no counterpart of scripts and components; for routing, `weighted` with scorers and \
-                            filters can be exported";
+                let hint = "llm-d has no counterpart of scripts and components; for routing, `weighted` with scorers \
+                            and filters can be exported";
                 Err(self.refuse(&name.source, what, hint))
             }
             None => Ok(()),

@@ -167,7 +167,8 @@ static PREFIX_CACHE_SCORER: [TypeParameter; 11] = {
 
 static PICKER: [TypeParameter; 1] = [parameter("maxNumOfEndpoints", OnlyNumber(1.0))];
 
-const RECORD_OF_PROMPTS: &str = "the record of the prompts sent to an instance holds 10 000 KV blocks of any prompt length; llm-d's \
+const RECORD_OF_PROMPTS: &str = "the record of the prompts sent to an instance holds 10 000 KV blocks of prompts of any \
+     length; llm-d's \
      holds `lruCapacityPerServer` (31 250) blocks, or as many as the instance has";
 const ALL_DECODE: &str = "every simulated instance serves whole requests";
 const ITS_SIGNALS: &str =
@@ -198,16 +199,14 @@ static PLUGIN_TYPES: &[PluginType] = &[
         .with(&PREFIX_CACHE_SCORER)
         .precisely(ScorerKind::PrecisePrefixCacheShare)
         .differing(RECORD_OF_PROMPTS),
-    scorer("precise-prefix-cache-scorer", ScorerKind::PrecisePrefixCache)
-        .formerly(&["kvcache-aware-scorer"])
-        .with(&[
-            parameter("tokenProcessorConfig", NoEffect),
-            parameter("indexerConfig", NoEffect),
-            parameter("kvEventsConfig", NoEffect),
-            parameter("tokenizersPoolConfig", NoEffect),
-            parameter("speculativeIndexing", NoEffect),
-            parameter("speculativeTTL", NoEffect),
-        ]),
+    scorer("precise-prefix-cache-scorer", ScorerKind::PrecisePrefixCache).formerly(&["kvcache-aware-scorer"]).with(&[
+        parameter("tokenProcessorConfig", NoEffect),
+        parameter("indexerConfig", NoEffect),
+        parameter("kvEventsConfig", NoEffect),
+        parameter("tokenizersPoolConfig", NoEffect),
+        parameter("speculativeIndexing", NoEffect),
+        parameter("speculativeTTL", NoEffect),
+    ]),
     scorer("load-aware-scorer", ScorerKind::LoadAware).with(&[parameter("threshold", OnlyNumber(128.0))]),
     scorer("active-request-scorer", ScorerKind::ActiveRequests).with(&[
         parameter("idleThreshold", OnlyNumber(0.0)),
@@ -229,8 +228,8 @@ static PLUGIN_TYPES: &[PluginType] = &[
         ])
         .precisely(ScorerKind::NoHitLru)
         .differing(
-            "`no-hit-lru` reads what is in the prefix caches; llm-d's scorer reads its record of sent prompts, unless it \
-             names another producer",
+            "`no-hit-lru` reads what is in the prefix caches; llm-d's scorer reads its record of sent prompts, \
+             unless it names another producer",
         ),
     scorer("lora-affinity-scorer", ScorerKind::LoraAffinity),
     missing("session-affinity-scorer", "prefer the instance that served the session before"),
@@ -256,8 +255,8 @@ static PLUGIN_TYPES: &[PluginType] = &[
             parameter("inFlightLoadProducerName", NoEffect),
         ])
         .differing(
-            "`prefix-cache-affinity` reads what is in the prefix caches; llm-d's filter reads its record of sent prompts, \
-             unless it names another producer",
+            "`prefix-cache-affinity` reads what is in the prefix caches; llm-d's filter reads its record of sent \
+             prompts, unless it names another producer",
         ),
     row(UTILIZATION_DETECTOR, Role::Filter("saturation")).with(&[
         parameter("queueDepthThreshold", Whole("queue-depth")),
@@ -294,7 +293,8 @@ static PLUGIN_TYPES: &[PluginType] = &[
     missing("prefix-based-pd-decider", "disaggregate requests with enough prompt tokens that are not cached"),
     missing("always-disagg-pd-decider", "disaggregate every request"),
     missing("always-disagg-multimodal-decider", "let another instance encode the images of every request with any"),
-    missing("disagg-headers-handler", "name the instance for the prompt in a header").formerly(&["prefill-header-handler"]),
+    missing("disagg-headers-handler", "name the instance for the prompt in a header")
+        .formerly(&["prefill-header-handler"]),
     // Producers of what scorers read.
     no_effect("approx-prefix-cache-producer", "the scorer `prefix-affinity` has its own record of sent prompts"),
     no_effect(PRECISE_PRODUCER, ITS_SIGNALS),

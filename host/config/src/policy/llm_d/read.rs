@@ -496,8 +496,8 @@ impl Reader<'_> {
         let gate = gates.iter().rfind(|gate| gate.value.split('=').next() == Some("flowControl"));
         let on = gate.filter(|gate| !gate.value.ends_with("=false"));
         if let Some(gate) = on {
-            let what = "flow control has no counterpart: it would hold requests in queues of the gateway while the service is \
-                        saturated";
+            let what = "flow control has no counterpart: it would hold requests in queues of the gateway while the \
+                        service is saturated";
             self.remarks.left_out.push(Diagnostic::new(what).at(self.document.location(gate.referenced)));
         }
         let own = flow_control.as_ref().and_then(|section| section.value.key("saturationDetector"));

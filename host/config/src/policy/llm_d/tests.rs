@@ -84,8 +84,8 @@ fn pickers_that_read_no_scores() {
     assert_eq!(scorers(&read("plugins: [{type: max-score-picker}]\n").picker), random);
     let drawn = read("plugins: [{type: weighted-random-picker}, {type: queue-scorer}]\n");
     assert_eq!(scorers(&drawn.picker), [(ScorerKind::QueueDepth, 1.0)]);
-    let expected = "epp.yaml:3:18: `weighted-random-picker` has no counterpart: it would draw an instance with a probability \
-                    in proportion to its score";
+    let expected = "epp.yaml:3:18: `weighted-random-picker` has no counterpart: it would draw an instance with a \
+                    probability in proportion to its score";
     assert_eq!(texts(&drawn.left_out), [expected]);
 }
 
@@ -117,7 +117,9 @@ fn saturation_rejects_unless_flow_control_is_on() {
         shedding("saturationDetector: {queueDepthThreshold: 7}\n"),
         Some(Saturation { queue_depth: 7.0, kv_utilization: 0.8 })
     );
-    let detector = "plugins: [{type: utilization-detector, name: mine, parameters: {queueDepthThreshold: 9, kvCacheUtilThreshold: 0.5}}, {type: queue-scorer}]
+    let detector = "plugins:
+- {type: utilization-detector, name: mine, parameters: {queueDepthThreshold: 9, kvCacheUtilThreshold: 0.5}}
+- {type: queue-scorer}
 schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
 flowControl: {saturationDetector: {pluginRef: mine}}
 ";
@@ -145,7 +147,8 @@ fn mistakes_are_shown_where_they_are() {
             "did you mean `queue-scorer`?",
         ),
         (
-            "plugins: [{type: queue-scorer}]\nschedulingProfiles: [{name: a, plugins: [{pluginRef: queue-scorer, weight: x}]}]\n",
+            "plugins: [{type: queue-scorer}]\n\
+             schedulingProfiles: [{name: a, plugins: [{pluginRef: queue-scorer, weight: x}]}]\n",
             "epp.yaml:4:76: the weight of `queue-scorer` is `x`",
             "hint: it must be a number from 0 on",
         ),

@@ -54,8 +54,8 @@ pub enum ScorerKind {
     /// Share of the prompt's full blocks that are leading and in the prefix cache (llm-d's `prefix-cache-scorer` behind
     /// `precise-prefix-cache-producer`).
     PrecisePrefixCacheShare,
-    /// A number from 0 to 1, drawn for the request and the instance: alone, any instance with equal probability (llm-d's
-    /// `random-picker`). 0 if ties are not broken at random.
+    /// A number from 0 to 1, drawn for the request and the instance: alone, any instance with equal probability
+    /// (llm-d's `random-picker`). 0 if ties are not broken at random.
     Random,
 }
 
