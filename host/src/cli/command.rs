@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use super::args::{CompareArgs, ReplayArgs, RunArgs};
 use super::decisions::DecisionsArgs;
 use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, ServeArgs, ShinkaArgs, TuneArgs};
+use super::exchange::{ExportArgs, ImportArgs};
 use super::fidelity::{FitArgs, ValidateArgs};
 use super::listing::ListingArgs;
 use super::output::ColorChoice;
@@ -71,6 +72,11 @@ pub(super) enum Command {
 
     /// Inspect, convert and compose workloads
     Workload(WorkloadArgs),
+
+    /// Read the settings of other programs: llm-d's router
+    Import(ImportArgs),
+    /// Write settings for other programs: llm-d's router
+    Export(ExportArgs),
 
     /// List the models with a configuration
     Models(ListingArgs),

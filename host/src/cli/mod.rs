@@ -7,6 +7,7 @@ mod args;
 mod command;
 mod decisions;
 mod evaluate;
+mod exchange;
 mod fidelity;
 mod flags;
 mod help;
@@ -109,6 +110,8 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Decisions(args)) => decisions::dispatch(args),
         Some(Command::Workload(args)) => workload::dispatch(args),
+        Some(Command::Import(args)) => exchange::import(&args),
+        Some(Command::Export(args)) => exchange::export(&args),
         Some(Command::Models(args)) => listing::models(&args),
         Some(Command::Hardware(args)) => listing::hardware(&args),
         Some(Command::Fit(args)) => fidelity::run_fit(&args),
