@@ -38,8 +38,8 @@ pub use registry::{Ambiguous, BuiltIn, built_in_names};
 pub use sourced::{SettingSource, Sourced};
 
 use blis_diag::name_hint;
-use llm_d::plugins::{PluginType, Role};
 use blis_plugin::Kind;
+use llm_d::plugins::{PluginType, Role};
 
 /// The policies of a service, all resolved.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{EndpointPicker, Saturation};
+use super::{EndpointPicker, Saturation, WHOLE_MAX};
 use crate::policy::registry::{EPP_DEFAULT, TOKEN_AWARE, WEIGHTED};
 use crate::policy::{
     BuiltIn, Bundle, FilterSetting, NoPlugins, PolicyError, PolicySettings, PolicyUse, ScorerKind, SettingSource,
@@ -102,7 +102,7 @@ impl ExportedBundle<'_> {
         match (used.name(), value("queue-depth"), value("kv-utilization")) {
             ("always-admit", ..) => Ok(None),
             ("gaie-legacy", Some(queue_depth), Some(kv_utilization)) => {
-                if queue_depth.fract() != 0.0 {
+                if queue_depth.fract() != 0.0 || queue_depth.value > WHOLE_MAX {
                     return Err(self.not_whole("the queue depth", queue_depth.value, &queue_depth.source));
                 }
                 Ok(Some(Saturation { queue_depth: queue_depth.value, kv_utilization: kv_utilization.value }))
@@ -172,7 +172,7 @@ impl ExportedBundle<'_> {
     }
 
     fn not_whole(&self, what: &str, value: f64, source: &SettingSource) -> PolicyError {
-        self.refuse(source, format!("{what} is {value}"), "llm-d takes whole numbers only")
+        self.refuse(source, format!("{what} is {value}"), "llm-d takes whole numbers, here up to 1e15")
     }
 
     fn no_counterpart(&self, used: &PolicyUse, hint: &str) -> PolicyError {

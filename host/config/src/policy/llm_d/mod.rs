@@ -40,6 +40,9 @@ pub struct Saturation {
     pub kv_utilization: f64,
 }
 
+/// The largest whole number that is read and written.
+const WHOLE_MAX: f64 = 1e15;
+
 impl Saturation {
     /// llm-d's default, that of its `utilization-detector`.
     pub const DEFAULT: Self = Self { queue_depth: 5.0, kv_utilization: 0.8 };

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::plugins::{Meaning, PRECISE_PRODUCER, Picker, PluginType, Role, TypeParameter, UTILIZATION_DETECTOR};
 use super::value::AnyYaml;
-use super::{EndpointPicker, Saturation};
+use super::{EndpointPicker, Saturation, WHOLE_MAX};
 use crate::policy::error::PolicyError;
 use crate::policy::{FilterSetting, ScorerKind, WeightedScorer, read_text};
 use blis_diag::yaml::{Document, Entries, Error, FROM_0, Mark, Spanned, Word, explain};
@@ -134,6 +134,7 @@ impl DeclaredPlugin {
 impl Reader<'_> {
     fn picker(&mut self, raw: RawConfig) -> Result<EndpointPicker, PolicyError> {
         self.check_header(&raw)?;
+        self.check_sections(&raw)?;
         let plugins = self.plugins(raw.plugins.unwrap_or_default())?;
         let profiles = raw.scheduling_profiles.unwrap_or_default();
         let shedding = self.shedding(
@@ -180,6 +181,23 @@ impl Reader<'_> {
         if !API_VERSIONS.contains(&version.value.as_str()) {
             let what = format!("unknown version {}", quoted(version.value.as_bytes()));
             return Err(self.wrong(version.referenced, what, name_hint(&version.value, &API_VERSIONS)));
+        }
+        Ok(())
+    }
+
+    /// Sections that are read in part are maps.
+    fn check_sections(&self, raw: &RawConfig) -> Result<(), PolicyError> {
+        for (name, section) in [
+            ("dataLayer", &raw.data_layer),
+            ("flowControl", &raw.flow_control),
+            ("requestHandler", &raw.request_handler),
+            ("parser", &raw.parser),
+        ] {
+            let Some(section) = section else { continue };
+            if !matches!(section.value, AnyYaml::Map(_) | AnyYaml::Null) {
+                let what = format!("`{name}` is {}", section.value.describe());
+                return Err(self.wrong(section.referenced, what, "it must have keys with values"));
+            }
         }
         Ok(())
     }
@@ -545,14 +563,15 @@ impl Reader<'_> {
         let mut saturation = Saturation::DEFAULT;
         for (key, value) in entries {
             let (slot, whole, most) = match key.value.as_str() {
-                "queueDepthThreshold" => (&mut saturation.queue_depth, true, f64::MAX),
+                "queueDepthThreshold" => (&mut saturation.queue_depth, true, WHOLE_MAX),
                 "kvCacheUtilThreshold" => (&mut saturation.kv_utilization, false, 1.0),
                 _ => continue,
             };
             *slot = self.number(&key.value, value, whole)?;
             if !(*slot > 0.0 && *slot <= most) {
                 let what = format!("`{}` is {slot}", key.value);
-                let hint = if whole { "it must be above 0" } else { "it must be above 0 and at most 1" };
+                let hint =
+                    if whole { "it must be a whole number from 1 to 1e15" } else { "it must be above 0 and at most 1" };
                 return Err(self.wrong(value.referenced, what, hint));
             }
         }

@@ -138,6 +138,7 @@ fn mistakes_are_shown_where_they_are() {
     let cases = [
         ("pluginss: []\n", "epp.yaml:3:1: unknown key `pluginss`", "did you mean `plugins`?"),
         ("plugins: 5\n", "epp.yaml:3:10: ", "hint: "),
+        ("dataLayer: 5\n", "epp.yaml:3:12: `dataLayer` is 5", "hint: it must have keys"),
         ("plugins: [queue-scorer]\n", "epp.yaml:3:11: ", "hint: "),
         ("plugins: [{name: a}]\n", "epp.yaml:3:11: plugin 1 has no `type`", "hint: add `type: …`"),
         ("plugins: [{type: queue-scorer}, {type: queue-scorer}]\n", "epp.yaml:3:40: two plugins are called", "hint: "),
@@ -168,7 +169,7 @@ fn mistakes_are_shown_where_they_are() {
             "epp.yaml:3:80: parameter `affinity` of `prefix-cache-affinity` is 1.5",
             "hint: it must be a number from 0 to 1",
         ),
-        ("saturationDetector: {queueDepthThreshold: 0}\n", "epp.yaml:3:43: `queueDepthThreshold` is 0", "above 0"),
+        ("saturationDetector: {queueDepthThreshold: 0}\n", "epp.yaml:3:43: `queueDepthThreshold` is 0", "from 1"),
         ("saturationDetector: {pluginRef: mine}\n", "epp.yaml:3:33: no plugin is called `mine`", "no list `plugins`"),
     ];
     for (body, start, hint) in cases {
