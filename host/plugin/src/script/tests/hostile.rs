@@ -522,7 +522,7 @@ fn what_is_no_policy_is_named() {
     test.rhai:2:4: `constants` belongs to a latency model, which has `step_time(b)`
       2 | fn constants() { #{} }
         |    ^^^^^^^^^ [missing-export]
-    test.rhai: it has more than 1048576 bytes, which is more than a script may have [unreadable]
+    test.rhai: it has more than 262144 bytes, which is more than a script may have [unreadable]
     ");
 }
 
@@ -582,7 +582,7 @@ fn files_are_checked_before_they_are_read() {
     fs::remove_dir_all(&folder).unwrap();
     insta::assert_snapshot!(faults.concat(), @r"
     …/latin.rhai: line 2 is not UTF-8 text: is this a script? [unreadable]
-    …/large.rhai: it has more than 1048576 bytes, which is more than a script may have [unreadable]
+    …/large.rhai: it has more than 262144 bytes, which is more than a script may have [unreadable]
     …/none.rhai: it cannot be read: No such file or directory (os error 2) [unreadable]
     ");
 }
@@ -613,8 +613,7 @@ fn nothing_takes_more_than_a_small_stack() {
             " }".repeat(10)
         );
         assert_eq!(route_fault(&blocks).kind, FaultKind::TooDeep);
-        for source in ["(".repeat(100_000), "[".repeat(100_000), "{".repeat(100_000), "fn f() { if x { ".repeat(10_000)]
-        {
+        for source in ["(".repeat(40_000), "[".repeat(40_000), "{".repeat(40_000), "fn f() { if x { ".repeat(200)] {
             assert!(matches!(load_fault(&source).kind, FaultKind::Syntax | FaultKind::TooDeep));
         }
     };
