@@ -139,7 +139,7 @@ impl Reader<'_> {
         let profiles = raw.scheduling_profiles.unwrap_or_default();
         let shedding = self.shedding(
             &plugins,
-            raw.feature_gates.unwrap_or_default(),
+            raw.feature_gates.as_deref().unwrap_or_default(),
             &raw.flow_control,
             &raw.saturation_detector,
         )?;
@@ -507,7 +507,7 @@ impl Reader<'_> {
     fn shedding(
         &mut self,
         plugins: &[DeclaredPlugin],
-        gates: Vec<Word>,
+        gates: &[Word],
         flow_control: &Option<Spanned<AnyYaml>>,
         deprecated: &Option<Spanned<AnyYaml>>,
     ) -> Result<Option<Saturation>, PolicyError> {
