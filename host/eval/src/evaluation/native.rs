@@ -21,14 +21,13 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::CandidatePolicy;
 use super::context::EvaluationSuite;
+use super::isolated::GRACE;
 use super::options::{EvaluationOptions, late_result};
 use crate::error::RunError;
 use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 
 /// Maximum size of the reply of a child.
 const MAX_REPLY_BYTES: u64 = 64 << 20;
-/// Time that the child gets beyond the wall limit, which it observes itself.
-const GRACE: Duration = Duration::from_secs(2);
 /// Time for reading the reply after the child has ended.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -3,7 +3,7 @@
 //! The name of a file depends on everything that determines its content: the bytes of the plugin, the interface they
 //! were checked against, wasmtime, its settings and the CPU type of this machine. A file is written under another name
 //! after it is on the disk renamed, so that no process reads an incomplete file, and never changes afterwards. A file whose
-//! content does not have its SHA-256 is not used: wasmtime would run damaged code. Intact code runs without further checks,
+//! name and content do not have its SHA-256 is not used: wasmtime would run damaged code, or that of another plugin. Intact code runs without further checks,
 //! so the folder must belong to the user: one that others may write to is not used.
 
 #![allow(unsafe_code)] // compiled code is taken from a file
@@ -70,7 +70,7 @@ impl<'a> CachedCode<'a> {
         }
         let mut content = fs::read(&file).ok()?;
         let code = (content.len() >= CHECKSUM_BYTES).then(|| content.split_off(CHECKSUM_BYTES))?;
-        if Sha256::digest(&code).as_slice() == content {
+        if checksum(&file, &code) == content {
             return Some((file, code));
         }
         tracing::warn!("{} is damaged, and is compiled anew", file.display());
@@ -156,17 +156,23 @@ fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     // The name is unique to this process and thread.
     let number = std::thread::current().id();
     let draft = file.with_extension(format!("{}-{number:?}.draft", std::process::id()));
-    let written = write_durably(&draft, code).and_then(|()| fs::rename(&draft, file));
+    let written = write_durably(&draft, &checksum(file, code), code).and_then(|()| fs::rename(&draft, file));
     if written.is_err() {
         let _ = fs::remove_file(&draft);
     }
     written
 }
 
+/// The SHA-256 of the name of a file and its code: the code of another plugin under this name is not used.
+fn checksum(file: &Path, code: &[u8]) -> Vec<u8> {
+    let name = file.file_name().unwrap_or_default().as_encoded_bytes();
+    Sha256::new().chain_update(name).chain_update(code).finalize().to_vec()
+}
+
 /// Writes the checksum and the code, and waits until they are on the disk: a rename may reach it before the content.
-fn write_durably(file: &Path, code: &[u8]) -> std::io::Result<()> {
+fn write_durably(file: &Path, checksum: &[u8], code: &[u8]) -> std::io::Result<()> {
     let mut open = File::create(file)?;
-    open.write_all(&Sha256::digest(code))?;
+    open.write_all(checksum)?;
     open.write_all(code)?;
     open.sync_all()
 }

@@ -74,6 +74,23 @@ fn damaged_code_is_compiled_anew() {
     fs::remove_dir_all(folder).expect("ours");
 }
 
+/// Intact code of another plugin, under the name of this one, was run.
+#[test]
+fn the_code_of_another_plugin_is_compiled_anew() {
+    let folder = tempfile("swapped").join("made");
+    routes_with_code_in(&folder);
+    let own = files_in(&folder).remove(0);
+    let settings = WasmSettings { strict: true, cache: CompileCache::Folder(folder.clone()) };
+    let other = wat::parse_str(LEAST_LOADED.replace("@1.0.0", "@1.0.7")).expect("assembles");
+    load(Path::new("other.wasm"), &other, &Limits::default(), &settings).expect("loads");
+    let other = files_in(&folder).into_iter().find(|file| *file != own).expect("a second file");
+    let foreign = fs::read(other).expect("ours");
+    fs::write(&own, &foreign).expect("ours");
+    routes_with_code_in(&folder);
+    assert!(fs::read(&own).expect("there") != foreign, "it was replaced");
+    fs::remove_dir_all(folder).expect("ours");
+}
+
 /// A module for a later version of the same interface was refused.
 #[test]
 fn versions_with_another_third_number_are_the_same_interface() {
