@@ -129,9 +129,34 @@ pub(super) fn swap_log(log: &mut ScriptLog) {
     CALL.with(|call| std::mem::swap(&mut *call.log.borrow_mut(), log));
 }
 
+/// Runs `f` as if it were the call in progress, whose use of resources and random numbers do not change.
+#[cfg(test)]
+pub(super) fn aside<T>(f: impl FnOnce() -> T) -> T {
+    let (steps, numbers) = used();
+    let kept = CALL.with(|call| (call.generator.borrow().clone(), call.log.borrow().clone()));
+    CALL.with(|call| {
+        call.log.borrow_mut().lines_left = 0;
+        call.memory.set(MemoryMark::now());
+    });
+    let output = f();
+    STEPS.set(steps);
+    CALL.with(|call| {
+        call.numbers.set(numbers);
+        (*call.generator.borrow_mut(), *call.log.borrow_mut()) = kept;
+        call.began.set(None);
+        call.memory.set(MemoryMark::now());
+    });
+    output
+}
+
 /// Operations of the call so far, and column elements processed.
 pub(super) fn used() -> (u64, u64) {
     (STEPS.get(), CALL.with(|call| call.numbers.get()))
+}
+
+/// Sets the number of operations so far.
+pub(super) fn set_steps(steps: u64) {
+    STEPS.set(steps);
 }
 
 /// The engine calls this at every operation.

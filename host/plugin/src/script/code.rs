@@ -10,6 +10,8 @@ use rhai::{AST, Scope};
 use super::call::{self, ScriptConstants};
 use super::engine::Kit;
 use super::errors::ScriptSource;
+use super::program::Program;
+use super::scan::Scan;
 use super::views::UsedFields;
 use crate::{Fault, PolicyDescription};
 
@@ -37,6 +39,8 @@ pub(super) struct ScriptFunction {
 #[derive(Clone)]
 pub(super) struct SpecializedCode {
     pub ast: Arc<AST>,
+    /// What our evaluator can evaluate of it.
+    pub program: Arc<Program>,
     /// Names and values of parameters and constants.
     pub constants: ScriptConstants,
 }
@@ -83,7 +87,8 @@ impl Script {
         }
         let ast = if self.constants.is_empty() { ast } else { self.compile_in(&constants)? };
         let constants = constants.iter().map(|(name, _, value)| (name.to_owned(), value)).collect();
-        Ok(SpecializedCode { ast: Arc::new(ast), constants })
+        let program = Program::of(&ast, &Scan::of(&self.source.text), &self.kit);
+        Ok(SpecializedCode { ast: Arc::new(ast), program: Arc::new(program), constants })
     }
 
     fn compile_in(&self, scope: &Scope<'_>) -> Result<AST, Fault> {

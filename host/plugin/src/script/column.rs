@@ -38,6 +38,13 @@ impl Column {
         }
     }
 
+    /// Writes an entry if it can be done without a copy and without an error.
+    pub fn set_number(&mut self, index: INT, value: &Dynamic) -> bool {
+        let (Ok(index), Some(value)) = (usize::try_from(index), number(value)) else { return false };
+        let entry = Arc::get_mut(&mut self.0).and_then(|own| own.get_mut(index));
+        entry.map(|entry| *entry = value).is_some()
+    }
+
     fn map(mut self, f: impl Fn(f64) -> f64) -> Result<Self, ScriptError> {
         call::charge(self.len())?;
         if let Some(own) = Arc::get_mut(&mut self.0) {

@@ -1,20 +1,24 @@
 //! The script engine: the functions available to scripts, and their limits. One engine serves all scripts with the same
 //! limits, on all threads.
 
+use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rhai::Engine;
 use rhai::packages::{
     ArithmeticPackage, BasicArrayPackage, BasicIteratorPackage, BasicMapPackage, BasicMathPackage, BasicStringPackage,
     LogicPackage, MoreStringPackage, Package as _,
 };
+use rhai::{AST, Engine};
 
-use super::evaluation::HOST_CALL_LEVELS;
-use super::registry::{KnownNames, Registry};
+use super::registry::{KnownNames, Reader, Registry};
 use super::{call, column, operators, sandbox, table, views};
 use crate::Limits;
 use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, TEXT_BYTES, VARIABLES};
+
+/// Levels of calls that the engine counts for a call by the host, in addition to that of the function itself.
+pub(super) const HOST_CALL_LEVELS: usize = 2;
 
 /// Functions of Rhai's own packages that scripts may use.
 pub(super) const LANGUAGE_FUNCTIONS: [&str; 62] = [
@@ -86,7 +90,9 @@ pub(super) const LANGUAGE_FUNCTIONS: [&str; 62] = [
 pub(super) struct Kit {
     pub engine: Engine,
     pub names: KnownNames,
+    pub readers: BTreeMap<&'static str, Vec<(TypeId, Reader)>>,
     pub limits: Limits,
+    parts: OnceLock<AST>,
 }
 
 /// The shared engine for `limits`.
@@ -111,7 +117,8 @@ impl fmt::Debug for Kit {
 impl Kit {
     /// A new engine, with the functions that `more` registers.
     pub fn new(limits: &Limits, more: impl FnOnce(&mut Registry)) -> Self {
-        let mut registry = Registry { engine: Engine::new_raw(), names: KnownNames::default() };
+        let mut registry =
+            Registry { engine: Engine::new_raw(), names: KnownNames::default(), readers: BTreeMap::default() };
         confine(&mut registry.engine, limits);
         packages(&mut registry.engine);
         operators::register(&mut registry);
@@ -121,7 +128,19 @@ impl Kit {
         call::register(&mut registry);
         views::register(&mut registry);
         more(&mut registry);
-        Self { engine: registry.engine, names: registry.names, limits: *limits }
+        Self {
+            engine: registry.engine,
+            names: registry.names,
+            readers: registry.readers,
+            limits: *limits,
+            parts: OnceLock::new(),
+        }
+    }
+
+    /// Functions that read and write bits of a whole number and characters of a text.
+    pub fn parts(&self) -> &AST {
+        const SOURCE: &str = "fn get(a, b) { a[b] } fn set(a, b, c) { a[b] = c; a }";
+        self.parts.get_or_init(|| self.engine.compile(SOURCE).unwrap_or_default())
     }
 
     /// The names of all functions.

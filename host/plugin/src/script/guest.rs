@@ -64,7 +64,7 @@ impl ScriptGuest {
         };
         let mut guest = Self {
             names: Arc::clone(&setup.names),
-            evaluation: ScriptEvaluation::new(&script.kit.engine, &code.ast),
+            evaluation: ScriptEvaluation::new(&script.kit, &code),
             script,
             code,
             setup: setup.clone(),
@@ -134,7 +134,7 @@ impl ScriptGuest {
         let about = call::ScriptCallInput { request: about, stream: self.setup.stream, ties: ties.copied(), changed };
         call::begin(&kit.limits, &self.code.constants, &self.setup.abort, about);
         call::swap_log(&mut self.log);
-        let output = self.evaluation.call(&kit.engine, function, &mut self.state, arguments);
+        let output = self.evaluation.call(kit, function, &mut self.state, arguments);
         call::swap_log(&mut self.log);
         let (steps, numbers) = call::used();
         self.used = steps;
@@ -143,7 +143,7 @@ impl ScriptGuest {
         let output = output.map_err(|error| {
             // The call may have ended before the script used the result of `changed`.
             self.latest = LatestView::default();
-            self.evaluation = ScriptEvaluation::new(&kit.engine, &self.code.ast);
+            self.evaluation = ScriptEvaluation::new(kit, &self.code);
             self.script.source.runtime(&error, kit, function)
         });
         if self.grown > UNMEASURED_BYTES || !self.state.is_map() {
@@ -449,7 +449,7 @@ impl Guest for ScriptGuest {
     fn fork(&mut self) -> Result<StartedGuest, Fault> {
         let state = self.save()?;
         let mut fork = Self {
-            evaluation: ScriptEvaluation::new(&self.script.kit.engine, &self.code.ast),
+            evaluation: ScriptEvaluation::new(&self.script.kit, &self.code),
             script: Arc::clone(&self.script),
             code: self.code.clone(),
             setup: self.setup.clone(),

@@ -16,10 +16,12 @@ mod definitions;
 mod engine;
 mod errors;
 mod evaluation;
+mod evaluator;
 mod guest;
 mod header;
 mod names;
 mod operators;
+mod program;
 mod registry;
 mod sandbox;
 mod scan;
@@ -28,6 +30,7 @@ mod table;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod value;
 mod views;
 
 use std::io::Read as _;

@@ -1,7 +1,9 @@
 //! Registers functions and fields for scripts, and keeps their names: messages suggest similar ones, and a test
 //! compares the documentation with them.
 
+use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rhai::{Dynamic, Engine, EvalAltResult, RhaiNativeFunc};
 
@@ -17,10 +19,15 @@ pub(super) struct KnownNames {
     pub fields: BTreeMap<&'static str, BTreeSet<&'static str>>,
 }
 
+/// Reads a field of a value; `None` if the value is of another type.
+pub(super) type Reader = Arc<dyn Fn(&Dynamic) -> Option<Result<Dynamic, ScriptError>> + Send + Sync>;
+
 /// An engine under construction, with the names registered so far.
 pub(super) struct Registry {
     pub engine: Engine,
     pub names: KnownNames,
+    /// The functions that read fields, by the name of the field, with the type that has it.
+    pub readers: BTreeMap<&'static str, Vec<(TypeId, Reader)>>,
 }
 
 impl Registry {
@@ -43,6 +50,8 @@ impl Registry {
     ) {
         for name in names {
             self.engine.register_get(name, move |view: &mut T| get(view));
+            let read: Reader = Arc::new(move |view| view.read_lock::<T>().map(|view| get(&view)));
+            self.readers.entry(name).or_default().push((TypeId::of::<T>(), read));
             self.names.fields.entry(what).or_default().insert(name);
         }
     }

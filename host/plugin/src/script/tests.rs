@@ -22,6 +22,7 @@ use crate::{
     SchedulingGuest, inputs,
 };
 
+pub(super) mod agreement;
 mod differential;
 mod hostile;
 mod page;
