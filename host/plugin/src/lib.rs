@@ -189,6 +189,18 @@ pub struct GuestSetup {
     pub abort: Abort,
 }
 
+impl GuestSetup {
+    /// The values of all parameters in the order in which `description` declares them. The setup has as many values as
+    /// the description has parameters.
+    pub(crate) fn values(&self, description: &PolicyDescription) -> Vec<ParameterValue<'_>> {
+        let mut values: Vec<_> = self.parameters.iter().map(|&number| ParameterValue::Number(number)).collect();
+        for (parameter, value) in description.others.iter().zip(&self.others) {
+            values.insert(parameter.position.min(values.len()), value.borrowed());
+        }
+        values
+    }
+}
+
 /// Tests of limits need what the program has.
 #[cfg(test)]
 #[global_allocator]

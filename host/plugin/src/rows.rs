@@ -1,7 +1,5 @@
 //! Rows of `blis-abi`: built from the simulator's views, and kept from decision to decision.
 
-use std::sync::Arc;
-
 use blis_abi::{ColumnGroup, EventSet};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
@@ -71,7 +69,7 @@ impl<'a> ViewChanges<'a> {
 /// that the plugin reads, in the order of its description.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceRows {
-    columns: Arc<[Column]>,
+    columns: Vec<Column>,
     /// Row by row.
     numbers: Vec<f64>,
     latest: LatestView,
@@ -92,7 +90,7 @@ impl InstanceRows {
     /// Rows with these columns.
     #[must_use]
     pub fn new(columns: &[Column]) -> Self {
-        Self { columns: columns.into(), ..Self::default() }
+        Self { columns: columns.to_vec(), ..Self::default() }
     }
 
     /// Updates the rows from `cluster`.
@@ -104,7 +102,7 @@ impl InstanceRows {
             numbers.clear();
             numbers.resize(columns.len() * cluster.len(), 0.0);
         }
-        for (place, &column) in columns.iter().enumerate() {
+        for (position, &column) in columns.iter().enumerate() {
             let outdated = match column.group() {
                 ColumnGroup::Constant => since.all,
                 ColumnGroup::Periodic => since.load,
@@ -112,13 +110,13 @@ impl InstanceRows {
                 ColumnGroup::Router => match since.in_flight {
                     None => true,
                     Some(changed) => {
-                        update(numbers, columns.len(), place, changed, &cluster.signals.in_flight);
+                        update(numbers, columns.len(), position, changed, &cluster.signals.in_flight);
                         false
                     }
                 },
             };
             if outdated {
-                fill(numbers, columns.len(), place, column, cluster);
+                fill(numbers, columns.len(), position, column, cluster);
             }
         }
         Rows { count: cluster.len(), numbers, changed: since.changed() }
@@ -127,26 +125,26 @@ impl InstanceRows {
     /// The guest has a new state or missed a result: at the next decision any row may have changed.
     #[cold]
     pub fn forget(&mut self) {
-        *self = Self { columns: Arc::clone(&self.columns), ..Self::default() };
+        *self = Self { columns: std::mem::take(&mut self.columns), ..Self::default() };
     }
 }
 
 /// Writes the entries of `column` at the `changed` indices into rows of `width` numbers.
 #[inline]
-fn update(numbers: &mut [f64], width: usize, place: usize, changed: &[u32], column: &[u32]) {
+fn update(numbers: &mut [f64], width: usize, position: usize, changed: &[u32], column: &[u32]) {
     for i in changed.iter().map(|&i| i as usize) {
-        if let (Some(number), Some(&count)) = (numbers.get_mut(i * width + place), column.get(i)) {
+        if let (Some(number), Some(&count)) = (numbers.get_mut(i * width + position), column.get(i)) {
             *number = count.into();
         }
     }
 }
 
 /// Writes a whole column into rows of `width` numbers.
-fn fill(numbers: &mut [f64], width: usize, place: usize, column: Column, cluster: &ClusterView<'_>) {
+fn fill(numbers: &mut [f64], width: usize, position: usize, column: Column, cluster: &ClusterView<'_>) {
     fn write(rows: &mut [f64], width: usize, column: impl Iterator<Item = f64>) {
         rows.iter_mut().step_by(width).zip(column).for_each(|(number, value)| *number = value);
     }
-    let Some(rows) = numbers.get_mut(place..) else { return };
+    let Some(rows) = numbers.get_mut(position..) else { return };
     let signals = cluster.signals;
     let counts = |column: &[u32], rows: &mut [f64]| write(rows, width, column.iter().map(|&count| count.into()));
     let infos = |rows: &mut [f64], get: fn(&InstanceInfo) -> u32| {

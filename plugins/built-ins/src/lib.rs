@@ -6,8 +6,8 @@
 //! scripts.
 
 use blis_sdk::{
-    Admission, AdmissionDecision, Cluster, Description, Latency, LatencyConstants, Policy, Preemption, Priority, Queued,
-    Request, Routing, Running, Scheduling, Setup, Step, argmax,
+    Admission, AdmissionDecision, Cluster, Description, Latency, LatencyConstants, Policy, Preemption, Priority,
+    Queued, Request, Routing, Running, Scheduling, Setup, Step, argmax,
 };
 use serde::{Deserialize, Serialize};
 

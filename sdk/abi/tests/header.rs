@@ -8,9 +8,7 @@ use std::process::Command;
 use blis_abi::table::{
     ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, CTexts, CValue, PolicyTable, STRUCTS,
 };
-use blis_abi::{
-    Ages, Event, EventKind, Field, InstanceInfo, LatencyConstants, Layout, Queued, Request, Running, Step,
-};
+use blis_abi::{Ages, Event, EventKind, Field, InstanceInfo, LatencyConstants, Layout, Queued, Request, Running, Step};
 
 /// A struct of the header, with the layout that this crate gives it.
 struct HeaderStruct {

@@ -48,7 +48,11 @@ impl WitPackage {
     /// The comment of a field of `description`.
     fn about(&self, field: &str) -> &str {
         let fields = &self.record("plugin", "description").fields;
-        fields.iter().find(|known| known.name == field).and_then(|field| field.docs.contents.as_deref()).expect("has one")
+        fields
+            .iter()
+            .find(|known| known.name == field)
+            .and_then(|field| field.docs.contents.as_deref())
+            .expect("has one")
     }
 
     /// The interfaces that a component of the world called `name` exports, sorted.

@@ -24,7 +24,7 @@ pub struct Parameter {
     pub(crate) name: String,
     pub(crate) about: String,
     /// Other values have the same type, and tables as many columns.
-    pub(crate) default: Value,
+    pub(crate) default: GivenValue,
     /// Limits of a number, or of every number of a table.
     pub(crate) min: f64,
     pub(crate) max: f64,
@@ -32,25 +32,25 @@ pub struct Parameter {
 
 /// The value of a parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum GivenValue {
     /// A number.
     Number(f64),
     /// Any text.
     Text(String),
     /// Rows of numbers.
-    Table(Table),
+    Table(NumberTable),
 }
 
 /// Numbers in rows of equal length.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Table {
+pub struct NumberTable {
     /// Numbers in a row.
     pub columns: usize,
     /// All numbers, row by row.
     pub numbers: Vec<f64>,
 }
 
-impl Table {
+impl NumberTable {
     /// The rows, from the first on.
     pub fn rows(&self) -> impl Iterator<Item = &[f64]> {
         self.numbers.chunks_exact(self.columns.max(1))
@@ -111,23 +111,23 @@ impl Description {
     /// Declares a numeric parameter within `range`. [`Setup::parameter`] returns its value.
     #[must_use]
     pub fn parameter(self, name: &str, default: f64, range: RangeInclusive<f64>, about: &str) -> Self {
-        self.with(name, Value::Number(default), range, about)
+        self.with(name, GivenValue::Number(default), range, about)
     }
 
     /// Declares a parameter that is a text. [`Setup::text`] returns its value.
     #[must_use]
     pub fn text_parameter(self, name: &str, default: &str, about: &str) -> Self {
-        self.with(name, Value::Text(default.to_owned()), 0.0..=0.0, about)
+        self.with(name, GivenValue::Text(default.to_owned()), 0.0..=0.0, about)
     }
 
     /// Declares a parameter that is a table of numbers within `range`. [`Setup::table`] returns its value, which has as
     /// many columns as `default`.
     #[must_use]
-    pub fn table_parameter(self, name: &str, default: Table, range: RangeInclusive<f64>, about: &str) -> Self {
-        self.with(name, Value::Table(default), range, about)
+    pub fn table_parameter(self, name: &str, default: NumberTable, range: RangeInclusive<f64>, about: &str) -> Self {
+        self.with(name, GivenValue::Table(default), range, about)
     }
 
-    fn with(mut self, name: &str, default: Value, range: RangeInclusive<f64>, about: &str) -> Self {
+    fn with(mut self, name: &str, default: GivenValue, range: RangeInclusive<f64>, about: &str) -> Self {
         let (min, max) = range.into_inner();
         self.parameters.push(Parameter { name: name.to_owned(), about: about.to_owned(), default, min, max });
         self
@@ -141,7 +141,7 @@ pub struct Setup {
     pub kind: Kind,
     /// The instances of the service; for scheduling, preemption and latency the one that the policy serves.
     pub instances: Vec<InstanceInfo>,
-    pub(crate) parameters: Vec<(String, Value)>,
+    pub(crate) parameters: Vec<(String, GivenValue)>,
     pub(crate) model_facts: Vec<(String, f64)>,
 }
 
@@ -160,7 +160,7 @@ impl Setup {
     /// If `describe()` declares no parameter of that name.
     #[must_use]
     pub fn with(self, name: &str, value: f64) -> Self {
-        self.with_value(name, Value::Number(value))
+        self.with_value(name, GivenValue::Number(value))
     }
 
     /// For tests: the same setup with parameter `name` set to `value`.
@@ -168,7 +168,7 @@ impl Setup {
     /// # Panics
     /// If `describe()` declares no parameter of that name.
     #[must_use]
-    pub fn with_value(mut self, name: &str, value: Value) -> Self {
+    pub fn with_value(mut self, name: &str, value: GivenValue) -> Self {
         let parameter = self.parameters.iter_mut().find(|(declared, _)| declared == name);
         parameter.unwrap_or_else(|| panic!("describe() declares no parameter `{name}`")).1 = value;
         self
@@ -188,7 +188,7 @@ impl Setup {
     #[must_use]
     pub fn parameter(&self, name: &str) -> f64 {
         match self.value(name) {
-            Value::Number(number) => *number,
+            GivenValue::Number(number) => *number,
             other => panic!("parameter `{name}` is no number: {other:?}"),
         }
     }
@@ -200,7 +200,7 @@ impl Setup {
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         match self.value(name) {
-            Value::Text(text) => text,
+            GivenValue::Text(text) => text,
             other => panic!("parameter `{name}` is no text: {other:?}"),
         }
     }
@@ -210,14 +210,14 @@ impl Setup {
     /// # Panics
     /// If `describe()` declares no such parameter.
     #[must_use]
-    pub fn table(&self, name: &str) -> &Table {
+    pub fn table(&self, name: &str) -> &NumberTable {
         match self.value(name) {
-            Value::Table(table) => table,
+            GivenValue::Table(table) => table,
             other => panic!("parameter `{name}` is no table: {other:?}"),
         }
     }
 
-    fn value(&self, name: &str) -> &Value {
+    fn value(&self, name: &str) -> &GivenValue {
         let parameter = self.parameters.iter().find(|(declared, _)| declared == name);
         &parameter.unwrap_or_else(|| panic!("describe() declares no parameter `{name}`")).1
     }

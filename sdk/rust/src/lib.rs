@@ -55,7 +55,7 @@ mod rows;
 pub mod testing;
 
 pub use best::{argmax, argmin};
-pub use description::{Description, EventSet, Kind, Parameter, Setup, Table, Value};
+pub use description::{Description, EventSet, GivenValue, Kind, NumberTable, Parameter, Setup};
 pub use host::{Level, changed, log, pick, prompt_blocks, random, text};
 pub use policy::{Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling};
 pub use rows::{

@@ -7,7 +7,7 @@ use std::ptr;
 use blis_abi::table::{self, CHost, CModelFact, CText, CTexts, CValue, PolicyTable};
 use blis_sdk::{
     Admission, AdmissionDecision, Ages, Cluster, Description, Event, EventSet, InstanceInfo, Latency, LatencyConstants,
-    Lifecycle, Policy, Preemption, Priority, Queued, Request, Routing, Running, Scheduling, Setup, Step, Table,
+    Lifecycle, NumberTable, Policy, Preemption, Priority, Queued, Request, Routing, Running, Scheduling, Setup, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +19,11 @@ struct Everything {
 }
 
 blis_sdk::signals! {
-    struct Seen { cached_blocks, queue_depth }
+    struct TestSignals { cached_blocks, queue_depth }
 }
 
 impl Policy for Everything {
-    type Signals = Seen;
+    type Signals = TestSignals;
 
     fn describe() -> Description {
         Description::new("everything")
@@ -32,7 +32,7 @@ impl Policy for Everything {
             .scores()
             .parameter("offset", 5.0, 0.0..=10.0, "added to ranks")
             .text_parameter("label", "usual", "a text")
-            .table_parameter("steps", Table { columns: 2, numbers: vec![1.0, 2.0] }, 0.0..=9.0, "a table")
+            .table_parameter("steps", NumberTable { columns: 2, numbers: vec![1.0, 2.0] }, 0.0..=9.0, "a table")
     }
 
     fn new(setup: &Setup) -> Result<Self, String> {
@@ -47,7 +47,7 @@ impl Policy for Everything {
 }
 
 impl Admission for Everything {
-    fn admit(&mut self, request: &Request, cluster: &Cluster<'_, Seen>) -> AdmissionDecision {
+    fn admit(&mut self, request: &Request, cluster: &Cluster<'_, TestSignals>) -> AdmissionDecision {
         if request.class_priority < 0 {
             return AdmissionDecision::Reject(format!("{} in {}", request.class_priority, cluster.ages.periodic_us));
         }
@@ -56,7 +56,7 @@ impl Admission for Everything {
 }
 
 impl Routing for Everything {
-    fn route(&mut self, _: &Request, cluster: &Cluster<'_, Seen>) -> usize {
+    fn route(&mut self, _: &Request, cluster: &Cluster<'_, TestSignals>) -> usize {
         blis_sdk::log!("{} instances", cluster.instances.len());
         // With four instances any row may have changed.
         let expected: Option<&[u32]> = (cluster.instances.len() != 4).then_some(&[2, 0]);
@@ -67,7 +67,7 @@ impl Routing for Everything {
         blis_sdk::argmin(cluster.instances.iter().map(|instance| instance.queue_depth))
     }
 
-    fn scores(&self, _: &Request, cluster: &Cluster<'_, Seen>, scores: &mut Vec<f64>) {
+    fn scores(&self, _: &Request, cluster: &Cluster<'_, TestSignals>, scores: &mut Vec<f64>) {
         scores.extend(cluster.instances.iter().map(|instance| -instance.queue_depth));
     }
 }
@@ -223,7 +223,7 @@ fn created(host: &CHost, offset: f64, layers: f64) -> StatePointer {
 fn the_table_is_that_of_the_header() {
     let table = exported();
     assert_eq!((table.abi_version, table.size as usize), (1, size_of::<PolicyTable>()));
-    assert_eq!(table.struct_sizes, [112, 32, 24, 64, 64, 64, 56]);
+    assert_eq!(table.struct_sizes, [112, 32, 24, 64, 64, 64, 48]);
     let described = call!(table, describe());
     // SAFETY: lives as long as the program.
     let described = unsafe { &*described };
@@ -253,7 +253,7 @@ fn every_kind_gets_its_arguments_and_returns_its_result() {
     let state = created(&host, 0.5, 32.0);
     let request = Request { id: 40, class_priority: 1, ..Request::default() };
     let ages = Ages { periodic_us: 77, ..Ages::default() };
-    let instance = |queue_depth| Seen { queue_depth, ..Seen::default() };
+    let instance = |queue_depth| TestSignals { queue_depth, ..TestSignals::default() };
     let instances = [instance(3.0), instance(1.0), instance(1.0)];
     let rows: *const c_void = instances.as_ptr().cast();
     let mut reason = CText::EMPTY;
@@ -285,11 +285,11 @@ fn every_kind_gets_its_arguments_and_returns_its_result() {
 #[test]
 fn rows_of_a_later_host_are_longer() {
     #[repr(C)]
-    struct Longer(Seen, u64);
+    struct Longer(TestSignals, u64);
     let host = host();
     let state = created(&host, 0.5, 32.0);
     record_of(host.context).any_changed = true;
-    let longer = |queue_depth| Longer(Seen { queue_depth, ..Seen::default() }, u64::MAX);
+    let longer = |queue_depth| Longer(TestSignals { queue_depth, ..TestSignals::default() }, u64::MAX);
     let instances = [longer(3.0), longer(2.0), longer(1.0), longer(4.0)];
     let route = |stride| {
         let request = Request::default();

@@ -12,8 +12,8 @@ use blis_sim::units::Micros;
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
-    InstanceRows, NONE_U32, Row as _, Rows, RunningRow, ages_row, decision_row, event_row, queued_row, request_row, running_rows,
-    step_row,
+    InstanceRows, NONE_U32, Row as _, Rows, RunningRow, ages_row, decision_row, event_row, queued_row, request_row,
+    running_rows, step_row,
 };
 use crate::{
     AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, ParameterValue,
@@ -115,9 +115,7 @@ fn lowered(value: ParameterValue<'_>) -> table::CValue {
     let nothing = table::CValue::number(0.0);
     match value {
         ParameterValue::Number(number) => table::CValue::number(number),
-        ParameterValue::Text(text) => {
-            table::CValue { kind: table::CValue::TEXT, text: CText::of(text), ..nothing }
-        }
+        ParameterValue::Text(text) => table::CValue { kind: table::CValue::TEXT, text: CText::of(text), ..nothing },
         ParameterValue::Table(ValueTable { columns, numbers }) => table::CValue {
             kind: table::CValue::TABLE,
             columns: *columns,

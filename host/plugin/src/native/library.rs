@@ -8,8 +8,8 @@ use blis_abi::table::{self, ABI_VERSION, CText, PolicyTable, STRUCTS};
 use blis_sim::policy::Events;
 
 use super::host::copied;
-use crate::limits::{DECLARED_NAMES, PARAMETERS, TABLE_NUMBERS};
 use crate::describe::{Declared, DeclaredNames, DeclaredParameter, DeclaredValue, parted};
+use crate::limits::{DECLARED_NAMES, PARAMETERS, TABLE_NUMBERS};
 use crate::{Fault, FaultKind, Kind, Limits, OtherValue, PolicyDescription, ValueTable};
 
 /// The hint for a library that was built for another version of the interface.
@@ -159,10 +159,8 @@ unsafe fn description(
     let text = |text: CText| unsafe { copied(text, limits.message_bytes) };
     let texts = |what: &str, list: table::CTexts| {
         if list.count > DECLARED_NAMES || (list.count > 0 && (list.items.is_null() || !list.items.is_aligned())) {
-            let what = format!(
-                "describe: {} {what}, or a NULL instead of them; there may be {DECLARED_NAMES}",
-                list.count
-            );
+            let what =
+                format!("describe: {} {what}, or a NULL instead of them; there may be {DECLARED_NAMES}", list.count);
             return Err(at(file, FaultKind::OutOfRange, &what));
         }
         // SAFETY: the caller guarantees that there are so many.
@@ -173,8 +171,7 @@ unsafe fn description(
         reads: texts("columns", raw.reads)?,
         events: texts("events", raw.events)?,
     };
-    let Declared { kinds, columns, reads, events } =
-        names.known().map_err(|(kind, what)| at(file, kind, &what))?;
+    let Declared { kinds, columns, reads, events } = names.known().map_err(|(kind, what)| at(file, kind, &what))?;
     let value = |value: table::CValue, name: &str| match value.kind {
         table::CValue::NUMBER => Ok(DeclaredValue::Number(value.number)),
         table::CValue::TEXT => Ok(DeclaredValue::Other(OtherValue::Text(text(value.text)))),

@@ -166,7 +166,8 @@ impl UsedFields {
 
     /// The columns of the interface among these fields; `effective_load` is computed from three of them.
     pub fn columns(&self) -> Vec<crate::Column> {
-        let parts: &[&str] = if self.uses("effective_load") { &["queue_depth", "batch_size", "in_flight"] } else { &[] };
+        let parts: &[&str] =
+            if self.uses("effective_load") { &["queue_depth", "batch_size", "in_flight"] } else { &[] };
         let used = |column: &crate::Column| self.uses(column.field()) || parts.contains(&column.field());
         crate::Column::ALL.iter().copied().filter(used).collect()
     }

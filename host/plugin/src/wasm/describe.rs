@@ -1,8 +1,8 @@
 //! Validation of the description that a guest returns.
 
 use super::fault::PluginPath;
-use crate::limits::{ABOUT_BYTES, NAME_BYTES, PARAMETERS};
 use crate::describe::{Declared, DeclaredNames, DeclaredParameter, DeclaredValue, parted};
+use crate::limits::{ABOUT_BYTES, NAME_BYTES, PARAMETERS};
 use crate::text::plain;
 use crate::{Fault, FaultKind, Kind, OtherParameter, PolicyDescription};
 

@@ -21,9 +21,9 @@ use super::host::{self, WasmHost};
 use super::inspect::{self, Exports};
 use super::memory::{GuestMemory, write};
 use super::standard;
+use crate::describe::{DeclaredNames, DeclaredParameter, DeclaredValue};
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
 use crate::rows::{EventRow, QueuedRow, RequestRow, Row, RunningRow, StepRow};
-use crate::describe::{DeclaredNames, DeclaredParameter, DeclaredValue};
 use crate::{
     Fault, FaultKind, GuestSetup, Kind, LatencyConstants, OtherValue, ParameterValue, PolicyDescription, ValueTable,
 };
@@ -411,7 +411,11 @@ impl Functions for Direct {
             configure: find.memory_result("plugin", "configure")?,
             save: find.memory_result("plugin", "save")?,
             restore: find.memory_result("plugin", "restore")?,
-            observe: if description.events != Events::NONE { Some(find.function("lifecycle", "observe")?) } else { None },
+            observe: if description.events != Events::NONE {
+                Some(find.function("lifecycle", "observe")?)
+            } else {
+                None
+            },
         })
     }
 

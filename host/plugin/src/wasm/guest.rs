@@ -73,7 +73,8 @@ impl<F: Functions> WasmGuest<F> {
         let GuestSetup { kind, names, stream, limits, .. } = &self.setup;
         let (mut store, instance) =
             self.plugin.instantiate(WasmHost::new(self.file(), *limits, names, *stream, self.log), limits)?;
-        let functions = F::find(&self.plugin.file, &self.plugin.code, &mut store, &instance, *kind, &self.plugin.description)?;
+        let functions =
+            F::find(&self.plugin.file, &self.plugin.code, &mut store, &instance, *kind, &self.plugin.description)?;
         self.live = Some(LiveInstance { store, functions });
         self.configure()
     }

@@ -5,8 +5,8 @@ use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower
 use wasmtime::{Engine, Store};
 
 use super::bindings::{
-    AdmissionDecision, Ages, ConstantsRecord, Description, Event, InstanceInfo, ModelFact, Queued, Request, Running, Step,
-    Value,
+    AdmissionDecision, Ages, ConstantsRecord, Description, Event, InstanceInfo, ModelFact, Queued, Request, Running,
+    Step, Value,
 };
 use super::describe::RawDescription;
 use super::fault::PluginPath;
@@ -115,7 +115,11 @@ impl Functions for Typed {
             configure: find.function("plugin", "configure")?,
             save: find.function("plugin", "save")?,
             restore: find.function("plugin", "restore")?,
-            observe: if description.events != Events::NONE { Some(find.function("lifecycle", "observe")?) } else { None },
+            observe: if description.events != Events::NONE {
+                Some(find.function("lifecycle", "observe")?)
+            } else {
+                None
+            },
         })
     }
 

@@ -16,7 +16,7 @@ pub use blis_abi::table;
 use blis_abi::table::{CHost, CText, CTexts, CValue};
 
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
-use crate::description::{Description, Setup, Table, Value};
+use crate::description::{Description, GivenValue, NumberTable, Setup};
 use crate::policy::{
     Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
 };
@@ -180,12 +180,12 @@ fn texts(names: impl Iterator<Item = &'static str>) -> CTexts {
     CTexts { items: items.as_ptr(), count: items.len() }
 }
 
-fn lowered(value: Value) -> CValue {
+fn lowered(value: GivenValue) -> CValue {
     let nothing = CValue::number(0.0);
     match value {
-        Value::Number(number) => CValue::number(number),
-        Value::Text(text) => CValue { kind: CValue::TEXT, text: CText::of(text.leak()), ..nothing },
-        Value::Table(Table { columns, numbers }) => {
+        GivenValue::Number(number) => CValue::number(number),
+        GivenValue::Text(text) => CValue { kind: CValue::TEXT, text: CText::of(text.leak()), ..nothing },
+        GivenValue::Table(NumberTable { columns, numbers }) => {
             let numbers = numbers.leak();
             let (start, count) = (numbers.as_ptr(), numbers.len());
             CValue { kind: CValue::TABLE, columns: columns as u32, numbers: start, count, ..nothing }
@@ -195,15 +195,15 @@ fn lowered(value: Value) -> CValue {
 
 /// # Safety
 /// The value is valid.
-unsafe fn lifted(value: &CValue) -> Value {
+unsafe fn lifted(value: &CValue) -> GivenValue {
     match value.kind {
-        CValue::NUMBER => Value::Number(value.number),
+        CValue::NUMBER => GivenValue::Number(value.number),
         // SAFETY: promised by the caller.
-        CValue::TEXT => Value::Text(unsafe { owned(value.text) }),
+        CValue::TEXT => GivenValue::Text(unsafe { owned(value.text) }),
         _ => {
             // SAFETY: the same.
             let numbers = unsafe { array(value.numbers, value.count) };
-            Value::Table(Table { columns: value.columns as usize, numbers: numbers.to_vec() })
+            GivenValue::Table(NumberTable { columns: value.columns as usize, numbers: numbers.to_vec() })
         }
     }
 }
@@ -399,8 +399,7 @@ unsafe extern "C" fn admit<P: Admission>(
 ) -> u32 {
     let function = |state: &mut NativeState<P>| {
         // SAFETY: the host's arguments.
-        let (request, ages, instances) =
-            unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
+        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
         let decision = state.policy.admit(request, &Cluster { ages, instances: &instances });
         let (admitted, text) = match decision {
             AdmissionDecision::Admit => (1, CText::EMPTY),
@@ -428,8 +427,7 @@ unsafe extern "C" fn route<P: Routing>(
 ) -> u32 {
     let function = |state: &mut NativeState<P>| {
         // SAFETY: the host's arguments.
-        let (request, ages, instances) =
-            unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
+        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
         let index = state.policy.route(request, &Cluster { ages, instances: &instances });
         u32::try_from(index).unwrap_or(u32::MAX)
     };
@@ -449,8 +447,7 @@ unsafe extern "C" fn scores<P: Routing>(
 ) {
     let function = |policy: &P| {
         // SAFETY: the host's arguments.
-        let (request, ages, instances) =
-            unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
+        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
         let mut scores = Vec::with_capacity(count);
         policy.scores(request, &Cluster { ages, instances: &instances }, &mut scores);
         assert!(scores.len() == count, "{} scores for {count} instances", scores.len());

@@ -17,7 +17,7 @@ use blis_abi::canonical;
 pub use blis_abi::canonical::{RankParameters, ValueRecord};
 
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
-use crate::description::{Setup, Table, Value};
+use crate::description::{GivenValue, NumberTable, Setup};
 use crate::policy::{
     Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
 };
@@ -111,7 +111,8 @@ unsafe fn cluster<S: Signals>(decision: &HostDecision) -> Cluster<'_, S> {
     let count = count as usize;
     assert!(instances.len as usize == count * S::COLUMNS.len(), "the host has other columns than describe() lists");
     // Rows without columns have no memory.
-    let start = if S::COLUMNS.is_empty() { std::ptr::NonNull::dangling().as_ptr() } else { instances.start.cast::<S>() };
+    let start =
+        if S::COLUMNS.is_empty() { std::ptr::NonNull::dangling().as_ptr() } else { instances.start.cast::<S>() };
     // SAFETY: `S` is a number for each of its columns, and the host wrote that many numbers for each instance; with no
     // instance, `realloc` returned an address of the arena.
     Cluster { ages, instances: if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, count) } } }
@@ -126,15 +127,15 @@ fn leaked_texts<'a>(texts: impl Iterator<Item = &'a str>) -> HostTexts {
     list_of(texts.map(leaked_text).collect::<Vec<_>>().leak())
 }
 
-fn lowered(value: Value) -> ValueRecord {
+fn lowered(value: GivenValue) -> ValueRecord {
     let address = |start: *const u8| start as usize as u32;
     match value {
-        Value::Number(number) => ValueRecord::number(number),
-        Value::Text(text) => {
+        GivenValue::Number(number) => ValueRecord::number(number),
+        GivenValue::Text(text) => {
             let text = text.leak();
             ValueRecord::new(ValueRecord::TEXT, [address(text.as_ptr()), text.len() as u32, 0, 0])
         }
-        Value::Table(Table { columns, numbers }) => {
+        GivenValue::Table(NumberTable { columns, numbers }) => {
             let numbers = numbers.leak();
             let payload = [columns as u32, address(numbers.as_ptr().cast()), numbers.len() as u32, 0];
             ValueRecord::new(ValueRecord::TABLE, payload)
@@ -144,16 +145,16 @@ fn lowered(value: Value) -> ValueRecord {
 
 /// # Safety
 /// The host wrote it, and this call has not returned.
-unsafe fn lifted(value: &ValueRecord) -> Value {
+unsafe fn lifted(value: &ValueRecord) -> GivenValue {
     let [first, second, third, _] = value.payload;
     match value.case {
-        ValueRecord::NUMBER => Value::Number(value.as_number()),
+        ValueRecord::NUMBER => GivenValue::Number(value.as_number()),
         // SAFETY: the same.
-        ValueRecord::TEXT => Value::Text(unsafe { owned(list(first as usize as *const u8, second as usize)) }),
+        ValueRecord::TEXT => GivenValue::Text(unsafe { owned(list(first as usize as *const u8, second as usize)) }),
         _ => {
             // SAFETY: the same.
             let numbers = unsafe { slice(list(second as usize as *const f64, third as usize)) };
-            Value::Table(Table { columns: first as usize, numbers: numbers.to_vec() })
+            GivenValue::Table(NumberTable { columns: first as usize, numbers: numbers.to_vec() })
         }
     }
 }

@@ -326,15 +326,18 @@ fn nonsense_about_itself_is_refused() {
         // Each record has the same text of 64 KB.
         ("text many times over", bomb()),
         ("no kind", describe(r#""\c0\02\00\00" "\01\00\00\00""#, r#""\c0\02\00\00" "\00\00\00\00""#)),
-        (
-            "a kind that it has no functions for",
-            describe("\"routing\"", "\"latency\""),
-        ),
+        ("a kind that it has no functions for", describe("\"routing\"", "\"latency\"")),
         ("a kind of a later version", describe("\"routing\"", "\"scaling\"")),
         (
             "events that it has no function for",
-            describe(r#""\03\00\00\00" "\00\00\00\00" "\00\00\00\00""#, r#""\03\00\00\00" "\00\03\00\00" "\01\00\00\00""#)
-                .replace("(data (i32.const 704)", "(data (i32.const 768) \"\\08\\03\\00\\00\" \"\\06\\00\\00\\00\" \"routed\")\n  (data (i32.const 704)"),
+            describe(
+                r#""\03\00\00\00" "\00\00\00\00" "\00\00\00\00""#,
+                r#""\03\00\00\00" "\00\03\00\00" "\01\00\00\00""#,
+            )
+            .replace(
+                "(data (i32.const 704)",
+                "(data (i32.const 768) \"\\08\\03\\00\\00\" \"\\06\\00\\00\\00\" \"routed\")\n  (data (i32.const 704)",
+            ),
         ),
         ("a default outside its limits", describe(r#""\00\00\00\00\00\00\f0\3f""#, r#""\00\00\00\00\00\00\34\40""#)),
         ("a limit that is NaN", describe(r#""\00\00\00\00\00\00\24\40""#, r#""\00\00\00\00\00\00\f8\7f""#)),
