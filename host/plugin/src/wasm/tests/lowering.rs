@@ -117,15 +117,19 @@ impl DirectRecorder {
     ) -> Vec<u8> {
         let Self { store, instance, code } = self;
         let file = PluginPath::new(Path::new("recorder.wasm"));
-        let plugin = load_text(LEAST_LOADED).expect("loads");
-        let description = PolicyDescription {
-            events: blis_sim::policy::Events { routed: true, ..Default::default() },
-            ..plugin.description().clone()
-        };
-        let functions = Direct::find(&file, code, store, instance, kind, &description).expect("has them");
+        let functions = Direct::find(&file, code, store, instance, kind, described()).expect("has them");
         call(&functions, store).expect("a result");
         functions.save(store).expect("saves")
     }
+}
+
+/// A description with scores and events, so that all functions are looked up.
+fn described() -> &'static PolicyDescription {
+    static DESCRIPTION: std::sync::OnceLock<PolicyDescription> = std::sync::OnceLock::new();
+    DESCRIPTION.get_or_init(|| {
+        let events = blis_sim::policy::Events { routed: true, ..Default::default() };
+        PolicyDescription { events, ..load_text(LEAST_LOADED).expect("loads").description().clone() }
+    })
 }
 
 /// A row of random numbers.
