@@ -29,7 +29,7 @@ fn commands(page: &str) -> Vec<String> {
 
 /// Whether `line` printed text for people: no document, script, manual page or help, which may be wider.
 fn is_text(line: &str, stdout: &str) -> bool {
-    let others = ["completions", "--help", "blis man", "workload compose"];
+    let others = ["completions", "--help", "blis man", "workload compose", "import llm-d", "export llm-d"];
     !stdout.starts_with(['{', '[']) && !others.iter().any(|other| line.contains(other))
 }
 

@@ -24,7 +24,9 @@ fn the_list_shows_parameters_and_defaults() {
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
-    for line in ["Parameters of weighted:", "  precise-prefix-cache  2", "  capacity     10000", "scheduling/fcfs"] {
+    for line in
+        ["Parameters of weighted:", "  precise-prefix-cache        2", "  capacity     10000", "scheduling/fcfs"]
+    {
         assert!(text.contains(line), "{line}: {text}");
     }
     let list = json("plugin list --output json");
@@ -35,7 +37,7 @@ fn the_list_shows_parameters_and_defaults() {
     assert_eq!(counts, [5, 8, 4, 4, 2, 4]);
     let weighted = built_in.clone().find(|entry| entry["name"] == "weighted").expect("it is built in");
     let parameters = weighted["parameters"].as_array().expect("a list");
-    assert_eq!((parameters.len(), &parameters[0]["name"]), (12, &"precise-prefix-cache".into()));
+    assert_eq!((parameters.len(), &parameters[0]["name"]), (14, &"precise-prefix-cache".into()));
     assert!(parameters.iter().all(|one| one["min"] == 0.0 && one["max"] == 10.0), "{parameters:?}");
 }
 
@@ -209,7 +211,7 @@ fn the_weights_of_weighted_are_tuned_on_a_suite_of_the_program() {
 
 fn assert_tuned(suite: &str, evaluations: u32) {
     let tuned = json(&format!("tune weighted --suite {suite} --evals {evaluations} --output json"));
-    assert_eq!(tuned["parameters"].as_array().map(Vec::len), Some(12), "{tuned}");
+    assert_eq!(tuned["parameters"].as_array().map(Vec::len), Some(14), "{tuned}");
     let (default, best) = (tuned["default_score"].as_f64(), tuned["tuned_score"].as_f64());
     assert!(default > Some(0.0) && best >= default, "{tuned}");
 }

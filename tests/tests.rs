@@ -26,6 +26,7 @@ mod flags;
 mod help_examples;
 mod hints;
 mod leaks;
+mod llm_d;
 mod load;
 mod macros;
 mod map;

@@ -28,7 +28,7 @@ class Runs:
         self.blis, self.folder = blis, Path(folder)
 
     def spec(self, name, old, new):
-        """The path of the specification `name`, with `new` in place of `old`."""
+        """The path of the specification `name`, with `new` instead of `old`."""
         text = (HERE / name).read_text()
         if old not in text:
             raise SystemExit(f"{name} has no `{old}`")

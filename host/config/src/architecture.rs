@@ -2,7 +2,7 @@
 //! in some layers, layers without attention, and the precision of each kind of weights.
 //!
 //! Which layer has which kind follows the model's class in `transformers` (rules beside each function). A key that changes
-//! attention, experts or precision and that is not read is refused or noted by name: [`known_keys`].
+//! attention, experts or precision and that is not read is refused or warned of by name: [`known_keys`].
 
 mod known_keys;
 mod layers;
@@ -23,17 +23,17 @@ use serde_json::{Map, Value};
 const LAYERS: u32 = 4096;
 
 /// Sets [`ModelConfig::architecture`] if the layers of the model differ or are of a kind that the other fields do not
-/// describe, and adds notes about keys that are not modelled. `keys`: the config, those of `text_config` before the others.
+/// describe, and adds warnings about keys that are not modelled. `keys`: the config, those of `text_config` before the others.
 ///
 /// # Errors
 /// If a key has an invalid value, or describes layers that are not known.
 pub(crate) fn read(
     keys: &Map<String, Value>,
     model: &mut ModelConfig,
-    notes: &mut Vec<String>,
+    (notes, warnings): (&mut Vec<String>, &mut Vec<String>),
 ) -> Result<(), Diagnostic> {
     known_keys::refuse(keys)?;
-    known_keys::note(keys, notes);
+    known_keys::warn(keys, warnings);
     let keys = ArchitectureKeys(keys);
     model.qk_norm = has_qk_norm(keys)?;
     let weights = precision::read(keys, model, notes);

@@ -136,6 +136,8 @@ pub struct Deployment {
     pub model_facts: Vec<(String, f64)>,
     /// Notes for the user: defaults chosen, simplifications, figures that were never measured.
     pub notes: Vec<String>,
+    /// What may make times and KV blocks wrong: keys of the model's config that are not read.
+    pub warnings: Vec<String>,
 }
 
 /// Origin of the number of KV blocks.

@@ -29,8 +29,8 @@ pub struct Hardware {
     pub usable_gib: f64,
     /// FP8 peak in BLIS's table, TFLOPS, which BLIS's latency models take.
     pub blis_tflops_fp8: f64,
-    /// What its file says about its kernels and links.
-    own: OwnMeasurements,
+    /// What its file says about its kernels and links; `None`: an embedded file, see [`Hardware::own`].
+    own: Option<OwnMeasurements>,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
@@ -58,11 +58,14 @@ pub struct Catalogue {
 struct EmbeddedGpu {
     path: &'static Path,
     text: &'static str,
+    /// Without `own`.
     hardware: OnceLock<Hardware>,
+    own: OnceLock<OwnMeasurements>,
 }
 
 static EMBEDDED: LazyLock<Vec<EmbeddedGpu>> = LazyLock::new(|| {
-    embedded::hardware().map(|(path, text)| EmbeddedGpu { path, text, hardware: OnceLock::new() }).collect()
+    let unread = |(path, text)| EmbeddedGpu { path, text, hardware: OnceLock::new(), own: OnceLock::new() };
+    embedded::hardware().map(unread).collect()
 });
 
 impl EmbeddedGpu {
@@ -70,11 +73,22 @@ impl EmbeddedGpu {
         self.path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default()
     }
 
+    /// The GPU without its measurements, which are most of a file and of use to one latency model only.
     fn hardware(&self) -> &Hardware {
         self.hardware.get_or_init(|| {
-            let read = parse_yaml(&Path::new("hardware").join(self.path), self.text);
-            read.expect("embedded files are read by a test")
+            let measured = ["\nkernels:", "\nlinks:", "\nnode:"].iter().filter_map(|key| self.text.find(key)).min();
+            let (figures, _) = self.text.split_at(measured.map_or(self.text.len(), |end| end + 1));
+            Hardware { own: None, ..self.read(figures) }
         })
+    }
+
+    fn own(&self) -> &OwnMeasurements {
+        self.own.get_or_init(|| self.read(self.text).own.unwrap_or_default())
+    }
+
+    fn read(&self, text: &str) -> Hardware {
+        let read = parse_yaml(&Path::new("hardware").join(self.path), text);
+        read.expect("embedded files are read by a test")
     }
 }
 
@@ -86,10 +100,17 @@ impl Hardware {
     /// The GPU whose kernels stand in for this one's, which were not measured; `None` if they were.
     #[must_use]
     pub fn kernels_of(&self) -> Option<&str> {
-        match self.own.kernels {
+        let own = self.own();
+        match own.kernels {
             Some(_) => None,
-            None => Some(self.own.kernels_of.as_deref().unwrap_or(kernels::DEFAULT)),
+            None => Some(own.kernels_of.as_deref().unwrap_or(kernels::DEFAULT)),
         }
+    }
+
+    /// What its file says about its kernels and links. That of an embedded file is read when first asked for.
+    fn own(&self) -> &OwnMeasurements {
+        let embedded = || EMBEDDED.iter().find(|file| file.name() == self.name).expect("all others have their own");
+        self.own.as_ref().unwrap_or_else(|| embedded().own())
     }
 
     /// The figures that BLIS's latency models take.
@@ -358,7 +379,7 @@ impl HardwareEntry {
         if let Err(message) = own.check() {
             return wrong(message);
         }
-        Ok(Hardware { name, aliases: self.aliases, gpu, usable_gib, blis_tflops_fp8, own, notes })
+        Ok(Hardware { name, aliases: self.aliases, gpu, usable_gib, blis_tflops_fp8, own: Some(own), notes })
     }
 
     fn unused_keys(&self) -> Vec<&'static str> {
@@ -401,6 +422,15 @@ mod tests {
                 let plain: String = name.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
                 assert_eq!(*seen.entry(plain).or_insert(file.name()), file.name(), "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn embedded_gpus_are_the_same_in_two_parts() {
+        for file in EMBEDDED.iter() {
+            let whole = file.read(file.text);
+            assert_eq!(Some(file.own()), whole.own.as_ref());
+            assert_eq!(*file.hardware(), Hardware { own: None, ..whole });
         }
     }
 

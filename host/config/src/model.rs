@@ -34,6 +34,8 @@ pub struct LoadedModel {
     pub multimodal: bool,
     /// Notes for the user.
     pub notes: Vec<String>,
+    /// What may make times and KV blocks wrong: keys that are not read.
+    pub warnings: Vec<String>,
     /// Notes that concern only the formulas of BLIS (roofline, trained-physics, the KV blocks of `--parity blis`), which
     /// take all layers to be equal.
     pub formula_notes: Vec<String>,
@@ -94,7 +96,7 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
         return Err(ConfigError::in_file(&path, null));
     }
     let keys: ConfigKeys = serde_json::from_str(text).map_err(|error| ConfigError::json(&path, &error))?;
-    let mut notes = Vec::new();
+    let (mut notes, mut warnings) = (Vec::new(), Vec::new());
     let conditional = |names: &Vec<String>| names.iter().any(|name| name.ends_with("ForConditionalGeneration"));
     let multimodal = keys.vision_config.is_some()
         || (keys.text_config.is_some() && keys.architectures.as_ref().is_some_and(conditional));
@@ -105,8 +107,10 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     let dtype = keys.torch_dtype.clone().or_else(|| keys.dtype.clone());
     let (quantization, fp8_kv_cache) = (keys.quantization_method(), keys.has_fp8_kv_cache());
     let in_file = |mistake| ConfigError::in_file(&path, mistake);
-    let mut config = keys.resolve(name, &mut notes).map_err(in_file)?;
-    architecture::read(&all_keys(text), &mut config, &mut notes).map_err(in_file)?;
+    let named = if quantization.is_none() { format_of_name(name) } else { None };
+    let mut config = keys.resolve(name, named, (&mut notes, &mut warnings)).map_err(in_file)?;
+    architecture::read(&all_keys(text), &mut config, (&mut notes, &mut warnings)).map_err(in_file)?;
+    let quantization = quantization.or_else(|| named.map(|(method, _)| method.to_owned()));
     let formula_notes = formula_notes(name, &config);
     Ok(LoadedModel {
         config,
@@ -118,6 +122,7 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
         chunked_attention,
         multimodal,
         notes,
+        warnings,
         formula_notes,
     })
 }
@@ -261,7 +266,13 @@ keys! {
 }
 
 impl ConfigKeys {
-    fn resolve(self, name: &str, notes: &mut Vec<String>) -> Result<ModelConfig, Diagnostic> {
+    /// The model `name`; `named`: the number format of its weights by the name, for a config without one.
+    fn resolve(
+        self,
+        name: &str,
+        named: Option<(&str, f64)>,
+        (notes, warnings): (&mut Vec<String>, &mut Vec<String>),
+    ) -> Result<ModelConfig, Diagnostic> {
         let heads = self.num_attention_heads.unwrap_or(0);
         let kv_heads = first_nonzero(&[self.num_key_value_heads, self.num_kv_heads, self.multi_query_group_num]);
         let method = self.quantization_config.as_ref().and_then(|config| config.get("quant_method"));
@@ -275,11 +286,16 @@ impl ConfigKeys {
         let moe = self.moe();
         // Experts in this format have a width of their own in the architecture.
         let is_of_experts = moe.is_some() && method.and_then(Value::as_str) == Some("mxfp4");
-        let weight_bytes = match self.quantized_weight_bytes().or_else(|| weight_bytes_from_name(name)) {
-            Some(bytes) => bytes,
-            None => {
+        let weight_bytes = match (self.quantized_weight_bytes(), named) {
+            (Some(bytes), _) => bytes,
+            (None, Some((_, bytes))) => {
+                let bits = 8.0 * bytes;
+                notes.push(format!("{name}: weights of {bits} bits by its name; the config names no quantisation"));
+                bytes
+            }
+            (None, None) => {
                 if let Some(method) = method.filter(|_| !is_of_experts) {
-                    notes.push(format!(
+                    warnings.push(format!(
                         "{name}: quantisation {method} is not understood: weights take {dtype_bytes} bytes"
                     ));
                 }
@@ -432,16 +448,17 @@ fn first_nonzero(values: &[Option<u32>]) -> Option<u32> {
     values.iter().copied().find_map(nonzero)
 }
 
-/// Bytes per weight by the name: `…-quantized.w4a16` has 4-bit weights, `…-fp8-dynamic` 8-bit ones.
-fn weight_bytes_from_name(name: &str) -> Option<f64> {
+/// Method of quantisation and bytes per weight by the name: `…-quantized.w4a16` has 4-bit weights, `…-fp8-dynamic` 8-bit
+/// ones.
+fn format_of_name(name: &str) -> Option<(&'static str, f64)> {
     name.split(|c: char| !c.is_ascii_alphanumeric()).find_map(|token| {
         if token == "fp8" {
-            return Some(1.0);
+            return Some(("fp8", 1.0));
         }
         let (weights, activations) = token.strip_prefix('w')?.split_once('a')?;
         activations.parse::<u32>().ok()?;
         let bits = weights.parse::<u32>().ok().filter(|bits| *bits > 0)?;
-        Some(f64::from(bits) / 8.0)
+        Some(("compressed-tensors", f64::from(bits) / 8.0))
     })
 }
 
@@ -474,7 +491,7 @@ mod tests {
             assert!(model.num_attention_heads > 0 && model.intermediate_size > 0, "{name}");
             assert!(model.dtype_bytes == 2.0 && model.weight_bytes > 0.0, "{name}");
             assert!(model.max_model_len.is_some() && !model.moe_without_expert_count, "{name}");
-            if let Some(quantized) = weight_bytes_from_name(name) {
+            if let Some((_, quantized)) = format_of_name(name) {
                 assert_eq!(model.weight_bytes, quantized, "{name}: the name and the config agree");
             }
         }
@@ -551,7 +568,7 @@ mod tests {
         let odd =
             read("m", r#"{"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "mxfp4"}}"#).unwrap();
         assert_eq!(odd.config.weight_bytes, 2.0);
-        insta::assert_snapshot!(odd.notes[0], @r#"m: quantisation "mxfp4" is not understood: weights take 2 bytes"#);
+        insta::assert_snapshot!(odd.warnings[0], @r#"m: quantisation "mxfp4" is not understood: weights take 2 bytes"#);
     }
 
     #[test]

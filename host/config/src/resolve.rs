@@ -46,7 +46,7 @@ const RECORDED_BLOCK_SIZE: u64 = 16;
 /// does not fit its GPUs.
 pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     check_ranges(args)?;
-    let mut notes = Vec::new();
+    let (mut notes, mut warnings) = (Vec::new(), Vec::new());
     let catalogue = Catalogue::load(args.hardware_config.as_deref())?;
     let (name, config) = model_source::load(&args.model, args.model_config_folder.as_deref(), &mut notes)?;
     let (config, precision) = args.precision.apply(&name, config, &mut notes)?;
@@ -92,6 +92,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
 
     if kind != LatencyKind::Blackbox {
         notes.extend(config.into_iter().flat_map(|config| config.notes.iter().cloned()));
+        warnings.extend(config.into_iter().flat_map(|config| config.warnings.iter().cloned()));
         if kind != LatencyKind::Physics {
             notes.extend(config.into_iter().flat_map(|config| config.formula_notes.iter().cloned()));
         }
@@ -128,6 +129,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         max_model_len,
         model_facts: model_facts(config, hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
+        warnings,
         model: name,
     })
 }
@@ -252,7 +254,8 @@ impl Resolution<'_> {
         if let Some(size) = self.args.tensor_parallel_size.or(self.row.map(|row| row.tensor_parallel_size)) {
             return Ok(size);
         }
-        let preset = Presets::get().tensor_parallel_size(self.name);
+        let blackbox = self.kind == LatencyKind::Blackbox;
+        let preset = if blackbox { Presets::get().tensor_parallel_size(self.name) } else { None };
         let (size, why) = match (self.kind, preset, self.config) {
             (LatencyKind::Blackbox, Some(size), _) => (size, "the preset of this model"),
             (_, _, Some(_)) => (self.smallest_fit_with_stages(notes)?, "the smallest that holds the model"),
@@ -660,7 +663,7 @@ fn latency_kind(
     notes: &mut Vec<String>,
 ) -> Result<LatencyKind, ConfigError> {
     let betas = args.beta_coeffs.as_ref().map(Vec::len);
-    let has_rows = blackbox_rows().iter().any(|row| row.model == name);
+    let has_rows = || blackbox_rows().iter().any(|row| row.model == name);
     let kind = match (args.latency_model, betas) {
         (Some(LatencyKind::Roofline), Some(_)) => {
             return Err(ConfigError::Conflict {
@@ -686,7 +689,7 @@ fn latency_kind(
             });
         }
         (None, None) if args.vllm_version.is_some() => LatencyKind::Blackbox,
-        (None, None) if config.is_none() && has_rows => {
+        (None, None) if config.is_none() && has_rows() => {
             notes.push(format!(
                 "blackbox latency model: the architecture of {name} is unknown, trained coefficients are not"
             ));
@@ -696,7 +699,7 @@ fn latency_kind(
         (None, None) => args.default_latency,
     };
     let coefficients_suffice = kind == LatencyKind::Blackbox && betas.is_some();
-    if config.is_none() && !has_rows && !coefficients_suffice {
+    if config.is_none() && !has_rows() && !coefficients_suffice {
         let known = super::known_models().into_iter().map(|model| model.name).collect();
         let extra = "`blis models` lists the built-in ones; of another model, put the Hugging Face `config.json` into a folder \
                      and name it with `--model-config-folder`";

@@ -2,7 +2,7 @@
 //!
 //! The figures of a run are those of requests that were served. A policy could improve them by serving fewer: by
 //! rejecting requests, by leaving them in a queue until the horizon, or by letting them time out. In the figures of a
-//! fitness each request that arrived in the window counts once:
+//! fitness each request of the window counts once:
 //!
 //! | end | TTFT and E2E |
 //! |---|---|
@@ -18,8 +18,9 @@
 //! Requests of classes that may be shed are in no latency of all requests. What they cost is their value, in
 //! completed shares, goodput and SLO attainment.
 //!
-//! The window is that of the report: requests that arrive from the end of the warm-up until the horizon; it ends with
-//! the last event of the run, or with the horizon.
+//! The window begins with the end of the warm-up, and ends with the last event of the run, or with the horizon. It has the
+//! requests that arrive in it, as that of the report, and those that arrive in the warm-up but do not complete in it: otherwise
+//! rejecting them, or leaving them unserved, would empty the queue with which the window begins at no cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,10 +40,13 @@ use super::objective::{ChargedFigures, EndValues, Objective};
 /// of OpenAI's Python client, 600 s).
 pub const NEVER: Micros = Micros(600_000_000);
 
-/// A request is starved if so large a part of the requests of its class arrived later and got their first token.
+/// A request is starved if so large a part of the requests of its class arrived later and got what it lacks: their first
+/// token, or their last.
 const OVERTAKEN: f64 = 0.1;
 /// The same as a number of requests, for classes with few.
 const MIN_OVERTAKEN: f64 = 10.0;
+/// An output has stopped if, since its first token, a completed request of the class would have got as many times its tokens.
+const STOPPED: f64 = 10.0;
 
 /// What a request of a class is worth, and whether it may be shed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -132,7 +136,7 @@ impl Observer for EndLog {
     #[inline(always)]
     fn record(&mut self, event: &SimEvent<'_>) {
         if let SimEvent::Outcome(outcome) = *event
-            && outcome.arrival >= self.warmup
+            && (outcome.arrival >= self.warmup || self.outlasts_warmup(outcome))
         {
             self.add(outcome);
         }
@@ -145,6 +149,17 @@ impl EndLog {
     pub fn new(options: &MetricsOptions) -> Self {
         let MetricsOptions { warmup, default_class, targets, .. } = options;
         Self { warmup: *warmup, default_class: *default_class, targets: targets.clone(), ends: Vec::new() }
+    }
+
+    /// Whether a request of the warm-up belongs to the window: unless it completed in the warm-up, or no policy could serve
+    /// it.
+    fn outlasts_warmup(&self, outcome: &Outcome) -> bool {
+        match outcome.status {
+            Status::Completed | Status::LengthCapped => outcome.ended_at >= self.warmup,
+            Status::Rejected(Rejection::Routing) => false,
+            Status::Dropped(reason) => reason == DropReason::KvTooSmall,
+            _ => true,
+        }
     }
 
     fn add(&mut self, outcome: &Outcome) {
@@ -208,7 +223,7 @@ pub struct Charges {
 pub struct ClassEnds {
     pub arrived: u64,
     pub completed: u64,
-    /// Rejected, or starved.
+    /// Rejected, or starved: without the first token, or before the last.
     pub lost: u64,
     /// Mean end-to-end latency, ms; charged if the class may not be shed, else that of completed requests. 0 without
     /// requests.
@@ -293,7 +308,7 @@ impl Charges {
         ClassEnds {
             arrived: those.len() as u64,
             completed: those.iter().filter(|one| one.completed()).count() as u64,
-            lost: those.iter().filter(|one| one.refused()).count() as u64 + starved(&those),
+            lost: those.iter().filter(|one| one.refused()).count() as u64 + starved(&those) + stopped(&those, self.end),
             mean_e2e_ms: 0.0,
             sheddable: self.rules[&class].sheddable,
         }
@@ -397,6 +412,31 @@ fn starved(those: &[&ChargedEnd]) -> u64 {
     starved
 }
 
+/// Number of requests of a class, in the order of arrival, that are unfinished at `end` with an output that has stopped:
+/// since its first token it got less than a tenth of the tokens that completed requests get in that time, although a tenth
+/// of the class arrived later and completed.
+fn stopped(those: &[&ChargedEnd], end: Micros) -> u64 {
+    let (mut time, mut tokens) = (0.0, 0.0);
+    for one in those.iter().filter(|one| one.completed()) {
+        let (Some(ttft), Some(e2e)) = (one.ttft, one.e2e) else { continue };
+        time += e2e.saturating_sub(ttft).0 as f64;
+        tokens += f64::from(one.output_tokens.saturating_sub(1));
+    }
+    let enough = (those.len() as f64 * OVERTAKEN).max(MIN_OVERTAKEN);
+    let (mut later, mut stopped) = (0.0, 0);
+    for one in those.iter().rev() {
+        let Some(ttft) = one.ttft else { continue };
+        let since = end.saturating_sub(one.arrival.saturating_add(ttft)).0 as f64;
+        if one.completed() {
+            later += 1.0;
+        } else if one.unfinished() && later >= enough && since * tokens > STOPPED * f64::from(one.output_tokens) * time
+        {
+            stopped += 1;
+        }
+    }
+    stopped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -469,13 +509,48 @@ mod tests {
 
     #[test]
     fn served_requests_count_as_they_were_and_the_warm_up_not() {
-        let all = [done(Name::NONE, 1.0, 900.0), done(Name::NONE, 10.0, 40.0), done(Name::NONE, 20.0, 60.0)];
+        let in_warmup = done(Name::NONE, 0.5, 2.0).ended_at(ms(4.0));
+        let all = [in_warmup, done(Name::NONE, 10.0, 40.0), done(Name::NONE, 20.0, 60.0)];
         let charged = plain(1.0, &all, "mean_ttft:1,p50_e2e:1,slo_attainment:1,completed_share:1,goodput:1");
         let value = |key: &str| charged.figures[key];
         assert_eq!((value("mean_ttft"), value("p50_e2e")), (50.0, 60.0));
         assert_eq!((value("slo_attainment"), value("completed_share")), (0.5, 1.0));
         assert!((value("goodput") - 1.0 / 0.995).abs() < 1e-12);
         assert_eq!((charged.ends.arrived, charged.ends.completed, charged.ends.lost), (2.0, 2.0, 0.0));
+    }
+
+    /// Regression: rejecting or delaying all requests of the warm-up emptied the queue at no cost, a score of 1.4.
+    #[test]
+    fn the_warm_up_is_not_free() {
+        let window = [done(Name::NONE, 10.0, 40.0), done(Name::NONE, 20.0, 60.0)];
+        let with = |status, served: Option<f64>, ended: f64| {
+            let one = outcome(Name::NONE, 1.0, status, served).ended_at(ms(ended));
+            plain(1.0, &[&[one][..], &window].concat(), "mean_ttft:1")
+        };
+        let late = with(Status::Completed, Some(110.0), 121.0);
+        assert_eq!((late.figures["mean_ttft"], late.ends.arrived), (70.0, 3.0));
+        let rejected = with(Status::Rejected(Rejection::Admission), None, 1.0);
+        assert_eq!((rejected.figures["mean_ttft"], rejected.ends.lost), ((600_000.0 + 100.0) / 3.0, 1.0));
+        let queued = with(Status::Queued, None, 1.0);
+        assert_eq!(queued.figures["mean_ttft"], (2.0 * 999.0 + 100.0) / 3.0);
+        let too_long = with(Status::Dropped(DropReason::PromptTooLong), None, 1.0);
+        assert_eq!((too_long.figures["mean_ttft"], too_long.ends.arrived), (50.0, 2.0));
+    }
+
+    /// Regression: a request that got its first token and was preempted for ever was not lost; serving first tokens only scored
+    /// 6.2 where preemption is decided.
+    #[test]
+    fn an_output_that_stops_is_lost() {
+        // 100 requests that take 10 ms for 5 tokens each, and one before them with `generated` tokens.
+        let lost = |generated: u32, since: f64| {
+            let served = (0..100).map(|turn| done(Name::NONE, since + 10.0 + f64::from(turn), 5.0));
+            let one = outcome(Name::NONE, since, Status::Running, Some(5.0));
+            let one = Outcome { generated_tokens: generated, ..one };
+            plain(1.0, &std::iter::once(one).chain(served).collect::<Vec<_>>(), "mean_ttft:1").ends.lost
+        };
+        // In 895 ms, completed requests would get 358 tokens.
+        assert_eq!((lost(1, 100.0), lost(35, 100.0), lost(36, 100.0)), (1.0, 1.0, 0.0));
+        assert_eq!(lost(2, 985.0), 0.0, "after 10 ms, a few tokens are missing at most");
     }
 
     /// One request each, at 100 ms, of a run that ends at 1 s.

@@ -296,6 +296,9 @@ fn warnings(
     warnings.extend(unknown_classes(&config.cluster.slo_targets, report, names));
     warnings.extend(refused.other_models(&deployment.model, names));
     let mut warn = |what: String, hint: &str| warnings.push((what, hint.to_owned()));
+    for key in &deployment.warnings {
+        warn(key.clone(), "compare with measurements of the model before acting on the figures: `blis validate`");
+    }
     if let Some(first) = skipped.first.first() {
         // The hint of the line itself is left out.
         warn(

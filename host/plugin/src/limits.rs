@@ -71,6 +71,8 @@ pub(crate) const DESCRIPTION_BYTES: usize = 256 << 10;
 pub(crate) const RESULT_BYTES: usize = 64 << 20;
 /// Fuel of one call to the host: about its cost, so that such calls cannot make a decision arbitrarily slow.
 pub(crate) const HOST_CALL_FUEL: u64 = 100;
+/// Fuel of one call of `log`, whether its line is written or only counted: a decision has little to say.
+pub(crate) const LOG_CALL_FUEL: u64 = 1000;
 /// Elements of all tables of a guest (functions that are called through a pointer).
 pub(crate) const TABLE_ELEMENTS: usize = 100_000;
 /// Modules, tables and memories inside one component, including those that wit-component adds.
@@ -81,8 +83,9 @@ pub(crate) const FRAMES: usize = 5;
 pub(crate) const FRAME_CHARACTERS: usize = 160;
 /// Bytes of code of all functions of a component.
 pub(crate) const CODE_BYTES: u64 = 8 << 20;
-/// Functions of a component.
-pub(crate) const CODE_FUNCTIONS: u64 = 20_000;
+/// Cost of compiling a component, about µs of a processor: see `wasm/effort.rs`. The largest shipped component has 154 functions
+/// and 57 kB of code.
+pub(crate) const COMPILE_COST: u64 = 1_500_000;
 /// Bytes of one function.
 pub(crate) const FUNCTION_BYTES: u64 = 256 << 10;
 /// Local variables of one function.
@@ -99,7 +102,13 @@ pub(crate) const COMPILED_BYTES: u64 = 512 << 20;
 // Scripts.
 
 /// Bytes of a script. A script is source code written for people; a file of this size is not one.
-pub(crate) const SCRIPT_BYTES: u64 = 1 << 20;
+pub(crate) const SCRIPT_BYTES: u64 = 256 << 10;
+/// Words, numbers, texts and signs of a script, comments aside: the time of compiling it grows with their square.
+pub(crate) const SCRIPT_TOKENS: usize = 50_000;
+/// Constants of a script.
+pub(crate) const CONSTANTS: usize = 256;
+/// Parameters of a function of a script.
+pub(crate) const FUNCTION_PARAMETERS: usize = 32;
 /// Entries of an array or object map, including those of nested arrays and maps. Far below [`Limits::collection_size`],
 /// because dropping deeply nested arrays takes stack, and the interpreter counts all entries of such a value at every
 /// change.
@@ -118,6 +127,12 @@ pub(crate) const STATE_DEPTH: usize = 64;
 pub(crate) const UNMEASURED_BYTES: u64 = 4 << 20;
 /// Column elements that may be processed per allowed operation.
 pub(crate) const NUMBERS_PER_OPERATION: u64 = 16;
+/// Column elements that one call of `log` counts as, whether its line is written or only counted.
+pub(crate) const LOG_NUMBERS: usize = 1000;
+/// Column elements that one row counts as in a loop over the cluster.
+pub(crate) const ROW_NUMBERS: usize = 128;
+/// Column elements that a comparison by a script's function counts as, in sorting.
+pub(crate) const COMPARISON_NUMBERS: usize = 400;
 /// Bytes that a call of a script may allocate per allowed operation, freed again or not: copies take time.
 pub(crate) const BYTES_PER_OPERATION: u64 = 1024;
 /// Operations between two checks of memory. One operation allocates some 300 MiB at most (the text of a large array), others

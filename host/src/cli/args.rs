@@ -503,7 +503,7 @@ pub(super) struct PolicyFlags {
     pub routing_filters: Option<FilterList>,
     /// Scorers of weighted, each with a weight above 0: queue-depth, kv-utilization,
     /// load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity,
-    /// precise-prefix-cache, no-hit-lru, token-load, lora-affinity
+    /// precise-prefix-cache, no-hit-lru, token-load, lora-affinity, precise-prefix-cache-share, random
     /// [default: precise-prefix-cache:2,queue-depth:1,kv-utilization:1]
     #[arg(long, value_name = "NAME:WEIGHT,…", value_parser = parse::scorers, help_heading = POLICIES)]
     pub routing_scorers: Option<ScorerList>,

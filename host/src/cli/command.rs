@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use super::args::{CompareArgs, ReplayArgs, RunArgs};
 use super::decisions::DecisionsArgs;
 use super::evaluate::{EvaluateArgs, HeldOutArgs, InitArgs, MergeArgs, ServeArgs, ShinkaArgs, TuneArgs};
+use super::exchange::{ExportArgs, ImportArgs};
 use super::fidelity::{FitArgs, ValidateArgs};
 use super::listing::ListingArgs;
 use super::output::ColorChoice;
@@ -20,11 +21,18 @@ use super::workload::{ComposeArgs, ConvertArgs, WorkloadArgs};
 #[derive(Debug, Parser)]
 #[command(name = "blis", version, max_term_width = 100, args_override_self = true)]
 pub(super) struct Cli {
+    #[command(flatten)]
+    pub global: GlobalFlags,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+pub(super) struct GlobalFlags {
     /// Colour of messages, help and summaries; auto: on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ColorChoice::Auto, hide_short_help = true)]
     pub color: ColorChoice,
-    #[command(subcommand)]
-    pub command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -71,6 +79,11 @@ pub(super) enum Command {
 
     /// Inspect, convert and compose workloads
     Workload(WorkloadArgs),
+
+    /// Read the settings of other programs: llm-d's router
+    Import(ImportArgs),
+    /// Write settings for other programs: llm-d's router
+    Export(ExportArgs),
 
     /// List the models with a configuration
     Models(ListingArgs),

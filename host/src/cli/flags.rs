@@ -177,14 +177,18 @@ pub(super) fn with_aliases(command: Command, wanted: &dyn Fn(&Command) -> bool) 
     let below = command.get_subcommands().filter(|below| wanted(below));
     let names: Vec<String> = below.map(|below| below.get_name().to_owned()).collect();
     let with = |command: Command, name: String| command.mut_subcommand(name, |below| with_aliases(below, wanted));
+    let alias = |&(name, ref foreign): &(&'static str, Foreign)| match foreign {
+        Alias(own) => Some((name, *own)),
+        NotYet(_) | Instead(_) => None,
+    };
+    let aliases: Vec<(&str, &str)> = FOREIGN.iter().filter_map(alias).collect();
     names.into_iter().fold(command, with).mut_args(|arg| {
         let id = arg.get_id().as_str();
-        let is_its = |foreign: &Foreign| matches!(foreign, Alias(own) if *own == id);
-        let others: Vec<&'static str> = match arg.get_long() {
-            Some(_) => FOREIGN.iter().filter(|(_, foreign)| is_its(foreign)).map(|(name, _)| *name).collect(),
-            None => Vec::new(),
-        };
-        arg.visible_aliases(others)
+        if arg.get_long().is_none() || aliases.iter().all(|(_, own)| *own != id) {
+            return arg;
+        }
+        let its = aliases.iter().filter(|(_, own)| *own == id).map(|(name, _)| *name).collect::<Vec<_>>();
+        arg.visible_aliases(its)
     })
 }
 

@@ -3,10 +3,25 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, Command, CommandFactory as _};
+use clap::{Arg, Args as _, Command, CommandFactory as _};
 
-use super::command::Cli;
+use super::args::{CompareArgs, ReplayArgs, RunArgs};
+use super::command::{Cli, GlobalFlags};
 use super::flags;
+
+/// The command line with nothing but the simulating command that `words` start with, if they do: to make all commands
+/// takes longer than the rest of a start. What it refuses, the whole command line refuses too, with a better message.
+pub(super) fn only_simulating(words: &[OsString]) -> Option<Command> {
+    let named = |name: &'static str| Command::new(name).args_override_self(true).allow_negative_numbers(true);
+    let command = match words.get(1)?.to_str()? {
+        "run" => RunArgs::augment_args(named("run")),
+        "replay" => ReplayArgs::augment_args(named("replay")),
+        "compare" => CompareArgs::augment_args(named("compare")),
+        _ => return None,
+    };
+    let all = GlobalFlags::augment_args(Command::new("blis").args_override_self(true));
+    Some(flags::with_aliases(all.subcommand(command), &|_| true))
+}
 
 /// The command line without what only its pages show. Only the flags of the commands that are among `words` have their
 /// other names, since adding them to all takes as long as the rest of a start.
@@ -42,8 +57,6 @@ pub(super) const PLANNED: &[(&str, &str)] = &[
     ("calibrate", "a comparison of a recorded trace with its simulation"),
     ("observe", "a load generator for a real server"),
     ("mock-server", "a server with simulated response times"),
-    ("import", "settings of other tools"),
-    ("export", "settings for other tools"),
     ("view", "reports and timelines to look at"),
 ];
 
@@ -52,6 +65,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Evolve policies", &["evaluate", "tune", "serve", "suite", "plugin"]),
     ("Simulate", &["run", "replay", "compare", "regret", "decisions"]),
     ("Workloads", &["workload"]),
+    ("Other programs", &["import", "export"]),
     ("Models, GPUs and their calibration", &["models", "hardware", "fit", "validate"]),
     ("This program", &["help", "completions", "man", "version"]),
 ];
@@ -276,6 +290,23 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ("blis workload compose", &[
         ("One specification of two", "blis workload compose examples/workload-spec/mixed.yaml examples/fifty-clients.yaml"),
         ("Into a file", "blis workload compose examples/workload-spec/mixed.yaml --out composed.yaml"),
+    ]),
+    ("blis import", &[
+        ("A bundle from llm-d's configuration", "blis import llm-d examples/router/epp.yaml"),
+        ("What the router of llm-d would do under a load", "blis import llm-d examples/router/epp.yaml --out epp-bundle.yaml && \\\nblis run --model qwen/qwen3-14b --num-instances 4 --rate 20 --policy-config epp-bundle.yaml"),
+    ]),
+    ("blis import llm-d", &[
+        ("A bundle on standard output, remarks on standard error", "blis import llm-d examples/router/epp.yaml"),
+        ("Refuse a configuration of which anything is left out", "blis import llm-d examples/router/epp.yaml --strict --out epp-bundle.yaml"),
+        ("Simulate what it decides", "blis import llm-d examples/router/epp.yaml --out epp-bundle.yaml && \\\nblis run --model qwen/qwen3-14b --num-instances 4 --rate 20 --policy-config epp-bundle.yaml"),
+    ]),
+    ("blis export", &[
+        ("A bundle as llm-d's configuration", "blis export llm-d policies/chat-prefix.yaml"),
+        ("And back", "blis export llm-d policies/chat-prefix.yaml --out chat-epp.yaml && blis import llm-d chat-epp.yaml"),
+    ]),
+    ("blis export llm-d", &[
+        ("A bundle as llm-d's configuration", "blis export llm-d policies/chat-prefix.yaml"),
+        ("And back", "blis export llm-d policies/chat-prefix.yaml --out chat-epp.yaml && blis import llm-d chat-epp.yaml"),
     ]),
     ("blis models", &[
         ("All models", "blis models"),

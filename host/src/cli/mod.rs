@@ -7,6 +7,7 @@ mod args;
 mod command;
 mod decisions;
 mod evaluate;
+mod exchange;
 mod fidelity;
 mod flags;
 mod help;
@@ -76,7 +77,11 @@ pub fn main() -> ExitCode {
 
 fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let color = if colour_wanted(&io::stdout()) { clap::ColorChoice::Always } else { clap::ColorChoice::Never };
-    let matches = help::without_pages(words).color(color).try_get_matches_from(words);
+    let only = help::only_simulating(words).map(|command| command.color(color).try_get_matches_from(words));
+    let matches = match only {
+        Some(Ok(matches)) => Ok(matches),
+        _ => help::without_pages(words).color(color).try_get_matches_from(words),
+    };
     // The pages of all commands take longer to make than the rest of a start.
     let matches = match matches {
         Err(error) if !error.use_stderr() => help::command().color(color).try_get_matches_from(words),
@@ -109,6 +114,8 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Plugin(args)) => plugin::dispatch(args),
         Some(Command::Decisions(args)) => decisions::dispatch(args),
         Some(Command::Workload(args)) => workload::dispatch(args),
+        Some(Command::Import(args)) => exchange::import(&args),
+        Some(Command::Export(args)) => exchange::export(&args),
         Some(Command::Models(args)) => listing::models(&args),
         Some(Command::Hardware(args)) => listing::hardware(&args),
         Some(Command::Fit(args)) => fidelity::run_fit(&args),

@@ -643,3 +643,20 @@ fn a_closed_output_is_no_failure() {
     assert!(failure.is_quiet());
     assert_eq!(format!("{:?}", exit_code(&failure)), format!("{:?}", ExitCode::SUCCESS));
 }
+
+/// Else a command line would mean something else when only one command is made.
+#[test]
+fn a_command_alone_has_the_flags_and_settings_that_it_has_among_all() {
+    for name in ["run", "replay", "compare"] {
+        let words = ["blis", name].map(OsString::from);
+        let (alone, all) = (help::only_simulating(&words).expect("simulates"), help::without_pages(&words));
+        let of = |command: &clap::Command| {
+            let command = command.find_subcommand(name).expect("named");
+            let flags: Vec<String> = command.get_arguments().map(|arg| format!("{arg:?}")).collect();
+            let settings = [command.is_args_override_self(), command.is_allow_negative_numbers_set()];
+            (flags, settings, command.is_subcommand_required_set())
+        };
+        assert_eq!(of(&alone), of(&all), "{name}");
+    }
+    assert!(help::only_simulating(&["blis", "--help"].map(OsString::from)).is_none());
+}

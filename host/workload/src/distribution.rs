@@ -253,8 +253,10 @@ impl LengthSpec {
 
     /// The length `z` standard deviations from the mean.
     fn at(&self, z: f64) -> u32 {
-        // `round` rounds half away from zero; the bounds are positive integers.
-        (self.mean + self.stdev * z).clamp(f64::from(self.min), f64::from(self.max)).round() as u32
+        let length = (self.mean + self.stdev * z).clamp(f64::from(self.min), f64::from(self.max));
+        // As `round` does, half away from zero, which is a call of a function: the bounds are positive integers.
+        let whole = length as u32;
+        whole + u32::from(length - f64::from(whole) >= 0.5)
     }
 }
 
@@ -280,6 +282,7 @@ struct DistributionRequests {
     constant: Option<Micros>,
     prompt: LengthSpec,
     output: LengthSpec,
+    output_scale: OutputScale,
     max_tokens: MaxTokens,
     prefix_tokens: u32,
     content: Content,
@@ -303,6 +306,7 @@ impl DistributionRequests {
             constant,
             prompt: spec.prompt,
             output: spec.output,
+            output_scale: spec.output.scale(),
             max_tokens: spec.max_tokens,
             prefix_tokens: spec.prefix_tokens,
             content: Content::shared(&[Span { first: 0, len: spec.prefix_tokens / block_size }]),
@@ -348,7 +352,7 @@ impl Iterator for DistributionRequests {
         let [prompt, output]: [f64; 2] = [StandardNormal.sample(&mut generator), StandardNormal.sample(&mut generator)];
         let limit = (self.limits, u64::from(id));
         let (output_tokens, max_output_tokens) =
-            self.max_tokens.announce(self.output.at(output), || self.output.scale(), limit);
+            self.max_tokens.announce(self.output.at(output), || self.output_scale, limit);
         Some(Request {
             id: RequestId(id),
             arrival,

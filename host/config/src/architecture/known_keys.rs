@@ -1,4 +1,4 @@
-//! The keys of a `config.json` by what they change: read, harmless, refused. Others are noted if their name is about
+//! The keys of a `config.json` by what they change: read, harmless, refused. Others are warned of if their name is about
 //! attention, experts or precision.
 
 use blis_diag::Diagnostic;
@@ -20,6 +20,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("is_encoder_decoder", "an encoder beside the decoder"),
     ("linear_attn_config", "linear attention of another kind than the gated delta rule of Qwen3-Next"),
     ("attn_type_list", "lightning attention"),
+    ("recurrent_block_type", "recurrent layers"),
 ];
 
 /// Keys that are read here or in `model.rs`.
@@ -110,7 +111,6 @@ const HARMLESS: &[&str] = &[
     "_attn_implementation",
     "_attn_implementation_autoset",
     "attn_factor",
-    "attn_config",
     "floor_scale",
     "query_pre_attn_scalar",
     "use_bidirectional_attention",
@@ -204,6 +204,13 @@ const WORDS: &[&str] = &[
     "bits",
     "index",
     "hybrid",
+    "alibi",
+    "cla_",
+    "decoder_architecture",
+    "mixture_of_depths",
+    "mla",
+    "multi_query",
+    "recurrent",
 ];
 
 /// Whether a value switches something on.
@@ -227,13 +234,13 @@ pub(super) fn refuse(keys: &Map<String, Value>) -> Result<(), Diagnostic> {
     }
 }
 
-/// Notes keys that may change attention, experts or precision and that are not read.
-pub(super) fn note(keys: &Map<String, Value>, notes: &mut Vec<String>) {
+/// Warns of keys that may change attention, experts or precision and that are not read.
+pub(super) fn warn(keys: &Map<String, Value>, warnings: &mut Vec<String>) {
     for (key, value) in keys {
         let known = READ.contains(&key.as_str()) || HARMLESS.contains(&key.as_str());
         let about = WORDS.iter().any(|word| key.contains(word));
         if !known && about && is_active(value) && !is_of_another_modality(key) {
-            notes.push(format!(
+            warnings.push(format!(
                 "config.json: `{key}` is not modelled: if it changes attention, experts or precision, times and KV blocks \
                  are wrong"
             ));

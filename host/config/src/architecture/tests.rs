@@ -205,12 +205,28 @@ fn equal_layers_need_no_list() {
 
 #[test]
 fn unknown_keys_are_named() {
-    let notes = |rest: &str| read(&small(rest)).notes;
-    assert!(notes(r#", "attention_bias": true, "rope_theta": 1e6, "num_nextn_predict_layers": 1"#).is_empty());
-    assert!(notes(r#", "attention_sink_window": 0, "sparse_thing": false, "kv_magic": null"#).is_empty());
-    insta::assert_snapshot!(notes(r#", "attention_sink_window": 64"#).join("\n"), @"config.json: `attention_sink_window` is not modelled: if it changes attention, experts or precision, times and KV blocks are wrong");
+    let warnings = |rest: &str| read(&small(rest)).warnings;
+    assert!(warnings(r#", "attention_bias": true, "rope_theta": 1e6, "num_nextn_predict_layers": 1"#).is_empty());
+    assert!(warnings(r#", "attention_sink_window": 0, "sparse_thing": false, "kv_magic": null"#).is_empty());
+    insta::assert_snapshot!(warnings(r#", "attention_sink_window": 64"#).join("\n"), @"config.json: `attention_sink_window` is not modelled: if it changes attention, experts or precision, times and KV blocks are wrong");
     let quantised = r#", "quantization_config": {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8}}"#;
-    insta::assert_snapshot!(notes(quantised).join("\n"), @"");
+    insta::assert_snapshot!(warnings(quantised).join("\n"), @"");
+    // Found by a reader of configs of Falcon, DBRX and others: they changed nothing, in silence.
+    for key in ["alibi", "use_mla", "multi_query", "new_decoder_architecture", "mixture_of_depths"] {
+        assert_eq!(warnings(&format!(r#", "{key}": true"#)).len(), 1, "{key}");
+    }
+    assert_eq!(warnings(r#", "cla_share_factor": 2, "attn_config": {"kv_n_heads": 8}"#).len(), 2);
+}
+
+/// Regression: a folder called `my-fp8-experiments` had 8-bit weights in silence.
+#[test]
+fn a_number_format_by_name_is_noted() {
+    let named = |name: &str, rest: &str| parse(name, "config.json".into(), &small(rest)).unwrap();
+    let fp8 = named("my-fp8-experiments", "");
+    assert_eq!((fp8.config.weight_bytes, fp8.quantization.as_deref()), (1.0, Some("fp8")));
+    insta::assert_snapshot!(fp8.notes.join("\n"), @"my-fp8-experiments: weights of 8 bits by its name; the config names no quantisation");
+    assert_eq!(named("m.w4a16", "").quantization.as_deref(), Some("compressed-tensors"));
+    assert!(named("my-experiments", "").notes.is_empty());
 }
 
 #[test]

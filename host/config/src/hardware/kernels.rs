@@ -42,7 +42,7 @@ impl Catalogue {
     /// # Errors
     /// If the file names a GPU that is unknown or was not measured.
     pub fn kernels(&self, hardware: &Hardware) -> Result<MeasuredKernels, ConfigError> {
-        let own = &hardware.own;
+        let own = hardware.own();
         let curves_of = self.measured(hardware, own.kernels.is_some(), own.kernels_of.as_deref())?;
         let links_from = own.links_of.as_deref().or(own.kernels_of.as_deref());
         let links_of = self.measured(hardware, own.links.is_some(), links_from)?;
@@ -51,8 +51,8 @@ impl Catalogue {
             let hint = "name a GPU whose file has them: `kernels_of`, `links_of`";
             ConfigError::Parse(Diagnostic::new(message).hint(hint))
         };
-        let kernels = curves_of.own.kernels.as_ref().ok_or_else(|| missing("kernels", curves_of))?;
-        let links = links_of.own.links.as_ref().ok_or_else(|| missing("links", links_of))?;
+        let kernels = curves_of.own().kernels.as_ref().ok_or_else(|| missing("kernels", curves_of))?;
+        let links = links_of.own().links.as_ref().ok_or_else(|| missing("links", links_of))?;
         let (node, network) = own.node.clone().unwrap_or_default().resolve();
         let other = |of: &Hardware| (of.name != hardware.name).then(|| of.name.clone());
         Ok(MeasuredKernels {

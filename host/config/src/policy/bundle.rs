@@ -52,13 +52,7 @@ impl Bundle {
     /// # Errors
     /// If it cannot be read, is not YAML, or contains an unknown key or an invalid value.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
-        let file: Arc<str> = path.display().to_string().into();
-        let mut text = String::new();
-        let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
-        read.map_err(|error| PolicyError::unreadable(&file, &error))?;
-        if text.len() as u64 > BYTES_MAX {
-            return Err(PolicyError::new(format!("`{file}` is longer than 1 MiB"), "is this the right file?"));
-        }
+        let (file, text) = read_text(path)?;
         Self::parse(&file, &text)
     }
 
@@ -89,6 +83,21 @@ impl Bundle {
     pub(super) fn text(&self) -> &str {
         &self.text
     }
+}
+
+/// The name and the content of the file at `path`.
+///
+/// # Errors
+/// If it cannot be read or is too long.
+pub(super) fn read_text(path: &Path) -> Result<(Arc<str>, String), PolicyError> {
+    let file: Arc<str> = path.display().to_string().into();
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
+    read.map_err(|error| PolicyError::unreadable(&file, &error))?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(PolicyError::new(format!("`{file}` is longer than 1 MiB"), "is this the right file?"));
+    }
+    Ok((file, text))
 }
 
 #[derive(Default, Deserialize)]

@@ -9,6 +9,7 @@ use std::fmt::{self, Display};
 
 use blis_sim::policy::{PrefixCacheFilter, RoutingFilter, SaturationFilter};
 
+use super::llm_d::plugins::{PluginType, Role};
 use super::parameter::{self, NumericParameter, ParameterValues, TOKENS};
 use blis_diag::{name_hint, quoted};
 use blis_plugin::PolicyParameter;
@@ -33,7 +34,7 @@ static FILTERS: [FilterRow; 2] = [
         name: "saturation",
         about: "Instances that are not saturated",
         parameters: &[
-            NumericParameter::new("queue-depth", 5.0, (0.1, 1e6), "Waiting requests of a saturated instance"),
+            NumericParameter::new("queue-depth", 5.0, (0.1, 1e9), "Waiting requests of a saturated instance"),
             NumericParameter::new("kv-utilization", 0.8, (0.01, 1.0), "Used share of its KV blocks, 0 to 1"),
             NumericParameter::new("headroom", 0.0, (0.0, 100.0), "Share by which both may be exceeded"),
         ],
@@ -95,9 +96,8 @@ impl FilterSetting {
     pub fn named(name: &str) -> Result<Self, (String, String)> {
         let Some(row) = FILTERS.iter().find(|row| row.name == name) else {
             let known = FILTERS.each_ref().map(|row| row.name);
-            let hint = match name {
-                "prefix-cache-affinity-filter" => "did you mean `prefix-cache-affinity`?".to_owned(),
-                "utilization-detector" => "did you mean `saturation`?".to_owned(),
+            let hint = match PluginType::find(name).map(|plugin| plugin.role) {
+                Some(Role::Filter(ours)) => format!("did you mean `{ours}`?"),
                 _ => name_hint(name, &known),
             };
             return Err((format!("unknown filter {}", quoted(name.as_bytes())), hint));

@@ -19,6 +19,7 @@ mod choose;
 mod error;
 mod explain;
 mod filters;
+pub mod llm_d;
 mod outside;
 pub(crate) mod parameter;
 mod registry;
@@ -27,6 +28,7 @@ mod sourced;
 use blis_sim::policy::DEFAULT_PROFILE;
 pub use blis_sim::policy::ScorerKind;
 pub use bundle::Bundle;
+use bundle::read_text;
 pub use choices::{Choices, ParameterSetting};
 pub use error::PolicyError;
 pub use filters::FilterSetting;
@@ -37,6 +39,7 @@ pub use sourced::{SettingSource, Sourced};
 
 use blis_diag::name_hint;
 use blis_plugin::Kind;
+use llm_d::plugins::{PluginType, Role};
 
 /// The policies of a service, all resolved.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,21 +166,12 @@ pub fn llm_d_hint(name: &str) -> Option<String> {
     Some(format!("it is a scorer of `weighted`: `--routing-policy weighted --routing-scorers {scorer}:1`"))
 }
 
-/// The scorer that llm-d's inference scheduler calls `name`.
+/// The scorer that llm-d's endpoint picker calls `name`.
 fn scorer_of_llm_d(name: &str) -> Option<&'static str> {
-    let kind = match name {
-        "queue-scorer" => ScorerKind::QueueDepth,
-        "kv-cache-utilization-scorer" => ScorerKind::KvUtilization,
-        "prefix-cache-scorer" => ScorerKind::PrefixAffinity,
-        "precise-prefix-cache-scorer" => ScorerKind::PrecisePrefixCache,
-        "load-aware-scorer" => ScorerKind::LoadAware,
-        "active-request-scorer" => ScorerKind::ActiveRequests,
-        "running-requests-size-scorer" => ScorerKind::RunningRequests,
-        "no-hit-lru-scorer" => ScorerKind::NoHitLru,
-        "lora-affinity-scorer" => ScorerKind::LoraAffinity,
-        _ => return None,
-    };
-    Some(kind.name())
+    match PluginType::find(name)?.role {
+        Role::Scorer(kind) => Some(kind.name()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

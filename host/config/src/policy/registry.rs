@@ -3,9 +3,9 @@
 
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, GaieLegacy,
-    InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingFilter, RoutingPolicy,
-    ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
+    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, EPP_PROFILE,
+    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingFilter,
+    RoutingPolicy, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
 
 use super::filters::{PREFIX_CACHE_PARAMETERS, prefix_cache};
@@ -149,11 +149,13 @@ static BUILT_INS: &[BuiltIn] = &[
             scorer(ScorerKind::NoHitLru, 0.0),
             scorer(ScorerKind::TokenLoad, 0.0),
             scorer(ScorerKind::LoraAffinity, 0.0),
+            scorer(ScorerKind::PrecisePrefixCacheShare, 0.0),
+            scorer(ScorerKind::Random, 0.0),
         ])
         .with_scores(),
     row(
         Kind::Routing,
-        "token-aware",
+        TOKEN_AWARE,
         "Cached prefix while the wait is short, then the fewest prompt tokens (llm-d since June 2026)",
         Build::Routing(token_aware),
     )
@@ -161,13 +163,9 @@ static BUILT_INS: &[BuiltIn] = &[
     .with_scores(),
     row(
         Kind::Routing,
-        "epp-default",
+        EPP_DEFAULT,
         "Prefixes sent before 3, short queues 2, free KV blocks 2 (llm-d without a configuration)",
-        Build::Routing(|_| {
-            let blend =
-                [(ScorerKind::PrefixAffinity, 3.0), (ScorerKind::QueueDepth, 2.0), (ScorerKind::KvUtilization, 2.0)];
-            Ok(Box::new(Weighted::new(blend.to_vec())?))
-        }),
+        Build::Routing(|_| Ok(Box::new(Weighted::new(EPP_PROFILE.to_vec())?))),
     )
     .with_scores(),
     row(
@@ -233,6 +231,8 @@ pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Name of the policy that a list of scorers configures.
 pub(super) const WEIGHTED: &str = "weighted";
+pub(super) const TOKEN_AWARE: &str = "token-aware";
+pub(super) const EPP_DEFAULT: &str = "epp-default";
 /// The policy that BLIS's two weights select. BLIS, bundles and results call it `weighted`.
 pub(super) const CACHE_AND_LOAD: &str = "cache-and-load";
 

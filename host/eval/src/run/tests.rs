@@ -57,6 +57,7 @@ fn deployment(total_kv_blocks: u32, max_model_len: Option<u32>) -> Deployment {
         max_model_len,
         model_facts: Vec::new(),
         notes: vec!["a note on the deployment".into()],
+        warnings: Vec::new(),
     }
 }
 

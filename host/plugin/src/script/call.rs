@@ -16,7 +16,9 @@ use rand::Rng as _;
 use rhai::{Dynamic, EvalAltResult, FLOAT, INT, Position};
 
 use super::registry::{Registry, ScriptError};
-use crate::limits::{BYTES_PER_OPERATION, CALL_S, CLOCK_OPERATIONS, MEMORY_OPERATIONS, NUMBERS_PER_OPERATION};
+use crate::limits::{
+    BYTES_PER_OPERATION, CALL_S, CLOCK_OPERATIONS, LOG_NUMBERS, MEMORY_OPERATIONS, NUMBERS_PER_OPERATION,
+};
 use crate::meter::{MemoryMark, MemoryUse};
 use crate::text::plain;
 use crate::{FaultKind, Limits};
@@ -149,6 +151,9 @@ fn check(steps: u64) -> Option<Dynamic> {
         if let Some(error) = call.memory_error() {
             return Some(Dynamic::from(error));
         }
+        if call.numbers.get() > call.numbers_allowed.get() {
+            return Some(Dynamic::from(too_many_numbers(call.numbers_allowed.get())));
+        }
         if !steps.is_multiple_of(CLOCK_OPERATIONS) {
             return None;
         }
@@ -194,8 +199,21 @@ pub(super) fn charge(numbers: usize) -> Result<(), ScriptError> {
         }
         // What follows in this call fails as well, however little it looks at.
         call.numbers.set(allowed);
-        Err(exhausted(FaultKind::OutOfFuel, format!("it handled more than {allowed} numbers of columns in one call")))
+        let HostError { kind, text } = too_many_numbers(allowed);
+        Err(exhausted(kind, text))
     })
+}
+
+/// Charges for `numbers` column elements where no error can be returned: the call ends within a few operations.
+pub(super) fn charge_later(numbers: usize) {
+    CALL.with(|call| call.numbers.set(call.numbers.get().saturating_add(numbers as u64)));
+}
+
+fn too_many_numbers(allowed: u64) -> HostError {
+    HostError {
+        kind: FaultKind::OutOfFuel,
+        text: format!("it handled more than {allowed} numbers of columns in one call"),
+    }
 }
 
 /// Checks a length that a script passes.
@@ -250,7 +268,9 @@ pub(super) fn register(to: &mut Registry) {
                 "`log` writes a text to the log of the run; for logarithms there are ln(x), log10(x) and log2(x)";
             return Err(failure(text.to_owned()));
         }
-        write(&text.to_string());
+        let text = text.to_string();
+        charge(LOG_NUMBERS + text.len())?;
+        write(&text);
         Ok(())
     });
 }

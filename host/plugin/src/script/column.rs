@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, NativeCallContext};
 
 use super::call::{self, failure};
+use super::operators::{COMPARISONS, exact};
 use super::registry::{Registry, ScriptError};
 
 /// One number for each instance or request.
@@ -139,14 +140,22 @@ fn extremes(values: &[f64]) -> (f64, f64) {
 }
 
 /// The first index with a value that is `better(value, best so far)` than all others.
-fn first_best(values: &[f64], better: impl Fn(f64, f64) -> bool) -> usize {
-    let mut best = 0;
-    for (i, &x) in values.iter().enumerate() {
-        if better(x, values[best]) {
-            best = i;
-        }
+///
+/// # Errors
+/// If an entry is not-a-number: it is neither larger nor smaller than the others.
+fn first_best(column: &Column, what: &str, better: impl Fn(f64, f64) -> bool) -> Result<INT, ScriptError> {
+    if let Some(index) = column.0.iter().position(|x| x.is_nan()) {
+        return Err(failure(format!("the {what} of a column that is not-a-number (NaN) at index {index}")));
     }
-    best
+    column.fold(what, |values| {
+        let mut best = 0;
+        for (i, &x) in values.iter().enumerate() {
+            if better(x, values[best]) {
+                best = i;
+            }
+        }
+        best as INT
+    })
 }
 
 /// Scaled as in the built-in scorers: the smallest 1, the largest 0; 1 for all if equal.
@@ -249,6 +258,9 @@ fn operators(to: &mut Registry) {
     binary(to, ">=", |a, b| truth(a >= b));
     binary(to, "==", |a, b| truth(a == b));
     binary(to, "!=", |a, b| truth(a != b));
+    for (name, holds) in COMPARISONS {
+        large(to, name, holds);
+    }
     for name in ["&", "|"] {
         let f = move |a: f64, b: f64| truth(if name == "&" { a != 0.0 && b != 0.0 } else { a != 0.0 || b != 0.0 });
         to.add(name, move |a: Column, b: Column| a.zip(b, f));
@@ -267,6 +279,26 @@ fn binary(to: &mut Registry, name: &'static str, f: impl Fn(f64, f64) -> f64 + C
     to.add(name, move |a: FLOAT, b: Column| b.map(|b| f(a, b)));
     to.add(name, move |a: Column, b: INT| a.map(|a| f(a, b as f64)));
     to.add(name, move |a: INT, b: Column| b.map(|b| f(a as f64, b)));
+}
+
+/// Registers the comparison of a column with a whole number that may have more digits than an entry.
+fn large(to: &mut Registry, name: &'static str, holds: fn(Option<Ordering>) -> bool) {
+    let fits = |b: INT| b.unsigned_abs() <= 1 << 53;
+    let test = move |order: Option<Ordering>| truth(holds(order));
+    to.add(name, move |a: Column, b: INT| {
+        if fits(b) {
+            let b = b as f64;
+            return a.map(|a| test(a.partial_cmp(&b)));
+        }
+        a.map(|a| test(exact(b, a).map(Ordering::reverse)))
+    });
+    to.add(name, move |a: INT, b: Column| {
+        if fits(a) {
+            let a = a as f64;
+            return b.map(|b| test(a.partial_cmp(&b)));
+        }
+        b.map(|b| test(exact(a, b)))
+    });
 }
 
 /// As [`binary`], and for two numbers of which at least one has a fraction.
@@ -386,16 +418,18 @@ fn reductions(to: &mut Registry) {
     to.add("quantile", |a: Column, share: FLOAT| quantile(&a, share));
     to.add("quantile", |a: Column, share: INT| quantile(&a, share as f64));
     for name in ["argmax", "arg_max"] {
-        to.add(name, |a: Column| a.fold("largest", |values| first_best(values, |x, best| x > best) as INT));
+        to.add(name, |a: Column| first_best(&a, "largest", |x, best| x > best));
     }
     for name in ["argmin", "arg_min"] {
-        to.add(name, |a: Column| a.fold("smallest", |values| first_best(values, |x, best| x < best) as INT));
+        to.add(name, |a: Column| first_best(&a, "smallest", |x, best| x < best));
     }
     to.add("any", |a: Column| call::charge(a.len()).map(|()| a.0.iter().any(|&x| x != 0.0)));
     to.add("all", |a: Column| call::charge(a.len()).map(|()| a.0.iter().all(|&x| x != 0.0)));
     to.add("count", |a: Column| call::charge(a.len()).map(|()| a.0.iter().filter(|&&x| x != 0.0).count() as INT));
     to.add("contains", |a: Column, x: FLOAT| call::charge(a.len()).map(|()| a.0.contains(&x)));
-    to.add("contains", |a: Column, x: INT| call::charge(a.len()).map(|()| a.0.contains(&(x as f64))));
+    to.add("contains", |a: Column, x: INT| {
+        call::charge(a.len()).map(|()| a.0.iter().any(|&entry| exact(x, entry) == Some(Ordering::Equal)))
+    });
     to.add("dot", |a: Column, b: Column| -> Result<f64, ScriptError> {
         same_length(&a, &b)?;
         call::charge(a.len())?;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use rhai::{Dynamic, EvalAltResult, ParseError, ParseErrorType, Position};
 
 use super::call::HostError;
+use super::column::Column;
 use super::engine::Kit;
 use super::header::near;
 use super::scan::{Scan, SourceSpan};
 use crate::limits::{ENTRIES, TEXT_BYTES};
-use crate::text::plain;
+use crate::text::{is_invisible, plain};
 use crate::{Fault, FaultKind};
 use blis_diag::{Diagnostic, Location};
 
@@ -39,7 +40,12 @@ impl ScriptSource {
 
     fn fault_at(&self, kind: FaultKind, line: u64, column: u64, len: u64, text: &str) -> Fault {
         let location = self.location().characters(line, column, len);
-        Fault::of(kind, Diagnostic::in_text(location, &self.text, text))
+        if !self.text.contains(is_invisible) {
+            return Fault::of(kind, Diagnostic::in_text(location, &self.text, text));
+        }
+        // One character for another, so that columns stay.
+        let shown: String = self.text.chars().map(|c| if is_invisible(c) { '\u{fffd}' } else { c }).collect();
+        Fault::of(kind, Diagnostic::in_text(location, &shown, text))
     }
 
     /// The script as a whole.
@@ -229,7 +235,49 @@ fn thrown_value(value: &Dynamic) -> (FaultKind, String) {
     if let Some(error) = value.read_lock::<HostError>() {
         return (error.kind, error.text.clone());
     }
-    (FaultKind::Trap, if value.is_unit() { "it threw an error".to_owned() } else { format!("it threw: {value}") })
+    if value.is_unit() {
+        return (FaultKind::Trap, "it threw an error".to_owned());
+    }
+    let mut text = "it threw: ".to_owned();
+    show(value, 0, &mut text);
+    (FaultKind::Trap, text)
+}
+
+/// Entries of an array, object map or column that a message shows, and the depth of those inside each other.
+const SHOWN: usize = 64;
+const SHOWN_DEPTH: usize = 6;
+
+/// Appends `value` as scripts write it; of large values the beginning.
+fn show(value: &Dynamic, depth: usize, text: &mut String) {
+    let quoted = depth > 0;
+    if let Some(column) = value.read_lock::<Column>() {
+        let shown: Vec<String> = column.values().iter().take(SHOWN).map(|x| format!("{x:?}")).collect();
+        let more = if column.len() > SHOWN { ", …" } else { "" };
+        let _ = write!(text, "[{}{more}]", shown.join(", "));
+    } else if let Ok(array) = value.as_array_ref() {
+        text.push('[');
+        for (index, item) in array.iter().enumerate().take(SHOWN) {
+            text.push_str(if index > 0 { ", " } else { "" });
+            if depth == SHOWN_DEPTH { text.push('…') } else { show(item, depth + 1, text) }
+        }
+        text.push_str(if array.len() > SHOWN { ", …]" } else { "]" });
+    } else if let Ok(map) = value.as_map_ref() {
+        text.push_str("#{");
+        for (index, (name, item)) in map.iter().enumerate().take(SHOWN) {
+            let _ = write!(text, "{}{name:?}: ", if index > 0 { ", " } else { "" });
+            if depth == SHOWN_DEPTH { text.push('…') } else { show(item, depth + 1, text) }
+        }
+        text.push_str(if map.len() > SHOWN { ", …}" } else { "}" });
+    } else if let Ok(words) = value.as_immutable_string_ref() {
+        let words = words.as_str();
+        let _ = if quoted { write!(text, "{words:?}") } else { write!(text, "{words}") };
+    } else if value.is_fnptr() {
+        text.push_str("a function");
+    } else if value.is_unit() || value.is_int() || value.is_float() || value.is_bool() || value.is_char() {
+        let _ = write!(text, "{value}");
+    } else {
+        text.push_str(&article(value.type_name()));
+    }
 }
 
 fn too_large(what: &str, kit: &Kit) -> String {
@@ -255,6 +303,10 @@ fn no_function(signature: &str, kit: &Kit) -> String {
         ""
     };
     let given: Vec<_> = arguments.iter().map(|argument| article(argument)).collect();
+    if name.starts_with("anon$") {
+        let plural = if given.len() == 1 { "" } else { "s" };
+        return format!("the closure does not take {} argument{plural}", given.len());
+    }
     if !name.starts_with(|c: char| c.is_alphabetic() || c == '_') {
         return format!("`{name}` does not work on {}{nothing}", given.join(" and "));
     }
@@ -304,6 +356,8 @@ fn word(name: &str) -> String {
         // Some messages of the engine contain Rust type paths.
         other => match other.rsplit("::").next().unwrap_or(other) {
             "Column" => "column",
+            "FnPtr" => "function",
+            "Range<i64>" | "RangeInclusive<i64>" => "range",
             "Table" => "table",
             "RequestObject" => "request",
             "ClusterObject" => "cluster",

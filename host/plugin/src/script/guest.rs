@@ -268,7 +268,7 @@ impl ScriptGuest {
         } else {
             format!("an index from 0 to {}", len - 1)
         };
-        let text = format!("{function} returned {index}; it must be {range}");
+        let text = format!("{function} returned {}; it must be {range}", short(index));
         Err(self.bad_output(function, FaultKind::OutOfRange, &text))
     }
 
@@ -290,9 +290,14 @@ impl ScriptGuest {
         if (0.0..=LONGEST_US as f64).contains(&us) {
             return Ok(us.round() as u64);
         }
-        let text = format!("{function} returned {us} µs; it must be at least 0 and at most a day");
+        let text = format!("{function} returned {} µs; it must be at least 0 and at most a day", short(us));
         Err(self.bad_output(function, FaultKind::OutOfRange, &text))
     }
+}
+
+/// A number for a message, without hundreds of digits.
+fn short(x: f64) -> String {
+    if x.abs() < 1e15 { x.to_string() } else { format!("{x:e}") }
 }
 
 const NAN_COMES_FROM: &str = "look for 0/0, infinity minus infinity, or a root or logarithm of a negative number";

@@ -56,6 +56,9 @@ impl ScriptHeader {
         }
         match key {
             "name" if value.contains(char::is_whitespace) => return Err("a name is one word".to_owned()),
+            "name" if !value.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c)) => {
+                return Err("a name has letters, digits, `-`, `_` and `.`".to_owned());
+            }
             "name" => self.name = Some(value.to_owned()),
             "about" if self.about.is_empty() => self.about = value.to_owned(),
             "about" => {

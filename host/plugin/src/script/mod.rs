@@ -47,7 +47,7 @@ use self::scan::{Scan, SourceSpan};
 use self::views::UsedFields;
 use blis_diag::{Location, open_file};
 
-use super::limits::SCRIPT_BYTES;
+use super::limits::{CONSTANTS, FUNCTION_PARAMETERS, FUNCTIONS as FUNCTIONS_OF_A_SCRIPT, SCRIPT_BYTES, SCRIPT_TOKENS};
 use super::{
     Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, PolicyDescription, StartedGuest, Technology, TestFunction,
 };
@@ -105,12 +105,17 @@ pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin
 
 /// Compiles the script `source` for the engine of `kit`.
 fn compile(path: &Path, source: &str, limits: &Limits, kit: Arc<Kit>) -> Result<ScriptPlugin, Fault> {
+    // Editors write a byte order mark in front of some files.
+    let source = source.strip_prefix('\u{feff}').unwrap_or(source);
     let text = ScriptSource { path: path.display().to_string().into(), text: source.into() };
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     if source.len() as u64 > most {
         return Err(text.fault(FaultKind::Unreadable, None, &too_long(most)));
     }
     let scan = Scan::of(source);
+    if let Some(error) = too_much(&scan) {
+        return Err(text.fault(FaultKind::OutOfFuel, None, &error));
+    }
     let header =
         ScriptHeader::of(&scan).map_err(|error| text.fault(FaultKind::Syntax, Some(error.span), &error.text))?;
     let mut script = Script {
@@ -121,6 +126,7 @@ fn compile(path: &Path, source: &str, limits: &Limits, kit: Arc<Kit>) -> Result<
         constants: scan.constants.iter().map(|&name| name.to_owned()).collect(),
         kit,
     };
+    names::check_declarations(&script, &scan)?;
     let defaults: Vec<_> = header.parameters.iter().map(|parameter| parameter.default).collect();
     let code = script.compile(&defaults)?;
     script.functions = entries(&code.ast, &scan, &script.source)?;
@@ -131,6 +137,19 @@ fn compile(path: &Path, source: &str, limits: &Limits, kit: Arc<Kit>) -> Result<
 
 fn too_long(most: u64) -> String {
     format!("it has more than {most} bytes, which is more than a script may have")
+}
+
+/// What is more than a script may have: the compiler takes the square of some of it.
+fn too_much(scan: &Scan<'_>) -> Option<String> {
+    let parameters = scan.parameters.iter().map(Vec::len).max().unwrap_or(0);
+    let bounds = [
+        (scan.tokens, SCRIPT_TOKENS, "words, numbers and signs"),
+        (scan.functions.len(), FUNCTIONS_OF_A_SCRIPT, "functions"),
+        (scan.constants.len(), CONSTANTS, "constants"),
+        (parameters, FUNCTION_PARAMETERS, "parameters of one function"),
+    ];
+    let (found, most, what) = bounds.into_iter().find(|(found, most, _)| found > most)?;
+    Some(format!("it has {found} {what}; a script may have {most}"))
 }
 
 fn describe(path: &Path, header: &ScriptHeader, scan: &Scan<'_>) -> PolicyDescription {

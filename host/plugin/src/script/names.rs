@@ -1,18 +1,44 @@
 //! Names in a script, checked when it is loaded: a misspelt one may stand in a branch that a run takes hours later.
 
+use std::collections::BTreeSet;
+
 use rhai::AST;
 
 use super::FUNCTIONS;
 use super::code::Script;
 use super::engine::LANGUAGE_FUNCTIONS;
 use super::header::near;
-use super::scan::{NameUse, Scan, SourceSpan};
+use super::scan::{Alias, NameUse, Scan, SourceSpan};
 use super::testing::TEST_HELPERS;
 use crate::{Fault, FaultKind};
 
 /// What stands before `(` and is no function.
 const KEYWORDS: [&str; 14] =
     ["if", "else", "while", "until", "for", "in", "loop", "do", "switch", "return", "throw", "catch", "let", "const"];
+
+/// Functions of the language that the page about scripts does not name, as methods.
+const OTHER_METHODS: [&str; 20] = [
+    "bits",
+    "bytes",
+    "chars",
+    "end",
+    "exclusive",
+    "get_bit",
+    "get_bits",
+    "inclusive",
+    "is_exclusive",
+    "is_inclusive",
+    "is_shared",
+    "set_bit",
+    "set_bits",
+    "start",
+    "step",
+    "to_binary",
+    "to_degrees",
+    "to_hex",
+    "to_octal",
+    "to_radians",
+];
 
 /// What scripts call the arguments of the functions that the host calls; `None` for those that are no views.
 const ARGUMENTS: [(&str, &[Option<&str>]); 9] = [
@@ -27,21 +53,27 @@ const ARGUMENTS: [(&str, &[Option<&str>]); 9] = [
     ("init", &[None]),
 ];
 
-/// Refuses functions that do not exist or take another number of arguments, and fields that the arguments of the host do not have.
+/// Refuses functions and methods that do not exist or take another number of arguments, and fields that the arguments of the
+/// host and their entries do not have.
 ///
 /// # Errors
 /// The first such name.
 pub(super) fn check(script: &Script, scan: &Scan<'_>, ast: &AST) -> Result<(), Fault> {
     debug_assert!(ARGUMENTS.iter().all(|(name, _)| FUNCTIONS.iter().any(|(known, ..)| known == name)));
+    let mut known: BTreeSet<&str> = script.kit.functions().copied().collect();
+    known.extend(ast.iter_functions().map(|function| function.name));
+    // The compiler drops functions that another of the same name replaces.
+    known.extend(scan.functions.iter().map(|function| function.text));
     for used in &scan.uses {
         match *used {
             NameUse::Call(name, arguments) => {
-                check_function(script, scan, name)?;
+                check_function(script, scan, &known, name)?;
                 check_arguments(script, scan, ast, name, arguments)?;
             }
-            NameUse::Field { function, variable, name } => {
-                // A local variable may hide the argument.
-                if let Some(what) = argument(ast, function, variable).filter(|_| !scan.variables.contains(variable)) {
+            NameUse::Method(name) => check_method(script, scan, &known, name)?,
+            NameUse::Field { function, variable, indexed, name } => {
+                let what = view(script, scan, function, variable, 0);
+                if let Some(what) = if indexed { what.and_then(entry) } else { what } {
                     check_field(script, what, name)?;
                 }
             }
@@ -50,14 +82,46 @@ pub(super) fn check(script: &Script, scan: &Scan<'_>, ast: &AST) -> Result<(), F
     Ok(())
 }
 
-fn check_function(script: &Script, scan: &Scan<'_>, name: SourceSpan<'_>) -> Result<(), Fault> {
+/// Refuses functions and variables with the name of another thing, which would hide it or be hidden.
+///
+/// # Errors
+/// The first such name.
+pub(super) fn check_declarations(script: &Script, scan: &Scan<'_>) -> Result<(), Fault> {
+    let refused = |span: SourceSpan<'_>, text: String| Err(script.source.fault(FaultKind::Syntax, Some(span), &text));
+    for (function, parameters) in scan.functions.iter().zip(&scan.parameters) {
+        let name = function.text;
+        let is_of_host = script.kit.functions().any(|known| *known == name) && !TEST_HELPERS.contains(&name);
+        if is_of_host {
+            return refused(*function, format!("`{name}` is a function of the host: give this one another name"));
+        }
+        let is_called_by_host = FUNCTIONS.iter().any(|(known, ..)| *known == name);
+        let hidden = script.description.parameters.iter().find(|one| parameters.contains(&one.name.as_str()));
+        if let Some(hidden) = hidden.filter(|_| is_called_by_host) {
+            let hidden = &hidden.name;
+            let text = format!(
+                "`{name}` has the argument `{hidden}`, which hides the parameter `// @param {hidden}`: rename one"
+            );
+            return refused(*function, text);
+        }
+    }
+    for declared in &scan.top_level {
+        if script.description.parameters.iter().any(|one| one.name == declared.text) {
+            let name = declared.text;
+            return refused(
+                *declared,
+                format!("`{name}` is a parameter of the script (`// @param {name}`): rename one"),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn check_function(script: &Script, scan: &Scan<'_>, known: &BTreeSet<&str>, name: SourceSpan<'_>) -> Result<(), Fault> {
     if scan.tests.contains(name.text) && !scan.is_in_test(name) {
         let text = format!("`{}` is a test: only tests may call it", name.text);
         return Err(script.source.fault(FaultKind::UnknownName, Some(name), &text));
     }
-    let mut known: Vec<&str> = script.kit.functions().map(|name| *name as &str).collect();
-    known.extend(scan.functions.iter().map(|function| function.text));
-    if KEYWORDS.contains(&name.text) || scan.variables.contains(name.text) || known.contains(&name.text) {
+    if KEYWORDS.contains(&name.text) || scan.variables.contains(name.text) || known.contains(name.text) {
         return Ok(());
     }
     if TEST_HELPERS.contains(&name.text) {
@@ -67,7 +131,17 @@ fn check_function(script: &Script, scan: &Scan<'_>, name: SourceSpan<'_>) -> Res
         let text = format!("`{}` is available to test functions only: `fn test_…()`", name.text);
         return Err(script.source.fault(FaultKind::UnknownName, Some(name), &text));
     }
-    let text = format!("there is no function `{}`{}", name.text, near(name.text, &known, ""));
+    let text = format!("there is no function `{}`{}", name.text, near(name.text, known, ""));
+    Err(script.source.fault(FaultKind::UnknownName, Some(name), &text))
+}
+
+/// `x.name(…)` calls a function, or a closure in an object map.
+fn check_method(script: &Script, scan: &Scan<'_>, known: &BTreeSet<&str>, name: SourceSpan<'_>) -> Result<(), Fault> {
+    let is_known = known.contains(name.text) || scan.keys.contains(name.text) || OTHER_METHODS.contains(&name.text);
+    if is_known || (TEST_HELPERS.contains(&name.text) && scan.is_in_test(name)) {
+        return Ok(());
+    }
+    let text = format!("there is no function `{}`{}", name.text, near(name.text, known, ""));
     Err(script.source.fault(FaultKind::UnknownName, Some(name), &text))
 }
 
@@ -94,12 +168,41 @@ fn check_arguments(
     Err(script.source.fault(FaultKind::UnknownName, Some(name), &text))
 }
 
-/// What the `variable` of the `function` is, if it is an argument that the host passes.
-fn argument(ast: &AST, function: &str, variable: &str) -> Option<&'static str> {
-    let (_, arguments) = ARGUMENTS.iter().find(|(name, _)| *name == function)?;
-    let definition = ast.iter_functions().find(|f| f.name == function && f.params.len() == arguments.len())?;
-    let index = definition.params.iter().position(|parameter| *parameter == variable)?;
-    arguments[index]
+/// What the `variable` in the function with this number is, if it is a view or an entry of one beyond doubt.
+fn view(script: &Script, scan: &Scan<'_>, function: usize, variable: &str, depth: usize) -> Option<&'static str> {
+    const LONGEST_CHAIN: usize = 8;
+    let is_global = script.constants.iter().any(|name| name == variable)
+        || script.description.parameters.iter().any(|parameter| parameter.name == variable);
+    if depth > LONGEST_CHAIN || is_global {
+        return None;
+    }
+    let Some(alias) = scan.aliases.get(&(function, variable)) else { return argument(scan, function, variable) };
+    // A variable with the name of an argument is one of the two.
+    match alias.filter(|_| !is_parameter(scan, function, variable))? {
+        Alias::Of(other) => view(script, scan, function, other, depth + 1),
+        Alias::EntryOf(other) => view(script, scan, function, other, depth + 1).and_then(entry),
+    }
+}
+
+/// What the entries of a view are.
+fn entry(what: &str) -> Option<&'static str> {
+    (what == "cluster").then_some("instance")
+}
+
+fn is_parameter(scan: &Scan<'_>, function: usize, variable: &str) -> bool {
+    let parameters = function.checked_sub(1).and_then(|index| scan.parameters.get(index));
+    parameters.is_some_and(|parameters| parameters.contains(&variable))
+}
+
+/// What the `variable` is, if it is an argument that the host passes.
+fn argument(scan: &Scan<'_>, function: usize, variable: &str) -> Option<&'static str> {
+    let index = function.checked_sub(1)?;
+    let (name, parameters) = (scan.functions.get(index)?.text, scan.parameters.get(index)?);
+    let (_, arguments) = ARGUMENTS.iter().find(|(known, _)| *known == name)?;
+    if arguments.len() != parameters.len() {
+        return None;
+    }
+    arguments[parameters.iter().position(|parameter| *parameter == variable)?]
 }
 
 fn check_field(script: &Script, what: &str, name: SourceSpan<'_>) -> Result<(), Fault> {
@@ -108,7 +211,7 @@ fn check_field(script: &Script, what: &str, name: SourceSpan<'_>) -> Result<(), 
     if known.contains(name.text) || script.kit.functions().any(|function| *function == name.text) {
         return Ok(());
     }
-    let article = if what == "event" { "an" } else { "a" };
+    let article = if matches!(what, "event" | "instance") { "an" } else { "a" };
     let text = format!("{article} {what} has no field `{}`{}", name.text, near(name.text, known, ""));
     Err(script.source.fault(FaultKind::UnknownName, Some(name), &text))
 }

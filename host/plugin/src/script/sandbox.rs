@@ -9,8 +9,9 @@ use rhai::{Array, Dynamic, EvalAltResult, FLOAT, FnPtr, INT, ImmutableString, Ma
 
 use super::call::{self, failure};
 use super::column::{number, ordered, type_name};
+use super::operators::exact;
 use super::registry::{Registry, ScriptError};
-use crate::limits::ENTRIES;
+use crate::limits::{COMPARISON_NUMBERS, ENTRIES, TEXT_BYTES};
 
 pub(super) fn register(to: &mut Registry) {
     mathematics(to);
@@ -51,6 +52,14 @@ pub(super) fn register(to: &mut Registry) {
     to.add("hash", |value: INT| hash(&value.to_le_bytes()));
     to.add("float", |x: INT| x as FLOAT);
     to.add("float", |x: FLOAT| x);
+    // The language's own makes 0 of not-a-number, and the largest number of 2^63.
+    to.engine.register_fn("to_int", |x: FLOAT| -> Result<INT, ScriptError> {
+        const END: FLOAT = 9_223_372_036_854_775_808.0;
+        if (-END..END).contains(&x) {
+            return Ok(x as INT);
+        }
+        Err(failure(format!("`to_int` of {x:?}: whole numbers have 64 bits")))
+    });
 }
 
 /// FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>), without its sign bit.
@@ -254,8 +263,8 @@ fn equal(a: &Dynamic, b: &Dynamic) -> Result<bool, ScriptError> {
     if let (Ok(a), Ok(b)) = (a.as_int(), b.as_int()) {
         return Ok(a == b);
     }
-    if let (Some(a), Some(b)) = (number(a), number(b)) {
-        return Ok(a.partial_cmp(&b) == Some(Ordering::Equal));
+    if let Some(order) = order_of_numbers(a, b) {
+        return Ok(order == Some(Ordering::Equal));
     }
     if let (Ok(a), Ok(b)) = (a.as_immutable_string_ref(), b.as_immutable_string_ref()) {
         charge_text(&a)?;
@@ -285,14 +294,27 @@ fn natural(a: &Dynamic, b: &Dynamic) -> Result<Ordering, ScriptError> {
     if let (Ok(a), Ok(b)) = (a.as_immutable_string_ref(), b.as_immutable_string_ref()) {
         return Ok((**a).cmp(&**b));
     }
-    match (number(a), number(b)) {
-        (Some(a), Some(b)) => Ok(ordered(&a, &b)),
+    match (order_of_numbers(a, b), number(a), number(b)) {
+        (Some(Some(order)), ..) => Ok(order),
+        (_, Some(a), Some(b)) => Ok(ordered(&a, &b)),
         _ => Err(failure(format!("{} and {} cannot be sorted", type_name(a), type_name(b)))),
+    }
+}
+
+/// The order of two numbers or truth values, without rounding them: `Some(None)` if one is not-a-number, `None` if one is
+/// no number.
+fn order_of_numbers(a: &Dynamic, b: &Dynamic) -> Option<Option<Ordering>> {
+    match (a.as_int(), b.as_int(), a.as_float(), b.as_float()) {
+        (Ok(a), Ok(b), ..) => Some(Some(a.cmp(&b))),
+        (Ok(a), .., Ok(b)) => Some(exact(a, b)),
+        (_, Ok(b), Ok(a), _) => Some(exact(b, a).map(Ordering::reverse)),
+        _ => Some(number(a)?.partial_cmp(&number(b)?)),
     }
 }
 
 /// Compares by `order`, which returns a number below 0 (or `true`) if `a` comes first.
 fn compare_by(context: &NativeCallContext, order: &FnPtr, a: &Dynamic, b: &Dynamic) -> Result<Ordering, ScriptError> {
+    call::charge(COMPARISON_NUMBERS)?;
     let result = order.call_within_context::<Dynamic>(context, (a.clone(), b.clone()))?;
     if let Ok(first) = result.as_bool() {
         return Ok(if first { Ordering::Less } else { Ordering::Greater });
@@ -396,8 +418,11 @@ fn pad_text(text: &mut ImmutableString, len: INT, by: &str) -> Result<(), Script
     if by.is_empty() {
         return Err(failure("`pad` needs characters to append".to_owned()));
     }
-    // A character has at most four bytes, and the length of the result is checked where the script stores it.
-    call::length(missing as INT)?;
+    // A character has at least one byte.
+    if missing > TEXT_BYTES {
+        return Err(EvalAltResult::ErrorDataTooLarge("Length of string".to_owned(), Position::NONE).into());
+    }
+    call::charge(missing)?;
     text.make_mut().extend(by.chars().cycle().take(missing));
     Ok(())
 }
@@ -420,7 +445,10 @@ fn pad_array(context: &NativeCallContext<'_>, array: &mut Array, len: INT, item:
 fn replace(text: &mut ImmutableString, find: &str, by: &str) -> Result<(), ScriptError> {
     let found = if by.len() > find.len() { text.matches(find).count() } else { 0 };
     let longer = found.saturating_mul(by.len().saturating_sub(find.len()));
-    call::length((text.len().saturating_add(longer)) as INT)?;
+    if text.len().saturating_add(longer) > TEXT_BYTES {
+        return Err(EvalAltResult::ErrorDataTooLarge("Length of string".to_owned(), Position::NONE).into());
+    }
+    call::charge(text.len() + longer)?;
     *text = text.replace(find, by).into();
     Ok(())
 }

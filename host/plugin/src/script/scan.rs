@@ -1,7 +1,7 @@
 //! Scans the text of a script before it is compiled: words with their lines, functions, and comments. The compiler
 //! reports neither the position of a function nor which fields are used.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The result of a scan.
 #[derive(Debug, Default)]
@@ -12,8 +12,19 @@ pub(super) struct Scan<'a> {
     pub tests: HashSet<&'a str>,
     /// The functions, in the order of the text.
     pub functions: Vec<SourceSpan<'a>>,
+    /// Parameters of each function, in the order of `functions`.
+    pub parameters: Vec<Vec<&'a str>>,
     /// Names that `const` declares.
     pub constants: Vec<&'a str>,
+    /// Names that `const` and `let` declare outside of functions.
+    pub top_level: Vec<SourceSpan<'a>>,
+    /// What a function declares once as another name for a variable or for its entries, by the number of the function
+    /// (its index + 1) and the name; `None` if it is declared in another way, more than once, or assigned to.
+    pub aliases: HashMap<(usize, &'a str), Option<Alias<'a>>>,
+    /// Names that may be those of fields of object maps: `#{name: …}`, `x.name = …`, and words of text literals.
+    pub keys: HashSet<&'a str>,
+    /// Words, numbers, text literals and signs.
+    pub tokens: usize,
     /// Functions that are called by name, and fields that are read of a variable, in the order of the text.
     pub uses: Vec<NameUse<'a>>,
     /// Names that `let`, `for` and closures may declare, and those of parameters of functions.
@@ -29,8 +40,20 @@ pub(super) struct Scan<'a> {
 pub(super) enum NameUse<'a> {
     /// `name(…)`, not behind a dot, and the number of arguments, if it is certain.
     Call(SourceSpan<'a>, Option<usize>),
-    /// `variable.name`, without arguments; `function` is the function around it.
-    Field { function: &'a str, variable: &'a str, name: SourceSpan<'a> },
+    /// `x.name(…)`.
+    Method(SourceSpan<'a>),
+    /// `variable.name` or, `indexed`, `variable[…].name`, without arguments; `function` is the number of the function around
+    /// it: its index + 1.
+    Field { function: usize, variable: &'a str, indexed: bool, name: SourceSpan<'a> },
+}
+
+/// What a variable is another name for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alias<'a> {
+    /// `let x = variable;`
+    Of(&'a str),
+    /// `let x = variable[…];`, or `for x in variable`.
+    EntryOf(&'a str),
 }
 
 /// A loop.
@@ -72,6 +95,8 @@ impl<'a> Scan<'a> {
             depth: 0,
             code_line: 1,
             before: "",
+            is_behind_dot: false,
+            indexed: None,
             receiver: None,
             call: None,
             open: Vec::new(),
@@ -112,19 +137,27 @@ struct Scanner<'a> {
     code_line: u64,
     /// The previous word of the code.
     before: &'a str,
-    /// After a dot: the variable before it, empty if something else is.
-    receiver: Option<&'a str>,
+    /// Whether the previous word stands behind a dot.
+    is_behind_dot: bool,
+    /// After `variable[…]`: the variable.
+    indexed: Option<&'a str>,
+    /// After a dot: the variable before it, empty if something else is, and whether an index is between them.
+    receiver: Option<(&'a str, bool)>,
     /// The call whose bracket follows: an index in [`Scan::uses`].
     call: Option<usize>,
     /// The brackets around the current position, from the outermost on.
-    open: Vec<Bracket>,
+    open: Vec<Bracket<'a>>,
 }
 
 /// An open bracket.
 #[derive(Default)]
-struct Bracket {
+struct Bracket<'a> {
     /// The call whose arguments it contains: an index in [`Scan::uses`].
     call: Option<usize>,
+    /// The variable whose index it contains.
+    of: Option<&'a str>,
+    /// Whether it contains the variables of `for (x, i) in …`.
+    declares: bool,
     commas: usize,
     /// Whether something is inside.
     is_used: bool,
@@ -132,7 +165,7 @@ struct Bracket {
     has_bar: bool,
 }
 
-impl Bracket {
+impl Bracket<'_> {
     fn arguments(&self) -> Option<usize> {
         (!self.has_bar).then_some(self.commas + usize::from(self.is_used))
     }
@@ -155,6 +188,10 @@ impl<'a> Scanner<'a> {
             if !scan.in_test() {
                 scan.words.extend(words(&rest[..len]));
             }
+            scan.keys.extend(words(&rest[..len]));
+            // Text between backquotes may contain code.
+            scan.tokens += if first == '`' { 1 + len / 4 } else { 1 };
+            self.indexed = None;
             self.inside();
             self.code_line = self.line;
             self.advance(len);
@@ -162,10 +199,19 @@ impl<'a> Scanner<'a> {
         } else if first == '_' || first.is_alphabetic() {
             let len = rest.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(rest.len());
             self.inside();
+            scan.tokens += 1;
             self.word(&rest[..len], scan);
+            self.indexed = None;
             self.advance(len);
         } else {
+            let in_number = first.is_ascii_digit()
+                && self.source[..self.at].ends_with(|before: char| before == '_' || before.is_alphanumeric());
+            scan.tokens += usize::from(!first.is_whitespace() && !in_number);
+            let indexed = self.indexed.take();
             self.bracket(first, scan);
+            if first.is_whitespace() {
+                self.indexed = indexed;
+            }
             match first {
                 '{' => self.depth += 1,
                 '}' => {
@@ -183,8 +229,12 @@ impl<'a> Scanner<'a> {
                 c if !c.is_whitespace() => self.code_line = self.line,
                 _ => {}
             }
-            if first == '.' && !rest.starts_with("..") {
-                self.receiver = Some(self.before);
+            if first == '.' && !rest.starts_with("..") && !self.source[..self.at].ends_with('.') {
+                self.receiver = Some(match indexed {
+                    Some(variable) => (variable, true),
+                    None if self.is_behind_dot => ("", false),
+                    None => (self.before, false),
+                });
             } else if !first.is_whitespace() {
                 self.receiver = None;
             }
@@ -208,7 +258,10 @@ impl<'a> Scanner<'a> {
         match character {
             '(' | '[' | '{' => {
                 self.inside();
-                self.open.push(Bracket { call: self.call.take(), ..Bracket::default() });
+                let is_variable = character == '[' && !self.before.is_empty() && !self.is_behind_dot;
+                let of = is_variable.then_some(self.before);
+                let declares = character == '(' && self.before == "for";
+                self.open.push(Bracket { call: self.call.take(), of, declares, ..Bracket::default() });
             }
             ')' | ']' | '}' => {
                 if let Some(Bracket { call: Some(call), .. }) = self.open.last()
@@ -216,7 +269,7 @@ impl<'a> Scanner<'a> {
                 {
                     *arguments = self.open.last().and_then(Bracket::arguments);
                 }
-                self.open.pop();
+                self.indexed = self.open.pop().and_then(|bracket| bracket.of);
             }
             ',' => {
                 if let Some(bracket) = self.open.last_mut() {
@@ -226,6 +279,12 @@ impl<'a> Scanner<'a> {
                 }
             }
             '|' => {
+                // Variables of a closure, or an operand.
+                let between = self.source[self.at + 1..].split('|').next().unwrap_or_default();
+                let is_list = |c: char| c == '_' || c == ',' || c.is_alphanumeric() || c.is_whitespace();
+                if between.len() < LONGEST_LIST && between.chars().all(is_list) {
+                    words(between).for_each(|name| self.declare(name, None, scan));
+                }
                 if let Some(bracket) = self.open.last_mut() {
                     (bracket.is_used, bracket.has_bar) = (true, true);
                 }
@@ -243,6 +302,8 @@ impl<'a> Scanner<'a> {
         }
         let is_called = after_it.starts_with('(');
         self.call = None;
+        let receiver = self.receiver.take();
+        self.declarations(word, receiver.is_some(), after_it, scan);
         // `do { … } while x;`
         let ends_before = |one: &LoopSpan<'_>| one.end.is_some_and(|(.., at)| at + 1 == before_it.len());
         let of_do = word == "while" && scan.loops.iter().any(|one| one.keyword.text == "do" && ends_before(one));
@@ -250,19 +311,22 @@ impl<'a> Scanner<'a> {
             let function = scan.functions.last().map_or("", |function| function.text);
             scan.loops.push(LoopSpan { keyword: self.span(word), function, depth: self.depth, end: None });
         }
-        match (self.before, self.receiver.take()) {
+        match (self.before, receiver) {
             ("fn", _) => {
                 scan.functions.push(self.span(word));
                 let parameters = after_it.strip_prefix('(').map(str::trim_start);
+                let list = parameters.and_then(|rest| beginning(rest).split_once(')')).map_or("", |(list, _)| list);
+                scan.parameters.push(words(list).collect());
                 if word.starts_with("test_") && parameters.is_some_and(|rest| rest.starts_with(')')) {
                     scan.tests.insert(word);
                 }
             }
             ("const", _) => scan.constants.push(word),
             ("let" | "for", _) => drop(scan.variables.insert(word)),
-            (_, Some(variable)) if !is_called && !variable.is_empty() => {
-                let function = scan.functions.last().map_or("", |function| function.text);
-                scan.uses.push(NameUse::Field { function, variable, name: self.span(word) });
+            (_, Some(_)) if is_called => scan.uses.push(NameUse::Method(self.span(word))),
+            (_, Some((variable, indexed))) if !variable.is_empty() => {
+                let function = scan.functions.len();
+                scan.uses.push(NameUse::Field { function, variable, indexed, name: self.span(word) });
             }
             (_, None) if is_called => {
                 self.call = Some(scan.uses.len());
@@ -275,6 +339,40 @@ impl<'a> Scanner<'a> {
         }
         self.code_line = self.line;
         self.before = word;
+        self.is_behind_dot = receiver.is_some();
+    }
+
+    /// Notes what `word`, in front of `after`, declares or changes.
+    fn declarations(&self, word: &'a str, is_field: bool, after: &'a str, scan: &mut Scan<'a>) {
+        let is_assigned = after.strip_prefix('=').is_some_and(|rest| !rest.starts_with(['=', '>']));
+        if (is_field && is_assigned) || after.strip_prefix(':').is_some_and(|rest| !rest.starts_with(':')) {
+            scan.keys.insert(word);
+        }
+        if is_field {
+            return;
+        }
+        if matches!(self.before, "let" | "const") && self.depth == 0 {
+            scan.top_level.push(self.span(word));
+        }
+        match self.before {
+            "let" if is_assigned => self.declare(word, initial(&after[1..]), scan),
+            "for" => self.declare(word, entry(after), scan),
+            "let" | "const" | "catch" => self.declare(word, None, scan),
+            _ if self.open.last().is_some_and(|bracket| bracket.declares) => {
+                let is_first = self.open.last().is_some_and(|bracket| bracket.commas == 0);
+                let of = beginning(after).split_once(')').and_then(|(_, rest)| entry(rest.trim_start()));
+                self.declare(word, of.filter(|_| is_first), scan);
+            }
+            _ if is_assigned => self.declare(word, None, scan),
+            _ => {}
+        }
+    }
+
+    /// A second declaration of `name` in the function makes it unknown.
+    fn declare(&self, name: &'a str, of: Option<Alias<'a>>, scan: &mut Scan<'a>) {
+        let key = (scan.functions.len(), name);
+        let is_first = !scan.aliases.contains_key(&key);
+        scan.aliases.insert(key, of.filter(|_| is_first));
     }
 
     fn span(&self, text: &'a str) -> SourceSpan<'a> {
@@ -294,6 +392,37 @@ impl<'a> Scanner<'a> {
         self.column += of_line.chars().count() as u64;
         self.at += bytes;
     }
+}
+
+/// Bytes of the longest list or index that is looked at: looking at the rest of the text would take the square of its length.
+const LONGEST_LIST: usize = 4000;
+
+fn beginning(rest: &str) -> &str {
+    &rest[..rest.floor_char_boundary(LONGEST_LIST)]
+}
+
+/// What a variable declared with the value at the start of `rest` is another name for.
+fn initial(rest: &str) -> Option<Alias<'_>> {
+    let (name, rest) = identifier(rest.trim_start())?;
+    let rest = rest.trim_start();
+    if rest.starts_with(';') {
+        return Some(Alias::Of(name));
+    }
+    let (index, rest) = beginning(rest).strip_prefix('[')?.split_once(']')?;
+    let is_plain = !index.contains(['[', '"', '`', '/', '\'']);
+    (is_plain && rest.trim_start().starts_with(';')).then_some(Alias::EntryOf(name))
+}
+
+/// What the variable of a loop is, from the words after it.
+fn entry(rest: &str) -> Option<Alias<'_>> {
+    let (word, rest) = identifier(rest)?;
+    let (name, rest) = identifier(rest.trim_start()).filter(|_| word == "in")?;
+    rest.trim_start().starts_with('{').then_some(Alias::EntryOf(name))
+}
+
+fn identifier(text: &str) -> Option<(&str, &str)> {
+    let len = text.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(text.len());
+    (len > 0 && !text.starts_with(|c: char| c.is_ascii_digit())).then(|| text.split_at(len))
 }
 
 /// Length of the block comment at the start of `rest`; block comments nest.
@@ -385,7 +514,7 @@ fn helper() {}
         let scan = Scan::of(source);
         let calls = scan.uses.iter().filter_map(|used| match used {
             NameUse::Call(name, arguments) => Some((name.text, *arguments)),
-            NameUse::Field { .. } => None,
+            NameUse::Method(_) | NameUse::Field { .. } => None,
         });
         let expected = [("g", 0), ("h", 1), ("g", 5), ("i", 2), ("j", 9), ("if", 1), ("k", 1)];
         let expected = expected.map(|(name, count)| (name, Some(count).filter(|&count| count < 9)));
@@ -402,7 +531,7 @@ fn helper() {}
         assert!(!scan.has_any(&["in_flight", "id"]), "only in a test: {scan:?}");
         let inside = |name: &str| {
             scan.uses.iter().find_map(|used| match used {
-                NameUse::Call(span, _) if span.text == name => Some(scan.is_in_test(*span)),
+                NameUse::Call(span, _) | NameUse::Method(span) if span.text == name => Some(scan.is_in_test(*span)),
                 NameUse::Field { name: span, .. } if span.text == name => Some(scan.is_in_test(*span)),
                 _ => None,
             })

@@ -131,6 +131,17 @@ fn numbers_compare_as_in_ieee_754() {
         ("2.0 ** 0.5", format!("{:?}", libm::pow(2.0, 0.5))),
         ("10.0 ** -3", format!("{:?}", libm::pow(10.0, -3.0))),
         ("2 ** 10", "1024".to_owned()),
+        // Whole numbers were rounded to compare them.
+        ("9007199254740993 == 9007199254740992.0", false.to_string()),
+        ("9007199254740993 > 9007199254740992.0", true.to_string()),
+        ("9223372036854775807 < 9223372036854775808.0", true.to_string()),
+        ("9007199254740993 in [9007199254740992.0]", false.to_string()),
+        ("[9007199254740992.0].index_of(9007199254740993)", "-1".to_owned()),
+        ("column(1, 9007199254740992.0).contains(9007199254740993)", false.to_string()),
+        ("(column(1, 9007199254740992.0) < 9007199254740993)[0]", "1.0".to_owned()),
+        ("[9007199254740993, 9007199254740992.0].order()[1]", "9007199254740993".to_owned()),
+        ("to_int(-2.5)", "-2".to_owned()),
+        ("(-9223372036854775808.0).to_int() + 1", "-9223372036854775807".to_owned()),
     ]
     .map(|(expression, value)| (expression.to_owned(), value))
     .into();
@@ -572,13 +583,6 @@ fn only_columns_with_their_name_in_the_code_are_read() {
     .map(reads)
     .map(|reads| [reads.load, reads.in_flight, reads.cached_blocks].map(u8::from));
     assert_eq!(reads, [[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]]);
-}
-
-#[test]
-fn own_functions_come_before_the_hosts() {
-    let source = "fn max(x) { 7.0 } fn route(r, s) { [max(s.queue_depth), 8] }";
-    assert_eq!(route_on(guest::<dyn RoutingGuest>(source).as_mut(), &ScriptService::idle(2)).unwrap().1, [7.0, 8.0]);
-    assert_eq!(value_of("max(s.queue_depth)"), "4.0", "other scripts are not affected");
 }
 
 /// One number per request in flight does not fit an object map.

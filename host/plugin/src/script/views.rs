@@ -10,10 +10,11 @@ use blis_sim::request::{Name, Tags};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, INT};
 
-use super::call::failure;
+use super::call::{self, failure};
 use super::column::Column;
 use super::registry::{Registry, ScriptError};
 use super::scan::Scan;
+use crate::limits::ROW_NUMBERS;
 use blis_sim::request::session_text;
 
 type NameOf = fn(&Tags) -> Name;
@@ -396,6 +397,7 @@ impl IntoIterator for ClusterObject {
     type IntoIter = std::vec::IntoIter<InstanceObject>;
 
     fn into_iter(self) -> Self::IntoIter {
+        call::charge_later(self.0.len.saturating_add(1).saturating_mul(ROW_NUMBERS));
         let one = |index| InstanceObject { cluster: Arc::clone(&self.0), index };
         (0..self.0.len).map(one).collect::<Vec<_>>().into_iter()
     }

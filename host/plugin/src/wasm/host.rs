@@ -12,7 +12,7 @@ use wasmtime::{ResourceLimiter, StoreContextMut, Trap};
 use super::fault::{LimitExceeded, PluginPath};
 use super::memory::GuestMemory;
 use crate::Limits;
-use crate::limits::{COMPONENT_PARTS, HOST_CALL_FUEL, TABLE_ELEMENTS};
+use crate::limits::{COMPONENT_PARTS, HOST_CALL_FUEL, LOG_CALL_FUEL, TABLE_ELEMENTS};
 use crate::text::plain;
 
 /// The data behind the host functions of one guest.
@@ -159,7 +159,7 @@ pub(super) fn log(
     level: u32,
     text: impl FnOnce(&mut StoreContextMut<'_, WasmHost>) -> wasmtime::Result<String>,
 ) -> wasmtime::Result<()> {
-    charge(&mut store, HOST_CALL_FUEL)?;
+    charge(&mut store, LOG_CALL_FUEL)?;
     let host = store.data_mut();
     if host.log.lines >= host.limits.log_lines {
         host.log.dropped += 1;

@@ -314,6 +314,19 @@ fn a_flood_of_log_lines_is_cut_and_counted() {
     insta::assert_snapshot!(log.lines().last().unwrap_or(""), @" WARN router.wasm: 300 further lines of its log are left out");
 }
 
+/// 100 000 lines in one decision were counted for seconds.
+#[test]
+fn a_flood_of_log_lines_uses_up_the_fuel() {
+    let flood = "(loop $again (call $log (i32.const 1) (i32.const 256) (i32.const 12))
+          (br_if $again (local.tee $count (i32.add (local.get $count) (i32.const 1)))))";
+    logged(|| {
+        let mut guest =
+            start(&routing(LOG, &format!("(local.set $count (i32.const -100000)) {flood}"))).expect("starts");
+        let fault = route(guest.as_mut(), &[1, 0], &mut Vec::new()).expect_err("too many");
+        assert_eq!(fault.kind, FaultKind::OutOfFuel, "{fault}");
+    });
+}
+
 #[test]
 fn a_long_log_line_is_cut() {
     let long = "(call $log (i32.const 2) (i32.const 65536) (i32.const 65536))";

@@ -103,7 +103,14 @@ impl EventDelivery {
     }
 
     /// Delivers all events before `now`, then the changes of caches from the latest refresh.
+    #[inline]
     pub fn deliver(&mut self, now: Micros, policies: &mut Policies) {
+        if !(self.waiting.is_empty() && self.blocks.is_empty()) {
+            self.deliver_waiting(now, policies);
+        }
+    }
+
+    fn deliver_waiting(&mut self, now: Micros, policies: &mut Policies) {
         while self.waiting.peek().is_some_and(|Reverse(first)| first.event.at < now) {
             if let Some(Reverse(QueuedEvent { event, .. })) = self.waiting.pop() {
                 policies.observe(&event);

@@ -165,9 +165,9 @@ pub struct Cluster<I> {
     admission_reads: Reads,
     routing_reads: Reads,
     /// Requests that have arrived and wait for admission.
-    arrived: VecDeque<Request>,
+    arrived: VecDeque<Box<Request>>,
     /// Requests that were admitted and wait for routing.
-    admitted: VecDeque<Request>,
+    admitted: VecDeque<Box<Request>>,
     /// The routing policy's scores of the present decision.
     scores: Vec<f64>,
     /// The next decision of this kind about this request, which is forced.
@@ -283,11 +283,19 @@ impl<I: Instance> Cluster<I> {
 
     /// The earliest event in front of the instances; among simultaneous ones that of lowest rank.
     fn next(&self, arrivals: &mut impl ArrivalSource) -> Option<(Micros, FrontEvent)> {
-        let arrival = arrivals.next_at().map(|at| (at, FrontEvent::Arrival));
-        let admission = self.arrived.front().map(|request| (self.admission_at(request), FrontEvent::Admission));
-        let routing = self.admitted.front().map(|request| (self.routing_at(request), FrontEvent::Routing));
-        // `min_by_key` returns the first of equal minima.
-        [arrival, admission, routing].into_iter().flatten().min_by_key(|&(at, _)| at)
+        let mut next = arrivals.next_at().map(|at| (at, FrontEvent::Arrival));
+        let mut or_before = |at: Micros, event| {
+            if next.is_none_or(|(other, _)| at < other) {
+                next = Some((at, event));
+            }
+        };
+        if let Some(request) = self.arrived.front() {
+            or_before(self.admission_at(request), FrontEvent::Admission);
+        }
+        if let Some(request) = self.admitted.front() {
+            or_before(self.routing_at(request), FrontEvent::Routing);
+        }
+        next
     }
 
     fn admission_at(&self, request: &Request) -> Micros {
@@ -302,7 +310,7 @@ impl<I: Instance> Cluster<I> {
     fn arrive(&mut self, clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>) {
         let Some(request) = clients.arrivals.take() else { return };
         clients.record(&SimEvent::Arrival(&request));
-        self.arrived.push_back(request);
+        self.arrived.push_back(Box::new(request));
     }
 
     /// Makes the admission decision about the next request.
@@ -386,7 +394,7 @@ impl<I: Instance> Cluster<I> {
     fn dispatch(
         &mut self,
         now: Micros,
-        request: Request,
+        request: Box<Request>,
         instance: InstanceIndex,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {

@@ -44,7 +44,8 @@ impl<I: Instance> CheckedInstance<I> {
 }
 
 impl<I: Instance> Instance for CheckedInstance<I> {
-    fn arrive(&mut self, now: Micros, request: Request) {
+    fn arrive(&mut self, now: Micros, request: impl Into<Box<Request>>) {
+        let request = request.into();
         // A request that follows immediately from an end comes after the other events of that microsecond.
         assert!(now.saturating_add(Micros(1)) >= self.now, "arrivals are out of order");
         self.now = self.now.min(now);

@@ -179,7 +179,7 @@ impl PrefetchDistance {
 pub trait Instance {
     /// A request arrives at `now`, which is its arrival at the service or later. Arrivals are passed in order of time,
     /// before any other event of the same tick. Events before `now` need not have been executed.
-    fn arrive(&mut self, now: Micros, request: Request);
+    fn arrive(&mut self, now: Micros, request: impl Into<Box<Request>>);
 
     /// Time of the next event; `None` if there is none without a further arrival.
     fn next_event(&self) -> Option<Micros>;

@@ -706,7 +706,8 @@ impl Plain {
 }
 
 impl Instance for Plain {
-    fn arrive(&mut self, now: Micros, request: Request) {
+    fn arrive(&mut self, now: Micros, request: impl Into<Box<Request>>) {
+        let request = *request.into();
         self.counters.clock = self.counters.clock.max(now);
         let queued_at = now.saturating_add(self.config.latency.queueing_time(request.input_tokens));
         let live = PlainRequest {

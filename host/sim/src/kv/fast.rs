@@ -289,14 +289,19 @@ impl FastKv {
     /// Allocates `count` blocks. The caller has checked that there are as many free blocks.
     #[inline]
     pub fn take(&mut self, count: u32) {
-        if count > 0 {
-            self.take_some(count);
+        if count == 0 {
+            return;
+        }
+        self.misses += u64::from(count);
+        self.free -= count;
+        match self.nodes.get_mut(self.head as usize) {
+            // Mostly the first free blocks are many without content.
+            Some(node) if node.key == ANONYMOUS && node.count > count => node.count -= count,
+            _ => self.take_some(count),
         }
     }
 
     fn take_some(&mut self, count: u32) {
-        self.misses += u64::from(count);
-        self.free -= count;
         let mut left = count;
         while left > 0 {
             let head = self.head;

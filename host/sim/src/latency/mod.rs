@@ -108,9 +108,18 @@ fn read_from_memory(context: u64, shared: u64) -> u64 {
     context - shared.min(context / 2)
 }
 
-/// The time of a step of decoding requests, as a linear function of their context.
+/// The time of a step of decoding requests over their context, with everything computed that does not depend on it.
 #[derive(Clone, Copy, Debug)]
-pub struct OverContext {
+pub enum OverContext {
+    /// A linear function.
+    Line(ContextLine),
+    /// A sum, one term of which grows with the context.
+    Sum(ContextSum),
+}
+
+/// A linear function of the context.
+#[derive(Clone, Copy, Debug)]
+pub struct ContextLine {
     /// Time without any context, µs, ≥ 0.
     pub fixed_us: f64,
     /// Time per token of context, µs, ≥ 0.
@@ -119,12 +128,37 @@ pub struct OverContext {
     pub shared_tokens: u64,
 }
 
+/// The weighted time of reading the context and the present tokens, plus terms in an order that decides the last bit.
+#[derive(Clone, Copy, Debug)]
+pub struct ContextSum {
+    /// Number of decoding requests, each of which reads one token in addition to the context.
+    pub requests: u64,
+    /// KV bytes of a token.
+    pub token_bytes: f64,
+    /// Bytes per µs.
+    pub bandwidth: f64,
+    /// Factor of the time of reading.
+    pub weight: f64,
+    /// Added in this order, µs, ≥ 0.
+    pub terms_us: [f64; 7],
+}
+
 impl OverContext {
     /// The duration of a step with that context: at least 1 µs, as of any step.
     #[inline]
-    pub(crate) fn step_time(self, context: u64) -> Micros {
-        let context = read_from_memory(context, self.shared_tokens);
-        Micros::from_f64(self.fixed_us + self.token_us * arithmetic::exact(context)).max(Micros(1))
+    pub(crate) fn step_time(&self, context: u64) -> Micros {
+        let us = match self {
+            Self::Line(line) => {
+                let tokens = read_from_memory(context, line.shared_tokens);
+                line.fixed_us + line.token_us * arithmetic::exact(tokens)
+            }
+            Self::Sum(sum) => {
+                let tokens = arithmetic::exact(context + sum.requests);
+                let reading = sum.weight * (sum.token_bytes * tokens / sum.bandwidth);
+                sum.terms_us.iter().fold(reading, |us, term| us + term)
+            }
+        };
+        Micros::from_f64(us).max(Micros(1))
     }
 }
 
@@ -139,8 +173,8 @@ pub trait LatencyModel: std::fmt::Debug + Send + Sync {
         ContextEffect::Any
     }
 
-    /// The step time of `batch`, which has decoding requests only, as a linear function of their context: equal to
-    /// [`Self::step_time`] to the bit. `None` if it is not linear.
+    /// The step time of `batch`, which has decoding requests only, as a function of their context: equal to
+    /// [`Self::step_time`] to the bit. `None` if it has neither form.
     fn over_context(&self, _batch: &Batch) -> Option<OverContext> {
         None
     }

@@ -5,7 +5,7 @@
 
 use super::arithmetic::{PerGpu, exact};
 use super::error::{check_coefficients, check_model, check_nonzero};
-use super::{Batch, ContextEffect, LatencyError, LatencyModel, shortest_of_monotone};
+use super::{Batch, ContextEffect, ContextSum, LatencyError, LatencyModel, OverContext, shortest_of_monotone};
 use crate::model::{Gpu, ModelConfig, Moe, Parallelism};
 use crate::units::Micros;
 
@@ -158,6 +158,32 @@ impl LatencyModel for TrainedPhysics {
     fn context_effect(&self) -> ContextEffect {
         let ignored = self.beta.decode_compute == 0.0 && !(self.kv_split.decode && self.beta.decode_kv > 0.0);
         if ignored { ContextEffect::None } else { ContextEffect::NonDecreasing }
+    }
+
+    fn over_context(&self, batch: &Batch) -> Option<OverContext> {
+        let (beta, physics) = (&self.beta, &self.physics);
+        if !self.kv_split.decode || beta.decode_compute > 0.0 || batch.prefill_tokens > 0 || batch.decode_requests == 0
+        {
+            return None;
+        }
+        let exchanged = |us: f64| if physics.collectives { us } else { 0.0 };
+        let tokens = exact(batch.tokens());
+        Some(OverContext::Sum(ContextSum {
+            requests: batch.decode_requests,
+            token_bytes: physics.kv_elements * physics.kv_bytes,
+            bandwidth: physics.bandwidth,
+            weight: beta.decode_kv,
+            // The same terms as in `step_time`, in the same order; adding a zero changes no bit.
+            terms_us: [
+                self.weights_us,
+                exchanged(beta.all_reduce * physics.all_reduce(tokens)),
+                exchanged(beta.dispatch * physics.dispatch(tokens)),
+                self.layers_us,
+                beta.request * exact(batch.requests()),
+                beta.step,
+                self.interleaved_us.max(0.0),
+            ],
+        }))
     }
 
     fn shortest_step(&self) -> Micros {

@@ -43,16 +43,19 @@ impl InterTokenLatencies {
         }
     }
 
-    #[inline]
+    /// Inlined: it is called for every step.
+    #[inline(always)]
     pub fn add(&mut self, instance: InstanceIndex, Micros(us): Micros, count: u64) {
-        let (Ok(us), Ok(count)) = (u32::try_from(us), u16::try_from(count)) else {
-            self.instances[instance.index()].counted.add(us, count);
-            return;
-        };
-        if self.latest.is_empty() {
-            self.instances[instance.index()].add(us, count.into());
-            return;
+        match (u32::try_from(us), u16::try_from(count)) {
+            (Ok(us), Ok(count)) if self.latest.is_empty() => self.instances[instance.index()].add(us, count.into()),
+            (Ok(us), Ok(count)) => self.add_recent(instance, us, count),
+            _ => self.instances[instance.index()].counted.add(us, count),
         }
+    }
+
+    /// Adds `count` values to those of many instances.
+    #[inline(never)]
+    fn add_recent(&mut self, instance: InstanceIndex, us: u32, count: u16) {
         if self.recent.len() == RECENT_GAPS {
             self.flush();
         }

@@ -38,8 +38,8 @@ pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPoli
 pub use prefix_index::PrefixIndex;
 pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{
-    AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, LeastLoaded, PrefixAffinity, PrefixCacheFilter, RoundRobin,
-    RoutingFilter, SaturationFilter, ScorerKind, Weighted,
+    AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, EPP_PROFILE, LeastLoaded, PrefixAffinity, PrefixCacheFilter,
+    RoundRobin, RoutingFilter, SaturationFilter, ScorerKind, Weighted,
 };
 pub use view::{BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 
@@ -289,7 +289,22 @@ impl Ties {
             Self::Random(_) | Self::LowestIndex => 0,
         }
     }
+
+    /// A number from 0 to 1 for each instance, drawn for request `id` apart from [`Self::pick`]; 0 if ties are not broken
+    /// at random.
+    pub(crate) fn draw(&self, id: RequestId, numbers: &mut [f64]) {
+        match self {
+            Self::Random(stream) => {
+                let mut generator = stream.at(u64::from(id.0) | DRAWS);
+                numbers.fill_with(|| generator.random());
+            }
+            Self::LowestIndex | Self::HighestIndex => numbers.fill(0.0),
+        }
+    }
 }
+
+/// The part of the router's stream that [`Ties::draw`] reads: request ids have 32 bits.
+const DRAWS: u64 = 1 << 63;
 
 #[cfg(test)]
 mod tests {

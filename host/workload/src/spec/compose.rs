@@ -265,7 +265,7 @@ fn adds_up(spec: &Spec, first: &Spec) -> bool {
 /// The sum of the rates, and the share of each client in it. BLIS multiplies fractions by the share of their
 /// specification, which is right only if they add up to 1; so they are normalised.
 fn add_up(sources: Vec<SpecSource>, merged: &mut Spec) {
-    let share = |client: &Client| if let ClientLoad::Share(share) = client.load { share } else { 0.0 };
+    let share = |client: &Client| client.load.share();
     let rate = |spec: &Spec| if spec.senders().any(|client| share(client) > 0.0) { spec.aggregate_rate } else { 0.0 };
     let total: f64 = sources.iter().map(|source| rate(&source.spec)).sum();
     let alone = sources.len() == 1;

@@ -56,8 +56,8 @@ impl SenderPlan {
     pub fn rounds(&self, number: u64) -> Option<u32> {
         let turns = match (self.client.load, self.client.multi_turn) {
             (ClientLoad::Users { .. }, _) => return None,
-            (ClientLoad::Share(_), None) => return Some(1),
-            (ClientLoad::Share(_), Some(turns)) => turns,
+            (_, None) => return Some(1),
+            (_, Some(turns)) => turns,
         };
         let drawn = self.client.turns.rounds.as_ref().map(|rounds| rounds.draw(&mut self.streams.rounds.at(number)));
         Some(drawn.map_or(turns.max_rounds, |rounds| rounds.min(turns.max_rounds)))
@@ -68,7 +68,7 @@ impl SenderPlan {
     fn number(&self, start: &SenderStart, round: u32) -> u64 {
         let rounds = match (self.client.load, self.client.multi_turn) {
             (ClientLoad::Users { .. }, _) => 1 << 32,
-            (ClientLoad::Share(_), turns) => u64::from(turns.map_or(1, |turns| turns.max_rounds)),
+            (_, turns) => u64::from(turns.map_or(1, |turns| turns.max_rounds)),
         };
         start.number.wrapping_mul(rounds).wrapping_add(u64::from(round))
     }
@@ -81,7 +81,7 @@ impl SenderPlan {
         });
         match (self.client.load, self.client.multi_turn) {
             (ClientLoad::Users { think_time, .. }, _) => think_time,
-            (ClientLoad::Share(_), turns) => drawn.unwrap_or(turns.map_or(Micros::ZERO, |turns| turns.think_time)),
+            (_, turns) => drawn.unwrap_or(turns.map_or(Micros::ZERO, |turns| turns.think_time)),
         }
     }
 

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::arrival::Intervals;
 use super::error::ExpandError;
 use super::prompts::{FixedPrompt, PromptStreams};
-use super::{Client, ClientLoad, GenerateOptions, Lengths, PrefixSharing, Spec, Timeout, Window, WindowRate};
+use super::{Client, GenerateOptions, Lengths, PrefixSharing, Spec, Timeout, Window, WindowRate};
 use crate::{MaxTokens, Names};
 
 pub(super) struct Expanded {
@@ -70,7 +70,7 @@ pub(super) enum Pace {
     Filled { rate: f64, intervals: Intervals },
     /// Fills the segment with a fixed number of requests.
     Counted { count: u64, intervals: Intervals },
-    /// The concurrent users of a closed loop.
+    /// The concurrent users or sessions of a closed loop.
     Users,
 }
 
@@ -151,10 +151,7 @@ struct SenderGroup<'a> {
 impl SenderGroup<'_> {
     /// Weight in the aggregate rate, where a window has none of its own.
     fn share(&self) -> f64 {
-        match self.client.load {
-            ClientLoad::Share(share) => share,
-            ClientLoad::Users { .. } => 0.0,
-        }
+        self.client.load.share()
     }
 
     fn members(&self) -> u32 {
@@ -285,7 +282,7 @@ impl SenderGroup<'_> {
         let arrival = window.arrival.unwrap_or(self.client.arrival);
         let rate = rate / f64::from(self.members());
         let pace = match (self.client.load, window.rate) {
-            (ClientLoad::Users { .. }, _) => Pace::Users,
+            (load, _) if load.is_concurrency() => Pace::Users,
             (_, WindowRate::Count(count)) => Pace::Counted { count, intervals: Intervals::new(arrival, 1.0) },
             (_, WindowRate::Exact(rate)) => Pace::Steady(Intervals::new(arrival, rate)),
             _ if rate <= 0.0 => return None,

@@ -73,11 +73,15 @@ impl Requests {
             WaitingSession::Session(waiting) => {
                 let next = waiting.next_round(ended, &mut self.numbers);
                 let state = waiting.state();
-                if state != SessionState::Active {
-                    *state.count(&mut self.over) += 1;
-                    self.waiting.remove(&session);
+                if state == SessionState::Active {
+                    return next;
                 }
-                next
+                *state.count(&mut self.over) += 1;
+                let successor = waiting.successor(ended.at, &mut self.numbers);
+                self.waiting.remove(&session);
+                let (successor, drawn) = successor?;
+                self.waiting.insert(successor.name(), WaitingSession::Session(successor));
+                Some(drawn.request)
             }
             &mut WaitingSession::User { source, user } => {
                 let next = self.sources[source].ended(user, ended, &mut self.numbers);

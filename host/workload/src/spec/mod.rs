@@ -153,6 +153,25 @@ pub enum ClientLoad {
         /// Think time of a user between the end of a request and the next one.
         think_time: Micros,
     },
+    /// A fixed number of concurrent sessions, at least 1: where one ends, the next begins.
+    Sessions(u32),
+}
+
+impl ClientLoad {
+    /// Weight in the aggregate rate; 0 if the load does not depend on it.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        match self {
+            Self::Share(share) => share,
+            Self::Users { .. } | Self::Sessions(_) => 0.0,
+        }
+    }
+
+    /// Whether the load is a number of concurrent users or sessions, and not a rate.
+    #[must_use]
+    pub fn is_concurrency(self) -> bool {
+        matches!(self, Self::Users { .. } | Self::Sessions(_))
+    }
 }
 
 /// A shared prefix: the requests of one group start with the same tokens.

@@ -247,7 +247,7 @@ impl Parser<'_> {
     fn absolute(&self, raw: &RawSpec, spec: &Spec) -> Result<(), SpecFileError> {
         for (at, client, cohort) in self.all(raw, spec) {
             let shared = client.part.map_or(spec.aggregate_rate, |part| spec.parts[part].aggregate_rate);
-            if matches!(client.load, ClientLoad::Users { .. }) || shared > 0.0 {
+            if client.load.is_concurrency() || shared > 0.0 {
                 continue;
             }
             let windows = cohort.map_or_else(|| client.windows.clone(), Cohort::windows);

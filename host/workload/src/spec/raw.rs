@@ -43,6 +43,7 @@ pub(super) struct RawClient {
     pub adapter: Option<Word>,
     pub rate_fraction: Option<Word>,
     pub concurrency: Option<Word>,
+    pub sessions: Option<Word>,
     pub think_time_us: Option<Word>,
     pub arrival: Option<Spanned<RawArrival>>,
     pub input_distribution: Option<Spanned<RawLengths>>,

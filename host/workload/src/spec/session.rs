@@ -8,11 +8,16 @@ use std::sync::Arc;
 use blis_sim::request::{Name, Request};
 use blis_sim::units::Micros;
 
+use super::ClientLoad;
 use super::drawn::{DrawnRequest, SenderStart};
 use super::expand::SenderPlan;
 pub use super::numbers::RequestNumbers;
 use crate::conversation::Conversation;
 pub use crate::conversation::{EndStatus, RequestEnd, SessionState};
+
+/// Time between a request that failed, which ends its session, and the next session of a fixed number of concurrent
+/// ones: without it, a service that rejects everything at once would be asked without end at the same moment.
+const AFTER_FAILURE: Micros = Micros(1_000_000);
 
 /// A session in closed loop: creates a round when the one before has ended.
 #[derive(Clone, Debug)]
@@ -39,6 +44,30 @@ impl Session {
         let drawn = plan.draw(start.at, &start, 0, &mut context, numbers);
         let input_tokens = drawn.request.input_tokens;
         (Self { plan, start, round: 0, input_tokens, context, state: SessionState::Active }, drawn)
+    }
+
+    /// The session that follows this one, which has ended at `at`, and its first request: among a fixed
+    /// number of concurrent sessions, while the client sends.
+    ///
+    /// The numbers of successors follow from that of the first session, so that no session changes those of another.
+    pub(super) fn successor(&self, at: Micros, numbers: &mut RequestNumbers) -> Option<(Self, DrawnRequest)> {
+        let ClientLoad::Sessions(count) = self.plan.client.load else { return None };
+        if !matches!(self.state, SessionState::Completed | SessionState::Cancelled) {
+            return None; // the end of the workload has ended it
+        }
+        let at = if self.state == SessionState::Cancelled { at.saturating_add(AFTER_FAILURE) } else { at };
+        let full = numbers.left.left(self.plan.part) == Some(0);
+        if full || at >= self.plan.end.min(numbers.horizon) || !self.plan.is_active(at) {
+            return None;
+        }
+        let id = numbers.next_id?;
+        let number = self.start.number + u64::from(count);
+        let start = SenderStart { at, number, rounds: self.plan.rounds(number), ..self.start };
+        let (session, mut drawn) = Self::begin(&self.plan, start, numbers);
+        numbers.left.spend(self.plan.part);
+        drawn.request.id = id;
+        numbers.next_id = id.next();
+        Some((session, drawn))
     }
 
     /// Its number, which is in the tags of all its requests.

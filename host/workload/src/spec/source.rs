@@ -100,9 +100,13 @@ impl Starts {
         Some(segment.start.saturating_add(after))
     }
 
-    /// The users start one after the other, spread over one think time.
+    /// The users start one after the other, spread over one think time; sessions start at once.
     fn user(&self, segment: &Segment, plan: &SenderPlan) -> Option<Micros> {
-        let ClientLoad::Users { count, think_time } = plan.client.load else { return None };
+        let (count, think_time) = match plan.client.load {
+            ClientLoad::Users { count, think_time } => (count, think_time),
+            ClientLoad::Sessions(count) => (count, Micros::ZERO),
+            ClientLoad::Share(_) => return None,
+        };
         let after = u128::from(think_time.0) * u128::from(self.number) / u128::from(count.max(1));
         let at = segment.start.saturating_add(Micros(u64::try_from(after).unwrap_or(u64::MAX)));
         (self.number < u64::from(count) && at < segment.end).then_some(at)

@@ -111,6 +111,7 @@ impl Sender<'_> {
             ClientLoad::Users { count, think_time } => {
                 writeln!(f, "    concurrency: {count}\n    think_time_us: {}", think_time.0)?;
             }
+            ClientLoad::Sessions(count) => writeln!(f, "    sessions: {count}")?,
         }
         if let Some(cohort) = self.cohort {
             population(f, cohort)?;

@@ -236,6 +236,13 @@ fn binary(operator: &str, a: Value, b: Value) -> Result<Value, Failure> {
             _ => order != Some(Equal),
         }
     };
+    if let (Column(entries), Whole(whole)) | (Whole(whole), Column(entries)) = (&a, &b)
+        && COMPARISONS.contains(&operator)
+    {
+        let is_left = matches!(a, Whole(_));
+        let order = |entry: &f64| mixed(*whole, *entry).map(|order| if is_left { order } else { order.reverse() });
+        return Ok(Column(entries.iter().map(|entry| bit(compared(order(entry)))).collect()));
+    }
     if let (Column(_), _) | (_, Column(_)) = (&a, &b) {
         let f = |a: f64, b: f64| match operator {
             "&" => bit(a != 0.0 && b != 0.0),
@@ -248,6 +255,8 @@ fn binary(operator: &str, a: Value, b: Value) -> Result<Value, Failure> {
     if COMPARISONS.contains(&operator) {
         return Ok(Truth(compared(match (&a, &b) {
             (Whole(a), Whole(b)) => Some(a.cmp(b)),
+            (Whole(a), Number(b)) => mixed(*a, *b),
+            (Number(a), Whole(b)) => mixed(*b, *a).map(std::cmp::Ordering::reverse),
             _ => float(&a).partial_cmp(&float(&b)),
         })));
     }
@@ -264,6 +273,15 @@ fn binary(operator: &str, a: Value, b: Value) -> Result<Value, Failure> {
         _ => u32::try_from(y).ok().and_then(|y| x.checked_pow(y)).ok_or("Exponential overflow"),
     }
     .map(Whole)
+}
+
+/// The order of a whole number and another one, neither of them rounded.
+fn mixed(a: i64, b: f64) -> Option<std::cmp::Ordering> {
+    let below = b.floor();
+    if b.is_nan() {
+        return None;
+    }
+    Some(i128::from(a).cmp(&(below as i128)).then(below.total_cmp(&b)))
 }
 
 fn arithmetic(operator: &str, a: f64, b: f64) -> f64 {
@@ -420,7 +438,7 @@ fn reduction(name: &str, a: &[f64]) -> Result<Value, Failure> {
         "min" => Number(a.iter().copied().fold(f64::INFINITY, smaller)),
         "variance" => Number(spread()),
         "std" => Number(libm::sqrt(spread())),
-        // NaN as the first entry is exceeded by nothing; elsewhere it exceeds nothing.
+        "argmax" | "argmin" if a.iter().any(|a| a.is_nan()) => return Err("not-a-number (NaN)"),
         "argmax" => Whole((1..a.len()).fold(0, |best, i| if a[i] > a[best] { i } else { best }) as i64),
         _ => Whole((1..a.len()).fold(0, |best, i| if a[i] < a[best] { i } else { best }) as i64),
     })

@@ -107,7 +107,7 @@ fn what_grows_without_bound_is_stopped() {
     test.rhai:1:4: in `route`: an array of more than 4096 entries, those of arrays inside counted
       1 | fn route(r, s) {
         |    ^^^^^ [out-of-memory]
-    test.rhai:1:4: in `route`: a column of 64000000 numbers; the longest has 65536
+    test.rhai:1:4: in `route`: a text of more than 8192 bytes
       1 | fn route(r, s) {
         |    ^^^^^ [out-of-memory]
     test.rhai:1:4: in `route`: it holds more than 64 MiB in one call
@@ -522,7 +522,7 @@ fn what_is_no_policy_is_named() {
     test.rhai:2:4: `constants` belongs to a latency model, which has `step_time(b)`
       2 | fn constants() { #{} }
         |    ^^^^^^^^^ [missing-export]
-    test.rhai: it has more than 1048576 bytes, which is more than a script may have [unreadable]
+    test.rhai: it has more than 262144 bytes, which is more than a script may have [unreadable]
     ");
 }
 
@@ -582,7 +582,7 @@ fn files_are_checked_before_they_are_read() {
     fs::remove_dir_all(&folder).unwrap();
     insta::assert_snapshot!(faults.concat(), @r"
     …/latin.rhai: line 2 is not UTF-8 text: is this a script? [unreadable]
-    …/large.rhai: it has more than 1048576 bytes, which is more than a script may have [unreadable]
+    …/large.rhai: it has more than 262144 bytes, which is more than a script may have [unreadable]
     …/none.rhai: it cannot be read: No such file or directory (os error 2) [unreadable]
     ");
 }
@@ -613,8 +613,7 @@ fn nothing_takes_more_than_a_small_stack() {
             " }".repeat(10)
         );
         assert_eq!(route_fault(&blocks).kind, FaultKind::TooDeep);
-        for source in ["(".repeat(100_000), "[".repeat(100_000), "{".repeat(100_000), "fn f() { if x { ".repeat(10_000)]
-        {
+        for source in ["(".repeat(40_000), "[".repeat(40_000), "{".repeat(40_000), "fn f() { if x { ".repeat(200)] {
             assert!(matches!(load_fault(&source).kind, FaultKind::Syntax | FaultKind::TooDeep));
         }
     };
@@ -661,5 +660,146 @@ fn what_looks_at_all_of_a_value_is_charged_for_it() {
         let fault = fault.expect_err(call);
         assert_eq!(fault.kind, FaultKind::OutOfFuel, "{call}: {fault}");
         assert!(!fault.to_string().contains("steps"), "charged by what they look at: {call}: {fault}");
+    }
+}
+
+/// The text of the fault of loading `source`.
+fn load_text(source: &str) -> String {
+    load_fault(source).to_string()
+}
+
+/// Only names behind `r` and `s` themselves were checked.
+#[test]
+fn names_in_branches_that_are_not_taken_are_checked() {
+    let bad = [
+        ("s[0].nosuch", "test.rhai:1:34: an instance has no field `nosuch`"),
+        ("s[ s.len - 1 ] .queue_dept", "did you mean `queue_depth`?"),
+        ("for x in s { x.nosuch; }", "an instance has no field `nosuch`"),
+        ("for (x, i) in s { x.nosuch; }", "an instance has no field `nosuch`"),
+        ("let z = s; z.nosuch", "a cluster has no field `nosuch`"),
+        ("let z = s; let y = z[0]; y.nosuch", "an instance has no field `nosuch`"),
+        ("s.in_flight.nosuch()", "test.rhai:1:41: there is no function `nosuch`"),
+        ("s.in_flight.medain()", "did you mean `median`?"),
+        ("this.helper(1)", "there is no function `helper`"),
+        ("s[0].queue_depth.nosuch()", "there is no function `nosuch`"),
+    ];
+    for (body, expected) in bad {
+        let text = load_text(&format!("fn route(r, s) {{ if false {{ {body} }} -s.in_flight }}"));
+        assert!(text.contains(expected), "{body}: {text}");
+    }
+    let good = [
+        "let m = #{ r: #{ any: 1 } }; m.r.any",
+        "let m = #{ f: |x| x }; m.f(1)",
+        "let m = #{}; m.f = |x| x; m.f(1)",
+        "let m = #{}; m[\"f\"] = |x| x; m.f(1)",
+        "let z = s; z = #{ a: 1 }; z.a",
+        "let s = #{ a: 1 }; s.a",
+        "let z = s; if true { let z = #{ a: 1 }; z.a }",
+        "let z = s; [#{ a: 1 }].map(|z| z.a); [#{ a: 1 }].map(|y, z| z); z.len",
+        "let z = #{ a: [#{ b: 1 }] }; z.a[0].b",
+        "for x in [#{ a: 1 }] { x.a; }",
+        "for (x, i) in [#{ a: 1 }] { x.a; }",
+        "s[0].queue_depth.sqrt(); s[0].index",
+    ];
+    for body in good {
+        let source = format!("fn route(r, s) {{ if false {{ {body} }} -s.in_flight }}");
+        script(&source).unwrap_or_else(|fault| panic!("{body}: {fault}"));
+    }
+}
+
+/// The compiler takes the square of some of it.
+#[test]
+fn what_takes_long_to_load_is_refused_before() {
+    let body = |body: String| format!("fn route(r, s) {{ {body} -s.in_flight }}");
+    let list = |n: usize, one: &dyn Fn(usize) -> String| (0..n).map(one).collect::<String>();
+    let sources = [
+        (body(list(8_000, &|_| "let v=s.queue_depth;".to_owned())), "words, numbers and signs"),
+        (
+            body(format!("switch r.id {{ {} _ => 0 }};", list(15_000, &|i| format!("{i}=>0,")))),
+            "words, numbers and signs",
+        ),
+        (list(257, &|i| format!("fn f{i}(){{}}")) + "fn route(r, s) { 0 }", "has 258 functions"),
+        (list(300, &|i| format!("const C{i}=0;")) + "fn route(r, s) { 0 }", "has 300 constants"),
+        (
+            format!("fn f({}) {{}} fn route(r, s) {{ 0 }}", list(33, &|i| format!("a{i},"))),
+            "parameters of one function",
+        ),
+        (format!("//{}", "x".repeat(256 << 10)), "more than 262144 bytes"),
+    ];
+    for (source, expected) in sources {
+        let text = load_text(&source);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+/// Each of these took seconds within all limits.
+#[test]
+fn loops_and_comparisons_are_charged_by_what_they_touch() {
+    let sorted = "let a = []; for i in 0..4000 { a.push(hash(i)); } a.sort_by(|x, y| x - y); 0";
+    let logged = "for i in 0..20000 { log(\"a line that is long\"); } 0";
+    let looped = "for i in 0..40000 { for x in s { break; } } 0";
+    for body in [sorted, logged, looped] {
+        let fault = body_fault(body);
+        assert_eq!(fault.kind, FaultKind::OutOfFuel, "{fault}");
+        assert!(fault.to_string().contains("16000000 numbers"), "{fault}");
+    }
+}
+
+/// `to_int` of not-a-number was 0, and that of 2^63 the largest number.
+#[test]
+fn to_int_refuses_what_does_not_fit() {
+    for x in ["0.0/0.0", "9223372036854775808.0", "-1e300", "1.0/0.0"] {
+        assert!(body_fault(&format!("to_int({x})")).to_string().contains("whole numbers have 64 bits"), "{x}");
+    }
+}
+
+/// The index of not-a-number was 0 if it came first.
+#[test]
+fn not_a_number_has_no_index() {
+    for body in ["argmax(column([0.0/0.0, 2, 3]))", "argmin(column([1, 0.0/0.0]))"] {
+        assert!(body_fault(body).to_string().contains("not-a-number (NaN) at index"), "{body}");
+    }
+}
+
+/// Invisible characters and those that change the order of text came through, in excerpts as well.
+#[test]
+fn invisible_characters_are_not_shown() {
+    let text = body_fault("/* \u{202e}\u{200b} */ throw \"\u{2066}a\u{ad}b\u{feff}\"").to_string();
+    assert!(!text.contains(crate::text::is_invisible), "{text:?}");
+    assert!(text.contains("a b"), "{text}");
+    script("\u{feff}fn route(r, s) { 0 }").unwrap_or_else(|fault| panic!("a mark of editors: {fault}"));
+}
+
+/// Names of Rust types and hundreds of digits were shown.
+#[test]
+fn messages_name_what_scripts_know() {
+    let messages = [
+        ("throw column(3, 0.5);", "it threw: [0.5, 0.5, 0.5]"),
+        ("throw r;", "it threw: a request"),
+        ("throw s;", "it threw: a cluster"),
+        ("throw [s[0], |x| x];", "it threw: [an instance, a function]"),
+        ("1e300", "route returned 1e300;"),
+        ("let t = \"\"; t.pad(9223372036854775807, \"bc\"); 0", "a text of more than 8192 bytes"),
+        ("let f = |a, b| a; f.call(1)", "the closure does not take 1 argument"),
+    ];
+    for (body, expected) in messages {
+        let text = body_fault(body).to_string();
+        assert!(text.contains(expected) && !text.contains("::"), "{text}");
+    }
+}
+
+/// One of the two hid the other.
+#[test]
+fn names_that_hide_others_are_refused() {
+    let sources = [
+        ("// @param s 1 0 2\nfn route(r, s) { 0 }", "`route` has the argument `s`, which hides the parameter"),
+        ("// @param x 1 0 2\nconst x = 5;\nfn route(r, s) { 0 }", "test.rhai:2:7: `x` is a parameter of the script"),
+        ("// @param x 1 0 2\nlet x = 5;\nfn route(r, s) { 0 }", "`x` is a parameter of the script"),
+        ("// @name ../x\nfn route(r, s) { 0 }", "a name has letters, digits"),
+        ("fn max(x) { 7.0 }\nfn route(r, s) { 0 }", "test.rhai:1:4: `max` is a function of the host"),
+    ];
+    for (source, expected) in sources {
+        let text = load_text(source);
+        assert!(text.contains(expected), "{text}");
     }
 }

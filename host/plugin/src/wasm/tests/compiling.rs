@@ -95,6 +95,19 @@ fn code_that_compiles_for_ever_is_refused() {
     insta::assert_snapshot!(fault, @r"router.wasm: has 30000029 local variables × blocks × nesting, over all functions; the compiler takes 4000000: split functions, and optimise for size [out-of-fuel]");
 }
 
+/// 19 000 empty functions and 60 000 calls were compiled for seconds.
+#[test]
+fn many_functions_and_calls_are_refused() {
+    let text = LEAST_LOADED.trim_end().strip_suffix(')').expect("a module").to_owned();
+    let functions = format!("{text} {})", "(func)".repeat(5000));
+    let many = "(call $f)".repeat(20_000);
+    let calls = format!("{text} (func $f {many}) {})", format!("(func {many})").repeat(4));
+    for text in [functions, calls] {
+        let fault = load_bytes(&wat::parse_str(text).expect("assembles")).map(|_| ()).expect_err("too much work");
+        assert!(fault.to_string().contains("µs of compilation"), "{fault}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn compiled_code_is_not_taken_from_where_others_may_write() {

@@ -58,6 +58,7 @@ impl Fast {
     /// several cached blocks by reusing one, see `forget_duplicate_blocks`; in that case the head is not remembered.)
     /// If waiting is `reported`, the waiting of this head must have been reported before. A prefill interval counts steps,
     /// and an adaptive prefill threshold depends on the length of the queue: with them no head is remembered.
+    #[inline]
     fn quiet(&self, reported: bool) -> bool {
         let budget = self.config.max_num_batched_tokens;
         self.decoders.count == self.running
@@ -245,10 +246,16 @@ impl Fast {
     }
 
     /// Drops step durations that no running request needs any more.
+    #[inline]
     pub(super) fn trim_log(&mut self) {
         if self.log.needs_trim() {
-            self.log.drop_before(self.order.first().map_or(self.v, |key| self.live[key].admitted_v));
+            self.trim_long_log();
         }
+    }
+
+    #[cold]
+    fn trim_long_log(&mut self) {
+        self.log.drop_before(self.order.first().map_or(self.v, |key| self.live[key].admitted_v));
     }
 }
 

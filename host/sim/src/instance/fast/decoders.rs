@@ -178,6 +178,7 @@ impl Decoders {
     }
 
     /// A lower bound of the virtual time at which the next decoder finishes.
+    #[inline]
     pub fn soonest_finish(&self) -> u64 {
         self.finish.peek().map_or(0, |&Reverse(entry)| self.origin + (entry >> 32))
     }

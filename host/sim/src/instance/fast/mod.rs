@@ -384,9 +384,10 @@ impl Fast {
 }
 
 impl Instance for Fast {
-    fn arrive(&mut self, now: Micros, request: Request) {
+    fn arrive(&mut self, now: Micros, request: impl Into<Box<Request>>) {
+        let request = request.into();
         self.counters.clock = self.counters.clock.max(now);
-        self.join_arriving(self.queued_at(now, &request), Box::new(request));
+        self.join_arriving(self.queued_at(now, &request), request);
     }
 
     fn next_event(&self) -> Option<Micros> {

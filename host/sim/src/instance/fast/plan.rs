@@ -54,12 +54,16 @@ impl Fast {
             }
         }
         let planned = self.kv.free_blocks();
-        self.release_drained();
+        if !self.draining.is_empty() {
+            self.release_drained();
+        }
         let batch = self.batch(&plan);
         if self.cadence.is_used() {
             self.cadence.executed(batch.tokens() > 0, prefill);
         }
-        self.record_plan(&plan, planned);
+        if self.record.is_some() {
+            self.record_plan(&plan, planned);
+        }
 
         let end = now + self.config.latency.step_time(&batch);
         self.execute(now, end, &plan, observer);
@@ -92,6 +96,7 @@ impl Fast {
 
     /// The remaining token budget, if every running request gets all that it can use, in whatever order they are
     /// served; otherwise `None`. Sets the chunks of the requests in prefill.
+    #[inline]
     fn budget_if_all_fit(&mut self) -> Option<u32> {
         if self.holds_prefill && !self.prefilling.is_empty() {
             return None;
@@ -128,8 +133,20 @@ impl Fast {
     }
 
     /// Schedules the running requests if budget and blocks suffice for all of them.
+    #[inline]
     fn plan_together(&mut self, budget: u32) -> StepPlan {
         self.kv.take(self.decoders.starting(self.v));
+        if self.decoders.tracks() {
+            self.fill_blocks();
+        }
+        for i in 0..self.prefilling.len() {
+            self.allocate_prefill(self.prefilling[i]);
+        }
+        StepPlan { budget, prefill: !self.prefilling.is_empty(), ..StepPlan::default() }
+    }
+
+    /// Hashes the blocks that decoders fill in this step, in batch order.
+    fn fill_blocks(&mut self) {
         let mut filling = self.decoders.take_filling(self.v);
         filling.retain(|&key| self.live.get(key).is_some_and(|live| live.state == RequestState::Decoding));
         filling.sort_unstable_by_key(|&key| self.live[key].seq);
@@ -143,10 +160,6 @@ impl Fast {
                 self.track(key, computed + 1, self.v + 1);
             }
         }
-        for i in 0..self.prefilling.len() {
-            self.allocate_prefill(self.prefilling[i]);
-        }
-        StepPlan { budget, prefill: !self.prefilling.is_empty(), ..StepPlan::default() }
     }
 
     /// Schedules the running requests in batch order: some get fewer tokens than they could use, or are preempted.
@@ -534,6 +547,7 @@ impl Fast {
     }
 
     /// [`Batch::common_prefix`].
+    #[inline]
     pub(super) fn common_prefix(&self) -> u64 {
         if self.running < 2 || !self.reads_common_prefix {
             return 0;
@@ -543,6 +557,7 @@ impl Fast {
         u64::from(blocks) * u64::from(self.config.block_size)
     }
 
+    #[inline]
     fn batch(&self, plan: &StepPlan) -> Batch {
         let (sampled, common_prefix) = (self.decoders.sampled, self.common_prefix());
         let mut batch = Batch { sampled, common_prefix, ..Batch::default() };
@@ -550,12 +565,13 @@ impl Fast {
             batch.add_prefill(live.num_new, live.context, live.target);
             batch.sampled.add(self.config.sampling(&live.request));
         }
-        for &key in &plan.left_out {
-            batch.sampled.remove(self.config.sampling(&self.live[key].request));
-        }
-        let left_out = plan.left_out.iter().map(|&key| u64::from(self.live[key].computed_at(self.v))).sum::<u64>();
         batch.decode_requests = u64::from(self.decoders.count) - plan.left_out.len() as u64;
-        batch.decode_context = self.decoders.context - left_out;
+        batch.decode_context = self.decoders.context;
+        for &key in &plan.left_out {
+            let live = &self.live[key];
+            batch.sampled.remove(self.config.sampling(&live.request));
+            batch.decode_context -= u64::from(live.computed_at(self.v));
+        }
         batch
     }
 

@@ -35,7 +35,7 @@ use self::parts::StepParts;
 use self::terms::AttentionTerms;
 use super::arithmetic::exact;
 use super::error::{check_coefficients, check_model, check_nonzero};
-use super::{Batch, ContextEffect, LatencyError, LatencyModel, OverContext, shortest_of_monotone};
+use super::{Batch, ContextEffect, ContextLine, LatencyError, LatencyModel, OverContext, shortest_of_monotone};
 use crate::architecture::{Architecture, Attention, Mlp};
 use crate::limits::{PHYSICS_REQUESTS, PHYSICS_TOKENS};
 use crate::model::{Gpu, ModelConfig, Parallelism};
@@ -243,11 +243,11 @@ impl LatencyModel for Physics {
     fn over_context(&self, batch: &Batch) -> Option<OverContext> {
         // The same sum as in `us`, in the same order.
         let token_us = self.attention.over_context()?;
-        Some(OverContext {
+        Some(OverContext::Line(ContextLine {
             fixed_us: self.fixed_us(batch) + self.attention.of_decodes(batch),
             token_us,
             shared_tokens: self.attention.shared_tokens(batch),
-        })
+        }))
     }
 
     fn reads_common_prefix(&self) -> bool {
@@ -710,12 +710,13 @@ mod tests {
             contexts in prop::collection::vec(0u64..4_000_000, 1..50),
         ) {
             let batch = Batch { decode_requests: requests, common_prefix, ..Batch::default() };
-            let line = physics.over_context(&batch).expect("a line");
+            let over_context = physics.over_context(&batch).expect("a line");
+            let OverContext::Line(line) = over_context else { panic!("a line") };
             for decode_context in contexts {
                 let exact = physics.us(&Batch { decode_context, ..batch });
                 let read = decode_context - line.shared_tokens.min(decode_context / 2);
                 prop_assert_eq!(line.fixed_us + line.token_us * read as f64, exact);
-                prop_assert_eq!(line.step_time(decode_context), physics.step_time(&Batch { decode_context, ..batch }));
+                prop_assert_eq!(over_context.step_time(decode_context), physics.step_time(&Batch { decode_context, ..batch }));
             }
         }
 

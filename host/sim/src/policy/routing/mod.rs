@@ -24,7 +24,7 @@ pub use filters::{PrefixCacheFilter, RoutingFilter, SaturationFilter};
 pub use least_loaded::LeastLoaded;
 pub use prefix_affinity::PrefixAffinity;
 pub use round_robin::RoundRobin;
-pub use scorers::{DEFAULT_PROFILE, ScorerKind};
+pub use scorers::{DEFAULT_PROFILE, EPP_PROFILE, ScorerKind};
 pub use weighted::Weighted;
 
 use super::{ClusterView, Reads, Ties};

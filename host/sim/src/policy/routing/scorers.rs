@@ -1,4 +1,4 @@
-//! The terms of `weighted` routing: twelve scorers of instances from 0 to 1, where higher is better
+//! The terms of `weighted` routing: fourteen scorers of instances from 0 to 1, where higher is better
 //! (`reference/cluster.md` §1.5).
 //!
 //! Four of them scale a signal to its range over the instances, so a difference of one request counts as much as a
@@ -10,11 +10,15 @@ use std::fmt::{self, Display};
 use super::no_hit_lru::ColdOrder;
 use super::sent_blocks::SentBlocks;
 use crate::ids::InstanceIndex;
-use crate::policy::{ClusterView, Reads, RequestView, Versions};
+use crate::policy::{ClusterView, Reads, RequestView, Ties, Versions};
 
 /// The default terms of `weighted`, with their weights.
 pub const DEFAULT_PROFILE: [(ScorerKind, f64); 3] =
     [(ScorerKind::PrecisePrefixCache, 2.0), (ScorerKind::QueueDepth, 1.0), (ScorerKind::KvUtilization, 1.0)];
+
+/// The terms of llm-d's endpoint picker without a configuration, with their weights.
+pub const EPP_PROFILE: [(ScorerKind, f64); 3] =
+    [(ScorerKind::PrefixAffinity, 3.0), (ScorerKind::QueueDepth, 2.0), (ScorerKind::KvUtilization, 2.0)];
 
 /// The kinds of scorers, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +51,17 @@ pub enum ScorerKind {
     /// Whether the LoRA adapter of the request is loaded. Requests have no adapter here, and BLIS scores 1 for such
     /// requests.
     LoraAffinity,
+    /// Share of the prompt's full blocks that are leading and in the prefix cache (llm-d's `prefix-cache-scorer` behind
+    /// `precise-prefix-cache-producer`).
+    PrecisePrefixCacheShare,
+    /// A number from 0 to 1, drawn for the request and the instance: alone, any instance with equal probability
+    /// (llm-d's `random-picker`). 0 if ties are not broken at random.
+    Random,
 }
 
 impl ScorerKind {
     /// Every kind of scorer.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::QueueDepth,
         Self::KvUtilization,
         Self::LoadBalance,
@@ -64,6 +74,8 @@ impl ScorerKind {
         Self::NoHitLru,
         Self::TokenLoad,
         Self::LoraAffinity,
+        Self::PrecisePrefixCacheShare,
+        Self::Random,
     ];
 
     /// The name in flags and bundles.
@@ -82,6 +94,8 @@ impl ScorerKind {
             Self::NoHitLru => "no-hit-lru",
             Self::TokenLoad => "token-load",
             Self::LoraAffinity => "lora-affinity",
+            Self::PrecisePrefixCacheShare => "precise-prefix-cache-share",
+            Self::Random => "random",
         }
     }
 
@@ -101,6 +115,8 @@ impl ScorerKind {
             Self::NoHitLru => "Cold prefixes in rotation, least recently used instance first",
             Self::TokenLoad => "Few uncached prompt tokens without a first token",
             Self::LoraAffinity => "The LoRA adapter is loaded",
+            Self::PrecisePrefixCacheShare => "Much of the prompt is in the prefix cache",
+            Self::Random => "Any instance, by chance",
         }
     }
 
@@ -118,10 +134,10 @@ impl ScorerKind {
             Self::QueueDepth | Self::KvUtilization | Self::RunningRequests | Self::LoadAware | Self::VllmDp => load,
             Self::LoadBalance => Reads { in_flight: true, ..load },
             Self::ActiveRequests => Reads { in_flight: true, ..Reads::NOTHING },
-            Self::PrecisePrefixCache | Self::NoHitLru | Self::TokenLoad => {
+            Self::PrecisePrefixCache | Self::PrecisePrefixCacheShare | Self::NoHitLru | Self::TokenLoad => {
                 Reads { cached_blocks: true, ..Reads::NOTHING }
             }
-            Self::PrefixAffinity | Self::LoraAffinity => Reads::NOTHING,
+            Self::PrefixAffinity | Self::LoraAffinity | Self::Random => Reads::NOTHING,
         }
     }
 }
@@ -139,7 +155,9 @@ impl ScorerKind {
             | Self::PrefixAffinity
             | Self::NoHitLru
             | Self::TokenLoad
-            | Self::LoraAffinity => 0,
+            | Self::LoraAffinity
+            | Self::PrecisePrefixCacheShare
+            | Self::Random => 0,
         }
     }
 }
@@ -177,8 +195,10 @@ impl Scorer {
     }
 
     /// Overwrites `scores`, one per instance.
-    pub fn score(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, scores: &mut [f64]) {
+    pub fn score(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, scores: &mut [f64]) {
         match self {
+            Self::Column(ScorerKind::PrecisePrefixCacheShare) => cached_share(request, cluster, scores),
+            Self::Column(ScorerKind::Random) => ties.draw(request.id, scores),
             Self::Column(kind) => score_column(*kind, cluster, scores),
             Self::PrefixAffinity(sent) => sent.score(request, cluster, scores),
             Self::NoHitLru(order) => order.score(cluster, scores),
@@ -218,8 +238,15 @@ fn score_column(kind: ScorerKind, cluster: &ClusterView<'_>, scores: &mut [f64])
         }
         ScorerKind::PrecisePrefixCache => most_best(signals.cached_blocks.iter().copied(), scores),
         ScorerKind::LoraAffinity => scores.fill(1.0),
+        ScorerKind::PrecisePrefixCacheShare | ScorerKind::Random => unreachable!("{kind} depends on the request"),
         ScorerKind::PrefixAffinity | ScorerKind::NoHitLru | ScorerKind::TokenLoad => unreachable!("{kind} has state"),
     }
+}
+
+/// Scores cached / all full blocks of the prompt; 0 for prompts shorter than a block.
+fn cached_share(request: &RequestView<'_>, cluster: &ClusterView<'_>, scores: &mut [f64]) {
+    let blocks = f64::from(request.prompt_blocks.max(1));
+    fill(scores, cluster.signals.cached_blocks.iter().map(|&cached| f64::from(cached) / blocks));
 }
 
 /// Scores (most − x) / (most − least), or 1 if all are equal.
@@ -265,11 +292,12 @@ mod tests {
     use crate::policy::Signals;
     use crate::policy::testing::{TestService, request, view_of};
     use crate::request::Span;
+    use crate::rng::Stream;
 
     fn scores(kind: ScorerKind, n: usize, change: impl FnOnce(&mut Signals)) -> Vec<f64> {
         let service = TestService::idle(n).with(change);
         let mut scores = vec![f64::NAN; n];
-        Scorer::new(kind).score(&view_of(&request(0, 2, &[])), &service.view(), &mut scores);
+        Scorer::new(kind).score(&view_of(&request(0, 2, &[])), &service.view(), &Ties::LowestIndex, &mut scores);
         scores
     }
 
@@ -343,6 +371,42 @@ mod tests {
     }
 
     #[test]
+    fn the_cached_share_is_absolute() {
+        let share = |blocks: u32, cached: &[u32]| {
+            let service = TestService::idle(cached.len()).with(|signals| signals.cached_blocks = cached.to_vec());
+            let mut scores = vec![f64::NAN; cached.len()];
+            let prompt = request(0, blocks, &[]);
+            let mut scorer = Scorer::new(ScorerKind::PrecisePrefixCacheShare);
+            scorer.score(&view_of(&prompt), &service.view(), &Ties::LowestIndex, &mut scores);
+            scores
+        };
+        assert_eq!(share(8, &[2, 6, 8]), [0.25, 0.75, 1.0]);
+        assert_eq!(share(8, &[2, 2]), [0.25; 2], "not scaled to the range");
+        assert_eq!(share(0, &[0, 0]), [0.0; 2], "shorter than a block");
+    }
+
+    #[test]
+    fn random_scores_prefer_no_instance_and_no_request_before() {
+        let ties = Ties::Random(Stream::new(42, "router"));
+        let scores = |id: u32, ties: &Ties| {
+            let mut scores = vec![f64::NAN; 4];
+            let mut scorer = Scorer::new(ScorerKind::Random);
+            let prompt = request(id, 2, &[]);
+            scorer.score(&view_of(&prompt), &TestService::idle(4).view(), ties, &mut scores);
+            scores
+        };
+        assert_eq!(scores(7, &ties), scores(7, &ties));
+        assert_eq!(scores(7, &Ties::LowestIndex), [0.0; 4]);
+        let mut chosen = [0; 4];
+        for id in 0..4000 {
+            let scores = scores(id, &ties);
+            chosen[(0..4).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).expect("four")] += 1;
+        }
+        // 1000 each, with a standard deviation of 27.
+        assert!(chosen.iter().all(|&count| (880..1120).contains(&count)), "{chosen:?}");
+    }
+
+    #[test]
     fn requests_have_no_adapter() {
         assert_eq!(scores(ScorerKind::LoraAffinity, 2, |_| ()), [1.0; 2]);
     }
@@ -378,7 +442,7 @@ mod tests {
                 for (id, (service, target)) in (0..).zip(&services) {
                     let prompt = request(id, 3, &[Span { first: 0, len: 2 }]);
                     let mut scores = vec![f64::NAN; service.instances.len()];
-                    scorer.score(&view_of(&prompt), &service.view(), &mut scores);
+                    scorer.score(&view_of(&prompt), &service.view(), &Ties::LowestIndex, &mut scores);
                     prop_assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{} {:?}", kind, scores);
                     scorer.dispatched(&view_of(&prompt), InstanceIndex::at(*target % scores.len()));
                 }

@@ -105,7 +105,7 @@ impl RoutingPolicy for Weighted {
         if let Some(tokens) = &mut self.tokens {
             tokens.update(request, cluster);
         }
-        if self.evaluate(request, cluster) || !self.filters.is_empty() {
+        if self.evaluate(request, cluster, ties) || !self.filters.is_empty() {
             self.add_up(cluster.len());
             self.filter(request, cluster);
             self.find_best();
@@ -141,7 +141,7 @@ impl RoutingPolicy for Weighted {
 
 impl Weighted {
     /// Updates the scores of the terms. Returns whether any changed.
-    fn evaluate(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> bool {
+    fn evaluate(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties) -> bool {
         let mut changed = self.sums.len() != cluster.len();
         for Term { scorer, scores, version, .. } in &mut self.terms {
             let current = scorer.kind().version(&cluster.versions);
@@ -153,7 +153,7 @@ impl Weighted {
             scores.resize(cluster.len(), 0.0);
             match &self.tokens {
                 Some(tokens) if scorer.kind() == ScorerKind::TokenLoad => token_load(tokens, scores),
-                _ => scorer.score(request, cluster, scores),
+                _ => scorer.score(request, cluster, ties, scores),
             }
         }
         changed

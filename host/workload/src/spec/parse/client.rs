@@ -102,8 +102,8 @@ impl<'a> ClientParser<'a> {
         let load = self.load(subject, raw, at)?;
         let arrival = match (&raw.arrival, load) {
             (Some(arrival), _) => parser.arrival(subject, arrival)?,
-            (None, ClientLoad::Users { .. }) => Arrival::Poisson,
-            (None, ClientLoad::Share(_)) => reader.needs(subject, "arrival", None, at)?,
+            (None, load) if load.is_concurrency() => Arrival::Poisson,
+            (None, _) => reader.needs(subject, "arrival", None, at)?,
         };
         let reasoning = raw.reasoning.as_ref();
         let ratio = reasoning.and_then(|reasoning| reasoning.reason_ratio_distribution.as_ref());
@@ -207,7 +207,7 @@ impl<'a> ClientParser<'a> {
         Ok(adapter)
     }
 
-    /// Parses a share of the rate, or a number of users.
+    /// Parses a share of the rate, or a number of users or sessions.
     fn load(&self, subject: &str, raw: &RawClient, at: Mark) -> Result<ClientLoad, SpecFileError> {
         let reader = self.reader();
         let share =
@@ -215,6 +215,9 @@ impl<'a> ClientParser<'a> {
         let users =
             reader.whole(subject, "concurrency", raw.concurrency.as_ref(), 0..=1_000_000_u32)?.filter(|&n| n > 0);
         let think_time = reader.whole(subject, "think_time_us", raw.think_time_us.as_ref(), 0..=Micros::MAX.0)?;
+        if let Some(sessions) = self.concurrent_sessions(subject, raw)? {
+            return Ok(sessions);
+        }
         match (share, users) {
             (Some(_), Some(_)) => {
                 let what = format!("{subject}: `rate_fraction` and `concurrency` both define how much it sends");
@@ -235,6 +238,47 @@ impl<'a> ClientParser<'a> {
                 Err(reader.wrong(word, what, "its share of the aggregate rate is a number above 0"))
             }
         }
+    }
+
+    /// Parses a number of concurrent sessions.
+    fn concurrent_sessions(&self, subject: &str, raw: &RawClient) -> Result<Option<ClientLoad>, SpecFileError> {
+        let reader = self.reader();
+        let count = reader.whole(subject, "sessions", raw.sessions.as_ref(), 1..=1_000_000_u32)?;
+        let (Some(count), Some(word)) = (count, &raw.sessions) else { return Ok(None) };
+        let others = [
+            (&raw.rate_fraction, "rate_fraction"),
+            (&raw.concurrency, "concurrency"),
+            (&raw.think_time_us, "think_time_us"),
+        ];
+        if let Some((other, key)) = others.into_iter().find_map(|(word, key)| Some((word.as_ref()?, key))) {
+            let what = format!("{subject}: `{key}` cannot be used with `sessions`");
+            let hint = if key == "think_time_us" {
+                "the think time of sessions is under `reasoning`, `multi_turn`"
+            } else {
+                "keep the one that defines how much it sends"
+            };
+            return Err(reader.wrong(other.referenced, what, hint));
+        }
+        let turns = raw.reasoning.as_ref().and_then(|reasoning| reasoning.multi_turn.as_ref());
+        let Some(turns) = turns else {
+            let what = format!("{subject}: `sessions` without `multi_turn`");
+            return Err(reader.wrong(
+                word.referenced,
+                what,
+                "describe its rounds under `reasoning`, `multi_turn`; users with one request at a time are `concurrency`",
+            ));
+        };
+        if let Some(single) = turns.value.single_session.as_ref().filter(|word| word.value == "true") {
+            let what = format!("{subject}: `single_session` with `sessions`");
+            return Err(reader.wrong(single.referenced, what, "leave it out: `sessions: 1` has one session at a time"));
+        }
+        if let Some(open) = raw.closed_loop.as_ref().filter(|_| {
+            reader.switch(subject, "closed_loop", raw.closed_loop.as_ref()).is_ok_and(|closed| closed == Some(false))
+        }) {
+            let what = format!("{subject}: `sessions` with `closed_loop: false`");
+            return Err(reader.wrong(open.referenced, what, "a session begins when another has ended: leave it out"));
+        }
+        Ok(Some(ClientLoad::Sessions(count)))
     }
 
     fn prefix(&mut self, subject: &str, raw: &RawClient) -> Result<Option<Prefix>, SpecFileError> {

@@ -199,6 +199,38 @@ fn contradictions_are_refused() {
         |         ^^^^
     hint: name a class for all clients and cohorts, or for none
     ");
+    let sessions = |more: &str| error(&with("rate_fraction: 1", &format!("sessions: 4{more}")));
+    insta::assert_snapshot!(error(&and("sessions: 4")), @r"
+    spec.yaml:5:20: client `chat`: `rate_fraction` cannot be used with `sessions`
+      5 |     rate_fraction: 1
+        |                    ^
+    hint: keep the one that defines how much it sends
+    ");
+    insta::assert_snapshot!(sessions(""), @r"
+    spec.yaml:5:15: client `chat`: `sessions` without `multi_turn`
+      5 |     sessions: 4
+        |               ^
+    hint: describe its rounds under `reasoning`, `multi_turn`; users with one request at a time are `concurrency`
+    ");
+    let turns = "reasoning: { multi_turn: { max_rounds: 2";
+    insta::assert_snapshot!(sessions(&format!("\n    closed_loop: false\n    {turns} }} }}")), @r"
+    spec.yaml:6:18: client `chat`: `sessions` with `closed_loop: false`
+      6 |     closed_loop: false
+        |                  ^^^^^
+    hint: a session begins when another has ended: leave it out
+    ");
+    insta::assert_snapshot!(sessions(&format!("\n    {turns}, single_session: true }} }}")), @r"
+    spec.yaml:6:63: client `chat`: `single_session` with `sessions`
+      6 |     reasoning: { multi_turn: { max_rounds: 2, single_session: true } }
+        |                                                               ^^^^
+    hint: leave it out: `sessions: 1` has one session at a time
+    ");
+    insta::assert_snapshot!(sessions(&format!("\n    think_time_us: 5\n    {turns} }} }}")), @r"
+    spec.yaml:6:20: client `chat`: `think_time_us` cannot be used with `sessions`
+      6 |     think_time_us: 5
+        |                    ^
+    hint: the think time of sessions is under `reasoning`, `multi_turn`
+    ");
     let users = second.replace("rate_fraction: 1", "concurrency: 2");
     insta::assert_snapshot!(error(&format!("{}{users}\n", and("reasoning: { multi_turn: { max_rounds: 2 } }"))), @r"
     spec.yaml:4:9: client `chat` has `multi_turn`, client `batch` has `concurrency`

@@ -91,7 +91,7 @@ proptest! {
         // Without windows all shares count at all times, so that the test can compute the share that keeps the rates.
         let alone = |client: Client| Client { windows: Vec::new(), ..client };
         let spec = Spec { num_requests: None, clients: spec.clients.into_iter().map(alone).collect(), ..spec };
-        let share = |spec: &Spec| spec.clients.iter().map(|c| match c.load { ClientLoad::Share(s) => s, ClientLoad::Users { .. } => 0.0 }).sum::<f64>();
+        let share = |spec: &Spec| spec.clients.iter().map(|c| c.load.share()).sum::<f64>();
         let other = Client { id: "other".into(), windows: Vec::new(), prefix: None, ..other };
         let mut more = spec.clone();
         more.clients.insert(0, other);

@@ -3,6 +3,7 @@
 use super::super::numbers::{Budgets, RequestNumbers};
 use super::super::session::SessionState;
 use super::*;
+use crate::closed_loop::SessionSource as _;
 
 fn chat(accumulate: bool, closed_loop: bool) -> Client {
     let turns = MultiTurn { max_rounds: 3, think_time: secs(2), accumulate, single_session: false };
@@ -171,4 +172,61 @@ fn users_begin_one_after_the_other_and_go_on_for_ever() {
     assert_eq!((next.arrival, next.id.0, next.tags.round_index), (secs(13), 4, 1));
     assert!(requests.ended(first[2].tags.session, completed(secs(20), 10)).is_some());
     assert_eq!(requests.ended(first[2].tags.session, completed(secs(30), 10)), None, "the limit is six requests");
+}
+
+/// Two concurrent sessions of three rounds each.
+fn two_at_once() -> Client {
+    Client { load: ClientLoad::Sessions(2), prefix: None, ..chat(true, true) }
+}
+
+#[test]
+fn a_session_follows_one_that_ends() {
+    let options = GenerateOptions { num_requests: Some(100), ..options() };
+    let (mut requests, _) = spec(0.0, vec![two_at_once()]).requests(&options).unwrap();
+    let first: Vec<Request> = requests.by_ref().map(|drawn| drawn.request).collect();
+    assert_eq!(first.iter().map(|r| r.arrival).collect::<Vec<_>>(), [Micros::ZERO; 2], "all begin at once");
+    let name = first[1].tags.session;
+    requests.ended(name, completed(secs(10), 10)).unwrap();
+    requests.ended(name, completed(secs(20), 10)).unwrap();
+    let next = requests.ended(name, completed(secs(30), 10)).unwrap();
+    assert_eq!((next.arrival, next.tags.round_index, next.input_tokens), (secs(30), 0, 100));
+    assert_ne!(next.tags.session, name);
+    assert_eq!((requests.waiting(), requests.states().completed), (2, 1));
+    // The same session whatever the other one does in the meantime.
+    let (mut again, _) = spec(0.0, vec![two_at_once()]).requests(&options).unwrap();
+    let first: Vec<Request> = again.by_ref().map(|drawn| drawn.request).collect();
+    again.ended(first[0].tags.session, completed(secs(1), 10)).unwrap();
+    let ends = [10, 20, 30].map(|at| again.ended(first[1].tags.session, completed(secs(at), 10)).unwrap());
+    assert_eq!((ends[2].arrival, ends[2].input_tokens, ends[2].output_tokens), (secs(30), 100, next.output_tokens));
+}
+
+/// A service that rejects everything at once is not asked without end at the same moment.
+#[test]
+fn after_a_failure_the_next_session_waits_a_second() {
+    let options = GenerateOptions { num_requests: Some(100), ..options() };
+    let (mut requests, _) = spec(0.0, vec![two_at_once()]).requests(&options).unwrap();
+    let first = requests.next().unwrap().request;
+    let failed = RequestEnd { at: secs(5), generated_tokens: 0, status: EndStatus::Failed };
+    let next = requests.ended(first.tags.session, failed).unwrap();
+    assert_eq!((next.arrival, requests.states().cancelled), (secs(6), 1));
+}
+
+#[test]
+fn concurrent_sessions_end_with_the_workload() {
+    let end = |num_requests, horizon| {
+        let options = GenerateOptions { num_requests, horizon, ..options() };
+        let (mut requests, _) = spec(0.0, vec![two_at_once()]).requests(&options).unwrap();
+        let mut open: Vec<Request> = requests.by_ref().map(|drawn| drawn.request).collect();
+        let (mut at, mut made) = (secs(0), open.len());
+        while let Some(request) = (!open.is_empty()).then(|| open.remove(0)) {
+            at = at.max(request.arrival) + secs(1);
+            let next = requests.ended(request.tags.session, completed(at, 10));
+            made += usize::from(next.is_some());
+            open.extend(next);
+        }
+        assert_eq!(requests.waiting(), 0);
+        (made, at)
+    };
+    assert_eq!(end(Some(17), Micros::MAX).0, 17);
+    assert!(end(None, secs(60)).1 < secs(62));
 }

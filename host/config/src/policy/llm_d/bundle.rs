@@ -1,0 +1,197 @@
+//! An endpoint picker as a policy bundle, and back.
+
+use std::fmt::Write as _;
+
+use super::{EndpointPicker, Saturation, WHOLE_MAX};
+use crate::policy::registry::{EPP_DEFAULT, TOKEN_AWARE, WEIGHTED};
+use crate::policy::{
+    BuiltIn, Bundle, FilterSetting, NoPlugins, PolicyError, PolicySettings, PolicyUse, ScorerKind, SettingSource,
+    Sourced, WeightedScorer,
+};
+use blis_diag::quoted;
+use blis_plugin::Kind;
+use blis_sim::policy::EPP_PROFILE;
+
+impl EndpointPicker {
+    /// The bundle in the one form that import writes.
+    #[must_use]
+    pub fn to_bundle(&self) -> String {
+        let mut text = "# What llm-d's endpoint picker decides, as `blis import llm-d` writes it.\n".to_owned();
+        if let Some(Saturation { queue_depth, kv_utilization }) = self.shedding {
+            text.push_str("admission:\n  policy: gaie-legacy\n");
+            let _ = writeln!(text, "  gaie_qd_threshold: {queue_depth}\n  gaie_kv_threshold: {kv_utilization}");
+        }
+        text.push_str("routing:\n  policy: weighted\n");
+        if !self.filters.is_empty() {
+            text.push_str("  filters:\n");
+        }
+        for filter in &self.filters {
+            let values: Vec<String> =
+                filter.parameters().map(|(parameter, value)| format!("{}: {value}", parameter.name)).collect();
+            let _ = writeln!(text, "    - {{name: {}, parameters: {{{}}}}}", filter.name(), values.join(", "));
+        }
+        text.push_str("  scorers:\n");
+        for WeightedScorer { name, weight } in &self.scorers {
+            let _ = writeln!(text, "    - {{name: {name}, weight: {weight}}}");
+        }
+        text
+    }
+
+    /// The endpoint picker that `bundle` describes.
+    ///
+    /// # Errors
+    /// If the bundle contradicts itself, or has anything that llm-d's configuration cannot say.
+    pub fn of_bundle(bundle: &Bundle) -> Result<Self, PolicyError> {
+        let reader = ExportedBundle { bundle };
+        reader.check_plugins()?;
+        let settings = PolicySettings::choose(&Default::default(), Some(bundle), &NoPlugins)?;
+        reader.check_rest(&settings)?;
+        let used = |kind| settings.used(kind).expect("all kinds but latency have a policy");
+        let (filters, scorers) = reader.routing(used(Kind::Routing))?;
+        Ok(Self { shedding: reader.admission(used(Kind::Admission))?, filters, scorers })
+    }
+}
+
+/// A bundle, for errors that show its lines.
+struct ExportedBundle<'a> {
+    bundle: &'a Bundle,
+}
+
+impl ExportedBundle<'_> {
+    fn check_plugins(&self) -> Result<(), PolicyError> {
+        let policies = &self.bundle.choices().policies;
+        match policies.iter().find(|(kind, name)| BuiltIn::find(*kind, name).is_none()) {
+            Some((kind, name)) => {
+                let what = format!("{} {} is not built in", kind.what(), quoted(name.as_bytes()));
+                let hint = "llm-d has no counterpart of scripts and components; for routing, `weighted` with scorers \
+                            and filters can be exported";
+                Err(self.refuse(&name.source, what, hint))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What a bundle says about other things than admission and routing.
+    fn check_rest(&self, settings: &PolicySettings) -> Result<(), PolicyError> {
+        for (kind, hint) in [
+            (Kind::Priority, "llm-d takes the priority of a request from its InferenceObjective: that is `class`"),
+            (Kind::Scheduling, "it is a setting of the engine: vLLM's `--scheduling-policy`; leave it out"),
+            (Kind::Preemption, "it is a setting of the engine: vLLM's `--scheduling-policy`; leave it out"),
+        ] {
+            let used = settings.used(kind).expect("all kinds but latency have a policy");
+            if used.name() != BuiltIn::default_of(kind).name {
+                return Err(self.no_counterpart(used, hint));
+            }
+        }
+        let sections = [
+            ("priorities of classes", first(&settings.slo_priorities), "they are InferenceObjectives in llm-d"),
+            ("budgets of tenants", first(&settings.tenant_budgets), "llm-d's fairness policies have no budgets"),
+            ("coefficients of latency", first(&settings.latency_parameters), "a configuration of a router has none"),
+        ];
+        match sections.into_iter().find_map(|(what, source, hint)| Some((what, source?, hint))) {
+            Some((what, source, hint)) => {
+                let what = format!("{what} have no counterpart in llm-d's configuration");
+                Err(self.refuse(source, what, format!("{hint}; leave them out")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn admission(&self, used: &PolicyUse) -> Result<Option<Saturation>, PolicyError> {
+        let value = |name: &str| used.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value);
+        match (used.name(), value("queue-depth"), value("kv-utilization")) {
+            ("always-admit", ..) => Ok(None),
+            ("gaie-legacy", Some(queue_depth), Some(kv_utilization)) => {
+                if queue_depth.fract() != 0.0 || queue_depth.value > WHOLE_MAX {
+                    return Err(self.not_whole("the queue depth", queue_depth.value, &queue_depth.source));
+                }
+                Ok(Some(Saturation { queue_depth: queue_depth.value, kv_utilization: kv_utilization.value }))
+            }
+            _ => Err(self.no_counterpart(used, "`always-admit` and `gaie-legacy` have one")),
+        }
+    }
+
+    fn routing(&self, used: &PolicyUse) -> Result<(Vec<FilterSetting>, Vec<WeightedScorer>), PolicyError> {
+        let name = used.built_in.map_or("", |row| row.name);
+        let (filters, scorers) = match name {
+            WEIGHTED => {
+                let scorers = used.parameters.iter().filter(|(_, weight)| weight.value > 0.0);
+                let scorers = scorers.filter_map(|(name, weight)| {
+                    let name = ScorerKind::find(name)?;
+                    Some(weight.clone().map(|weight| WeightedScorer { name, weight }))
+                });
+                (used.filters.clone(), scorers.collect())
+            }
+            TOKEN_AWARE => self.token_aware(used)?,
+            EPP_DEFAULT => {
+                let scorers = EPP_PROFILE.map(|(name, weight)| WeightedScorer { name, weight });
+                (Vec::new(), scorers.map(Sourced::default_value).to_vec())
+            }
+            _ => return Err(self.no_counterpart(used, "`weighted`, `token-aware` and `epp-default` have one")),
+        };
+        for Sourced { value: WeightedScorer { name, .. }, source } in &scorers {
+            if super::plugins::PluginType::of_scorer(*name).is_none() && *name != ScorerKind::Random {
+                let what = format!("scorer `{name}` has no counterpart in llm-d");
+                return Err(self.refuse(source, what, "`active-requests` and `queue-depth` have one"));
+            }
+        }
+        if let Some(random) = scorers.iter().find(|scorer| scorer.name == ScorerKind::Random && scorers.len() > 1) {
+            let what =
+                "scorer `random` beside others has no counterpart in llm-d, whose `random-picker` reads no scores";
+            return Err(self.refuse(&random.source, what, "keep it alone, or leave it out"));
+        }
+        for filter in &filters {
+            self.check_whole_numbers(filter)?;
+        }
+        Ok((filters.into_iter().map(|one| one.value).collect(), scorers.into_iter().map(|one| one.value).collect()))
+    }
+
+    /// `token-aware` is a filter and a scorer of `weighted`.
+    fn token_aware(&self, used: &PolicyUse) -> Result<FiltersAndScorers, PolicyError> {
+        let refuse = |(what, hint): (String, String)| self.refuse(&used.source, what, hint);
+        let mut filter = FilterSetting::named("prefix-cache-affinity").map_err(refuse)?;
+        for (name, value) in &used.parameters {
+            filter.set(name, value.value).map_err(|(what, hint)| self.refuse(&value.source, what, hint))?;
+        }
+        let scorer = WeightedScorer { name: ScorerKind::TokenLoad, weight: 1.0 };
+        let source = || used.source.clone();
+        Ok((vec![Sourced { value: filter, source: source() }], vec![Sourced { value: scorer, source: source() }]))
+    }
+
+    /// Some numbers of llm-d are whole.
+    fn check_whole_numbers(&self, filter: &Sourced<FilterSetting>) -> Result<(), PolicyError> {
+        let row = super::config::type_of(filter);
+        for (parameter, value) in filter.parameters() {
+            let whole = row.numbers().any(|(_, ours, whole)| whole && ours == parameter.name);
+            if whole && value.fract() != 0.0 {
+                let what = format!("`{}` of filter `{}`", parameter.name, filter.name());
+                return Err(self.not_whole(&what, value, &filter.source));
+            }
+        }
+        Ok(())
+    }
+
+    fn not_whole(&self, what: &str, value: f64, source: &SettingSource) -> PolicyError {
+        self.refuse(source, format!("{what} is {value}"), "llm-d takes whole numbers, here up to 1e15")
+    }
+
+    fn no_counterpart(&self, used: &PolicyUse, hint: &str) -> PolicyError {
+        let by_default = if used.source == SettingSource::Default { ", the default," } else { "" };
+        let what = format!("{} `{}`{by_default} has no counterpart in llm-d", used.kind.what(), used.name());
+        self.refuse(&used.source, what, hint)
+    }
+
+    fn refuse(&self, source: &SettingSource, what: impl Into<String>, hint: impl Into<String>) -> PolicyError {
+        match source {
+            SettingSource::File(location) => PolicyError::at(location.clone(), self.bundle.text(), what, hint),
+            _ => PolicyError::new(what, hint),
+        }
+    }
+}
+
+/// Filters and scorers, with the location of each.
+type FiltersAndScorers = (Vec<Sourced<FilterSetting>>, Vec<Sourced<WeightedScorer>>);
+
+fn first<T>(entries: &[(String, Sourced<T>)]) -> Option<&SettingSource> {
+    entries.first().map(|(_, value)| &value.source)
+}

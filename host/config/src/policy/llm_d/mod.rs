@@ -1,0 +1,51 @@
+//! The configuration of llm-d's endpoint picker (`EndpointPickerConfig`), read into a policy bundle and written from
+//! one.
+//!
+//! ```text
+//! EndpointPickerConfig ─ import ─→ EndpointPicker ─ to_bundle ─→ bundle
+//!        ↑───────────── to_config ──────┘ ↑─────── of_bundle ───────┘
+//! ```
+//!
+//! What a plugin type is here stands in one table ([`plugins`]). A bundle that was imported is the same, byte for byte,
+//! after export and import.
+
+mod bundle;
+mod config;
+pub(super) mod plugins;
+mod read;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use super::{FilterSetting, WeightedScorer};
+pub use read::{Imported, import, load};
+
+/// What both a bundle and llm-d's configuration can say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointPicker {
+    /// When requests of a negative priority are rejected; `None` for never.
+    pub shedding: Option<Saturation>,
+    /// In their order; none twice.
+    pub filters: Vec<FilterSetting>,
+    /// A list that [`WeightedScorer::check`] accepts.
+    pub scorers: Vec<WeightedScorer>,
+}
+
+/// The service is saturated if the mean over its instances of the larger share is 1 or more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Saturation {
+    /// Waiting requests of a saturated instance, above 0.
+    pub queue_depth: f64,
+    /// Used share of its KV blocks, above 0 and at most 1.
+    pub kv_utilization: f64,
+}
+
+/// The largest whole number that is read and written.
+const WHOLE_MAX: f64 = 1e15;
+
+impl Saturation {
+    /// llm-d's default, that of its `utilization-detector`.
+    pub const DEFAULT: Self = Self { queue_depth: 5.0, kv_utilization: 0.8 };
+    /// The thresholds by which llm-d's published configurations turn the detector off.
+    const OFF: Self = Self { queue_depth: 999_999_999.0, kv_utilization: 1.0 };
+}

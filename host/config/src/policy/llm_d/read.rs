@@ -1,0 +1,603 @@
+//! llm-d's configuration, read into an endpoint picker: strict where llm-d is, and with a remark on everything that
+//! has no counterpart.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::plugins::{Meaning, PRECISE_PRODUCER, Picker, PluginType, Role, TypeParameter, UTILIZATION_DETECTOR};
+use super::value::AnyYaml;
+use super::{EndpointPicker, Saturation, WHOLE_MAX};
+use crate::policy::error::PolicyError;
+use crate::policy::{FilterSetting, ScorerKind, WeightedScorer, read_text};
+use blis_diag::yaml::{Document, Entries, Error, FROM_0, Mark, Spanned, Word, explain};
+use blis_diag::{Diagnostic, Location, name_hint, nearest, quoted};
+use blis_sim::policy::EPP_PROFILE;
+
+/// A configuration that was read.
+#[derive(Debug)]
+pub struct Imported {
+    pub picker: EndpointPicker,
+    /// What has no counterpart, with what it would do.
+    pub left_out: Vec<Diagnostic>,
+    /// What has a counterpart that decides otherwise.
+    pub differs: Vec<Diagnostic>,
+    /// Names of what changes no decision of a simulation, each with the reason.
+    pub no_effect: Vec<(String, &'static str)>,
+}
+
+/// Reads the configuration in the file at `path`.
+///
+/// # Errors
+/// As [`import`], and if the file cannot be read.
+pub fn load(path: &Path) -> Result<Imported, PolicyError> {
+    let (file, text) = read_text(path)?;
+    import(&file, &text)
+}
+
+/// Reads the configuration `text`, the content of `file`.
+///
+/// # Errors
+/// If llm-d would refuse it: it is not YAML, has an unknown key, or a reference to a plugin that is not declared. Also
+/// if a parameter of a plugin with a counterpart is unknown or out of range.
+pub fn import(file: &str, text: &str) -> Result<Imported, PolicyError> {
+    let document = Document { file: file.into(), text };
+    let raw: Option<RawConfig> = document.read().map_err(|error| yaml_error(&document, &error))?;
+    let mut reader = Reader { document, remarks: Remarks::default() };
+    let picker = reader.picker(raw.unwrap_or_default())?;
+    let Remarks { left_out, differs, no_effect } = reader.remarks;
+    Ok(Imported { picker, left_out, differs, no_effect })
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "camelCase")]
+struct RawConfig {
+    api_version: Option<Word>,
+    kind: Option<Word>,
+    feature_gates: Option<Vec<Word>>,
+    plugins: Option<Vec<Spanned<RawPlugin>>>,
+    scheduling_profiles: Option<Vec<Spanned<RawProfile>>>,
+    data_layer: Option<Spanned<AnyYaml>>,
+    flow_control: Option<Spanned<AnyYaml>>,
+    request_handler: Option<Spanned<AnyYaml>>,
+    saturation_detector: Option<Spanned<AnyYaml>>,
+    parser: Option<Spanned<AnyYaml>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPlugin {
+    name: Option<Word>,
+    r#type: Option<Word>,
+    parameters: Option<Entries<Spanned<AnyYaml>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawProfile {
+    name: Option<Word>,
+    plugins: Option<Vec<Spanned<RawReference>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawReference {
+    plugin_ref: Option<Word>,
+    weight: Option<Word>,
+}
+
+/// Versions of the configuration that are read.
+const API_VERSIONS: [&str; 3] = ["llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"];
+const KIND: &str = "EndpointPickerConfig";
+
+#[derive(Default)]
+struct Remarks {
+    left_out: Vec<Diagnostic>,
+    differs: Vec<Diagnostic>,
+    no_effect: Vec<(String, &'static str)>,
+}
+
+struct Reader<'a> {
+    document: Document<'a>,
+    remarks: Remarks,
+}
+
+/// A plugin of the list.
+struct DeclaredPlugin {
+    name: String,
+    /// Its type as it was written.
+    written: Word,
+    /// `None` for a type that is not in the table.
+    row: Option<&'static PluginType>,
+    parameters: Vec<(Word, Spanned<AnyYaml>)>,
+}
+
+/// A plugin in a profile.
+struct ProfileMember<'a> {
+    plugin: &'a DeclaredPlugin,
+    /// 1 if the profile says nothing.
+    weight: f64,
+    at: Mark,
+}
+
+impl DeclaredPlugin {
+    fn role(&self) -> Option<Role> {
+        self.row.map(|row| row.role)
+    }
+
+    fn parameter(&self, name: &str) -> Option<&Spanned<AnyYaml>> {
+        self.parameters.iter().find(|(key, _)| key.value == name).map(|(_, value)| value)
+    }
+}
+
+impl Reader<'_> {
+    fn picker(&mut self, raw: RawConfig) -> Result<EndpointPicker, PolicyError> {
+        self.check_header(&raw)?;
+        self.check_sections(&raw)?;
+        let plugins = self.plugins(raw.plugins.unwrap_or_default())?;
+        let profiles = raw.scheduling_profiles.unwrap_or_default();
+        let shedding = self.shedding(
+            &plugins,
+            raw.feature_gates.as_deref().unwrap_or_default(),
+            &raw.flow_control,
+            &raw.saturation_detector,
+        )?;
+        for plugin in &plugins {
+            self.remark_on(plugin);
+        }
+        if plugins.is_empty() && profiles.is_empty() {
+            let scorers = EPP_PROFILE.map(|(name, weight)| WeightedScorer { name, weight }).to_vec();
+            return Ok(EndpointPicker { shedding, filters: Vec::new(), scorers });
+        }
+        let (profile_at, members) = self.members(&plugins, profiles)?;
+        let filters = self.filters(&plugins, &members)?;
+        let scorers = self.scorers(&plugins, &members, profile_at)?;
+        Ok(EndpointPicker { shedding, filters, scorers })
+    }
+
+    fn check_header(&self, raw: &RawConfig) -> Result<(), PolicyError> {
+        let start = Location::start(Arc::clone(&self.document.file));
+        let missing = |key: &str, value: &str| {
+            let hint = format!("a configuration of llm-d's endpoint picker has `{key}: {value}`");
+            PolicyError::at(start.clone(), self.document.text, format!("`{key}` is missing"), hint)
+        };
+        let version = raw.api_version.as_ref();
+        let kind = raw.kind.as_ref();
+        if version.is_none() && kind.is_none() && raw.plugins.is_none() && raw.scheduling_profiles.is_none() {
+            return Err(PolicyError::at(
+                start,
+                self.document.text,
+                "there is no configuration in it",
+                format!("`apiVersion: {}` and `kind: {KIND}` alone select llm-d's default", API_VERSIONS[0]),
+            ));
+        }
+        let kind = kind.ok_or_else(|| missing("kind", KIND))?;
+        if kind.value != KIND {
+            let what = format!("the kind is {}", quoted(kind.value.as_bytes()));
+            return Err(self.wrong(kind.referenced, what, format!("`blis import llm-d` reads `{KIND}`")));
+        }
+        let version = version.ok_or_else(|| missing("apiVersion", API_VERSIONS[0]))?;
+        if !API_VERSIONS.contains(&version.value.as_str()) {
+            let what = format!("unknown version {}", quoted(version.value.as_bytes()));
+            return Err(self.wrong(version.referenced, what, name_hint(&version.value, &API_VERSIONS)));
+        }
+        Ok(())
+    }
+
+    /// Sections that are read in part are maps.
+    fn check_sections(&self, raw: &RawConfig) -> Result<(), PolicyError> {
+        for (name, section) in [
+            ("dataLayer", &raw.data_layer),
+            ("flowControl", &raw.flow_control),
+            ("requestHandler", &raw.request_handler),
+            ("parser", &raw.parser),
+        ] {
+            let Some(section) = section else { continue };
+            if !matches!(section.value, AnyYaml::Map(_) | AnyYaml::Null) {
+                let what = format!("`{name}` is {}", section.value.describe());
+                return Err(self.wrong(section.referenced, what, "it must have keys with values"));
+            }
+        }
+        Ok(())
+    }
+
+    fn plugins(&self, raw: Vec<Spanned<RawPlugin>>) -> Result<Vec<DeclaredPlugin>, PolicyError> {
+        let mut plugins: Vec<DeclaredPlugin> = Vec::new();
+        for Spanned { value: RawPlugin { name, r#type, parameters }, referenced } in raw {
+            let Some(written) = r#type.filter(|word| !word.value.is_empty()) else {
+                let what = format!("plugin {} has no `type`", plugins.len() + 1);
+                return Err(self.wrong(referenced, what, "add `type: …`, such as `queue-scorer`"));
+            };
+            let name = name.filter(|word| !word.value.is_empty());
+            let at = name.as_ref().map_or(written.referenced, |word| word.referenced);
+            let name = name.map_or_else(|| written.value.clone(), |word| word.value);
+            if plugins.iter().any(|plugin| plugin.name == name) {
+                let what = format!("two plugins are called {}", quoted(name.as_bytes()));
+                return Err(self.wrong(at, what, "give one of them another `name`; without one it is the type"));
+            }
+            let row = PluginType::find(&written.value);
+            let parameters = parameters.map(|entries| entries.0).unwrap_or_default();
+            plugins.push(DeclaredPlugin { name, written, row, parameters });
+        }
+        Ok(plugins)
+    }
+
+    /// Names a plugin without a counterpart, wherever it is used.
+    fn remark_on(&mut self, plugin: &DeclaredPlugin) {
+        let written = quoted(plugin.written.value.as_bytes());
+        let location = self.document.location(plugin.written.referenced);
+        let left_out = |what: String| Diagnostic::new(what).at(location.clone());
+        match plugin.role() {
+            None => {
+                let what = format!("unknown plugin type {written}: it is left out");
+                let near = nearest(&plugin.written.value, &PluginType::names());
+                let unknown = left_out(what);
+                self.remarks.left_out.push(match near {
+                    Some(name) => unknown.hint(format!("did you mean `{name}`?")),
+                    None => unknown,
+                });
+            }
+            Some(Role::Missing(what) | Role::MissingHandler(what)) => {
+                self.remarks.left_out.push(left_out(format!("{written} has no counterpart: it would {what}")));
+            }
+            Some(Role::NoEffect(why)) => self.remarks.no_effect.push((plugin.written.value.clone(), why)),
+            Some(Role::Scorer(_) | Role::Filter(_) | Role::Picker(_) | Role::SingleProfile) => {}
+        }
+    }
+
+    /// The plugins of the one profile that a bundle describes, and the location of the profile.
+    fn members<'p>(
+        &mut self,
+        plugins: &'p [DeclaredPlugin],
+        profiles: Vec<Spanned<RawProfile>>,
+    ) -> Result<(Mark, Vec<ProfileMember<'p>>), PolicyError> {
+        let mut named: Vec<(String, Mark, Vec<ProfileMember<'p>>)> = Vec::new();
+        for Spanned { value: RawProfile { name, plugins: references }, referenced } in profiles {
+            let Some(name) = name.filter(|word| !word.value.is_empty()) else {
+                let what = format!("profile {} has no `name`", named.len() + 1);
+                return Err(self.wrong(referenced, what, "add `name: default`"));
+            };
+            if named.iter().any(|(other, ..)| *other == name.value) {
+                let what = format!("two profiles are called {}", quoted(name.value.as_bytes()));
+                return Err(self.wrong(name.referenced, what, "rename one of them"));
+            }
+            let references = references.unwrap_or_default();
+            let members = references.into_iter().map(|reference| self.member(plugins, reference));
+            let members = members.collect::<Result<Vec<_>, _>>()?;
+            named.push((name.value, name.referenced, members));
+        }
+        if named.is_empty() {
+            // llm-d then makes a profile of all filters, scorers and pickers.
+            let start = plugins.first().map(|plugin| plugin.written.referenced);
+            let start = start.expect("a configuration without plugins and profiles was the default");
+            let member = |plugin| ProfileMember { plugin, weight: 1.0, at: start };
+            return Ok((start, plugins.iter().map(member).collect()));
+        }
+        self.check_handler(plugins, &named)?;
+        let decode = |(_, _, members): &(String, Mark, Vec<ProfileMember<'_>>)| {
+            members.iter().any(|member| member.plugin.row.is_some_and(|row| row.name == "decode-filter"))
+        };
+        let chosen = decode_profile(plugins);
+        let index = named.iter().position(|(name, ..)| Some(name.as_str()) == chosen);
+        let index = index.or_else(|| named.iter().position(|(name, ..)| name == "decode"));
+        let index = index.or_else(|| named.iter().position(decode)).unwrap_or(0);
+        let (name, at, members) = named.remove(index);
+        for (other, at, _) in named {
+            let what = format!(
+                "profile {} has no counterpart: it would choose another instance for a part of the request; profile {} \
+                 is imported",
+                quoted(other.as_bytes()),
+                quoted(name.as_bytes())
+            );
+            self.remarks.left_out.push(Diagnostic::new(what).at(self.document.location(at)));
+        }
+        Ok((at, members))
+    }
+
+    fn member<'p>(
+        &self,
+        plugins: &'p [DeclaredPlugin],
+        Spanned { value: RawReference { plugin_ref, weight }, referenced }: Spanned<RawReference>,
+    ) -> Result<ProfileMember<'p>, PolicyError> {
+        let Some(name) = plugin_ref else {
+            return Err(self.wrong(referenced, "`pluginRef` is missing", "name a plugin of the list `plugins`"));
+        };
+        let plugin = self.declared(plugins, &name.value, name.referenced)?;
+        let subject = format!("the weight of {}", quoted(name.value.as_bytes()));
+        let weight = weight.map_or(Ok(1.0), |word| self.document.number(subject, &word, FROM_0))?;
+        Ok(ProfileMember { plugin, weight, at: name.referenced })
+    }
+
+    fn declared<'p>(
+        &self,
+        plugins: &'p [DeclaredPlugin],
+        name: &str,
+        at: Mark,
+    ) -> Result<&'p DeclaredPlugin, PolicyError> {
+        plugins.iter().find(|plugin| plugin.name == name).ok_or_else(|| {
+            let known: Vec<&str> = plugins.iter().map(|plugin| plugin.name.as_str()).collect();
+            let hint = match known.is_empty() {
+                true => "there is no list `plugins`".to_owned(),
+                false => name_hint(name, &known),
+            };
+            self.wrong(at, format!("no plugin is called {}", quoted(name.as_bytes())), hint)
+        })
+    }
+
+    /// Several profiles need a plugin that decides between them.
+    fn check_handler(
+        &self,
+        plugins: &[DeclaredPlugin],
+        profiles: &[(String, Mark, Vec<ProfileMember<'_>>)],
+    ) -> Result<(), PolicyError> {
+        let Some((_, at, _)) = profiles.get(1) else { return Ok(()) };
+        let may_handle = |plugin: &DeclaredPlugin| matches!(plugin.role(), None | Some(Role::MissingHandler(_)));
+        if plugins.iter().any(may_handle) {
+            return Ok(());
+        }
+        let what = format!("{} profiles, and no plugin that decides which of them runs", profiles.len());
+        Err(self.wrong(*at, what, "declare one, such as `disagg-profile-handler`, or keep one profile"))
+    }
+
+    fn filters(
+        &mut self,
+        plugins: &[DeclaredPlugin],
+        members: &[ProfileMember<'_>],
+    ) -> Result<Vec<FilterSetting>, PolicyError> {
+        let mut filters: Vec<FilterSetting> = Vec::new();
+        for ProfileMember { plugin, at, .. } in members {
+            let (Some(row), Some(Role::Filter(name))) = (plugin.row, plugin.role()) else { continue };
+            let mut filter = FilterSetting::named(name).map_err(|(what, hint)| self.wrong(*at, what, hint))?;
+            self.parameters(plugin, row, |parameter, value| filter.set(parameter, value))?;
+            if filters.iter().any(|other| other.name() == name) {
+                let what = format!("filter `{name}` is used twice; the second one is left out");
+                self.remarks.left_out.push(Diagnostic::new(what).at(self.document.location(*at)));
+                continue;
+            }
+            if !self.is_precise(plugins, plugin)? {
+                self.differs(plugin, row);
+            }
+            filters.push(filter);
+        }
+        Ok(filters)
+    }
+
+    fn scorers(
+        &mut self,
+        plugins: &[DeclaredPlugin],
+        members: &[ProfileMember<'_>],
+        profile: Mark,
+    ) -> Result<Vec<WeightedScorer>, PolicyError> {
+        let mut scorers: Vec<WeightedScorer> = Vec::new();
+        for ProfileMember { plugin, weight, at } in members {
+            let (Some(row), Some(Role::Scorer(kind))) = (plugin.row, plugin.role()) else { continue };
+            self.parameters(plugin, row, |_, _| Ok(()))?;
+            let precise = self.is_precise(plugins, plugin)?;
+            let kind = row.precise.filter(|_| precise).unwrap_or(kind);
+            if *weight == 0.0 {
+                self.remarks.no_effect.push((plugin.written.value.clone(), "its weight is 0"));
+                continue;
+            }
+            if !precise {
+                self.differs(plugin, row);
+            }
+            match scorers.iter_mut().find(|scorer| scorer.name == kind) {
+                Some(same) => {
+                    same.weight += weight;
+                    let what = format!("scorer `{kind}` is used twice: the weights are added");
+                    self.remarks.differs.push(Diagnostic::new(what).at(self.document.location(*at)));
+                }
+                None => scorers.push(WeightedScorer { name: kind, weight: *weight }),
+            }
+        }
+        if self.picker_of(plugins, members)? == Picker::Random && !scorers.is_empty() {
+            let ignored =
+                scorers.drain(..).map(|scorer| (scorer.name.name().to_owned(), "`random-picker` reads no scores"));
+            self.remarks.no_effect.extend(ignored);
+        }
+        if scorers.is_empty() {
+            // Without scores, the picker takes any instance.
+            scorers.push(WeightedScorer { name: ScorerKind::Random, weight: 1.0 });
+        }
+        WeightedScorer::check(&scorers).map_err(|fault| self.wrong(profile, fault.what, fault.hint))?;
+        Ok(scorers)
+    }
+
+    /// The picker of a profile: its own, else the first one declared, else `max-score-picker`.
+    fn picker_of(&mut self, plugins: &[DeclaredPlugin], members: &[ProfileMember<'_>]) -> Result<Picker, PolicyError> {
+        let picker = |plugin: &&DeclaredPlugin| matches!(plugin.role(), Some(Role::Picker(_)));
+        let own = members.iter().map(|member| member.plugin).find(picker);
+        let Some(plugin) = own.or_else(|| plugins.iter().find(picker)) else { return Ok(Picker::MaxScore) };
+        if let Some(row) = plugin.row {
+            self.parameters(plugin, row, |_, _| Ok(()))?;
+        }
+        Ok(if plugin.role() == Some(Role::Picker(Picker::Random)) { Picker::Random } else { Picker::MaxScore })
+    }
+
+    /// Checks the parameters of a plugin with a counterpart, and gives `set` those that have one.
+    fn parameters(
+        &mut self,
+        plugin: &DeclaredPlugin,
+        row: &PluginType,
+        mut set: impl FnMut(&str, f64) -> Result<(), (String, String)>,
+    ) -> Result<(), PolicyError> {
+        for (key, value) in &plugin.parameters {
+            let Some(TypeParameter { name, meaning }) = row.parameter(&key.value) else {
+                let known: Vec<&str> = row.parameters.iter().map(|parameter| parameter.name).collect();
+                let hint = match known.is_empty() {
+                    true => "it has no parameters".to_owned(),
+                    false => name_hint(&key.value, &known),
+                };
+                let what = format!("`{}` has no parameter {}", row.name, quoted(key.value.as_bytes()));
+                return Err(self.wrong(key.referenced, what, hint));
+            };
+            let at = value.referenced;
+            match meaning {
+                Meaning::Number(ours) | Meaning::Whole(ours) => {
+                    let number = self.number(name, value, matches!(meaning, Meaning::Whole(_)))?;
+                    set(ours, number).map_err(|(what, hint)| self.wrong(at, what, hint))?;
+                }
+                Meaning::OnlyNumber(only) => {
+                    if self.number(name, value, false)? != *only {
+                        self.only(name, value, &only.to_string());
+                    }
+                }
+                Meaning::OnlyText(only) => {
+                    if !matches!(&value.value, AnyYaml::Text(text) if text == only) {
+                        self.only(name, value, only);
+                    }
+                }
+                Meaning::Missing(what) => {
+                    let what = format!("`{name}` has no counterpart: it would {what}");
+                    self.remarks.left_out.push(Diagnostic::new(what).at(self.document.location(at)));
+                }
+                Meaning::Producer | Meaning::NoEffect => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn only(&mut self, name: &str, value: &Spanned<AnyYaml>, only: &str) {
+        let what = format!("`{name}` is {}; it is simulated as {only}", value.value.describe());
+        self.remarks.left_out.push(Diagnostic::new(what).at(self.document.location(value.referenced)));
+    }
+
+    fn number(&self, name: &str, value: &Spanned<AnyYaml>, whole: bool) -> Result<f64, PolicyError> {
+        match value.value {
+            AnyYaml::Number(number) if number.is_finite() && (!whole || number.fract() == 0.0) => Ok(number),
+            _ => {
+                let what = format!("`{name}` is {}", value.value.describe());
+                let hint = if whole { "it must be a whole number" } else { "it must be a number" };
+                Err(self.wrong(value.referenced, what, hint))
+            }
+        }
+    }
+
+    /// Whether the plugin reads what is in the prefix caches, instead of the router's record of sent prompts.
+    fn is_precise(&self, plugins: &[DeclaredPlugin], plugin: &DeclaredPlugin) -> Result<bool, PolicyError> {
+        let row = plugin.row;
+        let producer = row.and_then(|row| row.parameters.iter().find(|one| one.meaning == Meaning::Producer));
+        let Some(producer) = producer else { return Ok(true) };
+        let Some(value) = plugin.parameter(producer.name) else { return Ok(false) };
+        match &value.value {
+            AnyYaml::Text(name) if name.is_empty() => Ok(false),
+            AnyYaml::Text(name) => {
+                let producer = self.declared(plugins, name, value.referenced)?;
+                Ok(producer.row.is_some_and(|row| row.name == PRECISE_PRODUCER))
+            }
+            AnyYaml::Null => Ok(false),
+            other => {
+                let what = format!("`{}` is {}", producer.name, other.describe());
+                Err(self.wrong(value.referenced, what, "it must be the name of a plugin"))
+            }
+        }
+    }
+
+    /// Says once where the counterpart of a type decides otherwise.
+    fn differs(&mut self, plugin: &DeclaredPlugin, row: &PluginType) {
+        if !row.differs.is_empty() && self.remarks.differs.iter().all(|remark| remark.what != row.differs) {
+            let location = self.document.location(plugin.written.referenced);
+            self.remarks.differs.push(Diagnostic::new(row.differs).at(location));
+        }
+    }
+
+    /// llm-d rejects requests of a negative priority while its detector says that the service is saturated, unless flow
+    /// control is on.
+    fn shedding(
+        &mut self,
+        plugins: &[DeclaredPlugin],
+        gates: &[Word],
+        flow_control: &Option<Spanned<AnyYaml>>,
+        deprecated: &Option<Spanned<AnyYaml>>,
+    ) -> Result<Option<Saturation>, PolicyError> {
+        let gate = gates.iter().rfind(|gate| gate.value.split('=').next() == Some("flowControl"));
+        let on = gate.filter(|gate| !gate.value.ends_with("=false"));
+        if let Some(gate) = on {
+            let what = "flow control has no counterpart: it would hold requests in queues of the gateway while the \
+                        service is saturated";
+            self.remarks.left_out.push(Diagnostic::new(what).at(self.document.location(gate.referenced)));
+        }
+        let own = flow_control.as_ref().and_then(|section| section.value.key("saturationDetector"));
+        let section = own.or(deprecated.as_ref());
+        let saturation = self.saturation(plugins, section)?;
+        Ok(saturation.filter(|_| on.is_none()))
+    }
+
+    /// The thresholds of the detector of saturation; `None` if it is off or has no counterpart.
+    fn saturation(
+        &self,
+        plugins: &[DeclaredPlugin],
+        section: Option<&Spanned<AnyYaml>>,
+    ) -> Result<Option<Saturation>, PolicyError> {
+        let reference = match section.map(|section| (section, section.value.key("pluginRef"))) {
+            Some((_, Some(reference))) => match &reference.value {
+                AnyYaml::Text(name) => Some((name.as_str(), reference.referenced)),
+                other => {
+                    let what = format!("`pluginRef` is {}", other.describe());
+                    return Err(self.wrong(reference.referenced, what, "it must be the name of a plugin"));
+                }
+            },
+            // Earlier versions had the thresholds here.
+            Some((Spanned { value: AnyYaml::Map(entries), .. }, None)) => return self.thresholds(entries),
+            Some((Spanned { value: AnyYaml::Null, .. }, None)) | None => None,
+            Some((section, None)) => {
+                let what = format!("`saturationDetector` is {}", section.value.describe());
+                return Err(self.wrong(section.referenced, what, "it must be a map with a `pluginRef`"));
+            }
+        };
+        let plugin = match reference {
+            Some((name, at)) if name != UTILIZATION_DETECTOR => Some(self.declared(plugins, name, at)?),
+            _ => plugins.iter().find(|plugin| plugin.name == UTILIZATION_DETECTOR),
+        };
+        match plugin {
+            None => Ok(Some(Saturation::DEFAULT)),
+            Some(plugin) if plugin.row.is_some_and(|row| row.name == UTILIZATION_DETECTOR) => {
+                self.thresholds(&plugin.parameters)
+            }
+            Some(_) => Ok(None),
+        }
+    }
+
+    fn thresholds(&self, entries: &[(Word, Spanned<AnyYaml>)]) -> Result<Option<Saturation>, PolicyError> {
+        let mut saturation = Saturation::DEFAULT;
+        for (key, value) in entries {
+            let (slot, whole, most) = match key.value.as_str() {
+                "queueDepthThreshold" => (&mut saturation.queue_depth, true, WHOLE_MAX),
+                "kvCacheUtilThreshold" => (&mut saturation.kv_utilization, false, 1.0),
+                _ => continue,
+            };
+            *slot = self.number(&key.value, value, whole)?;
+            if !(*slot > 0.0 && *slot <= most) {
+                let what = format!("`{}` is {slot}", key.value);
+                let hint =
+                    if whole { "it must be a whole number from 1 to 1e15" } else { "it must be above 0 and at most 1" };
+                return Err(self.wrong(value.referenced, what, hint));
+            }
+        }
+        Ok(Some(saturation).filter(|saturation| *saturation != Saturation::OFF))
+    }
+
+    fn wrong(&self, at: Mark, what: impl Into<String>, hint: impl Into<String>) -> PolicyError {
+        self.document.wrong(at, what, hint).into()
+    }
+}
+
+/// The profile for decoding, as the plugin that handles the profiles calls it.
+fn decode_profile(plugins: &[DeclaredPlugin]) -> Option<&str> {
+    let handler = plugins.iter().find(|plugin| plugin.row.is_some_and(|row| row.name == "disagg-profile-handler"))?;
+    let profiles = handler.parameter("profiles").and_then(|profiles| profiles.value.key("decode"));
+    match profiles.or_else(|| handler.parameter("decodeProfile")).map(|value| &value.value) {
+        Some(AnyYaml::Text(name)) => Some(name),
+        _ => None,
+    }
+}
+
+fn yaml_error(document: &Document<'_>, error: &Error) -> PolicyError {
+    let (what, hint) = explain(error);
+    let location = match error.location() {
+        Some(at) => document.location(at),
+        None => Location::start(Arc::clone(&document.file)),
+    };
+    PolicyError::at(location, document.text, what, hint)
+}

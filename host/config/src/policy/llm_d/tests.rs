@@ -1,0 +1,347 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::{Bundle, ScorerKind};
+
+const HEADER: &str = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n";
+
+fn read(body: &str) -> Imported {
+    import("epp.yaml", &format!("{HEADER}{body}")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refused(body: &str) -> String {
+    import("epp.yaml", &format!("{HEADER}{body}")).expect_err("it is invalid").to_string()
+}
+
+fn scorers(picker: &EndpointPicker) -> Vec<(ScorerKind, f64)> {
+    picker.scorers.iter().map(|scorer| (scorer.name, scorer.weight)).collect()
+}
+
+fn texts(remarks: &[blis_diag::Diagnostic]) -> Vec<String> {
+    remarks.iter().map(|remark| remark.headline().to_string()).collect()
+}
+
+#[test]
+fn weights_and_parameters_are_read_with_their_defaults() {
+    let Imported { picker, left_out, .. } = read(
+        "plugins:
+- {type: prefix-cache-affinity-filter, parameters: {affinityThreshold: 0.5}}
+- {type: queue-scorer, name: queues}
+- {type: kv-cache-utilization-scorer}
+- {type: active-request-scorer}
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: queues}
+  - {pluginRef: kv-cache-utilization-scorer, weight: 2.5}
+  - {pluginRef: active-request-scorer, weight: 0}
+  - {pluginRef: prefix-cache-affinity-filter}
+",
+    );
+    assert_eq!(scorers(&picker), [(ScorerKind::QueueDepth, 1.0), (ScorerKind::KvUtilization, 2.5)]);
+    assert_eq!(
+        picker.filters.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["prefix-cache-affinity:affinity=0.5"]
+    );
+    assert_eq!(picker.shedding, Some(Saturation { queue_depth: 5.0, kv_utilization: 0.8 }));
+    assert_eq!(texts(&left_out), [""; 0]);
+}
+
+#[test]
+fn a_configuration_without_plugins_is_llm_d_s_default() {
+    let three_two_two =
+        [(ScorerKind::PrefixAffinity, 3.0), (ScorerKind::QueueDepth, 2.0), (ScorerKind::KvUtilization, 2.0)];
+    assert_eq!(scorers(&read("").picker), three_two_two);
+    assert_eq!(scorers(&read("plugins: []\nschedulingProfiles:\n").picker), three_two_two);
+    let profile = read("plugins: [{type: queue-scorer}, {type: openai-parser}, {type: load-aware-scorer}]\n").picker;
+    assert_eq!(
+        scorers(&profile),
+        [(ScorerKind::QueueDepth, 1.0), (ScorerKind::LoadAware, 1.0)],
+        "all scorers, weight 1"
+    );
+}
+
+#[test]
+fn the_producer_decides_which_scorer_it_is() {
+    let scorer = |producer: &str| {
+        let plugins =
+            "plugins: [{type: precise-prefix-cache-producer}, {type: approx-prefix-cache-producer, name: record}, ";
+        let read = read(&format!("{plugins}{{type: prefix-cache-scorer, parameters: {{{producer}}}}}]\n"));
+        (read.picker.scorers[0].name, read.differs.len())
+    };
+    assert_eq!(scorer(""), (ScorerKind::PrefixAffinity, 1));
+    assert_eq!(scorer("prefixMatchInfoProducerName: record"), (ScorerKind::PrefixAffinity, 1));
+    let precise = "prefixMatchInfoProducerName: precise-prefix-cache-producer";
+    assert_eq!(scorer(precise), (ScorerKind::PrecisePrefixCacheShare, 0));
+    let unknown = refused("plugins: [{type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: recrd}}]\n");
+    assert!(unknown.starts_with("epp.yaml:3:81: no plugin is called `recrd`"), "{unknown}");
+}
+
+#[test]
+fn pickers_that_read_no_scores() {
+    let random = [(ScorerKind::Random, 1.0)];
+    assert_eq!(scorers(&read("plugins: [{type: random-picker}, {type: queue-scorer}]\n").picker), random);
+    assert_eq!(scorers(&read("plugins: [{type: max-score-picker}]\n").picker), random);
+    let drawn = read("plugins: [{type: weighted-random-picker}, {type: queue-scorer}]\n");
+    assert_eq!(scorers(&drawn.picker), [(ScorerKind::QueueDepth, 1.0)]);
+    let expected = "epp.yaml:3:18: `weighted-random-picker` has no counterpart: it would draw an instance with a \
+                    probability in proportion to its score";
+    assert_eq!(texts(&drawn.left_out), [expected]);
+}
+
+#[test]
+fn the_profile_for_decoding_is_imported() {
+    let body = "plugins: [{type: disagg-profile-handler}, {type: queue-scorer}, {type: load-aware-scorer}]
+schedulingProfiles:
+- {name: prefill, plugins: [{pluginRef: queue-scorer}]}
+- {name: decode, plugins: [{pluginRef: load-aware-scorer, weight: 3}]}
+";
+    let both = read(body);
+    assert_eq!(scorers(&both.picker), [(ScorerKind::LoadAware, 3.0)]);
+    let left_out = texts(&both.left_out);
+    assert!(left_out[0].starts_with("epp.yaml:3:18: `disagg-profile-handler` has no counterpart"), "{left_out:?}");
+    assert!(left_out[1].starts_with("epp.yaml:5:10: profile `prefill` has no counterpart"), "{left_out:?}");
+    let unhandled = refused(&body.replace("{type: disagg-profile-handler}, ", ""));
+    assert!(unhandled.starts_with("epp.yaml:6:10: 2 profiles, and no plugin that decides"), "{unhandled}");
+    let parameters = "disagg-profile-handler, parameters: {profiles: {decode: prefill}}";
+    assert_eq!(
+        scorers(&read(&body.replace("disagg-profile-handler", parameters)).picker),
+        [(ScorerKind::QueueDepth, 1.0)]
+    );
+}
+
+#[test]
+fn saturation_rejects_unless_flow_control_is_on() {
+    let shedding = |body: &str| read(body).picker.shedding;
+    assert_eq!(
+        shedding("saturationDetector: {queueDepthThreshold: 7}\n"),
+        Some(Saturation { queue_depth: 7.0, kv_utilization: 0.8 })
+    );
+    let detector = "plugins:
+- {type: utilization-detector, name: mine, parameters: {queueDepthThreshold: 9, kvCacheUtilThreshold: 0.5}}
+- {type: queue-scorer}
+schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
+flowControl: {saturationDetector: {pluginRef: mine}}
+";
+    assert_eq!(shedding(detector), Some(Saturation { queue_depth: 9.0, kv_utilization: 0.5 }));
+    assert_eq!(shedding(&format!("{detector}featureGates: [flowControl]\n")), None);
+    assert_eq!(
+        shedding(&format!("{detector}featureGates: [flowControl=false]\n")).map(|one| one.queue_depth),
+        Some(9.0)
+    );
+    let left_out = texts(&read("featureGates: [flowControl]\n").left_out);
+    assert!(left_out[0].contains("flow control has no counterpart: it would hold requests"), "{left_out:?}");
+}
+
+#[test]
+fn mistakes_are_shown_where_they_are() {
+    let cases = [
+        ("pluginss: []\n", "epp.yaml:3:1: unknown key `pluginss`", "did you mean `plugins`?"),
+        ("plugins: 5\n", "epp.yaml:3:10: ", "hint: "),
+        ("dataLayer: 5\n", "epp.yaml:3:12: `dataLayer` is 5", "hint: it must have keys"),
+        ("plugins: [queue-scorer]\n", "epp.yaml:3:11: ", "hint: "),
+        ("plugins: [{name: a}]\n", "epp.yaml:3:11: plugin 1 has no `type`", "hint: add `type: …`"),
+        ("plugins: [{type: queue-scorer}, {type: queue-scorer}]\n", "epp.yaml:3:40: two plugins are called", "hint: "),
+        (
+            "plugins: [{type: queue-scorer}]\nschedulingProfiles: [{name: a, plugins: [{pluginRef: queue-scorrer}]}]\n",
+            "epp.yaml:4:54: no plugin is called `queue-scorrer`",
+            "did you mean `queue-scorer`?",
+        ),
+        (
+            "plugins: [{type: queue-scorer}]\n\
+             schedulingProfiles: [{name: a, plugins: [{pluginRef: queue-scorer, weight: x}]}]\n",
+            "epp.yaml:4:76: the weight of `queue-scorer` is `x`",
+            "hint: it must be a number from 0 on",
+        ),
+        ("schedulingProfiles: [{plugins: []}]\n", "epp.yaml:3:22: profile 1 has no `name`", "hint: "),
+        (
+            "plugins: [{type: prefix-cache-affinity-filter, parameters: {affinityTreshold: 1}}]\n",
+            "epp.yaml:3:61: `prefix-cache-affinity-filter` has no parameter `affinityTreshold`",
+            "did you mean `affinityThreshold`?",
+        ),
+        (
+            "plugins: [{type: prefix-cache-affinity-filter, parameters: {affinityThreshold: high}}]\n",
+            "epp.yaml:3:80: `affinityThreshold` is `high`",
+            "hint: it must be a number",
+        ),
+        (
+            "plugins: [{type: prefix-cache-affinity-filter, parameters: {affinityThreshold: 1.5}}]\n",
+            "epp.yaml:3:80: parameter `affinity` of `prefix-cache-affinity` is 1.5",
+            "hint: it must be a number from 0 to 1",
+        ),
+        ("saturationDetector: {queueDepthThreshold: 0}\n", "epp.yaml:3:43: `queueDepthThreshold` is 0", "from 1"),
+        ("saturationDetector: {pluginRef: mine}\n", "epp.yaml:3:33: no plugin is called `mine`", "no list `plugins`"),
+    ];
+    for (body, start, hint) in cases {
+        let message = refused(body);
+        assert!(message.starts_with(start), "{body}: {message}");
+        assert!(message.contains(hint), "{body}: {message}");
+    }
+}
+
+#[test]
+fn other_files_are_refused() {
+    let message = |text: &str| import("epp.yaml", text).expect_err("it is no configuration").to_string();
+    assert!(message("").starts_with("epp.yaml:1:1: there is no configuration in it"));
+    assert!(message("kind: ConfigMap\napiVersion: v1\n").starts_with("epp.yaml:1:7: the kind is `ConfigMap`"));
+    assert!(message("kind: EndpointPickerConfig\n").starts_with("epp.yaml:1:1: `apiVersion` is missing"));
+    let version = message("kind: EndpointPickerConfig\napiVersion: llm-d.ai/v1alpha9\n");
+    assert!(version.starts_with("epp.yaml:2:13: unknown version `llm-d.ai/v1alpha9`"), "{version}");
+    assert!(message("- a\n").starts_with("epp.yaml:1:1: "));
+}
+
+#[test]
+fn what_is_unknown_or_not_simulated_is_named() {
+    let read = read(
+        "plugins:
+- {type: queue-scorrer}
+- {type: my-own-scorer, parameters: {a: [1, {b: c}]}}
+- {type: load-aware-scorer, parameters: {threshold: 64}}
+",
+    );
+    let left_out: Vec<String> = read.left_out.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        left_out,
+        [
+            "epp.yaml:4:10: unknown plugin type `queue-scorrer`: it is left out\nhint: did you mean `queue-scorer`?",
+            "epp.yaml:5:10: unknown plugin type `my-own-scorer`: it is left out",
+            "epp.yaml:6:53: `threshold` is 64; it is simulated as 128",
+        ]
+    );
+}
+
+fn export(bundle: &str) -> Result<EndpointPicker, String> {
+    let bundle = Bundle::parse("bundle.yaml", bundle).unwrap_or_else(|error| panic!("{error}"));
+    EndpointPicker::of_bundle(&bundle).map_err(|error| error.to_string())
+}
+
+#[test]
+fn bundles_that_llm_d_cannot_express_are_refused_by_name() {
+    let cases = [
+        ("{}", "routing policy `round-robin`, the default, has no counterpart in llm-d"),
+        ("routing: {policy: my-script}", "bundle.yaml:1:19: routing policy `my-script` is not built in"),
+        ("routing: {policy: least-loaded}", "bundle.yaml:1:19: routing policy `least-loaded` has no counterpart"),
+        (
+            "routing: {policy: weighted, scorers: [{name: vllm-dp, weight: 1}]}",
+            "bundle.yaml:1:46: scorer `vllm-dp` has no counterpart in llm-d",
+        ),
+        ("{routing: {policy: weighted}, scheduler: sjf}", "bundle.yaml:1:42: scheduler `sjf` has no counterpart"),
+        (
+            "{routing: {policy: weighted}, tenant_budgets: {a: 0.5}}",
+            "bundle.yaml:1:51: budgets of tenants have no counterpart",
+        ),
+        (
+            "{routing: {policy: weighted}, admission: {slo_priorities: {a: 1}}}",
+            "bundle.yaml:1:63: priorities of classes have no counterpart",
+        ),
+        (
+            "{routing: {policy: weighted}, admission: {policy: reject-all}}",
+            "bundle.yaml:1:51: admission policy `reject-all` has no counterpart",
+        ),
+        (
+            "routing: {policy: weighted, filters: [{name: saturation, parameters: {queue-depth: 2.5}}]}",
+            "bundle.yaml:1:46: `queue-depth` of filter `saturation` is 2.5",
+        ),
+    ];
+    for (bundle, start) in cases {
+        let message = export(bundle).expect_err(bundle);
+        assert!(message.starts_with(start), "{bundle}: {message}");
+        assert!(message.contains("\nhint: "), "{bundle}: {message}");
+    }
+}
+
+#[test]
+fn named_blends_are_exported_as_their_parts() {
+    let token_aware =
+        export("routing: {policy: token-aware, parameters: {affinity: 0.6}}").expect("it has a counterpart");
+    assert_eq!(scorers(&token_aware), [(ScorerKind::TokenLoad, 1.0)]);
+    assert_eq!(token_aware.filters[0].to_string(), "prefix-cache-affinity:affinity=0.6");
+    assert_eq!(token_aware.shedding, None);
+    assert_eq!(scorers(&export("routing: {policy: epp-default}").expect("it has one")), scorers(&read("").picker));
+}
+
+prop_compose! {
+    /// What llm-d can say.
+    fn any_picker()(
+        saturation in prop::option::of((1_u32.., 0.01..=1.0)),
+        affinity in prop::option::of((0.0..=1.0, 1.0..=1e6, 0.0..=1e7)),
+        guard in prop::option::of((1_u32..1_000_000_000, 0.01..=1.0, 0.0..=100.0)),
+        swapped in any::<bool>(),
+        weights in prop::collection::vec(1e-9..1e9, 14),
+        chosen in prop::sample::subsequence(ScorerKind::ALL.to_vec(), 0..=14).prop_shuffle(),
+    ) -> EndpointPicker {
+        let filter = |name: &str, values: [f64; 3]| {
+            let mut filter = FilterSetting::named(name).expect("it is one of ours");
+            let names: Vec<String> = filter.parameters().map(|(parameter, _)| parameter.name).collect();
+            for (name, value) in names.iter().zip(values) {
+                filter.set(name, value).expect("it is in its range");
+            }
+            filter
+        };
+        let affinity = affinity.map(|(a, b, c)| filter("prefix-cache-affinity", [a, b, c]));
+        let guard = guard.map(|(a, b, c)| filter("saturation", [f64::from(a), b, c]));
+        let mut filters: Vec<FilterSetting> = affinity.into_iter().chain(guard).collect();
+        if swapped {
+            filters.reverse();
+        }
+        let unknown = [ScorerKind::LoadBalance, ScorerKind::VllmDp, ScorerKind::Random];
+        let scorers = chosen.into_iter().filter(|kind| !unknown.contains(kind)).zip(weights);
+        let mut scorers: Vec<_> = scorers.map(|(name, weight)| WeightedScorer { name, weight }).collect();
+        if scorers.is_empty() {
+            scorers.push(WeightedScorer { name: ScorerKind::Random, weight: 1.0 });
+        }
+        let shedding = saturation
+            .map(|(queue_depth, kv_utilization)| Saturation { queue_depth: f64::from(queue_depth), kv_utilization });
+        EndpointPicker { shedding: shedding.filter(|one| *one != Saturation::OFF), filters, scorers }
+    }
+}
+
+proptest! {
+    #[test]
+    fn export_and_import_give_the_same_bundle(picker in any_picker()) {
+        let bundle = picker.to_bundle();
+        let read = export(&bundle).map_err(TestCaseError::fail)?;
+        prop_assert_eq!(&read, &picker);
+        let config = read.to_config();
+        let Imported { picker: again, left_out, differs, .. } =
+            import("epp.yaml", &config).map_err(|error| TestCaseError::fail(format!("{error}\n{config}")))?;
+        prop_assert_eq!(texts(&left_out), Vec::<String>::new());
+        let sent_prompts = picker.scorers.iter().any(|scorer| scorer.name == ScorerKind::PrefixAffinity);
+        prop_assert_eq!(differs.len(), usize::from(sent_prompts), "{:?}", texts(&differs));
+        prop_assert_eq!(again.to_bundle(), bundle);
+    }
+
+    /// No text makes the reader panic.
+    #[test]
+    fn any_text_is_read_or_refused(lines in prop::collection::vec(any_line(), 0..12)) {
+        if let Err(error) = import("epp.yaml", &format!("{HEADER}{}", lines.concat())) {
+            prop_assert!(error.to_string().contains("\nhint: "), "{}", error);
+        }
+    }
+}
+
+fn any_line() -> impl Strategy<Value = String> {
+    let key = prop::sample::select(vec![
+        "plugins:",
+        "- type: queue-scorer",
+        "- type: prefix-cache-scorer",
+        "  parameters:",
+        "    lruSize: ",
+        "  name: ",
+        "schedulingProfiles:",
+        "- name: default",
+        "  plugins:",
+        "  - pluginRef: queue-scorer",
+        "    weight: ",
+        "- ",
+        "flowControl: ",
+        "  saturationDetector:",
+        "    pluginRef: ",
+        "featureGates: ",
+        "- type: utilization-detector",
+        "    queueDepthThreshold: ",
+    ]);
+    let value =
+        prop::sample::select(vec!["", "", "", "1", "-1", "x", "[]", "{}", "null", "1e400", "[a, b]", "{a: 1}", "'"]);
+    (key, value).prop_map(|(key, value)| format!("{key}{value}\n"))
+}

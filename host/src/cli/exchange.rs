@@ -1,0 +1,121 @@
+//! `blis import`, `blis export`: settings of other programs.
+
+use std::path::{Path, PathBuf};
+
+use blis_config::policy::Bundle;
+use blis_config::policy::llm_d::{self, EndpointPicker, Imported};
+use blis_diag::Diagnostic;
+use blis_eval::error::RunError;
+use blis_report::{check_target, write_text};
+use clap::{Args, Subcommand};
+
+use super::output::{print, print_note};
+
+/// `blis import`.
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    #[command(subcommand)]
+    command: ImportCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ImportCommand {
+    /// Make a policy bundle of the configuration of llm-d's endpoint picker (EndpointPickerConfig)
+    LlmD(ImportLlmDArgs),
+}
+
+#[derive(Debug, Args)]
+struct ImportLlmDArgs {
+    /// EndpointPickerConfig (YAML)
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// File for the bundle [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Fail if a plugin, a parameter or a section has no counterpart
+    #[arg(long)]
+    strict: bool,
+}
+
+/// `blis export`.
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    #[command(subcommand)]
+    command: ExportCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ExportCommand {
+    /// Make a configuration of llm-d's endpoint picker (EndpointPickerConfig) of a policy bundle
+    LlmD(ExportLlmDArgs),
+}
+
+#[derive(Debug, Args)]
+struct ExportLlmDArgs {
+    /// Policy bundle (YAML)
+    #[arg(value_name = "BUNDLE")]
+    bundle: PathBuf,
+    /// File for the configuration [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// `blis import`.
+pub(super) fn import(args: &ImportArgs) -> Result<(), RunError> {
+    let ImportCommand::LlmD(args) = &args.command;
+    check_output(args.out.as_deref(), &args.file)?;
+    let imported = llm_d::load(&args.file).map_err(RunError::refused)?;
+    if args.strict
+        && let Some(first) = imported.left_out.first()
+    {
+        let first = first.clone().or_hint("without `--strict` it is left out");
+        return Err(RunError::refused(first));
+    }
+    remark(&imported);
+    write(args.out.as_deref(), &imported.picker.to_bundle())
+}
+
+/// `blis export`.
+pub(super) fn export(args: &ExportArgs) -> Result<(), RunError> {
+    let ExportCommand::LlmD(args) = &args.command;
+    check_output(args.out.as_deref(), &args.bundle)?;
+    let bundle = Bundle::load(&args.bundle).map_err(RunError::refused)?;
+    let picker = EndpointPicker::of_bundle(&bundle).map_err(RunError::refused)?;
+    if picker.reads_prefix_caches() {
+        print_note(&"set `modelName` and `url` of `token-producer` to the model and a server of the deployment");
+    }
+    write(args.out.as_deref(), &picker.to_config())
+}
+
+/// An input must not be overwritten: it would be lost.
+fn check_output(out: Option<&Path>, input: &Path) -> Result<(), RunError> {
+    let Some(out) = out else { return Ok(()) };
+    if input.canonicalize().is_ok_and(|input| out.canonicalize().is_ok_and(|out| out == input)) {
+        return Err(RunError::usage(format_args!("`{}` is the input", input.display())).hint("name another file"));
+    }
+    check_target(out).map_err(|error| RunError::file(&error))
+}
+
+/// Says what has no counterpart, what decides otherwise, and what has no effect.
+fn remark(Imported { left_out, differs, no_effect, .. }: &Imported) {
+    let note = |remark: &Diagnostic| match &remark.hint {
+        Some(hint) => print_note(&format_args!("{} (hint: {hint})", remark.headline())),
+        None => print_note(&remark.headline()),
+    };
+    left_out.iter().chain(differs).for_each(note);
+    for (index, (_, why)) in no_effect.iter().enumerate() {
+        if no_effect[..index].iter().any(|(_, before)| before == why) {
+            continue;
+        }
+        let alike = no_effect.iter().filter(|(_, other)| other == why);
+        let names: Vec<String> = alike.map(|(name, _)| format!("`{name}`")).collect();
+        print_note(&format_args!("no effect in a simulation: {} ({why})", names.join(", ")));
+    }
+}
+
+fn write(out: Option<&Path>, text: &str) -> Result<(), RunError> {
+    match out {
+        Some(out) => write_text(out, text).map_err(|error| RunError::file(&error)),
+        None => print(text),
+    }
+}

@@ -1,0 +1,131 @@
+//! `blis import llm-d` and `blis export llm-d`: llm-d's published configurations, and mistakes in others.
+
+use std::path::{Path, PathBuf};
+
+use crate::macros::{Scratch, blis, root};
+use crate::shared::shared;
+
+/// The published configurations, with the plugins and sections that have no counterpart.
+const PUBLISHED: [(&str, &[&str]); 15] = [
+    ("default-config", &[]),
+    ("dp-epp-config", &["`data-parallel-profile-handler`"]),
+    ("epp-burst-prefix-cache-config", &["`burst-prefix-cache-producer`"]),
+    ("epp-config", &[]),
+    ("epp-estimate-prefix-cache-config", &[]),
+    ("epp-precise-prefix-cache-config", &[]),
+    ("optimized-baseline", &[]),
+    (
+        "pd-epp-config",
+        &["`prefill-filter`", "`disagg-profile-handler`", "`prefix-based-pd-decider`", "profile `prefill`"],
+    ),
+    (
+        "pd-topology-epp-config",
+        &[
+            "`prefill-filter`",
+            "`topology-extractor`",
+            "`topology-affinity-filter`",
+            "`topology-affinity-scorer`",
+            "`disagg-profile-handler`",
+            "`prefix-based-pd-decider`",
+            "profile `prefill`",
+        ],
+    ),
+    ("precise-prefix", &[]),
+    ("probabilistic-admitter-epp-config", &["`probabilistic-admitter`"]),
+    (
+        "sim-e-p-d-epp-config",
+        &[
+            "`encode-filter`",
+            "`prefill-filter`",
+            "`disagg-profile-handler`",
+            "`always-disagg-multimodal-decider`",
+            "`prefix-based-pd-decider`",
+            "profile `encode`",
+            "profile `prefill`",
+        ],
+    ),
+    ("sim-epp-no-hit-lru", &[]),
+    ("sim-program-aware-config", &["flow control", "`program-aware-fairness`"]),
+    ("soft-reflective-ceiling-epp-config", &["flow control", "`soft-reflective-ceiling-policy`"]),
+];
+
+/// The routing sections of some of them, worked out by hand.
+const ROUTING: [(&str, &str); 5] = [
+    ("default-config", "queue-depth 1, kv-utilization 1, prefix-affinity 1, lora-affinity 1"),
+    ("optimized-baseline", "queue-depth 2, kv-utilization 2, prefix-affinity 3, no-hit-lru 2"),
+    ("precise-prefix", "active-requests 4, kv-utilization 2, precise-prefix-cache-share 2, no-hit-lru 2"),
+    ("pd-epp-config", "prefix-affinity 2, queue-depth 1"),
+    ("probabilistic-admitter-epp-config", "random 1"),
+];
+
+fn import(file: &Path, bundle: &Path) -> Vec<String> {
+    let ended = blis!("import llm-d", file, "--out", bundle).done();
+    ended.stderr.lines().map(str::to_owned).collect()
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn published_configurations_run_and_come_back() {
+    let Some(folder) = shared("cases/llm-d") else { return };
+    let scratch = Scratch::new();
+    let path = |name: &str| PathBuf::from(scratch.path(name));
+    for (name, left_out) in PUBLISHED {
+        let (bundle, config, again) = (path("bundle.yaml"), path("config.yaml"), path("again.yaml"));
+        let file = folder.join(format!("{name}.yaml"));
+        let notes = import(&file, &bundle);
+        let missing: Vec<&String> =
+            notes.iter().filter(|note| note.contains(" has no counterpart: it would ")).collect();
+        assert_eq!(missing.len(), left_out.len(), "{name}: {missing:#?}");
+        for what in left_out {
+            assert!(missing.iter().any(|note| note.contains(what)), "{name}: {what}: {missing:#?}");
+        }
+        blis!("export llm-d", bundle, "--out", config).done();
+        let remarks = import(&config, &again);
+        assert!(remarks.iter().all(|remark| !remark.contains("no counterpart")), "{name}: {remarks:#?}");
+        assert_eq!(text(&bundle), text(&again), "{name}");
+        let run =
+            "run --model qwen/qwen3-14b --num-instances 3 --rate 20 --num-requests 40 --output json --policy-config";
+        let document = blis!(run, bundle).json();
+        assert_eq!(document["completed_requests"], 40, "{name}");
+        let strict = blis!("import llm-d", file, "--strict");
+        assert_eq!(strict.code, Some(if left_out.is_empty() { 0 } else { 2 }), "{name}: {}", strict.stderr);
+    }
+    for (name, expected) in ROUTING {
+        let bundle = path("bundle.yaml");
+        import(&folder.join(format!("{name}.yaml")), &bundle);
+        let scorers = text(&bundle)
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- {name: ").map(str::to_owned))
+            .collect::<Vec<_>>();
+        let scorers = scorers.join(" ").replace(", weight:", "").replace("} ", ", ").replace('}', "");
+        assert_eq!(scorers, expected, "{name}");
+    }
+}
+
+#[test]
+fn the_example_decides_as_token_aware() {
+    let scratch = Scratch::new();
+    let bundle = PathBuf::from(scratch.path("bundle.yaml"));
+    import(&root().join("examples/router/epp.yaml"), &bundle);
+    let run =
+        "run --model qwen/qwen3-14b --num-instances 3 --workload chatbot --rate 20 --num-requests 200 --output json";
+    let imported = blis!(run, "--policy-config", bundle).json();
+    let built_in = blis!(run, "--routing-policy token-aware --admission-policy gaie-legacy").json();
+    assert_eq!(imported, built_in);
+}
+
+#[test]
+fn what_llm_d_cannot_express_is_refused() {
+    let message = blis!("export llm-d policies/mixed.yaml").refused();
+    assert!(message.starts_with("error: policies/mixed.yaml:"), "{message}");
+    assert!(message.contains("`shed-late` is not built in"), "{message}");
+    let message = blis!("import llm-d policies/chat-prefix.yaml").refused();
+    assert!(message.starts_with("error: policies/chat-prefix.yaml:8:1: unknown key `routing`"), "{message}");
+    let message = blis!("import llm-d nothing.yaml").refused();
+    assert!(message.contains("`nothing.yaml`"), "{message}");
+    let message = blis!("import llm-d examples/router/epp.yaml --out examples/router/epp.yaml").refused();
+    assert!(message.contains("is the input"), "{message}");
+}
