@@ -298,13 +298,13 @@ fn what_is_not_webassembly_is_refused() {
     # cut in its head
     router.wasm: too short for a WebAssembly file [unreadable]
     # cut in the middle
-    router.wasm: broken WebAssembly at byte 534: unexpected end-of-file; build or download it again [syntax]
+    router.wasm: broken WebAssembly at byte 555: unexpected end-of-file; build or download it again [syntax]
     # component cut in the middle
-    router.wasm: broken WebAssembly at byte 3076: unexpected end-of-file; build or download it again [syntax]
+    router.wasm: broken WebAssembly at byte 3231: unexpected end-of-file; build or download it again [syntax]
     # no functions in a component
     router.wasm: broken WebAssembly at byte 10: unexpected end-of-file; build or download it again [syntax]
     # code that does not validate
-    router.wasm: no component can be made of it: failed to validate component output: type mismatch: expected i32 but nothing on stack (at offset 0x39d) [syntax]
+    router.wasm: no component can be made of it: failed to validate component output: type mismatch: expected i32 but nothing on stack (at offset 0x34b) [syntax]
     ");
     assert_alive();
 }
