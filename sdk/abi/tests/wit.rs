@@ -55,7 +55,7 @@ impl WitPackage {
             .expect("has one")
     }
 
-    /// The interfaces that a component of the world called `name` exports, sorted.
+    /// The interfaces that components of `name` export, sorted.
     fn exports(&self, name: &str) -> Vec<&str> {
         let world = &self.resolve.worlds[self.resolve.packages[self.package].worlds[name]];
         let interface = |key: &WorldKey| match key {
