@@ -36,11 +36,11 @@ impl DeclaredNames {
     /// # Errors
     /// If this host does not have a kind, column or event of that name: which, and those that it has.
     pub fn known(&self) -> Result<Declared, (FaultKind, String)> {
-        let kinds = all("kind", &self.kinds, Kind::of, Kind::ALL.map(Kind::name).to_vec())?;
-        let names = Column::ALL.iter().map(|column| column.name()).collect();
-        let columns = all("column", &self.reads, Column::of, names)?;
-        let names = EventSet::ALL.map(|(name, _)| name).to_vec();
-        let events = all("event", &self.events, EventSet::of, names)?;
+        let kinds = all("kind", &self.kinds, Kind::of, &Kind::ALL.map(Kind::name))?;
+        let names: Vec<_> = Column::ALL.iter().map(|column| column.name()).collect();
+        let columns = all("column", &self.reads, Column::of, &names)?;
+        let names = EventSet::ALL.map(|(name, _)| name);
+        let events = all("event", &self.events, EventSet::of, &names)?;
         let reads = reads_of(&columns);
         let events = events_of(events.into_iter().fold(EventSet::NONE, |all, event| all | event));
         let kinds = Kind::ALL.into_iter().filter(|kind| kinds.contains(kind)).collect();
@@ -53,7 +53,7 @@ fn all<T>(
     what: &str,
     names: &[String],
     of: impl Fn(&str) -> Option<T>,
-    known: Vec<&'static str>,
+    known: &[&'static str],
 ) -> Result<Vec<T>, (FaultKind, String)> {
     if names.len() > DECLARED_NAMES {
         let what = format!("describe: {} names of {what}s; there may be {DECLARED_NAMES}", names.len());

@@ -329,11 +329,14 @@ struct DirectLatency {
     step_time: TypedFunc<<StepRow as Row>::Numbers, u64>,
 }
 
+/// Pointer and length of each argument of `configure`: the kind and three lists.
+type ConfigureNumbers = (u32, u32, u32, u32, u32, u32, u32, u32);
+
 /// All functions of an instance that a guest uses.
 pub(super) struct Direct {
     memory: GuestMemory,
     role: DirectRole,
-    configure: MemoryResult<(u32, u32, u32, u32, u32, u32, u32, u32)>,
+    configure: MemoryResult<ConfigureNumbers>,
     save: MemoryResult<()>,
     restore: MemoryResult<(u32, u32)>,
     observe: Option<TypedFunc<<EventRow as Row>::Numbers, ()>>,

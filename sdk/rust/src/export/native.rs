@@ -312,6 +312,7 @@ unsafe fn read(setup: &table::CSetup, description: Description) -> Setup {
         // SAFETY: promised by the caller, as for the values.
         kind: kind_of(&unsafe { owned(setup.kind) }),
         instances: instances.to_vec(),
+        // SAFETY: promised by the caller: each value is a number, text or table of the host.
         parameters: declared
             .into_iter()
             .zip(values)
