@@ -15,6 +15,11 @@
 /* Number of neighbouring instances in a chunk. */
 #define CHUNK 16
 
+/* A row: the columns in `reads`. */
+typedef struct instance {
+    double queue_depth, batch_size, in_flight;
+} instance;
+
 typedef struct least {
     uint32_t load;
     uint32_t tied; /* number of instances with this load */
@@ -30,8 +35,8 @@ static const blis_description description = {
     .name = BLIS_TEXT("c-least-loaded"),
     .version = BLIS_TEXT("1.0.0"),
     .about = BLIS_TEXT("The instance with the fewest requests waiting, running and in flight."),
-    .kinds = BLIS_ROUTING,
-    .reads = BLIS_READS_LOAD | BLIS_READS_IN_FLIGHT,
+    .kinds = BLIS_LIST(BLIS_TEXT("routing")),
+    .reads = BLIS_LIST(BLIS_TEXT("queue-depth"), BLIS_TEXT("batch-size"), BLIS_TEXT("in-flight")),
 };
 
 static const blis_description *describe(void) { return &description; }
@@ -66,8 +71,8 @@ static uint32_t restore(const blis_host *host, void *self, const uint8_t *bytes,
 }
 
 /* A load that exceeds 32 bits counts as the largest, as in the built-in. */
-static uint32_t load_of(const blis_instance *instance) {
-    const uint64_t load = (uint64_t)instance->queue_depth + instance->batch_size + instance->in_flight;
+static uint32_t load_of(const instance *row) {
+    const double load = row->queue_depth + row->batch_size + row->in_flight;
     return load < UINT32_MAX ? (uint32_t)load : UINT32_MAX;
 }
 
@@ -99,7 +104,7 @@ static void update_all(state *self, const void *instances, size_t count, size_t 
         self->count = count;
     }
     const char *row = instances;
-    for (size_t i = 0; i < count; i++, row += stride) self->loads[i] = load_of((const blis_instance *)row);
+    for (size_t i = 0; i < count; i++, row += stride) self->loads[i] = load_of((const instance *)row);
     for (size_t chunk = 0; chunk < chunks; chunk++) update_chunk(self, chunk);
 }
 
@@ -112,7 +117,7 @@ static void follow(state *self, const uint32_t *indices, size_t changed, const v
     }
     /* Updates all loads before the chunks: reading what was just written is slow. */
     for (size_t i = 0; i < changed; i++)
-        self->loads[indices[i]] = load_of(BLIS_ROW(blis_instance, instances, stride, indices[i]));
+        self->loads[indices[i]] = load_of(BLIS_ROW(instance, instances, stride, indices[i]));
     for (size_t i = 0; i < changed; i++) update_chunk(self, indices[i] / CHUNK);
 }
 
@@ -127,7 +132,7 @@ static uint32_t route_without_index(const blis_host *host, const void *instances
     uint32_t least = UINT32_MAX, tied = 0, indices[REMEMBERED];
     const char *row = instances;
     for (size_t i = 0; i < count; i++, row += stride) {
-        const uint32_t here = load_of((const blis_instance *)row);
+        const uint32_t here = load_of((const instance *)row);
         if (here > least) continue; /* the common case */
         if (here < least) tied = 0;
         least = here;
@@ -139,14 +144,14 @@ static uint32_t route_without_index(const blis_host *host, const void *instances
     /* More ties than are kept are rare: search for the others again. */
     size_t i = indices[REMEMBERED - 1] + 1;
     chosen -= REMEMBERED;
-    while (load_of(BLIS_ROW(blis_instance, instances, stride, i)) != least || chosen-- > 0) i++;
+    while (load_of(BLIS_ROW(instance, instances, stride, i)) != least || chosen-- > 0) i++;
     return (uint32_t)i;
 }
 
-static uint32_t route(const blis_host *host, void *state_, const blis_request *request, const blis_staleness *staleness,
+static uint32_t route(const blis_host *host, void *state_, const blis_request *request, const blis_ages *ages,
                       const void *instances, size_t count, size_t stride) {
     state *self = state_;
-    (void)request, (void)staleness;
+    (void)request, (void)ages;
     /* For a few instances, reading all is as fast as following the changes. If any row may have changed, no index is
      * built, because the next decision may be the same. */
     const uint32_t *indices = NULL;

@@ -9,10 +9,12 @@
  * exports of the WIT package blis:policy@1.0.0 where BLIS_POLICY_IMPLEMENTATION is defined before it
  * is included, in one file. README.md beside it shows both.
  *
- * Structs have the layout of the WIT records of the same names (sdk/wit/since-v1.0.0/policy.wit, which
- * documents every field): numbers only, the largest first, no padding. All times are microseconds of
- * simulated time. The host passes the size of a row (`stride`): later versions may append fields, so
- * use BLIS_ROW to step from row to row. Pointers that the host passes are valid during the call only.
+ * Rows of requests, batches and events have the layout of the WIT records of the same names
+ * (sdk/wit/since-v1.0.0/policy.wit, which documents every field): numbers only, the largest first, no
+ * padding. All times are microseconds of simulated time. A row of an instance has one double for each
+ * column that `describe` lists in `reads`, in that order: declare a struct of doubles to match. The host
+ * passes the size of a row (`stride`); use BLIS_ROW to step from row to row. Pointers that the host
+ * passes are valid during the call only.
  *
  * Rules: no function may throw or longjmp out of the library; a function that cannot compute its result
  * calls host->fail and returns any value. A state is used by one thread at a time, but several states
@@ -36,23 +38,23 @@ extern "C" {
 
 /* Initialises a blis_text with a string literal. */
 #define BLIS_TEXT(literal) { (literal), sizeof(literal) - 1 }
+/* Initialises a blis_texts with texts: BLIS_LIST(BLIS_TEXT("routing"), BLIS_TEXT("priority")). */
+#define BLIS_LIST(...) \
+    { (const blis_text[]){__VA_ARGS__}, sizeof((const blis_text[]){__VA_ARGS__}) / sizeof(blis_text) }
+/* Initialises a blis_value with a number. */
+#define BLIS_NUMBER(value) { .kind = BLIS_IS_NUMBER, .number = (value) }
 
 typedef struct blis_request {
-    uint64_t now_us, arrival_us, deadline_us;
+    uint64_t now_us, arrival_us, deadline_us, slo_ttft_us, slo_itl_us;
     uint32_t id, input_tokens, max_output_tokens, prompt_blocks, shared_blocks, block_size;
     int32_t class_priority, client_priority;
     uint32_t slo_class, tenant, session, model, client, prefix_group, round_index, tenant_in_flight;
+    uint32_t adapter, stage;
 } blis_request;
 
-typedef struct blis_staleness {
-    uint64_t load_us, cached_blocks_us;
-} blis_staleness;
-
-typedef struct blis_instance {
-    double kv_utilization, cache_hit_rate;
-    uint64_t preemption_count;
-    uint32_t queue_depth, batch_size, in_flight, cached_blocks, free_kv_blocks, total_kv_blocks;
-} blis_instance;
+typedef struct blis_ages {
+    uint64_t periodic_us, cache_us, gateway_us, pipeline_us;
+} blis_ages;
 
 typedef struct blis_queued {
     int64_t priority, turn;
@@ -83,29 +85,44 @@ typedef struct blis_event {
 /* Row `i` of an array with rows that are `stride` bytes apart. */
 #define BLIS_ROW(type, rows, stride, i) ((const type *)((const char *)(rows) + (size_t)(i) * (stride)))
 
-/* Kinds, columns and events are sets of bits. */
-enum { BLIS_ADMISSION = 1, BLIS_ROUTING = 2, BLIS_PRIORITY = 4, BLIS_SCHEDULING = 8, BLIS_PREEMPTION = 16, BLIS_LATENCY = 32 };
-enum { BLIS_READS_LOAD = 1, BLIS_READS_IN_FLIGHT = 2, BLIS_READS_CACHED_BLOCKS = 4 };
-enum { BLIS_OBSERVES_ROUTED = 1, BLIS_OBSERVES_FIRST_TOKEN = 2, BLIS_OBSERVES_COMPLETED = 4, BLIS_OBSERVES_ENDED = 8, BLIS_OBSERVES_REJECTED = 16, BLIS_OBSERVES_BLOCKS = 32 };
-
 /* Text, not necessarily terminated by 0. */
 typedef struct blis_text {
     const char *data;
     size_t len;
 } blis_text;
 
+typedef struct blis_texts {
+    const blis_text *items;
+    size_t count;
+} blis_texts;
+
+enum { BLIS_IS_NUMBER, BLIS_IS_TEXT, BLIS_IS_TABLE };
+
+typedef struct blis_value {
+    uint32_t kind;         /* BLIS_IS_NUMBER, BLIS_IS_TEXT or BLIS_IS_TABLE */
+    uint32_t columns;      /* of a table: numbers in a row */
+    double number;         /* of a number */
+    blis_text text;        /* of a text */
+    const double *numbers; /* of a table, row by row */
+    size_t count;          /* of a table: all its numbers */
+} blis_value;
+
 typedef struct blis_parameter {
     blis_text name, about;
-    double default_value, min, max;
+    blis_value default_value; /* other values have the same type, and tables as many columns */
+    double min, max;          /* of a number, or of every number of a table */
 } blis_parameter;
 
+/* Kinds, columns and events have the names of sdk/wit/since-v1.0.0/policy.wit. */
 typedef struct blis_description {
     blis_text name, version, about;
-    uint32_t kinds, reads, events;
+    blis_texts kinds;    /* "admission", "routing", … */
+    blis_texts reads;    /* "queue-depth", "in-flight", …: the columns of a row, in this order */
+    blis_texts events;   /* "routed", "first-token", … */
     uint32_t scores;     /* 1 if the table has `scores` */
     uint32_t every_step; /* 1 if a step may get shorter as contexts grow (latency) */
-    uint32_t parameter_count;
     const blis_parameter *parameters;
+    size_t parameter_count;
 } blis_description;
 
 /* Functions that a policy may call during a call by the host; `context` is their first argument. */
@@ -134,10 +151,10 @@ typedef struct blis_model_fact {
 } blis_model_fact;
 
 typedef struct blis_setup {
-    uint32_t kind; /* one bit: the kind for which this state is used */
-    uint32_t instance_count;
+    blis_text kind; /* the name of the kind for which this state is used */
     const blis_instance_info *instances;
-    const double *parameters; /* as many as declared, in that order */
+    size_t instance_count;
+    const blis_value *parameters; /* as many as declared, in that order */
     const blis_model_fact *model_facts;
     size_t model_fact_count;
 } blis_setup;
@@ -149,14 +166,14 @@ typedef struct blis_latency_constants {
 /* The first fields of the table below, for its initialiser. */
 #define BLIS_TABLE_HEAD                                                                                   \
     .abi_version = BLIS_ABI_VERSION, .size = sizeof(blis_policy_v1),                                      \
-    .struct_sizes = {sizeof(blis_request), sizeof(blis_staleness), sizeof(blis_instance), sizeof(blis_queued), \
-                     sizeof(blis_running), sizeof(blis_step), sizeof(blis_event)}
+    .struct_sizes = {sizeof(blis_request), sizeof(blis_ages), sizeof(blis_queued), sizeof(blis_running),  \
+                     sizeof(blis_step), sizeof(blis_event), sizeof(blis_value)}
 
 /* The table. A function of a kind that `describe` does not name may be NULL. */
 typedef struct blis_policy_v1 {
     uint32_t abi_version; /* BLIS_ABI_VERSION */
     uint32_t size;        /* sizeof(blis_policy_v1) */
-    /* sizeof of the structs above, in their order: request, staleness, instance, queued, running, step, event */
+    /* sizeof of the structs above, in their order: request, ages, queued, running, step, event, value */
     uint32_t struct_sizes[7];
     uint32_t reserved;
 
@@ -169,13 +186,14 @@ typedef struct blis_policy_v1 {
     /* Returns 0 if the state cannot be restored. */
     uint32_t (*restore)(const blis_host *host, void *state, const uint8_t *bytes, size_t len);
 
-    /* Returns 1 to admit; 0 to reject, with a reason that stays valid until the next call. */
-    uint32_t (*admit)(const blis_host *host, void *state, const blis_request *request, const blis_staleness *staleness,
+    /* `instances` has `count` rows of `stride` bytes, each with a double for every column in `reads`.
+     * Returns 1 to admit; 0 to reject, with a reason that stays valid until the next call. */
+    uint32_t (*admit)(const blis_host *host, void *state, const blis_request *request, const blis_ages *ages,
                       const void *instances, size_t count, size_t stride, blis_text *reason);
-    uint32_t (*route)(const blis_host *host, void *state, const blis_request *request, const blis_staleness *staleness,
+    uint32_t (*route)(const blis_host *host, void *state, const blis_request *request, const blis_ages *ages,
                       const void *instances, size_t count, size_t stride);
     /* Writes `count` scores; must not change the state. */
-    void (*scores)(const blis_host *host, const void *state, const blis_request *request, const blis_staleness *staleness,
+    void (*scores)(const blis_host *host, const void *state, const blis_request *request, const blis_ages *ages,
                    const void *instances, size_t count, size_t stride, double *scores);
     int64_t (*priority)(const blis_host *host, void *state, const blis_request *request);
     double (*rank)(const blis_host *host, void *state, const blis_request *request, const blis_queued *queued);

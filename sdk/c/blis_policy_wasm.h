@@ -219,37 +219,82 @@ static const blis_w_refusal *blis_w_refuse_if(uint32_t refused) {
     return &blis_w_result;
 }
 
+/* `value`: the case, and 12 bytes that depend on it. */
+typedef struct blis_w_value {
+    uint8_t type;
+    union {
+        double number;
+        blis_text text;
+        struct {
+            uint32_t columns;
+            const double *numbers;
+            size_t count;
+        } table;
+    } as;
+} blis_w_value;
+
 typedef struct blis_w_parameter {
-    blis_text name;
-    double default_value, min, max;
-    blis_text about;
+    blis_text name, about;
+    blis_w_value default_value;
+    double min, max;
 } blis_w_parameter;
 
 typedef struct blis_w_description {
     blis_text name, version, about;
-    uint8_t kinds, reads, events, scores, every_step;
+    blis_texts kinds, reads, events;
+    uint8_t scores, every_step;
     const blis_w_parameter *parameters;
     size_t parameter_count;
 } blis_w_description;
+
+static blis_w_value blis_w_lowered(const blis_value *value) {
+    blis_w_value result;
+    result.type = (uint8_t)value->kind;
+    if (value->kind == BLIS_IS_TEXT) {
+        result.as.text = value->text;
+    } else if (value->kind == BLIS_IS_TABLE) {
+        result.as.table.columns = value->columns;
+        result.as.table.numbers = value->numbers;
+        result.as.table.count = value->count;
+    } else {
+        result.as.number = value->number;
+    }
+    return result;
+}
+
+static blis_value blis_w_lifted(const blis_w_value *value) {
+    blis_value result = BLIS_NUMBER(0.0);
+    result.kind = value->type;
+    if (value->type == BLIS_IS_TEXT) {
+        result.text = value->as.text;
+    } else if (value->type == BLIS_IS_TABLE) {
+        result.columns = value->as.table.columns;
+        result.numbers = value->as.table.numbers;
+        result.count = value->as.table.count;
+    } else {
+        result.number = value->as.number;
+    }
+    return result;
+}
 
 BLIS_W_EXPORT("blis:policy/plugin@1.0.0#describe") const blis_w_description *blis_w_describe(void) {
     static blis_w_description result;
     const blis_description *from = blis_plugin_v1()->describe();
     blis_w_parameter *parameters = (blis_w_parameter *)result.parameters;
     if (!parameters) parameters = (blis_w_parameter *)blis_alloc(from->parameter_count * sizeof *parameters);
-    for (uint32_t i = 0; i < from->parameter_count; i++) {
+    for (size_t i = 0; i < from->parameter_count; i++) {
         parameters[i].name = from->parameters[i].name;
         parameters[i].about = from->parameters[i].about;
-        parameters[i].default_value = from->parameters[i].default_value;
+        parameters[i].default_value = blis_w_lowered(&from->parameters[i].default_value);
         parameters[i].min = from->parameters[i].min;
         parameters[i].max = from->parameters[i].max;
     }
     result.name = from->name;
     result.version = from->version;
     result.about = from->about;
-    result.kinds = (uint8_t)from->kinds;
-    result.reads = (uint8_t)from->reads;
-    result.events = (uint8_t)from->events;
+    result.kinds = from->kinds;
+    result.reads = from->reads;
+    result.events = from->events;
     result.scores = from->scores != 0;
     result.every_step = from->every_step != 0;
     result.parameters = parameters;
@@ -257,15 +302,24 @@ BLIS_W_EXPORT("blis:policy/plugin@1.0.0#describe") const blis_w_description *bli
     return &result;
 }
 
+/* Size of a row of an instance, bytes. */
+static size_t blis_w_stride;
+
 BLIS_W_EXPORT("blis:policy/plugin@1.0.0#configure")
-const blis_w_refusal *blis_w_configure(uint32_t kind, const double *parameters, size_t parameter_count,
-                                       const blis_instance_info *instances, size_t instance_count,
-                                       const blis_model_fact *model_facts, size_t model_fact_count) {
+const blis_w_refusal *blis_w_configure(const char *kind, size_t kind_len, const blis_w_value *parameters,
+                                       size_t parameter_count, const blis_instance_info *instances,
+                                       size_t instance_count, const blis_model_fact *model_facts,
+                                       size_t model_fact_count) {
     const blis_policy_v1 *table = blis_plugin_v1();
-    const blis_setup setup = {kind, (uint32_t)instance_count, instances, parameters, model_facts, model_fact_count};
-    if (parameter_count != table->describe()->parameter_count) __builtin_trap();
+    const blis_description *description = table->describe();
+    if (parameter_count != description->parameter_count) __builtin_trap();
+    blis_w_stride = description->reads.count * sizeof(double);
+    blis_value *values = (blis_value *)blis_w_take(parameter_count * sizeof *values, 0);
+    for (size_t i = 0; i < parameter_count; i++) values[i] = blis_w_lifted(&parameters[i]);
+    const blis_setup setup = {{kind, kind_len}, instances, instance_count, values, model_facts, model_fact_count};
     if (blis_w_state) table->destroy(blis_w_state);
     blis_w_state = table->create(&blis_w_host, &setup);
+    blis_free(values);
     return blis_w_refuse_if(!blis_w_state);
 }
 
@@ -292,16 +346,17 @@ const blis_w_refusal *blis_w_restore(const uint8_t *bytes, size_t len) {
 
 typedef struct blis_w_decision {
     blis_request request;
-    blis_staleness staleness;
-    const blis_instance *instances;
-    size_t count;
+    blis_ages ages;
+    uint32_t count;
+    const double *instances;
+    size_t numbers;
 } blis_w_decision;
 
 BLIS_W_DECISION("blis:policy/admission@1.0.0#admit") const blis_w_refusal *blis_w_admit(const blis_w_decision *d) {
     static blis_w_refusal decision;
     blis_text reason = {0, 0};
-    const uint32_t admitted = blis_plugin_v1()->admit(&blis_w_host, blis_w_state, &d->request, &d->staleness,
-                                                      d->instances, d->count, sizeof(blis_instance), &reason);
+    const uint32_t admitted = blis_plugin_v1()->admit(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances,
+                                                      d->count, blis_w_stride, &reason);
     decision.refused = !admitted;
     decision.text = reason;
     blis_w_done();
@@ -309,13 +364,13 @@ BLIS_W_DECISION("blis:policy/admission@1.0.0#admit") const blis_w_refusal *blis_
 }
 
 BLIS_W_DECISION("blis:policy/routing@1.0.0#route") uint32_t blis_w_route(const blis_w_decision *d) {
-    const uint32_t index = blis_plugin_v1()->route(&blis_w_host, blis_w_state, &d->request, &d->staleness,
-                                                   d->instances, d->count, sizeof(blis_instance));
+    const uint32_t index = blis_plugin_v1()->route(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances,
+                                                   d->count, blis_w_stride);
     blis_w_done();
     return index;
 }
 
-BLIS_W_EXPORT("blis:policy/routing@1.0.0#scores") const blis_w_list *blis_w_scores(const blis_w_decision *d) {
+BLIS_W_EXPORT("blis:policy/routing-scores@1.0.0#scores") const blis_w_list *blis_w_scores(const blis_w_decision *d) {
     static blis_w_list result;
     static size_t capacity;
     const blis_policy_v1 *table = blis_plugin_v1();
@@ -327,8 +382,8 @@ BLIS_W_EXPORT("blis:policy/routing@1.0.0#scores") const blis_w_list *blis_w_scor
     result.len = 0;
     if (table->scores) {
         result.len = d->count;
-        table->scores(&blis_w_host, blis_w_state, &d->request, &d->staleness, d->instances, d->count,
-                      sizeof(blis_instance), (double *)result.start);
+        table->scores(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances, d->count, blis_w_stride,
+                      (double *)result.start);
     }
     blis_w_done();
     return &result;

@@ -29,6 +29,7 @@ fn start(plugin: &dyn Plugin) -> Box<dyn RoutingGuest> {
     let setup = GuestSetup {
         kind: Kind::Routing,
         parameters: vec![1.0],
+        others: Vec::new(),
         instances: [].into(),
         names: [].into(),
         model_facts: [].into(),

@@ -102,6 +102,7 @@ fn start(service: &BenchService, source: &str) -> Box<dyn RoutingGuest> {
     let setup = GuestSetup {
         kind: Kind::Routing,
         parameters: Vec::new(),
+        others: Vec::new(),
         instances: service.instances.clone().into(),
         names: [Box::from("")].into(),
         model_facts: [].into(),

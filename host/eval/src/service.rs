@@ -196,6 +196,7 @@ impl PluginStarter<'_> {
         let setup = GuestSetup {
             kind: used.kind,
             parameters: used.parameters.iter().map(|(_, value)| value.value).collect(),
+            others: used.others.iter().map(|(_, value)| value.value.clone()).collect(),
             instances,
             names: Arc::clone(&self.names),
             model_facts: Arc::clone(&self.facts),

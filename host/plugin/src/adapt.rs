@@ -542,11 +542,13 @@ mod tests {
             version: String::new(),
             about: String::new(),
             kinds: vec![Kind::Latency],
+            columns: Vec::new(),
             reads: Reads::NOTHING,
             events: Events::NONE,
             scores: false,
             every_step: false,
             parameters: Vec::new(),
+            others: Vec::new(),
         };
         let instead = Arc::new(Blackbox::new(&[1.0; 3], &[1.0; 3]).expect("coefficients"));
         let guest = Box::new(Times { constants, queueing });

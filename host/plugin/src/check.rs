@@ -98,6 +98,7 @@ pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Gues
     GuestSetup {
         kind,
         parameters: plugin.description().parameters.iter().map(|parameter| parameter.default).collect(),
+        others: plugin.description().others.iter().map(|parameter| parameter.default.clone()).collect(),
         instances: inputs::instances(if of_one { 1 } else { n }).into(),
         names: inputs::NAMES.into_iter().map(Box::from).collect(),
         model_facts: model_facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),

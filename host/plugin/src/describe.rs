@@ -2,8 +2,127 @@
 
 use blis_diag::Location;
 
-use super::limits::{PARAMETERS, WORD_BYTES};
-use super::{Fault, FaultKind, Limits, PolicyDescription, PolicyParameter};
+use blis_abi::{Column, EventSet, Kind};
+
+use super::limits::{DECLARED_NAMES, PARAMETERS, WORD_BYTES};
+use super::rows::{events_of, reads_of};
+use super::text::plain;
+use super::{Fault, FaultKind, Limits, OtherParameter, OtherValue, PolicyDescription, PolicyParameter};
+use blis_sim::policy::{Events, Reads};
+
+/// The version of the interface that this host offers: `sdk/wit/since-v1.0.0`.
+pub(crate) const OFFERED: (u64, u64) = (1, 0);
+
+/// What a compiled plugin declares by name.
+#[derive(Debug, Default)]
+pub(crate) struct DeclaredNames {
+    pub kinds: Vec<String>,
+    pub reads: Vec<String>,
+    pub events: Vec<String>,
+}
+
+/// What the names of a plugin stand for.
+#[derive(Debug)]
+pub(crate) struct Declared {
+    pub kinds: Vec<Kind>,
+    pub columns: Vec<Column>,
+    pub reads: Reads,
+    pub events: Events,
+}
+
+impl DeclaredNames {
+    /// What the names stand for.
+    ///
+    /// # Errors
+    /// If this host does not have a kind, column or event of that name: which, and those that it has.
+    pub fn known(&self) -> Result<Declared, (FaultKind, String)> {
+        let kinds = all("kind", &self.kinds, Kind::of, &Kind::ALL.map(Kind::name))?;
+        let names: Vec<_> = Column::ALL.iter().map(|column| column.name()).collect();
+        let columns = all("column", &self.reads, Column::of, &names)?;
+        let names = EventSet::ALL.map(|(name, _)| name);
+        let events = all("event", &self.events, EventSet::of, &names)?;
+        let reads = reads_of(&columns);
+        let events = events_of(events.into_iter().fold(EventSet::NONE, |all, event| all | event));
+        let kinds = Kind::ALL.into_iter().filter(|kind| kinds.contains(kind)).collect();
+        Ok(Declared { kinds, columns, reads, events })
+    }
+}
+
+/// Everything that `names` stand for; `known` are all names of this host.
+fn all<T>(
+    what: &str,
+    names: &[String],
+    of: impl Fn(&str) -> Option<T>,
+    known: &[&'static str],
+) -> Result<Vec<T>, (FaultKind, String)> {
+    if names.len() > DECLARED_NAMES {
+        let what = format!("describe: {} names of {what}s; there may be {DECLARED_NAMES}", names.len());
+        return Err((FaultKind::OutOfRange, what));
+    }
+    let unknown = |name: &String| {
+        let (major, minor) = OFFERED;
+        let what = format!(
+            "describe: {what} `{}` is not one of this host (interface {major}.{minor}): {}; correct the name, or use a \
+             newer blis",
+            plain(name, WORD_BYTES),
+            known.join(", ")
+        );
+        (FaultKind::VersionSkew, what)
+    };
+    names.iter().map(|name| of(name).ok_or_else(|| unknown(name))).collect()
+}
+
+/// A parameter as a plugin declares it.
+#[derive(Debug)]
+pub(crate) struct DeclaredParameter {
+    pub name: String,
+    pub about: String,
+    pub default: DeclaredValue,
+    pub min: f64,
+    pub max: f64,
+}
+
+/// The default of a parameter.
+#[derive(Debug)]
+pub(crate) enum DeclaredValue {
+    Number(f64),
+    Other(OtherValue),
+}
+
+/// The numeric parameters, and the others.
+pub(crate) fn parted(declared: Vec<DeclaredParameter>) -> (Vec<PolicyParameter>, Vec<OtherParameter>) {
+    let (mut numbers, mut others) = (Vec::new(), Vec::new());
+    for (position, DeclaredParameter { name, about, default, min, max }) in declared.into_iter().enumerate() {
+        match default {
+            DeclaredValue::Number(default) => numbers.push(PolicyParameter { name, default, min, max, about }),
+            DeclaredValue::Other(default) => {
+                others.push(OtherParameter { name, default, min, max, about, position });
+            }
+        }
+    }
+    (numbers, others)
+}
+
+impl OtherParameter {
+    /// What is wrong with `value` as a value of this parameter; nothing if it may have it.
+    #[must_use]
+    pub fn refusal(&self, value: &OtherValue) -> Option<String> {
+        match (&self.default, value) {
+            (OtherValue::Text(_), OtherValue::Text(_)) => None,
+            (OtherValue::Table(like), OtherValue::Table(table)) => {
+                let whole = table.columns > 0 && table.numbers.len().is_multiple_of(table.columns as usize);
+                if table.columns != like.columns || !whole {
+                    return Some(format!("it must be a table with rows of {} numbers", like.columns));
+                }
+                let (min, max) = (self.min, self.max);
+                let outside = table.numbers.iter().find(|number| !(min..=max).contains(*number))?;
+                Some(format!("it contains {outside}; its numbers must be from {min} to {max}"))
+            }
+            (OtherValue::Text(_), OtherValue::Table(_)) => Some("it must be a text".to_owned()),
+            (OtherValue::Table(_), OtherValue::Text(_)) => Some("it must be a table".to_owned()),
+        }
+    }
+}
 
 impl PolicyDescription {
     /// `self` if it is valid. `file` is the path of the plugin, for messages.
@@ -20,11 +139,12 @@ impl PolicyDescription {
         if self.kinds.is_empty() {
             return fault(FaultKind::OutOfRange, "it names no kind; name at least one, as routing".into());
         }
-        if self.parameters.len() > PARAMETERS {
-            let what = format!("{} parameters; there may be {PARAMETERS}", self.parameters.len());
-            return fault(FaultKind::OutOfMemory, what);
+        let count = self.parameters.len() + self.others.len();
+        if count > PARAMETERS {
+            return fault(FaultKind::OutOfMemory, format!("{count} parameters; there may be {PARAMETERS}"));
         }
         let abouts = self.parameters.iter().flat_map(|parameter| [&parameter.name, &parameter.about]);
+        let abouts = abouts.chain(self.others.iter().flat_map(|parameter| [&parameter.name, &parameter.about]));
         if let Some(text) = [&self.name, &self.version, &self.about]
             .into_iter()
             .chain(abouts)
@@ -33,13 +153,14 @@ impl PolicyDescription {
             let what = format!("a text of {} bytes; there may be {}", text.len(), limits.message_bytes);
             return fault(FaultKind::OutOfMemory, what);
         }
-        for (index, parameter) in self.parameters.iter().enumerate() {
-            if let Some(what) = nonsense(parameter) {
-                return fault(FaultKind::OutOfRange, what);
-            }
-            if self.parameters[..index].iter().any(|other| other.name == parameter.name) {
-                return fault(FaultKind::OutOfRange, format!("two parameters are called `{}`", parameter.name));
-            }
+        let numbers = self.parameters.iter().map(nonsense);
+        if let Some(what) = numbers.chain(self.others.iter().map(nonsense_of_other)).flatten().next() {
+            return fault(FaultKind::OutOfRange, what);
+        }
+        let mut names: Vec<&str> = self.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+        names.extend(self.others.iter().map(|parameter| parameter.name.as_str()));
+        if let Some(index) = (1..names.len()).find(|&index| names[..index].contains(&names[index])) {
+            return fault(FaultKind::OutOfRange, format!("two parameters are called `{}`", names[index]));
         }
         Ok(self)
     }
@@ -50,10 +171,22 @@ fn is_word(name: &str) -> bool {
     !name.is_empty() && name.len() <= WORD_BYTES && name.chars().all(allowed)
 }
 
+fn nonsense_of_other(parameter: &OtherParameter) -> Option<String> {
+    if !is_word(&parameter.name) {
+        return Some(misnamed(&parameter.name));
+    }
+    let what = parameter.refusal(&parameter.default)?;
+    Some(format!("the default of parameter `{}` cannot be: {what}", parameter.name))
+}
+
+fn misnamed(name: &str) -> String {
+    format!("a parameter is called {name:?}; use a word of letters, digits, `-`, `_` and `.`")
+}
+
 fn nonsense(parameter: &PolicyParameter) -> Option<String> {
     let PolicyParameter { name, default, min, max, .. } = parameter;
     if !is_word(name) {
-        return Some(format!("a parameter is called {name:?}; use a word of letters, digits, `-`, `_` and `.`"));
+        return Some(misnamed(name));
     }
     let finite = [default, min, max].into_iter().all(|number| number.is_finite());
     if finite && min <= default && default <= max {
@@ -66,10 +199,7 @@ fn nonsense(parameter: &PolicyParameter) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use blis_sim::policy::{Events, Reads};
-
     use super::*;
-    use crate::Kind;
 
     fn described(change: impl FnOnce(&mut PolicyDescription)) -> Result<PolicyDescription, String> {
         let weight = PolicyParameter { name: "weight".into(), default: 1.0, min: 0.0, max: 2.0, about: String::new() };
@@ -78,11 +208,13 @@ mod tests {
             version: String::new(),
             about: String::new(),
             kinds: vec![Kind::Routing],
+            columns: Vec::new(),
             reads: Reads::NOTHING,
             events: Events::NONE,
             scores: false,
             every_step: false,
             parameters: vec![weight],
+            others: Vec::new(),
         };
         change(&mut description);
         description.checked("mine.so", &Limits::default()).map_err(|fault| fault.to_string())

@@ -38,15 +38,17 @@ pub mod rows;
 pub mod script;
 mod sha256;
 mod text;
+mod value;
 pub mod wasm;
 
-pub use blis_abi::{Kind, LatencyConstants};
+pub use blis_abi::{Column, ColumnGroup, Kind, LatencyConstants};
 pub use fault::{Fault, FaultKind};
 pub use guest::{
     AdmissionGuest, Guest, GuestKind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest,
     StartedGuest,
 };
 pub use limits::Limits;
+pub use value::{OtherValue, ParameterValue, ValueTable};
 
 /// The description that a plugin returns.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +61,9 @@ pub struct PolicyDescription {
     pub about: String,
     /// The kinds that it implements, at least one, in the order of [`Kind::ALL`].
     pub kinds: Vec<Kind>,
-    /// Columns that the host keeps up to date for it.
+    /// The columns that it reads about each instance, in the order of the rows that it gets; empty for a built-in policy.
+    pub columns: Vec<Column>,
+    /// Signals that the host keeps up to date for it.
     pub reads: Reads,
     /// Events that it subscribes to.
     pub events: Events,
@@ -67,8 +71,10 @@ pub struct PolicyDescription {
     pub scores: bool,
     /// Latency: every step must be computed by the guest (`ContextEffect::Any`); otherwise `NonDecreasing`.
     pub every_step: bool,
-    /// The parameters that users may set; their names are unique.
+    /// The numeric parameters that users may set. Names of parameters are unique.
     pub parameters: Vec<PolicyParameter>,
+    /// The parameters that are no numbers.
+    pub others: Vec<OtherParameter>,
 }
 
 /// A numeric parameter that users may set.
@@ -81,6 +87,21 @@ pub struct PolicyParameter {
     pub max: f64,
     /// One line about the parameter; may be empty.
     pub about: String,
+}
+
+/// A parameter that is a text or a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtherParameter {
+    pub name: String,
+    /// The value unless the user sets one. Other values have the same type, and tables as many columns.
+    pub default: OtherValue,
+    /// Limits of every number of a table.
+    pub min: f64,
+    pub max: f64,
+    /// One line about the parameter; may be empty.
+    pub about: String,
+    /// Position among all parameters of the plugin, in the order of their declaration.
+    pub position: usize,
 }
 
 /// A compiled plugin, from which guests are started.
@@ -148,8 +169,10 @@ pub enum Technology {
 pub struct GuestSetup {
     /// The kind for which it is started.
     pub kind: Kind,
-    /// Values of the declared parameters, in their order, within their ranges.
+    /// Values of the numeric parameters, in their order, within their ranges.
     pub parameters: Vec<f64>,
+    /// Values of the parameters that are no numbers, in their order.
+    pub others: Vec<OtherValue>,
     /// The instances of the service; for scheduling, preemption and latency the one instance that the guest serves.
     pub instances: Arc<[InstanceInfo]>,
     /// The text of each name of the workload by number; number 0 has the empty text.
@@ -164,6 +187,18 @@ pub struct GuestSetup {
     pub limits: Limits,
     /// Set when the simulation is cancelled, which also ends a call in progress.
     pub abort: Abort,
+}
+
+impl GuestSetup {
+    /// The values of all parameters in the order in which `description` declares them. The setup has as many values as
+    /// the description has parameters.
+    pub(crate) fn values(&self, description: &PolicyDescription) -> Vec<ParameterValue<'_>> {
+        let mut values: Vec<_> = self.parameters.iter().map(|&number| ParameterValue::Number(number)).collect();
+        for (parameter, value) in description.others.iter().zip(&self.others) {
+            values.insert(parameter.position.min(values.len()), value.borrowed());
+        }
+        values
+    }
 }
 
 /// Tests of limits need what the program has.

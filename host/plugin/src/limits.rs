@@ -46,6 +46,10 @@ impl Default for Limits {
 
 /// Parameters that a plugin may declare.
 pub(crate) const PARAMETERS: usize = 256;
+/// Numbers in the default of a parameter of a library that is a table.
+pub(crate) const TABLE_NUMBERS: usize = 1 << 16;
+/// Names of kinds, of columns, or of events that a plugin may list.
+pub(crate) const DECLARED_NAMES: usize = 256;
 /// Bytes of the name of a library, a script, or one of their parameters.
 pub(crate) const WORD_BYTES: usize = 100;
 /// Largest duration that a latency model may return, µs: one day. Larger values are mistakes, and a few of them

@@ -1,15 +1,16 @@
 //! Rows of `blis-abi`: built from the simulator's views, and kept from decision to decision.
 
+use blis_abi::{ColumnGroup, EventSet};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    BatchView, ClusterView, Event, EventKind, Events, QueuedView, Reads, RequestView, Staleness, Versions,
+    BatchView, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads, RequestView, Staleness, Versions,
 };
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 
 pub use blis_abi::{
-    Event as EventRow, Instance as InstanceRow, NONE_I32, NONE_U32, NONE_U64, Queued as QueuedRow,
-    Request as RequestRow, Row, Running as RunningRow, Staleness as StalenessRow, Step as StepRow,
+    Ages as AgesRow, Column, Event as EventRow, NONE_I32, NONE_U32, NONE_U64, Queued as QueuedRow,
+    Request as RequestRow, Row, Running as RunningRow, Step as StepRow,
 };
 
 /// The versions that a guest got at its latest decision: only what changed since is written or read again.
@@ -64,63 +65,103 @@ impl<'a> ViewChanges<'a> {
     }
 }
 
-/// Rows of the instances, kept from call to call: only rows that may have changed are written.
+/// Rows of the instances, kept from call to call: only rows that may have changed are written. A row has the columns
+/// that the plugin reads, in the order of its description.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceRows {
-    rows: Vec<InstanceRow>,
+    columns: Vec<Column>,
+    /// Row by row.
+    numbers: Vec<f64>,
     latest: LatestView,
 }
 
 /// The instances of one decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'r, 'c> {
-    /// One row per instance.
-    pub rows: &'r [InstanceRow],
+    /// Number of instances.
+    pub count: usize,
+    /// One row per instance, row by row.
+    pub numbers: &'r [f64],
     /// The result of [`ViewChanges::changed`] since the call before.
     pub changed: Option<&'c [u32]>,
 }
 
 impl InstanceRows {
+    /// Rows with these columns.
+    #[must_use]
+    pub fn new(columns: &[Column]) -> Self {
+        Self { columns: columns.to_vec(), ..Self::default() }
+    }
+
     /// Updates the rows from `cluster`.
+    #[inline]
     pub fn of<'c>(&mut self, cluster: &ClusterView<'c>) -> Rows<'_, 'c> {
-        let signals = cluster.signals;
-        let since = self.latest.advance(cluster);
+        let Self { columns, numbers, latest } = self;
+        let since = latest.advance(cluster);
         if since.all {
-            self.rows.clear();
-            let info = |info: &blis_sim::policy::InstanceInfo| InstanceRow {
-                total_kv_blocks: info.total_kv_blocks,
-                ..InstanceRow::default()
-            };
-            self.rows.extend(cluster.instances.iter().map(info));
+            numbers.clear();
+            numbers.resize(columns.len() * cluster.len(), 0.0);
         }
-        if since.load {
-            for (i, row) in self.rows.iter_mut().enumerate() {
-                row.kv_utilization = signals.kv_utilization[i];
-                row.cache_hit_rate = signals.cache_hit_rate[i];
-                row.preemption_count = signals.preemption_count[i];
-                row.queue_depth = signals.queue_depth[i];
-                row.batch_size = signals.batch_size[i];
-                row.free_kv_blocks = signals.free_kv_blocks[i];
+        for (position, &column) in columns.iter().enumerate() {
+            let outdated = match column.group() {
+                ColumnGroup::Constant => since.all,
+                ColumnGroup::Periodic => since.load,
+                ColumnGroup::Cache => since.cached_blocks,
+                ColumnGroup::Router => match since.in_flight {
+                    None => true,
+                    Some(changed) => {
+                        update(numbers, columns.len(), position, changed, &cluster.signals.in_flight);
+                        false
+                    }
+                },
+            };
+            if outdated {
+                fill(numbers, columns.len(), position, column, cluster);
             }
         }
-        if since.cached_blocks {
-            self.rows.iter_mut().zip(&signals.cached_blocks).for_each(|(row, &blocks)| row.cached_blocks = blocks);
-        }
-        match since.in_flight {
-            Some(changed) => changed.iter().map(|&i| i as usize).for_each(|i| {
-                if let (Some(row), Some(&count)) = (self.rows.get_mut(i), signals.in_flight.get(i)) {
-                    row.in_flight = count;
-                }
-            }),
-            None => self.rows.iter_mut().zip(&signals.in_flight).for_each(|(row, &count)| row.in_flight = count),
-        }
-        Rows { rows: &self.rows, changed: since.changed() }
+        Rows { count: cluster.len(), numbers, changed: since.changed() }
     }
 
     /// The guest has a new state or missed a result: at the next decision any row may have changed.
     #[cold]
     pub fn forget(&mut self) {
-        *self = Self::default();
+        *self = Self { columns: std::mem::take(&mut self.columns), ..Self::default() };
+    }
+}
+
+/// Writes the entries of `column` at the `changed` indices into rows of `width` numbers.
+#[inline]
+fn update(numbers: &mut [f64], width: usize, position: usize, changed: &[u32], column: &[u32]) {
+    for i in changed.iter().map(|&i| i as usize) {
+        if let (Some(number), Some(&count)) = (numbers.get_mut(i * width + position), column.get(i)) {
+            *number = count.into();
+        }
+    }
+}
+
+/// Writes a whole column into rows of `width` numbers.
+fn fill(numbers: &mut [f64], width: usize, position: usize, column: Column, cluster: &ClusterView<'_>) {
+    fn write(rows: &mut [f64], width: usize, column: impl Iterator<Item = f64>) {
+        rows.iter_mut().step_by(width).zip(column).for_each(|(number, value)| *number = value);
+    }
+    let Some(rows) = numbers.get_mut(position..) else { return };
+    let signals = cluster.signals;
+    let counts = |column: &[u32], rows: &mut [f64]| write(rows, width, column.iter().map(|&count| count.into()));
+    let infos = |rows: &mut [f64], get: fn(&InstanceInfo) -> u32| {
+        write(rows, width, cluster.instances.iter().map(|info| get(info).into()));
+    };
+    match column {
+        Column::Id => infos(rows, |info| info.id.0),
+        Column::TotalKvBlocks => infos(rows, |info| info.total_kv_blocks),
+        Column::MaxNumSeqs => infos(rows, |info| info.max_num_seqs),
+        Column::QueueDepth => counts(&signals.queue_depth, rows),
+        Column::BatchSize => counts(&signals.batch_size, rows),
+        Column::KvUtilization => write(rows, width, signals.kv_utilization.iter().copied()),
+        Column::FreeKvBlocks => counts(&signals.free_kv_blocks, rows),
+        Column::CacheHitRate => write(rows, width, signals.cache_hit_rate.iter().copied()),
+        Column::PreemptionCount => write(rows, width, signals.preemption_count.iter().map(|&count| count as f64)),
+        Column::InFlight => counts(&signals.in_flight, rows),
+        Column::CachedBlocks => counts(&signals.cached_blocks, rows),
     }
 }
 
@@ -133,6 +174,9 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
         now_us: now.0,
         arrival_us: request.arrival.0,
         deadline_us: request.deadline.map_or(NONE_U64, |at| at.0),
+        // No source of requests has targets of clients or adapters yet.
+        slo_ttft_us: NONE_U64,
+        slo_itl_us: NONE_U64,
         id: request.id.0,
         input_tokens: request.input_tokens,
         max_output_tokens: request.max_output_tokens.unwrap_or(NONE_U32),
@@ -149,6 +193,8 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
         prefix_group: prefix_group.0,
         round_index,
         tenant_in_flight,
+        adapter: 0,
+        stage: 0,
     }
 }
 
@@ -159,11 +205,11 @@ pub fn decision_row(request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Req
     request_row(request, cluster.now, cluster.tenant_in_flight(request.tags.tenant))
 }
 
-/// The row of the staleness of the signals.
+/// The row of the ages of the signals.
 #[must_use]
 #[inline]
-pub fn staleness_row(staleness: Staleness) -> StalenessRow {
-    StalenessRow { load_us: staleness.load.0, cached_blocks_us: staleness.cached_blocks.0 }
+pub fn ages_row(staleness: Staleness) -> AgesRow {
+    AgesRow { periodic_us: staleness.load.0, cache_us: staleness.cached_blocks.0, ..AgesRow::default() }
 }
 
 /// The scheduling row of a request that joins a waiting queue; its [`request_row`] is separate.
@@ -223,26 +269,28 @@ pub fn event_row(event: &Event) -> EventRow {
     }
 }
 
-/// The columns that a plugin reads, from the bits that it declares.
+/// The signals that must be kept up to date for a plugin that reads `columns`.
 #[must_use]
-pub fn reads_of(bits: u32) -> Reads {
-    use blis_abi::ColumnSet as Bits;
-    let has = |column| Bits::from_bits(bits).contains(column);
-    Reads { load: has(Bits::LOAD), in_flight: has(Bits::IN_FLIGHT), cached_blocks: has(Bits::CACHED_BLOCKS) }
+pub fn reads_of(columns: &[Column]) -> Reads {
+    let has = |group| columns.iter().any(|column| column.group() == group);
+    Reads {
+        load: has(ColumnGroup::Periodic),
+        in_flight: has(ColumnGroup::Router),
+        cached_blocks: has(ColumnGroup::Cache),
+    }
 }
 
-/// The events that a plugin subscribes to, from the bits that it declares.
+/// The events that a plugin subscribes to.
 #[must_use]
-pub fn events_of(bits: u32) -> Events {
-    use blis_abi::EventSet as Bits;
-    let has = |event| Bits::from_bits(bits).contains(event);
+pub fn events_of(events: EventSet) -> Events {
+    let has = |event| events.contains(event);
     Events {
-        routed: has(Bits::ROUTED),
-        first_token: has(Bits::FIRST_TOKEN),
-        completed: has(Bits::COMPLETED),
-        ended: has(Bits::ENDED),
-        rejected: has(Bits::REJECTED),
-        blocks: has(Bits::BLOCKS),
+        routed: has(EventSet::ROUTED),
+        first_token: has(EventSet::FIRST_TOKEN),
+        completed: has(EventSet::COMPLETED),
+        ended: has(EventSet::ENDED),
+        rejected: has(EventSet::REJECTED),
+        blocks: has(EventSet::BLOCKS),
     }
 }
 
@@ -313,9 +361,9 @@ mod tests {
                 in_flight: column.clone(),
                 cached_blocks: column,
             };
-            let mut kept = InstanceRows::default();
+            let mut kept = InstanceRows::new(Column::ALL);
             // At the latest view: the rows, the number of changes if it was counted, and the versions.
-            let mut last: Option<(Vec<InstanceRow>, Option<usize>, Versions)> = None;
+            let mut last: Option<(Vec<f64>, Option<usize>, Versions)> = None;
             let (mut log, mut versions) = (Vec::new(), Versions { load: 1, cached_blocks: 1 });
             for (index, value, load, look, forgotten) in steps {
                 signals.in_flight[index % n] = value;
@@ -337,19 +385,22 @@ mod tests {
                         last = None;
                     }
                     let followed = kept.of(&view(&instances, &signals, versions, changes));
-                    let mut anew = InstanceRows::default();
+                    let mut anew = InstanceRows::new(Column::ALL);
                     let expected = anew.of(&view(&instances, &signals, versions, Changes::UNKNOWN));
                     prop_assert_eq!(expected.changed, None, "nothing was seen before");
-                    prop_assert_eq!(followed.rows, expected.rows);
+                    prop_assert_eq!(followed.numbers, expected.numbers);
                     let known = last.as_ref().filter(|last| last.2 == versions).and_then(|last| last.1);
                     let known = known.filter(|&seen| counted && seen >= before && log.len() - seen < n);
                     prop_assert_eq!(followed.changed, known.map(|seen| &log[seen..]));
                     if let Some(changed) = followed.changed {
                         let (last, ..) = last.expect("there was a look before");
-                        let unnamed = (0..n).find(|&i| last[i] != followed.rows[i] && !changed.contains(&(i as u32)));
+                        let row = |rows: &[f64], i: usize| rows.chunks(Column::ALL.len()).nth(i).map(<[f64]>::to_vec);
+                        let unnamed = (0..n).find(|&i| {
+                            row(&last, i) != row(followed.numbers, i) && !changed.contains(&(i as u32))
+                        });
                         prop_assert_eq!(unnamed, None, "differs");
                     }
-                    last = Some((followed.rows.to_vec(), counted.then_some(log.len()), versions));
+                    last = Some((followed.numbers.to_vec(), counted.then_some(log.len()), versions));
                 }
             }
         }

@@ -6,10 +6,15 @@
 //! scripts.
 
 use blis_sdk::{
-    Admission, AdmissionDecision, Cluster, ColumnSet, Description, Instance, Latency, LatencyConstants, Policy,
-    Preemption, Priority, Queued, Request, Routing, Running, Scheduling, Setup, Step, argmax,
+    Admission, AdmissionDecision, Cluster, Description, Latency, LatencyConstants, Policy, Preemption, Priority,
+    Queued, Request, Routing, Running, Scheduling, Setup, Step, argmax,
 };
 use serde::{Deserialize, Serialize};
+
+blis_sdk::signals! {
+    /// What admission and routing read about an instance.
+    pub struct Seen { queue_depth, kv_utilization, cached_blocks }
+}
 
 /// The parameters of all six; none of them has other state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,11 +29,12 @@ pub struct ReimplementedBuiltIns {
 }
 
 impl Policy for ReimplementedBuiltIns {
+    type Signals = Seen;
+
     fn describe() -> Description {
         Description::new("rust-built-ins")
             .version(env!("CARGO_PKG_VERSION"))
             .about("gaie-legacy, weighted, class, sjf, priority and blackbox, with the built-ins' results.")
-            .reads(ColumnSet::LOAD | ColumnSet::CACHED_BLOCKS)
             .scores()
             .parameter("queue_depth", 5.0, 0.1..=1000.0, "gaie-legacy: waiting requests that count as saturated")
             .parameter("kv_utilization", 0.8, 0.01..=1.0, "gaie-legacy: used share of KV blocks, as well")
@@ -61,7 +67,7 @@ impl Policy for ReimplementedBuiltIns {
 
 /// `gaie-legacy`: while the service is saturated, classes that may be shed are rejected.
 impl Admission for ReimplementedBuiltIns {
-    fn admit(&mut self, request: &Request, cluster: &Cluster<'_>) -> AdmissionDecision {
+    fn admit(&mut self, request: &Request, cluster: &Cluster<'_, Seen>) -> AdmissionDecision {
         if request.class_priority >= 0 {
             return AdmissionDecision::Admit;
         }
@@ -76,12 +82,12 @@ impl Admission for ReimplementedBuiltIns {
 
 impl ReimplementedBuiltIns {
     /// Mean saturation over the instances, where 1 means saturated; 1 without instances.
-    fn saturation(&self, instances: &[Instance]) -> f64 {
+    fn saturation(&self, instances: &[Seen]) -> f64 {
         if instances.is_empty() {
             return 1.0;
         }
         let full = instances.iter().map(|instance| {
-            (f64::from(instance.queue_depth) / self.queue_depth).max(instance.kv_utilization / self.kv_utilization)
+            (instance.queue_depth / self.queue_depth).max(instance.kv_utilization / self.kv_utilization)
         });
         full.sum::<f64>() / instances.len() as f64
     }
@@ -90,13 +96,13 @@ impl ReimplementedBuiltIns {
 /// `weighted`: a weighted sum of three scores. The terms are added in the built-in's order, so that equal sums are equal
 /// here.
 impl Routing for ReimplementedBuiltIns {
-    fn route(&mut self, request: &Request, cluster: &Cluster<'_>) -> usize {
+    fn route(&mut self, request: &Request, cluster: &Cluster<'_, Seen>) -> usize {
         let mut sums = Vec::with_capacity(cluster.instances.len());
         self.scores(request, cluster, &mut sums);
         argmax(sums.iter().copied())
     }
 
-    fn scores(&self, _: &Request, cluster: &Cluster<'_>, scores: &mut Vec<f64>) {
+    fn scores(&self, _: &Request, cluster: &Cluster<'_, Seen>, scores: &mut Vec<f64>) {
         let instances = cluster.instances;
         let (least_cached, most_cached) = extremes(instances.iter().map(|instance| instance.cached_blocks));
         let (least_queued, most_queued) = extremes(instances.iter().map(|instance| instance.queue_depth));
@@ -110,13 +116,13 @@ impl Routing for ReimplementedBuiltIns {
 }
 
 /// The smallest and the largest value.
-fn extremes(column: impl Iterator<Item = u32>) -> (u32, u32) {
-    column.fold((u32::MAX, 0), |(least, most), x| (least.min(x), most.max(x)))
+fn extremes(column: impl Iterator<Item = f64>) -> (f64, f64) {
+    column.fold((f64::INFINITY, 0.0), |(least, most), x| (least.min(x), most.max(x)))
 }
 
 /// `part / whole`; 1 if the instances are all equal, so that the range is empty.
-fn share(part: u32, whole: u32) -> f64 {
-    if whole == 0 { 1.0 } else { f64::from(part) / f64::from(whole) }
+fn share(part: f64, whole: f64) -> f64 {
+    if whole == 0.0 { 1.0 } else { part / whole }
 }
 
 /// `class`: the priority of the class below the highest one; a number set by the client takes precedence.

@@ -100,6 +100,8 @@ pub struct LearnedLatency {
 }
 
 impl Policy for LearnedLatency {
+    type Signals = ();
+
     fn describe() -> Description {
         Description::new("learned-latency")
             .version(env!("CARGO_PKG_VERSION"))

@@ -4,9 +4,9 @@
 //! neighbouring instances, the least load and how many instances have it: a decision reads the changed loads and a
 //! sixteenth of the rest.
 
-use blis_sdk::Instance;
+use crate::Load;
 
-/// [`Instance::effective_load`] of every instance; a load that exceeds 32 bits counts as the largest.
+/// [`Load::requests`] of every instance; a load that exceeds 32 bits counts as the largest.
 #[derive(Clone, Debug, Default)]
 pub struct LoadIndex {
     all: Vec<u32>,
@@ -27,7 +27,7 @@ struct ChunkLoad {
 impl LoadIndex {
     /// Updates the loads: those at the indices in `changed`, or all if it is `None`. Returns `false`, and keeps
     /// nothing, if any load may have changed, because the next decision may be the same.
-    pub fn follow(&mut self, instances: &[Instance], changed: Option<&[u32]>) -> bool {
+    pub fn follow(&mut self, instances: &[Load], changed: Option<&[u32]>) -> bool {
         match changed {
             Some(indices) if self.all.len() == instances.len() => {
                 // Updates all loads before the chunks: reading what was just written is slow.
@@ -69,8 +69,8 @@ impl LoadIndex {
     }
 }
 
-fn load(instance: &Instance) -> u32 {
-    u32::try_from(instance.effective_load()).unwrap_or(u32::MAX)
+fn load(instance: &Load) -> u32 {
+    instance.requests() as u32
 }
 
 impl ChunkLoad {
@@ -96,10 +96,10 @@ mod tests {
         let mut state = 42;
         let (mut loads, mut instances) = (LoadIndex::default(), Vec::new());
         for round in 0..2000 {
-            let load = |state: &mut u64| (next(state) % 3) as u32;
+            let load = |state: &mut u64| (next(state) % 3) as f64;
             // Sometimes the number of instances changes, which makes all loads unknown.
             if round % 40 == 0 {
-                instances = vec![Instance::default(); 1 + round / 40];
+                instances = vec![Load::default(); 1 + round / 40];
                 instances.iter_mut().for_each(|instance| instance.queue_depth = load(&mut state));
                 assert!(!loads.follow(&instances, None));
             }
@@ -107,8 +107,8 @@ mod tests {
             let indices: Vec<u32> = (0..next(&mut state) % 4).map(|_| (next(&mut state) % n) as u32).collect();
             indices.iter().for_each(|&index| instances[index as usize].in_flight = load(&mut state));
             assert!(loads.follow(&instances, Some(&indices)));
-            let least = instances.iter().map(Instance::effective_load).min();
-            let tied: Vec<_> = (0..n).filter(|&i| Some(instances[i].effective_load()) == least).collect();
+            let least = instances.iter().map(Load::requests).fold(f64::INFINITY, f64::min);
+            let tied: Vec<_> = (0..n).filter(|&i| instances[i].requests() == least).collect();
             for (number, &index) in tied.iter().enumerate() {
                 let chosen = loads.least(|count| {
                     assert_eq!(count as usize, tied.len());
@@ -121,9 +121,10 @@ mod tests {
 
     #[test]
     fn the_largest_loads_are_equal() {
-        let instance = |queue_depth| Instance { queue_depth, batch_size: u32::MAX, ..Instance::default() };
+        let most = f64::from(u32::MAX);
+        let instance = |queue_depth| Load { queue_depth, batch_size: most, ..Load::default() };
         let mut loads = LoadIndex::default();
-        assert!(loads.follow(&[0, 1, u32::MAX].map(instance), Some(&[])));
+        assert!(loads.follow(&[0.0, 1.0, most].map(instance), Some(&[])));
         assert_eq!(loads.least(|tied| tied - 1), 2, "none is less than 32 bits hold");
     }
 }

@@ -31,6 +31,8 @@ pub struct SloScheduler {
 }
 
 impl Policy for SloScheduler {
+    type Signals = ();
+
     fn describe() -> Description {
         Description::new("slo-scheduler")
             .version(env!("CARGO_PKG_VERSION"))

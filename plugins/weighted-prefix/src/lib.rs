@@ -15,8 +15,13 @@
 //! Every floating-point operation is that of the built-in, in its order: sums that are equal there are equal here, so
 //! ties are the same and every request is routed to the same instance.
 
-use blis_sdk::{Cluster, ColumnSet, Description, Instance, Policy, Request, Routing, Setup, argmax};
+use blis_sdk::{Cluster, Description, Policy, Request, Routing, Setup, argmax};
 use serde::{Deserialize, Serialize};
+
+blis_sdk::signals! {
+    /// What the three scores are computed from.
+    pub struct Scored { cached_blocks, queue_depth, kv_utilization }
+}
 
 /// The weights, normalised to a sum of 1.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,11 +35,12 @@ pub struct WeightedPrefix {
 }
 
 impl Policy for WeightedPrefix {
+    type Signals = Scored;
+
     fn describe() -> Description {
         Description::new("rust-weighted-prefix")
             .version(env!("CARGO_PKG_VERSION"))
             .about("Weighs cached prefixes against queues and KV use, as `weighted` does by default.")
-            .reads(ColumnSet::LOAD | ColumnSet::CACHED_BLOCKS)
             .scores()
             .parameter("prefix_weight", 2.0, 0.0..=1000.0, "for blocks of the prompt in the prefix cache")
             .parameter("queue_weight", 1.0, 0.0..=1000.0, "for a short wait queue")
@@ -53,7 +59,7 @@ impl Policy for WeightedPrefix {
 }
 
 impl Routing for WeightedPrefix {
-    fn route(&mut self, _: &Request, cluster: &Cluster<'_>) -> usize {
+    fn route(&mut self, _: &Request, cluster: &Cluster<'_, Scored>) -> usize {
         let mut sums = std::mem::take(&mut self.sums);
         sums.clear();
         self.add_up(cluster.instances, &mut sums);
@@ -62,13 +68,13 @@ impl Routing for WeightedPrefix {
         index
     }
 
-    fn scores(&self, _: &Request, cluster: &Cluster<'_>, scores: &mut Vec<f64>) {
+    fn scores(&self, _: &Request, cluster: &Cluster<'_, Scored>, scores: &mut Vec<f64>) {
         self.add_up(cluster.instances, scores);
     }
 }
 
 impl WeightedPrefix {
-    fn add_up(&self, instances: &[Instance], sums: &mut Vec<f64>) {
+    fn add_up(&self, instances: &[Scored], sums: &mut Vec<f64>) {
         let cached = ColumnRange::of(instances.iter().map(|instance| instance.cached_blocks));
         let queue = ColumnRange::of(instances.iter().map(|instance| instance.queue_depth));
         sums.extend(instances.iter().map(|instance| {
@@ -84,28 +90,30 @@ impl WeightedPrefix {
 /// The smallest and the largest value of a column; one apart if all are equal, so that no division by 0 can occur.
 #[derive(Clone, Copy)]
 struct ColumnRange {
-    least: u32,
-    most: u32,
+    least: f64,
+    most: f64,
     width: f64,
 }
 
 impl ColumnRange {
-    fn of(column: impl Iterator<Item = u32>) -> Self {
-        let (least, most) = column.fold((u32::MAX, 0), |(least, most), x| (least.min(x), most.max(x)));
+    fn of(column: impl Iterator<Item = f64>) -> Self {
+        let (least, most) = column.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), x| {
+            (if x < least { x } else { least }, if x > most { x } else { most })
+        });
         if least < most {
-            return Self { least, most, width: f64::from(most - least) };
+            return Self { least, most, width: most - least };
         }
-        Self { least: least.wrapping_sub(1), most: most.wrapping_add(1), width: 1.0 }
+        Self { least: least - 1.0, most: most + 1.0, width: 1.0 }
     }
 
     /// 0 for the smallest, 1 for the largest; 1 if all are equal.
-    fn above_least(self, x: u32) -> f64 {
-        f64::from(x.wrapping_sub(self.least)) / self.width
+    fn above_least(self, x: f64) -> f64 {
+        (x - self.least) / self.width
     }
 
     /// 1 for the smallest, 0 for the largest; 1 if all are equal.
-    fn below_most(self, x: u32) -> f64 {
-        f64::from(self.most.wrapping_sub(x)) / self.width
+    fn below_most(self, x: f64) -> f64 {
+        (self.most - x) / self.width
     }
 }
 
@@ -119,7 +127,7 @@ blis_sdk::export_policy!(WeightedPrefix: Routing);
 #[cfg(test)]
 mod tests {
     use blis_sdk::testing::{Host, with};
-    use blis_sdk::{Kind, Staleness};
+    use blis_sdk::{Ages, Kind};
 
     use super::*;
 
@@ -127,14 +135,14 @@ mod tests {
         WeightedPrefix::new(&setup(Setup::of(Kind::Routing, &WeightedPrefix::describe())))
     }
 
-    fn instance(cached_blocks: u32, queue_depth: u32, kv_utilization: f64) -> Instance {
-        Instance { cached_blocks, queue_depth, kv_utilization, ..Instance::default() }
+    fn instance(cached_blocks: u32, queue_depth: u32, kv_utilization: f64) -> Scored {
+        Scored { cached_blocks: cached_blocks.into(), queue_depth: queue_depth.into(), kv_utilization }
     }
 
     #[test]
     fn scores_follow_the_formula() {
         let instances = [instance(8, 4, 0.5), instance(0, 0, 0.0), instance(2, 1, 1.0)];
-        let cluster = Cluster { staleness: Staleness::default(), instances: &instances };
+        let cluster = Cluster { ages: Ages::default(), instances: &instances };
         let mut policy = made(|setup| setup).unwrap();
         let mut scores = Vec::new();
         policy.scores(&Request::default(), &cluster, &mut scores);
@@ -148,7 +156,7 @@ mod tests {
     #[test]
     fn equal_instances_tie() {
         let instances = [instance(3, 3, 0.1); 4];
-        let cluster = Cluster { staleness: Staleness::default(), instances: &instances };
+        let cluster = Cluster { ages: Ages::default(), instances: &instances };
         let host = Host { picks: vec![3], ..Host::default() };
         let (index, host) = with(host, || made(|setup| setup).unwrap().route(&Request::default(), &cluster));
         assert_eq!((index, host.pick_sizes), (3, vec![4]));

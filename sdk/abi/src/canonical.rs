@@ -5,7 +5,7 @@
 //! returned as a pointer. A [`Row`](crate::Row) is copied as it lies in memory. The Rust SDK, compiled for wasm32,
 //! fills in these structs with pointers; the host reads and writes them with addresses (u32).
 
-use crate::rows::{Queued, Request, Staleness};
+use crate::rows::{Ages, Queued, Request};
 
 /// `list<T>` or `string`; `A` is the address of its elements.
 #[derive(Clone, Copy, Debug)]
@@ -17,19 +17,21 @@ pub struct List<A> {
     pub len: u32,
 }
 
-/// The parameters of `admit`, `route` and `scores`: 23 numbers. `I` is the list of the instances.
+/// The parameters of `admit`, `route` and `scores`: 30 numbers. `I` is the list of the instances' numbers.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct DecisionParameters<I> {
     /// The request of the decision.
     pub request: Request,
-    /// Staleness of the signals, µs.
-    pub staleness: Staleness,
-    /// The row of each instance, in the order of their ids.
+    /// Ages of the columns by group, µs.
+    pub ages: Ages,
+    /// Number of instances.
+    pub count: u32,
+    /// A row for each instance, in the order of their ids: one number for each column that the policy reads.
     pub instances: I,
 }
 
-/// The parameters of `rank`: 23 numbers.
+/// The parameters of `rank`: 27 numbers.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RankParameters {
@@ -49,39 +51,80 @@ pub struct ModelFact<T> {
     pub value: f64,
 }
 
+/// A `value` of a parameter, with addresses as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub struct ValueRecord {
+    /// [`Self::NUMBER`], [`Self::TEXT`] or [`Self::TABLE`].
+    pub case: u8,
+    /// No meaning.
+    pub unused: [u8; 7],
+    /// A number: its bits, the lower half first. A text: its address and length. A table: its columns, and address and
+    /// length of its numbers.
+    pub payload: [u32; 4],
+}
+
+impl ValueRecord {
+    /// Case of a number.
+    pub const NUMBER: u8 = 0;
+    /// Case of a text.
+    pub const TEXT: u8 = 1;
+    /// Case of a table.
+    pub const TABLE: u8 = 2;
+
+    /// A record with this case.
+    #[must_use]
+    pub const fn new(case: u8, payload: [u32; 4]) -> Self {
+        Self { case, unused: [0; 7], payload }
+    }
+
+    /// The record of a number.
+    #[must_use]
+    pub const fn number(number: f64) -> Self {
+        let bits = number.to_bits();
+        Self::new(Self::NUMBER, [bits as u32, (bits >> 32) as u32, 0, 0])
+    }
+
+    /// The number, if the record has the case of one.
+    #[must_use]
+    pub const fn as_number(&self) -> f64 {
+        f64::from_bits(self.payload[0] as u64 | (self.payload[1] as u64) << 32)
+    }
+}
+
 /// A parameter that a policy declares; `T` is a text.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ParameterRecord<T> {
     /// Name of the parameter, one word.
     pub name: T,
-    /// The value unless the user sets one.
-    pub default: f64,
-    /// Smallest value that is allowed.
-    pub min: f64,
-    /// Largest value that is allowed.
-    pub max: f64,
     /// One line about the parameter.
     pub about: T,
+    /// The value unless the user sets one.
+    pub default: ValueRecord,
+    /// Smallest number that is allowed.
+    pub min: f64,
+    /// Largest number that is allowed.
+    pub max: f64,
 }
 
-/// The description that a policy returns; `T` is a text, `P` the list of its parameters.
+/// The description that a policy returns; `T` is a text, `N` a list of texts, `P` the list of its parameters.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct DescriptionRecord<T, P> {
+pub struct DescriptionRecord<T, N, P> {
     /// Name of the policy, one word.
     pub name: T,
     /// Version of the policy, in any form.
     pub version: T,
     /// One line about the policy.
     pub about: T,
-    /// Bits of [`crate::Kind`].
-    pub kinds: u8,
-    /// Bits of [`crate::ColumnSet`].
-    pub reads: u8,
-    /// Bits of [`crate::EventSet`].
-    pub events: u8,
-    /// Whether the policy implements `routing.scores`.
+    /// Names of [`crate::Kind`]s.
+    pub kinds: N,
+    /// Names of [`crate::Column`]s, in the order of the rows.
+    pub reads: N,
+    /// Names of events ([`crate::EventSet`]).
+    pub events: N,
+    /// Whether the policy implements `routing-scores`.
     pub scores: bool,
     /// Whether a step may get shorter as contexts grow.
     pub every_step: bool,
@@ -113,8 +156,9 @@ pub struct ChangedIndices<L> {
 const _: () = {
     type WasmList = List<u32>;
     assert!(size_of::<WasmList>() == 8);
-    assert!(size_of::<DecisionParameters<WasmList>>() == 112 && size_of::<RankParameters>() == 112);
-    assert!(size_of::<ModelFact<WasmList>>() == 16 && size_of::<ParameterRecord<WasmList>>() == 40);
-    assert!(size_of::<DescriptionRecord<WasmList, WasmList>>() == 40);
+    assert!(size_of::<DecisionParameters<WasmList>>() == 160 && size_of::<RankParameters>() == 136);
+    assert!(size_of::<ModelFact<WasmList>>() == 16 && size_of::<ValueRecord>() == 24);
+    assert!(size_of::<ParameterRecord<WasmList>>() == 56);
+    assert!(size_of::<DescriptionRecord<WasmList, WasmList, WasmList>>() == 60);
     assert!(size_of::<Refusal<WasmList>>() == 12 && size_of::<ChangedIndices<WasmList>>() == 12);
 };

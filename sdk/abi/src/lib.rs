@@ -1,10 +1,10 @@
-//! The interface between the host of BLIS and policies, each part defined once: rows and their fields, kinds, bits, and
-//! their layout in memory.
+//! The interface between the host of BLIS and policies, each part defined once: rows and their fields, columns, kinds,
+//! events, and the layout of all that in memory.
 //!
 //! | here | WIT (`sdk/wit/since-v1.0.0/policy.wit`) | C (`sdk/c/blis_policy.h`) |
 //! |---|---|---|
-//! | [`Request`], [`Instance`], … ([`Row`]) | records of the same names | structs of the same names |
-//! | [`Kind`], [`ColumnSet`], [`EventSet`] | flags | enums of bits |
+//! | [`Request`], [`Running`], … ([`Row`]) | records of the same names | structs of the same names |
+//! | [`Kind`], [`Column`], [`EventSet`] | names: lists of strings | names: arrays of texts |
 //! | [`canonical`] | parameters and results by the canonical ABI | |
 //! | [`table`] | | the table of functions and the structs that it uses |
 //!
@@ -15,14 +15,15 @@
 #![warn(missing_docs)]
 
 pub mod canonical;
+mod columns;
 mod layout;
 mod rows;
 mod sets;
 pub mod table;
 
+pub use columns::{Column, ColumnGroup};
 pub use layout::{Field, Layout, Row};
 pub use rows::{
-    Event, Instance, InstanceInfo, LatencyConstants, NONE_I32, NONE_U32, NONE_U64, Queued, Request, Running, Staleness,
-    Step,
+    Ages, Event, InstanceInfo, LatencyConstants, NONE_I32, NONE_U32, NONE_U64, Queued, Request, Running, Step,
 };
-pub use sets::{ColumnSet, EventKind, EventSet, Kind};
+pub use sets::{EventKind, EventSet, Kind};

@@ -29,6 +29,12 @@ rows! {
         pub arrival_us: u64,
         /// Deadline of the client, µs; the largest number if there is none ([`Self::deadline`]).
         pub deadline_us: u64,
+        /// Time to first token that the client asks for, µs; the largest number if it asks for none
+        /// ([`Self::slo_ttft`]).
+        pub slo_ttft_us: u64,
+        /// Inter-token latency that the client asks for, µs; the largest number if it asks for none
+        /// ([`Self::slo_itl`]).
+        pub slo_itl_us: u64,
         /// Id of the request in the workload, from 0.
         pub id: u32,
         /// Length of the prompt, tokens.
@@ -63,41 +69,26 @@ rows! {
         /// Round in its session, from 0.
         pub round_index: u32,
         /// Number of requests of its tenant in flight. Kept up to date if the policy reads
-        /// [`crate::ColumnSet::IN_FLIGHT`].
+        /// [`crate::Column::InFlight`].
         pub tenant_in_flight: u32,
+        /// Name of the requested LoRA adapter.
+        pub adapter: u32,
+        /// Part of its computation that the decision is about: 0 all of it. Later versions add others.
+        pub stage: u32,
     }
 
-    /// Staleness of the signals: time since they were refreshed.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Staleness {
-        /// Of all columns except the two below, µs.
-        pub load_us: u64,
-        /// Of [`Instance::cached_blocks`], µs. ([`Instance::in_flight`] is never stale.)
-        pub cached_blocks_us: u64,
-    }
-
-    /// The signals of an instance at a decision. Columns that the policy does not read ([`crate::ColumnSet`]) are not
-    /// kept up to date.
-    #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct Instance {
-        /// Used share of its KV blocks, 0 to 1.
-        pub kv_utilization: f64,
-        /// Prefix-cache hit rate since the start, 0 to 1.
-        pub cache_hit_rate: f64,
-        /// Number of preemptions since the start.
-        pub preemption_count: u64,
-        /// Number of requests in its waiting queue.
-        pub queue_depth: u32,
-        /// Number of requests in its running batch.
-        pub batch_size: u32,
-        /// Number of requests routed to it and not yet finished, counted by the router itself.
-        pub in_flight: u32,
-        /// Number of leading blocks of this request's prompt in its prefix cache.
-        pub cached_blocks: u32,
-        /// Number of unused KV blocks.
-        pub free_kv_blocks: u32,
-        /// Number of all its KV blocks.
-        pub total_kv_blocks: u32,
+    /// Ages of the columns by group: time since they were refreshed. The largest number for a group of which this
+    /// service has no column. (Constant columns and those of the router itself are never stale.)
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Ages {
+        /// Of what the instances report at intervals, µs.
+        pub periodic_us: u64,
+        /// Of the contents of their prefix caches, µs.
+        pub cache_us: u64,
+        /// Of the signals of a gateway in front of the router, µs.
+        pub gateway_us: u64,
+        /// Of what a metrics pipeline delivers, µs.
+        pub pipeline_us: u64,
     }
 
     /// A request that joins the waiting queue of its instance.
@@ -233,6 +224,18 @@ impl Request {
         (self.deadline_us != NONE_U64).then_some(self.deadline_us)
     }
 
+    /// Time to first token that the client asks for in µs, if any.
+    #[must_use]
+    pub fn slo_ttft(&self) -> Option<u64> {
+        (self.slo_ttft_us != NONE_U64).then_some(self.slo_ttft_us)
+    }
+
+    /// Inter-token latency that the client asks for in µs, if any.
+    #[must_use]
+    pub fn slo_itl(&self) -> Option<u64> {
+        (self.slo_itl_us != NONE_U64).then_some(self.slo_itl_us)
+    }
+
     /// Maximum number of output tokens that the client allows, if it set a limit.
     #[must_use]
     pub fn output_limit(&self) -> Option<u32> {
@@ -246,21 +249,24 @@ impl Request {
     }
 }
 
-/// No class, no tenant, no deadline, no output limit and no client priority; all other fields are 0.
+/// No class, no tenant, no deadline, no targets, no output limit and no client priority; all other fields are 0.
 impl Default for Request {
     fn default() -> Self {
-        Self { deadline_us: NONE_U64, max_output_tokens: NONE_U32, client_priority: NONE_I32, ..Self::ZERO }
+        Self {
+            deadline_us: NONE_U64,
+            slo_ttft_us: NONE_U64,
+            slo_itl_us: NONE_U64,
+            max_output_tokens: NONE_U32,
+            client_priority: NONE_I32,
+            ..Self::ZERO
+        }
     }
 }
 
-impl Instance {
-    /// Requests waiting, running and in flight, added as in the built-in policies: a request on the instance counts
-    /// twice, once in the current count of the router and once in the stale signals. Reads [`crate::ColumnSet::LOAD`]
-    /// and [`crate::ColumnSet::IN_FLIGHT`].
-    #[must_use]
-    #[inline]
-    pub fn effective_load(&self) -> u64 {
-        u64::from(self.queue_depth) + u64::from(self.batch_size) + u64::from(self.in_flight)
+/// All signals are fresh, and there is no gateway and no metrics pipeline.
+impl Default for Ages {
+    fn default() -> Self {
+        Self { gateway_us: NONE_U64, pipeline_us: NONE_U64, ..Self::ZERO }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Kinds of policies, columns and events, and their bits in the interfaces.
+//! Kinds of policies and of events, with their names in the interfaces.
 
 use core::fmt;
 use core::ops::BitOr;
@@ -21,7 +21,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, in the order of their bits.
+    /// All kinds.
     pub const ALL: [Self; 6] =
         [Self::Admission, Self::Routing, Self::Priority, Self::Scheduling, Self::Preemption, Self::Latency];
 
@@ -51,16 +51,10 @@ impl Kind {
         }
     }
 
-    /// The bit of the kind in a set of kinds.
+    /// The kind called `name`.
     #[must_use]
-    pub const fn bit(self) -> u32 {
-        1 << self as u32
-    }
-
-    /// The kind with the bit `bits`, if `bits` is exactly one bit.
-    #[must_use]
-    pub fn of(bits: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.bit() == bits)
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
@@ -68,25 +62,6 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
-}
-
-/// A set of columns of [`crate::Instance`]. Columns that no policy reads are not computed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ColumnSet(u32);
-
-impl ColumnSet {
-    /// The empty set of columns.
-    pub const NOTHING: Self = Self(0);
-    /// All columns except the two below.
-    pub const LOAD: Self = Self(1);
-    /// The columns [`crate::Instance::in_flight`] and [`crate::Request::tenant_in_flight`].
-    pub const IN_FLIGHT: Self = Self(2);
-    /// The column [`crate::Instance::cached_blocks`].
-    pub const CACHED_BLOCKS: Self = Self(4);
-
-    /// The members in the order of their bits, with their names in the interfaces.
-    pub const ALL: [(&'static str, Self); 3] =
-        [("load", Self::LOAD), ("in-flight", Self::IN_FLIGHT), ("cached-blocks", Self::CACHED_BLOCKS)];
 }
 
 /// A set of kinds of [`crate::Event`]s. Events that no policy subscribes to are not computed.
@@ -109,7 +84,7 @@ impl EventSet {
     /// Events of the kinds [`EventKind::BlockStored`] and [`EventKind::BlockEvicted`].
     pub const BLOCKS: Self = Self(32);
 
-    /// The members in the order of their bits, with their names in the interfaces.
+    /// The members with their names in the interfaces.
     pub const ALL: [(&'static str, Self); 6] = [
         ("routed", Self::ROUTED),
         ("first-token", Self::FIRST_TOKEN),
@@ -120,40 +95,32 @@ impl EventSet {
     ];
 }
 
-/// The operations that sets of bits have in common.
-macro_rules! sets {
-    ($($set:ident),*) => {$(
-        impl $set {
-            /// The set with these bits; unknown bits are kept.
-            #[must_use]
-            pub const fn from_bits(bits: u32) -> Self {
-                Self(bits)
-            }
+impl EventSet {
+    /// The events called `name`.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, events)| events)
+    }
 
-            /// The bits of the set's members.
-            #[must_use]
-            pub const fn bits(self) -> u32 {
-                self.0
-            }
+    /// The names of the members in the interfaces.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::ALL.into_iter().filter(move |(_, events)| self.contains(*events)).map(|(name, _)| name)
+    }
 
-            /// Whether all members of `other` are in this set.
-            #[must_use]
-            pub const fn contains(self, other: Self) -> bool {
-                self.0 & other.0 == other.0
-            }
-        }
-
-        impl BitOr for $set {
-            type Output = Self;
-
-            fn bitor(self, other: Self) -> Self {
-                Self(self.0 | other.0)
-            }
-        }
-    )*};
+    /// Whether all members of `other` are in this set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 }
 
-sets!(ColumnSet, EventSet);
+impl BitOr for EventSet {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
 
 /// The kind of an [`crate::Event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

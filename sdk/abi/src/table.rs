@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::ptr;
 
 use crate::layout::structs;
-use crate::rows::{Event, Instance, InstanceInfo, LatencyConstants, Queued, Request, Running, Staleness, Step};
+use crate::rows::{Ages, Event, InstanceInfo, LatencyConstants, Queued, Request, Running, Step};
 
 /// The version of the C interface, `BLIS_ABI_VERSION`.
 pub const ABI_VERSION: u32 = 1;
@@ -16,12 +16,12 @@ pub type EntryPoint = unsafe extern "C" fn() -> *const PolicyTable;
 /// The structs with sizes in the table, in that order.
 pub const STRUCTS: [(&str, usize); 7] = [
     ("blis_request", size_of::<Request>()),
-    ("blis_staleness", size_of::<Staleness>()),
-    ("blis_instance", size_of::<Instance>()),
+    ("blis_ages", size_of::<Ages>()),
     ("blis_queued", size_of::<Queued>()),
     ("blis_running", size_of::<Running>()),
     ("blis_step", size_of::<Step>()),
     ("blis_event", size_of::<Event>()),
+    ("blis_value", size_of::<CValue>()),
 ];
 
 structs! {
@@ -48,15 +48,15 @@ structs! {
         pub restore: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const u8, usize) -> u32>,
         /// Returns 1 to admit; 0 to reject, with a reason that stays valid until the next call.
         pub admit: Option<unsafe extern "C" fn(
-            *const CHost, *mut c_void, *const Request, *const Staleness, *const c_void, usize, usize, *mut CText,
+            *const CHost, *mut c_void, *const Request, *const Ages, *const c_void, usize, usize, *mut CText,
         ) -> u32>,
         /// Returns the index of the chosen instance.
         pub route: Option<unsafe extern "C" fn(
-            *const CHost, *mut c_void, *const Request, *const Staleness, *const c_void, usize, usize,
+            *const CHost, *mut c_void, *const Request, *const Ages, *const c_void, usize, usize,
         ) -> u32>,
         /// Writes one score per instance.
         pub scores: Option<unsafe extern "C" fn(
-            *const CHost, *const c_void, *const Request, *const Staleness, *const c_void, usize, usize, *mut f64,
+            *const CHost, *const c_void, *const Request, *const Ages, *const c_void, usize, usize, *mut f64,
         )>,
         /// Returns the priority: a higher number goes first.
         pub priority: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const Request) -> i64>,
@@ -85,34 +85,60 @@ structs! {
         pub version: CText,
         /// One line about the policy.
         pub about: CText,
-        /// Bits of [`crate::Kind`].
-        pub kinds: u32,
-        /// Bits of [`crate::ColumnSet`].
-        pub reads: u32,
-        /// Bits of [`crate::EventSet`].
-        pub events: u32,
+        /// Names of [`crate::Kind`]s.
+        pub kinds: CTexts,
+        /// Names of [`crate::Column`]s, in the order of the rows.
+        pub reads: CTexts,
+        /// Names of events ([`crate::EventSet`]).
+        pub events: CTexts,
         /// 1 if the table has `scores`.
         pub scores: u32,
         /// 1 if a step may get shorter as contexts grow.
         pub every_step: u32,
-        /// Number of declared parameters.
-        pub parameter_count: u32,
         /// Address of the first parameter.
         pub parameters: *const CParameter,
+        /// Number of declared parameters.
+        pub parameter_count: usize,
     }
 
-    /// `blis_parameter`: a number that users may set.
+    /// `blis_texts`: a list of texts.
+    #[derive(Clone, Copy, Debug)]
+    pub struct CTexts {
+        /// Address of the first text.
+        pub items: *const CText,
+        /// Number of texts.
+        pub count: usize,
+    }
+
+    /// `blis_value`: the value of a parameter.
+    #[derive(Clone, Copy, Debug)]
+    pub struct CValue {
+        /// [`CValue::NUMBER`], [`CValue::TEXT`] or [`CValue::TABLE`].
+        pub kind: u32,
+        /// Of a table: numbers in a row.
+        pub columns: u32,
+        /// Of a number: itself.
+        pub number: f64,
+        /// Of a text: itself.
+        pub text: CText,
+        /// Of a table: address of the first number, row by row.
+        pub numbers: *const f64,
+        /// Of a table: number of all its numbers.
+        pub count: usize,
+    }
+
+    /// `blis_parameter`: a value that users may set.
     #[derive(Debug)]
     pub struct CParameter {
         /// Name of the parameter, one word.
         pub name: CText,
         /// One line about the parameter.
         pub about: CText,
-        /// The value unless the user sets one.
-        pub default_value: f64,
-        /// Smallest value that is allowed.
+        /// The value unless the user sets one. Other values have the same case, and tables as many columns.
+        pub default_value: CValue,
+        /// Smallest number that is allowed.
         pub min: f64,
-        /// Largest value that is allowed.
+        /// Largest number that is allowed.
         pub max: f64,
     }
 
@@ -150,14 +176,14 @@ structs! {
     /// `blis_setup`: the configuration of a state.
     #[derive(Debug)]
     pub struct CSetup {
-        /// The bit of the kind for which the state is used.
-        pub kind: u32,
-        /// Number of instances of the service.
-        pub instance_count: u32,
+        /// Name of the kind for which the state is used.
+        pub kind: CText,
         /// Address of the first instance.
         pub instances: *const InstanceInfo,
+        /// Number of instances of the service.
+        pub instance_count: usize,
         /// Values of the parameters, as many as declared, in that order.
-        pub parameters: *const f64,
+        pub parameters: *const CValue,
         /// Metadata of model and hardware.
         pub model_facts: *const CModelFact,
         /// Number of metadata values.
@@ -182,6 +208,21 @@ impl CText {
     #[must_use]
     pub fn of(text: &str) -> Self {
         Self { data: text.as_ptr(), len: text.len() }
+    }
+}
+
+impl CValue {
+    /// Kind of a number.
+    pub const NUMBER: u32 = 0;
+    /// Kind of a text.
+    pub const TEXT: u32 = 1;
+    /// Kind of a table.
+    pub const TABLE: u32 = 2;
+
+    /// The value of a number.
+    #[must_use]
+    pub const fn number(number: f64) -> Self {
+        Self { kind: Self::NUMBER, columns: 0, number, text: CText::EMPTY, numbers: ptr::null(), count: 0 }
     }
 }
 

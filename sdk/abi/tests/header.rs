@@ -1,15 +1,14 @@
-//! The C header has the structs and bits of this crate: in its text, and in the layout that a C compiler gives it.
+//! The C header has the structs and constants of this crate: in its text, and in the layout that a C compiler gives it.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use blis_abi::table::{ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, PolicyTable, STRUCTS};
-use blis_abi::{
-    ColumnSet, Event, EventKind, EventSet, Field, Instance, InstanceInfo, Kind, LatencyConstants, Layout, Queued,
-    Request, Running, Staleness, Step,
+use blis_abi::table::{
+    ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, CTexts, CValue, PolicyTable, STRUCTS,
 };
+use blis_abi::{Ages, Event, EventKind, Field, InstanceInfo, LatencyConstants, Layout, Queued, Request, Running, Step};
 
 /// A struct of the header, with the layout that this crate gives it.
 struct HeaderStruct {
@@ -24,16 +23,17 @@ impl HeaderStruct {
         Self { name, size: size_of::<S>(), fields: S::FIELDS }
     }
 
-    fn all() -> [Self; 16] {
+    fn all() -> [Self; 17] {
         [
             Self::of::<Request>(),
-            Self::of::<Staleness>(),
-            Self::of::<Instance>(),
+            Self::of::<Ages>(),
             Self::of::<Queued>(),
             Self::of::<Running>(),
             Self::of::<Step>(),
             Self::of::<Event>(),
+            Self::of::<CValue>(),
             Self::of::<CText>(),
+            Self::of::<CTexts>(),
             Self::of::<CParameter>(),
             Self::of::<CDescription>(),
             Self::of::<CHost>(),
@@ -60,11 +60,12 @@ fn c_name(prefix: &str, name: &str) -> String {
 
 /// The constants of the header, with their values in this crate.
 fn constants() -> Vec<(String, u32)> {
-    let upper = |prefix: &str, name: &str| format!("BLIS_{prefix}{}", name.to_uppercase().replace('-', "_"));
-    let mut all = vec![("BLIS_ABI_VERSION".to_owned(), ABI_VERSION)];
-    all.extend(Kind::ALL.map(|kind| (upper("", kind.name()), kind.bit())));
-    all.extend(ColumnSet::ALL.map(|(name, reads)| (upper("READS_", name), reads.bits())));
-    all.extend(EventSet::ALL.map(|(name, events)| (upper("OBSERVES_", name), events.bits())));
+    let mut all = vec![
+        ("BLIS_ABI_VERSION".to_owned(), ABI_VERSION),
+        ("BLIS_IS_NUMBER".to_owned(), CValue::NUMBER),
+        ("BLIS_IS_TEXT".to_owned(), CValue::TEXT),
+        ("BLIS_IS_TABLE".to_owned(), CValue::TABLE),
+    ];
     all.extend(EventKind::ALL.map(|kind| (c_name("BLIS", &format!("{kind:?}")).to_uppercase(), kind as u32)));
     all
 }
@@ -131,7 +132,7 @@ fn the_header_has_every_field_in_order() {
 }
 
 #[test]
-fn the_header_has_every_bit() {
+fn the_header_has_every_constant() {
     let header = header();
     let mut theirs = vec![("BLIS_ABI_VERSION".to_owned(), 1)];
     assert!(header.contains("#define BLIS_ABI_VERSION 1u"));

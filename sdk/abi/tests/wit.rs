@@ -1,16 +1,16 @@
-//! The WIT package has the rows, kinds and bits of this crate.
+//! The WIT package has the rows, kinds, columns and events of this crate.
 
 use std::mem::offset_of;
 use std::path::Path;
 
 use blis_abi::canonical::{
     ChangedIndices, DecisionParameters, DescriptionRecord, List, ModelFact, ParameterRecord, RankParameters, Refusal,
+    ValueRecord,
 };
 use blis_abi::{
-    ColumnSet, Event, EventSet, Instance, InstanceInfo, Kind, LatencyConstants, Layout, Queued, Request, Running,
-    Staleness, Step,
+    Ages, Column, Event, EventSet, InstanceInfo, Kind, LatencyConstants, Layout, Queued, Request, Running, Step,
 };
-use wit_parser::{Function, Interface, PackageId, Record, Resolve, SizeAlign, Type, TypeDefKind};
+use wit_parser::{Function, Interface, PackageId, Record, Resolve, SizeAlign, Type, TypeDefKind, WorldKey};
 
 type ListAddress = List<u32>;
 
@@ -45,9 +45,26 @@ impl WitPackage {
         record
     }
 
-    fn flags(&self, name: &str) -> Vec<&str> {
-        let TypeDefKind::Flags(flags) = self.kind("plugin", name) else { panic!("{name} are no flags") };
-        flags.flags.iter().map(|flag| flag.name.as_str()).collect()
+    /// The comment of a field of `description`.
+    fn about(&self, field: &str) -> &str {
+        let fields = &self.record("plugin", "description").fields;
+        fields
+            .iter()
+            .find(|known| known.name == field)
+            .and_then(|field| field.docs.contents.as_deref())
+            .expect("has one")
+    }
+
+    /// The interfaces that components of `name` export, sorted.
+    fn exports(&self, name: &str) -> Vec<&str> {
+        let world = &self.resolve.worlds[self.resolve.packages[self.package].worlds[name]];
+        let interface = |key: &WorldKey| match key {
+            WorldKey::Interface(id) => self.resolve.interfaces[*id].name.as_deref().expect("named"),
+            WorldKey::Name(name) => panic!("{name} is no interface of the package"),
+        };
+        let mut exports: Vec<_> = world.exports.keys().map(interface).collect();
+        exports.sort_unstable();
+        exports
     }
 
     fn function(&self, interface: &str, name: &str) -> &Function {
@@ -93,30 +110,62 @@ fn number(ty: Type) -> &'static str {
 fn records_are_the_rows() {
     let wit = WitPackage::read();
     is_row::<Request>(&wit, "types", "request");
-    is_row::<Staleness>(&wit, "types", "staleness");
-    is_row::<Instance>(&wit, "types", "instance");
+    is_row::<Ages>(&wit, "types", "ages");
     is_row::<Queued>(&wit, "types", "queued");
     is_row::<Running>(&wit, "types", "running");
     is_row::<Step>(&wit, "types", "step");
     is_row::<Event>(&wit, "types", "event");
     is_row::<InstanceInfo>(&wit, "plugin", "instance-info");
     is_row::<LatencyConstants>(&wit, "latency", "latency-constants");
-    assert_eq!(wit.interface("types").types.len(), 7, "a record without a row");
+    assert_eq!(wit.interface("types").types.len(), 6, "a record without a row");
 }
 
 #[test]
-fn flags_are_the_sets() {
+fn names_are_those_of_this_crate() {
     let wit = WitPackage::read();
-    assert_eq!(wit.flags("kinds"), Kind::ALL.map(Kind::name));
-    assert_eq!(wit.flags("columns"), ColumnSet::ALL.map(|(name, _)| name));
-    assert_eq!(wit.flags("events"), EventSet::ALL.map(|(name, _)| name));
-    let one = |bit: usize| 1_u32 << bit;
-    assert!(Kind::ALL.iter().enumerate().all(|(bit, kind)| kind.bit() == one(bit)));
-    assert!(ColumnSet::ALL.iter().enumerate().all(|(bit, (_, reads))| reads.bits() == one(bit)));
-    assert!(EventSet::ALL.iter().enumerate().all(|(bit, (_, events))| events.bits() == one(bit)));
+    let row = |column: &&Column| {
+        let group = column.group().name();
+        format!("| `{}` | {} | {group} | {} |", column.name(), column.unit(), column.about())
+    };
+    let table: Vec<String> = Column::ALL.iter().map(|column| row(&column)).collect();
+    let written: Vec<&str> = wit.about("reads").lines().filter(|line| line.starts_with("| `")).collect();
+    assert_eq!(written, table);
+    assert!(Column::ALL.iter().all(|&column| {
+        Column::of(column.name()) == Some(column)
+            && Column::of_field(column.field()) == column
+            && column.name().replace('-', "_") == column.field()
+            && !column.source().is_empty()
+    }));
+    let events = EventSet::ALL.map(|(name, _)| format!("`{name}`")).join(", ");
+    assert!(wit.about("events").replace('\n', " ").contains(&events), "{}", wit.about("events"));
+    assert_eq!(EventSet::of("ended"), Some(EventSet::ENDED));
     for kind in Kind::ALL {
         assert!(!wit.interface(kind.name()).functions.is_empty(), "{kind} is an interface");
+        assert_eq!(Kind::of(kind.name()), Some(kind));
     }
+}
+
+#[test]
+fn every_kind_has_a_world_of_its_own() {
+    let wit = WitPackage::read();
+    let world = |kind: Kind| match kind {
+        Kind::Scheduling => "scheduling-policy".to_owned(),
+        Kind::Latency => "latency-model".to_owned(),
+        _ => format!("{kind}-policy"),
+    };
+    for kind in Kind::ALL {
+        let mut exports = vec!["plugin", kind.name()];
+        exports.sort_unstable();
+        assert_eq!(wit.exports(&world(kind)), exports);
+        exports.push("lifecycle");
+        exports.sort_unstable();
+        assert_eq!(wit.exports(&format!("{}-with-events", world(kind))), exports);
+    }
+    assert_eq!(wit.exports("routing-policy-with-scores"), ["plugin", "routing", "routing-scores"]);
+    let mut all = vec!["plugin", "lifecycle", "routing-scores"];
+    all.extend(Kind::ALL.map(Kind::name));
+    all.sort_unstable();
+    assert_eq!(wit.exports("policy"), all);
 }
 
 #[test]
@@ -129,10 +178,11 @@ fn parameters_and_results_lie_as_the_canonical_abi_says() {
     type DecisionLayout = DecisionParameters<ListAddress>;
     let decision = vec![
         offset_of!(DecisionLayout, request),
-        offset_of!(DecisionLayout, staleness),
+        offset_of!(DecisionLayout, ages),
+        offset_of!(DecisionLayout, count),
         offset_of!(DecisionLayout, instances),
     ];
-    for (interface, function) in [("admission", "admit"), ("routing", "route"), ("routing", "scores")] {
+    for (interface, function) in [("admission", "admit"), ("routing", "route"), ("routing-scores", "scores")] {
         assert_eq!(parameters(interface, function), (decision.clone(), size_of::<DecisionLayout>()), "{function}");
     }
     let joining = vec![offset_of!(RankParameters, request), offset_of!(RankParameters, queued)];
@@ -147,13 +197,13 @@ fn parameters_and_results_lie_as_the_canonical_abi_says() {
     type ParameterLayout = ParameterRecord<ListAddress>;
     let parameter = vec![
         offset_of!(ParameterLayout, name),
+        offset_of!(ParameterLayout, about),
         offset_of!(ParameterLayout, default),
         offset_of!(ParameterLayout, min),
         offset_of!(ParameterLayout, max),
-        offset_of!(ParameterLayout, about),
     ];
     assert_eq!(record("parameter"), (parameter, size_of::<ParameterLayout>()));
-    type DescriptionLayout = DescriptionRecord<ListAddress, ListAddress>;
+    type DescriptionLayout = DescriptionRecord<ListAddress, ListAddress, ListAddress>;
     let description = vec![
         offset_of!(DescriptionLayout, name),
         offset_of!(DescriptionLayout, version),
@@ -176,6 +226,14 @@ fn cases_with_and_without_a_payload_lie_as_the_canonical_abi_says() {
     for (interface, function) in [("plugin", "configure"), ("plugin", "restore"), ("admission", "admit")] {
         assert_eq!(size(&result(interface, function)), size_of::<Refusal<ListAddress>>(), "{function}");
     }
+    let TypeDefKind::Variant(value) = wit.kind("plugin", "value") else { panic!("value is no variant") };
+    let cases: Vec<_> = value.cases.iter().map(|case| case.name.as_str()).collect();
+    assert_eq!(cases, ["number", "text", "table"], "in the order of ValueRecord's cases");
+    let value = wit.interface("plugin").types["value"];
+    assert_eq!(size(&Type::Id(value)), size_of::<ValueRecord>());
+    assert_eq!(offset_of!(ValueRecord, payload), 8);
+    let (table, _) = wit.laid_out(wit.record("plugin", "table").fields.iter().map(|field| &field.ty));
+    assert_eq!(table, [0, 4], "the columns, then the list");
     assert_eq!(offset_of!(Refusal<ListAddress>, text), 4, "behind the case, aligned as an address");
     assert_eq!(size(&result("host", "changed")), size_of::<ChangedIndices<ListAddress>>());
     assert_eq!(offset_of!(ChangedIndices<ListAddress>, indices), 4);

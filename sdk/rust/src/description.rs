@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-pub use blis_abi::{ColumnSet, EventSet, Kind};
+pub use blis_abi::{EventSet, Kind};
 
 use crate::rows::InstanceInfo;
 
@@ -12,33 +12,59 @@ pub struct Description {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) about: String,
-    pub(crate) reads: ColumnSet,
     pub(crate) events: EventSet,
     pub(crate) scores: bool,
     pub(crate) every_step: bool,
     pub(crate) parameters: Vec<Parameter>,
 }
 
-/// A numeric parameter that users may set.
+/// A parameter that users may set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     pub(crate) name: String,
-    pub(crate) default: f64,
+    pub(crate) about: String,
+    /// Other values have the same type, and tables as many columns.
+    pub(crate) default: GivenValue,
+    /// Limits of a number, or of every number of a table.
     pub(crate) min: f64,
     pub(crate) max: f64,
-    pub(crate) about: String,
+}
+
+/// The value of a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GivenValue {
+    /// A number.
+    Number(f64),
+    /// Any text.
+    Text(String),
+    /// Rows of numbers.
+    Table(NumberTable),
+}
+
+/// Numbers in rows of equal length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NumberTable {
+    /// Numbers in a row.
+    pub columns: usize,
+    /// All numbers, row by row.
+    pub numbers: Vec<f64>,
+}
+
+impl NumberTable {
+    /// The rows, from the first on.
+    pub fn rows(&self) -> impl Iterator<Item = &[f64]> {
+        self.numbers.chunks_exact(self.columns.max(1))
+    }
 }
 
 impl Description {
-    /// The description of a policy called `name`, which reads no columns, subscribes to no events and has no
-    /// parameters.
+    /// The description of a policy called `name`, which subscribes to no events and has no parameters.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             version: String::new(),
             about: String::new(),
-            reads: ColumnSet::NOTHING,
             events: EventSet::NONE,
             scores: false,
             every_step: false,
@@ -57,13 +83,6 @@ impl Description {
     #[must_use]
     pub fn about(mut self, about: &str) -> Self {
         about.clone_into(&mut self.about);
-        self
-    }
-
-    /// Sets the columns that the host keeps up to date for the policy.
-    #[must_use]
-    pub fn reads(mut self, reads: ColumnSet) -> Self {
-        self.reads = reads;
         self
     }
 
@@ -91,9 +110,26 @@ impl Description {
 
     /// Declares a numeric parameter within `range`. [`Setup::parameter`] returns its value.
     #[must_use]
-    pub fn parameter(mut self, name: &str, default: f64, range: RangeInclusive<f64>, about: &str) -> Self {
+    pub fn parameter(self, name: &str, default: f64, range: RangeInclusive<f64>, about: &str) -> Self {
+        self.with(name, GivenValue::Number(default), range, about)
+    }
+
+    /// Declares a parameter that is a text. [`Setup::text`] returns its value.
+    #[must_use]
+    pub fn text_parameter(self, name: &str, default: &str, about: &str) -> Self {
+        self.with(name, GivenValue::Text(default.to_owned()), 0.0..=0.0, about)
+    }
+
+    /// Declares a parameter that is a table of numbers within `range`. [`Setup::table`] returns its value, which has as
+    /// many columns as `default`.
+    #[must_use]
+    pub fn table_parameter(self, name: &str, default: NumberTable, range: RangeInclusive<f64>, about: &str) -> Self {
+        self.with(name, GivenValue::Table(default), range, about)
+    }
+
+    fn with(mut self, name: &str, default: GivenValue, range: RangeInclusive<f64>, about: &str) -> Self {
         let (min, max) = range.into_inner();
-        self.parameters.push(Parameter { name: name.to_owned(), default, min, max, about: about.to_owned() });
+        self.parameters.push(Parameter { name: name.to_owned(), about: about.to_owned(), default, min, max });
         self
     }
 }
@@ -105,7 +141,7 @@ pub struct Setup {
     pub kind: Kind,
     /// The instances of the service; for scheduling, preemption and latency the one that the policy serves.
     pub instances: Vec<InstanceInfo>,
-    pub(crate) parameters: Vec<(String, f64)>,
+    pub(crate) parameters: Vec<(String, GivenValue)>,
     pub(crate) model_facts: Vec<(String, f64)>,
 }
 
@@ -114,8 +150,17 @@ impl Setup {
     #[must_use]
     pub fn of(kind: Kind, description: &Description) -> Self {
         let info = InstanceInfo { id: 0, max_num_seqs: 256, total_kv_blocks: 10_000, block_size: 16 };
-        let parameters = description.parameters.iter().map(|p| (p.name.clone(), p.default)).collect();
+        let parameters = description.parameters.iter().map(|p| (p.name.clone(), p.default.clone())).collect();
         Self { kind, instances: vec![info], parameters, model_facts: Vec::new() }
+    }
+
+    /// For tests: the same setup with the numeric parameter `name` set to `value`.
+    ///
+    /// # Panics
+    /// If `describe()` declares no parameter of that name.
+    #[must_use]
+    pub fn with(self, name: &str, value: f64) -> Self {
+        self.with_value(name, GivenValue::Number(value))
     }
 
     /// For tests: the same setup with parameter `name` set to `value`.
@@ -123,7 +168,7 @@ impl Setup {
     /// # Panics
     /// If `describe()` declares no parameter of that name.
     #[must_use]
-    pub fn with(mut self, name: &str, value: f64) -> Self {
+    pub fn with_value(mut self, name: &str, value: GivenValue) -> Self {
         let parameter = self.parameters.iter_mut().find(|(declared, _)| declared == name);
         parameter.unwrap_or_else(|| panic!("describe() declares no parameter `{name}`")).1 = value;
         self
@@ -136,14 +181,45 @@ impl Setup {
         self
     }
 
-    /// The value of a parameter, within the declared range.
+    /// The value of a numeric parameter, within the declared range.
     ///
     /// # Panics
-    /// If `describe()` declares no parameter of that name.
+    /// If `describe()` declares no numeric parameter of that name.
     #[must_use]
     pub fn parameter(&self, name: &str) -> f64 {
+        match self.value(name) {
+            GivenValue::Number(number) => *number,
+            other => panic!("parameter `{name}` is no number: {other:?}"),
+        }
+    }
+
+    /// The value of a parameter that is a text.
+    ///
+    /// # Panics
+    /// If `describe()` declares no such parameter.
+    #[must_use]
+    pub fn text(&self, name: &str) -> &str {
+        match self.value(name) {
+            GivenValue::Text(text) => text,
+            other => panic!("parameter `{name}` is no text: {other:?}"),
+        }
+    }
+
+    /// The value of a parameter that is a table.
+    ///
+    /// # Panics
+    /// If `describe()` declares no such parameter.
+    #[must_use]
+    pub fn table(&self, name: &str) -> &NumberTable {
+        match self.value(name) {
+            GivenValue::Table(table) => table,
+            other => panic!("parameter `{name}` is no table: {other:?}"),
+        }
+    }
+
+    fn value(&self, name: &str) -> &GivenValue {
         let parameter = self.parameters.iter().find(|(declared, _)| declared == name);
-        parameter.unwrap_or_else(|| panic!("describe() declares no parameter `{name}`")).1
+        &parameter.unwrap_or_else(|| panic!("describe() declares no parameter `{name}`")).1
     }
 
     /// The metadata value `name` of model and hardware, as `num_layers`, if it is known.

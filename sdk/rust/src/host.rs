@@ -63,18 +63,23 @@ pub fn text(name: u32) -> String {
 /// only.
 ///
 /// ```
-/// # use blis_sdk::{Cluster, Instance};
-/// struct Loads(Vec<u64>);
+/// # use blis_sdk::Cluster;
+/// blis_sdk::signals! {
+///     struct Load { queue_depth, in_flight }
+/// }
+///
+/// struct Loads(Vec<f64>);
 ///
 /// impl Loads {
-///     fn follow(&mut self, cluster: &Cluster<'_>) {
+///     fn follow(&mut self, cluster: &Cluster<'_, Load>) {
+///         let load = |instance: &Load| instance.queue_depth + instance.in_flight;
 ///         blis_sdk::changed(|indices| match indices {
 ///             Some(indices) if self.0.len() == cluster.instances.len() => {
 ///                 for &index in indices {
-///                     self.0[index as usize] = cluster.instances[index as usize].effective_load();
+///                     self.0[index as usize] = load(&cluster.instances[index as usize]);
 ///                 }
 ///             }
-///             _ => self.0 = cluster.instances.iter().map(Instance::effective_load).collect(),
+///             _ => self.0 = cluster.instances.iter().map(load).collect(),
 ///         });
 ///     }
 /// }

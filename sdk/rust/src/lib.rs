@@ -4,16 +4,23 @@
 //! them:
 //!
 //! ```
-//! use blis_sdk::{Cluster, ColumnSet, Description, Policy, Request, Routing, Setup};
+//! use blis_sdk::{Cluster, Description, Policy, Request, Routing, Setup};
 //! use serde::{Deserialize, Serialize};
+//!
+//! blis_sdk::signals! {
+//!     /// What the policy reads about an instance.
+//!     struct Queue { queue_depth }
+//! }
 //!
 //! /// The shortest waiting queue.
 //! #[derive(Serialize, Deserialize)]
 //! struct ShortestQueue;
 //!
 //! impl Policy for ShortestQueue {
+//!     type Signals = Queue;
+//!
 //!     fn describe() -> Description {
-//!         Description::new("shortest-queue").about("The shortest waiting queue.").reads(ColumnSet::LOAD)
+//!         Description::new("shortest-queue").about("The shortest waiting queue.")
 //!     }
 //!
 //!     fn new(_: &Setup) -> Result<Self, String> {
@@ -22,7 +29,7 @@
 //! }
 //!
 //! impl Routing for ShortestQueue {
-//!     fn route(&mut self, _: &Request, cluster: &Cluster<'_>) -> usize {
+//!     fn route(&mut self, _: &Request, cluster: &Cluster<'_, Queue>) -> usize {
 //!         blis_sdk::argmin(cluster.instances.iter().map(|instance| instance.queue_depth))
 //!     }
 //! }
@@ -48,11 +55,12 @@ mod rows;
 pub mod testing;
 
 pub use best::{argmax, argmin};
-pub use description::{ColumnSet, Description, EventSet, Kind, Parameter, Setup};
+pub use description::{Description, EventSet, GivenValue, Kind, NumberTable, Parameter, Setup};
 pub use host::{Level, changed, log, pick, prompt_blocks, random, text};
 pub use policy::{Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling};
 pub use rows::{
-    Cluster, Event, EventKind, Instance, InstanceInfo, LatencyConstants, Queued, Request, Running, Staleness, Step,
+    Ages, Cluster, Column, ColumnGroup, Event, EventKind, InstanceInfo, LatencyConstants, Queued, Request, Running,
+    Signals, Step,
 };
 
 /// Compiles the policy in the README.

@@ -4,11 +4,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::description::{Description, Setup};
-use crate::rows::{Cluster, Event, LatencyConstants, Queued, Request, Running, Step};
+use crate::rows::{Cluster, Event, LatencyConstants, Queued, Request, Running, Signals, Step};
 
 /// A policy. Its fields are its state: their serialised form is saved, restored and copied when a simulation forks. So
 /// every value that later decisions depend on must be a field, and no state may be in statics.
 pub trait Policy: Serialize + DeserializeOwned {
+    /// What it reads about each instance: a struct that [`crate::signals!`] declares, or `()` for nothing.
+    type Signals: Signals;
+
     /// The description of the policy, which must be the same at every call.
     fn describe() -> Description;
 
@@ -23,7 +26,7 @@ pub trait Policy: Serialize + DeserializeOwned {
 /// An admission policy, called once per arrival.
 pub trait Admission: Policy {
     /// Admits or rejects `request`.
-    fn admit(&mut self, request: &Request, cluster: &Cluster<'_>) -> AdmissionDecision;
+    fn admit(&mut self, request: &Request, cluster: &Cluster<'_, Self::Signals>) -> AdmissionDecision;
 }
 
 /// The decision of an admission policy.
@@ -38,11 +41,11 @@ pub enum AdmissionDecision {
 /// A routing policy, called once per admitted request.
 pub trait Routing: Policy {
     /// The index of the chosen instance in `cluster.instances`, which is not empty.
-    fn route(&mut self, request: &Request, cluster: &Cluster<'_>) -> usize;
+    fn route(&mut self, request: &Request, cluster: &Cluster<'_, Self::Signals>) -> usize;
 
     /// Pushes a score for each instance onto `scores`, higher is better. Called just before `route`, and only if the
     /// scores are recorded; a policy declares them with [`Description::scores`].
-    fn scores(&self, request: &Request, cluster: &Cluster<'_>, scores: &mut Vec<f64>) {
+    fn scores(&self, request: &Request, cluster: &Cluster<'_, Self::Signals>, scores: &mut Vec<f64>) {
         let _ = (request, cluster, scores);
     }
 }

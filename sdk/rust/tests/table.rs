@@ -4,11 +4,10 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use blis_abi::table::{self, CHost, CModelFact, CParameter, CText, PolicyTable};
+use blis_abi::table::{self, CHost, CModelFact, CText, CTexts, CValue, PolicyTable};
 use blis_sdk::{
-    Admission, AdmissionDecision, Cluster, ColumnSet, Description, Event, EventSet, Instance, InstanceInfo, Latency,
-    LatencyConstants, Lifecycle, Policy, Preemption, Priority, Queued, Request, Routing, Running, Scheduling, Setup,
-    Staleness, Step,
+    Admission, AdmissionDecision, Ages, Cluster, Description, Event, EventSet, InstanceInfo, Latency, LatencyConstants,
+    Lifecycle, NumberTable, Policy, Preemption, Priority, Queued, Request, Routing, Running, Scheduling, Setup, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,18 +18,27 @@ struct Everything {
     routed: u32,
 }
 
+blis_sdk::signals! {
+    struct TestSignals { cached_blocks, queue_depth }
+}
+
 impl Policy for Everything {
+    type Signals = TestSignals;
+
     fn describe() -> Description {
         Description::new("everything")
             .version("1.2.3")
-            .reads(ColumnSet::LOAD | ColumnSet::CACHED_BLOCKS)
             .events(EventSet::ROUTED | EventSet::BLOCKS)
             .scores()
             .parameter("offset", 5.0, 0.0..=10.0, "added to ranks")
+            .text_parameter("label", "usual", "a text")
+            .table_parameter("steps", NumberTable { columns: 2, numbers: vec![1.0, 2.0] }, 0.0..=9.0, "a table")
     }
 
     fn new(setup: &Setup) -> Result<Self, String> {
         let offset = setup.parameter("offset");
+        let rows: Vec<&[f64]> = setup.table("steps").rows().collect();
+        assert!(setup.text("label") == "other" && rows == [[1.0, 2.0], [3.0, 4.0]], "label and steps as given");
         if setup.model_fact("num_layers") != Some(32.0) || setup.instances.len() != 1 {
             return Err(format!("the model facts are {:?}", setup.model_facts().collect::<Vec<_>>()));
         }
@@ -39,16 +47,16 @@ impl Policy for Everything {
 }
 
 impl Admission for Everything {
-    fn admit(&mut self, request: &Request, cluster: &Cluster<'_>) -> AdmissionDecision {
+    fn admit(&mut self, request: &Request, cluster: &Cluster<'_, TestSignals>) -> AdmissionDecision {
         if request.class_priority < 0 {
-            return AdmissionDecision::Reject(format!("{} in {}", request.class_priority, cluster.staleness.load_us));
+            return AdmissionDecision::Reject(format!("{} in {}", request.class_priority, cluster.ages.periodic_us));
         }
         AdmissionDecision::Admit
     }
 }
 
 impl Routing for Everything {
-    fn route(&mut self, _: &Request, cluster: &Cluster<'_>) -> usize {
+    fn route(&mut self, _: &Request, cluster: &Cluster<'_, TestSignals>) -> usize {
         blis_sdk::log!("{} instances", cluster.instances.len());
         // With four instances any row may have changed.
         let expected: Option<&[u32]> = (cluster.instances.len() != 4).then_some(&[2, 0]);
@@ -59,8 +67,8 @@ impl Routing for Everything {
         blis_sdk::argmin(cluster.instances.iter().map(|instance| instance.queue_depth))
     }
 
-    fn scores(&self, _: &Request, cluster: &Cluster<'_>, scores: &mut Vec<f64>) {
-        scores.extend(cluster.instances.iter().map(|instance| -f64::from(instance.queue_depth)));
+    fn scores(&self, _: &Request, cluster: &Cluster<'_, TestSignals>, scores: &mut Vec<f64>) {
+        scores.extend(cluster.instances.iter().map(|instance| -instance.queue_depth));
     }
 }
 
@@ -193,11 +201,18 @@ fn exported() -> &'static PolicyTable {
 fn created(host: &CHost, offset: f64, layers: f64) -> StatePointer {
     let info = InstanceInfo { id: 0, max_num_seqs: 8, total_kv_blocks: 100, block_size: 16 };
     let model_fact = CModelFact { name: CText::of("num_layers"), value: layers };
+    let numbers = [1.0, 2.0, 3.0, 4.0];
+    let nothing = CValue::number(0.0);
+    let parameters = [
+        CValue::number(offset),
+        CValue { kind: CValue::TEXT, text: CText::of("other"), ..nothing },
+        CValue { kind: CValue::TABLE, columns: 2, numbers: numbers.as_ptr(), count: 4, ..nothing },
+    ];
     let setup = table::CSetup {
-        kind: 2,
-        instance_count: 1,
+        kind: CText::of("routing"),
         instances: &raw const info,
-        parameters: &raw const offset,
+        instance_count: 1,
+        parameters: parameters.as_ptr(),
         model_facts: &raw const model_fact,
         model_fact_count: 1,
     };
@@ -208,17 +223,28 @@ fn created(host: &CHost, offset: f64, layers: f64) -> StatePointer {
 fn the_table_is_that_of_the_header() {
     let table = exported();
     assert_eq!((table.abi_version, table.size as usize), (1, size_of::<PolicyTable>()));
-    assert_eq!(table.struct_sizes, [88, 16, 48, 24, 64, 64, 64]);
+    assert_eq!(table.struct_sizes, [112, 32, 24, 64, 64, 64, 48]);
     let described = call!(table, describe());
     // SAFETY: lives as long as the program.
     let described = unsafe { &*described };
     assert_eq!((string(described.name).as_str(), string(described.version).as_str()), ("everything", "1.2.3"));
-    assert_eq!((described.kinds, described.reads, described.events, described.scores), (63, 5, 33, 1));
+    let names = |list: CTexts| {
+        // SAFETY: the same.
+        let texts = unsafe { std::slice::from_raw_parts(list.items, list.count) };
+        texts.iter().map(|&text| string(text)).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names(described.kinds), "admission routing priority scheduling preemption latency");
+    assert_eq!(names(described.reads), "cached-blocks queue-depth", "in the order of the fields");
+    assert_eq!((names(described.events).as_str(), described.scores), ("routed blocks", 1));
     // SAFETY: the same.
-    let parameter = unsafe { &*described.parameters };
-    assert_eq!((string(parameter.name).as_str(), string(parameter.about).as_str()), ("offset", "added to ranks"));
-    let CParameter { default_value, min, max, .. } = *parameter;
-    assert_eq!((described.parameter_count, default_value, min, max), (1, 5.0, 0.0, 10.0));
+    let parameters = unsafe { std::slice::from_raw_parts(described.parameters, described.parameter_count) };
+    let [offset, label, steps] = parameters else { panic!("three parameters") };
+    assert_eq!((string(offset.name).as_str(), string(offset.about).as_str()), ("offset", "added to ranks"));
+    let default = offset.default_value;
+    assert_eq!((default.kind, default.number, offset.min, offset.max), (CValue::NUMBER, 5.0, 0.0, 10.0));
+    assert_eq!((label.default_value.kind, string(label.default_value.text).as_str()), (CValue::TEXT, "usual"));
+    let table = steps.default_value;
+    assert_eq!((table.kind, table.columns, table.count, steps.max), (CValue::TABLE, 2, 2, 9.0));
 }
 
 #[test]
@@ -226,18 +252,18 @@ fn every_kind_gets_its_arguments_and_returns_its_result() {
     let (host, table) = (host(), exported());
     let state = created(&host, 0.5, 32.0);
     let request = Request { id: 40, class_priority: 1, ..Request::default() };
-    let staleness = Staleness { load_us: 77, cached_blocks_us: 0 };
-    let instance = |queue_depth| Instance { queue_depth, ..Instance::default() };
-    let instances = [instance(3), instance(1), instance(1)];
+    let ages = Ages { periodic_us: 77, ..Ages::default() };
+    let instance = |queue_depth| TestSignals { queue_depth, ..TestSignals::default() };
+    let instances = [instance(3.0), instance(1.0), instance(1.0)];
     let rows: *const c_void = instances.as_ptr().cast();
     let mut reason = CText::EMPTY;
-    assert_eq!(call!(table, admit(&host, state, &request, &staleness, rows, 3, 48, &mut reason)), 1);
+    assert_eq!(call!(table, admit(&host, state, &request, &ages, rows, 3, 16, &mut reason)), 1);
     let hopeless = Request { class_priority: -2, ..request };
-    assert_eq!(call!(table, admit(&host, state, &hopeless, &staleness, rows, 3, 48, &mut reason)), 0);
+    assert_eq!(call!(table, admit(&host, state, &hopeless, &ages, rows, 3, 16, &mut reason)), 0);
     assert_eq!(string(reason), "-2 in 77");
-    assert_eq!(call!(table, route(&host, state, &request, &staleness, rows, 3, 48)), 2);
+    assert_eq!(call!(table, route(&host, state, &request, &ages, rows, 3, 16)), 2);
     let mut scores = [0.0; 3];
-    call!(table, scores(&host, state, &request, &staleness, rows, 3, 48, scores.as_mut_ptr()));
+    call!(table, scores(&host, state, &request, &ages, rows, 3, 16, scores.as_mut_ptr()));
     assert_eq!(scores, [-3.0, -1.0, -1.0]);
     assert_eq!(call!(table, priority(&host, state, &request)), -40);
     let queued = Queued { turn: 3, ..Queued::default() };
@@ -259,18 +285,18 @@ fn every_kind_gets_its_arguments_and_returns_its_result() {
 #[test]
 fn rows_of_a_later_host_are_longer() {
     #[repr(C)]
-    struct Longer(Instance, u64);
+    struct Longer(TestSignals, u64);
     let host = host();
     let state = created(&host, 0.5, 32.0);
     record_of(host.context).any_changed = true;
-    let longer = |queue_depth| Longer(Instance { queue_depth, ..Instance::default() }, u64::MAX);
-    let instances = [longer(3), longer(2), longer(1), longer(4)];
+    let longer = |queue_depth| Longer(TestSignals { queue_depth, ..TestSignals::default() }, u64::MAX);
+    let instances = [longer(3.0), longer(2.0), longer(1.0), longer(4.0)];
     let route = |stride| {
         let request = Request::default();
-        call!(exported(), route(&host, state, &request, &Staleness::default(), instances.as_ptr().cast(), 4, stride))
+        call!(exported(), route(&host, state, &request, &Ages::default(), instances.as_ptr().cast(), 4, stride))
     };
     assert_eq!(route(size_of::<Longer>()), 2);
-    assert_eq!((route(40), record_of(host.context).failures.len()), (u32::MAX, 1), "shorter ones are refused");
+    assert_eq!((route(8), record_of(host.context).failures.len()), (u32::MAX, 1), "shorter ones are refused");
     call!(exported(), destroy(state));
 }
 

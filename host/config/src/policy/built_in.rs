@@ -69,11 +69,13 @@ impl BuiltInPlugin {
             version: VERSION.to_owned(),
             about: row.about.to_owned(),
             kinds: vec![row.kind],
+            columns: Vec::new(),
             reads,
             events,
             scores: row.scores,
             every_step,
             parameters,
+            others: Vec::new(),
         };
         Self { row, description }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{BuiltIn, FilterSetting, SettingSource, Sourced, parameter};
-use blis_plugin::{Kind, LoadedPlugin};
+use blis_plugin::{Kind, LoadedPlugin, OtherValue};
 
 /// Finds the policies that are not built in.
 pub trait PluginLookup {
@@ -54,6 +54,8 @@ pub struct PolicyUse {
     /// The parameters with their values, in the order of the declaration; of `weighted`, scorers with a weight come
     /// first, in the order of the list.
     pub parameters: Vec<(String, Sourced<f64>)>,
+    /// The parameters that are no numbers, with their values, in the order of the declaration.
+    pub others: Vec<(String, Sourced<OtherValue>)>,
     /// Filters in front of the scorers, in their order; only `weighted` has any.
     pub filters: Vec<Sourced<FilterSetting>>,
 }
@@ -63,6 +65,7 @@ impl fmt::Debug for PolicyUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.loaded.file)?;
         f.debug_map().entries(self.parameters.iter().map(|(name, value)| (name, value))).finish()?;
+        self.others.iter().try_for_each(|(name, value)| write!(f, " {name}={}", value.value))?;
         self.filters.iter().try_for_each(|filter| write!(f, " after {}", filter.value))
     }
 }
@@ -70,7 +73,10 @@ impl fmt::Debug for PolicyUse {
 impl PartialEq for PolicyUse {
     fn eq(&self, other: &Self) -> bool {
         let file = |used: &Self| (used.kind, used.loaded.file.clone(), used.loaded.sha256.clone());
-        file(self) == file(other) && self.parameters == other.parameters && self.filters == other.filters
+        file(self) == file(other)
+            && self.parameters == other.parameters
+            && self.others == other.others
+            && self.filters == other.filters
     }
 }
 
@@ -79,7 +85,9 @@ impl PolicyUse {
     pub(super) fn new(kind: Kind, source: SettingSource, loaded: Arc<LoadedPlugin>) -> Self {
         let declared = &loaded.plugin.description().parameters;
         let parameters = declared.iter().map(|one| (one.name.clone(), Sourced::default_value(one.default))).collect();
-        Self { kind, source, loaded, built_in: None, parameters, filters: Vec::new() }
+        let others = loaded.plugin.description().others.iter();
+        let others = others.map(|one| (one.name.clone(), Sourced::default_value(one.default.clone()))).collect();
+        Self { kind, source, loaded, built_in: None, parameters, others, filters: Vec::new() }
     }
 
     /// A built-in policy with its defaults.

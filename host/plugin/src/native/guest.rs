@@ -12,12 +12,12 @@ use blis_sim::units::Micros;
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
-    InstanceRow, InstanceRows, NONE_U32, Row as _, Rows, RunningRow, decision_row, event_row, queued_row, request_row,
-    running_rows, staleness_row, step_row,
+    InstanceRows, NONE_U32, Row as _, Rows, RunningRow, ages_row, decision_row, event_row, queued_row, request_row,
+    running_rows, step_row,
 };
 use crate::{
-    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, ParameterValue,
+    PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, ValueTable,
 };
 
 /// Stream index for `host->random` in a call that is about no request.
@@ -43,14 +43,21 @@ impl NativeGuest {
         if !description.kinds.contains(&setup.kind) {
             return Err(library.fault(FaultKind::MissingExport, &format!("it does not implement `{}`", setup.kind)));
         }
-        let (given, declared) = (setup.parameters.len(), description.parameters.len());
+        let given = setup.parameters.len() + setup.others.len();
+        let declared = description.parameters.len() + description.others.len();
         if given != declared {
             let what = format!("{given} values for its {declared} parameters");
             return Err(library.fault(FaultKind::Refused, &what));
         }
         let host = NativeHost::new(&library.file, setup);
         let state = create(&library, &host, setup)?;
-        Ok(Self { library, host, setup: setup.clone(), state, rows: InstanceRows::default() })
+        let rows = InstanceRows::new(&library.description.columns);
+        Ok(Self { library, host, setup: setup.clone(), state, rows })
+    }
+
+    /// Distance from one instance to the next, bytes.
+    fn stride(&self) -> usize {
+        size_of::<f64>() * self.library.description.columns.len()
     }
 
     /// The function if the guest was started for `kind` and the library has it.
@@ -86,11 +93,12 @@ fn create(library: &Library, host: &NativeHost, setup: &GuestSetup) -> Result<No
     let instances: Vec<_> = setup.instances.iter().map(info).collect();
     let model_fact = |(name, value): &(String, f64)| table::CModelFact { name: CText::of(name), value: *value };
     let model_facts: Vec<_> = setup.model_facts.iter().map(model_fact).collect();
+    let values: Vec<_> = setup.values(&library.description).into_iter().map(lowered).collect();
     let raw = table::CSetup {
-        kind: setup.kind.bit(),
-        instance_count: instances.len() as u32,
+        kind: CText::of(setup.kind.name()),
         instances: instances.as_ptr(),
-        parameters: setup.parameters.as_ptr(),
+        instance_count: instances.len(),
+        parameters: values.as_ptr(),
         model_facts: model_facts.as_ptr(),
         model_fact_count: model_facts.len(),
     };
@@ -101,6 +109,21 @@ fn create(library: &Library, host: &NativeHost, setup: &GuestSetup) -> Result<No
     NonNull::new(state).ok_or_else(|| {
         library.fault(FaultKind::Refused, "create returned NULL without a reason; it should call host->fail")
     })
+}
+
+fn lowered(value: ParameterValue<'_>) -> table::CValue {
+    let nothing = table::CValue::number(0.0);
+    match value {
+        ParameterValue::Number(number) => table::CValue::number(number),
+        ParameterValue::Text(text) => table::CValue { kind: table::CValue::TEXT, text: CText::of(text), ..nothing },
+        ParameterValue::Table(ValueTable { columns, numbers }) => table::CValue {
+            kind: table::CValue::TABLE,
+            columns: *columns,
+            numbers: numbers.as_ptr(),
+            count: numbers.len(),
+            ..nothing
+        },
+    }
 }
 
 impl Drop for NativeGuest {
@@ -117,14 +140,15 @@ impl Drop for NativeGuest {
 impl AdmissionGuest for NativeGuest {
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> Result<AdmissionDecision, Fault> {
         let admit = self.function(Kind::Admission, self.library.table.admit)?;
-        let (row, staleness) = (decision_row(request, cluster), staleness_row(cluster.staleness));
-        let Rows { rows, changed } = self.rows.of(cluster);
-        let (rows, count) = (rows.as_ptr().cast(), rows.len());
+        let (row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
+        let stride = self.stride();
+        let Rows { count, numbers, changed } = self.rows.of(cluster);
+        let rows = numbers.as_ptr().cast();
         let about = NativeCallInput { changed, ..NativeCallInput::request(request) };
         let mut reason = CText::EMPTY;
         let admitted = self.call("admit", about, |host, state| {
             // SAFETY: see above.
-            unsafe { admit(host, state, &raw const row, &raw const staleness, rows, count, STRIDE, &raw mut reason) }
+            unsafe { admit(host, state, &raw const row, &raw const ages, rows, count, stride, &raw mut reason) }
         });
         let admitted = admitted.inspect_err(|_| self.rows.forget())?;
         match admitted {
@@ -151,9 +175,10 @@ impl RoutingGuest for NativeGuest {
         scores: &mut Vec<f64>,
     ) -> Result<usize, Fault> {
         let route = self.function(Kind::Routing, self.library.table.route)?;
-        let (row, staleness) = (decision_row(request, cluster), staleness_row(cluster.staleness));
-        let Rows { rows, changed } = self.rows.of(cluster);
-        let (rows, count) = (rows.as_ptr().cast(), rows.len());
+        let (row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
+        let stride = self.stride();
+        let Rows { count, numbers, changed } = self.rows.of(cluster);
+        let rows = numbers.as_ptr().cast();
         let about = NativeCallInput { ties: Some(ties), changed, ..NativeCallInput::request(request) };
         if let (true, Some(explain)) = (self.setup.explain, self.library.table.scores) {
             // A score that the library does not write stays NaN, which the caller detects.
@@ -161,13 +186,13 @@ impl RoutingGuest for NativeGuest {
             let out = scores.as_mut_ptr();
             let explained = self.call("scores", about, |host, state| {
                 // SAFETY: see above.
-                unsafe { explain(host, state, &raw const row, &raw const staleness, rows, count, STRIDE, out) };
+                unsafe { explain(host, state, &raw const row, &raw const ages, rows, count, stride, out) };
             });
             explained.inspect_err(|_| self.rows.forget())?;
         }
         let target = self.call("route", about, |host, state| {
             // SAFETY: see above.
-            unsafe { route(host, state, &raw const row, &raw const staleness, rows, count, STRIDE) }
+            unsafe { route(host, state, &raw const row, &raw const ages, rows, count, stride) }
         });
         Ok(target.inspect_err(|_| self.rows.forget())? as usize)
     }
@@ -295,6 +320,3 @@ impl Guest for NativeGuest {
         Ok(StartedGuest::of(self.setup.kind, copy))
     }
 }
-
-/// Distance from one instance to the next, bytes.
-const STRIDE: usize = size_of::<InstanceRow>();

@@ -8,9 +8,9 @@ use blis_abi::table::{self, ABI_VERSION, CText, PolicyTable, STRUCTS};
 use blis_sim::policy::Events;
 
 use super::host::copied;
-use crate::limits::PARAMETERS;
-use crate::rows::{events_of, reads_of};
-use crate::{Fault, FaultKind, Kind, Limits, PolicyDescription, PolicyParameter};
+use crate::describe::{Declared, DeclaredNames, DeclaredParameter, DeclaredValue, parted};
+use crate::limits::{DECLARED_NAMES, PARAMETERS, TABLE_NUMBERS};
+use crate::{Fault, FaultKind, Kind, Limits, OtherValue, PolicyDescription, ValueTable};
 
 /// The hint for a library that was built for another version of the interface.
 const REBUILD: &str = "build it anew with the sdk/c/blis_policy.h of this host";
@@ -150,38 +150,64 @@ unsafe fn description(
     }
     // SAFETY: the caller guarantees it.
     let raw = unsafe { described.read() };
-    let count = raw.parameter_count as usize;
+    let count = raw.parameter_count;
     if count > PARAMETERS || (count > 0 && (raw.parameters.is_null() || !raw.parameters.is_aligned())) {
         let what = format!("describe: {count} parameters, or a NULL instead of them; there may be {PARAMETERS}");
         return Err(at(file, FaultKind::OutOfRange, &what));
     }
     // SAFETY: the caller guarantees it.
     let text = |text: CText| unsafe { copied(text, limits.message_bytes) };
+    let texts = |what: &str, list: table::CTexts| {
+        if list.count > DECLARED_NAMES || (list.count > 0 && (list.items.is_null() || !list.items.is_aligned())) {
+            let what =
+                format!("describe: {} {what}, or a NULL instead of them; there may be {DECLARED_NAMES}", list.count);
+            return Err(at(file, FaultKind::OutOfRange, &what));
+        }
+        // SAFETY: the caller guarantees that there are so many.
+        Ok((0..list.count).map(|i| text(unsafe { list.items.add(i).read() })).collect())
+    };
+    let names = DeclaredNames {
+        kinds: texts("kinds", raw.kinds)?,
+        reads: texts("columns", raw.reads)?,
+        events: texts("events", raw.events)?,
+    };
+    let Declared { kinds, columns, reads, events } = names.known().map_err(|(kind, what)| at(file, kind, &what))?;
+    let value = |value: table::CValue, name: &str| match value.kind {
+        table::CValue::NUMBER => Ok(DeclaredValue::Number(value.number)),
+        table::CValue::TEXT => Ok(DeclaredValue::Other(OtherValue::Text(text(value.text)))),
+        table::CValue::TABLE if value.count <= TABLE_NUMBERS && (value.count == 0 || !value.numbers.is_null()) => {
+            // SAFETY: the caller guarantees that there are so many.
+            let numbers = (0..value.count).map(|i| unsafe { value.numbers.add(i).read() }).collect();
+            Ok(DeclaredValue::Other(OtherValue::Table(ValueTable { columns: value.columns, numbers })))
+        }
+        _ => {
+            let what = format!(
+                "describe: the default of parameter `{name}` is no number, no text, and no table of at most \
+                 {TABLE_NUMBERS} numbers"
+            );
+            Err(at(file, FaultKind::OutOfRange, &what))
+        }
+    };
     let parameter = |i: usize| {
         // SAFETY: the caller guarantees that there are `count` of them.
         let parameter = unsafe { raw.parameters.add(i).read() };
         let table::CParameter { name, about, default_value, min, max } = parameter;
-        PolicyParameter { name: text(name), default: default_value, min, max, about: text(about) }
+        let name = text(name);
+        Ok(DeclaredParameter { default: value(default_value, &name)?, about: text(about), name, min, max })
     };
-    let known = [
-        ("kinds", raw.kinds, Kind::ALL.len()),
-        ("reads", raw.reads, blis_abi::ColumnSet::ALL.len()),
-        ("events", raw.events, blis_abi::EventSet::ALL.len()),
-    ];
-    if let Some((set, bits, _)) = known.into_iter().find(|&(_, bits, count)| bits >> count != 0) {
-        let what = format!("describe: `{set}` is {bits:#x}, with bits that this host does not know");
-        return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
-    }
+    let (parameters, others) = parted((0..count).map(parameter).collect::<Result<_, Fault>>()?);
     Ok(PolicyDescription {
         name: text(raw.name),
         version: text(raw.version),
         about: text(raw.about),
-        kinds: Kind::ALL.into_iter().filter(|kind| raw.kinds & kind.bit() != 0).collect(),
-        reads: reads_of(raw.reads),
-        events: events_of(raw.events),
+        kinds,
+        columns,
+        reads,
+        events,
         scores: raw.scores != 0,
         every_step: raw.every_step != 0,
-        parameters: (0..count).map(parameter).collect(),
+        parameters,
+        others,
     })
 }
 

@@ -67,6 +67,7 @@ fn setup(kind: Kind, parameters: &[f64], explain: bool) -> GuestSetup {
     GuestSetup {
         kind,
         parameters: parameters.to_vec(),
+        others: Vec::new(),
         instances: inputs::instances(4).into(),
         names: inputs::NAMES.into_iter().map(Box::from).collect(),
         model_facts: [("num_layers".to_owned(), 32.0)].into(),
@@ -97,6 +98,11 @@ fn a_router_decides_as_the_built_in_does() {
         kinds: [
             Routing,
         ],
+        columns: [
+            QueueDepth,
+            BatchSize,
+            InFlight,
+        ],
         reads: Reads {
             load: true,
             in_flight: true,
@@ -121,6 +127,7 @@ fn a_router_decides_as_the_built_in_does() {
                 about: "Added to the load of every instance but the first",
             },
         ],
+        others: [],
     }
     "#);
     let mut guest = start::<dyn RoutingGuest>(plugin.as_ref(), &[0.0], false);
@@ -230,6 +237,7 @@ fn what_is_wrong_is_named() {
         "NO_TABLE",
         "NO_NAME",
         "NEW_KIND",
+        "NEW_COLUMN",
         "MANY_PARAMETERS",
         "NO_DESCRIPTION",
     ];
@@ -244,15 +252,15 @@ fn what_is_wrong_is_named() {
     hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
     routerSHORT_TABLE.so: its table has 48 bytes, this host's has 160
     hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
-    routerWRONG_SIZES.so: built with a `blis_instance` of 56 bytes, this host's has 48
+    routerWRONG_SIZES.so: built with a `blis_queued` of 32 bytes, this host's has 24
     hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
     routerNO_ROUTE.so: `route` is NULL in its table; fill it in [missing-export]
     routerNO_SAVE.so: `save` is NULL in its table; fill it in [missing-export]
     routerNO_TABLE.so: blis_plugin_v1 returned no table; return the address of a static one [missing-export]
     routerNO_NAME.so: describe: the name is ""; it must be a word of letters, digits, `-`, `_` and `.` [out-of-range]
-    routerNEW_KIND.so: describe: `kinds` is 0x42, with bits that this host does not know
-    hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
-    routerMANY_PARAMETERS.so: describe: 4294967295 parameters, or a NULL instead of them; there may be 256 [out-of-range]
+    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.0): admission, routing, priority, scheduling, preemption, latency; correct the name, or use a newer blis [version-skew]
+    routerNEW_COLUMN.so: describe: column `cached-tokens-cpu` is not one of this host (interface 1.0): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks; correct the name, or use a newer blis [version-skew]
+    routerMANY_PARAMETERS.so: describe: 18446744073709551615 parameters, or a NULL instead of them; there may be 256 [out-of-range]
     routerNO_DESCRIPTION.so: describe returned nothing; return the address of a static description [missing-export]
     other.so: no plugin: it does not export `blis_plugin_v1`
     hint: sdk/c/blis_policy.h declares it; in C++ it needs `extern "C"` [missing-export]

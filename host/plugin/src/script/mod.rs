@@ -159,11 +159,13 @@ fn describe(path: &Path, header: &ScriptHeader, scan: &Scan<'_>) -> PolicyDescri
         version: header.version.clone(),
         about: header.about.clone(),
         kinds: Vec::new(),
+        columns: UsedFields::by(scan).columns(),
         reads: UsedFields::by(scan).reads(),
         events: header.events,
         scores: true,
         every_step: header.every_step,
         parameters: header.parameters.clone(),
+        others: Vec::new(),
     }
 }
 

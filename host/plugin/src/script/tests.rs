@@ -91,6 +91,7 @@ fn setup(kind: Kind, plugin: &dyn Plugin) -> GuestSetup {
     GuestSetup {
         kind,
         parameters: plugin.description().parameters.iter().map(|parameter| parameter.default).collect(),
+        others: Vec::new(),
         instances: ScriptService::idle(2).instances.into(),
         names: ["", "batch", "acme", "chat-3"].map(Box::from).to_vec().into(),
         model_facts: vec![("num_layers".to_owned(), 32.0)].into(),

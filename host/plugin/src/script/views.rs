@@ -165,6 +165,18 @@ impl UsedFields {
         }
     }
 
+    /// The columns of the interface among these fields; `effective_load` is computed from three of them.
+    pub fn columns(&self) -> Vec<crate::Column> {
+        let parts: &[&str] =
+            if self.uses("effective_load") { &["queue_depth", "batch_size", "in_flight"] } else { &[] };
+        let used = |column: &crate::Column| self.uses(column.field()) || parts.contains(&column.field());
+        crate::Column::ALL.iter().copied().filter(used).collect()
+    }
+
+    fn uses(&self, name: &str) -> bool {
+        COLUMNS.iter().position(|(known, _)| *known == name).is_some_and(|number| self.columns[number])
+    }
+
     /// The columns that the host must keep up to date for these fields.
     pub fn reads(&self) -> Reads {
         let any = |sources: &[ColumnSource]| {

@@ -6,13 +6,16 @@ mod package {
     wasmtime::component::bindgen!({ path: "../../sdk/wit/since-v1.0.0", world: "policy" });
 }
 
-pub(super) use package::blis::policy::types::{Event, Instance, Queued, Request, Running, Staleness, Step};
+pub(super) use package::blis::policy::types::{Ages, Event, Queued, Request, Running, Step};
 pub(super) use package::exports::blis::policy::admission::Decision as AdmissionDecision;
 pub(super) use package::exports::blis::policy::latency::LatencyConstants as ConstantsRecord;
-pub(super) use package::exports::blis::policy::plugin::{Description, InstanceInfo, Kinds, ModelFact};
+pub(super) use package::exports::blis::policy::plugin::{Description, InstanceInfo, ModelFact, Value};
+
+use package::exports::blis::policy::plugin::Table;
 
 use super::describe::RawDescription;
-use crate::{Kind, LatencyConstants, PolicyParameter};
+use crate::describe::{DeclaredNames, DeclaredParameter, DeclaredValue};
+use crate::{LatencyConstants, OtherValue, ParameterValue, ValueTable};
 
 /// Converts rows to records with the same fields. A missing or additional field does not compile; the types are equal.
 macro_rules! records {
@@ -28,15 +31,11 @@ macro_rules! records {
 
 records! {
     Request {
-        now_us, arrival_us, deadline_us, id, input_tokens, max_output_tokens, prompt_blocks, shared_blocks, block_size,
+        now_us, arrival_us, deadline_us, slo_ttft_us, slo_itl_us, id, input_tokens, max_output_tokens, prompt_blocks, shared_blocks, block_size,
         class_priority, client_priority, slo_class, tenant, session, model, client, prefix_group, round_index,
-        tenant_in_flight,
+        tenant_in_flight, adapter, stage,
     }
-    Staleness { load_us, cached_blocks_us }
-    Instance {
-        kv_utilization, cache_hit_rate, preemption_count, queue_depth, batch_size, in_flight, cached_blocks,
-        free_kv_blocks, total_kv_blocks,
-    }
+    Ages { periodic_us, cache_us, gateway_us, pipeline_us }
     Queued { priority, turn, generated_tokens, preemptions }
     Running {
         arrival_us, deadline_us, priority, id, input_tokens, computed_tokens, generated_tokens, kv_blocks, preemptions,
@@ -60,15 +59,24 @@ impl From<ConstantsRecord> for LatencyConstants {
     }
 }
 
-impl From<Kind> for Kinds {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::Admission => Self::ADMISSION,
-            Kind::Routing => Self::ROUTING,
-            Kind::Priority => Self::PRIORITY,
-            Kind::Scheduling => Self::SCHEDULING,
-            Kind::Preemption => Self::PREEMPTION,
-            Kind::Latency => Self::LATENCY,
+impl From<ParameterValue<'_>> for Value {
+    fn from(value: ParameterValue<'_>) -> Self {
+        match value {
+            ParameterValue::Number(number) => Self::Number(number),
+            ParameterValue::Text(text) => Self::Text(text.to_owned()),
+            ParameterValue::Table(ValueTable { columns, numbers }) => {
+                Self::Table(Table { columns: *columns, numbers: numbers.clone() })
+            }
+        }
+    }
+}
+
+impl From<Value> for DeclaredValue {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Number(number) => Self::Number(number),
+            Value::Text(text) => Self::Other(OtherValue::Text(text)),
+            Value::Table(Table { columns, numbers }) => Self::Other(OtherValue::Table(ValueTable { columns, numbers })),
         }
     }
 }
@@ -76,14 +84,14 @@ impl From<Kind> for Kinds {
 impl From<Description> for RawDescription {
     fn from(description: Description) -> Self {
         let Description { name, version, about, kinds, reads, events, scores, every_step, parameters } = description;
-        let parameters = parameters.into_iter().map(|parameter| PolicyParameter {
+        let parameters = parameters.into_iter().map(|parameter| DeclaredParameter {
             name: parameter.name,
-            default: parameter.default,
+            about: parameter.about,
+            default: parameter.default.into(),
             min: parameter.min,
             max: parameter.max,
-            about: parameter.about,
         });
-        let ([kinds], [reads], [events]) = (kinds.as_array(), reads.as_array(), events.as_array());
-        Self { name, version, about, kinds, reads, events, scores, every_step, parameters: parameters.collect() }
+        let names = DeclaredNames { kinds, reads, events };
+        Self { name, version, about, names, scores, every_step, parameters: parameters.collect() }
     }
 }

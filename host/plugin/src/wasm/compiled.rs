@@ -43,7 +43,7 @@ impl<F: Functions> CompiledPlugin<F> {
         let (mut store, instance) = compiled.instantiate(host, limits)?;
         let _ = F::describe(file, &compiled.code, &mut store, &instance)?;
         for &kind in &description.kinds {
-            F::find(file, &compiled.code, &mut store, &instance, kind, compiled.has_events())?;
+            F::find(file, &compiled.code, &mut store, &instance, kind, description)?;
         }
         Ok(())
     }
@@ -59,14 +59,9 @@ impl<F: Functions> CompiledPlugin<F> {
         let wire = result.map_err(|error| self.file.failed("describe", &error, store.data().last_error(), limits))?;
         self.description = describe::checked(&self.file, wire)?;
         for kind in self.description.kinds.clone() {
-            F::find(&self.file, &self.code, &mut store, &instance, kind, self.has_events())?;
+            F::find(&self.file, &self.code, &mut store, &instance, kind, &self.description)?;
         }
         Ok(())
-    }
-
-    /// Whether the plugin subscribes to events.
-    pub fn has_events(&self) -> bool {
-        self.description.events != Events::NONE
     }
 
     /// Creates an instance. Its start function runs under the limits of a call.
@@ -90,10 +85,12 @@ fn no_description() -> PolicyDescription {
         version: String::new(),
         about: String::new(),
         kinds: Vec::new(),
+        columns: Vec::new(),
         reads: Reads::NOTHING,
         events: Events::NONE,
         scores: false,
         every_step: false,
         parameters: Vec::new(),
+        others: Vec::new(),
     }
 }

@@ -1,22 +1,20 @@
 //! Validation of the description that a guest returns.
 
 use super::fault::PluginPath;
+use crate::describe::{Declared, DeclaredNames, DeclaredParameter, DeclaredValue, parted};
 use crate::limits::{ABOUT_BYTES, NAME_BYTES, PARAMETERS};
-use crate::rows::{events_of, reads_of};
 use crate::text::plain;
-use crate::{Fault, FaultKind, Kind, PolicyDescription, PolicyParameter};
+use crate::{Fault, FaultKind, Kind, OtherParameter, PolicyDescription};
 
-/// The description as a guest returns it. Sets are bits, some of which may be unknown to this host.
+/// The description as a guest returns it. Some names may be unknown to this host.
 pub(super) struct RawDescription {
     pub name: String,
     pub version: String,
     pub about: String,
-    pub kinds: u32,
-    pub reads: u32,
-    pub events: u32,
+    pub names: DeclaredNames,
     pub scores: bool,
     pub every_step: bool,
-    pub parameters: Vec<PolicyParameter>,
+    pub parameters: Vec<DeclaredParameter>,
 }
 
 pub(super) fn checked(file: &PluginPath, declared: RawDescription) -> Result<PolicyDescription, Fault> {
@@ -33,12 +31,13 @@ pub(super) fn checked(file: &PluginPath, declared: RawDescription) -> Result<Pol
     if declared.parameters.len() > PARAMETERS {
         return refuse(format!("{} parameters, at most {PARAMETERS} are allowed", declared.parameters.len()));
     }
-    let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| declared.kinds & kind.bit() != 0).collect();
+    let Declared { kinds, columns, reads, events } =
+        declared.names.known().map_err(|(kind, what)| file.fault(kind, what))?;
     if kinds.is_empty() {
         let all = Kind::ALL.map(Kind::name).join(", ");
         return refuse(format!("no kind of policy; name at least one of {all}"));
     }
-    let mut parameters: Vec<PolicyParameter> = Vec::with_capacity(declared.parameters.len());
+    let mut parameters: Vec<DeclaredParameter> = Vec::with_capacity(declared.parameters.len());
     for raw in declared.parameters {
         let parameter = parameter(file, raw)?;
         if parameters.iter().any(|known| known.name == parameter.name) {
@@ -46,21 +45,31 @@ pub(super) fn checked(file: &PluginPath, declared: RawDescription) -> Result<Pol
         }
         parameters.push(parameter);
     }
+    let (parameters, others) = parted(parameters);
+    if let Some((name, what)) = others.iter().find_map(refused_default) {
+        return refuse(format!("the default of parameter {name} cannot be: {what}"));
+    }
     Ok(PolicyDescription {
         name: declared.name,
         version: plain(&declared.version, NAME_BYTES),
         about: plain(&declared.about, ABOUT_BYTES),
         kinds,
-        reads: reads_of(declared.reads),
-        events: events_of(declared.events),
+        columns,
+        reads,
+        events,
         scores: declared.scores,
         every_step: declared.every_step,
         parameters,
+        others,
     })
 }
 
-fn parameter(file: &PluginPath, raw: PolicyParameter) -> Result<PolicyParameter, Fault> {
-    let PolicyParameter { name, default, min, max, about } = raw;
+fn refused_default(parameter: &OtherParameter) -> Option<(&str, String)> {
+    parameter.refusal(&parameter.default).map(|what| (parameter.name.as_str(), what))
+}
+
+fn parameter(file: &PluginPath, raw: DeclaredParameter) -> Result<DeclaredParameter, Fault> {
+    let DeclaredParameter { name, default: value, min, max, about } = raw;
     let refuse = |kind, what: String| Err(file.fault(kind, format_args!("describe: {what}")));
     if !is_name(&name) {
         let what = format!(
@@ -69,6 +78,10 @@ fn parameter(file: &PluginPath, raw: PolicyParameter) -> Result<PolicyParameter,
         );
         return refuse(FaultKind::OutOfRange, what);
     }
+    let about = plain(&about, ABOUT_BYTES);
+    let DeclaredValue::Number(default) = value else {
+        return Ok(DeclaredParameter { name, about, default: value, min, max });
+    };
     if [default, min, max].iter().any(|number| number.is_nan()) {
         return refuse(FaultKind::NotANumber, format!("parameter {name}: {default}, {min} to {max}: NaN is no value"));
     }
@@ -76,7 +89,7 @@ fn parameter(file: &PluginPath, raw: PolicyParameter) -> Result<PolicyParameter,
         let what = format!("parameter {name}: its default {default} must lie between its limits, {min} and {max}");
         return refuse(FaultKind::OutOfRange, what);
     }
-    Ok(PolicyParameter { name, default, min, max, about: plain(&about, ABOUT_BYTES) })
+    Ok(DeclaredParameter { name, about, default: value, min, max })
 }
 
 fn is_name(text: &str) -> bool {

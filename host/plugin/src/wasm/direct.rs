@@ -7,7 +7,8 @@
 
 use std::mem::offset_of;
 
-use blis_abi::canonical::{self, RankParameters};
+use blis_abi::canonical::{self, RankParameters, ValueRecord};
+use blis_sim::policy::Events;
 use wasmtime::{
     AsContextMut as _, Caller, Engine, Instance, InstancePre, Linker, Module, Store, StoreContextMut, TypedFunc,
     WasmParams, WasmResults,
@@ -20,9 +21,12 @@ use super::host::{self, WasmHost};
 use super::inspect::{self, Exports};
 use super::memory::{GuestMemory, write};
 use super::standard;
+use crate::describe::{DeclaredNames, DeclaredParameter, DeclaredValue};
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
 use crate::rows::{EventRow, QueuedRow, RequestRow, Row, RunningRow, StepRow};
-use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, PolicyParameter};
+use crate::{
+    Fault, FaultKind, GuestSetup, Kind, LatencyConstants, OtherValue, ParameterValue, PolicyDescription, ValueTable,
+};
 
 #[cfg(target_endian = "big")]
 compile_error!("guests are little-endian: rows would have to be turned round, number by number");
@@ -31,7 +35,7 @@ compile_error!("guests are little-endian: rows would have to be turned round, nu
 type GuestList = canonical::List<u32>;
 type GuestDecision = canonical::DecisionParameters<GuestList>;
 type GuestModelFact = canonical::ModelFact<GuestList>;
-type GuestDescription = canonical::DescriptionRecord<GuestList, GuestList>;
+type GuestDescription = canonical::DescriptionRecord<GuestList, GuestList, GuestList>;
 type GuestParameter = canonical::ParameterRecord<GuestList>;
 type GuestRefusal = canonical::Refusal<GuestList>;
 type GuestChanged = canonical::ChangedIndices<GuestList>;
@@ -231,32 +235,54 @@ impl ResultReader<'_> {
         let name = self.text_at(at + offset!(GuestDescription, name))?;
         let version = self.text_at(at + offset!(GuestDescription, version))?;
         let about = self.text_at(at + offset!(GuestDescription, about))?;
-        // The sets and flags have one byte each, beginning with the kinds.
-        let [kinds, reads, events, scores, every_step] = self.bytes(at + offset!(GuestDescription, kinds))?;
+        let names = DeclaredNames {
+            kinds: self.texts_at(at + offset!(GuestDescription, kinds))?,
+            reads: self.texts_at(at + offset!(GuestDescription, reads))?,
+            events: self.texts_at(at + offset!(GuestDescription, events))?,
+        };
         let list = at + offset!(GuestDescription, parameters);
         let (start, count) = (self.u32(list)?, self.u32(list + 4)?);
         self.elements(start, count, size_of::<GuestParameter>(), 8)?;
         let parameter = |i: u32| {
             let at = start + size_of::<GuestParameter>() as u32 * i;
-            Ok(PolicyParameter {
+            Ok(DeclaredParameter {
                 name: self.text_at(at + offset!(GuestParameter, name))?,
-                default: self.f64(at + offset!(GuestParameter, default))?,
+                about: self.text_at(at + offset!(GuestParameter, about))?,
+                default: self.value(at + offset!(GuestParameter, default))?,
                 min: self.f64(at + offset!(GuestParameter, min))?,
                 max: self.f64(at + offset!(GuestParameter, max))?,
-                about: self.text_at(at + offset!(GuestParameter, about))?,
             })
         };
         let parameters = (0..count).map(parameter).collect::<wasmtime::Result<_>>()?;
-        Ok(RawDescription {
-            name,
-            version,
-            about,
-            kinds: kinds.into(),
-            reads: reads.into(),
-            events: events.into(),
-            scores: scores != 0,
-            every_step: every_step != 0,
-            parameters,
+        let scores = self.u8(at + offset!(GuestDescription, scores))? != 0;
+        let every_step = self.u8(at + offset!(GuestDescription, every_step))? != 0;
+        Ok(RawDescription { name, version, about, names, scores, every_step, parameters })
+    }
+
+    /// The list of texts with the address and length that lie at `at`.
+    fn texts_at(&mut self, at: u32) -> wasmtime::Result<Vec<String>> {
+        let (start, count) = (self.u32(at)?, self.u32(at + 4)?);
+        self.elements(start, count, size_of::<GuestList>(), 4)?;
+        (0..count).map(|i| self.text_at(start + size_of::<GuestList>() as u32 * i)).collect()
+    }
+
+    /// The list of numbers with the address and length that lie at `at`.
+    fn numbers_at(&mut self, at: u32) -> wasmtime::Result<Vec<f64>> {
+        let (numbers, _) = self.list_at(at, 8, 8)?.as_chunks();
+        Ok(numbers.iter().map(|&number| f64::from_le_bytes(number)).collect())
+    }
+
+    /// The value of a parameter.
+    fn value(&mut self, at: u32) -> wasmtime::Result<DeclaredValue> {
+        let payload = at + offset!(ValueRecord, payload);
+        Ok(match self.u8(at + offset!(ValueRecord, case))? {
+            ValueRecord::NUMBER => DeclaredValue::Number(self.f64(payload)?),
+            ValueRecord::TEXT => DeclaredValue::Other(OtherValue::Text(self.text_at(payload)?)),
+            ValueRecord::TABLE => {
+                let (columns, numbers) = (self.u32(payload)?, self.numbers_at(payload + 4)?);
+                DeclaredValue::Other(OtherValue::Table(ValueTable { columns, numbers }))
+            }
+            other => wasmtime::bail!("unexpected discriminant: {other}"),
         })
     }
 }
@@ -290,7 +316,7 @@ impl<P: WasmParams> MemoryResult<P> {
 /// The functions that belong to one kind of policy. Pointers are `u32`, as in wasmtime.
 enum DirectRole {
     Admission { admit: MemoryResult<u32> },
-    Routing { route: TypedFunc<u32, u32>, scores: MemoryResult<u32> },
+    Routing { route: TypedFunc<u32, u32>, scores: Option<MemoryResult<u32>> },
     Priority { priority: TypedFunc<u32, i64> },
     Scheduling { rank: TypedFunc<u32, f64> },
     Preemption { victim: TypedFunc<(u64, u32, u32, u32), u32> },
@@ -303,11 +329,14 @@ struct DirectLatency {
     step_time: TypedFunc<<StepRow as Row>::Numbers, u64>,
 }
 
+/// Pointer and length of each argument of `configure`: the kind and three lists.
+type ConfigureNumbers = (u32, u32, u32, u32, u32, u32, u32, u32);
+
 /// All functions of an instance that a guest uses.
 pub(super) struct Direct {
     memory: GuestMemory,
     role: DirectRole,
-    configure: MemoryResult<(u32, u32, u32, u32, u32, u32, u32)>,
+    configure: MemoryResult<ConfigureNumbers>,
     save: MemoryResult<()>,
     restore: MemoryResult<(u32, u32)>,
     observe: Option<TypedFunc<<EventRow as Row>::Numbers, ()>>,
@@ -360,15 +389,16 @@ impl Functions for Direct {
         store: &mut Store<WasmHost>,
         instance: &Instance,
         kind: Kind,
-        subscribed: bool,
+        description: &PolicyDescription,
     ) -> Result<Self, Fault> {
         let mut find = CoreExports { file, exports: &code.exports, store, instance };
         let of = kind.name();
         let role = match kind {
             Kind::Admission => DirectRole::Admission { admit: find.memory_result(of, "admit")? },
-            Kind::Routing => {
-                DirectRole::Routing { route: find.function(of, "route")?, scores: find.memory_result(of, "scores")? }
-            }
+            Kind::Routing => DirectRole::Routing {
+                route: find.function(of, "route")?,
+                scores: if description.scores { Some(find.memory_result("routing-scores", "scores")?) } else { None },
+            },
             Kind::Priority => DirectRole::Priority { priority: find.function(of, "priority")? },
             Kind::Scheduling => DirectRole::Scheduling { rank: find.function(of, "rank")? },
             Kind::Preemption => DirectRole::Preemption { victim: find.function(of, "victim")? },
@@ -384,15 +414,32 @@ impl Functions for Direct {
             configure: find.memory_result("plugin", "configure")?,
             save: find.memory_result("plugin", "save")?,
             restore: find.memory_result("plugin", "restore")?,
-            observe: if subscribed { Some(find.function("lifecycle", "observe")?) } else { None },
+            observe: if description.events != Events::NONE {
+                Some(find.function("lifecycle", "observe")?)
+            } else {
+                None
+            },
         })
     }
 
-    fn configure(&self, store: &mut Store<WasmHost>, setup: &GuestSetup) -> wasmtime::Result<Result<(), String>> {
+    fn configure(
+        &self,
+        store: &mut Store<WasmHost>,
+        setup: &GuestSetup,
+        values: &[ParameterValue<'_>],
+    ) -> wasmtime::Result<Result<(), String>> {
         let Self { memory, .. } = self;
         let mut context = store.as_context_mut();
-        let numbers: Vec<u8> = setup.parameters.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let (numbers, _) = memory.put(&mut context, 8, &numbers)?;
+        let (kind, kind_len) = memory.put(&mut context, 1, setup.kind.name().as_bytes())?;
+        let mut records = Vec::with_capacity(values.len() * size_of::<ValueRecord>());
+        let values_at = memory.room(&mut context, 8, values.len() * size_of::<ValueRecord>())?;
+        for &value in values {
+            let ValueRecord { case, unused, payload } = lowered(memory, &mut context, value)?;
+            records.push(case);
+            records.extend(unused);
+            records.extend(payload.into_iter().flat_map(u32::to_le_bytes));
+        }
+        write(memory.memory.data_mut(&mut context), values_at, &records)?;
         let fields = setup.instances.iter().flat_map(|i| [i.id.0, i.max_num_seqs, i.total_kv_blocks, i.block_size]);
         let instances: Vec<u8> = fields.flat_map(u32::to_le_bytes).collect();
         let (instances, _) = memory.put(&mut context, 4, &instances)?;
@@ -407,9 +454,10 @@ impl Functions for Direct {
         write(memory.memory.data_mut(&mut context), model_facts_at, &model_facts)?;
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let lists = (
-            setup.kind.bit(),
-            numbers,
-            count(setup.parameters.len()),
+            kind,
+            kind_len,
+            count(values_at),
+            count(values.len()),
             instances,
             count(setup.instances.len()),
             count(model_facts_at),
@@ -448,12 +496,11 @@ impl Functions for Direct {
     }
 
     fn scores(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
-        let scores = role!(self, DirectRole::Routing { scores, .. } => scores);
+        let Some(scores) = role!(self, DirectRole::Routing { scores, .. } => scores) else {
+            wasmtime::bail!("it computes no scores");
+        };
         let at = self.put_input(store, input)?;
-        scores.call(&self.memory, store, at, RESULT_BYTES, |reader, at| {
-            let (numbers, _) = reader.list_at(at, 8, 8)?.as_chunks();
-            Ok(numbers.iter().map(|&number| f64::from_le_bytes(number)).collect())
-        })
+        scores.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at))
     }
 
     fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64> {
@@ -510,23 +557,54 @@ impl Functions for Direct {
 }
 
 impl Direct {
-    /// Writes request, staleness, and the address and number of the instances into the guest's memory: 23 numbers exceed the
-    /// 16 that the canonical ABI passes as arguments.
+    /// Writes request, ages, and the number and rows of the instances into the guest's memory: 30 numbers exceed the 16
+    /// that the canonical ABI passes as arguments.
     #[inline]
     fn put_input(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32> {
         let request = RequestRow::bytes(std::slice::from_ref(&input.request));
-        let staleness = Row::bytes(std::slice::from_ref(&input.staleness));
-        let rows = Row::bytes(input.instances);
+        let ages = Row::bytes(std::slice::from_ref(&input.ages));
+        let numbers = bytes_of(input.instances);
         let at = self.memory.room(&mut *store, 8, size_of::<GuestDecision>())?;
-        let rows_at = self.memory.room(&mut *store, 8, rows.len())?;
+        let numbers_at = self.memory.room(&mut *store, 8, numbers.len())?;
         let memory = self.memory.memory.data_mut(&mut *store);
-        write(memory, rows_at, rows)?;
+        write(memory, numbers_at, numbers)?;
         write(memory, at + offset_of!(GuestDecision, request), request)?;
-        write(memory, at + offset_of!(GuestDecision, staleness), staleness)?;
-        let list = (input.instances.len() as u64) << 32 | rows_at as u64;
-        write(memory, at + offset_of!(GuestDecision, instances), &list.to_le_bytes())?;
+        write(memory, at + offset_of!(GuestDecision, ages), ages)?;
+        let [count, start, len] = [input.count, numbers_at, input.instances.len()].map(|number| number as u32);
+        let mut end = [0; 12];
+        for (bytes, number) in end.as_chunks_mut().0.iter_mut().zip([count, start, len]) {
+            *bytes = number.to_le_bytes();
+        }
+        write(memory, at + offset_of!(GuestDecision, count), &end)?;
         Ok(at as u32)
     }
+}
+
+/// The bytes of numbers as a little-endian guest has them.
+#[inline]
+#[allow(unsafe_code)]
+fn bytes_of(numbers: &[f64]) -> &[u8] {
+    // SAFETY: all bytes of a number are initialised; u8 has no alignment.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+}
+
+/// The record of `value`, with what it points to in the guest's memory.
+fn lowered(
+    memory: &GuestMemory,
+    context: &mut StoreContextMut<'_, WasmHost>,
+    value: ParameterValue<'_>,
+) -> wasmtime::Result<ValueRecord> {
+    Ok(match value {
+        ParameterValue::Number(number) => ValueRecord::number(number),
+        ParameterValue::Text(text) => {
+            let (at, len) = memory.put(context, 1, text.as_bytes())?;
+            ValueRecord::new(ValueRecord::TEXT, [at, len, 0, 0])
+        }
+        ParameterValue::Table(ValueTable { columns, numbers }) => {
+            let (at, _) = memory.put(context, 8, bytes_of(numbers))?;
+            ValueRecord::new(ValueRecord::TABLE, [*columns, at, numbers.len() as u32, 0])
+        }
+    })
 }
 
 /// Looks up exports by name.

@@ -5,8 +5,8 @@ use wasmtime::{Engine, Store};
 use super::describe::RawDescription;
 use super::fault::PluginPath;
 use super::host::WasmHost;
-use crate::rows::{EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StalenessRow, StepRow};
-use crate::{Fault, GuestSetup, Kind, LatencyConstants};
+use crate::rows::{AgesRow, EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::{Fault, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
 /// The functions of an instance that a guest of one kind uses; `typed.rs` and `direct.rs` implement the calls. Only
 /// functions of that kind are called.
@@ -28,17 +28,24 @@ pub trait Functions: Sized + Send + 'static {
         instance: &Self::Instance,
     ) -> Result<wasmtime::Result<RawDescription>, Fault>;
 
-    /// Looks up the functions required for `kind`, and `observe` if the guest subscribes to events.
+    /// Looks up the functions required for `kind`, and of those that a guest may leave out the ones that `description`
+    /// promises.
     fn find(
         file: &PluginPath,
         code: &Self::Code,
         store: &mut Store<WasmHost>,
         instance: &Self::Instance,
         kind: Kind,
-        subscribed: bool,
+        description: &PolicyDescription,
     ) -> Result<Self, Fault>;
 
-    fn configure(&self, store: &mut Store<WasmHost>, setup: &GuestSetup) -> wasmtime::Result<Result<(), String>>;
+    /// Calls `configure`; `values` are those of all parameters.
+    fn configure(
+        &self,
+        store: &mut Store<WasmHost>,
+        setup: &GuestSetup,
+        values: &[ParameterValue<'_>],
+    ) -> wasmtime::Result<Result<(), String>>;
     fn save(&self, store: &mut Store<WasmHost>) -> wasmtime::Result<Vec<u8>>;
     fn restore(&self, store: &mut Store<WasmHost>, state: &[u8]) -> wasmtime::Result<Result<(), String>>;
     fn observe(&self, store: &mut Store<WasmHost>, event: &EventRow) -> wasmtime::Result<()>;
@@ -63,6 +70,9 @@ pub trait Functions: Sized + Send + 'static {
 /// The input of an admission or routing decision.
 pub(super) struct DecisionRows<'a> {
     pub request: RequestRow,
-    pub staleness: StalenessRow,
-    pub instances: &'a [InstanceRow],
+    pub ages: AgesRow,
+    /// Number of instances.
+    pub count: usize,
+    /// A row of the columns that the guest reads for each instance, row by row.
+    pub instances: &'a [f64],
 }

@@ -13,7 +13,7 @@ use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
 use crate::rows::{
-    InstanceRows, Rows, decision_row, event_row, queued_row, request_row, running_rows, staleness_row, step_row,
+    InstanceRows, Rows, ages_row, decision_row, event_row, queued_row, request_row, running_rows, step_row,
 };
 use crate::text::plain;
 use crate::{
@@ -49,7 +49,7 @@ impl<F: Functions> WasmGuest<F> {
             plugin: Arc::clone(plugin),
             setup: setup.clone(),
             live: None,
-            rows: InstanceRows::default(),
+            rows: InstanceRows::new(&plugin.description.columns),
             used: 0,
             log: WasmLog::default(),
         };
@@ -71,18 +71,21 @@ impl<F: Functions> WasmGuest<F> {
     fn start_instance(&mut self) -> Result<(), Fault> {
         self.rows.forget();
         let GuestSetup { kind, names, stream, limits, .. } = &self.setup;
-        let subscribed = self.plugin.has_events();
         let (mut store, instance) =
             self.plugin.instantiate(WasmHost::new(self.file(), *limits, names, *stream, self.log), limits)?;
-        let functions = F::find(&self.plugin.file, &self.plugin.code, &mut store, &instance, *kind, subscribed)?;
+        let functions =
+            F::find(&self.plugin.file, &self.plugin.code, &mut store, &instance, *kind, &self.plugin.description)?;
         self.live = Some(LiveInstance { store, functions });
         self.configure()
     }
 
     fn configure(&mut self) -> Result<(), Fault> {
         let setup = self.setup.clone();
-        let configured =
-            self.call("configure", &WasmCallInput::default(), |functions, store| functions.configure(store, &setup));
+        let plugin = Arc::clone(&self.plugin);
+        let values = setup.values(&plugin.description);
+        let configured = self.call("configure", &WasmCallInput::default(), |functions, store| {
+            functions.configure(store, &setup, &values)
+        });
         let configured = configured.and_then(|result| self.accepted("configure", result));
         if configured.is_err() {
             self.live = None;
@@ -142,12 +145,9 @@ impl<F: Functions> WasmGuest<F> {
         call: impl FnOnce(&mut Self, &DecisionRows<'_>, &WasmCallInput<'_>) -> Result<A, Fault>,
     ) -> Result<A, Fault> {
         let mut rows = std::mem::take(&mut self.rows);
-        let Rows { rows: instances, changed } = rows.of(cluster);
-        let input = DecisionRows {
-            request: decision_row(request, cluster),
-            staleness: staleness_row(cluster.staleness),
-            instances,
-        };
+        let Rows { count, numbers: instances, changed } = rows.of(cluster);
+        let (request_row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
+        let input = DecisionRows { request: request_row, ages, count, instances };
         let about = WasmCallInput { id: request.id, request: Some(request), ties, changed };
         let result = call(self, &input, &about);
         if result.is_err() {

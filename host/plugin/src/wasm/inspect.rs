@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 use wasmparser::{Parser, Payload};
 
 use super::PluginPath;
+use crate::describe::OFFERED;
 use crate::{Fault, FaultKind};
-
-/// The version of the interface that this host offers: `sdk/wit/since-v1.0.0`.
-const OFFERED: (u64, u64) = (1, 0);
 
 /// The functions of the interface `host`.
 pub(super) const HOST_FUNCTIONS: [&str; 6] = ["log", "random", "pick", "prompt-blocks", "text", "changed"];

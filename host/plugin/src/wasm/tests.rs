@@ -82,6 +82,7 @@ fn setup(kind: Kind) -> GuestSetup {
     GuestSetup {
         kind,
         parameters: vec![2.0],
+        others: Vec::new(),
         instances: [InstanceInfo { id: InstanceIndex(0), max_num_seqs: 256, total_kv_blocks: 1000, block_size: 16 }]
             .into(),
         names: ["".into(), "gold".into()].into(),
@@ -146,6 +147,11 @@ fn a_core_module_says_what_it_is() {
         kinds: [
             Routing,
         ],
+        columns: [
+            QueueDepth,
+            BatchSize,
+            InFlight,
+        ],
         reads: Reads {
             load: true,
             in_flight: true,
@@ -170,6 +176,7 @@ fn a_core_module_says_what_it_is() {
                 about: "",
             },
         ],
+        others: [],
     }
     "#);
 }
@@ -211,7 +218,7 @@ fn a_copy_goes_on_and_shares_nothing() {
 #[test]
 fn after_a_trap_it_begins_anew() {
     // With 3 instances the guest traps.
-    let text = routing("", "(if (i32.eq (i32.load offset=108 (local.get $at)) (i32.const 3)) (then (unreachable)))");
+    let text = routing("", "(if (i32.eq (i32.load offset=144 (local.get $at)) (i32.const 3)) (then (unreachable)))");
     let mut guest = start(&text).expect("starts");
     assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
     let fault = route(guest.as_mut(), &[1, 0, 2], &mut Vec::new()).expect_err("traps");

@@ -1,11 +1,12 @@
 //! Calls the functions of a component through wasmtime's component layer: for any component, from any compiler.
 
+use blis_sim::policy::Events;
 use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower, TypedFunc};
 use wasmtime::{Engine, Store};
 
 use super::bindings::{
-    AdmissionDecision, ConstantsRecord, Description, Event, Instance as InstanceRecord, InstanceInfo, Kinds, ModelFact,
-    Queued, Request, Running, Staleness, Step,
+    AdmissionDecision, Ages, ConstantsRecord, Description, Event, InstanceInfo, ModelFact, Queued, Request, Running,
+    Step, Value,
 };
 use super::describe::RawDescription;
 use super::fault::PluginPath;
@@ -13,16 +14,16 @@ use super::functions::{DecisionRows, Functions};
 use super::host::WasmHost;
 use super::inspect::{Exports, not_exported};
 use crate::rows::{EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
-use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants};
+use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
-type DecisionFunction<A> = TypedFunc<(Request, Staleness, &'static [InstanceRecord]), (A,)>;
-type Configure = TypedFunc<(Kinds, &'static [f64], Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
+type DecisionFunction<A> = TypedFunc<(Request, Ages, u32, &'static [f64]), (A,)>;
+type Configure = TypedFunc<(&'static str, Vec<Value>, Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
 
 /// The functions that belong to one kind of policy.
 #[derive(Clone, Copy)]
 enum TypedRole {
     Admission { admit: DecisionFunction<AdmissionDecision> },
-    Routing { route: DecisionFunction<u32>, scores: DecisionFunction<Vec<f64>> },
+    Routing { route: DecisionFunction<u32>, scores: Option<DecisionFunction<Vec<f64>>> },
     Priority { priority: TypedFunc<(Request,), (i64,)> },
     Scheduling { rank: TypedFunc<(Request, Queued), (f64,)> },
     Preemption { victim: TypedFunc<(u64, u32, &'static [Running]), (u32,)> },
@@ -90,15 +91,16 @@ impl Functions for Typed {
         store: &mut Store<WasmHost>,
         instance: &Instance,
         kind: Kind,
-        subscribed: bool,
+        description: &PolicyDescription,
     ) -> Result<Self, Fault> {
         let mut find = ComponentExports { file, exports: &code.exports, store, instance };
         let of = kind.name();
         let role = match kind {
             Kind::Admission => TypedRole::Admission { admit: find.function(of, "admit")? },
-            Kind::Routing => {
-                TypedRole::Routing { route: find.function(of, "route")?, scores: find.function(of, "scores")? }
-            }
+            Kind::Routing => TypedRole::Routing {
+                route: find.function(of, "route")?,
+                scores: if description.scores { Some(find.function("routing-scores", "scores")?) } else { None },
+            },
             Kind::Priority => TypedRole::Priority { priority: find.function(of, "priority")? },
             Kind::Scheduling => TypedRole::Scheduling { rank: find.function(of, "rank")? },
             Kind::Preemption => TypedRole::Preemption { victim: find.function(of, "victim")? },
@@ -113,11 +115,20 @@ impl Functions for Typed {
             configure: find.function("plugin", "configure")?,
             save: find.function("plugin", "save")?,
             restore: find.function("plugin", "restore")?,
-            observe: if subscribed { Some(find.function("lifecycle", "observe")?) } else { None },
+            observe: if description.events != Events::NONE {
+                Some(find.function("lifecycle", "observe")?)
+            } else {
+                None
+            },
         })
     }
 
-    fn configure(&self, store: &mut Store<WasmHost>, setup: &GuestSetup) -> wasmtime::Result<Result<(), String>> {
+    fn configure(
+        &self,
+        store: &mut Store<WasmHost>,
+        setup: &GuestSetup,
+        values: &[ParameterValue<'_>],
+    ) -> wasmtime::Result<Result<(), String>> {
         let instances = setup.instances.iter().map(|info| InstanceInfo {
             id: info.id.0,
             max_num_seqs: info.max_num_seqs,
@@ -125,7 +136,8 @@ impl Functions for Typed {
             block_size: info.block_size,
         });
         let model_facts = setup.model_facts.iter().map(|(name, value)| ModelFact { name: name.clone(), value: *value });
-        let params = (setup.kind.into(), setup.parameters.as_slice(), instances.collect(), model_facts.collect());
+        let values = values.iter().map(|&value| value.into()).collect();
+        let params = (setup.kind.name(), values, instances.collect(), model_facts.collect());
         one(called(self.configure, store, params))
     }
 
@@ -155,8 +167,10 @@ impl Functions for Typed {
     }
 
     fn scores(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
-        let scores = role!(self, TypedRole::Routing { scores, .. } => scores);
-        decided(scores, store, input)
+        match role!(self, TypedRole::Routing { scores, .. } => scores) {
+            Some(scores) => decided(scores, store, input),
+            None => wasmtime::bail!("it computes no scores"),
+        }
     }
 
     fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64> {
@@ -212,8 +226,8 @@ fn decided<A: Lift + 'static>(
     store: &mut Store<WasmHost>,
     input: &DecisionRows<'_>,
 ) -> wasmtime::Result<A> {
-    let instances: Vec<InstanceRecord> = input.instances.iter().map(InstanceRecord::from).collect();
-    one(called(function, store, ((&input.request).into(), (&input.staleness).into(), instances.as_slice())))
+    let count = u32::try_from(input.count).unwrap_or(u32::MAX);
+    one(called(function, store, ((&input.request).into(), (&input.ages).into(), count, input.instances)))
 }
 
 fn one<A>(result: wasmtime::Result<(A,)>) -> wasmtime::Result<A> {

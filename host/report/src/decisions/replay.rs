@@ -382,6 +382,7 @@ impl Guests {
             let setup = GuestSetup {
                 kind,
                 parameters: parameters.clone(),
+                others: plugin.description().others.iter().map(|parameter| parameter.default.clone()).collect(),
                 instances: service.instances.clone(),
                 names: service.names.texts().into(),
                 model_facts: [].into(),

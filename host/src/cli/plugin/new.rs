@@ -44,18 +44,15 @@ struct Template {
     /// Imports of the Rust template, besides those of every kind.
     rust_uses: &'static str,
     rust_trait: &'static str,
-    /// Columns that it reads: Rust, then C.
-    reads: (&'static str, &'static str),
+    /// Columns that it reads, by the names of fields.
+    reads: &'static [&'static str],
     c: &'static str,
-    /// Bit of the kind, and functions of the policy.
-    c_kind: &'static str,
+    /// Functions of the policy.
     c_functions: &'static [&'static str],
     rhai: &'static str,
     /// Cases of `blis plugin test`, equal in all languages.
     fixture: &'static str,
 }
-
-const QUEUES: (&str, &str) = ("ColumnSet::LOAD", "BLIS_READS_LOAD");
 
 fn template(kind: Kind) -> Template {
     macro_rules! texts {
@@ -76,7 +73,7 @@ fn template(kind: Kind) -> Template {
         Kind::Preemption => texts!("preemption"),
         Kind::Latency => texts!("latency"),
     };
-    let with = |about, parameter, (rust_uses, rust_trait), reads, c_kind, c_functions| Template {
+    let with = |about, parameter, (rust_uses, rust_trait), reads, c_functions| Template {
         about,
         parameter,
         rust,
@@ -84,7 +81,6 @@ fn template(kind: Kind) -> Template {
         rust_trait,
         reads,
         c,
-        c_kind,
         c_functions,
         rhai,
         fixture,
@@ -93,49 +89,43 @@ fn template(kind: Kind) -> Template {
         Kind::Admission => with(
             "Rejects classes of priority below 0 while many requests wait.",
             ("max_queue", "8.0", "0.0", "1000.0", "requests waiting per instance, on average"),
-            ("Admission, AdmissionDecision, Cluster, ColumnSet, Request", "Admission"),
-            QUEUES,
-            "BLIS_ADMISSION",
+            ("Admission, AdmissionDecision, Cluster, Request", "Admission"),
+            &["queue_depth"],
             &["admit"],
         ),
         Kind::Routing => with(
             "The instance with the fewest requests, waiting and in flight.",
             ("in_flight_weight", "1.0", "0.0", "100.0", "weight of a request in flight relative to a waiting one"),
-            ("Cluster, ColumnSet, Request, Routing, argmin", "Routing"),
-            ("ColumnSet::LOAD | ColumnSet::IN_FLIGHT", "BLIS_READS_LOAD | BLIS_READS_IN_FLIGHT"),
-            "BLIS_ROUTING",
+            ("Cluster, Request, Routing, argmin", "Routing"),
+            &["queue_depth", "in_flight"],
             &["route"],
         ),
         Kind::Priority => with(
             "By class, and within a class short prompts first.",
             ("per_class", "10000.0", "0.0", "1000000.0", "prompt tokens that one step of class priority is worth"),
             ("Priority, Request", "Priority"),
-            ("", ""),
-            "BLIS_PRIORITY",
+            &[],
             &["priority"],
         ),
         Kind::Scheduling => with(
             "Short prompts first, with an allowance for age, so that no request starves.",
             ("tokens_per_second", "1000.0", "0.0", "1000000.0", "prompt tokens that a second of waiting is worth"),
             ("Queued, Request, Scheduling", "Scheduling"),
-            ("", ""),
-            "BLIS_SCHEDULING",
+            &[],
             &["rank"],
         ),
         Kind::Preemption => with(
             "The request with the most KV blocks and the fewest generated tokens.",
             ("blocks_per_token", "0.1", "0.0", "100.0", "KV blocks that a generated token is worth"),
             ("Preemption, Running, argmax", "Preemption"),
-            ("", ""),
-            "BLIS_PREEMPTION",
+            &[],
             &["victim"],
         ),
         Kind::Latency => with(
             "A constant time plus a time per token and per token of context.",
             ("us_per_token", "20.0", "0.0", "1000000.0", "time per token, µs"),
             ("Latency, LatencyConstants, Step", "Latency"),
-            ("", ""),
-            "BLIS_LATENCY",
+            &[],
             &["constants", "queueing_time", "step_time"],
         ),
     }
@@ -232,14 +222,20 @@ fn rhai(name: &str, kind: Kind, file: &Path) -> String {
 
 fn rust(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
     let template = template(kind);
-    let reads = template.reads.0;
-    let reads = if reads.is_empty() { String::new() } else { format!("\n            .reads({reads})") };
+    let (signals, reads) = match template.reads.join(", ") {
+        none if none.is_empty() => (String::new(), "()"),
+        fields => {
+            let about = "    /// What the policy reads about an instance.";
+            (format!("\nblis_sdk::signals! {{\n{about}\n    pub struct Seen {{ {fields} }}\n}}\n"), "Seen")
+        }
+    };
     let mut uses: Vec<&str> = template.rust_uses.split(", ").chain(["Description", "Policy", "Setup"]).collect();
     // As rustfmt sorts them: types, then functions.
     uses.sort_unstable_by_key(|name| (name.starts_with(char::is_lowercase), *name));
     let source = include_str!("templates/rust/lib.rs.in")
         .replace("Description, Policy, @uses@, Setup", &uses.join(", "))
-        .replace("@reads@", &reads)
+        .replace("@signals@", &signals)
+        .replace("@reads@", reads)
         .replace("@Trait@", template.rust_trait)
         .replace("@body@", template.rust);
     let manifest = format!("{}{}", include_str!("templates/rust/Cargo.toml.in"), toolchain::workspace_of_sdk());
@@ -253,12 +249,21 @@ fn rust(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
 
 fn c(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
     let template = template(kind);
-    let reads = template.reads.1;
-    let reads = if reads.is_empty() { String::new() } else { format!("\n    .reads = {reads},") };
+    let names: Vec<String> =
+        template.reads.iter().map(|field| format!("BLIS_TEXT(\"{}\")", field.replace('_', "-"))).collect();
+    let (row, reads) = if names.is_empty() {
+        (String::new(), String::new())
+    } else {
+        let about = "/* What the policy reads about an instance: the columns in `reads`, in that order. */";
+        let fields = template.reads.join(", ");
+        let row = format!("{about}\ntypedef struct seen {{\n    double {fields};\n}} seen;\n\n");
+        (row, format!("\n    .reads = BLIS_LIST({}),", names.join(", ")))
+    };
     let entries: String =
         template.c_functions.iter().map(|function| format!("    .{function} = {function},\n")).collect();
     let source = include_str!("templates/c/policy.c.in")
-        .replace("@KIND@", template.c_kind)
+        .replace("@KIND@", kind.name())
+        .replace("@c_row@", &row)
         .replace("@c_reads@", &reads)
         .replace("@entries@", &entries)
         .replace("@body@", template.c);

@@ -9,11 +9,13 @@ use std::panic::PanicHookInfo;
 
 use crate::description::{Description, EventSet, Kind};
 use crate::policy::Policy;
+use crate::rows::Signals;
 
 /// The kinds that `export_policy!` names, and whether it names `Lifecycle`.
 #[derive(Clone, Copy, Debug)]
 pub struct Exported {
-    kinds: u32,
+    /// By [`Kind`] as a number.
+    kinds: [bool; Kind::ALL.len()],
     lifecycle: bool,
 }
 
@@ -25,16 +27,39 @@ impl Exported {
     pub const Scheduling: Self = Self::one(Kind::Scheduling);
     pub const Preemption: Self = Self::one(Kind::Preemption);
     pub const Latency: Self = Self::one(Kind::Latency);
-    pub const Lifecycle: Self = Self { kinds: 0, lifecycle: true };
-    pub const NOTHING: Self = Self { kinds: 0, lifecycle: false };
+    pub const Lifecycle: Self = Self { lifecycle: true, ..Self::NOTHING };
+    pub const NOTHING: Self = Self { kinds: [false; Kind::ALL.len()], lifecycle: false };
 
     const fn one(kind: Kind) -> Self {
-        Self { kinds: kind.bit(), lifecycle: false }
+        let mut exported = Self::NOTHING;
+        exported.kinds[kind as usize] = true;
+        exported
     }
 
-    pub const fn and(self, other: Self) -> Self {
-        Self { kinds: self.kinds | other.kinds, lifecycle: self.lifecycle || other.lifecycle }
+    pub const fn and(mut self, other: Self) -> Self {
+        let mut kind = 0;
+        while kind < other.kinds.len() {
+            self.kinds[kind] |= other.kinds[kind];
+            kind += 1;
+        }
+        self.lifecycle |= other.lifecycle;
+        self
     }
+
+    /// The names of the kinds.
+    fn names(self) -> impl Iterator<Item = &'static str> {
+        Kind::ALL.into_iter().filter(move |&kind| self.kinds[kind as usize]).map(Kind::name)
+    }
+}
+
+/// The names of the columns that `P` reads.
+fn reads<P: Policy>() -> impl Iterator<Item = &'static str> {
+    <P::Signals as Signals>::COLUMNS.iter().map(|column| column.name())
+}
+
+/// The kind called `name`, for which the host uses the policy.
+fn kind_of(name: &str) -> Kind {
+    Kind::of(name).unwrap_or_else(|| panic!("the host uses the policy as `{name}`, a kind that this SDK does not have"))
 }
 
 /// The description of `P`, checked against what is exported.
@@ -46,7 +71,7 @@ fn description<P: Policy>(exported: Exported) -> Description {
         description.name
     );
     assert!(
-        !description.scores || exported.kinds & Kind::Routing.bit() != 0,
+        !description.scores || exported.kinds[Kind::Routing as usize],
         "`{}` implements scores, which belong to routing: add Routing to export_policy!",
         description.name
     );

@@ -13,14 +13,14 @@ use std::sync::{Once, OnceLock};
 use std::{ptr, slice};
 
 pub use blis_abi::table;
-use blis_abi::table::{CHost, CText};
+use blis_abi::table::{CHost, CText, CTexts, CValue};
 
-use super::{Exported, description, panic_text, restored, save};
-use crate::description::{Description, Kind, Setup};
+use super::{Exported, description, kind_of, panic_text, reads, restored, save};
+use crate::description::{Description, GivenValue, NumberTable, Setup};
 use crate::policy::{
     Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
 };
-use crate::rows::{Cluster, Event, Instance, LatencyConstants, Queued, Request, Running, Staleness, Step};
+use crate::rows::{Ages, Cluster, Event, LatencyConstants, Queued, Request, Running, Step};
 use crate::testing;
 
 /// # Safety
@@ -140,7 +140,7 @@ impl DescriptionCell {
 
     /// The description of `P`; null if `describe` panics.
     pub fn of<P: Policy>(&'static self, exported: Exported) -> *const table::CDescription {
-        let raw = || self.0.get_or_init(|| leak(description::<P>(exported), exported));
+        let raw = || self.0.get_or_init(|| leak::<P>(description::<P>(exported), exported));
         catch_unwind(raw).map_or(ptr::null(), ptr::from_ref)
     }
 }
@@ -151,12 +151,12 @@ impl Default for DescriptionCell {
     }
 }
 
-fn leak(description: Description, exported: Exported) -> table::CDescription {
+fn leak<P: Policy>(description: Description, exported: Exported) -> table::CDescription {
     let text = |text: String| CText::of(text.leak());
     let parameters = description.parameters.into_iter().map(|parameter| table::CParameter {
         name: text(parameter.name),
         about: text(parameter.about),
-        default_value: parameter.default,
+        default_value: lowered(parameter.default),
         min: parameter.min,
         max: parameter.max,
     });
@@ -165,13 +165,46 @@ fn leak(description: Description, exported: Exported) -> table::CDescription {
         name: text(description.name),
         version: text(description.version),
         about: text(description.about),
-        kinds: exported.kinds,
-        reads: description.reads.bits(),
-        events: description.events.bits(),
+        kinds: texts(exported.names()),
+        reads: texts(reads::<P>()),
+        events: texts(description.events.names()),
         scores: u32::from(description.scores),
         every_step: u32::from(description.every_step),
-        parameter_count: parameters.len() as u32,
         parameters: parameters.as_ptr(),
+        parameter_count: parameters.len(),
+    }
+}
+
+fn texts(names: impl Iterator<Item = &'static str>) -> CTexts {
+    let items = names.map(CText::of).collect::<Vec<_>>().leak();
+    CTexts { items: items.as_ptr(), count: items.len() }
+}
+
+fn lowered(value: GivenValue) -> CValue {
+    let nothing = CValue::number(0.0);
+    match value {
+        GivenValue::Number(number) => CValue::number(number),
+        GivenValue::Text(text) => CValue { kind: CValue::TEXT, text: CText::of(text.leak()), ..nothing },
+        GivenValue::Table(NumberTable { columns, numbers }) => {
+            let numbers = numbers.leak();
+            let (start, count) = (numbers.as_ptr(), numbers.len());
+            CValue { kind: CValue::TABLE, columns: columns as u32, numbers: start, count, ..nothing }
+        }
+    }
+}
+
+/// # Safety
+/// The value is valid.
+unsafe fn lifted(value: &CValue) -> GivenValue {
+    match value.kind {
+        CValue::NUMBER => GivenValue::Number(value.number),
+        // SAFETY: promised by the caller.
+        CValue::TEXT => GivenValue::Text(unsafe { owned(value.text) }),
+        _ => {
+            // SAFETY: the same.
+            let numbers = unsafe { array(value.numbers, value.count) };
+            GivenValue::Table(NumberTable { columns: value.columns as usize, numbers: numbers.to_vec() })
+        }
     }
 }
 
@@ -228,6 +261,7 @@ unsafe fn array<'a, T>(start: *const T, len: usize) -> &'a [T] {
     if len == 0 {
         return &[];
     }
+    let start = if size_of::<T>() == 0 { ptr::NonNull::dangling().as_ptr() } else { start };
     // SAFETY: promised by the caller.
     unsafe { slice::from_raw_parts(start, len) }
 }
@@ -269,15 +303,21 @@ unsafe fn read(setup: &table::CSetup, description: Description) -> Setup {
     // SAFETY: promised by the caller.
     let (instances, values, model_facts) = unsafe {
         (
-            array(setup.instances, setup.instance_count as usize),
+            array(setup.instances, setup.instance_count),
             array(setup.parameters, declared.len()),
             array(setup.model_facts, setup.model_fact_count),
         )
     };
     Setup {
-        kind: Kind::of(setup.kind).expect("a policy is used for one kind"),
+        // SAFETY: promised by the caller, as for the values.
+        kind: kind_of(&unsafe { owned(setup.kind) }),
         instances: instances.to_vec(),
-        parameters: declared.into_iter().map(|parameter| parameter.name).zip(values.iter().copied()).collect(),
+        // SAFETY: promised by the caller: each value is a number, text or table of the host.
+        parameters: declared
+            .into_iter()
+            .zip(values)
+            .map(|(parameter, value)| (parameter.name, unsafe { lifted(value) }))
+            .collect(),
         // SAFETY: promised by the caller.
         model_facts: model_facts
             .iter()
@@ -352,7 +392,7 @@ unsafe extern "C" fn admit<P: Admission>(
     host: *const CHost,
     state: *mut c_void,
     request: *const Request,
-    staleness: *const Staleness,
+    ages: *const Ages,
     instances: *const c_void,
     count: usize,
     stride: usize,
@@ -360,9 +400,8 @@ unsafe extern "C" fn admit<P: Admission>(
 ) -> u32 {
     let function = |state: &mut NativeState<P>| {
         // SAFETY: the host's arguments.
-        let (request, staleness, instances) =
-            unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
-        let decision = state.policy.admit(request, &Cluster { staleness, instances: &instances });
+        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
+        let decision = state.policy.admit(request, &Cluster { ages, instances: &instances });
         let (admitted, text) = match decision {
             AdmissionDecision::Admit => (1, CText::EMPTY),
             AdmissionDecision::Reject(text) => {
@@ -382,16 +421,15 @@ unsafe extern "C" fn route<P: Routing>(
     host: *const CHost,
     state: *mut c_void,
     request: *const Request,
-    staleness: *const Staleness,
+    ages: *const Ages,
     instances: *const c_void,
     count: usize,
     stride: usize,
 ) -> u32 {
     let function = |state: &mut NativeState<P>| {
         // SAFETY: the host's arguments.
-        let (request, staleness, instances) =
-            unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
-        let index = state.policy.route(request, &Cluster { staleness, instances: &instances });
+        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
+        let index = state.policy.route(request, &Cluster { ages, instances: &instances });
         u32::try_from(index).unwrap_or(u32::MAX)
     };
     // SAFETY: the same.
@@ -402,7 +440,7 @@ unsafe extern "C" fn scores<P: Routing>(
     host: *const CHost,
     state: *const c_void,
     request: *const Request,
-    staleness: *const Staleness,
+    ages: *const Ages,
     instances: *const c_void,
     count: usize,
     stride: usize,
@@ -410,10 +448,9 @@ unsafe extern "C" fn scores<P: Routing>(
 ) {
     let function = |policy: &P| {
         // SAFETY: the host's arguments.
-        let (request, staleness, instances) =
-            unsafe { (&*request, *staleness, rows::<Instance>(instances, count, stride)) };
+        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
         let mut scores = Vec::with_capacity(count);
-        policy.scores(request, &Cluster { staleness, instances: &instances }, &mut scores);
+        policy.scores(request, &Cluster { ages, instances: &instances }, &mut scores);
         assert!(scores.len() == count, "{} scores for {count} instances", scores.len());
         // SAFETY: `result` has room for `count` of them.
         unsafe { ptr::copy_nonoverlapping(scores.as_ptr(), result, count) };

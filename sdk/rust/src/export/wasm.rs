@@ -14,14 +14,14 @@ use std::cell::UnsafeCell;
 use std::sync::Once;
 
 use blis_abi::canonical;
-pub use blis_abi::canonical::RankParameters;
+pub use blis_abi::canonical::{RankParameters, ValueRecord};
 
-use super::{Exported, description, panic_text, restored, save};
-use crate::description::{Kind, Setup};
+use super::{Exported, description, kind_of, panic_text, reads, restored, save};
+use crate::description::{GivenValue, NumberTable, Setup};
 use crate::policy::{
     Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
 };
-use crate::rows::{Cluster, Event, Instance, InstanceInfo, LatencyConstants, Request, Running, Step};
+use crate::rows::{Cluster, Event, InstanceInfo, LatencyConstants, Request, Running, Signals, Step};
 
 mod imports {
     #[link(wasm_import_module = "blis:policy/host@1.0.0")]
@@ -76,13 +76,14 @@ pub fn changed<T>(look: impl FnOnce(Option<&[u32]>) -> T) -> T {
 /// `list<T>` in memory.
 pub type HostList<T> = canonical::List<*const T>;
 /// The parameters of `admit`, `route` and `scores`.
-pub type HostDecision = canonical::DecisionParameters<HostList<Instance>>;
+pub type HostDecision = canonical::DecisionParameters<HostList<f64>>;
 /// A `result<_, string>`, or a `decision`.
 pub type HostRefusal = canonical::Refusal<HostList<u8>>;
 type HostChanged = canonical::ChangedIndices<HostList<u32>>;
 type HostModelFact = canonical::ModelFact<HostList<u8>>;
 type HostParameter = canonical::ParameterRecord<HostList<u8>>;
-type HostDescription = canonical::DescriptionRecord<HostList<u8>, HostList<HostParameter>>;
+type HostTexts = HostList<HostList<u8>>;
+type HostDescription = canonical::DescriptionRecord<HostList<u8>, HostTexts, HostList<HostParameter>>;
 
 const fn empty<T>() -> HostList<T> {
     list(std::ptr::null(), 0)
@@ -104,9 +105,58 @@ unsafe fn slice<'a, T>(list: HostList<T>) -> &'a [T] {
 
 /// # Safety
 /// The host wrote it, and this call has not returned.
-unsafe fn cluster(decision: &HostDecision) -> Cluster<'_> {
-    // SAFETY: the same.
-    Cluster { staleness: decision.staleness, instances: unsafe { slice(decision.instances) } }
+#[inline]
+unsafe fn cluster<S: Signals>(decision: &HostDecision) -> Cluster<'_, S> {
+    let HostDecision { ages, count, instances, .. } = *decision;
+    let count = count as usize;
+    assert!(instances.len as usize == count * S::COLUMNS.len(), "the host has other columns than describe() lists");
+    // Rows without columns have no memory.
+    let start =
+        if S::COLUMNS.is_empty() { std::ptr::NonNull::dangling().as_ptr() } else { instances.start.cast::<S>() };
+    // SAFETY: `S` is a number for each of its columns, and the host wrote that many numbers for each instance; with no
+    // instance, `realloc` returned an address of the arena.
+    Cluster { ages, instances: if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, count) } } }
+}
+
+/// Memory that is never freed: `describe` is called once per module.
+fn leaked_text(text: &str) -> HostList<u8> {
+    list_of(text.to_owned().leak().as_bytes())
+}
+
+fn leaked_texts<'a>(texts: impl Iterator<Item = &'a str>) -> HostTexts {
+    list_of(texts.map(leaked_text).collect::<Vec<_>>().leak())
+}
+
+fn lowered(value: GivenValue) -> ValueRecord {
+    let address = |start: *const u8| start as usize as u32;
+    match value {
+        GivenValue::Number(number) => ValueRecord::number(number),
+        GivenValue::Text(text) => {
+            let text = text.leak();
+            ValueRecord::new(ValueRecord::TEXT, [address(text.as_ptr()), text.len() as u32, 0, 0])
+        }
+        GivenValue::Table(NumberTable { columns, numbers }) => {
+            let numbers = numbers.leak();
+            let payload = [columns as u32, address(numbers.as_ptr().cast()), numbers.len() as u32, 0];
+            ValueRecord::new(ValueRecord::TABLE, payload)
+        }
+    }
+}
+
+/// # Safety
+/// The host wrote it, and this call has not returned.
+unsafe fn lifted(value: &ValueRecord) -> GivenValue {
+    let [first, second, third, _] = value.payload;
+    match value.case {
+        ValueRecord::NUMBER => GivenValue::Number(value.as_number()),
+        // SAFETY: the same.
+        ValueRecord::TEXT => GivenValue::Text(unsafe { owned(list(first as usize as *const u8, second as usize)) }),
+        _ => {
+            // SAFETY: the same.
+            let numbers = unsafe { slice(list(second as usize as *const f64, third as usize)) };
+            GivenValue::Table(NumberTable { columns: first as usize, numbers: numbers.to_vec() })
+        }
+    }
 }
 
 /// The policy of this module, and the memory of its latest result.
@@ -163,23 +213,21 @@ impl<P: Policy> ModulePolicy<P> {
     pub fn describe(&self, exported: Exported) -> *const u8 {
         report_panics();
         let description = description::<P>(exported);
-        let text = |text: String| list_of(text.leak().as_bytes());
         let parameters = description.parameters.into_iter().map(|parameter| HostParameter {
-            name: text(parameter.name),
-            default: parameter.default,
+            name: leaked_text(&parameter.name),
+            about: leaked_text(&parameter.about),
+            default: lowered(parameter.default),
             min: parameter.min,
             max: parameter.max,
-            about: text(parameter.about),
         });
-        // Called once per module, so the memory is leaked.
         let parameters: Vec<_> = parameters.collect();
         let raw = Box::leak(Box::new(HostDescription {
-            name: text(description.name),
-            version: text(description.version),
-            about: text(description.about),
-            kinds: exported.kinds as u8,
-            reads: description.reads.bits() as u8,
-            events: description.events.bits() as u8,
+            name: leaked_text(&description.name),
+            version: leaked_text(&description.version),
+            about: leaked_text(&description.about),
+            kinds: leaked_texts(exported.names()),
+            reads: leaked_texts(reads::<P>()),
+            events: leaked_texts(description.events.names()),
             scores: description.scores,
             every_step: description.every_step,
             parameters: list_of(parameters.leak()),
@@ -191,8 +239,8 @@ impl<P: Policy> ModulePolicy<P> {
     /// Called by the host, as are all functions below.
     pub unsafe fn configure(
         &self,
-        kind: u32,
-        parameters: HostList<f64>,
+        kind: HostList<u8>,
+        parameters: HostList<ValueRecord>,
         instances: HostList<InstanceInfo>,
         model_facts: HostList<u64>,
     ) -> *const HostRefusal {
@@ -206,9 +254,14 @@ impl<P: Policy> ModulePolicy<P> {
             let declared = P::describe().parameters;
             assert!(declared.len() == values.len(), "the host has other parameters than describe() declares");
             let setup = Setup {
-                kind: Kind::of(kind).expect("a policy is used for one kind"),
+                // SAFETY: written by the host, as the values.
+                kind: kind_of(&unsafe { owned(kind) }),
                 instances: instances.to_vec(),
-                parameters: declared.into_iter().map(|parameter| parameter.name).zip(values.iter().copied()).collect(),
+                parameters: declared
+                    .into_iter()
+                    .zip(values)
+                    .map(|(parameter, value)| (parameter.name, unsafe { lifted(value) }))
+                    .collect(),
                 // SAFETY: written by the host.
                 model_facts: model_facts
                     .iter()
@@ -468,14 +521,16 @@ macro_rules! __blis_wasm {
 
         #[unsafe(export_name = "blis:policy/plugin@1.0.0#configure")]
         unsafe extern "C" fn configure(
-            kind: u32,
-            parameters: *const f64,
+            kind: *const u8,
+            kind_len: usize,
+            parameters: *const __sdk::wasm::ValueRecord,
             parameter_count: usize,
             instances: *const $crate::InstanceInfo,
             instance_count: usize,
             model_facts: *const u64,
             model_fact_count: usize,
         ) -> *const __sdk::wasm::HostRefusal {
+            let kind = __sdk::wasm::list(kind, kind_len);
             let parameters = __sdk::wasm::list(parameters, parameter_count);
             let instances = __sdk::wasm::list(instances, instance_count);
             unsafe { GUEST.configure(kind, parameters, instances, __sdk::wasm::list(model_facts, model_fact_count)) }
@@ -503,7 +558,7 @@ macro_rules! __blis_wasm {
             unsafe { GUEST.route(decision) }
         }
 
-        #[unsafe(export_name = "blis:policy/routing@1.0.0#scores")]
+        #[unsafe(export_name = "blis:policy/routing-scores@1.0.0#scores")]
         unsafe extern "C" fn scores(decision: *const __sdk::wasm::HostDecision) -> *const (usize, usize) {
             unsafe { GUEST.scores(decision) }
         }

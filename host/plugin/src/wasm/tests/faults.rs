@@ -195,7 +195,8 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
         ("component built for the future", r#"(component (instance (export "blis:policy/plugin@1.2.0")))"#.to_owned()),
         ("exports an unknown interface", changed(&[("routing@1.0.0#", "teleport@1.0.0#")])),
         ("lacks describe", changed(&[("plugin@1.0.0#describe", "describe")])),
-        ("lacks scores", changed(&[("routing@1.0.0#scores", "scores")])),
+        ("lacks scores", changed(&[("routing-scores@1.0.0#scores", "scores")])),
+        ("reads a column of a later version", changed(&[("\"queue-depth\"", "\"queue-width\"")])),
         ("lacks cabi_realloc", changed(&[("(export \"cabi_realloc\")", "")])),
         ("lacks the memory", changed(&[("(export \"memory\")", "")])),
         ("lacks routing", changed(&[("blis:policy/routing@1.0.0#", "")])),
@@ -241,7 +242,9 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
     # lacks describe
     router.wasm: does not export blis:policy/plugin@1.0.0#describe [missing-export]
     # lacks scores
-    router.wasm: does not export blis:policy/routing@1.0.0#scores [missing-export]
+    router.wasm: does not export blis:policy/routing-scores, which its description requires [missing-export]
+    # reads a column of a later version
+    router.wasm: describe: column `queue-width` is not one of this host (interface 1.0): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks; correct the name, or use a newer blis [version-skew]
     # lacks cabi_realloc
     router.wasm: does not export cabi_realloc [missing-export]
     # lacks the memory
@@ -295,13 +298,13 @@ fn what_is_not_webassembly_is_refused() {
     # cut in its head
     router.wasm: too short for a WebAssembly file [unreadable]
     # cut in the middle
-    router.wasm: broken WebAssembly at byte 534: unexpected end-of-file; build or download it again [syntax]
+    router.wasm: broken WebAssembly at byte 555: unexpected end-of-file; build or download it again [syntax]
     # component cut in the middle
-    router.wasm: broken WebAssembly at byte 3076: unexpected end-of-file; build or download it again [syntax]
+    router.wasm: broken WebAssembly at byte 3231: unexpected end-of-file; build or download it again [syntax]
     # no functions in a component
     router.wasm: broken WebAssembly at byte 10: unexpected end-of-file; build or download it again [syntax]
     # code that does not validate
-    router.wasm: no component can be made of it: failed to validate component output: type mismatch: expected i32 but nothing on stack (at offset 0x39d) [syntax]
+    router.wasm: no component can be made of it: failed to validate component output: type mismatch: expected i32 but nothing on stack (at offset 0x34b) [syntax]
     ");
     assert_alive();
 }
@@ -322,18 +325,30 @@ fn nonsense_about_itself_is_refused() {
         ("many parameters", describe(parameters, r#""\00\10\00\00" "\88\13\00\00")"#).replace("\") 2)", "\") 64)")),
         // Each record has the same text of 64 KB.
         ("text many times over", bomb()),
-        ("no kind", describe(r#""\02" "\03""#, r#""\00" "\03""#)),
-        ("a kind that it has no functions for", describe(r#""\02" "\03""#, r#""\03" "\03""#)),
-        ("events that it has no function for", describe(r#""\03" "\00" "\01""#, r#""\03" "\01" "\01""#)),
+        ("no kind", describe(r#""\c0\02\00\00" "\01\00\00\00""#, r#""\c0\02\00\00" "\00\00\00\00""#)),
+        ("a kind that it has no functions for", describe("\"routing\"", "\"latency\"")),
+        ("a kind of a later version", describe("\"routing\"", "\"scaling\"")),
+        (
+            "events that it has no function for",
+            describe(
+                r#""\03\00\00\00" "\00\00\00\00" "\00\00\00\00""#,
+                r#""\03\00\00\00" "\00\03\00\00" "\01\00\00\00""#,
+            )
+            .replace(
+                "(data (i32.const 704)",
+                "(data (i32.const 768) \"\\08\\03\\00\\00\" \"\\06\\00\\00\\00\" \"routed\")\n  (data (i32.const 704)",
+            ),
+        ),
         ("a default outside its limits", describe(r#""\00\00\00\00\00\00\f0\3f""#, r#""\00\00\00\00\00\00\34\40""#)),
         ("a limit that is NaN", describe(r#""\00\00\00\00\00\00\24\40""#, r#""\00\00\00\00\00\00\f8\7f""#)),
         (
             "a parameter twice",
             describe(parameters, r#""\00\02\00\00" "\02\00\00\00")"#).replace(
                 r#"(data (i32.const 640)"#,
-                r#"(data (i32.const 552)
-    "\40\01\00\00" "\06\00\00\00" "\00\00\00\00\00\00\f0\3f" "\00\00\00\00\00\00\00\00" "\00\00\00\00\00\00\24\40"
-    "\00\00\00\00" "\00\00\00\00")
+                r#"(data (i32.const 568)
+    "\40\01\00\00" "\06\00\00\00" "\00\00\00\00" "\00\00\00\00"
+    "\00" "\00\00\00\00\00\00\00" "\00\00\00\00\00\00\f0\3f" "\00\00\00\00\00\00\00\00"
+    "\00\00\00\00\00\00\00\00" "\00\00\00\00\00\00\24\40")
   (data (i32.const 640)"#,
             ),
         ),
@@ -365,7 +380,9 @@ fn nonsense_about_itself_is_refused() {
     # no kind
     router.wasm: describe: no kind of policy; name at least one of admission, routing, priority, scheduling, preemption, latency [out-of-range]
     # a kind that it has no functions for
-    router.wasm: does not export blis:policy/admission, which its description requires [missing-export]
+    router.wasm: does not export blis:policy/latency, which its description requires [missing-export]
+    # a kind of a later version
+    router.wasm: describe: kind `scaling` is not one of this host (interface 1.0): admission, routing, priority, scheduling, preemption, latency; correct the name, or use a newer blis [version-skew]
     # events that it has no function for
     router.wasm: does not export blis:policy/lifecycle, which its description requires [missing-export]
     # a default outside its limits
@@ -394,7 +411,7 @@ fn bomb() -> String {
     (loop $next
       (i32.store (local.get $at) (i32.const 1048576))
       (i32.store offset=4 (local.get $at) (i32.const 65536))
-      (local.set $at (i32.add (local.get $at) (i32.const 40)))
+      (local.set $at (i32.add (local.get $at) (i32.const 56)))
       (br_if $next (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))\n",
         ),
     ])

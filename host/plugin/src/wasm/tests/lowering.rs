@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use wasmtime::component::{ComponentNamedList, Instance, Lift, Lower};
 
 use super::*;
-use crate::rows::{EventRow, InstanceRow, QueuedRow, RequestRow, RunningRow, StalenessRow, StepRow};
+use crate::rows::{AgesRow, EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
 use crate::wasm::bindings;
 use crate::wasm::direct::Direct;
 use crate::wasm::functions::DecisionRows;
@@ -117,10 +117,19 @@ impl DirectRecorder {
     ) -> Vec<u8> {
         let Self { store, instance, code } = self;
         let file = PluginPath::new(Path::new("recorder.wasm"));
-        let functions = Direct::find(&file, code, store, instance, kind, true).expect("has them");
+        let functions = Direct::find(&file, code, store, instance, kind, described()).expect("has them");
         call(&functions, store).expect("a result");
         functions.save(store).expect("saves")
     }
+}
+
+/// A description with scores and events, so that all functions are looked up.
+fn described() -> &'static PolicyDescription {
+    static DESCRIPTION: std::sync::OnceLock<PolicyDescription> = std::sync::OnceLock::new();
+    DESCRIPTION.get_or_init(|| {
+        let events = blis_sim::policy::Events { routed: true, ..Default::default() };
+        PolicyDescription { events, ..load_text(LEAST_LOADED).expect("loads").description().clone() }
+    })
 }
 
 /// A row of random numbers.
@@ -142,21 +151,17 @@ proptest! {
         let (mut recorder, mut direct) = (Recorder::new(), DirectRecorder::new());
 
         let request = random!(source, RequestRow {
-            now_us: u64, arrival_us: u64, deadline_us: u64, id: u32, input_tokens: u32, max_output_tokens: u32,
+            now_us: u64, arrival_us: u64, deadline_us: u64, slo_ttft_us: u64, slo_itl_us: u64, id: u32, input_tokens: u32, max_output_tokens: u32,
             prompt_blocks: u32, shared_blocks: u32, block_size: u32, class_priority: i32, client_priority: i32,
             slo_class: u32, tenant: u32, session: u32, model: u32, client: u32, prefix_group: u32,
-            round_index: u32, tenant_in_flight: u32,
+            round_index: u32, tenant_in_flight: u32, adapter: u32, stage: u32,
         });
-        let staleness = random!(source, StalenessRow { load_us: u64, cached_blocks_us: u64 });
-        let instances: Vec<_> = (0..n).map(|_| random!(source, InstanceRow {
-            kv_utilization: f64, cache_hit_rate: f64, preemption_count: u64, queue_depth: u32, batch_size: u32,
-            in_flight: u32, cached_blocks: u32, free_kv_blocks: u32, total_kv_blocks: u32,
-        })).collect();
-        let records: Vec<_> = instances.iter().map(bindings::Instance::from).collect();
+        let ages = random!(source, AgesRow { periodic_us: u64, cache_us: u64, gateway_us: u64, pipeline_us: u64 });
+        let instances: Vec<f64> = (0..3 * n).map(|_| f64::from_bits(source.next_u64())).collect();
         let derived = recorder.bytes::<_, (u32,)>("routing", "route", (
-            bindings::Request::from(&request), bindings::Staleness::from(&staleness), records.as_slice(),
+            bindings::Request::from(&request), bindings::Ages::from(&ages), n as u32, instances.as_slice(),
         ));
-        let input = DecisionRows { request, staleness, instances: &instances };
+        let input = DecisionRows { request, ages, count: n, instances: &instances };
         let ours = direct.bytes(Kind::Routing, |functions, store| functions.route(store, &input));
         prop_assert_eq!(ours, derived);
 
@@ -201,11 +206,10 @@ fn the_recorder_tells_rows_apart() {
     let mut recorder = Recorder::new();
     let mut saw = |id| {
         let request = RequestRow { id, ..RequestRow::default() };
-        let (request, staleness) =
-            (bindings::Request::from(&request), bindings::Staleness::from(&StalenessRow::default()));
-        recorder.bytes::<_, (u32,)>("routing", "route", (request, staleness, [].as_slice() as &[bindings::Instance]))
+        let (request, ages) = (bindings::Request::from(&request), bindings::Ages::from(&AgesRow::default()));
+        recorder.bytes::<_, (u32,)>("routing", "route", (request, ages, 0_u32, [].as_slice() as &[f64]))
     };
     let (one, two) = (saw(1), saw(2));
     assert_ne!(one, two);
-    assert_eq!(one[24..28], [1, 0, 0, 0], "behind the three times");
+    assert_eq!(one[40..44], [1, 0, 0, 0], "behind the five times");
 }

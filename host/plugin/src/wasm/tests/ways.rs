@@ -43,6 +43,7 @@ fn both_ways_return_the_same() {
             let setup = GuestSetup {
                 kind,
                 parameters: fast.description().parameters.iter().map(|parameter| parameter.default).collect(),
+                others: Vec::new(),
                 instances: inputs::instances(9).into(),
                 names: NAMES.map(Box::from).into(),
                 model_facts: [("num_layers".to_owned(), 32.0), ("total_params".to_owned(), 8e9)].into(),
@@ -183,7 +184,7 @@ fn post_return_functions_are_called() {
     // `observe` counts in the state, as `route` does.
     let text = changed(&[(
         ";; imports",
-        r#"(func (export "cabi_post_blis:policy/routing@1.0.0#scores") (param i32)
+        r#"(func (export "cabi_post_blis:policy/routing-scores@1.0.0#scores") (param i32)
           (i64.store (i32.const 656) (i64.add (i64.load (i32.const 656)) (i64.const 100))))"#,
     )]);
     let counts = [Way::Fastest, Way::Typed].map(|way| {
