@@ -29,7 +29,8 @@ use serde::{Deserialize, Serialize};
 
 use super::cache::ResultCache;
 use super::candidate::CandidatePolicy;
-use super::isolated::{EvaluationReply, GRACE, failed};
+use super::isolated::{EvaluationReply, failed};
+use super::options::GRACE;
 use super::request::{EvaluationRequest, Job, SuiteSet};
 use crate::error::RunError;
 use crate::result::{EvaluationResult, Traits};

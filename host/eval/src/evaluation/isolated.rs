@@ -8,14 +8,11 @@ use super::cache::ResultCache;
 use super::candidate::CandidatePolicy;
 use super::context::{EvaluationSuite, SharedRun};
 use super::evaluate::{evaluate_cached, finish};
-use super::options::{EvaluationOptions, cancelled_result, late_result};
+use super::options::{EvaluationOptions, GRACE, cancelled_result, late_result};
 use crate::error::RunError;
 use crate::result::{CostDocument, EvaluationResult, EvaluationStatus, Traits};
 use crate::worker::{self, TimeLimit, Worker, WorkerFailure, WorkerSettings};
 use blis_plugin::FaultKind;
-
-/// Time that a worker gets beyond the wall limit, which it observes itself.
-pub(super) const GRACE: Duration = Duration::from_millis(400);
 
 /// What a worker sends back: the result, and what other workers can use again.
 #[derive(Serialize, Deserialize)]

@@ -21,8 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::CandidatePolicy;
 use super::context::EvaluationSuite;
-use super::isolated::GRACE;
-use super::options::{EvaluationOptions, late_result};
+use super::options::{EvaluationOptions, GRACE, late_result};
 use crate::error::RunError;
 use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 

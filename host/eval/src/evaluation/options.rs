@@ -6,6 +6,9 @@ use crate::cascade::StagePlan;
 use crate::result::{EvaluationResult, EvaluationStatus, Traits};
 use crate::suite::Split;
 
+/// Time that a worker gets beyond the wall limit, which it observes itself.
+pub(super) const GRACE: Duration = Duration::from_millis(400);
+
 /// Options of an evaluation.
 #[derive(Clone, Debug)]
 pub struct EvaluationOptions {

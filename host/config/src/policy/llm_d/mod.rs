@@ -6,7 +6,7 @@
 //!        ↑───────────── to_config ──────┘ ↑─────── of_bundle ───────┘
 //! ```
 //!
-//! What a plugin type is here stands in one table ([`plugins`]). A bundle that was imported is the same, byte for byte,
+//! What a plugin type is here stands in one table (`plugins.rs`). A bundle that was imported is the same, byte for byte,
 //! after export and import.
 
 mod bundle;
