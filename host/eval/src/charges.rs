@@ -537,8 +537,7 @@ mod tests {
         assert_eq!((too_long.figures["mean_ttft"], too_long.ends.arrived), (50.0, 2.0));
     }
 
-    /// Regression: a request that got its first token and was preempted for ever was not lost; serving first tokens only scored
-    /// 6.2 where preemption is decided.
+    /// Regression: a request that got its first token and was preempted for ever was not lost.
     #[test]
     fn an_output_that_stops_is_lost() {
         // 100 requests that take 10 ms for 5 tokens each, and one before them with `generated` tokens.
