@@ -54,6 +54,10 @@ pub struct Semantics {
     /// The router counts a request as completed when its last step starts. A real router counts it when the output is
     /// complete.
     pub completed_at_step_start: bool,
+    /// An instance whose step ends all its requests is idle from the start of that step: a request that arrives before
+    /// the step's end is scheduled at once. A real engine schedules it when the step has ended. (Asynchronous scheduling
+    /// keeps the requests for one more pass, so that the question does not arise.)
+    pub idle_at_step_start: bool,
     /// All signals, free KV blocks included, are 0 until they are first read. Otherwise they start with the values of
     /// an idle instance.
     pub signals_start_at_zero: bool,
@@ -87,6 +91,7 @@ impl Semantics {
         idle_victim_skips_next: true,
         lone_prefill_ignores_threshold: false,
         completed_at_step_start: false,
+        idle_at_step_start: false,
         signals_start_at_zero: false,
     };
 
@@ -108,6 +113,7 @@ impl Semantics {
         idle_victim_skips_next: false,
         lone_prefill_ignores_threshold: false,
         completed_at_step_start: true,
+        idle_at_step_start: true,
         signals_start_at_zero: true,
     };
 }

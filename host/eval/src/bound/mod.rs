@@ -187,11 +187,20 @@ fn us(time: Micros) -> f64 {
     time.0 as f64
 }
 
+/// Whether an instance works on the prompt of one request at a time, as the pooled relaxation assumes. In BLIS semantics
+/// the last step of a request of one token may overlap with the next step.
+fn is_one_server(demands: &[Demand], service: &BoundedService) -> bool {
+    !service.instance.semantics.idle_at_step_start || demands.iter().all(|demand| demand.decodes > 0.0)
+}
+
 fn of_first_tokens(demands: &[Demand], rates: &WorkRates, service: &BoundedService) -> LatencyBounds {
     let alone = distribution(demands, |demand| demand.alone.ttft);
     let jobs = jobs(demands, |demand| rates.of_prompt(demand));
     let pool = f64::from(service.instances);
     let around = |demand: &Demand| demand.before_us + demand.after_first_us;
+    if !is_one_server(demands, service) {
+        return larger(&alone, (0.0, 0.0, 0.0));
+    }
     let mean = pooled::mean_flow(&jobs, pool) + mean(demands, around);
     let percentile = |percent| pooled::percentile_flow(&jobs, pool, percent) + least(demands, around);
     larger(&alone, (mean, percentile(95.0), percentile(99.0)))
@@ -199,6 +208,9 @@ fn of_first_tokens(demands: &[Demand], rates: &WorkRates, service: &BoundedServi
 
 fn of_completions(demands: &[Demand], rates: &WorkRates, service: &BoundedService) -> LatencyBounds {
     let alone = distribution(demands, |demand| demand.alone.e2e);
+    if !is_one_server(demands, service) {
+        return larger(&alone, (0.0, 0.0, 0.0));
+    }
     let pool = f64::from(service.instances);
     // The prompts of all requests, and then each output without company.
     let prompts = jobs(demands, |demand| rates.of_prompt(demand));

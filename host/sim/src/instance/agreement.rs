@@ -222,7 +222,7 @@ fn latency() -> impl Strategy<Value = Arc<dyn LatencyModel>> {
 }
 
 fn semantics() -> impl Strategy<Value = Semantics> {
-    let mixed = any::<[bool; 15]>().prop_map(|b| Semantics {
+    let mixed = any::<[bool; 16]>().prop_map(|b| Semantics {
         drop_over_budget: b[0],
         refuse_unfinishable: b[1],
         full_hit_is_free: b[2],
@@ -239,6 +239,7 @@ fn semantics() -> impl Strategy<Value = Semantics> {
         self_preemption_continues: b[12],
         lone_prefill_ignores_threshold: b[13],
         idle_victim_skips_next: b[14],
+        idle_at_step_start: b[15],
         // The remaining fields concern the cluster.
         ..Semantics::VLLM_0_15
     });
@@ -576,6 +577,45 @@ proptest! {
     ) {
         let requests = requests(&drafts, config.block_size);
         watch(&config, &requests, &reports)?;
+    }
+}
+
+/// Start and end of the steps in which an instance computes, in order.
+#[derive(Default)]
+struct Steps(Vec<(Micros, Micros)>);
+
+impl Observer for Steps {
+    fn interests(&self) -> Interests {
+        Interests::STEPS
+    }
+
+    fn record(&mut self, event: &SimEvent<'_>) {
+        if let SimEvent::Step { step, .. } = *event
+            && !step.scheduled.is_empty()
+        {
+            self.0.push((step.now, step.end));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_step_starts_when_the_one_before_has_ended(config in config(), drafts in drafts()) {
+        let config = InstanceConfig {
+            semantics: Semantics { idle_at_step_start: false, ..config.semantics },
+            ..config
+        };
+        let requests = requests(&drafts, config.block_size);
+        let (mut plain, mut fast) = (Steps::default(), Steps::default());
+        let _ = run_alone(Plain::new(config.clone()), requests.iter().cloned(), Micros::MAX, &mut plain);
+        let _ = run_alone(Fast::new(config).recording(), requests.iter().cloned(), Micros::MAX, &mut fast);
+        for steps in [plain, fast] {
+            for pair in steps.0.windows(2) {
+                prop_assert!(pair[0].1 <= pair[1].0, "{:?} and {:?} overlap", pair[0], pair[1]);
+            }
+        }
     }
 }
 

@@ -125,6 +125,13 @@ impl InstanceConfig {
         self.async_scheduling && self.latency.plans_ahead()
     }
 
+    /// When an instance without requests schedules one that joins its queue at `now`; its last request ended at
+    /// `left_at`, with the step that completed it.
+    #[inline]
+    fn wakes_at(&self, now: Micros, left_at: Micros) -> Micros {
+        if self.semantics.idle_at_step_start { now } else { now.max(left_at) }
+    }
+
     /// The sampling of `request`, if it costs other than that of requests that set no parameter.
     #[inline]
     fn sampling(&self, request: &Request) -> Option<Sampling> {

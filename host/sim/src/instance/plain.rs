@@ -645,7 +645,7 @@ impl Plain {
         self.turn_back += 1;
         self.present += 1;
         self.join_queue(live, self.turn_back, now);
-        self.step_at.get_or_insert(now);
+        self.step_at.get_or_insert(self.config.wakes_at(now, self.left_at));
     }
 
     /// Whether the API server refuses a further request.
@@ -678,7 +678,7 @@ impl Plain {
         self.present -= 1;
         self.watchdog.progress();
         if self.running.is_empty() && self.step_at.is_none() && !self.waiting.is_empty() {
-            self.step_at = Some(now);
+            self.step_at = Some(self.config.wakes_at(now, self.left_at));
         }
         true
     }

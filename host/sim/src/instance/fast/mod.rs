@@ -269,7 +269,7 @@ impl Fast {
             self.next_deadline = self.next_deadline.min(deadline);
         }
         if self.step_at == NEVER {
-            self.step_at = now;
+            self.step_at = self.config.wakes_at(now, self.left_at);
         }
     }
 
@@ -347,7 +347,7 @@ impl Fast {
         ));
         self.watchdog.progress();
         if self.running == 0 && self.step_at == NEVER && !self.waiting.is_empty() {
-            self.step_at = now;
+            self.step_at = self.config.wakes_at(now, self.left_at);
         }
         true
     }
