@@ -195,7 +195,20 @@ impl LoadLog {
         bin.timed_out += u64::from(outcome.status == Status::TimedOut);
     }
 
+    #[inline]
     fn bin(&mut self, at: u64) -> &mut Bin {
+        let mut index = at / self.width;
+        if index >= BINS as u64 {
+            index = self.widen(at);
+        }
+        let index = index as usize;
+        self.used = self.used.max(index + 1);
+        &mut self.bins[index]
+    }
+
+    /// Widens the bins until one of them holds `at`. Returns its index.
+    #[cold]
+    fn widen(&mut self, at: u64) -> u64 {
         while at / self.width >= BINS as u64 {
             let merged = self.used.div_ceil(2);
             for index in 0..merged {
@@ -206,9 +219,7 @@ impl LoadLog {
             self.used = merged;
             self.width *= 2;
         }
-        let index = (at / self.width) as usize;
-        self.used = self.used.max(index + 1);
-        &mut self.bins[index]
+        at / self.width
     }
 }
 

@@ -56,7 +56,7 @@ impl MaxTokens {
         (stream, number): (Stream, u64),
     ) -> (u32, Option<u32>) {
         match self {
-            Self::Drawn => (output, drawn(scale(), &mut stream.at(number)).filter(|&limit| limit > output)),
+            Self::Drawn => (output, drawn(scale, &mut stream.at(number)).filter(|&limit| limit > output)),
             Self::Unlimited => (output, None),
             Self::Length => (output, Some(output)),
             Self::Fixed(limit) => (output.min(limit), Some(limit)),
@@ -64,16 +64,19 @@ impl MaxTokens {
     }
 }
 
-fn drawn(scale: OutputScale, random: &mut Generator) -> Option<u32> {
-    let (kind, factor) = (random.random_range(0..5_u32), random.random_range(0..3_u32));
+fn drawn(scale: impl FnOnce() -> OutputScale, random: &mut Generator) -> Option<u32> {
+    let kind = random.random_range(0..5_u32);
+    if kind < 2 {
+        return None;
+    }
+    let factor = random.random_range(0..3_u32);
+    let scale = scale();
     let long = u64::from(scale.long);
-    let limit = match kind {
-        0 | 1 => return None,
-        2 | 3 => (long + 1).next_power_of_two() << factor,
-        _ => {
-            let typical = (scale.typical.round() as u64).max(1);
-            (typical * (long / typical + 1).max(2)) << (factor & 1)
-        }
+    let limit = if kind < 4 {
+        (long + 1).next_power_of_two() << factor
+    } else {
+        let typical = (scale.typical.round() as u64).max(1);
+        (typical * (long / typical + 1).max(2)) << (factor & 1)
     };
     u32::try_from(limit).ok()
 }

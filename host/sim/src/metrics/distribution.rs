@@ -114,7 +114,8 @@ impl Samples {
     pub fn distribution(&mut self) -> Distribution {
         let small = self.small.len() as u64;
         let count = small + self.large.len() as u64;
-        let sum = self.small.iter().map(|&us| u128::from(us)).sum::<u128>()
+        // Fewer than 2^32 samples, each below 2^32.
+        let sum = u128::from(self.small.iter().map(|&us| u64::from(us)).sum::<u64>())
             + self.large.iter().map(|&us| u128::from(us)).sum::<u128>();
         let (mut low, mut high) = (Selection::new(&mut self.small), Selection::new(&mut self.large));
         Distribution::from_order(count, sum as f64, |rank| {

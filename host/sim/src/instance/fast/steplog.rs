@@ -82,14 +82,19 @@ impl StepLog {
 
     /// Drops steps before number `v`, which are no longer needed.
     pub fn drop_before(&mut self, v: u64) {
-        let mut done = 0;
-        for (entry, run) in self.runs.iter().enumerate().filter(|(_, run)| run.steps > 0) {
-            if self.first + u64::from(run.steps) > v {
+        let (mut done, mut first) = (0, self.first);
+        let (front, back) = self.runs.as_slices();
+        for (entry, run) in front.iter().chain(back).enumerate() {
+            let next = first + u64::from(run.steps);
+            if next > v {
                 break;
             }
-            self.first += u64::from(run.steps);
-            done = entry + 1;
+            // The upper half of a long duration goes with its run.
+            if run.steps > 0 {
+                (done, first) = (entry + 1, next);
+            }
         }
+        self.first = first;
         self.runs.drain(..done);
         self.trim_at = self.runs.len() + self.runs.len() / 4;
     }
