@@ -109,6 +109,9 @@ impl PrefixIndex {
     /// Walks along `keys` as long as any instance in `alive` has them. Writes the counts of the instances that leave
     /// the intersection, and returns the depth reached.
     fn walk(&self, keys: impl Iterator<Item = BlockKey>, alive: &mut [u64], counts: &mut [u32]) -> u32 {
+        if let [alive] = alive {
+            return self.walk_one_word(keys, alive, counts);
+        }
         let mut depth = 0;
         for key in keys {
             let Some(row) = self.row(key) else { return depth };
@@ -123,6 +126,25 @@ impl PrefixIndex {
             }
             if left == 0 {
                 return depth;
+            }
+            depth += 1;
+        }
+        depth
+    }
+
+    /// As [`Self::walk`], where a set is one word.
+    fn walk_one_word(&self, keys: impl Iterator<Item = BlockKey>, alive: &mut u64, counts: &mut [u32]) -> u32 {
+        let mut depth = 0;
+        for key in keys {
+            let (page, offset) = position(key, 1);
+            let Some(Some(page)) = self.pages.get(page) else { return depth };
+            let lost = *alive & !page[offset];
+            if lost != 0 {
+                write(counts, 0, lost, depth);
+                *alive &= page[offset];
+                if *alive == 0 {
+                    return depth;
+                }
             }
             depth += 1;
         }
