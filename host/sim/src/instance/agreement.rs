@@ -582,9 +582,9 @@ proptest! {
 
 /// Start and end of the steps in which an instance computes, in order.
 #[derive(Default)]
-struct Steps(Vec<(Micros, Micros)>);
+struct BusyTimes(Vec<(Micros, Micros)>);
 
-impl Observer for Steps {
+impl Observer for BusyTimes {
     fn interests(&self) -> Interests {
         Interests::STEPS
     }
@@ -608,7 +608,7 @@ proptest! {
             ..config
         };
         let requests = requests(&drafts, config.block_size);
-        let (mut plain, mut fast) = (Steps::default(), Steps::default());
+        let (mut plain, mut fast) = (BusyTimes::default(), BusyTimes::default());
         let _ = run_alone(Plain::new(config.clone()), requests.iter().cloned(), Micros::MAX, &mut plain);
         let _ = run_alone(Fast::new(config).recording(), requests.iter().cloned(), Micros::MAX, &mut fast);
         for steps in [plain, fast] {
