@@ -40,7 +40,7 @@ struct Row {
 }
 
 pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
-    let about = format!("`{}`", args.plugin);
+    let about = format!("`{}`", blis_diag::printable(&args.plugin));
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
     let (document, text) = worker::run(&settings, TimeLimit::Total(WALL), &about, || measured(args))??;
     print_either(args.output, || text, &document)

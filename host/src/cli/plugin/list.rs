@@ -10,6 +10,7 @@ use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
 use super::{PluginSearchArgs, WALL, names, print_either, table};
 use blis_config::policy::BuiltIn;
+use blis_diag::printable;
 use blis_eval::error::RunError;
 use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::find::{Finder, PluginFile};
@@ -113,7 +114,7 @@ impl Entry {
         Self {
             name: found.name.clone(),
             technology: found.technology.name(),
-            file: Some(found.location.path().display().to_string()),
+            file: Some(blis_diag::display(found.location.path()).to_string()),
             ..Self::default()
         }
     }
@@ -167,7 +168,7 @@ impl Entry {
         let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         let short = self.sha256.as_deref().and_then(|sha| sha.get(..12)).unwrap_or("-");
         vec![
-            self.name.clone(),
+            printable(&self.name).into_owned(),
             or_dash(&names(&self.kinds)),
             self.technology.into(),
             or_dash(&self.version),
@@ -179,7 +180,7 @@ impl Entry {
     fn title(&self) -> String {
         match (BuiltIn::named(&self.name), &self.kinds[..], &self.file) {
             (Err(_), [kind], None) => format!("{kind}/{}", self.name),
-            _ => self.name.clone(),
+            _ => printable(&self.name).into_owned(),
         }
     }
 
@@ -246,7 +247,7 @@ fn text(listed: &[Listed]) -> String {
     }
     for one in broken {
         let error = one.error.as_deref().unwrap_or_default().replace('\n', "\n    ");
-        text += &format!("  {}: {error}\n", one.name);
+        text += &format!("  {}: {error}\n", printable(&one.name));
     }
     text
 }

@@ -18,6 +18,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::output::OutputForm;
 use super::output::{print, print_text, wants_text_form};
 use blis_config::policy::{Ambiguous, BuiltIn};
+use blis_diag::printable;
 use blis_eval::error::RunError;
 use blis_plugin::LoadedPlugin;
 use blis_plugin::find::{Finder, PluginFile};
@@ -129,7 +130,9 @@ fn find_any(finder: &Finder, name: &str) -> Result<Named, RunError> {
 fn find(finder: &Finder, name: &str) -> Result<PluginFile, RunError> {
     let found = finder.find(name).map_err(usage_error)?;
     let known: Vec<&str> = BuiltIn::all().iter().map(|row| row.name).collect();
-    found.ok_or_else(|| RunError::usage(format_args!("unknown plugin: `{name}`")).hint(finder.hint(name, &known)))
+    found.ok_or_else(|| {
+        RunError::usage(format_args!("unknown plugin: `{}`", printable(name))).hint(finder.hint(name, &known))
+    })
 }
 
 impl Named {
@@ -137,7 +140,10 @@ impl Named {
     fn identity(&self) -> (String, String, Technology) {
         match self {
             Self::BuiltIn(row) => (row.name.to_owned(), row.full_name(), Technology::BuiltIn),
-            Self::Plugin(found) => (found.name.clone(), found.location.path().display().to_string(), found.technology),
+            Self::Plugin(found) => {
+                let file = blis_diag::display(found.location.path()).to_string();
+                (printable(&found.name).into_owned(), file, found.technology)
+            }
         }
     }
 

@@ -54,7 +54,7 @@ pub(super) struct PolicyReplayArgs {
 }
 
 pub(super) fn replay(args: &PolicyReplayArgs) -> Result<(), RunError> {
-    let about = format!("`{}`", args.plugin);
+    let about = format!("`{}`", blis_diag::printable(&args.plugin));
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
     let replayed = worker::run(&settings, TimeLimit::Total(WALL), &about, || replayed(args))??;
     let (document, text, differ, decisions) = replayed;

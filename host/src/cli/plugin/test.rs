@@ -59,7 +59,7 @@ pub(super) fn test(args: &TestArgs) -> Result<(), RunError> {
     let finder = args.search.finder();
     let found = find_any(&finder, &args.plugin)?;
     let fixtures = fixtures(&args.fixtures, &found)?;
-    let about = format!("`{}`", args.plugin);
+    let about = format!("`{}`", blis_diag::printable(&args.plugin));
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
     let work = || tested(&finder, found, &fixtures);
     let tested: Tested = worker::run(&settings, TimeLimit::Total(WALL), &about, work)??;
