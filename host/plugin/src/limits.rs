@@ -59,6 +59,11 @@ pub(crate) const LONGEST_US: u64 = 24 * 3600 * 1_000_000;
 /// thousand million tokens of it fit the clock.
 pub(crate) const LONGEST_CONSTANT_US: u64 = 3600 * 1_000_000;
 
+/// The smallest and the largest value of the constant `name` of a latency model, µs.
+pub(crate) fn constant_range(name: &str) -> (u64, u64) {
+    if name == "shortest_step_us" { (1, LONGEST_US) } else { (0, LONGEST_CONSTANT_US) }
+}
+
 // WebAssembly components.
 
 /// Bytes of the name of a component or of a parameter, and of a version.

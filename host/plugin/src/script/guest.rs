@@ -17,7 +17,7 @@ use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, NameTexts, QueuedObject, RequestFields, RequestObject,
     StepObject,
 };
-use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED};
+use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
 use crate::rows::LatestView;
 use crate::text::plain;
 use crate::{
@@ -320,6 +320,17 @@ impl ScriptGuest {
         Ok(value)
     }
 
+    /// The value of the constant `name` of a latency model.
+    fn constant(&self, name: &str, value: &Dynamic) -> Result<u64, Fault> {
+        let us = self.number("constants", value)?.round();
+        let (least, most) = constant_range(name);
+        if (least as f64..=most as f64).contains(&us) {
+            return Ok(us as u64);
+        }
+        let text = format!("{name} is {}; it must be from {least} to {most} µs", short(us));
+        Err(self.bad_output("constants", FaultKind::OutOfRange, &text))
+    }
+
     fn duration(&self, function: &str, output: &Dynamic) -> Result<u64, Fault> {
         let us = self.number(function, output)?;
         if (0.0..=LONGEST_US as f64).contains(&us) {
@@ -450,11 +461,7 @@ impl LatencyGuest for ScriptGuest {
                     return Err(self.bad_output("constants", FaultKind::OutOfRange, &text));
                 }
             };
-            *field = self.duration("constants", value)?;
-        }
-        if constants.shortest_step_us == 0 {
-            let text = "shortest_step_us is 0; it must be at least 1";
-            return Err(self.bad_output("constants", FaultKind::OutOfRange, text));
+            *field = self.constant(name, value)?;
         }
         Ok(constants)
     }

@@ -905,3 +905,31 @@ fn a_number_has_the_same_text_everywhere() {
         r#"#{"a": "it's \"so\"", "b": ['x', (), true]}"#
     );
 }
+
+/// One message said a day, another an hour.
+#[test]
+fn constants_of_latency_models_have_one_limit() {
+    let fault = |constants: &str| {
+        let source = format!("fn step_time(b) {{ 100 }}\nfn constants() {{\n    {constants}\n}}");
+        guest::<dyn LatencyGuest>(&source).constants().unwrap_err()
+    };
+    insta::assert_snapshot!(all(&[
+        fault("#{ output_token_us: 3_600_000_001 }"),
+        fault("#{ shortest_step_us: 0 }"),
+        fault("#{ shortest_step_us: 1e15 }"),
+        fault("#{ preemption_us: -1 }"),
+    ]), @r"
+    test.rhai:3:5: output_token_us is 3600000001; it must be from 0 to 3600000000 µs
+      3 |     #{ output_token_us: 3_600_000_001 }
+        |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [out-of-range]
+    test.rhai:3:5: shortest_step_us is 0; it must be from 1 to 86400000000 µs
+      3 |     #{ shortest_step_us: 0 }
+        |     ^^^^^^^^^^^^^^^^^^^^^^^^ [out-of-range]
+    test.rhai:3:5: shortest_step_us is 1e15; it must be from 1 to 86400000000 µs
+      3 |     #{ shortest_step_us: 1e15 }
+        |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^ [out-of-range]
+    test.rhai:3:5: preemption_us is -1; it must be from 0 to 3600000000 µs
+      3 |     #{ preemption_us: -1 }
+        |     ^^^^^^^^^^^^^^^^^^^^^^ [out-of-range]
+    ");
+}
