@@ -282,7 +282,12 @@ fn a_failing_decision_is_located() {
 fn every_replayable_kind_is_replayed() {
     let recorded = RecordedTrace::new(LEAST_LOADED);
     let script = format!("fn admit(r, s) {{ true }}\n{SCRIPT}\nfn priority(r) {{ 0 }}\nfn rank(r, q) {{ 0 }}\n");
-    fs::write(recorded.0.join("several.rhai"), script).expect("scratch");
+    let file = recorded.0.join("several.rhai");
+    fs::write(&file, script).expect("scratch");
+    let (file, admits) = (file.display(), "which `several` reads for admission");
+    let refused = recorded.replay("@/several.rhai").with_code(2).stderr;
+    assert!(refused.contains(admits) && refused.contains("`--kind routing`"), "{refused}");
+    recorded.record("t.jsonl", &format!("--admission-policy {file} --routing-policy {file}"));
     let replay = recorded.json("@/several.rhai");
     let kinds = replay["kinds"].as_array().expect("a list");
     assert_eq!(kinds.iter().map(|kind| &kind["kind"]).collect::<Vec<_>>(), ["admission", "routing"]);

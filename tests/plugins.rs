@@ -244,8 +244,11 @@ fn nonsense_is_one_error_with_one_hint() {
 fn what_hangs_ends_with_the_limit() {
     let folder = Scratch::new();
     let (source, out) = (folder.join("hang.c"), folder.join("hang.so"));
-    fs::write(&source, "__attribute__((constructor)) static void hang(void) { for (volatile int i = 0;;) i = 0; }\n")
-        .expect("scratch");
+    fs::write(
+        &source,
+        "#include <unistd.h>\n__attribute__((constructor)) static void hang(void) { for (;;) pause(); }\n",
+    )
+    .expect("scratch");
     if !compiled(&source, None, &out) {
         return;
     }
