@@ -13,15 +13,23 @@ use crate::FaultKind;
 use crate::limits::{SHOWN_DEPTH, SHOWN_NUMBERS, TEXT_BYTES};
 
 pub(super) fn register(to: &mut Registry) {
-    for name in ["to_string", "to_debug"] {
-        to.add(name, |context: NativeCallContext, value: &mut Array| text_inside(context.engine(), |t| t.array(value)));
-        to.add(name, |context: NativeCallContext, value: &mut Map| text_inside(context.engine(), |t| t.map(value)));
-        to.add(name, |context: NativeCallContext, value: Column| text_inside(context.engine(), |t| t.column(&value)));
-        to.add(name, |context: NativeCallContext, value: &mut Table| text_inside(context.engine(), |t| t.table(value)));
-        to.add(name, text_of_number);
+    for (name, number) in [("to_string", text_of_number as fn(FLOAT) -> String), ("to_debug", exact_text_of_number)] {
+        to.add(name, move |context: NativeCallContext, a: &mut Array| {
+            ValueText::new(context.engine(), number).of(|text| text.array(a))
+        });
+        to.add(name, move |context: NativeCallContext, m: &mut Map| {
+            ValueText::new(context.engine(), number).of(|text| text.map(m))
+        });
+        to.add(name, move |context: NativeCallContext, c: Column| {
+            ValueText::new(context.engine(), number).of(|text| text.column(&c))
+        });
+        to.add(name, move |context: NativeCallContext, t: &mut Table| {
+            ValueText::new(context.engine(), number).of(|text| text.table(t))
+        });
+        to.add(name, number);
     }
     to.add("to_debug", |context: NativeCallContext, value: ImmutableString| {
-        text_inside(context.engine(), |t| t.quoted(&value))
+        ValueText::new(context.engine(), exact_text_of_number).of(|text| text.quoted(&value))
     });
     to.add("log", |context: NativeCallContext, text: Dynamic| -> Result<(), ScriptError> {
         if text.is_int() || text.is_float() {
@@ -50,6 +58,11 @@ pub(super) fn text_of_number(x: FLOAT) -> String {
     Dynamic::from_float(x).to_string()
 }
 
+/// The text of a number with a fraction by `to_debug`, with the sign of zero.
+fn exact_text_of_number(x: FLOAT) -> String {
+    format!("{x:?}")
+}
+
 /// The text of `value`; if that is longer than a text may be, its beginning, and the call fails. Texts inside of arrays and object
 /// maps are quoted.
 ///
@@ -59,29 +72,34 @@ pub(super) fn text_of(engine: &Engine, value: &Dynamic) -> String {
         Ok(text) => text.to_string(),
         Err(_) if value.is_unit() => String::new(),
         Err(_) if value.is_char() => value.to_string(),
-        Err(_) => text_inside(engine, |text| text.value(value)),
+        Err(_) => ValueText::new(engine, text_of_number).of(|text| text.value(value)),
     }
-}
-
-fn text_inside(engine: &Engine, write: impl FnOnce(&mut ValueText<'_>)) -> String {
-    let mut writer = ValueText { engine, text: String::new(), depth: 0, values: 0 };
-    write(&mut writer);
-    call::charge_later(writer.text.len() + 8 * writer.values);
-    if writer.is_full() {
-        call::fail_later(FaultKind::OutOfMemory, format!("a text of more than {TEXT_BYTES} bytes"));
-        writer.text.truncate(writer.text.floor_char_boundary(TEXT_BYTES));
-    }
-    writer.text
 }
 
 struct ValueText<'a> {
     engine: &'a Engine,
+    number: fn(FLOAT) -> String,
     text: String,
     depth: usize,
     values: usize,
 }
 
-impl ValueText<'_> {
+impl<'a> ValueText<'a> {
+    fn new(engine: &'a Engine, number: fn(FLOAT) -> String) -> Self {
+        Self { engine, number, text: String::new(), depth: 0, values: 0 }
+    }
+
+    /// The text that `write` makes, charged.
+    fn of(mut self, write: impl FnOnce(&mut Self)) -> String {
+        write(&mut self);
+        call::charge_later(self.text.len() + 8 * self.values);
+        if self.is_full() {
+            call::fail_later(FaultKind::OutOfMemory, format!("a text of more than {TEXT_BYTES} bytes"));
+            self.text.truncate(self.text.floor_char_boundary(TEXT_BYTES));
+        }
+        self.text
+    }
+
     fn is_full(&self) -> bool {
         self.text.len() > TEXT_BYTES
     }
@@ -99,7 +117,7 @@ impl ValueText<'_> {
         } else if let Some(table) = value.read_lock::<Table>() {
             self.table(&table);
         } else if let Ok(x) = value.as_float() {
-            self.text.push_str(&text_of_number(x));
+            self.text.push_str(&(self.number)(x));
         } else if value.is_unit() {
             self.text.push_str("()");
         } else if let Ok(c) = value.as_char() {
@@ -155,7 +173,7 @@ impl ValueText<'_> {
         self.text.push('[');
         for (index, &x) in column.values().iter().take(SHOWN_NUMBERS).enumerate() {
             self.text.push_str(if index > 0 { ", " } else { "" });
-            self.text.push_str(&text_of_number(x));
+            self.text.push_str(&(self.number)(x));
         }
         self.text.push_str(if column.len() > SHOWN_NUMBERS { ", …]" } else { "]" });
     }
@@ -164,7 +182,7 @@ impl ValueText<'_> {
     fn table(&mut self, table: &Table) {
         self.text.push('{');
         for (index, (key, x)) in table.entries().take(SHOWN_NUMBERS).enumerate() {
-            let _ = write!(self.text, "{}{key}: {}", if index > 0 { ", " } else { "" }, text_of_number(x));
+            let _ = write!(self.text, "{}{key}: {}", if index > 0 { ", " } else { "" }, (self.number)(x));
         }
         self.text.push_str(if table.len() > SHOWN_NUMBERS { ", …}" } else { "}" });
     }
