@@ -254,8 +254,8 @@ fn what_hangs_ends_with_the_limit() {
     }
     for command in ["check", "test", "bench"] {
         let ended = blis!("plugin", command, out, "--allow-native --wall-s 0.3").with_code(1);
-        let said = format!("{}{}", ended.stdout, ended.stderr);
-        assert!(said.contains("it took more than 0.3 s, and was ended"), "{command}: {said}");
+        let shown = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(shown.contains("it took more than 0.3 s, and was ended"), "{command}: {shown}");
     }
     let ended = blis!("plugin replay", out, folder.join("trace.jsonl"), "--allow-native --wall-s 0.3").with_code(1);
     assert!(ended.stderr.contains("it took more than 0.3 s, and was ended"), "{}", ended.stderr);
