@@ -276,3 +276,23 @@ fn a_failing_decision_is_located() {
     let message = recorded.replay("@/late.rhai").with_code(1).stderr;
     assert!(message.contains("routing of request 7 at ") && message.contains("seven"), "{message}");
 }
+
+/// A policy of several kinds is replayed in all that a trace has; the others are named.
+#[test]
+fn every_replayable_kind_is_replayed() {
+    let recorded = RecordedTrace::new(LEAST_LOADED);
+    let script = format!("fn admit(r, s) {{ true }}\n{SCRIPT}\nfn priority(r) {{ 0 }}\nfn rank(r, q) {{ 0 }}\n");
+    let file = recorded.0.join("several.rhai");
+    fs::write(&file, script).expect("scratch");
+    let (file, admits) = (file.display(), "which `several` reads for admission");
+    let refused = recorded.replay("@/several.rhai").with_code(2).stderr;
+    assert!(refused.contains(admits) && refused.contains("`--kind routing`"), "{refused}");
+    recorded.record("t.jsonl", &format!("--admission-policy {file} --routing-policy {file}"));
+    let replay = recorded.json("@/several.rhai");
+    let kinds = replay["kinds"].as_array().expect("a list");
+    assert_eq!(kinds.iter().map(|kind| &kind["kind"]).collect::<Vec<_>>(), ["admission", "routing"]);
+    assert!(kinds.iter().all(|kind| kind["decisions"] == 60), "{kinds:?}");
+    assert_eq!(replay["not_replayable"], serde_json::json!(["priority", "scheduling"]));
+    let text = recorded.replay("@/several.rhai --output text").done().stdout;
+    assert!(text.contains("not replayed: priority, scheduling; lines of a trace hold everything"), "{text}");
+}

@@ -238,3 +238,45 @@ fn nonsense_is_one_error_with_one_hint() {
     let message = folder.refused("bench x --policy-dir .");
     assert!(message.contains("--allow-native"), "{message}");
 }
+
+/// A library that hangs ends with the limit, whatever the command.
+#[test]
+fn what_hangs_ends_with_the_limit() {
+    let folder = Scratch::new();
+    let (source, out) = (folder.join("hang.c"), folder.join("hang.so"));
+    fs::write(
+        &source,
+        "#include <unistd.h>\n__attribute__((constructor)) static void hang(void) { for (;;) pause(); }\n",
+    )
+    .expect("scratch");
+    if !compiled(&source, None, &out) {
+        return;
+    }
+    for command in ["check", "test", "bench"] {
+        let ended = blis!("plugin", command, out, "--allow-native --wall-s 0.3").with_code(1);
+        let shown = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(shown.contains("it took more than 0.3 s, and was ended"), "{command}: {shown}");
+    }
+    let ended = blis!("plugin replay", out, folder.join("trace.jsonl"), "--allow-native --wall-s 0.3").with_code(1);
+    assert!(ended.stderr.contains("it took more than 0.3 s, and was ended"), "{}", ended.stderr);
+}
+
+/// The name of a file may have any character but a slash.
+#[test]
+fn names_of_files_stay_on_their_line() {
+    let folder = Scratch::new();
+    fs::write(folder.join("a\u{1b}[31mb\nc.rhai"), "fn route(r, s) { 0 }").expect("scratch");
+    fs::write(folder.join("x\u{1b}[2Jy.rhai"), "fn route(r, s) { 0").expect("scratch");
+    let text = blis!(in &folder.to_path_buf(), "plugin list --policy-dir . --output text").done().stdout;
+    assert!(!text.contains('\u{1b}'), "{text}");
+    for line in [
+        "a\\u{1b}[31mb\\nc       routing",
+        "  File: ./a\\u{1b}[31mb\\nc.rhai",
+        "  x\\u{1b}[2Jy: ./x\\u{1b}[2Jy.rhai:1:",
+    ] {
+        assert!(text.lines().any(|one| one.starts_with(line)), "{line}: {text}");
+    }
+    let ended =
+        blis!(in &folder.to_path_buf(), "plugin check", folder.join("x\u{1b}[2Jy.rhai"), "--output text").with_code(1);
+    assert!(!format!("{}{}", ended.stdout, ended.stderr).contains('\u{1b}'), "{}", ended.stdout);
+}

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use flate2::bufread::MultiGzDecoder;
 
-use crate::{Diagnose, Diagnostic, RowError, unreadable};
+use crate::{Diagnose, Diagnostic, RowError, printable, unreadable};
 
 /// Maximum length of a line, bytes. A prompt of several million token ids fits.
 pub const LINE_BYTES_MAX: u64 = 64 << 20;
@@ -102,7 +102,7 @@ pub fn display(path: &Path) -> Arc<str> {
     if path == Path::new("-") {
         return "standard input".into();
     }
-    path.display().to_string().into()
+    printable(&path.to_string_lossy()).into()
 }
 
 /// The lines of an input, one at a time. `\r

@@ -1,14 +1,17 @@
 //! Locations in files.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::printable;
+
 /// A position in a file, or the file as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
-    /// Path of the file as the user wrote it; of an embedded file, its path in the repository.
+    /// Path of the file as the user wrote it, with control characters escaped; of an embedded file, its path in the repository.
     #[serde(with = "text")]
     pub file: Arc<str>,
     /// Line, from 1, if it is known.
@@ -22,7 +25,11 @@ pub struct Location {
 impl Location {
     /// The file as a whole.
     pub fn file(file: impl Into<Arc<str>>) -> Self {
-        Self { file: file.into(), line: None, column: None, len: 1 }
+        let mut file: Arc<str> = file.into();
+        if let Cow::Owned(shown) = printable(&file) {
+            file = shown.into();
+        }
+        Self { file, line: None, column: None, len: 1 }
     }
 
     /// A line of the file.

@@ -1,5 +1,7 @@
 //! Names in messages: the user's text, quoted safely, and the known name that it probably means.
 
+use std::borrow::Cow;
+
 /// The first 40 characters of the user's text, in backquotes, with control characters escaped.
 pub fn quoted(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
@@ -15,6 +17,23 @@ pub fn quoted(bytes: &[u8]) -> String {
         shown.push('…');
     }
     format!("`{shown}`")
+}
+
+/// The name of a file as messages show it: characters that move the cursor of a terminal, begin a line or change the direction
+/// of text are escaped, as in `\u{1b}`.
+pub fn printable(name: &str) -> Cow<'_, str> {
+    let harms = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+    };
+    if !name.contains(harms) {
+        return Cow::Borrowed(name);
+    }
+    let mut shown = String::new();
+    for c in name.chars() {
+        if harms(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
 }
 
 /// A hint for an unknown name: "did you mean" the nearest known one, or the list of all if none is near.
@@ -45,6 +64,12 @@ pub fn most_alike<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_a_file_stays_on_its_line() {
+        assert_eq!(printable("a\u{1b}[2Jb\nc\u{202e}é.rhai"), "a\\u{1b}[2Jb\\nc\\u{202e}é.rhai");
+        assert_eq!(printable("a b.rhai"), "a b.rhai");
+    }
 
     #[test]
     fn quotes_are_short_and_printable() {

@@ -23,7 +23,7 @@ use blis_sim::policy::{
 use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, MeteredCall, OnError};
-use super::limits::{LONGEST_CONSTANT_US, LONGEST_US};
+use super::limits::{LONGEST_US, constant_range};
 use super::{
     AdmissionGuest, Fault, FaultKind, Guest, GuestKind, Kind, LatencyConstants, LatencyGuest, PolicyDescription,
     PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
@@ -440,12 +440,16 @@ fn check_constants(name: &str, constants: &LatencyConstants) -> Result<(), Fault
     let LatencyConstants { shortest_step_us, output_token_us, post_decode_us, scheduling_us, preemption_us } =
         *constants;
     let limits = [
-        ("shortest_step_us", shortest_step_us, 1, LONGEST_US),
-        ("output_token_us", output_token_us, 0, LONGEST_CONSTANT_US),
-        ("post_decode_us", post_decode_us, 0, LONGEST_CONSTANT_US),
-        ("scheduling_us", scheduling_us, 0, LONGEST_CONSTANT_US),
-        ("preemption_us", preemption_us, 0, LONGEST_CONSTANT_US),
+        ("shortest_step_us", shortest_step_us),
+        ("output_token_us", output_token_us),
+        ("post_decode_us", post_decode_us),
+        ("scheduling_us", scheduling_us),
+        ("preemption_us", preemption_us),
     ];
+    let limits = limits.map(|(name, us)| {
+        let (least, most) = constant_range(name);
+        (name, us, least, most)
+    });
     match limits.into_iter().find(|(_, us, least, most)| !(least..=most).contains(&us)) {
         None => Ok(()),
         Some((what, us, least, most)) => {
@@ -562,7 +566,7 @@ mod tests {
         let usual = LatencyConstants::default();
         let wrong = [
             LatencyConstants { output_token_us: u64::MAX, ..usual },
-            LatencyConstants { post_decode_us: LONGEST_CONSTANT_US + 1, ..usual },
+            LatencyConstants { post_decode_us: crate::limits::LONGEST_CONSTANT_US + 1, ..usual },
             LatencyConstants { scheduling_us: u64::MAX, ..usual },
             LatencyConstants { preemption_us: u64::MAX, ..usual },
             LatencyConstants { shortest_step_us: 0, ..usual },

@@ -12,7 +12,7 @@ use include_dir::{Dir, include_dir};
 
 pub use super::sha256::sha256;
 use super::{Fault, FaultKind, Limits, LoadedPlugin, Technology, native, script, wasm};
-use blis_diag::{Location, display, nearest, unreadable};
+use blis_diag::{Location, display, nearest, printable, unreadable};
 
 static POLICIES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../policies");
 
@@ -192,7 +192,7 @@ impl Finder {
                 return Err(Fault::new(FaultKind::Unreadable, what));
             }
         };
-        let (name, file) = (found.name.clone(), path.display().to_string());
+        let (name, file) = (found.name.clone(), display(&path).to_string());
         Ok(LoadedPlugin { name, file, sha256, bytes: content.len() as u64, plugin })
     }
 
@@ -303,7 +303,7 @@ fn key(found: &Result<PluginFile, Fault>) -> (Cow<'_, str>, PathBuf) {
 
 fn twice(name: &str, first: &PluginFile, second: &PluginFile) -> Fault {
     let (first, second) = (first.location.path(), second.location.path());
-    at(&first, FaultKind::Unreadable, format!("`{name}` is also {}", second.display()))
+    at(&first, FaultKind::Unreadable, format!("`{}` is also {}", printable(name), display(&second)))
         .hint("give the path of the one you mean, or rename the other")
 }
 

@@ -59,6 +59,11 @@ pub(crate) const LONGEST_US: u64 = 24 * 3600 * 1_000_000;
 /// thousand million tokens of it fit the clock.
 pub(crate) const LONGEST_CONSTANT_US: u64 = 3600 * 1_000_000;
 
+/// The smallest and the largest value of the constant `name` of a latency model, µs.
+pub(crate) fn constant_range(name: &str) -> (u64, u64) {
+    if name == "shortest_step_us" { (1, LONGEST_US) } else { (0, LONGEST_CONSTANT_US) }
+}
+
 // WebAssembly components.
 
 /// Bytes of the name of a component or of a parameter, and of a version.
@@ -115,6 +120,10 @@ pub(crate) const FUNCTION_PARAMETERS: usize = 32;
 pub(crate) const ENTRIES: usize = 4096;
 /// Bytes of a text. Assigning to a part of one takes the square of its length.
 pub(crate) const TEXT_BYTES: usize = 8192;
+/// Numbers of a column, and entries of a table, in the text of one.
+pub(crate) const SHOWN_NUMBERS: usize = 256;
+/// Depth of nested arrays and object maps in the text of one; of those deeper inside it says `[…]`.
+pub(crate) const SHOWN_DEPTH: usize = 64;
 /// Variables of a function.
 pub(crate) const VARIABLES: usize = 64;
 /// Functions of a script.
@@ -125,6 +134,10 @@ pub(crate) const NESTED_EXPRESSIONS: usize = 48;
 pub(crate) const STATE_DEPTH: usize = 64;
 /// Bytes that a script may have added to its state before the size of the state is measured again.
 pub(crate) const UNMEASURED_BYTES: u64 = 4 << 20;
+/// Values of the state of a script that are checked for each call, on average: one with no more is checked after each.
+pub(crate) const VALUES_CHECKED: u64 = 16;
+/// Operations of a call for each further value that is checked.
+pub(crate) const STEPS_PER_VALUE: u64 = 4;
 /// Column elements that may be processed per allowed operation.
 pub(crate) const NUMBERS_PER_OPERATION: u64 = 16;
 /// Column elements that one call of `log` counts as, whether its line is written or only counted.

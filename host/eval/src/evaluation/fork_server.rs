@@ -35,8 +35,8 @@ use super::request::{EvaluationRequest, Job, SuiteSet};
 use crate::error::RunError;
 use crate::result::{EvaluationResult, Traits};
 use crate::worker::{
-    ChildProcess, Frame, FrameBuffer, ReadyPipes, Results, WorkerFailure, WorkerProcess, WorkerSettings, cannot_start,
-    fork, fork_process, is_ready, read_some,
+    CPU_GRACE, ChildProcess, Frame, FrameBuffer, ReadyPipes, Results, WorkerFailure, WorkerProcess, WorkerSettings,
+    cannot_start, fork, fork_process, is_ready, read_some,
 };
 
 /// The fork server, as the process that uses it sees it. Its process ends when this is dropped.
@@ -316,7 +316,7 @@ impl Forks<'_> {
     /// A worker that does `job`, then others while orders come.
     fn fork(&self, request: &EvaluationRequest, job: &Job) -> io::Result<WorkerProcess> {
         let (cache, suites) = (self.cache.as_ref(), self.suites);
-        fork(&self.settings, Some(job.options.wall), |results| {
+        fork(&self.settings, Some(job.options.wall + CPU_GRACE), |results| {
             let mut next = Some(request.clone());
             while let Some(Ok(job)) = next.map(|request| suites.job(&request)) {
                 results.allow_cpu(job.options.wall);

@@ -25,7 +25,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use process::{ChildProcess, ReadyPipes, Results, WorkerProcess, fork, fork_process, report_progress};
+pub(crate) use process::{
+    CPU_GRACE, ChildProcess, ReadyPipes, Results, WorkerProcess, fork, fork_process, report_progress,
+};
 pub use process::{WorkerFailure, WorkerSettings};
 
 pub(crate) use frames::{Frame, FrameBuffer, read_some};
@@ -39,7 +41,12 @@ pub enum TimeLimit {
     Total(Duration),
     /// Without a completed simulation.
     BetweenSimulations(Duration),
+    /// CPU time of each thread, in whole seconds; in all, [`WALL_PER_CPU`] times as long.
+    Cpu(Duration),
 }
+
+/// How long a worker with a limit of CPU time may take, as a multiple of that: others may use the processors.
+const WALL_PER_CPU: u32 = 10;
 
 /// A worker that returns a `T`.
 pub struct Worker<T> {
@@ -58,7 +65,8 @@ pub fn start<T: Serialize + DeserializeOwned>(
     work: impl FnOnce() -> T,
 ) -> Result<Worker<T>, RunError> {
     let cpu = match limit {
-        TimeLimit::Total(wall) => Some(wall),
+        TimeLimit::Total(wall) => Some(wall + CPU_GRACE),
+        TimeLimit::Cpu(cpu) => Some(cpu),
         TimeLimit::BetweenSimulations(_) => None,
     };
     let process = fork(settings, cpu, |results| results.done(&work()));
@@ -93,6 +101,7 @@ impl<T: DeserializeOwned> Worker<T> {
     pub fn wait(mut self) -> Result<T, WorkerFailure> {
         let limit = match self.limit {
             TimeLimit::Total(limit) | TimeLimit::BetweenSimulations(limit) => limit,
+            TimeLimit::Cpu(cpu) => cpu * WALL_PER_CPU,
         };
         let mut since = Instant::now();
         let mut cause = None;

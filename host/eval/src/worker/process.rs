@@ -34,7 +34,7 @@ pub struct WorkerSettings {
 }
 
 /// CPU time of each thread beyond the wall limit, before the system ends a worker that nothing else ends.
-const CPU_GRACE: Duration = Duration::from_secs(5);
+pub(crate) const CPU_GRACE: Duration = Duration::from_secs(5);
 /// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 /// Resident memory beyond that of its start with which a worker may be used again, bytes.
@@ -155,9 +155,9 @@ impl Results {
         }
     }
 
-    /// From now on the worker may use `cpu` per thread.
+    /// From now on the worker may use `cpu` per thread, and [`CPU_GRACE`].
     pub(crate) fn allow_cpu(&self, cpu: Duration) {
-        limit_cpu(cpu, self.threads);
+        limit_cpu(cpu + CPU_GRACE, self.threads);
     }
 
     /// Whether the worker is known to be about as small as it was at its start.
@@ -279,7 +279,7 @@ fn confine(settings: &WorkerSettings, cpu: Option<Duration>) {
 /// In the worker: ends it after `cpu` of further CPU time for each of its threads.
 fn limit_cpu(cpu: Duration, threads: usize) {
     let used = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default();
-    let seconds = (cpu + CPU_GRACE).as_secs() * threads.max(1) as u64 + used.as_secs();
+    let seconds = cpu.as_secs() * threads.max(1) as u64 + used.as_secs();
     // The maximum stays, so that the limit can be raised for the next evaluation.
     let maximum = getrlimit(Resource::Cpu).maximum;
     let current = Some(maximum.map_or(seconds, |maximum| maximum.min(seconds)));

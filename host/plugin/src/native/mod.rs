@@ -24,7 +24,7 @@ use blis_diag::{Location, unreadable};
 /// If the file is not a library, has no BLIS entry point, was built for another version of the interface, or is
 /// incomplete.
 pub fn load(path: &Path, limits: &Limits) -> Result<Arc<dyn Plugin>, Fault> {
-    let file = path.display().to_string();
+    let file = blis_diag::display(path).to_string();
     let open = |path: &Path| fs::canonicalize(path).and_then(|path| Ok((fs::metadata(&path)?, path)));
     let (metadata, absolute) = open(path).map_err(|error| {
         Fault::of(FaultKind::Unreadable, unreadable(&file, &error).at(Location::file(file.as_str())))

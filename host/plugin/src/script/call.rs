@@ -1,5 +1,5 @@
-//! State of the call in progress on this thread: its resource use, its input, and the host functions `random`, `pick`,
-//! `changed` and `log`.
+//! State of the call in progress on this thread: its resource use, its input, and the host functions `random`, `pick`
+//! and `changed`.
 //!
 //! All guests on all threads share the functions registered with the script engine; these thread-local values tell the
 //! functions which guest they serve.
@@ -60,6 +60,8 @@ struct ScriptCall {
     memory: Cell<MemoryMark>,
     /// Bytes that the call may hold, and that it may allocate.
     memory_allowed: Cell<MemoryUse>,
+    /// An error where none could be returned.
+    pending: RefCell<Option<HostError>>,
     abort: RefCell<Option<Abort>>,
     request: Cell<RequestId>,
     stream: Cell<Option<Stream>>,
@@ -100,6 +102,7 @@ pub(super) fn begin(limits: &Limits, constants: &ScriptConstants, abort: &Abort,
     STEPS.set(0);
     CALL.with(|call| {
         call.began.set(None);
+        *call.pending.borrow_mut() = None;
         *call.abort.borrow_mut() = Some(abort.clone());
         call.numbers.set(0);
         call.numbers_allowed.set(limits.operations_per_call.saturating_mul(NUMBERS_PER_OPERATION));
@@ -148,6 +151,9 @@ pub(super) fn progress(steps: u64) -> Option<Dynamic> {
 /// The error of a call that exceeds a limit after `steps` operations.
 fn check(steps: u64) -> Option<Dynamic> {
     CALL.with(|call| {
+        if let Some(error) = call.pending.borrow().clone() {
+            return Some(Dynamic::from(error));
+        }
         if let Some(error) = call.memory_error() {
             return Some(Dynamic::from(error));
         }
@@ -209,6 +215,19 @@ pub(super) fn charge_later(numbers: usize) {
     CALL.with(|call| call.numbers.set(call.numbers.get().saturating_add(numbers as u64)));
 }
 
+/// Fails the call where no error can be returned: it ends within a few operations, or with [`finish`].
+pub(super) fn fail_later(kind: FaultKind, text: String) {
+    CALL.with(|call| *call.pending.borrow_mut() = Some(HostError { kind, text }));
+}
+
+/// The result of a call, which is an error if one was left for later.
+pub(super) fn finish<T>(result: Result<T, ScriptError>) -> Result<T, ScriptError> {
+    match CALL.with(|call| call.pending.borrow_mut().take()) {
+        Some(HostError { kind, text }) => Err(exhausted(kind, text)),
+        None => result,
+    }
+}
+
 fn too_many_numbers(allowed: u64) -> HostError {
     HostError {
         kind: FaultKind::OutOfFuel,
@@ -262,17 +281,13 @@ pub(super) fn register(to: &mut Registry) {
             Ok(Dynamic::from_array(indices.iter().map(|&index| Dynamic::from_int(index.into())).collect()))
         })
     });
-    to.add("log", |text: Dynamic| -> Result<(), ScriptError> {
-        if text.is_int() || text.is_float() {
-            let text =
-                "`log` writes a text to the log of the run; for logarithms there are ln(x), log10(x) and log2(x)";
-            return Err(failure(text.to_owned()));
-        }
-        let text = text.to_string();
-        charge(LOG_NUMBERS + text.len())?;
-        write(&text);
-        Ok(())
-    });
+}
+
+/// Writes a line to the log of the run.
+pub(super) fn log(text: &str) -> Result<(), ScriptError> {
+    charge(LOG_NUMBERS + text.len())?;
+    write(text);
+    Ok(())
 }
 
 fn next() -> u64 {

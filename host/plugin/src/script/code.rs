@@ -73,7 +73,7 @@ impl Script {
             changed: None,
         };
         call::begin(&self.kit.limits, &ScriptConstants::default(), &Abort::default(), about);
-        let run = self.kit.engine.run_ast_with_scope(&mut scope, &ast);
+        let run = call::finish(self.kit.engine.run_ast_with_scope(&mut scope, &ast));
         run.map_err(|error| self.source.runtime(&error, &self.kit, "the script"))?;
         let mut constants = Scope::new();
         for (name, constant, value) in scope.iter() {

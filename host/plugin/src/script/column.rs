@@ -482,12 +482,6 @@ fn access(to: &mut Registry) {
     to.engine.register_indexer_get(|a: &mut Column, index: FLOAT| a.index(whole(index)?).map(|index| a.0[index]));
     to.engine.register_indexer_set(|a: &mut Column, index: INT, value: Dynamic| set(a, index, &value));
     to.engine.register_indexer_set(|a: &mut Column, index: FLOAT, value: Dynamic| set(a, whole(index)?, &value));
-    for name in ["to_string", "to_debug"] {
-        to.add(name, |a: Column| -> Result<String, ScriptError> {
-            call::charge(a.len().saturating_mul(16))?;
-            Ok(format!("{:?}", &a.0[..a.len().min(256)]))
-        });
-    }
 }
 
 fn whole(index: f64) -> Result<INT, ScriptError> {

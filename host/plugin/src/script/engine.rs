@@ -4,15 +4,15 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::Engine;
 use rhai::packages::{
     ArithmeticPackage, BasicArrayPackage, BasicIteratorPackage, BasicMapPackage, BasicMathPackage, BasicStringPackage,
     LogicPackage, MoreStringPackage, Package as _,
 };
+use rhai::{Engine, INT, LexError, Token};
 
 use super::evaluation::HOST_CALL_LEVELS;
 use super::registry::{KnownNames, Registry};
-use super::{call, column, operators, sandbox, table, views};
+use super::{call, column, operators, sandbox, table, texts, views};
 use crate::Limits;
 use crate::limits::{ENTRIES, FUNCTIONS, NESTED_EXPRESSIONS, TEXT_BYTES, VARIABLES};
 
@@ -118,6 +118,7 @@ impl Kit {
         column::register(&mut registry);
         sandbox::register(&mut registry);
         table::register(&mut registry);
+        texts::register(&mut registry);
         call::register(&mut registry);
         views::register(&mut registry);
         more(&mut registry);
@@ -146,6 +147,7 @@ fn confine(engine: &mut Engine, limits: &Limits) {
     engine.set_fast_operators(false);
     engine.on_progress(call::progress);
     resolve_constants(engine);
+    refuse_long_numbers(engine);
     for word in ["eval", "print", "debug", "Fn", "curry"] {
         engine.disable_symbol(word);
     }
@@ -156,6 +158,22 @@ fn confine(engine: &mut Engine, limits: &Limits) {
 fn resolve_constants(engine: &mut Engine) {
     // Local variables of a function have a number other than 0.
     engine.on_var(|name, number, _| Ok(if number == 0 { call::constant(name) } else { None }));
+}
+
+/// Refuses whole numbers that do not fit 64 bits: the language makes a number with a fraction of them.
+#[expect(deprecated, reason = "it is how the engine marks what may change in a later version")]
+fn refuse_long_numbers(engine: &mut Engine) {
+    engine.on_parse_token(|token, _, _| match &token {
+        Token::FloatConstant(number) if !number.1.contains(['.', 'e', 'E']) => {
+            Token::LexError(Box::new(LexError::Runtime(too_long_number(&number.1))))
+        }
+        _ => token,
+    });
+}
+
+/// The message about a whole number that does not fit 64 bits.
+pub(super) fn too_long_number(written: &str) -> String {
+    format!("`{written}` is more than whole numbers hold, up to {}: write one with a fraction, as in `1e19`", INT::MAX)
 }
 
 /// The core package is left out, because it has functions to sleep and to exit.

@@ -10,6 +10,7 @@ use super::column::Column;
 use super::engine::Kit;
 use super::header::near;
 use super::scan::{Scan, SourceSpan};
+use super::texts::text_of_number;
 use crate::limits::{ENTRIES, TEXT_BYTES};
 use crate::text::{is_invisible, plain};
 use crate::{Fault, FaultKind};
@@ -60,6 +61,18 @@ impl ScriptSource {
         let rest = shown.chars().skip((column.saturating_sub(1)) as usize);
         let len = rest.take_while(|&c| c == '_' || c.is_alphanumeric()).count() as u64;
         self.fault_at(kind, line as u64, column, len, text)
+    }
+
+    /// The first line that assigns to `path`.
+    pub fn assignment_of(&self, path: &str) -> Option<u64> {
+        let assigns = |line: &str| {
+            line.match_indices(path).any(|(at, _)| {
+                let rest = line[at + path.len()..].trim_start();
+                rest.starts_with('=') && !rest.starts_with("==")
+            })
+        };
+        let code = self.text.split('\n').map(|line| line.split("//").next().unwrap_or_default());
+        code.zip(1..).find(|(line, _)| assigns(line)).map(|(_, number)| number)
     }
 
     /// The script does not compile.
@@ -251,7 +264,7 @@ const SHOWN_DEPTH: usize = 6;
 fn show(value: &Dynamic, depth: usize, text: &mut String) {
     let quoted = depth > 0;
     if let Some(column) = value.read_lock::<Column>() {
-        let shown: Vec<String> = column.values().iter().take(SHOWN).map(|x| format!("{x:?}")).collect();
+        let shown: Vec<String> = column.values().iter().take(SHOWN).map(|&x| text_of_number(x)).collect();
         let more = if column.len() > SHOWN { ", …" } else { "" };
         let _ = write!(text, "[{}{more}]", shown.join(", "));
     } else if let Ok(array) = value.as_array_ref() {
@@ -273,7 +286,9 @@ fn show(value: &Dynamic, depth: usize, text: &mut String) {
         let _ = if quoted { write!(text, "{words:?}") } else { write!(text, "{words}") };
     } else if value.is_fnptr() {
         text.push_str("a function");
-    } else if value.is_unit() || value.is_int() || value.is_float() || value.is_bool() || value.is_char() {
+    } else if let Ok(x) = value.as_float() {
+        text.push_str(&text_of_number(x));
+    } else if value.is_unit() || value.is_int() || value.is_bool() || value.is_char() {
         let _ = write!(text, "{value}");
     } else {
         text.push_str(&article(value.type_name()));

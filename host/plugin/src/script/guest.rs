@@ -17,7 +17,7 @@ use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, NameTexts, QueuedObject, RequestFields, RequestObject,
     StepObject,
 };
-use crate::limits::{LONGEST_US, UNMEASURED_BYTES};
+use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
 use crate::rows::LatestView;
 use crate::text::plain;
 use crate::{
@@ -35,6 +35,9 @@ pub(super) struct ScriptGuest {
     state: Dynamic,
     /// Upper bound of the growth of the state since it was measured, bytes.
     grown: u64,
+    /// The number of values in the state when it was last checked, and what calls since then pay for another check.
+    values: u64,
+    paid: u64,
     cluster: Arc<ClusterFields>,
     /// The latest view of the cluster, if the script calls `changed`.
     latest: LatestView,
@@ -70,6 +73,8 @@ impl ScriptGuest {
             setup: setup.clone(),
             state: Dynamic::from_map(Map::new()),
             grown: 0,
+            values: 0,
+            paid: 0,
             cluster: Arc::default(),
             latest: LatestView::default(),
             changed: None,
@@ -96,7 +101,7 @@ impl ScriptGuest {
                 format!("init returned {}; it must return the state, an object map `#{{…}}`", type_name(&output));
             return Err(self.bad_output("init", FaultKind::Refused, &text));
         }
-        Ok(())
+        self.check_state("init")
     }
 
     /// The argument of `init`.
@@ -134,7 +139,7 @@ impl ScriptGuest {
         let about = call::ScriptCallInput { request: about, stream: self.setup.stream, ties: ties.copied(), changed };
         call::begin(&kit.limits, &self.code.constants, &self.setup.abort, about);
         call::swap_log(&mut self.log);
-        let output = self.evaluation.call(&kit.engine, function, &mut self.state, arguments);
+        let output = call::finish(self.evaluation.call(&kit.engine, function, &mut self.state, arguments));
         call::swap_log(&mut self.log);
         let (steps, numbers) = call::used();
         self.used = steps;
@@ -149,7 +154,34 @@ impl ScriptGuest {
         if self.grown > UNMEASURED_BYTES || !self.state.is_map() {
             self.measure(function)?;
         }
+        // A state with few values is checked after every call; for a large one that would take longer than the call.
+        self.paid = self.paid.saturating_add(VALUES_CHECKED + steps / STEPS_PER_VALUE);
+        if self.paid >= self.values {
+            self.check_state(function)?;
+        }
         output
+    }
+
+    /// Fails, and resets the state, if it has a value that cannot be saved.
+    fn check_state(&mut self, function: &str) -> Result<(), Fault> {
+        self.paid = 0;
+        let (path, text) = match state::check(&self.state) {
+            Ok(values) => {
+                self.values = values as u64;
+                return Ok(());
+            }
+            Err(wrong) => wrong,
+        };
+        let shown: String = path.iter().take(4).map(String::as_str).collect();
+        let more = if path.len() > 4 { " …" } else { "" };
+        let text = format!("in `{function}`: the state keeps what it cannot: this{shown}{more} {text}");
+        let line = path.first().and_then(|step| self.script.source.assignment_of(&format!("this{step}")));
+        let fault = match line {
+            Some(line) => self.script.source.fault_in_line(FaultKind::Refused, line, &text),
+            None => self.bad_output(function, FaultKind::Refused, &text),
+        };
+        self.forget(function)?;
+        Err(fault)
     }
 
     /// Fails, and resets the state, if the state is too large or is not an object map.
@@ -165,14 +197,17 @@ impl ScriptGuest {
             self.grown = 0;
             return Ok(());
         };
-        // Does not call `init`, which may be what makes the state large.
+        self.forget(function)?;
+        Err(fault)
+    }
+
+    /// Resets the state after a fault of `function`.
+    fn forget(&mut self, function: &str) -> Result<(), Fault> {
         self.state = Dynamic::from_map(Map::new());
         self.latest = LatestView::default();
         self.grown = 0;
-        if function != "init" {
-            self.initialise()?;
-        }
-        Err(fault)
+        // `init` may be what makes the state wrong.
+        if function == "init" { Ok(()) } else { self.initialise() }
     }
 
     /// A fault of the result of `function`, located at its last line.
@@ -283,6 +318,17 @@ impl ScriptGuest {
             return Err(self.bad_output(function, FaultKind::NotANumber, &text));
         }
         Ok(value)
+    }
+
+    /// The value of the constant `name` of a latency model.
+    fn constant(&self, name: &str, value: &Dynamic) -> Result<u64, Fault> {
+        let us = self.number("constants", value)?.round();
+        let (least, most) = constant_range(name);
+        if (least as f64..=most as f64).contains(&us) {
+            return Ok(us as u64);
+        }
+        let text = format!("{name} is {}; it must be from {least} to {most} µs", short(us));
+        Err(self.bad_output("constants", FaultKind::OutOfRange, &text))
     }
 
     fn duration(&self, function: &str, output: &Dynamic) -> Result<u64, Fault> {
@@ -415,11 +461,7 @@ impl LatencyGuest for ScriptGuest {
                     return Err(self.bad_output("constants", FaultKind::OutOfRange, &text));
                 }
             };
-            *field = self.duration("constants", value)?;
-        }
-        if constants.shortest_step_us == 0 {
-            let text = "shortest_step_us is 0; it must be at least 1";
-            return Err(self.bad_output("constants", FaultKind::OutOfRange, text));
+            *field = self.constant(name, value)?;
         }
         Ok(constants)
     }
@@ -461,6 +503,8 @@ impl Guest for ScriptGuest {
             names: Arc::clone(&self.names),
             state: Dynamic::UNIT,
             grown: 0,
+            values: 0,
+            paid: 0,
             cluster: Arc::default(),
             latest: LatestView::default(),
             changed: None,

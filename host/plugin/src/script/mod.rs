@@ -28,6 +28,7 @@ mod table;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod views;
 
 use std::io::Read as _;
@@ -107,7 +108,7 @@ pub fn load(path: &Path, source: &str, limits: &Limits) -> Result<Arc<dyn Plugin
 fn compile(path: &Path, source: &str, limits: &Limits, kit: Arc<Kit>) -> Result<ScriptPlugin, Fault> {
     // Editors write a byte order mark in front of some files.
     let source = source.strip_prefix('\u{feff}').unwrap_or(source);
-    let text = ScriptSource { path: path.display().to_string().into(), text: source.into() };
+    let text = ScriptSource { path: blis_diag::display(path), text: source.into() };
     let most = limits.file_bytes.min(SCRIPT_BYTES);
     if source.len() as u64 > most {
         return Err(text.fault(FaultKind::Unreadable, None, &too_long(most)));
@@ -115,6 +116,9 @@ fn compile(path: &Path, source: &str, limits: &Limits, kit: Arc<Kit>) -> Result<
     let scan = Scan::of(source);
     if let Some(error) = too_much(&scan) {
         return Err(text.fault(FaultKind::OutOfFuel, None, &error));
+    }
+    if let Some(number) = scan.long_number {
+        return Err(text.fault(FaultKind::Syntax, Some(number), &engine::too_long_number(number.text)));
     }
     let header =
         ScriptHeader::of(&scan).map_err(|error| text.fault(FaultKind::Syntax, Some(error.span), &error.text))?;

@@ -25,6 +25,9 @@ pub(super) struct Scan<'a> {
     pub keys: HashSet<&'a str>,
     /// Words, numbers, text literals and signs.
     pub tokens: usize,
+    /// The first hexadecimal, octal or binary number that does not fit 64 bits with its sign: the language makes a negative one
+    /// of it.
+    pub long_number: Option<SourceSpan<'a>>,
     /// Functions that are called by name, and fields that are read of a variable, in the order of the text.
     pub uses: Vec<NameUse<'a>>,
     /// Names that `let`, `for` and closures may declare, and those of parameters of functions.
@@ -207,6 +210,9 @@ impl<'a> Scanner<'a> {
             let in_number = first.is_ascii_digit()
                 && self.source[..self.at].ends_with(|before: char| before == '_' || before.is_alphanumeric());
             scan.tokens += usize::from(!first.is_whitespace() && !in_number);
+            if !in_number && scan.long_number.is_none() {
+                scan.long_number = long_number(rest).map(|number| self.span(number));
+            }
             let indexed = self.indexed.take();
             self.bracket(first, scan);
             if first.is_whitespace() {
@@ -423,6 +429,20 @@ fn entry(rest: &str) -> Option<Alias<'_>> {
 fn identifier(text: &str) -> Option<(&str, &str)> {
     let len = text.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(text.len());
     (len > 0 && !text.starts_with(|c: char| c.is_ascii_digit())).then(|| text.split_at(len))
+}
+
+/// The number with a prefix for its base at the beginning of `rest`, if it does not fit a whole number with its sign.
+fn long_number(rest: &str) -> Option<&str> {
+    let radix = match rest.as_bytes().get(..2)? {
+        b"0x" | b"0X" => 16,
+        b"0o" | b"0O" => 8,
+        b"0b" | b"0B" => 2,
+        _ => return None,
+    };
+    let len = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+    let digits: String = rest[2..len].chars().filter(|&c| c != '_').collect();
+    let is_number = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
+    (is_number && i64::from_str_radix(&digits, radix).is_err()).then_some(&rest[..len])
 }
 
 /// Length of the block comment at the start of `rest`; block comments nest.

@@ -28,6 +28,49 @@ pub(super) fn restore(bytes: &[u8]) -> Result<Dynamic, String> {
     if reader.bytes.is_empty() && value.is_map() { Ok(value) } else { Err("it is not a state of a script".to_owned()) }
 }
 
+/// The number of values in `state`.
+///
+/// # Errors
+/// If a value cannot be saved: its path in the state, as steps, and what it is.
+pub(super) fn check(state: &Dynamic) -> Result<usize, (Vec<String>, String)> {
+    fn inside(value: &Dynamic, depth: usize, step: impl FnOnce() -> String) -> Result<usize, (Vec<String>, String)> {
+        let with_step = |(mut path, text): (Vec<String>, String)| {
+            path.push(step());
+            (path, text)
+        };
+        values(value, depth + 1).map_err(with_step)
+    }
+    fn values(value: &Dynamic, depth: usize) -> Result<usize, (Vec<String>, String)> {
+        if depth > STATE_DEPTH {
+            return Err((Vec::new(), format!("is nested deeper than {STATE_DEPTH} levels")));
+        }
+        if let Ok(array) = value.as_array_ref() {
+            let mut items = array.iter().enumerate();
+            items.try_fold(1, |sum, (i, item)| Ok(sum + inside(item, depth, || format!("[{i}]"))?))
+        } else if let Ok(map) = value.as_map_ref() {
+            map.iter().try_fold(1, |sum, (key, item)| Ok(sum + inside(item, depth, || format!(".{key}"))?))
+        } else {
+            unsaveable(value).map_or(Ok(1), |what| Err((Vec::new(), format!("is {what}, {CANNOT_BE_SAVED}"))))
+        }
+    }
+    values(state, 1).map_err(|(mut path, text)| {
+        path.reverse();
+        (path, text)
+    })
+}
+
+const CANNOT_BE_SAVED: &str = "which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables";
+
+/// What `value`, which has no values inside, is if it cannot be saved.
+fn unsaveable(value: &Dynamic) -> Option<&'static str> {
+    if value.is_fnptr() {
+        return Some("a function");
+    }
+    let is_known = value.is_unit() || value.is_bool() || value.is_int() || value.is_float() || value.is_char();
+    let is_known = is_known || value.is_string() || value.is::<Column>() || value.is::<Table>();
+    (!is_known).then_some("a view of the host")
+}
+
 /// Approximate memory use of `state`, bytes.
 pub(super) fn size(state: &Dynamic) -> usize {
     fn add(value: &Dynamic, depth: usize) -> usize {
@@ -95,12 +138,8 @@ impl Writer {
                 self.put_bytes(&x.to_bits().to_le_bytes())
             })
         } else {
-            let what = if value.is_fnptr() { "a function" } else { "a view of the host" };
-            let text = format!(
-                "{} is {what}, which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables",
-                self.path.concat()
-            );
-            Err((FaultKind::Refused, text))
+            let what = unsaveable(value).unwrap_or("a value of the host");
+            Err((FaultKind::Refused, format!("{} is {what}, {CANNOT_BE_SAVED}", self.path.concat())))
         }
     }
 

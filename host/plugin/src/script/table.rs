@@ -91,12 +91,4 @@ pub(super) fn register(to: &mut Registry) {
         call::charge(table.len())?;
         Ok(table.0.values().fold(0.0, |sum, value| sum + value))
     });
-    for name in ["to_string", "to_debug"] {
-        to.add(name, |table: &mut Table| -> Result<String, ScriptError> {
-            call::charge(table.len().saturating_mul(16))?;
-            let first: Vec<String> =
-                table.entries().take(256).map(|(key, value)| format!("{key}: {value:?}")).collect();
-            Ok(format!("{{{}}}", first.join(", ")))
-        });
-    }
 }

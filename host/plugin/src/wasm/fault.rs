@@ -18,7 +18,7 @@ pub(super) struct PluginPath(Arc<str>);
 
 impl PluginPath {
     pub(super) fn new(path: &Path) -> Self {
-        Self(path.display().to_string().into())
+        Self(blis_diag::display(path))
     }
 
     /// A fault of this file; `what` describes it.

@@ -343,7 +343,10 @@ fn lack(policy: &ReplayedPolicy<'_>, kind: Kind, seen: &DecisionSignals<'_>) -> 
             "record a run with a routing policy that reads it: `--routing-policy weighted`, or the plugin itself"
         }
         (Kind::Routing, _) => "record the run with `--counterfactual-k 2`, or with a routing policy that reads it",
-        _ => "record a run with an admission policy that reads it: `--admission-policy` with the plugin itself",
+        _ => {
+            "record a run with an admission policy that reads it: `--admission-policy` with the plugin itself; or leave \
+             admission out with `--kind routing`"
+        }
     };
     let what = format!("no `{column}`, which `{name}` reads for {kind}: the recorded policy did not read it");
     Some(RowError::new(what).hint(hint))

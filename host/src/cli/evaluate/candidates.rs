@@ -131,7 +131,7 @@ impl From<LangName> for Technology {
 /// One day, as in suites.
 const MOST_SECONDS: f64 = 86_400.0;
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = parse::seconds_above_0(text).ok().map(Micros::as_secs_f64);
     seconds
         .filter(|&seconds| seconds <= MOST_SECONDS)

@@ -13,7 +13,7 @@ use blis_eval::error::RunError;
 
 use super::command::{EvaluateCommand, EvaluateSubcommand};
 
-pub(super) use candidates::EvaluateArgs;
+pub(super) use candidates::{EvaluateArgs, seconds};
 pub(super) use held_out::HeldOutArgs;
 pub(super) use init::InitArgs;
 pub(super) use merge::MergeArgs;

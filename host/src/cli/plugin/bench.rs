@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
 use super::measure::Cost;
-use super::{KindName, PluginSearchArgs, WALL, find_any, kinds, measure, print_either, table, usage_error};
+use super::{KindName, PluginSearchArgs, PluginWallArgs, find_any, kinds, measure, print_either, table, usage_error};
 use blis_eval::error::RunError;
-use blis_eval::worker::{self, TimeLimit};
+use blis_eval::worker;
 use blis_plugin::Kind;
 
 /// Instances, or requests in a batch.
@@ -25,6 +25,8 @@ pub(super) struct BenchArgs {
     /// Kind of decision to benchmark; may be given several times [default: all that the policy has]
     #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
     kind: Vec<KindName>,
+    #[command(flatten)]
+    wall: PluginWallArgs,
     #[command(flatten)]
     search: PluginSearchArgs,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
@@ -40,9 +42,9 @@ struct Row {
 }
 
 pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
-    let about = format!("`{}`", args.plugin);
+    let about = format!("`{}`", blis_diag::printable(&args.plugin));
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
-    let (document, text) = worker::run(&settings, TimeLimit::Total(WALL), &about, || measured(args))??;
+    let (document, text) = worker::run(&settings, args.wall.limit(), &about, || measured(args))??;
     print_either(args.output, || text, &document)
 }
 

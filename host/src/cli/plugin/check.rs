@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
-use super::{KindName, PluginSearchArgs, WALL, find_any, kinds, measure, names, print_either, table};
+use super::{KindName, PluginSearchArgs, PluginWallArgs, find_any, kinds, measure, names, print_either, table};
 use blis_eval::error::RunError;
-use blis_eval::worker::{self, TimeLimit};
+use blis_eval::worker;
 use blis_plugin::check::{COST_SIZES, Check, Findings, Usage, check as conformance};
 use blis_plugin::find::Finder;
 use blis_plugin::{Kind, LoadedPlugin, Technology};
@@ -26,6 +26,8 @@ pub(super) struct CheckArgs {
     /// Skip the cost of calls
     #[arg(long)]
     no_cost: bool,
+    #[command(flatten)]
+    wall: PluginWallArgs,
     #[command(flatten)]
     search: PluginSearchArgs,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
@@ -76,7 +78,7 @@ struct Page {
 /// Checks one plugin, in a process of its own.
 fn page(finder: &Finder, name: &str, args: &CheckArgs) -> Result<Page, RunError> {
     let work = || check_one(finder, name, args).map(|checked| checked.page());
-    let worker = worker::start(&default_worker_settings(Some(NonZeroUsize::MIN)), TimeLimit::Total(WALL), work)?;
+    let worker = worker::start(&default_worker_settings(Some(NonZeroUsize::MIN)), args.wall.limit(), work)?;
     match worker.wait() {
         Ok(page) => page,
         Err(failure) => {

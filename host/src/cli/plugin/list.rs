@@ -1,6 +1,7 @@
 //! `blis plugin list`: policies by name, with the reason where one cannot be used.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -8,12 +9,18 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
-use super::{PluginSearchArgs, WALL, names, print_either, table};
+use super::{PluginSearchArgs, names, print_either, table};
 use blis_config::policy::BuiltIn;
+use blis_diag::printable;
 use blis_eval::error::RunError;
-use blis_eval::worker::{self, TimeLimit};
+use blis_eval::worker::{self, TimeLimit, WorkerFailure};
 use blis_plugin::find::{Finder, PluginFile};
 use blis_plugin::{Fault, Kind, LoadedPlugin, PolicyParameter};
+
+/// CPU time to load one file: several times what an honest plugin takes.
+const CPU_OF_A_FILE: Duration = Duration::from_secs(1);
+/// Files that take longer than that, before the rest is listed without being read.
+const SLOW_FILES: usize = 5;
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
@@ -64,9 +71,14 @@ struct Listed {
 
 fn listed(finder: &Finder) -> Result<Vec<Listed>, RunError> {
     let mut all: Vec<Listed> = BuiltIn::all().iter().map(|row| built_in(row).listed()).collect();
+    let mut slow = 0;
     for found in finder.all() {
         all.push(match found {
-            Ok(found) => isolated(finder, &found)?,
+            Ok(found) if slow == SLOW_FILES => {
+                let error = format!("not read, because {SLOW_FILES} files before it took too long: {CHECK}");
+                Entry { error: Some(error), ..Entry::of_file(&found) }.listed()
+            }
+            Ok(found) => isolated(finder, &found, &mut slow)?,
             Err(fault) => broken(&fault).listed(),
         });
     }
@@ -75,12 +87,22 @@ fn listed(finder: &Finder) -> Result<Vec<Listed>, RunError> {
     Ok(all)
 }
 
-/// The plugin in a file, loaded in a process of its own.
-fn isolated(finder: &Finder, found: &PluginFile) -> Result<Listed, RunError> {
+/// What loads a file that the list leaves out.
+const CHECK: &str = "`blis plugin check FILE` reads a file alone, with more time";
+
+/// The plugin in a file, loaded in a process of its own. Adds one to `slow` if that takes too long.
+fn isolated(finder: &Finder, found: &PluginFile, slow: &mut usize) -> Result<Listed, RunError> {
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
-    let worker = worker::start(&settings, TimeLimit::Total(WALL), || of(finder, found).listed())?;
+    let worker = worker::start(&settings, TimeLimit::Cpu(CPU_OF_A_FILE), || of(finder, found).listed())?;
     Ok(worker.wait().unwrap_or_else(|failure| {
-        Entry { error: Some(format!("loading it: {failure}")), ..Entry::of_file(found) }.listed()
+        let error = match failure {
+            WorkerFailure::CpuTime | WorkerFailure::WallLimit(_) => {
+                *slow += 1;
+                format!("not read, because that takes more than {} s: {CHECK}", CPU_OF_A_FILE.as_secs())
+            }
+            failure => format!("loading it: {failure}"),
+        };
+        Entry { error: Some(error), ..Entry::of_file(found) }.listed()
     }))
 }
 
@@ -113,7 +135,7 @@ impl Entry {
         Self {
             name: found.name.clone(),
             technology: found.technology.name(),
-            file: Some(found.location.path().display().to_string()),
+            file: Some(blis_diag::display(&found.location.path()).to_string()),
             ..Self::default()
         }
     }
@@ -167,7 +189,7 @@ impl Entry {
         let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         let short = self.sha256.as_deref().and_then(|sha| sha.get(..12)).unwrap_or("-");
         vec![
-            self.name.clone(),
+            printable(&self.name).into_owned(),
             or_dash(&names(&self.kinds)),
             self.technology.into(),
             or_dash(&self.version),
@@ -179,7 +201,7 @@ impl Entry {
     fn title(&self) -> String {
         match (BuiltIn::named(&self.name), &self.kinds[..], &self.file) {
             (Err(_), [kind], None) => format!("{kind}/{}", self.name),
-            _ => self.name.clone(),
+            _ => printable(&self.name).into_owned(),
         }
     }
 
@@ -246,7 +268,7 @@ fn text(listed: &[Listed]) -> String {
     }
     for one in broken {
         let error = one.error.as_deref().unwrap_or_default().replace('\n', "\n    ");
-        text += &format!("  {}: {error}\n", one.name);
+        text += &format!("  {}: {error}\n", printable(&one.name));
     }
     text
 }

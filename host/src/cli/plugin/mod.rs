@@ -15,10 +15,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::evaluate::seconds;
 use super::output::OutputForm;
 use super::output::{print, print_text, wants_text_form};
 use blis_config::policy::{Ambiguous, BuiltIn};
+use blis_diag::printable;
 use blis_eval::error::RunError;
+use blis_eval::worker::TimeLimit;
 use blis_plugin::LoadedPlugin;
 use blis_plugin::find::{Finder, PluginFile};
 use blis_plugin::{Fault, Kind, Technology};
@@ -49,8 +52,19 @@ enum PluginCommand {
     Pack(build::PackArgs),
 }
 
-/// Wall limit for what is done with one plugin: hundreds of times what an honest one takes.
-const WALL: Duration = Duration::from_secs(120);
+/// The time that work with one plugin may take.
+#[derive(Debug, Args)]
+struct PluginWallArgs {
+    /// Time limit, s or with a unit: what takes longer is ended
+    #[arg(long, value_name = "S", value_parser = seconds, default_value = "60")]
+    wall_s: f64,
+}
+
+impl PluginWallArgs {
+    fn limit(&self) -> TimeLimit {
+        TimeLimit::Total(Duration::from_secs_f64(self.wall_s))
+    }
+}
 
 /// The search path of plugins.
 #[derive(Debug, Args)]
@@ -129,7 +143,9 @@ fn find_any(finder: &Finder, name: &str) -> Result<Named, RunError> {
 fn find(finder: &Finder, name: &str) -> Result<PluginFile, RunError> {
     let found = finder.find(name).map_err(usage_error)?;
     let known: Vec<&str> = BuiltIn::all().iter().map(|row| row.name).collect();
-    found.ok_or_else(|| RunError::usage(format_args!("unknown plugin: `{name}`")).hint(finder.hint(name, &known)))
+    found.ok_or_else(|| {
+        RunError::usage(format_args!("unknown plugin: `{}`", printable(name))).hint(finder.hint(name, &known))
+    })
 }
 
 impl Named {
@@ -137,7 +153,10 @@ impl Named {
     fn identity(&self) -> (String, String, Technology) {
         match self {
             Self::BuiltIn(row) => (row.name.to_owned(), row.full_name(), Technology::BuiltIn),
-            Self::Plugin(found) => (found.name.clone(), found.location.path().display().to_string(), found.technology),
+            Self::Plugin(found) => {
+                let file = blis_diag::display(&found.location.path()).to_string();
+                (printable(&found.name).into_owned(), file, found.technology)
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::super::args::OneOf;
+use super::super::evaluate::seconds;
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
 use super::{KindName, PluginSearchArgs, find_any, kinds, names, print_either, usage_error};
@@ -19,9 +20,6 @@ use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::find::Finder;
 use blis_plugin::{Kind, LoadedPlugin};
 use blis_report::decisions::{PolicyReplay, ReplayError, ReplayedPolicy, is_replayable};
-
-/// Wall limit. Each call has limits of its own; a trace can have many millions of decisions.
-const WALL: Duration = Duration::from_hours(1);
 
 #[derive(Debug, Args)]
 pub(super) struct PolicyReplayArgs {
@@ -46,6 +44,9 @@ pub(super) struct PolicyReplayArgs {
     /// Exit with code 1 if any decision differs
     #[arg(long)]
     strict: bool,
+    /// Time limit, s or with a unit: what takes longer is ended
+    #[arg(long, value_name = "S", value_parser = seconds, default_value = "600")]
+    wall_s: f64,
     #[command(flatten)]
     search: PluginSearchArgs,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
@@ -54,9 +55,10 @@ pub(super) struct PolicyReplayArgs {
 }
 
 pub(super) fn replay(args: &PolicyReplayArgs) -> Result<(), RunError> {
-    let about = format!("`{}`", args.plugin);
+    let about = format!("`{}`", blis_diag::printable(&args.plugin));
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
-    let replayed = worker::run(&settings, TimeLimit::Total(WALL), &about, || replayed(args))??;
+    let replayed =
+        worker::run(&settings, TimeLimit::Total(Duration::from_secs_f64(args.wall_s)), &about, || replayed(args))??;
     let (document, text, differ, decisions) = replayed;
     print_either(args.output, || text, &document)?;
     if args.strict && differ > 0 {
@@ -76,9 +78,20 @@ fn replayed(args: &PolicyReplayArgs) -> Result<(Value, String, u64, u64), RunErr
         error => RunError::refused(error),
     })?;
     super::super::decisions::warn_of_cut(&args.trace)?;
-    let document = serde_json::to_value(&replay).map_err(RunError::runtime)?;
-    Ok((document, replay.to_string(), replay.differ(), replay.decisions()))
+    let mut document = serde_json::to_value(&replay).map_err(RunError::runtime)?;
+    let mut text = replay.to_string();
+    let left: Vec<Kind> =
+        loaded.plugin.description().kinds.iter().copied().filter(|&kind| !is_replayable(kind)).collect();
+    if let (false, Value::Object(fields)) = (left.is_empty(), &mut document) {
+        let kinds = left.iter().map(|kind| kind.name().into()).collect();
+        fields.insert("not_replayable".to_owned(), Value::Array(kinds));
+        text += &format!("not replayed: {}; {REPLAYABLE}\n", names(&left));
+    }
+    Ok((document, text, replay.differ(), replay.decisions()))
 }
+
+/// Why other kinds are not replayed.
+const REPLAYABLE: &str = "lines of a trace hold everything that a policy reads for admission and routing only";
 
 /// The kinds of `loaded` that are to be replayed, with their parameters.
 fn policy<'a>(
@@ -91,8 +104,7 @@ fn policy<'a>(
         Kind::ALL.into_iter().filter(|kind| implemented.contains(kind)).partition(|&kind| is_replayable(kind));
     let asks_for_more = !args.kind.is_empty() && !left.is_empty();
     if selected.is_empty() || asks_for_more {
-        return Err(RunError::usage(format_args!("decisions of {} cannot be replayed", names(&left)))
-            .hint("lines of a trace hold everything that a policy reads for admission and routing only"));
+        return Err(RunError::usage(format_args!("decisions of {} cannot be replayed", names(&left))).hint(REPLAYABLE));
     }
     if let Some(PolicyParam { kind, name, .. }) = args.policy_param.iter().find(|param| !selected.contains(&param.kind))
     {

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
-use super::{Named, PluginSearchArgs, WALL, find_any, names, print_either, usage_error};
+use super::{Named, PluginSearchArgs, PluginWallArgs, find_any, names, print_either, usage_error};
 use blis_diag::Location;
 use blis_eval::error::RunError;
-use blis_eval::worker::{self, TimeLimit};
+use blis_eval::worker;
 use blis_plugin::find::{Finder, PluginLocation, embedded_fixture};
 use blis_plugin::fixture::{Fixture, FixtureCase};
 use blis_plugin::{LoadedPlugin, TestFunction};
@@ -25,6 +25,8 @@ pub(super) struct TestArgs {
     /// Files with cases: inputs and expected outputs [default: NAME.test.yaml beside the plugin]
     #[arg(value_name = "FIXTURE")]
     fixtures: Vec<PathBuf>,
+    #[command(flatten)]
+    wall: PluginWallArgs,
     #[command(flatten)]
     search: PluginSearchArgs,
     /// Form of the output; auto is text on a terminal, JSON elsewhere
@@ -59,10 +61,10 @@ pub(super) fn test(args: &TestArgs) -> Result<(), RunError> {
     let finder = args.search.finder();
     let found = find_any(&finder, &args.plugin)?;
     let fixtures = fixtures(&args.fixtures, &found)?;
-    let about = format!("`{}`", args.plugin);
+    let about = format!("`{}`", blis_diag::printable(&args.plugin));
     let settings = default_worker_settings(Some(NonZeroUsize::MIN));
     let work = || tested(&finder, found, &fixtures);
-    let tested: Tested = worker::run(&settings, TimeLimit::Total(WALL), &about, work)??;
+    let tested: Tested = worker::run(&settings, args.wall.limit(), &about, work)??;
     if tested.rows.is_empty() {
         return Err(RunError::usage(format_args!("there are no tests of {about}")).hint(missing(&tested.file)));
     }

@@ -486,8 +486,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-const SHOW: &str =
-    r#"fn show(x) { let t = type_of(x); if t == "f64" { `${t} ${column(1, x)}` } else { `${t} ${x}` } }"#;
+const SHOW: &str = r#"fn show(x) { let t = type_of(x); if t == "f64" { `${t} ${column(1, x).to_debug()}` } else { `${t} ${x.to_debug()}` } }"#;
 
 /// What a script that rejects with the expression's value gives: the reason, or the fault.
 fn engine(source: &str) -> Result<String, String> {

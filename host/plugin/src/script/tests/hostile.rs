@@ -547,15 +547,10 @@ fn a_script_that_cannot_start_says_so() {
       1 | fn init() { loop {} } fn route(r, s) { 0 }
         |             ^^^^ [out-of-fuel]
     ");
-    let mut guest = guest::<dyn RoutingGuest>("fn route(r, s) { this.f = |x| x; this.view = s; 0 }");
-    route_on(guest.as_mut(), &ScriptService::idle(4)).unwrap();
+    let mut guest = guest::<dyn RoutingGuest>("fn route(r, s) { 0 }");
     insta::assert_snapshot!(all(&[
-        guest.save().unwrap_err(),
-        guest.fork().map(|_| ()).unwrap_err(),
         guest.restore(b"nonsense").unwrap_err(),
     ]), @r"
-    test.rhai: the state cannot be saved: this.f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables [refused]
-    test.rhai: the state cannot be saved: this.f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables [refused]
     test.rhai: the state cannot be restored: it is damaged, or not a state of a script [refused]
     ");
 }
@@ -802,4 +797,139 @@ fn names_that_hide_others_are_refused() {
         let text = load_text(source);
         assert!(text.contains(expected), "{text}");
     }
+}
+
+/// Such scripts ended at the limit of wall-clock time only.
+#[test]
+fn texts_of_large_values_are_priced() {
+    let limits = Limits { operations_per_call: 20_000, ..Limits::default() };
+    let fault = |setup: &str, body: &str| {
+        let source = format!(
+            "fn route(r, s) {{ 0 }}\nfn test_text() {{ let a = []; {setup} {body} assert(false, `no limit`); }}"
+        );
+        let tests = load(Path::new("test.rhai"), &source, &limits).and_then(|plugin| plugin.run_tests(&limits));
+        tests.unwrap().remove(0).outcome.unwrap_err()
+    };
+    let large = "let c = column(65536, 1.5); for i in 0..2000 { a = [a]; }";
+    for endless in ["`${a}`", "a.to_string()", "\"\" + a", "`${c}`", "log(a)"] {
+        let fault = fault(large, &format!("loop {{ {endless}; }}"));
+        assert!(fault.contains("it handled more than") || fault.contains("it copied more than"), "{endless}: {fault}");
+    }
+    let long = "a.pad(40, column(256, 1.5));";
+    for text in ["`${a}`", "a.to_string()", "\"\" + a", "`${#{ a: a }}`"] {
+        let fault = fault(long, &format!("let t = {text};"));
+        assert!(fault.contains("a text of more than 8192 bytes"), "{text}: {fault}");
+    }
+}
+
+#[test]
+fn a_state_keeps_nothing_that_cannot_be_saved() {
+    insta::assert_snapshot!(all(&[
+        route_fault("fn init() { #{ calls: 0 } }\nfn route(r, s) {\n    this.f = |x| x;\n    0\n}"),
+        route_fault("fn init() { #{ seen: [] } }\nfn route(r, s) {\n    this.seen.push(#{ by: r });\n    0\n}"),
+        route_fault("fn route(r, s) {\n    // this.last = 0\n    this.last = s;\n    0\n}"),
+        load_or_start_fault("fn init() {\n    #{ score: |s| s.in_flight }\n}\nfn route(r, s) { 0 }"),
+        body_fault("let a = []; for i in 0..100 { a = [a]; } this.deep = a; 0"),
+    ]), @r"
+    test.rhai:3:5: in `route`: the state keeps what it cannot: this.f is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables
+      3 |     this.f = |x| x;
+        |     ^^^^^^^^^^^^^^^ [refused]
+    test.rhai:4:5: in `route`: the state keeps what it cannot: this.seen[0].by is a view of the host, which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables
+      4 |     0
+        |     ^ [refused]
+    test.rhai:3:5: in `route`: the state keeps what it cannot: this.last is a view of the host, which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables
+      3 |     this.last = s;
+        |     ^^^^^^^^^^^^^^ [refused]
+    test.rhai:2:5: in `init`: the state keeps what it cannot: this.score is a function, which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables
+      2 |     #{ score: |s| s.in_flight }
+        |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^ [refused]
+    test.rhai:2:5: in `route`: the state keeps what it cannot: this.deep[0][0][0] … is nested deeper than 64 levels
+      2 |     let a = []; for i in 0..100 { a = [a]; } this.deep = a; 0
+        |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [refused]
+    ");
+}
+
+fn load_or_start_fault(source: &str) -> Fault {
+    let plugin = script(source).unwrap_or_else(|fault| panic!("{fault}"));
+    let setup = setup(Kind::Routing, plugin.as_ref());
+    plugin.start(&setup).map(|_| panic!("it started")).unwrap_err()
+}
+
+/// The language makes a number with a fraction, or a negative one, of them.
+#[test]
+fn whole_numbers_of_more_than_64_bits_are_refused() {
+    insta::assert_snapshot!(all(&[
+        load_fault("fn route(r, s) {\n    9223372036854775808\n}"),
+        load_fault("fn route(r, s) {\n    let t = `is ${99999999999999999999}`;\n    0\n}"),
+        load_fault("const X = 0xffff_ffff_ffff_ffff;\nfn route(r, s) { X }"),
+        load_fault("fn route(r, s) { 0x1_0000_0000_0000_0000 }"),
+    ]), @r"
+    test.rhai:2:5: `9223372036854775808` is more than whole numbers hold, up to 9223372036854775807: write one with a fraction, as in `1e19`
+      2 |     9223372036854775808
+        |     ^^^^^^^^^^^^^^^^^^^ [syntax]
+    test.rhai:2:19: `99999999999999999999` is more than whole numbers hold, up to 9223372036854775807: write one with a fraction, as in `1e19`
+      2 |     let t = `is ${99999999999999999999}`;
+        |                   ^^^^^^^^^^^^^^^^^^^^ [syntax]
+    test.rhai:1:11: `0xffff_ffff_ffff_ffff` is more than whole numbers hold, up to 9223372036854775807: write one with a fraction, as in `1e19`
+      1 | const X = 0xffff_ffff_ffff_ffff;
+        |           ^^^^^^^^^^^^^^^^^^^^^ [syntax]
+    test.rhai:1:18: `0x1_0000_0000_0000_0000` is more than whole numbers hold, up to 9223372036854775807: write one with a fraction, as in `1e19`
+      1 | fn route(r, s) { 0x1_0000_0000_0000_0000 }
+        |                  ^^^^^^^^^^^^^^^^^^^^^^^ [syntax]
+    ");
+    assert_eq!(value_of("-9223372036854775808"), "-9223372036854775808");
+    assert_eq!(value_of("-1"), "-1");
+    assert_eq!(value_of("9223372036854775807"), "9223372036854775807");
+    assert_eq!(value_of("0x7fff_ffff_ffff_ffff"), "9223372036854775807");
+    assert_eq!(value_of("1e19"), "1e19");
+}
+
+#[test]
+fn a_number_has_the_same_text_everywhere() {
+    for number in ["-0.0", "0.0", "1e21", "1e-14", "0.0000001", "-1.5", "12345678901.0", "inf", "-inf"] {
+        let written = match number {
+            "inf" => "(1.0 / 0.0)",
+            "-inf" => "(-1.0 / 0.0)",
+            number => number,
+        };
+        let number = if number == "-0.0" { "0.0" } else { number };
+        assert_eq!(value_of(written), number);
+        assert_eq!(value_of(&format!("({written}).to_string()")), number);
+        assert_eq!(value_of(&format!("\"\" + {written}")), number);
+        assert_eq!(value_of(&format!("let x = {written}; [x, column(1, x)]")), format!("[{number}, [{number}]]"));
+        let thrown = body_fault(&format!("throw {written}")).to_string();
+        assert!(thrown.contains(&format!("it threw: {number}\n")), "{thrown}");
+    }
+    assert_eq!(
+        value_of("#{ a: \"it's \\\"so\\\"\", b: ['x', (), true] }"),
+        r#"#{"a": "it's \"so\"", "b": ['x', (), true]}"#
+    );
+}
+
+/// One message said a day, another an hour.
+#[test]
+fn constants_of_latency_models_have_one_limit() {
+    let fault = |constants: &str| {
+        let source = format!("fn step_time(b) {{ 100 }}\nfn constants() {{\n    {constants}\n}}");
+        guest::<dyn LatencyGuest>(&source).constants().unwrap_err()
+    };
+    insta::assert_snapshot!(all(&[
+        fault("#{ output_token_us: 3_600_000_001 }"),
+        fault("#{ shortest_step_us: 0 }"),
+        fault("#{ shortest_step_us: 1e15 }"),
+        fault("#{ preemption_us: -1 }"),
+    ]), @r"
+    test.rhai:3:5: output_token_us is 3600000001; it must be from 0 to 3600000000 µs
+      3 |     #{ output_token_us: 3_600_000_001 }
+        |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [out-of-range]
+    test.rhai:3:5: shortest_step_us is 0; it must be from 1 to 86400000000 µs
+      3 |     #{ shortest_step_us: 0 }
+        |     ^^^^^^^^^^^^^^^^^^^^^^^^ [out-of-range]
+    test.rhai:3:5: shortest_step_us is 1e15; it must be from 1 to 86400000000 µs
+      3 |     #{ shortest_step_us: 1e15 }
+        |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^ [out-of-range]
+    test.rhai:3:5: preemption_us is -1; it must be from 0 to 3600000000 µs
+      3 |     #{ preemption_us: -1 }
+        |     ^^^^^^^^^^^^^^^^^^^^^^ [out-of-range]
+    ");
 }

@@ -51,10 +51,17 @@ fn large(i) {
         8 => indices(3),
         9 => { let t = ""; t.pad(8000, ' '); t }
         10 => { let t = ""; t.pad(8000, '0'); t }
+        11 => { let a = []; a.pad(200, column(65536, 1.5)); a }
+        12 => { let a = []; for i in 0..400 { a = [a]; } a }
+        13 => { let m = #{}; for i in 0..400 { m = #{ x: m }; } m }
+        14 => { let t = table(); for i in 0..500 { t[i] = 1.5; } [t, t, #{ t: t }] }
         _ => ()
     }
 }
 "#;
+
+/// The number of values of `large`.
+const LARGE: i64 = 15;
 
 /// The expressions to evaluate, with the names `a`, `b` … for their operands.
 fn expressions(kit: &Kit) -> Vec<(usize, String)> {
@@ -84,6 +91,12 @@ fn expressions(kit: &Kit) -> Vec<(usize, String)> {
     }
     let others = [
         (1, "`${a}${a}`"),
+        (1, "`${[a, #{ a: a }]}`"),
+        (1, "\"x\" + a"),
+        (1, "a + \"x\""),
+        (1, "{ let t = \"x\"; t += a; t }"),
+        (1, "log(a)"),
+        (1, "{ try { throw a } catch (e) { `${e}` } }"),
         (1, "{ for x in a { x; } 0 }"),
         (1, "{ for x in a { break; } 0 }"),
         (1, "{ let x = a; x.y = 1; x }"),
@@ -162,7 +175,7 @@ impl WatchedCall {
         };
         let small: Array = value("values", Vec::new()).cast();
         let mut values: Vec<Dynamic> = small.into_iter().flat_map(Dynamic::cast::<Array>).collect();
-        values.extend((0..11).map(|i| value("large", vec![Dynamic::from_int(i)])));
+        values.extend((0..LARGE).map(|i| value("large", vec![Dynamic::from_int(i)])));
         values.extend(views());
         subject.values = values;
         Some(subject)
