@@ -625,7 +625,8 @@ impl Resolution<'_> {
         let foreign = foreign_keys.iter().filter(|(usual, _)| missing.contains(usual));
         let foreign: Vec<String> = foreign.map(|(usual, other)| format!("`{other}` for `{usual}`")).collect();
         let hint = match foreign.is_empty() {
-            true => "add it: every model has one".to_owned(),
+            true if missing.len() == 1 => "add it: every model has one".to_owned(),
+            true => "add them: every model has them".to_owned(),
             false => format!(
                 "the config has other keys: {}; add the usual ones, whose values follow from the model's code",
                 foreign.join(", ")
