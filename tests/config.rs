@@ -71,3 +71,55 @@ fn regret_refuses_files_that_it_does_not_write() {
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.starts_with("error: `blis regret` writes no results or exports of the run\nhint: "));
 }
+
+/// Messages about settings of a file have their line, also where one item of a list is at fault, or two settings exclude each other.
+#[test]
+fn settings_at_fault_are_located() {
+    let folder = Scratch::new();
+    let message = |text: &str, flags: &str| {
+        let file = folder.write("e.yaml", &format!("model: qwen3-14b\n{text}"));
+        let ended = blis!("run --config", file, flags);
+        assert_eq!(ended.code, Some(2), "{text}");
+        ended.stderr.replace(&folder.display().to_string(), "DIR")
+    };
+    let list = "routing-policy: weighted\npolicy-param:\n- routing.queue-depth=2\n- routing.foo=1\n- routing.kv-utilization=1\n";
+    let all = [
+        message(list, ""),
+        message("policy-param: [routin.queue-depth=1]\n", ""),
+        message("policy-param: [queue-depth]\n", ""),
+        message("routing-scorers: a:b\n", ""),
+        message("slo-ttft: default\n", ""),
+        message("engine:\n  engine: vllm-0.33\n", "--parity blis"),
+        message("concurrency: 3\nrate: 5\n", ""),
+    ];
+    insta::assert_snapshot!(all.join("\n"), @r"
+    error: DIR/e.yaml:5:3: `weighted` has no parameter `foo`
+    hint: known are precise-prefix-cache, queue-depth, kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity, no-hit-lru, token-load, lora-affinity, precise-prefix-cache-share, random
+
+    error: DIR/e.yaml:2:16: `policy-param` is `routin.queue-depth=1`
+      2 | policy-param: [routin.queue-depth=1]
+        |                ^^^^^^^^^^^^^^^^^^^^
+    hint: unknown kind `routin`: did you mean `routing`?
+
+    error: DIR/e.yaml:2:16: `policy-param` is `queue-depth`
+      2 | policy-param: [queue-depth]
+        |                ^^^^^^^^^^^
+    hint: it must be KIND.NAME=VALUE, as in routing.queue-depth=2
+
+    error: DIR/e.yaml:2:18: `routing-scorers` is `a:b`
+      2 | routing-scorers: a:b
+        |                  ^^^
+    hint: scorer 1: unknown scorer `a`; did you mean `active-requests`?
+
+    error: DIR/e.yaml:2:11: `slo-ttft` is `default`
+      2 | slo-ttft: default
+        |           ^^^^^^^
+    hint: `default` must be a time, like 500ms, or a class and a time, like critical=100ms
+
+    error: DIR/e.yaml:3:11: `engine` cannot be used with `--parity blis`
+    hint: BLIS simulates an engine of its own: leave out one of them; a page of `--explain-config` names the engine of its run
+
+    error: DIR/e.yaml:2:14: `concurrency` cannot be used with `--rate`
+    hint: leave out one of them
+    ");
+}

@@ -88,6 +88,28 @@ fn settings_of_a_result_give_the_same_result() {
     assert_ne!(run["digest"], other["run"]["digest"]);
 }
 
+/// Whether a value is set or is the default makes no difference to the experiment: its page gives the same settings and digest, and so
+/// does a default that is set.
+#[test]
+fn an_explained_run_has_the_digest_of_the_run() {
+    let dir = Scratch::new();
+    for line in [
+        "run --model qwen3-14b --num-requests 20",
+        "run --model llama-3.1-8b-instruct --tp 2 --num-requests 20 --num-instances 3 --routing-policy weighted \
+         --policy-param routing.queue-depth=2 --max-num-seqs 64 --slo-ttft default=500ms",
+        "run --model llama-3.1-8b-instruct --num-requests 20 --parity blis",
+    ] {
+        let run = blis!(line).whole_json();
+        let page = dir.write("page.yaml", blis!(line, "--explain-config").done().stdout);
+        let explained = blis!("run --config", page).whole_json();
+        assert_eq!(run, explained, "{line}");
+    }
+    let line = "run --model qwen3-14b --num-requests 20";
+    let digest = |more: &str| blis!(line, more).whole_json()["run"]["digest"].clone();
+    assert_eq!(digest(""), digest("--seed 42 --rate 1 --tp 1 --hardware H100 --max-num-seqs 1024"));
+    assert_ne!(digest(""), digest("--seed 42 --rate 1.1"));
+}
+
 /// Regression: latencies of nothing were 0, which is better than any.
 #[test]
 fn latencies_of_nothing_are_null() {

@@ -10,6 +10,7 @@ mod precision;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use known_keys::foreign_keys;
 pub(crate) use precision::is_fp8_kv_cache;
 
 use blis_diag::Diagnostic;
@@ -33,6 +34,7 @@ pub(crate) fn read(
     (notes, warnings): (&mut Vec<String>, &mut Vec<String>),
 ) -> Result<(), Diagnostic> {
     known_keys::refuse(keys)?;
+    known_keys::refuse_multi_query(keys)?;
     known_keys::warn(keys, warnings);
     let keys = ArchitectureKeys(keys);
     model.qk_norm = has_qk_norm(keys)?;
@@ -122,6 +124,13 @@ impl<'a> ArchitectureKeys<'a> {
         let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
         list.iter().map(|value| number(value).ok_or_else(|| invalid(key, value, "numbers of layers"))).collect()
     }
+}
+
+/// Words for the absence of keys, at least one.
+pub(crate) fn absent(keys: &[&str]) -> String {
+    let are = if keys.len() == 1 { "is" } else { "are" };
+    let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    format!("{} {are} missing or zero", keys.join(", "))
 }
 
 fn invalid(key: &str, value: &Value, expected: &str) -> Diagnostic {
@@ -296,7 +305,6 @@ fn global(keys: ArchitectureKeys<'_>, heads: Heads) -> Result<Heads, Diagnostic>
 }
 
 fn latent(keys: ArchitectureKeys<'_>, model: &ModelConfig, mla: Mla) -> Result<Latent, Diagnostic> {
-    let head = model.head_dim.unwrap_or(model.hidden_size / model.num_attention_heads.max(1));
     let index = match keys.positive("index_topk")? {
         None => None,
         Some(top_k) => Some(Index {
@@ -305,16 +313,27 @@ fn latent(keys: ArchitectureKeys<'_>, model: &ModelConfig, mla: Mla) -> Result<L
             dim: keys.required("index_head_dim", "sparse attention")?,
         }),
     };
+    let mut missing = Vec::new();
+    for key in LATENT_KEYS {
+        missing.extend(keys.positive(key)?.is_none().then_some(key));
+    }
+    if !missing.is_empty() {
+        return Err(Diagnostic::new(format!("{}, which latent attention (`kv_lora_rank`) needs", absent(&missing)))
+            .hint("copy what is missing from the config on Hugging Face"));
+    }
     Ok(Latent {
         heads: model.num_attention_heads,
         kv_rank: mla.kv_lora_rank,
         rope_dim: mla.qk_rope_head_dim,
-        nope_dim: keys.positive("qk_nope_head_dim")?.unwrap_or(head),
-        value_dim: keys.positive("v_head_dim")?.unwrap_or(head),
+        nope_dim: keys.required("qk_nope_head_dim", "latent attention")?,
+        value_dim: keys.required("v_head_dim", "latent attention")?,
         query_rank: keys.positive("q_lora_rank")?,
         index,
     })
 }
+
+/// What latent attention cannot be computed without, beside `kv_lora_rank`; `q_lora_rank` is absent where queries are not compressed.
+const LATENT_KEYS: [&str; 3] = ["qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"];
 
 fn linear(keys: ArchitectureKeys<'_>) -> Result<Attention, Diagnostic> {
     let number = |key| keys.required(key, "linear attention");

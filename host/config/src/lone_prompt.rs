@@ -11,7 +11,7 @@ use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
-use crate::{Catalogue, Deployment, DeploymentArgs, resolve};
+use crate::{Catalogue, Deployment, DeploymentArgs, known_models, resolve};
 
 const MODELS: [&str; 8] = [
     "llama-2-7b-hf",
@@ -63,6 +63,11 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
     let mut ttft = Ttft::default();
     let request = Request::new(RequestId(0), Micros(0), tokens, 4);
     run_alone(Fast::new(config), std::iter::once(request), Micros::MAX, &mut ttft).expect("it is served");
+    (ttft.0.expect("it was served").0, steps_us(deployment, tokens, budget))
+}
+
+/// The time of the steps of a lone prompt, µs.
+fn steps_us(deployment: &Deployment, tokens: u32, budget: u32) -> u64 {
     let mut steps = 0;
     let mut context = 0;
     while context < tokens {
@@ -72,37 +77,82 @@ fn lone_prompt(deployment: &Deployment, tokens: u32, budget: u32) -> (u64, u64) 
         steps += deployment.latency.step_time(&batch).0;
         context += chunk;
     }
-    (ttft.0.expect("it was served").0, steps)
+    steps
+}
+
+/// The deployment of a model on so many GPUs; `None` where its heads cannot be divided by them.
+fn deployed(model: &str, hardware: &str, tensor: u32) -> Option<Deployment> {
+    let args = DeploymentArgs {
+        hardware: Some(hardware.into()),
+        tensor_parallel_size: Some(tensor),
+        total_kv_blocks: Some(10_000),
+        ..DeploymentArgs::new(model)
+    };
+    match resolve(&args) {
+        Ok(deployment) => Some(deployment),
+        Err(error) if error.to_string().contains("divi") => None,
+        Err(error) => panic!("{model} on {tensor} {hardware}: {error}"),
+    }
 }
 
 #[test]
-fn a_lone_prompt_takes_its_steps_and_no_longer_with_larger_chunks() {
+fn a_lone_prompt_takes_its_steps() {
     let catalogue = Catalogue::load(None).unwrap();
     for hardware in catalogue.entries() {
-        let links = catalogue.kernels(hardware).unwrap().links_source;
         for model in MODELS {
-            let args = DeploymentArgs {
-                hardware: Some(hardware.name.clone()),
-                tensor_parallel_size: Some(4),
-                total_kv_blocks: Some(10_000),
-                ..DeploymentArgs::new(model)
-            };
-            let deployment = resolve(&args).unwrap();
-            for tokens in [17, 1000, 8192, 30_000] {
-                let mut before = u64::MAX;
-                for budget in [512, 2048, 8192, 16_384] {
-                    let (ttft, steps) = lone_prompt(&deployment, tokens, budget);
-                    let what = format!("{model} on {}, {tokens} tokens in chunks of {budget}", hardware.name);
-                    assert!(ttft as f64 <= 1.2 * steps as f64 + 10_000.0, "{what}: TTFT {ttft}, steps {steps} µs");
-                    // Over PCIe, collectives of NCCL lose bandwidth with the size of the message: two halves are faster than the whole.
-                    let slack = if links.contains("PCIe 4") { 1.03 } else { 1.0 };
-                    assert!(
-                        ttft as f64 <= slack * before as f64,
-                        "{what}: {ttft} µs, and {before} with smaller chunks"
-                    );
-                    before = ttft;
-                }
+            let deployment = deployed(model, &hardware.name, 4).expect("4 GPUs divide its heads");
+            for (tokens, budget) in [(17, 512), (1000, 256), (1000, 2048), (8192, 512), (8192, 8192), (30_000, 2048)] {
+                let (ttft, steps) = lone_prompt(&deployment, tokens, budget);
+                let what = format!("{model} on {}, {tokens} tokens in chunks of {budget}", hardware.name);
+                assert!(ttft >= steps, "{what}: TTFT {ttft}, steps {steps} µs");
+                assert!(ttft as f64 <= 1.2 * steps as f64 + 10_000.0, "{what}: TTFT {ttft}, steps {steps} µs");
             }
         }
     }
+}
+
+/// Compares the steps of prompts in chunks of each size with those in chunks of half the size, which take at least as long. The number
+/// of comparisons.
+fn compare_budgets(deployment: &Deployment, what: &str) -> usize {
+    let mut compared = 0;
+    for tokens in [255, 512, 1000, 3000, 8192, 10_000, 30_000] {
+        let mut before = u64::MAX;
+        for budget in [128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768] {
+            let us = steps_us(deployment, tokens, budget);
+            // Each step is rounded to a microsecond.
+            let rounding = u64::from(tokens / budget) + 1;
+            assert!(
+                us <= before.saturating_add(rounding),
+                "{what}, {tokens} tokens: {us} µs in chunks of {budget}, {before} µs in chunks of half the size"
+            );
+            before = us;
+            compared += 1;
+        }
+    }
+    compared
+}
+
+/// The number of comparisons of [`compare_budgets`] for a model on 1, 2, 4 and 8 of each GPU.
+fn compare_on_all_gpus(model: &str) -> usize {
+    let catalogue = Catalogue::load(None).unwrap();
+    let deployments = catalogue.entries().flat_map(|hardware| [1, 2, 4, 8].map(|tensor| (hardware, tensor)));
+    let compared = deployments.map(|(hardware, tensor)| {
+        let what = format!("{model} on {tensor} {}", hardware.name);
+        deployed(model, &hardware.name, tensor).map_or(0, |deployment| compare_budgets(&deployment, &what))
+    });
+    compared.sum()
+}
+
+#[test]
+fn no_prompt_is_slower_in_larger_chunks() {
+    let compared: usize = MODELS.into_iter().map(compare_on_all_gpus).sum();
+    assert!(compared > 25_000, "{compared}");
+}
+
+#[test]
+#[ignore = "takes half a minute"]
+fn no_prompt_to_any_model_is_slower_in_larger_chunks() {
+    let models = known_models().into_iter().filter(|model| model.has_config);
+    let compared: usize = models.map(|model| compare_on_all_gpus(&model.name)).sum();
+    assert!(compared > 200_000, "{compared}");
 }

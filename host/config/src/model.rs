@@ -32,6 +32,9 @@ pub struct LoadedModel {
     /// Whether the model has an encoder for images (`vision_config`, or an architecture for conditional generation beside
     /// a `text_config`).
     pub multimodal: bool,
+    /// Keys under which configs of other architectures (GPT-2, MPT, DBRX) have what is read under a usual key: the usual one, which is
+    /// absent, and that of the config.
+    pub foreign_keys: Vec<(&'static str, &'static str)>,
     /// Notes for the user.
     pub notes: Vec<String>,
     /// What may make times and KV blocks wrong: keys that are not read.
@@ -109,7 +112,8 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
     let in_file = |mistake| ConfigError::in_file(&path, mistake);
     let named = if quantization.is_none() { format_of_name(name) } else { None };
     let mut config = keys.resolve(name, named, (&mut notes, &mut warnings)).map_err(in_file)?;
-    architecture::read(&all_keys(text), &mut config, (&mut notes, &mut warnings)).map_err(in_file)?;
+    let all_keys = all_keys(text);
+    architecture::read(&all_keys, &mut config, (&mut notes, &mut warnings)).map_err(in_file)?;
     let quantization = quantization.or_else(|| named.map(|(method, _)| method.to_owned()));
     let formula_notes = formula_notes(name, &config);
     Ok(LoadedModel {
@@ -121,6 +125,7 @@ pub fn parse(name: &str, path: PathBuf, text: &str) -> Result<LoadedModel, Confi
         fp8_kv_cache,
         chunked_attention,
         multimodal,
+        foreign_keys: architecture::foreign_keys(&all_keys),
         notes,
         warnings,
         formula_notes,

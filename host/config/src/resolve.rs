@@ -13,8 +13,9 @@ use blis_sim::latency::{
 use blis_sim::memory::{self, MemoryProfile};
 use blis_sim::model::{ModelConfig, Parallelism};
 
+use super::architecture;
 use super::coefficients::{BlackboxRow, Presets, TrainedDefaults, blackbox_rows};
-use super::engine::BatchLimits;
+use super::engine::{BatchLimits, BatchSettings};
 use super::error::ConfigError;
 use super::hardware::{Catalogue, Hardware, MeasuredKernels, Network};
 use super::model::LoadedModel;
@@ -297,18 +298,18 @@ impl Resolution<'_> {
             if self.kind == LatencyKind::Physics && !divides(config.num_attention_heads) {
                 break;
             }
-            // By the default share of memory, so that `--gpu-memory-utilization` does not change the deployment.
-            match self.capacity_with(config, size, DEFAULT_UTILIZATION) {
+            // By the server's own share of memory and limits of a batch, which settings of these do not change.
+            match self.capacity_with(config, size, DEFAULT_UTILIZATION, self.default_batch()) {
                 Ok(_) => return Ok(size),
                 Err(error @ CapacityError::DoesNotFit { .. }) => refusal = Some(error),
                 Err(error @ CapacityError::KvHeadsNotDivisible { .. }) => {
                     refusal.get_or_insert(error);
                     break;
                 }
-                Err(error) => return Err(self.capacity_error(error)),
+                Err(error) => return Err(self.capacity_error(None, error)),
             }
         }
-        Err(self.capacity_error(refusal.unwrap_or(CapacityError::Missing { field: "num_attention_heads" })))
+        Err(self.capacity_error(None, refusal.unwrap_or(CapacityError::Missing { field: "num_attention_heads" })))
     }
 
     fn coefficients(&self, tensor: u32, notes: &mut Vec<String>) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
@@ -478,7 +479,7 @@ impl Resolution<'_> {
             (u64::from(blocks) * RECORDED_BLOCK_SIZE / size, KvBlocksSource::CoefficientRow)
         } else {
             let config = self.config_for("the size of the KV cache", ", or set `--total-kv-blocks`")?;
-            let blocks = self.capacity(config, tensor).map_err(|error| self.capacity_error(error))?;
+            let blocks = self.capacity(config, tensor).map_err(|error| self.capacity_error(Some(tensor), error))?;
             (blocks, KvBlocksSource::Computed)
         };
         match u32::try_from(blocks) {
@@ -513,22 +514,38 @@ impl Resolution<'_> {
 
     /// The limits of a batch, and what their defaults follow.
     fn batch_limits(&self) -> (BatchLimits, &'static str) {
+        self.limits_of(self.args.batch)
+    }
+
+    fn limits_of(&self, batch: BatchSettings) -> (BatchLimits, &'static str) {
         let given = self.args.max_model_len.filter(|given| *given > 0);
         let own = || u32::try_from(self.config?.config.max_model_len?).ok();
-        self.args.batch.on(&self.hardware.name, self.hardware.usable_gib, given.or_else(own))
+        batch.on(&self.hardware.name, self.hardware.usable_gib, given.or_else(own))
+    }
+
+    /// The settings of a batch without any option: the number of GPUs that is chosen for a model rests on them, so that no budget of tokens
+    /// changes it.
+    fn default_batch(&self) -> BatchSettings {
+        BatchSettings { engine: self.args.batch.engine, ..BatchSettings::default() }
     }
 
     fn capacity(&self, config: &ModelConfig, tensor: u32) -> Result<u64, CapacityError> {
-        self.capacity_with(config, tensor, self.args.gpu_memory_utilization)
+        self.capacity_with(config, tensor, self.args.gpu_memory_utilization, self.args.batch)
     }
 
-    fn capacity_with(&self, config: &ModelConfig, tensor: u32, utilization: f64) -> Result<u64, CapacityError> {
+    fn capacity_with(
+        &self,
+        config: &ModelConfig,
+        tensor: u32,
+        utilization: f64,
+        batch: BatchSettings,
+    ) -> Result<u64, CapacityError> {
         let parallelism = Parallelism { tensor, data: self.args.data_parallel_size };
         let (budget, block_size) = (MemoryBudget { utilization, reserved_gib: 0.0 }, self.args.block_size);
-        match self.args.batch.engine {
+        match batch.engine {
             None => capacity::kv_blocks(config, &self.hardware.gpu, parallelism, block_size, budget),
             Some(_) => {
-                let (BatchLimits { max_num_seqs, max_num_batched_tokens }, _) = self.batch_limits();
+                let (BatchLimits { max_num_seqs, max_num_batched_tokens }, _) = self.limits_of(batch);
                 let profile = MemoryProfile {
                     usable_gib: self.hardware.usable_gib,
                     budget,
@@ -543,46 +560,79 @@ impl Resolution<'_> {
         }
     }
 
-    /// Whether the model fits the default share of memory, with the tensor parallel size that is set, or any.
-    fn fits_by_default(&self) -> bool {
+    /// Whether the model fits that share of memory beside such batches, with that tensor parallel size, or any.
+    fn fits(&self, tensor: Option<u32>, utilization: f64, batch: BatchSettings) -> bool {
         let Some(LoadedModel { config, .. }) = self.config else { return false };
-        let fits = |tensor| self.capacity_with(config, tensor, DEFAULT_UTILIZATION).is_ok();
+        let fits = |tensor| self.capacity_with(config, tensor, utilization, batch).is_ok();
         let any = || [1, 2, 4, 8, 16, 32, LARGEST_TENSOR_PARALLEL].into_iter().any(fits);
-        self.args.gpu_memory_utilization < DEFAULT_UTILIZATION && self.args.tensor_parallel_size.map_or_else(any, fits)
+        tensor.map_or_else(any, fits)
     }
 
-    fn capacity_error(&self, source: CapacityError) -> ConfigError {
+    /// What to change if the model fits with the defaults of the options that take memory away from it.
+    fn fitting_hint(&self, tensor: Option<u32>) -> Option<String> {
+        let (utilization, batch) = (self.args.gpu_memory_utilization, self.args.batch);
+        if utilization < DEFAULT_UTILIZATION && self.fits(tensor, DEFAULT_UTILIZATION, batch) {
+            let raise = format!("raise `--gpu-memory-utilization` from {utilization}");
+            return Some(format!("{raise}: with the default {DEFAULT_UTILIZATION} it fits"));
+        }
+        let usual = self.default_batch();
+        if !self.fits(tensor, utilization, usual) {
+            return None;
+        }
+        let ((own, _), (default, _)) = (self.limits_of(batch), self.limits_of(usual));
+        let fewer_tokens = BatchSettings { max_num_seqs: batch.max_num_seqs, ..usual };
+        let (option, given, default) = match self.fits(tensor, utilization, fewer_tokens) {
+            true => ("--max-num-batched-tokens", own.max_num_batched_tokens, default.max_num_batched_tokens),
+            false => ("--max-num-seqs", own.max_num_seqs, default.max_num_seqs),
+        };
+        let more = "or use more GPUs (`--tensor-parallel-size`)";
+        Some(format!("lower `{option}` from {given}: with the default {default} it fits; {more}"))
+    }
+
+    fn capacity_error(&self, tensor: Option<u32>, source: CapacityError) -> ConfigError {
         if let CapacityError::Missing { field } = source
             && let Some(error) = self.missing_in_config(field)
         {
             return error;
         }
-        if matches!(source, CapacityError::DoesNotFit { .. }) && self.fits_by_default() {
-            let utilization = self.args.gpu_memory_utilization;
-            return ConfigError::Conflict {
-                message: format!("`{}` does not fit: {}", self.name, source.what()),
-                hint: format!(
-                    "raise `--gpu-memory-utilization` from {utilization}: with the default {DEFAULT_UTILIZATION} it fits"
-                ),
-            };
+        if matches!(source, CapacityError::DoesNotFit { .. })
+            && let Some(hint) = self.fitting_hint(tensor)
+        {
+            return ConfigError::Conflict { message: format!("`{}`: {}", self.name, source.what()), hint };
         }
         ConfigError::Capacity { model: self.name.into(), hardware: self.hardware.name.clone(), source }
     }
 
-    /// The error for `field` missing or zero, with the file that should contain it, if it is a field of the model.
+    /// The error for `field` missing or zero, with the file that should contain it and all other fields that are missing, if it is a field of
+    /// the model.
     fn missing_in_config(&self, field: &str) -> Option<ConfigError> {
-        const FIELDS: [&str; 7] = [
-            "num_hidden_layers",
-            "hidden_size",
-            "num_attention_heads",
-            "num_key_value_heads",
-            "intermediate_size",
-            "vocab_size",
-            "torch_dtype",
+        let LoadedModel { path, config, foreign_keys, .. } = self.config?;
+        let values = [
+            ("num_hidden_layers", config.num_hidden_layers),
+            ("hidden_size", config.hidden_size),
+            ("num_attention_heads", config.num_attention_heads),
+            ("num_key_value_heads", config.num_key_value_heads),
+            ("intermediate_size", config.intermediate_size),
+            ("vocab_size", config.vocab_size),
+            ("torch_dtype", config.dtype_bytes as u32),
         ];
-        let path = &self.config?.path;
-        let missing = Diagnostic::new(format!("`{field}` is missing or zero")).hint("add it: every model has one");
-        FIELDS.contains(&field).then(|| ConfigError::in_file(path, missing))
+        let known = values.iter().any(|(key, _)| *key == field);
+        // Without a number of KV heads of its own, a model has one for each query head.
+        let has_own = |key| key != "num_key_value_heads" || foreign_keys.iter().any(|(usual, _)| *usual == key);
+        let is_missing = |key, value| key == field || (value == 0 && has_own(key));
+        let missing: Vec<&str> =
+            values.iter().filter(|(key, value)| is_missing(*key, *value)).map(|(key, _)| *key).collect();
+        let foreign = foreign_keys.iter().filter(|(usual, _)| missing.contains(usual));
+        let foreign: Vec<String> = foreign.map(|(usual, other)| format!("`{other}` for `{usual}`")).collect();
+        let hint = match foreign.is_empty() {
+            true if missing.len() == 1 => "add it: every model has one".to_owned(),
+            true => "add them: every model has them".to_owned(),
+            false => format!(
+                "the config has other keys: {}; add the usual ones, whose values follow from the model's code",
+                foreign.join(", ")
+            ),
+        };
+        known.then(|| ConfigError::in_file(path, Diagnostic::new(architecture::absent(&missing)).hint(hint)))
     }
 
     fn config_for(&self, needed_for: &str, instead: &'static str) -> Result<&ModelConfig, ConfigError> {

@@ -16,6 +16,7 @@ use blis_sim::units::Micros;
 use blis_config::engine::{BatchSettings, EngineProfile};
 use blis_config::policy::{Bundle, Choices, ParameterSetting, PolicySettings, SettingSource, Sourced};
 use blis_config::{Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, PrecisionArgs, Quantization};
+use blis_diag::Diagnostic;
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
 use blis_report::{Export, ExportFormat, check_target};
@@ -300,6 +301,17 @@ fn lost_sampling(workload: &WorkloadConfig, files: &OutputFiles) -> Option<(Stri
     })
 }
 
+/// The error about the setting `name`, with or without dashes, where it is set.
+fn misplaced(spec: &ExperimentSpec, name: &str, what: &str, hint: &str) -> RunError {
+    let name = name.trim_start_matches('-');
+    match spec.source(name, SettingSource::Default) {
+        SettingSource::File(location) => {
+            RunError::refused(Diagnostic::new(format!("`{name}` {what}")).at(location).hint(hint))
+        }
+        _ => RunError::usage(format_args!("`--{name}` {what}")).hint(hint),
+    }
+}
+
 /// Refuses settings that exclude each other, and settings that have no effect without another one. The command line
 /// checks the same for its flags; this check serves files and suites.
 fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
@@ -326,14 +338,13 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
             (spec.kv_cache_dtype.is_some_and(|dtype| dtype != KvCacheDtypeName::Auto), "--kv-cache-dtype"),
         ];
         if let Some(flag) = flags_set(formats).next() {
-            return Err(RunError::usage(format_args!("`{flag}` cannot be used with `--parity blis`"))
-                .hint("BLIS takes number formats from the model's `config.json` only; leave out one of them"));
+            let hint = "BLIS takes number formats from the model's `config.json` only; leave out one of them";
+            return Err(misplaced(spec, flag, "cannot be used with `--parity blis`", hint));
         }
     }
     for (one, other) in APART {
         if spec.has(one) && spec.has(other) {
-            return Err(RunError::usage(format_args!("`--{one}` cannot be used with `--{other}`"))
-                .hint("leave out one of them"));
+            return Err(misplaced(spec, one, &format!("cannot be used with `--{other}`"), "leave out one of them"));
         }
     }
     let is_0_33 = spec.engine.unwrap_or(defaults::ENGINE) == EngineName::Vllm033;
@@ -347,17 +358,17 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
             (spec.max_num_queued_tokens.is_some(), "--max-num-queued-tokens"),
         ];
         if let Some(flag) = flags_set(options).next() {
-            return Err(RunError::usage(format_args!("`{flag}` needs `--engine vllm-0.33`"))
-                .hint("older versions and BLIS do not have it: leave it out, or leave out `--engine` and `--parity`"));
+            let hint = "older versions and BLIS do not have it: leave it out, or leave out `--engine` and `--parity`";
+            return Err(misplaced(spec, flag, "needs `--engine vllm-0.33`", hint));
         }
     }
     if spec.engine.is_some() && spec.parity == Some(ParityName::Blis) {
-        return Err(RunError::usage("`--engine` cannot be used with `--parity blis`")
-            .hint("BLIS simulates an engine of its own: leave out one of them"));
+        let hint = "BLIS simulates an engine of its own: leave out one of them; a page of `--explain-config` names the engine of its run";
+        return Err(misplaced(spec, "engine", "cannot be used with `--parity blis`", hint));
     }
     for (one, other) in NEEDS {
         if spec.has(one) && !spec.has(other) {
-            return Err(RunError::usage(format_args!("`--{one}` needs `--{other}`")).hint("set both, or neither"));
+            return Err(misplaced(spec, one, &format!("needs `--{other}`"), "set both, or neither"));
         }
     }
     Ok(())
@@ -389,17 +400,17 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         (Kind::Preemption, set.value("preemption-policy", spec.preemption_policy.clone()).or(both)),
         (Kind::Latency, set.value("latency-model", spec.latency_model.clone())),
     ];
-    let parameter = |PolicyParam { kind, name, value }: &PolicyParam| ParameterSetting {
+    let parameter = |(index, PolicyParam { kind, name, value }): (usize, &PolicyParam)| ParameterSetting {
         kind: *kind,
         name: name.clone(),
-        value: set.sourced("policy-param", *value),
+        value: set.item("policy-param", index, *value),
         key: None,
     };
     let scorers = spec.routing_scorers.as_ref();
     let filters = spec.routing_filters.as_ref();
     let mut choices = Choices {
         policies: names.into_iter().filter_map(|(kind, name)| Some((kind, name?))).collect(),
-        parameters: spec.policy_param.iter().flatten().map(parameter).collect(),
+        parameters: spec.policy_param.iter().flatten().enumerate().map(parameter).collect(),
         filters: filters.map(|list| list.0.iter().map(|one| set.sourced("routing-filters", one.clone())).collect()),
         scorers: scorers.map(|list| list.0.iter().map(|&one| set.sourced("routing-scorers", one)).collect()),
         ..Choices::default()
@@ -418,6 +429,12 @@ impl SourcedValues<'_> {
     fn sourced<T>(&self, name: &str, value: T) -> Sourced<T> {
         let flag = SettingSource::Flag(format!("--{name}").into());
         Sourced { value, source: self.0.source(name, flag) }
+    }
+
+    /// The item `index` of a list.
+    fn item<T>(&self, name: &str, index: usize, value: T) -> Sourced<T> {
+        let flag = SettingSource::Flag(format!("--{name}").into());
+        Sourced { value, source: self.0.item_source(name, index, flag) }
     }
 
     fn value<T>(&self, name: &str, value: Option<T>) -> Option<Sourced<T>> {

@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::experiment::Experiment;
-use crate::spec::{ExperimentSpec, NamedChoice as _, defaults};
+use crate::explain::explain;
+use crate::spec::{ExperimentSpec, InlinePolicies, NamedChoice as _, SettingKey, defaults};
 
 /// The value of `run` in the JSON of a run. Everything in it is the same for the same inputs on any machine.
 #[derive(Clone, Debug, Serialize)]
@@ -38,13 +39,14 @@ pub struct RunIdentity {
     /// End of the simulated time, s.
     horizon_s: Option<f64>,
     policies: Vec<PolicyIdentity>,
-    /// Settings that are set, by the names of the flags: `--config` reads them.
+    /// All settings that do not follow from others, defaults included, by the names of the flags: `--config` reads them.
     settings: ExperimentSpec,
     /// Defaults that were chosen, simplifications, and how far the latencies were tested.
     notes: Vec<String>,
     /// Effects that the figures do not show.
     warnings: Vec<WarningText>,
-    /// SHA-256 of the figures and of all other fields here but `warnings`: equal digests, equal results.
+    /// SHA-256 of the figures and of the resolved specification, which is the other fields here without `notes` and `warnings`: equal
+    /// digests, equal results, and the same whether a value was set or is the default.
     digest: String,
 }
 
@@ -116,15 +118,55 @@ impl RunIdentity {
             seed: config.seed,
             horizon_s: (config.horizon != Micros::MAX).then(|| config.horizon.as_secs_f64()),
             policies: policies(&config.cluster.policies, deployment),
-            settings: (*config.spec).clone(),
+            settings: settings(config, deployment),
             notes: deployment.notes.iter().chain(notes).cloned().collect(),
             warnings: Vec::new(),
             digest: String::new(),
         };
-        let digest = digest(&(figures, &identity));
+        let specification = Self { settings: independent(&identity.settings), notes: Vec::new(), ..identity.clone() };
+        let digest = digest(&(figures, specification, &deployment.alpha, &deployment.beta));
         let warnings = warnings.iter().map(|(what, hint)| WarningText { what: what.clone(), hint: hint.clone() });
         Self { warnings: warnings.collect(), digest, ..identity }
     }
+}
+
+/// The settings of the page of `--explain-config`, so that it, read by `--config`, gives the same ones.
+fn settings(config: &Experiment, deployment: &Deployment) -> ExperimentSpec {
+    let page = explain(config, deployment).to_string();
+    // The page reads back: `values` of the tests of the command line. Without that, the settings are those that were given.
+    let Ok(mut settings) = ExperimentSpec::parse("settings", &page) else { return (*config.spec).clone() };
+    if let Some(InlinePolicies { text, .. }) = &mut settings.policies {
+        let value = |line: &str| line.split("  # ").next().unwrap_or_default().trim_end().to_owned();
+        let lines = text.lines().map(value).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        *text = lines.collect::<Vec<_>>().join("\n").into();
+    }
+    settings
+}
+
+/// `settings` without those that fields of the identity or the coefficients have with their resolved values.
+fn independent(settings: &ExperimentSpec) -> ExperimentSpec {
+    const RESOLVED: [&str; 15] = [
+        "hardware",
+        "tp",
+        "pp",
+        "dtype",
+        "quantization",
+        "kv-cache-dtype",
+        "latency-model",
+        "alpha-coeffs",
+        "beta-coeffs",
+        "total-kv-blocks",
+        "max-model-len",
+        "max-num-seqs",
+        "max-num-batched-tokens",
+        "scheduler-reserve-full-isl",
+        "horizon",
+    ];
+    let mut independent = settings.clone();
+    for key in RESOLVED.into_iter().filter_map(|name| SettingKey::find(name).ok()) {
+        independent.unset(key);
+    }
+    independent
 }
 
 /// Name of the latency model: that of a plugin, or a built-in one.

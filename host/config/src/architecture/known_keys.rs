@@ -23,6 +23,16 @@ const REFUSED: &[(&str, &str)] = &[
     ("recurrent_block_type", "recurrent layers"),
 ];
 
+/// Keys of configs that other architectures have instead of the usual one: GPT-2, GPT-J, Bloom, Falcon, MPT, DBRX, OPT, T5, ChatGLM.
+const FOREIGN: &[(&str, &[&str])] = &[
+    ("num_hidden_layers", &["n_layer", "n_layers", "num_layers"]),
+    ("hidden_size", &["n_embd", "n_embed", "d_model"]),
+    ("num_attention_heads", &["n_head", "n_heads", "num_heads"]),
+    ("num_key_value_heads", &["multi_query", "n_head_kv", "kv_n_heads", "attn_config"]),
+    ("intermediate_size", &["n_inner", "ffn_dim", "d_ff", "expansion_ratio", "ffn_config"]),
+    ("vocab_size", &["padded_vocab_size", "n_vocab"]),
+];
+
 /// Keys that are read here or in `model.rs`.
 const READ: &[&str] = &[
     "architectures",
@@ -35,6 +45,7 @@ const READ: &[&str] = &[
     "num_key_value_heads",
     "num_kv_heads",
     "multi_query_group_num",
+    "multi_query",
     "vocab_size",
     "intermediate_size",
     "ffn_hidden_size",
@@ -232,6 +243,29 @@ pub(super) fn refuse(keys: &Map<String, Value>) -> Result<(), Diagnostic> {
         Some((key, describes)) => Err(Diagnostic::new(format!("`{key}` describes {describes}, which is not modelled"))
             .hint("with coefficients of its own, a model needs no architecture: `--latency-model blackbox`")),
     }
+}
+
+/// The usual keys that are absent and what the config has instead.
+pub(crate) fn foreign_keys(keys: &Map<String, Value>) -> Vec<(&'static str, &'static str)> {
+    let has = |key: &&str| keys.get(*key).is_some_and(is_active);
+    let absent = FOREIGN.iter().filter(|(usual, _)| !has(usual));
+    absent
+        .flat_map(|(usual, others)| others.iter().filter(|other| has(other)).map(move |other| (*usual, *other)))
+        .collect()
+}
+
+/// Refuses a config with a single KV head for all query heads (`multi_query`) that has another number of KV heads, or none: each query head
+/// would get its own.
+pub(super) fn refuse_multi_query(keys: &Map<String, Value>) -> Result<(), Diagnostic> {
+    let active = |key: &str| keys.get(key).is_some_and(is_active);
+    let one = ["num_key_value_heads", "multi_query_group_num"].into_iter().any(active);
+    // Falcon's second architecture groups its heads and ignores `multi_query`.
+    let grouped = active("new_decoder_architecture") && active("num_kv_heads");
+    if !active("multi_query") || one || grouped {
+        return Ok(());
+    }
+    Err(Diagnostic::new("`num_key_value_heads` is missing, and `multi_query` is true")
+        .hint("add `\"num_key_value_heads\": 1`: all query heads share one KV head"))
 }
 
 /// Warns of keys that may change attention, experts or precision and that are not read.

@@ -212,7 +212,7 @@ fn unknown_keys_are_named() {
     let quantised = r#", "quantization_config": {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8}}"#;
     insta::assert_snapshot!(warnings(quantised).join("\n"), @"");
     // Found by a reader of configs of Falcon, DBRX and others: they changed nothing, in silence.
-    for key in ["alibi", "use_mla", "multi_query", "new_decoder_architecture", "mixture_of_depths"] {
+    for key in ["alibi", "use_mla", "new_decoder_architecture", "mixture_of_depths"] {
         assert_eq!(warnings(&format!(r#", "{key}": true"#)).len(), 1, "{key}");
     }
     assert_eq!(warnings(r#", "cla_share_factor": 2, "attn_config": {"kv_n_heads": 8}"#).len(), 2);
@@ -245,9 +245,18 @@ fn layers_that_are_not_modelled_are_refused_by_name() {
     config.json: `layer_types` has 1 entries, and `num_hidden_layers` is 12
     hint: it lists every layer
     ");
-    insta::assert_snapshot!(refused(&small(r#", "index_topk": 2048, "kv_lora_rank": 512"#)), @r"
+    let latent = r#", "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128"#;
+    insta::assert_snapshot!(refused(&small(&format!(r#"{latent}, "index_topk": 2048"#))), @r"
     config.json: `index_n_heads` is missing or zero, which sparse attention needs
     hint: copy it from the config on Hugging Face
+    ");
+    insta::assert_snapshot!(refused(&small(r#", "kv_lora_rank": 512"#)), @r"
+    config.json: `qk_rope_head_dim`, `qk_nope_head_dim`, `v_head_dim` are missing or zero, which latent attention (`kv_lora_rank`) needs
+    hint: copy what is missing from the config on Hugging Face
+    ");
+    insta::assert_snapshot!(refused(&small(&latent.replace(r#", "v_head_dim": 128"#, ""))), @r"
+    config.json: `v_head_dim` is missing or zero, which latent attention (`kv_lora_rank`) needs
+    hint: copy what is missing from the config on Hugging Face
     ");
     insta::assert_snapshot!(refused(&small(r#", "sliding_window": "big""#)), @r#"
     config.json: `sliding_window` is `"big"`

@@ -29,6 +29,7 @@ use blis_plugin::Kind;
 #[derive(Clone, Debug)]
 pub struct Bundle {
     choices: Choices,
+    file: String,
     text: String,
 }
 
@@ -72,7 +73,7 @@ impl Bundle {
                 "`{}` selects the default of everything",
             ));
         };
-        Ok(Self { choices: reader.choices(raw)?, text: text.to_owned() })
+        Ok(Self { choices: reader.choices(raw)?, file: file.to_owned(), text: text.to_owned() })
     }
 
     #[must_use]
@@ -82,6 +83,13 @@ impl Bundle {
 
     pub(super) fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Whether its text has the line of `location`: of a configuration file, a bundle has those of the policies only.
+    pub(super) fn has_line(&self, location: &Location) -> bool {
+        let index = location.line.and_then(|line| usize::try_from(line).ok()?.checked_sub(1));
+        let line = index.and_then(|index| self.text.lines().nth(index));
+        *location.file == self.file && line.is_some_and(|line| !line.trim().is_empty())
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     BuiltIn, Bundle, Choices, ParameterSetting, PluginLookup, PluginLookupError, PolicySettings, PolicyUse,
     SettingSource, Sourced, TOO_LARGE, WeightedScorer, built_in_names,
 };
-use blis_diag::{name_hint, quoted};
+use blis_diag::{Diagnostic, name_hint, quoted};
 use blis_plugin::Kind;
 
 impl PolicySettings {
@@ -272,7 +272,11 @@ impl Contradiction {
     fn into_error(self, bundle: Option<&Bundle>) -> PolicyError {
         let Self { source, what, hint } = self;
         match (source, bundle) {
-            (SettingSource::File(location), Some(bundle)) => PolicyError::at(location, bundle.text(), what, hint),
+            (SettingSource::File(location), Some(bundle)) if bundle.has_line(&location) => {
+                PolicyError::at(location, bundle.text(), what, hint)
+            }
+            // A setting of a configuration file, of which a bundle has the policies at most.
+            (SettingSource::File(location), _) => PolicyError::from(Diagnostic::new(what).at(location).hint(hint)),
             _ => PolicyError::new(what, hint),
         }
     }

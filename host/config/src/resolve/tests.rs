@@ -4,6 +4,7 @@ use blis_sim::latency::Batch;
 use blis_sim::units::Micros;
 
 use super::*;
+use crate::engine::EngineProfile;
 
 const LLAMA: &str = "meta-llama/Llama-3.1-8B-Instruct";
 
@@ -370,6 +371,86 @@ fn the_share_of_memory_never_changes_the_tensor_parallel_size() {
     }
     let refused = with(LARGE, |args| args.gpu_memory_utilization = 0.3).unwrap_err().to_string();
     assert!(refused.contains("raise `--gpu-memory-utilization` from 0.3"), "{refused}");
+}
+
+/// The weights of Qwen3-32B leave 7 GiB of an H100.
+#[test]
+fn the_limits_of_a_batch_never_change_the_tensor_parallel_size() {
+    let sized = |model: &str, budget: Option<u32>, seqs: Option<u32>| {
+        with(model, |args| {
+            args.batch.engine = Some(EngineProfile::Vllm033);
+            args.batch.max_num_batched_tokens = budget;
+            args.batch.max_num_seqs = seqs;
+        })
+    };
+    let mut refused = Vec::new();
+    for model in ["qwen3-32b", "llama-3.1-70b-instruct", "mixtral-8x7b-v0.1", "llama-4-scout-17b-16e-instruct"] {
+        let usual = sized(model, None, None).unwrap().tensor_parallel_size;
+        for budget in [1, 256, 2048, 16_384, 65_536, 262_144, 1_000_000] {
+            match sized(model, Some(budget), Some(1)) {
+                Ok(deployment) => assert_eq!(deployment.tensor_parallel_size, usual, "{model} {budget}"),
+                Err(error) => refused.push(error.to_string()),
+            }
+        }
+        for seqs in [1, 64, 100_000] {
+            match sized(model, None, Some(seqs)) {
+                Ok(deployment) => assert_eq!(deployment.tensor_parallel_size, usual, "{model} {seqs}"),
+                Err(error) => refused.push(error.to_string()),
+            }
+        }
+    }
+    insta::assert_snapshot!(refused.join("\n"), @r"
+    `qwen3-32b`: the model does not fit: it needs 71.9 GiB, and 1 GPU(s) offer 71.3 GiB
+    hint: lower `--max-num-batched-tokens` from 65536: with the default 8192 it fits; or use more GPUs (`--tensor-parallel-size`)
+    `qwen3-32b`: the model does not fit: it needs 82.5 GiB, and 1 GPU(s) offer 71.3 GiB
+    hint: lower `--max-num-batched-tokens` from 262144: with the default 8192 it fits; or use more GPUs (`--tensor-parallel-size`)
+    `qwen3-32b`: the model does not fit: it needs 82.5 GiB, and 1 GPU(s) offer 71.3 GiB
+    hint: lower `--max-num-batched-tokens` from 1000000: with the default 8192 it fits; or use more GPUs (`--tensor-parallel-size`)
+    `qwen3-32b`: the model does not fit: it needs 96.2 GiB, and 1 GPU(s) offer 71.3 GiB
+    hint: lower `--max-num-seqs` from 100000: with the default 1024 it fits; or use more GPUs (`--tensor-parallel-size`)
+    `llama-4-scout-17b-16e-instruct`: the model does not fit: it needs 412.6 GiB, and 4 GPU(s) offer 285.1 GiB
+    hint: lower `--max-num-seqs` from 100000: with the default 1024 it fits; or use more GPUs (`--tensor-parallel-size`)
+    ");
+}
+
+/// Of configs with the keys of GPT-2, MPT, DBRX, Falcon-7B, Bloom: what is missing, and which key it has instead.
+#[test]
+fn keys_of_other_architectures_are_named() {
+    let folder = std::env::temp_dir().join(format!("blis-config-foreign-{}", std::process::id()));
+    let refused = |config: &str| {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("config.json"), config).unwrap();
+        let refused = refused("x/mine", |args| args.model_config_folder = Some(folder.clone()));
+        refused.replace(&folder.display().to_string(), "folder")
+    };
+    let gpt2 = r#"{"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257}"#;
+    insta::assert_snapshot!(refused(gpt2), @r"
+    folder/config.json: `num_hidden_layers`, `hidden_size`, `num_attention_heads`, `intermediate_size`, `torch_dtype` are missing or zero
+    hint: the config has other keys: `n_layer` for `num_hidden_layers`, `n_embd` for `hidden_size`, `n_head` for `num_attention_heads`; add the usual ones, whose values follow from the model's code
+    ");
+    let mpt = r#"{"d_model": 4096, "n_heads": 32, "n_layers": 32, "vocab_size": 50432, "expansion_ratio": 4,
+                  "attn_config": {"attn_impl": "triton"}, "torch_dtype": "bfloat16"}"#;
+    insta::assert_snapshot!(refused(mpt), @r"
+    folder/config.json: `num_hidden_layers`, `hidden_size`, `num_attention_heads`, `num_key_value_heads`, `intermediate_size` are missing or zero
+    hint: the config has other keys: `n_layers` for `num_hidden_layers`, `d_model` for `hidden_size`, `n_heads` for `num_attention_heads`, `attn_config` for `num_key_value_heads`, `expansion_ratio` for `intermediate_size`; add the usual ones, whose values follow from the model's code
+    ");
+    let falcon = r#"{"hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32, "vocab_size": 65024,
+                     "multi_query": true, "num_kv_heads": 71, "torch_dtype": "bfloat16"}"#;
+    insta::assert_snapshot!(refused(falcon), @r"
+    folder/config.json: `num_key_value_heads` is missing, and `multi_query` is true
+    hint: add `"num_key_value_heads": 1`: all query heads share one KV head
+    ");
+    insta::assert_snapshot!(refused(&falcon.replace("num_kv_heads\": 71", "num_key_value_heads\": 1")), @r"
+    folder/config.json: `intermediate_size` is missing or zero
+    hint: add it: every model has one
+    ");
+    let bloom =
+        r#"{"hidden_size": 4096, "n_head": 32, "n_layer": 30, "vocab_size": 250880, "torch_dtype": "bfloat16"}"#;
+    insta::assert_snapshot!(refused(bloom), @r"
+    folder/config.json: `num_hidden_layers`, `num_attention_heads`, `intermediate_size` are missing or zero
+    hint: the config has other keys: `n_layer` for `num_hidden_layers`, `n_head` for `num_attention_heads`; add the usual ones, whose values follow from the model's code
+    ");
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

@@ -16,7 +16,7 @@ use blis_diag::yaml::{Document, Word, explain};
 use blis_diag::{quoted, unreadable};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::settings::{ExperimentSpec, InlinePolicies, SettingKey, ValueForm};
+use super::settings::{ExperimentSpec, InlinePolicies, SettingKey, ValueForm, value_hint};
 use crate::error::RunError;
 
 /// Longer files are refused as configuration files.
@@ -64,7 +64,13 @@ impl ExperimentSpec {
         };
         let mut spec = Self::default();
         for (name, value) in raw.settings.iter().filter(|(_, value)| !matches!(value, RawValue::Missing)) {
-            set(&mut spec, &document, name, value)?;
+            match value {
+                // The settings of a result have the policies as the text of a bundle.
+                RawValue::One(word) if name.value == "policies" && raw.policies.is_empty() => {
+                    spec.policies = Some(InlinePolicies { file: "policies".into(), text: word.value.as_str().into() });
+                }
+                _ => set(&mut spec, &document, name, value)?,
+            }
         }
         if !raw.policies.is_empty() {
             let text = only_lines(text, &raw.lines_of_policies());
@@ -95,7 +101,7 @@ fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &
         let source = SettingSource::File(document.location(word.referenced));
         spec.set(key, &word.value, source).map_err(|message| {
             let what = format!("`{}` is {}", key.name, quoted(word.value.as_bytes()));
-            wrong(word.referenced, what, format!("it {message}"))
+            wrong(word.referenced, what, value_hint(&message))
         })?;
     }
     Ok(())

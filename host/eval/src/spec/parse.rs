@@ -314,7 +314,7 @@ pub fn from_0(text: &str) -> Result<f64, String> {
 pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
     let parts = text.split_once('.').and_then(|(kind, rest)| Some((kind, rest.split_once('=')?)));
     let Some((kind, (name, value))) = parts.filter(|(_, (name, _))| !name.is_empty()) else {
-        return Err("it must be KIND.NAME=VALUE, as in routing.queue-depth=2".into());
+        return Err("must be KIND.NAME=VALUE, as in routing.queue-depth=2".into());
     };
     let Some(kind) = Kind::ALL.into_iter().find(|known| known.name() == kind) else {
         return Err(format!(

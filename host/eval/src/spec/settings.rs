@@ -82,6 +82,8 @@ macro_rules! settings {
             pub policies: Option<InlinePolicies>,
             /// Sources of values, by name of the setting. Values that were set without a source are missing.
             sources: BTreeMap<&'static str, SettingSource>,
+            /// Sources of the items of lists, likewise.
+            item_sources: BTreeMap<&'static str, Vec<SettingSource>>,
         }
 
         /// All settings, in the order of help.
@@ -258,6 +260,11 @@ impl SettingKey {
     }
 }
 
+/// The hint of a value that is refused with that message, which begins with `must` unless it is about a part of the value.
+pub(super) fn value_hint(message: &str) -> String {
+    if message.starts_with("must ") { format!("it {message}") } else { message.to_owned() }
+}
+
 impl ExperimentSpec {
     /// Sets `key` to the value of `text`, or adds the value to a list.
     ///
@@ -265,6 +272,9 @@ impl ExperimentSpec {
     /// What the value must be.
     pub fn set(&mut self, key: &'static SettingKey, text: &str, source: SettingSource) -> Result<(), String> {
         (key.set)(self, text)?;
+        if key.form == ValueForm::Texts {
+            self.item_sources.entry(key.name).or_default().push(source.clone());
+        }
         self.sources.insert(key.name, source);
         Ok(())
     }
@@ -277,7 +287,7 @@ impl ExperimentSpec {
         let key = SettingKey::find(name)
             .map_err(|hint| RunError::usage(format_args!("there is no setting `{name}`")).hint(hint))?;
         self.set(key, text, SettingSource::Other("the specification".into()))
-            .map_err(|message| RunError::usage(format_args!("`{name}` is `{text}`")).hint(format_args!("it {message}")))
+            .map_err(|message| RunError::usage(format_args!("`{name}` is `{text}`")).hint(value_hint(&message)))
     }
 
     /// These settings, completed by those of `base` where they are not set.
@@ -289,6 +299,9 @@ impl ExperimentSpec {
                 if let Some(source) = base.sources.get(key.name) {
                     self.sources.insert(key.name, source.clone());
                 }
+                if let Some(sources) = base.item_sources.get(key.name) {
+                    self.item_sources.insert(key.name, sources.clone());
+                }
             }
         }
         self.policies = self.policies.or_else(|| base.policies.clone());
@@ -299,6 +312,7 @@ impl ExperimentSpec {
     pub fn unset(&mut self, key: &'static SettingKey) {
         (key.clear)(self);
         self.sources.remove(key.name);
+        self.item_sources.remove(key.name);
     }
 
     /// Whether the setting called `name` is set.
@@ -311,6 +325,13 @@ impl ExperimentSpec {
     #[must_use]
     pub fn source(&self, name: &str, otherwise: SettingSource) -> SettingSource {
         self.sources.get(name).cloned().unwrap_or(otherwise)
+    }
+
+    /// The source of the item `index` of the list `name`, or that of the list.
+    #[must_use]
+    pub fn item_source(&self, name: &str, index: usize, otherwise: SettingSource) -> SettingSource {
+        let item = self.item_sources.get(name).and_then(|sources| sources.get(index));
+        item.cloned().unwrap_or_else(|| self.source(name, otherwise))
     }
 
     /// The settings that are set, in the order of help, as text; several texts for a list.

@@ -352,8 +352,21 @@ struct ProductRange {
 const SCALING_BYTES: f64 = 3.0;
 
 impl Product {
-    /// µs. More rows never take less time, also where another curve begins.
+    /// µs. More rows never take less time, also where another curve begins, and no longer than in parts, each on an earlier curve:
+    /// neighbouring curves do not meet, and over the peaks of another GPU they can be far apart.
     fn us(&self, rows: f64) -> f64 {
+        let ends = self.ranges.iter().map(|range| range.up_to_rows).take_while(|end| *end < rows);
+        let parts = ends.map(|end| {
+            let (full, rest) = ((rows / end).floor(), rows % end);
+            let remaining = if rest > 0.0 { self.us(rest) } else { 0.0 };
+            let count = (rows / end).ceil();
+            (full * self.whole_us(end) + remaining).min(count * self.whole_us(rows / count))
+        });
+        parts.fold(self.whole_us(rows), f64::min)
+    }
+
+    /// µs of all rows at once.
+    fn whole_us(&self, rows: f64) -> f64 {
         let mut us: f64 = 0.0;
         for range in &self.ranges {
             us = us.max(range.us(rows.min(range.up_to_rows)));
@@ -529,6 +542,20 @@ mod tests {
         assert!((product.us(1000.0) / many - 1.0).abs() < 1e-12);
         // No row more makes it faster, also not at the border between the curves.
         assert!((1..200).all(|rows| product.us(f64::from(rows) + 1.0) >= product.us(f64::from(rows))));
+    }
+
+    /// 100 rows on a curve that is 300 µs dearer than that of up to 64 rows.
+    #[test]
+    fn no_product_is_slower_than_its_parts() {
+        let mut kernels = samples::kernels();
+        kernels.gemm_8bit[1].curve.launch_us = 312.0;
+        let (model, gpu) = (scout_fp8(), h100());
+        let product = Machine::new(&model, &gpu, &kernels).product(2000.0, 4096.0, 1.0);
+        assert!(product.whole_us(100.0) > 312.0);
+        assert_eq!(product.us(100.0), (product.us(64.0) + product.us(36.0)).min(2.0 * product.us(50.0)));
+        for rows in (1..3000).map(f64::from) {
+            assert!(product.us(rows + 1.0) >= product.us(rows) && product.us(2.0 * rows) <= 2.0 * product.us(rows));
+        }
     }
 
     #[test]
