@@ -436,10 +436,10 @@ fn keys_of_other_architectures_are_named() {
     ");
     let falcon = r#"{"hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32, "vocab_size": 65024,
                      "multi_query": true, "num_kv_heads": 71, "torch_dtype": "bfloat16"}"#;
-    insta::assert_snapshot!(refused(falcon), @r"
+    insta::assert_snapshot!(refused(falcon), @r#"
     folder/config.json: `num_key_value_heads` is missing, and `multi_query` is true
     hint: add `"num_key_value_heads": 1`: all query heads share one KV head
-    ");
+    "#);
     insta::assert_snapshot!(refused(&falcon.replace("num_kv_heads\": 71", "num_key_value_heads\": 1")), @r"
     folder/config.json: `intermediate_size` is missing or zero
     hint: add it: every model has one
