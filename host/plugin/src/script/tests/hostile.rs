@@ -906,7 +906,7 @@ fn a_number_has_the_same_text_everywhere() {
     );
 }
 
-/// One message said a day, another an hour.
+/// One message named a day as the limit, another an hour.
 #[test]
 fn constants_of_latency_models_have_one_limit() {
     let fault = |constants: &str| {
