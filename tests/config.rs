@@ -77,7 +77,7 @@ fn regret_refuses_files_that_it_does_not_write() {
 fn settings_at_fault_are_located() {
     let folder = Scratch::new();
     let message = |text: &str, flags: &str| {
-        let file = folder.write("e.yaml", &format!("model: qwen3-14b\n{text}"));
+        let file = folder.write("e.yaml", format!("model: qwen3-14b\n{text}"));
         let ended = blis!("run --config", file, flags);
         assert_eq!(ended.code, Some(2), "{text}");
         ended.stderr.replace(&folder.display().to_string(), "DIR")

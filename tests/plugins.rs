@@ -267,7 +267,7 @@ fn names_of_files_stay_on_their_line() {
     let folder = Scratch::new();
     fs::write(folder.join("a\u{1b}[31mb\nc.rhai"), "fn route(r, s) { 0 }").expect("scratch");
     fs::write(folder.join("x\u{1b}[2Jy.rhai"), "fn route(r, s) { 0").expect("scratch");
-    let text = blis!(in &folder.to_path_buf(), "plugin list --policy-dir . --output text").done().stdout;
+    let text = blis!(in &folder, "plugin list --policy-dir . --output text").done().stdout;
     assert!(!text.contains('\u{1b}'), "{text}");
     for line in [
         "a\\u{1b}[31mb\\nc       routing",
@@ -276,7 +276,6 @@ fn names_of_files_stay_on_their_line() {
     ] {
         assert!(text.lines().any(|one| one.starts_with(line)), "{line}: {text}");
     }
-    let ended =
-        blis!(in &folder.to_path_buf(), "plugin check", folder.join("x\u{1b}[2Jy.rhai"), "--output text").with_code(1);
+    let ended = blis!(in &folder, "plugin check", folder.join("x\u{1b}[2Jy.rhai"), "--output text").with_code(1);
     assert!(!format!("{}{}", ended.stdout, ended.stderr).contains('\u{1b}'), "{}", ended.stdout);
 }
