@@ -41,7 +41,7 @@ pub enum TimeLimit {
     Total(Duration),
     /// Without a completed simulation.
     BetweenSimulations(Duration),
-    /// CPU time of each thread, in whole seconds; in all, [`WALL_PER_CPU`] times as long.
+    /// CPU time of each thread, in whole seconds; in all, ten times as long.
     Cpu(Duration),
 }
 
