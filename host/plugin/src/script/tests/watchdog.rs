@@ -52,8 +52,8 @@ fn large(i) {
         9 => { let t = ""; t.pad(8000, ' '); t }
         10 => { let t = ""; t.pad(8000, '0'); t }
         11 => { let a = []; a.pad(200, column(65536, 1.5)); a }
-        12 => { let a = []; for i in 0..400 { a = [a]; } a }
-        13 => { let m = #{}; for i in 0..400 { m = #{ x: m }; } m }
+        12 => { let a = []; for i in 0..100 { a = [a]; } a }
+        13 => { let m = #{}; for i in 0..100 { m = #{ x: m }; } m }
         14 => { let t = table(); for i in 0..500 { t[i] = 1.5; } [t, t, #{ t: t }] }
         _ => ()
     }
