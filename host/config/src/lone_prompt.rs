@@ -150,7 +150,7 @@ fn no_prompt_is_slower_in_larger_chunks() {
 }
 
 #[test]
-#[ignore = "takes half a minute"]
+#[ignore = "heavy: `.ci/run` runs it in a step of its own"]
 fn no_prompt_to_any_model_is_slower_in_larger_chunks() {
     let models = known_models().into_iter().filter(|model| model.has_config);
     let compared: usize = models.map(|model| compare_on_all_gpus(&model.name)).sum();

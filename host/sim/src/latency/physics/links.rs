@@ -56,8 +56,9 @@ impl GroupLink {
     }
 
     /// Time of a message of that many bytes, in one piece or in parts, whichever is faster, µs: never longer than two messages of
-    /// half the size. The parts are the largest before a change of algorithm and a rest, or equal. At some sizes libraries change to an algorithm that is slower there, over PCIe up to 3.6 times; half as many
-    /// tokens at a time would make a prompt faster.
+    /// half the size. The parts are the largest before a change of algorithm and a rest, or equal. At some sizes libraries
+    /// change to an algorithm that is slower there, over PCIe up to 3.6 times; half as many tokens at a time would make a
+    /// prompt faster.
     #[must_use]
     pub fn split_us(&self, bytes: f64) -> f64 {
         let before = |index: usize| index.checked_sub(1).and_then(|last| self.segments.get(last));
