@@ -119,11 +119,14 @@ impl ChargedEnd {
     /// Whether the service refused it, although it can be served.
     fn refused(&self) -> bool {
         use Status::{Dropped, Rejected};
-        matches!(self.status, Rejected(Rejection::Admission | Rejection::Server) | Dropped(DropReason::KvTooSmall))
+        match self.status {
+            Rejected(rejection) => rejection != Rejection::Routing,
+            status => status == Dropped(DropReason::KvTooSmall),
+        }
     }
 
     fn unfinished(&self) -> bool {
-        matches!(self.status, Status::Queued | Status::Running | Status::Arriving)
+        matches!(self.status, Status::Queued | Status::Running | Status::Arriving | Status::InGateway)
     }
 }
 

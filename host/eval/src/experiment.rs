@@ -27,6 +27,7 @@ use crate::cancel::RunBudget;
 use crate::catalog::Catalog;
 use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
+use crate::flow::FlowControlSettings;
 use crate::spec::{
     DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, KvCacheDtypeName, OnErrorName, ParityName,
     PolicyParam, QuantizationName, RegretName, SimulationName, TargetList, TieBreakName, TraceLevelName, defaults,
@@ -74,6 +75,8 @@ pub struct ClusterSettings {
     /// Age at which the contents of prefix caches are refreshed; 0 refreshes them for every request.
     pub cache_signal_delay: Micros,
     pub tie_break: TieBreakName,
+    /// The queue in front of routing; `None` without flow control.
+    pub flow_control: Option<FlowControlSettings>,
     pub policies: PolicySettings,
     /// Targets of flags by SLO class; `default` is the class of requests without one. A target of a flag wins over the
     /// same target of a trace.
@@ -312,6 +315,25 @@ fn misplaced(spec: &ExperimentSpec, name: &str, what: &str, hint: &str) -> RunEr
     }
 }
 
+/// The settings of flow control.
+const FLOW_CONTROL: [&str; 15] = [
+    "saturation-detector",
+    "queue-depth-threshold",
+    "kv-cache-util-threshold",
+    "metrics-staleness-threshold",
+    "max-concurrency",
+    "usage-limit-policy",
+    "usage-limit-threshold",
+    "fairness-policy",
+    "dispatch-order",
+    "slo-targets",
+    "request-ttl",
+    "max-gateway-queue-depth",
+    "per-band-capacity",
+    "queue-shedding",
+    "dispatch-tick-interval",
+];
+
 /// Refuses settings that exclude each other, and settings that have no effect without another one. The command line
 /// checks the same for its flags; this check serves files and suites.
 fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
@@ -365,6 +387,15 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
     if spec.engine.is_some() && spec.parity == Some(ParityName::Blis) {
         let hint = "BLIS simulates an engine of its own: leave out one of them; a page of `--explain-config` names the engine of its run";
         return Err(misplaced(spec, "engine", "cannot be used with `--parity blis`", hint));
+    }
+    if spec.flow_control != Some(true)
+        && let Some(name) = FLOW_CONTROL.into_iter().find(|name| spec.has(name))
+    {
+        return Err(misplaced(spec, name, "needs `--flow-control`", "set both, or neither"));
+    }
+    if spec.queue_shedding == Some(true) && spec.parity != Some(ParityName::Blis) {
+        let hint = "llm-d rejects the request that finds the queue full; leave it out, or add `--parity blis`";
+        return Err(misplaced(spec, "queue-shedding", "needs `--parity blis`", hint));
     }
     for (one, other) in NEEDS {
         if spec.has(one) && !spec.has(other) {
@@ -466,6 +497,7 @@ impl ClusterSettings {
             snapshot_refresh_interval: spec.snapshot_refresh_interval.unwrap_or(defaults::SIGNAL_INTERVAL),
             cache_signal_delay: spec.cache_signal_delay.unwrap_or(defaults::SIGNAL_INTERVAL),
             tie_break: spec.tie_break.unwrap_or(defaults::TIE_BREAK),
+            flow_control: FlowControlSettings::new(spec),
             policies,
             slo_targets: slo_targets(spec),
         }

@@ -299,6 +299,7 @@ impl Explanation<'_> {
         self.flag(settings, "snapshot-refresh-interval", cluster.snapshot_refresh_interval.0);
         self.flag(settings, "cache-signal-delay", cluster.cache_signal_delay.0);
         self.flag(settings, "tie-break", cluster.tie_break);
+        self.flow_control(settings);
         let catalog = &self.config.catalog;
         let dirs: Vec<String> = catalog.dirs().iter().map(|dir| dir.display().to_string()).collect();
         self.flag(settings, "policy-dir", Value::Several(dirs));
@@ -308,6 +309,26 @@ impl Explanation<'_> {
             OnError::Fallback => "fallback",
         };
         self.flag(settings, "on-plugin-error", on_error);
+    }
+
+    fn flow_control(&self, settings: &mut Settings) {
+        let Some(flow) = &self.config.cluster.flow_control else { return };
+        self.flag(settings, "flow-control", true);
+        self.flag(settings, "saturation-detector", flow.saturation_detector);
+        self.flag(settings, "queue-depth-threshold", flow.queue_depth_threshold);
+        self.flag(settings, "kv-cache-util-threshold", flow.kv_cache_util_threshold);
+        self.flag(settings, "metrics-staleness-threshold", flow.metrics_staleness_threshold.unwrap_or_default().0);
+        self.flag(settings, "max-concurrency", flow.max_concurrency);
+        self.flag(settings, "usage-limit-policy", flow.usage_limit_policy);
+        self.flag(settings, "usage-limit-threshold", flow.usage_limit_threshold);
+        self.flag(settings, "fairness-policy", flow.fairness_policy);
+        self.flag(settings, "dispatch-order", flow.dispatch_order);
+        self.flag(settings, "slo-targets", optional(flow.slo_targets.as_ref()));
+        self.flag(settings, "request-ttl", flow.request_ttl.0);
+        self.flag(settings, "max-gateway-queue-depth", flow.max_gateway_queue_depth);
+        self.flag(settings, "per-band-capacity", flow.per_band_capacity);
+        self.flag(settings, "queue-shedding", flow.queue_shedding);
+        self.flag(settings, "dispatch-tick-interval", flow.dispatch_tick_interval.0);
     }
 
     fn evaluation(&self, settings: &mut Settings) {

@@ -29,6 +29,7 @@ pub mod explain;
 pub mod feedback;
 mod figures;
 mod fitness;
+pub mod flow;
 pub mod identity;
 mod load_warnings;
 mod measure;

@@ -6,14 +6,14 @@ use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
 use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingChoice};
 use blis_sim::latency::LatencyModel;
-use blis_sim::policy::{AdmissionPolicy, BlockIds, Classes, InstanceInfo, TenantBudgets, Ties};
+use blis_sim::policy::{AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, InstanceInfo, TenantBudgets, Ties};
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
 
 use crate::bound::BoundedService;
 use crate::error::RunError;
 use crate::experiment::Experiment;
-use crate::spec::TieBreakName;
+use crate::spec::{ParityName, TieBreakName};
 use blis_config::Deployment;
 use blis_config::policy::{PolicySettings, PolicyUse};
 use blis_plugin::adapt::{PluginLatency, PluginPolicy};
@@ -93,7 +93,11 @@ pub(crate) fn cluster<I: Instance>(
         horizon: config.horizon,
         abort: abort.clone(),
     };
-    Ok((Cluster::new(front, policies, instances, engine), incidents))
+    let cluster = Cluster::new(front, policies, instances, engine);
+    Ok(match &settings.flow_control {
+        Some(flow) => (cluster.with_flow_control(flow.build(names)), incidents),
+        None => (cluster, incidents),
+    })
 }
 
 /// The service of `config`, as far as bounds depend on it, and the record of plugin failures.
@@ -227,7 +231,10 @@ fn serves(model: &[&str], names: &Names) -> Vec<Name> {
 
 fn policies(plugins: &PluginStarter<'_>, classes: &Classes, names: &Names) -> Result<Policies, RunError> {
     let settings = &plugins.config.cluster.policies;
+    let flow_control = plugins.config.cluster.flow_control.as_ref();
     let admission: Box<dyn AdmissionPolicy> = match plugins.policy::<dyn AdmissionGuest>()? {
+        // In BLIS, flow control stands in place of the admission policy.
+        _ if flow_control.is_some_and(|flow| flow.parity == ParityName::Blis) => Box::new(AlwaysAdmit),
         Some(plugin) => plugin,
         None => settings.admission().map_err(RunError::usage)?,
     };

@@ -75,6 +75,8 @@ pub(super) struct Breakdown<'a> {
     rejected_routing: u64,
     #[serde(skip_serializing_if = "is_zero")]
     rejected_server: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    rejected_gateway: u64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     shed_by_class: BTreeMap<&'a str, u64>,
     conservation: Conservation,
@@ -98,6 +100,7 @@ impl<'a> Breakdown<'a> {
             rejected_admission: counts.rejected_by_admission,
             rejected_routing: counts.rejected_by_routing,
             rejected_server: counts.rejected_by_server,
+            rejected_gateway: counts.rejected_by_gateway(),
             shed_by_class: by_name(&report.anomalies.shed, names, |&count| count),
             conservation: Conservation::new(report),
             slo_classes: by_name(&report.classes, names, |class| ClassJson::new(class, empty)),
@@ -109,7 +112,7 @@ impl<'a> Breakdown<'a> {
     }
 }
 
-/// Whether a count is left out of a document: only servers with a limit refuse requests.
+/// Whether a count is left out of a document: only servers with a limit refuse requests, and only flow control has a queue.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
@@ -122,6 +125,8 @@ struct Conservation {
     queued: u64,
     running: u64,
     arriving: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    in_gateway: u64,
     dropped: u64,
     timed_out: u64,
     rejected: u64,
@@ -137,6 +142,7 @@ impl Conservation {
             queued: counts.queued,
             running: counts.running,
             arriving: counts.arriving,
+            in_gateway: counts.in_gateway,
             dropped: counts.dropped(),
             timed_out: counts.timed_out,
             rejected: counts.rejected(),
@@ -213,10 +219,14 @@ struct CountsJson {
     still_queued: u64,
     still_running: u64,
     still_arriving: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    still_in_gateway: u64,
     rejected_admission: u64,
     rejected_routing: u64,
     #[serde(skip_serializing_if = "is_zero")]
     rejected_server: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    rejected_gateway: u64,
     dropped_unservable: u64,
     length_capped_requests: u64,
     timed_out_requests: u64,
@@ -231,9 +241,11 @@ impl CountsJson {
             still_queued: counts.queued,
             still_running: counts.running,
             still_arriving: counts.arriving,
+            still_in_gateway: counts.in_gateway,
             rejected_admission: counts.rejected_by_admission,
             rejected_routing: counts.rejected_by_routing,
             rejected_server: counts.rejected_by_server,
+            rejected_gateway: counts.rejected_by_gateway(),
             dropped_unservable: counts.dropped(),
             length_capped_requests: counts.length_capped,
             timed_out_requests: counts.timed_out,

@@ -186,7 +186,7 @@ impl LoadLog {
         bin.arrived += 1;
         bin.served += u64::from(is_completed);
         bin.latency_sum += outcome.e2e.unwrap_or(Micros::ZERO).as_secs_f64();
-        if matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving) {
+        if matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving | Status::InGateway) {
             return;
         }
         let bin = self.bin(outcome.ended_at.0);

@@ -10,6 +10,7 @@ use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Outcome, Status};
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;
+use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
 use blis_sim::request::session_text;
@@ -19,6 +20,8 @@ use blis_workload::Names;
 #[derive(Clone, Debug, Default)]
 pub struct RequestLog {
     records: Vec<RequestRecord>,
+    /// Times in the gateway's queue, of requests that waited there.
+    waited: FxHashMap<RequestId, Micros>,
 }
 
 /// An [`Outcome`] without the fields that no report needs.
@@ -120,13 +123,17 @@ impl RequestLog {
 impl Observer for RequestLog {
     #[inline]
     fn interests(&self) -> Interests {
-        Interests::OUTCOMES
+        Interests::OUTCOMES | Interests::GATEWAY
     }
 
     #[inline]
     fn record(&mut self, event: &SimEvent<'_>) {
-        if let SimEvent::Outcome(outcome) = event {
-            self.records.push((*outcome).into());
+        match event {
+            SimEvent::Outcome(outcome) => self.records.push((*outcome).into()),
+            SimEvent::Dispatched { request, waited } if *waited > Micros::ZERO => {
+                self.waited.insert(request.id, *waited);
+            }
+            _ => {}
         }
     }
 }
@@ -143,7 +150,8 @@ impl Serialize for RequestsDocument<'_> {
         let records = self.log.by_arrival();
         let served =
             records.into_iter().filter(|record| !matches!(record.status, Status::Dropped(_) | Status::Rejected(_)));
-        serializer.collect_seq(served.map(|record| RequestJson::new(record, self.names)))
+        let waited = |id| self.log.waited.get(&id).copied();
+        serializer.collect_seq(served.map(|record| RequestJson::new(record, waited(record.id), self.names)))
     }
 }
 
@@ -169,6 +177,8 @@ struct RequestJson<'a> {
     model: &'a str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     length_capped: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway_queue_delay_ms: Option<f64>,
     #[serde(skip_serializing_if = "is_empty")]
     session_id: Cow<'a, str>,
     round_index: u32,
@@ -178,7 +188,7 @@ struct RequestJson<'a> {
 }
 
 impl<'a> RequestJson<'a> {
-    fn new(record: &RequestRecord, names: &'a Names) -> Self {
+    fn new(record: &RequestRecord, waited: Option<Micros>, names: &'a Names) -> Self {
         let ms = |duration: Option<Micros>| duration.unwrap_or_default().as_millis_f64();
         Self {
             arrived_at: record.arrival.as_secs_f64(),
@@ -194,6 +204,7 @@ impl<'a> RequestJson<'a> {
             handled_by: record.instance.map(|instance| format!("instance_{instance}")).unwrap_or_default(),
             model: names.text(record.tags.model),
             length_capped: record.status == Status::LengthCapped,
+            gateway_queue_delay_ms: waited.map(Micros::as_millis_f64),
             session_id: session_text(names.texts(), record.tags.session),
             round_index: record.tags.round_index,
             status: status_name(record.status),
@@ -215,6 +226,7 @@ fn status_name(status: Status) -> &'static str {
         Status::Queued => "queued",
         Status::Running => "running",
         Status::Arriving => "arriving",
+        Status::InGateway => "in_gateway",
         Status::Rejected(_) => "rejected",
     }
 }

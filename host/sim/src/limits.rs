@@ -1,7 +1,7 @@
 //! Every bound of a loop, a queue or a table in the simulator.
 //!
-//! Two bounds change results: [`STEPS_WITHOUT_PROGRESS`] ends a simulation that makes no progress, and [`GPUS`] ends a
-//! search for enough GPUs. All others trade memory for time: beyond them the same result is computed by the slow path,
+//! Three bounds change results: [`STEPS_WITHOUT_PROGRESS`] and [`IDLE_TICKS`] end a simulation that makes no progress, and
+//! [`GPUS`] ends a search for enough GPUs. All others trade memory for time: beyond them the same result is computed by the slow path,
 //! or a buffer is compacted. Constants that belong to a policy are its parameters and stand beside it.
 
 // Bounds that end something.
@@ -12,6 +12,10 @@ pub(crate) const STEPS_WITHOUT_PROGRESS: u32 = if cfg!(test) { 20 } else { 1000 
 
 /// GPUs in a tensor-parallel group: 2¹⁰, the maximum of `--tensor-parallel-size`.
 pub(crate) const GPUS: f64 = 1024.0;
+
+/// Ticks of the gateway's queue in a row, without any other event, before the simulation ends: 100 s at a tick every
+/// millisecond.
+pub(crate) const IDLE_TICKS: u32 = 100_000;
 
 // The cluster.
 

@@ -55,6 +55,13 @@ pub enum SimEvent<'a> {
         /// How many of them to subtract.
         count: u64,
     },
+    /// A request leaves the gateway's queue for routing. Reported with flow control only.
+    Dispatched {
+        /// The request.
+        request: &'a Request,
+        /// Time that it spent in the queue.
+        waited: Micros,
+    },
     /// A request ended. Reported once for each request, in the order in which they end.
     Outcome(&'a Outcome),
 }
@@ -95,6 +102,8 @@ impl Interests {
     pub const IN_FLIGHT: Self = Self(1 << 8);
     /// [`Reads::cached_blocks`]: kept up to date for decisions, even if no policy reads it.
     pub const CACHED_BLOCKS: Self = Self(1 << 9);
+    /// Every [`SimEvent::Dispatched`].
+    pub const GATEWAY: Self = Self(1 << 10);
 
     /// The union of both sets.
     #[inline]
@@ -122,6 +131,7 @@ impl Interests {
             SimEvent::InterTokenLatency { .. } | SimEvent::InterTokenLatencyRetracted { .. } => {
                 Self::INTER_TOKEN_LATENCIES
             }
+            SimEvent::Dispatched { .. } => Self::GATEWAY,
             SimEvent::Outcome(_) => Self::OUTCOMES,
         }
     }

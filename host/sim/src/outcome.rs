@@ -26,7 +26,9 @@ pub enum Status {
     Running,
     /// Between arrival and waiting queue at the end of the simulation.
     Arriving,
-    /// Rejected by the service; it joined no queue.
+    /// In the gateway's queue at the end of the simulation.
+    InGateway,
+    /// Rejected by the service; it reached no instance.
     Rejected(Rejection),
 }
 
@@ -40,6 +42,12 @@ pub enum Rejection {
     /// The API server of its instance returned 503: it had as many requests or prompt tokens as it may have
     /// (`max_num_queued_reqs`, `max_num_queued_tokens`).
     Server,
+    /// The gateway's queue, or its band in it, was full.
+    GatewayFull,
+    /// A request of higher priority took its place in the gateway's queue (BLIS).
+    GatewayDisplaced,
+    /// It waited in the gateway's queue for longer than its time to live.
+    GatewayExpired,
 }
 
 /// Why a request can never be served.

@@ -205,7 +205,7 @@ fn status(status: Status) -> &'static str {
         Status::Completed | Status::LengthCapped => "completed",
         Status::TimedOut => "timed_out",
         Status::Dropped(_) => "dropped",
-        Status::Queued | Status::Running | Status::Arriving => "unfinished",
+        Status::Queued | Status::Running | Status::Arriving | Status::InGateway => "unfinished",
         Status::Rejected(_) => "rejected",
     }
 }

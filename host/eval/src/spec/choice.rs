@@ -98,6 +98,56 @@ choices! {
 }
 
 choices! {
+    /// How full the service is, for flow control (`--saturation-detector`).
+    SaturationName:
+    /// Never: requests do not wait in the gateway
+    Never = "never",
+    /// Waiting requests and KV blocks in use, by instance
+    Utilization = "utilization",
+    /// Requests in flight
+    Concurrency = "concurrency",
+}
+
+choices! {
+    /// Up to which saturation bands are served (`--usage-limit-policy`).
+    UsageLimitName:
+    /// The same limit for every band
+    Static = "static",
+    /// Limits that fall evenly from the highest band to the lowest
+    PriorityHoldback = "priority-holdback",
+    /// Lower bands are served now and then as the service fills
+    SoftReflective = "soft-reflective",
+}
+
+choices! {
+    /// The tenant that is served next within a band (`--fairness-policy`).
+    FairnessName:
+    /// The request that is first in the dispatch order, whoever sent it
+    GlobalStrict = "global-strict",
+    /// One tenant after the other
+    RoundRobin = "round-robin",
+    /// The tenant that was served least of late
+    ProgramAware = "program-aware",
+    /// The tenant that was served the fewest tokens
+    VirtualTokenCounter = "virtual-token-counter",
+}
+
+choices! {
+    /// The order within a tenant's requests (`--dispatch-order`).
+    DispatchOrderName:
+    /// First come, first served
+    Fcfs = "fcfs",
+    /// The request that expires first
+    Edf = "edf",
+    /// The request whose first token is due first
+    SloDeadline = "slo-deadline",
+    /// The same as fcfs, by BLIS's name: bands are served by priority in any case
+    Fifo = "fifo",
+    /// The same as fcfs, by BLIS's name
+    Priority = "priority",
+}
+
+choices! {
     /// Type of activations, and of weights that are not quantised (`--dtype`).
     DtypeName:
     /// That of the model's config; bfloat16 for a model in float32

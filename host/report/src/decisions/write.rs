@@ -257,7 +257,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     fn ended(&mut self, outcome: &Outcome) {
         self.lines.begin("{\"kind\":\"outcome\"");
         self.lines.int(key!("request"), outcome.id.0);
-        if !matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving) {
+        if !matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving | Status::InGateway) {
             self.lines.int(key!("time_us"), outcome.ended_at.0);
         }
         self.lines.text(key!("status"), status(outcome.status));
@@ -330,9 +330,13 @@ pub(super) fn status(status: Status) -> &'static str {
         Status::Queued => "queued",
         Status::Running => "running",
         Status::Arriving => "arriving",
+        Status::InGateway => "in-gateway",
         Status::Rejected(Rejection::Admission) => "rejected-by-admission",
         Status::Rejected(Rejection::Routing) => "rejected-by-routing",
         Status::Rejected(Rejection::Server) => "rejected-by-server",
+        Status::Rejected(Rejection::GatewayFull) => "rejected-gateway-full",
+        Status::Rejected(Rejection::GatewayDisplaced) => "displaced-in-gateway",
+        Status::Rejected(Rejection::GatewayExpired) => "expired-in-gateway",
     }
 }
 

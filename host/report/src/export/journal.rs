@@ -136,7 +136,7 @@ impl Journey {
             Some(Status::TimedOut) => Some("timeout"),
             Some(Status::Dropped(_)) => Some("dropped"),
             Some(Status::Rejected(_)) => Some("rejected"),
-            Some(Status::Queued | Status::Running | Status::Arriving) | None => Some("incomplete"),
+            Some(Status::Queued | Status::Running | Status::Arriving | Status::InGateway) | None => Some("incomplete"),
         }
     }
 

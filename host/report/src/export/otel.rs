@@ -152,7 +152,7 @@ impl RequestSpans<'_> {
         let Journey { request, queued, in_batch, outcome, .. } = self.journey;
         let since = queued.or(in_batch.first().map(|change| change.at))?;
         let gone = outcome.is_some_and(|outcome| match outcome.status {
-            Status::Arriving => true,
+            Status::Arriving | Status::InGateway => true,
             _ => self.ended().is_some_and(|outcome| outcome.ended_at < since),
         });
         let events = self.core_events();
@@ -229,7 +229,7 @@ impl RequestSpans<'_> {
         self.journey
             .outcome
             .as_ref()
-            .filter(|outcome| !matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving))
+            .filter(|outcome| !matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving | Status::InGateway))
     }
 
     /// Number of the last step that began before `at`.

@@ -65,7 +65,7 @@ impl InFlight {
     pub fn ended(&mut self, column: &mut [u32], outcome: &Outcome) {
         let Some(instance) = outcome.instance.filter(|_| self.counting) else { return };
         match (outcome.status, outcome.e2e) {
-            (Status::Queued | Status::Running | Status::Arriving, _) => {}
+            (Status::Queued | Status::Running | Status::Arriving | Status::InGateway, _) => {}
             (_, Some(e2e)) if !self.at_step_start => {
                 self.ending.push(Reverse((outcome.arrival.saturating_add(e2e), instance, outcome.tags.tenant)));
             }

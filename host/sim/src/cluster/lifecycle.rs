@@ -64,7 +64,7 @@ impl EventDelivery {
             Status::Completed | Status::LengthCapped => EventKind::Completed,
             Status::TimedOut | Status::Dropped(_) => EventKind::Ended,
             // The simulation ended, not the request.
-            Status::Queued | Status::Running | Status::Arriving | Status::Rejected(_) => return,
+            Status::Queued | Status::Running | Status::Arriving | Status::InGateway | Status::Rejected(_) => return,
         };
         if !self.wanted.include(kind) {
             return;

@@ -1,10 +1,12 @@
 //! The service: instances behind admission and routing, on one clock.
 //!
 //! ```text
-//! arrival ── admission latency ──► admit? ── routing latency ──► which instance? ──► its queue …
-//!                                    │                              │
-//!                                rejected              rejected: no instance serves that model
+//! arrival ── admission latency ──► admit? ──[ gateway's queue ]── routing latency ──► which instance? ──► its queue …
+//!                                    │             │                                      │
+//!                                rejected   full, expired, timed out        rejected: no instance serves that model
 //! ```
+//!
+//! The queue is there with flow control only ([`FlowControl`]).
 //!
 //! The events in front of the instances are executed by [`Cluster::run`], one after the other. At the same microsecond
 //! the order is:
@@ -14,13 +16,16 @@
 //! | 0 | arrival | decisions of a tick are made in the order of arrival |
 //! | 1 | admission | a request is routed after it was admitted |
 //! | 2 | routing | |
-//! | 3 | instances, lowest number first | a router sees signals reported before, not events of this moment |
+//! | 3 | a request leaves the gateway's queue unserved | what is dispatched now does not expire |
+//! | 4 | tick of the gateway's queue | it sees what was enqueued now |
+//! | 5 | instances, lowest number first | a router sees signals reported before, not events of this moment |
 //!
 //! Instances do not interact with each other. They need not advance in lockstep: an instance catches up when a decision
 //! is about to read something that may have changed on it. A tournament tree finds those instances; only the periodic
 //! refresh scans all of them.
 
 mod compiled;
+mod gateway;
 mod in_flight;
 mod lifecycle;
 mod next_events;
@@ -35,6 +40,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use thiserror::Error;
 
 pub use self::compiled::{AnyTimeline, Engine, needs_steps};
+pub use self::gateway::{FlowControl, FlowSettings};
+use self::gateway::{Enqueued, Gateway, Leaves};
 use self::lifecycle::EventDelivery;
 use self::next_events::NextEvents;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
@@ -84,6 +91,12 @@ pub enum Halt {
     /// A policy ended the simulation ([`Abort`]) and keeps the reason.
     #[error("a policy ended the simulation")]
     Aborted,
+    /// Flow control dispatches nothing, although the service is idle and nothing else will happen.
+    #[error("flow control keeps {waiting} requests in the gateway although the service is idle")]
+    NothingDispatched {
+        /// Requests in the queue.
+        waiting: usize,
+    },
 }
 
 /// The configuration of everything in front of the instances.
@@ -166,8 +179,12 @@ pub struct Cluster<I> {
     routing_reads: Reads,
     /// Requests that have arrived and wait for admission.
     arrived: VecDeque<Box<Request>>,
-    /// Requests that were admitted and wait for routing.
-    admitted: VecDeque<Box<Request>>,
+    /// The queue of flow control.
+    gateway: Option<Box<Gateway>>,
+    /// Ticks since the gateway's queue last changed.
+    idle_ticks: u32,
+    /// Requests that wait for routing, and when they are routed.
+    admitted: VecDeque<(Micros, Box<Request>)>,
     /// The routing policy's scores of the present decision.
     scores: Vec<f64>,
     /// The next decision of this kind about this request, which is forced.
@@ -182,6 +199,10 @@ enum FrontEvent {
     Arrival,
     Admission,
     Routing,
+    /// A request leaves the gateway's queue unserved.
+    Leave,
+    /// A tick of the gateway's queue.
+    Tick,
 }
 
 impl<I: Instance> Cluster<I> {
@@ -208,6 +229,8 @@ impl<I: Instance> Cluster<I> {
             admission_reads: policies.admission.reads(),
             routing_reads: policies.routing.reads(),
             arrived: VecDeque::new(),
+            gateway: None,
+            idle_ticks: 0,
             admitted: VecDeque::new(),
             scores: Vec::new(),
             forced: None,
@@ -215,6 +238,12 @@ impl<I: Instance> Cluster<I> {
             policies,
             config,
         }
+    }
+
+    /// The same service with a queue between admission and routing.
+    #[must_use]
+    pub fn with_flow_control(self, control: FlowControl) -> Self {
+        Self { gateway: Some(Box::new(Gateway::new(control))), ..self }
     }
 
     /// Simulates the service under `arrivals` (in order of time) up to the horizon. Returns the counters of each
@@ -277,12 +306,14 @@ impl<I: Instance> Cluster<I> {
             FrontEvent::Arrival => self.arrive(clients),
             FrontEvent::Admission => self.admit(now, clients)?,
             FrontEvent::Routing => self.route(now, clients)?,
+            FrontEvent::Leave => self.leave(now, clients),
+            FrontEvent::Tick => self.tick(now, clients)?,
         }
         Ok(())
     }
 
     /// The earliest event in front of the instances; among simultaneous ones that of lowest rank.
-    fn next(&self, arrivals: &mut impl ArrivalSource) -> Option<(Micros, FrontEvent)> {
+    fn next(&mut self, arrivals: &mut impl ArrivalSource) -> Option<(Micros, FrontEvent)> {
         let mut next = arrivals.next_at().map(|at| (at, FrontEvent::Arrival));
         let mut or_before = |at: Micros, event| {
             if next.is_none_or(|(other, _)| at < other) {
@@ -290,20 +321,16 @@ impl<I: Instance> Cluster<I> {
             }
         };
         if let Some(request) = self.arrived.front() {
-            or_before(self.admission_at(request), FrontEvent::Admission);
+            or_before(request.arrival.saturating_add(self.config.admission_latency), FrontEvent::Admission);
         }
-        if let Some(request) = self.admitted.front() {
-            or_before(self.routing_at(request), FrontEvent::Routing);
+        if let Some(&(at, _)) = self.admitted.front() {
+            or_before(at, FrontEvent::Routing);
+        }
+        if let Some(gateway) = &mut self.gateway {
+            gateway.next_leave().into_iter().for_each(|at| or_before(at, FrontEvent::Leave));
+            gateway.next_tick().into_iter().for_each(|at| or_before(at, FrontEvent::Tick));
         }
         next
-    }
-
-    fn admission_at(&self, request: &Request) -> Micros {
-        request.arrival.saturating_add(self.config.admission_latency)
-    }
-
-    fn routing_at(&self, request: &Request) -> Micros {
-        self.admission_at(request).saturating_add(self.config.routing_latency)
     }
 
     /// The next request arrives at the service.
@@ -317,10 +344,7 @@ impl<I: Instance> Cluster<I> {
     fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let request = self.arrived.pop_front().expect("an admission is due");
         match self.recorded(&request) {
-            Some(RecordedDecision::Admitted | RecordedDecision::Routed(_)) => {
-                self.admitted.push_back(request);
-                return Ok(());
-            }
+            Some(RecordedDecision::Admitted | RecordedDecision::Routed(_)) => return self.admitted(now, request, observer),
             Some(RecordedDecision::Rejected) => {
                 observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))));
                 return Ok(());
@@ -341,7 +365,7 @@ impl<I: Instance> Cluster<I> {
             observer.record(&SimEvent::Decision(&event));
         }
         match decision {
-            AdmissionDecision::Admit => self.admitted.push_back(request),
+            AdmissionDecision::Admit => self.admitted(now, request, observer)?,
             AdmissionDecision::Reject(_) => {
                 self.lifecycle.decided(now, &view, None, &mut self.policies);
                 observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))));
@@ -350,9 +374,76 @@ impl<I: Instance> Cluster<I> {
         Ok(())
     }
 
+    /// A request that was admitted at `now` goes to routing, or to the gateway's queue.
+    fn admitted(
+        &mut self,
+        now: Micros,
+        request: Box<Request>,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        let Some(gateway) = &mut self.gateway else {
+            self.admitted.push_back((now.saturating_add(self.config.routing_latency), request));
+            return Ok(());
+        };
+        self.idle_ticks = 0;
+        let copy = request.clone();
+        match gateway.enqueue(now, request, &self.config.view(&copy)) {
+            Enqueued::Waits => {}
+            Enqueued::Refused(request) => {
+                self.refuse(now, &request, Status::Rejected(Rejection::GatewayFull), observer);
+            }
+            Enqueued::Displaced(request) => {
+                self.refuse(now, &request, Status::Rejected(Rejection::GatewayDisplaced), observer);
+            }
+        }
+        self.dispatch_cycle(now, observer)
+    }
+
+    /// The next request of the gateway's queue leaves it unserved.
+    fn leave(&mut self, now: Micros, observer: &mut impl Observer) {
+        let Some((request, why)) = self.gateway.as_mut().and_then(|gateway| gateway.leave()) else { return };
+        self.idle_ticks = 0;
+        let status = match why {
+            Leaves::Expired => Status::Rejected(Rejection::GatewayExpired),
+            Leaves::TimedOut => Status::TimedOut,
+        };
+        self.refuse(now, &request, status, observer);
+    }
+
+    /// Reports that the gateway does not serve `request`.
+    fn refuse(&mut self, now: Micros, request: &Request, status: Status, observer: &mut impl Observer) {
+        self.lifecycle.decided(now, &self.config.view(request), None, &mut self.policies);
+        observer.record(&SimEvent::Outcome(&Outcome::new(request, status).ended_at(now)));
+    }
+
+    /// A tick of the gateway's queue is due.
+    fn tick(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
+        self.dispatch_cycle(now, observer)?;
+        let Some(gateway) = &mut self.gateway else { return Ok(()) };
+        gateway.ticked(now);
+        self.idle_ticks += 1;
+        let is_idle = || self.instances.iter().all(|instance| instance.next_event().is_none());
+        if self.idle_ticks >= limits::IDLE_TICKS && self.arrived.is_empty() && self.admitted.is_empty() && is_idle() {
+            return Err(Halt::NothingDispatched { waiting: gateway.len() });
+        }
+        Ok(())
+    }
+
+    /// Dispatches one request of the gateway's queue, if the service has room.
+    fn dispatch_cycle(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        self.refresh_signals(now, observer)?;
+        let Some(gateway) = &mut self.gateway else { return Ok(()) };
+        if let Some((request, waited)) = gateway.dispatch(now, &self.board.view(now)) {
+            observer.record(&SimEvent::Dispatched { request: &request, waited });
+            self.idle_ticks = 0;
+            self.admitted.push_back((now.saturating_add(self.config.routing_latency), request));
+        }
+        Ok(())
+    }
+
     /// Makes the routing decision about the next request, and dispatches it.
     fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
-        let mut request = self.admitted.pop_front().expect("a routing is due");
+        let (_, mut request) = self.admitted.pop_front().expect("a routing is due");
         if let Some(RecordedDecision::Routed(instance)) = self.recorded(&request) {
             request.priority = self.policies.priority.priority(&self.config.view(&request), now).saturating_neg();
             return self.dispatch(now, request, instance, observer);
@@ -473,7 +564,15 @@ impl<I: Instance> Cluster<I> {
     /// Executes the events of instance `behind` before `now`.
     fn catch_up(&mut self, behind: InstanceIndex, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.instances[behind.index()]
-            .advance(now, &mut SignalObserver { observer, board: &mut self.board, lifecycle: &mut self.lifecycle })?;
+            .advance(
+                now,
+                &mut SignalObserver {
+                    observer,
+                    board: &mut self.board,
+                    lifecycle: &mut self.lifecycle,
+                    gateway: self.gateway.as_deref_mut().filter(|gateway| gateway.reads_ends()),
+                },
+            )?;
         self.board.mark_dirty(behind);
         self.watch(behind);
         Ok(())
@@ -491,14 +590,22 @@ impl<I: Instance> Cluster<I> {
 
     /// Starts to keep the signals up to date that are read.
     fn start(&mut self, observed: Reads, ends_matter: bool) {
-        let reads = self.admission_reads.and(self.routing_reads).and(observed);
+        let mut reads = self.admission_reads.and(self.routing_reads).and(observed);
+        let mut ends_matter = ends_matter;
+        if let Some(gateway) = &self.gateway {
+            reads = reads.and(gateway.reads());
+            ends_matter |= gateway.reads_ends();
+        }
         self.board.start(reads, self.lifecycle.wanted(), ends_matter, &mut self.instances);
     }
 
     fn finish(mut self, observer: &mut impl Observer) -> Result<Vec<Counters>, Halt> {
         let horizon = self.config.horizon;
-        for request in self.arrived.drain(..).chain(self.admitted.drain(..)) {
+        for request in self.arrived.drain(..).chain(self.admitted.drain(..).map(|(_, request)| request)) {
             observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Arriving)));
+        }
+        for request in self.gateway.iter_mut().flat_map(|gateway| gateway.drain()) {
+            observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::InGateway)));
         }
         let end = |mut instance: I| {
             instance.advance(horizon.saturating_add(Micros(1)), observer)?;

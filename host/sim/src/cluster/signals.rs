@@ -12,6 +12,7 @@
 //! a block to the set of instances that have it.
 
 use super::ClusterConfig;
+use super::gateway::Gateway;
 use super::in_flight::InFlight;
 use super::lifecycle::EventDelivery;
 use crate::ids::InstanceIndex;
@@ -247,6 +248,8 @@ pub(super) struct SignalObserver<'a, O> {
     pub observer: &'a mut O,
     pub board: &'a mut SignalBoard,
     pub lifecycle: &'a mut EventDelivery,
+    /// The gateway's queue, if it counts the ends of requests.
+    pub gateway: Option<&'a mut Gateway>,
 }
 
 impl<O: Observer> Observer for SignalObserver<'_, O> {
@@ -262,6 +265,9 @@ impl<O: Observer> Observer for SignalObserver<'_, O> {
             SimEvent::Outcome(outcome) => {
                 self.board.in_flight.ended(&mut self.board.signals.in_flight, outcome);
                 self.lifecycle.ended(outcome);
+                if let Some(gateway) = &mut self.gateway {
+                    gateway.ended(outcome);
+                }
             }
             SimEvent::FirstToken(first) => self.lifecycle.first_token(first),
             _ => {}

@@ -18,6 +18,12 @@ pub enum Anomaly {
     RejectedByRouting,
     /// The API server of an instance refused a request.
     RejectedByServer,
+    /// The gateway's queue was full.
+    GatewayFull,
+    /// A request of higher priority displaced one from the gateway's queue.
+    GatewayDisplaced,
+    /// A request waited in the gateway's queue beyond its time to live.
+    GatewayExpired,
     /// A request can never be served.
     Dropped,
     /// A request timed out at its deadline.
@@ -28,12 +34,15 @@ pub enum Anomaly {
 
 impl Anomaly {
     /// All kinds, in the order of reports.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::PriorityInversion,
         Self::HeadOfLineBlocking,
         Self::RejectedByAdmission,
         Self::RejectedByRouting,
         Self::RejectedByServer,
+        Self::GatewayFull,
+        Self::GatewayDisplaced,
+        Self::GatewayExpired,
         Self::Dropped,
         Self::TimedOut,
         Self::LengthCapped,
@@ -48,6 +57,9 @@ impl Anomaly {
             Self::RejectedByAdmission => "rejected_admission",
             Self::RejectedByRouting => "rejected_routing",
             Self::RejectedByServer => "rejected_server",
+            Self::GatewayFull => "gateway_queue_rejected",
+            Self::GatewayDisplaced => "gateway_queue_shed",
+            Self::GatewayExpired => "gateway_queue_expired",
             Self::Dropped => "dropped_unservable",
             Self::TimedOut => "timed_out_requests",
             Self::LengthCapped => "length_capped_requests",
@@ -70,6 +82,9 @@ impl Anomaly {
             Self::RejectedByAdmission => "requests that the admission policy rejected",
             Self::RejectedByRouting => "requests for a model that no instance serves",
             Self::RejectedByServer => "requests that the API server of an instance refused, because it had too many",
+            Self::GatewayFull => "requests that found the gateway's queue, or their band of it, full",
+            Self::GatewayDisplaced => "requests that one of higher priority displaced from the gateway's full queue",
+            Self::GatewayExpired => "requests that waited in the gateway's queue for longer than their time to live",
             Self::Dropped => {
                 "requests that can never be served: too long for the model, the KV cache or the token budget of a step"
             }
@@ -94,6 +109,12 @@ pub struct Anomalies {
     pub rejected_by_routing: u64,
     /// [`Anomaly::RejectedByServer`]: number of requests.
     pub rejected_by_server: u64,
+    /// [`Anomaly::GatewayFull`]: number of requests.
+    pub gateway_full: u64,
+    /// [`Anomaly::GatewayDisplaced`]: number of requests.
+    pub gateway_displaced: u64,
+    /// [`Anomaly::GatewayExpired`]: number of requests.
+    pub gateway_expired: u64,
     /// [`Anomaly::Dropped`]: number of requests.
     pub dropped: u64,
     /// [`Anomaly::TimedOut`]: number of requests.
@@ -127,6 +148,9 @@ impl Anomalies {
             shed,
             rejected_by_routing: counts.rejected_by_routing,
             rejected_by_server: counts.rejected_by_server,
+            gateway_full: counts.rejected_gateway_full,
+            gateway_displaced: counts.rejected_gateway_displaced,
+            gateway_expired: counts.rejected_gateway_expired,
             dropped: counts.dropped(),
             timed_out: counts.timed_out,
             length_capped: counts.length_capped,
@@ -143,6 +167,10 @@ impl Anomalies {
             Anomaly::RejectedByRouting => Some(self.rejected_by_routing),
             // Only servers with a limit refuse requests.
             Anomaly::RejectedByServer => Some(self.rejected_by_server).filter(|&count| count > 0),
+            // Only flow control has a queue.
+            Anomaly::GatewayFull => Some(self.gateway_full).filter(|&count| count > 0),
+            Anomaly::GatewayDisplaced => Some(self.gateway_displaced).filter(|&count| count > 0),
+            Anomaly::GatewayExpired => Some(self.gateway_expired).filter(|&count| count > 0),
             Anomaly::Dropped => Some(self.dropped),
             Anomaly::TimedOut => Some(self.timed_out),
             Anomaly::LengthCapped => Some(self.length_capped),
@@ -211,10 +239,13 @@ mod tests {
             shed: Vec::new(),
             rejected_by_routing: 4,
             rejected_by_server: 5,
-            dropped: 6,
-            timed_out: 7,
-            length_capped: 8,
+            gateway_full: 6,
+            gateway_displaced: 7,
+            gateway_expired: 8,
+            dropped: 9,
+            timed_out: 10,
+            length_capped: 11,
         };
-        assert_eq!(Anomaly::ALL.map(|anomaly| anomalies.count(anomaly)), [1, 2, 3, 4, 5, 6, 7, 8].map(Some));
+        assert_eq!(Anomaly::ALL.map(|anomaly| anomalies.count(anomaly)), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11].map(Some));
     }
 }

@@ -3,7 +3,7 @@
 use crate::outcome::{DropReason, Rejection, Status};
 
 /// Requests by their final status. Every request that arrived is in exactly one of `completed`, `queued`, `running`,
-/// `arriving`, `timed_out`, the three `dropped_…` and the three `rejected_…`.
+/// `arriving`, `in_gateway`, `timed_out`, the three `dropped_…` and the six `rejected_…`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// All output tokens were generated, or the output ended early at `max_model_len`.
@@ -16,6 +16,8 @@ pub struct Counts {
     pub running: u64,
     /// Between arrival and waiting queue at the end of the simulation.
     pub arriving: u64,
+    /// In the gateway's queue at the end of the simulation.
+    pub in_gateway: u64,
     /// Timed out at the client's deadline.
     pub timed_out: u64,
     /// Dropped: the prompt alone reaches `max_model_len`.
@@ -30,6 +32,12 @@ pub struct Counts {
     pub rejected_by_routing: u64,
     /// Rejected by the API server of their instance.
     pub rejected_by_server: u64,
+    /// Rejected because the gateway's queue was full.
+    pub rejected_gateway_full: u64,
+    /// Displaced from the gateway's queue by a request of higher priority.
+    pub rejected_gateway_displaced: u64,
+    /// Expired in the gateway's queue.
+    pub rejected_gateway_expired: u64,
     /// Sum of the generated tokens of completed requests.
     pub output_tokens: u64,
 }
@@ -44,7 +52,13 @@ impl Counts {
     /// Requests that joined no queue because the service rejected them.
     #[must_use]
     pub fn rejected(&self) -> u64 {
-        self.rejected_by_admission + self.rejected_by_routing + self.rejected_by_server
+        self.rejected_by_admission + self.rejected_by_routing + self.rejected_by_server + self.rejected_by_gateway()
+    }
+
+    /// Requests that left the gateway's queue unserved, or found it full; without clients that timed out.
+    #[must_use]
+    pub fn rejected_by_gateway(&self) -> u64 {
+        self.rejected_gateway_full + self.rejected_gateway_displaced + self.rejected_gateway_expired
     }
 
     /// Requests that reached an instance, as published: without those rejected and those still arriving.
@@ -56,7 +70,7 @@ impl Counts {
     /// Requests that arrived at the service, whatever their status.
     #[must_use]
     pub fn arrived(&self) -> u64 {
-        self.injected() + self.arriving + self.rejected()
+        self.injected() + self.arriving + self.in_gateway + self.rejected()
     }
 
     pub(super) fn count(&mut self, status: Status, generated_tokens: u32) {
@@ -73,9 +87,13 @@ impl Counts {
             Status::Queued => self.queued += 1,
             Status::Running => self.running += 1,
             Status::Arriving => self.arriving += 1,
+            Status::InGateway => self.in_gateway += 1,
             Status::Rejected(Rejection::Admission) => self.rejected_by_admission += 1,
             Status::Rejected(Rejection::Routing) => self.rejected_by_routing += 1,
             Status::Rejected(Rejection::Server) => self.rejected_by_server += 1,
+            Status::Rejected(Rejection::GatewayFull) => self.rejected_gateway_full += 1,
+            Status::Rejected(Rejection::GatewayDisplaced) => self.rejected_gateway_displaced += 1,
+            Status::Rejected(Rejection::GatewayExpired) => self.rejected_gateway_expired += 1,
         }
         if matches!(status, Status::Completed | Status::LengthCapped) {
             self.output_tokens += u64::from(generated_tokens);
@@ -95,6 +113,10 @@ impl Counts {
         self.rejected_by_admission += other.rejected_by_admission;
         self.rejected_by_routing += other.rejected_by_routing;
         self.rejected_by_server += other.rejected_by_server;
+        self.rejected_gateway_full += other.rejected_gateway_full;
+        self.rejected_gateway_displaced += other.rejected_gateway_displaced;
+        self.rejected_gateway_expired += other.rejected_gateway_expired;
+        self.in_gateway += other.in_gateway;
         self.output_tokens += other.output_tokens;
     }
 }

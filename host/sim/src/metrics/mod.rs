@@ -256,7 +256,8 @@ impl Metrics {
             self.tenants.entry(outcome.tags.tenant).or_default().count(outcome.status, outcome.generated_tokens);
         }
         self.sessions.add(outcome);
-        if outcome.status == Status::Rejected(Rejection::Admission) {
+        use Rejection::{Admission, GatewayDisplaced, GatewayExpired};
+        if matches!(outcome.status, Status::Rejected(Admission | GatewayDisplaced | GatewayExpired)) {
             *self.shed.entry(self.class(outcome.tags.slo_class)).or_default() += 1;
         }
         if let (true, Some(instance)) = (self.options.inversions, outcome.instance) {

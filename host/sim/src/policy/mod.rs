@@ -18,6 +18,7 @@ mod admission;
 mod block_lru;
 mod classes;
 mod event;
+pub mod flow;
 mod instance;
 mod prefix_index;
 mod priority;

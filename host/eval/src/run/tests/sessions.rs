@@ -103,7 +103,7 @@ proptest! {
         };
         prop_assert_eq!(states.cancelled, recorded.ended.iter().filter(failed).count() as u64);
         let unended =
-            |outcome: &&Outcome| matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving);
+            |outcome: &&Outcome| matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving | Status::InGateway);
         prop_assert!(states.active >= recorded.ended.iter().filter(unended).count() as u64);
 
         // INV-10: a round arrives a think time after the output of the round before, and only if that one completed.

@@ -1,0 +1,185 @@
+//! Flow control of an experiment: from settings to the queue of the gateway.
+
+use std::collections::BTreeMap;
+
+use blis_sim::cluster::{FlowControl, FlowSettings};
+use blis_sim::policy::flow::{
+    ArrivalOrder, CeilingsPolicy, Concurrency, EarliestDeadline, FairnessPolicy, GlobalStrict, LeastAttainedService,
+    NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows, SaturationPolicy, SloDeadline, SoftReflective,
+    StaticCeiling, Utilization, VirtualTokenCounter,
+};
+use blis_sim::request::Name;
+use blis_sim::units::Micros;
+use blis_workload::Names;
+
+use crate::spec::{
+    DispatchOrderName, ExperimentSpec, FairnessName, ParityName, SaturationName, TargetList, UsageLimitName, defaults,
+};
+
+/// The settings of flow control, defaults filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowControlSettings {
+    pub parity: ParityName,
+    pub saturation_detector: SaturationName,
+    /// Waiting requests with which an instance is full.
+    pub queue_depth_threshold: f64,
+    /// Share of used KV blocks with which an instance is full.
+    pub kv_cache_util_threshold: f64,
+    /// Age of the signals from which on the service counts as full; `None` for never.
+    pub metrics_staleness_threshold: Option<Micros>,
+    /// Requests in flight with which an instance is full.
+    pub max_concurrency: f64,
+    pub usage_limit_policy: UsageLimitName,
+    /// The limit of `static`; that of the lowest band of `priority-holdback`.
+    pub usage_limit_threshold: f64,
+    pub fairness_policy: FairnessName,
+    pub dispatch_order: DispatchOrderName,
+    /// Targets of TTFT by class, for `slo-deadline`.
+    pub slo_targets: Option<TargetList>,
+    /// Time to live in the queue; 0 for no limit.
+    pub request_ttl: Micros,
+    /// Requests in the queue; 0 for no limit.
+    pub max_gateway_queue_depth: u32,
+    /// Requests in a band; 0 for no limit.
+    pub per_band_capacity: u32,
+    pub queue_shedding: bool,
+    pub dispatch_tick_interval: Micros,
+}
+
+impl FlowControlSettings {
+    /// The settings of `spec`; `None` without flow control. Defaults are llm-d's, or BLIS's under its parity.
+    #[must_use]
+    pub fn new(spec: &ExperimentSpec) -> Option<Self> {
+        if spec.flow_control != Some(true) {
+            return None;
+        }
+        let parity = spec.parity.unwrap_or(defaults::PARITY);
+        let is_blis = parity == ParityName::Blis;
+        let usual = FlowSettings::usual();
+        let or = |llm_d, blis| if is_blis { blis } else { llm_d };
+        let holdback = is_blis && spec.usage_limit_threshold.is_some();
+        Some(Self {
+            parity,
+            saturation_detector: spec
+                .saturation_detector
+                .unwrap_or(if is_blis { SaturationName::Never } else { SaturationName::Utilization }),
+            queue_depth_threshold: spec.queue_depth_threshold.unwrap_or(5.0),
+            kv_cache_util_threshold: spec.kv_cache_util_threshold.unwrap_or(0.8),
+            metrics_staleness_threshold: spec
+                .metrics_staleness_threshold
+                .or((!is_blis).then_some(Micros(200_000)))
+                .filter(|&age| age > Micros::ZERO),
+            max_concurrency: spec.max_concurrency.unwrap_or(100.0),
+            usage_limit_policy: spec
+                .usage_limit_policy
+                .unwrap_or(if holdback { UsageLimitName::PriorityHoldback } else { UsageLimitName::Static }),
+            usage_limit_threshold: spec.usage_limit_threshold.unwrap_or(1.0),
+            fairness_policy: spec.fairness_policy.unwrap_or(FairnessName::GlobalStrict),
+            dispatch_order: spec.dispatch_order.unwrap_or(DispatchOrderName::Fcfs),
+            slo_targets: spec.slo_targets.clone(),
+            request_ttl: spec.request_ttl.unwrap_or(or(usual.ttl.unwrap_or_default(), Micros::ZERO)),
+            max_gateway_queue_depth: spec.max_gateway_queue_depth.unwrap_or(0),
+            per_band_capacity: spec
+                .per_band_capacity
+                .unwrap_or(if is_blis { 0 } else { usual.band_requests.unwrap_or(0) }),
+            queue_shedding: spec.queue_shedding.unwrap_or(false),
+            dispatch_tick_interval: spec.dispatch_tick_interval.unwrap_or(usual.tick),
+        })
+    }
+
+    /// The queue for a workload with the names `names`.
+    #[must_use]
+    pub fn build(&self, names: &Names) -> FlowControl {
+        let is_blis = self.parity == ParityName::Blis;
+        let usual = FlowSettings::usual();
+        let limit = |number: u32| (number > 0).then_some(number);
+        FlowControl {
+            saturation: self.saturation(),
+            ceilings: self.ceilings(),
+            fairness: self.fairness(),
+            ordering: self.ordering(names),
+            settings: FlowSettings {
+                max_requests: limit(self.max_gateway_queue_depth),
+                band_requests: limit(self.per_band_capacity),
+                displaces: self.queue_shedding,
+                ttl: (self.request_ttl > Micros::ZERO).then_some(self.request_ttl),
+                sweep: if is_blis { Micros::ZERO } else { usual.sweep },
+                tick: self.dispatch_tick_interval.max(Micros(1)),
+                ticks_from_enqueue: is_blis,
+                clients_time_out: !is_blis,
+                tenants: tenants(names),
+            },
+        }
+    }
+
+    fn saturation(&self) -> Box<dyn SaturationPolicy> {
+        match self.saturation_detector {
+            SaturationName::Never => Box::new(NeverSaturated),
+            SaturationName::Utilization => Box::new(Utilization {
+                queue_depth: self.queue_depth_threshold,
+                kv_utilization: self.kv_cache_util_threshold,
+                staleness: self.metrics_staleness_threshold,
+            }),
+            SaturationName::Concurrency => Box::new(Concurrency { max_concurrency: self.max_concurrency }),
+        }
+    }
+
+    fn ceilings(&self) -> Box<dyn CeilingsPolicy> {
+        match self.usage_limit_policy {
+            UsageLimitName::Static => Box::new(StaticCeiling { ceiling: self.usage_limit_threshold }),
+            UsageLimitName::PriorityHoldback => {
+                Box::new(PriorityHoldback { min: self.usage_limit_threshold, max: 1.0 })
+            }
+            UsageLimitName::SoftReflective => Box::new(SoftReflective::default()),
+        }
+    }
+
+    fn fairness(&self) -> Box<dyn FairnessPolicy> {
+        match self.fairness_policy {
+            FairnessName::GlobalStrict => Box::new(GlobalStrict),
+            FairnessName::RoundRobin => Box::new(RoundRobinFlows::default()),
+            FairnessName::ProgramAware => Box::new(LeastAttainedService { service_weight: 0.8 }),
+            FairnessName::VirtualTokenCounter => Box::new(VirtualTokenCounter::new(2.0)),
+        }
+    }
+
+    fn ordering(&self, names: &Names) -> Box<dyn OrderingPolicy> {
+        match self.dispatch_order {
+            DispatchOrderName::Fcfs | DispatchOrderName::Fifo | DispatchOrderName::Priority => Box::new(ArrivalOrder),
+            DispatchOrderName::Edf => Box::new(EarliestDeadline),
+            DispatchOrderName::SloDeadline => Box::new(SloDeadline { targets: self.targets(names) }),
+        }
+    }
+
+    /// The target of each name as a class.
+    fn targets(&self, names: &Names) -> Vec<Option<Micros>> {
+        let given: BTreeMap<&str, Micros> =
+            self.slo_targets.iter().flat_map(|list| &list.0).map(|(class, target)| (class.as_str(), *target)).collect();
+        let class = |text: &str| if text.is_empty() { "default" } else { text }.to_owned();
+        let all = given.get(crate::spec::parse::EVERY_CLASS);
+        names.texts().iter().map(|text| given.get(class(text).as_str()).or(all).copied()).collect()
+    }
+}
+
+/// For each name as a tenant, its position in the order of texts, and the name that stands for it: requests without a
+/// tenant are those of the tenant `default`.
+fn tenants(names: &Names) -> Vec<(u32, Name)> {
+    let texts = names.texts();
+    let text = |index: usize| if texts[index].is_empty() { "default" } else { &*texts[index] };
+    let mut order: Vec<usize> = (0..texts.len()).collect();
+    order.sort_by_key(|&index| (text(index), index));
+    let mut tenants = vec![(0, Name::NONE); texts.len()];
+    let mut first = 0;
+    for (position, &index) in order.iter().enumerate() {
+        if position == 0 || text(index) != text(order[position - 1]) {
+            first = index;
+        }
+        // Indices of names are u32.
+        tenants[index] = (position as u32, Name(first as u32));
+    }
+    // Names with the same text have one position.
+    for index in 0..tenants.len() {
+        tenants[index].0 = tenants[tenants[index].1.index()].0;
+    }
+    tenants
+}

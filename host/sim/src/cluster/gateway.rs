@@ -1,0 +1,450 @@
+//! The queue in front of routing: requests wait here while the service is full, in bands by priority and flows by tenant.
+//!
+//! ```text
+//! admitted ──► enqueue ──► band ──► flow ──► … ──► dispatch ──► routing
+//!                │                    │
+//!             no room              expired, timed out
+//! ```
+//!
+//! A dispatch cycle runs after every enqueue and at every tick while requests wait, and dispatches one request at most, as
+//! llm-d does. Time in the queue is part of every latency.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use rustc_hash::FxHashMap;
+use slotmap::SlotMap;
+
+use crate::outcome::{Outcome, Status};
+use crate::policy::flow::{
+    BandView, CeilingsPolicy, FairnessPolicy, FlowView, HeadView, OrderingPolicy, SaturationPolicy, ServedTokens,
+};
+use crate::policy::{ClusterView, Reads, RequestView};
+use crate::request::{Name, Request};
+use crate::units::Micros;
+
+/// The policies and limits of the queue.
+#[derive(Debug)]
+pub struct FlowControl {
+    /// Says how full the service is.
+    pub saturation: Box<dyn SaturationPolicy>,
+    /// Says up to which saturation each band is served.
+    pub ceilings: Box<dyn CeilingsPolicy>,
+    /// Chooses the flow.
+    pub fairness: Box<dyn FairnessPolicy>,
+    /// Orders the requests of a flow.
+    pub ordering: Box<dyn OrderingPolicy>,
+    /// Limits and times of the queue.
+    pub settings: FlowSettings,
+}
+
+/// Limits and times of the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowSettings {
+    /// Requests that the queue holds at most; `None` for no limit.
+    pub max_requests: Option<u32>,
+    /// Requests that a band holds at most; `None` for no limit.
+    pub band_requests: Option<u32>,
+    /// A request that arrives at a full queue displaces the one of the lowest priority, below 0 and below its own (BLIS's
+    /// `--queue-shedding`; llm-d rejects the one that arrives).
+    pub displaces: bool,
+    /// Time after which a request leaves the queue unserved; `None` for never.
+    pub ttl: Option<Micros>,
+    /// Interval at which expired requests are looked for, on multiples of it; 0 for the moment at which they expire (BLIS).
+    pub sweep: Micros,
+    /// Interval between dispatch cycles while requests wait, > 0.
+    pub tick: Micros,
+    /// Whether ticks count from the request that found the queue empty (BLIS), instead of being multiples of the interval.
+    pub ticks_from_enqueue: bool,
+    /// Whether the clients' deadlines hold in the queue. (In BLIS they begin to hold on an instance.)
+    pub clients_time_out: bool,
+    /// For each tenant by the index of its name, the position in the order of names, and the name under which its requests
+    /// are queued.
+    pub tenants: Vec<(u32, Name)>,
+}
+
+impl FlowSettings {
+    /// The settings of llm-d's flow control: 5 000 requests in a band, 60 s in the queue, looked for every second, a cycle
+    /// every millisecond.
+    #[must_use]
+    pub fn usual() -> Self {
+        Self {
+            max_requests: None,
+            band_requests: Some(5000),
+            displaces: false,
+            ttl: Some(Micros(60_000_000)),
+            sweep: Micros(1_000_000),
+            tick: Micros(1000),
+            ticks_from_enqueue: false,
+            clients_time_out: true,
+            tenants: Vec::new(),
+        }
+    }
+
+    fn tenant(&self, name: Name) -> (u32, Name) {
+        self.tenants.get(name.index()).copied().unwrap_or((name.0, name))
+    }
+}
+
+slotmap::new_key_type! {
+    /// A request in the queue.
+    struct QueueKey;
+}
+
+#[derive(Clone, Debug)]
+struct QueuedRequest {
+    request: Box<Request>,
+    band: i32,
+    tenant: Name,
+    tenant_order: u32,
+    enqueued: Micros,
+    rank: Rank,
+}
+
+/// Position in a flow: the rank of the ordering policy, then the turn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rank(f64, u64);
+
+impl Eq for Rank {}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
+    }
+}
+
+/// A band: its flows in the order of tenants' names.
+#[derive(Clone, Debug, Default)]
+struct Band {
+    queued: u32,
+    flows: BTreeMap<(u32, Name), Flow>,
+    /// The time at which each request was enqueued, by turn: the first is the oldest.
+    waiting: BTreeMap<u64, Micros>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Flow {
+    queue: BTreeMap<Rank, QueueKey>,
+    dispatched: u64,
+}
+
+/// What the service does for a tenant.
+#[derive(Clone, Copy, Debug, Default)]
+struct Service {
+    in_flight: u32,
+    served: ServedTokens,
+}
+
+/// The queue during a simulation.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    control: FlowControl,
+    requests: SlotMap<QueueKey, QueuedRequest>,
+    /// By priority, highest first. A band stays when it is empty.
+    bands: BTreeMap<Reverse<i32>, Band>,
+    /// Requests by the time at which they expire or time out; those that are gone are skipped.
+    leaving: BinaryHeap<Reverse<(Micros, QueueKey)>>,
+    services: FxHashMap<Name, Service>,
+    /// Outputs that will be complete in the future: (time, tenant, tokens).
+    ending: BinaryHeap<Reverse<(Micros, Name, u32)>>,
+    next_tick: Option<Micros>,
+    turns: u64,
+    ceilings: Vec<f64>,
+    views: Vec<BandView>,
+    flows: Vec<FlowView>,
+}
+
+/// What became of a request that reached the queue.
+#[derive(Debug)]
+pub(super) enum Enqueued {
+    /// It waits.
+    Waits,
+    /// There is no room for it.
+    Refused(Box<Request>),
+    /// It waits, and another one had to leave.
+    Displaced(Box<Request>),
+}
+
+/// Why requests leave the queue unserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    Expired,
+    TimedOut,
+}
+
+impl Gateway {
+    pub fn new(control: FlowControl) -> Self {
+        Self {
+            control,
+            requests: SlotMap::with_key(),
+            bands: BTreeMap::new(),
+            leaving: BinaryHeap::new(),
+            services: FxHashMap::default(),
+            ending: BinaryHeap::new(),
+            next_tick: None,
+            turns: 0,
+            ceilings: Vec::new(),
+            views: Vec::new(),
+            flows: Vec::new(),
+        }
+    }
+
+    /// The signals that its policies read.
+    pub fn reads(&self) -> Reads {
+        self.control.saturation.reads()
+    }
+
+    /// Whether the ends of requests must be known.
+    pub fn reads_ends(&self) -> bool {
+        self.control.fairness.reads_ends()
+    }
+
+    /// Number of requests that wait.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// `request` joins the queue at `now`, if there is room.
+    pub fn enqueue(&mut self, now: Micros, request: Box<Request>, view: &RequestView<'_>) -> Enqueued {
+        let priority = view.class_priority;
+        let is_full = |limit: Option<u32>, queued: usize| limit.is_some_and(|limit| queued >= limit as usize);
+        let in_band = self.bands.get(&Reverse(priority)).map_or(0, |band| band.queued as usize);
+        let settings = &self.control.settings;
+        if is_full(settings.band_requests, in_band) {
+            return Enqueued::Refused(request);
+        }
+        let mut displaced = None;
+        if is_full(settings.max_requests, self.requests.len()) {
+            displaced = self.displaced_by(priority);
+            if displaced.is_none() {
+                return Enqueued::Refused(request);
+            }
+        }
+        self.insert(now, request, view);
+        displaced.map_or(Enqueued::Waits, Enqueued::Displaced)
+    }
+
+    fn insert(&mut self, now: Micros, request: Box<Request>, view: &RequestView<'_>) {
+        let settings = &self.control.settings;
+        let expires = settings.ttl.map_or(Micros::MAX, |ttl| now.saturating_add(ttl));
+        let times_out = request.deadline.filter(|_| settings.clients_time_out).unwrap_or(Micros::MAX);
+        let (tenant_order, tenant) = settings.tenant(request.tags.tenant);
+        let rank = self.control.ordering.rank(view, now, expires);
+        let rank = Rank(if rank.is_nan() { f64::INFINITY } else { rank }, self.turns);
+        self.turns += 1;
+        let band = view.class_priority;
+        let leaves = self.swept_at(expires).min(times_out);
+        let key = self.requests.insert(QueuedRequest { request, band, tenant, tenant_order, enqueued: now, rank });
+        if leaves < Micros::MAX {
+            self.leaving.push(Reverse((leaves, key)));
+        }
+        let band = self.bands.entry(Reverse(band)).or_default();
+        band.queued += 1;
+        band.waiting.insert(rank.1, now);
+        band.flows.entry((tenant_order, tenant)).or_default().queue.insert(rank, key);
+        if self.next_tick.is_none() {
+            self.next_tick = Some(self.tick_after(now));
+        }
+    }
+
+    /// The moment at which a request that expires at `expires` is found expired.
+    fn swept_at(&self, expires: Micros) -> Micros {
+        let sweep = self.control.settings.sweep.0;
+        if sweep == 0 || expires == Micros::MAX { expires } else { Micros(expires.0.next_multiple_of(sweep)) }
+    }
+
+    fn tick_after(&self, now: Micros) -> Micros {
+        let FlowSettings { tick, ticks_from_enqueue, .. } = self.control.settings;
+        if ticks_from_enqueue { now.saturating_add(tick) } else { Micros((now.0 / tick.0 + 1) * tick.0) }
+    }
+
+    /// Removes the request that one of priority `priority` displaces: of the lowest priority, the one enqueued last.
+    fn displaced_by(&mut self, priority: i32) -> Option<Box<Request>> {
+        if !self.control.settings.displaces {
+            return None;
+        }
+        let (&Reverse(lowest), band) = self.bands.iter().rev().find(|(_, band)| band.queued > 0)?;
+        if lowest >= 0 || lowest >= priority {
+            return None;
+        }
+        let last = band.flows.values().flat_map(|flow| flow.queue.iter()).max_by_key(|(rank, _)| rank.1);
+        let key = *last?.1;
+        self.remove(key).map(|queued| queued.request)
+    }
+
+    fn remove(&mut self, key: QueueKey) -> Option<QueuedRequest> {
+        let queued = self.requests.remove(key)?;
+        if let Some(band) = self.bands.get_mut(&Reverse(queued.band)) {
+            band.queued -= 1;
+            band.waiting.remove(&queued.rank.1);
+            if let Some(flow) = band.flows.get_mut(&(queued.tenant_order, queued.tenant)) {
+                flow.queue.remove(&queued.rank);
+            }
+        }
+        if self.requests.is_empty() {
+            self.leaving.clear();
+        }
+        Some(queued)
+    }
+
+    /// When a request leaves the queue unserved next.
+    pub fn next_leave(&mut self) -> Option<Micros> {
+        while let Some(&Reverse((at, key))) = self.leaving.peek() {
+            if self.requests.contains_key(key) {
+                return Some(at);
+            }
+            self.leaving.pop();
+        }
+        None
+    }
+
+    /// Removes the next request that leaves unserved, and says why.
+    pub fn leave(&mut self) -> Option<(Box<Request>, Leaves)> {
+        self.next_leave()?;
+        let Reverse((at, key)) = self.leaving.pop()?;
+        let request = self.remove(key)?.request;
+        let timed_out = self.control.settings.clients_time_out && request.deadline.is_some_and(|deadline| deadline <= at);
+        Some((request, if timed_out { Leaves::TimedOut } else { Leaves::Expired }))
+    }
+
+    /// When the next tick is due; `None` while no request waits.
+    pub fn next_tick(&self) -> Option<Micros> {
+        self.next_tick
+    }
+
+    /// A tick is due at `now`: the next one follows if requests wait.
+    pub fn ticked(&mut self, now: Micros) {
+        self.next_tick = (!self.requests.is_empty()).then(|| self.tick_after(now));
+    }
+
+    /// One dispatch cycle: removes and returns the request that is dispatched at `now`, if any, and how long it waited.
+    pub fn dispatch(&mut self, now: Micros, cluster: &ClusterView<'_>) -> Option<(Box<Request>, Micros)> {
+        if self.requests.is_empty() {
+            return None;
+        }
+        self.catch_up(now);
+        let saturation = self.control.saturation.saturation(cluster);
+        let saturation = if saturation.is_nan() { 1.0 } else { saturation };
+        self.show_bands(now);
+        self.ceilings.clear();
+        self.control.ceilings.ceilings(saturation, &self.views, &mut self.ceilings);
+        for rank in 0..self.views.len() {
+            let ceiling = self.ceilings.get(rank).copied().filter(|ceiling| !ceiling.is_nan()).unwrap_or(1.0);
+            if saturation >= ceiling {
+                return None;
+            }
+            let band = self.views[rank];
+            if band.queued > 0 {
+                return self.dispatch_from(now, band);
+            }
+        }
+        None
+    }
+
+    fn show_bands(&mut self, now: Micros) {
+        self.views.clear();
+        self.views.extend(self.bands.iter().map(|(&Reverse(priority), band)| BandView {
+            priority,
+            queued: band.queued,
+            oldest_wait: band.waiting.values().next().map_or(Micros::ZERO, |&enqueued| now.saturating_sub(enqueued)),
+        }));
+    }
+
+    /// Removes the head of the flow that the fairness policy picks.
+    fn dispatch_from(&mut self, now: Micros, view: BandView) -> Option<(Box<Request>, Micros)> {
+        let band = self.bands.get_mut(&Reverse(view.priority))?;
+        self.flows.clear();
+        for (&(tenant_order, tenant), flow) in &band.flows {
+            let Some((&Rank(rank, turn), &key)) = flow.queue.first_key_value() else { continue };
+            let QueuedRequest { request, enqueued, .. } = &self.requests[key];
+            let Service { in_flight, served } = self.services.get(&tenant).copied().unwrap_or_default();
+            let head = HeadView {
+                id: request.id,
+                rank,
+                turn,
+                wait: now.saturating_sub(*enqueued),
+                input_tokens: request.input_tokens,
+                max_output_tokens: request.max_output_tokens,
+                deadline: request.deadline,
+            };
+            let (queued, dispatched) = (flow.queue.len() as u32, flow.dispatched);
+            self.flows.push(FlowView { tenant, tenant_order, queued, head, in_flight, dispatched, served });
+        }
+        let picked = self.control.fairness.pick(now, view, &self.flows);
+        let FlowView { tenant, tenant_order, .. } = *self.flows.get(picked).or(self.flows.first())?;
+        let flow = band.flows.get_mut(&(tenant_order, tenant))?;
+        flow.dispatched += 1;
+        let key = *flow.queue.first_key_value()?.1;
+        let QueuedRequest { request, enqueued, .. } = self.remove(key)?;
+        let service = self.services.entry(tenant).or_default();
+        service.in_flight += 1;
+        service.served.add(now, u64::from(request.input_tokens), 0);
+        Some((request, now.saturating_sub(enqueued)))
+    }
+
+    /// A dispatched request ended, now or when its output will be complete.
+    pub fn ended(&mut self, outcome: &Outcome) {
+        let ends = matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving);
+        if ends || outcome.instance.is_none() {
+            return;
+        }
+        let at = outcome.e2e.map_or(outcome.ended_at, |e2e| outcome.arrival.saturating_add(e2e));
+        let (_, tenant) = self.control.settings.tenant(outcome.tags.tenant);
+        self.ending.push(Reverse((at, tenant, outcome.generated_tokens)));
+    }
+
+    /// Counts the requests that ended before `now`.
+    fn catch_up(&mut self, now: Micros) {
+        while let Some(&Reverse((at, tenant, output))) = self.ending.peek()
+            && at < now
+        {
+            self.ending.pop();
+            let service = self.services.entry(tenant).or_default();
+            service.in_flight = service.in_flight.saturating_sub(1);
+            service.served.add(at, 0, u64::from(output));
+        }
+    }
+
+    /// Removes all requests, in the order in which they were enqueued.
+    pub fn drain(&mut self) -> Vec<Box<Request>> {
+        let mut left: Vec<QueuedRequest> = self.requests.drain().map(|(_, queued)| queued).collect();
+        left.sort_by_key(|queued| queued.rank.1);
+        left.into_iter().map(|queued| queued.request).collect()
+    }
+}
+
+impl Clone for FlowControl {
+    fn clone(&self) -> Self {
+        Self {
+            saturation: self.saturation.fork(),
+            ceilings: self.ceilings.fork(),
+            fairness: self.fairness.fork(),
+            ordering: self.ordering.fork(),
+            settings: self.settings.clone(),
+        }
+    }
+}
+
+impl Clone for Gateway {
+    fn clone(&self) -> Self {
+        Self {
+            control: self.control.clone(),
+            requests: self.requests.clone(),
+            bands: self.bands.clone(),
+            leaving: self.leaving.clone(),
+            services: self.services.clone(),
+            ending: self.ending.clone(),
+            next_tick: self.next_tick,
+            turns: self.turns,
+            ceilings: Vec::new(),
+            views: Vec::new(),
+            flows: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Flow control: the policies of the queue in front of routing (llm-d's flow control layer).
+//!
+//! ```text
+//! enqueue ──► band (priority) ──► flow (tenant) ──┐          once per dispatch cycle:
+//!             band            ──► flow            ├──► S = saturation; a ceiling for each band; from the top:
+//!                                 flow            ┘    S ≥ ceiling: stop │ else fairness picks a flow, whose head goes
+//! ```
+//!
+//! | kind | called | result |
+//! |---|---|---|
+//! | [`SaturationPolicy`] | once per cycle | how full the service is: 0 empty, 1 full |
+//! | [`CeilingsPolicy`] | once per cycle | for each band, the saturation at which its requests wait |
+//! | [`FairnessPolicy`] | once per dispatch | the flow of the band that is served |
+//! | [`OrderingPolicy`] | once per request, when it is enqueued | its rank in its flow: the smallest goes first |
+//! | [`EvictionPolicy`] | when a band has to wait | a request in flight that is ended to make room |
+//!
+//! The rules are those of llm-d's endpoint picker (llm-d-router ebab687, 2026-08-21), each with its source at the type.
+
+mod ceilings;
+mod eviction;
+mod fairness;
+mod ordering;
+mod saturation;
+
+use std::fmt::Debug;
+
+pub use ceilings::{PriorityHoldback, SoftReflective, StaticCeiling};
+pub use eviction::LowestPriorityNewest;
+pub use fairness::{GlobalStrict, LeastAttainedService, RoundRobinFlows, VirtualTokenCounter, WeightedFlows};
+pub use ordering::{ArrivalOrder, EarliestDeadline, SloDeadline};
+pub use saturation::{Concurrency, ConcurrencyMode, NeverSaturated, Utilization};
+
+use super::{ClusterView, Reads, RequestView};
+use crate::ids::RequestId;
+use crate::request::Name;
+use crate::units::Micros;
+
+/// Says how full the service is.
+pub trait SaturationPolicy: Debug + Send {
+    /// The signals that it reads. Called once.
+    fn reads(&self) -> Reads;
+
+    /// How full the service is: 0 if it is empty, 1 if it is full, more if it is overloaded. Not-a-number counts as 1.
+    fn saturation(&mut self, cluster: &ClusterView<'_>) -> f64;
+
+    /// A copy of the policy with the same state.
+    fn fork(&self) -> Box<dyn SaturationPolicy>;
+}
+
+/// A band: all queued requests of one priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BandView {
+    /// The priority of its requests; higher is served first, below 0 may be shed.
+    pub priority: i32,
+    /// Number of its requests in the queue.
+    pub queued: u32,
+    /// How long the oldest of them has waited in the queue, µs; 0 if there is none.
+    pub oldest_wait: Micros,
+}
+
+/// Says up to which saturation the requests of each band are dispatched.
+pub trait CeilingsPolicy: Debug + Send {
+    /// Pushes a ceiling for each of `bands`, highest priority first, onto `ceilings` (empty at the call). A band waits
+    /// while the saturation is at or above its ceiling, and so do all bands below it.
+    fn ceilings(&mut self, saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>);
+
+    /// A copy of the policy with the same state.
+    fn fork(&self) -> Box<dyn CeilingsPolicy>;
+}
+
+/// A flow: the queued requests of one tenant in one band. Only flows with requests in the queue are shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlowView {
+    /// The tenant, [`Name::NONE`] for requests without one.
+    pub tenant: Name,
+    /// The position of the tenant in the order of tenants' names.
+    pub tenant_order: u32,
+    /// Number of its requests in the queue.
+    pub queued: u32,
+    /// The request at its head.
+    pub head: HeadView,
+    /// Requests of the tenant, of any band, that were dispatched and have not ended.
+    pub in_flight: u32,
+    /// Requests of the flow that were dispatched so far.
+    pub dispatched: u64,
+    /// Tokens served to the tenant so far: prompts when they are dispatched, outputs when they end.
+    pub served: ServedTokens,
+}
+
+/// The request at the head of a flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeadView {
+    /// [`crate::request::Request::id`].
+    pub id: RequestId,
+    /// The rank that the ordering policy gave it; the smallest goes first.
+    pub rank: f64,
+    /// The number of its turn among all requests that were ever enqueued: the order among equal ranks.
+    pub turn: u64,
+    /// Time since it was enqueued, µs.
+    pub wait: Micros,
+    /// Length of its prompt, tokens.
+    pub input_tokens: u32,
+    /// The client's limit on output tokens; `None` if it set none.
+    pub max_output_tokens: Option<u32>,
+    /// Time at which the client times out (absolute); `None` if never.
+    pub deadline: Option<Micros>,
+}
+
+/// Tokens that the service has worked for a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ServedTokens {
+    /// Prompt tokens of dispatched requests.
+    pub input: u64,
+    /// Output tokens of requests that ended.
+    pub output: u64,
+    /// Prompt tokens plus twice the output tokens, halved every [`ATTAINED_HALF_LIFE`].
+    pub decayed: f64,
+    /// Time for which `decayed` holds.
+    pub as_of: Micros,
+}
+
+/// Time after which service counts half (llm-d's program-aware fairness).
+pub const ATTAINED_HALF_LIFE: Micros = Micros(60_000_000);
+
+impl ServedTokens {
+    /// Weight of an output token in [`Self::decayed`] (llm-d's program-aware fairness).
+    const OUTPUT_WEIGHT: f64 = 2.0;
+
+    /// The decayed tokens at `now`.
+    #[must_use]
+    pub fn decayed_at(&self, now: Micros) -> f64 {
+        let age = now.saturating_sub(self.as_of).0 as f64 / ATTAINED_HALF_LIFE.0 as f64;
+        self.decayed * libm::exp2(-age)
+    }
+
+    /// Adds tokens that are served at `now`.
+    pub(crate) fn add(&mut self, now: Micros, input: u64, output: u64) {
+        let more = input as f64 + Self::OUTPUT_WEIGHT * output as f64;
+        self.decayed = self.decayed_at(now) + more;
+        self.as_of = self.as_of.max(now);
+        self.input += input;
+        self.output += output;
+    }
+}
+
+/// Chooses the flow of a band that is served next.
+pub trait FairnessPolicy: Debug + Send {
+    /// Whether it reads [`FlowView::in_flight`] or the output tokens of [`FlowView::served`]. Called once.
+    fn reads_ends(&self) -> bool {
+        false
+    }
+
+    /// The index of a flow of `flows`, of which there is at least one; they are in the order of tenants' names.
+    fn pick(&mut self, now: Micros, band: BandView, flows: &[FlowView]) -> usize;
+
+    /// A copy of the policy with the same state.
+    fn fork(&self) -> Box<dyn FairnessPolicy>;
+}
+
+/// Orders the requests of a flow.
+pub trait OrderingPolicy: Debug + Send {
+    /// The rank of `request`, which is enqueued at `now` and expires at `expires`: the smallest goes first, and among
+    /// equals the one that was enqueued first. Not-a-number goes last.
+    fn rank(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> f64;
+
+    /// A copy of the policy with the same state.
+    fn fork(&self) -> Box<dyn OrderingPolicy>;
+}
+
+/// A request that was dispatched, for eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlightView {
+    /// [`crate::request::Request::id`].
+    pub id: RequestId,
+    /// The priority of its class: below 0 may be shed.
+    pub priority: i32,
+    /// When it was dispatched (absolute).
+    pub dispatched_at: Micros,
+    /// Length of its prompt, tokens.
+    pub input_tokens: u32,
+    /// The tenant.
+    pub tenant: Name,
+}
+
+/// Chooses a request in flight that is ended, so that a waiting one of higher priority can be dispatched.
+pub trait EvictionPolicy: Debug + Send {
+    /// The index of a request of `in_flight`, which may all be shed and are of lower priority than the waiting
+    /// `demand`; `None` to evict none.
+    fn victim(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Option<usize>;
+
+    /// A copy of the policy with the same state.
+    fn fork(&self) -> Box<dyn EvictionPolicy>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn service_counts_half_after_a_minute() {
+        let mut served = ServedTokens::default();
+        served.add(Micros::ZERO, 100, 50);
+        assert_eq!(served.decayed_at(Micros(60_000_000)), 100.0);
+        served.add(Micros(60_000_000), 10, 0);
+        assert_eq!(served.decayed_at(Micros(180_000_000)), 27.5);
+        assert_eq!((served.input, served.output), (110, 50));
+    }
+}
