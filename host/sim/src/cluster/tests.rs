@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler, SchedulerOptions};
 use crate::latency::Blackbox;
+use crate::policy::flow;
 use crate::policy::{
     AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ConstantPriority, EventKind, GaieLegacy, InvertedSlo,
     LeastLoaded, PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed, TokenBucket,
@@ -244,7 +245,70 @@ struct ClusterSetup {
     config: ClusterConfig,
     instances: Vec<InstanceConfig>,
     policies: Policies,
+    flow: Option<FlowControl>,
     fcfs: bool,
+}
+
+impl ClusterSetup {
+    /// An idle service.
+    fn cluster<I: Instance>(&self, engine: impl Fn(InstanceConfig) -> I) -> Cluster<I> {
+        let cluster = Cluster::new(self.config.clone(), self.policies.clone(), self.instances.clone(), engine);
+        match &self.flow {
+            Some(flow) => cluster.with_flow_control(flow.clone()),
+            None => cluster,
+        }
+    }
+}
+
+/// No flow control, or one with random policies and limits.
+fn flow() -> impl Strategy<Value = Option<FlowControl>> {
+    let policies = (0usize..4, 0usize..3, 0usize..5, 0usize..3);
+    let limits = (proptest::option::of(1u32..20), proptest::option::of(1u32..10), any::<bool>());
+    let times = (proptest::option::of(1_000u64..400_000), prop_oneof![Just(0u64), 1u64..90_000], 1u64..5_000);
+    let one = (policies, limits, times, any::<bool>()).prop_map(|(policies, limits, times, blis)| {
+        let (saturation, ceilings, fairness, ordering) = policies;
+        FlowControl {
+            saturation: match saturation {
+                0 => Box::new(flow::NeverSaturated),
+                1 => Box::new(flow::Utilization { queue_depth: 1.0, kv_utilization: 0.5, staleness: None }),
+                2 => Box::new(flow::Utilization {
+                    queue_depth: 2.0,
+                    kv_utilization: 0.8,
+                    staleness: Some(Micros(200_000)),
+                }),
+                _ => Box::new(flow::Concurrency { max_concurrency: 2.0 }),
+            },
+            ceilings: match ceilings {
+                0 => Box::new(flow::StaticCeiling { ceiling: 1.0 }),
+                1 => Box::new(flow::PriorityHoldback { min: 0.4, max: 1.0 }),
+                _ => Box::new(flow::SoftReflective::default()),
+            },
+            fairness: match fairness {
+                0 => Box::new(flow::GlobalStrict),
+                1 => Box::new(flow::RoundRobinFlows::default()),
+                2 => Box::new(flow::LeastAttainedService { service_weight: 0.8 }),
+                3 => Box::new(flow::VirtualTokenCounter::new(2.0)),
+                _ => Box::new(flow::WeightedFlows::new(vec![3.0, 1.0])),
+            },
+            ordering: match ordering {
+                0 => Box::new(flow::ArrivalOrder),
+                1 => Box::new(flow::EarliestDeadline),
+                _ => Box::new(flow::SloDeadline { targets: vec![Some(Micros(50_000)), None, Some(Micros(1))] }),
+            },
+            settings: FlowSettings {
+                max_requests: limits.0,
+                band_requests: limits.1,
+                displaces: limits.2,
+                ttl: times.0.map(Micros),
+                sweep: Micros(times.1),
+                tick: Micros(times.2),
+                ticks_from_enqueue: blis,
+                clients_time_out: !blis,
+                tenants: Vec::new(),
+            },
+        }
+    });
+    proptest::option::of(one)
 }
 
 fn setup() -> impl Strategy<Value = ClusterSetup> {
@@ -253,7 +317,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
     let times = (prop_oneof![Just(0u64), 1u64..3_000], prop_oneof![Just(0u64), 1u64..3_000], pause(), pause());
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let order = (0usize..4, any::<bool>(), 0usize..4);
-    let front = (0usize..7, 0usize..17, any::<u64>());
+    let front = (0usize..7, 0usize..17, any::<u64>(), flow());
     (sizes, times, flags, order, front).prop_map(
         |((n, seqs, tokens, block_size, blocks), times, (blis, lowest, async_scheduling), order, front)| {
             let semantics = if blis { Semantics::BLIS } else { Semantics::VLLM_0_33 };
@@ -299,6 +363,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                 },
                 instances: (0..n).map(InstanceIndex).map(instance).collect(),
                 policies: policies(front.0, front.1, priority),
+                flow: front.3,
                 fcfs: scheduler == 0,
             }
         },
@@ -355,7 +420,7 @@ fn simulate_sessions<I: Instance>(
         max_num_seqs: config.max_num_seqs,
         inner: engine(config),
     };
-    let cluster = Cluster::new(setup.config.clone(), setup.policies.clone(), setup.instances.clone(), checked);
+    let cluster = setup.cluster(checked);
     let mut log = SimulationLog { reads, ..SimulationLog::default() };
     log.counters = cluster.run_sessions(requests.iter().cloned(), follow_ups, &mut log)?;
     log.reads = Reads::NOTHING;
@@ -378,8 +443,9 @@ fn assert_sound(setup: &ClusterSetup, requests: &[Request], log: &SimulationLog)
             assert!(Some(e2e) >= outcome.ttft && outcome.completed());
         }
         let refused = matches!(outcome.status, Status::Rejected(_));
-        let arriving = outcome.status == Status::Arriving;
-        assert!(outcome.instance.is_some() || refused || arriving, "{outcome:?}");
+        let waits = matches!(outcome.status, Status::Arriving | Status::InGateway)
+            || setup.flow.is_some() && outcome.status == Status::TimedOut;
+        assert!(outcome.instance.is_some() || refused || waits, "{outcome:?}");
         assert!(!(refused && outcome.instance.is_some()));
         let foreign = ![Name::NONE, Name(7)].contains(&request.tags.model);
         if horizon == Micros::MAX {
@@ -387,10 +453,10 @@ fn assert_sound(setup: &ClusterSetup, requests: &[Request], log: &SimulationLog)
                 outcome.completed() || refused || matches!(outcome.status, Status::TimedOut | Status::Dropped(_)),
                 "unfinished at the end of the simulation: {outcome:?}"
             );
-            assert!(!foreign || refused, "a request for another model was served");
+            assert!(!foreign || outcome.instance.is_none(), "a request for another model was served");
         }
     }
-    if setup.fcfs {
+    if setup.fcfs && setup.flow.is_none() {
         assert_in_order(log);
     }
 }

@@ -44,7 +44,7 @@ fn run<I: Instance + Clone>(
     requests: &[Request],
     at: &[usize],
 ) -> Result<(DecisionLog, Vec<BranchPoint<I>>), Halt> {
-    let cluster = Cluster::new(setup.config.clone(), setup.policies.clone(), setup.instances.clone(), engine);
+    let cluster = setup.cluster(engine);
     let mut timeline = Timeline::new(cluster, ArrivalList::new(requests.into()), Reads::NOTHING);
     let (mut log, mut forks) = (DecisionLog::default(), Vec::new());
     while timeline.next_decision(&mut log)? {
