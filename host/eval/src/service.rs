@@ -236,7 +236,7 @@ fn policies(plugins: &PluginStarter<'_>, classes: &Classes, names: &Names) -> Re
         // In BLIS, flow control stands in place of the admission policy.
         _ if flow_control.is_some_and(|flow| flow.parity == ParityName::Blis) => Box::new(AlwaysAdmit),
         Some(plugin) => plugin,
-        None => settings.admission().map_err(RunError::usage)?,
+        None => settings.admission(plugins.config.seed).map_err(RunError::usage)?,
     };
     Ok(Policies {
         admission: with_budgets(admission, settings, names).map_err(RunError::usage)?,

@@ -2,6 +2,7 @@
 
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingPolicy};
+use blis_sim::rng::Stream;
 
 use super::parameter::ParameterValues;
 use super::registry::{Build, BuiltIn, WEIGHTED, weighted_sum};
@@ -25,13 +26,13 @@ impl PolicySettings {
         })
     }
 
-    /// The built-in admission policy, without the budgets of tenants.
+    /// The built-in admission policy, without the budgets of tenants. `seed`: of the run, for its own draws.
     ///
     /// # Errors
     /// If a value is invalid: which one.
-    pub fn admission(&self) -> Result<Box<dyn AdmissionPolicy>, String> {
+    pub fn admission(&self, seed: u64) -> Result<Box<dyn AdmissionPolicy>, String> {
         match self.built_in(Kind::Admission) {
-            (BuiltIn { build: Build::Admission(build), .. }, values) => build(&values),
+            (BuiltIn { build: Build::Admission(build), .. }, values) => build(&values, Stream::new(seed, "admission")),
             (row, _) => Err(wrong_kind(row)),
         }
     }

@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use blis_sim::rng::Stream;
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::{
@@ -52,7 +53,7 @@ impl BuiltInPlugin {
         // A policy with invalid defaults reads no signals; a test builds all of them.
         let nothing = (Reads::NOTHING, Events::NONE);
         let (reads, events) = match row.build {
-            Build::Admission(build) => build(&defaults).map_or(nothing, |policy| (policy.reads(), policy.events())),
+            Build::Admission(build) => build(&defaults, Stream::new(0, "admission")).map_or(nothing, |policy| (policy.reads(), policy.events())),
             Build::Routing(build) => build(&defaults).map_or(nothing, |policy| (policy.reads(), policy.events())),
             _ => nothing,
         };
@@ -110,7 +111,7 @@ impl Plugin for BuiltInPlugin {
         let names = self.description.parameters.iter().map(|parameter| parameter.name.clone());
         let values = ParameterValues(names.zip(setup.parameters.iter().copied()).collect());
         Ok(match self.row.build {
-            Build::Admission(build) => build(&values).map_err(refused)?.start(),
+            Build::Admission(build) => build(&values, setup.stream).map_err(refused)?.start(),
             Build::Routing(build) => build(&values).map_err(refused)?.start(),
             Build::Priority(build) => build(&Classes::new(setup.names.iter().map(AsRef::as_ref), &[])).start(),
             Build::Scheduling(scheduler) => scheduler.start(),

@@ -4,9 +4,11 @@
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, EPP_PROFILE,
-    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingFilter,
+    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, Probabilistic, RejectAll, RoundRobin, RoutingFilter,
     RoutingPolicy, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
+
+use blis_sim::rng::Stream;
 
 use super::filters::{PREFIX_CACHE_PARAMETERS, prefix_cache};
 use super::parameter::{NumericParameter, ParameterValues, Rounding, TOKENS};
@@ -30,7 +32,8 @@ pub struct BuiltIn {
 /// How the policy is built from the values of its parameters.
 #[derive(Debug)]
 pub(super) enum Build {
-    Admission(fn(&ParameterValues) -> Result<Box<dyn AdmissionPolicy>, String>),
+    /// The stream is that of the policy's own draws.
+    Admission(fn(&ParameterValues, Stream) -> Result<Box<dyn AdmissionPolicy>, String>),
     Routing(fn(&ParameterValues) -> Result<Box<dyn RoutingPolicy>, String>),
     Priority(fn(&Classes) -> Box<dyn PriorityPolicy>),
     Scheduling(Scheduler),
@@ -74,23 +77,23 @@ const PRIORITY: (f64, f64) = (-100.0, 101.0);
 
 /// The rows of all kinds, those of a kind together, its default first.
 static BUILT_INS: &[BuiltIn] = &[
-    row(Kind::Admission, "always-admit", "All requests", Build::Admission(|_| Ok(Box::new(AlwaysAdmit)))),
+    row(Kind::Admission, "always-admit", "All requests", Build::Admission(|_, _| Ok(Box::new(AlwaysAdmit)))),
     row(
         Kind::Admission,
         "token-bucket",
         "Token bucket over input tokens, refilled at a fixed rate",
-        Build::Admission(|set| Ok(Box::new(TokenBucket::new(set.get("capacity"), set.get("refill-rate"))?))),
+        Build::Admission(|set, _| Ok(Box::new(TokenBucket::new(set.get("capacity"), set.get("refill-rate"))?))),
     )
     .with(&[
         number("capacity", "token_bucket_capacity", 10_000.0, TOKENS, "Maximum number of tokens in the bucket"),
         number("refill-rate", "token_bucket_refill_rate", 1_000.0, TOKENS, "Refill rate, tokens per second"),
     ]),
-    row(Kind::Admission, "reject-all", "No request, for comparison", Build::Admission(|_| Ok(Box::new(RejectAll)))),
+    row(Kind::Admission, "reject-all", "No request, for comparison", Build::Admission(|_, _| Ok(Box::new(RejectAll)))),
     row(
         Kind::Admission,
         "tier-shed",
         "Under load, only classes of sufficient priority",
-        Build::Admission(|set| {
+        Build::Admission(|set, _| {
             Ok(Box::new(TierShed::new(set.get("threshold") as u64, set.get("min-priority") as i32)))
         }),
     )
@@ -110,7 +113,7 @@ static BUILT_INS: &[BuiltIn] = &[
         Kind::Admission,
         "gaie-legacy",
         "When saturated, no sheddable class",
-        Build::Admission(|set| Ok(Box::new(GaieLegacy::new(set.get("queue-depth"), set.get("kv-utilization"))?))),
+        Build::Admission(|set, _| Ok(Box::new(GaieLegacy::new(set.get("queue-depth"), set.get("kv-utilization"))?))),
     )
     .with(&[
         number(
@@ -127,6 +130,21 @@ static BUILT_INS: &[BuiltIn] = &[
             (0.01, 1.0),
             "KV-cache utilisation that counts as saturated, 0 to 1",
         ),
+    ]),
+    row(
+        Kind::Admission,
+        "probabilistic",
+        "Sheddable classes by a chance that grows with the saturation (llm-d's probabilistic admitter)",
+        Build::Admission(|set, stream| {
+            let full = (set.get("queue-depth"), set.get("kv-utilization"));
+            Ok(Box::new(Probabilistic::new(set.get("factor"), set.get("power"), full, stream)?))
+        }),
+    )
+    .with(&[
+        NumericParameter::new("factor", 300.0, (0.001, 1e6), "Probability of rejection at a saturation of 1, if it were no more than 1"),
+        NumericParameter::new("power", 5.0, (0.1, 20.0), "Power of the saturation"),
+        NumericParameter::new("queue-depth", 5.0, (0.1, 1_000.0), "Waiting queue length that counts as saturated, requests"),
+        NumericParameter::new("kv-utilization", 0.8, (0.01, 1.0), "KV-cache utilisation that counts as saturated, 0 to 1"),
     ]),
     row(Kind::Routing, "round-robin", "Instances in turn", Build::Routing(|_| Ok(Box::<RoundRobin>::default()))),
     row(

@@ -31,7 +31,7 @@ use std::fmt::{self, Debug, Display};
 
 use rand::RngExt as _;
 
-pub use admission::{AlwaysAdmit, GaieLegacy, RejectAll, TenantBudgets, TierShed, TokenBucket};
+pub use admission::{AlwaysAdmit, GaieLegacy, Probabilistic, RejectAll, TenantBudgets, TierShed, TokenBucket};
 pub use classes::Classes;
 pub use event::{Event, EventKind, Events};
 pub(crate) use instance::Progress;
@@ -210,6 +210,13 @@ pub enum Reason {
         /// Mean saturation over the instances, at least 1.
         saturation: f64,
     },
+    /// The class may be shed, and chance decided so.
+    Probabilistic {
+        /// Service class of the request.
+        class: Name,
+        /// The probability of its rejection, 0 to 1.
+        probability: f64,
+    },
     /// The tenant has more requests in flight than its share.
     TenantBudget,
     /// A policy that was loaded as a plugin, with the score of the chosen instance if it has scores.
@@ -229,6 +236,7 @@ impl Reason {
         match self {
             Self::TierShed { class, priority, min, load } => tier_shed(class_text(*class), *priority, *min, *load),
             Self::GaieSaturated { class, saturation } => gaie_saturated(class_text(*class), *saturation),
+            Self::Probabilistic { class, probability } => probabilistic(class_text(*class), *probability),
             _ => self.to_string(),
         }
     }
@@ -240,6 +248,10 @@ fn tier_shed(class: impl Display, priority: i32, min: i32, load: u64) -> String 
 
 fn gaie_saturated(class: impl Display, saturation: f64) -> String {
     format!("gaie-saturated: class={class} saturation={saturation:.2}")
+}
+
+fn probabilistic(class: impl Display, probability: f64) -> String {
+    format!("probabilistic: class={class} probability={probability:.2}")
 }
 
 /// As [`Reason::text`], with the indices of classes instead of their names.
@@ -257,6 +269,7 @@ impl Display for Reason {
             Self::RejectAll => f.write_str("reject-all"),
             Self::TierShed { class, priority, min, load } => f.write_str(&tier_shed(class.0, *priority, *min, *load)),
             Self::GaieSaturated { class, saturation } => f.write_str(&gaie_saturated(class.0, *saturation)),
+            Self::Probabilistic { class, probability } => f.write_str(&probabilistic(class.0, *probability)),
             Self::TenantBudget => f.write_str("tenant-budget-shed"),
             Self::Plugin(None) => f.write_str("plugin"),
             Self::Plugin(Some(score)) => write!(f, "plugin (score={score:.3})"),

@@ -2,6 +2,7 @@
 
 mod always_admit;
 mod gaie_legacy;
+mod probabilistic;
 mod reject_all;
 mod tenant_budgets;
 mod tier_shed;
@@ -9,6 +10,7 @@ mod token_bucket;
 
 pub use always_admit::AlwaysAdmit;
 pub use gaie_legacy::GaieLegacy;
+pub use probabilistic::Probabilistic;
 pub use reject_all::RejectAll;
 pub use tenant_budgets::TenantBudgets;
 pub use tier_shed::TierShed;
@@ -94,6 +96,24 @@ mod tests {
         let service = service.with(|signals| signals.kv_utilization[0] = 0.79);
         assert_eq!(decide(&mut policy, &service, 1, -1), AdmissionDecision::Admit);
         assert_eq!(decide(&mut policy, &TestService::idle(0), 1, -1), saturated(1.0));
+    }
+
+    #[test]
+    fn the_probability_of_rejection_grows_with_the_saturation() {
+        let stream = crate::rng::Stream::new(1, "admission");
+        let mut policy = Probabilistic::new(300.0, 5.0, (5.0, 0.8), stream).unwrap();
+        let mut rejected_at = |kv_utilization: f64, priority| {
+            let service = TestService::idle(1).with(|signals| signals.kv_utilization[0] = kv_utilization);
+            let admits = |id| {
+                let request = Request::new(RequestId(id), service.now, 10, 1);
+                policy.admit(&RequestView::new(&request, priority, BLOCK_SIZE), &service.view()) == AdmissionDecision::Admit
+            };
+            (0..2000).filter(|&id| !admits(id)).count()
+        };
+        assert_eq!([rejected_at(0.0, -1), rejected_at(0.26, -1), rejected_at(0.26, 0)], [0, 2000, 0]);
+        // S = 0.25: 300 · 0.25^5 = 0.293.
+        let some = rejected_at(0.2, -1);
+        assert!((540..640).contains(&some), "{some} of 2000");
     }
 
     #[test]
