@@ -121,7 +121,7 @@ impl ChargedEnd {
         use Status::{Dropped, Rejected};
         match self.status {
             Rejected(rejection) => rejection != Rejection::Routing,
-            status => status == Dropped(DropReason::KvTooSmall),
+            status => matches!(status, Dropped(DropReason::KvTooSmall) | Status::Evicted),
         }
     }
 

@@ -316,7 +316,7 @@ fn misplaced(spec: &ExperimentSpec, name: &str, what: &str, hint: &str) -> RunEr
 }
 
 /// The settings of flow control.
-const FLOW_CONTROL: [&str; 15] = [
+const FLOW_CONTROL: [&str; 16] = [
     "saturation-detector",
     "queue-depth-threshold",
     "kv-cache-util-threshold",
@@ -331,6 +331,7 @@ const FLOW_CONTROL: [&str; 15] = [
     "max-gateway-queue-depth",
     "per-band-capacity",
     "queue-shedding",
+    "in-flight-eviction",
     "dispatch-tick-interval",
 ];
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use blis_sim::cluster::{FlowControl, FlowSettings};
 use blis_sim::policy::flow::{
-    ArrivalOrder, CeilingsPolicy, Concurrency, EarliestDeadline, FairnessPolicy, GlobalStrict, LeastAttainedService,
-    NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows, SaturationPolicy, SloDeadline, SoftReflective,
+    ArrivalOrder, CeilingsPolicy, Concurrency, EarliestDeadline, EvictionPolicy, FairnessPolicy, GlobalStrict,
+    LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows, SaturationPolicy, SloDeadline, SoftReflective,
     StaticCeiling, Utilization, VirtualTokenCounter,
 };
 use blis_sim::request::Name;
@@ -43,6 +43,7 @@ pub struct FlowControlSettings {
     /// Requests in a band; 0 for no limit.
     pub per_band_capacity: u32,
     pub queue_shedding: bool,
+    pub in_flight_eviction: bool,
     pub dispatch_tick_interval: Micros,
 }
 
@@ -83,6 +84,7 @@ impl FlowControlSettings {
                 .per_band_capacity
                 .unwrap_or(if is_blis { 0 } else { usual.band_requests.unwrap_or(0) }),
             queue_shedding: spec.queue_shedding.unwrap_or(false),
+            in_flight_eviction: spec.in_flight_eviction.unwrap_or(false),
             dispatch_tick_interval: spec.dispatch_tick_interval.unwrap_or(usual.tick),
         })
     }
@@ -98,6 +100,7 @@ impl FlowControlSettings {
             ceilings: self.ceilings(),
             fairness: self.fairness(),
             ordering: self.ordering(names),
+            eviction: self.in_flight_eviction.then(|| Box::new(LowestPriorityNewest) as Box<dyn EvictionPolicy>),
             settings: FlowSettings {
                 max_requests: limit(self.max_gateway_queue_depth),
                 band_requests: limit(self.per_band_capacity),
@@ -107,6 +110,8 @@ impl FlowControlSettings {
                 tick: self.dispatch_tick_interval.max(Micros(1)),
                 ticks_from_enqueue: is_blis,
                 clients_time_out: !is_blis,
+                eviction_grace: if is_blis { Micros::ZERO } else { usual.eviction_grace },
+                evictions_at_once: if is_blis { 1 } else { usual.evictions_at_once },
                 tenants: tenants(names),
             },
         }

@@ -129,6 +129,8 @@ struct Conservation {
     in_gateway: u64,
     dropped: u64,
     timed_out: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    evicted: u64,
     rejected: u64,
     holds: bool,
 }
@@ -145,6 +147,7 @@ impl Conservation {
             in_gateway: counts.in_gateway,
             dropped: counts.dropped(),
             timed_out: counts.timed_out,
+            evicted: counts.evicted,
             rejected: counts.rejected(),
             holds: report.conserved(),
         }

@@ -222,6 +222,7 @@ fn status_name(status: Status) -> &'static str {
     match status {
         Status::Completed | Status::LengthCapped => "completed",
         Status::TimedOut => "timed_out",
+        Status::Evicted => "evicted",
         Status::Dropped(_) => "dropped",
         Status::Queued => "queued",
         Status::Running => "running",

@@ -18,6 +18,8 @@ pub enum Status {
     LengthCapped,
     /// The client's deadline passed first.
     TimedOut,
+    /// The gateway ended it on its instance, to make room for a request of higher priority.
+    Evicted,
     /// Dropped on arrival: the request can never be served.
     Dropped(DropReason),
     /// Still in the waiting queue at the end of the simulation.

@@ -13,9 +13,10 @@ use blis_config::policy::{BuiltIn, SettingSource};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
-    ArrivalName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS, KvCacheDtypeName,
-    NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList, SessionMode,
-    SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName, defaults, parse,
+    ArrivalName, DispatchOrderName, DtypeName, EngineName, ExperimentSpec, FairnessName, FilterList, FitnessScaleName, KEYS,
+    KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, SaturationName,
+    ScorerList, SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, UsageLimitName,
+    WorkloadName, defaults, parse,
 };
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};
@@ -532,6 +533,9 @@ pub(super) struct FlowFlags {
     /// A request that finds the queue full displaces one of lower priority below 0 (--parity blis only)
     #[arg(long, requires = "flow_control", help_heading = FLOW_CONTROL)]
     pub queue_shedding: bool,
+    /// Requests in flight of a priority below 0 are ended to make room for waiting ones of higher priority
+    #[arg(long, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    pub in_flight_eviction: bool,
     /// Interval between attempts to dispatch a request, µs or with a unit [default: 1ms]
     #[arg(long, value_name = "US", value_parser = parse::interval, requires = "flow_control", help_heading = FLOW_CONTROL)]
     pub dispatch_tick_interval: Option<Micros>,

@@ -204,6 +204,7 @@ fn status(status: Status) -> &'static str {
     match status {
         Status::Completed | Status::LengthCapped => "completed",
         Status::TimedOut => "timed_out",
+        Status::Evicted => "evicted",
         Status::Dropped(_) => "dropped",
         Status::Queued | Status::Running | Status::Arriving | Status::InGateway => "unfinished",
         Status::Rejected(_) => "rejected",

@@ -190,6 +190,7 @@ settings! {
     max_gateway_queue_depth: u32 = "max-gateway-queue-depth", Number, one(parse::count_or_zero), text::text;
     per_band_capacity: u32 = "per-band-capacity", Number, one(parse::count_or_zero), text::text;
     queue_shedding: bool = "queue-shedding", Switch, one(parse::switch), text::text;
+    in_flight_eviction: bool = "in-flight-eviction", Switch, one(parse::switch), text::text;
     dispatch_tick_interval: Micros = "dispatch-tick-interval", Number, one(parse::interval), text::micros;
 
     policy_config: PathBuf = "policy-config", Text, one(parse::path), text::path;

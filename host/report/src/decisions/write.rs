@@ -324,6 +324,7 @@ pub(super) fn status(status: Status) -> &'static str {
         Status::Completed => "completed",
         Status::LengthCapped => "length-capped",
         Status::TimedOut => "timed-out",
+        Status::Evicted => "evicted",
         Status::Dropped(DropReason::PromptTooLong) => "dropped-prompt-too-long",
         Status::Dropped(DropReason::BudgetTooLong) => "dropped-budget-too-long",
         Status::Dropped(DropReason::KvTooSmall) => "dropped-kv-too-small",

@@ -15,9 +15,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 use rustc_hash::FxHashMap;
 use slotmap::SlotMap;
 
+use crate::ids::{InstanceIndex, RequestId};
 use crate::outcome::{Outcome, Status};
 use crate::policy::flow::{
-    BandView, CeilingsPolicy, FairnessPolicy, FlowView, HeadView, OrderingPolicy, SaturationPolicy, ServedTokens,
+    BandView, CeilingsPolicy, EvictionPolicy, FairnessPolicy, FlowView, HeadView, InFlightView, OrderingPolicy,
+    SaturationPolicy, ServedTokens,
 };
 use crate::policy::{ClusterView, Reads, RequestView};
 use crate::request::{Name, Request};
@@ -34,6 +36,8 @@ pub struct FlowControl {
     pub fairness: Box<dyn FairnessPolicy>,
     /// Orders the requests of a flow.
     pub ordering: Box<dyn OrderingPolicy>,
+    /// Chooses requests in flight that are ended to make room; `None` for none.
+    pub eviction: Option<Box<dyn EvictionPolicy>>,
     /// Limits and times of the queue.
     pub settings: FlowSettings,
 }
@@ -58,6 +62,10 @@ pub struct FlowSettings {
     pub ticks_from_enqueue: bool,
     /// Whether the clients' deadlines hold in the queue. (In BLIS they begin to hold on an instance.)
     pub clients_time_out: bool,
+    /// Time after an eviction before the next ones.
+    pub eviction_grace: Micros,
+    /// Requests that are evicted at once at most, ≥ 1.
+    pub evictions_at_once: u32,
     /// For each tenant by the index of its name, the position in the order of names, and the name under which its requests
     /// are queued.
     pub tenants: Vec<(u32, Name)>,
@@ -77,6 +85,8 @@ impl FlowSettings {
             tick: Micros(1000),
             ticks_from_enqueue: false,
             clients_time_out: true,
+            eviction_grace: Micros(500_000),
+            evictions_at_once: 2,
             tenants: Vec::new(),
         }
     }
@@ -154,6 +164,10 @@ pub(super) struct Gateway {
     /// Outputs that will be complete in the future: (time, tenant, tokens).
     ending: BinaryHeap<Reverse<(Micros, Name, u32)>>,
     next_tick: Option<Micros>,
+    /// Dispatched requests that may be evicted, and their instances.
+    in_flight: Vec<(InFlightView, InstanceIndex)>,
+    /// No request is evicted before this time.
+    evicts_from: Micros,
     turns: u64,
     ceilings: Vec<f64>,
     views: Vec<BandView>,
@@ -169,6 +183,17 @@ pub(super) enum Enqueued {
     Refused(Box<Request>),
     /// It waits, and another one had to leave.
     Displaced(Box<Request>),
+}
+
+/// What a dispatch cycle does.
+#[derive(Debug)]
+pub(super) enum Cycle {
+    /// Nothing: no request waits, or the service is full.
+    Nothing,
+    /// It dispatches a request, which waited for so long.
+    Dispatch(Box<Request>, Micros),
+    /// It ends these requests on their instances.
+    Evict(Vec<(RequestId, InstanceIndex)>),
 }
 
 /// Why requests leave the queue unserved.
@@ -188,6 +213,8 @@ impl Gateway {
             services: FxHashMap::default(),
             ending: BinaryHeap::new(),
             next_tick: None,
+            in_flight: Vec::new(),
+            evicts_from: Micros::ZERO,
             turns: 0,
             ceilings: Vec::new(),
             views: Vec::new(),
@@ -202,7 +229,7 @@ impl Gateway {
 
     /// Whether the ends of requests must be known.
     pub fn reads_ends(&self) -> bool {
-        self.control.fairness.reads_ends()
+        self.control.fairness.reads_ends() || self.control.eviction.is_some()
     }
 
     /// Number of requests that wait.
@@ -323,10 +350,10 @@ impl Gateway {
         self.next_tick = (!self.requests.is_empty()).then(|| self.tick_after(now));
     }
 
-    /// One dispatch cycle: removes and returns the request that is dispatched at `now`, if any, and how long it waited.
-    pub fn dispatch(&mut self, now: Micros, cluster: &ClusterView<'_>) -> Option<(Box<Request>, Micros)> {
+    /// One dispatch cycle at `now`.
+    pub fn cycle(&mut self, now: Micros, cluster: &ClusterView<'_>) -> Cycle {
         if self.requests.is_empty() {
-            return None;
+            return Cycle::Nothing;
         }
         self.catch_up(now);
         let saturation = self.control.saturation.saturation(cluster);
@@ -337,14 +364,63 @@ impl Gateway {
         for rank in 0..self.views.len() {
             let ceiling = self.ceilings.get(rank).copied().filter(|ceiling| !ceiling.is_nan()).unwrap_or(1.0);
             if saturation >= ceiling {
-                return None;
+                return self.evict(now, rank, saturation);
             }
             let band = self.views[rank];
             if band.queued > 0 {
-                return self.dispatch_from(now, band);
+                return self.dispatch_from(now, band).map_or(Cycle::Nothing, |(one, waited)| Cycle::Dispatch(one, waited));
             }
         }
-        None
+        Cycle::Nothing
+    }
+
+    /// Chooses requests in flight that make room for the first band from number `stopped` on that waits. Of llm-d's rule: as many
+    /// as bring the saturation S below the band's ceiling c, each worth S / requests in flight.
+    fn evict(&mut self, now: Micros, stopped: usize, saturation: f64) -> Cycle {
+        let Some(policy) = &mut self.control.eviction else { return Cycle::Nothing };
+        if now < self.evicts_from {
+            return Cycle::Nothing;
+        }
+        let ceiling = |rank: usize| self.ceilings.get(rank).copied().unwrap_or(1.0);
+        let waits = |&rank: &usize| self.views[rank].queued > 0 && ceiling(rank) > 0.0 && saturation >= ceiling(rank);
+        let Some(rank) = (stopped..self.views.len()).find(waits) else { return Cycle::Nothing };
+        let demand = self.views[rank];
+        let sheddable = |(view, _): &(InFlightView, InstanceIndex)| view.priority < 0 && view.priority < demand.priority;
+        let mut candidates: Vec<(InFlightView, InstanceIndex)> =
+            self.in_flight.iter().copied().filter(sheddable).collect();
+        let in_flight: u32 = self.services.values().map(|service| service.in_flight).sum();
+        let credit = saturation / f64::from(in_flight.max(1));
+        let wanted = libm::ceil((saturation - ceiling(rank)) / credit).max(1.0) as u32;
+        let mut evicted = Vec::new();
+        for _ in 0..wanted.min(self.control.settings.evictions_at_once) {
+            let views: Vec<InFlightView> = candidates.iter().map(|(view, _)| *view).collect();
+            if views.is_empty() {
+                break;
+            }
+            let Some(victim) = policy.victim(now, demand, &views).filter(|&victim| victim < views.len()) else { break };
+            let (view, instance) = candidates.remove(victim);
+            evicted.push((view.id, instance));
+        }
+        if evicted.is_empty() {
+            return Cycle::Nothing;
+        }
+        self.evicts_from = now.saturating_add(self.control.settings.eviction_grace);
+        Cycle::Evict(evicted)
+    }
+
+    /// `request`, which was dispatched, goes to `instance` at `now`.
+    pub fn routed(&mut self, now: Micros, request: &Request, priority: i32, instance: InstanceIndex) {
+        if self.control.eviction.is_some() && priority < 0 {
+            let (_, tenant) = self.control.settings.tenant(request.tags.tenant);
+            let view = InFlightView {
+                id: request.id,
+                priority,
+                dispatched_at: now,
+                input_tokens: request.input_tokens,
+                tenant,
+            };
+            self.in_flight.push((view, instance));
+        }
     }
 
     fn show_bands(&mut self, now: Micros) {
@@ -394,6 +470,7 @@ impl Gateway {
         if ends || outcome.instance.is_none() {
             return;
         }
+        self.in_flight.retain(|(view, _)| view.id != outcome.id);
         let at = outcome.e2e.map_or(outcome.ended_at, |e2e| outcome.arrival.saturating_add(e2e));
         let (_, tenant) = self.control.settings.tenant(outcome.tags.tenant);
         self.ending.push(Reverse((at, tenant, outcome.generated_tokens)));
@@ -426,6 +503,7 @@ impl Clone for FlowControl {
             ceilings: self.ceilings.fork(),
             fairness: self.fairness.fork(),
             ordering: self.ordering.fork(),
+            eviction: self.eviction.as_ref().map(|eviction| eviction.fork()),
             settings: self.settings.clone(),
         }
     }
@@ -441,6 +519,8 @@ impl Clone for Gateway {
             services: self.services.clone(),
             ending: self.ending.clone(),
             next_tick: self.next_tick,
+            in_flight: self.in_flight.clone(),
+            evicts_from: self.evicts_from,
             turns: self.turns,
             ceilings: Vec::new(),
             views: Vec::new(),
@@ -489,6 +569,7 @@ mod tests {
                 ceilings: Box::new(ceilings),
                 fairness: Box::new(GlobalStrict),
                 ordering: Box::new(ArrivalOrder),
+                eviction: None,
                 settings,
             };
             Self { gateway: Gateway::new(control), full, next: 0 }
@@ -514,7 +595,10 @@ mod tests {
                 in_flight_changes: crate::policy::Changes::new(0, &[]),
                 tenants_in_flight: &[],
             };
-            self.gateway.dispatch(Micros(now), &view).map(|(request, _)| request.id.0)
+            match self.gateway.cycle(Micros(now), &view) {
+                Cycle::Dispatch(request, _) => Some(request.id.0),
+                Cycle::Nothing | Cycle::Evict(_) => None,
+            }
         }
     }
 

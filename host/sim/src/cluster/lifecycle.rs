@@ -62,7 +62,7 @@ impl EventDelivery {
     pub fn ended(&mut self, outcome: &Outcome) {
         let kind = match outcome.status {
             Status::Completed | Status::LengthCapped => EventKind::Completed,
-            Status::TimedOut | Status::Dropped(_) => EventKind::Ended,
+            Status::TimedOut | Status::Dropped(_) | Status::Evicted => EventKind::Ended,
             // The simulation ended, not the request.
             Status::Queued | Status::Running | Status::Arriving | Status::InGateway | Status::Rejected(_) => return,
         };

@@ -41,7 +41,7 @@ use thiserror::Error;
 
 pub use self::compiled::{AnyTimeline, Engine, needs_steps};
 pub use self::gateway::{FlowControl, FlowSettings};
-use self::gateway::{Enqueued, Gateway, Leaves};
+use self::gateway::{Cycle, Enqueued, Gateway, Leaves};
 use self::lifecycle::EventDelivery;
 use self::next_events::NextEvents;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
@@ -433,10 +433,41 @@ impl<I: Instance> Cluster<I> {
     fn dispatch_cycle(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         self.refresh_signals(now, observer)?;
         let Some(gateway) = &mut self.gateway else { return Ok(()) };
-        if let Some((request, waited)) = gateway.dispatch(now, &self.board.view(now)) {
-            observer.record(&SimEvent::Dispatched { request: &request, waited });
+        match gateway.cycle(now, &self.board.view(now)) {
+            Cycle::Nothing => {}
+            Cycle::Dispatch(request, waited) => {
+                observer.record(&SimEvent::Dispatched { request: &request, waited });
+                self.idle_ticks = 0;
+                self.admitted.push_back((now.saturating_add(self.config.routing_latency), request));
+            }
+            Cycle::Evict(victims) => {
+                for (id, instance) in victims {
+                    self.evict(now, id, instance, observer)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends request `id` on `instance`, unless it has finished.
+    fn evict(
+        &mut self,
+        now: Micros,
+        id: RequestId,
+        instance: InstanceIndex,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        self.catch_up(instance, now, observer)?;
+        let observer = &mut SignalObserver {
+            observer,
+            board: &mut self.board,
+            lifecycle: &mut self.lifecycle,
+            gateway: self.gateway.as_deref_mut(),
+        };
+        if self.instances[instance.index()].evict(now, id, observer) {
             self.idle_ticks = 0;
-            self.admitted.push_back((now.saturating_add(self.config.routing_latency), request));
+            self.board.mark_dirty(instance);
+            self.watch(instance);
         }
         Ok(())
     }
@@ -490,6 +521,9 @@ impl<I: Instance> Cluster<I> {
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
         self.board.dispatched(instance, request.tags.tenant);
+        if let Some(gateway) = &mut self.gateway {
+            gateway.routed(now, &request, self.config.classes.priority(request.tags.slo_class), instance);
+        }
         match self.board.watches() {
             // No event makes this instance catch up, so its arrivals would pile up.
             WatchedEvents::Nothing

@@ -102,6 +102,12 @@ impl<I: Instance> Instance for CheckedInstance<I> {
         self.inner.serve_next(id)
     }
 
+    fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
+        let evicted = self.inner.evict(now, id, observer);
+        self.check();
+        evicted
+    }
+
     fn watch_cache(&mut self) {
         self.inner.watch_cache();
     }
@@ -265,7 +271,8 @@ fn flow() -> impl Strategy<Value = Option<FlowControl>> {
     let policies = (0usize..4, 0usize..3, 0usize..5, 0usize..3);
     let limits = (proptest::option::of(1u32..20), proptest::option::of(1u32..10), any::<bool>());
     let times = (proptest::option::of(1_000u64..400_000), prop_oneof![Just(0u64), 1u64..90_000], 1u64..5_000);
-    let one = (policies, limits, times, any::<bool>()).prop_map(|(policies, limits, times, blis)| {
+    let flags = (any::<bool>(), any::<bool>());
+    let one = (policies, limits, times, flags).prop_map(|(policies, limits, times, (blis, evicts))| {
         let (saturation, ceilings, fairness, ordering) = policies;
         FlowControl {
             saturation: match saturation {
@@ -295,7 +302,10 @@ fn flow() -> impl Strategy<Value = Option<FlowControl>> {
                 1 => Box::new(flow::EarliestDeadline),
                 _ => Box::new(flow::SloDeadline { targets: vec![Some(Micros(50_000)), None, Some(Micros(1))] }),
             },
+            eviction: evicts.then(|| Box::new(flow::LowestPriorityNewest) as Box<dyn flow::EvictionPolicy>),
             settings: FlowSettings {
+                eviction_grace: Micros(if blis { 0 } else { 5_000 }),
+                evictions_at_once: if blis { 1 } else { 2 },
                 max_requests: limits.0,
                 band_requests: limits.1,
                 displaces: limits.2,

@@ -229,6 +229,10 @@ pub trait Instance {
     /// if it does not wait.
     fn serve_next(&mut self, id: RequestId) -> bool;
 
+    /// Ends request `id` at `now` ([`Status::Evicted`](crate::outcome::Status::Evicted)); all events before `now` were
+    /// executed. Returns `false` if it is not here or has finished.
+    fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool;
+
     /// From now on changes of the prefix cache are collected for [`Self::cache_changes`]. Without this call they cost
     /// nothing.
     fn watch_cache(&mut self);

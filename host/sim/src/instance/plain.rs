@@ -656,8 +656,8 @@ impl Plain {
         self.config.server_is_limited() && self.config.server_refuses(unfinished().count(), prompts)
     }
 
-    /// Times out request `id`. Returns `false` if it ended before.
-    fn time_out(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
+    /// Ends request `id` before it is complete, with `status`. Returns `false` if it ended before.
+    fn end_early(&mut self, now: Micros, id: RequestId, status: Status, observer: &mut impl Observer) -> bool {
         if let Some(index) = self.running.iter().position(|live| live.request.id == id) {
             if self.running[index].draining {
                 return false;
@@ -667,11 +667,11 @@ impl Plain {
             // With asynchronous scheduling, the token of the step under way is not processed.
             let in_flight = self.config.async_scheduling && live.decoding && live.last_token == self.last_step.end;
             live.generated -= u32::from(in_flight && live.generated > 0);
-            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now)));
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else if let Some(key) = self.waiting.iter().find(|(_, live)| live.request.id == id).map(|(&key, _)| key) {
             let live = self.waiting.remove(&key).expect("just found");
             self.counters.waited(live.queued_at, now);
-            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::TimedOut).ended_at(now)));
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, status).ended_at(now)));
         } else {
             return false; // it ended before
         }
@@ -752,7 +752,7 @@ impl Instance for Plain {
             } else if self.step_at == Some(now) {
                 self.step(now, observer)?;
             } else if let Some((_, id)) = self.deadlines.pop_first()
-                && !self.time_out(now, id, observer)
+                && !self.end_early(now, id, Status::TimedOut, observer)
             {
                 continue; // it ended before: this is no event, and the clock stays
             }
@@ -788,6 +788,16 @@ impl Instance for Plain {
         let live = self.waiting.remove(&key).expect("just found");
         self.waiting.insert(QueueKey::new(head.rank.before(), &live.request), live);
         true
+    }
+
+    fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
+        self.counters.clock = self.counters.clock.max(now);
+        if let Some(index) = self.arriving.iter().position(|(_, live)| live.request.id == id) {
+            let (_, live) = self.arriving.remove(index).expect("just found");
+            observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, Status::Evicted).ended_at(now)));
+            return true;
+        }
+        self.end_early(now, id, Status::Evicted, observer)
     }
 
     fn watch_cache(&mut self) {

@@ -24,6 +24,8 @@ pub enum Anomaly {
     GatewayDisplaced,
     /// A request waited in the gateway's queue beyond its time to live.
     GatewayExpired,
+    /// The gateway ended a request in flight to make room for one of higher priority.
+    Evicted,
     /// A request can never be served.
     Dropped,
     /// A request timed out at its deadline.
@@ -34,7 +36,7 @@ pub enum Anomaly {
 
 impl Anomaly {
     /// All kinds, in the order of reports.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::PriorityInversion,
         Self::HeadOfLineBlocking,
         Self::RejectedByAdmission,
@@ -43,6 +45,7 @@ impl Anomaly {
         Self::GatewayFull,
         Self::GatewayDisplaced,
         Self::GatewayExpired,
+        Self::Evicted,
         Self::Dropped,
         Self::TimedOut,
         Self::LengthCapped,
@@ -60,6 +63,7 @@ impl Anomaly {
             Self::GatewayFull => "gateway_queue_rejected",
             Self::GatewayDisplaced => "gateway_queue_shed",
             Self::GatewayExpired => "gateway_queue_expired",
+            Self::Evicted => "gateway_evicted",
             Self::Dropped => "dropped_unservable",
             Self::TimedOut => "timed_out_requests",
             Self::LengthCapped => "length_capped_requests",
@@ -85,6 +89,7 @@ impl Anomaly {
             Self::GatewayFull => "requests that found the gateway's queue, or their band of it, full",
             Self::GatewayDisplaced => "requests that one of higher priority displaced from the gateway's full queue",
             Self::GatewayExpired => "requests that waited in the gateway's queue for longer than their time to live",
+            Self::Evicted => "requests in flight that the gateway ended to make room for some of higher priority",
             Self::Dropped => {
                 "requests that can never be served: too long for the model, the KV cache or the token budget of a step"
             }
@@ -115,6 +120,8 @@ pub struct Anomalies {
     pub gateway_displaced: u64,
     /// [`Anomaly::GatewayExpired`]: number of requests.
     pub gateway_expired: u64,
+    /// [`Anomaly::Evicted`]: number of requests.
+    pub evicted: u64,
     /// [`Anomaly::Dropped`]: number of requests.
     pub dropped: u64,
     /// [`Anomaly::TimedOut`]: number of requests.
@@ -151,6 +158,7 @@ impl Anomalies {
             gateway_full: counts.rejected_gateway_full,
             gateway_displaced: counts.rejected_gateway_displaced,
             gateway_expired: counts.rejected_gateway_expired,
+            evicted: counts.evicted,
             dropped: counts.dropped(),
             timed_out: counts.timed_out,
             length_capped: counts.length_capped,
@@ -171,6 +179,7 @@ impl Anomalies {
             Anomaly::GatewayFull => Some(self.gateway_full).filter(|&count| count > 0),
             Anomaly::GatewayDisplaced => Some(self.gateway_displaced).filter(|&count| count > 0),
             Anomaly::GatewayExpired => Some(self.gateway_expired).filter(|&count| count > 0),
+            Anomaly::Evicted => Some(self.evicted).filter(|&count| count > 0),
             Anomaly::Dropped => Some(self.dropped),
             Anomaly::TimedOut => Some(self.timed_out),
             Anomaly::LengthCapped => Some(self.length_capped),
@@ -242,10 +251,11 @@ mod tests {
             gateway_full: 6,
             gateway_displaced: 7,
             gateway_expired: 8,
-            dropped: 9,
-            timed_out: 10,
-            length_capped: 11,
+            evicted: 9,
+            dropped: 10,
+            timed_out: 11,
+            length_capped: 12,
         };
-        assert_eq!(Anomaly::ALL.map(|anomaly| anomalies.count(anomaly)), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11].map(Some));
+        assert_eq!(Anomaly::ALL.map(|anomaly| anomalies.count(anomaly)), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12].map(Some));
     }
 }

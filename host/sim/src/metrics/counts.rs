@@ -3,7 +3,7 @@
 use crate::outcome::{DropReason, Rejection, Status};
 
 /// Requests by their final status. Every request that arrived is in exactly one of `completed`, `queued`, `running`,
-/// `arriving`, `in_gateway`, `timed_out`, the three `dropped_…` and the six `rejected_…`.
+/// `arriving`, `in_gateway`, `timed_out`, `evicted`, the three `dropped_…` and the six `rejected_…`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// All output tokens were generated, or the output ended early at `max_model_len`.
@@ -20,6 +20,8 @@ pub struct Counts {
     pub in_gateway: u64,
     /// Timed out at the client's deadline.
     pub timed_out: u64,
+    /// Ended on their instance by the gateway, to make room for requests of higher priority.
+    pub evicted: u64,
     /// Dropped: the prompt alone reaches `max_model_len`.
     pub dropped_prompt_too_long: u64,
     /// Dropped: prompt and `max_tokens` exceed `max_model_len`.
@@ -70,7 +72,7 @@ impl Counts {
     /// Requests that arrived at the service, whatever their status.
     #[must_use]
     pub fn arrived(&self) -> u64 {
-        self.injected() + self.arriving + self.in_gateway + self.rejected()
+        self.injected() + self.evicted + self.arriving + self.in_gateway + self.rejected()
     }
 
     pub(super) fn count(&mut self, status: Status, generated_tokens: u32) {
@@ -81,6 +83,7 @@ impl Counts {
                 self.length_capped += 1;
             }
             Status::TimedOut => self.timed_out += 1,
+            Status::Evicted => self.evicted += 1,
             Status::Dropped(DropReason::PromptTooLong) => self.dropped_prompt_too_long += 1,
             Status::Dropped(DropReason::BudgetTooLong) => self.dropped_budget_too_long += 1,
             Status::Dropped(DropReason::KvTooSmall) => self.dropped_kv_too_small += 1,
@@ -107,6 +110,7 @@ impl Counts {
         self.running += other.running;
         self.arriving += other.arriving;
         self.timed_out += other.timed_out;
+        self.evicted += other.evicted;
         self.dropped_prompt_too_long += other.dropped_prompt_too_long;
         self.dropped_budget_too_long += other.dropped_budget_too_long;
         self.dropped_kv_too_small += other.dropped_kv_too_small;

@@ -66,7 +66,7 @@ pub enum EventKind {
     FirstToken,
     /// The output of a request is complete.
     Completed,
-    /// A request ended without completing: its client timed out, or the instance dropped it.
+    /// A request ended without completing: its client timed out, the instance dropped it, or the gateway evicted it.
     Ended,
     /// The service rejected a request.
     Rejected,

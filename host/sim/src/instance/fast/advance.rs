@@ -44,7 +44,7 @@ impl Fast {
                 let Some((key, _)) = popped.and_then(|slot| self.live.at(slot)) else {
                     continue; // it ended before: this is no event, and the clock stays
                 };
-                self.time_out(now, key, observer);
+                self.end_early(now, key, Status::TimedOut, observer);
             }
             self.counters.clock = self.counters.clock.max(now);
         }

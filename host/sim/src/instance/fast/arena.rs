@@ -108,6 +108,11 @@ impl<T> RequestArena<T> {
         Some((RequestKey { slot_index, generation: slot.generation }, slot.value.as_ref()?))
     }
 
+    /// The first value for which `is_it` holds, with its key.
+    pub fn find(&self, mut is_it: impl FnMut(&T) -> bool) -> Option<(RequestKey, &T)> {
+        (0..self.slots.len() as u32).filter_map(|slot_index| self.at(slot_index)).find(|(_, value)| is_it(value))
+    }
+
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }

@@ -314,8 +314,8 @@ impl Fast {
         self.queue_changed = now;
     }
 
-    /// Times out the request of `key`. Returns `false` if it ended before.
-    fn time_out(&mut self, now: Micros, key: RequestKey, observer: &mut impl Observer) -> bool {
+    /// Ends the request of `key` before it is complete, with `status`. Returns `false` if it ended before.
+    fn end_early(&mut self, now: Micros, key: RequestKey, status: Status, observer: &mut impl Observer) -> bool {
         match self.live.get(key).map(|live| live.state) {
             None | Some(RequestState::Draining) => return false,
             Some(RequestState::Waiting) => {
@@ -342,9 +342,8 @@ impl Fast {
             self.kv.release(&mut live.holding, live.computed, known);
             self.refused = None;
         }
-        observer.record(&SimEvent::Outcome(
-            &live.outcome(self.config.index, live.generated, Status::TimedOut).ended_at(now),
-        ));
+        observer
+            .record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, status).ended_at(now)));
         self.watchdog.progress();
         if self.running == 0 && self.step_at == NEVER && !self.waiting.is_empty() {
             self.step_at = self.config.wakes_at(now, self.left_at);
@@ -447,6 +446,25 @@ impl Instance for Fast {
         self.waiting.insert(live.queue_key(), key);
         self.refused = None;
         true
+    }
+
+    fn evict(&mut self, now: Micros, id: RequestId, observer: &mut impl Observer) -> bool {
+        self.counters.clock = self.counters.clock.max(now);
+        if let Some(index) = self.arriving.iter().position(|(_, request)| request.id == id) {
+            let (_, request) = self.arriving.remove(index).expect("just found");
+            self.next_queued = self.arriving.front().map_or(NEVER, |&(at, _)| at);
+            observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::Evicted).ended_at(now)));
+            return true;
+        }
+        let Some((key, deadline)) = self.live.find(|live| live.request.id == id).map(|(key, live)| (key, live.deadline))
+        else {
+            return false;
+        };
+        let evicted = self.end_early(now, key, Status::Evicted, observer);
+        if evicted && deadline != 0 && self.deadlines.forget(deadline) {
+            self.next_deadline = self.deadlines.next();
+        }
+        evicted
     }
 
     fn watch_cache(&mut self) {
