@@ -5,6 +5,7 @@
 
 mod deployment;
 mod engine;
+mod flow;
 mod output;
 mod policies;
 mod recording;
@@ -18,6 +19,7 @@ use serde_json::Value;
 use crate::macros::{Ended, Scratch, blis};
 use deployment::*;
 use engine::*;
+use flow::*;
 use output::*;
 use policies::*;
 use recording::*;
@@ -77,6 +79,23 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--snapshot-refresh-interval"], snapshot_refresh_interval),
     (&["--cache-signal-delay"], cache_signal_delay),
     (&["--tie-break"], tie_break),
+    (&["--flow-control"], flow_control),
+    (&["--saturation-detector"], saturation_detector),
+    (&["--queue-depth-threshold"], queue_depth_threshold),
+    (&["--kv-cache-util-threshold"], kv_cache_util_threshold),
+    (&["--metrics-staleness-threshold"], metrics_staleness_threshold),
+    (&["--max-concurrency"], max_concurrency),
+    (&["--usage-limit-policy"], usage_limit_policy),
+    (&["--usage-limit-threshold"], usage_limit_threshold),
+    (&["--fairness-policy"], fairness_policy),
+    (&["--dispatch-order"], dispatch_order),
+    (&["--slo-targets"], slo_targets),
+    (&["--request-ttl"], request_ttl),
+    (&["--max-gateway-queue-depth"], max_gateway_queue_depth),
+    (&["--per-band-capacity"], per_band_capacity),
+    (&["--queue-shedding"], queue_shedding),
+    (&["--in-flight-eviction"], in_flight_eviction),
+    (&["--dispatch-tick-interval"], dispatch_tick_interval),
     (&["--policy-config"], policy_config),
     (&["--admission-policy"], admission_policy),
     (&["--token-bucket-capacity"], token_bucket_capacity),
@@ -222,9 +241,10 @@ struct Row {
     /// Tokens of `input` that all such requests start with.
     prefix: u32,
     class: &'static str,
+    tenant: &'static str,
 }
 
-const ROW: Row = Row { arrival_us: 0, input: 300, output: 50, priority: 1, prefix: 0, class: "" };
+const ROW: Row = Row { arrival_us: 0, input: 300, output: 50, priority: 1, prefix: 0, class: "", tenant: "" };
 
 /// `count` requests like `row`, `gap_us` apart.
 fn rows(count: u32, gap_us: u32, row: Row) -> Vec<Row> {
@@ -404,10 +424,10 @@ fn trace(rows: &[Row]) -> String {
                    first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason,\
                    vllm_priority\n"
         .to_owned();
-    for (id, Row { arrival_us, input, output, priority, prefix, class }) in rows.iter().enumerate() {
+    for (id, Row { arrival_us, input, output, priority, prefix, class, tenant }) in rows.iter().enumerate() {
         let (group, own) = (if *prefix > 0 { "g" } else { "" }, input - prefix);
         csv += &format!(
-            "{id},c,,{class},,0,{group},{prefix},false,{own},{output},0,0,0,0,0,,0,0,{arrival_us},0,0,0,0,ok,,,{priority}\n"
+            "{id},c,{tenant},{class},,0,{group},{prefix},false,{own},{output},0,0,0,0,0,,0,0,{arrival_us},0,0,0,0,ok,,,{priority}\n"
         );
     }
     csv

@@ -489,55 +489,55 @@ pub(super) struct FlowFlags {
     #[arg(long, help_heading = FLOW_CONTROL)]
     pub flow_control: bool,
     /// What tells that the service is full [default: utilization; with --parity blis: never]
-    #[arg(long, value_parser = OneOf::<SaturationName>::new(), value_name = "NAME", requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_parser = OneOf::<SaturationName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
     pub saturation_detector: Option<SaturationName>,
     /// Waiting requests with which an instance is full, > 0, for utilization [default: 5]
-    #[arg(long, value_name = "N", value_parser = parse::above_0, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = FLOW_CONTROL)]
     pub queue_depth_threshold: Option<f64>,
     /// Share of used KV blocks with which an instance is full, above 0 and at most 1, for utilization [default: 0.8]
-    #[arg(long, value_name = "X", value_parser = parse::share, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_name = "X", value_parser = parse::share, help_heading = FLOW_CONTROL)]
     pub kv_cache_util_threshold: Option<f64>,
     /// Age of the load signals beyond which the service counts as full, µs or with a unit, for utilization; 0 for
     /// never [default: 200ms; with --parity blis: 0]
-    #[arg(long, value_name = "US", value_parser = parse::interval, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_name = "US", value_parser = parse::interval, help_heading = FLOW_CONTROL)]
     pub metrics_staleness_threshold: Option<Micros>,
     /// Requests in flight with which an instance is full, > 0, for concurrency [default: 100]
-    #[arg(long, value_name = "N", value_parser = parse::above_0, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = FLOW_CONTROL)]
     pub max_concurrency: Option<f64>,
     /// Saturation from which on a band waits [default: static]
-    #[arg(long, value_parser = OneOf::<UsageLimitName>::new(), value_name = "NAME", requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_parser = OneOf::<UsageLimitName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
     pub usage_limit_policy: Option<UsageLimitName>,
     /// The limit of static, or that of the lowest band of priority-holdback, above 0 and at most 1; with --parity
     /// blis, priority-holdback [default: 1]
-    #[arg(long, value_name = "X", value_parser = parse::share, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_name = "X", value_parser = parse::share, help_heading = FLOW_CONTROL)]
     pub usage_limit_threshold: Option<f64>,
     /// Tenant that is served next within a band [default: global-strict]
-    #[arg(long, value_parser = OneOf::<FairnessName>::new(), value_name = "NAME", requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_parser = OneOf::<FairnessName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
     pub fairness_policy: Option<FairnessName>,
     /// Order of the requests of a tenant [default: fcfs]
-    #[arg(long, value_parser = OneOf::<DispatchOrderName>::new(), value_name = "NAME", requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_parser = OneOf::<DispatchOrderName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
     pub dispatch_order: Option<DispatchOrderName>,
     /// Targets of TTFT for slo-deadline, as in critical=200ms,standard=1s
-    #[arg(long, value_name = "[CLASS=]TIME,…", value_parser = parse::targets, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_name = "[CLASS=]TIME,…", value_parser = parse::targets, help_heading = FLOW_CONTROL)]
     pub slo_targets: Option<TargetList>,
     /// Time after which a request leaves the queue unserved, µs or with a unit; 0 for never [default: 60s; with
     /// --parity blis: 0]
-    #[arg(long, value_name = "US", value_parser = parse::interval, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_name = "US", value_parser = parse::interval, help_heading = FLOW_CONTROL)]
     pub request_ttl: Option<Micros>,
     /// Requests that the queue holds at most; 0 for no limit [default: 0]
-    #[arg(long, value_name = "N", value_parser = parse::count_or_zero, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_name = "N", value_parser = parse::count_or_zero, help_heading = FLOW_CONTROL)]
     pub max_gateway_queue_depth: Option<u32>,
     /// Requests that a band holds at most; 0 for no limit [default: 5000; with --parity blis: 0]
-    #[arg(long, value_name = "N", value_parser = parse::count_or_zero, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_name = "N", value_parser = parse::count_or_zero, help_heading = FLOW_CONTROL)]
     pub per_band_capacity: Option<u32>,
     /// A request that finds the queue full displaces one of lower priority below 0 (--parity blis only)
-    #[arg(long, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, help_heading = FLOW_CONTROL)]
     pub queue_shedding: bool,
     /// Requests in flight of a priority below 0 are ended to make room for waiting ones of higher priority
-    #[arg(long, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, help_heading = FLOW_CONTROL)]
     pub in_flight_eviction: bool,
     /// Interval between attempts to dispatch a request, µs or with a unit [default: 1ms]
-    #[arg(long, value_name = "US", value_parser = parse::interval, requires = "flow_control", help_heading = FLOW_CONTROL)]
+    #[arg(long, value_name = "US", value_parser = parse::interval, help_heading = FLOW_CONTROL)]
     pub dispatch_tick_interval: Option<Micros>,
 }
 

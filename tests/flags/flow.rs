@@ -1,0 +1,175 @@
+//! Flags of flow control.
+
+use super::*;
+
+/// One instance that is full with four requests, and a queue in front of it.
+const FULL: &str = "--flow-control --saturation-detector concurrency --max-concurrency 4";
+
+/// Twenty requests at once.
+fn crowd() -> Vec<Row> {
+    rows(20, 1, ROW)
+}
+
+/// Ten of each of two classes, those of the first earlier.
+fn classes(first: &'static str, second: &'static str) -> Vec<Row> {
+    let of = |class, start| (0..10).map(move |index| Row { arrival_us: start + index, class, ..ROW });
+    of(first, 1_000).chain(of(second, 1_010)).collect()
+}
+
+impl Trial {
+    /// Number of requests that waited in the gateway.
+    fn delayed(&self, rows: &[Row], flags: &str) -> usize {
+        let metrics = self.metrics(rows, flags);
+        let requests = metrics["requests"].as_array().expect("requests");
+        requests.iter().filter(|request| request["gateway_queue_delay_ms"].is_number()).count()
+    }
+
+    /// Requests that the gateway refused, or that left its queue unserved.
+    fn refused(&self, rows: &[Row], flags: &str) -> u64 {
+        let figures = self.figures(rows, flags);
+        assert_eq!(figures["conservation"]["holds"], true, "{flags}");
+        figures["rejected_gateway"].as_u64().unwrap_or(0)
+    }
+
+    /// The mean TTFT of a class, ms.
+    fn ttft_of(&self, rows: &[Row], class: &str, flags: &str) -> f64 {
+        let figures = self.metrics(rows, flags);
+        let requests = figures["requests"].as_array().expect("requests").clone();
+        let of: Vec<f64> = requests
+            .iter()
+            .filter(|request| request["slo_class"].as_str().unwrap_or("") == class)
+            .map(|request| number(request, "ttft_ms"))
+            .collect();
+        of.iter().sum::<f64>() / of.len() as f64
+    }
+}
+
+pub(super) fn flow_control(t: &Trial) {
+    assert_eq!(t.delayed(&crowd(), "{} --saturation-detector concurrency --max-concurrency 4"), 16);
+    assert_eq!(t.delayed(&crowd(), ""), 0);
+    assert!(t.error(&crowd(), "--max-concurrency 4").contains("needs `--flow-control`"));
+}
+
+pub(super) fn saturation_detector(t: &Trial) {
+    let delayed = |name: &str| t.delayed(&crowd(), &format!("--flow-control --max-concurrency 4 {{}} {name}"));
+    assert_eq!((delayed("never"), delayed("concurrency")), (0, 16));
+    assert!(delayed("utilization") < 16);
+    assert!(t.error(&crowd(), "--flow-control {} utilisation").contains("utilization"));
+}
+
+const WAITS: &str = "--flow-control --max-num-seqs 1 --snapshot-refresh-interval 0";
+
+pub(super) fn queue_depth_threshold(t: &Trial) {
+    let delayed = |number: &str| t.delayed(&rows(20, 10_000, ROW), &format!("{WAITS} {number}"));
+    assert!(delayed("{} 1") > delayed("{} 8") && delayed("{} 8") > delayed("{} 1000"));
+    assert_eq!(delayed("{} 5"), delayed(""));
+}
+
+pub(super) fn kv_cache_util_threshold(t: &Trial) {
+    let delayed = |number: &str| {
+        let flags = format!("--flow-control --total-kv-blocks 400 --snapshot-refresh-interval 0 --queue-depth-threshold 1000");
+        t.delayed(&rows(20, 10_000, ROW), &format!("{flags} {number}"))
+    };
+    assert!(delayed("{} 0.1") > delayed("{} 0.5"));
+    assert_eq!(delayed("{} 0.8"), delayed(""));
+}
+
+pub(super) fn metrics_staleness_threshold(t: &Trial) {
+    let delayed = |age: &str| {
+        let flags = "--flow-control --snapshot-refresh-interval 1000000 --queue-depth-threshold 1000";
+        t.delayed(&rows(10, 100_000, ROW), &format!("{flags} {age}"))
+    };
+    assert!(delayed("{} 1ms") > delayed("{} 500ms"));
+    assert_eq!((delayed("{} 0"), delayed("{} 200ms")), (0, delayed("")));
+}
+
+pub(super) fn max_concurrency(t: &Trial) {
+    let delayed = |number: &str| t.delayed(&crowd(), &format!("--flow-control --saturation-detector concurrency {number}"));
+    assert_eq!((delayed("{} 4"), delayed("{} 12"), delayed("")), (16, 8, 0));
+}
+
+pub(super) fn usage_limit_policy(t: &Trial) {
+    let rows = classes("background", "critical");
+    let ttft = |name: &str| t.ttft_of(&rows, "critical", &format!("{FULL} --usage-limit-threshold 0.5 {{}} {name}"));
+    assert!(ttft("priority-holdback") < ttft("static"));
+    assert!(ttft("soft-reflective") < ttft("static"));
+}
+
+pub(super) fn usage_limit_threshold(t: &Trial) {
+    let delayed = |share: &str| t.delayed(&crowd(), &format!("{FULL} {share}"));
+    assert_eq!((delayed("{} 0.5"), delayed("{} 1"), delayed("")), (18, 16, 16));
+}
+
+pub(super) fn fairness_policy(t: &Trial) {
+    let of = |tenant, start, count| (0..count).map(move |index| Row { arrival_us: start + index, tenant, ..ROW });
+    let rows: Vec<Row> = of("many", 1_000, 16).chain(of("few", 1_016, 4)).collect();
+    let first_of_few = |name: &str| {
+        let metrics = t.metrics(&rows, &format!("{FULL} {{}} {name}"));
+        let requests = metrics["requests"].as_array().expect("requests").clone();
+        let few = requests.iter().filter(|request| request["tenant_id"] == "few");
+        few.map(|request| number(request, "ttft_ms")).sum::<f64>()
+    };
+    let strict = first_of_few("global-strict");
+    for fair in ["round-robin", "program-aware", "virtual-token-counter"] {
+        assert!(first_of_few(fair) < strict, "{fair}");
+    }
+}
+
+const TARGETS: &str = "--slo-targets standard=1ms,default=10s";
+
+pub(super) fn dispatch_order(t: &Trial) {
+    let rows = classes("", "standard");
+    let ttft = |name: &str| t.ttft_of(&rows, "standard", &format!("{FULL} {TARGETS} {{}} {name}"));
+    assert!(ttft("slo-deadline") < ttft("fcfs"));
+    assert_eq!((ttft("fifo"), ttft("edf")), (ttft("fcfs"), ttft("fcfs")), "all expire in the order of arrival");
+}
+
+pub(super) fn slo_targets(t: &Trial) {
+    let rows = classes("", "standard");
+    let ttft = |targets: &str| t.ttft_of(&rows, "standard", &format!("{FULL} --dispatch-order slo-deadline {targets}"));
+    assert!(ttft("{} standard=1ms,default=10s") < ttft("{} standard=10s,default=1ms"));
+    assert!(t.error(&rows, "--flow-control {} critical").contains("critical"));
+}
+
+pub(super) fn request_ttl(t: &Trial) {
+    let refused = |ttl: &str| t.refused(&crowd(), &format!("{FULL} {ttl}"));
+    assert_eq!((refused(""), refused("{} 0")), (0, 0), "a minute is enough");
+    assert_eq!(refused("{} 1ms"), 12, "found at the first second: four were dispatched by then");
+}
+
+pub(super) fn max_gateway_queue_depth(t: &Trial) {
+    let refused = |depth: &str| t.refused(&crowd(), &format!("{FULL} {depth}"));
+    assert_eq!((refused("{} 5"), refused("{} 100"), refused("{} 0"), refused("")), (11, 0, 0, 0));
+}
+
+pub(super) fn per_band_capacity(t: &Trial) {
+    let rows = classes("critical", "standard");
+    let refused = |number: &str| t.refused(&rows, &format!("{FULL} {number}"));
+    assert_eq!((refused("{} 3"), refused("{} 0"), refused("")), (10, 0, 0), "ten, less four that are served, and three");
+}
+
+pub(super) fn queue_shedding(t: &Trial) {
+    let rows = classes("background", "critical");
+    let flags = format!("{FULL} --max-gateway-queue-depth 5 --parity blis");
+    let critical = |more: &str| number(&t.figures(&rows, &format!("{flags} {more}")), "completed_requests");
+    assert_eq!(critical("{}"), critical(""), "as many in all");
+    let shed = |more: &str| t.figures(&rows, &format!("{flags} {more}"))["shed_by_class"]["background"].clone();
+    assert_eq!((shed("{}"), shed("")), (serde_json::json!(5), Value::Null));
+    assert!(t.error(&rows, &format!("{FULL} {{}}")).contains("--parity blis"));
+}
+
+pub(super) fn in_flight_eviction(t: &Trial) {
+    let long = |class, start| (0..4).map(move |index| Row { arrival_us: start + index, output: 400, class, ..ROW });
+    let rows: Vec<Row> = long("background", 1_000).chain(long("critical", 500_000)).collect();
+    let ttft = |more: &str| t.ttft_of(&rows, "critical", &format!("{FULL} {more}"));
+    assert!(ttft("{}") < ttft(""));
+    let evicted = |more: &str| t.figures(&rows, &format!("{FULL} {more}"))["conservation"]["evicted"].clone();
+    assert!(evicted("{}").as_u64() >= Some(1));
+    assert_eq!(evicted(""), Value::Null);
+}
+
+pub(super) fn dispatch_tick_interval(t: &Trial) {
+    let ttft = |interval: &str| number(&t.figures(&crowd(), &format!("{FULL} {interval}")), "ttft_mean_ms");
+    assert!(ttft("{} 1s") > ttft("{} 1ms"));
+    assert_eq!(ttft("{} 1ms"), ttft(""));
+}
