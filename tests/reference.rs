@@ -264,6 +264,14 @@ const RARE: [&str; 8] = [
     "model",
     "others_mean_queue_length",
     "rejected_server",
+    "gateway_evicted",
+    "gateway_queue_delay_ms",
+    "gateway_queue_expired",
+    "gateway_queue_rejected",
+    "gateway_queue_shed",
+    "in_gateway",
+    "evicted",
+    "still_in_gateway",
     "score_regret",
 ];
 

@@ -28,7 +28,8 @@ impl Trial {
     fn refused(&self, rows: &[Row], flags: &str) -> u64 {
         let figures = self.figures(rows, flags);
         assert_eq!(figures["conservation"]["holds"], true, "{flags}");
-        figures["rejected_gateway"].as_u64().unwrap_or(0)
+        let counts = ["gateway_queue_rejected", "gateway_queue_shed", "gateway_queue_expired"];
+        counts.map(|name| figures[name].as_u64().unwrap_or(0)).iter().sum()
     }
 
     /// The mean TTFT of a class, ms.

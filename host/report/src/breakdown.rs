@@ -75,8 +75,8 @@ pub(super) struct Breakdown<'a> {
     rejected_routing: u64,
     #[serde(skip_serializing_if = "is_zero")]
     rejected_server: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    rejected_gateway: u64,
+    #[serde(flatten)]
+    gateway: GatewayJson,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     shed_by_class: BTreeMap<&'a str, u64>,
     conservation: Conservation,
@@ -100,7 +100,7 @@ impl<'a> Breakdown<'a> {
             rejected_admission: counts.rejected_by_admission,
             rejected_routing: counts.rejected_by_routing,
             rejected_server: counts.rejected_by_server,
-            rejected_gateway: counts.rejected_by_gateway(),
+            gateway: GatewayJson::new(counts),
             shed_by_class: by_name(&report.anomalies.shed, names, |&count| count),
             conservation: Conservation::new(report),
             slo_classes: by_name(&report.classes, names, |class| ClassJson::new(class, empty)),
@@ -115,6 +115,30 @@ impl<'a> Breakdown<'a> {
 /// Whether a count is left out of a document: only servers with a limit refuse requests, and only flow control has a queue.
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// What flow control did to requests.
+#[derive(Serialize)]
+struct GatewayJson {
+    #[serde(skip_serializing_if = "is_zero")]
+    gateway_queue_rejected: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    gateway_queue_shed: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    gateway_queue_expired: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    gateway_evicted: u64,
+}
+
+impl GatewayJson {
+    fn new(counts: &Counts) -> Self {
+        Self {
+            gateway_queue_rejected: counts.rejected_gateway_full,
+            gateway_queue_shed: counts.rejected_gateway_displaced,
+            gateway_queue_expired: counts.rejected_gateway_expired,
+            gateway_evicted: counts.evicted,
+        }
+    }
 }
 
 /// Numbers of requests by state. Every request that arrived is in exactly one of the others.
@@ -228,8 +252,8 @@ struct CountsJson {
     rejected_routing: u64,
     #[serde(skip_serializing_if = "is_zero")]
     rejected_server: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    rejected_gateway: u64,
+    #[serde(flatten)]
+    gateway: GatewayJson,
     dropped_unservable: u64,
     length_capped_requests: u64,
     timed_out_requests: u64,
@@ -248,7 +272,7 @@ impl CountsJson {
             rejected_admission: counts.rejected_by_admission,
             rejected_routing: counts.rejected_by_routing,
             rejected_server: counts.rejected_by_server,
-            rejected_gateway: counts.rejected_by_gateway(),
+            gateway: GatewayJson::new(counts),
             dropped_unservable: counts.dropped(),
             length_capped_requests: counts.length_capped,
             timed_out_requests: counts.timed_out,
