@@ -134,6 +134,7 @@ impl Journey {
         match self.outcome.map(|outcome| outcome.status) {
             Some(Status::Completed | Status::LengthCapped) => None,
             Some(Status::TimedOut) => Some("timeout"),
+            Some(Status::Evicted) => Some("evicted"),
             Some(Status::Dropped(_)) => Some("dropped"),
             Some(Status::Rejected(_)) => Some("rejected"),
             Some(Status::Queued | Status::Running | Status::Arriving | Status::InGateway) | None => Some("incomplete"),

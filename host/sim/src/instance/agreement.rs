@@ -55,7 +55,9 @@ impl Observer for EngineLog {
         match *event {
             SimEvent::Decision(Decision::Scheduling(decision)) => self.scheduled.push(*decision),
             SimEvent::Decision(Decision::Preemption(decision)) => self.preempted.push(*decision),
-            SimEvent::Decision(_) | SimEvent::Arrival(_) => unreachable!("there is no admission or routing here"),
+            SimEvent::Decision(_) | SimEvent::Arrival(_) | SimEvent::Dispatched { .. } => {
+                unreachable!("there is no admission or routing here")
+            }
             SimEvent::Step { .. } => unreachable!("not of interest"),
             SimEvent::Outcome(outcome) => self.outcomes.push(*outcome),
             SimEvent::FirstToken(first) => self.first_tokens.push(*first),

@@ -7,6 +7,7 @@ use crate::instance::{NoProgress, PrefetchDistance};
 use crate::latency::{Batch, ContextEffect, LatencyModel};
 use crate::limits::EQUAL_STEPS;
 use crate::observer::{Interests, Observer};
+use crate::outcome::Status;
 use crate::prefetch::soon;
 use crate::units::Micros;
 

@@ -104,7 +104,7 @@ mod tests {
         let mut policy = Probabilistic::new(300.0, 5.0, (5.0, 0.8), stream).unwrap();
         let mut rejected_at = |kv_utilization: f64, priority| {
             let service = TestService::idle(1).with(|signals| signals.kv_utilization[0] = kv_utilization);
-            let admits = |id| {
+            let mut admits = |id| {
                 let request = Request::new(RequestId(id), service.now, 10, 1);
                 policy.admit(&RequestView::new(&request, priority, BLOCK_SIZE), &service.view()) == AdmissionDecision::Admit
             };
