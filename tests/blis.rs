@@ -11,8 +11,7 @@ use crate::shared::{read, shared};
 
 /// Flags of recorded runs for what is not simulated yet: further tiers of the KV cache, adapters,
 /// queues at the gateway, disaggregation.
-pub const NOT_SIMULATED: [&str; 4] =
-    ["--kv-cpu-blocks", "--kv-offload-config", "--lora-config", "--prefill-instances"];
+pub const NOT_SIMULATED: [&str; 4] = ["--kv-cpu-blocks", "--kv-offload-config", "--lora-config", "--prefill-instances"];
 
 #[test]
 #[ignore = "heavy: `.ci/run` runs it in a step of its own"]
@@ -126,7 +125,8 @@ fn check_decisions(ours: &str, theirs: &str, what: &str) {
             let what = format!("{what} {kind} of {}", theirs["RequestID"]);
             assert_eq!(format!("request_{}", ours["request"]), theirs["RequestID"].as_str().expect("a name"), "{what}");
             assert_eq!(ours["time_us"], theirs["Clock"], "{what}");
-            let reason = theirs["Reason"].as_str().filter(|&reason| reason != "flow-control-enqueued").unwrap_or_default();
+            let reason =
+                theirs["Reason"].as_str().filter(|&reason| reason != "flow-control-enqueued").unwrap_or_default();
             assert_eq!(ours["reason"].as_str().unwrap_or_default(), reason, "{what}");
             if kind == "admission" {
                 assert_eq!(ours["admitted"], theirs["Admitted"], "{what}");

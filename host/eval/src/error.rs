@@ -112,8 +112,9 @@ impl From<Halt> for RunError {
             Halt::NoProgress(stuck) => Self::runtime(stuck)
                 .hint("raise `--total-kv-blocks`, or limit the output tokens with `--max-model-len`"),
             Halt::Aborted => Self::runtime(halt),
-            Halt::NothingDispatched { .. } => Self::runtime(halt)
-                .hint("raise `--usage-limit-threshold` or the thresholds of the saturation detector, or set `--request-ttl`"),
+            Halt::NothingDispatched { .. } => Self::runtime(halt).hint(
+                "raise `--usage-limit-threshold` or the thresholds of the saturation detector, or set `--request-ttl`",
+            ),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use blis_sim::cluster::{FlowControl, FlowSettings};
 use blis_sim::policy::flow::{
     ArrivalOrder, CeilingsPolicy, Concurrency, EarliestDeadline, EvictionPolicy, FairnessPolicy, GlobalStrict,
-    LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows, SaturationPolicy, SloDeadline, SoftReflective,
-    StaticCeiling, Utilization, VirtualTokenCounter,
+    LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows,
+    SaturationPolicy, SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter,
 };
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
@@ -61,9 +61,11 @@ impl FlowControlSettings {
         let holdback = is_blis && spec.usage_limit_threshold.is_some();
         Some(Self {
             parity,
-            saturation_detector: spec
-                .saturation_detector
-                .unwrap_or(if is_blis { SaturationName::Never } else { SaturationName::Utilization }),
+            saturation_detector: spec.saturation_detector.unwrap_or(if is_blis {
+                SaturationName::Never
+            } else {
+                SaturationName::Utilization
+            }),
             queue_depth_threshold: spec.queue_depth_threshold.unwrap_or(5.0),
             kv_cache_util_threshold: spec.kv_cache_util_threshold.unwrap_or(0.8),
             metrics_staleness_threshold: spec
@@ -71,18 +73,22 @@ impl FlowControlSettings {
                 .or((!is_blis).then_some(Micros(200_000)))
                 .filter(|&age| age > Micros::ZERO),
             max_concurrency: spec.max_concurrency.unwrap_or(100.0),
-            usage_limit_policy: spec
-                .usage_limit_policy
-                .unwrap_or(if holdback { UsageLimitName::PriorityHoldback } else { UsageLimitName::Static }),
+            usage_limit_policy: spec.usage_limit_policy.unwrap_or(if holdback {
+                UsageLimitName::PriorityHoldback
+            } else {
+                UsageLimitName::Static
+            }),
             usage_limit_threshold: spec.usage_limit_threshold.unwrap_or(1.0),
             fairness_policy: spec.fairness_policy.unwrap_or(FairnessName::GlobalStrict),
             dispatch_order: spec.dispatch_order.unwrap_or(DispatchOrderName::Fcfs),
             slo_targets: spec.slo_targets.clone(),
             request_ttl: spec.request_ttl.unwrap_or(or(usual.ttl.unwrap_or_default(), Micros::ZERO)),
             max_gateway_queue_depth: spec.max_gateway_queue_depth.unwrap_or(0),
-            per_band_capacity: spec
-                .per_band_capacity
-                .unwrap_or(if is_blis { 0 } else { usual.band_requests.unwrap_or(0) }),
+            per_band_capacity: spec.per_band_capacity.unwrap_or(if is_blis {
+                0
+            } else {
+                usual.band_requests.unwrap_or(0)
+            }),
             queue_shedding: spec.queue_shedding.unwrap_or(false),
             in_flight_eviction: spec.in_flight_eviction.unwrap_or(false),
             dispatch_tick_interval: spec.dispatch_tick_interval.unwrap_or(usual.tick),

@@ -13,10 +13,10 @@ use blis_config::policy::{BuiltIn, SettingSource};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
-    ArrivalName, DispatchOrderName, DtypeName, EngineName, ExperimentSpec, FairnessName, FilterList, FitnessScaleName, KEYS,
-    KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, SaturationName,
-    ScorerList, SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, UsageLimitName,
-    WorkloadName, defaults, parse,
+    ArrivalName, DispatchOrderName, DtypeName, EngineName, ExperimentSpec, FairnessName, FilterList, FitnessScaleName,
+    KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName,
+    SaturationName, ScorerList, SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName,
+    UsageLimitName, WorkloadName, defaults, parse,
 };
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};

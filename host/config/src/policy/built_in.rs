@@ -4,13 +4,13 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use blis_sim::rng::Stream;
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::{
     AdmissionDecision, AdmissionPolicy, BatchView, Classes, ClusterView, Event, Events, PreemptionPolicy,
     PriorityPolicy, QueuedView, Reads, RequestView, RoutingPolicy, SchedulingPolicy, Ties,
 };
+use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 
 use super::parameter::ParameterValues;
@@ -53,7 +53,8 @@ impl BuiltInPlugin {
         // A policy with invalid defaults reads no signals; a test builds all of them.
         let nothing = (Reads::NOTHING, Events::NONE);
         let (reads, events) = match row.build {
-            Build::Admission(build) => build(&defaults, Stream::new(0, "admission")).map_or(nothing, |policy| (policy.reads(), policy.events())),
+            Build::Admission(build) => build(&defaults, Stream::new(0, "admission"))
+                .map_or(nothing, |policy| (policy.reads(), policy.events())),
             Build::Routing(build) => build(&defaults).map_or(nothing, |policy| (policy.reads(), policy.events())),
             _ => nothing,
         };

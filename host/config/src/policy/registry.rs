@@ -4,8 +4,8 @@
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, EPP_PROFILE,
-    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, Probabilistic, RejectAll, RoundRobin, RoutingFilter,
-    RoutingPolicy, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
+    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, Probabilistic, RejectAll, RoundRobin,
+    RoutingFilter, RoutingPolicy, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
 
 use blis_sim::rng::Stream;
@@ -141,10 +141,25 @@ static BUILT_INS: &[BuiltIn] = &[
         }),
     )
     .with(&[
-        NumericParameter::new("factor", 300.0, (0.001, 1e6), "Probability of rejection at a saturation of 1, if it were no more than 1"),
+        NumericParameter::new(
+            "factor",
+            300.0,
+            (0.001, 1e6),
+            "Probability of rejection at a saturation of 1, if it were no more than 1",
+        ),
         NumericParameter::new("power", 5.0, (0.1, 20.0), "Power of the saturation"),
-        NumericParameter::new("queue-depth", 5.0, (0.1, 1_000.0), "Waiting queue length that counts as saturated, requests"),
-        NumericParameter::new("kv-utilization", 0.8, (0.01, 1.0), "KV-cache utilisation that counts as saturated, 0 to 1"),
+        NumericParameter::new(
+            "queue-depth",
+            5.0,
+            (0.1, 1_000.0),
+            "Waiting queue length that counts as saturated, requests",
+        ),
+        NumericParameter::new(
+            "kv-utilization",
+            0.8,
+            (0.01, 1.0),
+            "KV-cache utilisation that counts as saturated, 0 to 1",
+        ),
     ]),
     row(Kind::Routing, "round-robin", "Instances in turn", Build::Routing(|_| Ok(Box::<RoundRobin>::default()))),
     row(

@@ -8,9 +8,9 @@ mod settings;
 pub(crate) mod text;
 
 pub use choice::{
-    ArrivalName, DispatchOrderName, DtypeName, EngineName, FairnessName, FitnessScaleName, KvCacheDtypeName, NamedChoice,
-    OnErrorName, ParityName, QuantizationName, RegretName, SaturationName, SessionMode, SimulationName, TieBreakName,
-    TraceFormatName, TraceLevelName, UsageLimitName, WorkloadName,
+    ArrivalName, DispatchOrderName, DtypeName, EngineName, FairnessName, FitnessScaleName, KvCacheDtypeName,
+    NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName, SaturationName, SessionMode, SimulationName,
+    TieBreakName, TraceFormatName, TraceLevelName, UsageLimitName, WorkloadName,
 };
 pub use parse::{FilterList, PolicyParam, ScorerList, TargetList};
 pub use settings::{ExperimentSpec, InlinePolicies, KEYS, SettingKey, ValueForm};

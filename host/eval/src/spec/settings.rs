@@ -27,9 +27,9 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use crate::error::RunError;
 
 use super::choice::{
-    ArrivalName, DispatchOrderName, DtypeName, EngineName, FairnessName, FitnessScaleName, KvCacheDtypeName, OnErrorName,
-    ParityName, QuantizationName, RegretName, SaturationName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
-    TraceLevelName, UsageLimitName, WorkloadName,
+    ArrivalName, DispatchOrderName, DtypeName, EngineName, FairnessName, FitnessScaleName, KvCacheDtypeName,
+    OnErrorName, ParityName, QuantizationName, RegretName, SaturationName, SessionMode, SimulationName, TieBreakName,
+    TraceFormatName, TraceLevelName, UsageLimitName, WorkloadName,
 };
 use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList};
 use super::text;

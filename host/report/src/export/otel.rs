@@ -226,10 +226,9 @@ impl RequestSpans<'_> {
 
     /// The outcome, if the request has ended.
     fn ended(&self) -> Option<&Outcome> {
-        self.journey
-            .outcome
-            .as_ref()
-            .filter(|outcome| !matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving | Status::InGateway))
+        self.journey.outcome.as_ref().filter(|outcome| {
+            !matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving | Status::InGateway)
+        })
     }
 
     /// Number of the last step that began before `at`.

@@ -336,7 +336,8 @@ impl Gateway {
         self.next_leave()?;
         let Reverse((at, key)) = self.leaving.pop()?;
         let request = self.remove(key)?.request;
-        let timed_out = self.control.settings.clients_time_out && request.deadline.is_some_and(|deadline| deadline <= at);
+        let timed_out =
+            self.control.settings.clients_time_out && request.deadline.is_some_and(|deadline| deadline <= at);
         Some((request, if timed_out { Leaves::TimedOut } else { Leaves::Expired }))
     }
 
@@ -368,7 +369,9 @@ impl Gateway {
             }
             let band = self.views[rank];
             if band.queued > 0 {
-                return self.dispatch_from(now, band).map_or(Cycle::Nothing, |(one, waited)| Cycle::Dispatch(one, waited));
+                return self
+                    .dispatch_from(now, band)
+                    .map_or(Cycle::Nothing, |(one, waited)| Cycle::Dispatch(one, waited));
             }
         }
         Cycle::Nothing
@@ -385,7 +388,8 @@ impl Gateway {
         let waits = |&rank: &usize| self.views[rank].queued > 0 && ceiling(rank) > 0.0 && saturation >= ceiling(rank);
         let Some(rank) = (stopped..self.views.len()).find(waits) else { return Cycle::Nothing };
         let demand = self.views[rank];
-        let sheddable = |(view, _): &(InFlightView, InstanceIndex)| view.priority < 0 && view.priority < demand.priority;
+        let sheddable =
+            |(view, _): &(InFlightView, InstanceIndex)| view.priority < 0 && view.priority < demand.priority;
         let mut candidates: Vec<(InFlightView, InstanceIndex)> =
             self.in_flight.iter().copied().filter(sheddable).collect();
         let in_flight: u32 = self.services.values().map(|service| service.in_flight).sum();
@@ -629,7 +633,10 @@ mod tests {
         for priority in [-2, -1, -2] {
             trial.enqueue(0, priority);
         }
-        assert!(matches!(trial.enqueue(0, 4), Enqueued::Displaced(request) if request.id.0 == 2), "the last of the lowest");
+        assert!(
+            matches!(trial.enqueue(0, 4), Enqueued::Displaced(request) if request.id.0 == 2),
+            "the last of the lowest"
+        );
         assert!(matches!(trial.enqueue(0, -2), Enqueued::Refused(_)), "it displaces none of its own priority");
     }
 

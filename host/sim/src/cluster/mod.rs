@@ -40,8 +40,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use thiserror::Error;
 
 pub use self::compiled::{AnyTimeline, Engine, needs_steps};
-pub use self::gateway::{FlowControl, FlowSettings};
 use self::gateway::{Cycle, Enqueued, Gateway, Leaves};
+pub use self::gateway::{FlowControl, FlowSettings};
 use self::lifecycle::EventDelivery;
 use self::next_events::NextEvents;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
@@ -344,7 +344,9 @@ impl<I: Instance> Cluster<I> {
     fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let request = self.arrived.pop_front().expect("an admission is due");
         match self.recorded(&request) {
-            Some(RecordedDecision::Admitted | RecordedDecision::Routed(_)) => return self.admitted(now, request, observer),
+            Some(RecordedDecision::Admitted | RecordedDecision::Routed(_)) => {
+                return self.admitted(now, request, observer);
+            }
             Some(RecordedDecision::Rejected) => {
                 observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))));
                 return Ok(());
@@ -375,12 +377,7 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// A request that was admitted at `now` goes to routing, or to the gateway's queue.
-    fn admitted(
-        &mut self,
-        now: Micros,
-        request: Box<Request>,
-        observer: &mut impl Observer,
-    ) -> Result<(), NoProgress> {
+    fn admitted(&mut self, now: Micros, request: Box<Request>, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let Some(gateway) = &mut self.gateway else {
             self.admitted.push_back((now.saturating_add(self.config.routing_latency), request));
             return Ok(());
@@ -391,6 +388,7 @@ impl<I: Instance> Cluster<I> {
             Enqueued::Waits => {}
             Enqueued::Refused(request) => {
                 self.refuse(now, &request, Status::Rejected(Rejection::GatewayFull), observer);
+                return Ok(()); // the queue has not changed
             }
             Enqueued::Displaced(request) => {
                 self.refuse(now, &request, Status::Rejected(Rejection::GatewayDisplaced), observer);
@@ -597,16 +595,15 @@ impl<I: Instance> Cluster<I> {
 
     /// Executes the events of instance `behind` before `now`.
     fn catch_up(&mut self, behind: InstanceIndex, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
-        self.instances[behind.index()]
-            .advance(
-                now,
-                &mut SignalObserver {
-                    observer,
-                    board: &mut self.board,
-                    lifecycle: &mut self.lifecycle,
-                    gateway: self.gateway.as_deref_mut().filter(|gateway| gateway.reads_ends()),
-                },
-            )?;
+        self.instances[behind.index()].advance(
+            now,
+            &mut SignalObserver {
+                observer,
+                board: &mut self.board,
+                lifecycle: &mut self.lifecycle,
+                gateway: self.gateway.as_deref_mut().filter(|gateway| gateway.reads_ends()),
+            },
+        )?;
         self.board.mark_dirty(behind);
         self.watch(behind);
         Ok(())

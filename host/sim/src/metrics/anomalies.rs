@@ -256,6 +256,9 @@ mod tests {
             timed_out: 11,
             length_capped: 12,
         };
-        assert_eq!(Anomaly::ALL.map(|anomaly| anomalies.count(anomaly)), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12].map(Some));
+        assert_eq!(
+            Anomaly::ALL.map(|anomaly| anomalies.count(anomaly)),
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12].map(Some)
+        );
     }
 }

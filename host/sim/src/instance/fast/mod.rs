@@ -342,8 +342,7 @@ impl Fast {
             self.kv.release(&mut live.holding, live.computed, known);
             self.refused = None;
         }
-        observer
-            .record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, status).ended_at(now)));
+        observer.record(&SimEvent::Outcome(&live.outcome(self.config.index, live.generated, status).ended_at(now)));
         self.watchdog.progress();
         if self.running == 0 && self.step_at == NEVER && !self.waiting.is_empty() {
             self.step_at = self.config.wakes_at(now, self.left_at);
@@ -456,7 +455,8 @@ impl Instance for Fast {
             observer.record(&SimEvent::Outcome(&self.untouched_outcome(&request, Status::Evicted).ended_at(now)));
             return true;
         }
-        let Some((key, deadline)) = self.live.find(|live| live.request.id == id).map(|(key, live)| (key, live.deadline))
+        let Some((key, deadline)) =
+            self.live.find(|live| live.request.id == id).map(|(key, live)| (key, live.deadline))
         else {
             return false;
         };

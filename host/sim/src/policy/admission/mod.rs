@@ -106,7 +106,8 @@ mod tests {
             let service = TestService::idle(1).with(|signals| signals.kv_utilization[0] = kv_utilization);
             let mut admits = |id| {
                 let request = Request::new(RequestId(id), service.now, 10, 1);
-                policy.admit(&RequestView::new(&request, priority, BLOCK_SIZE), &service.view()) == AdmissionDecision::Admit
+                policy.admit(&RequestView::new(&request, priority, BLOCK_SIZE), &service.view())
+                    == AdmissionDecision::Admit
             };
             (0..2000).filter(|&id| !admits(id)).count()
         };

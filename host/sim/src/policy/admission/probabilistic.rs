@@ -55,7 +55,10 @@ impl AdmissionPolicy for Probabilistic {
         if draw >= rejected {
             return AdmissionDecision::Admit;
         }
-        AdmissionDecision::Reject(Reason::Probabilistic { class: request.tags.slo_class, probability: rejected.min(1.0) })
+        AdmissionDecision::Reject(Reason::Probabilistic {
+            class: request.tags.slo_class,
+            probability: rejected.min(1.0),
+        })
     }
 
     fn fork(&self) -> Box<dyn AdmissionPolicy> {

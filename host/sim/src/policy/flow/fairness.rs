@@ -147,9 +147,7 @@ impl FairnessPolicy for WeightedFlows {
     fn pick(&mut self, _now: Micros, band: BandView, flows: &[FlowView]) -> usize {
         // Start-time fair queueing (Goyal et al. 1996): a flow starts at the level of the one that is served.
         let level = self.level.get(&band.priority).copied().unwrap_or(0.0);
-        let start = |flow: &FlowView| {
-            self.shares.get(&(band.priority, flow.tenant)).copied().unwrap_or(0.0).max(level)
-        };
+        let start = |flow: &FlowView| self.shares.get(&(band.priority, flow.tenant)).copied().unwrap_or(0.0).max(level);
         let picked = first_by(flows, start);
         let (tenant, share) = (flows[picked].tenant, start(&flows[picked]));
         let weight = self.weights.get(tenant.index()).copied().unwrap_or(1.0);
