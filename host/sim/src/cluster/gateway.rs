@@ -275,9 +275,6 @@ impl Gateway {
         band.queued += 1;
         band.waiting.insert(rank.1, now);
         band.flows.entry((tenant_order, tenant)).or_default().queue.insert(rank, key);
-        if self.next_tick.is_none() {
-            self.next_tick = Some(self.tick_after(now));
-        }
     }
 
     /// The moment at which a request that expires at `expires` is found expired.
@@ -346,7 +343,14 @@ impl Gateway {
         self.next_tick
     }
 
-    /// A tick is due at `now`: the next one follows if requests wait.
+    /// The cycle after an enqueue at `now` is over: ticks begin if requests wait.
+    pub fn enqueued(&mut self, now: Micros) {
+        if self.next_tick.is_none() && !self.requests.is_empty() {
+            self.next_tick = Some(self.tick_after(now));
+        }
+    }
+
+    /// A tick at `now` is over: the next one follows if requests wait.
     pub fn ticked(&mut self, now: Micros) {
         self.next_tick = (!self.requests.is_empty()).then(|| self.tick_after(now));
     }
@@ -646,7 +650,8 @@ mod tests {
         let mut trial = Trial::new(StaticCeiling { ceiling: 1.0 }, settings);
         trial.enqueue(1_500_000, 3);
         trial.enqueue(1_600_000, 3);
-        assert_eq!(trial.gateway.next_tick(), Some(Micros(1_501_000)));
+        trial.gateway.enqueued(Micros(1_600_000));
+        assert_eq!(trial.gateway.next_tick(), Some(Micros(1_601_000)));
         assert_eq!(trial.dispatch(2_000_000, 0.0), Some(0));
         assert_eq!(trial.gateway.next_leave(), Some(Micros(62_000_000)), "up to a second late");
         assert!(matches!(trial.gateway.leave(), Some((request, Leaves::Expired)) if request.id.0 == 1));

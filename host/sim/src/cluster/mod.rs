@@ -394,7 +394,9 @@ impl<I: Instance> Cluster<I> {
                 self.refuse(now, &request, Status::Rejected(Rejection::GatewayDisplaced), observer);
             }
         }
-        self.dispatch_cycle(now, observer)
+        self.dispatch_cycle(now, observer)?;
+        self.gateway.iter_mut().for_each(|gateway| gateway.enqueued(now));
+        Ok(())
     }
 
     /// The next request of the gateway's queue leaves it unserved.
@@ -429,6 +431,10 @@ impl<I: Instance> Cluster<I> {
 
     /// Dispatches one request of the gateway's queue, if the service has room.
     fn dispatch_cycle(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        // Without requests the signals are not read.
+        if self.gateway.as_ref().is_none_or(|gateway| gateway.len() == 0) {
+            return Ok(());
+        }
         self.refresh_signals(now, observer)?;
         let Some(gateway) = &mut self.gateway else { return Ok(()) };
         match gateway.cycle(now, &self.board.view(now)) {
