@@ -10,14 +10,6 @@ fn message(line: &str) -> String {
 }
 
 #[test]
-fn flow_control_is_not_simulated_yet() {
-    assert_eq!(
-        message(&format!("{RUN} --flow-control")),
-        "error: `--flow-control` is not simulated yet: flow control, the queue of the gateway\nhint: leave it out\n"
-    );
-}
-
-#[test]
 fn speculative_decoding_is_not_simulated_yet() {
     let message = message(&format!("{RUN} --speculative-config x"));
     assert!(

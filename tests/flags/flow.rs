@@ -68,8 +68,7 @@ pub(super) fn queue_depth_threshold(t: &Trial) {
 
 pub(super) fn kv_cache_util_threshold(t: &Trial) {
     let delayed = |number: &str| {
-        let flags =
-            format!("--flow-control --total-kv-blocks 400 --snapshot-refresh-interval 0 --queue-depth-threshold 1000");
+        let flags = "--flow-control --total-kv-blocks 400 --snapshot-refresh-interval 0 --queue-depth-threshold 1000";
         t.delayed(&rows(20, 10_000, ROW), &format!("{flags} {number}"))
     };
     assert!(delayed("{} 0.1") > delayed("{} 0.5"));

@@ -48,7 +48,7 @@ pub(crate) fn resolved(config: &Experiment, deployment: &Deployment) -> Result<E
     let mut spec = ExperimentSpec::default();
     let sections = (Explanation { config, deployment }).sections();
     for setting in sections.into_iter().flat_map(|(_, settings)| settings).filter(|setting| !setting.is_derived()) {
-        let Setting { key, value, source } = setting;
+        let ExplainedSetting { key, value, source } = setting;
         for text in value.texts() {
             spec.set(key, &text, source.clone()).map_err(|message| {
                 RunError::runtime(format_args!("the setting `{}` does not take its own value `{text}`", key.name))
@@ -64,13 +64,13 @@ pub(crate) fn resolved(config: &Experiment, deployment: &Deployment) -> Result<E
 }
 
 /// A setting with the value that the experiment has, and where the value is from.
-struct Setting {
+struct ExplainedSetting {
     key: &'static SettingKey,
-    value: Value,
+    value: ExplainedValue,
     source: SettingSource,
 }
 
-impl Setting {
+impl ExplainedSetting {
     /// Whether the value follows from other settings.
     fn is_derived(&self) -> bool {
         matches!(self.source, SettingSource::Other(_))
@@ -88,20 +88,20 @@ impl Setting {
 }
 
 /// The texts that set a setting.
-enum Value {
+enum ExplainedValue {
     /// Not set: `null`.
     Null,
     One(String),
     Several(Vec<String>),
 }
 
-impl<T: Display> From<T> for Value {
+impl<T: Display> From<T> for ExplainedValue {
     fn from(value: T) -> Self {
         Self::One(value.to_string())
     }
 }
 
-impl Value {
+impl ExplainedValue {
     fn texts(self) -> Vec<String> {
         match self {
             Self::Null => Vec::new(),
@@ -125,12 +125,12 @@ impl Value {
 
 /// The settings of a section of the page.
 #[derive(Default)]
-struct Settings(Vec<Setting>);
+struct ExplainedSettings(Vec<ExplainedSetting>);
 
-impl Settings {
-    fn push(&mut self, name: &str, value: impl Into<Value>, source: SettingSource) {
+impl ExplainedSettings {
+    fn push(&mut self, name: &str, value: impl Into<ExplainedValue>, source: SettingSource) {
         let key = SettingKey::named(name);
-        self.0.push(Setting { key, value: value.into(), source });
+        self.0.push(ExplainedSetting { key, value: value.into(), source });
     }
 }
 
@@ -141,9 +141,9 @@ struct Explanation<'a> {
 
 impl Explanation<'_> {
     /// The sections of the page, in its order.
-    fn sections(&self) -> [(&'static str, Vec<Setting>); 6] {
-        let section = |write: fn(&Self, &mut Settings)| {
-            let mut settings = Settings::default();
+    fn sections(&self) -> [(&'static str, Vec<ExplainedSetting>); 6] {
+        let section = |write: fn(&Self, &mut ExplainedSettings)| {
+            let mut settings = ExplainedSettings::default();
             write(self, &mut settings);
             settings.0
         };
@@ -158,12 +158,18 @@ impl Explanation<'_> {
     }
 
     /// The value of the setting `key`, with its source or the default as source.
-    fn flag(&self, settings: &mut Settings, key: &str, value: impl Into<Value>) {
+    fn flag(&self, settings: &mut ExplainedSettings, key: &str, value: impl Into<ExplainedValue>) {
         self.or_else(settings, key, value, SettingSource::Default);
     }
 
     /// The value of the setting `key`, with its source or, if it is not set, `otherwise`.
-    fn or_else(&self, settings: &mut Settings, key: &str, value: impl Into<Value>, otherwise: SettingSource) {
+    fn or_else(
+        &self,
+        settings: &mut ExplainedSettings,
+        key: &str,
+        value: impl Into<ExplainedValue>,
+        otherwise: SettingSource,
+    ) {
         settings.push(key, value, self.config.spec.source(key, otherwise));
     }
 
@@ -174,7 +180,7 @@ impl Explanation<'_> {
         SettingSource::Other(reason.map_or(usual.into(), |reason| reason.to_owned().into()))
     }
 
-    fn model_and_hardware(&self, settings: &mut Settings) {
+    fn model_and_hardware(&self, settings: &mut ExplainedSettings) {
         let (args, deployment) = (&self.config.deployment, self.deployment);
         self.flag(settings, "model", &args.model);
         self.or_else(settings, "hardware", &deployment.hardware, self.noted("hardware ", "the coefficients' own"));
@@ -223,7 +229,7 @@ impl Explanation<'_> {
     }
 
     /// Number formats; those that no setting names are the model's own.
-    fn precision(&self, settings: &mut Settings) {
+    fn precision(&self, settings: &mut ExplainedSettings) {
         let (precision, spec) = (&self.deployment.precision, &self.config.spec);
         let own = || SettingSource::Other("the model's configuration".into());
         let name = |name: &Option<String>| optional(name.as_deref());
@@ -236,7 +242,7 @@ impl Explanation<'_> {
     }
 
     /// A latency model that a setting names is that setting's; in all other cases the model is derived.
-    fn latency_model(&self, settings: &mut Settings) {
+    fn latency_model(&self, settings: &mut ExplainedSettings) {
         let (kind, spec) = (self.deployment.latency_kind, &self.config.spec);
         let plugin = self.config.cluster.policies.plugin(Kind::Latency).is_some();
         let source = match spec.source("latency-model", SettingSource::Default) {
@@ -259,7 +265,7 @@ impl Explanation<'_> {
         }
     }
 
-    fn engine(&self, settings: &mut Settings) {
+    fn engine(&self, settings: &mut ExplainedSettings) {
         let engine = &self.config.engine;
         let limits = &self.deployment.batch_limits;
         let by_gpu = || match engine.profile {
@@ -291,7 +297,7 @@ impl Explanation<'_> {
         self.flag(settings, "simulation", engine.simulation);
     }
 
-    fn cluster(&self, settings: &mut Settings) {
+    fn cluster(&self, settings: &mut ExplainedSettings) {
         let cluster = &self.config.cluster;
         self.flag(settings, "num-instances", cluster.num_instances);
         self.flag(settings, "admission-latency", cluster.admission_latency.0);
@@ -302,7 +308,7 @@ impl Explanation<'_> {
         self.flow_control(settings);
         let catalog = &self.config.catalog;
         let dirs: Vec<String> = catalog.dirs().iter().map(|dir| dir.display().to_string()).collect();
-        self.flag(settings, "policy-dir", Value::Several(dirs));
+        self.flag(settings, "policy-dir", ExplainedValue::Several(dirs));
         self.flag(settings, "allow-native", catalog.allows_native());
         let on_error = match self.config.on_plugin_error {
             OnError::Fail => "fail",
@@ -311,7 +317,7 @@ impl Explanation<'_> {
         self.flag(settings, "on-plugin-error", on_error);
     }
 
-    fn flow_control(&self, settings: &mut Settings) {
+    fn flow_control(&self, settings: &mut ExplainedSettings) {
         let Some(flow) = &self.config.cluster.flow_control else { return };
         self.flag(settings, "flow-control", true);
         self.flag(settings, "saturation-detector", flow.saturation_detector);
@@ -332,7 +338,7 @@ impl Explanation<'_> {
         self.flag(settings, "dispatch-tick-interval", flow.dispatch_tick_interval.0);
     }
 
-    fn evaluation(&self, settings: &mut Settings) {
+    fn evaluation(&self, settings: &mut ExplainedSettings) {
         let evaluation = &self.config.evaluation;
         self.flag(settings, "slo-ttft", self.targets(|targets| &targets.ttft));
         self.flag(settings, "slo-itl", self.targets(|targets| &targets.itl));
@@ -355,7 +361,7 @@ impl Explanation<'_> {
     }
 
     /// SLO targets in the form that the flag takes.
-    fn targets(&self, of: impl Fn(&SloTargetSettings) -> &Option<Sourced<Micros>>) -> Value {
+    fn targets(&self, of: impl Fn(&SloTargetSettings) -> &Option<Sourced<Micros>>) -> ExplainedValue {
         let targets = &self.config.cluster.slo_targets;
         let given: Vec<String> = targets
             .iter()
@@ -364,7 +370,7 @@ impl Explanation<'_> {
         optional((!given.is_empty()).then(|| given.join(",")))
     }
 
-    fn workload(&self, settings: &mut Settings) {
+    fn workload(&self, settings: &mut ExplainedSettings) {
         match &self.config.workload {
             WorkloadConfig::Synthetic(synthetic) => self.synthetic(settings, synthetic),
             WorkloadConfig::Trace(trace) => self.trace(settings, trace),
@@ -379,7 +385,7 @@ impl Explanation<'_> {
         }
     }
 
-    fn sessions(&self, settings: &mut Settings, closed_loop: Option<Option<ThinkTime>>) {
+    fn sessions(&self, settings: &mut ExplainedSettings, closed_loop: Option<Option<ThinkTime>>) {
         let mode = if closed_loop.is_some() { SessionMode::ClosedLoop } else { SessionMode::Fixed };
         self.flag(settings, "session-mode", mode);
         match closed_loop.flatten() {
@@ -391,7 +397,7 @@ impl Explanation<'_> {
                 self.or_else(
                     settings,
                     "think-time-ms",
-                    Value::Null,
+                    ExplainedValue::Null,
                     SettingSource::Other("think times of the trace".into()),
                 );
             }
@@ -399,7 +405,11 @@ impl Explanation<'_> {
         }
     }
 
-    fn synthetic(&self, settings: &mut Settings, SyntheticConfig { name: preset, spec, .. }: &SyntheticConfig) {
+    fn synthetic(
+        &self,
+        settings: &mut ExplainedSettings,
+        SyntheticConfig { name: preset, spec, .. }: &SyntheticConfig,
+    ) {
         self.flag(settings, "workload", preset);
         self.flag(settings, "rate", spec.rate);
         let arrivals = match spec.arrival {
@@ -411,7 +421,7 @@ impl Explanation<'_> {
         self.lengths(settings, preset, spec);
     }
 
-    fn lengths(&self, settings: &mut Settings, preset: &str, spec: &DistributionSpec) {
+    fn lengths(&self, settings: &mut ExplainedSettings, preset: &str, spec: &DistributionSpec) {
         for (what, LengthSpec { mean, stdev, min, max }) in [("prompt", spec.prompt), ("output", spec.output)] {
             let usual = if preset == "distribution" {
                 SettingSource::Default
@@ -426,7 +436,11 @@ impl Explanation<'_> {
         self.flag(settings, "timeout", timeout(spec.timeout));
     }
 
-    fn specified(&self, settings: &mut Settings, SpecConfig { origin, spec, num_requests, timeout: all }: &SpecConfig) {
+    fn specified(
+        &self,
+        settings: &mut ExplainedSettings,
+        SpecConfig { origin, spec, num_requests, timeout: all }: &SpecConfig,
+    ) {
         let (number, own) = (num_requests.unwrap_or(0), SettingSource::Other("specification".into()));
         match origin {
             SpecOrigin::File(file) => {
@@ -451,7 +465,7 @@ impl Explanation<'_> {
         }
     }
 
-    fn trace(&self, settings: &mut Settings, trace: &TraceConfig) {
+    fn trace(&self, settings: &mut ExplainedSettings, trace: &TraceConfig) {
         let implied = SettingSource::Other("flag --workload-trace".into());
         self.or_else(settings, "workload", WorkloadName::Traces, implied);
         self.flag(settings, "workload-trace", path(Some(&trace.path)));
@@ -469,7 +483,7 @@ impl Explanation<'_> {
         self.flag(settings, "timeout", timeout(trace.timeout));
     }
 
-    fn part(&self, settings: &mut Settings, TracePart { window, max_requests }: &TracePart) {
+    fn part(&self, settings: &mut ExplainedSettings, TracePart { window, max_requests }: &TracePart) {
         self.flag(settings, "start", window.start.as_secs_f64());
         self.flag(settings, "duration", optional(window.duration.map(Micros::as_secs_f64)));
         self.flag(settings, "time-scale", window.time_scale);
@@ -478,7 +492,7 @@ impl Explanation<'_> {
         self.flag(settings, "max-requests", optional(*max_requests));
     }
 
-    fn simulation(&self, settings: &mut Settings) {
+    fn simulation(&self, settings: &mut ExplainedSettings) {
         let Experiment { seed, horizon, workload, engine, .. } = self.config;
         let specified = match workload {
             WorkloadConfig::Specified(SpecConfig { spec, .. }) => (spec.seed.is_some(), spec.horizon.is_some()),
@@ -503,16 +517,16 @@ impl Explanation<'_> {
 }
 
 /// The value, or `null` if there is none.
-fn optional(value: Option<impl Display>) -> Value {
-    value.map_or(Value::Null, Value::from)
+fn optional(value: Option<impl Display>) -> ExplainedValue {
+    value.map_or(ExplainedValue::Null, ExplainedValue::from)
 }
 
-fn path(path: Option<&Path>) -> Value {
+fn path(path: Option<&Path>) -> ExplainedValue {
     optional(path.map(Path::display))
 }
 
-fn list(numbers: &[f64]) -> Value {
-    Value::Several(numbers.iter().map(f64::to_string).collect())
+fn list(numbers: &[f64]) -> ExplainedValue {
+    ExplainedValue::Several(numbers.iter().map(f64::to_string).collect())
 }
 
 /// Seconds; −1 for no deadline.

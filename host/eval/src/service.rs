@@ -233,7 +233,7 @@ fn policies(plugins: &PluginStarter<'_>, classes: &Classes, names: &Names) -> Re
     let settings = &plugins.config.cluster.policies;
     let flow_control = plugins.config.cluster.flow_control.as_ref();
     let admission: Box<dyn AdmissionPolicy> = match plugins.policy::<dyn AdmissionGuest>()? {
-        // In BLIS, flow control stands in place of the admission policy.
+        // In BLIS, flow control replaces the admission policy.
         _ if flow_control.is_some_and(|flow| flow.parity == ParityName::Blis) => Box::new(AlwaysAdmit),
         Some(plugin) => plugin,
         None => settings.admission(plugins.config.seed).map_err(RunError::usage)?,

@@ -46,7 +46,7 @@ pub enum Rejection {
     Server,
     /// The gateway's queue, or its band in it, was full.
     GatewayFull,
-    /// A request of higher priority took its place in the gateway's queue (BLIS).
+    /// A request of higher priority displaced it from the gateway's queue (BLIS).
     GatewayDisplaced,
     /// It waited in the gateway's queue for longer than its time to live.
     GatewayExpired,

@@ -17,7 +17,6 @@ pub(super) enum Foreign {
 
 use Foreign::{Alias, Instead, NotYet};
 
-const FLOW_CONTROL: Foreign = NotYet("flow control, the queue of the gateway");
 const POOLS: Foreign = NotYet("prefill apart from decode");
 const OFFLOAD: Foreign = NotYet("KV offloading");
 const LORA: Foreign = NotYet("LoRA adapters");
@@ -151,20 +150,6 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     ("decode-max-model-len", POOLS),
     ("encode-instances", ENCODE),
     ("encode-decider", ENCODE),
-    ("flow-control", FLOW_CONTROL),
-    ("saturation-detector", FLOW_CONTROL),
-    ("dispatch-order", FLOW_CONTROL),
-    ("queue-depth-threshold", FLOW_CONTROL),
-    ("kv-cache-util-threshold", FLOW_CONTROL),
-    ("max-gateway-queue-depth", FLOW_CONTROL),
-    ("per-band-capacity", FLOW_CONTROL),
-    ("usage-limit-threshold", FLOW_CONTROL),
-    ("fairness-policy", FLOW_CONTROL),
-    ("request-ttl", FLOW_CONTROL),
-    ("queue-shedding", FLOW_CONTROL),
-    ("in-flight-eviction", FLOW_CONTROL),
-    ("dispatch-tick-interval", FLOW_CONTROL),
-    ("slo-targets", FLOW_CONTROL),
     ("detectors", DETECTORS),
     ("saturation-config", DETECTORS),
     ("saturation-report", DETECTORS),

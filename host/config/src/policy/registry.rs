@@ -29,11 +29,14 @@ pub struct BuiltIn {
     pub(super) build: Build,
 }
 
+/// An admission policy, or which value is invalid.
+type BuiltAdmission = Result<Box<dyn AdmissionPolicy>, String>;
+
 /// How the policy is built from the values of its parameters.
 #[derive(Debug)]
 pub(super) enum Build {
     /// The stream is that of the policy's own draws.
-    Admission(fn(&ParameterValues, Stream) -> Result<Box<dyn AdmissionPolicy>, String>),
+    Admission(fn(&ParameterValues, Stream) -> BuiltAdmission),
     Routing(fn(&ParameterValues) -> Result<Box<dyn RoutingPolicy>, String>),
     Priority(fn(&Classes) -> Box<dyn PriorityPolicy>),
     Scheduling(Scheduler),

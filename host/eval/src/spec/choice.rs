@@ -122,7 +122,7 @@ choices! {
 choices! {
     /// The tenant that is served next within a band (`--fairness-policy`).
     FairnessName:
-    /// The request that is first in the dispatch order, whoever sent it
+    /// The request that is first in the dispatch order, of any tenant
     GlobalStrict = "global-strict",
     /// One tenant after the other
     RoundRobin = "round-robin",

@@ -98,7 +98,7 @@ impl FlowSettings {
 
 slotmap::new_key_type! {
     /// A request in the queue.
-    struct QueueKey;
+    struct GatewayKey;
 }
 
 #[derive(Clone, Debug)]
@@ -108,22 +108,22 @@ struct QueuedRequest {
     tenant: Name,
     tenant_order: u32,
     enqueued: Micros,
-    rank: Rank,
+    rank: FlowRank,
 }
 
 /// Position in a flow: the rank of the ordering policy, then the turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Rank(f64, u64);
+struct FlowRank(f64, u64);
 
-impl Eq for Rank {}
+impl Eq for FlowRank {}
 
-impl PartialOrd for Rank {
+impl PartialOrd for FlowRank {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Rank {
+impl Ord for FlowRank {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
     }
@@ -140,7 +140,7 @@ struct Band {
 
 #[derive(Clone, Debug, Default)]
 struct Flow {
-    queue: BTreeMap<Rank, QueueKey>,
+    queue: BTreeMap<FlowRank, GatewayKey>,
     dispatched: u64,
 }
 
@@ -155,11 +155,11 @@ struct Service {
 #[derive(Debug)]
 pub(super) struct Gateway {
     control: FlowControl,
-    requests: SlotMap<QueueKey, QueuedRequest>,
+    requests: SlotMap<GatewayKey, QueuedRequest>,
     /// By priority, highest first. A band stays when it is empty.
     bands: BTreeMap<Reverse<i32>, Band>,
     /// Requests by the time at which they expire or time out; those that are gone are skipped.
-    leaving: BinaryHeap<Reverse<(Micros, QueueKey)>>,
+    leaving: BinaryHeap<Reverse<(Micros, GatewayKey)>>,
     services: FxHashMap<Name, Service>,
     /// Outputs that will be complete in the future: (time, tenant, tokens).
     ending: BinaryHeap<Reverse<(Micros, Name, u32)>>,
@@ -263,7 +263,7 @@ impl Gateway {
         let times_out = request.deadline.filter(|_| settings.clients_time_out).unwrap_or(Micros::MAX);
         let (tenant_order, tenant) = settings.tenant(request.tags.tenant);
         let rank = self.control.ordering.rank(view, now, expires);
-        let rank = Rank(if rank.is_nan() { f64::INFINITY } else { rank }, self.turns);
+        let rank = FlowRank(if rank.is_nan() { f64::INFINITY } else { rank }, self.turns);
         self.turns += 1;
         let band = view.class_priority;
         let leaves = self.swept_at(expires).min(times_out);
@@ -302,7 +302,7 @@ impl Gateway {
         self.remove(key).map(|queued| queued.request)
     }
 
-    fn remove(&mut self, key: QueueKey) -> Option<QueuedRequest> {
+    fn remove(&mut self, key: GatewayKey) -> Option<QueuedRequest> {
         let queued = self.requests.remove(key)?;
         if let Some(band) = self.bands.get_mut(&Reverse(queued.band)) {
             band.queued -= 1;
@@ -445,7 +445,7 @@ impl Gateway {
         let band = self.bands.get_mut(&Reverse(view.priority))?;
         self.flows.clear();
         for (&(tenant_order, tenant), flow) in &band.flows {
-            let Some((&Rank(rank, turn), &key)) = flow.queue.first_key_value() else { continue };
+            let Some((&FlowRank(rank, turn), &key)) = flow.queue.first_key_value() else { continue };
             let QueuedRequest { request, enqueued, .. } = &self.requests[key];
             let Service { in_flight, served } = self.services.get(&tenant).copied().unwrap_or_default();
             let head = HeadView {
@@ -497,10 +497,10 @@ impl Gateway {
     }
 
     /// Removes all requests, in the order in which they were enqueued.
-    pub fn drain(&mut self) -> Vec<Box<Request>> {
+    pub fn drain(&mut self) -> Vec<Request> {
         let mut left: Vec<QueuedRequest> = self.requests.drain().map(|(_, queued)| queued).collect();
         left.sort_by_key(|queued| queued.rank.1);
-        left.into_iter().map(|queued| queued.request).collect()
+        left.into_iter().map(|queued| *queued.request).collect()
     }
 }
 
@@ -545,11 +545,11 @@ mod tests {
     use crate::policy::{InstanceInfo, Signals, Staleness, Versions};
     use crate::request::Tags;
 
-    /// As full as it is told to be.
+    /// As full as the test says.
     #[derive(Clone, Debug)]
-    struct Full(std::sync::Arc<std::sync::Mutex<f64>>);
+    struct FixedSaturation(std::sync::Arc<std::sync::Mutex<f64>>);
 
-    impl SaturationPolicy for Full {
+    impl SaturationPolicy for FixedSaturation {
         fn reads(&self) -> Reads {
             Reads::NOTHING
         }
@@ -563,17 +563,17 @@ mod tests {
         }
     }
 
-    struct Trial {
+    struct GatewayTrial {
         gateway: Gateway,
         full: std::sync::Arc<std::sync::Mutex<f64>>,
         next: u32,
     }
 
-    impl Trial {
+    impl GatewayTrial {
         fn new(ceilings: impl CeilingsPolicy + 'static, settings: FlowSettings) -> Self {
             let full = std::sync::Arc::new(std::sync::Mutex::new(0.0));
             let control = FlowControl {
-                saturation: Box::new(Full(std::sync::Arc::clone(&full))),
+                saturation: Box::new(FixedSaturation(std::sync::Arc::clone(&full))),
                 ceilings: Box::new(ceilings),
                 fairness: Box::new(GlobalStrict),
                 ordering: Box::new(ArrivalOrder),
@@ -612,7 +612,7 @@ mod tests {
 
     #[test]
     fn bands_are_served_from_the_top_below_their_ceilings() {
-        let mut trial = Trial::new(PriorityHoldback { min: 0.5, max: 1.0 }, FlowSettings::usual());
+        let mut trial = GatewayTrial::new(PriorityHoldback { min: 0.5, max: 1.0 }, FlowSettings::usual());
         for priority in [-1, 3, 4, 3] {
             assert!(matches!(trial.enqueue(0, priority), Enqueued::Waits));
         }
@@ -628,12 +628,12 @@ mod tests {
     #[test]
     fn a_full_band_and_a_full_queue_refuse() {
         let settings = FlowSettings { band_requests: Some(2), max_requests: Some(3), ..FlowSettings::usual() };
-        let mut trial = Trial::new(StaticCeiling { ceiling: 1.0 }, settings.clone());
+        let mut trial = GatewayTrial::new(StaticCeiling { ceiling: 1.0 }, settings.clone());
         assert!((0..2).all(|_| matches!(trial.enqueue(0, 3), Enqueued::Waits)));
         assert!(matches!(trial.enqueue(0, 3), Enqueued::Refused(request) if request.id.0 == 2));
         assert!(matches!(trial.enqueue(0, -1), Enqueued::Waits));
         assert!(matches!(trial.enqueue(0, 4), Enqueued::Refused(_)));
-        let mut trial = Trial::new(StaticCeiling { ceiling: 1.0 }, FlowSettings { displaces: true, ..settings });
+        let mut trial = GatewayTrial::new(StaticCeiling { ceiling: 1.0 }, FlowSettings { displaces: true, ..settings });
         for priority in [-2, -1, -2] {
             trial.enqueue(0, priority);
         }
@@ -647,7 +647,7 @@ mod tests {
     #[test]
     fn requests_expire_at_the_next_sweep() {
         let settings = FlowSettings { ttl: Some(Micros(60_000_000)), ..FlowSettings::usual() };
-        let mut trial = Trial::new(StaticCeiling { ceiling: 1.0 }, settings);
+        let mut trial = GatewayTrial::new(StaticCeiling { ceiling: 1.0 }, settings);
         trial.enqueue(1_500_000, 3);
         trial.enqueue(1_600_000, 3);
         trial.gateway.enqueued(Micros(1_600_000));
