@@ -392,7 +392,11 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
     if spec.flow_control != Some(true)
         && let Some(name) = FLOW_CONTROL.into_iter().find(|name| spec.has(name))
     {
-        return Err(misplaced(spec, name, "needs `--flow-control`", "set both, or neither"));
+        let hint = match name {
+            "max-concurrency" => "set both; `--concurrency N` keeps N requests in flight, in closed loop",
+            _ => "set both, or neither",
+        };
+        return Err(misplaced(spec, name, "needs `--flow-control`", hint));
     }
     if spec.queue_shedding == Some(true) && spec.parity != Some(ParityName::Blis) {
         let hint = "llm-d rejects the request that finds the queue full; leave it out, or add `--parity blis`";

@@ -71,7 +71,6 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     ("random-output-len", Alias("output_tokens")),
     ("output-len", Alias("output_tokens")),
     ("random-prefix-len", Alias("prefix_tokens")),
-    ("max-concurrency", Instead("`--concurrency N` keeps N requests in flight, in closed loop")),
     ("burstiness", Instead("`--arrival-process poisson` is burstiness 1; a specification (`--workload-spec`) has gamma arrivals of any CV, 1/sqrt(burstiness)")),
     ("random-range-ratio", Instead("`--prompt-tokens-stdev`, `--prompt-tokens-min` and `--prompt-tokens-max` spread the lengths")),
     ("dataset-name", Instead("`--workload NAME` generates requests, `--workload-trace FILE` reads them")),
