@@ -99,8 +99,7 @@ impl FitnessScale {
                  better. Figure x, baseline's b: b/x if less is better, x/b if more is, (1-x)/(1-b) for shares of \
                  which less is better. Every end is charged: unfinished and timed-out requests count with twice the \
                  time they waited, rejected ones with 10 min. Times q^2 (completed share relative to the baseline's, \
-                 at most 1) and the value kept of classes that may be shed; at most 1 if it loses 0.2 % more requests. \
-                 0 = nothing completed"
+                 at most 1) and the value kept of classes that may be shed. 0 = nothing completed"
             }
             Self::Blis => {
                 "sum of weight times component, weights not normalised: r/(r+100) for requests/s, \
