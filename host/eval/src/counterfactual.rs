@@ -20,6 +20,7 @@ use crate::regret::{
     ClassNames, DecisionRegret, LookAhead, Regret, RegretOptions, Survey, Surveyor, decision_regrets, look_ahead,
 };
 use crate::spec::SimulationName;
+use crate::targets::slo_targets;
 use crate::{Figure, Figures};
 use crate::{measure, open, service};
 use blis_config::Deployment;
@@ -83,7 +84,7 @@ pub(crate) fn surveyor(
     if !config.evaluation.regret.is_requested() {
         return None;
     }
-    let targets = measure::slo_targets(config, names, recorded);
+    let targets = slo_targets(config, names, recorded);
     let default = names.find("default");
     let missed = move |outcome: &Outcome| {
         let class = if Some(outcome.tags.slo_class) == default { Name::NONE } else { outcome.tags.slo_class };
@@ -101,7 +102,7 @@ pub(crate) fn regret(
 ) -> Result<Regret, RunError> {
     let settings = &config.evaluation.regret;
     let alternatives = settings.alternatives as usize;
-    survey.with_targets(!measure::slo_targets(config, named.0, named.1).is_empty());
+    survey.with_targets(!slo_targets(config, named.0, named.1).is_empty());
     let options =
         RegretOptions { samples: settings.samples as usize, alternatives, window: settings.window, seed: config.seed };
     let window = survey.window(&options);
@@ -149,7 +150,7 @@ impl BranchSetup<'_> {
         engine: impl Fn(InstanceConfig) -> I,
     ) -> Result<(Box<dyn AnyTimeline>, Incidents), RunError> {
         let (cluster, incidents) = service::cluster(self.config, self.deployment, self.names, engine)?;
-        let reads = Reads { load: true, in_flight: true, cached_blocks: false };
+        let reads = Reads { load: true, in_flight: true, ..Reads::NOTHING };
         Ok((I::timeline(cluster, self.arrivals, reads), incidents))
     }
 }

@@ -628,7 +628,7 @@ fn help_names_all_scorers_and_the_usual_ones() {
     let help = flag.get_help().expect("help").to_string();
     let names: Vec<&str> = ScorerKind::ALL.iter().map(|name| name.name()).collect();
     assert!(help.contains(&names.join(", ")), "{help}");
-    let usual = WeightedScorer::DEFAULT.map(|WeightedScorer { name, weight }| format!("{}:{weight}", name.name()));
+    let usual = WeightedScorer::DEFAULT.map(|WeightedScorer { name, weight, .. }| format!("{name}:{weight}"));
     assert!(help.contains(&format!("[default: {}]", usual.join(","))), "{help}");
 }
 

@@ -5,7 +5,7 @@ use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, EPP_PROFILE,
     GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, RejectAll, RoundRobin, RoutingFilter,
-    RoutingPolicy, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
+    RoutingPolicy, SaturationFilter, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
 
 use super::filters::{PREFIX_CACHE_PARAMETERS, prefix_cache};
@@ -32,6 +32,7 @@ pub struct BuiltIn {
 pub(super) enum Build {
     Admission(fn(&ParameterValues) -> Result<Box<dyn AdmissionPolicy>, String>),
     Routing(fn(&ParameterValues) -> Result<Box<dyn RoutingPolicy>, String>),
+    Filter(fn(&ParameterValues) -> RoutingFilter),
     Priority(fn(&Classes) -> Box<dyn PriorityPolicy>),
     Scheduling(Scheduler),
     Preemption(Preemption),
@@ -151,6 +152,8 @@ static BUILT_INS: &[BuiltIn] = &[
             scorer(ScorerKind::LoraAffinity, 0.0),
             scorer(ScorerKind::PrecisePrefixCacheShare, 0.0),
             scorer(ScorerKind::Random, 0.0),
+            scorer(ScorerKind::SessionAffinity, 0.0),
+            scorer(ScorerKind::PredictedLatency, 0.0),
         ])
         .with_scores(),
     row(
@@ -191,6 +194,30 @@ static BUILT_INS: &[BuiltIn] = &[
         "Instance with the most requests, for comparison",
         Build::Routing(|_| Ok(Box::new(AlwaysBusiest))),
     ),
+    row(
+        Kind::RoutingFilter,
+        "prefix-cache-affinity",
+        "Instances with the cached prefix, while their wait is short",
+        Build::Filter(|set| RoutingFilter::PrefixCache(prefix_cache(set))),
+    )
+    .with(&PREFIX_CACHE_PARAMETERS),
+    row(
+        Kind::RoutingFilter,
+        "saturation",
+        "Instances that are not saturated",
+        Build::Filter(|set| {
+            RoutingFilter::Saturation(SaturationFilter {
+                queue_depth: set.get("queue-depth"),
+                kv_utilization: set.get("kv-utilization"),
+                headroom: set.get("headroom"),
+            })
+        }),
+    )
+    .with(&[
+        NumericParameter::new("queue-depth", 5.0, (0.1, 1e9), "Waiting requests of a saturated instance"),
+        NumericParameter::new("kv-utilization", 0.8, (0.01, 1.0), "Used share of its KV blocks, 0 to 1"),
+        NumericParameter::new("headroom", 0.0, (0.0, 100.0), "Share by which both may be exceeded"),
+    ]),
     row(
         Kind::Priority,
         "class",

@@ -77,7 +77,7 @@ fn set(mut choices: Choices, kind: Kind, values: &[(&str, f64)]) -> Choices {
     choices.parameters.extend(values.iter().map(|&(name, value)| ParameterSetting {
         kind,
         name: name.to_owned(),
-        value: Sourced::flag("--policy-param", value),
+        value: Sourced::flag("--policy-param", GivenValue::Number(value)),
         key: None,
     }));
     choices
@@ -107,11 +107,11 @@ fn every_key_arrives() {
 fn what_is_left_out_is_the_default() {
     let usual = PolicySettings::default();
     let names = Kind::ALL.map(|kind| usual.name(kind));
-    assert_eq!(names, ["always-admit", "round-robin", "class", "fcfs", "fcfs", ""]);
+    assert_eq!(names, ["always-admit", "round-robin", "", "class", "fcfs", "fcfs", ""]);
     for text in ["{}", "admission:\nrouting: {}\n", "routing: {policy: ''}\nscheduler: ~\ntenant_budgets: {}\n"] {
         assert_eq!(settings(text), usual, "{text}");
     }
-    let scorers = WeightedScorer::DEFAULT.map(|scorer| (scorer.name.name(), scorer.weight));
+    let scorers = WeightedScorer::DEFAULT.map(|scorer| (scorer.name.name().to_owned(), scorer.weight));
     assert_eq!(routing_of("routing: {policy: weighted}"), weights(&scorers));
     let bucket = settings("admission: {policy: token-bucket}");
     assert_eq!(policy(&bucket, Kind::Admission).1, [("capacity", 10_000.0), ("refill-rate", 1_000.0)]);
@@ -495,8 +495,9 @@ type RoutingCase = (&'static str, Vec<(&'static str, Sourced<f64>)>, Option<Vec<
 fn routing() -> impl Strategy<Value = RoutingCase> {
     let scorers = proptest::sample::subsequence(ScorerKind::ALL.to_vec(), 1..=ScorerKind::ALL.len()).prop_shuffle();
     let scorers = scorers.prop_flat_map(|names| {
-        let scorer =
-            |name| sourced(positive()).prop_map(move |weight| weight.map(|weight| WeightedScorer { name, weight }));
+        let scorer = |name| {
+            sourced(positive()).prop_map(move |weight| weight.map(|weight| WeightedScorer::built_in(name, weight)))
+        };
         names.into_iter().map(scorer).collect::<Vec<_>>()
     });
     prop_oneof![

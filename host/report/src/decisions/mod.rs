@@ -29,7 +29,7 @@ pub use history::RequestHistory;
 pub use line::{DecisionHeader, InstanceGroup, LineKind, PolicyNames, TraceLine};
 pub use list::{Filter, Listing};
 pub use read::{TraceReader, cut_off};
-pub use replay::{PolicyReplay, ReplayError, ReplayedPolicy, is_replayable};
+pub use replay::{PolicyReplay, ReplayError, ReplayedParameters, ReplayedPolicy, is_replayable};
 pub use top::{Top, TopBy};
 pub use write::{DecisionLog, TraceFile};
 

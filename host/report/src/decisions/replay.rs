@@ -17,7 +17,7 @@ use blis_workload::{Names, TraceError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::line::{AdmissionLine, DecisionHeader, DecisionSignals, LineKind, RoutingLine, TraceLine};
+use super::line::{AdmissionLine, DecisionHeader, DecisionSignals, LineKind, RoutingLine, SignalsLine, TraceLine};
 use super::read::TraceReader;
 use super::seen::SignalsOfInstance;
 use super::table::{TextTable, or_dash, plural, score, seconds};
@@ -28,10 +28,18 @@ use super::view::{RecordedService, missing};
 pub struct ReplayedPolicy<'a> {
     pub loaded: &'a LoadedPlugin,
     /// The kinds to be replayed, with the values of the parameters; only kinds that are [replayable](is_replayable).
-    pub kinds: Vec<(Kind, Vec<f64>)>,
+    pub kinds: Vec<(Kind, ReplayedParameters)>,
     /// Whether the first of equally good instances is chosen, and not one that the recorded seed determines.
     pub lowest_index: bool,
     pub limits: Limits,
+}
+
+/// The values of all parameters, in the order of their declaration.
+#[derive(Clone, Debug)]
+pub struct ReplayedParameters {
+    pub numbers: Vec<f64>,
+    /// Of those that are no numbers.
+    pub others: Vec<OtherValue>,
 }
 
 /// Whether lines of a trace hold everything that a decision of `kind` depends on.
@@ -277,9 +285,9 @@ impl TraceSurvey {
                         survey.names.intern(text);
                     }
                     survey.tenants |= !line.tenant.is_empty();
-                    lack(policy, Kind::Admission, &line.seen())
+                    lack(policy, Kind::Admission, &line.seen(), reader.signals())
                 }
-                TraceLine::Routing(line) => lack(policy, Kind::Routing, &line.seen()),
+                TraceLine::Routing(line) => lack(policy, Kind::Routing, &line.seen(), reader.signals()),
                 _ => None,
             };
             if let Some(lack) = lack {
@@ -313,7 +321,7 @@ impl TraceSurvey {
         let routes = policy.kinds.iter().any(|(kind, _)| *kind == Kind::Routing);
         let rows = [
             (true, "keys of the prompt's blocks", "no block is shared with another request"),
-            (true, "session, client, prefix group, round, client's priority", "none"),
+            (true, "session, client, prefix group, round, client's priority and targets", "none"),
             (true, "priority of the class", "the default table"),
             (true, "facts of the model", "none"),
             (
@@ -334,12 +342,19 @@ impl TraceSurvey {
 }
 
 /// The error of a decision of `kind` without a column that the plugin reads.
-fn lack(policy: &ReplayedPolicy<'_>, kind: Kind, seen: &DecisionSignals<'_>) -> Option<RowError> {
+fn lack(
+    policy: &ReplayedPolicy<'_>,
+    kind: Kind,
+    seen: &DecisionSignals<'_>,
+    signals: Option<&SignalsLine>,
+) -> Option<RowError> {
     policy.kinds.iter().find(|(replayed, _)| *replayed == kind)?;
-    let column = missing(policy.loaded.plugin.description().reads, seen)?;
+    let reads = policy.loaded.plugin.description().reads;
+    let waiting = reads.waiting_tokens && signals.is_none_or(|signals| signals.waiting_tokens.is_none());
+    let column = missing(reads, seen).or_else(|| waiting.then_some("waiting_tokens"))?;
     let name = &policy.loaded.name;
     let hint = match (kind, column) {
-        (Kind::Routing, "cached_blocks") => {
+        (Kind::Routing, "cached_blocks" | "in_flight_tokens" | "ttft_ewma_us" | "waiting_tokens") => {
             "record a run with a routing policy that reads it: `--routing-policy weighted`, or the plugin itself"
         }
         (Kind::Routing, _) => "record the run with `--counterfactual-k 2`, or with a routing policy that reads it",
@@ -384,8 +399,8 @@ impl Guests {
             };
             let setup = GuestSetup {
                 kind,
-                parameters: parameters.clone(),
-                others: plugin.description().others.iter().map(|parameter| parameter.default.clone()).collect(),
+                parameters: parameters.numbers.clone(),
+                others: parameters.others.clone(),
                 instances: service.instances.clone(),
                 names: service.names.texts().into(),
                 model_facts: [].into(),

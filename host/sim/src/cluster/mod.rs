@@ -23,6 +23,7 @@
 mod compiled;
 mod in_flight;
 mod lifecycle;
+mod measures;
 mod next_events;
 mod sessions;
 mod signals;
@@ -36,6 +37,7 @@ use thiserror::Error;
 
 pub use self::compiled::{AnyTimeline, Engine, needs_steps};
 use self::lifecycle::EventDelivery;
+use self::measures::RouterMeasures;
 use self::next_events::NextEvents;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
 pub use self::sessions::{FollowUps, SessionStates};
@@ -380,6 +382,7 @@ impl<I: Instance> Cluster<I> {
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         let instance = cluster.instances[choice.target].id;
         self.policies.routing.dispatched(&view, instance);
+        self.board.routed(&view, instance);
         self.lifecycle.decided(now, &view, Some(instance), &mut self.policies);
         request.priority = priority;
         self.dispatch(now, request, instance, observer)
@@ -433,7 +436,11 @@ impl<I: Instance> Cluster<I> {
             }
         }
         self.board.refresh(now, &mut self.instances, &mut self.lifecycle);
-        self.lifecycle.deliver(now, &mut self.policies);
+        let Self { lifecycle, board, policies, .. } = self;
+        lifecycle.deliver(now, |event| {
+            board.observe(event);
+            policies.observe(event);
+        });
         Ok(())
     }
 
@@ -492,6 +499,11 @@ impl<I: Instance> Cluster<I> {
     /// Starts to keep the signals up to date that are read.
     fn start(&mut self, observed: Reads, ends_matter: bool) {
         let reads = self.admission_reads.and(self.routing_reads).and(observed);
+        self.lifecycle.want(RouterMeasures::events(reads));
+        if reads.tokens {
+            // Whoever reads them: they are counted when a request is routed, without what is cached then.
+            self.routing_reads.cached_blocks = true;
+        }
         self.board.start(reads, self.lifecycle.wanted(), ends_matter, &mut self.instances);
     }
 
@@ -530,7 +542,9 @@ impl ClusterConfig {
     }
 
     fn view<'a>(&self, request: &'a Request) -> RequestView<'a> {
-        RequestView::new(request, self.classes.priority(request.tags.slo_class), self.block_size)
+        let class = request.tags.slo_class;
+        RequestView::new(request, self.classes.priority(class), self.block_size)
+            .with_targets(self.classes.targets(class))
     }
 }
 

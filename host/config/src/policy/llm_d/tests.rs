@@ -271,7 +271,7 @@ prop_compose! {
         chosen in prop::sample::subsequence(ScorerKind::ALL.to_vec(), 0..=14).prop_shuffle(),
     ) -> EndpointPicker {
         let filter = |name: &str, values: [f64; 3]| {
-            let mut filter = FilterSetting::named(name).expect("it is one of ours");
+            let mut filter = BuiltInFilter::named(name).expect("it is one of ours");
             let names: Vec<String> = filter.parameters().map(|(parameter, _)| parameter.name).collect();
             for (name, value) in names.iter().zip(values) {
                 filter.set(name, value).expect("it is in its range");
@@ -280,15 +280,15 @@ prop_compose! {
         };
         let affinity = affinity.map(|(a, b, c)| filter("prefix-cache-affinity", [a, b, c]));
         let guard = guard.map(|(a, b, c)| filter("saturation", [f64::from(a), b, c]));
-        let mut filters: Vec<FilterSetting> = affinity.into_iter().chain(guard).collect();
+        let mut filters: Vec<BuiltInFilter> = affinity.into_iter().chain(guard).collect();
         if swapped {
             filters.reverse();
         }
         let unknown = [ScorerKind::LoadBalance, ScorerKind::VllmDp, ScorerKind::Random];
         let scorers = chosen.into_iter().filter(|kind| !unknown.contains(kind)).zip(weights);
-        let mut scorers: Vec<_> = scorers.map(|(name, weight)| WeightedScorer { name, weight }).collect();
+        let mut scorers: Vec<_> = scorers.map(|(kind, weight)| WeightedScorer::built_in(kind, weight)).collect();
         if scorers.is_empty() {
-            scorers.push(WeightedScorer { name: ScorerKind::Random, weight: 1.0 });
+            scorers.push(WeightedScorer::built_in(ScorerKind::Random, 1.0));
         }
         let shedding = saturation
             .map(|(queue_depth, kv_utilization)| Saturation { queue_depth: f64::from(queue_depth), kv_utilization });
@@ -306,8 +306,9 @@ proptest! {
         let Imported { picker: again, left_out, differs, .. } =
             import("epp.yaml", &config).map_err(|error| TestCaseError::fail(format!("{error}\n{config}")))?;
         prop_assert_eq!(texts(&left_out), Vec::<String>::new());
-        let sent_prompts = picker.scorers.iter().any(|scorer| scorer.name == ScorerKind::PrefixAffinity);
-        prop_assert_eq!(differs.len(), usize::from(sent_prompts), "{:?}", texts(&differs));
+        let different = [ScorerKind::PrefixAffinity, ScorerKind::SessionAffinity, ScorerKind::PredictedLatency];
+        let different = picker.scorers.iter().filter(|one| one.kind().is_some_and(|kind| different.contains(&kind)));
+        prop_assert_eq!(differs.len(), different.count(), "{:?}", texts(&differs));
         prop_assert_eq!(again.to_bundle(), bundle);
     }
 
