@@ -2,7 +2,8 @@
 
 use blis_config::Deployment;
 use blis_config::policy::{BuiltInFilter, FilterSetting, PipelineStep, PolicySettings, PolicyUse, StepRole};
-use blis_plugin::{Kind, OtherValue};
+use blis_plugin::Kind;
+use blis_report::other_value;
 use blis_sim::units::Micros;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -248,14 +249,7 @@ fn step_identity(step: &PipelineStep) -> StepIdentity {
 
 /// The parameters that are no numbers: texts, and tables as lists of rows.
 fn others(used: &PolicyUse) -> impl Iterator<Item = (String, Value)> + '_ {
-    used.others.iter().map(|(name, value)| (name.clone(), other_json(&value.value)))
-}
-
-fn other_json(value: &OtherValue) -> Value {
-    match value {
-        OtherValue::Text(text) => Value::from(text.as_str()),
-        OtherValue::Table(table) => table.numbers.chunks(table.columns.max(1) as usize).map(Value::from).collect(),
-    }
+    used.others.iter().map(|(name, value)| (name.clone(), other_value(&value.value)))
 }
 
 fn digest(content: &impl Serialize) -> String {

@@ -69,12 +69,15 @@ impl Used {
 /// All parameters: numbers, texts, and tables as lists of rows.
 fn parameters(used: &PolicyUse) -> BTreeMap<String, Value> {
     let numbers = used.parameters.iter().map(|(name, value)| (name.clone(), Value::from(value.value)));
-    let others = used.others.iter().map(|(name, value)| {
-        let value = match &value.value {
-            OtherValue::Text(text) => Value::from(text.as_str()),
-            OtherValue::Table(table) => table.numbers.chunks(table.columns.max(1) as usize).map(Value::from).collect(),
-        };
-        (name.clone(), value)
-    });
+    let others = used.others.iter().map(|(name, value)| (name.clone(), other_value(&value.value)));
     numbers.chain(others).collect()
+}
+
+/// A value of a parameter that is no number: a text, or a table as a list of rows.
+#[must_use]
+pub fn other_value(value: &OtherValue) -> Value {
+    match value {
+        OtherValue::Text(text) => Value::from(text.as_str()),
+        OtherValue::Table(table) => table.numbers.chunks(table.columns.max(1) as usize).map(Value::from).collect(),
+    }
 }

@@ -8,7 +8,7 @@
 //! may stand beside others. Every floating-point operation is that of the built-in, so both route every request to the
 //! same instance.
 
-use blis_sdk::{Cluster, Description, Filter, Policy, Request, Routing, Setup};
+use blis_sdk::{Cluster, Description, Filter, Policy, Request, Routing, Setup, argmax};
 use serde::{Deserialize, Serialize};
 
 blis_sdk::signals! {
@@ -60,6 +60,12 @@ impl Policy for TokenAware {
 }
 
 impl Routing for TokenAware {
+    fn route(&mut self, request: &Request, cluster: &Cluster<'_, Tokens>) -> usize {
+        let mut scores = Vec::with_capacity(cluster.instances.len());
+        self.scores(request, cluster, &mut scores);
+        argmax(scores)
+    }
+
     fn scores(&self, request: &Request, cluster: &Cluster<'_, Tokens>, scores: &mut Vec<f64>) {
         let prompt = f64::from(request.input_tokens);
         scores.extend(cluster.instances.iter().map(|instance| {

@@ -41,13 +41,8 @@ pub enum AdmissionDecision {
 /// A routing policy, called once per admitted request; with scores it can also be a scorer of a routing pipeline, and its
 /// choice the picker of one.
 pub trait Routing: Policy {
-    /// The index of the chosen instance in `cluster.instances`, which is not empty. By default that with the best of
-    /// [`Self::scores`], ties broken by [`crate::pick`].
-    fn route(&mut self, request: &Request, cluster: &Cluster<'_, Self::Signals>) -> usize {
-        let mut scores = Vec::with_capacity(cluster.instances.len());
-        self.scores(request, cluster, &mut scores);
-        crate::argmax(scores)
-    }
+    /// The index of the chosen instance in `cluster.instances`, which is not empty.
+    fn route(&mut self, request: &Request, cluster: &Cluster<'_, Self::Signals>) -> usize;
 
     /// Pushes a score for each instance onto `scores`, higher is better. Called just before `route`, and only if the
     /// scores are recorded; of a scorer of a pipeline for every request, without `route`: there numbers below 0 count as

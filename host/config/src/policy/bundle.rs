@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::error::PolicyError;
 use super::{
-    BuiltIn, Choices, FilterSetting, GivenValue, ParameterSetting, ScorerFault, ScorerName, SettingSource, Sourced,
+    BuiltIn, Choices, FilterSetting, ParameterInput, ParameterSetting, ScorerFault, ScorerName, SettingSource, Sourced,
     WeightedScorer,
 };
 use blis_diag::yaml::{ABOVE_0, Document, Entries, Error, FROM_0, Fault, NumberRange, Spanned, Word, explain, real};
@@ -178,9 +178,9 @@ enum Value {
 
 impl<'de> Deserialize<'de> for RawValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyValue;
+        struct ValueVisitor;
 
-        impl<'de> Visitor<'de> for AnyValue {
+        impl<'de> Visitor<'de> for ValueVisitor {
             type Value = RawValue;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -216,20 +216,20 @@ impl<'de> Deserialize<'de> for RawValue {
             }
         }
 
-        deserializer.deserialize_any(AnyValue)
+        deserializer.deserialize_any(ValueVisitor)
     }
 }
 
 impl Value {
     /// `None` if it is a list, but no list of numbers and no list of rows of the same length.
-    fn given(self) -> Option<GivenValue> {
+    fn given(self) -> Option<ParameterInput> {
         let items = match self {
-            Self::Word(word) => return Some(GivenValue::Word(word)),
+            Self::Word(word) => return Some(ParameterInput::Word(word)),
             Self::List(items) => items,
         };
         let numbers = |row: Vec<Self>| row.into_iter().map(|item| item.number()).collect::<Option<Vec<f64>>>();
         if items.iter().all(|item| matches!(item, Self::Word(_))) {
-            return numbers(items).map(|row| GivenValue::Rows(row, None));
+            return numbers(items).map(|row| ParameterInput::Rows(row, None));
         }
         let mut all = Vec::new();
         let mut length = None;
@@ -242,7 +242,7 @@ impl Value {
             length = Some(row.len());
             all.extend(row);
         }
-        Some(GivenValue::Rows(all, length))
+        Some(ParameterInput::Rows(all, length))
     }
 
     fn number(&self) -> Option<f64> {
@@ -321,7 +321,7 @@ impl BundleReader<'_> {
     fn given(
         &self,
         entries: Option<Entries<Spanned<RawValue>>>,
-    ) -> Result<Vec<(String, Sourced<GivenValue>)>, PolicyError> {
+    ) -> Result<Vec<(String, Sourced<ParameterInput>)>, PolicyError> {
         self.entries(entries, |name, Spanned { value: RawValue(value), referenced, .. }| {
             let wrong = || {
                 let what = format!("parameter {} is no number, text or table", quoted(name.as_bytes()));

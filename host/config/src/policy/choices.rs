@@ -1,7 +1,7 @@
 //! The policy settings of the flags or of a bundle, before they are combined.
 
 use super::registry::BuiltIn;
-use super::{FilterSetting, GivenValue, Sourced, WeightedScorer};
+use super::{FilterSetting, ParameterInput, Sourced, WeightedScorer};
 use blis_plugin::Kind;
 
 /// The policy settings of the flags or of a bundle; what is not set is `None` or empty.
@@ -29,7 +29,7 @@ pub struct ParameterSetting {
     /// Kind of the policy that has the parameter.
     pub kind: Kind,
     pub name: String,
-    pub value: Sourced<GivenValue>,
+    pub value: Sourced<ParameterInput>,
     /// BLIS's key for the parameter, which belongs to one policy only; `None` if the parameter itself was named.
     pub key: Option<&'static str>,
 }
@@ -49,7 +49,7 @@ impl Choices {
         self.parameters.push(ParameterSetting {
             kind: row.kind,
             name: parameter.name.to_owned(),
-            value: value.map(GivenValue::Number),
+            value: value.map(ParameterInput::Number),
             key: Some(key),
         });
     }
@@ -86,7 +86,7 @@ impl Choices {
     }
 
     /// The parameters of the policy for `kind` that are set by their own names.
-    pub(super) fn by_name(&self, kind: Kind) -> Vec<(String, Sourced<GivenValue>)> {
+    pub(super) fn by_name(&self, kind: Kind) -> Vec<(String, Sourced<ParameterInput>)> {
         let given = self.parameters.iter().filter(|given| given.kind == kind && given.key.is_none());
         given.map(|given| (given.name.clone(), given.value.clone())).collect()
     }

@@ -7,7 +7,7 @@ use super::outside::put;
 use super::parameter::number_of;
 use super::registry::{CACHE_AND_LOAD, WEIGHTED};
 use super::{
-    BuiltIn, Bundle, Choices, FilterSetting, GivenValue, ParameterSetting, PipelineStep, PluginLookup,
+    BuiltIn, Bundle, Choices, FilterSetting, ParameterInput, ParameterSetting, PipelineStep, PluginLookup,
     PluginLookupError, PolicySettings, PolicyUse, ScorerName, SettingSource, Sourced, StepRole, TOO_LARGE,
     WeightedScorer, built_in_names, scorer_hint,
 };
@@ -233,12 +233,12 @@ impl SettingSources<'_> {
     }
 
     /// The values that are set by the names of parameters of the selected policy.
-    fn by_name(self, kind: Kind) -> Vec<(String, Sourced<GivenValue>)> {
+    fn by_name(self, kind: Kind) -> Vec<(String, Sourced<ParameterInput>)> {
         [self.file, self.flags].into_iter().flat_map(|choices| self.of(choices, kind)).collect()
     }
 
     /// The values of one source. A bundle's values belong to the policy that the bundle names, if it names one.
-    fn of(self, choices: &Choices, kind: Kind) -> Vec<(String, Sourced<GivenValue>)> {
+    fn of(self, choices: &Choices, kind: Kind) -> Vec<(String, Sourced<ParameterInput>)> {
         let other = self.flags.name(kind).zip(self.file.name(kind)).is_some_and(|(flag, file)| flag != file);
         if std::ptr::eq(choices, self.file) && other { Vec::new() } else { choices.by_name(kind) }
     }
@@ -264,7 +264,7 @@ impl SettingSources<'_> {
 fn step(
     role: StepRole,
     name: &str,
-    given: &[(String, GivenValue)],
+    given: &[(String, ParameterInput)],
     source: &SettingSource,
     plugins: &dyn PluginLookup,
 ) -> Result<PipelineStep, Contradiction> {

@@ -111,7 +111,7 @@ impl PolicyUse {
 }
 
 impl PolicyUse {
-    /// Parameters of a picker have its name in front: the list of a pipeline has no place for them.
+    /// Parameters of a picker have its name in front: a bundle has no list for it.
     fn explain_step_parameters(&self, page: &mut YamlPage, step: &PipelineStep) {
         let used = &step.used;
         if used.parameters.is_empty() && used.others.is_empty() {

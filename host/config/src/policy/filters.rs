@@ -7,11 +7,11 @@
 
 use std::fmt::{self, Display};
 
-use blis_sim::policy::{PrefixCacheFilter, RoutingFilter};
+use blis_sim::policy::RoutingFilter;
 
 use super::BuiltIn;
 use super::llm_d::plugins::{PluginType, Role};
-use super::parameter::{self, GivenValue, NumericParameter, ParameterValues, TOKENS, number_of};
+use super::parameter::{self, ParameterInput, ParameterValues, number_of};
 use super::registry::Build;
 use blis_diag::quoted;
 use blis_plugin::{Kind, PolicyParameter};
@@ -23,7 +23,7 @@ pub enum FilterSetting {
     /// A plugin, by the name or path as it was written, and values for its parameters.
     Plugin {
         name: String,
-        given: Vec<(String, GivenValue)>,
+        given: Vec<(String, ParameterInput)>,
     },
 }
 
@@ -57,7 +57,7 @@ impl FilterSetting {
     ///
     /// # Errors
     /// If a built-in filter has no such parameter or the value is out of its range: what is wrong, and the hint.
-    pub fn set(&mut self, name: &str, value: GivenValue) -> Result<(), (String, String)> {
+    pub fn set(&mut self, name: &str, value: ParameterInput) -> Result<(), (String, String)> {
         match self {
             Self::BuiltIn(filter) => filter.set(name, number_of(filter.name(), name, &value)?),
             Self::Plugin { given, .. } => {
@@ -162,37 +162,5 @@ impl Display for FilterSetting {
             }
             Self::Plugin { given, .. } => given.iter().try_for_each(|(name, value)| write!(f, ":{name}={value}")),
         }
-    }
-}
-
-/// The parameters of `prefix-cache-affinity`, with llm-d's defaults. The throughput is that of Qwen3-32B on two H100, one prompt
-/// of 8192 tokens on an idle instance.
-pub(super) static PREFIX_CACHE_PARAMETERS: [NumericParameter; 3] = [
-    NumericParameter::new(
-        "affinity",
-        0.8,
-        (0.0, 1.0),
-        "Cached share of the prompt from which an instance has the prefix",
-    ),
-    NumericParameter::new(
-        "peak-prefill",
-        15_928.0,
-        TOKENS,
-        "Prefill throughput of an idle instance, tokens per second",
-    ),
-    NumericParameter::new(
-        "max-penalty-ms",
-        18_000.0,
-        (0.0, 1e7),
-        "Longest additional wait for a cached prefix, ms; 0 for any",
-    ),
-];
-
-/// The filter that [`PREFIX_CACHE_PARAMETERS`] describe.
-pub(super) fn prefix_cache(set: &ParameterValues) -> PrefixCacheFilter {
-    PrefixCacheFilter {
-        affinity: set.get("affinity"),
-        peak_prefill: set.get("peak-prefill"),
-        max_penalty_ms: set.get("max-penalty-ms"),
     }
 }

@@ -37,7 +37,7 @@ pub use choices::{Choices, ParameterSetting};
 pub use error::PolicyError;
 pub use filters::{BuiltInFilter, FilterSetting};
 pub use outside::{NoPlugins, PipelineStep, PluginLookup, PluginLookupError, PolicyUse, StepRole};
-pub use parameter::GivenValue;
+pub use parameter::ParameterInput;
 pub use registry::{Ambiguous, BuiltIn, built_in_names};
 pub use sourced::{SettingSource, Sourced};
 
@@ -104,7 +104,7 @@ pub struct WeightedScorer {
     /// A finite number above 0; only the ratios of weights matter.
     pub weight: f64,
     /// Values for parameters of a plugin.
-    pub given: Vec<(String, GivenValue)>,
+    pub given: Vec<(String, ParameterInput)>,
 }
 
 /// Which scorer.

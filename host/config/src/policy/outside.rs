@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::parameter::{self, GivenValue, number_of};
+use super::parameter::{self, ParameterInput, number_of};
 use super::{BuiltIn, FilterSetting, SettingSource, Sourced};
 use blis_plugin::{Kind, LoadedPlugin, OtherValue};
 
@@ -73,7 +73,7 @@ pub struct PipelineStep {
     pub used: PolicyUse,
 }
 
-/// The place of a step in a routing pipeline.
+/// What a step does in a routing pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepRole {
     Filter,
@@ -138,9 +138,13 @@ impl PolicyUse {
     ///
     /// # Errors
     /// If a parameter does not exist or cannot have its value: what is wrong, and the hint.
-    pub fn with(kind: Kind, loaded: &LoadedPlugin, given: &[(String, GivenValue)]) -> Result<Self, (String, String)> {
+    pub fn with(
+        kind: Kind,
+        loaded: &LoadedPlugin,
+        given: &[(String, ParameterInput)],
+    ) -> Result<Self, (String, String)> {
         let mut used = Self::new(kind, SettingSource::Default, Arc::new(loaded.clone()));
-        let flag = |value: &GivenValue| Sourced::flag("--policy-param", value.clone());
+        let flag = |value: &ParameterInput| Sourced::flag("--policy-param", value.clone());
         given.iter().try_for_each(|(name, value)| used.set_one(name, &flag(value)))?;
         Ok(used)
     }
@@ -172,7 +176,7 @@ impl PolicyUse {
     /// If a parameter does not exist or its value is out of range: the source of the value, the mistake, and the hint.
     pub(super) fn set(
         &mut self,
-        given: &[(String, Sourced<GivenValue>)],
+        given: &[(String, Sourced<ParameterInput>)],
     ) -> Result<(), (SettingSource, String, String)> {
         for (name, value) in given {
             self.set_one(name, value).map_err(|(what, hint)| (value.source.clone(), what, hint))?;
@@ -180,7 +184,7 @@ impl PolicyUse {
         Ok(())
     }
 
-    fn set_one(&mut self, name: &str, value: &Sourced<GivenValue>) -> Result<(), (String, String)> {
+    fn set_one(&mut self, name: &str, value: &Sourced<ParameterInput>) -> Result<(), (String, String)> {
         if self.set_in_steps(name, value)? {
             return Ok(());
         }
@@ -212,7 +216,7 @@ impl PolicyUse {
 
     /// Sets a parameter of all steps that `name` begins with: those of plugins, and built-in filters. Returns whether
     /// there is one.
-    fn set_in_steps(&mut self, name: &str, value: &Sourced<GivenValue>) -> Result<bool, (String, String)> {
+    fn set_in_steps(&mut self, name: &str, value: &Sourced<ParameterInput>) -> Result<bool, (String, String)> {
         let of = |step: &str| name.strip_prefix(step).and_then(|rest| rest.strip_prefix('.'));
         let mut found = false;
         for step in &mut self.steps {

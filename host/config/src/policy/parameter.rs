@@ -77,7 +77,7 @@ impl From<&NumericParameter> for PolicyParameter {
 
 /// A value of a parameter as it was given; the declaration of the parameter decides what it is.
 #[derive(Clone, Debug, PartialEq)]
-pub enum GivenValue {
+pub enum ParameterInput {
     Number(f64),
     /// A word of a flag or file: a number, a text, or a table `1,2;3,4` with its rows apart by `;`.
     Word(String),
@@ -85,7 +85,7 @@ pub enum GivenValue {
     Rows(Vec<f64>, Option<usize>),
 }
 
-impl GivenValue {
+impl ParameterInput {
     /// The value as a number.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
@@ -146,7 +146,7 @@ impl GivenValue {
 }
 
 /// As a flag has it.
-impl Display for GivenValue {
+impl Display for ParameterInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number}"),
@@ -164,7 +164,7 @@ impl Display for GivenValue {
 ///
 /// # Errors
 /// If it is none: what is wrong, and the hint.
-pub(super) fn number_of(policy: &str, name: &str, value: &GivenValue) -> Result<f64, (String, String)> {
+pub(super) fn number_of(policy: &str, name: &str, value: &ParameterInput) -> Result<f64, (String, String)> {
     value.number().ok_or_else(|| {
         let shown = quoted(value.to_string().as_bytes());
         (format!("parameter `{name}` of `{policy}` is {shown}"), "it must be a number".to_owned())

@@ -77,7 +77,7 @@ fn set(mut choices: Choices, kind: Kind, values: &[(&str, f64)]) -> Choices {
     choices.parameters.extend(values.iter().map(|&(name, value)| ParameterSetting {
         kind,
         name: name.to_owned(),
-        value: Sourced::flag("--policy-param", GivenValue::Number(value)),
+        value: Sourced::flag("--policy-param", ParameterInput::Number(value)),
         key: None,
     }));
     choices

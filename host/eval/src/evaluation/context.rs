@@ -28,7 +28,7 @@ use crate::spec::{ExperimentSpec, SettingKey, ValueForm};
 use crate::suite::{Scenario, Suite, hex};
 use crate::{Figure, Figures};
 use blis_config::Deployment;
-use blis_config::policy::{GivenValue, ParameterSetting, PolicySettings, SettingSource, Sourced};
+use blis_config::policy::{ParameterInput, ParameterSetting, PolicySettings, SettingSource, Sourced};
 use blis_plugin::{Kind, LoadedPlugin, Technology, check, script, wasm};
 use blis_workload::spec::Spec;
 use blis_workload::spec::files::Beside;
@@ -162,7 +162,7 @@ impl EvaluationSuite {
                 let set = parameters.iter().map(|(name, value)| ParameterSetting {
                     kind,
                     name: name.clone(),
-                    value: Sourced { value: GivenValue::Number(*value), source: source() },
+                    value: Sourced { value: ParameterInput::Number(*value), source: source() },
                     key: None,
                 });
                 choices.parameters.extend(set);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use blis_sim::ids::RequestId;
 use blis_sim::units::Micros;
 
-use blis_config::policy::{FilterSetting, GivenValue, ScorerFault, ScorerName, WeightedScorer};
+use blis_config::policy::{FilterSetting, ParameterInput, ScorerFault, ScorerName, WeightedScorer};
 use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 use blis_workload::trace_v2::ThinkTime;
@@ -21,7 +21,7 @@ pub struct PolicyParam {
     /// Name of the parameter.
     pub name: String,
     /// Value of the parameter.
-    pub value: GivenValue,
+    pub value: ParameterInput,
 }
 
 /// The value of `routing-scorers`: scorers with their weights.
@@ -323,7 +323,7 @@ pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
             name_hint(kind, &Kind::ALL.map(Kind::name))
         ));
     };
-    Ok(PolicyParam { kind, name: name.to_owned(), value: GivenValue::Word(value.to_owned()) })
+    Ok(PolicyParam { kind, name: name.to_owned(), value: ParameterInput::Word(value.to_owned()) })
 }
 
 /// Filters with their parameters: `prefix-cache-affinity:affinity=0.7,saturation,mine.rhai`.
@@ -344,7 +344,7 @@ fn filter(text: &str) -> Result<FilterSetting, String> {
             let example = parameters.map(|(one, value)| format!(", like {}={value}", one.name)).unwrap_or_default();
             return Err(format!("`{part}`: must be a parameter of `{}` and its value{example}", filter.name()));
         };
-        filter.set(name, GivenValue::Word(value.to_owned())).map_err(message)?;
+        filter.set(name, ParameterInput::Word(value.to_owned())).map_err(message)?;
     }
     Ok(filter)
 }
@@ -375,7 +375,7 @@ fn scorer(text: &str, number: usize) -> Result<WeightedScorer, String> {
         let Some((parameter, value)) = assigned else {
             return Err(format!("scorer {number}, `{name}`: `{part}` must be a parameter of a plugin and its value"));
         };
-        given.push((parameter.trim().to_owned(), GivenValue::Word(value.trim().to_owned())));
+        given.push((parameter.trim().to_owned(), ParameterInput::Word(value.trim().to_owned())));
     }
     Ok(WeightedScorer { name, weight, given })
 }

@@ -122,7 +122,7 @@ mod tests {
     fn prompts_count_until_their_first_token_and_outputs_until_the_end() {
         let (mut measures, mut signals) = (RouterMeasures::default(), Signals::idle([100, 100]));
         dispatched(&mut measures, &mut signals, 9, None);
-        assert_eq!((measures.is_on(), signals.in_flight_tokens[1]), (false, 0), "nobody reads it");
+        assert_eq!((measures.is_on(), signals.in_flight_tokens[1]), (false, 0), "it is not read");
         measures.start(Reads { tokens: true, load: true, ..Reads::NOTHING });
         signals.cached_blocks = vec![0, 2];
         dispatched(&mut measures, &mut signals, 0, None);
@@ -141,7 +141,7 @@ mod tests {
             assert_eq!((signals.in_flight_tokens[1], signals.in_flight_output[1]), (0, 0));
             assert_eq!(measures.observe(signals, &event(EventKind::Completed, 0, 11, 5, Some(30))), None);
             assert!(measures.requests.is_empty());
-            assert_eq!(signals.ttft_ewma, [0.0, 0.0], "nobody reads it");
+            assert_eq!(signals.ttft_ewma, [0.0, 0.0], "it is not read");
         }
     }
 

@@ -501,7 +501,7 @@ impl<I: Instance> Cluster<I> {
         let reads = self.admission_reads.and(self.routing_reads).and(observed);
         self.lifecycle.want(RouterMeasures::events(reads));
         if reads.tokens {
-            // Whoever reads them: they are counted when a request is routed, without what is cached then.
+            // They are counted when a request is routed, without what is cached then, for all readers.
             self.routing_reads.cached_blocks = true;
         }
         self.board.start(reads, self.lifecycle.wanted(), ends_matter, &mut self.instances);

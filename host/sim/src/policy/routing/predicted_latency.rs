@@ -83,7 +83,7 @@ impl LatencyPredictor {
     }
 }
 
-/// `scores += weight` × the place of each value in the range: the smallest 1, the largest 0.
+/// `scores += weight` × each value scaled to the range: the smallest 1, the largest 0.
 fn add_scaled(values: &[f64], weight: f64, scores: &mut [f64]) {
     let (least, most) =
         values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), &x| (least.min(x), most.max(x)));

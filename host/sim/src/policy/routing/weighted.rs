@@ -20,7 +20,7 @@ pub struct Weighted {
     filters: Vec<FilterStep>,
     terms: Vec<Term>,
     /// Chooses instead of the largest sum.
-    picker: Option<Picker>,
+    picker: Option<PickingStep>,
     events: Events,
     /// Whether the filters keep each instance.
     kept: Vec<bool>,
@@ -34,7 +34,7 @@ pub struct Weighted {
 
 /// A policy that chooses among the instances that no filter left out, and their view.
 #[derive(Debug)]
-struct Picker {
+struct PickingStep {
     policy: Box<dyn RoutingPolicy>,
     reads: Reads,
     /// Indices of the instances that are left.
@@ -114,7 +114,7 @@ impl Weighted {
         let policy = Self {
             filters,
             terms: scorers.into_iter().map(term).collect(),
-            picker: picker.map(Picker::new),
+            picker: picker.map(PickingStep::new),
             events: Events::NONE,
             kept: Vec::new(),
             mask: Vec::new(),
@@ -147,7 +147,7 @@ impl Clone for Weighted {
         Self {
             filters: self.filters.clone(),
             terms: self.terms.clone(),
-            picker: self.picker.as_ref().map(|picker| Picker::new(picker.policy.fork())),
+            picker: self.picker.as_ref().map(|picker| PickingStep::new(picker.policy.fork())),
             events: self.events,
             kept: self.kept.clone(),
             mask: Vec::new(),
@@ -302,7 +302,7 @@ impl Weighted {
     }
 }
 
-impl Picker {
+impl PickingStep {
     fn new(policy: Box<dyn RoutingPolicy>) -> Self {
         Self {
             reads: policy.reads(),
