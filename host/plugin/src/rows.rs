@@ -183,21 +183,23 @@ fn fill(
 
 /// Calls `push` with the value of `column` for each instance in turn. Calls it once per instance.
 pub(crate) fn each_value(column: Column, request: &RequestView<'_>, cluster: &ClusterView<'_>, push: impl FnMut(f64)) {
-    let signals = cluster.signals;
     fn counts(column: &[u32], push: impl FnMut(f64)) {
         column.iter().map(|&count| f64::from(count)).for_each(push);
     }
     fn sums(column: &[u64], push: impl FnMut(f64)) {
         column.iter().map(|&count| count as f64).for_each(push);
     }
-    let infos = |push, get: fn(&InstanceInfo) -> u32| {
-        cluster.instances.iter().map(|info| f64::from(get(info))).for_each(push);
-    };
-    let same = |value: f64, push| std::iter::repeat_n(value, cluster.len()).for_each(push);
+    fn infos(instances: &[InstanceInfo], get: fn(&InstanceInfo) -> u32, push: impl FnMut(f64)) {
+        instances.iter().map(|info| f64::from(get(info))).for_each(push);
+    }
+    fn same(value: f64, count: usize, push: impl FnMut(f64)) {
+        std::iter::repeat_n(value, count).for_each(push);
+    }
+    let (signals, instances) = (cluster.signals, cluster.instances);
     match column {
-        Column::Id => infos(push, |info| info.id.0),
-        Column::TotalKvBlocks => infos(push, |info| info.total_kv_blocks),
-        Column::MaxNumSeqs => infos(push, |info| info.max_num_seqs),
+        Column::Id => infos(instances, |info| info.id.0, push),
+        Column::TotalKvBlocks => infos(instances, |info| info.total_kv_blocks, push),
+        Column::MaxNumSeqs => infos(instances, |info| info.max_num_seqs, push),
         Column::QueueDepth => counts(&signals.queue_depth, push),
         Column::BatchSize => counts(&signals.batch_size, push),
         Column::KvUtilization => signals.kv_utilization.iter().copied().for_each(push),
@@ -213,19 +215,19 @@ pub(crate) fn each_value(column: Column, request: &RequestView<'_>, cluster: &Cl
         }
         // No instance has such a tier, a role or a group of its own, and no price is known.
         Column::CachedTokensCpu | Column::CachedTokensRemote | Column::Role | Column::Group | Column::Price => {
-            same(0.0, push);
+            same(0.0, instances.len(), push);
         }
         Column::WaitingTokens => sums(&signals.waiting_tokens, push),
         Column::RunningTokens => {
             let held = |(info, &free): (&InstanceInfo, &u32)| {
                 u64::from(info.total_kv_blocks.saturating_sub(free)) * u64::from(info.block_size)
             };
-            cluster.instances.iter().zip(&signals.free_kv_blocks).map(|one| held(one) as f64).for_each(push);
+            instances.iter().zip(&signals.free_kv_blocks).map(|one| held(one) as f64).for_each(push);
         }
         Column::TtftEwma => signals.ttft_ewma.iter().copied().for_each(push),
         Column::ItlEwma => signals.itl_ewma.iter().copied().for_each(push),
-        Column::Staleness => same(cluster.staleness.load.0 as f64, push),
-        Column::Score if cluster.scores.is_empty() => same(0.0, push),
+        Column::Staleness => same(cluster.staleness.load.0 as f64, instances.len(), push),
+        Column::Score if cluster.scores.is_empty() => same(0.0, instances.len(), push),
         Column::Score => cluster.scores.iter().copied().for_each(push),
     }
 }
