@@ -192,6 +192,7 @@ impl Explanation<'_> {
         let dirs: Vec<String> = catalog.dirs().iter().map(|dir| text(&dir.display().to_string())).collect();
         self.flag(page, "policy-dir", format_args!("[{}]", dirs.join(", ")));
         self.flag(page, "allow-native", catalog.allows_native());
+        self.flag(page, "allow-large-components", catalog.limits().large_components);
         let on_error = match self.config.on_plugin_error {
             OnError::Fail => "fail",
             OnError::Fallback => "fallback",
