@@ -17,7 +17,7 @@ pub(super) struct BuildArgs {
     /// Folder of a Rust crate, or with a policy.c, .zig, .py or .js; or such a file
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// File to write [default: beside the sources, named after the crate, the folder or the C file]
+    /// File to write [default: beside the sources, named after the crate, folder or file]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
