@@ -11,9 +11,16 @@ use crate::wrap::{TEXT_WIDTH, broken};
 pub struct YamlPage {
     text: String,
     indent: usize,
+    without_sources: bool,
 }
 
 impl YamlPage {
+    /// A page of values alone, for programs.
+    #[must_use]
+    pub fn without_sources() -> Self {
+        Self { without_sources: true, ..Self::default() }
+    }
+
     /// A comment on a line of its own.
     pub fn comment(&mut self, comment: impl Display) {
         let indent = " ".repeat(self.indent);
@@ -34,6 +41,9 @@ impl YamlPage {
 
     /// The source stands behind the value or, where the line would be too long, on lines of its own below it.
     fn commented(&mut self, what: &str, source: &impl Display) {
+        if self.without_sources {
+            return self.line(format_args!("{what}"));
+        }
         let source = one_line(&source.to_string());
         if self.indent + display_width(what) + "  # ".len() + display_width(&source) <= TEXT_WIDTH {
             return self.line(format_args!("{what}  # {source}"));

@@ -8,9 +8,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+use crate::error::RunError;
 use crate::experiment::Experiment;
-use crate::explain::explain;
-use crate::spec::{ExperimentSpec, InlinePolicies, NamedChoice as _, SettingKey, defaults};
+use crate::explain::resolved;
+use crate::spec::{ExperimentSpec, NamedChoice as _, defaults};
 
 /// The value of `run` in the JSON of a run. Everything in it is the same for the same inputs on any machine.
 #[derive(Clone, Debug, Serialize)]
@@ -93,13 +94,16 @@ struct WarningText {
 
 impl RunIdentity {
     /// The identity of a run of `config` with these `figures`. `notes`: those of the workload.
+    ///
+    /// # Errors
+    /// As [`resolved`].
     pub(crate) fn new(
         config: &Experiment,
         deployment: &Deployment,
         notes: &[String],
         warnings: &[(String, String)],
         figures: &impl Serialize,
-    ) -> Self {
+    ) -> Result<Self, RunError> {
         let identity = Self {
             version: env!("CARGO_PKG_VERSION"),
             parity: config.spec.parity.unwrap_or(defaults::PARITY).name(),
@@ -118,7 +122,7 @@ impl RunIdentity {
             seed: config.seed,
             horizon_s: (config.horizon != Micros::MAX).then(|| config.horizon.as_secs_f64()),
             policies: policies(&config.cluster.policies, deployment),
-            settings: settings(config, deployment),
+            settings: resolved(config, deployment)?,
             notes: deployment.notes.iter().chain(notes).cloned().collect(),
             warnings: Vec::new(),
             digest: String::new(),
@@ -126,46 +130,28 @@ impl RunIdentity {
         let specification = Self { settings: independent(&identity.settings), notes: Vec::new(), ..identity.clone() };
         let digest = digest(&(figures, specification, &deployment.alpha, &deployment.beta));
         let warnings = warnings.iter().map(|(what, hint)| WarningText { what: what.clone(), hint: hint.clone() });
-        Self { warnings: warnings.collect(), digest, ..identity }
+        Ok(Self { warnings: warnings.collect(), digest, ..identity })
     }
-}
-
-/// The settings of the page of `--explain-config`, so that it, read by `--config`, gives the same ones.
-fn settings(config: &Experiment, deployment: &Deployment) -> ExperimentSpec {
-    let page = explain(config, deployment).to_string();
-    // The page reads back: `values` of the tests of the command line. Without that, the settings are those that were given.
-    let Ok(mut settings) = ExperimentSpec::parse("settings", &page) else { return (*config.spec).clone() };
-    if let Some(InlinePolicies { text, .. }) = &mut settings.policies {
-        let value = |line: &str| line.split("  # ").next().unwrap_or_default().trim_end().to_owned();
-        let lines = text.lines().map(value).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        *text = lines.collect::<Vec<_>>().join("\n").into();
-    }
-    settings
 }
 
 /// `settings` without those that fields of the identity or the coefficients have with their resolved values.
 fn independent(settings: &ExperimentSpec) -> ExperimentSpec {
-    const RESOLVED: [&str; 15] = [
-        "hardware",
-        "tp",
-        "pp",
-        "dtype",
-        "quantization",
-        "kv-cache-dtype",
-        "latency-model",
-        "alpha-coeffs",
-        "beta-coeffs",
-        "total-kv-blocks",
-        "max-model-len",
-        "max-num-seqs",
-        "max-num-batched-tokens",
-        "scheduler-reserve-full-isl",
-        "horizon",
-    ];
     let mut independent = settings.clone();
-    for key in RESOLVED.into_iter().filter_map(|name| SettingKey::find(name).ok()) {
-        independent.unset(key);
-    }
+    independent.hardware = None;
+    independent.tp = None;
+    independent.pp = None;
+    independent.dtype = None;
+    independent.quantization = None;
+    independent.kv_cache_dtype = None;
+    independent.latency_model = None;
+    independent.alpha_coeffs = None;
+    independent.beta_coeffs = None;
+    independent.total_kv_blocks = None;
+    independent.max_model_len = None;
+    independent.max_num_seqs = None;
+    independent.max_num_batched_tokens = None;
+    independent.scheduler_reserve_full_isl = None;
+    independent.horizon = None;
     independent
 }
 

@@ -153,7 +153,10 @@ fn simulate(
     warnings.extend(load_warnings(config, &report, load.as_ref()));
     warnings.extend(plugin_warnings(config, &incidents));
     let empty = empty_figures(config);
-    let identity = RunIdentity::new(config, deployment, &notes, &warnings, &report_document(&report, &names, empty));
+    let identity = {
+        let figures = report_document(&report, &names, empty);
+        RunIdentity::new(config, deployment, &notes, &warnings, &figures)?
+    };
     let files = recording::finish(decisions, config)
         .and(write_files(config, &report, log.as_ref(), &names))
         .and(export(config, deployment, journal.as_ref(), named));

@@ -244,6 +244,14 @@ settings! {
 }
 
 impl SettingKey {
+    /// The setting with this name, which one of [`KEYS`] has.
+    ///
+    /// # Panics
+    /// If none has it.
+    pub(crate) fn named(name: &str) -> &'static Self {
+        KEYS.iter().find(|key| key.name == name).unwrap_or_else(|| panic!("no setting is called {name}"))
+    }
+
     /// The setting called `name`, or with that alias; dashes and underscores are equivalent.
     ///
     /// # Errors
@@ -295,7 +303,7 @@ impl ExperimentSpec {
     #[must_use]
     pub fn over(mut self, base: &Self) -> Self {
         for key in KEYS {
-            if !self.has(key.name) && (key.get)(base).is_some() {
+            if (key.get)(&self).is_none() && (key.get)(base).is_some() {
                 (key.copy)(&mut self, base);
                 if let Some(source) = base.sources.get(key.name) {
                     self.sources.insert(key.name, source.clone());
@@ -319,7 +327,7 @@ impl ExperimentSpec {
     /// Whether the setting called `name` is set.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.entries().any(|(key, _)| key.name == name)
+        KEYS.iter().any(|key| key.name == name && (key.get)(self).is_some())
     }
 
     /// The source of the value of `name`, or `otherwise` if it is not set.

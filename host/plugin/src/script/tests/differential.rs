@@ -327,6 +327,9 @@ fn call_of(name: &str, of: &[Value]) -> Result<Value, Failure> {
         ("max", [Whole(a), Whole(b)]) => return Ok(Whole(*a.max(b))),
         ("min", [Whole(a), Whole(b)]) => return Ok(Whole(*a.min(b))),
         ("select", [Column(mask), a, b]) => return select(mask, a, b).map(Column),
+        ("contains", [Column(a), Whole(x)]) => {
+            return Ok(Truth(a.iter().any(|a| mixed(*x, *a) == Some(std::cmp::Ordering::Equal))));
+        }
         ("contains", [Column(a), x]) => return Ok(Truth(a.iter().any(|a| *a == float(x)))),
         ("any", [Column(a)]) => return Ok(Truth(a.iter().any(|a| *a != 0.0))),
         ("all", [Column(a)]) => return Ok(Truth(a.iter().all(|a| *a != 0.0))),

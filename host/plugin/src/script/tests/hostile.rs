@@ -590,8 +590,8 @@ fn nothing_takes_more_than_a_small_stack() {
         for body in [
             "let a = []; loop { a = [a]; }",
             "let m = #{}; loop { m = #{ m: m }; }",
-            "for i in 0..4000 { this.a = [this.a ?? 0]; } 0",
-            "for i in 0..2000 { this.m = #{ m: this.m ?? 0 }; } 0",
+            "for i in 0..1000 { this.a = [this.a ?? 0]; } 0",
+            "for i in 0..500 { this.m = #{ m: this.m ?? 0 }; } 0",
         ] {
             let mut guest = router(body);
             for _ in 0..2 {
