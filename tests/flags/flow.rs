@@ -180,4 +180,5 @@ pub(super) fn dispatch_tick_interval(t: &Trial) {
     let ttft = |interval: &str| number(&t.figures(&crowd(), &format!("{FULL} {interval}")), "ttft_mean_ms");
     assert!(ttft("{} 1s") > ttft("{} 1ms"));
     assert_eq!(ttft("{} 1ms"), ttft(""));
+    assert!(t.error(&crowd(), &format!("{FULL} {{}} 0s")).contains("above 0"));
 }

@@ -34,7 +34,8 @@ pub(crate) fn read(
     (notes, warnings): (&mut Vec<String>, &mut Vec<String>),
 ) -> Result<(), Diagnostic> {
     known_keys::refuse(keys)?;
-    known_keys::refuse_multi_query(keys)?;
+    known_keys::refuse_other_kv_heads(keys)?;
+    known_keys::refuse_uneven_heads(keys, model)?;
     known_keys::warn(keys, warnings);
     let keys = ArchitectureKeys(keys);
     model.qk_norm = has_qk_norm(keys)?;

@@ -43,6 +43,9 @@ pub(super) fn load(
     let loaded = model::load(&name, folder)?;
     if folder.is_none() && loaded.is_some() {
         notes.extend(other_organisation(model, &name));
+        if Path::new(model).is_dir() {
+            notes.push(format!("the folder `{model}` is not read: `--model ./{model}` reads its `config.json`"));
+        }
     }
     Ok((name, loaded))
 }

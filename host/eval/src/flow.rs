@@ -113,7 +113,7 @@ impl FlowControlSettings {
                 displaces: self.queue_shedding,
                 ttl: (self.request_ttl > Micros::ZERO).then_some(self.request_ttl),
                 sweep: if is_blis { Micros::ZERO } else { usual.sweep },
-                tick: self.dispatch_tick_interval.max(Micros(1)),
+                tick: self.dispatch_tick_interval,
                 ticks_from_enqueue: is_blis,
                 clients_time_out: !is_blis,
                 eviction_grace: if is_blis { Micros::ZERO } else { usual.eviction_grace },

@@ -104,14 +104,35 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), FileError> {
 /// # Errors
 /// If the file cannot be written: the error contains `path`, and no temporary file remains.
 pub fn write_whole(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
+    commit(path, draft(path, content)?)
+}
+
+/// Writes two files that belong together, in the way of [`write_whole`]: neither appears before both are complete.
+///
+/// # Errors
+/// If one of them cannot be written: the error contains its path, and older files at both are kept, unless only the last step fails, which
+/// gives the second one its name.
+pub fn write_pair(
+    (one, first): (&Path, impl FnOnce(&mut dyn Write) -> io::Result<()>),
+    (two, second): (&Path, impl FnOnce(&mut dyn Write) -> io::Result<()>),
+) -> Result<(), FileError> {
+    let drafts = (draft(one, first)?, draft(two, second)?);
+    commit(one, drafts.0)?;
+    commit(two, drafts.1)
+}
+
+fn draft(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<DraftFile, FileError> {
     check_folder(path)?;
     let write = || {
-        let draft = DraftFile::create(path)?;
-        let mut out = BufWriter::with_capacity(1 << 16, draft);
+        let mut out = BufWriter::with_capacity(1 << 16, DraftFile::create(path)?);
         content(&mut out)?;
-        out.into_inner().map_err(IntoInnerError::into_error)?.commit()
+        out.into_inner().map_err(IntoInnerError::into_error)
     };
     write().map_err(|source| FileError::Io { path: path.to_owned(), source })
+}
+
+fn commit(path: &Path, draft: DraftFile) -> Result<(), FileError> {
+    draft.commit().map_err(|source| FileError::Io { path: path.to_owned(), source })
 }
 
 /// A file that appears at its path when it is complete, and replaces an older one. Until then it has no name, so that
@@ -307,6 +328,29 @@ mod tests {
         assert!(error.starts_with("cannot write `") && error.contains("out.json"), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("file"), "[\n  1\n]\n");
         assert_eq!(folder.names(), ["out.json"]);
+    }
+
+    /// Regression: an interrupted export left a new header beside old requests.
+    #[test]
+    fn a_failure_keeps_both_old_files() {
+        let folder = TargetFolder::new("pair");
+        let [one, two] = ["one.txt", "two.txt"].map(|name| folder.0.join(name));
+        let write = |text: &'static str, second: io::Result<()>| {
+            write_pair(
+                (&one, move |out| out.write_all(text.as_bytes())),
+                (&two, move |out| {
+                    out.write_all(text.as_bytes())?;
+                    second
+                }),
+            )
+        };
+        let texts = || [&one, &two].map(|path| fs::read_to_string(path).expect("a file"));
+        write("old", Ok(())).expect("written");
+        let error = write("new", Err(io::ErrorKind::Other.into())).expect_err("must fail").to_string();
+        assert!(error.contains("two.txt"), "{error}");
+        assert_eq!((texts(), folder.names().len()), (["old", "old"].map(str::to_owned), 2));
+        write("new", Ok(())).expect("written");
+        assert_eq!((texts(), folder.names().len()), (["new", "new"].map(str::to_owned), 2));
     }
 
     #[test]

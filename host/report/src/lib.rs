@@ -23,7 +23,7 @@ pub use breakdown::EmptyFigures;
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
 pub use export::{Export, ExportFormat, Journal, ServiceInfo};
-pub use file::{FileError, check_target, write_json, write_text, write_whole};
+pub use file::{FileError, check_target, write_json, write_pair, write_text, write_whole};
 pub use load::{LoadLog, LoadReport, LoadState};
 pub use log::EventLog;
 pub use plugins::plugins_document;

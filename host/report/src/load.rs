@@ -32,6 +32,12 @@ const MIN_GROWTH: f64 = 0.1;
 /// Share of the arrivals of the second half that remain in flight, below which the service most likely still approaches
 /// its mean: near its capacity that takes long.
 const MIN_UNSERVED: f64 = 0.03;
+/// The same if few requests wait. Latencies that rise with the number in flight make chance excesses of arrivals larger and last longer, over
+/// several latencies, of which a run may have few: then 5 % remain in flight in one run of a hundred.
+const MIN_UNSERVED_IN_BATCH: f64 = 0.1;
+/// Share of its latency that a request waits for its admission to the batch, and share of the requests that wait so long, above which
+/// requests wait for others.
+const WAITING: f64 = 0.1;
 /// Share of the requests that end in the second half by their deadline above which the service does not keep up.
 const MAX_TIMED_OUT: f64 = 0.01;
 
@@ -95,6 +101,8 @@ struct Bin {
     served: u64,
     /// The sum of their end-to-end latencies, s.
     latency_sum: f64,
+    /// How many of these arrivals waited for a large part of their latency, or for all of it.
+    waited: u64,
     ended: u64,
     completed: u64,
     timed_out: u64,
@@ -158,8 +166,10 @@ impl LoadLog {
         if timed_out as f64 > MAX_TIMED_OUT * ended.max(1) as f64 || needed > slots as f64 {
             return LoadState::Overloaded;
         }
-        let arrived: u64 = self.bins[half.clone()].iter().map(|bin| bin.arrived).sum();
-        let grows = trend.is_growth() && trend.growth > MIN_UNSERVED * arrived as f64;
+        let [arrived, waited] = [|bin: &Bin| bin.arrived, |bin: &Bin| bin.waited]
+            .map(|count| self.bins[half.clone()].iter().map(count).sum::<u64>() as f64);
+        let unserved = if waited > WAITING * arrived { MIN_UNSERVED } else { MIN_UNSERVED_IN_BATCH };
+        let grows = trend.is_growth() && trend.growth > unserved * arrived;
         if !grows && half.len() >= MIN_BINS {
             return LoadState::Steady;
         }
@@ -186,6 +196,7 @@ impl LoadLog {
         bin.arrived += 1;
         bin.served += u64::from(is_completed);
         bin.latency_sum += outcome.e2e.unwrap_or(Micros::ZERO).as_secs_f64();
+        bin.waited += u64::from(has_waited(outcome));
         if matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving | Status::InGateway) {
             return;
         }
@@ -229,10 +240,20 @@ impl Bin {
             arrived: self.arrived + other.arrived,
             served: self.served + other.served,
             latency_sum: self.latency_sum + other.latency_sum,
+            waited: self.waited + other.waited,
             ended: self.ended + other.ended,
             completed: self.completed + other.completed,
             timed_out: self.timed_out + other.timed_out,
         }
+    }
+}
+
+/// Whether it waited for a large part of its latency, or for all of it.
+fn has_waited(outcome: &Outcome) -> bool {
+    match (outcome.scheduling_delay, outcome.e2e) {
+        (Some(delay), Some(e2e)) => delay.0 as f64 > WAITING * e2e.0 as f64,
+        (None, None) => matches!(outcome.status, Status::Queued | Status::InGateway | Status::TimedOut),
+        _ => false,
     }
 }
 
@@ -284,7 +305,7 @@ impl Trend {
         Self { mean, growth: slope * n, error: (squares / (n - 2.0) / spread * inflation).sqrt() * n }
     }
 
-    /// Whether the series grows by more than chance, and by an amount that matters.
+    /// Whether the series grows by more than its own scatter, and by an amount that matters.
     fn is_growth(&self) -> bool {
         self.growth > MIN_DEVIATIONS * self.error && self.growth > MIN_GROWTH * self.mean && self.growth > 1.0
     }
@@ -292,6 +313,9 @@ impl Trend {
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
     use super::*;
     use blis_sim::ids::RequestId;
     use blis_sim::request::Request;
@@ -307,15 +331,18 @@ mod tests {
             -(((state >> 11) as f64 + 1.0) / (1_u64 << 53) as f64).ln() * mean
         };
         let (mut log, mut now) = (LoadLog::default(), 0.0);
-        let mut free = vec![0.0_f64; servers];
+        let mut free: BinaryHeap<Reverse<u64>> = vec![Reverse(0); servers].into();
         for id in 0..count {
             now += exponential(1.0 / rate);
-            let server = free.iter_mut().min_by(|one, other| one.total_cmp(other)).expect("a server");
-            *server = server.max(now) + exponential(1.0);
             let at = |seconds: f64| Micros((seconds * 1e6) as u64);
+            let Reverse(first) = free.pop().expect("a server");
+            let start = now.max(first as f64 / 1e6);
+            let end = start + exponential(1.0);
+            free.push(Reverse(at(end).0));
             let request = Request::new(RequestId(id), at(now), 10, 10);
-            let (ended_at, e2e) = (at(*server), Some(at(*server - now)));
-            log.add(&Outcome { ended_at, e2e, ..Outcome::new(&request, Status::Completed) });
+            let (ended_at, e2e) = (at(end), Some(at(end - now)));
+            let scheduling_delay = Some(at(start - now));
+            log.add(&Outcome { ended_at, e2e, scheduling_delay, ..Outcome::new(&request, Status::Completed) });
         }
         log
     }
@@ -326,6 +353,15 @@ mod tests {
             let load = queue(40.0, 50, 10_000, seed).report(Some(u64::MAX)).expect("a load");
             assert_eq!(load.state, Some(LoadState::Steady), "{seed}: {load:?}");
             assert!((load.offered_rps / 40.0 - 1.0).abs() < 0.05 && (load.served_rps / 40.0 - 1.0).abs() < 0.07);
+        }
+    }
+
+    /// Regression: over few latencies, the number in flight drifts for a while by chance. 9 % of such runs counted as overloaded.
+    #[test]
+    fn a_queue_whose_half_has_few_latencies_is_steady_at_any_seed() {
+        for seed in 1..=300 {
+            let load = queue(750.0, 1000, 5000, seed).report(Some(u64::MAX)).expect("a load");
+            assert_ne!(load.state, Some(LoadState::Overloaded), "{seed}: {load:?}");
         }
     }
 

@@ -536,8 +536,8 @@ pub(super) struct FlowFlags {
     /// Requests in flight of a priority below 0 are ended to make room for waiting ones of higher priority
     #[arg(long, help_heading = FLOW_CONTROL)]
     pub in_flight_eviction: bool,
-    /// Interval between attempts to dispatch a request, µs or with a unit [default: 1ms]
-    #[arg(long, value_name = "US", value_parser = parse::interval, help_heading = FLOW_CONTROL)]
+    /// Interval between attempts to dispatch a request, > 0, µs or with a unit [default: 1ms]
+    #[arg(long, value_name = "US", value_parser = parse::interval_above_0, help_heading = FLOW_CONTROL)]
     pub dispatch_tick_interval: Option<Micros>,
 }
 

@@ -2,6 +2,7 @@
 //! attention, experts or precision.
 
 use blis_diag::Diagnostic;
+use blis_sim::model::ModelConfig;
 use serde_json::{Map, Value};
 
 /// Keys of layers that are not modelled, with what they describe: the config is refused.
@@ -254,11 +255,17 @@ pub(crate) fn foreign_keys(keys: &Map<String, Value>) -> Vec<(&'static str, &'st
         .collect()
 }
 
-/// Refuses a config with a single KV head for all query heads (`multi_query`) that has another number of KV heads, or none: each query head
-/// would get its own.
-pub(super) fn refuse_multi_query(keys: &Map<String, Value>) -> Result<(), Diagnostic> {
+/// Refuses a config that has the number of KV heads under another key only, a single one for all query heads (`multi_query`) among them: each
+/// query head would get its own.
+pub(super) fn refuse_other_kv_heads(keys: &Map<String, Value>) -> Result<(), Diagnostic> {
     let active = |key: &str| keys.get(key).is_some_and(is_active);
     let one = ["num_key_value_heads", "multi_query_group_num"].into_iter().any(active);
+    if let Some(groups) =
+        keys.get("num_query_groups").filter(|groups| is_active(groups) && !one && !active("num_kv_heads"))
+    {
+        return Err(Diagnostic::new(format!("`num_key_value_heads` is missing, and `num_query_groups` is {groups}"))
+            .hint(format!("add `\"num_key_value_heads\": {groups}` if each group of query heads shares one KV head")));
+    }
     // Falcon's second architecture groups its heads and ignores `multi_query`.
     let grouped = active("new_decoder_architecture") && active("num_kv_heads");
     if !active("multi_query") || one || grouped {
@@ -268,8 +275,42 @@ pub(super) fn refuse_multi_query(keys: &Map<String, Value>) -> Result<(), Diagno
         .hint("add `\"num_key_value_heads\": 1`: all query heads share one KV head"))
 }
 
-/// Warns of keys that may change attention, experts or precision and that are not read.
+/// Refuses KV heads that query heads cannot share evenly.
+pub(super) fn refuse_uneven_heads(keys: &Map<String, Value>, model: &ModelConfig) -> Result<(), Diagnostic> {
+    let (heads, kv) = (model.num_attention_heads, model.num_key_value_heads);
+    if keys.get("kv_lora_rank").is_some_and(is_active) || kv == 0 || heads.is_multiple_of(kv) {
+        return Ok(());
+    }
+    Err(Diagnostic::new(format!("`num_key_value_heads` is {kv}, and `num_attention_heads` is {heads}"))
+        .hint("as many query heads share each KV head: the one must divide the other"))
+}
+
+/// Keys that describe layers only together with one of others.
+const INCOMPLETE: [(&str, &[&str]); 2] =
+    [("index_topk", &["kv_lora_rank"]), ("full_attention_interval", &["linear_num_value_heads", "layer_types"])];
+
+/// Warns of keys that may change attention, experts or precision and that are not read, or have no effect in this config.
 pub(super) fn warn(keys: &Map<String, Value>, warnings: &mut Vec<String>) {
+    let active = |key: &str| keys.get(key).is_some_and(is_active);
+    for (key, with) in INCOMPLETE {
+        if active(key) && !with.iter().any(|other| active(other)) {
+            warnings.push(format!(
+                "config.json: `{key}` has no effect without `{}`: all layers have full attention",
+                with[0]
+            ));
+        }
+    }
+    let is_qwen = keys.get("model_type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with("qwen"));
+    if is_qwen
+        && !active("layer_types")
+        && ["sliding_window_pattern", "_sliding_window_pattern"].into_iter().any(active)
+    {
+        warnings.push(
+            "config.json: `sliding_window_pattern` has no effect in Qwen's models, whose layers with a window follow from `use_sliding_window` and \
+             `max_window_layers`"
+                .to_owned(),
+        );
+    }
     for (key, value) in keys {
         let known = READ.contains(&key.as_str()) || HARMLESS.contains(&key.as_str());
         let about = WORDS.iter().any(|word| key.contains(word));

@@ -229,6 +229,37 @@ fn a_number_format_by_name_is_noted() {
     assert!(named("my-experiments", "").notes.is_empty());
 }
 
+/// Regression: each of these was computed as if the key were not there, without a word.
+#[test]
+fn keys_without_effect_are_refused_or_warned_of() {
+    let heads = |more: &str| {
+        format!(
+            r#"{{"num_hidden_layers": 2, "hidden_size": 1024, "num_attention_heads": 8, "intermediate_size": 4096{more}}}"#
+        )
+    };
+    insta::assert_snapshot!(refused(&heads(r#", "num_query_groups": 2"#)), @r#"
+    config.json: `num_key_value_heads` is missing, and `num_query_groups` is 2
+    hint: add `"num_key_value_heads": 2` if each group of query heads shares one KV head
+    "#);
+    insta::assert_snapshot!(refused(&heads(r#", "num_key_value_heads": 3"#)), @r"
+    config.json: `num_key_value_heads` is 3, and `num_attention_heads` is 8
+    hint: as many query heads share each KV head: the one must divide the other
+    ");
+    assert!(refused(&heads(r#", "num_key_value_heads": 80"#)).contains("`num_key_value_heads` is 80"));
+    let warnings = [
+        r#", "index_topk": 2048"#,
+        r#", "model_type": "qwen3_next", "full_attention_interval": 4"#,
+        r#", "model_type": "qwen2", "sliding_window": 512, "sliding_window_pattern": 2"#,
+    ]
+    .map(|keys| read(&small(keys)).warnings.join("\n"));
+    insta::assert_snapshot!(warnings.join("\n"), @r"
+    config.json: `index_topk` has no effect without `kv_lora_rank`: all layers have full attention
+    config.json: `full_attention_interval` has no effect without `linear_num_value_heads`: all layers have full attention
+    config.json: `sliding_window_pattern` has no effect in Qwen's models, whose layers with a window follow from `use_sliding_window` and `max_window_layers`
+    ");
+    assert!(warnings.iter().all(|text| text.lines().count() == 1));
+}
+
 #[test]
 fn layers_that_are_not_modelled_are_refused_by_name() {
     insta::assert_snapshot!(refused(&small(r#", "compress_ratios": [0, 4]"#)), @r"

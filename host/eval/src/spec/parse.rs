@@ -289,6 +289,12 @@ pub fn delay(text: &str) -> Result<Micros, String> {
     }
 }
 
+/// The time between two events that repeat, at least 1 µs.
+pub fn interval_above_0(text: &str) -> Result<Micros, String> {
+    let message = || "must be a time like 1ms, or a whole number of microseconds, above 0".to_owned();
+    interval(text).ok().filter(|&time| time > Micros::ZERO).ok_or_else(message)
+}
+
 /// The refresh interval of a signal, µs. The largest value means that it is never refreshed.
 pub fn interval(text: &str) -> Result<Micros, String> {
     if let Some(time) = with_unit(text) {

@@ -191,7 +191,7 @@ settings! {
     per_band_capacity: u32 = "per-band-capacity", Number, one(parse::count_or_zero), text::text;
     queue_shedding: bool = "queue-shedding", Switch, one(parse::switch), text::text;
     in_flight_eviction: bool = "in-flight-eviction", Switch, one(parse::switch), text::text;
-    dispatch_tick_interval: Micros = "dispatch-tick-interval", Number, one(parse::interval), text::micros;
+    dispatch_tick_interval: Micros = "dispatch-tick-interval", Number, one(parse::interval_above_0), text::micros;
 
     policy_config: PathBuf = "policy-config", Text, one(parse::path), text::path;
     admission_policy: String = "admission-policy", Text, one(parse::name), text::text;

@@ -17,13 +17,12 @@ mod trace_v2;
 mod vllm_bench;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub use journal::Journal;
 
-use super::file::{FileError, write_whole};
+use super::file::{FileError, write_pair, write_whole};
 use blis_diag::name_hint;
 use blis_workload::Names;
 use blis_workload::trace_v2::GoodputTargets;
@@ -96,23 +95,23 @@ impl Export {
         }
     }
 
-    /// Writes the files, each completely or not at all.
+    /// Writes the files, all of them completely or none.
     ///
     /// # Errors
     /// If a file cannot be written: which one.
     pub fn write(&self, journal: &Journal, about: &ServiceInfo, names: &Names) -> Result<(), FileError> {
         let files = self.files();
         match self.format {
-            ExportFormat::TraceV2 => {
-                write(&files[0], |out| trace_v2::header(about, out))?;
-                write(&files[1], |out| trace_v2::data(journal, about, names, out))
-            }
-            ExportFormat::VllmBench => write(&files[0], |out| vllm_bench::write(journal, about, out)),
-            ExportFormat::Aiperf => {
-                write(&files[0], |out| aiperf::requests(journal, names, out))?;
-                write(&files[1], |out| aiperf::summary(journal, about, out))
-            }
-            ExportFormat::Otel => write(&files[0], |out| otel::write(journal, about, names, out)),
+            ExportFormat::TraceV2 => write_pair(
+                (&files[0], |out| trace_v2::header(about, out)),
+                (&files[1], |out| trace_v2::data(journal, about, names, out)),
+            ),
+            ExportFormat::VllmBench => write_whole(&files[0], |out| vllm_bench::write(journal, about, out)),
+            ExportFormat::Aiperf => write_pair(
+                (&files[0], |out| aiperf::requests(journal, names, out)),
+                (&files[1], |out| aiperf::summary(journal, about, out)),
+            ),
+            ExportFormat::Otel => write_whole(&files[0], |out| otel::write(journal, about, names, out)),
         }
     }
 }
@@ -143,10 +142,6 @@ fn with_extension(path: &Path, extension: &str) -> PathBuf {
     name.push(".");
     name.push(extension);
     name.into()
-}
-
-fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
-    write_whole(path, content)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Exports contain the events of the simulation.
 
+use std::io::{self, Write};
+
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions};

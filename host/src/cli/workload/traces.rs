@@ -1,6 +1,6 @@
 //! `blis workload inspect` and `convert`: requests of traces and specifications.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::super::output::{OutputForm, colour_wanted, print, print_document, pri
 use blis_eval::error::RunError;
 use blis_eval::spec::{TraceFormatName, WorkloadName, defaults, parse};
 use blis_eval::workload_config::TracePart;
-use blis_report::{check_target, write_text, write_whole};
+use blis_report::{check_target, write_pair, write_whole};
 use blis_workload::convert::{Lost, TRACE_V2_HEADER, TargetFormat};
 use blis_workload::distribution::ArrivalProcess;
 use blis_workload::profile::{ProfileText, WorkloadProfile};
@@ -242,12 +242,16 @@ pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
     notes.iter().for_each(print_note);
     let mut outcome = None;
     // Whole or not at all: what cannot be written must not leave half a trace.
-    let file = write_whole(&data, |mut out| {
+    let content = |mut out: &mut dyn Write| {
         let written = target.write(workload, block_size, &mut out);
         let failed = written.is_err();
         outcome = Some(written);
         if failed { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
-    });
+    };
+    let file = match &header {
+        Some(header) => write_pair((&data, content), (header, |out| out.write_all(TRACE_V2_HEADER.as_bytes()))),
+        None => write_whole(&data, content),
+    };
     let (count, lost) = match (outcome, file) {
         (Some(Err(error)), _) => {
             return Err(RunError::runtime(format_args!("cannot write `{}`: {error}", data.display())));
@@ -256,9 +260,6 @@ pub(in crate::cli) fn convert(args: &ConvertArgs) -> Result<(), RunError> {
         (_, Err(error)) => return Err(RunError::file(&error)),
         (None, Ok(())) => (0, Lost::new()),
     };
-    if let Some(header) = header {
-        write_text(&header, TRACE_V2_HEADER).map_err(|error| RunError::file(&error))?;
-    }
     let requests = if count == 1 { "request" } else { "requests" };
     print_text(format_args!("{count} {requests} written to {}\n", data.display()))?;
     if lost.is_empty() {
