@@ -863,6 +863,7 @@ fn whole_numbers_of_more_than_64_bits_are_refused() {
         load_fault("fn route(r, s) {\n    let t = `is ${99999999999999999999}`;\n    0\n}"),
         load_fault("const X = 0xffff_ffff_ffff_ffff;\nfn route(r, s) { X }"),
         load_fault("fn route(r, s) { 0x1_0000_0000_0000_0000 }"),
+        load_fault("fn route(r, s) {\n    let t = `0xffffffffffffffff ${`${\"0xffffffffffffffff\"} ${1 + 0xffff_ffff_ffff_ffff}`}`;\n    0\n}"),
     ]), @r"
     test.rhai:2:5: `9223372036854775808` is more than whole numbers hold, up to 9223372036854775807: write one with a fraction, as in `1e19`
       2 |     9223372036854775808
@@ -900,6 +901,20 @@ fn a_number_has_the_same_text_everywhere() {
         let thrown = body_fault(&format!("throw {written}")).to_string();
         assert!(thrown.contains(&format!("it threw: {number}\n")), "{thrown}");
     }
+    // The compiler evaluates texts of constants, with other texts of numbers inside of arrays.
+    let loads = |source: &str| script(source).map(|_| ()).map_err(|fault| fault.to_string());
+    for source in [
+        "fn route(r, s) { log(`${[1.5, 2e9, 0.25]} ${#{ a: [7] }}`); 0 }",
+        "fn route(r, s) { let list = [1e15]; log(`${list}`); log(`100000000000000.0 ${r.id}`); 0 }",
+        "fn route(r, s) { log(`${[1e15]} ${r.id}`); 0 }",
+    ] {
+        assert_eq!(loads(source), Ok(()), "{source}");
+    }
+    insta::assert_snapshot!(all(&[
+        load_fault("fn route(r, s) {\n    log(`é ${[1e15]}`);\n    0\n}"),
+        load_fault("const A = #{ a: 1e-6 };\nfn route(r, s) { log(`${A}`); 0 }"),
+        load_fault("// @param big 1e15 0 1e16\nfn route(r, s) { log(`${[big]}`); 0 }"),
+    ]), @"");
     assert_eq!(
         value_of("#{ a: \"it's \\\"so\\\"\", b: ['x', (), true] }"),
         r#"#{"a": "it's \"so\"", "b": ['x', (), true]}"#
