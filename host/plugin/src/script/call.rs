@@ -245,8 +245,8 @@ impl ScriptCall {
     fn too_many_numbers(&self) -> HostError {
         let allowed = self.numbers_allowed.get();
         let text = if self.entries.get() > allowed / 2 {
-            "its arrays and object maps are too large for so many steps: the interpreter looks at all entries, those inside \
-             counted, whenever a method is called on one or an entry changed; at columns and tables it does not"
+            "its arrays and object maps are too large for so many steps (does a loop not end?): whenever a method is called on \
+             one or an entry changes, the interpreter looks at all entries inside; use columns and tables, at which it does not"
                 .to_owned()
         } else {
             format!("it handled more than {allowed} numbers of columns in one call")

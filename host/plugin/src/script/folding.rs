@@ -22,10 +22,16 @@ pub(super) fn check(source: &ScriptSource, ast: &AST, constants: &ScriptConstant
     }
     let mut suspects = BTreeMap::new();
     ast.walk(&mut |nodes| {
-        if let Some(ASTNode::Expr(Expr::StringConstant(text, position))) = nodes.last()
-            && has_other_numbers(text)
-        {
-            suspects.insert((position.line(), position.position()), *position);
+        let (text, position) = match nodes.last() {
+            Some(ASTNode::Expr(Expr::StringConstant(text, position))) => (Some(text.clone()), *position),
+            // The argument of a function.
+            Some(ASTNode::Expr(Expr::DynamicConstant(value, position))) => {
+                (value.as_immutable_string_ref().ok().map(|text| text.clone()), *position)
+            }
+            _ => return true,
+        };
+        if text.is_some_and(|text| has_other_numbers(&text)) {
+            suspects.insert((position.line(), position.position()), position);
         }
         true
     });
@@ -43,7 +49,7 @@ pub(super) fn check(source: &ScriptSource, ast: &AST, constants: &ScriptConstant
             let written = &rest[..interpolated_text(rest).0];
             if written.contains("${") && (written.contains(['[', '#']) || words(written).any(is_large)) {
                 let text = "numbers of this array or object map would be written in another way than elsewhere, because the \
-                            whole text is constant: make it a variable first, as in `let list = [1e15]; `${list}``";
+                            whole text is constant: write a variable into it, as in let list = [1e15]; log(`${list}`)";
                 return Err(source.fault_by(FaultKind::Syntax, position, text));
             }
         }
