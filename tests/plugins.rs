@@ -261,6 +261,36 @@ fn what_hangs_ends_with_the_limit() {
     assert!(ended.stderr.contains("it took more than 0.3 s, and was ended"), "{}", ended.stderr);
 }
 
+/// One file may take a second of CPU time, and five may take longer: what comes after them is listed without being read.
+#[test]
+fn a_list_is_not_held_up_by_files_that_take_long() {
+    let folder = Folder::new();
+    folder.write(
+        "spin.c",
+        "__attribute__((constructor)) static void spin(void) { for (volatile int i = 0;; i = !i) {} }\n",
+    );
+    let first = folder.0.join("a0.so");
+    if !compiled(&folder.0.join("spin.c"), None, &first) {
+        return;
+    }
+    for number in 1..6 {
+        fs::copy(&first, folder.0.join(format!("a{number}.so"))).expect("scratch");
+    }
+    folder.write("b.rhai", "fn route(r, s) { 0 }");
+    let all = folder.json("list --policy-dir . --allow-native");
+    let error = |name: &str| all.iter().find(|entry| entry["name"] == name).map(|entry| entry["error"].clone());
+    let alone = "`blis plugin check FILE` reads a file alone, with more time";
+    for (name, expected) in [
+        ("a0", format!("not read, because that takes more than 1 s: {alone}")),
+        ("a4", format!("not read, because that takes more than 1 s: {alone}")),
+        ("a5", format!("not read, because 5 files before it took too long: {alone}")),
+        ("b", format!("not read, because 5 files before it took too long: {alone}")),
+    ] {
+        assert_eq!(error(name), Some(expected.into()), "{name}");
+    }
+    assert_eq!(error("least-loaded"), Some(Value::Null));
+}
+
 /// The name of a file may have any character but a slash.
 #[test]
 fn names_of_files_stay_on_their_line() {

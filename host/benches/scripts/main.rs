@@ -9,9 +9,10 @@ use std::sync::Arc;
 use blis_plugin::{GuestSetup, Kind, Limits, Plugin, RoutingGuest, StartedGuest, script};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::policy::{
-    ClusterView, InstanceInfo, RequestView, RoutingPolicy, Signals, Staleness, Ties, Versions, Weighted,
+    ClusterView, Event, EventKind, InstanceInfo, RequestView, RoutingPolicy, Signals, Staleness, Ties, Versions,
+    Weighted,
 };
-use blis_sim::request::Request;
+use blis_sim::request::{Request, Tags};
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
 use divan::{Bencher, black_box};
@@ -32,6 +33,9 @@ const ROWS: &str = "fn route(r, s) {
     }
     best
 }";
+
+/// Keeps a state, and receives the events of requests.
+const STATEFUL: &str = include_str!("track-latency.rhai");
 
 fn main() {
     divan::main();
@@ -57,6 +61,34 @@ fn columns(bencher: Bencher, n: u32) {
 #[divan::bench(args = SIZES)]
 fn rows(bencher: Bencher, n: u32) {
     routing(bencher, n, ROWS);
+}
+
+#[divan::bench(args = SIZES)]
+fn stateful(bencher: Bencher, n: u32) {
+    routing(bencher, n, STATEFUL);
+}
+
+#[divan::bench]
+fn three_events(bencher: Bencher) {
+    let mut guest = start(&BenchService::new(4), STATEFUL);
+    let event = |kind| Event {
+        at: Micros(9),
+        kind,
+        request: RequestId(1),
+        instance: Some(InstanceIndex(1)),
+        input_tokens: 100,
+        generated_tokens: 5,
+        ttft: Some(Micros(7)),
+        e2e: Some(Micros(70)),
+        tags: Tags::default(),
+        block: 0,
+    };
+    let events = [EventKind::Routed, EventKind::FirstToken, EventKind::Completed].map(event);
+    bencher.bench_local(|| {
+        for event in &events {
+            guest.observe(black_box(event)).expect("it observes");
+        }
+    });
 }
 
 #[divan::bench]
@@ -99,9 +131,10 @@ fn load(source: &str, limits: &Limits) -> Arc<dyn Plugin> {
 }
 
 fn start(service: &BenchService, source: &str) -> Box<dyn RoutingGuest> {
+    let plugin = load(source, &Limits::default());
     let setup = GuestSetup {
         kind: Kind::Routing,
-        parameters: Vec::new(),
+        parameters: plugin.description().parameters.iter().map(|parameter| parameter.default).collect(),
         others: Vec::new(),
         instances: service.instances.clone().into(),
         names: [Box::from("")].into(),
@@ -111,7 +144,7 @@ fn start(service: &BenchService, source: &str) -> Box<dyn RoutingGuest> {
         limits: Limits::default(),
         abort: blis_sim::cluster::Abort::default(),
     };
-    load(source, &Limits::default()).start(&setup).and_then(StartedGuest::into_kind).expect("it starts")
+    plugin.start(&setup).and_then(StartedGuest::into_kind).expect("it starts")
 }
 
 /// Instances with different loads.

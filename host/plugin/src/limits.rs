@@ -148,9 +148,15 @@ pub(crate) const ROW_NUMBERS: usize = 128;
 pub(crate) const COMPARISON_NUMBERS: usize = 400;
 /// Bytes that a call of a script may allocate per allowed operation, freed again or not: copies take time.
 pub(crate) const BYTES_PER_OPERATION: u64 = 1024;
-/// Operations between two checks of memory. One operation allocates some 300 MiB at most (the text of a large array), others
-/// about a mebibyte.
+/// Operations between two checks of memory. One operation allocates about a mebibyte; the one at which a call exceeds a limit may
+/// allocate 700 MiB, piece by piece for a text of at most 0.2 MiB: if it is within `${…}`, the engine writes a nested value
+/// itself.
 pub(crate) const MEMORY_OPERATIONS: u64 = 8;
+/// Bytes of arrays and object maps that count as one column element at each operation: the interpreter may look at all of them.
+/// In loops over the largest array that is 24 elements for each operation.
+pub(crate) const BYTES_PER_NUMBER: u64 = 2048;
+/// Bytes of arrays and object maps, of the state and of a call, that are free.
+pub(crate) const UNCHARGED_BYTES: u64 = 16 << 10;
 /// Operations between two checks of the wall clock.
 pub(crate) const CLOCK_OPERATIONS: u64 = 256;
 /// Seconds that a call of a script may take. The limit of operations applies first, except for scripts that make every

@@ -16,6 +16,8 @@ thread_local! {
     // Neither needs initialisation nor has a destructor, so an allocator may use them at any time.
     static HELD: Cell<i64> = const { Cell::new(0) };
     static ALLOCATED: Cell<u64> = const { Cell::new(0) };
+    /// Of `HELD`, what the numbers of columns and tables of scripts take.
+    static NUMBERS: Cell<i64> = const { Cell::new(0) };
 }
 
 /// The memory of this thread at one moment.
@@ -23,6 +25,7 @@ thread_local! {
 pub(crate) struct MemoryMark {
     held: i64,
     allocated: u64,
+    numbers: i64,
 }
 
 /// Memory since a mark, bytes.
@@ -32,20 +35,50 @@ pub(crate) struct MemoryUse {
     pub held: u64,
     /// Allocated, whether freed or not.
     pub allocated: u64,
+    /// Of what is held, all but the numbers of columns and tables of scripts.
+    pub values: u64,
 }
 
 impl MemoryMark {
     pub(crate) fn now() -> Self {
-        Self { held: HELD.get(), allocated: ALLOCATED.get() }
+        Self { held: HELD.get(), allocated: ALLOCATED.get(), numbers: NUMBERS.get() }
     }
 
     pub(crate) fn used(self) -> MemoryUse {
         let now = Self::now();
+        let held = now.held - self.held;
         MemoryUse {
-            held: u64::try_from(now.held - self.held).unwrap_or(0),
+            held: u64::try_from(held).unwrap_or(0),
             allocated: now.allocated.wrapping_sub(self.allocated),
+            values: u64::try_from(held - (now.numbers - self.numbers)).unwrap_or(0),
         }
     }
+
+    /// The mark as if nothing had been allocated since `start`.
+    pub(crate) fn without(self, start: Self) -> Self {
+        let now = Self::now();
+        Self {
+            held: self.held + now.held - start.held,
+            allocated: self.allocated.wrapping_add(now.allocated.wrapping_sub(start.allocated)),
+            numbers: self.numbers + now.numbers - start.numbers,
+        }
+    }
+}
+
+/// Counts `bytes` more (or less) as those of the numbers of a column.
+pub(crate) fn count_numbers(bytes: i64) {
+    // Where nothing is counted, they are not part of anything.
+    if ALLOCATED.get() > 0 {
+        NUMBERS.set(NUMBERS.get() + bytes);
+    }
+}
+
+/// Runs `change`, and counts what it allocates and frees as memory of the numbers of a table.
+pub(crate) fn numbers<T>(change: impl FnOnce() -> T) -> T {
+    let held = HELD.get();
+    let output = change();
+    count_numbers(HELD.get() - held);
+    output
 }
 
 fn count(more: usize, less: usize) {
@@ -89,9 +122,15 @@ mod tests {
         let mark = MemoryMark::now();
         let mut kept = Vec::<u8>::with_capacity(1000);
         drop(std::hint::black_box(Vec::<u64>::with_capacity(100)));
-        assert_eq!(mark.used(), MemoryUse { held: 1000, allocated: 1800 });
+        assert_eq!(mark.used(), MemoryUse { held: 1000, allocated: 1800, values: 1000 });
         kept.reserve_exact(5000);
-        assert_eq!(mark.used(), MemoryUse { held: 5000, allocated: 6800 });
+        assert_eq!(mark.used(), MemoryUse { held: 5000, allocated: 6800, values: 5000 });
+        let numbers = numbers(|| Vec::<u8>::with_capacity(300));
+        assert_eq!(mark.used(), MemoryUse { held: 5300, allocated: 7100, values: 5000 });
+        let later = MemoryMark::now();
+        kept.reserve_exact(6000);
+        assert_eq!(mark.without(later).used(), MemoryUse { held: 5300, allocated: 7100, values: 5000 });
+        super::numbers(|| drop(numbers));
         drop(kept);
         assert_eq!(mark.used().held, 0);
         std::thread::spawn(|| drop(std::hint::black_box(vec![0_u8; 1 << 20]))).join().expect("it ends");

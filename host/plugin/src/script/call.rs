@@ -17,7 +17,8 @@ use rhai::{Dynamic, EvalAltResult, FLOAT, INT, Position};
 
 use super::registry::{Registry, ScriptError};
 use crate::limits::{
-    BYTES_PER_OPERATION, CALL_S, CLOCK_OPERATIONS, LOG_NUMBERS, MEMORY_OPERATIONS, NUMBERS_PER_OPERATION,
+    BYTES_PER_NUMBER, BYTES_PER_OPERATION, CALL_S, CLOCK_OPERATIONS, LOG_NUMBERS, MEMORY_OPERATIONS,
+    NUMBERS_PER_OPERATION, UNCHARGED_BYTES,
 };
 use crate::meter::{MemoryMark, MemoryUse};
 use crate::text::plain;
@@ -46,8 +47,11 @@ fn exhausted(kind: FaultKind, text: String) -> ScriptError {
 
 thread_local! {
     static CALL: ScriptCall = ScriptCall::default();
-    /// Operations so far. By itself, because it changes with every operation: a constant needs no check at each access.
+    /// Operations so far. By itself, because it changes with every operation: a constant needs no check at each access. The
+    /// engine's own count begins anew after each call of a closure by a function of the host.
     static STEPS: Cell<u64> = const { Cell::new(0) };
+    /// The operation at which the limits are checked next: every one, once a limit is exceeded.
+    static CHECK_AT: Cell<u64> = const { Cell::new(0) };
 }
 
 #[derive(Default)]
@@ -56,12 +60,19 @@ struct ScriptCall {
     /// Column elements processed so far, and the limit.
     numbers: Cell<u64>,
     numbers_allowed: Cell<u64>,
+    /// Of the numbers, those that stand for entries of arrays and object maps: see [`ScriptCall::charge_counting`].
+    entries: Cell<u64>,
     longest_column: Cell<usize>,
+    steps_allowed: Cell<u64>,
     memory: Cell<MemoryMark>,
     /// Bytes that the call may hold, and that it may allocate.
     memory_allowed: Cell<MemoryUse>,
+    /// Bytes of the arrays and object maps that the call was given with the state: see [`ScriptCall::charge_counting`].
+    state_bytes: Cell<u64>,
     /// An error where none could be returned.
     pending: RefCell<Option<HostError>>,
+    /// The limit that the call has exceeded. Within `${…}` the engine does not pass the error on, but writes a text of its own.
+    exceeded: RefCell<Option<HostError>>,
     abort: RefCell<Option<Abort>>,
     request: Cell<RequestId>,
     stream: Cell<Option<Stream>>,
@@ -95,22 +106,30 @@ pub(super) struct ScriptCallInput {
     pub ties: Option<Ties>,
     /// Indices of the instances that may differ from those of the previous call; `None` if any may.
     pub changed: Option<Vec<u32>>,
+    /// Bytes of the arrays and object maps of the state and of the arguments.
+    pub bytes: u64,
 }
 
 /// Begins a call: stores its input and resets its use of resources.
 pub(super) fn begin(limits: &Limits, constants: &ScriptConstants, abort: &Abort, about: ScriptCallInput) {
     STEPS.set(0);
+    CHECK_AT.set(MEMORY_OPERATIONS);
     CALL.with(|call| {
         call.began.set(None);
         *call.pending.borrow_mut() = None;
+        *call.exceeded.borrow_mut() = None;
         *call.abort.borrow_mut() = Some(abort.clone());
         call.numbers.set(0);
+        call.entries.set(0);
         call.numbers_allowed.set(limits.operations_per_call.saturating_mul(NUMBERS_PER_OPERATION));
         call.longest_column.set(limits.collection_size);
+        call.steps_allowed.set(limits.operations_per_call.max(1));
         call.memory_allowed.set(MemoryUse {
             held: limits.memory_bytes as u64,
             allocated: limits.operations_per_call.saturating_mul(BYTES_PER_OPERATION),
+            ..MemoryUse::default()
         });
+        call.state_bytes.set(about.bytes);
         call.request.set(about.request);
         call.stream.set(Some(about.stream));
         call.ties.set(about.ties);
@@ -136,53 +155,73 @@ pub(super) fn swap_log(log: &mut ScriptLog) {
 
 /// Operations of the call so far, and column elements processed.
 pub(super) fn used() -> (u64, u64) {
-    (STEPS.get(), CALL.with(|call| call.numbers.get()))
+    (STEPS.get(), CALL.with(|call| call.numbers.get().saturating_sub(call.entries.get())))
+}
+
+/// Bytes of the arrays and object maps that the call has added and still holds, about.
+pub(super) fn added() -> u64 {
+    CALL.with(|call| call.memory.get().used().values)
 }
 
 /// The engine calls this at every operation.
 #[inline]
-pub(super) fn progress(steps: u64) -> Option<Dynamic> {
+pub(super) fn progress(_: u64) -> Option<Dynamic> {
     // The checks of the clock are among those of memory.
     const { assert!(CLOCK_OPERATIONS.is_multiple_of(MEMORY_OPERATIONS)) };
+    let steps = STEPS.get() + 1;
     STEPS.set(steps);
-    if steps.is_multiple_of(MEMORY_OPERATIONS) { check(steps) } else { None }
+    if steps >= CHECK_AT.get() { check(steps) } else { None }
 }
 
 /// The error of a call that exceeds a limit after `steps` operations.
 fn check(steps: u64) -> Option<Dynamic> {
     CALL.with(|call| {
-        if let Some(error) = call.pending.borrow().clone() {
-            return Some(Dynamic::from(error));
+        if call.exceeded.borrow().is_none() {
+            CHECK_AT.set(steps + MEMORY_OPERATIONS);
+            let error = call.check(steps)?;
+            CHECK_AT.set(0);
+            *call.exceeded.borrow_mut() = Some(error);
         }
-        if let Some(error) = call.memory_error() {
-            return Some(Dynamic::from(error));
-        }
-        if call.numbers.get() > call.numbers_allowed.get() {
-            return Some(Dynamic::from(too_many_numbers(call.numbers_allowed.get())));
-        }
-        if !steps.is_multiple_of(CLOCK_OPERATIONS) {
-            return None;
-        }
-        if call.abort.borrow().as_ref().is_some_and(Abort::is_set) {
-            let text = "the simulation was cancelled".to_owned();
-            return Some(Dynamic::from(HostError { kind: FaultKind::OutOfTime, text }));
-        }
-        let now = Instant::now();
-        let Some(began) = call.began.get() else {
-            call.began.set(Some(now));
-            return None;
-        };
-        (now.duration_since(began) > Duration::from_secs(CALL_S)).then(|| {
-            let text = format!("it took more than {CALL_S} s");
-            Dynamic::from(HostError { kind: FaultKind::OutOfTime, text })
-        })
+        call.exceeded.borrow().clone().map(Dynamic::from)
     })
 }
 
 impl ScriptCall {
+    /// The limit that the call exceeds after `steps` operations.
+    fn check(&self, steps: u64) -> Option<HostError> {
+        if let Some(error) = self.pending.borrow().clone() {
+            return Some(error);
+        }
+        let used = self.memory.get().used();
+        if let Some(error) = self.memory_error(used) {
+            return Some(error);
+        }
+        if steps > self.steps_allowed.get() {
+            return Some(too_many_steps(self.steps_allowed.get()));
+        }
+        self.charge_counting(used);
+        if self.numbers.get() > self.numbers_allowed.get() {
+            return Some(self.too_many_numbers());
+        }
+        if !steps.is_multiple_of(CLOCK_OPERATIONS) {
+            return None;
+        }
+        if self.abort.borrow().as_ref().is_some_and(Abort::is_set) {
+            let text = "the simulation was cancelled".to_owned();
+            return Some(HostError { kind: FaultKind::OutOfTime, text });
+        }
+        let now = Instant::now();
+        let Some(began) = self.began.get() else {
+            self.began.set(Some(now));
+            return None;
+        };
+        (now.duration_since(began) > Duration::from_secs(CALL_S))
+            .then(|| HostError { kind: FaultKind::OutOfTime, text: format!("it took more than {CALL_S} s") })
+    }
+
     /// The error of a call that holds or has allocated more memory than it may.
-    fn memory_error(&self) -> Option<HostError> {
-        let (used, allowed) = (self.memory.get().used(), self.memory_allowed.get());
+    fn memory_error(&self, used: MemoryUse) -> Option<HostError> {
+        let allowed = self.memory_allowed.get();
         if used.held > allowed.held {
             let text = format!("it holds more than {} MiB in one call", allowed.held >> 20);
             return Some(HostError { kind: FaultKind::OutOfMemory, text });
@@ -192,6 +231,33 @@ impl ScriptCall {
             HostError { kind: FaultKind::OutOfFuel, text }
         })
     }
+
+    /// Charges the operations since the last check for what the engine may look at in each of them: at every call of a method
+    /// and every assignment to an entry it counts what is inside of an array or object map, however deep.
+    fn charge_counting(&self, used: MemoryUse) {
+        let bytes = used.values.saturating_add(self.state_bytes.get()).saturating_sub(UNCHARGED_BYTES);
+        let numbers = bytes / (BYTES_PER_NUMBER / MEMORY_OPERATIONS);
+        self.entries.set(self.entries.get().saturating_add(numbers));
+        self.numbers.set(self.numbers.get().saturating_add(numbers));
+    }
+
+    /// The error of a call that has processed more column elements than it may.
+    fn too_many_numbers(&self) -> HostError {
+        let allowed = self.numbers_allowed.get();
+        let text = if self.entries.get() > allowed / 2 {
+            "its arrays and object maps are too large for so many steps (does a loop not end?): whenever a method is called on \
+             one or an entry changes, the interpreter looks at all entries inside; use columns and tables, at which it does not"
+                .to_owned()
+        } else {
+            format!("it handled more than {allowed} numbers of columns in one call")
+        };
+        HostError { kind: FaultKind::OutOfFuel, text }
+    }
+}
+
+/// The error of a call of more than `most` operations.
+pub(super) fn too_many_steps(most: u64) -> HostError {
+    HostError { kind: FaultKind::OutOfFuel, text: format!("more than {most} steps in one call: does a loop not end?") }
 }
 
 /// Charges the call for `numbers` column elements before they are processed.
@@ -205,7 +271,7 @@ pub(super) fn charge(numbers: usize) -> Result<(), ScriptError> {
         }
         // What follows in this call fails as well, however little it looks at.
         call.numbers.set(allowed);
-        let HostError { kind, text } = too_many_numbers(allowed);
+        let HostError { kind, text } = call.too_many_numbers();
         Err(exhausted(kind, text))
     })
 }
@@ -222,16 +288,11 @@ pub(super) fn fail_later(kind: FaultKind, text: String) {
 
 /// The result of a call, which is an error if one was left for later.
 pub(super) fn finish<T>(result: Result<T, ScriptError>) -> Result<T, ScriptError> {
-    match CALL.with(|call| call.pending.borrow_mut().take()) {
-        Some(HostError { kind, text }) => Err(exhausted(kind, text)),
-        None => result,
-    }
-}
-
-fn too_many_numbers(allowed: u64) -> HostError {
-    HostError {
-        kind: FaultKind::OutOfFuel,
-        text: format!("it handled more than {allowed} numbers of columns in one call"),
+    let (pending, exceeded) = CALL.with(|call| (call.pending.borrow_mut().take(), call.exceeded.borrow_mut().take()));
+    match (pending, exceeded) {
+        (Some(HostError { kind, text }), _) => Err(exhausted(kind, text)),
+        (None, Some(HostError { kind, text })) if result.is_ok() => Err(exhausted(kind, text)),
+        _ => result,
     }
 }
 
@@ -306,9 +367,12 @@ fn write(text: &str) {
             return;
         }
         log.lines_left -= 1;
+        // What the log of the program keeps is not the script's.
+        let start = MemoryMark::now();
         tracing::info!(target: "plugin", "{}: {}", log.path, plain(text, log.line_bytes));
         if log.lines_left == 0 {
             tracing::info!(target: "plugin", "{}: further lines are not written", log.path);
         }
+        call.memory.set(call.memory.get().without(start));
     });
 }

@@ -10,6 +10,7 @@ use rhai::{AST, Scope};
 use super::call::{self, ScriptConstants};
 use super::engine::Kit;
 use super::errors::ScriptSource;
+use super::folding;
 use super::views::UsedFields;
 use crate::{Fault, PolicyDescription};
 
@@ -71,6 +72,7 @@ impl Script {
             stream: Stream::new(0, &self.source.path),
             ties: None,
             changed: None,
+            bytes: 0,
         };
         call::begin(&self.kit.limits, &ScriptConstants::default(), &Abort::default(), about);
         let run = call::finish(self.kit.engine.run_ast_with_scope(&mut scope, &ast));
@@ -83,6 +85,7 @@ impl Script {
         }
         let ast = if self.constants.is_empty() { ast } else { self.compile_in(&constants)? };
         let constants = constants.iter().map(|(name, _, value)| (name.to_owned(), value)).collect();
+        folding::check(&self.source, &ast, &constants)?;
         Ok(SpecializedCode { ast: Arc::new(ast), constants })
     }
 

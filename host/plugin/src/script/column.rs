@@ -12,10 +12,60 @@ use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, NativeCallContext};
 use super::call::{self, failure};
 use super::operators::{COMPARISONS, exact};
 use super::registry::{Registry, ScriptError};
+use crate::meter;
 
 /// One number for each instance or request.
 #[derive(Clone, Debug)]
-pub(super) struct Column(Arc<[f64]>);
+pub(super) struct Column(ColumnNumbers);
+
+/// The numbers of a column. Their memory is counted apart: the engine does not look at them when it counts the entries of a
+/// value ([`call::progress`]).
+#[derive(Clone, Debug)]
+struct ColumnNumbers(Arc<[f64]>);
+
+impl ColumnNumbers {
+    /// The numbers, to be changed, if there is no other reference.
+    fn own(&mut self) -> Option<&mut [f64]> {
+        Arc::get_mut(&mut self.0)
+    }
+
+    /// The numbers, to be changed. They are copied if there is another reference.
+    fn make_own(&mut self) -> &mut [f64] {
+        if self.own().is_none() {
+            *self = self.iter().copied().collect();
+        }
+        Arc::make_mut(&mut self.0)
+    }
+
+    /// Memory of `len` numbers, with the count of references.
+    fn bytes(len: usize) -> i64 {
+        (size_of::<[usize; 2]>() + len * size_of::<f64>()) as i64
+    }
+}
+
+impl FromIterator<f64> for ColumnNumbers {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        let values: Arc<[f64]> = values.into_iter().collect();
+        meter::count_numbers(Self::bytes(values.len()));
+        Self(values)
+    }
+}
+
+impl Drop for ColumnNumbers {
+    fn drop(&mut self) {
+        if self.own().is_some() {
+            meter::count_numbers(-Self::bytes(self.0.len()));
+        }
+    }
+}
+
+impl std::ops::Deref for ColumnNumbers {
+    type Target = [f64];
+
+    fn deref(&self) -> &[f64] {
+        &self.0
+    }
+}
 
 impl Column {
     /// A column of values from a view; the script is not charged.
@@ -33,7 +83,7 @@ impl Column {
 
     /// Overwrites `self`, and reuses its memory if there is no other reference.
     pub fn refill(&mut self, values: impl ExactSizeIterator<Item = f64>) {
-        match Arc::get_mut(&mut self.0) {
+        match self.0.own() {
             Some(own) if own.len() == values.len() => own.iter_mut().zip(values).for_each(|(own, new)| *own = new),
             _ => self.0 = values.collect(),
         }
@@ -41,7 +91,7 @@ impl Column {
 
     fn map(mut self, f: impl Fn(f64) -> f64) -> Result<Self, ScriptError> {
         call::charge(self.len())?;
-        if let Some(own) = Arc::get_mut(&mut self.0) {
+        if let Some(own) = self.0.own() {
             own.iter_mut().for_each(|x| *x = f(*x));
             return Ok(self);
         }
@@ -51,11 +101,11 @@ impl Column {
     fn zip(mut self, mut other: Self, f: impl Fn(f64, f64) -> f64) -> Result<Self, ScriptError> {
         same_length(&self, &other)?;
         call::charge(self.len())?;
-        if let Some(own) = Arc::get_mut(&mut self.0) {
+        if let Some(own) = self.0.own() {
             own.iter_mut().zip(&*other.0).for_each(|(x, &y)| *x = f(*x, y));
             return Ok(self);
         }
-        if let Some(own) = Arc::get_mut(&mut other.0) {
+        if let Some(own) = other.0.own() {
             own.iter_mut().zip(&*self.0).for_each(|(y, &x)| *y = f(x, *y));
             return Ok(other);
         }
@@ -376,7 +426,7 @@ fn elementwise(to: &mut Registry) {
             let y = f.call_within_context::<Dynamic>(&context, (x,))?;
             number(&y).ok_or_else(|| failure(format!("the function given to `map` returned {}", type_name(&y))))
         };
-        Ok(Column(a.0.iter().map(one).collect::<Result<Vec<_>, _>>()?.into()))
+        Ok(Column::new(a.0.iter().map(one).collect::<Result<Vec<_>, _>>()?))
     });
 }
 
@@ -458,7 +508,7 @@ fn making(to: &mut Registry) {
     to.add("column", |len: INT, value: INT| filled(len, value as f64));
     to.add("column", |array: Array| -> Result<Column, ScriptError> {
         call::charge(array.len())?;
-        Ok(Column(numbers(&array)?.into()))
+        Ok(Column::new(numbers(&array)?))
     });
     to.add("indices", |len: INT| -> Result<Column, ScriptError> {
         Ok(Column((0..call::length(len)?).map(|i| i as f64).collect()))
@@ -466,7 +516,7 @@ fn making(to: &mut Registry) {
     to.add("one_hot", |len: INT, index: INT| -> Result<Column, ScriptError> {
         let mut column = filled(len, 0.0)?;
         let index = column.index(index)?;
-        Arc::make_mut(&mut column.0)[index] = 1.0;
+        column.0.make_own()[index] = 1.0;
         Ok(column)
     });
     to.add("to_array", |a: Column| -> Result<Array, ScriptError> {
@@ -494,10 +544,10 @@ fn whole(index: f64) -> Result<INT, ScriptError> {
 fn set(column: &mut Column, index: INT, value: &Dynamic) -> Result<(), ScriptError> {
     let index = column.index(index)?;
     let value = number(value).ok_or_else(|| failure(format!("a column holds numbers, not {}", type_name(value))))?;
-    if Arc::get_mut(&mut column.0).is_none() {
+    if column.0.own().is_none() {
         call::charge(column.len())?;
     }
-    Arc::make_mut(&mut column.0)[index] = value;
+    column.0.make_own()[index] = value;
     Ok(())
 }
 

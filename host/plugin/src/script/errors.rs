@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rhai::{Dynamic, EvalAltResult, ParseError, ParseErrorType, Position};
 
-use super::call::HostError;
+use super::call::{HostError, too_many_steps};
 use super::column::Column;
 use super::engine::Kit;
 use super::header::near;
@@ -54,7 +54,8 @@ impl ScriptSource {
         Location::file(Arc::clone(&self.path))
     }
 
-    fn fault_by(&self, kind: FaultKind, position: Position, text: &str) -> Fault {
+    /// A fault at `position`.
+    pub fn fault_by(&self, kind: FaultKind, position: Position, text: &str) -> Fault {
         let Some(line) = position.line() else { return self.fault(kind, None, text) };
         let column = position.position().unwrap_or(1) as u64;
         let shown = self.text.split('\n').nth(line.saturating_sub(1)).unwrap_or_default();
@@ -190,8 +191,8 @@ fn runtime_text(error: &EvalAltResult, kit: &Kit) -> (FaultKind, String) {
     let text = match error {
         E::ErrorRuntime(value, _) | E::ErrorTerminated(value, _) => return thrown_value(value),
         E::ErrorTooManyOperations(_) => {
-            let most = limits.operations_per_call;
-            return (FaultKind::OutOfFuel, format!("more than {most} steps in one call: does a loop not end?"));
+            let error = too_many_steps(limits.operations_per_call.max(1));
+            return (error.kind, error.text);
         }
         E::ErrorStackOverflow(_) => {
             let most = limits.call_depth;

@@ -12,6 +12,7 @@ use super::registry::ScriptError;
 pub(super) const HOST_CALL_LEVELS: usize = 2;
 
 /// The state of the engine between the calls of one guest.
+#[derive(Clone)]
 pub(super) struct ScriptEvaluation {
     global: GlobalRuntimeState,
     caches: Caches,

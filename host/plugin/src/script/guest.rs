@@ -12,7 +12,7 @@ use super::call::{self, NO_REQUEST, ScriptLog};
 use super::code::{Script, SpecializedCode};
 use super::column::{Column, number, numbers, type_name};
 use super::evaluation::ScriptEvaluation;
-use super::state;
+use super::state::{self, StateSize};
 use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, NameTexts, QueuedObject, RequestFields, RequestObject,
     StepObject,
@@ -35,8 +35,9 @@ pub(super) struct ScriptGuest {
     state: Dynamic,
     /// Upper bound of the growth of the state since it was measured, bytes.
     grown: u64,
-    /// The number of values in the state when it was last checked, and what calls since then pay for another check.
-    values: u64,
+    /// The state when it was last checked, with what it may have grown by since then.
+    size: StateSize,
+    /// What calls since then pay for another check, values.
     paid: u64,
     cluster: Arc<ClusterFields>,
     /// The latest view of the cluster, if the script calls `changed`.
@@ -53,6 +54,8 @@ impl std::fmt::Debug for ScriptGuest {
             .field("script", &self.script.source.path)
             .field("kind", &self.setup.kind)
             .field("state", &self.state)
+            .field("size", &self.size)
+            .field("paid", &self.paid)
             .finish_non_exhaustive()
     }
 }
@@ -73,7 +76,7 @@ impl ScriptGuest {
             setup: setup.clone(),
             state: Dynamic::from_map(Map::new()),
             grown: 0,
-            values: 0,
+            size: StateSize::default(),
             paid: 0,
             cluster: Arc::default(),
             latest: LatestView::default(),
@@ -90,9 +93,12 @@ impl ScriptGuest {
         self.state = Dynamic::from_map(Map::new());
         self.grown = 0;
         let Some(parameters) = self.script.function("init").map(|init| init.parameters) else { return Ok(()) };
-        let output = match parameters {
-            0 => self.call("init", (), NO_REQUEST, None)?,
-            _ => self.call("init", (self.info(),), NO_REQUEST, None)?,
+        let output = if parameters == 0 {
+            self.call("init", (), NO_REQUEST, None)?
+        } else {
+            let info = Dynamic::from_map(self.info());
+            self.size.bytes = state::check(&info).unwrap_or_default().bytes;
+            self.call("init", (info,), NO_REQUEST, None)?
         };
         if output.is_map() {
             self.state = output;
@@ -136,13 +142,16 @@ impl ScriptGuest {
     ) -> Result<Dynamic, Fault> {
         let kit = &self.script.kit;
         let changed = self.changed.take();
-        let about = call::ScriptCallInput { request: about, stream: self.setup.stream, ties: ties.copied(), changed };
+        let (stream, ties, bytes) = (self.setup.stream, ties.copied(), self.size.bytes);
+        let about = call::ScriptCallInput { request: about, stream, ties, changed, bytes };
         call::begin(&kit.limits, &self.code.constants, &self.setup.abort, about);
         call::swap_log(&mut self.log);
         let output = call::finish(self.evaluation.call(&kit.engine, function, &mut self.state, arguments));
         call::swap_log(&mut self.log);
         let (steps, numbers) = call::used();
         self.used = steps;
+        let returned = output.as_ref().map_or(0, state::own_bytes) as u64;
+        self.size.bytes = self.size.bytes.saturating_add(call::added().saturating_sub(returned));
         // One operation can add an entry of some 64 bytes; each column element has 8 bytes.
         self.grown = self.grown.saturating_add(steps.saturating_mul(64)).saturating_add(numbers.saturating_mul(8));
         let output = output.map_err(|error| {
@@ -156,7 +165,7 @@ impl ScriptGuest {
         }
         // A state with few values is checked after every call; for a large one that would take longer than the call.
         self.paid = self.paid.saturating_add(VALUES_CHECKED + steps / STEPS_PER_VALUE);
-        if self.paid >= self.values {
+        if self.paid >= self.size.values {
             self.check_state(function)?;
         }
         output
@@ -166,8 +175,8 @@ impl ScriptGuest {
     fn check_state(&mut self, function: &str) -> Result<(), Fault> {
         self.paid = 0;
         let (path, text) = match state::check(&self.state) {
-            Ok(values) => {
-                self.values = values as u64;
+            Ok(size) => {
+                self.size = size;
                 return Ok(());
             }
             Err(wrong) => wrong,
@@ -205,7 +214,7 @@ impl ScriptGuest {
     fn forget(&mut self, function: &str) -> Result<(), Fault> {
         self.state = Dynamic::from_map(Map::new());
         self.latest = LatestView::default();
-        self.grown = 0;
+        (self.grown, self.size) = (0, StateSize::default());
         // `init` may be what makes the state wrong.
         if function == "init" { Ok(()) } else { self.initialise() }
     }
@@ -484,26 +493,30 @@ impl Guest for ScriptGuest {
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), Fault> {
-        self.state = state::restore(state).map_err(|text| {
+        let refused = |text: String| {
             let text = format!("the state cannot be restored: {text}");
             self.script.source.fault(FaultKind::Refused, None, &text)
-        })?;
+        };
+        let state = state::restore(state).map_err(refused)?;
+        let size = state::check(&state).map_err(|(path, text)| refused(format!("this{} {text}", path.concat())))?;
+        self.state = state;
         self.latest = LatestView::default();
-        self.grown = 0;
+        (self.grown, self.size, self.paid) = (0, size, 0);
         Ok(())
     }
 
     fn fork(&mut self) -> Result<StartedGuest, Fault> {
         let state = self.save()?;
         let mut fork = Self {
-            evaluation: ScriptEvaluation::new(&self.script.kit.engine, &self.code.ast),
+            // What the engine has looked up takes memory, which calls are charged for.
+            evaluation: self.evaluation.clone(),
             script: Arc::clone(&self.script),
             code: self.code.clone(),
             setup: self.setup.clone(),
             names: Arc::clone(&self.names),
             state: Dynamic::UNIT,
             grown: 0,
-            values: 0,
+            size: StateSize::default(),
             paid: 0,
             cluster: Arc::default(),
             latest: LatestView::default(),
@@ -512,6 +525,8 @@ impl Guest for ScriptGuest {
             used: 0,
         };
         fork.restore(&state)?;
+        // Calls of the copy are charged and checked as those of the original.
+        (fork.grown, fork.size, fork.paid) = (self.grown, self.size, self.paid);
         Ok(StartedGuest::of(self.setup.kind, fork))
     }
 

@@ -16,6 +16,7 @@ mod definitions;
 mod engine;
 mod errors;
 mod evaluation;
+mod folding;
 mod guest;
 mod header;
 mod names;

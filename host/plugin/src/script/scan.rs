@@ -186,8 +186,8 @@ impl<'a> Scanner<'a> {
             self.advance(2 + comment.len());
         } else if rest.starts_with("/*") {
             self.advance(block_comment(rest));
-        } else if first == '"' || first == '`' {
-            let len = text_literal(rest, first);
+        } else if matches!(first, '"' | '`' | '\'') {
+            let (len, number) = if first == '`' { interpolated_text(rest) } else { (text_literal(rest, first), None) };
             if !scan.in_test() {
                 scan.words.extend(words(&rest[..len]));
             }
@@ -197,7 +197,13 @@ impl<'a> Scanner<'a> {
             self.indexed = None;
             self.inside();
             self.code_line = self.line;
-            self.advance(len);
+            if let Some(number) = number.filter(|_| scan.long_number.is_none()) {
+                self.advance(number);
+                scan.long_number = long_number(&rest[number..]).map(|number| self.span(number));
+                self.advance(len - number);
+            } else {
+                self.advance(len);
+            }
             self.before = "";
         } else if first == '_' || first.is_alphabetic() {
             let len = rest.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(rest.len());
@@ -445,6 +451,45 @@ fn long_number(rest: &str) -> Option<&str> {
     (is_number && i64::from_str_radix(&digits, radix).is_err()).then_some(&rest[..len])
 }
 
+/// Length of the text between backquotes at the start of `rest`, and where in the code of its `${…}` the first number begins
+/// that [`long_number`] finds.
+pub(super) fn interpolated_text(rest: &str) -> (usize, Option<usize>) {
+    // For each text that is open, the braces that are open in its `${…}`.
+    let mut open = vec![0_usize];
+    let (mut at, mut number) = (1, None);
+    while let (Some(braces), Some(c)) = (open.last_mut(), rest[at..].chars().next()) {
+        let here = &rest[at..];
+        let is_code = *braces > 0;
+        at += match c {
+            '`' if is_code => {
+                open.push(0);
+                1
+            }
+            '`' => {
+                open.pop();
+                1
+            }
+            '$' if !is_code && here.starts_with("${") => {
+                *braces = 1;
+                2
+            }
+            '{' | '}' if is_code => {
+                *braces = if c == '{' { *braces + 1 } else { *braces - 1 };
+                1
+            }
+            '"' | '\'' if is_code => text_literal(here, c),
+            '/' if is_code && here.starts_with("//") => here.find('\n').unwrap_or(here.len()),
+            '/' if is_code && here.starts_with("/*") => block_comment(here),
+            c if is_code && (c == '_' || c.is_alphanumeric()) => {
+                number = number.or_else(|| long_number(here).map(|_| at));
+                here.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(here.len())
+            }
+            c => c.len_utf8(),
+        };
+    }
+    (at, number)
+}
+
 /// Length of the block comment at the start of `rest`; block comments nest.
 fn block_comment(rest: &str) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
@@ -471,7 +516,7 @@ fn block_comment(rest: &str) -> usize {
 fn text_literal(rest: &str, quote: char) -> usize {
     let mut characters = rest.char_indices().skip(1);
     while let Some((at, c)) = characters.next() {
-        if c == '\\' && quote == '"' {
+        if c == '\\' {
             characters.next();
         } else if c == quote {
             return at + 1;
@@ -480,7 +525,7 @@ fn text_literal(rest: &str, quote: char) -> usize {
     rest.len()
 }
 
-fn words(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| c != '_' && !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 

@@ -28,35 +28,77 @@ pub(super) fn restore(bytes: &[u8]) -> Result<Dynamic, String> {
     if reader.bytes.is_empty() && value.is_map() { Ok(value) } else { Err("it is not a state of a script".to_owned()) }
 }
 
-/// The number of values in `state`.
+/// How much there is in a state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct StateSize {
+    /// Values, those inside of arrays and object maps counted.
+    pub values: u64,
+    /// Memory of arrays and object maps, about, and of what is inside of them, but for columns and tables: see
+    /// [`super::call::ScriptCallInput::bytes`].
+    pub bytes: u64,
+}
+
+impl std::ops::Add for StateSize {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { values: self.values + other.values, bytes: self.bytes.saturating_add(other.bytes) }
+    }
+}
+
+/// Bytes of a text with a count of references.
+const TEXT_BYTES: usize = 40;
+/// Bytes of a node of an object map. A node has five to eleven entries, but for the first.
+const NODE_BYTES: usize = 456;
+
+/// How much there is in `state`.
 ///
 /// # Errors
 /// If a value cannot be saved: its path in the state, as steps, and what it is.
-pub(super) fn check(state: &Dynamic) -> Result<usize, (Vec<String>, String)> {
-    fn inside(value: &Dynamic, depth: usize, step: impl FnOnce() -> String) -> Result<usize, (Vec<String>, String)> {
-        let with_step = |(mut path, text): (Vec<String>, String)| {
+pub(super) fn check(state: &Dynamic) -> Result<StateSize, (Vec<String>, String)> {
+    fn inside(
+        sum: StateSize,
+        value: &Dynamic,
+        depth: usize,
+        step: impl FnOnce() -> String,
+    ) -> Result<StateSize, (Vec<String>, String)> {
+        let size = values(value, depth + 1).map_err(|(mut path, text)| {
             path.push(step());
             (path, text)
-        };
-        values(value, depth + 1).map_err(with_step)
+        });
+        Ok(sum + size?)
     }
-    fn values(value: &Dynamic, depth: usize) -> Result<usize, (Vec<String>, String)> {
+    fn values(value: &Dynamic, depth: usize) -> Result<StateSize, (Vec<String>, String)> {
         if depth > STATE_DEPTH {
             return Err((Vec::new(), format!("is nested deeper than {STATE_DEPTH} levels")));
         }
+        let own = StateSize { values: 1, bytes: own_bytes(value) as u64 };
         if let Ok(array) = value.as_array_ref() {
             let mut items = array.iter().enumerate();
-            items.try_fold(1, |sum, (i, item)| Ok(sum + inside(item, depth, || format!("[{i}]"))?))
+            items.try_fold(own, |sum, (i, item)| inside(sum, item, depth, || format!("[{i}]")))
         } else if let Ok(map) = value.as_map_ref() {
-            map.iter().try_fold(1, |sum, (key, item)| Ok(sum + inside(item, depth, || format!(".{key}"))?))
+            map.iter().try_fold(own, |sum, (key, item)| inside(sum, item, depth, || format!(".{key}")))
         } else {
-            unsaveable(value).map_or(Ok(1), |what| Err((Vec::new(), format!("is {what}, {CANNOT_BE_SAVED}"))))
+            unsaveable(value).map_or(Ok(own), |what| Err((Vec::new(), format!("is {what}, {CANNOT_BE_SAVED}"))))
         }
     }
     values(state, 1).map_err(|(mut path, text)| {
         path.reverse();
         (path, text)
     })
+}
+
+/// Bytes of `value` as [`StateSize`] counts them, without those inside of its entries.
+pub(super) fn own_bytes(value: &Dynamic) -> usize {
+    if let Ok(array) = value.as_array_ref() {
+        array.len() * size_of::<Dynamic>()
+    } else if let Ok(map) = value.as_map_ref() {
+        map.len().div_ceil(5) * NODE_BYTES
+    } else if value.is_string() {
+        TEXT_BYTES
+    } else {
+        0
+    }
 }
 
 const CANNOT_BE_SAVED: &str = "which cannot be saved or copied: keep numbers, texts, arrays, maps, columns and tables";

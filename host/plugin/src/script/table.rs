@@ -9,15 +9,25 @@ use rhai::{Dynamic, INT};
 use super::call::{self, failure};
 use super::column::{Column, number, type_name};
 use super::registry::{Registry, ScriptError};
+use crate::meter;
 
-/// Numbers by whole numbers, in the order of these.
+/// Numbers by whole numbers, in the order of these. Their memory is counted apart, as that of columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table(Arc<BTreeMap<INT, f64>>);
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if let Some(own) = Arc::get_mut(&mut self.0) {
+            meter::numbers(|| own.clear());
+        }
+    }
+}
 
 impl Table {
     /// A table from saved entries; the script is not charged.
     pub fn new(entries: impl IntoIterator<Item = (INT, f64)>) -> Self {
-        Self(Arc::new(entries.into_iter().collect()))
+        let mut entries = entries.into_iter();
+        Self(Arc::new(meter::numbers(|| entries.by_ref().collect())))
     }
 
     pub fn len(&self) -> usize {
@@ -29,11 +39,11 @@ impl Table {
         self.0.iter().map(|(&key, &value)| (key, value))
     }
 
-    /// The entries, to be changed. They are copied if there is another reference.
-    fn own(&mut self) -> Result<&mut BTreeMap<INT, f64>, ScriptError> {
+    /// Changes the entries. They are copied if there is another reference.
+    fn change<T>(&mut self, change: impl FnOnce(&mut BTreeMap<INT, f64>) -> T) -> Result<T, ScriptError> {
         let copied = if Arc::get_mut(&mut self.0).is_some() { 0 } else { self.len() };
         call::charge(copied.saturating_mul(8))?;
-        Ok(Arc::make_mut(&mut self.0))
+        Ok(meter::numbers(|| change(Arc::make_mut(&mut self.0))))
     }
 
     fn get(&self, key: INT) -> Dynamic {
@@ -44,7 +54,7 @@ impl Table {
         if !self.0.contains_key(&key) {
             call::room_in_table(self.len())?;
         }
-        self.own()?.insert(key, value);
+        self.change(|entries| entries.insert(key, value))?;
         Ok(())
     }
 
@@ -52,7 +62,7 @@ impl Table {
         if !self.0.contains_key(&key) {
             return Ok(Dynamic::UNIT);
         }
-        Ok(self.own()?.remove(&key).map_or(Dynamic::UNIT, Dynamic::from_float))
+        Ok(self.change(|entries| entries.remove(&key))?.map_or(Dynamic::UNIT, Dynamic::from_float))
     }
 
     /// The column of what `of` returns for every entry.

@@ -22,6 +22,7 @@ use crate::{
     SchedulingGuest, inputs,
 };
 
+mod counting;
 mod differential;
 mod hostile;
 mod page;

@@ -59,7 +59,7 @@ pub(super) fn text_of_number(x: FLOAT) -> String {
 }
 
 /// The text of a number with a fraction by `to_debug`, with the sign of zero.
-fn exact_text_of_number(x: FLOAT) -> String {
+pub(super) fn exact_text_of_number(x: FLOAT) -> String {
     format!("{x:?}")
 }
 

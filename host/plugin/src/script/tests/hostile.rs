@@ -92,7 +92,7 @@ fn what_grows_without_bound_is_stopped() {
     test.rhai:1:4: in `route`: an array of more than 4096 entries, those of arrays inside counted
       1 | fn route(r, s) {
         |    ^^^^^ [out-of-memory]
-    test.rhai:2:29: in `route`: more than 1000000 steps in one call: does a loop not end?
+    test.rhai:2:29: in `route`: its arrays and object maps are too large for so many steps (does a loop not end?): whenever a method is called on one or an entry changes, the interpreter looks at all entries inside; use columns and tables, at which it does not
       2 |     let m = #{}; let i = 0; loop { m[`k${i}`] = i; i += 1; }
         |                             ^^^^ [out-of-fuel]
     test.rhai:1:4: in `route`: a column of 1000000000 numbers; the longest has 65536
@@ -863,7 +863,8 @@ fn whole_numbers_of_more_than_64_bits_are_refused() {
         load_fault("fn route(r, s) {\n    let t = `is ${99999999999999999999}`;\n    0\n}"),
         load_fault("const X = 0xffff_ffff_ffff_ffff;\nfn route(r, s) { X }"),
         load_fault("fn route(r, s) { 0x1_0000_0000_0000_0000 }"),
-    ]), @r"
+        load_fault("fn route(r, s) {\n    let t = `0xffffffffffffffff ${`${\"0xffffffffffffffff\"} ${1 + 0xffff_ffff_ffff_ffff}`}`;\n    0\n}"),
+    ]), @r#"
     test.rhai:2:5: `9223372036854775808` is more than whole numbers hold, up to 9223372036854775807: write one with a fraction, as in `1e19`
       2 |     9223372036854775808
         |     ^^^^^^^^^^^^^^^^^^^ [syntax]
@@ -876,7 +877,10 @@ fn whole_numbers_of_more_than_64_bits_are_refused() {
     test.rhai:1:18: `0x1_0000_0000_0000_0000` is more than whole numbers hold, up to 9223372036854775807: write one with a fraction, as in `1e19`
       1 | fn route(r, s) { 0x1_0000_0000_0000_0000 }
         |                  ^^^^^^^^^^^^^^^^^^^^^^^ [syntax]
-    ");
+    test.rhai:2:66: `0xffff_ffff_ffff_ffff` is more than whole numbers hold, up to 9223372036854775807: write one with a fraction, as in `1e19`
+      2 |     let t = `0xffffffffffffffff ${`${"0xffffffffffffffff"} ${1 + 0xffff_ffff_ffff_ffff}`}`;
+        |                                                                  ^^^^^^^^^^^^^^^^^^^^^ [syntax]
+    "#);
     assert_eq!(value_of("-9223372036854775808"), "-9223372036854775808");
     assert_eq!(value_of("-1"), "-1");
     assert_eq!(value_of("9223372036854775807"), "9223372036854775807");
@@ -900,6 +904,30 @@ fn a_number_has_the_same_text_everywhere() {
         let thrown = body_fault(&format!("throw {written}")).to_string();
         assert!(thrown.contains(&format!("it threw: {number}\n")), "{thrown}");
     }
+    // The compiler evaluates texts of constants, with other texts of numbers inside of arrays.
+    let loads = |source: &str| script(source).map(|_| ()).map_err(|fault| fault.to_string());
+    for source in [
+        "fn route(r, s) { log(`${[1.5, 2e9, 0.25]} ${#{ a: [7] }}`); 0 }",
+        "fn route(r, s) { let list = [1e15]; log(`${list}`); log(`100000000000000.0 ${r.id}`); 0 }",
+        "fn route(r, s) { log(`${[1e15]} ${r.id}`); 0 }",
+    ] {
+        assert_eq!(loads(source), Ok(()), "{source}");
+    }
+    insta::assert_snapshot!(all(&[
+        load_fault("fn route(r, s) {\n    log(`é ${[1e15]}`);\n    0\n}"),
+        load_fault("const A = #{ a: 1e-6 };\nfn route(r, s) { log(`${A}`); 0 }"),
+        load_fault("// @param big 1e15 0 1e16\nfn route(r, s) { log(`${[big]}`); 0 }"),
+    ]), @r"
+    test.rhai:2:9: numbers of this array or object map would be written in another way than elsewhere, because the whole text is constant: write a variable into it, as in let list = [1e15]; log(`${list}`)
+      2 |     log(`é ${[1e15]}`);
+        |         ^ [syntax]
+    test.rhai:2:22: numbers of this array or object map would be written in another way than elsewhere, because the whole text is constant: write a variable into it, as in let list = [1e15]; log(`${list}`)
+      2 | fn route(r, s) { log(`${A}`); 0 }
+        |                      ^ [syntax]
+    test.rhai:2:22: numbers of this array or object map would be written in another way than elsewhere, because the whole text is constant: write a variable into it, as in let list = [1e15]; log(`${list}`)
+      2 | fn route(r, s) { log(`${[big]}`); 0 }
+        |                      ^ [syntax]
+    ");
     assert_eq!(
         value_of("#{ a: \"it's \\\"so\\\"\", b: ['x', (), true] }"),
         r#"#{"a": "it's \"so\"", "b": ['x', (), true]}"#

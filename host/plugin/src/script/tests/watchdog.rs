@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use rhai::{AST, Array, Dynamic, EvalAltResult, Scope};
+use rhai::{AST, Array, Dynamic, EvalAltResult, Map, Scope};
 
 use super::*;
 use crate::limits::NUMBERS_PER_OPERATION;
@@ -21,7 +21,7 @@ use crate::script::views::{ClusterFields, ClusterObject, NameTexts, RequestField
 /// A call that takes longer than this, hangs: the machine's speed does not matter.
 const HANGS: Duration = Duration::from_secs(30);
 /// What one call may allocate: see `limits::MEMORY_OPERATIONS`.
-const MOST_BYTES: u64 = 512 << 20;
+const MOST_BYTES: u64 = 1 << 30;
 /// Combinations of two and more operands that are drawn from all of them, for each operand after the first.
 const DRAWN: usize = 40;
 /// The same in the heavy test.
@@ -54,16 +54,25 @@ fn large(i) {
         9 => { let t = ""; t.pad(8000, ' '); t }
         10 => { let t = ""; t.pad(8000, '0'); t }
         11 => { let a = []; a.pad(200, column(65536, 1.5)); a }
-        12 => { let a = []; for i in 0..100 { a = [a]; } a }
-        13 => { let m = #{}; for i in 0..100 { m = #{ x: m }; } m }
-        14 => { let t = table(); for i in 0..500 { t[i] = 1.5; } [t, t, #{ t: t }] }
+        12 => { let t = table(); for i in 0..500 { t[i] = 1.5; } [t, t, #{ t: t }] }
         _ => ()
     }
 }
 "#;
 
 /// The number of values of `large`.
-const LARGE: i64 = 15;
+const LARGE: i64 = 13;
+
+/// Depth of what is nested: about as deep as one call of a script can make it with the memory that it may allocate.
+const DEEP: usize = 2000;
+
+/// Arrays, and object maps, inside each other. In a script each would be a copy of all those inside.
+fn nested() -> [Dynamic; 2] {
+    [
+        (0..DEEP).fold(Dynamic::from_array(Vec::new()), |inside, _| Dynamic::from_array(vec![inside])),
+        (0..DEEP).fold(Dynamic::from_map(Map::new()), |inside, _| Dynamic::from_map([("x".into(), inside)].into())),
+    ]
+}
 
 /// The expressions to evaluate, with the names `a`, `b` … for their operands.
 fn expressions(kit: &Kit) -> Vec<(usize, String)> {
@@ -178,6 +187,7 @@ impl WatchedCall {
         let small: Array = value("values", Vec::new()).cast();
         let mut values: Vec<Dynamic> = small.into_iter().flat_map(Dynamic::cast::<Array>).collect();
         values.extend((0..LARGE).map(|i| value("large", vec![Dynamic::from_int(i)])));
+        values.extend(nested());
         values.extend(views());
         subject.values = values;
         Some(subject)
@@ -219,6 +229,7 @@ fn begin(limits: &Limits) {
         stream: Stream::new(42, "plugin"),
         ties: None,
         changed: Some(vec![0, 1]),
+        bytes: 0,
     };
     call::begin(limits, &ScriptConstants::default(), &Abort::default(), about);
 }
