@@ -10,7 +10,7 @@ use crate::macros::{Scratch, ended, program};
 use crate::shared::{read, shared};
 
 /// Flags of recorded runs for what is not simulated yet: further tiers of the KV cache, adapters,
-/// queues at the gateway, disaggregation.
+/// disaggregation.
 pub const NOT_SIMULATED: [&str; 4] = ["--kv-cpu-blocks", "--kv-offload-config", "--lora-config", "--prefill-instances"];
 
 #[test]

@@ -6,7 +6,7 @@ use super::{BandView, FairnessPolicy, FlowView};
 use crate::request::Name;
 use crate::units::Micros;
 
-/// The flow whose head has the smallest rank, whatever its tenant got (llm-d's `global-strict-fairness`, the default).
+/// The flow with the head of the smallest rank, however much its tenant was served (llm-d's `global-strict-fairness`, the default).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GlobalStrict;
 
@@ -161,7 +161,7 @@ impl FairnessPolicy for WeightedFlows {
     }
 }
 
-/// The flow with the smallest number; among equals the one whose head is first by rank, then the one enqueued first.
+/// The flow with the smallest number; among equals the one with the head of the smallest rank, then the one enqueued first.
 fn first_by(flows: &[FlowView], mut number: impl FnMut(&FlowView) -> f64) -> usize {
     let mut best: Option<(usize, f64)> = None;
     for (index, flow) in flows.iter().enumerate() {

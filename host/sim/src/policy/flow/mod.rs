@@ -3,7 +3,7 @@
 //! ```text
 //! enqueue ──► band (priority) ──► flow (tenant) ──┐          once per dispatch cycle:
 //!             band            ──► flow            ├──► S = saturation; a ceiling for each band; from the top:
-//!                                 flow            ┘    S ≥ ceiling: stop │ else fairness picks a flow, whose head goes
+//!                                 flow            ┘    S ≥ ceiling: stop │ else fairness picks a flow, and its head goes
 //! ```
 //!
 //! | kind | called | result |
@@ -28,7 +28,7 @@ pub use ceilings::{PriorityHoldback, SoftReflective, StaticCeiling};
 pub use eviction::LowestPriorityNewest;
 pub use fairness::{GlobalStrict, LeastAttainedService, RoundRobinFlows, VirtualTokenCounter, WeightedFlows};
 pub use ordering::{ArrivalOrder, EarliestDeadline, SloDeadline};
-pub use saturation::{Concurrency, ConcurrencyMode, NeverSaturated, Utilization};
+pub use saturation::{Concurrency, NeverSaturated, Utilization};
 
 use super::{ClusterView, Reads, RequestView};
 use crate::ids::RequestId;

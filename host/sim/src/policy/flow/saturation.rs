@@ -54,15 +54,6 @@ impl SaturationPolicy for Utilization {
     }
 }
 
-/// What is counted by [`Concurrency`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConcurrencyMode {
-    /// Requests in flight.
-    Requests,
-    /// Prompt tokens of requests in flight.
-    Tokens,
-}
-
 /// Requests in flight over the number that the instances take (llm-d's `concurrency-detector`).
 #[derive(Clone, Copy, Debug)]
 pub struct Concurrency {
