@@ -160,6 +160,7 @@ fn number(name: &str) -> Option<f64> {
 }
 
 /// The number of epochs of an experiment. With runs in full length, 2 000 take hours: `BLIS_COVERAGE_SHARE=0.1` shortens them.
+#[allow(clippy::print_stdout, reason = "a test that skips says so")]
 fn count() -> Option<u64> {
     let count = number("BLIS_COVERAGE_EPOCHS").map(|count| count as u64);
     if count.is_none() {
@@ -173,6 +174,7 @@ fn chosen() -> Suite {
     chat(number("BLIS_COVERAGE_SHARE").unwrap_or(1.0))
 }
 
+#[allow(clippy::print_stdout, reason = "the figures are what the experiment is for")]
 fn assert_covers(name: &str, coverage: &Coverage) {
     println!("{name}: {coverage}");
     assert!((0.93..=0.97).contains(&coverage.covered), "{name}: {coverage}");
