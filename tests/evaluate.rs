@@ -128,6 +128,60 @@ fn unserved_requests_are_charged() {
     assert_eq!((score(&all[4]), &all[4]["gates"]["failed"]), (2.5, &json!([])), "it equals the baseline");
 }
 
+/// An instance with few KV blocks in an overload, until a horizon.
+const FEW_BLOCKS: &str = "schema: 1
+name: few-blocks
+decides: [scheduling, preemption]
+weights: 'mean_ttft:0.6, mean_e2e:0.3, p99_e2e:0.1'
+seeds: {smoke: 1, train: 2}
+run: {model: meta-llama/llama-3.1-8b-instruct, hardware: H100, tp: 1, num-instances: 1, total-kv-blocks: 900, horizon: 60s, warmup: 10s}
+scenarios:
+  - name: overload
+    splits: [smoke, train]
+    workload: |
+      version: \"2\"
+      aggregate_rate: 50
+      num_requests: 3000
+      clients:
+        - {id: all, rate_fraction: 1, arrival: {process: poisson}, input_distribution: {type: gaussian, params: {mean: 200, std_dev: 80, min: 10, max: 800}}, output_distribution: {type: exponential, params: {mean: 120}}}
+";
+
+/// Regression: first token, then starve scored 12 here, and up to 63 elsewhere: every request got its first token at once and was
+/// then preempted for the next ones.
+#[test]
+fn first_token_then_starve_does_not_pay() {
+    let dir = Scratch::new();
+    let suite = dir.join("few-blocks.yaml");
+    fs::write(&suite, FEW_BLOCKS).expect("scratch");
+    let suite = suite.display().to_string();
+    let policies = scripts(
+        &dir,
+        [
+            (
+                "starves",
+                "fn rank(r, q) { if q.generated_tokens > 0 { 1e18 } else { r.arrival } }\nfn victim(b) { b.generated_tokens * 1.0 }\n",
+            ),
+            (
+                "stalls",
+                "fn rank(r, q) { if q.generated_tokens > 0 { 1e15 + r.arrival } else { r.arrival } }\nfn victim(b) { b.arrival }\n",
+            ),
+            (
+                "least-served-first",
+                "fn rank(r, q) { q.generated_tokens * 1e12 + r.arrival }\nfn victim(b) { b.generated_tokens * 1.0 }\n",
+            ),
+            ("latest-victim", "fn victim(b) { b.arrival * 1.0 }\n"),
+        ],
+    );
+    let words: Vec<&str> = policies.iter().map(String::as_str).collect();
+    let all = results(&[&["evaluate", "--suite", &suite, "--feedback-bytes", "0"][..], &words].concat());
+    let of = |result: &Value| result["scenarios"][0]["score"].as_f64().expect("a score");
+    for (path, result) in policies.iter().zip(&all[..3]) {
+        assert!(of(result) < 0.1, "{path}: {result:#}");
+        assert_eq!(score(result), 0.0, "{path}: {result:#}");
+    }
+    assert!((of(&all[3]) - 1.0).abs() < 0.05, "an honest choice: {:#}", all[3]);
+}
+
 /// The published probabilistic admitter: requests of a priority below 0 are rejected with the probability 300·S⁵, S the
 /// mean over instances of queue depth over 5 or KV use over 0.8, whichever is larger.
 const ADMITTER: &str = "fn admit(r, s) {

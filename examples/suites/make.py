@@ -108,7 +108,8 @@ about: >
   Four H100 instances serve an 8B model for three SLO classes whose requests have the same lengths: lengths do not show
   the priority. The load exceeds what can be served, by a tenth all the time or by more in bursts. Candidates decide the admission,
   routing, priority and scheduling of requests; without a decision they are served first come, first served. Requests of
-  batch may be shed, which costs their value; those of the other classes may not.
+  batch may be shed, which costs their value, a fifth of all; those of the other classes may not. What counts most is the value of
+  the requests that meet their targets: a TTFT far below its target is worth little.
 baseline: round-robin
 reference_policies:
   - least-loaded
@@ -120,7 +121,7 @@ reference_policies:
   - slo-based + priority-fcfs
   - sjf
 decides: [admission, routing, priority, scheduling]
-weights: "slo_attainment:0.4, goodput:0.2, critical.p90_ttft:0.2, standard.p90_ttft:0.1, mean_e2e:0.1"
+weights: "slo_attainment:0.5, goodput:0.3, critical.p90_ttft:0.05, standard.p90_ttft:0.05, mean_e2e:0.1"
 classes:
   critical: {value: 4}
   standard: {value: 2}

@@ -6,14 +6,19 @@
 //!
 //! | end | TTFT and E2E |
 //! |---|---|
-//! | completed | as they were |
-//! | unfinished at the end of the run, timed out | twice the time that it has waited, unless its first token came: then TTFT as it was |
+//! | completed | as they were; TTFT of a preempted request at least E2E less 1.25 times what as many tokens take others |
+//! | unfinished at the end of the run, but in a running batch | TTFT as it was if its first token came; E2E twice the time since its arrival |
+//! | unfinished and not in a batch, timed out | twice the time since its arrival, whether its first token came or not |
 //! | rejected, or dropped because an instance is too small for it | [`NEVER`], or the whole window if that is longer |
 //! | dropped because its prompt is too long, or because no instance serves its model | none: no policy can serve it |
 //!
 //! Twice, because only the part of the wait is known that has passed. The end of the run is no special moment of the
 //! wait, so the part that is still to come is as long on average (the age of a renewal process and its residual life
 //! have the same distribution).
+//!
+//! A first token counts only if an output follows it. Otherwise a policy could give every request its first token, preempt it
+//! and serve the next one, as if the first token were all that a client waits for. If the output follows later, the time for which it
+//! stood still counts in TTFT, as if the first token had come behind it.
 //!
 //! Requests of classes that may be shed are in no latency of all requests. What they cost is their value, in
 //! completed shares, goodput and SLO attainment.
@@ -45,8 +50,15 @@ pub const NEVER: Micros = Micros(600_000_000);
 const OVERTAKEN: f64 = 0.1;
 /// The same as a number of requests, for classes with few.
 const MIN_OVERTAKEN: f64 = 10.0;
+/// A request that timed out is starved as well if so large a part of those that arrived while it waited got their first token
+/// before: within a long run, few arrive in that time.
+const OVERTAKEN_IN_TIME: f64 = 0.25;
 /// An output has stopped if, since its first token, a completed request of the class would have got as many times its tokens.
 const STOPPED: f64 = 10.0;
+
+/// A preempted request may take so many times as long for its output as requests of its class that were not, before the rest of the time
+/// counts in its TTFT.
+const UNBROKEN: f64 = 1.25;
 
 /// What a request of a class is worth, and whether it may be shed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,6 +119,7 @@ struct ChargedEnd {
     e2e: Option<Micros>,
     status: Status,
     output_tokens: u32,
+    preempted: bool,
     /// Whether it met all targets of its class; `None` if the class has none.
     met: Option<bool>,
 }
@@ -166,7 +179,7 @@ impl EndLog {
     }
 
     fn add(&mut self, outcome: &Outcome) {
-        let &Outcome { arrival, ended_at, ttft, e2e, status, generated_tokens, tags, .. } = outcome;
+        let &Outcome { arrival, ended_at, ttft, e2e, status, generated_tokens, preemptions, tags, .. } = outcome;
         let class = if Some(tags.slo_class) == self.default_class { Name::NONE } else { tags.slo_class };
         let targets = self.targets.iter().rev().find(|(name, _)| *name == class).map(|(_, targets)| targets);
         let met = targets.filter(|targets| has_target(targets)).map(|targets| targets.met(outcome));
@@ -178,6 +191,7 @@ impl EndLog {
             e2e,
             status,
             output_tokens: generated_tokens,
+            preempted: preemptions > 0,
             met,
         });
     }
@@ -194,7 +208,10 @@ impl EndLog {
             let ClassRule { value, sheddable } = rules.of(class);
             (class, ClassRule { value, sheddable: sheddable && !all })
         };
+        let unbroken =
+            |&class: &Name| (class, pace(self.ends.iter().filter(|one| one.class == class && !one.preempted)));
         Charges {
+            paces: classes.iter().map(unbroken).collect(),
             end: self.warmup.saturating_add(report.cluster.duration),
             seconds: report.cluster.duration.as_secs_f64(),
             never: NEVER.max(report.cluster.duration),
@@ -217,6 +234,8 @@ pub struct Charges {
     never: Micros,
     /// Of the classes that occur.
     rules: BTreeMap<Name, ClassRule>,
+    /// The pace of requests that were not preempted, by class.
+    paces: BTreeMap<Name, TokenPace>,
     names: BTreeMap<String, Name>,
     ends: Vec<ChargedEnd>,
 }
@@ -349,12 +368,24 @@ impl Charges {
         Distribution::of(&mut samples)
     }
 
+    /// Time from the arrival of a completed request from which on its output came without long breaks; 0 if it was not preempted, or
+    /// if all others were.
+    fn carried_on(&self, one: &ChargedEnd) -> Micros {
+        let TokenPace { us, tokens } = self.paces[&one.class];
+        let (true, Some(e2e), true) = (one.preempted, one.e2e, tokens > 0.0) else { return Micros::ZERO };
+        let output = UNBROKEN * f64::from(one.output_tokens.saturating_sub(1)) * us / tokens;
+        e2e.saturating_sub(Micros::from_f64(output))
+    }
+
     /// What `one` counts with; `None` if it counts in no latency.
     fn charged(&self, one: &ChargedEnd, latency: ChargedLatency) -> Option<Micros> {
         let served = match latency {
             ChargedLatency::Ttft => one.ttft,
             ChargedLatency::E2e => one.e2e,
         };
+        if one.completed() && latency == ChargedLatency::Ttft {
+            return served.map(|ttft| ttft.max(self.carried_on(one)));
+        }
         if one.completed() || self.rules[&one.class].sheddable {
             return served;
         }
@@ -362,10 +393,30 @@ impl Charges {
         match one.status {
             _ if one.refused() => Some(self.never),
             Status::Rejected(Rejection::Routing) | Status::Dropped(_) => None,
-            Status::TimedOut => served.or(Some(twice(one.ended_at))),
-            _ => served.or(Some(twice(self.end).max(one.ttft.unwrap_or(Micros::ZERO)))),
+            Status::TimedOut => Some(twice(one.ended_at)),
+            // In a batch at the end of the run.
+            Status::Running => served.or(Some(twice(self.end).max(one.ttft.unwrap_or(Micros::ZERO)))),
+            _ => Some(twice(self.end)),
         }
     }
+}
+
+/// The time of a number of tokens behind the first ones.
+#[derive(Clone, Copy, Debug, Default)]
+struct TokenPace {
+    us: f64,
+    tokens: f64,
+}
+
+/// The pace of the completed requests of `those`.
+fn pace<'a>(those: impl Iterator<Item = &'a ChargedEnd>) -> TokenPace {
+    let mut pace = TokenPace::default();
+    for one in those.filter(|one| one.completed()) {
+        let (Some(ttft), Some(e2e)) = (one.ttft, one.e2e) else { continue };
+        pace.us += e2e.saturating_sub(ttft).0 as f64;
+        pace.tokens += f64::from(one.output_tokens.saturating_sub(1));
+    }
+    pace
 }
 
 /// Distributions that were computed already.
@@ -400,39 +451,53 @@ impl ChargedLatency {
     }
 }
 
-/// Number of requests of a class, in the order of arrival, that are unfinished without a first token, although a tenth
-/// of the class arrived later and has it.
+/// Number of requests of a class, in the order of arrival, that ended without a first token while later ones got theirs in
+/// their stead: unfinished, although a tenth of the class arrived later and has it; or timed out, although so many of
+/// those that arrived while it waited had theirs before.
 fn starved(those: &[&ChargedEnd]) -> u64 {
     let enough = (those.len() as f64 * OVERTAKEN).max(MIN_OVERTAKEN);
     let (mut later, mut starved) = (0.0, 0);
-    for one in those.iter().rev() {
-        if one.ttft.is_some() {
-            later += 1.0;
-        } else if one.unfinished() && later >= enough {
-            starved += 1;
-        }
+    for (index, one) in those.iter().enumerate().rev() {
+        let is_starved = match one.status {
+            _ if one.ttft.is_some() => {
+                later += 1.0;
+                false
+            }
+            Status::TimedOut => later >= MIN_OVERTAKEN && overtaken_in_time(one, &those[index + 1..], enough),
+            _ => one.unfinished() && later >= enough,
+        };
+        starved += u64::from(is_starved);
     }
     starved
 }
 
-/// Number of requests of a class, in the order of arrival, that are unfinished at `end` with an output that has stopped:
-/// since its first token it got less than a tenth of the tokens that completed requests get in that time, although a tenth
-/// of the class arrived later and completed.
+/// Whether `one` timed out although `enough` of the `later` ones, or a quarter of those that arrived while it waited, had
+/// their first token before. Of queues in turn that is true of those that are half as long as others.
+fn overtaken_in_time(one: &ChargedEnd, later: &[&ChargedEnd], enough: f64) -> bool {
+    let meanwhile = &later[..later.partition_point(|other| other.arrival <= one.ended_at)];
+    let enough = enough.min(meanwhile.len() as f64 * OVERTAKEN_IN_TIME).max(MIN_OVERTAKEN);
+    let before =
+        |other: &&&ChargedEnd| other.ttft.is_some_and(|ttft| other.arrival.saturating_add(ttft) <= one.ended_at);
+    // No more of them than decide.
+    meanwhile.iter().filter(before).take(enough.ceil() as usize).count() as f64 >= enough
+}
+
+/// Number of requests of a class, in the order of arrival, that are unfinished at `end`, or timed out, with an output that
+/// has stopped: since its first token it got less than a tenth of the tokens that completed requests get in that time,
+/// although a tenth of the class arrived later and completed.
 fn stopped(those: &[&ChargedEnd], end: Micros) -> u64 {
-    let (mut time, mut tokens) = (0.0, 0.0);
-    for one in those.iter().filter(|one| one.completed()) {
-        let (Some(ttft), Some(e2e)) = (one.ttft, one.e2e) else { continue };
-        time += e2e.saturating_sub(ttft).0 as f64;
-        tokens += f64::from(one.output_tokens.saturating_sub(1));
-    }
+    let TokenPace { us: time, tokens } = pace(those.iter().copied());
     let enough = (those.len() as f64 * OVERTAKEN).max(MIN_OVERTAKEN);
     let (mut later, mut stopped) = (0.0, 0);
     for one in those.iter().rev() {
         let Some(ttft) = one.ttft else { continue };
-        let since = end.saturating_sub(one.arrival.saturating_add(ttft)).0 as f64;
+        let until = if one.status == Status::TimedOut { one.ended_at } else { end };
+        let since = until.saturating_sub(one.arrival.saturating_add(ttft)).0 as f64;
         if one.completed() {
             later += 1.0;
-        } else if one.unfinished() && later >= enough && since * tokens > STOPPED * f64::from(one.output_tokens) * time
+        } else if (one.unfinished() || one.status == Status::TimedOut)
+            && later >= enough
+            && since * tokens > STOPPED * f64::from(one.output_tokens) * time
         {
             stopped += 1;
         }
@@ -566,8 +631,9 @@ mod tests {
         assert_eq!(of(Status::Completed, Some(30.0), 140.0), [Some(30.0), Some(40.0)]);
         assert_eq!(of(Status::Queued, None, 100.0), [Some(1800.0), Some(1800.0)]);
         assert_eq!(of(Status::Running, Some(30.0), 100.0), [Some(30.0), Some(1800.0)]);
+        assert_eq!(of(Status::Queued, Some(30.0), 100.0), [Some(1800.0), Some(1800.0)], "preempted");
         assert_eq!(of(Status::TimedOut, None, 400.0), [Some(600.0), Some(600.0)]);
-        assert_eq!(of(Status::TimedOut, Some(30.0), 400.0), [Some(30.0), Some(600.0)]);
+        assert_eq!(of(Status::TimedOut, Some(30.0), 400.0), [Some(600.0), Some(600.0)]);
         assert_eq!(of(Status::Rejected(Rejection::Admission), None, 100.0), [Some(600_000.0); 2]);
         assert_eq!(of(Status::Rejected(Rejection::Server), None, 100.0), [Some(600_000.0); 2]);
         assert_eq!(of(Status::Dropped(DropReason::KvTooSmall), None, 100.0), [Some(600_000.0); 2]);
@@ -632,6 +698,73 @@ mod tests {
         let latencies = weights("mean_ttft:1,p99_ttft:1,mean_e2e:1");
         let kept = ChargedFigures { ends: fcfs.ends, ..lifo };
         assert!(latencies.relative(&kept, &fcfs).score < 1.0);
+    }
+
+    /// Regression: the first token of every request within 5 ms, and preempted for the next one, scored 6 against a queue in the
+    /// order of arrival that completed as many.
+    #[test]
+    fn first_token_then_starve_does_not_pay() {
+        let text = "mean_ttft:3,p50_ttft:3,mean_e2e:2,p99_e2e:1";
+        let fcfs = plain(10.0, &queue(1000, 25.0, 10_000.0, |_| 0), text);
+        // Two of five complete, as many of each time; the others have their first token and a third of their output.
+        let starving = |turn: u32| {
+            let arrival = f64::from(turn) * 10.0;
+            let one = outcome(Name::NONE, arrival, Status::Queued, Some(5.0));
+            if turn % 5 < 2 { done(Name::NONE, arrival, 5.0) } else { Outcome { generated_tokens: 2, ..one } }
+        };
+        let starving = plain(10.0, &(1..=1000).map(starving).collect::<Vec<_>>(), text);
+        assert!((starving.ends.completed - fcfs.ends.completed).abs() < 5.0, "{starving:?} {fcfs:?}");
+        let score = weights(text).relative(&starving, &fcfs).score;
+        assert!(score < 1.0, "{score}: {starving:?} {fcfs:?}");
+        // Whatever is weighed: those whose output has stopped were starved.
+        let score = weights("p50_ttft:1").relative(&starving, &fcfs).score;
+        assert!(score < 1.0, "{score}: {starving:?} {fcfs:?}");
+    }
+
+    /// 1000 requests, all 10 ms, of a server that needs 25 ms for each, and clients that wait for 500 ms.
+    #[test]
+    fn starving_until_the_time_out_is_a_loss() {
+        let of = |next: fn(&[f64]) -> usize| {
+            let (mut waiting, mut outcomes, mut now) = (Vec::new(), Vec::new(), 10.0);
+            let mut arrivals = (1..=1000).map(|turn| f64::from(turn) * 10.0).peekable();
+            while now + 25.0 <= 10_000.0 {
+                while let Some(arrival) = arrivals.next_if(|&arrival| arrival <= now) {
+                    waiting.push(arrival);
+                }
+                let late = waiting.extract_if(.., |arrival| now - *arrival > 500.0);
+                let ended = late
+                    .map(|arrival| outcome(Name::NONE, arrival, Status::TimedOut, None).ended_at(ms(arrival + 500.0)));
+                outcomes.extend(ended);
+                let arrival = waiting.remove(next(&waiting));
+                now += 25.0;
+                outcomes.push(done(Name::NONE, arrival, now - arrival));
+            }
+            plain(10.0, &outcomes, "mean_ttft:1")
+        };
+        let (fcfs, lifo) = (of(|_| 0), of(|waiting| waiting.len() - 1));
+        assert_eq!(fcfs.ends.lost, 0.0);
+        assert!(lifo.ends.lost_share() > 0.5, "{lifo:?}");
+        let score = weights("mean_ttft:1").relative(&lifo, &fcfs).score;
+        assert!(score < 0.1, "{score}: {lifo:?} {fcfs:?}");
+    }
+
+    /// Regression: the first token of every request at once, and the rest in the order of arrival, scored 12 on medians.
+    #[test]
+    fn first_token_then_stall_does_not_pay() {
+        let text = "p50_ttft:1";
+        let unbroken = |turn: u32| done(Name::NONE, f64::from(turn) * 10.0, 5.0);
+        let with = |ttft: f64, wait: f64, preemptions: u32| {
+            let late = |turn: u32| {
+                let one = done(Name::NONE, 200.0 + f64::from(turn) * 10.0, ttft);
+                Outcome { e2e: Some(ms(ttft + wait + 10.0)), preemptions, ..one }
+            };
+            let all: Vec<Outcome> = (1..=20).map(unbroken).chain((1..=60).map(late)).collect();
+            plain(10.0, &all, text)
+        };
+        let (queue, stall) = (with(300.0, 0.0, 0), with(5.0, 295.0, 1));
+        assert_eq!((queue.figures["p50_ttft"], stall.figures["p50_ttft"]), (300.0, 297.5));
+        assert_eq!(with(5.0, 2.5, 1).figures["p50_ttft"], 5.0, "a quarter of its output");
+        assert_eq!(with(5.0, 295.0, 0).figures["p50_ttft"], 5.0, "not preempted: a long output");
     }
 
     #[test]

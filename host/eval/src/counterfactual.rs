@@ -17,7 +17,8 @@ use crate::bound::{ClairvoyantBound, LatencyBounds, LowerBound, Relaxation, Serv
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::regret::{
-    ClassNames, DecisionRegret, LookAhead, Regret, RegretOptions, Survey, Surveyor, decision_regrets, look_ahead,
+    BranchOptions, ClassNames, DecisionKind, DecisionRegret, LookAhead, Regret, RegretOptions, Survey, Surveyor,
+    decision_regrets, look_ahead,
 };
 use crate::spec::SimulationName;
 use crate::{Figure, Figures};
@@ -100,16 +101,18 @@ pub(crate) fn regret(
     mut survey: Survey,
 ) -> Result<Regret, RunError> {
     let settings = &config.evaluation.regret;
-    let alternatives = settings.alternatives as usize;
     survey.with_targets(!measure::slo_targets(config, named.0, named.1).is_empty());
-    let options =
-        RegretOptions { samples: settings.samples as usize, alternatives, window: settings.window, seed: config.seed };
+    let kinds = DecisionKind::ALL.into_iter().filter(|&kind| settings.samples_kind(kind.of_policy())).collect();
+    let (samples, window, seed) = (settings.samples as usize, settings.window, config.seed);
+    let options = RegretOptions { samples, window, seed, kinds };
     let window = survey.window(&options);
+    let branches =
+        BranchOptions { window, alternatives: settings.alternatives as usize, rollouts: !settings.is_brief() };
     let samples = survey.sample(&options);
     let actual = survey.actual_decisions();
     let setup = BranchSetup { config, deployment, names: named.0, arrivals: ArrivalList::new(survey.arrivals()) };
     let decisions = setup.on_timeline(|timeline| {
-        decision_regrets(timeline, &samples, &actual, (window, alternatives), &WorkloadClassNames(named.0))
+        decision_regrets(timeline, &samples, &actual, &branches, &WorkloadClassNames(named.0))
     })?;
     if let Some(path) = &settings.path {
         write(path, &decisions).map_err(|error| RunError::file(&error))?;

@@ -147,12 +147,14 @@ pub struct RegretSettings {
     pub alternatives: u32,
     pub window: Option<Micros>,
     pub path: Option<PathBuf>,
+    /// For the feedback of an evaluation: the kinds of decisions that candidates make.
+    decided: Option<Vec<Kind>>,
 }
 
 impl Default for RegretSettings {
     /// No regret is computed.
     fn default() -> Self {
-        Self { kind: RegretName::None, samples: 0, alternatives: 0, window: None, path: None }
+        Self { kind: RegretName::None, samples: 0, alternatives: 0, window: None, path: None, decided: None }
     }
 }
 
@@ -172,12 +174,25 @@ impl RegretSettings {
             alternatives: spec.regret_alternatives.unwrap_or(defaults::REGRET_ALTERNATIVES),
             window: spec.regret_window,
             path: spec.regret_path.clone(),
+            decided: None,
         })
     }
 
-    /// Few samples and few alternatives, for the feedback of an evaluation.
-    pub(crate) fn brief(samples: u32) -> Self {
-        Self { kind: RegretName::Outcome, samples, alternatives: 2, window: None, path: None }
+    /// Few samples and few alternatives, for the feedback of an evaluation: of the `decided` kinds, and without the rollout
+    /// regret, which it does not show.
+    pub(crate) fn brief(samples: u32, decided: &[Kind]) -> Self {
+        let decided = Some(decided.to_vec());
+        Self { kind: RegretName::Outcome, samples, alternatives: 2, window: None, path: None, decided }
+    }
+
+    /// Whether it is that of a feedback.
+    pub(crate) fn is_brief(&self) -> bool {
+        self.decided.is_some()
+    }
+
+    /// Whether decisions of `kind` are sampled.
+    pub(crate) fn samples_kind(&self, kind: Kind) -> bool {
+        self.decided.as_ref().is_none_or(|decided| decided.contains(&kind))
     }
 
     /// Whether regret is computed.

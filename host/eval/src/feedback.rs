@@ -10,7 +10,6 @@ use super::objective::Objective;
 use super::regret::{DecisionKind, DecisionRegret, Regret, Section};
 use super::result::{Artifacts, EvaluationResult};
 use super::suite::{Split, Suite, SuiteLimits};
-use blis_plugin::Kind;
 
 /// Decisions that are described in full.
 const DECISIONS: usize = 5;
@@ -189,13 +188,13 @@ fn scenario(suite: &Suite, name: &str, runs: &[&ScoredRun]) -> String {
         let own = mean_figure(&fitness, objective);
         let _ = write!(row, "  {objective} {} vs {}", rounded(own), rounded(reference));
     }
-    let factors = fitness.iter().filter_map(|one| one.factors);
-    let lowest = |of: fn(&Factors) -> f64| factors.clone().map(|factors| of(&factors)).fold(1.0, f64::min);
-    let (completed, kept) = (lowest(|factors| factors.completed), lowest(|factors| factors.kept));
-    if completed < 1.0 {
+    let factors: Vec<Factors> = fitness.iter().filter_map(|one| one.factors).collect();
+    let mean = |of: fn(&Factors) -> f64| factors.iter().map(of).sum::<f64>() / factors.len().max(1) as f64;
+    let (completed, kept) = (mean(|factors| factors.completed), mean(|factors| factors.kept));
+    if !factors.is_empty() && completed < 1.0 {
         let _ = write!(row, "  times {completed:.3} for requests that were not served");
     }
-    if kept < 1.0 {
+    if !factors.is_empty() && kept != 1.0 {
         let _ = write!(row, "  times {kept:.3} for the value of shed requests");
     }
     row
@@ -203,11 +202,7 @@ fn scenario(suite: &Suite, name: &str, runs: &[&ScoredRun]) -> String {
 
 /// Whether candidates of the suite make decisions of `kind`. Others are left out: a candidate cannot improve them.
 fn is_decided(suite: &Suite, kind: DecisionKind) -> bool {
-    suite.decides.contains(&match kind {
-        DecisionKind::Admission => Kind::Admission,
-        DecisionKind::Routing => Kind::Routing,
-        DecisionKind::Scheduling => Kind::Scheduling,
-    })
+    suite.decides.contains(&kind.of_policy())
 }
 
 fn worst_decisions(suite: &Suite, regret: &ScenarioRegret) -> String {

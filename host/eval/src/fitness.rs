@@ -19,13 +19,14 @@
 //! The score is the weighted geometric mean of the ratios, times two factors for requests that were not served:
 //!
 //! ```text
-//! score = min(Π ratio^(w / Σ w) · q² · u, q² / (1 − q²))
+//! score = min(Π ratio^(w / Σ w) · q² · u, q² / (1 − q²), 0.002 · (1 − l) / l)
 //! ```
 //!
 //! but at least [`LOWEST`] if any request completed, and 0 if none did. q is the completed share, less the lost share,
 //! of the requests that may not be shed, relative to the reference's, at most 1
 //! ([`EndValues::completed_factor`](super::objective::EndValues::completed_factor)). u is the value that is left of all
-//! requests where those that may be shed are ([`kept_factor`](super::objective::EndValues::kept_factor)).
+//! requests where those that may be shed are ([`kept_factor`](super::objective::EndValues::kept_factor)). l is the lost share
+//! beyond the reference's ([`most`](super::objective::EndValues::most)).
 //!
 //! So the reference itself scores 1, better policies more, and there is no upper end at which the scale saturates: 30 %
 //! less of a latency with a third of the weight is (1 / 0.7)^(1/3) = 1.126, wherever it starts. A geometric mean, because
@@ -34,7 +35,8 @@
 //!
 //! Why a policy cannot win by rejecting half of what may not be shed: each rejected request counts in every latency of all
 //! requests with at least [`NEVER`](super::charges::NEVER), and whatever the weights are, the score is at most q²/(1 − q²):
-//! 1/3 for q = 1/2, and below 1 for every q below 1/√2 ≈ 0.71.
+//! 1/3 for q = 1/2, and below 1 for every q below 1/√2 ≈ 0.71. Nor by rejecting or starving a few, which is worth most near
+//! the capacity of a service: with 0.2 % lost the score is at most 1, with 2 % at most 0.1.
 //!
 //! # `blis`
 //!
@@ -225,7 +227,7 @@ impl FitnessWeights {
         let log: f64 = components.iter().map(|part| part.weight / total * part.value.ln()).sum();
         let completed = run.ends.completed_factor(&reference.ends);
         let kept = run.ends.kept_factor(&reference.ends);
-        let most = if completed < 1.0 { completed / (1.0 - completed) } else { 1.0 / LOWEST };
+        let most = run.ends.most(&reference.ends);
         let score = (log.exp() * completed * kept).min(most).clamp(LOWEST, 1.0 / LOWEST);
         let score = if run.ends.nothing_completed() { 0.0 } else { score };
         Fitness { score, components, factors: Some(Factors { completed, kept }) }
@@ -317,12 +319,12 @@ pub struct Fitness {
     pub factors: Option<Factors>,
 }
 
-/// Factors for requests that were not served, 0 to 1.
+/// Factors for requests that were not served.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors {
-    /// q²: requests that may not be shed, completed and not lost, relative to the reference.
+    /// q², 0 to 1: requests that may not be shed, completed and not lost, relative to the reference.
     pub completed: f64,
-    /// u: the value kept of all requests where those that may be shed are.
+    /// u: the value kept of all requests where those that may be shed are, relative to the reference.
     pub kept: f64,
 }
 
@@ -842,14 +844,33 @@ mod tests {
         let reference = of(100.0, 0.0, 60.0);
         assert_eq!(score(&of(50.0, 0.0, 60.0), &reference), 0.25, "half of what may not be shed: q² = 1/4");
         assert_eq!(score(&of(100.0, 0.0, 20.0), &reference), 0.75, "shed: (100 + 20) / (100 + 60) of the value");
-        assert_eq!(score(&of(100.0, 0.0, 90.0), &reference), 1.0, "more is no bonus");
+        assert_eq!(score(&of(100.0, 0.0, 92.0), &reference), 1.2, "it sheds less than the reference");
         // As many complete, but each of them instead of one that is lost.
         let overload = of(60.0, 0.0, 60.0);
-        assert!((score(&of(60.0, 30.0, 60.0), &overload) - 0.25).abs() < 1e-12);
+        let factors = read.relative(&of(60.0, 30.0, 60.0), &overload).factors.expect("on this scale");
+        assert!((factors.completed - 0.25).abs() < 1e-12);
         assert_eq!(
             score(&of(60.0, 0.0, 60.0), &of(0.0, 0.0, 60.0)),
             1.0,
             "no penalty against a reference with nothing"
+        );
+    }
+
+    /// Regression: starving the longest 2 % scored 1.11 on medians, in a service near its capacity.
+    #[test]
+    fn losing_a_few_does_not_pay() {
+        let read = weights("p50_ttft:1");
+        let of = |ttft: f64, lost: f64| ChargedFigures {
+            ends: EndValues { arrived: 1000.0, completed: 1000.0 - lost, lost, sheddable_completed: 0.0 },
+            ..run(&[(Figure::P50Ttft, ttft)])
+        };
+        let score = |lost: f64, theirs: f64| read.relative(&of(10.0, lost), &of(1000.0, theirs)).score;
+        assert!(score(2.0, 0.0) < 1.0 && score(20.0, 0.0) < 0.1, "{} {}", score(2.0, 0.0), score(20.0, 0.0));
+        assert!((score(20.0, 20.0) - 100.0).abs() < 1e-9, "as many as the reference");
+        assert!(
+            (score(21.0, 20.0) - 0.002 * 0.999 / 0.001).abs() < 1e-9,
+            "one more of a thousand: {}",
+            score(21.0, 20.0)
         );
     }
 

@@ -47,12 +47,16 @@ pub struct EndValues {
     pub arrived: f64,
     /// Those that completed.
     pub completed: f64,
-    /// Those that were lost: rejected, or starved (unfinished without a first token, while later ones were served in
-    /// their stead).
+    /// Those that were lost: rejected, or starved (unfinished or timed out, while later ones were served in their stead).
     pub lost: f64,
     /// Completed requests of classes that may be shed.
     pub sheddable_completed: f64,
 }
+
+/// Part of the requests that may not be shed which a policy can lose beyond its reference and still be as good. Near its
+/// capacity a service gains more than in proportion from each request that it does not serve: without 2 % of them, those that
+/// are left can be served in a tenth of the time.
+const FREE_LOSS: f64 = 0.002;
 
 impl ChargedFigures {
     /// The value; `None` if the run had no sample.
@@ -91,10 +95,22 @@ impl EndValues {
         if ours >= theirs { 1.0 } else { (ours / theirs).powi(2) }
     }
 
-    /// 0 to 1: the value that is left where requests that may be shed are, relative to the reference.
+    /// The highest score of a run with these ends: q²/(1 − q²), and
+    /// 0.002 · (1 − l)/l with l the part of the requests that is lost beyond the reference's. Infinite if as much is
+    /// served, and no more is lost.
+    #[must_use]
+    pub fn most(&self, reference: &Self) -> f64 {
+        let completed = self.completed_factor(reference);
+        let lost = (self.lost_share() - reference.lost_share()).max(0.0);
+        (completed / (1.0 - completed)).min(FREE_LOSS * (1.0 - lost) / lost)
+    }
+
+    /// The value that is left where requests that may be shed are, relative to the reference: above 1 if more of them
+    /// completed.
     #[must_use]
     pub fn kept_factor(&self, reference: &Self) -> f64 {
         let (ours, theirs) = (self.sheddable_completed, reference.sheddable_completed);
-        if ours >= theirs { 1.0 } else { (reference.arrived + ours) / (reference.arrived + theirs) }
+        let value = reference.arrived + theirs;
+        if value > 0.0 { (reference.arrived + ours) / value } else { 1.0 }
     }
 }

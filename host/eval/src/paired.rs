@@ -3,9 +3,10 @@
 //! Differences of runs that share their requests vary far less than the runs themselves. The interval of their mean is
 //! that of Student's t; one policy is called better only if the interval does not contain 0.
 //!
-//! Two cases have no spread to compute an interval from. Differences of a rounding error are ties: they count as 0. And
-//! equal differences other than 0, as figures that are small counts have them by chance, show something only if so many
-//! equal signs are unlikely ([`supported`]), or if the figure does not vary at all under either policy.
+//! Differences of a rounding error are ties: they count as 0. Ties show nothing about a difference that occurs in other runs, and
+//! where most runs are ties, the spread of the few others is hardly known. With ties there is an interval only if enough differences
+//! are none ([`supported`]); so it is with equal differences other than 0, as figures that are small counts have them by chance.
+//! Of a figure that does not vary at all under either policy the difference is exact.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -87,7 +88,7 @@ impl Paired {
         let standard_error =
             standard_error(&differences, difference).map(|error| if error > ROUNDING * largest { error } else { 0.0 });
         let fixed = pairs.len() >= FEWEST_FIXED && pairs.iter().all(|pair| *pair == pairs[0]);
-        let known = |error: &f64| fixed || supported(difference, *error, pairs.len());
+        let known = |error: &f64| fixed || supported(&differences, *error);
         let interval = standard_error.filter(known).map(|error| {
             let reach = quantile((differences.len() - 1) as f64, CONFIDENCE) * error;
             ConfidenceInterval { low: difference - reach, high: difference + reach }
@@ -117,12 +118,20 @@ fn untied(a: f64, b: f64) -> f64 {
 /// it had two values that are equally likely, three equal ones of each policy would occur in 1 of 32 comparisons.
 const FEWEST_FIXED: usize = 3;
 
-/// Whether `pairs` differences with the mean `mean` and the standard error `error` have an interval. Without any spread
-/// the t distribution gives none, and equal differences other than 0 show only as much as their signs: by the sign test,
-/// six equal signs have the probability 2/2⁶ = 3.1 % if both signs are equally likely, five 6.3 %.
-pub(super) fn supported(mean: f64, error: f64, pairs: usize) -> bool {
+/// Whether differences, of which ties are 0, have an interval; `error` is the standard error of their mean.
+///
+/// * Without ties and with a spread: that of Student's t.
+/// * All equal, other than 0: they show as much as their signs. By the sign test six equal signs have the probability 2/2⁶ = 3.1 % if
+///   both signs are equally likely, five 6.3 %.
+/// * Some ties: if most differences are none, or as many as six. In the sign test ties count for nothing (Dixon and Mood 1946, *Journal of the
+///   American Statistical Association* 41); and intervals by Student's t miss the mean of a population with many zeros if a
+///   sample has few others (Kvanli, Shen and Deng 1998, *Journal of Business & Economic Statistics* 16).
+/// * Ties only: none. They show how often policies differ, in at most 1 − 0.05^(1/n) of the runs (Hanley and
+///   Lippman-Hand 1983, *JAMA* 249), and nothing about by how much.
+pub(super) fn supported(differences: &[f64], error: f64) -> bool {
     const FEWEST_SIGNS: usize = 6;
-    error > 0.0 || mean == 0.0 || pairs >= FEWEST_SIGNS
+    let signs = differences.iter().filter(|&&difference| difference != 0.0).count();
+    signs >= FEWEST_SIGNS || (error > 0.0 && 2 * signs > differences.len())
 }
 
 fn result(interval: Option<ConfidenceInterval>, better: Better) -> PairedResult {

@@ -38,6 +38,7 @@ pub mod rows;
 pub mod script;
 mod sha256;
 mod text;
+pub mod user_cache;
 mod value;
 pub mod wasm;
 

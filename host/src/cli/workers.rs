@@ -2,9 +2,11 @@
 
 use std::io::{self, Write as _};
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
 use std::thread;
 
 use blis_eval::worker::WorkerSettings;
+use blis_plugin::user_cache;
 
 /// Default of `--worker-memory-gib`, and the limit of commands without that flag.
 pub(super) const DEFAULT_MEMORY_GIB: NonZeroU32 = NonZeroU32::new(8).unwrap();
@@ -25,4 +27,9 @@ pub(super) fn worker_settings(threads: Option<NonZeroUsize>, memory_gib: NonZero
 /// Settings of a worker of a command without a flag for memory.
 pub(super) fn default_worker_settings(threads: Option<NonZeroUsize>) -> WorkerSettings {
     worker_settings(threads, DEFAULT_MEMORY_GIB)
+}
+
+/// The folder of the runs that all candidates of a suite share; `None` without a home.
+pub(super) fn run_cache() -> Option<PathBuf> {
+    user_cache::folder().map(|folder| folder.join("runs"))
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::candidate::limits_of;
+use super::run_cache::RunCache;
 use crate::cancel::{CancelHandle, RunBudget};
 use crate::cascade::{ClassSummary, PolicyRole, RunSource, RunSummary, Task};
 use crate::charges::{ClassEnds, ClassRules, EndLog};
@@ -45,6 +46,8 @@ pub struct EvaluationSuite {
     workloads: Mutex<HashMap<(usize, u64), Arc<ScenarioWorkload>>>,
     /// Summaries of runs that all candidates share, by policy, scenario and seed.
     shared_runs: Mutex<HashMap<(String, usize, u64), RunSummary>>,
+    /// The same on the disk; `None` if they are not kept.
+    run_cache: Option<RunCache>,
     /// What has been added to the two since [`EvaluationSuite::begin`].
     added: Mutex<Additions>,
     /// Scenario and seed of workloads that workers have generated and this process has not.
@@ -102,6 +105,8 @@ pub struct EvaluatedPolicy {
     /// Key of its runs in the memory of an evaluation suite.
     key: String,
     configs: Vec<Experiment>,
+    /// Whether its key and the hash of the suite determine what it decides. A plugin that a suite names may change.
+    is_fixed: bool,
     /// Fuel or operations per request that all its decisions in a run may use together.
     per_request: u64,
 }
@@ -122,6 +127,7 @@ impl EvaluationSuite {
             scenarios,
             workloads: Mutex::default(),
             shared_runs: Mutex::default(),
+            run_cache: None,
             added: Mutex::default(),
             missing: Mutex::default(),
         };
@@ -135,6 +141,13 @@ impl EvaluationSuite {
         Ok(prepared)
     }
 
+    /// Keeps the runs that all candidates share in `folder`, and uses those that are there.
+    #[must_use]
+    pub fn with_run_cache(self, folder: Option<&Path>) -> Self {
+        let run_cache = folder.map(|folder| RunCache::new(folder, &self.hash));
+        Self { run_cache, ..self }
+    }
+
     /// SHA-256 of the suite and of all files that it names, hexadecimal.
     pub fn hash(&self) -> &str {
         &self.hash
@@ -143,8 +156,10 @@ impl EvaluationSuite {
     /// A policy by its name, as `blis compare` accepts it, or built-in policies of several kinds joined by ` + `.
     pub fn named(&self, name: &str) -> Result<EvaluatedPolicy, RunError> {
         let config = |prepared: &PreparedScenario| prepared.config.with_policies(name);
-        let configs = self.scenarios.iter().map(config).collect::<Result<_, RunError>>()?;
-        Ok(EvaluatedPolicy { key: format!("named:{name}"), configs, per_request: self.suite.limits.fuel_per_request })
+        let configs = self.scenarios.iter().map(config).collect::<Result<Vec<_>, RunError>>()?;
+        let is_fixed = configs.iter().all(|config| config.cluster.policies.plugins().next().is_none());
+        let per_request = self.suite.limits.fuel_per_request;
+        Ok(EvaluatedPolicy { key: format!("named:{name}"), configs, is_fixed, per_request })
     }
 
     /// The policy of a candidate. `parameters` are those that differ from its defaults.
@@ -182,7 +197,7 @@ impl EvaluationSuite {
             Technology::Script => limits.operations_per_request,
             Technology::Component | Technology::Native | Technology::BuiltIn => limits.fuel_per_request,
         };
-        Ok(EvaluatedPolicy { key: format!("{}{set}", loaded.sha256), configs, per_request })
+        Ok(EvaluatedPolicy { key: format!("{}{set}", loaded.sha256), configs, is_fixed: true, per_request })
     }
 
     fn workload(&self, scenario: usize, seed: u64) -> Result<Arc<ScenarioWorkload>, RunError> {
@@ -256,7 +271,17 @@ impl EvaluationSuite {
         if let Some(summary) = lock(&self.shared_runs).get(&key) {
             return Ok(summary.clone());
         }
-        let summary = self.run(policy, (scenario, seed), handle)?;
+        let run_cache = self.run_cache.as_ref().filter(|_| policy.is_fixed);
+        let summary = match run_cache.and_then(|cache| cache.get(&policy.key, (scenario, seed))) {
+            Some(summary) => summary,
+            None => {
+                let summary = self.run(policy, (scenario, seed), handle)?;
+                if let Some(cache) = run_cache {
+                    cache.put(&policy.key, (scenario, seed), &summary);
+                }
+                summary
+            }
+        };
         let run = SharedRun { policy: policy.key.clone(), scenario, seed, summary: summary.clone() };
         lock(&self.added).runs.push(run.clone());
         self.keep(vec![run]);
@@ -334,7 +359,7 @@ impl EvaluationSuite {
             return Ok(None);
         }
         let mut sampled = policy.clone();
-        sampled.configs[scenario].evaluation.regret = RegretSettings::brief(samples);
+        sampled.configs[scenario].evaluation.regret = RegretSettings::brief(samples, &self.suite.decides);
         let observer = |config: &Experiment, workload: &ScenarioWorkload| {
             counterfactual::surveyor(config, &workload.names, &workload.slo_targets)
         };

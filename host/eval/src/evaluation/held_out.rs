@@ -192,9 +192,12 @@ impl HeldOutReport {
             let _ = writeln!(text, "\n{name} against");
             for ScoreRatio { name, pairs, mean, ci95 } in against {
                 let percent = |share: f64| format!("{:+.2} %", 100.0 * share);
-                let interval = ci95.map(|[low, high]| format!(" ({} to {})", percent(low), percent(high)));
-                let (mean, interval) = (percent(*mean), interval.unwrap_or_default());
-                let _ = writeln!(text, "  {name:<30}{mean:>11}{interval}, {pairs} pairs");
+                let compared = match ci95 {
+                    Some([low, high]) => format!(" ({} to {}), {pairs} pairs", percent(*low), percent(*high)),
+                    None if *mean == 0.0 => format!(", equal in all {pairs} pairs"),
+                    None => format!(", too few of {pairs} pairs differ for an interval"),
+                };
+                let _ = writeln!(text, "  {name:<30}{:>11}{compared}", percent(*mean));
             }
         }
         text

@@ -18,6 +18,7 @@ pub mod native;
 pub mod options;
 pub mod rebase;
 pub mod request;
+pub mod run_cache;
 pub mod server;
 pub mod shard;
 pub mod shinka;

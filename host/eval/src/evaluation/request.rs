@@ -109,17 +109,21 @@ enum QueuedCandidate {
 }
 
 impl SuiteSet {
-    /// The suites called `names`, or in these files. The first one is that of requests that name none.
+    /// The suites called `names`, or in these files. The first one is that of requests that name none. Runs that all
+    /// candidates share are kept in `run_cache`.
     ///
     /// # Errors
     /// If a suite cannot be used, or is named twice.
-    pub fn open(names: &[String]) -> Result<Self, RunError> {
+    pub fn open(names: &[String], run_cache: Option<&Path>) -> Result<Self, RunError> {
         let mut by_name = BTreeMap::new();
         let mut default = None;
         for name in names {
             let suite = Suite::open(name).map_err(RunError::refused)?;
             default.get_or_insert_with(|| suite.name.clone());
-            if by_name.insert(suite.name.clone(), Arc::new(EvaluationSuite::new(suite)?)).is_some() {
+            if by_name
+                .insert(suite.name.clone(), Arc::new(EvaluationSuite::new(suite)?.with_run_cache(run_cache)))
+                .is_some()
+            {
                 return Err(
                     RunError::usage(format_args!("the suite `{name}` is named twice")).hint("leave out one of the two")
                 );

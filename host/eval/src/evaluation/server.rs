@@ -70,6 +70,8 @@ pub struct ServerSettings {
     pub budget: Option<u64>,
     /// Folder of the result cache.
     pub cache: Option<PathBuf>,
+    /// Folder of the runs that all candidates of a suite share; `None` if they are not kept.
+    pub run_cache: Option<PathBuf>,
     /// Limits of the process of an evaluation.
     pub worker: WorkerSettings,
 }
@@ -83,7 +85,7 @@ pub fn serve(
     settings: &ServerSettings,
     listen: impl FnOnce(&Arc<EvaluationServer>) -> Result<(), RunError>,
 ) -> Result<(), RunError> {
-    let suites = SuiteSet::open(&settings.suites)?;
+    let suites = SuiteSet::open(&settings.suites, settings.run_cache.as_deref())?;
     let cache = settings.cache.as_deref().map(ResultCache::new);
     let workers = ForkServer::start(&suites, cache, settings.worker)?;
     let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);

@@ -12,8 +12,8 @@ use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
 use super::{
-    BranchOutcome, ClassNames, DecisionKind, DecisionRegret, InstanceStates, ObservedSignals, Situation, Stratum,
-    run_branch,
+    BranchOptions, BranchOutcome, ClassNames, DecisionKind, DecisionRegret, InstanceStates, ObservedSignals, Situation,
+    Stratum, run_branch,
 };
 
 /// A copy of the simulation, just before the decision.
@@ -27,11 +27,11 @@ impl DecisionFork {
     /// Runs the branches. `None` if there is no alternative to the decision.
     pub fn evaluate(
         mut self,
-        window: Micros,
-        most: usize,
+        options: &BranchOptions,
         actual_decisions: &Arc<RecordedDecisions>,
         class_names: &impl ClassNames,
     ) -> Result<Option<DecisionRegret>, Halt> {
+        let window = options.window;
         let Some(pending) = self.timeline.pending() else { return Ok(None) };
         let (at, request) = (pending.at, pending.request.clone());
         // Requests that ended before the decision, but are not reported yet, count in all branches.
@@ -40,22 +40,23 @@ impl DecisionFork {
         let state = state(&*self.timeline, &request);
         match self.kind {
             DecisionKind::Scheduling => {
-                self.evaluate_scheduling((at, window), (past, actual_decisions), state, class_names)
+                self.evaluate_scheduling(at, options, (past, actual_decisions), state, class_names)
             }
             DecisionKind::Admission | DecisionKind::Routing => {
-                self.evaluate_front((at, window), most, (past, &request, actual_decisions), state, class_names)
+                self.evaluate_front(at, options, (past, &request, actual_decisions), state, class_names)
             }
         }
     }
 
     fn evaluate_front(
         self,
-        span: (Micros, Micros),
-        most: usize,
+        at: Micros,
+        options: &BranchOptions,
         (past, request, actual_decisions): (Cost, &Request, &Arc<RecordedDecisions>),
         state: InstanceStates,
         class_names: &impl ClassNames,
     ) -> Result<Option<DecisionRegret>, Halt> {
+        let (span, most) = ((at, options.window), options.alternatives);
         let mut observed = ObservedDecision::default();
         self.timeline.clone().decide(&mut observed)?;
         // Without a decision, no instance serves the model of the request.
@@ -76,8 +77,11 @@ impl DecisionFork {
         for force in alternatives {
             let forced_decision = Some((request.id, force));
             let cost = run_branch(forced(self.timeline.clone()), forced_decision, past.clone(), span, true)?;
-            let rollout = run_branch(self.timeline.clone(), forced_decision, past.clone(), span, false)?;
-            branches.push(branch(decision_text(force), &cost, &rollout));
+            let rollout = options
+                .rollouts
+                .then(|| run_branch(self.timeline.clone(), forced_decision, past.clone(), span, false))
+                .transpose()?;
+            branches.push(branch(decision_text(force), &cost, rollout.as_ref().unwrap_or(&cost)));
         }
         let situations = match decision {
             ForcedDecision::Admit(_) => Vec::new(),
@@ -96,11 +100,13 @@ impl DecisionFork {
     /// Computes the regret of serving the first request of the longest queue instead of the second.
     fn evaluate_scheduling(
         self,
-        (at, window): (Micros, Micros),
+        at: Micros,
+        options: &BranchOptions,
         (past, actual_decisions): (Cost, &Arc<RecordedDecisions>),
         state: InstanceStates,
         class_names: &impl ClassNames,
     ) -> Result<Option<DecisionRegret>, Halt> {
+        let window = options.window;
         let queues = self.timeline.queues();
         // Among equally long queues, the last one.
         let Some((instance, queue)) = queues.into_iter().enumerate().max_by_key(|(_, queue)| queue.len()) else {
@@ -115,14 +121,16 @@ impl DecisionFork {
         };
         let mut other = self.timeline.clone();
         other.serve_next(InstanceIndex::at(instance), second);
-        let rollout = run_branch(other.clone(), None, cost(), (at, window), false)?;
+        let rollout =
+            options.rollouts.then(|| run_branch(other.clone(), None, cost(), (at, window), false)).transpose()?;
         let forced = |mut timeline: Box<dyn AnyTimeline>| {
             timeline.replay(Arc::clone(actual_decisions));
             run_branch(timeline, None, cost(), (at, window), true)
         };
         let (actual, other) = (forced(self.timeline)?, forced(other)?);
         let Some(own) = actual.own else { return Ok(None) };
-        let (actual, other, rollout) = (with_past(actual), with_past(other), with_past(rollout));
+        let rollout = with_past(rollout.unwrap_or_else(|| other.clone()));
+        let (actual, other) = (with_past(actual), with_past(other));
         let branches = vec![
             branch(format!("request_{first} first, on instance_{instance}"), &actual, &actual),
             branch(format!("request_{second} first"), &other, &rollout),

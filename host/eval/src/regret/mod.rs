@@ -35,6 +35,7 @@ mod tests;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use blis_plugin::Kind;
 use blis_sim::cluster::{AnyTimeline, ForcedDecision, Halt, RecordedDecisions};
 use blis_sim::cost::Cost;
 use blis_sim::ids::RequestId;
@@ -54,13 +55,25 @@ pub struct RegretOptions {
     /// targets, a quarter among those with the widest margins; and a quarter as many decisions of admission and of
     /// scheduling each.
     pub samples: usize,
-    /// Maximum number of alternatives to a routing decision.
-    pub alternatives: usize,
     /// Time after a decision in which its effects count; `None` for twice the mean end-to-end latency, at least a
     /// second.
     pub window: Option<Micros>,
     /// Seed of the sample.
     pub seed: u64,
+    /// The kinds of decisions to sample.
+    pub kinds: Vec<DecisionKind>,
+}
+
+/// What is run for each decision.
+#[derive(Clone, Copy, Debug)]
+pub struct BranchOptions {
+    /// Time after the decision in which its effects count.
+    pub window: Micros,
+    /// Maximum number of alternatives to a routing decision.
+    pub alternatives: usize,
+    /// Whether each alternative is run a second time with all later decisions made anew; without, the rollout regret is that
+    /// with the actual ones.
+    pub rollouts: bool,
 }
 
 /// The policy that makes a decision.
@@ -200,6 +213,21 @@ pub struct InstanceStates {
     pub cached_blocks: Vec<u32>,
 }
 
+impl DecisionKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Admission, Self::Routing, Self::Scheduling];
+
+    /// The kind of the policy that makes it.
+    #[must_use]
+    pub const fn of_policy(self) -> Kind {
+        match self {
+            Self::Admission => Kind::Admission,
+            Self::Routing => Kind::Routing,
+            Self::Scheduling => Kind::Scheduling,
+        }
+    }
+}
+
 impl InstanceStates {
     /// Requests on each instance: waiting, running and arriving.
     fn outstanding(&self) -> Vec<u32> {
@@ -223,7 +251,7 @@ pub fn decision_regrets(
     mut timeline: Box<dyn AnyTimeline>,
     samples: &[DecisionSample],
     actual: &Arc<RecordedDecisions>,
-    (window, alternatives): (Micros, usize),
+    options: &BranchOptions,
     class_names: &impl ClassNames,
 ) -> Result<Vec<DecisionRegret>, Halt> {
     // The number of forks in memory is limited to what keeps all threads busy.
@@ -232,8 +260,7 @@ pub fn decision_regrets(
     let mut forks: Vec<DecisionFork> = Vec::new();
     let run = |forks: Vec<DecisionFork>| -> Result<Vec<Option<DecisionRegret>>, Halt> {
         // Results stay in the order of decisions, whichever branch ends first.
-        let results: Vec<_> =
-            forks.into_par_iter().map(|fork| fork.evaluate(window, alternatives, actual, class_names)).collect();
+        let results: Vec<_> = forks.into_par_iter().map(|fork| fork.evaluate(options, actual, class_names)).collect();
         results.into_iter().collect()
     };
     let mut samples = samples.iter().peekable();

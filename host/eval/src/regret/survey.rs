@@ -151,6 +151,7 @@ impl Survey {
         draw.some(others, rejected, admission, Stratum::Missed);
         let queued = of(routing).filter(|(_, entry)| entry.queued);
         draw.some(few, numbers(&mut { queued }), DecisionKind::Scheduling, Stratum::Uniform);
+        draw.taken.retain(|(_, kind, _)| options.kinds.contains(kind));
         draw.taken.sort_unstable();
         let sample = |(number, kind, stratum): (usize, DecisionKind, Stratum)| DecisionSample {
             number,

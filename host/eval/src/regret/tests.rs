@@ -99,7 +99,8 @@ impl TestService {
         self.cluster(engine).run(requests.iter().cloned(), &mut surveyor).expect("it ends");
         let mut survey = surveyor.survey;
         survey.with_targets(false);
-        let options = RegretOptions { samples: 10_000, alternatives: 10, window: Some(Micros(20_000_000)), seed: 1 };
+        let (samples, window, kinds) = (10_000, Some(Micros(20_000_000)), DecisionKind::ALL.to_vec());
+        let options = RegretOptions { samples, window, seed: 1, kinds };
         let window = survey.window(&options);
         let samples = survey.sample(&options);
         let reads = Reads { load: true, in_flight: true, cached_blocks: false };
@@ -108,7 +109,7 @@ impl TestService {
             timeline,
             &samples,
             &survey.actual_decisions(),
-            (window, options.alternatives),
+            &BranchOptions { window, alternatives: 10, rollouts: true },
             &NoClassNames,
         )
         .expect("they end");

@@ -8,11 +8,10 @@
 
 #![allow(unsafe_code)] // compiled code is taken from a file
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::hash::{Hash as _, Hasher};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
@@ -21,6 +20,7 @@ use wasmtime::{Engine, Module};
 use super::componentize::WIT;
 use super::{CompileCache, WasmSettings};
 use crate::limits::{COMPILED_BYTES, COMPILED_FILES};
+use crate::user_cache;
 
 /// Bytes of a SHA-256.
 const CHECKSUM_BYTES: usize = 32;
@@ -65,7 +65,7 @@ impl<'a> CachedCode<'a> {
     /// The file and its code, if it is intact.
     fn found(&self, form: &str) -> Option<(PathBuf, Vec<u8>)> {
         let file = self.path.as_ref()?.with_extension(form);
-        if !(file.is_file() && is_private(file.parent()?)) {
+        if !(file.is_file() && user_cache::is_private(file.parent()?)) {
             return None;
         }
         let mut content = fs::read(&file).ok()?;
@@ -97,19 +97,7 @@ fn folder(cache: &CompileCache) -> Option<PathBuf> {
     match cache {
         CompileCache::Disabled => None,
         CompileCache::Folder(folder) => Some(folder.clone()),
-        CompileCache::UserCache => Some(user_cache()?.join("blis").join("compiled")),
-    }
-}
-
-/// The user's cache folder on this platform.
-fn user_cache() -> Option<PathBuf> {
-    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    if cfg!(windows) {
-        folder("LOCALAPPDATA")
-    } else if cfg!(target_os = "macos") {
-        Some(folder("HOME")?.join("Library/Caches"))
-    } else {
-        folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))
+        CompileCache::UserCache => Some(user_cache::folder()?.join("compiled")),
     }
 }
 
@@ -144,15 +132,8 @@ const INTERFACE: u64 = {
 
 fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)?;
-    if !is_private(folder) {
-        return Err(std::io::Error::other("other users may write to that folder"));
-    }
-    make_room(folder, code.len() as u64)?;
+    user_cache::create(folder)?;
+    user_cache::make_room(folder, code.len() as u64, (COMPILED_FILES, COMPILED_BYTES))?;
     // The name is unique to this process and thread.
     let number = std::thread::current().id();
     let draft = file.with_extension(format!("{}-{number:?}.draft", std::process::id()));
@@ -175,43 +156,4 @@ fn write_durably(file: &Path, checksum: &[u8], code: &[u8]) -> std::io::Result<(
     open.write_all(checksum)?;
     open.write_all(code)?;
     open.sync_all()
-}
-
-/// Whether `folder` belongs to the current user and no other user may write to it.
-#[cfg(unix)]
-fn is_private(folder: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    fs::metadata(folder)
-        .is_ok_and(|known| known.mode() & 0o022 == 0 && known.uid() == rustix::process::geteuid().as_raw())
-}
-
-/// On other platforms the user's cache folder is private by default.
-#[cfg(not(unix))]
-fn is_private(folder: &Path) -> bool {
-    folder.is_dir()
-}
-
-/// Removes the oldest files, down to half of what is allowed, if they are too many or `more` bytes would be too many.
-fn make_room(folder: &Path, more: u64) -> std::io::Result<()> {
-    let mut files: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let known = entry.metadata()?;
-        files.push((known.modified()?, entry.path(), known.len()));
-    }
-    let mut bytes = files.iter().map(|(.., bytes)| bytes).sum::<u64>() + more;
-    let mut count = files.len();
-    if count < COMPILED_FILES && bytes <= COMPILED_BYTES {
-        return Ok(());
-    }
-    files.sort();
-    for (_, file, size) in files {
-        if count <= COMPILED_FILES / 2 && bytes <= COMPILED_BYTES / 2 {
-            break;
-        }
-        // Another process may have removed it first.
-        let _ = fs::remove_file(file);
-        (count, bytes) = (count - 1, bytes - size);
-    }
-    Ok(())
 }

@@ -23,7 +23,7 @@ use clap::{Args, ValueEnum};
 
 use super::super::output::{LogLevel, OutputForm, print, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
-use super::super::workers::{DEFAULT_MEMORY_GIB, worker_settings};
+use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
 use super::summary::EvaluationSummary;
 
 #[derive(Debug, Args)]
@@ -145,6 +145,8 @@ pub(super) fn evaluate_candidates(args: &EvaluateArgs) -> Result<(), RunError> {
         return native::reply(|| evaluate_here(args));
     }
     let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    // With --verify everything is simulated, twice.
+    let suite = if args.verify { suite } else { suite.with_run_cache(run_cache().as_deref()) };
     let options = options(args, &suite);
     let read = |path: &String| CandidatePolicy::read(path, args.lang.map(Technology::from));
     let candidates = args.candidates.iter().map(read).collect::<Result<Vec<_>, _>>()?;

@@ -11,7 +11,7 @@ use blis_eval::evaluation::server::{self, ServerSettings};
 use clap::{ArgGroup, Args};
 
 use super::super::output::{LogLevel, start_log};
-use super::super::workers::{DEFAULT_MEMORY_GIB, worker_settings};
+use super::super::workers::{DEFAULT_MEMORY_GIB, run_cache, worker_settings};
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true).args(["stdio", "http"]))]
@@ -58,6 +58,7 @@ pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), RunError> {
         queue: args.queue,
         budget: args.budget,
         cache: args.cache.clone(),
+        run_cache: run_cache(),
         // An evaluation runs its simulations one after the other.
         worker: worker_settings(Some(NonZeroUsize::MIN), args.worker_memory_gib),
     };

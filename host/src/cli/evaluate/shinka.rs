@@ -15,7 +15,7 @@ use blis_eval::suite::Suite;
 use blis_plugin::Technology;
 use clap::Args;
 
-use super::super::workers::default_worker_settings;
+use super::super::workers::{default_worker_settings, run_cache};
 use super::candidates::StageName;
 
 #[derive(Debug, Args)]
@@ -51,6 +51,7 @@ pub(super) fn shinka(args: &ShinkaArgs) -> Result<(), RunError> {
         ));
     }
     let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let suite = suite.with_run_cache(run_cache().as_deref());
     let is_component = args.program_path.ends_with(".wasm");
     let lang = if is_component { Technology::Component } else { Technology::Script };
     let candidate = CandidatePolicy::read(&args.program_path, Some(lang))?;

@@ -17,7 +17,7 @@ use clap::Args;
 
 use super::super::output::{LogLevel, OutputForm, print_document, print_text, start_log, wants_text_form};
 use super::super::progress::Spinner;
-use super::super::workers::default_worker_settings;
+use super::super::workers::{default_worker_settings, run_cache};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TuneArgs {
@@ -59,6 +59,7 @@ pub(in crate::cli) fn tune(args: &TuneArgs) -> Result<(), RunError> {
             .hint("set the tuned values with `--policy-param`"));
     }
     let suite = EvaluationSuite::new(Suite::open(&args.suite).map_err(RunError::refused)?)?;
+    let suite = suite.with_run_cache(run_cache().as_deref());
     let TuneArgs { evals, seed, epoch, .. } = *args;
     let threads = args.threads.map_or(0, NonZeroUsize::get);
     let request = TuneRequest { candidate: &candidate, prepared: &suite, evals, seed, epoch, threads };
