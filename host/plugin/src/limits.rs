@@ -148,6 +148,8 @@ pub(crate) const ROW_NUMBERS: usize = 128;
 pub(crate) const COMPARISON_NUMBERS: usize = 400;
 /// Bytes that a call of a script may allocate per allowed operation, freed again or not: copies take time.
 pub(crate) const BYTES_PER_OPERATION: u64 = 1024;
+/// Bytes of the text of a fault of a script, in which names of the script may be.
+pub(crate) const FAULT_BYTES: usize = 8192;
 /// Operations between two checks of memory. One operation allocates about a mebibyte; the one at which a call exceeds a limit may
 /// allocate 700 MiB, piece by piece for a text of at most 0.2 MiB: if it is within `${…}`, the engine writes a nested value
 /// itself.

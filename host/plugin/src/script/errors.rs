@@ -11,7 +11,7 @@ use super::engine::Kit;
 use super::header::near;
 use super::scan::{Scan, SourceSpan};
 use super::texts::text_of_number;
-use crate::limits::{ENTRIES, TEXT_BYTES};
+use crate::limits::{ENTRIES, FAULT_BYTES, TEXT_BYTES};
 use crate::text::{is_invisible, plain};
 use crate::{Fault, FaultKind};
 use blis_diag::{Diagnostic, Location};
@@ -26,7 +26,7 @@ pub(super) struct ScriptSource {
 impl ScriptSource {
     /// A fault at `span`, or of the script as a whole.
     pub fn fault(&self, kind: FaultKind, span: Option<SourceSpan<'_>>, text: &str) -> Fault {
-        let Some(span) = span else { return Fault::new(kind, text).at(self.location()) };
+        let Some(span) = span else { return Fault::new(kind, plain(text, FAULT_BYTES)).at(self.location()) };
         let len = span.text.chars().count() as u64;
         self.fault_at(kind, span.line, span.column, len, text)
     }
@@ -40,7 +40,7 @@ impl ScriptSource {
     }
 
     fn fault_at(&self, kind: FaultKind, line: u64, column: u64, len: u64, text: &str) -> Fault {
-        let location = self.location().characters(line, column, len);
+        let (location, text) = (self.location().characters(line, column, len), &*plain(text, FAULT_BYTES));
         if !self.text.contains(is_invisible) {
             return Fault::of(kind, Diagnostic::in_text(location, &self.text, text));
         }

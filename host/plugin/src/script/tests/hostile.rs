@@ -224,6 +224,15 @@ fn what_a_script_throws_is_plain() {
     assert!(fault.to_string().contains("it threw:  [31mred [ERROR] forged"), "{fault}");
 }
 
+/// The name of a parameter reached messages with its escape sequences.
+#[test]
+fn what_a_header_says_is_plain() {
+    for header in ["@param \u{1b}]0;x\u{7} 1 0 2", "@events \u{1b}[31m"] {
+        let fault = load_fault(&format!("// {header}\nfn route(r, s) {{ 0 }}")).to_string();
+        assert!(!fault.contains(|c: char| c.is_control() && c != '\n'), "{fault:?}");
+    }
+}
+
 #[test]
 fn a_state_has_its_size() {
     let source = "fn init() { #{ all: [] } } fn route(r, s) { this.all.push(column(65000, 1.0)); 0 }";
