@@ -10,9 +10,11 @@ use rhai::{AST, Scope};
 use super::call::{self, ScriptConstants};
 use super::engine::Kit;
 use super::errors::ScriptSource;
-use super::folding;
+use super::scan::words;
 use super::views::UsedFields;
-use crate::{Fault, PolicyDescription};
+use super::{folding, state};
+use crate::limits::EXPANDED_TOKENS;
+use crate::{Fault, FaultKind, PolicyDescription};
 
 /// A compiled script, with the default values of its parameters.
 #[derive(Debug)]
@@ -83,10 +85,31 @@ impl Script {
                 constants.push_constant_dynamic(name, value);
             }
         }
+        self.check_size(&constants)?;
         let ast = if self.constants.is_empty() { ast } else { self.compile_in(&constants)? };
         let constants = constants.iter().map(|(name, _, value)| (name.to_owned(), value)).collect();
         folding::check(&self.source, &ast, &constants)?;
         Ok(SpecializedCode { ast: Arc::new(ast), constants })
+    }
+
+    /// Refuses constants whose values are large and used often: the compiler puts the value in place of every name.
+    fn check_size(&self, constants: &Scope<'_>) -> Result<(), Fault> {
+        let mut size = 0_u64;
+        for (name, _, value) in constants.iter() {
+            let values = state::check(&value).map_or(1, |size| size.values);
+            if values > 1 {
+                size =
+                    size.saturating_add(values * words(&self.source.text).filter(|word| *word == name).count() as u64);
+            }
+        }
+        if size <= EXPANDED_TOKENS as u64 {
+            return Ok(());
+        }
+        let text = format!(
+            "its constants, written out wherever they are used, have {size} values; a script may have {EXPANDED_TOKENS}: keep \
+             large tables in the state, or as columns"
+        );
+        Err(self.source.fault(FaultKind::OutOfMemory, None, &text))
     }
 
     fn compile_in(&self, scope: &Scope<'_>) -> Result<AST, Fault> {

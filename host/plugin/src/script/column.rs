@@ -427,7 +427,11 @@ fn elementwise(to: &mut Registry) {
             let y = f.call_within_context::<Dynamic>(&context, (x,))?;
             number(&y).ok_or_else(|| failure(format!("the function given to `map` returned {}", type_name(&y))))
         };
-        Ok(Column::new(a.0.iter().map(one).collect::<Result<Vec<_>, _>>()?))
+        let mut mapped: ColumnNumbers = a.0.iter().map(|_| 0.0).collect();
+        for (to, &x) in mapped.make_own().iter_mut().zip(&*a.0) {
+            *to = one(&x)?;
+        }
+        Ok(Column(mapped))
     });
 }
 

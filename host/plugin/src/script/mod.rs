@@ -49,7 +49,9 @@ use self::scan::{Scan, SourceSpan};
 use self::views::UsedFields;
 use blis_diag::{Location, open_file};
 
-use super::limits::{CONSTANTS, FUNCTION_PARAMETERS, FUNCTIONS as FUNCTIONS_OF_A_SCRIPT, SCRIPT_BYTES, SCRIPT_TOKENS};
+use super::limits::{
+    CONSTANTS, EXPANDED_TOKENS, FUNCTION_PARAMETERS, FUNCTIONS as FUNCTIONS_OF_A_SCRIPT, SCRIPT_BYTES, SCRIPT_TOKENS,
+};
 use super::{
     Fault, FaultKind, GuestSetup, Kind, Limits, Plugin, PolicyDescription, StartedGuest, Technology, TestFunction,
 };
@@ -149,6 +151,7 @@ fn too_much(scan: &Scan<'_>) -> Option<String> {
     let parameters = scan.parameters.iter().map(Vec::len).max().unwrap_or(0);
     let bounds = [
         (scan.tokens, SCRIPT_TOKENS, "words, numbers and signs"),
+        (scan.expanded, EXPANDED_TOKENS, "words, numbers and signs with constants written out"),
         (scan.functions.len(), FUNCTIONS_OF_A_SCRIPT, "functions"),
         (scan.constants.len(), CONSTANTS, "constants"),
         (parameters, FUNCTION_PARAMETERS, "parameters of one function"),

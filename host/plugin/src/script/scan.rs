@@ -25,6 +25,10 @@ pub(super) struct Scan<'a> {
     pub keys: HashSet<&'a str>,
     /// Words, numbers, text literals and signs.
     pub tokens: usize,
+    /// The same with what each constant stands for in its place, as the compiler writes it.
+    pub expanded: usize,
+    /// Of the constants, how many words, numbers and signs each stands for.
+    sizes: HashMap<&'a str, usize>,
     /// The first hexadecimal, octal or binary number that does not fit 64 bits with its sign: the language makes a negative one
     /// of it.
     pub long_number: Option<SourceSpan<'a>>,
@@ -103,6 +107,7 @@ impl<'a> Scan<'a> {
             receiver: None,
             call: None,
             open: Vec::new(),
+            values: Vec::new(),
         };
         let mut scan = Self::default();
         while scanner.step(&mut scan) {}
@@ -150,6 +155,17 @@ struct Scanner<'a> {
     call: Option<usize>,
     /// The brackets around the current position, from the outermost on.
     open: Vec<Bracket<'a>>,
+    /// The constants whose values contain the current position.
+    values: Vec<ConstantValue<'a>>,
+}
+
+/// The value of a constant, which is not at its end yet.
+struct ConstantValue<'a> {
+    name: &'a str,
+    /// [`Scan::expanded`] before it.
+    expanded: usize,
+    /// The number of brackets around it.
+    brackets: usize,
 }
 
 /// An open bracket.
@@ -194,6 +210,8 @@ impl<'a> Scanner<'a> {
             scan.keys.extend(words(&rest[..len]));
             // Text between backquotes may contain code.
             scan.tokens += if first == '`' { 1 + len / 4 } else { 1 };
+            let inside = words(&rest[..len]).map(|word| scan.sizes.get(word).copied().unwrap_or(0));
+            scan.expanded = inside.fold(scan.expanded.saturating_add(1), usize::saturating_add);
             self.indexed = None;
             self.inside();
             self.code_line = self.line;
@@ -209,6 +227,7 @@ impl<'a> Scanner<'a> {
             let len = rest.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(rest.len());
             self.inside();
             scan.tokens += 1;
+            self.expand(&rest[..len], scan);
             self.word(&rest[..len], scan);
             self.indexed = None;
             self.advance(len);
@@ -216,11 +235,13 @@ impl<'a> Scanner<'a> {
             let in_number = first.is_ascii_digit()
                 && self.source[..self.at].ends_with(|before: char| before == '_' || before.is_alphanumeric());
             scan.tokens += usize::from(!first.is_whitespace() && !in_number);
+            scan.expanded = scan.expanded.saturating_add(usize::from(!first.is_whitespace() && !in_number));
             if !in_number && scan.long_number.is_none() {
                 scan.long_number = long_number(rest).map(|number| self.span(number));
             }
             let indexed = self.indexed.take();
             self.bracket(first, scan);
+            self.end_values(first == ';', scan);
             if first.is_whitespace() {
                 self.indexed = indexed;
             }
@@ -256,6 +277,28 @@ impl<'a> Scanner<'a> {
             self.advance(first.len_utf8());
         }
         true
+    }
+
+    /// Counts `word` as what it stands for; it may be the name of a new constant.
+    fn expand(&mut self, word: &'a str, scan: &mut Scan<'a>) {
+        let size = scan.sizes.get(word).copied().unwrap_or(1);
+        scan.expanded = scan.expanded.saturating_add(size);
+        if self.before == "const" {
+            let (expanded, brackets) = (scan.expanded, self.open.len());
+            self.values.push(ConstantValue { name: word, expanded, brackets });
+        }
+    }
+
+    /// Ends the values of constants that the current position is behind.
+    fn end_values(&mut self, at_semicolon: bool, scan: &mut Scan<'a>) {
+        let brackets = self.open.len();
+        let is_over =
+            |value: &ConstantValue<'_>| brackets < value.brackets || (at_semicolon && brackets == value.brackets);
+        while let Some(value) = self.values.pop_if(|value| is_over(value)) {
+            let size = scan.sizes.entry(value.name).or_default();
+            // There may be several of that name.
+            *size = (*size).max(scan.expanded - value.expanded);
+        }
     }
 
     /// Something stands in the innermost bracket.

@@ -224,13 +224,48 @@ fn what_a_script_throws_is_plain() {
     assert!(fault.to_string().contains("it threw:  [31mred [ERROR] forged"), "{fault}");
 }
 
+/// The compiler puts the values of constants in place of their names: 24 of these took gigabytes.
+#[test]
+fn constants_of_constants_are_limited() {
+    let doubled = |first: &str, n: usize, value: fn(usize) -> String| {
+        let rest: String = (0..n).map(|i| format!("const A{} = {};", i + 1, value(i))).collect();
+        format!("const A0 = {first};{rest}")
+    };
+    let array = |i| format!("[A{i}, A{i}]");
+    let map = |i| format!("#{{ a: {{ ; A{i} }}, b: A{i} }}");
+    let text = |i| format!("`${{A{i}}}${{A{i}}}`");
+    for value in [array as fn(usize) -> String, map, text] {
+        let fault = load_fault(&format!("{} fn route(r, s) {{ 0 }}", doubled("[1, 2]", 24, value)));
+        assert!(fault.to_string().contains("with constants written out"), "{fault}");
+        load_fault(&format!("fn route(r, s) {{ {} 0 }}", doubled("[1, 2]", 24, value)));
+        script(&format!("{} fn route(r, s) {{ 0 }}", doubled("[1]", 8, value))).unwrap();
+    }
+    let made = format!(
+        "fn f() {{ let a = []; a.pad(4000, 1); a }} const T = f(); fn route(r, s) {{ {} 0 }}",
+        "T[0];".repeat(90)
+    );
+    let fault = load_fault(&made);
+    assert!(fault.to_string().contains("keep large tables in the state"), "{fault}");
+    let numbers = ["1.5"; 1000].join(", ");
+    script(&format!("const T = [{numbers}]; fn route(r, s) {{ {} 0 }}", "T[0];".repeat(50))).unwrap();
+}
+
+/// A column is not an array: what `map` makes was charged as one.
+#[test]
+fn columns_that_map_makes_are_no_arrays() {
+    let fault = body_fault("let c = zeros(65536); loop { c.map(|x| x + 1.0); }").to_string();
+    assert!(fault.contains("more than 1000000 steps"), "{fault}");
+}
+
 /// The name of a parameter reached messages with its escape sequences.
 #[test]
 fn what_a_header_says_is_plain() {
-    for header in ["@param \u{1b}]0;x\u{7} 1 0 2", "@events \u{1b}[31m"] {
+    for header in ["@param \u{1b}]0;x\u{7} 1 0 2", "@name a \u{1b}[31m", "@events \u{1b}[31m"] {
         let fault = load_fault(&format!("// {header}\nfn route(r, s) {{ 0 }}")).to_string();
         assert!(!fault.contains(|c: char| c.is_control() && c != '\n'), "{fault:?}");
     }
+    let fault = load_fault(&format!("// @param 1{} 1 0 2\nfn route(r, s) {{ 0 }}", "x".repeat(20_000))).to_string();
+    assert!(fault.len() < 12_000, "{}", fault.len());
 }
 
 #[test]
