@@ -110,7 +110,7 @@ pub(crate) const COMPILED_BYTES: u64 = 512 << 20;
 pub(crate) const SCRIPT_BYTES: u64 = 256 << 10;
 /// Words, numbers, texts and signs of a script, comments aside: the time of compiling it grows with their square.
 pub(crate) const SCRIPT_TOKENS: usize = 50_000;
-/// The same with the values of constants in place of their names. The compiler puts them there, and a constant of two others
+/// The same with the values of constants instead of their names. The compiler puts them there, and a constant of two others
 /// is as large as both.
 pub(crate) const EXPANDED_TOKENS: usize = 250_000;
 /// Constants of a script.

@@ -25,7 +25,7 @@ pub(super) struct Scan<'a> {
     pub keys: HashSet<&'a str>,
     /// Words, numbers, text literals and signs.
     pub tokens: usize,
-    /// The same with what each constant stands for in its place, as the compiler writes it.
+    /// The same with what each constant stands for, as the compiler writes it.
     pub expanded: usize,
     /// Of the constants, how many words, numbers and signs each stands for.
     sizes: HashMap<&'a str, usize>,

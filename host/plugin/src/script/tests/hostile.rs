@@ -224,7 +224,7 @@ fn what_a_script_throws_is_plain() {
     assert!(fault.to_string().contains("it threw:  [31mred [ERROR] forged"), "{fault}");
 }
 
-/// The compiler puts the values of constants in place of their names: 24 of these took gigabytes.
+/// The compiler puts the values of constants instead of their names: 24 of these took gigabytes.
 #[test]
 fn constants_of_constants_are_limited() {
     let doubled = |first: &str, n: usize, value: fn(usize) -> String| {
