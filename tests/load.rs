@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::macros::{Scratch, blis};
+use crate::macros::{Scratch, blis, ended, program};
 
 const SERVICE: &str =
     "--model meta-llama/llama-3.1-8b-instruct --gpu A100-80 --tp 2 --rate 50 --slo-ttft default=500ms";
@@ -109,6 +109,17 @@ fn an_explained_run_has_the_digest_of_the_run() {
     let digest = |more: &str| blis!(line, more).whole_json()["run"]["digest"].clone();
     assert_eq!(digest(""), digest("--seed 42 --rate 1 --tp 1 --hardware H100 --max-num-seqs 1024"));
     assert_ne!(digest(""), digest("--seed 42 --rate 1.1"));
+}
+
+/// Regression: the built-in model was simulated without a word.
+#[test]
+fn a_folder_with_the_name_of_a_model_is_noted() {
+    let dir = Scratch::new();
+    std::fs::create_dir(dir.join("qwen3-14b")).expect("a folder");
+    let mut run = program!("run --model qwen3-14b --num-requests 20 --output json --log error");
+    let document = ended(run.current_dir(dir.join("."))).whole_json();
+    let notes = document["run"]["notes"].to_string();
+    assert!(notes.contains("the folder `qwen3-14b` is not read: `--model ./qwen3-14b`"), "{notes}");
 }
 
 /// Regression: latencies of nothing were 0, which is better than any.

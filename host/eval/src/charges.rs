@@ -716,7 +716,7 @@ mod tests {
         assert!((starving.ends.completed - fcfs.ends.completed).abs() < 5.0, "{starving:?} {fcfs:?}");
         let score = weights(text).relative(&starving, &fcfs).score;
         assert!(score < 1.0, "{score}: {starving:?} {fcfs:?}");
-        // Whatever is weighed: those whose output has stopped were starved.
+        // With any weights, requests were starved if their output has stopped.
         let score = weights("p50_ttft:1").relative(&starving, &fcfs).score;
         assert!(score < 1.0, "{score}: {starving:?} {fcfs:?}");
     }

@@ -320,29 +320,59 @@ mod tests {
     use blis_sim::ids::RequestId;
     use blis_sim::request::Request;
 
-    /// Requests that arrive as a Poisson process, each served by the first of `servers` that is free, for exponential
-    /// times of mean 1 s.
-    fn queue(rate: f64, servers: usize, count: u32, seed: u64) -> LoadLog {
+    /// Exponentially distributed numbers with the mean 1.
+    fn exponential(seed: u64) -> impl FnMut() -> f64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut exponential = |mean: f64| {
+        move || {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            -(((state >> 11) as f64 + 1.0) / (1_u64 << 53) as f64).ln() * mean
-        };
+            -(((state >> 11) as f64 + 1.0) / (1_u64 << 53) as f64).ln()
+        }
+    }
+
+    fn micros(seconds: f64) -> Micros {
+        Micros((seconds * 1e6) as u64)
+    }
+
+    /// Logs a request that arrives, begins to be served and completes at these times, s.
+    fn log_request(log: &mut LoadLog, id: u32, [arrival, start, end]: [f64; 3]) {
+        let request = Request::new(RequestId(id), micros(arrival), 10, 10);
+        let (e2e, scheduling_delay) = (Some(micros(end - arrival)), Some(micros(start - arrival)));
+        let outcome = Outcome::new(&request, Status::Completed);
+        log.add(&Outcome { ended_at: micros(end), e2e, scheduling_delay, ..outcome });
+    }
+
+    /// Requests that arrive as a Poisson process, each served by the first of `servers` that is free, for exponential
+    /// times of mean 1 s.
+    fn queue(rate: f64, servers: usize, count: u32, seed: u64) -> LoadLog {
+        let mut drawn = exponential(seed);
         let (mut log, mut now) = (LoadLog::default(), 0.0);
-        let mut free: BinaryHeap<Reverse<u64>> = vec![Reverse(0); servers].into();
+        let mut free = vec![0.0_f64; servers];
         for id in 0..count {
-            now += exponential(1.0 / rate);
-            let at = |seconds: f64| Micros((seconds * 1e6) as u64);
-            let Reverse(first) = free.pop().expect("a server");
-            let start = now.max(first as f64 / 1e6);
-            let end = start + exponential(1.0);
-            free.push(Reverse(at(end).0));
-            let request = Request::new(RequestId(id), at(now), 10, 10);
-            let (ended_at, e2e) = (at(end), Some(at(end - now)));
-            let scheduling_delay = Some(at(start - now));
-            log.add(&Outcome { ended_at, e2e, scheduling_delay, ..Outcome::new(&request, Status::Completed) });
+            now += drawn() / rate;
+            let server = free.iter_mut().min_by(|one, other| one.total_cmp(other)).expect("a server");
+            let start = server.max(now);
+            *server = start + drawn();
+            log_request(&mut log, id, [now, start, *server]);
+        }
+        log
+    }
+
+    /// Requests that arrive as a Poisson process, 50 a second, and run at once in a batch in which latencies rise with the number in
+    /// flight: a quarter of 15 s alone, 15 s on average with 750, which is the number that arrive in that time.
+    fn batch(count: u32, seed: u64) -> LoadLog {
+        let mut drawn = exponential(seed);
+        let (mut log, mut now) = (LoadLog::default(), 0.0);
+        let mut ends = BinaryHeap::<Reverse<u64>>::new();
+        for id in 0..count {
+            now += drawn() / 50.0;
+            while ends.peek().is_some_and(|Reverse(end)| *end <= micros(now).0) {
+                ends.pop();
+            }
+            let end = now + 15.0 * (0.25 + 0.75 * ends.len() as f64 / 750.0) * drawn();
+            ends.push(Reverse(micros(end).0));
+            log_request(&mut log, id, [now, now, end]);
         }
         log
     }
@@ -356,11 +386,11 @@ mod tests {
         }
     }
 
-    /// Regression: over few latencies, the number in flight drifts for a while by chance. 9 % of such runs counted as overloaded.
+    /// Regression: one in ten runs of four replicas at 85 % of their capacity counted as overloaded.
     #[test]
-    fn a_queue_whose_half_has_few_latencies_is_steady_at_any_seed() {
-        for seed in 1..=300 {
-            let load = queue(750.0, 1000, 5000, seed).report(Some(u64::MAX)).expect("a load");
+    fn latencies_that_rise_with_the_load_are_no_overload_at_any_seed() {
+        for seed in 1..=200 {
+            let load = batch(10_000, seed).report(Some(u64::MAX)).expect("a load");
             assert_ne!(load.state, Some(LoadState::Overloaded), "{seed}: {load:?}");
         }
     }

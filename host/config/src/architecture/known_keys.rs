@@ -306,7 +306,7 @@ pub(super) fn warn(keys: &Map<String, Value>, warnings: &mut Vec<String>) {
         && ["sliding_window_pattern", "_sliding_window_pattern"].into_iter().any(active)
     {
         warnings.push(
-            "config.json: `sliding_window_pattern` has no effect in Qwen's models, whose layers with a window follow from `use_sliding_window` and \
+            "config.json: `sliding_window_pattern` has no effect in Qwen's models: their layers with a window follow from `use_sliding_window` and \
              `max_window_layers`"
                 .to_owned(),
         );

@@ -255,7 +255,7 @@ fn keys_without_effect_are_refused_or_warned_of() {
     insta::assert_snapshot!(warnings.join("\n"), @r"
     config.json: `index_topk` has no effect without `kv_lora_rank`: all layers have full attention
     config.json: `full_attention_interval` has no effect without `linear_num_value_heads`: all layers have full attention
-    config.json: `sliding_window_pattern` has no effect in Qwen's models, whose layers with a window follow from `use_sliding_window` and `max_window_layers`
+    config.json: `sliding_window_pattern` has no effect in Qwen's models: their layers with a window follow from `use_sliding_window` and `max_window_layers`
     ");
     assert!(warnings.iter().all(|text| text.lines().count() == 1));
 }

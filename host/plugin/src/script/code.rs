@@ -92,7 +92,7 @@ impl Script {
         Ok(SpecializedCode { ast: Arc::new(ast), constants })
     }
 
-    /// Refuses constants whose values are large and used often: the compiler puts the value where a name is.
+    /// Refuses constants with large values that are used often: the compiler puts the value where a name is.
     fn check_size(&self, constants: &Scope<'_>) -> Result<(), Fault> {
         let mut size = 0_u64;
         for (name, _, value) in constants.iter() {

@@ -155,7 +155,7 @@ struct Scanner<'a> {
     call: Option<usize>,
     /// The brackets around the current position, from the outermost on.
     open: Vec<Bracket<'a>>,
-    /// The constants whose values contain the current position.
+    /// The constants with values that contain the current position.
     values: Vec<ConstantValue<'a>>,
 }
 
