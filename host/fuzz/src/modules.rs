@@ -16,10 +16,12 @@ const ROUTER: &[u8] = include_bytes!("../../../policies/c-least-loaded.wasm");
 /// it returns.
 const FIXED: [(&str, i32); 5] =
     [("cabi_realloc", 8192), ("#describe", 16), ("#configure", 672), ("#save", 640), ("#restore", 672)];
-/// What lies at these addresses: the description of a router without parameters, a list of 8 bytes, and a result `ok`.
-const MEMORY: [(i32, &[u8]); 3] = [
-    (16, b"\0\x01\0\0\x0c\0\0\0\x10\x01\0\0\x05\0\0\0\x20\x01\0\0\x0f\0\0\0\x02\x03\0\x01\0\0\0\0\0\x02\0\0\0\0\0\0"),
-    (256, b"least-loaded\0\0\0\x001.0.0\0\0\0\0\0\0\0\0\0\0\0fewest requests"),
+/// What lies at these addresses: the description of a router without parameters, its texts, lists of its kinds and columns, the
+/// saved state of 8 bytes; and a result `ok`, all zeros.
+const MEMORY: [(i32, &[u8]); 4] = [
+    (16, b"\0\x01\0\0\x0c\0\0\0\x10\x01\0\0\x05\0\0\0 \x01\0\0\x0f\0\0\0P\x01\0\0\x01\0\0\0X\x01\0\0\x01\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0"),
+    (256, b"least-loaded\0\0\0\01.0.0\0\0\0\0\0\0\0\0\0\0\0fewest requests\0routing\0in-flight"),
+    (336, b"0\x01\0\0\x07\0\0\08\x01\0\0\x09\0\0\0"),
     (640, b"\x90\x02\0\0\x08\0\0\0"),
 ];
 

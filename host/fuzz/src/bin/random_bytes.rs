@@ -37,7 +37,12 @@ fn main() -> ExitCode {
             }
             println!("{:?}", run(target, &bytes));
         }
-        None => repeat(target, Duration::from_secs(seconds), seed),
+        // Inputs that all are refused test the refusal only.
+        None if repeat(target, Duration::from_secs(seconds), seed) == 0 => {
+            eprintln!("no input was called: the target does not write what the host accepts");
+            return ExitCode::FAILURE;
+        }
+        None => {}
     }
     ExitCode::SUCCESS
 }
@@ -59,7 +64,8 @@ fn run(target: &str, bytes: &[u8]) -> Reached {
     if written_script(bytes, &limits).is_ok() { Reached::Called } else { Reached::Refused }
 }
 
-fn repeat(target: &str, time: Duration, seed: u64) {
+/// Runs inputs for some time, and returns how many of them were called.
+fn repeat(target: &str, time: Duration, seed: u64) -> u64 {
     let began = Instant::now();
     let mut called = 0;
     let mut slowest: Vec<(Duration, u64)> = Vec::new();
@@ -86,4 +92,5 @@ fn repeat(target: &str, time: Duration, seed: u64) {
         "{target}, seed {seed}: {number} inputs in {:?}, {called} of them called; slowest {slowest:?}",
         began.elapsed()
     );
+    called
 }
