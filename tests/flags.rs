@@ -103,6 +103,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--routing-policy"], routing_policy),
     (&["--routing-filters"], routing_filters),
     (&["--routing-scorers"], routing_scorers),
+    (&["--routing-picker"], routing_picker),
     (&["--routing-cache-weight"], routing_cache_weight),
     (&["--routing-load-weight"], routing_load_weight),
     (&["--priority-policy"], priority_policy),

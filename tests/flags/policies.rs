@@ -132,6 +132,19 @@ pub(super) fn routing_scorers(t: &Trial) {
     assert!(t.error(&rows, "--routing-policy weighted {} queue-dpth:1").contains("did you mean `queue-depth`?"));
 }
 
+/// The picker sees the sums of the scores and may choose the worst of them.
+pub(super) fn routing_picker(t: &Trial) {
+    let worst = t.file("worst.rhai", "fn route(r, s) { -s.score }\n");
+    let rows = rows(8, 10, Row { prefix: 256, ..ROW });
+    let instances = |picker: &str| {
+        let scorers = "--num-instances 4 --routing-policy weighted --routing-scorers active-requests:1";
+        distinct(t.placements(&rows, &format!("{scorers} {{}} {picker}")))
+    };
+    assert_eq!(instances(&worst), 1, "the most requests in flight");
+    assert_eq!(distinct(t.placements(&rows, "--num-instances 4 --routing-policy weighted")), 4);
+    assert!(t.error(&rows, "--routing-policy weighted {} wrst").contains("unknown"));
+}
+
 /// A long request, then short ones that run beside it.
 pub(super) fn uneven() -> Vec<Row> {
     let short = rows(5, 100_000, Row { input: 20, output: 200, ..ROW });

@@ -200,6 +200,7 @@ settings! {
     routing_policy: String = "routing-policy", Text, one(parse::name), text::text;
     routing_filters: FilterList = "routing-filters", Text, one(parse::filters), text::text;
     routing_scorers: ScorerList = "routing-scorers", Text, one(parse::scorers), text::text;
+    routing_picker: String = "routing-picker", Text, one(parse::name), text::text;
     routing_cache_weight: f64 = "routing-cache-weight", Number, one(parse::from_0), text::text;
     routing_load_weight: f64 = "routing-load-weight", Number, one(parse::from_0), text::text;
     priority_policy: String = "priority-policy", Text, one(parse::name), text::text;

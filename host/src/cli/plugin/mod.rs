@@ -90,6 +90,8 @@ enum KindName {
     Admission,
     /// Chooses the instance of a request
     Routing,
+    /// Leaves out instances before others choose
+    RoutingFilter,
     /// Priority of a request on its instance
     Priority,
     /// Order of the waiting queue
@@ -105,6 +107,7 @@ impl From<KindName> for Kind {
         match name {
             KindName::Admission => Self::Admission,
             KindName::Routing => Self::Routing,
+            KindName::RoutingFilter => Self::RoutingFilter,
             KindName::Priority => Self::Priority,
             KindName::Scheduling => Self::Scheduling,
             KindName::Preemption => Self::Preemption,

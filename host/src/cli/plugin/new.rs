@@ -68,6 +68,7 @@ fn template(kind: Kind) -> Template {
     let (rust, c, rhai, fixture) = match kind {
         Kind::Admission => texts!("admission"),
         Kind::Routing => texts!("routing"),
+        Kind::RoutingFilter => texts!("routing-filter"),
         Kind::Priority => texts!("priority"),
         Kind::Scheduling => texts!("scheduling"),
         Kind::Preemption => texts!("preemption"),
@@ -99,6 +100,13 @@ fn template(kind: Kind) -> Template {
             ("Cluster, Request, Routing, argmin", "Routing"),
             &["queue_depth", "in_flight"],
             &["route"],
+        ),
+        Kind::RoutingFilter => with(
+            "Leaves out instances with long queues.",
+            ("max_queue", "5.0", "1.0", "1000.0", "requests waiting from which an instance is left out"),
+            ("Cluster, Filter, Request", "Filter"),
+            &["queue_depth"],
+            &["filter"],
         ),
         Kind::Priority => with(
             "By class, and within a class short prompts first.",
@@ -195,6 +203,7 @@ fn usage(name: &str, kind: Kind) -> String {
     match kind {
         Kind::Scheduling => format!("blis run … --scheduler {name}"),
         Kind::Latency => format!("blis run … --latency-model {name}"),
+        Kind::RoutingFilter => format!("blis run … --routing-policy weighted --routing-filters {name}"),
         _ => format!("blis run … --{kind}-policy {name}"),
     }
 }
