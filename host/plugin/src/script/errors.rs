@@ -9,7 +9,8 @@ use super::call::{HostError, too_many_steps};
 use super::column::Column;
 use super::engine::Kit;
 use super::header::near;
-use super::scan::{Scan, SourceSpan};
+use super::is_entry;
+use super::scan::{LoopSpan, Scan, SourceSpan};
 use super::texts::text_of_number;
 use crate::limits::{ENTRIES, FAULT_BYTES, TEXT_BYTES};
 use crate::text::{is_invisible, plain};
@@ -101,14 +102,23 @@ impl ScriptSource {
         if !error.position().is_none() {
             position = error.position();
         }
-        let (kind, text) = runtime_text(error, kit);
-        let text = plain(&text, kit.limits.message_bytes);
-        let text = format!("in `{inside}`: {text}");
-        let mut fault = if let Some(span) = self.endless(kind, position, &inside) {
-            self.fault(kind, Some(span), &text)
+        let (kind, mut text) = runtime_text(error, kit);
+        let scan = Scan::of(&self.text);
+        let endless = if kind == FaultKind::OutOfFuel { scan.endless(position, &inside) } else { Vec::new() };
+        if let [one, another, ..] = endless.as_slice() {
+            let more = if endless.len() > 2 { " and more" } else { "" };
+            let _ = write!(text, " (there are loops in lines {} and {}{more})", one.keyword.line, another.keyword.line);
+        }
+        if let [one] = endless.as_slice()
+            && position.is_none()
+        {
+            one.function.clone_into(&mut inside);
+        }
+        let text = format!("in `{inside}`: {}", plain(&text, kit.limits.message_bytes));
+        let mut fault = if let [one] = endless.as_slice() {
+            self.fault(kind, Some(one.keyword), &text)
         } else if position.is_none() {
             // The engine does not report where a limit was exceeded; the function is known.
-            let scan = Scan::of(&self.text);
             let span = scan.functions.iter().find(|span| span.text == inside).copied();
             self.fault(kind, span, &text)
         } else {
@@ -125,22 +135,21 @@ impl ScriptSource {
     }
 }
 
-impl ScriptSource {
-    /// The loop that used up what a call may: the innermost one around `position`; if that is not known, the first one of
-    /// `function`.
-    fn endless(&self, kind: FaultKind, position: Position, function: &str) -> Option<SourceSpan<'_>> {
-        if kind != FaultKind::OutOfFuel {
-            return None;
+impl<'a> Scan<'a> {
+    /// The loops that may have used up what a call of `inside` may: the innermost one around `position`; if that is not known,
+    /// one in each line of `inside` and of functions that only the script calls, without loops over ranges and collections if
+    /// there are others.
+    fn endless(&self, position: Position, inside: &str) -> Vec<LoopSpan<'a>> {
+        if let Some(line) = position.line() {
+            let (line, column) = (line as u64, position.position().unwrap_or(1) as u64);
+            return self.loops.iter().rfind(|one| one.contains(line, column)).copied().into_iter().collect();
         }
-        let scan = Scan::of(&self.text);
-        let found = match (position.line(), position.position()) {
-            (Some(line), column) => {
-                let (line, column) = (line as u64, column.unwrap_or(1) as u64);
-                scan.loops.iter().rfind(|one| one.contains(line, column))
-            }
-            (None, _) => scan.loops.iter().find(|one| one.function == function),
-        };
-        found.map(|one| one.keyword)
+        let is_reached = |one: &&LoopSpan<'a>| one.function == inside || !is_entry(one.function);
+        let (over, others): (Vec<_>, Vec<_>) =
+            self.loops.iter().filter(is_reached).copied().partition(|one| one.keyword.text == "for");
+        let mut found: Vec<LoopSpan<'a>> = if others.is_empty() { over } else { others };
+        found.dedup_by_key(|one| one.keyword.line);
+        found
     }
 }
 

@@ -178,6 +178,11 @@ fn describe(path: &Path, header: &ScriptHeader, scan: &Scan<'_>) -> PolicyDescri
     }
 }
 
+/// Whether the host calls a function of this name.
+fn is_entry(name: &str) -> bool {
+    FUNCTIONS.iter().any(|(entry, ..)| *entry == name)
+}
+
 /// The functions that the host calls, checked for the right number of parameters.
 fn entries(ast: &AST, scan: &Scan<'_>, source: &ScriptSource) -> Result<Vec<ScriptFunction>, Fault> {
     let mut entries = Vec::new();

@@ -2,6 +2,7 @@
 
 mod http;
 mod lines;
+mod memory;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -48,6 +49,7 @@ pub(in crate::cli) struct ServeArgs {
 /// `blis serve`.
 pub(in crate::cli) fn serve(args: &ServeArgs) -> Result<(), RunError> {
     start_log(args.log.into());
+    memory::return_freed_at_once();
     if let Some(address) = args.http.filter(|address| !address.ip().is_loopback()) {
         return Err(RunError::usage(format_args!("{address} can be reached from other machines"))
             .hint("the server has no access control: use 127.0.0.1, and a tunnel from other machines"));

@@ -38,9 +38,9 @@ fn looking_at_many_values_is_charged() {
     }
     let fault = outcome_of_body(&format!("{NESTED} loop {{ m.len(); }}")).expect_err("it ends");
     insta::assert_snapshot!(fault.message(), @r"
-    test.rhai:1:31: in `route`: its arrays and object maps are too large for so many steps (does a loop not end?): whenever a method is called on one or an entry changes, the interpreter looks at all entries inside; use columns and tables, at which it does not
+    test.rhai:1:66: in `route`: its arrays and object maps are too large for so many steps (does a loop not end?): whenever a method is called on one or an entry changes, the interpreter looks at all entries inside; use columns and tables, at which it does not
       1 | fn route(r, s) { let m = #{}; for i in 0..600 { m = #{ x: m }; } loop { m.len(); } 0 }
-        |                               ^^^
+        |                                                                  ^^^^
     ");
 }
 

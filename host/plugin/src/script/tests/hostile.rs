@@ -122,6 +122,44 @@ fn what_grows_without_bound_is_stopped() {
     ");
 }
 
+/// Regression: in a function with several loops the first one was named, whichever did not end.
+#[test]
+fn the_loop_that_does_not_end_is_named() {
+    const ENDLESS: [&str; 8] = [
+        "loop { }",
+        "loop { for i in 0..3 { x += i; } }",
+        "while x > 0 { x += 1; let z = x * 3; x = z / 3; }",
+        "while x > 0 { }",
+        "loop { let y = column(64, 1.0); y + y; }",
+        "do { x = 1; } while x == 1;",
+        "loop { if x > 0 { continue; } }",
+        "loop { three(); }",
+    ];
+    for endless in ENDLESS {
+        let source = format!(
+            "fn three() {{ let n = 0; for i in 0..3 {{ n += i; }} n }}\n\
+             fn route(r, s) {{\n    let x = 1; for i in 0..3 {{ x += i; }}\n    {endless}\n    x\n}}"
+        );
+        let fault = route_fault(&source).to_string();
+        assert!(fault.starts_with("test.rhai:4:5: in `route`"), "{endless}: {fault}");
+    }
+    insta::assert_snapshot!(all(&[
+        route_fault("fn f(x) { loop { } }\nfn route(r, s) {\n    for i in 0..3 { f(i); }\n}"),
+        body_fault("let x = 1; while x < 3 { x += 1; }\n    while x > 2 { x += 1; }"),
+        body_fault("for i in 0..3 { } for i in range(0, 1000000000000) { }"),
+    ]), @r"
+    test.rhai:1:11: in `f`: more than 1000000 steps in one call: does a loop not end?
+      1 | fn f(x) { loop { } }
+        |           ^^^^ [out-of-fuel]
+    test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end? (there are loops in lines 2 and 3)
+      1 | fn route(r, s) {
+        |    ^^^^^ [out-of-fuel]
+    test.rhai:2:5: in `route`: more than 1000000 steps in one call: does a loop not end?
+      2 |     for i in 0..3 { } for i in range(0, 1000000000000) { }
+        |     ^^^ [out-of-fuel]
+    ");
+}
+
 /// The chain of captured closures was dropped recursively: the stack overflowed, and the process aborted.
 #[test]
 fn closures_capture_nothing() {
