@@ -137,7 +137,7 @@ fn nothing_is_overwritten() {
     let folder = Folder::new();
     folder.write("mine.rhai", "fn route(r, s) { -s.queue_depth }");
     folder.done("new mine --kind routing --lang c");
-    for lang in ["rhai", "rust", "c"] {
+    for lang in ["rhai", "rust", "c", "zig", "python", "javascript"] {
         let message = folder.refused(&format!("new mine --kind routing --lang {lang}"));
         assert!(message.contains("exists already"), "{message}");
     }

@@ -3,9 +3,9 @@
 //!
 //! So a plugin sees all that these policies see, ties are broken alike, and no number is rounded on the way.
 
-use std::thread;
+use std::{fs, thread};
 
-use crate::macros::{Scratch, blis};
+use crate::macros::{Scratch, blis, root};
 
 /// More than four instances can serve, with few KV blocks. The two clients with constant arrivals send pairs of requests
 /// at the same microsecond, between which preemption has to choose.
@@ -184,6 +184,56 @@ fn reimplemented_policies_give_the_same_bytes() {
             scope.spawn(move || compare_all(&setting));
         }
     });
+}
+
+/// The flag that selects a policy, by its kind.
+fn flag(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "admission" => "--admission-policy",
+        "routing" => "--routing-policy",
+        "routing-filter" => "--routing-policy weighted --routing-filters",
+        "priority" => "--scheduling-policy priority --priority-policy",
+        "scheduling" => "--scheduler",
+        "preemption" => "--preemption-policy",
+        "latency" => "--latency-model",
+        _ => return None,
+    })
+}
+
+/// A component in any language decides as the script of the same rule: `sdk/test-languages.sh` has built the templates of `blis plugin
+/// new` in the folder that `BLIS_LANGUAGES` names, `KIND.rhai` and `KIND-LANGUAGE.wasm`.
+#[test]
+fn templates_of_all_languages_give_the_same_bytes() {
+    let Some(folder) = std::env::var_os("BLIS_LANGUAGES").map(|folder| root().join(folder)) else {
+        println!("skipped: BLIS_LANGUAGES names no folder");
+        return;
+    };
+    let scratch = Scratch::new();
+    scratch.write("workload.yaml", WORKLOAD);
+    let entries = fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut components: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "wasm")).collect();
+    components.sort();
+    for component in &components {
+        let name = component.file_stem().unwrap_or_default().to_string_lossy();
+        let (kind, language) = name.rsplit_once('-').unwrap_or_else(|| panic!("{name}: no KIND-LANGUAGE"));
+        let select = flag(kind).unwrap_or_else(|| panic!("{name}: {kind} is no kind"));
+        for signals in ["", "--snapshot-refresh-interval 0 --cache-signal-delay 0"] {
+            let setting = RunSetting { scratch: &scratch, flags: format!("--seed 1 {signals}") };
+            let [script, written] = [folder.join(format!("{kind}.rhai")), component.clone()]
+                .map(|file| setting.run_with(&format!("{select} {} --allow-large-components", file.display())));
+            for (one, other) in script.files.iter().zip(&written.files) {
+                assert!(one == other, "{kind}, {language} {signals}: {}", first_difference(one, other));
+            }
+        }
+        println!("{kind}, {language}: the same requests at the same times");
+    }
+    let languages = ["-c", "-zig", "-python", "-javascript"];
+    for language in languages {
+        assert!(
+            components.iter().any(|path| path.to_string_lossy().ends_with(&format!("{language}.wasm"))),
+            "{language}"
+        );
+    }
 }
 
 /// The policy is a filter and a scorer of `weighted`: by flags, and in a bundle.

@@ -595,6 +595,9 @@ pub(super) struct PolicyFlags {
     /// Allow native libraries as policies: they run unsandboxed, with your rights
     #[arg(long, help_heading = POLICIES)]
     pub allow_native: bool,
+    /// Allow components as large as those with an interpreter inside (Python, JavaScript): compiling one may take a minute
+    #[arg(long, help_heading = POLICIES)]
+    pub allow_large_components: bool,
     /// Behaviour after the failure of a plugin during a run
     #[arg(long, value_parser = OneOf::<OnErrorName>::new(), value_name = "NAME", default_value_t = defaults::ON_PLUGIN_ERROR, help_heading = POLICIES)]
     pub on_plugin_error: OnErrorName,

@@ -207,6 +207,7 @@ settings! {
     policy_param: Vec<PolicyParam> = "policy-param", Texts, several(parse::policy_param), text::texts;
     policy_dir: Vec<PathBuf> = "policy-dir", Texts, several(parse::path), text::paths;
     allow_native: bool = "allow-native", Switch, one(parse::switch), text::text;
+    allow_large_components: bool = "allow-large-components", Switch, one(parse::switch), text::text;
     on_plugin_error: OnErrorName = "on-plugin-error", Text, one(parse::choice), text::text;
 
     slo_ttft: TargetList = "slo-ttft", Text, one(parse::targets), text::text;
