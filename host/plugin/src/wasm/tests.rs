@@ -70,7 +70,7 @@ fn load_by(way: Way, name: &str, bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault>
     };
     let exports = inspect::component(&file, &component)?;
     let engine = engine::engine(&settings)?;
-    let kept = code_cache::CachedCode::of(&engine, "", &settings);
+    let kept = code_cache::CachedCode::of(&engine, "", &settings, &Limits::default());
     Ok(Arc::new(typed(&file, &component, &exports, &engine, &kept, &limits)?))
 }
 
