@@ -110,6 +110,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--policy-param"], policy_param),
     (&["--policy-dir"], policy_dir),
     (&["--allow-native"], allow_native),
+    (&["--allow-large-components"], allow_large_components),
     (&["--on-plugin-error"], on_plugin_error),
     (&["--slo-ttft"], |t| t.meets_targets("ttft")),
     (&["--slo-itl"], |t| t.meets_targets("itl")),

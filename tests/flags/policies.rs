@@ -207,6 +207,18 @@ pub(super) fn allow_native(t: &Trial) {
     assert!(!message.contains("`--allow-native`"), "it was allowed, and cannot be loaded: {message}");
 }
 
+/// A component with more nested blocks than the compiler of the sandbox is given by default.
+pub(super) fn allow_large_components(t: &Trial) {
+    let small = include_str!("../../host/plugin/src/wasm/fixtures/least_loaded.wat");
+    let module = small.trim_end().strip_suffix(')').expect("a module");
+    let large = format!("{module} (func {} {}))", "(block ".repeat(300), ")".repeat(300));
+    let path = t.folder.join("large.wasm");
+    fs::write(&path, wat::parse_str(large).expect("assembles")).expect("scratch");
+    let flags = |flag: &str| format!("--num-instances 2 --routing-policy {} {flag}", path.display());
+    assert!(t.error(&calm(), &flags("")).contains("`--allow-large-components`"));
+    assert_eq!(t.figures(&calm(), &flags("{}"))["plugins"][0]["name"], "large");
+}
+
 pub(super) fn on_plugin_error(t: &Trial) {
     let script = t.file("late.rhai", "fn route(r, s) { if r.id == 2 { throw 1 } 0 }\n");
     let flags = |flag: &str| format!("--num-instances 2 --routing-policy {script} {flag}");
