@@ -94,6 +94,10 @@ pub(crate) fn surveyor(
     Some(Surveyor { survey: Survey::default(), missed })
 }
 
+/// Simulated time after a decision that the feedback of an evaluation looks at. Under a bad policy requests wait for minutes: until
+/// their ends, the branches of eight decisions took twice as long as the evaluation.
+const LONGEST_BRIEF_BRANCH: Micros = Micros(10_000_000);
+
 /// The regret of the run that `survey` has recorded.
 pub(crate) fn regret(
     config: &Experiment,
@@ -106,9 +110,10 @@ pub(crate) fn regret(
     let kinds = DecisionKind::ALL.into_iter().filter(|&kind| settings.samples_kind(kind.of_policy())).collect();
     let (samples, window, seed) = (settings.samples as usize, settings.window, config.seed);
     let options = RegretOptions { samples, window, seed, kinds };
-    let window = survey.window(&options);
-    let branches =
-        BranchOptions { window, alternatives: settings.alternatives as usize, rollouts: !settings.is_brief() };
+    let (brief, alternatives) = (settings.is_brief(), settings.alternatives as usize);
+    let longest = if brief { LONGEST_BRIEF_BRANCH } else { Micros::MAX };
+    let window = survey.window(&options).min(longest);
+    let branches = BranchOptions { window, longest, alternatives, rollouts: !brief };
     let samples = survey.sample(&options);
     let actual = survey.actual_decisions();
     let setup = BranchSetup { config, deployment, names: named.0, arrivals: ArrivalList::new(survey.arrivals()) };

@@ -18,6 +18,7 @@ use crate::cascade::{CascadeOptions, CascadeResult, PolicyRole, ScoredRun, run_c
 use crate::error::RunError;
 use crate::feedback::{self, ComparedPolicy, ScenarioRegret};
 use crate::result::{CostDocument, EvaluationHashes, EvaluationResult, EvaluationStatus, Traits};
+use crate::suite::Suite;
 use crate::timer::Timer;
 use blis_plugin::{FaultKind, Technology};
 
@@ -198,7 +199,13 @@ fn run_candidate(
     let mut document = EvaluationResult::of(suite, &cascade, traits);
     document.cost.ops = cascade.stages.iter().flat_map(|stage| &stage.runs).map(|one| one.summary.operations).sum();
     if options.feedback_bytes > 0 {
-        let known = match known_policies(&context, &cascade) {
+        let budget = document.cost.ops.saturating_mul(REGRET_OPERATIONS);
+        let (known, regret) = both(
+            options.parallel,
+            || known_policies(&context, &cascade),
+            || worst_run_regret(&context, &cascade, budget),
+        );
+        let known = match known {
             Ok(known) => known,
             // The candidate has its score; only the text is missing.
             Err(_) if handle.is_cancelled() => {
@@ -207,18 +214,33 @@ fn run_candidate(
             }
             Err(failure) => return Err(Box::new(invalid(PolicyRole::Reference, &failure, traits, handle))),
         };
-        let regret = worst_run_regret(&context, &cascade, &mut document);
+        let regret = regret.transpose().unwrap_or_else(|MissingRegret { why, depends_on_clock }| {
+            document.depends_on_clock |= depends_on_clock;
+            document.artifacts.worst_decisions = format!("The regret of decisions was not computed: {why}\n");
+            None
+        });
         feedback::fill(&mut document, suite, &cascade, (regret.as_ref(), &known), options.feedback_bytes);
     }
     Ok(document)
 }
 
-/// The reference and the reference policies of the suite in the candidate's worst scenario.
+/// Reference policies that the feedback compares a candidate with, of those that the suite has ranked: the others are never far ahead,
+/// and the first evaluation of a suite runs them all.
+const RANKED_POLICIES: usize = 3;
+
+/// The reference and the reference policies of the suite, without those of the lowest rank.
+fn compared_names(suite: &Suite) -> BTreeSet<&String> {
+    let scores = suite.rebased.as_ref().map_or(&[][..], |record| &record.scores);
+    let low = scores.get(RANKED_POLICIES..).unwrap_or_default();
+    let is_low = |name: &String| low.iter().any(|(one, _)| one == name);
+    suite.reference_policies.iter().filter(|name| !is_low(name)).chain([&suite.reference]).collect()
+}
+
+/// The reference and reference policies of the suite in the candidate's worst scenario.
 fn known_policies(context: &EvaluationContext<'_>, cascade: &CascadeResult) -> Result<Vec<ComparedPolicy>, RunError> {
     let EvaluationContext { prepared, handle, parallel, .. } = context;
     let suite = &prepared.suite;
     let runs = feedback::shown(cascade).map(feedback::worst_scenario).unwrap_or_default();
-    let names: BTreeSet<&String> = suite.reference_policies.iter().chain([&suite.reference]).collect();
     let compare = |name: &String| -> Result<ComparedPolicy, RunError> {
         let policy = prepared.named(name)?;
         let fitness = |run: &&ScoredRun| -> Result<Fitness, RunError> {
@@ -227,6 +249,7 @@ fn known_policies(context: &EvaluationContext<'_>, cascade: &CascadeResult) -> R
         };
         Ok(ComparedPolicy { name: name.clone(), runs: runs.iter().map(fitness).collect::<Result<_, _>>()? })
     };
+    let names = compared_names(suite);
     if *parallel {
         // All run before the first error is returned, so that it does not depend on the threads.
         names.into_par_iter().map(compare).collect::<Vec<_>>().into_iter().collect()
@@ -241,32 +264,43 @@ const SAMPLES: u32 = 8;
 /// Operations that the regret of decisions may use, as a multiple of those of the evaluation.
 const REGRET_OPERATIONS: u64 = 3;
 
-/// The regret of decisions in the worst run of the stages that the feedback shows. If it cannot be computed,
-/// `document` gets the reason.
+/// Why there is no regret.
+struct MissingRegret {
+    why: &'static str,
+    depends_on_clock: bool,
+}
+
+/// The regret of decisions in the worst run of the stages that the feedback shows, of at most `budget` operations; `None` if
+/// there is no such run.
 fn worst_run_regret(
     context: &EvaluationContext<'_>,
     cascade: &CascadeResult,
-    document: &mut EvaluationResult,
-) -> Option<ScenarioRegret> {
+    budget: u64,
+) -> Option<Result<ScenarioRegret, MissingRegret>> {
     let shown = feedback::shown(cascade)?;
     let worst = shown.runs.iter().min_by(|one, other| one.score.total_cmp(&other.score))?;
     let EvaluationContext { prepared, candidate, handle, .. } = context;
-    let budget = document.cost.ops.saturating_mul(REGRET_OPERATIONS);
     let at = (worst.scenario, worst.seed);
     let compute = || prepared.scenario_regret(candidate, at, SAMPLES, worst.summary.operations, (handle, budget));
     let found = if handle.is_cancelled() { None } else { Some(compute()) };
-    let (depends_on_clock, why) = match found {
-        Some(Ok(Some(regret))) => return Some(regret),
-        Some(Ok(None)) => (false, "the branches of a few decisions would take too many operations"),
+    Some(match found {
+        Some(Ok(Some(regret))) => Ok(regret),
+        Some(Ok(None)) => Err(MissingRegret {
+            why: "the branches of a few decisions would take too many operations",
+            depends_on_clock: false,
+        }),
         // Which of several failing branches fails first depends on the threads, so all failures get the same text.
-        Some(Err(failure)) if !handle.is_cancelled() && !is_late(&failure) => {
-            (false, "the candidate failed, or took too many operations, in a branch")
-        }
-        _ => (true, "the wall limit was reached"),
-    };
-    document.depends_on_clock |= depends_on_clock;
-    document.artifacts.worst_decisions = format!("The regret of decisions was not computed: {why}\n");
-    None
+        Some(Err(failure)) if !handle.is_cancelled() && !is_late(&failure) => Err(MissingRegret {
+            why: "the candidate failed, or took too many operations, in a branch",
+            depends_on_clock: false,
+        }),
+        _ => Err(MissingRegret { why: "the wall limit was reached", depends_on_clock: true }),
+    })
+}
+
+/// Both results, computed at the same time if `parallel`.
+fn both<A: Send, B: Send>(parallel: bool, a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
+    if parallel { rayon::join(a, b) } else { (a(), b()) }
 }
 
 /// Whether a limit of clock time caused the error.
@@ -345,6 +379,20 @@ impl Drop for WallTimer {
 mod tests {
     use super::*;
     use blis_plugin::Fault;
+
+    #[test]
+    fn the_feedback_compares_with_the_best_of_the_ranked_policies() {
+        let names = |rebased: &str| -> Vec<String> {
+            let text = format!(
+                "schema: 1\nname: s\nversion: 2\nbaseline: round-robin\nreference: e\nreference_policies: [a, b, c, d, own]\n{rebased}\
+                 weights: 'mean_e2e:1'\nscenarios:\n  - {{name: one, splits: [smoke, train], run: {{model: qwen/qwen3-14b}}}}\n"
+            );
+            let suite = Suite::parse("s.yaml", &text).expect("a suite");
+            compared_names(&suite).into_iter().cloned().collect()
+        };
+        assert_eq!(names(""), ["a", "b", "c", "d", "e", "own"]);
+        assert_eq!(names("rebased: {program: x, scores: {e: 5, c: 4, d: 3, a: 2, b: 1}}\n"), ["c", "d", "e", "own"]);
+    }
 
     #[test]
     fn the_more_severe_status_wins_in_any_order() {

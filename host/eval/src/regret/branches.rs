@@ -72,14 +72,14 @@ impl DecisionFork {
             timeline.replay(Arc::clone(actual_decisions));
             timeline
         };
-        let actual = run_branch(forced(self.timeline.clone()), None, past.clone(), span, true)?;
+        let actual = run_branch(forced(self.timeline.clone()), None, past.clone(), span, options.longest)?;
         branches.push(branch(decision_text(decision), &actual, &actual));
         for force in alternatives {
             let forced_decision = Some((request.id, force));
-            let cost = run_branch(forced(self.timeline.clone()), forced_decision, past.clone(), span, true)?;
+            let cost = run_branch(forced(self.timeline.clone()), forced_decision, past.clone(), span, options.longest)?;
             let rollout = options
                 .rollouts
-                .then(|| run_branch(self.timeline.clone(), forced_decision, past.clone(), span, false))
+                .then(|| run_branch(self.timeline.clone(), forced_decision, past.clone(), span, Micros::ZERO))
                 .transpose()?;
             branches.push(branch(decision_text(force), &cost, rollout.as_ref().unwrap_or(&cost)));
         }
@@ -121,11 +121,13 @@ impl DecisionFork {
         };
         let mut other = self.timeline.clone();
         other.serve_next(InstanceIndex::at(instance), second);
-        let rollout =
-            options.rollouts.then(|| run_branch(other.clone(), None, cost(), (at, window), false)).transpose()?;
+        let rollout = options
+            .rollouts
+            .then(|| run_branch(other.clone(), None, cost(), (at, window), Micros::ZERO))
+            .transpose()?;
         let forced = |mut timeline: Box<dyn AnyTimeline>| {
             timeline.replay(Arc::clone(actual_decisions));
-            run_branch(timeline, None, cost(), (at, window), true)
+            run_branch(timeline, None, cost(), (at, window), options.longest)
         };
         let (actual, other) = (forced(self.timeline)?, forced(other)?);
         let Some(own) = actual.own else { return Ok(None) };

@@ -56,7 +56,7 @@ pub fn look_ahead(
                     .into_par_iter()
                     .map(|(branch, target)| {
                         let force = Some((request.id, ForcedDecision::Route(target)));
-                        run_branch(branch, force, past.clone(), (at, window), false)
+                        run_branch(branch, force, past.clone(), (at, window), Micros::ZERO)
                     })
                     .collect();
                 let costs: Vec<Micros> =

@@ -69,6 +69,8 @@ pub struct RegretOptions {
 pub struct BranchOptions {
     /// Time after the decision in which its effects count.
     pub window: Micros,
+    /// Time after the decision until which a branch goes on at most, beyond the window, for the latencies of its request.
+    pub longest: Micros,
     /// Maximum number of alternatives to a routing decision.
     pub alternatives: usize,
     /// Whether each alternative is run a second time with all later decisions made anew; without, the rollout regret is that
@@ -282,13 +284,13 @@ pub fn decision_regrets(
     Ok(regrets.into_iter().flatten().collect())
 }
 
-/// Runs a branch from `timeline` to the end of the window, and on until the request has ended if `to_its_end`.
+/// Runs a branch from `timeline` to the end of the window, and on until the request has ended or `longest` has passed.
 fn run_branch(
     mut timeline: Box<dyn AnyTimeline>,
     force: Option<(RequestId, ForcedDecision)>,
     mut cost: Cost,
     (from, window): (Micros, Micros),
-    to_its_end: bool,
+    longest: Micros,
 ) -> Result<Cost, Halt> {
     if let Some((id, force)) = force {
         timeline.force(id, force);
@@ -297,8 +299,9 @@ fn run_branch(
     const STRIDE: Micros = Micros(1_000_000);
     let mut end = from.saturating_add(window);
     timeline.run_until(end, &mut cost)?;
-    while to_its_end && cost.own.is_none() && !timeline.is_over() {
-        end = end.saturating_add(window.max(STRIDE));
+    let last = from.saturating_add(longest);
+    while end < last && cost.own.is_none() && !timeline.is_over() {
+        end = end.saturating_add(window.max(STRIDE)).min(last);
         timeline.run_until(end, &mut cost)?;
     }
     timeline.finish(end, &mut cost)?;

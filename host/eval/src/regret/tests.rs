@@ -109,7 +109,7 @@ impl TestService {
             timeline,
             &samples,
             &survey.actual_decisions(),
-            &BranchOptions { window, alternatives: 10, rollouts: true },
+            &BranchOptions { window, longest: Micros::MAX, alternatives: 10, rollouts: true },
             &NoClassNames,
         )
         .expect("they end");
