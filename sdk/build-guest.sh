@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
-# Compiles a policy to a WebAssembly module: sdk/build-guest.sh SOURCE OUT.wasm
+# Compiles a policy to WebAssembly: sdk/build-guest.sh SOURCE OUT.wasm
 #
-# SOURCE is the folder of a Rust crate, or a C file. `blis` loads the module as it is.
+# SOURCE is the folder of a Rust crate, or a file in C (.c), Zig (.zig), Python (.py) or JavaScript (.js). `blis` loads the
+# result as it is: a module, of Python and JavaScript a component.
 #
 # Rust, the first that is installed:
 #   1. a rustup toolchain with the target wasm32-unknown-unknown;
 #   2. Debian's rustc-web, cargo-web and rust-web-src, which compile the standard library too.
 # C: $WASM_CC, else clang with wasm-ld, else zig from PyPI (`pip install ziglang`).
+# Zig: that zig.
+# Python: componentize-py from PyPI, in PATH or beside the python3 in PATH.
+# JavaScript: node, with componentize-qjs (QuickJS) or @bytecodealliance/componentize-js (SpiderMonkey) from npm, in a node_modules
+# of the folder of SOURCE or above, or in $NODE_PATH.
+# $PYTHON names another Python than the python3 in PATH, for all of these.
 # Exit code 3: no compiler; the message names packages to install.
 set -euo pipefail
 
@@ -15,15 +21,21 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 main() {
     if (($# != 2)); then
-        echo "usage: ${0##*/} CRATE_FOLDER|FILE.c OUT.wasm" >&2
+        echo "usage: ${0##*/} CRATE_FOLDER|FILE.c|FILE.zig|FILE.py|FILE.js OUT.wasm" >&2
         exit 2
     fi
     if [[ -f $1/Cargo.toml ]]; then
         build_rust "$1" "$2"
     elif [[ -f $1 && $1 == *.c ]]; then
         build_c "$1" "$2"
+    elif [[ -f $1 && $1 == *.zig ]]; then
+        build_zig "$1" "$2"
+    elif [[ -f $1 && $1 == *.py ]]; then
+        build_python "$1" "$2"
+    elif [[ -f $1 && $1 == *.js ]]; then
+        build_javascript "$1" "$2"
     else
-        echo "$1: neither a folder with a Cargo.toml nor a C file" >&2
+        echo "$1: neither a folder with a Cargo.toml nor a file in C, Zig, Python or JavaScript" >&2
         exit 2
     fi
 }
@@ -104,6 +116,85 @@ build_c() {
     fi
     "${cc[@]}" -O3 -nostdlib -fvisibility=hidden -I "$here/c" -Wall -Wextra -mbulk-memory -g0 \
         -Wl,--no-entry -Wl,-z,stack-size=262144 -o "$2" "$1"
+}
+
+# Zig gets the interface from the header for C, and the exports from its implementation.
+build_zig() {
+    local python=${PYTHON:-python3} target=wasm32-freestanding
+    "$python" -m ziglang version >/dev/null 2>&1 ||
+        missing "No Zig compiler." \
+            "  pip install ziglang   (for the python3 in PATH, or the one that PYTHON names)"
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    printf '#define BLIS_POLICY_IMPLEMENTATION\n#include "blis_policy.h"\n' >"$scratch/exports.c"
+    "$python" -m ziglang translate-c -target "$target" -I "$here/c" "$here/c/blis_policy.h" >"$scratch/blis_policy.zig"
+    "$python" -m ziglang build-exe -target "$target" -mcpu generic+bulk_memory -O ReleaseFast -fstrip -fno-entry --stack 262144 \
+        -I "$here/c" -cflags -O3 -fvisibility=hidden -- "$scratch/exports.c" \
+        --dep blis_policy "-Mroot=$1" "-Mblis_policy=$scratch/blis_policy.zig" --cache-dir "$scratch/cache" "-femit-bin=$2"
+}
+
+# The name in policy.wit of what SOURCE exports, from its line "@kind KIND", "@kind KIND with-events" or "… with-scores".
+exports() {
+    local kind with=''
+    read -r kind with < <(sed -n 's/^[[:space:]#*/]*@kind[[:space:]]\{1,\}//p' "$1") || true
+    case $kind in
+        latency) kind=latency-model ;;
+        admission | routing | routing-filter | priority | scheduling | preemption) kind=$kind-policy ;;
+        *)
+            echo "$1: no comment line \`@kind KIND\`, as \`@kind routing\`: admission, routing, routing-filter, priority, scheduling," \
+                "preemption or latency; behind it \`with-events\` or \`with-scores\` for a policy that exports those too" >&2
+            exit 2
+            ;;
+    esac
+    echo "$kind${with:+-$with}"
+}
+
+build_python() {
+    local tool name
+    tool=$(command -v componentize-py || true)
+    if [[ -z $tool || -n ${PYTHON:-} ]]; then
+        tool=$(dirname "$("${PYTHON:-python3}" -c 'import sys; print(sys.executable)')")/componentize-py
+    fi
+    if [[ ! -x $tool ]]; then
+        missing "No compiler for Python." \
+            "  pip install componentize-py   (for the python3 in PATH, or the one that PYTHON names)"
+    fi
+    name=$(exports "$1")
+    # Stubs instead of WASI: the sandbox offers none of it.
+    "$tool" --quiet -d "$here/wit/since-v1.1.0" -w "$name" componentize --stub-wasi -p "$(dirname "$1")" -o "$2" \
+        "$(basename "$1" .py)"
+}
+
+build_javascript() {
+    local name wit=$here/wit/since-v1.1.0 tool
+    # Without what needs WASI: the sandbox offers none of it.
+    if tool=$(npm_tool componentize-qjs "$1"); then
+        name=$(exports "$1")
+        # Without asynchronous calls, which this host does not make.
+        "$tool" --wit "$wit" -n "$name" --stub-wasi --sync --js "$1" -o "$2" >/dev/null
+    elif tool=$(npm_tool componentize-js "$1"); then
+        name=$(exports "$1")
+        "$tool" "$1" --wit "$wit" -n "$name" --disable random stdio clocks http fetch-event --out "$2"
+    else
+        missing "No compiler for JavaScript. Either of these is enough (in the folder of the policy; node 20 or later):" \
+            "  npm install componentize-qjs                    (QuickJS: 1.6 MB)" \
+            "  npm install @bytecodealliance/componentize-js   (SpiderMonkey: 12 MB)"
+    fi
+}
+
+# npm_tool NAME SOURCE: the path of a tool that npm installed in the folder of SOURCE, in one above it, or in $NODE_PATH
+npm_tool() {
+    local folder
+    folder=$(cd "$(dirname "$2")" && pwd)
+    while :; do
+        if [[ -x $folder/node_modules/.bin/$1 ]]; then
+            echo "$folder/node_modules/.bin/$1"
+            return
+        fi
+        if [[ $folder == / ]]; then break; fi
+        folder=$(dirname "$folder")
+    done
+    [[ -n ${NODE_PATH:-} && -x $NODE_PATH/.bin/$1 ]] && echo "$NODE_PATH/.bin/$1"
 }
 
 main "$@"

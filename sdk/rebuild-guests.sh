@@ -14,6 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 modules=(
     "rust-least-loaded plugins/least-loaded sdk/rust sdk/abi"
     "rust-weighted-prefix plugins/weighted-prefix sdk/rust sdk/abi"
+    "rust-token-aware plugins/token-aware sdk/rust sdk/abi"
     "slo-scheduler plugins/slo-scheduler sdk/rust sdk/abi"
     "learned-latency plugins/learned-latency sdk/rust sdk/abi"
     "rust-built-ins plugins/built-ins sdk/rust sdk/abi"

@@ -94,7 +94,7 @@ fn settings_at_fault_are_located() {
     ];
     insta::assert_snapshot!(all.join("\n"), @r"
     error: DIR/e.yaml:5:3: `weighted` has no parameter `foo`
-    hint: known are precise-prefix-cache, queue-depth, kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity, no-hit-lru, token-load, lora-affinity, precise-prefix-cache-share, random
+    hint: known are precise-prefix-cache, queue-depth, kv-utilization, load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity, no-hit-lru, token-load, lora-affinity, precise-prefix-cache-share, random, session-affinity, predicted-latency
 
     error: DIR/e.yaml:2:16: `policy-param` is `routin.queue-depth=1`
       2 | policy-param: [routin.queue-depth=1]
@@ -109,7 +109,7 @@ fn settings_at_fault_are_located() {
     error: DIR/e.yaml:2:18: `routing-scorers` is `a:b`
       2 | routing-scorers: a:b
         |                  ^^^
-    hint: scorer 1: unknown scorer `a`; did you mean `active-requests`?
+    hint: scorer 1, `a`: the weight is `b`; it must be a number above 0
 
     error: DIR/e.yaml:2:11: `slo-ttft` is `default`
       2 | slo-ttft: default

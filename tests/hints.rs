@@ -184,8 +184,8 @@ const WRONG: &[(&str, &str)] = &[
         "unknown scorer `load-aware-scorer`; did you mean `load-aware`?",
     ),
     (
-        "run --model qwen/qwen3-14b --num-instances 2 --routing-scorers queue:2",
-        "unknown scorer `queue`; did you mean `queue-depth`?",
+        "run --model qwen/qwen3-14b --num-instances 2 --routing-policy weighted --routing-scorers queue:2",
+        "error: unknown scorer `queue`\nhint: did you mean `queue-depth`?",
     ),
     // The wrong kind of file.
     (

@@ -50,7 +50,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-const KINDS: [&str; 6] = ["admission", "routing", "priority", "scheduling", "preemption", "latency"];
+const KINDS: [&str; 7] = ["admission", "routing", "routing-filter", "priority", "scheduling", "preemption", "latency"];
 
 /// Whether `source` could be compiled to the library `out`; not without a C compiler.
 #[allow(clippy::print_stdout, reason = "a test that skips says so")]
@@ -137,7 +137,7 @@ fn nothing_is_overwritten() {
     let folder = Folder::new();
     folder.write("mine.rhai", "fn route(r, s) { -s.queue_depth }");
     folder.done("new mine --kind routing --lang c");
-    for lang in ["rhai", "rust", "c"] {
+    for lang in ["rhai", "rust", "c", "zig", "python", "javascript"] {
         let message = folder.refused(&format!("new mine --kind routing --lang {lang}"));
         assert!(message.contains("exists already"), "{message}");
     }
@@ -300,7 +300,7 @@ fn names_of_files_stay_on_their_line() {
     let text = blis!(in &folder, "plugin list --policy-dir . --output text").done().stdout;
     assert!(!text.contains('\u{1b}'), "{text}");
     for line in [
-        "a\\u{1b}[31mb\\nc       routing",
+        "a\\u{1b}[31mb\\nc        routing",
         "  File: ./a\\u{1b}[31mb\\nc.rhai",
         "  x\\u{1b}[2Jy: ./x\\u{1b}[2Jy.rhai:1:",
     ] {

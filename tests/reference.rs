@@ -282,7 +282,7 @@ fn runs() -> Vec<(&'static str, String)> {
         ("run", "--num-requests 20".to_owned()),
         ("run", "--workload-spec examples/closed-loop/chat.yaml --horizon 10s --max-num-seqs 64".to_owned()),
         ("run", "--num-instances 3 --routing-policy prefix-then-load --num-requests 60 --rate 30 --trace-level decisions --summarize-trace".to_owned()),
-        ("run", "--num-instances 2 --routing-policy weighted --routing-filters saturation --workload-spec examples/workload-spec/mixed.yaml --horizon 5s --regret outcome --fitness-weights mean_ttft:1".to_owned()),
+        ("run", "--num-instances 2 --routing-policy weighted --routing-filters saturation --routing-scorers examples/built-ins/token-load.rhai:1,queue-depth:1 --routing-picker rhai-least-loaded --workload-spec examples/workload-spec/mixed.yaml --horizon 5s --regret outcome --fitness-weights mean_ttft:1".to_owned()),
         ("replay", format!("{bundle} --num-instances 2 --max-num-seqs 16 --slo-ttft critical=300ms,standard=1s --policy-config policies/slo-tiers.yaml --fitness-weights slo_attainment:1")),
     ]
 }

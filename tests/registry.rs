@@ -33,11 +33,11 @@ fn the_list_shows_parameters_and_defaults() {
     let list = list.as_array().expect("a list");
     let built_in = list.iter().filter(|entry| entry["technology"] == "built-in");
     let of = |kind: &str| built_in.clone().filter(|entry| entry["kinds"][0] == kind).count();
-    let counts = ["admission", "routing", "priority", "scheduling", "preemption", "latency"].map(of);
-    assert_eq!(counts, [6, 8, 4, 4, 2, 4]);
+    let counts = ["admission", "routing", "routing-filter", "priority", "scheduling", "preemption", "latency"].map(of);
+    assert_eq!(counts, [6, 8, 2, 4, 4, 2, 4]);
     let weighted = built_in.clone().find(|entry| entry["name"] == "weighted").expect("it is built in");
     let parameters = weighted["parameters"].as_array().expect("a list");
-    assert_eq!((parameters.len(), &parameters[0]["name"]), (14, &"precise-prefix-cache".into()));
+    assert_eq!((parameters.len(), &parameters[0]["name"]), (16, &"precise-prefix-cache".into()));
     assert!(parameters.iter().all(|one| one["min"] == 0.0 && one["max"] == 10.0), "{parameters:?}");
 }
 
@@ -81,7 +81,7 @@ fn every_built_in_policy_passes_the_check() {
     });
     let line = format!("plugin check {} --no-cost --output json", names.collect::<Vec<_>>().join(" "));
     let checked = json(&line);
-    assert_eq!(checked.as_array().map(Vec::len), Some(28));
+    assert_eq!(checked.as_array().map(Vec::len), Some(30));
     for policy in checked.as_array().expect("a list") {
         assert_eq!(policy["passed"], true, "{policy}");
     }
@@ -211,7 +211,7 @@ fn the_weights_of_weighted_are_tuned_on_a_suite_of_the_program() {
 
 fn assert_tuned(suite: &str, evaluations: u32) {
     let tuned = json(&format!("tune weighted --suite {suite} --evals {evaluations} --output json"));
-    assert_eq!(tuned["parameters"].as_array().map(Vec::len), Some(14), "{tuned}");
+    assert_eq!(tuned["parameters"].as_array().map(Vec::len), Some(16), "{tuned}");
     let (default, best) = (tuned["default_score"].as_f64(), tuned["tuned_score"].as_f64());
     assert!(default > Some(0.0) && best >= default, "{tuned}");
 }

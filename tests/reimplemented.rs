@@ -3,9 +3,9 @@
 //!
 //! So a plugin sees all that these policies see, ties are broken alike, and no number is rounded on the way.
 
-use std::thread;
+use std::{fs, thread};
 
-use crate::macros::{Scratch, blis};
+use crate::macros::{Scratch, blis, root};
 
 /// More than four instances can serve, with few KV blocks. The two clients with constant arrivals send pairs of requests
 /// at the same microsecond, between which preemption has to choose.
@@ -186,6 +186,56 @@ fn reimplemented_policies_give_the_same_bytes() {
     });
 }
 
+/// The flag that selects a policy, by its kind.
+fn flag(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "admission" => "--admission-policy",
+        "routing" => "--routing-policy",
+        "routing-filter" => "--routing-policy weighted --routing-filters",
+        "priority" => "--scheduling-policy priority --priority-policy",
+        "scheduling" => "--scheduler",
+        "preemption" => "--preemption-policy",
+        "latency" => "--latency-model",
+        _ => return None,
+    })
+}
+
+/// A component in any language decides as the script of the same rule: `sdk/test-languages.sh` has built the templates of `blis plugin
+/// new` in the folder that `BLIS_LANGUAGES` names, `KIND.rhai` and `KIND-LANGUAGE.wasm`.
+#[test]
+fn templates_of_all_languages_give_the_same_bytes() {
+    let Some(folder) = std::env::var_os("BLIS_LANGUAGES").map(|folder| root().join(folder)) else {
+        println!("skipped: BLIS_LANGUAGES names no folder");
+        return;
+    };
+    let scratch = Scratch::new();
+    scratch.write("workload.yaml", WORKLOAD);
+    let entries = fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut components: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "wasm")).collect();
+    components.sort();
+    for component in &components {
+        let name = component.file_stem().unwrap_or_default().to_string_lossy();
+        let (kind, language) = name.rsplit_once('-').unwrap_or_else(|| panic!("{name}: no KIND-LANGUAGE"));
+        let select = flag(kind).unwrap_or_else(|| panic!("{name}: {kind} is no kind"));
+        for signals in ["", "--snapshot-refresh-interval 0 --cache-signal-delay 0"] {
+            let setting = RunSetting { scratch: &scratch, flags: format!("--seed 1 {signals}") };
+            let [script, written] = [folder.join(format!("{kind}.rhai")), component.clone()]
+                .map(|file| setting.run_with(&format!("{select} {} --allow-large-components", file.display())));
+            for (one, other) in script.files.iter().zip(&written.files) {
+                assert!(one == other, "{kind}, {language} {signals}: {}", first_difference(one, other));
+            }
+        }
+        println!("{kind}, {language}: the same requests at the same times");
+    }
+    let languages = ["-c", "-zig", "-javascript"];
+    for language in languages {
+        assert!(
+            components.iter().any(|path| path.to_string_lossy().ends_with(&format!("{language}.wasm"))),
+            "{language}"
+        );
+    }
+}
+
 /// The policy is a filter and a scorer of `weighted`: by flags, and in a bundle.
 #[test]
 fn token_aware_routing_as_filter_and_scorer_gives_the_same_bytes() {
@@ -209,32 +259,85 @@ fn token_aware_routing_as_filter_and_scorer_gives_the_same_bytes() {
     }
 }
 
-/// Its state follows events, and its filter leaves out instances.
+/// Flags of the built-in `token-aware`, and of the same parameters under the names `route` (of a policy) or `step` (of the
+/// steps of a pipeline).
+const TOKEN_AWARE: [(&str, &[(&str, &str)]); 3] = [
+    ("", &[]),
+    (
+        "--policy-param routing.affinity=0.4 --policy-param routing.peak-prefill=2000",
+        &[("affinity", "0.4"), ("peak_prefill", "2000")],
+    ),
+    (
+        "--policy-param routing.affinity=0.3 --policy-param routing.peak-prefill=2000 --policy-param \
+         routing.max-penalty-ms=20",
+        &[("affinity", "0.3"), ("peak_prefill", "2000"), ("max_penalty_ms", "20")],
+    ),
+];
+
+/// As a script, as a component, and as a pipeline whose filter and scorer are scripts or that component.
 #[test]
-fn token_aware_routing_as_a_script_gives_the_same_bytes() {
+fn token_aware_routing_as_plugins_gives_the_same_bytes() {
     let scratch = Scratch::new();
     scratch.write("workload.yaml", WORKLOAD);
     let mut left_out = 0;
     for setting in settings(&scratch) {
-        for (own, script) in [
-            ("", ""),
-            (
-                "--policy-param routing.affinity=0.4 --policy-param routing.peak-prefill=2000",
-                "--policy-param routing.affinity=0.4 --policy-param routing.peak_prefill=2000",
-            ),
-            (
-                "--policy-param routing.affinity=0.3 --policy-param routing.peak-prefill=2000 --policy-param routing.max-penalty-ms=20",
-                "--policy-param routing.affinity=0.3 --policy-param routing.peak_prefill=2000 --policy-param routing.max_penalty_ms=20",
-            ),
-        ] {
+        for (own, parameters) in TOKEN_AWARE {
+            let flags = |step: &str| -> String {
+                parameters.iter().map(|(name, value)| format!(" --policy-param routing.{step}{name}={value}")).collect()
+            };
+            let values: String = parameters.iter().map(|(name, value)| format!(":{name}={value}")).collect();
             let built_in = setting.run_with(&format!("--routing-policy token-aware {own}"));
-            let written = setting.run_with(&format!("--routing-policy examples/built-ins/token-aware.rhai {script}"));
-            setting.compare("token-aware", &built_in, &written);
-            assert!(written.decisions == built_in.decisions, "token-aware {} {own}", setting.flags);
+            let ways = [
+                format!("--routing-policy examples/built-ins/token-aware.rhai {}", flags("")),
+                format!("--routing-policy rust-token-aware {}", flags("")),
+                format!(
+                    "--routing-policy weighted --routing-filters examples/built-ins/sticky.rhai{values} \
+                     --routing-scorers examples/built-ins/token-load.rhai:1"
+                ),
+                format!(
+                    "--routing-policy weighted --routing-filters rust-token-aware --routing-scorers \
+                     rust-token-aware:3 {}",
+                    flags("rust-token-aware.")
+                ),
+                format!(
+                    "--routing-policy weighted --routing-filters examples/built-ins/sticky.rhai --routing-scorers \
+                     token-load:2 {}",
+                    flags("sticky.")
+                ),
+            ];
+            for way in ways {
+                let written = setting.run_with(&way);
+                setting.compare(&way, &built_in, &written);
+                assert!(written.decisions == built_in.decisions, "{way} {}", setting.flags);
+            }
             left_out += built_in.decisions.iter().filter(|line| line.contains("-1.0,") || line.contains("-1,")).count();
         }
     }
     assert!(left_out > 100, "{left_out}");
+}
+
+/// In the order of the list, as the built-in scorers are added.
+#[test]
+fn weighted_routing_as_three_plugin_scorers_gives_the_same_bytes() {
+    let scratch = Scratch::new();
+    scratch.write("workload.yaml", WORKLOAD);
+    let bundle = "routing:\n  policy: weighted\n  scorers:\n    - {name: ./examples/built-ins/cached-prefix.rhai, weight: 2}\n    \
+                  - {name: ./examples/built-ins/short-queue.rhai, weight: 1}\n    \
+                  - {name: ./examples/built-ins/free-memory.rhai, weight: 1}\n";
+    scratch.write("bundle.yaml", bundle);
+    let bundle = format!("--policy-config {}", scratch.path("bundle.yaml"));
+    let scripts = "--routing-policy weighted --routing-scorers examples/built-ins/cached-prefix.rhai:2,\
+                   examples/built-ins/short-queue.rhai:1,examples/built-ins/free-memory.rhai:1";
+    let mixed = "--routing-policy weighted --routing-scorers precise-prefix-cache:2,\
+                 examples/built-ins/short-queue.rhai:1,kv-utilization:1";
+    for setting in settings(&scratch) {
+        let built_in = setting.run_with("--routing-policy weighted");
+        for way in [scripts, mixed, &bundle] {
+            let written = setting.run_with(way);
+            setting.compare(way, &built_in, &written);
+            assert!(written.decisions == built_in.decisions, "{way} {}", setting.flags);
+        }
+    }
 }
 
 fn compare_all(setting: &RunSetting<'_>) {

@@ -25,6 +25,7 @@ mod fidelity_page;
 mod flags;
 mod help_examples;
 mod hints;
+mod interface;
 mod leaks;
 mod llm_d;
 mod load;

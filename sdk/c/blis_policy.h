@@ -6,11 +6,11 @@
  *
  * The same source becomes a native library (`cc -shared -fPIC -O2`), which runs unsandboxed and only
  * with `--allow-native`, or a sandboxed WebAssembly module: compiled for wasm32, this header adds the
- * exports of the WIT package blis:policy@1.0.0 where BLIS_POLICY_IMPLEMENTATION is defined before it
+ * exports of the WIT package blis:policy@1.1.0 where BLIS_POLICY_IMPLEMENTATION is defined before it
  * is included, in one file. README.md beside it shows both.
  *
  * Rows of requests, batches and events have the layout of the WIT records of the same names
- * (sdk/wit/since-v1.0.0/policy.wit, which documents every field): numbers only, the largest first, no
+ * (sdk/wit/since-v1.1.0/policy.wit, which documents every field): numbers only, the largest first, no
  * padding. All times are microseconds of simulated time. A row of an instance has one double for each
  * column that `describe` lists in `reads`, in that order: declare a struct of doubles to match. The host
  * passes the size of a row (`stride`); use BLIS_ROW to step from row to row. Pointers that the host
@@ -113,7 +113,7 @@ typedef struct blis_parameter {
     double min, max;          /* of a number, or of every number of a table */
 } blis_parameter;
 
-/* Kinds, columns and events have the names of sdk/wit/since-v1.0.0/policy.wit. */
+/* Kinds, columns and events have the names of sdk/wit/since-v1.1.0/policy.wit. */
 typedef struct blis_description {
     blis_text name, version, about;
     blis_texts kinds;    /* "admission", "routing", … */
@@ -134,8 +134,8 @@ typedef struct blis_host {
     uint32_t (*pick)(void *context, uint32_t n);
     size_t (*prompt_blocks)(void *context, const uint32_t **blocks); /* returns their number; valid during the call */
     blis_text (*text)(void *context, uint32_t name);
-    /* During `admit`, `route` and `scores`: the indices of the rows that may differ from those that this state saw
-     * in the previous `admit` or `route`, in any order and possibly repeated. Returns their number; valid during
+    /* During `admit`, `route`, `scores` and `filter`: the indices of the rows that may differ from those that this state
+     * saw in the previous call of one of these for another request, in any order and possibly repeated. Returns their number; valid during
      * the call. Returns SIZE_MAX if any row may differ: after `create` and `restore`, after a call that failed, when
      * the signals were refreshed. */
     size_t (*changed)(void *context, const uint32_t **indices);
@@ -192,7 +192,8 @@ typedef struct blis_policy_v1 {
                       const void *instances, size_t count, size_t stride, blis_text *reason);
     uint32_t (*route)(const blis_host *host, void *state, const blis_request *request, const blis_ages *ages,
                       const void *instances, size_t count, size_t stride);
-    /* Writes `count` scores; must not change the state. */
+    /* Writes `count` scores; must not change the state. Also called if the policy is a scorer of a routing pipeline,
+     * then without `route`: numbers below 0 count as 0, above 1 as 1. */
     void (*scores)(const blis_host *host, const void *state, const blis_request *request, const blis_ages *ages,
                    const void *instances, size_t count, size_t stride, double *scores);
     int64_t (*priority)(const blis_host *host, void *state, const blis_request *request);
@@ -203,6 +204,10 @@ typedef struct blis_policy_v1 {
     uint64_t (*queueing_time)(const blis_host *host, const void *state, uint32_t input_tokens);
     uint64_t (*step_time)(const blis_host *host, const void *state, const blis_step *step);
     void (*observe)(const blis_host *host, void *state, const blis_event *event);
+    /* Since 1.1 (hosts accept tables that end before it): a filter of a routing pipeline. Writes `count` numbers, of
+     * which 0 leaves out an instance. */
+    void (*filter)(const blis_host *host, void *state, const blis_request *request, const blis_ages *ages,
+                   const void *instances, size_t count, size_t stride, double *kept);
 } blis_policy_v1;
 
 #if defined(_WIN32)

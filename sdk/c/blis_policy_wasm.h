@@ -1,4 +1,4 @@
-/* The exports of blis:policy@1.0.0 (sdk/wit/since-v1.0.0/policy.wit), forwarded to the table that
+/* The exports of blis:policy@1.1.0 (sdk/wit/since-v1.1.0/policy.wit), forwarded to the table that
  * blis_plugin_v1() returns. Included by blis_policy.h; needs no C library.
  *
  * By the canonical ABI of the component model, parameters of more than 16 numbers are passed as one
@@ -12,7 +12,7 @@
 #define BLIS_W_EXPORT(name) __attribute__((export_name(name), used))
 /* Functions called for each decision inline the policy's function: a call through a table costs 100 ns. */
 #define BLIS_W_DECISION(name) __attribute__((flatten)) BLIS_W_EXPORT(name)
-#define BLIS_W_IMPORT(name) __attribute__((import_module("blis:policy/host@1.0.0"), import_name(name)))
+#define BLIS_W_IMPORT(name) __attribute__((import_module("blis:policy/host@1.1.0"), import_name(name)))
 
 typedef struct blis_w_list {
     const void *start;
@@ -277,7 +277,7 @@ static blis_value blis_w_lifted(const blis_w_value *value) {
     return result;
 }
 
-BLIS_W_EXPORT("blis:policy/plugin@1.0.0#describe") const blis_w_description *blis_w_describe(void) {
+BLIS_W_EXPORT("blis:policy/plugin@1.1.0#describe") const blis_w_description *blis_w_describe(void) {
     static blis_w_description result;
     const blis_description *from = blis_plugin_v1()->describe();
     blis_w_parameter *parameters = (blis_w_parameter *)result.parameters;
@@ -305,7 +305,7 @@ BLIS_W_EXPORT("blis:policy/plugin@1.0.0#describe") const blis_w_description *bli
 /* Size of a row of an instance, bytes. */
 static size_t blis_w_stride;
 
-BLIS_W_EXPORT("blis:policy/plugin@1.0.0#configure")
+BLIS_W_EXPORT("blis:policy/plugin@1.1.0#configure")
 const blis_w_refusal *blis_w_configure(const char *kind, size_t kind_len, const blis_w_value *parameters,
                                        size_t parameter_count, const blis_instance_info *instances,
                                        size_t instance_count, const blis_model_fact *model_facts,
@@ -323,7 +323,7 @@ const blis_w_refusal *blis_w_configure(const char *kind, size_t kind_len, const 
     return blis_w_refuse_if(!blis_w_state);
 }
 
-BLIS_W_EXPORT("blis:policy/plugin@1.0.0#save") const blis_w_list *blis_w_save(void) {
+BLIS_W_EXPORT("blis:policy/plugin@1.1.0#save") const blis_w_list *blis_w_save(void) {
     static size_t capacity;
     const blis_policy_v1 *table = blis_plugin_v1();
     size_t len = table->save(&blis_w_host, blis_w_state, (uint8_t *)blis_w_bytes.start, capacity);
@@ -339,7 +339,7 @@ BLIS_W_EXPORT("blis:policy/plugin@1.0.0#save") const blis_w_list *blis_w_save(vo
     return &blis_w_bytes;
 }
 
-BLIS_W_EXPORT("blis:policy/plugin@1.0.0#restore")
+BLIS_W_EXPORT("blis:policy/plugin@1.1.0#restore")
 const blis_w_refusal *blis_w_restore(const uint8_t *bytes, size_t len) {
     return blis_w_refuse_if(!blis_plugin_v1()->restore(&blis_w_host, blis_w_state, bytes, len));
 }
@@ -352,7 +352,7 @@ typedef struct blis_w_decision {
     size_t numbers;
 } blis_w_decision;
 
-BLIS_W_DECISION("blis:policy/admission@1.0.0#admit") const blis_w_refusal *blis_w_admit(const blis_w_decision *d) {
+BLIS_W_DECISION("blis:policy/admission@1.1.0#admit") const blis_w_refusal *blis_w_admit(const blis_w_decision *d) {
     static blis_w_refusal decision;
     blis_text reason = {0, 0};
     const uint32_t admitted = blis_plugin_v1()->admit(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances,
@@ -363,33 +363,46 @@ BLIS_W_DECISION("blis:policy/admission@1.0.0#admit") const blis_w_refusal *blis_
     return &decision;
 }
 
-BLIS_W_DECISION("blis:policy/routing@1.0.0#route") uint32_t blis_w_route(const blis_w_decision *d) {
+BLIS_W_DECISION("blis:policy/routing@1.1.0#route") uint32_t blis_w_route(const blis_w_decision *d) {
     const uint32_t index = blis_plugin_v1()->route(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances,
                                                    d->count, blis_w_stride);
     blis_w_done();
     return index;
 }
 
-BLIS_W_EXPORT("blis:policy/routing-scores@1.0.0#scores") const blis_w_list *blis_w_scores(const blis_w_decision *d) {
-    static blis_w_list result;
-    static size_t capacity;
-    const blis_policy_v1 *table = blis_plugin_v1();
-    if (d->count > capacity) {
-        blis_free((void *)result.start);
-        capacity = d->count;
-        result.start = blis_w_take(capacity * sizeof(double), 0);
+/* Numbers for the instances of a decision. */
+static blis_w_list blis_w_numbers;
+static size_t blis_w_numbers_capacity;
+
+static double *blis_w_room_for(uint32_t count) {
+    if (count > blis_w_numbers_capacity) {
+        blis_free((void *)blis_w_numbers.start);
+        blis_w_numbers_capacity = count;
+        blis_w_numbers.start = blis_w_take(blis_w_numbers_capacity * sizeof(double), 0);
     }
-    result.len = 0;
-    if (table->scores) {
-        result.len = d->count;
-        table->scores(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances, d->count, blis_w_stride,
-                      (double *)result.start);
-    }
-    blis_w_done();
-    return &result;
+    blis_w_numbers.len = count;
+    return (double *)blis_w_numbers.start;
 }
 
-BLIS_W_DECISION("blis:policy/priority@1.0.0#priority") int64_t blis_w_priority(const blis_request *request) {
+BLIS_W_EXPORT("blis:policy/routing-scores@1.1.0#scores") const blis_w_list *blis_w_scores(const blis_w_decision *d) {
+    const blis_policy_v1 *table = blis_plugin_v1();
+    double *scores = blis_w_room_for(table->scores ? d->count : 0);
+    if (table->scores)
+        table->scores(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances, d->count, blis_w_stride, scores);
+    blis_w_done();
+    return &blis_w_numbers;
+}
+
+BLIS_W_EXPORT("blis:policy/routing-filter@1.1.0#filter") const blis_w_list *blis_w_filter(const blis_w_decision *d) {
+    const blis_policy_v1 *table = blis_plugin_v1();
+    double *kept = blis_w_room_for(table->filter ? d->count : 0);
+    if (table->filter)
+        table->filter(&blis_w_host, blis_w_state, &d->request, &d->ages, d->instances, d->count, blis_w_stride, kept);
+    blis_w_done();
+    return &blis_w_numbers;
+}
+
+BLIS_W_DECISION("blis:policy/priority@1.1.0#priority") int64_t blis_w_priority(const blis_request *request) {
     const int64_t priority = blis_plugin_v1()->priority(&blis_w_host, blis_w_state, request);
     blis_w_done();
     return priority;
@@ -400,13 +413,13 @@ typedef struct blis_w_joining {
     blis_queued queued;
 } blis_w_joining;
 
-BLIS_W_DECISION("blis:policy/scheduling@1.0.0#rank") double blis_w_rank(const blis_w_joining *joining) {
+BLIS_W_DECISION("blis:policy/scheduling@1.1.0#rank") double blis_w_rank(const blis_w_joining *joining) {
     const double rank = blis_plugin_v1()->rank(&blis_w_host, blis_w_state, &joining->request, &joining->queued);
     blis_w_done();
     return rank;
 }
 
-BLIS_W_DECISION("blis:policy/preemption@1.0.0#victim")
+BLIS_W_DECISION("blis:policy/preemption@1.1.0#victim")
 uint32_t blis_w_victim(uint64_t now_us, uint32_t requester, const blis_running *batch, size_t count) {
     const uint32_t index =
         blis_plugin_v1()->victim(&blis_w_host, blis_w_state, now_us, requester, batch, count, sizeof(blis_running));
@@ -414,20 +427,20 @@ uint32_t blis_w_victim(uint64_t now_us, uint32_t requester, const blis_running *
     return index;
 }
 
-BLIS_W_EXPORT("blis:policy/latency@1.0.0#constants") const blis_latency_constants *blis_w_constants(void) {
+BLIS_W_EXPORT("blis:policy/latency@1.1.0#constants") const blis_latency_constants *blis_w_constants(void) {
     static blis_latency_constants constants;
     blis_plugin_v1()->constants(&blis_w_host, blis_w_state, &constants);
     blis_w_done();
     return &constants;
 }
 
-BLIS_W_DECISION("blis:policy/latency@1.0.0#queueing-time") uint64_t blis_w_queueing_time(uint32_t input_tokens) {
+BLIS_W_DECISION("blis:policy/latency@1.1.0#queueing-time") uint64_t blis_w_queueing_time(uint32_t input_tokens) {
     const uint64_t time = blis_plugin_v1()->queueing_time(&blis_w_host, blis_w_state, input_tokens);
     blis_w_done();
     return time;
 }
 
-BLIS_W_DECISION("blis:policy/latency@1.0.0#step-time")
+BLIS_W_DECISION("blis:policy/latency@1.1.0#step-time")
 uint64_t blis_w_step_time(uint64_t prefill_requests, uint64_t prefill_tokens, uint64_t prefill_tokens_squared,
                           uint64_t prefill_tokens_by_input, uint64_t prefill_tokens_by_context,
                           uint64_t prefill_context, uint64_t decode_requests, uint64_t decode_context) {
@@ -438,7 +451,7 @@ uint64_t blis_w_step_time(uint64_t prefill_requests, uint64_t prefill_tokens, ui
     return time;
 }
 
-BLIS_W_DECISION("blis:policy/lifecycle@1.0.0#observe")
+BLIS_W_DECISION("blis:policy/lifecycle@1.1.0#observe")
 void blis_w_observe(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t instance,
                    uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant,
                    uint32_t session, uint32_t prefix_group, uint32_t block) {

@@ -132,6 +132,19 @@ pub(super) fn routing_scorers(t: &Trial) {
     assert!(t.error(&rows, "--routing-policy weighted {} queue-dpth:1").contains("did you mean `queue-depth`?"));
 }
 
+/// The picker sees the sums of the scores and may choose the worst of them.
+pub(super) fn routing_picker(t: &Trial) {
+    let worst = t.file("worst.rhai", "fn route(r, s) { -s.score }\n");
+    let rows = rows(8, 10, Row { prefix: 256, ..ROW });
+    let instances = |picker: &str| {
+        let scorers = "--num-instances 4 --routing-policy weighted --routing-scorers active-requests:1";
+        distinct(t.placements(&rows, &format!("{scorers} {{}} {picker}")))
+    };
+    assert_eq!(instances(&worst), 1, "the most requests in flight");
+    assert_eq!(distinct(t.placements(&rows, "--num-instances 4 --routing-policy weighted")), 4);
+    assert!(t.error(&rows, "--routing-policy weighted {} wrst").contains("unknown"));
+}
+
 /// A long request, then short ones that run beside it.
 pub(super) fn uneven() -> Vec<Row> {
     let short = rows(5, 100_000, Row { input: 20, output: 200, ..ROW });
@@ -192,6 +205,18 @@ pub(super) fn allow_native(t: &Trial) {
     assert!(t.error(&calm(), &format!("--routing-policy {library}")).contains("`--allow-native`"));
     let message = t.error(&calm(), &format!("--routing-policy {library} {{}}"));
     assert!(!message.contains("`--allow-native`"), "it was allowed, and cannot be loaded: {message}");
+}
+
+/// A component with more nested blocks than the compiler of the sandbox is given by default.
+pub(super) fn allow_large_components(t: &Trial) {
+    let small = include_str!("../../host/plugin/src/wasm/fixtures/least_loaded.wat");
+    let module = small.trim_end().strip_suffix(')').expect("a module");
+    let large = format!("{module} (func {} {}))", "(block ".repeat(300), ")".repeat(300));
+    let path = t.folder.join("large.wasm");
+    fs::write(&path, wat::parse_str(large).expect("assembles")).expect("scratch");
+    let flags = |flag: &str| format!("--num-instances 2 --routing-policy {} {flag}", path.display());
+    assert!(t.error(&calm(), &flags("")).contains("`--allow-large-components`"));
+    assert_eq!(t.figures(&calm(), &flags("{}"))["plugins"][0]["name"], "large");
 }
 
 pub(super) fn on_plugin_error(t: &Trial) {

@@ -36,7 +36,7 @@ impl BenchCluster {
                 cache_hit_rate: vec![0.25; n],
                 preemption_count: vec![0; n],
                 in_flight: column(5, 83),
-                cached_blocks: vec![0; n],
+                ..Signals::idle(vec![0; n])
             },
         }
     }
@@ -60,6 +60,7 @@ impl BenchCluster {
                 versions: Versions { load: version, cached_blocks: version },
                 in_flight_changes: Changes::new(call as u64 - 1, &changed),
                 tenants_in_flight: &[],
+                scores: &[],
             };
             route(&request, &cluster)
         });

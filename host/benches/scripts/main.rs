@@ -168,6 +168,7 @@ impl BenchService {
                 preemption_count: some(7, 3).iter().map(|&x| u64::from(x)).collect(),
                 in_flight: some(31, 60),
                 cached_blocks: some(224_737, 62),
+                ..Signals::idle(vec![0; n as usize])
             },
         }
     }
@@ -182,6 +183,7 @@ impl BenchService {
             versions: Versions::default(),
             in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
             tenants_in_flight: &[],
+            scores: &[],
         }
     }
 }

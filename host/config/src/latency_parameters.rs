@@ -122,7 +122,7 @@ pub(crate) fn replace(
 ) -> Result<(), ConfigError> {
     let declared: Vec<PolicyParameter> = parameters(kind).iter().map(PolicyParameter::from).collect();
     for (name, value) in values {
-        let index = parameter::find(kind.name(), &declared, name, value.value).map_err(|(what, hint)| {
+        let index = parameter::find_number(kind.name(), &declared, name, value.value).map_err(|(what, hint)| {
             let diagnostic = Diagnostic::new(what).hint(hint);
             ConfigError::Parameter(match value.source.location() {
                 Some(location) => diagnostic.at(location.clone()),

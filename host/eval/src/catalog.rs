@@ -21,7 +21,8 @@ impl Catalog {
     #[must_use]
     pub fn new(spec: &ExperimentSpec) -> Self {
         let allow_native = spec.allow_native.unwrap_or(false);
-        let finder = Finder { allow_native, ..Finder::new(spec.policy_dir.clone().unwrap_or_default()) };
+        let mut finder = Finder { allow_native, ..Finder::new(spec.policy_dir.clone().unwrap_or_default()) };
+        finder.limits.large_components = spec.allow_large_components.unwrap_or(false);
         Self { finder, loaded: Mutex::default() }
     }
 

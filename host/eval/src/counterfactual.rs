@@ -21,6 +21,7 @@ use crate::regret::{
     decision_regrets, look_ahead,
 };
 use crate::spec::SimulationName;
+use crate::targets::slo_targets;
 use crate::{Figure, Figures};
 use crate::{measure, open, service};
 use blis_config::Deployment;
@@ -84,7 +85,7 @@ pub(crate) fn surveyor(
     if !config.evaluation.regret.is_requested() {
         return None;
     }
-    let targets = measure::slo_targets(config, names, recorded);
+    let targets = slo_targets(config, names, recorded);
     let default = names.find("default");
     let missed = move |outcome: &Outcome| {
         let class = if Some(outcome.tags.slo_class) == default { Name::NONE } else { outcome.tags.slo_class };
@@ -105,7 +106,7 @@ pub(crate) fn regret(
     mut survey: Survey,
 ) -> Result<Regret, RunError> {
     let settings = &config.evaluation.regret;
-    survey.with_targets(!measure::slo_targets(config, named.0, named.1).is_empty());
+    survey.with_targets(!slo_targets(config, named.0, named.1).is_empty());
     let kinds = DecisionKind::ALL.into_iter().filter(|&kind| settings.samples_kind(kind.of_policy())).collect();
     let (samples, window, seed) = (settings.samples as usize, settings.window, config.seed);
     let options = RegretOptions { samples, window, seed, kinds };
@@ -157,7 +158,7 @@ impl BranchSetup<'_> {
         engine: impl Fn(InstanceConfig) -> I,
     ) -> Result<(Box<dyn AnyTimeline>, Incidents), RunError> {
         let (cluster, incidents) = service::cluster(self.config, self.deployment, self.names, engine)?;
-        let reads = Reads { load: true, in_flight: true, cached_blocks: false };
+        let reads = Reads { load: true, in_flight: true, ..Reads::NOTHING };
         Ok((I::timeline(cluster, self.arrivals, reads), incidents))
     }
 }

@@ -270,6 +270,7 @@ impl Experiment {
             (spec.routing_policy.is_some(), "--routing-policy"),
             (spec.routing_filters.is_some(), "--routing-filters"),
             (spec.routing_scorers.is_some(), "--routing-scorers"),
+            (spec.routing_picker.is_some(), "--routing-picker"),
             (spec.routing_cache_weight.is_some(), "--routing-cache-weight"),
             (spec.routing_load_weight.is_some(), "--routing-load-weight"),
             (spec.policy_param.iter().flatten().any(|param| param.kind == Kind::Routing), "--policy-param routing.…"),
@@ -454,7 +455,7 @@ fn choices(spec: &ExperimentSpec) -> Choices {
     let parameter = |(index, PolicyParam { kind, name, value }): (usize, &PolicyParam)| ParameterSetting {
         kind: *kind,
         name: name.clone(),
-        value: set.item("policy-param", index, *value),
+        value: set.item("policy-param", index, value.clone()),
         key: None,
     };
     let scorers = spec.routing_scorers.as_ref();
@@ -463,7 +464,8 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         policies: names.into_iter().filter_map(|(kind, name)| Some((kind, name?))).collect(),
         parameters: spec.policy_param.iter().flatten().enumerate().map(parameter).collect(),
         filters: filters.map(|list| list.0.iter().map(|one| set.sourced("routing-filters", one.clone())).collect()),
-        scorers: scorers.map(|list| list.0.iter().map(|&one| set.sourced("routing-scorers", one)).collect()),
+        scorers: scorers.map(|list| list.0.iter().map(|one| set.sourced("routing-scorers", one.clone())).collect()),
+        picker: set.value("routing-picker", spec.routing_picker.clone()),
         ..Choices::default()
     };
     choices.set("token_bucket_capacity", set.value("token-bucket-capacity", spec.token_bucket_capacity));

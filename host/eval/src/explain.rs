@@ -310,6 +310,7 @@ impl Explanation<'_> {
         let dirs: Vec<String> = catalog.dirs().iter().map(|dir| dir.display().to_string()).collect();
         self.flag(settings, "policy-dir", ExplainedValue::Several(dirs));
         self.flag(settings, "allow-native", catalog.allows_native());
+        self.flag(settings, "allow-large-components", catalog.limits().large_components);
         let on_error = match self.config.on_plugin_error {
             OnError::Fail => "fail",
             OnError::Fallback => "fallback",

@@ -1,8 +1,9 @@
 //! What a result is the result of: the model, the service, its policies and settings, and what to know about the figures.
 
 use blis_config::Deployment;
-use blis_config::policy::{FilterSetting, PolicySettings};
+use blis_config::policy::{BuiltInFilter, FilterSetting, PipelineStep, PolicySettings, PolicyUse, StepRole};
 use blis_plugin::Kind;
+use blis_report::other_value;
 use blis_sim::units::Micros;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -77,13 +78,22 @@ struct PolicyIdentity {
     parameters: Map<String, Value>,
     /// Filters of `weighted` with all their parameters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    filters: Vec<FilterIdentity>,
+    filters: Vec<StepIdentity>,
+    /// Plugins among the scorers of `weighted` with all their parameters; their weights are in `parameters`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    scorers: Vec<StepIdentity>,
+    /// The picker of `weighted`, if it is not the largest sum of scores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    picker: Option<StepIdentity>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct FilterIdentity {
-    name: &'static str,
+struct StepIdentity {
+    name: String,
     parameters: Map<String, Value>,
+    /// SHA-256 of the file of a plugin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -189,16 +199,43 @@ fn policies(policies: &PolicySettings, deployment: &Deployment) -> Vec<PolicyIde
             Some(used) => (used.name().to_owned(), &used.parameters),
             None => (deployment.latency_kind.to_string(), &policies.latency_parameters),
         };
-        let parameters = parameters.iter().map(|(name, value)| (name.clone(), Value::from(value.value))).collect();
-        let filters = used.map_or(&[][..], |used| &used.filters).iter().map(|filter| filter_identity(filter)).collect();
-        PolicyIdentity { kind: kind.name(), name, parameters, filters }
+        let mut parameters: Map<String, Value> =
+            parameters.iter().map(|(name, value)| (name.clone(), Value::from(value.value))).collect();
+        parameters.extend(used.iter().flat_map(|used| others(used)));
+        let step = |role: StepRole| {
+            let steps = used.iter().flat_map(|used| &used.steps);
+            steps.filter(move |step| step.role == role).map(step_identity)
+        };
+        let built_in = used.is_some_and(|used| used.built_in.is_some());
+        let filters = match used.filter(|_| built_in) {
+            Some(used) => used.filters.iter().map(|filter| filter_identity(used, filter)).collect(),
+            None => step(StepRole::Filter).collect(),
+        };
+        let (scorers, picker) = (step(StepRole::Scorer).collect(), step(StepRole::Picker).next());
+        PolicyIdentity { kind: kind.name(), name, parameters, filters, scorers, picker }
     };
-    Kind::ALL.into_iter().map(of_kind).collect()
+    Kind::ALL.into_iter().filter(|kind| !kind.is_step()).map(of_kind).collect()
 }
 
-fn filter_identity(filter: &FilterSetting) -> FilterIdentity {
-    let parameters = filter.parameters().map(|(parameter, value)| (parameter.name, Value::from(value))).collect();
-    FilterIdentity { name: filter.name(), parameters }
+fn filter_identity(used: &PolicyUse, filter: &FilterSetting) -> StepIdentity {
+    if let Some(step) = used.step(StepRole::Filter, filter.name()) {
+        return step_identity(step);
+    }
+    let parameters = filter.built_in().into_iter().flat_map(BuiltInFilter::parameters);
+    let parameters = parameters.map(|(parameter, value)| (parameter.name, Value::from(value))).collect();
+    StepIdentity { name: filter.name().to_owned(), parameters, sha256: None }
+}
+
+fn step_identity(step: &PipelineStep) -> StepIdentity {
+    let used = &step.used;
+    let numbers = used.parameters.iter().map(|(name, value)| (name.clone(), Value::from(value.value)));
+    let parameters = numbers.chain(others(used)).collect();
+    StepIdentity { name: used.loaded.name.clone(), parameters, sha256: Some(used.loaded.sha256.clone()) }
+}
+
+/// The parameters that are no numbers: texts, and tables as lists of rows.
+fn others(used: &PolicyUse) -> impl Iterator<Item = (String, Value)> + '_ {
+    used.others.iter().map(|(name, value)| (name.clone(), other_value(&value.value)))
 }
 
 fn digest(content: &impl Serialize) -> String {

@@ -47,6 +47,7 @@ pub mod spec;
 mod stratified;
 pub mod suite;
 mod table;
+mod targets;
 pub mod timer;
 pub mod worker;
 pub mod workload_config;

@@ -1,32 +1,30 @@
 //! One simulation of an experiment, with its metrics.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use blis_config::Deployment;
-use blis_config::policy::Sourced;
 use blis_plugin::incidents::{Incident, Incidents};
 use blis_plugin::{Kind, Technology};
 use blis_sim::cluster::{Cluster, Engine, FollowUps, Halt, SessionStates, needs_steps};
 use blis_sim::instance::{Fast, Plain, Scheduler};
-use blis_sim::metrics::{Metrics, MetricsOptions, Report, SloTargets};
+use blis_sim::metrics::{Metrics, MetricsOptions, Report};
 use blis_sim::observer::Observer;
 use blis_sim::outcome::{Counters, Outcome};
-use blis_sim::request::{Name, Request};
+use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
-use blis_sim::units::Micros;
 use blis_workload::Names;
 use blis_workload::trace_v2::GoodputTargets;
 
 use crate::charges::{ClassRules, EndLog};
 use crate::error::RunError;
-use crate::experiment::{self, Experiment};
+use crate::experiment::Experiment;
 use crate::figures::Needs;
 use crate::fitness::{FitnessScale, FitnessWeights, NoSample};
 use crate::service;
 use crate::spec::SimulationName;
-use crate::spec::parse::EVERY_CLASS;
+use crate::targets::slo_targets;
 use crate::worker;
 use crate::workload_config::{WorkloadConfig, plural};
 
@@ -224,37 +222,6 @@ pub(crate) fn metrics_options(
         targets: slo_targets(config, names, recorded),
         warmup: config.warmup,
     }
-}
-
-/// The targets of flags, then those of the trace, latency by latency, for the classes that occur.
-pub(crate) fn slo_targets(
-    config: &Experiment,
-    names: &Names,
-    recorded: &BTreeMap<String, GoodputTargets>,
-) -> Vec<(Name, SloTargets)> {
-    let set = &config.cluster.slo_targets;
-    let every = set.get(EVERY_CLASS);
-    // A name may be that of a class, a tenant or a model: targets of what is no class are never looked up.
-    let named = names.texts().iter().filter(|text| every.is_some() && !text.is_empty()).map(|text| &**text);
-    let default = every.map(|_| "default");
-    let classes = set.keys().chain(recorded.keys()).map(String::as_str).filter(|class| *class != EVERY_CLASS);
-    let classes: BTreeSet<&str> = classes.chain(named).chain(default).collect();
-    let targets = classes.into_iter().filter_map(|class| {
-        let name = if class == "default" { Name::NONE } else { names.find(class)? };
-        let (flags, trace) = (set.get(class), recorded.get(class));
-        let ms = |ms: Option<f64>| ms.map(|ms| Micros::from_f64(ms * 1e3));
-        let flag = |of: fn(&experiment::SloTargetSettings) -> Option<&Sourced<Micros>>| {
-            let target = flags.and_then(of).or(every.and_then(of));
-            target.map(|target| target.value)
-        };
-        let targets = SloTargets {
-            ttft: flag(|targets| targets.ttft.as_ref()).or(ms(trace.and_then(|targets| targets.ttft_ms))),
-            itl: flag(|targets| targets.itl.as_ref()).or(ms(trace.and_then(|targets| targets.itl_ms))),
-            e2e: flag(|targets| targets.e2e.as_ref()).or(ms(trace.and_then(|targets| targets.e2e_ms))),
-        };
-        Some((name, targets))
-    });
-    targets.collect()
 }
 
 /// Adds the deadline of `--timeout` to requests of a trace that have none. Generated requests have theirs.

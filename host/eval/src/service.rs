@@ -1,12 +1,16 @@
 //! The cluster of an experiment: instances, and the policies in front of them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
 use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingChoice};
 use blis_sim::latency::LatencyModel;
-use blis_sim::policy::{AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, InstanceInfo, TenantBudgets, Ties};
+use blis_sim::policy::{
+    AdmissionPolicy, AlwaysAdmit, BlockIds, Classes, ClientTargets, FilterStep, InstanceInfo, RoutingPolicy,
+    ScorerStep, TenantBudgets, Ties, Weighted,
+};
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
 
@@ -14,14 +18,15 @@ use crate::bound::BoundedService;
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::spec::{ParityName, TieBreakName};
+use crate::targets::slo_targets;
 use blis_config::Deployment;
-use blis_config::policy::{PolicySettings, PolicyUse};
+use blis_config::policy::{PipelineStep, PlannedFilter, PlannedScorer, PolicySettings, PolicyUse};
 use blis_plugin::adapt::{PluginLatency, PluginPolicy};
 use blis_plugin::check;
 use blis_plugin::incidents::{Incidents, OnError};
 use blis_plugin::{
-    AdmissionGuest, FaultKind, GuestKind, GuestSetup, Kind, LatencyGuest, Limits, PreemptionGuest, PriorityGuest,
-    RoutingGuest, SchedulingGuest, StartedGuest, Technology,
+    AdmissionGuest, FaultKind, FilterGuest, GuestKind, GuestSetup, Kind, LatencyGuest, Limits, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, Technology,
 };
 use blis_workload::Names;
 
@@ -63,7 +68,9 @@ pub(crate) fn cluster<I: Instance>(
         }
         None => incidents,
     };
-    let classes = Arc::new(classes(&settings.policies, names));
+    let asked = slo_targets(config, names, &BTreeMap::new()).into_iter();
+    let asked = asked.map(|(class, targets)| (class, ClientTargets { ttft: targets.ttft, itl: targets.itl }));
+    let classes = Arc::new(classes(&settings.policies, names).with_targets(asked));
     let mut instances: Vec<InstanceConfig> = (0..settings.num_instances)
         .map(|index| config.engine.instance(InstanceIndex(index), deployment, &classes))
         .collect();
@@ -152,10 +159,61 @@ impl PluginStarter<'_> {
         instance: Option<InstanceIndex>,
     ) -> Result<Option<Box<PluginPolicy<G>>>, RunError> {
         let Some(used) = self.config.cluster.policies.plugin(G::KIND) else { return Ok(None) };
-        let guest = self.start(used, instances, instance)?;
+        let owner = instance.map(|index| format!(":{index}")).unwrap_or_default();
+        self.plugin_policy(used, instances, &owner).map(Some)
+    }
+
+    /// The policy of the plugin `used` in a cluster of `instances`; `owner` distinguishes its stream of random numbers from
+    /// those of other guests of the same plugin.
+    fn plugin_policy<G: GuestKind + ?Sized>(
+        &self,
+        used: &PolicyUse,
+        instances: Arc<[InstanceInfo]>,
+        owner: &str,
+    ) -> Result<Box<PluginPolicy<G>>, RunError> {
+        let guest = self.start(used, instances, owner)?;
         let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
         let block_ids = BlockIds::hidden(Stream::new(self.config.seed, "block ids"));
-        Ok(Some(Box::new(PluginPolicy::new(name, description, guest, block_ids, self.incidents))))
+        Ok(Box::new(PluginPolicy::new(name, description, guest, block_ids, self.incidents)))
+    }
+
+    /// The policy of a step of a routing pipeline.
+    fn step<G: GuestKind + ?Sized>(&self, step: &PipelineStep) -> Result<Box<PluginPolicy<G>>, RunError> {
+        self.plugin_policy(&step.used, Arc::clone(&self.instances), &format!(":{}", step.role.name()))
+    }
+
+    /// The routing policy: built in, a plugin, or a pipeline of both.
+    fn routing(&self) -> Result<Box<dyn RoutingPolicy>, RunError> {
+        let settings = &self.config.cluster.policies;
+        let Some(plan) = settings.routing_plan() else {
+            return Ok(match self.policy::<dyn RoutingGuest>()? {
+                Some(plugin) => plugin,
+                None => settings.routing().map_err(RunError::usage)?,
+            });
+        };
+        let filter = |filter: PlannedFilter<'_>| -> Result<FilterStep, RunError> {
+            Ok(match filter {
+                PlannedFilter::BuiltIn(filter) => FilterStep::BuiltIn(filter),
+                PlannedFilter::Plugin(step) => FilterStep::Step(self.step::<dyn FilterGuest>(step)?),
+            })
+        };
+        let scorer = |(scorer, weight): (PlannedScorer<'_>, f64)| -> Result<(ScorerStep, f64), RunError> {
+            let scorer = match scorer {
+                PlannedScorer::BuiltIn(kind) => ScorerStep::BuiltIn(kind),
+                PlannedScorer::Plugin(step) => ScorerStep::Step(self.step::<dyn RoutingGuest>(step)?),
+            };
+            Ok((scorer, weight))
+        };
+        let filters = plan.filters.into_iter().map(filter).collect::<Result<_, _>>()?;
+        let scorers = plan.scorers.into_iter().map(scorer).collect::<Result<_, _>>()?;
+        let picker = match plan.picker {
+            Some(used) => {
+                let picker = self.plugin_policy::<dyn RoutingGuest>(used, Arc::clone(&self.instances), "")?;
+                Some(picker as Box<dyn RoutingPolicy>)
+            }
+            None => None,
+        };
+        Ok(Box::new(Weighted::pipeline(filters, scorers, picker).map_err(RunError::usage)?))
     }
 
     /// Attaches to each instance its own plugins, and to all of them the same latency model.
@@ -177,7 +235,7 @@ impl PluginStarter<'_> {
     fn attach_latency(&self, instances: &mut [InstanceConfig]) -> Result<(), RunError> {
         let policies = &self.config.cluster.policies;
         if let Some(used) = policies.plugin(Kind::Latency) {
-            let guest = self.start::<dyn LatencyGuest>(used, Arc::clone(&self.instances), None)?;
+            let guest = self.start::<dyn LatencyGuest>(used, Arc::clone(&self.instances), "")?;
             let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
             let fallback = instances.first().map(|instance| Arc::clone(&instance.latency));
             let Some(fallback) = fallback else { return Ok(()) };
@@ -189,14 +247,13 @@ impl PluginStarter<'_> {
         Ok(())
     }
 
-    /// Starts one guest. `instance`: the index of its instance, if it belongs to one.
+    /// Starts one guest; `owner` as of [`Self::plugin_policy`].
     fn start<G: GuestKind + ?Sized>(
         &self,
         used: &PolicyUse,
         instances: Arc<[InstanceInfo]>,
-        instance: Option<InstanceIndex>,
+        owner: &str,
     ) -> Result<Box<G>, RunError> {
-        let owner = instance.map(|index| format!(":{index}")).unwrap_or_default();
         let setup = GuestSetup {
             kind: used.kind,
             parameters: used.parameters.iter().map(|(_, value)| value.value).collect(),
@@ -240,10 +297,7 @@ fn policies(plugins: &PluginStarter<'_>, classes: &Classes, names: &Names) -> Re
     };
     Ok(Policies {
         admission: with_budgets(admission, settings, names).map_err(RunError::usage)?,
-        routing: match plugins.policy::<dyn RoutingGuest>()? {
-            Some(plugin) => plugin,
-            None => settings.routing().map_err(RunError::usage)?,
-        },
+        routing: plugins.routing()?,
         priority: match plugins.policy::<dyn PriorityGuest>()? {
             Some(plugin) => plugin,
             None => settings.priority(classes).map_err(RunError::usage)?,

@@ -143,6 +143,8 @@ pub struct SuiteLimits {
     pub fuel_per_request: u64,
     /// Linear memory of a component, MiB.
     pub memory_mb: u64,
+    /// Whether components may have an interpreter inside (Python, JavaScript): compiling one may take a minute.
+    pub large_components: bool,
     /// Wall time of a whole evaluation, seconds.
     pub wall_s: f64,
 }
@@ -354,6 +356,7 @@ struct RawLimits {
     operations_per_request: Option<Word>,
     fuel_per_request: Option<Word>,
     memory_mb: Option<Word>,
+    large_components: Option<Word>,
     wall_s: Option<Word>,
 }
 
@@ -539,6 +542,7 @@ impl SuiteReader<'_> {
         let whole = |word: &Option<Word>, name: &str, usual, most| {
             word.as_ref().map_or(Ok(usual), |word| self.0.whole(name, word, 1..=most))
         };
+        let large = raw.large_components.as_ref().map(|word| self.switch(word)).transpose()?;
         let wall = raw.wall_s.as_ref().map(|word| self.0.number("`wall_s`", word, SECONDS)).transpose()?;
         Ok(SuiteLimits {
             operations_per_call: whole(
@@ -561,6 +565,7 @@ impl SuiteReader<'_> {
                 1_000_000_000_000,
             )?,
             memory_mb: whole(&raw.memory_mb, "`memory_mb`", usual.memory_mb, 4096)?,
+            large_components: large.unwrap_or(usual.large_components),
             wall_s: wall.unwrap_or(usual.wall_s),
         })
     }
@@ -582,6 +587,7 @@ impl Default for SuiteLimits {
             operations_per_request: 20_000,
             fuel_per_request: 2_000_000,
             memory_mb: 64,
+            large_components: false,
             wall_s: 60.0,
         }
     }

@@ -5,7 +5,7 @@
 //! | kind | decision instead of a failed plugin |
 //! |---|---|
 //! | admission | admit |
-//! | routing | the least loaded instance, the first of several |
+//! | routing, as policy, scorer or picker; routing filter | the least loaded instance, the first of several |
 //! | priority | 0 |
 //! | scheduling | first come, first served |
 //! | preemption | the request that was admitted last |
@@ -17,16 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::{
     AdmissionDecision, AdmissionPolicy, BatchView, BlockIds, ClusterView, Event, EventKind, Events, PreemptionPolicy,
-    PriorityPolicy, QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, SchedulingPolicy,
-    Ties,
+    PriorityPolicy, QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, RoutingStep,
+    SchedulingPolicy, StepFailed, Ties,
 };
 use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, MeteredCall, OnError};
 use super::limits::{LONGEST_US, constant_range};
 use super::{
-    AdmissionGuest, Fault, FaultKind, Guest, GuestKind, Kind, LatencyConstants, LatencyGuest, PolicyDescription,
-    PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, FilterGuest, Guest, GuestKind, Kind, LatencyConstants, LatencyGuest,
+    PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
 /// A guest as a policy of the simulator: `PluginPolicy<dyn RoutingGuest>` is a routing policy, and so on.
@@ -52,7 +52,9 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         incidents: &Incidents,
     ) -> Self {
         let needed = match (G::KIND, incidents.on_error()) {
-            (Kind::Routing, OnError::Fallback) => Reads { load: true, in_flight: true, cached_blocks: false },
+            (Kind::Routing | Kind::RoutingFilter, OnError::Fallback) => {
+                Reads { load: true, in_flight: true, ..Reads::NOTHING }
+            }
             _ => Reads::NOTHING,
         };
         let policy = Self {
@@ -139,6 +141,39 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
         Fault::new(FaultKind::OutOfRange, message)
     }
 
+    /// Refuses anything but one number for each instance.
+    fn check_column(&self, function: &str, numbers: &[f64], cluster: &ClusterView<'_>) -> Result<(), Fault> {
+        if numbers.len() != cluster.len() {
+            let output = format!("{} numbers", numbers.len());
+            return Err(self.out_of_range(function, output, &format!("one for each of {} instances", cluster.len())));
+        }
+        match numbers.iter().position(|number| number.is_nan()) {
+            Some(index) => Err(self.not_a_number(function, &format!(" for instance {index}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The numbers of a step of a pipeline: `compute` asks the guest for them.
+    fn column(
+        &mut self,
+        function: &str,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        numbers: &mut Vec<f64>,
+        compute: impl FnOnce(&mut G, &RequestView<'_>, &mut Vec<f64>) -> Result<(), Fault>,
+    ) -> Result<(), StepFailed> {
+        let request = request.with_block_ids(self.block_ids);
+        numbers.clear();
+        let computed = compute(self.guest(), &request, numbers);
+        let computed = computed.and_then(|()| self.check_column(function, numbers, cluster));
+        let result = computed.map_err(|fault| {
+            self.failed(cluster.now, fault);
+            StepFailed
+        });
+        self.charge(MeteredCall::Decision, cluster.now);
+        result
+    }
+
     fn not_a_number(&self, function: &str, index: &str) -> Fault {
         let message = format!(
             "{}: {function} returned NaN{index}; look for 0/0, infinity minus infinity, or a root of a negative number",
@@ -162,12 +197,8 @@ impl PluginPolicy<dyn RoutingGuest> {
         if target >= cluster.len() {
             return Err(self.out_of_range("route", target, &format!("an index from 0 to {}", cluster.len() - 1)));
         }
-        if !scores.is_empty() && scores.len() != cluster.len() {
-            let output = format_args!("{} scores", scores.len()).to_string();
-            return Err(self.out_of_range("scores", output, &format!("one for each of {} instances", cluster.len())));
-        }
-        if let Some(index) = scores.iter().position(|score| score.is_nan()) {
-            return Err(self.not_a_number("scores", &format!(" for instance {index}")));
+        if !scores.is_empty() {
+            self.check_column("scores", scores, cluster)?;
         }
         Ok(RoutingDecision { target, reason: Reason::Plugin(scores.get(target).copied()) })
     }
@@ -202,6 +233,16 @@ impl AdmissionGuest for LostGuest {
 
 impl RoutingGuest for LostGuest {
     fn route(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Result<usize, Fault> {
+        Err(self.fault.clone())
+    }
+
+    fn scores(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Result<(), Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl FilterGuest for LostGuest {
+    fn filter(&mut self, _: &RequestView<'_>, _: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> Result<(), Fault> {
         Err(self.fault.clone())
     }
 }
@@ -297,6 +338,67 @@ impl RoutingPolicy for PluginPolicy<dyn RoutingGuest> {
     }
 
     fn fork(&self) -> Box<dyn RoutingPolicy> {
+        Box::new(self.copy())
+    }
+}
+
+/// A scorer of a pipeline.
+impl RoutingStep for PluginPolicy<dyn RoutingGuest> {
+    fn reads(&self) -> Reads {
+        self.reads
+    }
+
+    fn compute(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        numbers: &mut Vec<f64>,
+    ) -> Result<(), StepFailed> {
+        self.column("scores", request, cluster, numbers, |guest, request, numbers| {
+            guest.scores(request, cluster, ties, numbers)
+        })
+    }
+
+    fn events(&self) -> Events {
+        self.events
+    }
+
+    fn observe(&mut self, event: &Event) {
+        self.deliver(event);
+    }
+
+    fn fork(&self) -> Box<dyn RoutingStep> {
+        Box::new(self.copy())
+    }
+}
+
+impl RoutingStep for PluginPolicy<dyn FilterGuest> {
+    fn reads(&self) -> Reads {
+        self.reads
+    }
+
+    fn compute(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        numbers: &mut Vec<f64>,
+    ) -> Result<(), StepFailed> {
+        self.column("filter", request, cluster, numbers, |guest, request, numbers| {
+            guest.filter(request, cluster, ties, numbers)
+        })
+    }
+
+    fn events(&self) -> Events {
+        self.events
+    }
+
+    fn observe(&mut self, event: &Event) {
+        self.deliver(event);
+    }
+
+    fn fork(&self) -> Box<dyn RoutingStep> {
         Box::new(self.copy())
     }
 }

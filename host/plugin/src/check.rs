@@ -144,7 +144,7 @@ impl Subject<'_> {
         if self.kind == Kind::Routing && self.plugin.description().scores {
             add("computing scores changes no decision", self.explained());
         }
-        if matches!(self.kind, Kind::Admission | Kind::Routing) {
+        if matches!(self.kind, Kind::Admission | Kind::Routing | Kind::RoutingFilter) {
             add("`changed` names all instances that affect an output", self.changed_indices());
         }
         add("two guests return the same outputs", self.agree());
@@ -435,6 +435,9 @@ fn decide(
             let mut scores = Vec::new();
             let index = guest.route(request, cluster, &ties(), &mut scores)?;
             Ok(GuestOutput::Index(index, scores.into_iter().map(f64::to_bits).collect()))
+        }
+        StartedGuest::RoutingFilter(guest) => {
+            inputs::kept(guest.as_mut(), request, cluster, &ties()).map(GuestOutput::Kept)
         }
         other => Err(other.mismatch()),
     }

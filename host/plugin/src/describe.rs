@@ -10,8 +10,8 @@ use super::text::plain;
 use super::{Fault, FaultKind, Limits, OtherParameter, OtherValue, PolicyDescription, PolicyParameter};
 use blis_sim::policy::{Events, Reads};
 
-/// The version of the interface that this host offers: `sdk/wit/since-v1.0.0`.
-pub(crate) const OFFERED: (u64, u64) = (1, 0);
+/// The version of the interface that this host offers: `sdk/wit/since-v1.1.0`.
+pub(crate) const OFFERED: (u64, u64) = (1, 1);
 
 /// What a compiled plugin declares by name.
 #[derive(Debug, Default)]

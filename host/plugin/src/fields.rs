@@ -11,7 +11,7 @@ use std::str::FromStr;
 use blis_diag::{name_hint, quoted, yaml};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, InstanceInfo, Signals};
+use blis_sim::policy::{BatchView, ClientTargets, InstanceInfo, Signals};
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::units::Micros;
 
@@ -75,13 +75,14 @@ pub(crate) struct NamedRequest {
     pub class_priority: i32,
     pub block_size: u32,
     pub tenant_in_flight: u32,
+    pub targets: ClientTargets,
     input_tokens: Option<u32>,
     prompt_blocks: Option<u32>,
     shared_blocks: Option<u32>,
     blocks: Vec<u32>,
 }
 
-const REQUEST: [&str; 26] = [
+const REQUEST: [&str; 30] = [
     "id",
     "now",
     "now_us",
@@ -89,6 +90,10 @@ const REQUEST: [&str; 26] = [
     "arrival_us",
     "deadline",
     "deadline_us",
+    "slo_ttft",
+    "slo_ttft_us",
+    "slo_itl",
+    "slo_itl_us",
     "input_tokens",
     "prompt_tokens",
     "max_output_tokens",
@@ -119,6 +124,7 @@ impl NamedRequest {
             class_priority: 0,
             block_size: BLOCK_SIZE,
             tenant_in_flight: 0,
+            targets: ClientTargets::default(),
             input_tokens: None,
             prompt_blocks: None,
             shared_blocks: None,
@@ -136,6 +142,8 @@ impl NamedRequest {
             "now" | "now_us" => self.now = Some(time(name, value)?),
             "arrival" | "arrival_us" => request.arrival = time(name, value)?,
             "deadline" | "deadline_us" => request.deadline = Some(time(name, value)?),
+            "slo_ttft" | "slo_ttft_us" => self.targets.ttft = Some(time(name, value)?),
+            "slo_itl" | "slo_itl_us" => self.targets.itl = Some(time(name, value)?),
             "input_tokens" | "prompt_tokens" => self.input_tokens = Some(whole(name, value, 1..=u32::MAX)?),
             "max_output_tokens" | "max_tokens" => {
                 request.max_output_tokens = Some(whole(name, value, 0..=u32::MAX - 1)?);
@@ -225,6 +233,8 @@ impl NamedQueued {
 pub(crate) struct NamedInstances {
     pub infos: Vec<InstanceInfo>,
     pub signals: Signals,
+    /// The sums of scores that a picker sees, where they are set.
+    scores: Vec<Option<f64>>,
 }
 
 /// One instance. Of `kv_utilization` and `free_kv_blocks` one follows from the other.
@@ -239,9 +249,15 @@ pub(crate) struct NamedInstance {
     preemption_count: u64,
     in_flight: u32,
     cached_blocks: u32,
+    waiting_tokens: u64,
+    in_flight_tokens: u64,
+    in_flight_output: u64,
+    ttft_ewma: f64,
+    itl_ewma: f64,
+    score: Option<f64>,
 }
 
-const INSTANCE: [&str; 12] = [
+const INSTANCE: [&str; 18] = [
     "id",
     "queue_depth",
     "batch_size",
@@ -254,6 +270,12 @@ const INSTANCE: [&str; 12] = [
     "cached_blocks",
     "max_num_seqs",
     "block_size",
+    "waiting_tokens",
+    "in_flight_tokens",
+    "in_flight_output",
+    "ttft_ewma",
+    "itl_ewma",
+    "score",
 ];
 
 impl NamedInstance {
@@ -271,6 +293,12 @@ impl NamedInstance {
             preemption_count: 0,
             in_flight: 0,
             cached_blocks: 0,
+            waiting_tokens: 0,
+            in_flight_tokens: 0,
+            in_flight_output: 0,
+            ttft_ewma: 0.0,
+            itl_ewma: 0.0,
+            score: None,
         }
     }
 
@@ -288,9 +316,17 @@ impl NamedInstance {
             "cached_blocks" => self.cached_blocks = whole(name, value, 0..=u32::MAX)?,
             "max_num_seqs" => self.info.max_num_seqs = whole(name, value, 1..=u32::MAX)?,
             "block_size" => self.info.block_size = whole(name, value, 1..=1 << 20)?,
-            "effective_load" | "index" | "indices" => {
+            "waiting_tokens" => self.waiting_tokens = whole(name, value, 0..=LATEST_US)?,
+            "in_flight_tokens" => self.in_flight_tokens = whole(name, value, 0..=LATEST_US)?,
+            "in_flight_output" => self.in_flight_output = whole(name, value, 0..=LATEST_US)?,
+            "ttft_ewma" => self.ttft_ewma = real(name, value, 0.0)?,
+            "itl_ewma" => self.itl_ewma = real(name, value, 0.0)?,
+            "score" => self.score = Some(real(name, value, -1.0)?),
+            "effective_load" | "index" | "indices" | "cached_tokens_gpu" | "running_tokens" | "staleness" => {
                 let what = format!("`{name}` cannot be set");
-                let hint = "effective_load is queue_depth + batch_size + in_flight, indices are positions in the list";
+                let hint = "effective_load is queue_depth + batch_size + in_flight, indices are positions in the list, \
+                            cached_tokens_gpu follows from cached_blocks, running_tokens from the KV blocks, staleness \
+                            from load_staleness";
                 return Err(FieldError { of_name: true, ..wrong(what, hint) });
             }
             _ => return Err(FieldError::unknown("an instance", name, &INSTANCE)),
@@ -309,7 +345,7 @@ impl NamedInstances {
         let used = instance.kv_utilization.unwrap_or(0.0);
         let free = instance.free_kv_blocks.unwrap_or_else(|| (f64::from(total) * (1.0 - used)).round() as u32);
         let used = instance.kv_utilization.unwrap_or_else(|| f64::from(total - free) / f64::from(total));
-        let Self { infos, signals } = self;
+        let Self { infos, signals, scores } = self;
         infos.push(instance.info);
         signals.queue_depth.push(instance.queue_depth);
         signals.batch_size.push(instance.batch_size);
@@ -319,7 +355,19 @@ impl NamedInstances {
         signals.preemption_count.push(instance.preemption_count);
         signals.in_flight.push(instance.in_flight);
         signals.cached_blocks.push(instance.cached_blocks);
+        signals.waiting_tokens.push(instance.waiting_tokens);
+        signals.in_flight_tokens.push(instance.in_flight_tokens);
+        signals.in_flight_output.push(instance.in_flight_output);
+        signals.ttft_ewma.push(instance.ttft_ewma);
+        signals.itl_ewma.push(instance.itl_ewma);
+        scores.push(instance.score);
         Ok(())
+    }
+
+    /// The sums of scores, 0 where none is set; empty if none is set at all.
+    pub fn scores(&self) -> Vec<f64> {
+        let any = self.scores.iter().any(Option::is_some);
+        self.scores.iter().filter(|_| any).map(|score| score.unwrap_or(0.0)).collect()
     }
 }
 
@@ -495,6 +543,15 @@ fn share(name: &str, value: &FieldValue) -> Result<f64, FieldError> {
     yaml::real(text)
         .filter(|number| (0.0..=1.0).contains(number))
         .ok_or_else(|| wrong(format!("`{name}` is {}", quoted(text.as_bytes())), "it must be a number from 0 to 1"))
+}
+
+/// A number that is at least `least`.
+fn real(name: &str, value: &FieldValue, least: f64) -> Result<f64, FieldError> {
+    let text = word(name, value)?;
+    let number = yaml::real(text).filter(|number| number.is_finite() && *number >= least);
+    number.ok_or_else(|| {
+        wrong(format!("`{name}` is {}", quoted(text.as_bytes())), format!("it must be a number from {least} on"))
+    })
 }
 
 fn wrong(what: impl Into<String>, hint: impl Into<String>) -> FieldError {

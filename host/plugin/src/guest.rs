@@ -87,6 +87,35 @@ pub trait RoutingGuest: Guest {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> Result<usize, Fault>;
+
+    /// Appends a score for each instance to `scores`, which is empty, without choosing one: the guest is a scorer of a
+    /// pipeline. The caller checks their number and refuses NaN.
+    ///
+    /// # Errors
+    /// If the guest fails or computes no scores.
+    fn scores(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<(), Fault>;
+}
+
+/// A guest that leaves out instances before others choose.
+pub trait FilterGuest: Guest {
+    /// Appends a number for each instance to `kept`, which is empty: 0 if it is left out, anything else if it is kept. The
+    /// caller checks their number and refuses NaN.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn filter(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        kept: &mut Vec<f64>,
+    ) -> Result<(), Fault>;
 }
 
 /// A guest that sets the priority of requests on their instance.
@@ -139,12 +168,19 @@ pub trait LatencyGuest: Guest {
 
 /// The guest of one technology, with the functions of all kinds, before it is narrowed to one kind.
 pub trait EveryGuest:
-    AdmissionGuest + RoutingGuest + PriorityGuest + SchedulingGuest + PreemptionGuest + LatencyGuest + 'static
+    AdmissionGuest + RoutingGuest + FilterGuest + PriorityGuest + SchedulingGuest + PreemptionGuest + LatencyGuest + 'static
 {
 }
 
 impl<G> EveryGuest for G where
-    G: AdmissionGuest + RoutingGuest + PriorityGuest + SchedulingGuest + PreemptionGuest + LatencyGuest + 'static
+    G: AdmissionGuest
+        + RoutingGuest
+        + FilterGuest
+        + PriorityGuest
+        + SchedulingGuest
+        + PreemptionGuest
+        + LatencyGuest
+        + 'static
 {
 }
 
@@ -153,6 +189,7 @@ impl<G> EveryGuest for G where
 pub enum StartedGuest {
     Admission(Box<dyn AdmissionGuest>),
     Routing(Box<dyn RoutingGuest>),
+    RoutingFilter(Box<dyn FilterGuest>),
     Priority(Box<dyn PriorityGuest>),
     Scheduling(Box<dyn SchedulingGuest>),
     Preemption(Box<dyn PreemptionGuest>),
@@ -165,6 +202,7 @@ impl StartedGuest {
         match kind {
             Kind::Admission => Self::Admission(Box::new(guest)),
             Kind::Routing => Self::Routing(Box::new(guest)),
+            Kind::RoutingFilter => Self::RoutingFilter(Box::new(guest)),
             Kind::Priority => Self::Priority(Box::new(guest)),
             Kind::Scheduling => Self::Scheduling(Box::new(guest)),
             Kind::Preemption => Self::Preemption(Box::new(guest)),
@@ -178,6 +216,7 @@ impl StartedGuest {
         match self {
             Self::Admission(_) => Kind::Admission,
             Self::Routing(_) => Kind::Routing,
+            Self::RoutingFilter(_) => Kind::RoutingFilter,
             Self::Priority(_) => Kind::Priority,
             Self::Scheduling(_) => Kind::Scheduling,
             Self::Preemption(_) => Kind::Preemption,
@@ -209,6 +248,7 @@ impl Deref for StartedGuest {
         match self {
             Self::Admission(guest) => guest.as_ref(),
             Self::Routing(guest) => guest.as_ref(),
+            Self::RoutingFilter(guest) => guest.as_ref(),
             Self::Priority(guest) => guest.as_ref(),
             Self::Scheduling(guest) => guest.as_ref(),
             Self::Preemption(guest) => guest.as_ref(),
@@ -222,6 +262,7 @@ impl DerefMut for StartedGuest {
         match self {
             Self::Admission(guest) => guest.as_mut(),
             Self::Routing(guest) => guest.as_mut(),
+            Self::RoutingFilter(guest) => guest.as_mut(),
             Self::Priority(guest) => guest.as_mut(),
             Self::Scheduling(guest) => guest.as_mut(),
             Self::Preemption(guest) => guest.as_mut(),
@@ -230,7 +271,7 @@ impl DerefMut for StartedGuest {
     }
 }
 
-/// The six guest types: `dyn AdmissionGuest` to `dyn LatencyGuest`.
+/// The seven guest types: `dyn AdmissionGuest` to `dyn LatencyGuest`.
 pub trait GuestKind: Guest {
     /// The kind of its decisions.
     const KIND: Kind;
@@ -262,6 +303,7 @@ macro_rules! guest_kinds {
 guest_kinds! {
     Admission AdmissionGuest
     Routing RoutingGuest
+    RoutingFilter FilterGuest
     Priority PriorityGuest
     Scheduling SchedulingGuest
     Preemption PreemptionGuest

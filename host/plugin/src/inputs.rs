@@ -4,8 +4,8 @@
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    AdmissionDecision, BatchView, Changes, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads,
-    RequestView, Signals, Staleness, Ties, Versions,
+    AdmissionDecision, BatchView, Changes, ClientTargets, ClusterView, Event, EventKind, Events, InstanceInfo,
+    QueuedView, Reads, RequestView, Signals, Staleness, Ties, Versions,
 };
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::rng::{Generator, Stream};
@@ -14,7 +14,7 @@ use rand::RngExt as _;
 
 use super::fields::{NamedInstances, NamedQueued, NamedRequest};
 use super::limits::LONGEST_US;
-use super::{Fault, FaultKind, Kind, RoutingGuest, StartedGuest};
+use super::{Fault, FaultKind, FilterGuest, Kind, RoutingGuest, StartedGuest};
 
 const BLOCK_SIZE: u32 = 16;
 /// Maximum batch size of every instance (sequences).
@@ -51,11 +51,14 @@ pub struct DecisionPoint {
     now: Micros,
     request: Request,
     class_priority: i32,
+    targets: ClientTargets,
     instances: Vec<InstanceInfo>,
     signals: Signals,
     staleness: Staleness,
     versions: Versions,
     tenants_in_flight: Vec<u32>,
+    /// [`ClusterView::scores`].
+    scores: Vec<f64>,
     block_size: u32,
     /// Generated tokens and preemptions when the request joins a queue; `None` if they follow from its turn.
     progress: Option<(u32, u32)>,
@@ -70,11 +73,13 @@ impl DecisionPoint {
             now: request.now(),
             request: request.request.clone(),
             class_priority: request.class_priority,
+            targets: request.targets,
             instances: instances.infos.clone(),
             signals: instances.signals.clone(),
             staleness,
             versions: Versions::default(),
             tenants_in_flight,
+            scores: instances.scores(),
             block_size: request.block_size,
             progress: None,
         }
@@ -101,11 +106,13 @@ impl DecisionPoint {
             cached_blocks: column(rng, blocks),
             batch_size,
             free_kv_blocks,
+            ..measured(n, item)
         };
         Self {
             now,
             request,
             class_priority: rng.random_range(-3..=4),
+            targets: ClientTargets::default(),
             instances: instances(n),
             signals,
             staleness: Staleness {
@@ -115,6 +122,7 @@ impl DecisionPoint {
             },
             versions: Versions::default(),
             tenants_in_flight: column_of_tenants(rng),
+            scores: Vec::new(),
             block_size: BLOCK_SIZE,
             progress: None,
         }
@@ -135,6 +143,11 @@ impl DecisionPoint {
                 preemption_count: vec![load.into(); n],
                 in_flight: vec![load; n],
                 cached_blocks: vec![if load == 0 { 0 } else { point.request.input_tokens / BLOCK_SIZE }; n],
+                waiting_tokens: vec![u64::from(load) * 1000; n],
+                in_flight_tokens: vec![u64::from(load) * 1000; n],
+                in_flight_output: vec![u64::from(load) * 1500; n],
+                ttft_ewma: vec![f64::from(load) * 1e3; n],
+                itl_ewma: vec![f64::from(load) * 10.0; n],
             };
             point
         };
@@ -146,6 +159,7 @@ impl DecisionPoint {
         largest.now = Micros(i64::MAX.cast_unsigned());
         largest.staleness = Staleness { load: largest.now, cached_blocks: largest.now, in_flight: Micros::ZERO };
         largest.class_priority = i32::MAX;
+        largest.targets = ClientTargets { ttft: Some(largest.now), itl: Some(largest.now) };
         largest.request.arrival = Micros::ZERO;
         largest.request.input_tokens = u32::MAX;
         largest.request.max_output_tokens = Some(u32::MAX - 1);
@@ -170,7 +184,7 @@ impl DecisionPoint {
     /// The request as policies get it.
     #[must_use]
     pub fn request(&self) -> RequestView<'_> {
-        RequestView::new(&self.request, self.class_priority, self.block_size)
+        RequestView::new(&self.request, self.class_priority, self.block_size).with_targets(self.targets)
     }
 
     /// The service as policies get it.
@@ -184,6 +198,7 @@ impl DecisionPoint {
             versions: self.versions,
             in_flight_changes: Changes::UNKNOWN,
             tenants_in_flight: &self.tenants_in_flight,
+            scores: &self.scores,
         }
     }
 
@@ -197,8 +212,17 @@ impl DecisionPoint {
 
     /// The same situation with the signals of `other`, except those that change at every decision.
     fn with_load_of(mut self, other: &Self, versions: Versions) -> Self {
-        let (in_flight, cached_blocks) = (self.signals.in_flight, self.signals.cached_blocks);
-        self.signals = Signals { in_flight, cached_blocks, ..other.signals.clone() };
+        let Signals { in_flight, cached_blocks, in_flight_tokens, in_flight_output, ttft_ewma, itl_ewma, .. } =
+            self.signals;
+        self.signals = Signals {
+            in_flight,
+            cached_blocks,
+            in_flight_tokens,
+            in_flight_output,
+            ttft_ewma,
+            itl_ewma,
+            ..other.signals.clone()
+        };
         self.versions = versions;
         self
     }
@@ -218,6 +242,7 @@ pub fn traffic(kind: Kind, n: usize) -> Vec<GuestCall> {
         match GuestCall::plausible(kind, n, item) {
             GuestCall::Admit(point) => GuestCall::Admit(shared(point)),
             GuestCall::Route(point) => GuestCall::Route(shared(point)),
+            GuestCall::Filter(point) => GuestCall::Filter(shared(point)),
             other => other,
         }
     };
@@ -236,7 +261,7 @@ pub struct SyntheticService {
     requests: Vec<(Request, i32)>,
     /// The signals that the instances report in turn.
     reports: Vec<Signals>,
-    /// Log of the changes of `in_flight`: the number of entries dropped from its start, and the rest.
+    /// Log of the changes of the router's columns: the number of entries dropped from its start, and the rest.
     changes: (u64, Vec<u32>),
     decisions: usize,
 }
@@ -271,6 +296,7 @@ impl SyntheticService {
             signals.free_kv_blocks.copy_from_slice(&report.free_kv_blocks);
             signals.cache_hit_rate.copy_from_slice(&report.cache_hit_rate);
             signals.preemption_count.copy_from_slice(&report.preemption_count);
+            signals.waiting_tokens.copy_from_slice(&report.waiting_tokens);
             point.versions.load += 1;
         }
         if reads.cached_blocks {
@@ -285,6 +311,16 @@ impl SyntheticService {
         let (came, ended) = (number * 7 % n, number * 13 % n);
         signals.in_flight[came] += 1;
         signals.in_flight[ended] = signals.in_flight[ended].saturating_sub(1);
+        if reads.tokens {
+            signals.in_flight_tokens[came] += 500;
+            signals.in_flight_output[came] += 750;
+            signals.in_flight_tokens[ended] = signals.in_flight_tokens[ended].saturating_sub(500);
+            signals.in_flight_output[ended] = signals.in_flight_output[ended].saturating_sub(750);
+        }
+        if reads.latencies {
+            signals.ttft_ewma[ended] = 0.9 * signals.ttft_ewma[ended] + 1e4;
+            signals.itl_ewma[ended] = 0.9 * signals.itl_ewma[ended] + 1e3;
+        }
         recent.extend([came as u32, ended as u32]);
     }
 
@@ -305,6 +341,21 @@ impl SyntheticService {
 
 fn generator(what: &str, item: u64) -> Generator {
     Stream::new(42, what).at(item)
+}
+
+/// The columns of tokens and latencies in situation number `item`; the others are empty. Drawn apart from the others, which
+/// are as before there were these.
+fn measured(n: usize, item: u64) -> Signals {
+    let mut rng = generator("measures", item);
+    let mut column = |most: u64| (0..n).map(|_| rng.random_range(0..=most)).collect::<Vec<u64>>();
+    Signals {
+        waiting_tokens: column(40_000),
+        in_flight_tokens: column(60_000),
+        in_flight_output: column(90_000),
+        ttft_ewma: column(2_000_000).into_iter().map(|us| us as f64).collect(),
+        itl_ewma: column(60_000).into_iter().map(|us| us as f64).collect(),
+        ..Signals::default()
+    }
 }
 
 fn column_of_tenants(rng: &mut Generator) -> Vec<u32> {
@@ -466,6 +517,8 @@ pub fn event(n: usize, item: u64, wanted: Events) -> Option<Event> {
 pub enum GuestCall {
     Admit(DecisionPoint),
     Route(DecisionPoint),
+    /// Routing filter: which instances it keeps.
+    Filter(DecisionPoint),
     Priority(DecisionPoint),
     /// Scheduling: the request of the situation, its priority and its turn.
     Rank(DecisionPoint, i64, i64),
@@ -484,6 +537,8 @@ pub enum GuestOutput {
     Decision(AdmissionDecision),
     /// Routing or preemption: an index, and the bits of the scores.
     Index(usize, Vec<u64>),
+    /// Routing filter: whether each instance is kept.
+    Kept(Vec<bool>),
     Priority(i64),
     /// Scheduling: the bits of the rank.
     Rank(u64),
@@ -501,6 +556,7 @@ impl GuestCall {
         match kind {
             Kind::Admission => Self::Admit(point()),
             Kind::Routing => Self::Route(point()),
+            Kind::RoutingFilter => Self::Filter(point()),
             Kind::Priority => Self::Priority(point()),
             Kind::Scheduling => Self::Rank(point(), (item % 11) as i64 - 5, item as i64 + 1),
             Kind::Preemption => Self::Victim(batch(n, item)),
@@ -518,6 +574,7 @@ impl GuestCall {
         match kind {
             Kind::Admission => points(Self::Admit),
             Kind::Routing => points(Self::Route),
+            Kind::RoutingFilter => points(Self::Filter),
             Kind::Priority => points(Self::Priority),
             Kind::Scheduling => {
                 let mut all = points(|point| Self::Rank(point, 0, 1));
@@ -550,6 +607,11 @@ impl GuestCall {
         Self::Route(DecisionPoint::new(request, instances, staleness))
     }
 
+    /// The call for filtering the instances of `request`.
+    pub(crate) fn filter(request: &NamedRequest, instances: &NamedInstances, staleness: Staleness) -> Self {
+        Self::Filter(DecisionPoint::new(request, instances, staleness))
+    }
+
     /// The call for the priority of `request`.
     pub(crate) fn priority(request: &NamedRequest) -> Self {
         Self::Priority(DecisionPoint::new(request, &NamedInstances::default(), Staleness::default()))
@@ -579,6 +641,9 @@ impl GuestCall {
                 guest.admit(&point.request(), &point.cluster()).map(GuestOutput::Decision)
             }
             (Self::Route(point), StartedGuest::Routing(guest)) => routed(point, guest.as_mut(), ties),
+            (Self::Filter(point), StartedGuest::RoutingFilter(guest)) => {
+                kept(guest.as_mut(), &point.request(), &point.cluster(), ties).map(GuestOutput::Kept)
+            }
             (Self::Priority(point), StartedGuest::Priority(guest)) => {
                 guest.priority(&point.request(), point.now).map(GuestOutput::Priority)
             }
@@ -649,4 +714,25 @@ pub fn route(
         return not_a_number(format!("the score of instance {index} is NaN"));
     }
     Ok(index)
+}
+
+/// Whether `guest` keeps each instance, with its output checked as the simulator does.
+///
+/// # Errors
+/// If the guest fails, or its output cannot be used.
+pub fn kept(
+    guest: &mut dyn FilterGuest,
+    request: &RequestView<'_>,
+    cluster: &ClusterView<'_>,
+    ties: &Ties,
+) -> Result<Vec<bool>, Fault> {
+    let mut numbers = Vec::new();
+    guest.filter(request, cluster, ties, &mut numbers)?;
+    if numbers.len() != cluster.len() {
+        return out_of_range(format!("filter returned {} numbers for {} instances", numbers.len(), cluster.len()));
+    }
+    match numbers.iter().position(|number| number.is_nan()) {
+        Some(index) => not_a_number(format!("filter returned NaN for instance {index}")),
+        None => Ok(numbers.into_iter().map(|number| number != 0.0).collect()),
+    }
 }

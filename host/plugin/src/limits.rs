@@ -24,6 +24,9 @@ pub struct Limits {
     pub message_bytes: usize,
     /// Lines of log per guest; further lines are only counted.
     pub log_lines: u32,
+    /// Whether a component may be as large as one with the interpreter of Python or JavaScript inside: compiling it takes
+    /// up to a minute. Otherwise the bounds are those of compiled languages, about a second.
+    pub large_components: bool,
 }
 
 impl Default for Limits {
@@ -38,6 +41,7 @@ impl Default for Limits {
             file_bytes: 32 << 20,
             message_bytes: 4096,
             log_lines: 200,
+            large_components: false,
         }
     }
 }
@@ -86,19 +90,42 @@ pub(crate) const COMPONENT_PARTS: usize = 100;
 pub(crate) const FRAMES: usize = 5;
 /// Characters of one line of the backtrace.
 pub(crate) const FRAME_CHARACTERS: usize = 160;
-/// Bytes of code of all functions of a component.
-pub(crate) const CODE_BYTES: u64 = 8 << 20;
-/// Cost of compiling a component, about µs of a processor: see `wasm/effort.rs`. The largest shipped component has 154 functions
-/// and 57 kB of code.
-pub(crate) const COMPILE_COST: u64 = 1_500_000;
-/// Bytes of one function.
-pub(crate) const FUNCTION_BYTES: u64 = 256 << 10;
-/// Local variables of one function.
-pub(crate) const FUNCTION_LOCALS: u64 = 5000;
-/// Blocks, loops and conditions inside each other.
-pub(crate) const CODE_NESTING: u64 = 250;
-/// Local variables × blocks × depth of nesting, summed over all functions: about the work of the compiler.
-pub(crate) const COMPILE_WORK: u64 = 4_000_000;
+/// Bounds on the code of a component, which bound the time and the memory of its compilation: `wasm/effort.rs`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CodeBounds {
+    /// Bytes of code of all functions.
+    pub code_bytes: u64,
+    /// Cost of compiling all of it, about µs of a processor.
+    pub compile_cost: u64,
+    /// Local variables × blocks × depth of nesting, summed over all functions: about the work of the compiler.
+    pub compile_work: u64,
+    /// Bytes of one function.
+    pub function_bytes: u64,
+    /// Local variables of one function.
+    pub function_locals: u64,
+    /// Blocks, loops and conditions inside each other.
+    pub nesting: u64,
+}
+
+/// Bounds of all components unless [`Limits::large_components`] is set. The largest shipped component has 154 functions and 57 kB
+/// of code.
+pub(crate) const CODE: CodeBounds = CodeBounds {
+    code_bytes: 8 << 20,
+    compile_cost: 1_500_000,
+    compile_work: 4_000_000,
+    function_bytes: 256 << 10,
+    function_locals: 5000,
+    nesting: 250,
+};
+/// Bounds of components with an interpreter inside: see docs/plugin-languages.md for what those have.
+pub(crate) const LARGE_CODE: CodeBounds = CodeBounds {
+    code_bytes: 32 << 20,
+    compile_cost: 60_000_000,
+    compile_work: 400_000_000,
+    function_bytes: 4 << 20,
+    function_locals: 20_000,
+    nesting: 5000,
+};
 /// Compiled plugins in the cache folder; when there are more, the older half is removed.
 pub(crate) const COMPILED_FILES: usize = 512;
 /// Bytes of the compiled plugins in the cache folder; when there are more, the oldest are removed, down to half.

@@ -3,7 +3,8 @@
 use blis_abi::{ColumnGroup, EventSet};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{
-    BatchView, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads, RequestView, Staleness, Versions,
+    BatchView, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads, RequestView, Signals, Staleness,
+    Versions,
 };
 use blis_sim::request::Tags;
 use blis_sim::units::Micros;
@@ -18,7 +19,7 @@ pub use blis_abi::{
 pub struct LatestView {
     instances: usize,
     versions: Versions,
-    /// Number of changes of `in_flight` by then.
+    /// Number of changes of the router's columns by then.
     changes: u64,
 }
 
@@ -31,21 +32,22 @@ pub struct ViewChanges<'a> {
     all: bool,
     load: bool,
     cached_blocks: bool,
-    /// Indices with a changed `in_flight`; `None` if any may have.
-    in_flight: Option<&'a [u32]>,
+    /// Indices with changed columns of the router; `None` if any may have.
+    router: Option<&'a [u32]>,
 }
 
 impl LatestView {
     /// Compares `cluster` with the latest view and replaces it.
     pub fn advance<'a>(&mut self, cluster: &ClusterView<'a>) -> ViewChanges<'a> {
-        let all = self.instances != cluster.len();
+        // Without versions the instances may be others, as those that the filters of a pipeline leave to its picker.
+        let all = self.instances != cluster.len() || cluster.versions.load == 0;
         let fresh = |before: u64, now: u64| all || now == 0 || before != now;
         let since = ViewChanges {
             instances: cluster.len(),
             all,
             load: fresh(self.versions.load, cluster.versions.load),
             cached_blocks: fresh(self.versions.cached_blocks, cluster.versions.cached_blocks),
-            in_flight: cluster.in_flight_changes.since(self.changes).filter(|_| !all),
+            router: cluster.in_flight_changes.since(self.changes).filter(|_| !all),
         };
         *self =
             Self { instances: cluster.len(), versions: cluster.versions, changes: cluster.in_flight_changes.count() };
@@ -61,7 +63,7 @@ impl<'a> ViewChanges<'a> {
         let few = |indices: &&[u32]| {
             indices.len() < self.instances && indices.iter().all(|&index| (index as usize) < self.instances)
         };
-        self.in_flight.filter(few).filter(|_| !self.load && !self.cached_blocks)
+        self.router.filter(few).filter(|_| !self.load && !self.cached_blocks)
     }
 }
 
@@ -73,6 +75,8 @@ pub struct InstanceRows {
     /// Row by row.
     numbers: Vec<f64>,
     latest: LatestView,
+    /// Whether a column is computed for each decision, so that all rows may differ every time.
+    by_decision: bool,
 }
 
 /// The instances of one decision.
@@ -90,13 +94,14 @@ impl InstanceRows {
     /// Rows with these columns.
     #[must_use]
     pub fn new(columns: &[Column]) -> Self {
-        Self { columns: columns.to_vec(), ..Self::default() }
+        let by_decision = columns.iter().any(|column| column.group() == ColumnGroup::Decision);
+        Self { columns: columns.to_vec(), by_decision, ..Self::default() }
     }
 
-    /// Updates the rows from `cluster`.
+    /// Updates the rows from `cluster`, for a decision about `request`.
     #[inline]
-    pub fn of<'c>(&mut self, cluster: &ClusterView<'c>) -> Rows<'_, 'c> {
-        let Self { columns, numbers, latest } = self;
+    pub fn of<'c>(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'c>) -> Rows<'_, 'c> {
+        let Self { columns, numbers, latest, by_decision } = self;
         let since = latest.advance(cluster);
         if since.all {
             numbers.clear();
@@ -107,61 +112,123 @@ impl InstanceRows {
                 ColumnGroup::Constant => since.all,
                 ColumnGroup::Periodic => since.load,
                 ColumnGroup::Cache => since.cached_blocks,
-                ColumnGroup::Router => match since.in_flight {
+                ColumnGroup::Decision => true,
+                ColumnGroup::Router => match since.router {
                     None => true,
                     Some(changed) => {
-                        update(numbers, columns.len(), position, changed, &cluster.signals.in_flight);
+                        update(numbers, columns.len(), position, column, changed, cluster.signals);
                         false
                     }
                 },
             };
             if outdated {
-                fill(numbers, columns.len(), position, column, cluster);
+                fill(numbers, columns.len(), position, column, request, cluster);
             }
         }
-        Rows { count: cluster.len(), numbers, changed: since.changed() }
+        Rows { count: cluster.len(), numbers, changed: since.changed().filter(|_| !*by_decision) }
     }
 
     /// The guest has a new state or missed a result: at the next decision any row may have changed.
     #[cold]
     pub fn forget(&mut self) {
-        *self = Self { columns: std::mem::take(&mut self.columns), ..Self::default() };
+        let Self { columns, by_decision, .. } = self;
+        *self = Self { columns: std::mem::take(columns), by_decision: *by_decision, ..Self::default() };
     }
 }
 
-/// Writes the entries of `column` at the `changed` indices into rows of `width` numbers.
+/// Writes the entries of `column`, one of the router, at the `changed` indices into rows of `width` numbers.
 #[inline]
-fn update(numbers: &mut [f64], width: usize, position: usize, changed: &[u32], column: &[u32]) {
-    for i in changed.iter().map(|&i| i as usize) {
-        if let (Some(number), Some(&count)) = (numbers.get_mut(i * width + position), column.get(i)) {
-            *number = count.into();
+fn update(numbers: &mut [f64], width: usize, position: usize, column: Column, changed: &[u32], signals: &Signals) {
+    let mut write = |value: &dyn Fn(usize) -> Option<f64>| {
+        for i in changed.iter().map(|&i| i as usize) {
+            if let (Some(number), Some(value)) = (numbers.get_mut(i * width + position), value(i)) {
+                *number = value;
+            }
         }
+    };
+    match column {
+        Column::InFlight => {
+            for i in changed.iter().map(|&i| i as usize) {
+                if let (Some(number), Some(&count)) = (numbers.get_mut(i * width + position), signals.in_flight.get(i))
+                {
+                    *number = count.into();
+                }
+            }
+        }
+        Column::InFlightTokens => write(&|i| signals.in_flight_tokens.get(i).map(|&tokens| tokens as f64)),
+        Column::InFlightOutput => write(&|i| signals.in_flight_output.get(i).map(|&tokens| tokens as f64)),
+        Column::TtftEwma => write(&|i| signals.ttft_ewma.get(i).copied()),
+        Column::ItlEwma => write(&|i| signals.itl_ewma.get(i).copied()),
+        other => unreachable!("{} is no column of the router", other.name()),
     }
 }
 
 /// Writes a whole column into rows of `width` numbers.
-fn fill(numbers: &mut [f64], width: usize, position: usize, column: Column, cluster: &ClusterView<'_>) {
-    fn write(rows: &mut [f64], width: usize, column: impl Iterator<Item = f64>) {
-        rows.iter_mut().step_by(width).zip(column).for_each(|(number, value)| *number = value);
-    }
+fn fill(
+    numbers: &mut [f64],
+    width: usize,
+    position: usize,
+    column: Column,
+    request: &RequestView<'_>,
+    cluster: &ClusterView<'_>,
+) {
     let Some(rows) = numbers.get_mut(position..) else { return };
-    let signals = cluster.signals;
-    let counts = |column: &[u32], rows: &mut [f64]| write(rows, width, column.iter().map(|&count| count.into()));
-    let infos = |rows: &mut [f64], get: fn(&InstanceInfo) -> u32| {
-        write(rows, width, cluster.instances.iter().map(|info| get(info).into()));
-    };
+    let mut rows = rows.iter_mut().step_by(width);
+    each_value(column, request, cluster, |value| {
+        if let Some(number) = rows.next() {
+            *number = value;
+        }
+    });
+}
+
+/// Calls `push` with the value of `column` for each instance in turn. Calls it once per instance.
+pub(crate) fn each_value(column: Column, request: &RequestView<'_>, cluster: &ClusterView<'_>, push: impl FnMut(f64)) {
+    fn counts(column: &[u32], push: impl FnMut(f64)) {
+        column.iter().map(|&count| f64::from(count)).for_each(push);
+    }
+    fn sums(column: &[u64], push: impl FnMut(f64)) {
+        column.iter().map(|&count| count as f64).for_each(push);
+    }
+    fn infos(instances: &[InstanceInfo], get: fn(&InstanceInfo) -> u32, push: impl FnMut(f64)) {
+        instances.iter().map(|info| f64::from(get(info))).for_each(push);
+    }
+    fn same(value: f64, count: usize, push: impl FnMut(f64)) {
+        std::iter::repeat_n(value, count).for_each(push);
+    }
+    let (signals, instances) = (cluster.signals, cluster.instances);
     match column {
-        Column::Id => infos(rows, |info| info.id.0),
-        Column::TotalKvBlocks => infos(rows, |info| info.total_kv_blocks),
-        Column::MaxNumSeqs => infos(rows, |info| info.max_num_seqs),
-        Column::QueueDepth => counts(&signals.queue_depth, rows),
-        Column::BatchSize => counts(&signals.batch_size, rows),
-        Column::KvUtilization => write(rows, width, signals.kv_utilization.iter().copied()),
-        Column::FreeKvBlocks => counts(&signals.free_kv_blocks, rows),
-        Column::CacheHitRate => write(rows, width, signals.cache_hit_rate.iter().copied()),
-        Column::PreemptionCount => write(rows, width, signals.preemption_count.iter().map(|&count| count as f64)),
-        Column::InFlight => counts(&signals.in_flight, rows),
-        Column::CachedBlocks => counts(&signals.cached_blocks, rows),
+        Column::Id => infos(instances, |info| info.id.0, push),
+        Column::TotalKvBlocks => infos(instances, |info| info.total_kv_blocks, push),
+        Column::MaxNumSeqs => infos(instances, |info| info.max_num_seqs, push),
+        Column::QueueDepth => counts(&signals.queue_depth, push),
+        Column::BatchSize => counts(&signals.batch_size, push),
+        Column::KvUtilization => signals.kv_utilization.iter().copied().for_each(push),
+        Column::FreeKvBlocks => counts(&signals.free_kv_blocks, push),
+        Column::CacheHitRate => signals.cache_hit_rate.iter().copied().for_each(push),
+        Column::PreemptionCount => sums(&signals.preemption_count, push),
+        Column::InFlight => counts(&signals.in_flight, push),
+        Column::CachedBlocks => counts(&signals.cached_blocks, push),
+        Column::InFlightTokens => sums(&signals.in_flight_tokens, push),
+        Column::InFlightOutput => sums(&signals.in_flight_output, push),
+        Column::CachedTokensGpu => {
+            (0..cluster.len()).map(|i| f64::from(signals.cached_tokens(request, i))).for_each(push);
+        }
+        // No instance has such a tier, a role or a group of its own, and no price is known.
+        Column::CachedTokensCpu | Column::CachedTokensRemote | Column::Role | Column::Group | Column::Price => {
+            same(0.0, instances.len(), push);
+        }
+        Column::WaitingTokens => sums(&signals.waiting_tokens, push),
+        Column::RunningTokens => {
+            let held = |(info, &free): (&InstanceInfo, &u32)| {
+                u64::from(info.total_kv_blocks.saturating_sub(free)) * u64::from(info.block_size)
+            };
+            instances.iter().zip(&signals.free_kv_blocks).map(|one| held(one) as f64).for_each(push);
+        }
+        Column::TtftEwma => signals.ttft_ewma.iter().copied().for_each(push),
+        Column::ItlEwma => signals.itl_ewma.iter().copied().for_each(push),
+        Column::Staleness => same(cluster.staleness.load.0 as f64, instances.len(), push),
+        Column::Score if cluster.scores.is_empty() => same(0.0, instances.len(), push),
+        Column::Score => cluster.scores.iter().copied().for_each(push),
     }
 }
 
@@ -174,9 +241,8 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
         now_us: now.0,
         arrival_us: request.arrival.0,
         deadline_us: request.deadline.map_or(NONE_U64, |at| at.0),
-        // No source of requests has targets of clients or adapters yet.
-        slo_ttft_us: NONE_U64,
-        slo_itl_us: NONE_U64,
+        slo_ttft_us: request.targets.ttft.map_or(NONE_U64, |target| target.0),
+        slo_itl_us: request.targets.itl.map_or(NONE_U64, |target| target.0),
         id: request.id.0,
         input_tokens: request.input_tokens,
         max_output_tokens: request.max_output_tokens.unwrap_or(NONE_U32),
@@ -193,6 +259,7 @@ pub fn request_row(request: &RequestView<'_>, now: Micros, tenant_in_flight: u32
         prefix_group: prefix_group.0,
         round_index,
         tenant_in_flight,
+        // No source of requests has adapters yet.
         adapter: 0,
         stage: 0,
     }
@@ -272,11 +339,33 @@ pub fn event_row(event: &Event) -> EventRow {
 /// The signals that must be kept up to date for a plugin that reads `columns`.
 #[must_use]
 pub fn reads_of(columns: &[Column]) -> Reads {
-    let has = |group| columns.iter().any(|column| column.group() == group);
-    Reads {
-        load: has(ColumnGroup::Periodic),
-        in_flight: has(ColumnGroup::Router),
-        cached_blocks: has(ColumnGroup::Cache),
+    columns.iter().copied().map(reads_of_one).fold(Reads::NOTHING, Reads::and)
+}
+
+fn reads_of_one(column: Column) -> Reads {
+    match column {
+        Column::Id
+        | Column::TotalKvBlocks
+        | Column::MaxNumSeqs
+        | Column::CachedTokensCpu
+        | Column::CachedTokensRemote
+        | Column::Role
+        | Column::Group
+        | Column::Price
+        | Column::Score => Reads::NOTHING,
+        Column::QueueDepth
+        | Column::BatchSize
+        | Column::KvUtilization
+        | Column::FreeKvBlocks
+        | Column::CacheHitRate
+        | Column::PreemptionCount
+        | Column::RunningTokens
+        | Column::Staleness => Reads { load: true, ..Reads::NOTHING },
+        Column::WaitingTokens => Reads { load: true, waiting_tokens: true, ..Reads::NOTHING },
+        Column::InFlight => Reads { in_flight: true, ..Reads::NOTHING },
+        Column::InFlightTokens | Column::InFlightOutput => Reads { tokens: true, ..Reads::NOTHING },
+        Column::TtftEwma | Column::ItlEwma => Reads { latencies: true, ..Reads::NOTHING },
+        Column::CachedBlocks | Column::CachedTokensGpu => Reads { cached_blocks: true, ..Reads::NOTHING },
     }
 }
 
@@ -317,8 +406,9 @@ pub fn running_rows(batch: &BatchView) -> Vec<RunningRow> {
 
 #[cfg(test)]
 mod tests {
-    use blis_sim::ids::InstanceIndex;
+    use blis_sim::ids::{InstanceIndex, RequestId};
     use blis_sim::policy::{Changes, InstanceInfo, Signals};
+    use blis_sim::request::Request;
     use proptest::prelude::*;
 
     use super::*;
@@ -337,6 +427,7 @@ mod tests {
             versions,
             in_flight_changes,
             tenants_in_flight: &[],
+            scores: &[],
         }
     }
 
@@ -350,23 +441,20 @@ mod tests {
         ) {
             let info = |id| InstanceInfo { id, max_num_seqs: 8, total_kv_blocks: 100 + id.0, block_size: 16 };
             let instances: Vec<InstanceInfo> = (0..n).map(InstanceIndex::at).map(info).collect();
-            let column = vec![0; n];
-            let mut signals = Signals {
-                queue_depth: column.clone(),
-                batch_size: column.clone(),
-                kv_utilization: vec![0.0; n],
-                free_kv_blocks: column.clone(),
-                cache_hit_rate: vec![0.0; n],
-                preemption_count: vec![0; n],
-                in_flight: column.clone(),
-                cached_blocks: column,
-            };
-            let mut kept = InstanceRows::new(Column::ALL);
+            let mut signals = Signals::idle(vec![0; n]);
+            // Columns of the decision at hand change all rows.
+            let columns: Vec<Column> =
+                Column::ALL.iter().copied().filter(|column| column.group() != ColumnGroup::Decision).collect();
+            let request = Request::new(RequestId(0), Micros::ZERO, 40, 1);
+            let request = RequestView::new(&request, 0, 16);
+            let mut kept = InstanceRows::new(&columns);
             // At the latest view: the rows, the number of changes if it was counted, and the versions.
             let mut last: Option<(Vec<f64>, Option<usize>, Versions)> = None;
             let (mut log, mut versions) = (Vec::new(), Versions { load: 1, cached_blocks: 1 });
             for (index, value, load, look, forgotten) in steps {
                 signals.in_flight[index % n] = value;
+                signals.in_flight_tokens[index % n] = u64::from(value) * 100;
+                signals.ttft_ewma[index % n] = f64::from(value) / 2.0;
                 log.push((index % n) as u32);
                 if let Some(load) = load {
                     signals.queue_depth[index % n] = load;
@@ -384,9 +472,9 @@ mod tests {
                         kept.forget();
                         last = None;
                     }
-                    let followed = kept.of(&view(&instances, &signals, versions, changes));
-                    let mut anew = InstanceRows::new(Column::ALL);
-                    let expected = anew.of(&view(&instances, &signals, versions, Changes::UNKNOWN));
+                    let followed = kept.of(&request, &view(&instances, &signals, versions, changes));
+                    let mut anew = InstanceRows::new(&columns);
+                    let expected = anew.of(&request, &view(&instances, &signals, versions, Changes::UNKNOWN));
                     prop_assert_eq!(expected.changed, None, "nothing was seen before");
                     prop_assert_eq!(followed.numbers, expected.numbers);
                     let known = last.as_ref().filter(|last| last.2 == versions).and_then(|last| last.1);
@@ -394,7 +482,7 @@ mod tests {
                     prop_assert_eq!(followed.changed, known.map(|seen| &log[seen..]));
                     if let Some(changed) = followed.changed {
                         let (last, ..) = last.expect("there was a look before");
-                        let row = |rows: &[f64], i: usize| rows.chunks(Column::ALL.len()).nth(i).map(<[f64]>::to_vec);
+                        let row = |rows: &[f64], i: usize| rows.chunks(columns.len()).nth(i).map(<[f64]>::to_vec);
                         let unnamed = (0..n).find(|&i| {
                             row(&last, i) != row(followed.numbers, i) && !changed.contains(&(i as u32))
                         });

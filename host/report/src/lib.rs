@@ -26,7 +26,7 @@ pub use export::{Export, ExportFormat, Journal, ServiceInfo};
 pub use file::{FileError, check_target, write_json, write_pair, write_text, write_whole};
 pub use load::{LoadLog, LoadReport, LoadState};
 pub use log::EventLog;
-pub use plugins::plugins_document;
+pub use plugins::{other_value, plugins_document};
 pub use requests::{RequestLog, RequestRecord};
 pub use results::results_document;
 pub use summary::{Setting, Summary};

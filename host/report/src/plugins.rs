@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use blis_config::policy::{PolicySettings, PolicyUse};
-use blis_plugin::Technology;
 use blis_plugin::incidents::Incident;
+use blis_plugin::{OtherValue, Technology};
 
 /// The value of `plugins` in JSON: one entry for each plugin; none if all policies are built in.
 #[must_use]
@@ -25,7 +26,7 @@ struct Used {
     file: String,
     sha256: String,
     version: String,
-    parameters: BTreeMap<String, f64>,
+    parameters: BTreeMap<String, Value>,
     /// Faults after which a built-in policy decided instead.
     faults: Vec<Counted>,
 }
@@ -52,7 +53,7 @@ impl Used {
             file: loaded.file.clone(),
             sha256: loaded.sha256.clone(),
             version: description.version.clone(),
-            parameters: used.parameters.iter().map(|(name, value)| (name.clone(), value.value)).collect(),
+            parameters: parameters(used),
             faults: own
                 .map(|Incident { at, fault, count, .. }| Counted {
                     kind: fault.kind.name(),
@@ -62,5 +63,21 @@ impl Used {
                 })
                 .collect(),
         }
+    }
+}
+
+/// All parameters: numbers, texts, and tables as lists of rows.
+fn parameters(used: &PolicyUse) -> BTreeMap<String, Value> {
+    let numbers = used.parameters.iter().map(|(name, value)| (name.clone(), Value::from(value.value)));
+    let others = used.others.iter().map(|(name, value)| (name.clone(), other_value(&value.value)));
+    numbers.chain(others).collect()
+}
+
+/// A value of a parameter that is no number: a text, or a table as a list of rows.
+#[must_use]
+pub fn other_value(value: &OtherValue) -> Value {
+    match value {
+        OtherValue::Text(text) => Value::from(text.as_str()),
+        OtherValue::Table(table) => table.numbers.chunks(table.columns.max(1) as usize).map(Value::from).collect(),
     }
 }

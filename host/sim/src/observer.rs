@@ -104,6 +104,12 @@ impl Interests {
     pub const CACHED_BLOCKS: Self = Self(1 << 9);
     /// Every [`SimEvent::Dispatched`].
     pub const GATEWAY: Self = Self(1 << 10);
+    /// [`Reads::tokens`]: kept up to date for decisions, even if no policy reads it.
+    pub const TOKENS: Self = Self(1 << 11);
+    /// [`Reads::latencies`]: kept up to date for decisions, even if no policy reads it.
+    pub const LATENCIES: Self = Self(1 << 12);
+    /// [`Reads::waiting_tokens`]: kept up to date for decisions, even if no policy reads it.
+    pub const WAITING_TOKENS: Self = Self(1 << 13);
 
     /// The union of both sets.
     #[inline]
@@ -143,6 +149,9 @@ impl Interests {
             load: self.contains(Self::LOAD),
             in_flight: self.contains(Self::IN_FLIGHT),
             cached_blocks: self.contains(Self::CACHED_BLOCKS),
+            tokens: self.contains(Self::TOKENS),
+            latencies: self.contains(Self::LATENCIES),
+            waiting_tokens: self.contains(Self::WAITING_TOKENS),
         }
     }
 }
@@ -162,6 +171,9 @@ impl From<Reads> for Interests {
         one(reads.load, Self::LOAD)
             | one(reads.in_flight, Self::IN_FLIGHT)
             | one(reads.cached_blocks, Self::CACHED_BLOCKS)
+            | one(reads.tokens, Self::TOKENS)
+            | one(reads.latencies, Self::LATENCIES)
+            | one(reads.waiting_tokens, Self::WAITING_TOKENS)
     }
 }
 

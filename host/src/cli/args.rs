@@ -561,21 +561,26 @@ pub(super) struct PolicyFlags {
     pub routing_policy: Option<String>,
     /// Filters in front of the scorers of weighted, in this order, with values of their parameters,
     /// as in prefix-cache-affinity:affinity=0.7,saturation: prefix-cache-affinity (affinity,
-    /// peak-prefill, max-penalty-ms), saturation (queue-depth, kv-utilization, headroom)
+    /// peak-prefill, max-penalty-ms), saturation (queue-depth, kv-utilization, headroom), or a script
+    /// or component with a filter
     #[arg(long, value_name = "NAME[:PARAMETER=VALUE…],…", value_parser = parse::filters, help_heading = POLICIES)]
     pub routing_filters: Option<FilterList>,
     /// Scorers of weighted, each with a weight above 0: queue-depth, kv-utilization,
     /// load-balance, active-requests, running-requests, load-aware, vllm-dp, prefix-affinity,
-    /// precise-prefix-cache, no-hit-lru, token-load, lora-affinity, precise-prefix-cache-share, random
+    /// precise-prefix-cache, no-hit-lru, token-load, lora-affinity, precise-prefix-cache-share, random,
+    /// session-affinity, predicted-latency, or a script or component with scores, as in mine.rhai:2
     /// [default: precise-prefix-cache:2,queue-depth:1,kv-utilization:1]
     #[arg(long, value_name = "NAME:WEIGHT,…", value_parser = parse::scorers, help_heading = POLICIES)]
     pub routing_scorers: Option<ScorerList>,
+    /// Script or component that chooses among the scored instances of weighted [default: the best score]
+    #[arg(long, value_name = "NAME", value_parser = parse::name, help_heading = POLICIES)]
+    pub routing_picker: Option<String>,
     /// Weight of free KV blocks, in place of scorers, ≥ 0
-    #[arg(long, value_name = "WEIGHT", value_parser = parse::from_0, conflicts_with_all = ["routing_scorers", "routing_filters"],
+    #[arg(long, value_name = "WEIGHT", value_parser = parse::from_0, conflicts_with_all = ["routing_scorers", "routing_filters", "routing_picker"],
           help_heading = POLICIES)]
     pub routing_cache_weight: Option<f64>,
     /// Weight of a low load, in place of scorers, ≥ 0
-    #[arg(long, value_name = "WEIGHT", value_parser = parse::from_0, conflicts_with_all = ["routing_scorers", "routing_filters"],
+    #[arg(long, value_name = "WEIGHT", value_parser = parse::from_0, conflicts_with_all = ["routing_scorers", "routing_filters", "routing_picker"],
           help_heading = POLICIES)]
     pub routing_load_weight: Option<f64>,
     /// Priority policy, for schedulers that use priorities [default: class]
@@ -590,6 +595,9 @@ pub(super) struct PolicyFlags {
     /// Allow native libraries as policies: they run unsandboxed, with your rights
     #[arg(long, help_heading = POLICIES)]
     pub allow_native: bool,
+    /// Allow components as large as those with an interpreter inside (Python, JavaScript): compiling one may take a minute
+    #[arg(long, help_heading = POLICIES)]
+    pub allow_large_components: bool,
     /// Behaviour after the failure of a plugin during a run
     #[arg(long, value_parser = OneOf::<OnErrorName>::new(), value_name = "NAME", default_value_t = defaults::ON_PLUGIN_ERROR, help_heading = POLICIES)]
     pub on_plugin_error: OnErrorName,

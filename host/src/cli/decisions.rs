@@ -12,7 +12,7 @@ use super::output::{print_document, print_note, print_text, wants_text_form};
 use blis_diag::wrapped;
 use blis_eval::error::RunError;
 use blis_eval::spec::parse;
-use blis_report::decisions::{Diff, Filter, LineKind, Listing, RequestHistory, Top, TopBy, cut_off};
+use blis_report::decisions::{Diff, LineFilter, LineKind, Listing, RequestHistory, Top, TopBy, cut_off};
 use blis_workload::TraceError;
 
 #[derive(Debug, Args)]
@@ -169,7 +169,7 @@ fn show_request(args: &ShowArgs, request: RequestId) -> Result<(), RunError> {
 
 /// Line by line: a trace can be longer than memory.
 fn list(args: ShowArgs) -> Result<(), RunError> {
-    let filter = Filter {
+    let filter = LineFilter {
         instance: args.instance.map(InstanceIndex),
         from_us: args.from.map(|from| from.0),
         to_us: args.to.map(|to| to.0),

@@ -304,13 +304,14 @@ fn a_configuration_is_explained() {
 /// Every flag that is not about output has a line under its own name, unless another part of the page has its value.
 #[test]
 fn no_flag_is_forgotten_in_the_explanation() {
-    const ELSEWHERE: [&str; 16] = [
+    const ELSEWHERE: [&str; 17] = [
         // In the policies.
         "policy-config",
         "admission-policy",
         "routing-policy",
         "routing-filters",
         "routing-scorers",
+        "routing-picker",
         "routing-cache-weight",
         "routing-load-weight",
         "token-bucket-capacity",
@@ -628,7 +629,7 @@ fn help_names_all_scorers_and_the_usual_ones() {
     let help = flag.get_help().expect("help").to_string();
     let names: Vec<&str> = ScorerKind::ALL.iter().map(|name| name.name()).collect();
     assert!(help.contains(&names.join(", ")), "{help}");
-    let usual = WeightedScorer::DEFAULT.map(|WeightedScorer { name, weight }| format!("{}:{weight}", name.name()));
+    let usual = WeightedScorer::DEFAULT.map(|WeightedScorer { name, weight, .. }| format!("{name}:{weight}"));
     assert!(help.contains(&format!("[default: {}]", usual.join(","))), "{help}");
 }
 

@@ -1,7 +1,7 @@
 //! The interface between the host of BLIS and policies, each part defined once: rows and their fields, columns, kinds,
 //! events, and the layout of all that in memory.
 //!
-//! | here | WIT (`sdk/wit/since-v1.0.0/policy.wit`) | C (`sdk/c/blis_policy.h`) |
+//! | here | WIT (`sdk/wit/since-v1.1.0/policy.wit`) | C (`sdk/c/blis_policy.h`) |
 //! |---|---|---|
 //! | [`Request`], [`Running`], … ([`Row`]) | records of the same names | structs of the same names |
 //! | [`Kind`], [`Column`], [`EventSet`] | names: lists of strings | names: arrays of texts |

@@ -10,6 +10,8 @@ pub enum Kind {
     Admission,
     /// Chooses the instance of a request.
     Routing,
+    /// Leaves out instances before a routing policy chooses.
+    RoutingFilter,
     /// Sets the priority of a request on its instance.
     Priority,
     /// Sets the order of a waiting queue.
@@ -22,8 +24,15 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Admission, Self::Routing, Self::Priority, Self::Scheduling, Self::Preemption, Self::Latency];
+    pub const ALL: [Self; 7] = [
+        Self::Admission,
+        Self::Routing,
+        Self::RoutingFilter,
+        Self::Priority,
+        Self::Scheduling,
+        Self::Preemption,
+        Self::Latency,
+    ];
 
     /// The name in flags, scripts and interfaces.
     #[must_use]
@@ -31,6 +40,7 @@ impl Kind {
         match self {
             Self::Admission => "admission",
             Self::Routing => "routing",
+            Self::RoutingFilter => "routing-filter",
             Self::Priority => "priority",
             Self::Scheduling => "scheduling",
             Self::Preemption => "preemption",
@@ -44,11 +54,18 @@ impl Kind {
         match self {
             Self::Admission => "admission policy",
             Self::Routing => "routing policy",
+            Self::RoutingFilter => "routing filter",
             Self::Priority => "priority policy",
             Self::Scheduling => "scheduler",
             Self::Preemption => "preemption policy",
             Self::Latency => "latency model",
         }
+    }
+
+    /// Whether it is a step of a policy of another kind, and no policy of its own.
+    #[must_use]
+    pub const fn is_step(self) -> bool {
+        matches!(self, Self::RoutingFilter)
     }
 
     /// The kind called `name`.

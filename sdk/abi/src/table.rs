@@ -74,6 +74,10 @@ structs! {
         pub step_time: Option<unsafe extern "C" fn(*const CHost, *const c_void, *const Step) -> u64>,
         /// Delivers an event that the policy subscribes to.
         pub observe: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const Event)>,
+        /// Writes one number per instance: 0 leaves it out. Since 1.1; shorter tables do not have it.
+        pub filter: Option<unsafe extern "C" fn(
+            *const CHost, *mut c_void, *const Request, *const Ages, *const c_void, usize, usize, *mut f64,
+        )>,
     }
 
     /// `blis_description`: what a policy is and needs.
@@ -255,6 +259,7 @@ impl PolicyTable {
             queueing_time: None,
             step_time: None,
             observe: None,
+            filter: None,
         }
     };
 }

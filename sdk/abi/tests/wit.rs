@@ -1,5 +1,6 @@
 //! The WIT package has the rows, kinds, columns and events of this crate.
 
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::path::Path;
 
@@ -22,8 +23,13 @@ struct WitPackage {
 }
 
 impl WitPackage {
+    /// The latest version.
     fn read() -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit/since-v1.0.0/policy.wit");
+        Self::version("1.1.0")
+    }
+
+    fn version(version: &str) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../wit/since-v{version}/policy.wit"));
         let mut resolve = Resolve::default();
         let text = std::fs::read_to_string(path).expect("readable");
         let package = resolve.push_source("policy.wit", &text).expect("parses");
@@ -182,7 +188,9 @@ fn parameters_and_results_lie_as_the_canonical_abi_says() {
         offset_of!(DecisionLayout, count),
         offset_of!(DecisionLayout, instances),
     ];
-    for (interface, function) in [("admission", "admit"), ("routing", "route"), ("routing-scores", "scores")] {
+    for (interface, function) in
+        [("admission", "admit"), ("routing", "route"), ("routing-scores", "scores"), ("routing-filter", "filter")]
+    {
         assert_eq!(parameters(interface, function), (decision.clone(), size_of::<DecisionLayout>()), "{function}");
     }
     let joining = vec![offset_of!(RankParameters, request), offset_of!(RankParameters, queued)];
@@ -239,4 +247,60 @@ fn cases_with_and_without_a_payload_lie_as_the_canonical_abi_says() {
     assert_eq!(offset_of!(ChangedIndices<ListAddress>, indices), 4);
     assert_eq!(size(&result("host", "prompt-blocks")), size_of::<ListAddress>());
     assert_eq!(size(&result("host", "text")), size_of::<ListAddress>());
+}
+
+/// The type as text, with the names and types of what it consists of.
+fn shape(resolve: &Resolve, ty: &Type) -> String {
+    let Type::Id(id) = ty else { return format!("{ty:?}") };
+    let inner = |ty: &Option<Type>| ty.as_ref().map_or("_".to_owned(), |ty| shape(resolve, ty));
+    match &resolve.types[*id].kind {
+        TypeDefKind::Record(record) => {
+            let fields = record.fields.iter().map(|field| format!("{}: {}", field.name, shape(resolve, &field.ty)));
+            format!("record {{{}}}", fields.collect::<Vec<_>>().join(", "))
+        }
+        TypeDefKind::Variant(variant) => {
+            let cases = variant.cases.iter().map(|case| format!("{}({})", case.name, inner(&case.ty)));
+            format!("variant {{{}}}", cases.collect::<Vec<_>>().join(", "))
+        }
+        TypeDefKind::Type(ty) => shape(resolve, ty),
+        TypeDefKind::List(ty) => format!("list<{}>", shape(resolve, ty)),
+        TypeDefKind::Option(ty) => format!("option<{}>", shape(resolve, ty)),
+        TypeDefKind::Result(result) => format!("result<{}, {}>", inner(&result.ok), inner(&result.err)),
+        other => panic!("{other:?} is in no version"),
+    }
+}
+
+/// Every type and function of the package, by interface and name.
+fn shapes(wit: &WitPackage) -> BTreeMap<(String, String), String> {
+    let resolve = &wit.resolve;
+    let mut all = BTreeMap::new();
+    for (interface, id) in &resolve.packages[wit.package].interfaces {
+        for (name, ty) in &resolve.interfaces[*id].types {
+            all.insert((interface.clone(), name.clone()), shape(resolve, &Type::Id(*ty)));
+        }
+        for (name, function) in &resolve.interfaces[*id].functions {
+            let parameters: Vec<String> =
+                function.params.iter().map(|one| format!("{}: {}", one.name, shape(resolve, &one.ty))).collect();
+            let result = function.result.as_ref().map_or(String::new(), |ty| shape(resolve, ty));
+            all.insert((interface.clone(), name.clone()), format!("func({}) -> {result}", parameters.join(", ")));
+        }
+    }
+    all
+}
+
+/// A component that was built for the first version finds everything as it was.
+#[test]
+fn versions_only_add() {
+    let (first, latest) = (shapes(&WitPackage::version("1.0.0")), shapes(&WitPackage::read()));
+    for (name, shape) in &first {
+        assert_eq!(latest.get(name), Some(shape), "{name:?}");
+    }
+    let added: Vec<_> =
+        latest.keys().filter(|name| !first.contains_key(*name)).map(|(of, name)| (&**of, &**name)).collect();
+    assert_eq!(added, [("routing-filter", "ages"), ("routing-filter", "filter"), ("routing-filter", "request")]);
+    let of_first = |column: &&Column| column.since() == 0;
+    let first = WitPackage::version("1.0.0");
+    let columns: Vec<String> = Column::ALL.iter().filter(of_first).map(|one| format!("| `{}` |", one.name())).collect();
+    let written = first.about("reads").lines().filter(|line| line.starts_with("| `"));
+    assert_eq!(written.map(|line| line.split_inclusive('|').take(2).collect::<String>()).collect::<Vec<_>>(), columns);
 }

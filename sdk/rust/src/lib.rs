@@ -39,7 +39,7 @@
 //! ```
 //!
 //! Compiled for `wasm32-unknown-unknown` it is a sandboxed module with the exports of the WIT package
-//! `blis:policy@1.0.0`; compiled for the machine at hand it is a native library with the table of
+//! `blis:policy@1.1.0`; compiled for the machine at hand it is a native library with the table of
 //! `sdk/c/blis_policy.h`. `sdk/rust/README.md` describes how to build both.
 
 #![warn(missing_docs)]
@@ -57,7 +57,9 @@ pub mod testing;
 pub use best::{argmax, argmin};
 pub use description::{Description, EventSet, GivenValue, Kind, NumberTable, Parameter, Setup};
 pub use host::{Level, changed, log, pick, prompt_blocks, random, text};
-pub use policy::{Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling};
+pub use policy::{
+    Admission, AdmissionDecision, Filter, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
+};
 pub use rows::{
     Ages, Cluster, Column, ColumnGroup, Event, EventKind, InstanceInfo, LatencyConstants, Queued, Request, Running,
     Signals, Step,

@@ -38,16 +38,25 @@ pub enum AdmissionDecision {
     Reject(String),
 }
 
-/// A routing policy, called once per admitted request.
+/// A routing policy, called once per admitted request; with scores it can also be a scorer of a routing pipeline, and its
+/// choice the picker of one.
 pub trait Routing: Policy {
     /// The index of the chosen instance in `cluster.instances`, which is not empty.
     fn route(&mut self, request: &Request, cluster: &Cluster<'_, Self::Signals>) -> usize;
 
     /// Pushes a score for each instance onto `scores`, higher is better. Called just before `route`, and only if the
-    /// scores are recorded; a policy declares them with [`Description::scores`].
+    /// scores are recorded; of a scorer of a pipeline for every request, without `route`: there numbers below 0 count as
+    /// 0, above 1 as 1. A policy declares them with [`Description::scores`].
     fn scores(&self, request: &Request, cluster: &Cluster<'_, Self::Signals>, scores: &mut Vec<f64>) {
         let _ = (request, cluster, scores);
     }
+}
+
+/// A filter of a routing pipeline, called once per admitted request, before the instances are scored.
+pub trait Filter: Policy {
+    /// Pushes a number for each instance onto `kept`: 0 leaves it out, any other number keeps it. If it leaves out all
+    /// that the filters before it kept, all of these are kept.
+    fn filter(&mut self, request: &Request, cluster: &Cluster<'_, Self::Signals>, kept: &mut Vec<f64>);
 }
 
 /// A priority policy, called when a request is routed to its instance.

@@ -1,13 +1,38 @@
 //! The built-in policies that the settings select, ready for a simulation.
 
 use blis_sim::instance::{Preemption, Scheduler};
-use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingPolicy};
+use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingFilter, RoutingPolicy};
 use blis_sim::rng::Stream;
 
 use super::parameter::ParameterValues;
 use super::registry::{Build, BuiltIn, WEIGHTED, weighted_sum};
-use super::{PolicySettings, PolicyUse};
+use super::{PipelineStep, PolicySettings, PolicyUse, ScorerKind, StepRole};
 use blis_plugin::Kind;
+
+/// The steps of a routing pipeline; those that are plugins are to be started.
+#[derive(Clone, Debug)]
+pub struct RoutingPlan<'a> {
+    /// In their order.
+    pub filters: Vec<PlannedFilter<'a>>,
+    /// In the order in which they are added, with their weights.
+    pub scorers: Vec<(PlannedScorer<'a>, f64)>,
+    /// A plugin that chooses instead of the largest sum.
+    pub picker: Option<&'a PolicyUse>,
+}
+
+/// A filter of a pipeline.
+#[derive(Clone, Debug)]
+pub enum PlannedFilter<'a> {
+    BuiltIn(RoutingFilter),
+    Plugin(&'a PipelineStep),
+}
+
+/// A scorer of a pipeline.
+#[derive(Clone, Debug)]
+pub enum PlannedScorer<'a> {
+    BuiltIn(ScorerKind),
+    Plugin(&'a PipelineStep),
+}
 
 impl PolicyUse {
     /// The values of the parameters, in the order of the settings.
@@ -37,7 +62,8 @@ impl PolicySettings {
         }
     }
 
-    /// The built-in routing policy, which selects the instance for a request.
+    /// The built-in routing policy, which selects the instance for a request; for a pipeline with plugins see
+    /// [`Self::routing_plan`].
     ///
     /// # Errors
     /// If a value is invalid: which one.
@@ -45,12 +71,40 @@ impl PolicySettings {
         let filters: Vec<_> = self.used(Kind::Routing).into_iter().flat_map(|used| &used.filters).collect();
         match self.built_in(Kind::Routing) {
             (row, values) if row.name == WEIGHTED && !filters.is_empty() => {
-                let filters = filters.into_iter().map(|filter| filter.build()).collect();
+                let filters = filters.into_iter().filter_map(|filter| Some(filter.built_in()?.build())).collect();
                 Ok(Box::new(weighted_sum(&values)?.with_filters(filters)))
             }
             (BuiltIn { build: Build::Routing(build), .. }, values) => build(&values),
             (row, _) => Err(wrong_kind(row)),
         }
+    }
+
+    /// The steps of a routing pipeline in their order, if any of them is a plugin.
+    #[must_use]
+    pub fn routing_plan(&self) -> Option<RoutingPlan<'_>> {
+        let used = self.used(Kind::Routing).filter(|used| !used.steps.is_empty())?;
+        if used.built_in.is_none() {
+            // A plugin that filters first, then chooses.
+            let filters = used.steps.iter().map(PlannedFilter::Plugin).collect();
+            return Some(RoutingPlan { filters, scorers: Vec::new(), picker: Some(used) });
+        }
+        let filter = |filter: &'_ super::FilterSetting| match filter.built_in() {
+            Some(built_in) => Some(PlannedFilter::BuiltIn(built_in.build())),
+            None => used.step(StepRole::Filter, filter.name()).map(PlannedFilter::Plugin),
+        };
+        let scorer = |(name, weight): &'_ (String, super::Sourced<f64>)| {
+            let scorer = match ScorerKind::find(name) {
+                Some(kind) => PlannedScorer::BuiltIn(kind),
+                None => PlannedScorer::Plugin(used.step(StepRole::Scorer, name)?),
+            };
+            Some((scorer, weight.value))
+        };
+        let picker = used.steps.iter().find(|step| step.role == StepRole::Picker);
+        Some(RoutingPlan {
+            filters: used.filters.iter().filter_map(|one| filter(&one.value)).collect(),
+            scorers: used.parameters.iter().filter(|(_, weight)| **weight > 0.0).filter_map(scorer).collect(),
+            picker: picker.map(|step| &step.used),
+        })
     }
 
     /// The built-in priority policy for requests of `classes`.

@@ -8,7 +8,7 @@ use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
 use blis_sim::policy::{
     AdmissionDecision, AdmissionPolicy, BatchView, Classes, ClusterView, Event, Events, PreemptionPolicy,
-    PriorityPolicy, QueuedView, Reads, RequestView, RoutingPolicy, SchedulingPolicy, Ties,
+    PriorityPolicy, QueuedView, Reads, RequestView, RoutingFilter, RoutingPolicy, SchedulingPolicy, Ties,
 };
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
@@ -19,8 +19,8 @@ use crate::latency_parameters::ALPHAS;
 use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_plugin::find::sha256;
 use blis_plugin::{
-    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, LatencyConstants, LatencyGuest, LoadedPlugin, Plugin,
-    PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, Technology,
+    AdmissionGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup, LatencyConstants, LatencyGuest, LoadedPlugin,
+    Plugin, PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, Technology,
 };
 
 /// A row of the registry with its plugin description.
@@ -56,6 +56,7 @@ impl BuiltInPlugin {
             Build::Admission(build) => build(&defaults, Stream::new(0, "admission"))
                 .map_or(nothing, |policy| (policy.reads(), policy.events())),
             Build::Routing(build) => build(&defaults).map_or(nothing, |policy| (policy.reads(), policy.events())),
+            Build::Filter(build) => (build(&defaults).reads(), Events::NONE),
             _ => nothing,
         };
         let every_step = match row.build {
@@ -114,6 +115,7 @@ impl Plugin for BuiltInPlugin {
         Ok(match self.row.build {
             Build::Admission(build) => build(&values, setup.stream).map_err(refused)?.start(),
             Build::Routing(build) => build(&values).map_err(refused)?.start(),
+            Build::Filter(build) => build(&values).start(),
             Build::Priority(build) => build(&Classes::new(setup.names.iter().map(AsRef::as_ref), &[])).start(),
             Build::Scheduling(scheduler) => scheduler.start(),
             Build::Preemption(preemption) => preemption.start(),
@@ -161,6 +163,16 @@ impl BuiltInPolicy for Box<dyn RoutingPolicy> {
 
     fn observe(&mut self, event: &Event) {
         self.as_mut().observe(event);
+    }
+}
+
+impl BuiltInPolicy for RoutingFilter {
+    fn start(self) -> StartedGuest {
+        StartedGuest::RoutingFilter(Box::new(BuiltInGuest(self)))
+    }
+
+    fn copy(&self) -> Self {
+        *self
     }
 }
 
@@ -251,6 +263,31 @@ impl RoutingGuest for BuiltInGuest<Box<dyn RoutingPolicy>> {
             self.0.dispatched(request, instance.id);
         }
         Ok(target)
+    }
+
+    fn scores(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        RoutingGuest::route(self, request, cluster, ties, scores).map(|_| ())
+    }
+}
+
+impl FilterGuest for BuiltInGuest<RoutingFilter> {
+    fn filter(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        _: &Ties,
+        kept: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        let mut keeps = vec![true; cluster.len()];
+        self.0.apply(request, cluster, &mut keeps);
+        kept.extend(keeps.into_iter().map(|keeps| f64::from(u8::from(keeps))));
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@
 //! All values are read as text and parsed here, so that an error can say which values are valid instead of YAML's type
 //! names.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::RangeInclusive;
@@ -12,16 +12,15 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::error::PolicyError;
 use super::{
-    BuiltIn, Choices, FilterSetting, ParameterSetting, ScorerFault, ScorerKind, SettingSource, Sourced, WeightedScorer,
-    scorer_hint,
+    BuiltIn, Choices, FilterSetting, ParameterInput, ParameterSetting, ScorerFault, ScorerName, SettingSource, Sourced,
+    WeightedScorer,
 };
-use blis_diag::yaml::{
-    ABOVE_0, ANY, Document, Entries, Error, FROM_0, Fault, NumberRange, Spanned, Word, explain, real,
-};
+use blis_diag::yaml::{ABOVE_0, Document, Entries, Error, FROM_0, Fault, NumberRange, Spanned, Word, explain, real};
 use blis_diag::{Location, name_hint, quoted};
 use blis_plugin::Kind;
 
@@ -132,7 +131,7 @@ struct RawAdmission {
     gaie_qd_threshold: Option<Word>,
     gaie_kv_threshold: Option<Word>,
     slo_priorities: Option<Entries<Word>>,
-    parameters: Option<Entries<Word>>,
+    parameters: Option<Entries<Spanned<RawParameter>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -141,9 +140,10 @@ struct RawRouting {
     policy: Option<Word>,
     filters: Option<Vec<RawFilter>>,
     scorers: Option<Spanned<Vec<RawScorer>>>,
+    picker: Option<Word>,
     cache_weight: Option<Word>,
     load_weight: Option<Word>,
-    parameters: Option<Entries<Word>>,
+    parameters: Option<Entries<Spanned<RawParameter>>>,
 }
 
 #[derive(Deserialize)]
@@ -151,20 +151,106 @@ struct RawRouting {
 struct RawScorer {
     name: Word,
     weight: Word,
+    parameters: Option<Entries<Spanned<RawParameter>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawFilter {
     name: Word,
-    parameters: Option<Entries<Word>>,
+    parameters: Option<Entries<Spanned<RawParameter>>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawPolicy {
     policy: Option<Word>,
-    parameters: Option<Entries<Word>>,
+    parameters: Option<Entries<Spanned<RawParameter>>>,
+}
+
+/// The value of a parameter: a word, a list of words, or a list of rows of words.
+struct RawParameter(ParameterWords);
+
+enum ParameterWords {
+    Word(String),
+    List(Vec<ParameterWords>),
+}
+
+impl<'de> Deserialize<'de> for RawParameter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ValueVisitor;
+
+        impl<'de> Visitor<'de> for ValueVisitor {
+            type Value = RawParameter;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, a text, or a list of rows of numbers")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<RawParameter, E> {
+                Ok(RawParameter(ParameterWords::Word(value.to_string())))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<RawParameter, E> {
+                Ok(RawParameter(ParameterWords::Word(value.to_string())))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<RawParameter, E> {
+                Ok(RawParameter(ParameterWords::Word(value.to_string())))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<RawParameter, E> {
+                Ok(RawParameter(ParameterWords::Word(value.to_string())))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<RawParameter, E> {
+                Ok(RawParameter(ParameterWords::Word(value.to_owned())))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<RawParameter, A::Error> {
+                let mut items = Vec::new();
+                while let Some(RawParameter(item)) = list.next_element()? {
+                    items.push(item);
+                }
+                Ok(RawParameter(ParameterWords::List(items)))
+            }
+        }
+
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+impl ParameterWords {
+    /// `None` if it is a list, but no list of numbers and no list of rows of the same length.
+    fn given(self) -> Option<ParameterInput> {
+        let items = match self {
+            Self::Word(word) => return Some(ParameterInput::Word(word)),
+            Self::List(items) => items,
+        };
+        let numbers = |row: Vec<Self>| row.into_iter().map(|item| item.number()).collect::<Option<Vec<f64>>>();
+        if items.iter().all(|item| matches!(item, Self::Word(_))) {
+            return numbers(items).map(|row| ParameterInput::Rows(row, None));
+        }
+        let mut all = Vec::new();
+        let mut length = None;
+        for item in items {
+            let Self::List(row) = item else { return None };
+            let row = numbers(row)?;
+            if length.is_some_and(|length| length != row.len()) {
+                return None;
+            }
+            length = Some(row.len());
+            all.extend(row);
+        }
+        Some(ParameterInput::Rows(all, length))
+    }
+
+    fn number(&self) -> Option<f64> {
+        match self {
+            Self::Word(word) => real(word),
+            Self::List(_) => None,
+        }
+    }
 }
 
 /// The document, with the locations of its words.
@@ -189,8 +275,9 @@ impl BundleReader<'_> {
             tenant_budgets: self.entries(raw.tenant_budgets, |name, word| {
                 self.number(&format!("budget of tenant {}", quoted(name.as_bytes())), Some(word), FROM_0_TO_1)
             })?,
-            scorers: routing.scorers.map(|scorers| self.scorers(&scorers)).transpose()?,
+            scorers: routing.scorers.map(|scorers| self.scorers(scorers)).transpose()?,
             filters: routing.filters.map(|filters| self.filters(filters)).transpose()?,
+            picker: routing.picker.map(|word| self.sourced(word.value.clone(), &word)),
             ..Choices::default()
         };
         for (kind, name, parameters) in [
@@ -204,9 +291,7 @@ impl BundleReader<'_> {
             // BLIS reads an empty name as no name.
             let name = name.filter(|word| !word.value.is_empty());
             choices.policies.extend(name.map(|word| (kind, self.sourced(word.value.clone(), &word))));
-            let values = self.entries(parameters, |name, word| {
-                self.number(&format!("parameter {}", quoted(name.as_bytes())), Some(word), ANY)
-            })?;
+            let values = self.given(parameters)?;
             choices.parameters.extend(values.into_iter().map(|(name, value)| ParameterSetting {
                 kind,
                 name,
@@ -230,6 +315,21 @@ impl BundleReader<'_> {
         let least = self.whole("`tier_shed_min_priority`", admission.tier_shed_min_priority, priorities)?;
         choices.set("tier_shed_min_priority", least.map(|least| least.map(f64::from)));
         Ok(choices)
+    }
+
+    /// The values of parameters, in the order of the file.
+    fn given(
+        &self,
+        entries: Option<Entries<Spanned<RawParameter>>>,
+    ) -> Result<Vec<(String, Sourced<ParameterInput>)>, PolicyError> {
+        self.entries(entries, |name, Spanned { value: RawParameter(value), referenced, .. }| {
+            let wrong = || {
+                let what = format!("parameter {} is no number, text or table", quoted(name.as_bytes()));
+                self.0.wrong(referenced, what, "a table is a list of rows of equally many numbers, as [[1, 2], [3, 4]]")
+            };
+            let value = value.given().ok_or_else(wrong)?;
+            Ok(Some(Sourced { value, source: SettingSource::File(self.0.location(referenced)) }))
+        })
     }
 
     /// Built-in latency models belong to the deployment, which flags describe.
@@ -260,10 +360,10 @@ impl BundleReader<'_> {
     }
 
     /// The entries in the order of the file. The YAML reader has already refused duplicate names.
-    fn entries<T>(
+    fn entries<T, V>(
         &self,
-        entries: Option<Entries<Word>>,
-        value: impl Fn(&str, Word) -> Result<Option<Sourced<T>>, PolicyError>,
+        entries: Option<Entries<V>>,
+        value: impl Fn(&str, V) -> Result<Option<Sourced<T>>, PolicyError>,
     ) -> Result<Vec<(String, Sourced<T>)>, PolicyError> {
         let mut understood = Vec::new();
         for (name, word) in entries.map(|entries| entries.0).unwrap_or_default() {
@@ -276,23 +376,29 @@ impl BundleReader<'_> {
         Ok(understood)
     }
 
-    fn scorers(&self, raw: &Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<WeightedScorer>>, PolicyError> {
+    fn scorers(&self, mut raw: Spanned<Vec<RawScorer>>) -> Result<Vec<Sourced<WeightedScorer>>, PolicyError> {
         let mut scorers = Vec::new();
-        for (index, RawScorer { name, weight }) in raw.value.iter().enumerate() {
+        for (index, RawScorer { name, weight, parameters }) in raw.value.iter_mut().enumerate() {
             let number = index + 1;
-            let Some(known) = ScorerKind::find(&name.value) else {
-                let what = format!("scorer {number}: unknown scorer {}", quoted(name.value.as_bytes()));
-                return Err(self.wrong(name, what, scorer_hint(&name.value)));
-            };
+            let known = ScorerName::of(&name.value).map_err(|hint| {
+                self.wrong(name, format!("scorer {number}: unknown scorer {}", quoted(name.value.as_bytes())), hint)
+            })?;
+            let given = self.given(parameters.take())?;
+            if let (ScorerName::BuiltIn(_), Some((parameter, _))) = (&known, given.first()) {
+                let what = format!("scorer `{known}` has no parameter {}", quoted(parameter.as_bytes()));
+                return Err(self.wrong(name, what, "built-in scorers have a weight only"));
+            }
             let Some(value) = real(&weight.value) else {
                 return Err(self
                     .0
                     .out_of_range(format_args!("weight of scorer {number}"), weight, ABOVE_0.text)
                     .into());
             };
-            scorers.push(self.sourced(WeightedScorer { name: known, weight: value }, name));
+            let given = given.into_iter().map(|(name, value)| (name, value.value)).collect();
+            scorers.push(self.sourced(WeightedScorer { name: known, weight: value, given }, name));
         }
-        let plain: Vec<WeightedScorer> = scorers.iter().map(|scorer| scorer.value).collect();
+        let plain: Vec<WeightedScorer> =
+            scorers.iter().map(|scorer: &Sourced<WeightedScorer>| scorer.value.clone()).collect();
         WeightedScorer::check(&plain).map_err(|ScorerFault { index, in_weight, what, hint }| {
             let location = match raw.value.get(index) {
                 Some(scorer) if in_weight => self.0.location(scorer.weight.referenced),
@@ -309,9 +415,9 @@ impl BundleReader<'_> {
         for RawFilter { name, parameters } in raw {
             let wrong = |(what, hint): (String, String)| self.wrong(&name, what, hint);
             let mut filter = FilterSetting::named(&name.value).map_err(wrong)?;
-            for (key, word) in parameters.map(|entries| entries.0).unwrap_or_default() {
-                let value = self.0.number(format!("parameter {}", quoted(key.value.as_bytes())), &word, ANY)?;
-                filter.set(&key.value, value).map_err(|(what, hint)| self.wrong(&word, what, hint))?;
+            for (key, value) in self.given(parameters)? {
+                let at = value.source.clone();
+                filter.set(&key, value.value).map_err(|(what, hint)| self.wrong_at(&at, what, hint))?;
             }
             filters.push(self.sourced(filter, &name));
             let plain: Vec<FilterSetting> = filters.iter().map(|filter| filter.value.clone()).collect();
@@ -322,6 +428,13 @@ impl BundleReader<'_> {
 
     fn wrong(&self, word: &Word, what: impl Into<String>, hint: impl Into<String>) -> PolicyError {
         self.0.wrong(word.referenced, what, hint).into()
+    }
+
+    fn wrong_at(&self, source: &SettingSource, what: String, hint: String) -> PolicyError {
+        match source.location() {
+            Some(location) => PolicyError::at(location.clone(), self.0.text, what, hint),
+            None => PolicyError::new(what, hint),
+        }
     }
 
     fn sourced<T>(&self, value: T, word: &Word) -> Sourced<T> {

@@ -1,7 +1,7 @@
 //! The policy settings of the flags or of a bundle, before they are combined.
 
 use super::registry::BuiltIn;
-use super::{FilterSetting, Sourced, WeightedScorer};
+use super::{FilterSetting, ParameterInput, Sourced, WeightedScorer};
 use blis_plugin::Kind;
 
 /// The policy settings of the flags or of a bundle; what is not set is `None` or empty.
@@ -15,6 +15,8 @@ pub struct Choices {
     pub scorers: Option<Vec<Sourced<WeightedScorer>>>,
     /// The filters of `weighted`, in their order.
     pub filters: Option<Vec<Sourced<FilterSetting>>>,
+    /// The plugin that chooses among the scored instances of `weighted`.
+    pub picker: Option<Sourced<String>>,
     /// As in [`PolicySettings`](super::PolicySettings).
     pub slo_priorities: Vec<(String, Sourced<i32>)>,
     /// As in [`PolicySettings`](super::PolicySettings).
@@ -27,7 +29,7 @@ pub struct ParameterSetting {
     /// Kind of the policy that has the parameter.
     pub kind: Kind,
     pub name: String,
-    pub value: Sourced<f64>,
+    pub value: Sourced<ParameterInput>,
     /// BLIS's key for the parameter, which belongs to one policy only; `None` if the parameter itself was named.
     pub key: Option<&'static str>,
 }
@@ -47,7 +49,7 @@ impl Choices {
         self.parameters.push(ParameterSetting {
             kind: row.kind,
             name: parameter.name.to_owned(),
-            value,
+            value: value.map(ParameterInput::Number),
             key: Some(key),
         });
     }
@@ -60,6 +62,7 @@ impl Choices {
         choices.parameters.retain(|given| given.kind != kind);
         choices.scorers = choices.scorers.filter(|_| kind != Kind::Routing);
         choices.filters = choices.filters.filter(|_| kind != Kind::Routing);
+        choices.picker = choices.picker.filter(|_| kind != Kind::Routing);
         choices
     }
 
@@ -83,7 +86,7 @@ impl Choices {
     }
 
     /// The parameters of the policy for `kind` that are set by their own names.
-    pub(super) fn by_name(&self, kind: Kind) -> Vec<(String, Sourced<f64>)> {
+    pub(super) fn by_name(&self, kind: Kind) -> Vec<(String, Sourced<ParameterInput>)> {
         let given = self.parameters.iter().filter(|given| given.kind == kind && given.key.is_none());
         given.map(|given| (given.name.clone(), given.value.clone())).collect()
     }

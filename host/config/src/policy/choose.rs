@@ -1,14 +1,18 @@
 //! Combines flags, bundle and defaults, and refuses contradictions.
 
+use std::sync::Arc;
+
 use super::error::PolicyError;
 use super::outside::put;
+use super::parameter::number_of;
 use super::registry::{CACHE_AND_LOAD, WEIGHTED};
 use super::{
-    BuiltIn, Bundle, Choices, ParameterSetting, PluginLookup, PluginLookupError, PolicySettings, PolicyUse,
-    SettingSource, Sourced, TOO_LARGE, WeightedScorer, built_in_names,
+    BuiltIn, Bundle, Choices, FilterSetting, ParameterInput, ParameterSetting, PipelineStep, PluginLookup,
+    PluginLookupError, PolicySettings, PolicyUse, ScorerName, SettingSource, Sourced, StepRole, TOO_LARGE,
+    WeightedScorer, built_in_names, scorer_hint,
 };
 use blis_diag::{Diagnostic, name_hint, quoted};
-use blis_plugin::Kind;
+use blis_plugin::{Kind, LoadedPlugin};
 
 impl PolicySettings {
     /// The settings that result from `flags` and `bundle`: the flag's value, else the bundle's, else the default. If a
@@ -25,7 +29,7 @@ impl PolicySettings {
             uses: Kind::ALL.into_iter().filter_map(|kind| used(kind).transpose()).collect::<Result<_, _>>()?,
             slo_priorities: over(&flags.slo_priorities, &sources.file.slo_priorities),
             tenant_budgets: over(&flags.tenant_budgets, &sources.file.tenant_budgets),
-            latency_parameters: sources.latency_parameters(),
+            latency_parameters: sources.latency_parameters().map_err(|fault| fault.into_error(bundle))?,
         })
     }
 }
@@ -42,7 +46,12 @@ impl Choices {
     fn check_owners(&self, kind: Kind, chosen: &str) -> Result<(), Contradiction> {
         let scorers = self.scorers.iter().flatten().next().filter(|_| kind == Kind::Routing);
         let filters = self.filters.iter().flatten().next().filter(|_| kind == Kind::Routing);
-        let lists = [("scorers", scorers.map(|one| &one.source)), ("filters", filters.map(|one| &one.source))];
+        let picker = self.picker.as_ref().filter(|_| kind == Kind::Routing);
+        let lists = [
+            ("scorers", scorers.map(|one| &one.source)),
+            ("filters", filters.map(|one| &one.source)),
+            ("picker", picker.map(|one| &one.source)),
+        ];
         let list = lists.into_iter().filter_map(|(key, source)| Some((key, source?, BuiltIn::find(kind, WEIGHTED))));
         let keys = self.parameters.iter().filter(|given| given.kind == kind);
         let keys = keys.filter_map(|given| Some((given.key?, &given.value.source, given.owner())));
@@ -61,13 +70,19 @@ impl Choices {
         Ok(())
     }
 
-    /// Lists of scorers or filters and BLIS's two weights exclude each other.
+    /// Whether it sets a part of a pipeline.
+    fn has_pipeline(&self) -> bool {
+        self.scorers.is_some() || self.filters.is_some() || self.picker.is_some()
+    }
+
+    /// The parts of a pipeline and BLIS's two weights exclude each other.
     fn check_weights(&self) -> Result<(), Contradiction> {
         let pair = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD);
-        let list = match (&self.scorers, &self.filters) {
-            (Some(_), _) => "a list of scorers",
-            (None, Some(_)) => "a list of filters",
-            (None, None) => return Ok(()),
+        let list = match (&self.scorers, &self.filters, &self.picker) {
+            (Some(_), ..) => "a list of scorers",
+            (None, Some(_), _) => "a list of filters",
+            (None, None, Some(_)) => "a picker",
+            (None, None, None) => return Ok(()),
         };
         match pair.and_then(|pair| self.by_key(pair).next()) {
             Some(ParameterSetting { value: Sourced { source, .. }, key, .. }) => {
@@ -97,15 +112,21 @@ impl SettingSources<'_> {
                 .check_owners(kind, name)
                 .and_then(|()| if kind == Kind::Routing { choices.check_weights() } else { Ok(()) })?;
         }
+        if kind.is_step() {
+            return Ok(None);
+        }
         let Some(row) = BuiltIn::find(kind, name) else {
             let loaded = plugins.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
-            let mut used = PolicyUse::new(kind, name.source.clone(), loaded);
+            let mut used = PolicyUse::new(kind, name.source.clone(), Arc::clone(&loaded));
             used.set(&self.by_name(kind)).map_err(Contradiction::from)?;
+            if kind == Kind::Routing && loaded.plugin.description().kinds.contains(&Kind::RoutingFilter) {
+                used.steps.push(own_filter(&used, name, loaded));
+            }
             return Ok(Some(used));
         };
         match kind {
             Kind::Latency => Ok(None),
-            Kind::Routing if row.name == WEIGHTED => self.weighted(row, name).map(Some),
+            Kind::Routing if row.name == WEIGHTED => self.weighted(row, name, plugins).map(Some),
             _ => self.built_in(row, name).map(Some),
         }
     }
@@ -115,7 +136,9 @@ impl SettingSources<'_> {
         self.change_defaults(row, &mut used);
         for choices in [self.file, self.flags] {
             for given in choices.by_key(row) {
-                put(&mut used.parameters, &given.name, given.value.clone());
+                let number = number_of(row.name, &given.name, &given.value.value);
+                let number = number.map_err(|(what, hint)| Contradiction::new(&given.value.source, what, hint))?;
+                put(&mut used.parameters, &given.name, given.value.clone().map(|_| number));
             }
             used.set(&self.of(choices, row.kind)).map_err(Contradiction::from)?;
         }
@@ -140,20 +163,28 @@ impl SettingSources<'_> {
 
     /// `weighted` is one policy with a list of scorers and another with BLIS's two weights: the settings of the flags
     /// decide, then those of the bundle.
-    fn weighted(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Contradiction> {
+    fn weighted(
+        self,
+        row: &'static BuiltIn,
+        name: &Sourced<String>,
+        plugins: &dyn PluginLookup,
+    ) -> Result<PolicyUse, Contradiction> {
         if self.pair()
             && let Some(pair) = BuiltIn::find(Kind::Routing, CACHE_AND_LOAD)
         {
             return self.built_in(pair, name);
         }
         let mut used = PolicyUse::built_in(row, name.source.clone());
+        used.filters = self.flags.filters.as_ref().or(self.file.filters.as_ref()).cloned().unwrap_or_default();
+        let scorers = self.flags.scorers.as_ref().or(self.file.scorers.as_ref());
+        let picker = self.flags.picker.as_ref().or(self.file.picker.as_ref());
+        used.steps = self.steps(&used.filters, scorers.map_or(&[][..], Vec::as_slice), picker, plugins)?;
         for choices in [self.file, self.flags] {
             if let Some(scorers) = &choices.scorers {
                 used.parameters = listed(row, scorers);
             }
             used.set(&self.of(choices, Kind::Routing)).map_err(Contradiction::from)?;
         }
-        used.filters = self.flags.filters.as_ref().or(self.file.filters.as_ref()).cloned().unwrap_or_default();
         // Scorers without a weight add nothing to the sum; they follow in the order of the registry.
         let (weighed, rest): (Vec<_>, Vec<_>) = used.parameters.drain(..).partition(|(_, weight)| **weight > 0.0);
         let last = rest.iter().map(|(_, weight)| &weight.source).rfind(|source| **source != SettingSource::Default);
@@ -167,39 +198,110 @@ impl SettingSources<'_> {
         Ok(used)
     }
 
+    /// The plugins among the steps of a pipeline, with the values that the lists give for their parameters.
+    fn steps(
+        self,
+        filters: &[Sourced<FilterSetting>],
+        scorers: &[Sourced<WeightedScorer>],
+        picker: Option<&Sourced<String>>,
+        plugins: &dyn PluginLookup,
+    ) -> Result<Vec<PipelineStep>, Contradiction> {
+        let mut steps = Vec::new();
+        for filter in filters {
+            if let FilterSetting::Plugin { name, given } = &filter.value {
+                steps.push(step(StepRole::Filter, name, given, &filter.source, plugins)?);
+            }
+        }
+        for scorer in scorers {
+            if let ScorerName::Plugin(name) = &scorer.name {
+                steps.push(step(StepRole::Scorer, name, &scorer.given, &scorer.source, plugins)?);
+            }
+        }
+        if let Some(picker) = picker {
+            steps.push(step(StepRole::Picker, picker, &[], &picker.source, plugins)?);
+        }
+        Ok(steps)
+    }
+
     /// Whether BLIS's two weights are in effect.
     fn pair(self) -> bool {
         let pair = |choices: &Choices| {
             BuiltIn::find(Kind::Routing, CACHE_AND_LOAD).is_some_and(|row| choices.by_key(row).next().is_some())
         };
-        let lists = |choices: &Choices| choices.scorers.is_some() || choices.filters.is_some();
+        let lists = Choices::has_pipeline;
         pair(self.flags) || (!lists(self.flags) && !lists(self.file) && pair(self.file))
     }
 
     /// The values that are set by the names of parameters of the selected policy.
-    fn by_name(self, kind: Kind) -> Vec<(String, Sourced<f64>)> {
+    fn by_name(self, kind: Kind) -> Vec<(String, Sourced<ParameterInput>)> {
         [self.file, self.flags].into_iter().flat_map(|choices| self.of(choices, kind)).collect()
     }
 
     /// The values of one source. A bundle's values belong to the policy that the bundle names, if it names one.
-    fn of(self, choices: &Choices, kind: Kind) -> Vec<(String, Sourced<f64>)> {
+    fn of(self, choices: &Choices, kind: Kind) -> Vec<(String, Sourced<ParameterInput>)> {
         let other = self.flags.name(kind).zip(self.file.name(kind)).is_some_and(|(flag, file)| flag != file);
         if std::ptr::eq(choices, self.file) && other { Vec::new() } else { choices.by_name(kind) }
     }
 
     /// The coefficients of the built-in latency model that are set by name, each once: the last value counts.
-    fn latency_parameters(self) -> Vec<(String, Sourced<f64>)> {
+    fn latency_parameters(self) -> Result<Vec<(String, Sourced<f64>)>, Contradiction> {
         let name = self.flags.name(Kind::Latency).or(self.file.name(Kind::Latency));
         if name.is_some_and(|name| BuiltIn::find(Kind::Latency, name).is_none()) {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let mut parameters: Vec<(String, Sourced<f64>)> = Vec::new();
         for (name, value) in self.by_name(Kind::Latency) {
+            let number = number_of("latency", &name, &value.value);
+            let number = number.map_err(|(what, hint)| Contradiction::new(&value.source, what, hint))?;
             parameters.retain(|(other, _)| *other != name);
-            parameters.push((name, value));
+            parameters.push((name, value.map(|_| number)));
         }
-        parameters
+        Ok(parameters)
     }
+}
+
+/// The plugin `name` as the step `role` of a pipeline, with the values that were `given` for its parameters.
+fn step(
+    role: StepRole,
+    name: &str,
+    given: &[(String, ParameterInput)],
+    source: &SettingSource,
+    plugins: &dyn PluginLookup,
+) -> Result<PipelineStep, Contradiction> {
+    let kind = role.kind();
+    let loaded = plugins.plugin(kind, name).map_err(|unusable| match unusable {
+        PluginLookupError::Broken { what, hint } => Contradiction::new(source, what, hint),
+        PluginLookupError::Unknown { hint } => {
+            let built_in = match role {
+                StepRole::Filter => name_hint(name, &built_in_names(kind)),
+                StepRole::Scorer => scorer_hint(name),
+                StepRole::Picker => String::new(),
+            };
+            let hint = if built_in.contains("did you mean") || hint.is_empty() { built_in } else { hint };
+            Contradiction::new(source, format!("unknown {} {}", role.name(), quoted(name.as_bytes())), hint)
+        }
+    })?;
+    if role == StepRole::Scorer && !loaded.plugin.description().scores {
+        let what = format!("`{name}` computes no scores, so it cannot be a scorer");
+        return Err(Contradiction::new(source, what, "it can be the picker: `--routing-picker`"));
+    }
+    let mut used = PolicyUse::new(kind, source.clone(), loaded);
+    let given: Vec<_> = given
+        .iter()
+        .map(|(name, value)| (name.clone(), Sourced { value: value.clone(), source: source.clone() }))
+        .collect();
+    used.set(&given).map_err(Contradiction::from)?;
+    Ok(PipelineStep { role, name: name.to_owned(), used })
+}
+
+/// The filter of a plugin that filters first and then chooses, with the values of `used`.
+fn own_filter(used: &PolicyUse, name: &str, loaded: Arc<LoadedPlugin>) -> PipelineStep {
+    let filter = PolicyUse {
+        parameters: used.parameters.clone(),
+        others: used.others.clone(),
+        ..PolicyUse::new(Kind::RoutingFilter, used.source.clone(), loaded)
+    };
+    PipelineStep { role: StepRole::Filter, name: name.to_owned(), used: filter }
 }
 
 /// The weights of the `scorers` in their order, then all other scorers with weight 0.

@@ -3,9 +3,9 @@
 use std::fmt::Display;
 
 use super::registry::WEIGHTED;
-use super::{BuiltIn, FilterSetting, PolicySettings, PolicyUse, SettingSource, Sourced};
+use super::{BuiltIn, FilterSetting, PipelineStep, PolicySettings, PolicyUse, SettingSource, Sourced, StepRole};
 use blis_diag::{YamlPage, text};
-use blis_plugin::Kind;
+use blis_plugin::{Kind, OtherValue, ValueTable};
 
 impl PolicySettings {
     /// Writes a valid bundle with all settings. Reading it gives the same settings.
@@ -62,8 +62,13 @@ impl PolicyUse {
     fn explain_plugin(&self, page: &mut YamlPage) {
         let source = SettingSource::Other(format!("{}, SHA-256 {}", self.loaded.file, self.loaded.sha256).into());
         page.entry("policy", text(&self.loaded.name), &source);
-        if !self.parameters.is_empty() {
-            explain_parameters(page, &self.parameters);
+        if !(self.parameters.is_empty() && self.others.is_empty()) {
+            page.section("parameters", |page| {
+                self.parameters.iter().for_each(|(name, value)| entry(page, &text(name), value));
+                for (name, value) in &self.others {
+                    page.entry(&text(name), other_text(&value.value), &value.source);
+                }
+            });
         }
     }
 
@@ -77,13 +82,24 @@ impl PolicyUse {
         }
         if row.name == WEIGHTED {
             if !self.filters.is_empty() {
-                page.section("filters", |page| self.filters.iter().for_each(|filter| explain_filter(page, filter)));
+                page.section("filters", |page| {
+                    self.filters.iter().for_each(|filter| {
+                        explain_filter(page, filter, self.step(StepRole::Filter, filter.name()));
+                    });
+                });
             }
             page.section("scorers", |page| {
                 for (name, weight) in self.parameters.iter().filter(|(_, weight)| **weight > 0.0) {
-                    page.item(format_args!("{{name: {name}, weight: {}}}", weight.value), &weight.source);
+                    let step = self.step(StepRole::Scorer, name);
+                    let more = step.map_or_else(String::new, |step| format!(", {}", step.used.flow_parameters()));
+                    let source = step.map_or_else(|| weight.source.clone(), PipelineStep::shown_source);
+                    page.item(format_args!("{{name: {}, weight: {}{more}}}", text(name), weight.value), &source);
                 }
             });
+            if let Some(picker) = self.steps.iter().find(|step| step.role == StepRole::Picker) {
+                page.entry("picker", text(&picker.name), &picker.shown_source());
+                self.explain_step_parameters(page, picker);
+            }
             return;
         }
         let has_key = |name: &str| row.parameter(name).is_some_and(|parameter| !parameter.key.is_empty());
@@ -94,11 +110,62 @@ impl PolicyUse {
     }
 }
 
-fn explain_filter(page: &mut YamlPage, filter: &Sourced<FilterSetting>) {
-    let values: Vec<String> =
-        filter.parameters().map(|(parameter, value)| format!("{}: {value}", parameter.name)).collect();
-    let text = format_args!("{{name: {}, parameters: {{{}}}}}", filter.name(), values.join(", ")).to_string();
-    page.item(text, &filter.source);
+impl PolicyUse {
+    /// Parameters of a picker have its name in front: a bundle has no list for it.
+    fn explain_step_parameters(&self, page: &mut YamlPage, step: &PipelineStep) {
+        let used = &step.used;
+        if used.parameters.is_empty() && used.others.is_empty() {
+            return;
+        }
+        page.section("parameters", |page| {
+            for (name, value) in &used.parameters {
+                entry(page, &text(&format!("{}.{name}", step.name)), value);
+            }
+            for (name, value) in &used.others {
+                page.entry(&text(&format!("{}.{name}", step.name)), other_text(&value.value), &value.source);
+            }
+        });
+    }
+
+    /// `parameters: {a: 1, b: two}`, in one line.
+    fn flow_parameters(&self) -> String {
+        let numbers = self.parameters.iter().map(|(name, value)| format!("{}: {}", text(name), value.value));
+        let others = self.others.iter().map(|(name, value)| format!("{}: {}", text(name), other_text(&value.value)));
+        format!("parameters: {{{}}}", numbers.chain(others).collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl PipelineStep {
+    /// The file and its SHA-256, as for policies.
+    fn shown_source(&self) -> SettingSource {
+        SettingSource::Other(format!("{}, SHA-256 {}", self.used.loaded.file, self.used.loaded.sha256).into())
+    }
+}
+
+fn explain_filter(page: &mut YamlPage, filter: &Sourced<FilterSetting>, step: Option<&PipelineStep>) {
+    let parameters = match (filter.built_in(), step) {
+        (Some(built_in), _) => {
+            let values: Vec<String> =
+                built_in.parameters().map(|(parameter, value)| format!("{}: {value}", parameter.name)).collect();
+            format!("parameters: {{{}}}", values.join(", "))
+        }
+        (None, Some(step)) => step.used.flow_parameters(),
+        (None, None) => "parameters: {}".to_owned(),
+    };
+    let source = step.map_or_else(|| filter.source.clone(), PipelineStep::shown_source);
+    page.item(format_args!("{{name: {}, {parameters}}}", text(filter.name())), &source);
+}
+
+/// A text or table in YAML.
+fn other_text(value: &OtherValue) -> String {
+    match value {
+        OtherValue::Text(word) => text(word).to_string(),
+        OtherValue::Table(ValueTable { columns, numbers }) => {
+            let row = |row: &[f64]| format!("[{}]", row.iter().map(f64::to_string).collect::<Vec<_>>().join(", "));
+            let rows: Vec<String> = numbers.chunks((*columns).max(1) as usize).map(row).collect();
+            format!("[{}]", rows.join(", "))
+        }
+    }
 }
 
 fn explain_parameters(page: &mut YamlPage, parameters: &[(String, Sourced<f64>)]) {

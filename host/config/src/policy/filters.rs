@@ -1,136 +1,88 @@
-//! The filters of `weighted` routing: a row each, with parameters like those of policies, and how users write them.
+//! The filters of `weighted` routing as users write them: built-in ones, which are rows of the registry, or plugins.
 //!
 //! ```text
-//! --routing-filters prefix-cache-affinity:affinity=0.7,saturation
-//! filters: [{name: prefix-cache-affinity, parameters: {affinity: 0.7}}, {name: saturation}]
+//! --routing-filters prefix-cache-affinity:affinity=0.7,saturation,mine.rhai
+//! filters: [{name: prefix-cache-affinity, parameters: {affinity: 0.7}}, {name: saturation}, {name: mine.rhai}]
 //! ```
 
 use std::fmt::{self, Display};
 
-use blis_sim::policy::{PrefixCacheFilter, RoutingFilter, SaturationFilter};
+use blis_sim::policy::RoutingFilter;
 
+use super::BuiltIn;
 use super::llm_d::plugins::{PluginType, Role};
-use super::parameter::{self, NumericParameter, ParameterValues, TOKENS};
-use blis_diag::{name_hint, quoted};
-use blis_plugin::PolicyParameter;
-
-/// A filter: its name, its parameters, and how it is built.
-#[derive(Debug)]
-struct FilterRow {
-    name: &'static str,
-    about: &'static str,
-    parameters: &'static [NumericParameter],
-    build: fn(&ParameterValues) -> RoutingFilter,
-}
-
-static FILTERS: [FilterRow; 2] = [
-    FilterRow {
-        name: "prefix-cache-affinity",
-        about: "Instances with the cached prefix, while their wait is short",
-        parameters: &PREFIX_CACHE_PARAMETERS,
-        build: |set| RoutingFilter::PrefixCache(prefix_cache(set)),
-    },
-    FilterRow {
-        name: "saturation",
-        about: "Instances that are not saturated",
-        parameters: &[
-            NumericParameter::new("queue-depth", 5.0, (0.1, 1e9), "Waiting requests of a saturated instance"),
-            NumericParameter::new("kv-utilization", 0.8, (0.01, 1.0), "Used share of its KV blocks, 0 to 1"),
-            NumericParameter::new("headroom", 0.0, (0.0, 100.0), "Share by which both may be exceeded"),
-        ],
-        build: |set| {
-            RoutingFilter::Saturation(SaturationFilter {
-                queue_depth: set.get("queue-depth"),
-                kv_utilization: set.get("kv-utilization"),
-                headroom: set.get("headroom"),
-            })
-        },
-    },
-];
-
-/// The parameters of `prefix-cache-affinity`, with llm-d's defaults. The throughput is that of Qwen3-32B on two H100, one prompt
-/// of 8192 tokens on an idle instance.
-pub(super) static PREFIX_CACHE_PARAMETERS: [NumericParameter; 3] = [
-    NumericParameter::new(
-        "affinity",
-        0.8,
-        (0.0, 1.0),
-        "Cached share of the prompt from which an instance has the prefix",
-    ),
-    NumericParameter::new(
-        "peak-prefill",
-        15_928.0,
-        TOKENS,
-        "Prefill throughput of an idle instance, tokens per second",
-    ),
-    NumericParameter::new(
-        "max-penalty-ms",
-        18_000.0,
-        (0.0, 1e7),
-        "Longest additional wait for a cached prefix, ms; 0 for any",
-    ),
-];
-
-/// The filter that [`PREFIX_CACHE_PARAMETERS`] describe.
-pub(super) fn prefix_cache(set: &ParameterValues) -> PrefixCacheFilter {
-    PrefixCacheFilter {
-        affinity: set.get("affinity"),
-        peak_prefill: set.get("peak-prefill"),
-        max_penalty_ms: set.get("max-penalty-ms"),
-    }
-}
+use super::parameter::{self, ParameterInput, ParameterValues, number_of};
+use super::registry::Build;
+use blis_diag::quoted;
+use blis_plugin::{Kind, PolicyParameter};
 
 /// A filter with the values of its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FilterSetting {
+    BuiltIn(BuiltInFilter),
+    /// A plugin, by the name or path as it was written, and values for its parameters.
+    Plugin {
+        name: String,
+        given: Vec<(String, ParameterInput)>,
+    },
+}
+
+/// A filter of this program with the values of its parameters.
 #[derive(Clone, Debug)]
-pub struct FilterSetting {
-    row: &'static FilterRow,
+pub struct BuiltInFilter {
+    row: &'static BuiltIn,
     /// In the order of the row.
     values: Vec<f64>,
 }
 
 impl FilterSetting {
-    /// The filter `name` with its defaults.
+    /// The filter `name` with its defaults: a built-in one, else a plugin, which may not exist.
     ///
     /// # Errors
-    /// If there is no such filter: what is wrong, and the hint.
+    /// If it is a filter of llm-d that has another name here: what is wrong, and the hint.
     pub fn named(name: &str) -> Result<Self, (String, String)> {
-        let Some(row) = FILTERS.iter().find(|row| row.name == name) else {
-            let known = FILTERS.each_ref().map(|row| row.name);
-            let hint = match PluginType::find(name).map(|plugin| plugin.role) {
-                Some(Role::Filter(ours)) => format!("did you mean `{ours}`?"),
-                _ => name_hint(name, &known),
-            };
-            return Err((format!("unknown filter {}", quoted(name.as_bytes())), hint));
-        };
-        Ok(Self { row, values: row.parameters.iter().map(|parameter| parameter.default).collect() })
+        if let Some(filter) = BuiltInFilter::named(name) {
+            return Ok(Self::BuiltIn(filter));
+        }
+        match PluginType::find(name).map(|plugin| plugin.role) {
+            Some(Role::Filter(ours)) => {
+                Err((format!("unknown filter {}", quoted(name.as_bytes())), format!("did you mean `{ours}`?")))
+            }
+            _ if name.is_empty() => Err(("a filter without a name".to_owned(), "name one".to_owned())),
+            _ => Ok(Self::Plugin { name: name.to_owned(), given: Vec::new() }),
+        }
     }
 
     /// Sets the parameter `name`.
     ///
     /// # Errors
-    /// If there is no such parameter or the value is out of its range: what is wrong, and the hint.
-    pub fn set(&mut self, name: &str, value: f64) -> Result<(), (String, String)> {
-        let declared: Vec<PolicyParameter> = self.row.parameters.iter().map(PolicyParameter::from).collect();
-        let index = parameter::find(self.row.name, &declared, name, value)?;
-        self.values[index] = value;
-        Ok(())
+    /// If a built-in filter has no such parameter or the value is out of its range: what is wrong, and the hint.
+    pub fn set(&mut self, name: &str, value: ParameterInput) -> Result<(), (String, String)> {
+        match self {
+            Self::BuiltIn(filter) => filter.set(name, number_of(filter.name(), name, &value)?),
+            Self::Plugin { given, .. } => {
+                given.push((name.to_owned(), value));
+                Ok(())
+            }
+        }
     }
 
     /// Its name in flags and bundles.
     #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.row.name
+    pub fn name(&self) -> &str {
+        match self {
+            Self::BuiltIn(filter) => filter.name(),
+            Self::Plugin { name, .. } => name,
+        }
     }
 
-    /// Names, defaults and ranges of its parameters with their values.
-    pub fn parameters(&self) -> impl Iterator<Item = (PolicyParameter, f64)> {
-        self.row.parameters.iter().map(PolicyParameter::from).zip(self.values.iter().copied())
-    }
-
-    /// The filter for a simulation.
-    pub(super) fn build(&self) -> RoutingFilter {
-        let values = self.parameters().map(|(parameter, value)| (parameter.name, value));
-        (self.row.build)(&ParameterValues(values.collect()))
+    /// The filter, if it is one of this program.
+    #[must_use]
+    pub fn built_in(&self) -> Option<&BuiltInFilter> {
+        match self {
+            Self::BuiltIn(filter) => Some(filter),
+            Self::Plugin { .. } => None,
+        }
     }
 
     /// Checks a list of filters.
@@ -148,13 +100,52 @@ impl FilterSetting {
         }
     }
 
-    /// Names and summaries of all filters, for lists.
+    /// Names and summaries of the built-in filters, for lists.
     pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
-        FILTERS.iter().map(|row| (row.name, row.about))
+        BuiltIn::of(Kind::RoutingFilter).map(|row| (row.name, row.about))
     }
 }
 
-impl PartialEq for FilterSetting {
+impl BuiltInFilter {
+    /// The filter `name` with its defaults.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let row = BuiltIn::find(Kind::RoutingFilter, name)?;
+        Some(Self { row, values: row.parameters().iter().map(|parameter| parameter.default).collect() })
+    }
+
+    /// Its name in flags and bundles.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    /// Sets the parameter `name`.
+    ///
+    /// # Errors
+    /// If there is no such parameter or the value is out of its range: what is wrong, and the hint.
+    pub fn set(&mut self, name: &str, value: f64) -> Result<(), (String, String)> {
+        let index = parameter::find_number(self.row.name, &self.row.parameters(), name, value)?;
+        self.values[index] = value;
+        Ok(())
+    }
+
+    /// Names, defaults and ranges of its parameters with their values.
+    pub fn parameters(&self) -> impl Iterator<Item = (PolicyParameter, f64)> + '_ {
+        self.row.parameters().into_iter().zip(self.values.iter().copied())
+    }
+
+    /// The filter for a simulation.
+    pub(super) fn build(&self) -> RoutingFilter {
+        let values = self.parameters().map(|(parameter, value)| (parameter.name, value));
+        match self.row.build {
+            Build::Filter(build) => build(&ParameterValues(values.collect())),
+            _ => unreachable!("rows of filters build filters"),
+        }
+    }
+}
+
+impl PartialEq for BuiltInFilter {
     fn eq(&self, other: &Self) -> bool {
         self.name() == other.name() && self.values == other.values
     }
@@ -163,12 +154,13 @@ impl PartialEq for FilterSetting {
 /// As in `--routing-filters`: the name, and the values that are not the defaults.
 impl Display for FilterSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.row.name)?;
-        let set =
-            self.row.parameters.iter().zip(&self.values).filter(|(parameter, value)| parameter.default != **value);
-        for (parameter, value) in set {
-            write!(f, ":{}={value}", parameter.name)?;
+        f.write_str(self.name())?;
+        match self {
+            Self::BuiltIn(filter) => {
+                let set = filter.parameters().filter(|(parameter, value)| parameter.default != *value);
+                set.into_iter().try_for_each(|(parameter, value)| write!(f, ":{}={value}", parameter.name))
+            }
+            Self::Plugin { given, .. } => given.iter().try_for_each(|(name, value)| write!(f, ":{name}={value}")),
         }
-        Ok(())
     }
 }

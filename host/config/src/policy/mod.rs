@@ -8,8 +8,9 @@
 //! A flag wins over the bundle, the bundle over the default ([`PolicySettings::choose`]). Every value carries its
 //! source ([`Sourced`]). A setting that could have no effect is an error.
 //!
-//! Built-in policies and plugins are used alike ([`PolicyUse`]): by name, with numeric parameters. The built-in ones
-//! are rows of one table ([`BuiltIn`]); BLIS's flags and keys are aliases of its parameters.
+//! Built-in policies and plugins are used alike ([`PolicyUse`]): by name, with parameters. The built-in ones are rows of
+//! one table ([`BuiltIn`]); BLIS's flags and keys are aliases of its parameters. The steps of a routing pipeline are
+//! policies as well ([`PipelineStep`]).
 
 mod build;
 mod built_in;
@@ -25,15 +26,18 @@ pub(crate) mod parameter;
 mod registry;
 mod sourced;
 
+use std::fmt::{self, Display};
+
 use blis_sim::policy::DEFAULT_PROFILE;
 pub use blis_sim::policy::ScorerKind;
+pub use build::{PlannedFilter, PlannedScorer, RoutingPlan};
 pub use bundle::Bundle;
 use bundle::read_text;
 pub use choices::{Choices, ParameterSetting};
 pub use error::PolicyError;
-pub use filters::FilterSetting;
-pub use outside::{NoPlugins, PluginLookup, PluginLookupError, PolicyUse};
-pub use parameter::find as parameter_index;
+pub use filters::{BuiltInFilter, FilterSetting};
+pub use outside::{NoPlugins, PipelineStep, PluginLookup, PluginLookupError, PolicyUse, StepRole};
+pub use parameter::ParameterInput;
 pub use registry::{Ambiguous, BuiltIn, built_in_names};
 pub use sourced::{SettingSource, Sourced};
 
@@ -71,8 +75,12 @@ impl PolicySettings {
         self.used(kind).filter(|used| used.built_in.is_none())
     }
 
+    /// All plugins, the steps of a routing pipeline included.
     pub fn plugins(&self) -> impl Iterator<Item = &PolicyUse> {
-        self.uses.iter().filter(|used| used.built_in.is_none())
+        self.uses.iter().flat_map(|used| {
+            let itself = Some(used).filter(|used| used.built_in.is_none());
+            itself.into_iter().chain(used.steps.iter().map(|step| &step.used))
+        })
     }
 
     /// The name of the policy for `kind` in bundles and results; empty for a built-in latency model.
@@ -90,11 +98,50 @@ impl PolicySettings {
 }
 
 /// A scorer and its weight.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WeightedScorer {
-    pub name: ScorerKind,
+    pub name: ScorerName,
     /// A finite number above 0; only the ratios of weights matter.
     pub weight: f64,
+    /// Values for parameters of a plugin.
+    pub given: Vec<(String, ParameterInput)>,
+}
+
+/// Which scorer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScorerName {
+    BuiltIn(ScorerKind),
+    /// A plugin, by the name or path as it was written.
+    Plugin(String),
+}
+
+impl ScorerName {
+    /// The scorer called `name`: a built-in one, else a plugin, which may not exist.
+    ///
+    /// # Errors
+    /// If it is a scorer of llm-d that has another name here: the hint.
+    pub fn of(name: &str) -> Result<Self, String> {
+        match ScorerKind::find(name) {
+            Some(kind) => Ok(Self::BuiltIn(kind)),
+            None if name.is_empty() || scorer_of_llm_d(name).is_some() => Err(scorer_hint(name)),
+            None => Ok(Self::Plugin(name.to_owned())),
+        }
+    }
+
+    /// The name in flags and bundles.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::BuiltIn(kind) => kind.name(),
+            Self::Plugin(name) => name,
+        }
+    }
+}
+
+impl Display for ScorerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 impl WeightedScorer {
@@ -102,8 +149,23 @@ impl WeightedScorer {
     pub const DEFAULT: [Self; 3] = [Self::default_at(0), Self::default_at(1), Self::default_at(2)];
 
     const fn default_at(index: usize) -> Self {
-        let (name, weight) = DEFAULT_PROFILE[index];
-        Self { name, weight }
+        let (kind, weight) = DEFAULT_PROFILE[index];
+        Self::built_in(kind, weight)
+    }
+
+    /// A scorer of this program.
+    #[must_use]
+    pub const fn built_in(kind: ScorerKind, weight: f64) -> Self {
+        Self { name: ScorerName::BuiltIn(kind), weight, given: Vec::new() }
+    }
+
+    /// The scorer, if it is one of this program.
+    #[must_use]
+    pub fn kind(&self) -> Option<ScorerKind> {
+        match self.name {
+            ScorerName::BuiltIn(kind) => Some(kind),
+            ScorerName::Plugin(_) => None,
+        }
     }
 
     /// Checks a list of scorers.
@@ -115,7 +177,7 @@ impl WeightedScorer {
         if scorers.is_empty() {
             return Err(fault(0, false, "there is no scorer".into(), "name at least one, or leave out the list"));
         }
-        for (index, Self { name, weight }) in scorers.iter().enumerate() {
+        for (index, Self { name, weight, .. }) in scorers.iter().enumerate() {
             let (number, text) = (index + 1, name.name());
             if !(weight.is_finite() && *weight > 0.0) {
                 let what = format!("scorer {number}, `{text}`: the weight is {weight}");

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{BuiltIn, FilterSetting, SettingSource, Sourced, parameter};
+use super::parameter::{self, ParameterInput, number_of};
+use super::{BuiltIn, FilterSetting, SettingSource, Sourced};
 use blis_plugin::{Kind, LoadedPlugin, OtherValue};
 
 /// Finds the policies that are not built in.
@@ -58,6 +59,47 @@ pub struct PolicyUse {
     pub others: Vec<(String, Sourced<OtherValue>)>,
     /// Filters in front of the scorers, in their order; only `weighted` has any.
     pub filters: Vec<Sourced<FilterSetting>>,
+    /// Its steps that are plugins: filters, scorers and the picker of `weighted`; of a plugin for routing that has a
+    /// function `filter`, this filter.
+    pub steps: Vec<PipelineStep>,
+}
+
+/// A plugin as a step of a routing pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PipelineStep {
+    pub role: StepRole,
+    /// The name or path as it was written.
+    pub name: String,
+    pub used: PolicyUse,
+}
+
+/// What a step does in a routing pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepRole {
+    Filter,
+    Scorer,
+    Picker,
+}
+
+impl StepRole {
+    /// The name in messages and streams.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Scorer => "scorer",
+            Self::Picker => "picker",
+        }
+    }
+
+    /// The kind of the plugin.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Filter => Kind::RoutingFilter,
+            Self::Scorer | Self::Picker => Kind::Routing,
+        }
+    }
 }
 
 /// Shows the policy, without the source that selects it.
@@ -66,7 +108,8 @@ impl fmt::Debug for PolicyUse {
         write!(f, "{} ", self.loaded.file)?;
         f.debug_map().entries(self.parameters.iter().map(|(name, value)| (name, value))).finish()?;
         self.others.iter().try_for_each(|(name, value)| write!(f, " {name}={}", value.value))?;
-        self.filters.iter().try_for_each(|filter| write!(f, " after {}", filter.value))
+        self.filters.iter().try_for_each(|filter| write!(f, " after {}", filter.value))?;
+        self.steps.iter().try_for_each(|step| write!(f, " {} {:?}", step.role.name(), step.used))
     }
 }
 
@@ -77,6 +120,7 @@ impl PartialEq for PolicyUse {
             && self.parameters == other.parameters
             && self.others == other.others
             && self.filters == other.filters
+            && self.steps == other.steps
     }
 }
 
@@ -87,7 +131,22 @@ impl PolicyUse {
         let parameters = declared.iter().map(|one| (one.name.clone(), Sourced::default_value(one.default))).collect();
         let others = loaded.plugin.description().others.iter();
         let others = others.map(|one| (one.name.clone(), Sourced::default_value(one.default.clone()))).collect();
-        Self { kind, source, loaded, built_in: None, parameters, others, filters: Vec::new() }
+        Self { kind, source, loaded, built_in: None, parameters, others, filters: Vec::new(), steps: Vec::new() }
+    }
+
+    /// The policy with these values of its parameters.
+    ///
+    /// # Errors
+    /// If a parameter does not exist or cannot have its value: what is wrong, and the hint.
+    pub fn with(
+        kind: Kind,
+        loaded: &LoadedPlugin,
+        given: &[(String, ParameterInput)],
+    ) -> Result<Self, (String, String)> {
+        let mut used = Self::new(kind, SettingSource::Default, Arc::new(loaded.clone()));
+        let flag = |value: &ParameterInput| Sourced::flag("--policy-param", value.clone());
+        given.iter().try_for_each(|(name, value)| used.set_one(name, &flag(value)))?;
+        Ok(used)
     }
 
     /// A built-in policy with its defaults.
@@ -104,25 +163,81 @@ impl PolicyUse {
         }
     }
 
-    /// Sets parameters by name; the last value of a name counts.
+    /// The step `role` called `name`, if it is a plugin.
+    #[must_use]
+    pub fn step(&self, role: StepRole, name: &str) -> Option<&PipelineStep> {
+        self.steps.iter().find(|step| step.role == role && step.name == name)
+    }
+
+    /// Sets parameters by name; the last value of a name counts. Parameters of a step have its name in front, as in
+    /// `mine.rhai.cache`.
     ///
     /// # Errors
     /// If a parameter does not exist or its value is out of range: the source of the value, the mistake, and the hint.
-    pub(super) fn set(&mut self, given: &[(String, Sourced<f64>)]) -> Result<(), (SettingSource, String, String)> {
-        let declared = &self.loaded.plugin.description().parameters;
+    pub(super) fn set(
+        &mut self,
+        given: &[(String, Sourced<ParameterInput>)],
+    ) -> Result<(), (SettingSource, String, String)> {
         for (name, value) in given {
-            parameter::find(&self.loaded.name, declared, name, value.value)
-                .map_err(|(what, hint)| (value.source.clone(), what, hint))?;
-            let parameter = self.built_in.and_then(|row| row.parameter(name));
-            let value = value.clone().map(|value| parameter.map_or(value, |parameter| parameter.written(value)));
-            put(&mut self.parameters, name, value);
+            self.set_one(name, value).map_err(|(what, hint)| (value.source.clone(), what, hint))?;
         }
         Ok(())
+    }
+
+    fn set_one(&mut self, name: &str, value: &Sourced<ParameterInput>) -> Result<(), (String, String)> {
+        if self.set_in_steps(name, value)? {
+            return Ok(());
+        }
+        let description = self.loaded.plugin.description();
+        if let Some(parameter) = description.others.iter().find(|parameter| parameter.name == name) {
+            let other = value.value.other(&self.loaded.name, parameter)?;
+            put(&mut self.others, name, value.clone().map(|_| other));
+            return Ok(());
+        }
+        // Whether it exists comes before whether the value is a number.
+        let known = description.parameters.iter().find(|parameter| parameter.name == name);
+        let number = match known {
+            Some(_) => number_of(&self.loaded.name, name, &value.value)?,
+            None => value.value.number().unwrap_or_default(),
+        };
+        parameter::find(&self.loaded.name, description, name, number).map_err(|(what, hint)| {
+            match self.steps.first() {
+                Some(step) if known.is_none() => {
+                    (what, format!("those of a step have its name in front: `{}.…`", step.name))
+                }
+                _ => (what, hint),
+            }
+        })?;
+        let built_in = self.built_in.and_then(|row| row.parameter(name));
+        let number = built_in.map_or(number, |parameter| parameter.written(number));
+        put(&mut self.parameters, name, value.clone().map(|_| number));
+        Ok(())
+    }
+
+    /// Sets a parameter of all steps that `name` begins with: those of plugins, and built-in filters. Returns whether
+    /// there is one.
+    fn set_in_steps(&mut self, name: &str, value: &Sourced<ParameterInput>) -> Result<bool, (String, String)> {
+        let of = |step: &str| name.strip_prefix(step).and_then(|rest| rest.strip_prefix('.'));
+        let mut found = false;
+        for step in &mut self.steps {
+            let Some(parameter) = of(&step.name).or_else(|| of(&step.used.loaded.name)) else { continue };
+            // A file that is both filter and scorer declares its parameters once.
+            step.used.set_one(parameter, value)?;
+            found = true;
+        }
+        for filter in &mut self.filters {
+            let Some(parameter) = of(filter.value.name()) else { continue };
+            if let FilterSetting::BuiltIn(built_in) = &mut filter.value {
+                built_in.set(parameter, number_of(built_in.name(), parameter, &value.value)?)?;
+                found = true;
+            }
+        }
+        Ok(found)
     }
 }
 
 /// Replaces the value of the parameter `name`, if it exists.
-pub(super) fn put(parameters: &mut [(String, Sourced<f64>)], name: &str, value: Sourced<f64>) {
+pub(super) fn put<T>(parameters: &mut [(String, Sourced<T>)], name: &str, value: Sourced<T>) {
     if let Some((_, slot)) = parameters.iter_mut().find(|(known, _)| known == name) {
         *slot = value;
     }

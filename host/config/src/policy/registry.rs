@@ -4,13 +4,11 @@
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, EPP_PROFILE,
-    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PriorityPolicy, Probabilistic, RejectAll, RoundRobin,
-    RoutingFilter, RoutingPolicy, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
+    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter, PriorityPolicy, Probabilistic, RejectAll,
+    RoundRobin, RoutingFilter, RoutingPolicy, SaturationFilter, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
-
 use blis_sim::rng::Stream;
 
-use super::filters::{PREFIX_CACHE_PARAMETERS, prefix_cache};
 use super::parameter::{NumericParameter, ParameterValues, Rounding, TOKENS};
 use crate::{LatencyKind, latency_parameters};
 use blis_plugin::{Kind, PolicyParameter};
@@ -38,6 +36,7 @@ pub(super) enum Build {
     /// The stream is that of the policy's own draws.
     Admission(fn(&ParameterValues, Stream) -> BuiltAdmission),
     Routing(fn(&ParameterValues) -> Result<Box<dyn RoutingPolicy>, String>),
+    Filter(fn(&ParameterValues) -> RoutingFilter),
     Priority(fn(&Classes) -> Box<dyn PriorityPolicy>),
     Scheduling(Scheduler),
     Preemption(Preemption),
@@ -187,6 +186,8 @@ static BUILT_INS: &[BuiltIn] = &[
             scorer(ScorerKind::LoraAffinity, 0.0),
             scorer(ScorerKind::PrecisePrefixCacheShare, 0.0),
             scorer(ScorerKind::Random, 0.0),
+            scorer(ScorerKind::SessionAffinity, 0.0),
+            scorer(ScorerKind::PredictedLatency, 0.0),
         ])
         .with_scores(),
     row(
@@ -227,6 +228,30 @@ static BUILT_INS: &[BuiltIn] = &[
         "Instance with the most requests, for comparison",
         Build::Routing(|_| Ok(Box::new(AlwaysBusiest))),
     ),
+    row(
+        Kind::RoutingFilter,
+        "prefix-cache-affinity",
+        "Instances with the cached prefix, while their wait is short",
+        Build::Filter(|set| RoutingFilter::PrefixCache(prefix_cache(set))),
+    )
+    .with(&PREFIX_CACHE_PARAMETERS),
+    row(
+        Kind::RoutingFilter,
+        "saturation",
+        "Instances that are not saturated",
+        Build::Filter(|set| {
+            RoutingFilter::Saturation(SaturationFilter {
+                queue_depth: set.get("queue-depth"),
+                kv_utilization: set.get("kv-utilization"),
+                headroom: set.get("headroom"),
+            })
+        }),
+    )
+    .with(&[
+        NumericParameter::new("queue-depth", 5.0, (0.1, 1e9), "Waiting requests of a saturated instance"),
+        NumericParameter::new("kv-utilization", 0.8, (0.01, 1.0), "Used share of its KV blocks, 0 to 1"),
+        NumericParameter::new("headroom", 0.0, (0.0, 100.0), "Share by which both may be exceeded"),
+    ]),
     row(
         Kind::Priority,
         "class",
@@ -271,6 +296,38 @@ pub(super) const TOKEN_AWARE: &str = "token-aware";
 pub(super) const EPP_DEFAULT: &str = "epp-default";
 /// The policy that BLIS's two weights select. BLIS, bundles and results call it `weighted`.
 pub(super) const CACHE_AND_LOAD: &str = "cache-and-load";
+
+/// The parameters of `prefix-cache-affinity`, with llm-d's defaults. The throughput is that of Qwen3-32B on two H100, one prompt
+/// of 8192 tokens on an idle instance.
+static PREFIX_CACHE_PARAMETERS: [NumericParameter; 3] = [
+    NumericParameter::new(
+        "affinity",
+        0.8,
+        (0.0, 1.0),
+        "Cached share of the prompt from which an instance has the prefix",
+    ),
+    NumericParameter::new(
+        "peak-prefill",
+        15_928.0,
+        TOKENS,
+        "Prefill throughput of an idle instance, tokens per second",
+    ),
+    NumericParameter::new(
+        "max-penalty-ms",
+        18_000.0,
+        (0.0, 1e7),
+        "Longest additional wait for a cached prefix, ms; 0 for any",
+    ),
+];
+
+/// The filter that [`PREFIX_CACHE_PARAMETERS`] describe.
+fn prefix_cache(set: &ParameterValues) -> PrefixCacheFilter {
+    PrefixCacheFilter {
+        affinity: set.get("affinity"),
+        peak_prefill: set.get("peak-prefill"),
+        max_penalty_ms: set.get("max-penalty-ms"),
+    }
+}
 
 fn weighted(set: &ParameterValues) -> Result<Box<dyn RoutingPolicy>, String> {
     Ok(Box::new(weighted_sum(set)?))

@@ -77,7 +77,7 @@ fn set(mut choices: Choices, kind: Kind, values: &[(&str, f64)]) -> Choices {
     choices.parameters.extend(values.iter().map(|&(name, value)| ParameterSetting {
         kind,
         name: name.to_owned(),
-        value: Sourced::flag("--policy-param", value),
+        value: Sourced::flag("--policy-param", ParameterInput::Number(value)),
         key: None,
     }));
     choices
@@ -107,12 +107,12 @@ fn every_key_arrives() {
 fn what_is_left_out_is_the_default() {
     let usual = PolicySettings::default();
     let names = Kind::ALL.map(|kind| usual.name(kind));
-    assert_eq!(names, ["always-admit", "round-robin", "class", "fcfs", "fcfs", ""]);
+    assert_eq!(names, ["always-admit", "round-robin", "", "class", "fcfs", "fcfs", ""]);
     for text in ["{}", "admission:\nrouting: {}\n", "routing: {policy: ''}\nscheduler: ~\ntenant_budgets: {}\n"] {
         assert_eq!(settings(text), usual, "{text}");
     }
-    let scorers = WeightedScorer::DEFAULT.map(|scorer| (scorer.name.name(), scorer.weight));
-    assert_eq!(routing_of("routing: {policy: weighted}"), weights(&scorers));
+    let scorers = WeightedScorer::DEFAULT.map(|scorer| (scorer.name.name().to_owned(), scorer.weight));
+    assert_eq!(routing_of("routing: {policy: weighted}"), scorers);
     let bucket = settings("admission: {policy: token-bucket}");
     assert_eq!(policy(&bucket, Kind::Admission).1, [("capacity", 10_000.0), ("refill-rate", 1_000.0)]);
     let gaie = settings("admission: {policy: gaie-legacy}");
@@ -158,7 +158,7 @@ fn a_pair_of_weights_may_come_from_both() {
     let flags = keyed(Choices::default(), &[("cache_weight", 0.6)]);
     let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("legal");
     assert_eq!(policy(&both, Kind::Routing), ("cache-and-load", vec![("cache-weight", 0.6), ("load-weight", 0.4)]));
-    let scorers = vec![Sourced::flag("--routing-scorers", WeightedScorer::DEFAULT[0])];
+    let scorers = vec![Sourced::flag("--routing-scorers", WeightedScorer::DEFAULT[0].clone())];
     let flags = Choices { scorers: Some(scorers), ..Choices::default() };
     let both = PolicySettings::choose(&flags, Some(&bundle), &NoPlugins).expect("the flag replaces the pair");
     assert_eq!(policy(&both, Kind::Routing), ("weighted", vec![("precise-prefix-cache", 2.0)]));
@@ -181,7 +181,7 @@ fn weights_are_set_one_by_one() {
     let list = "routing: {policy: weighted, scorers: [{name: vllm-dp, weight: 1}], parameters: {queue-depth: 4}}";
     assert_eq!(chosen(Choices::default(), list), weights(&[("vllm-dp", 1.0), ("queue-depth", 4.0)]));
     assert_eq!(chosen(two, list), weights(&[("vllm-dp", 1.0), ("queue-depth", 2.0)]), "the flag wins");
-    let scorers = Some(vec![Sourced::flag("--routing-scorers", WeightedScorer::DEFAULT[1])]);
+    let scorers = Some(vec![Sourced::flag("--routing-scorers", WeightedScorer::DEFAULT[1].clone())]);
     let listed = Choices { scorers, ..weighted() };
     assert_eq!(chosen(listed, list), weights(&[("queue-depth", 1.0)]), "a list replaces all");
 }
@@ -463,7 +463,7 @@ fn source() -> impl Strategy<Value = SettingSource> {
     ]
 }
 
-fn sourced<T: std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Sourced<T>> {
+fn sourced<T: fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Sourced<T>> {
     (value, source()).prop_map(|(value, source)| Sourced { value, source })
 }
 
@@ -495,8 +495,9 @@ type RoutingCase = (&'static str, Vec<(&'static str, Sourced<f64>)>, Option<Vec<
 fn routing() -> impl Strategy<Value = RoutingCase> {
     let scorers = proptest::sample::subsequence(ScorerKind::ALL.to_vec(), 1..=ScorerKind::ALL.len()).prop_shuffle();
     let scorers = scorers.prop_flat_map(|names| {
-        let scorer =
-            |name| sourced(positive()).prop_map(move |weight| weight.map(|weight| WeightedScorer { name, weight }));
+        let scorer = |name| {
+            sourced(positive()).prop_map(move |weight| weight.map(|weight| WeightedScorer::built_in(name, weight)))
+        };
         names.into_iter().map(scorer).collect::<Vec<_>>()
     });
     prop_oneof![
@@ -516,9 +517,7 @@ fn of_kind(kind: Kind) -> impl Strategy<Value = Sourced<String>> {
 }
 
 /// A value for each name, for names of every kind.
-fn entries<T: std::fmt::Debug>(
-    value: impl Strategy<Value = T> + Clone,
-) -> impl Strategy<Value = Vec<(String, Sourced<T>)>> {
+fn entries<T: fmt::Debug>(value: impl Strategy<Value = T> + Clone) -> impl Strategy<Value = Vec<(String, Sourced<T>)>> {
     let name = prop_oneof![
         any::<String>().prop_map(|name| name.chars().take(40).collect()),
         "[a-z0-9_:#*&~ -]{0,8}",

@@ -165,6 +165,7 @@ pub fn limits_of(limits: &SuiteLimits) -> Limits {
         operations_per_call: limits.operations_per_call,
         memory_bytes: usize::try_from(limits.memory_mb << 20).unwrap_or(usize::MAX),
         log_lines: 0,
+        large_components: limits.large_components,
         ..Limits::default()
     }
 }

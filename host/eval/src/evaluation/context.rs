@@ -29,7 +29,7 @@ use crate::spec::{ExperimentSpec, SettingKey, ValueForm};
 use crate::suite::{Scenario, Suite, hex};
 use crate::{Figure, Figures};
 use blis_config::Deployment;
-use blis_config::policy::{ParameterSetting, PolicySettings, SettingSource, Sourced};
+use blis_config::policy::{ParameterInput, ParameterSetting, PolicySettings, SettingSource, Sourced};
 use blis_plugin::{Kind, LoadedPlugin, Technology, check, script, wasm};
 use blis_workload::spec::Spec;
 use blis_workload::spec::files::Beside;
@@ -177,7 +177,7 @@ impl EvaluationSuite {
                 let set = parameters.iter().map(|(name, value)| ParameterSetting {
                     kind,
                     name: name.clone(),
-                    value: Sourced { value: *value, source: source() },
+                    value: Sourced { value: ParameterInput::Number(*value), source: source() },
                     key: None,
                 });
                 choices.parameters.extend(set);

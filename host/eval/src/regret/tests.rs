@@ -103,7 +103,7 @@ impl TestService {
         let options = RegretOptions { samples, window, seed: 1, kinds };
         let window = survey.window(&options);
         let samples = survey.sample(&options);
-        let reads = Reads { load: true, in_flight: true, cached_blocks: false };
+        let reads = Reads { load: true, in_flight: true, ..Reads::NOTHING };
         let timeline = I::timeline(self.cluster(engine), ArrivalList::new(survey.arrivals()), reads);
         let regrets = decision_regrets(
             timeline,
@@ -253,7 +253,7 @@ fn the_look_ahead_is_no_worse_than_what_it_corrects() {
     let requests = long_and_short();
     let total = |service: &TestService, looks_ahead: bool| -> (f64, LookAhead) {
         let mut all = Cost::new(Micros::ZERO, Micros(3_600_000_000), RequestId(u32::MAX));
-        let reads = Reads { load: true, in_flight: true, cached_blocks: false };
+        let reads = Reads { load: true, in_flight: true, ..Reads::NOTHING };
         let timeline = Fast::timeline(service.cluster(Fast::new), ArrivalList::new(requests.as_slice().into()), reads);
         let window = if looks_ahead { Micros(20_000_000) } else { Micros(0) };
         let (_, found) = look_ahead(timeline, window, if looks_ahead { 3 } else { 0 }, &mut all).expect("it ends");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use blis_sim::ids::RequestId;
 use blis_sim::units::Micros;
 
-use blis_config::policy::{FilterSetting, ScorerFault, ScorerKind, WeightedScorer, scorer_hint};
+use blis_config::policy::{FilterSetting, ParameterInput, ScorerFault, ScorerName, WeightedScorer};
 use blis_diag::{name_hint, quoted};
 use blis_plugin::Kind;
 use blis_workload::trace_v2::ThinkTime;
@@ -20,8 +20,8 @@ pub struct PolicyParam {
     pub kind: Kind,
     /// Name of the parameter.
     pub name: String,
-    /// Value of the parameter, finite.
-    pub value: f64,
+    /// Value of the parameter.
+    pub value: ParameterInput,
 }
 
 /// The value of `routing-scorers`: scorers with their weights.
@@ -329,14 +329,10 @@ pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
             name_hint(kind, &Kind::ALL.map(Kind::name))
         ));
     };
-    let Some(value) = finite(value) else {
-        return Err(format!("{} is not a number", quoted(value.as_bytes())));
-    };
-    Ok(PolicyParam { kind, name: name.to_owned(), value })
+    Ok(PolicyParam { kind, name: name.to_owned(), value: ParameterInput::Word(value.to_owned()) })
 }
 
-/// A list of scorers: `name:weight,…`.
-/// Filters with their parameters: `prefix-cache-affinity:affinity=0.7,saturation`.
+/// Filters with their parameters: `prefix-cache-affinity:affinity=0.7,saturation,mine.rhai`.
 pub fn filters(text: &str) -> Result<FilterList, String> {
     let filters: Vec<FilterSetting> = text.split(',').map(|part| filter(part.trim())).collect::<Result<_, String>>()?;
     FilterSetting::check(&filters).map_err(|(_, what, hint)| format!("{what}; {hint}"))?;
@@ -349,19 +345,17 @@ fn filter(text: &str) -> Result<FilterSetting, String> {
     let mut parts = text.split(':').map(str::trim);
     let mut filter = FilterSetting::named(parts.next().unwrap_or_default()).map_err(message)?;
     for part in parts {
-        let assigned = part.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
-        let number = assigned.and_then(|(name, value)| Some((name, value.parse().ok()?)));
-        let Some((name, value)) = number else {
-            let example = filter.parameters().next().map(|(one, value)| format!(", like {}={value}", one.name));
-            let (name, example) = (filter.name(), example.unwrap_or_default());
-            return Err(format!("`{part}`: must be a parameter of `{name}` and its value{example}"));
+        let Some((name, value)) = part.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
+            let parameters = filter.built_in().and_then(|filter| filter.parameters().next());
+            let example = parameters.map(|(one, value)| format!(", like {}={value}", one.name)).unwrap_or_default();
+            return Err(format!("`{part}`: must be a parameter of `{}` and its value{example}", filter.name()));
         };
-        filter.set(name, value).map_err(message)?;
+        filter.set(name, ParameterInput::Word(value.to_owned())).map_err(message)?;
     }
     Ok(filter)
 }
 
-/// Scorers with their weights: `queue-depth:2,token-load:1`.
+/// Scorers with their weights: `queue-depth:2,mine.rhai:1`.
 pub fn scorers(text: &str) -> Result<ScorerList, String> {
     let scorers: Result<Vec<WeightedScorer>, String> =
         text.split(',').enumerate().map(|(index, part)| scorer(part.trim(), index + 1)).collect();
@@ -370,19 +364,26 @@ pub fn scorers(text: &str) -> Result<ScorerList, String> {
     Ok(ScorerList(scorers))
 }
 
+/// A name, a weight, and values of a plugin's parameters: `mine.rhai:2:cache=3`.
 fn scorer(text: &str, number: usize) -> Result<WeightedScorer, String> {
-    let Some((name, weight)) = text.split_once(':') else {
+    let mut parts = text.split(':').map(str::trim);
+    let (Some(name), Some(weight)) = (parts.next(), parts.next()) else {
         return Err(format!("scorer {number}, `{text}`: must be a name and a weight, like queue-depth:1"));
     };
-    let (name, weight) = (name.trim(), weight.trim());
-    let known = ScorerKind::find(name);
-    let name = known.ok_or_else(|| format!("scorer {number}: unknown scorer `{name}`; {}", scorer_hint(name)))?;
-    match weight.parse() {
-        Ok(weight) => Ok(WeightedScorer { name, weight }),
-        Err(_) => {
-            Err(format!("scorer {number}, `{}`: the weight is `{weight}`; it must be a number above 0", name.name()))
-        }
+    let name = ScorerName::of(name)
+        .map_err(|hint| format!("scorer {number}: unknown scorer {}; {hint}", quoted(name.as_bytes())))?;
+    let weight = weight
+        .parse()
+        .map_err(|_| format!("scorer {number}, `{name}`: the weight is `{weight}`; it must be a number above 0"))?;
+    let mut given = Vec::new();
+    for part in parts {
+        let assigned = part.split_once('=').filter(|_| matches!(name, ScorerName::Plugin(_)));
+        let Some((parameter, value)) = assigned else {
+            return Err(format!("scorer {number}, `{name}`: `{part}` must be a parameter of a plugin and its value"));
+        };
+        given.push((parameter.trim().to_owned(), ParameterInput::Word(value.trim().to_owned())));
     }
+    Ok(WeightedScorer { name, weight, given })
 }
 
 /// The class in a list of targets that stands for every class without a target of its own.

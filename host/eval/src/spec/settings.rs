@@ -200,12 +200,14 @@ settings! {
     routing_policy: String = "routing-policy", Text, one(parse::name), text::text;
     routing_filters: FilterList = "routing-filters", Text, one(parse::filters), text::text;
     routing_scorers: ScorerList = "routing-scorers", Text, one(parse::scorers), text::text;
+    routing_picker: String = "routing-picker", Text, one(parse::name), text::text;
     routing_cache_weight: f64 = "routing-cache-weight", Number, one(parse::from_0), text::text;
     routing_load_weight: f64 = "routing-load-weight", Number, one(parse::from_0), text::text;
     priority_policy: String = "priority-policy", Text, one(parse::name), text::text;
     policy_param: Vec<PolicyParam> = "policy-param", Texts, several(parse::policy_param), text::texts;
     policy_dir: Vec<PathBuf> = "policy-dir", Texts, several(parse::path), text::paths;
     allow_native: bool = "allow-native", Switch, one(parse::switch), text::text;
+    allow_large_components: bool = "allow-large-components", Switch, one(parse::switch), text::text;
     on_plugin_error: OnErrorName = "on-plugin-error", Text, one(parse::choice), text::text;
 
     slo_ttft: TargetList = "slo-ttft", Text, one(parse::targets), text::text;

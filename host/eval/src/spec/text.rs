@@ -71,9 +71,11 @@ impl Display for PolicyParam {
 
 impl Display for ScorerList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scorers: Vec<String> =
-            self.0.iter().map(|scorer| format!("{}:{}", scorer.name.name(), scorer.weight)).collect();
-        f.write_str(&scorers.join(","))
+        for (index, scorer) in self.0.iter().enumerate() {
+            write!(f, "{}{}:{}", if index == 0 { "" } else { "," }, scorer.name, scorer.weight)?;
+            scorer.given.iter().try_for_each(|(name, value)| write!(f, ":{name}={value}"))?;
+        }
+        Ok(())
     }
 }
 

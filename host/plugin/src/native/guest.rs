@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use blis_abi::table::{self, CText};
+use blis_abi::table::{self, CHost, CText};
 use blis_sim::latency::Batch;
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
@@ -12,12 +12,12 @@ use blis_sim::units::Micros;
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
-    InstanceRows, NONE_U32, Row as _, Rows, RunningRow, ages_row, decision_row, event_row, queued_row, request_row,
-    running_rows, step_row,
+    AgesRow, InstanceRows, NONE_U32, RequestRow, Row as _, Rows, RunningRow, ages_row, decision_row, event_row,
+    queued_row, request_row, running_rows, step_row,
 };
 use crate::{
-    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, ParameterValue,
-    PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, ValueTable,
+    AdmissionGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest,
+    ParameterValue, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, ValueTable,
 };
 
 /// Stream index for `host->random` in a call that is about no request.
@@ -71,7 +71,7 @@ impl NativeGuest {
         &self,
         function: &str,
         about: NativeCallInput<'_>,
-        call: impl FnOnce(*const table::CHost, *mut c_void) -> T,
+        call: impl FnOnce(*const CHost, *mut c_void) -> T,
     ) -> Result<T, Fault> {
         let result = self.host.during(about, |host| call(host, self.state.as_ptr()));
         result.map_err(|reason| self.refused(function, &reason))
@@ -142,7 +142,7 @@ impl AdmissionGuest for NativeGuest {
         let admit = self.function(Kind::Admission, self.library.table.admit)?;
         let (row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
         let stride = self.stride();
-        let Rows { count, numbers, changed } = self.rows.of(cluster);
+        let Rows { count, numbers, changed } = self.rows.of(request, cluster);
         let rows = numbers.as_ptr().cast();
         let about = NativeCallInput { changed, ..NativeCallInput::request(request) };
         let mut reason = CText::EMPTY;
@@ -177,7 +177,7 @@ impl RoutingGuest for NativeGuest {
         let route = self.function(Kind::Routing, self.library.table.route)?;
         let (row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
         let stride = self.stride();
-        let Rows { count, numbers, changed } = self.rows.of(cluster);
+        let Rows { count, numbers, changed } = self.rows.of(request, cluster);
         let rows = numbers.as_ptr().cast();
         let about = NativeCallInput { ties: Some(ties), changed, ..NativeCallInput::request(request) };
         if let (true, Some(explain)) = (self.setup.explain, self.library.table.scores) {
@@ -195,6 +195,69 @@ impl RoutingGuest for NativeGuest {
             unsafe { route(host, state, &raw const row, &raw const ages, rows, count, stride) }
         });
         Ok(target.inspect_err(|_| self.rows.forget())? as usize)
+    }
+
+    fn scores(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        let compute = self.function(Kind::Routing, self.library.table.scores)?;
+        self.numbers("scores", (request, cluster, ties), scores, |host, state, input, out| {
+            // SAFETY: see above.
+            unsafe { compute(host, state, input.request, input.ages, input.rows, input.count, input.stride, out) };
+        })
+    }
+}
+
+impl FilterGuest for NativeGuest {
+    fn filter(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        kept: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        let compute = self.function(Kind::RoutingFilter, self.library.table.filter)?;
+        self.numbers("filter", (request, cluster, ties), kept, |host, state, input, out| {
+            // SAFETY: see above.
+            unsafe { compute(host, state, input.request, input.ages, input.rows, input.count, input.stride, out) };
+        })
+    }
+}
+
+/// The arguments of a function that writes a number for each instance.
+struct ColumnInput {
+    request: *const RequestRow,
+    ages: *const AgesRow,
+    rows: *const c_void,
+    count: usize,
+    stride: usize,
+}
+
+impl NativeGuest {
+    /// Replaces `numbers` by those that the function called `name` writes, which `compute` calls.
+    fn numbers(
+        &mut self,
+        name: &'static str,
+        (request, cluster, ties): (&RequestView<'_>, &ClusterView<'_>, &Ties),
+        numbers: &mut Vec<f64>,
+        compute: impl FnOnce(*const CHost, *mut c_void, &ColumnInput, *mut f64),
+    ) -> Result<(), Fault> {
+        let (row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
+        let stride = self.stride();
+        let Rows { count, numbers: rows, changed } = self.rows.of(request, cluster);
+        let input =
+            ColumnInput { request: &raw const row, ages: &raw const ages, rows: rows.as_ptr().cast(), count, stride };
+        let about = NativeCallInput { ties: Some(ties), changed, ..NativeCallInput::request(request) };
+        numbers.clear();
+        // A number that the library does not write stays NaN, which the caller detects.
+        numbers.resize(count, f64::NAN);
+        let out = numbers.as_mut_ptr();
+        let done = self.call(name, about, |host, state| compute(host, state, &input, out));
+        done.inspect_err(|_| self.rows.forget())
     }
 }
 

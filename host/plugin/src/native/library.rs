@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 use std::fmt::{self, Debug};
+use std::mem::{MaybeUninit, offset_of};
+use std::ptr;
 use std::sync::Arc;
 
 use blis_abi::table::{self, ABI_VERSION, CText, PolicyTable, STRUCTS};
@@ -101,13 +103,19 @@ pub(super) fn table_of(library: &'static libloading::Library, file: &str) -> Res
         let what = format!("built for ABI {version}, this host offers {ABI_VERSION}");
         return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
-    let expected = size_of::<PolicyTable>();
-    if (size as usize) < expected {
-        let what = format!("its table has {size} bytes, this host's has {expected}");
+    let first = offset_of!(PolicyTable, filter);
+    if (size as usize) < first {
+        let what = format!("its table has {size} bytes, that of the first version of the interface has {first}");
         return Err(at(file, FaultKind::VersionSkew, &what).hint(REBUILD));
     }
-    // SAFETY: its declared size is at least the size that is read.
-    let table = unsafe { table.read() };
+    // SAFETY: at most its declared size is read; functions that it does not have yet are missing, which is all zeros, as
+    // numbers may be.
+    let table = unsafe {
+        let mut ours = MaybeUninit::<PolicyTable>::zeroed();
+        let bytes = (size as usize).min(size_of::<PolicyTable>());
+        ptr::copy_nonoverlapping(table.cast::<u8>(), ours.as_mut_ptr().cast::<u8>(), bytes);
+        ours.assume_init()
+    };
     for ((name, ours), theirs) in STRUCTS.into_iter().zip(table.struct_sizes) {
         if ours != theirs as usize {
             let what = format!("built with a `{name}` of {theirs} bytes, this host's has {ours}");
@@ -218,6 +226,7 @@ fn lacks(table: &PolicyTable, description: &PolicyDescription) -> Option<&'stati
         ("admit", has(Kind::Admission), table.admit.is_some()),
         ("route", has(Kind::Routing), table.route.is_some()),
         ("scores", has(Kind::Routing) && description.scores, table.scores.is_some()),
+        ("filter", has(Kind::RoutingFilter), table.filter.is_some()),
         ("priority", has(Kind::Priority), table.priority.is_some()),
         ("rank", has(Kind::Scheduling), table.rank.is_some()),
         ("victim", has(Kind::Preemption), table.victim.is_some()),

@@ -12,7 +12,7 @@ use rand::Rng as _;
 
 use super::*;
 use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
-use crate::{AdmissionGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest};
+use crate::{AdmissionGuest, FilterGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest};
 
 /// A temporary folder, removed after the test.
 struct LibraryFolder(PathBuf);
@@ -107,6 +107,9 @@ fn a_router_decides_as_the_built_in_does() {
             load: true,
             in_flight: true,
             cached_blocks: false,
+            tokens: false,
+            latencies: false,
+            waiting_tokens: false,
         },
         events: Events {
             routed: false,
@@ -250,7 +253,7 @@ fn what_is_wrong_is_named() {
     insta::assert_snapshot!(messages, @r#"
     routerWRONG_VERSION.so: built for ABI 2, this host offers 1
     hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
-    routerSHORT_TABLE.so: its table has 48 bytes, this host's has 160
+    routerSHORT_TABLE.so: its table has 48 bytes, that of the first version of the interface has 160
     hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
     routerWRONG_SIZES.so: built with a `blis_queued` of 32 bytes, this host's has 24
     hint: build it anew with the sdk/c/blis_policy.h of this host [version-skew]
@@ -258,8 +261,8 @@ fn what_is_wrong_is_named() {
     routerNO_SAVE.so: `save` is NULL in its table; fill it in [missing-export]
     routerNO_TABLE.so: blis_plugin_v1 returned no table; return the address of a static one [missing-export]
     routerNO_NAME.so: describe: the name is ""; it must be a word of letters, digits, `-`, `_` and `.` [out-of-range]
-    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.0): admission, routing, priority, scheduling, preemption, latency; correct the name, or use a newer blis [version-skew]
-    routerNEW_COLUMN.so: describe: column `cached-tokens-cpu` is not one of this host (interface 1.0): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks; correct the name, or use a newer blis [version-skew]
+    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency; correct the name, or use a newer blis [version-skew]
+    routerNEW_COLUMN.so: describe: column `cached-tokens-disk` is not one of this host (interface 1.1): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks, in-flight-tokens, in-flight-output, cached-tokens-gpu, cached-tokens-cpu, cached-tokens-remote, waiting-tokens, running-tokens, role, group, price, ttft-ewma, itl-ewma, staleness, score; correct the name, or use a newer blis [version-skew]
     routerMANY_PARAMETERS.so: describe: 18446744073709551615 parameters, or a NULL instead of them; there may be 256 [out-of-range]
     routerNO_DESCRIPTION.so: describe returned nothing; return the address of a static description [missing-export]
     other.so: no plugin: it does not export `blis_plugin_v1`
@@ -337,6 +340,12 @@ fn every_kind_and_every_question_to_the_host() {
         folder.shorter(&neither),
         "everything.so: admit returned 2; it must be 1 to admit or 0 to reject [out-of-range]"
     );
+
+    // What a filter writes arrives in the order of the instances.
+    let mut kept = Vec::new();
+    let filter = start::<dyn FilterGuest>(plugin.as_ref(), &[], true).filter(&request, &cluster, &TIES(), &mut kept);
+    assert_eq!(filter, Ok(()));
+    assert_eq!(kept, cluster.signals.in_flight.iter().map(|&n| f64::from(n)).collect::<Vec<_>>());
 
     // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
     let alone = DecisionPoint::plausible(1, 1);

@@ -90,6 +90,22 @@ impl Column {
         }
     }
 
+    /// Overwrites `self` by `len` values, with which `fill` calls its argument one after the other; reuses its memory as
+    /// [`Self::refill`] does.
+    pub fn refill_with(&mut self, len: usize, fill: impl FnOnce(&mut dyn FnMut(f64))) {
+        match self.0.own() {
+            Some(own) if own.len() == len => {
+                let mut rest = own.iter_mut();
+                fill(&mut |value| rest.next().into_iter().for_each(|entry| *entry = value));
+            }
+            _ => {
+                let mut values = Vec::with_capacity(len);
+                fill(&mut |value| values.push(value));
+                self.0 = values.into_iter().collect();
+            }
+        }
+    }
+
     fn map(mut self, f: impl Fn(f64) -> f64) -> Result<Self, ScriptError> {
         call::charge(self.len())?;
         if let Some(own) = self.0.own() {

@@ -21,8 +21,8 @@ use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKE
 use crate::rows::LatestView;
 use crate::text::plain;
 use crate::{
-    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest,
+    PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
 pub(super) struct ScriptGuest {
@@ -241,13 +241,13 @@ impl ScriptGuest {
     /// The arguments of a decision that reads the cluster.
     fn views(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> (RequestObject, ClusterObject) {
         let tenant_in_flight = cluster.tenant_in_flight(request.tags.tenant);
-        let request = self.request(request, cluster.now, Some(tenant_in_flight));
+        let view = self.request(request, cluster.now, Some(tenant_in_flight));
         // If the script has kept the view of an earlier call, that view stays unchanged.
-        Arc::make_mut(&mut self.cluster).update(cluster, &self.script.used_fields);
+        Arc::make_mut(&mut self.cluster).update(request, cluster, &self.script.used_fields);
         if self.script.used_fields.changed {
             self.changed = self.latest.advance(cluster).changed().map(<[u32]>::to_vec);
         }
-        (request, ClusterObject(Arc::clone(&self.cluster)))
+        (view, ClusterObject(Arc::clone(&self.cluster)))
     }
 
     /// A choice among `len` from the result: an index, or a score for each, of which the highest wins.
@@ -297,6 +297,23 @@ impl ScriptGuest {
         }
         let mut indices = scores.iter().enumerate().filter(|&(_, &score)| score == best).map(|(index, _)| index);
         Ok(indices.nth(tie(tied)).unwrap_or(0))
+    }
+
+    /// The numbers of `output`, one for each instance; `wanted` says what it must be.
+    fn column(&self, function: &str, wanted: &str, output: &Dynamic, numbers: &mut Vec<f64>) -> Result<(), Fault> {
+        if let Some(column) = output.read_lock::<Column>() {
+            numbers.extend_from_slice(column.values());
+        } else if let Ok(array) = output.as_array_ref() {
+            match super::column::numbers(&array) {
+                Ok(values) => numbers.extend(values),
+                Err(error) => return Err(self.script.source.runtime(&error, &self.script.kit, function)),
+            }
+        } else {
+            let hint = if output.is_unit() { ": does its last line end in `;`?" } else { "" };
+            let text = format!("{function} returned {}; {wanted}{hint}", type_name(output));
+            return Err(self.bad_output(function, FaultKind::Trap, &text));
+        }
+        Ok(())
     }
 
     fn index(&self, function: &str, index: f64, len: usize) -> Result<usize, Fault> {
@@ -394,6 +411,35 @@ impl RoutingGuest for ScriptGuest {
         let views = self.views(request, cluster);
         let output = self.call("route", views, request.id, Some(ties))?;
         self.choice("route", &output, cluster.len(), scores, |tied| ties.pick(request.id, tied))
+    }
+
+    fn scores(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        self.missing("route", Kind::Routing)?;
+        let views = self.views(request, cluster);
+        let output = self.call("route", views, request.id, Some(ties))?;
+        self.column("route", "as a scorer it must return a column of scores", &output, scores)
+    }
+}
+
+impl FilterGuest for ScriptGuest {
+    fn filter(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        kept: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        self.missing("filter", Kind::RoutingFilter)?;
+        let views = self.views(request, cluster);
+        let output = self.call("filter", views, request.id, Some(ties))?;
+        let wanted = "it must return a column, 0 for instances that it leaves out, as `s.queue_depth < 5`";
+        self.column("filter", wanted, &output, kept)
     }
 }
 

@@ -57,9 +57,10 @@ use super::{
 };
 
 /// Functions that the host calls, with their kinds and parameters.
-const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 10] = [
+const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 11] = [
     ("admit", Some(Kind::Admission), &["r", "s"]),
     ("route", Some(Kind::Routing), &["r", "s"]),
+    ("filter", Some(Kind::RoutingFilter), &["r", "s"]),
     ("priority", Some(Kind::Priority), &["r"]),
     ("rank", Some(Kind::Scheduling), &["r", "q"]),
     ("victim", Some(Kind::Preemption), &["b"]),
@@ -230,8 +231,8 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<
     if kinds.is_empty() {
         let names = FUNCTIONS.map(|(name, ..)| name);
         let hint = scan.functions.iter().map(|span| near(span.text, &names, "")).find(|hint| !hint.is_empty());
-        let text = "it has none of the functions that policies are made of: admit(r, s), route(r, s), priority(r), \
-                    rank(r, q), victim(b), step_time(b)";
+        let text = "it has none of the functions that policies are made of: admit(r, s), route(r, s), filter(r, s), \
+                    priority(r), rank(r, q), victim(b), step_time(b)";
         return fault(scan.functions.first().copied(), &format!("{text}{}", hint.unwrap_or_default()));
     }
     Ok(kinds)

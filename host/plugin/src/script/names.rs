@@ -90,7 +90,9 @@ pub(super) fn check_declarations(script: &Script, scan: &Scan<'_>) -> Result<(),
     let refused = |span: SourceSpan<'_>, text: String| Err(script.source.fault(FaultKind::Syntax, Some(span), &text));
     for (function, parameters) in scan.functions.iter().zip(&scan.parameters) {
         let name = function.text;
-        let is_of_host = script.kit.functions().any(|known| *known == name) && !TEST_HELPERS.contains(&name);
+        let is_of_host = script.kit.functions().any(|known| *known == name)
+            && !TEST_HELPERS.contains(&name)
+            && FUNCTIONS.iter().all(|(known, ..)| *known != name);
         if is_of_host {
             return refused(*function, format!("`{name}` is a function of the host: give this one another name"));
         }

@@ -131,7 +131,8 @@ fn cluster(list: &Array, more: &Map) -> Result<ClusterObject, FieldError> {
         Ok(())
     })?;
     let mut fields = ClusterFields::default();
-    fields.update(&DecisionPoint::new(&request, &instances, staleness).cluster(), &UsedFields::ALL);
+    let point = DecisionPoint::new(&request, &instances, staleness);
+    fields.update(&point.request(), &point.cluster(), &UsedFields::ALL);
     Ok(ClusterObject(Arc::new(fields)))
 }
 

@@ -18,8 +18,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    AdmissionGuest, GuestKind, LatencyConstants, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SchedulingGuest, inputs,
+    AdmissionGuest, FilterGuest, GuestKind, LatencyConstants, LatencyGuest, PreemptionGuest, PriorityGuest,
+    RoutingGuest, SchedulingGuest, inputs,
 };
 
 mod counting;
@@ -39,16 +39,7 @@ struct ScriptService {
 impl ScriptService {
     fn idle(n: usize) -> Self {
         let info = |id| InstanceInfo { id, max_num_seqs: 64, total_kv_blocks: 1000, block_size: 16 };
-        let signals = Signals {
-            queue_depth: vec![0; n],
-            batch_size: vec![0; n],
-            kv_utilization: vec![0.0; n],
-            free_kv_blocks: vec![1000; n],
-            cache_hit_rate: vec![0.0; n],
-            preemption_count: vec![0; n],
-            in_flight: vec![0; n],
-            cached_blocks: vec![0; n],
-        };
+        let signals = Signals::idle(vec![1000; n]);
         Self { now: Micros(1000), instances: (0..n).map(InstanceIndex::at).map(info).collect(), signals }
     }
 
@@ -70,6 +61,7 @@ impl ScriptService {
             versions: Versions::default(),
             in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
             tenants_in_flight: &[0, 0, 5],
+            scores: &[],
         }
     }
 }
@@ -190,7 +182,16 @@ fn route_on(guest: &mut dyn RoutingGuest, service: &ScriptService) -> Result<(us
 /// The value of the expression, read from the reason of a rejection.
 fn value_of(expression: &str) -> String {
     let source = format!("fn admit(r, s) {{ `${{{expression}}}` }}");
-    let service = ScriptService::idle(3).with(|signals| signals.queue_depth = vec![4, 1, 2]);
+    let service = ScriptService::idle(3).with(|signals| {
+        signals.queue_depth = vec![4, 1, 2];
+        signals.in_flight_tokens = vec![70, 0, 0];
+        signals.in_flight_output = vec![30, 50, 0];
+        // Seven blocks are more than the 100 tokens of the prompt.
+        signals.cached_blocks = vec![6, 0, 7];
+        signals.waiting_tokens[0] = 7;
+        signals.free_kv_blocks[1] -= 10;
+        (signals.ttft_ewma[0], signals.itl_ewma[0]) = (7.0, 2.0);
+    });
     match guest::<dyn AdmissionGuest>(&source).admit(&seen(&request(9)), &service.view()) {
         Ok(AdmissionDecision::Reject(reason)) => reason.to_string(),
         other => panic!("{expression}: {other:?}"),
@@ -230,12 +231,71 @@ fn columns_are_computed_with_as_numbers_are() {
         ("one_hot(3, 1) + indices(3) + s.indices + ones(3)", "[1.0, 4.0, 5.0]"),
         ("share(s.queue_depth) * 7", "[4.0, 1.0, 2.0]"),
         ("s.effective_load + s.in_flight + s.id", "[4.0, 2.0, 4.0]"),
-        ("s.free_kv_blocks / s.total_kv_blocks * s.max_num_seqs", "[64.0, 64.0, 64.0]"),
+        ("s.free_kv_blocks / s.total_kv_blocks * s.max_num_seqs", "[64.0, 63.36, 64.0]"),
         ("[s.now, s.load_staleness, s.cached_blocks_staleness]", "[1000, 20, 30]"),
+        ("s.in_flight_tokens + s.in_flight_output", "[100.0, 50.0, 0.0]"),
+        ("s.cached_tokens_gpu + s.cached_tokens_cpu", "[96.0, 0.0, 100.0]"),
+        ("s.waiting_tokens + s.running_tokens", "[7.0, 160.0, 0.0]"),
+        ("s.ttft_ewma - s.itl_ewma", "[5.0, 0.0, 0.0]"),
+        ("s.staleness + s.role + s.group + s.price + s.score", "[20.0, 20.0, 20.0]"),
+        ("s[2].cached_tokens_gpu", "100.0"),
     ];
     for (expression, value) in values {
         assert_eq!(value_of(expression), value, "{expression}");
     }
+}
+
+/// What scripts read is what compiled plugins declare, and is kept up to date for them alike.
+#[test]
+fn a_script_reads_the_columns_that_it_names() {
+    let description = |body: &str| {
+        let plugin = script(&format!("fn route(r, s) {{ {body} }}")).unwrap_or_else(|fault| panic!("{fault}"));
+        (plugin.description().columns.clone(), plugin.description().reads)
+    };
+    use crate::Column;
+    let (columns, reads) = description("-s.in_flight_tokens");
+    assert_eq!((columns, reads), (vec![Column::InFlightTokens], Reads { tokens: true, ..Reads::NOTHING }));
+    let (columns, reads) = description("-s.ttft_ewma - s.waiting_tokens");
+    assert_eq!(columns, [Column::WaitingTokens, Column::TtftEwma]);
+    assert_eq!(reads, Reads { load: true, waiting_tokens: true, latencies: true, ..Reads::NOTHING });
+    assert_eq!(description("s.cached_tokens_cpu + s.price").1, Reads::NOTHING);
+    assert_eq!(description("s.cached_tokens_gpu").1, Reads { cached_blocks: true, ..Reads::NOTHING });
+    assert_eq!(description("s.running_tokens").1, Reads { load: true, ..Reads::NOTHING });
+}
+
+#[test]
+fn filters_and_scorers_return_a_column() {
+    let service = ScriptService::idle(3).with(|signals| signals.queue_depth = vec![4, 1, 2]);
+    let kept = |body: &str| {
+        let mut guest = guest::<dyn FilterGuest>(&format!("fn filter(r, s) {{ {body} }}"));
+        let mut kept = Vec::new();
+        guest.filter(&seen(&request(9)), &service.view(), &Ties::LowestIndex, &mut kept).map(|()| kept)
+    };
+    assert_eq!(kept("s.queue_depth < 3"), Ok(vec![0.0, 1.0, 1.0]));
+    assert_eq!(kept("[1, 0, 2.5]"), Ok(vec![1.0, 0.0, 2.5]));
+    let scores = |body: &str| {
+        let mut scores = Vec::new();
+        router(body).scores(&seen(&request(9)), &service.view(), &Ties::LowestIndex, &mut scores).map(|()| scores)
+    };
+    assert_eq!(scores("-s.queue_depth"), Ok(vec![-4.0, -1.0, -2.0]));
+    let message = |result: Result<Vec<f64>, Fault>| result.expect_err("no column").to_string();
+    insta::assert_snapshot!(
+        [message(kept("true")), message(kept("let all = ones(2);")), message(scores("1"))].join("\n"),
+        @"
+        test.rhai:1:1: filter returned a truth value; it must return a column, 0 for instances that it leaves out, as `s.queue_depth < 5`
+          1 | fn filter(r, s) { true }
+            | ^^^^^^^^^^^^^^^^^^^^^^^^ [trap]
+        test.rhai:1:1: filter returned nothing; it must return a column, 0 for instances that it leaves out, as `s.queue_depth < 5`: does its last line end in `;`?
+          1 | fn filter(r, s) { let all = ones(2); }
+            | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ [trap]
+        test.rhai:1:1: route returned a whole number; as a scorer it must return a column of scores
+          1 | fn route(r, s) { 1 }
+            | ^^^^^^^^^^^^^^^^^^^^ [trap]
+        "
+    );
+    let both = script("fn filter(r, s) { s.queue_depth < 3 }\nfn route(r, s) { -s.queue_depth }");
+    let both = both.unwrap_or_else(|fault| panic!("{fault}"));
+    assert_eq!(both.description().kinds, [Kind::Routing, Kind::RoutingFilter]);
 }
 
 #[test]
@@ -382,6 +442,7 @@ fn every_kind_has_its_function() {
         fn init(info) { #{ seen: 0, layers: info.model_facts.num_layers, kind: info.kind, slots: info.instances[1].max_num_seqs } }
         fn admit(r, s) { r.class_priority >= 0 || s.len > 2 }
         fn route(r, s) { -s.in_flight }
+        fn filter(r, s) { s.in_flight < 9 }
         fn priority(r) { -r.input_tokens * weight }
         fn rank(r, q) { q.priority + q.turn / 8.0 - q.generated_tokens - q.preemptions }
         fn victim(b) { b.kv_blocks + if b.tenant[0] == "acme" { 0 } else { 1 } }
@@ -506,7 +567,7 @@ fn a_script_gets_what_changed() {
         fn observe(e) { if changed() != () { throw `no decision`; } }
     ";
     let mut guest = guest::<dyn AdmissionGuest>(source);
-    let reads = Reads { load: true, in_flight: true, cached_blocks: false };
+    let reads = Reads { load: true, in_flight: true, ..Reads::NOTHING };
     let mut service = inputs::SyntheticService::new(9);
     let mut advance = |decisions| {
         (0..decisions).for_each(|_| service.advance(reads));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
-use blis_sim::policy::{BatchView, ClusterView, Event, EventKind, QueuedView, Reads, RequestView, Versions};
+use blis_sim::policy::{
+    BatchView, ClientTargets, ClusterView, Event, EventKind, QueuedView, Reads, RequestView, Versions,
+};
 use blis_sim::request::{Name, Tags};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, INT};
@@ -14,7 +16,9 @@ use super::call::{self, failure};
 use super::column::Column;
 use super::registry::{Registry, ScriptError};
 use super::scan::Scan;
+use crate::ColumnGroup;
 use crate::limits::ROW_NUMBERS;
+use crate::rows::{each_value, reads_of};
 use blis_sim::request::session_text;
 
 type NameOf = fn(&Tags) -> Name;
@@ -40,6 +44,7 @@ pub(super) struct RequestFields {
     shared_blocks: u32,
     block_size: u32,
     class_priority: i32,
+    targets: ClientTargets,
     tags: Tags,
     /// `None` for policies that do not get the cluster.
     tenant_in_flight: Option<u32>,
@@ -67,6 +72,7 @@ impl RequestFields {
             shared_blocks: request.shared_block_count(),
             block_size: request.block_size,
             class_priority: request.class_priority,
+            targets: request.targets,
             tags: request.tags,
             tenant_in_flight,
             blocks: used_fields.blocks.then(|| Column::new(request.shared_blocks().map(f64::from))),
@@ -102,7 +108,7 @@ pub(super) struct ClusterFields {
     load_staleness: Micros,
     cached_blocks_staleness: Micros,
     len: usize,
-    columns: [Option<Column>; COLUMNS.len()],
+    columns: [Option<Column>; COLUMNS],
     versions: Versions,
 }
 
@@ -113,36 +119,23 @@ pub(super) struct InstanceObject {
     index: usize,
 }
 
-/// The signal that a column of the cluster depends on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ColumnSource {
-    Load,
-    InFlight,
-    CachedBlocks,
-    /// The load and the requests in flight.
-    Both,
-    Fixed,
-}
+/// Number of columns: those of the interface, and `effective_load`.
+const COLUMNS: usize = EFFECTIVE_LOAD + 1;
+/// Index of the column that the host computes from three others.
+const EFFECTIVE_LOAD: usize = crate::Column::ALL.len();
+/// Those others.
+const EFFECTIVE_LOAD_PARTS: [crate::Column; 3] =
+    [crate::Column::QueueDepth, crate::Column::BatchSize, crate::Column::InFlight];
 
-const COLUMNS: [(&str, ColumnSource); 12] = [
-    ("queue_depth", ColumnSource::Load),
-    ("batch_size", ColumnSource::Load),
-    ("kv_utilization", ColumnSource::Load),
-    ("free_kv_blocks", ColumnSource::Load),
-    ("cache_hit_rate", ColumnSource::Load),
-    ("preemption_count", ColumnSource::Load),
-    ("in_flight", ColumnSource::InFlight),
-    ("effective_load", ColumnSource::Both),
-    ("cached_blocks", ColumnSource::CachedBlocks),
-    ("total_kv_blocks", ColumnSource::Fixed),
-    ("max_num_seqs", ColumnSource::Fixed),
-    ("id", ColumnSource::Fixed),
-];
+/// The field of the column at `number`.
+fn column_name(number: usize) -> &'static str {
+    crate::Column::ALL.get(number).map_or("effective_load", |column| column.field())
+}
 
 /// The fields that a script uses, found by the words in its code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UsedFields {
-    columns: [bool; COLUMNS.len()],
+    columns: [bool; COLUMNS],
     blocks: bool,
     staleness: [bool; 2],
     tenants: bool,
@@ -152,11 +145,11 @@ pub(super) struct UsedFields {
 impl UsedFields {
     /// All fields, for views that are built by hand.
     pub const ALL: Self =
-        Self { columns: [true; COLUMNS.len()], blocks: true, staleness: [true; 2], tenants: true, changed: true };
+        Self { columns: [true; COLUMNS], blocks: true, staleness: [true; 2], tenants: true, changed: true };
 
     pub fn by(scan: &Scan<'_>) -> Self {
         Self {
-            columns: COLUMNS.map(|(name, _)| scan.has_any(&[name])),
+            columns: std::array::from_fn(|number| scan.has_any(&[column_name(number)])),
             blocks: scan.has_any(&["blocks"]),
             staleness: [&["load_staleness", "load_us"], &["cached_blocks_staleness", "cached_blocks_us"]]
                 .map(|names| scan.has_any(names)),
@@ -167,32 +160,24 @@ impl UsedFields {
 
     /// The columns of the interface among these fields; `effective_load` is computed from three of them.
     pub fn columns(&self) -> Vec<crate::Column> {
-        let parts: &[&str] =
-            if self.uses("effective_load") { &["queue_depth", "batch_size", "in_flight"] } else { &[] };
-        let used = |column: &crate::Column| self.uses(column.field()) || parts.contains(&column.field());
-        crate::Column::ALL.iter().copied().filter(used).collect()
-    }
-
-    fn uses(&self, name: &str) -> bool {
-        COLUMNS.iter().position(|(known, _)| *known == name).is_some_and(|number| self.columns[number])
+        let parts: &[_] = if self.columns[EFFECTIVE_LOAD] { &EFFECTIVE_LOAD_PARTS } else { &[] };
+        let all = crate::Column::ALL.iter().copied().enumerate();
+        all.filter(|(number, column)| self.columns[*number] || parts.contains(column))
+            .map(|(_, column)| column)
+            .collect()
     }
 
     /// The columns that the host must keep up to date for these fields.
     pub fn reads(&self) -> Reads {
-        let any = |sources: &[ColumnSource]| {
-            self.columns.iter().zip(COLUMNS).any(|(&used_fields, (_, source))| used_fields && sources.contains(&source))
-        };
-        Reads {
-            load: any(&[ColumnSource::Load, ColumnSource::Both]) || self.staleness[0],
-            in_flight: any(&[ColumnSource::InFlight, ColumnSource::Both]) || self.tenants,
-            cached_blocks: any(&[ColumnSource::CachedBlocks]) || self.staleness[1],
-        }
+        let [load, cached_blocks] = self.staleness;
+        let others = Reads { load, cached_blocks, in_flight: self.tenants, ..Reads::NOTHING };
+        reads_of(&self.columns()).and(others)
     }
 }
 
 impl ClusterFields {
-    /// Updates the columns that are `used_fields`.
-    pub fn update(&mut self, cluster: &ClusterView<'_>, used_fields: &UsedFields) {
+    /// Updates the columns that are `used_fields`, for a decision about `request`.
+    pub fn update(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, used_fields: &UsedFields) {
         let other = self.len != cluster.len();
         let fresh = |before: u64, now: u64| other || now == 0 || before != now;
         let load = fresh(self.versions.load, cluster.versions.load);
@@ -202,36 +187,25 @@ impl ClusterFields {
         self.cached_blocks_staleness = cluster.staleness.cached_blocks;
         self.len = cluster.len();
         self.versions = cluster.versions;
-        for (number, (column, (_, source))) in self.columns.iter_mut().zip(COLUMNS).enumerate() {
-            let outdated = match source {
-                ColumnSource::Load => load,
-                ColumnSource::CachedBlocks => cached_blocks,
+        for (number, column) in self.columns.iter_mut().enumerate().filter(|(number, _)| used_fields.columns[*number]) {
+            let outdated = match crate::Column::ALL.get(number).map(|column| column.group()) {
+                Some(ColumnGroup::Periodic) => load,
+                Some(ColumnGroup::Cache) => cached_blocks,
                 // The set of instances has no version number.
-                ColumnSource::InFlight | ColumnSource::Both | ColumnSource::Fixed => true,
+                Some(ColumnGroup::Constant | ColumnGroup::Router | ColumnGroup::Decision) | None => true,
             };
-            if used_fields.columns[number] && outdated {
-                fill(number, column, cluster);
+            if outdated {
+                fill(number, column, request, cluster);
             }
         }
     }
 }
 
-fn fill(number: usize, column: &mut Option<Column>, cluster: &ClusterView<'_>) {
-    let signals = cluster.signals;
+fn fill(number: usize, column: &mut Option<Column>, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
     let column = column.get_or_insert_with(|| Column::new([]));
-    match COLUMNS[number].0 {
-        "queue_depth" => column.refill(signals.queue_depth.iter().map(|&x| f64::from(x))),
-        "batch_size" => column.refill(signals.batch_size.iter().map(|&x| f64::from(x))),
-        "kv_utilization" => column.refill(signals.kv_utilization.iter().copied()),
-        "free_kv_blocks" => column.refill(signals.free_kv_blocks.iter().map(|&x| f64::from(x))),
-        "cache_hit_rate" => column.refill(signals.cache_hit_rate.iter().copied()),
-        "preemption_count" => column.refill(signals.preemption_count.iter().map(|&x| x as f64)),
-        "in_flight" => column.refill(signals.in_flight.iter().map(|&x| f64::from(x))),
-        "effective_load" => column.refill((0..cluster.len()).map(|i| cluster.effective_load(i) as f64)),
-        "cached_blocks" => column.refill(signals.cached_blocks.iter().map(|&x| f64::from(x))),
-        "total_kv_blocks" => column.refill(cluster.instances.iter().map(|x| f64::from(x.total_kv_blocks))),
-        "max_num_seqs" => column.refill(cluster.instances.iter().map(|x| f64::from(x.max_num_seqs))),
-        _ => column.refill(cluster.instances.iter().map(|x| f64::from(x.id.0))),
+    match crate::Column::ALL.get(number) {
+        Some(&of) => column.refill_with(cluster.len(), |push| each_value(of, request, cluster, push)),
+        None => column.refill((0..cluster.len()).map(|i| cluster.effective_load(i) as f64)),
     }
 }
 
@@ -338,6 +312,9 @@ fn request(to: &mut Registry) {
     int_field(&["now", "now_us"], |r| int(r.now.0));
     int_field(&["arrival", "arrival_us"], |r| int(r.arrival.0));
     int_field(&["deadline", "deadline_us"], |r| optional(r.deadline.map(|at| at.0)));
+    int_field(&["slo_ttft", "slo_ttft_us"], |r| optional(r.targets.ttft.map(|target| target.0)));
+    int_field(&["slo_itl", "slo_itl_us"], |r| optional(r.targets.itl.map(|target| target.0)));
+    int_field(&["adapter"], |_| "".into());
     int_field(&["input_tokens", "prompt_tokens"], |r| int(r.input_tokens));
     int_field(&["max_output_tokens", "max_tokens"], |r| optional(r.max_output_tokens));
     int_field(&["prompt_blocks"], |r| int(r.prompt_blocks));
@@ -367,7 +344,7 @@ fn cluster(to: &mut Registry) {
     const WHAT: &str = "cluster";
     to.engine.register_type_with_name::<ClusterObject>(WHAT);
     to.engine.register_type_with_name::<InstanceObject>("instance");
-    for (number, (name, _)) in COLUMNS.into_iter().enumerate() {
+    for (number, name) in (0..COLUMNS).map(|number| (number, column_name(number))) {
         to.field(WHAT, &[name], move |s: &ClusterObject| column_of(s.0.columns[number].as_ref(), name));
         to.field("instance", &[name], move |x: &InstanceObject| {
             let column = x.cluster.columns[number].as_ref();

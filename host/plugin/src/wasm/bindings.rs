@@ -3,7 +3,7 @@
 
 #[allow(clippy::all, clippy::pedantic, missing_docs, unsafe_code, unused_qualifications, dead_code)]
 mod package {
-    wasmtime::component::bindgen!({ path: "../../sdk/wit/since-v1.0.0", world: "policy" });
+    wasmtime::component::bindgen!({ path: "../../sdk/wit/since-v1.1.0", world: "policy" });
 }
 
 pub(super) use package::blis::policy::types::{Ages, Event, Queued, Request, Running, Step};

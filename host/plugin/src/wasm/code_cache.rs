@@ -19,6 +19,7 @@ use wasmtime::{Engine, Module};
 
 use super::componentize::WIT;
 use super::{CompileCache, WasmSettings};
+use crate::Limits;
 use crate::limits::{COMPILED_BYTES, COMPILED_FILES};
 use crate::user_cache;
 
@@ -33,9 +34,10 @@ pub(super) struct CachedCode<'a> {
 }
 
 impl<'a> CachedCode<'a> {
-    /// The entry for the plugin with the SHA-256 `sha256`.
-    pub(super) fn of(engine: &'a Engine, sha256: &str, settings: &WasmSettings) -> Self {
-        let path = folder(&settings.cache).map(|folder| folder.join(name(engine, sha256)));
+    /// The entry for the plugin with the SHA-256 `sha256`. What was compiled under the bounds of large components is not found
+    /// under the others: whether a file is refused must not depend on earlier runs.
+    pub(super) fn of(engine: &'a Engine, sha256: &str, settings: &WasmSettings, limits: &Limits) -> Self {
+        let path = folder(&settings.cache).map(|folder| folder.join(name(engine, sha256, limits.large_components)));
         Self { engine, path }
     }
 
@@ -102,7 +104,7 @@ fn folder(cache: &CompileCache) -> Option<PathBuf> {
 }
 
 /// A hash of everything that compiled code depends on, as 64 hexadecimal digits.
-fn name(engine: &Engine, sha256: &str) -> String {
+fn name(engine: &Engine, sha256: &str, large: bool) -> String {
     struct Digest(Sha256);
     impl Hasher for Digest {
         fn write(&mut self, bytes: &[u8]) {
@@ -117,6 +119,9 @@ fn name(engine: &Engine, sha256: &str) -> String {
     digest.write(&INTERFACE.to_le_bytes());
     engine.precompile_compatibility_hash().hash(&mut digest);
     digest.write(sha256.as_bytes());
+    if large {
+        digest.write(b"large");
+    }
     digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -11,7 +11,7 @@ use super::{PluginPath, inspect};
 use crate::{Fault, FaultKind};
 
 /// The WIT package of the interface.
-pub(super) const WIT: &str = include_str!("../../../../sdk/wit/since-v1.0.0/policy.wit");
+pub(super) const WIT: &str = include_str!("../../../../sdk/wit/since-v1.1.0/policy.wit");
 
 /// Converts `core`, a core module read from `path`, to a component.
 ///

@@ -317,6 +317,7 @@ impl<P: WasmParams> MemoryResult<P> {
 enum DirectRole {
     Admission { admit: MemoryResult<u32> },
     Routing { route: TypedFunc<u32, u32>, scores: Option<MemoryResult<u32>> },
+    RoutingFilter { filter: MemoryResult<u32> },
     Priority { priority: TypedFunc<u32, i64> },
     Scheduling { rank: TypedFunc<u32, f64> },
     Preemption { victim: TypedFunc<(u64, u32, u32, u32), u32> },
@@ -399,6 +400,7 @@ impl Functions for Direct {
                 route: find.function(of, "route")?,
                 scores: if description.scores { Some(find.memory_result("routing-scores", "scores")?) } else { None },
             },
+            Kind::RoutingFilter => DirectRole::RoutingFilter { filter: find.memory_result(of, "filter")? },
             Kind::Priority => DirectRole::Priority { priority: find.function(of, "priority")? },
             Kind::Scheduling => DirectRole::Scheduling { rank: find.function(of, "rank")? },
             Kind::Preemption => DirectRole::Preemption { victim: find.function(of, "victim")? },
@@ -501,6 +503,12 @@ impl Functions for Direct {
         };
         let at = self.put_input(store, input)?;
         scores.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at))
+    }
+
+    fn filter(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
+        let filter = role!(self, DirectRole::RoutingFilter { filter } => filter);
+        let at = self.put_input(store, input)?;
+        filter.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at))
     }
 
     fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64> {

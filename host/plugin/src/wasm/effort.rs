@@ -9,8 +9,8 @@
 use wasmparser::{FunctionBody, Operator, Parser, Payload};
 
 use super::PluginPath;
-use crate::limits::{CODE_BYTES, CODE_NESTING, COMPILE_COST, COMPILE_WORK, FUNCTION_BYTES, FUNCTION_LOCALS};
-use crate::{Fault, FaultKind};
+use crate::limits::{CODE, CodeBounds, LARGE_CODE};
+use crate::{Fault, FaultKind, Limits};
 
 /// Cost of a function, empty or not, about µs of a processor: 19 000 empty ones took 6.7 s.
 const FUNCTION_COST: u64 = 350;
@@ -23,7 +23,8 @@ const INSTRUCTION_COST: u64 = 3;
 ///
 /// # Errors
 /// If it is not WebAssembly, or exceeds one of the bounds.
-pub(super) fn check(file: &PluginPath, bytes: &[u8]) -> Result<(), Fault> {
+pub(super) fn check(file: &PluginPath, bytes: &[u8], limits: &Limits) -> Result<(), Fault> {
+    let most = if limits.large_components { LARGE_CODE } else { CODE };
     let (mut cost, mut code, mut work) = (0_u64, 0_u64, 0_u64);
     for payload in Parser::new(0).parse_all(bytes) {
         let Payload::CodeSectionEntry(body) = payload.map_err(|error| super::inspect::malformed(file, &error))? else {
@@ -35,24 +36,42 @@ pub(super) fn check(file: &PluginPath, bytes: &[u8]) -> Result<(), Fault> {
         cost = cost.saturating_add(FUNCTION_COST).saturating_add(instructions);
         code += size;
         work = work.saturating_add(locals.saturating_mul(joins).saturating_mul(nesting));
-        let bounds = [
-            (size, FUNCTION_BYTES, "bytes of one function"),
-            (locals, FUNCTION_LOCALS, "local variables of one function"),
-            (nesting, CODE_NESTING, "nested blocks"),
-            (code, CODE_BYTES, "bytes of code"),
-            (
-                cost,
-                COMPILE_COST,
-                "µs of compilation, about: 350 for a function, 15 for a call, 3 for another instruction",
-            ),
-            (work, COMPILE_WORK, "local variables × blocks × nesting, over all functions"),
-        ];
-        if let Some((found, most, what)) = bounds.into_iter().find(|(found, most, _)| found > most) {
-            let what = format!("has {found} {what}; the compiler takes {most}: split functions, and optimise for size");
-            return Err(file.fault(FaultKind::OutOfFuel, what));
+        let found = CodeBounds {
+            code_bytes: code,
+            compile_cost: cost,
+            compile_work: work,
+            function_bytes: size,
+            function_locals: locals,
+            nesting,
+        };
+        if let Some(what) = exceeded(&found, &most) {
+            let fault = file.fault(FaultKind::OutOfFuel, what);
+            return Err(if limits.large_components { fault } else { fault.hint(LARGE) });
         }
     }
     Ok(())
+}
+
+/// What to do about a component that only [`Limits::large_components`] allows.
+const LARGE: &str = "split functions, and optimise for size; a component with an interpreter inside (Python, JavaScript) needs \
+                     `--allow-large-components`, in a suite `large_components: true` among its `limits`";
+
+/// The first bound that `found` exceeds, in words.
+fn exceeded(found: &CodeBounds, most: &CodeBounds) -> Option<String> {
+    let bounds = [
+        (found.function_bytes, most.function_bytes, "bytes of one function"),
+        (found.function_locals, most.function_locals, "local variables of one function"),
+        (found.nesting, most.nesting, "nested blocks"),
+        (found.code_bytes, most.code_bytes, "bytes of code"),
+        (
+            found.compile_cost,
+            most.compile_cost,
+            "µs of compilation, about: 350 for a function, 15 for a call, 3 for another instruction",
+        ),
+        (found.compile_work, most.compile_work, "local variables × blocks × nesting, over all functions"),
+    ];
+    let (found, most, what) = bounds.into_iter().find(|(found, most, _)| found > most)?;
+    Some(format!("has {found} {what}; the compiler takes {most}"))
 }
 
 /// What the compiler's work on a function depends on.

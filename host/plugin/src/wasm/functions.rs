@@ -53,6 +53,7 @@ pub trait Functions: Sized + Send + 'static {
     fn admit(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Option<String>>;
     fn route(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32>;
     fn scores(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>>;
+    fn filter(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>>;
     fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64>;
     fn rank(&self, store: &mut Store<WasmHost>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64>;
     fn victim(
@@ -67,7 +68,7 @@ pub trait Functions: Sized + Send + 'static {
     fn step_time(&self, store: &mut Store<WasmHost>, step: &StepRow) -> wasmtime::Result<u64>;
 }
 
-/// The input of an admission or routing decision.
+/// The input of an admission or routing decision, or of a filter.
 pub(super) struct DecisionRows<'a> {
     pub request: RequestRow,
     pub ages: AgesRow,

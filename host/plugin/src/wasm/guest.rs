@@ -17,8 +17,8 @@ use crate::rows::{
 };
 use crate::text::plain;
 use crate::{
-    AdmissionGuest, Fault, FaultKind, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest,
+    PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
 };
 
 /// An instance that was configured and accepts calls.
@@ -145,7 +145,7 @@ impl<F: Functions> WasmGuest<F> {
         call: impl FnOnce(&mut Self, &DecisionRows<'_>, &WasmCallInput<'_>) -> Result<A, Fault>,
     ) -> Result<A, Fault> {
         let mut rows = std::mem::take(&mut self.rows);
-        let Rows { count, numbers: instances, changed } = rows.of(cluster);
+        let Rows { count, numbers: instances, changed } = rows.of(request, cluster);
         let (request_row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
         let input = DecisionRows { request: request_row, ages, count, instances };
         let about = WasmCallInput { id: request.id, request: Some(request), ties, changed };
@@ -200,6 +200,39 @@ impl<F: Functions> RoutingGuest for WasmGuest<F> {
             Ok(target)
         })?;
         Ok(target as usize)
+    }
+
+    fn scores(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        self.of(Kind::Routing)?;
+        if !self.plugin.description.scores {
+            return Err(super::inspect::not_exported(self.file(), "routing-scores"));
+        }
+        *scores = self.decide(request, cluster, Some(ties), |guest, input, about| {
+            guest.call("scores", about, |functions, store| functions.scores(store, input))
+        })?;
+        Ok(())
+    }
+}
+
+impl<F: Functions> FilterGuest for WasmGuest<F> {
+    fn filter(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        kept: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        self.of(Kind::RoutingFilter)?;
+        *kept = self.decide(request, cluster, Some(ties), |guest, input, about| {
+            guest.call("filter", about, |functions, store| functions.filter(store, input))
+        })?;
+        Ok(())
     }
 }
 

@@ -189,10 +189,11 @@ fn policy_interface(name: &str) -> Option<(&str, &str)> {
     Some(rest.split_once('@').unwrap_or((rest, "")))
 }
 
-/// Whether a host that offers `offered` has everything that a plugin for `built` may use: later versions with the same
-/// first number only add to earlier ones, and the third number means documentation.
+/// Whether a plugin for `built` may run on a host that offers `offered`. Versions with the same first number only add to
+/// each other, and what a plugin uses has names: a later one that uses what this host does not have is refused by that
+/// name, and runs otherwise.
 fn is_compatible(built: (u64, u64), offered: (u64, u64)) -> bool {
-    built.0 == offered.0 && built.1 <= offered.1
+    built.0 == offered.0
 }
 
 fn check_version(file: &PluginPath, version: &str) -> Result<(), Fault> {
@@ -264,8 +265,8 @@ mod tests {
     use super::is_compatible;
 
     #[test]
-    fn earlier_versions_of_the_same_interface_are_compatible() {
-        assert!(is_compatible((1, 0), (1, 0)) && is_compatible((1, 0), (1, 1)));
-        assert!(!is_compatible((1, 2), (1, 1)) && !is_compatible((0, 9), (1, 0)) && !is_compatible((2, 0), (1, 1)));
+    fn versions_of_the_same_interface_are_compatible() {
+        assert!(is_compatible((1, 0), (1, 1)) && is_compatible((1, 1), (1, 1)) && is_compatible((1, 2), (1, 1)));
+        assert!(!is_compatible((0, 9), (1, 0)) && !is_compatible((2, 0), (1, 1)));
     }
 }

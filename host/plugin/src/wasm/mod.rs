@@ -126,7 +126,7 @@ pub fn load_known(
     let file = PluginPath::new(path);
     check_size(&file, bytes.len() as u64, limits)?;
     let engine = engine::engine(settings).map_err(|fault| file.fault(fault.kind, fault.diagnostic.what))?;
-    let cache = code_cache::CachedCode::of(&engine, sha256, settings);
+    let cache = code_cache::CachedCode::of(&engine, sha256, settings, limits);
     // Code in the cache was checked as a component before.
     if let Some(module) = cache.module()
         && let Ok(plugin) = direct(&file, &module, limits)
@@ -141,7 +141,7 @@ pub fn load_known(
             &component
         }
     };
-    effort::check(&file, bytes)?;
+    effort::check(&file, bytes, limits)?;
     let exports = inspect::component(&file, bytes)?;
     if let Some(module) = standard::main_module(bytes, &exports)
         && let Some(plugin) = standard_plugin(&file, bytes, module, &exports, &engine, &cache, limits)

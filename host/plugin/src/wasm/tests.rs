@@ -22,7 +22,7 @@ use super::*;
 use crate::adapt::PluginPolicy;
 use crate::incidents::{Incidents, OnError};
 use crate::inputs::GuestCall;
-use crate::{Kind, LatencyGuest, RoutingGuest};
+use crate::{FilterGuest, Kind, LatencyGuest, RoutingGuest};
 
 const LEAST_LOADED: &str = include_str!("fixtures/least_loaded.wat");
 
@@ -70,7 +70,7 @@ fn load_by(way: Way, name: &str, bytes: &[u8]) -> Result<Arc<dyn Plugin>, Fault>
     };
     let exports = inspect::component(&file, &component)?;
     let engine = engine::engine(&settings)?;
-    let kept = code_cache::CachedCode::of(&engine, "", &settings);
+    let kept = code_cache::CachedCode::of(&engine, "", &settings, &Limits::default());
     Ok(Arc::new(typed(&file, &component, &exports, &engine, &kept, &limits)?))
 }
 
@@ -115,11 +115,9 @@ fn with_view<T>(in_flight: &[u32], call: impl FnOnce(&RequestView<'_>, &ClusterV
         queue_depth: vec![1; n],
         batch_size: vec![2; n],
         kv_utilization: vec![0.5; n],
-        free_kv_blocks: vec![500; n],
         cache_hit_rate: vec![0.25; n],
-        preemption_count: vec![0; n],
         in_flight: in_flight.to_vec(),
-        cached_blocks: vec![0; n],
+        ..Signals::idle(vec![500; n])
     };
     let info = |id| InstanceInfo { id, max_num_seqs: 256, total_kv_blocks: 1000, block_size: 16 };
     let instances: Vec<_> = (0..n).map(InstanceIndex::at).map(info).collect();
@@ -131,6 +129,7 @@ fn with_view<T>(in_flight: &[u32], call: impl FnOnce(&RequestView<'_>, &ClusterV
         versions: Versions::default(),
         in_flight_changes: blis_sim::policy::Changes::UNKNOWN,
         tenants_in_flight: &[],
+        scores: &[],
     };
     call(&RequestView::new(&request, 0, 16), &cluster)
 }
@@ -156,6 +155,9 @@ fn a_core_module_says_what_it_is() {
             load: true,
             in_flight: true,
             cached_blocks: false,
+            tokens: false,
+            latencies: false,
+            waiting_tokens: false,
         },
         events: Events {
             routed: false,

@@ -24,6 +24,7 @@ type Configure = TypedFunc<(&'static str, Vec<Value>, Vec<InstanceInfo>, Vec<Mod
 enum TypedRole {
     Admission { admit: DecisionFunction<AdmissionDecision> },
     Routing { route: DecisionFunction<u32>, scores: Option<DecisionFunction<Vec<f64>>> },
+    RoutingFilter { filter: DecisionFunction<Vec<f64>> },
     Priority { priority: TypedFunc<(Request,), (i64,)> },
     Scheduling { rank: TypedFunc<(Request, Queued), (f64,)> },
     Preemption { victim: TypedFunc<(u64, u32, &'static [Running]), (u32,)> },
@@ -101,6 +102,7 @@ impl Functions for Typed {
                 route: find.function(of, "route")?,
                 scores: if description.scores { Some(find.function("routing-scores", "scores")?) } else { None },
             },
+            Kind::RoutingFilter => TypedRole::RoutingFilter { filter: find.function(of, "filter")? },
             Kind::Priority => TypedRole::Priority { priority: find.function(of, "priority")? },
             Kind::Scheduling => TypedRole::Scheduling { rank: find.function(of, "rank")? },
             Kind::Preemption => TypedRole::Preemption { victim: find.function(of, "victim")? },
@@ -171,6 +173,10 @@ impl Functions for Typed {
             Some(scores) => decided(scores, store, input),
             None => wasmtime::bail!("it computes no scores"),
         }
+    }
+
+    fn filter(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
+        decided(role!(self, TypedRole::RoutingFilter { filter } => filter), store, input)
     }
 
     fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64> {

@@ -188,6 +188,9 @@ pub struct SignalsLine {
     /// Preemptions since the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_count: Option<Vec<u64>>,
+    /// Prompt tokens of the requests in the waiting queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_tokens: Option<Vec<u64>>,
 }
 
 /// Decision of the admission policy.
@@ -235,6 +238,18 @@ pub struct AdmissionLine {
     /// Age of `cached_blocks`, µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_blocks_age_us: Option<u64>,
+    /// Uncached prompt tokens of the requests without a first token on each instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight_tokens: Option<Vec<u64>>,
+    /// Output tokens expected of the requests in flight on each instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight_output: Option<Vec<u64>>,
+    /// Moving average of the times to first token of each instance, µs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttft_ewma_us: Option<Vec<f64>>,
+    /// Moving average of the inter-token latencies of each instance, µs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub itl_ewma_us: Option<Vec<f64>>,
     /// Names of those signals that the policy did not read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
@@ -248,6 +263,10 @@ pub struct DecisionSignals<'a> {
     pub in_flight: Option<&'a [u32]>,
     pub cached_blocks: Option<&'a [u32]>,
     pub cached_blocks_age_us: Option<u64>,
+    pub in_flight_tokens: Option<&'a [u64]>,
+    pub in_flight_output: Option<&'a [u64]>,
+    pub ttft_ewma_us: Option<&'a [f64]>,
+    pub itl_ewma_us: Option<&'a [f64]>,
     pub unread: &'a [String],
 }
 
@@ -263,6 +282,10 @@ macro_rules! seen {
                     in_flight: self.in_flight.as_deref(),
                     cached_blocks: self.cached_blocks.as_deref(),
                     cached_blocks_age_us: self.cached_blocks_age_us,
+                    in_flight_tokens: self.in_flight_tokens.as_deref(),
+                    in_flight_output: self.in_flight_output.as_deref(),
+                    ttft_ewma_us: self.ttft_ewma_us.as_deref(),
+                    itl_ewma_us: self.itl_ewma_us.as_deref(),
                     unread: &self.unread,
                 }
             }
@@ -300,6 +323,18 @@ pub struct RoutingLine {
     /// Age of `cached_blocks`, µs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_blocks_age_us: Option<u64>,
+    /// Uncached prompt tokens of the requests without a first token on each instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight_tokens: Option<Vec<u64>>,
+    /// Output tokens expected of the requests in flight on each instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight_output: Option<Vec<u64>>,
+    /// Moving average of the times to first token of each instance, µs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttft_ewma_us: Option<Vec<f64>>,
+    /// Moving average of the inter-token latencies of each instance, µs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub itl_ewma_us: Option<Vec<f64>>,
     /// Names of those signals that the policy did not read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,

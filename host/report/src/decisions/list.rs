@@ -15,7 +15,7 @@ use blis_workload::TraceError;
 
 /// Selects the lines that are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct LineFilter {
     /// Lists the lines of this instance alone.
     pub instance: Option<InstanceIndex>,
     /// Start of the time window, µs.
@@ -26,7 +26,7 @@ pub struct Filter {
     pub kinds: Vec<LineKind>,
 }
 
-impl Filter {
+impl LineFilter {
     fn takes(&self, line: &TraceLine) -> bool {
         let kind =
             if self.kinds.is_empty() { line.kind() != LineKind::Signals } else { self.kinds.contains(&line.kind()) };
@@ -40,7 +40,7 @@ impl Filter {
 /// The lines of a trace that pass a filter.
 pub struct Listing {
     reader: TraceReader,
-    filter: Filter,
+    filter: LineFilter,
 }
 
 impl Listing {
@@ -48,13 +48,13 @@ impl Listing {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn open(path: &Path, filter: Filter) -> Result<Self, TraceError> {
+    pub fn open(path: &Path, filter: LineFilter) -> Result<Self, TraceError> {
         Ok(Self::of(TraceReader::open(path)?, filter))
     }
 
     /// The lines of `reader`.
     #[must_use]
-    pub fn of(reader: TraceReader, filter: Filter) -> Self {
+    pub fn of(reader: TraceReader, filter: LineFilter) -> Self {
         Self { reader, filter }
     }
 

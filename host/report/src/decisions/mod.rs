@@ -27,9 +27,9 @@ mod write;
 pub use diff::Diff;
 pub use history::RequestHistory;
 pub use line::{DecisionHeader, InstanceGroup, LineKind, PolicyNames, TraceLine};
-pub use list::{Filter, Listing};
+pub use list::{LineFilter, Listing};
 pub use read::{TraceReader, cut_off};
-pub use replay::{PolicyReplay, ReplayError, ReplayedPolicy, is_replayable};
+pub use replay::{PolicyReplay, ReplayError, ReplayedParameters, ReplayedPolicy, is_replayable};
 pub use top::{Top, TopBy};
 pub use write::{DecisionLog, TraceFile};
 

@@ -159,7 +159,8 @@ impl TraceReader {
                 self.column("batch_size", signals.batch_size.len())?;
                 self.column("free_kv_blocks", signals.free_kv_blocks.len())?;
                 self.column("cache_hit_rate", signals.cache_hit_rate.iter().map(Vec::len).sum())?;
-                self.column("preemption_count", signals.preemption_count.iter().map(Vec::len).sum())
+                self.column("preemption_count", signals.preemption_count.iter().map(Vec::len).sum())?;
+                signals.waiting_tokens.as_ref().map_or(Ok(()), |tokens| self.column("waiting_tokens", tokens.len()))
             }
             TraceLine::Admission(admission) => self.check_seen(&admission.seen()),
             TraceLine::Routing(routing) => {
@@ -177,10 +178,15 @@ impl TraceReader {
         if seen.reading.is_some_and(|reading| Some(reading) != read) {
             return Err(RowError::new("`reading` is not that of the line `signals` before it"));
         }
-        for (column, name) in [(seen.in_flight, "in_flight"), (seen.cached_blocks, "cached_blocks")] {
-            if let Some(column) = column {
-                self.column(name, column.len())?;
-            }
+        for (len, name) in [
+            (seen.in_flight.map(<[u32]>::len), "in_flight"),
+            (seen.cached_blocks.map(<[u32]>::len), "cached_blocks"),
+            (seen.in_flight_tokens.map(<[u64]>::len), "in_flight_tokens"),
+            (seen.in_flight_output.map(<[u64]>::len), "in_flight_output"),
+            (seen.ttft_ewma_us.map(<[f64]>::len), "ttft_ewma_us"),
+            (seen.itl_ewma_us.map(<[f64]>::len), "itl_ewma_us"),
+        ] {
+            len.map_or(Ok(()), |len| self.column(name, len))?;
         }
         Ok(())
     }

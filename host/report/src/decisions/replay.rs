@@ -8,7 +8,10 @@ use std::fmt::{self, Display};
 use std::path::Path;
 
 use blis_diag::{Diagnose, Diagnostic, RowError};
-use blis_plugin::{AdmissionGuest, Fault, GuestSetup, Kind, Limits, LoadedPlugin, RoutingGuest, StartedGuest, inputs};
+use blis_plugin::{
+    AdmissionGuest, Fault, GuestSetup, Kind, Limits, LoadedPlugin, OtherValue, PolicyDescription, RoutingGuest,
+    StartedGuest, inputs,
+};
 use blis_sim::cluster::Abort;
 use blis_sim::ids::RequestId;
 use blis_sim::policy::{AdmissionDecision, Events, Ties};
@@ -17,21 +20,39 @@ use blis_workload::{Names, TraceError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::line::{AdmissionLine, DecisionHeader, DecisionSignals, LineKind, RoutingLine, TraceLine};
+use super::line::{AdmissionLine, DecisionHeader, DecisionSignals, LineKind, RoutingLine, SignalsLine, TraceLine};
 use super::read::TraceReader;
 use super::seen::SignalsOfInstance;
 use super::table::{TextTable, or_dash, plural, score, seconds};
 use super::view::{RecordedService, missing};
+use crate::plugins::other_value;
 
 /// The plugin that makes the decisions, and its settings.
 #[derive(Clone, Debug)]
 pub struct ReplayedPolicy<'a> {
     pub loaded: &'a LoadedPlugin,
     /// The kinds to be replayed, with the values of the parameters; only kinds that are [replayable](is_replayable).
-    pub kinds: Vec<(Kind, Vec<f64>)>,
+    pub kinds: Vec<(Kind, ReplayedParameters)>,
     /// Whether the first of equally good instances is chosen, and not one that the recorded seed determines.
     pub lowest_index: bool,
     pub limits: Limits,
+}
+
+/// The values of all parameters, in the order of their declaration.
+#[derive(Clone, Debug)]
+pub struct ReplayedParameters {
+    pub numbers: Vec<f64>,
+    /// Of those that are no numbers.
+    pub others: Vec<OtherValue>,
+}
+
+impl ReplayedParameters {
+    /// The values by the names of `description`.
+    fn named(&self, description: &PolicyDescription) -> Map<String, Value> {
+        let numbers = description.parameters.iter().map(|one| &one.name).zip(self.numbers.iter().map(|&v| v.into()));
+        let others = description.others.iter().map(|one| &one.name).zip(self.others.iter().map(other_value));
+        numbers.chain(others).map(|(name, value)| (name.clone(), value)).collect()
+    }
 }
 
 /// Whether lines of a trace hold everything that a decision of `kind` depends on.
@@ -193,19 +214,13 @@ impl PolicyReplay {
     fn new(path: &Path, policy: &ReplayedPolicy<'_>, header: &DecisionHeader, survey: &TraceSurvey) -> Self {
         let LoadedPlugin { name, file, sha256, plugin, .. } = policy.loaded;
         let header = header.clone();
-        let kind = |(kind, values): &(Kind, Vec<f64>)| ReplayedKind {
+        let kind = |(kind, values): &(Kind, ReplayedParameters)| ReplayedKind {
             kind: kind.name(),
             recorded_policy: match kind {
                 Kind::Admission => header.policies.admission.clone(),
                 _ => header.policies.routing.clone(),
             },
-            parameters: plugin
-                .description()
-                .parameters
-                .iter()
-                .zip(values)
-                .map(|(parameter, &value)| (parameter.name.clone(), value.into()))
-                .collect(),
+            parameters: values.named(plugin.description()),
             decisions: 0,
             differ: 0,
             equal_scores: None,
@@ -277,9 +292,9 @@ impl TraceSurvey {
                         survey.names.intern(text);
                     }
                     survey.tenants |= !line.tenant.is_empty();
-                    lack(policy, Kind::Admission, &line.seen())
+                    lack(policy, Kind::Admission, &line.seen(), reader.signals())
                 }
-                TraceLine::Routing(line) => lack(policy, Kind::Routing, &line.seen()),
+                TraceLine::Routing(line) => lack(policy, Kind::Routing, &line.seen(), reader.signals()),
                 _ => None,
             };
             if let Some(lack) = lack {
@@ -313,7 +328,7 @@ impl TraceSurvey {
         let routes = policy.kinds.iter().any(|(kind, _)| *kind == Kind::Routing);
         let rows = [
             (true, "keys of the prompt's blocks", "no block is shared with another request"),
-            (true, "session, client, prefix group, round, client's priority", "none"),
+            (true, "session, client, prefix group, round, client's priority and targets", "none"),
             (true, "priority of the class", "the default table"),
             (true, "facts of the model", "none"),
             (
@@ -334,12 +349,19 @@ impl TraceSurvey {
 }
 
 /// The error of a decision of `kind` without a column that the plugin reads.
-fn lack(policy: &ReplayedPolicy<'_>, kind: Kind, seen: &DecisionSignals<'_>) -> Option<RowError> {
+fn lack(
+    policy: &ReplayedPolicy<'_>,
+    kind: Kind,
+    seen: &DecisionSignals<'_>,
+    signals: Option<&SignalsLine>,
+) -> Option<RowError> {
     policy.kinds.iter().find(|(replayed, _)| *replayed == kind)?;
-    let column = missing(policy.loaded.plugin.description().reads, seen)?;
+    let reads = policy.loaded.plugin.description().reads;
+    let waiting = reads.waiting_tokens && signals.is_none_or(|signals| signals.waiting_tokens.is_none());
+    let column = missing(reads, seen).or_else(|| waiting.then_some("waiting_tokens"))?;
     let name = &policy.loaded.name;
     let hint = match (kind, column) {
-        (Kind::Routing, "cached_blocks") => {
+        (Kind::Routing, "cached_blocks" | "in_flight_tokens" | "ttft_ewma_us" | "waiting_tokens") => {
             "record a run with a routing policy that reads it: `--routing-policy weighted`, or the plugin itself"
         }
         (Kind::Routing, _) => "record the run with `--counterfactual-k 2`, or with a routing policy that reads it",
@@ -384,8 +406,8 @@ impl Guests {
             };
             let setup = GuestSetup {
                 kind,
-                parameters: parameters.clone(),
-                others: plugin.description().others.iter().map(|parameter| parameter.default.clone()).collect(),
+                parameters: parameters.numbers.clone(),
+                others: parameters.others.clone(),
                 instances: service.instances.clone(),
                 names: service.names.texts().into(),
                 model_facts: [].into(),

@@ -191,11 +191,15 @@ fn lines_are_filtered() {
         }
         lines
     };
-    assert_eq!(list(Filter::default()), small()[1..], "signals only if asked for");
-    let on_1 = list(Filter { instance: Some(InstanceIndex(1)), ..Filter::default() });
+    assert_eq!(list(LineFilter::default()), small()[1..], "signals only if asked for");
+    let on_1 = list(LineFilter { instance: Some(InstanceIndex(1)), ..LineFilter::default() });
     assert_eq!(on_1, [enters(9, 250, 1, 0)]);
-    let at_200 =
-        list(Filter { from_us: Some(200), to_us: Some(201), kinds: vec![LineKind::Routing], ..Filter::default() });
+    let at_200 = list(LineFilter {
+        from_us: Some(200),
+        to_us: Some(201),
+        kinds: vec![LineKind::Routing],
+        ..LineFilter::default()
+    });
     assert_eq!(at_200, [routing(2, 200, 0, [0.75, 0.25])]);
 }
 

@@ -40,17 +40,7 @@ impl RecordedService {
     /// The service of `header` before its first decision; `names` are the texts of all requests.
     pub fn new(header: &DecisionHeader, names: Names) -> Result<Self, RowError> {
         let instances = instances(header)?;
-        let n = instances.len();
-        let signals = Signals {
-            queue_depth: vec![0; n],
-            batch_size: vec![0; n],
-            kv_utilization: vec![0.0; n],
-            free_kv_blocks: instances.iter().map(|info| info.total_kv_blocks).collect(),
-            cache_hit_rate: vec![0.0; n],
-            preemption_count: vec![0; n],
-            in_flight: vec![0; n],
-            cached_blocks: vec![0; n],
-        };
+        let signals = Signals::idle(instances.iter().map(|info| info.total_kv_blocks));
         Ok(Self {
             classes: Classes::new(names.texts().iter().map(AsRef::as_ref), &[]),
             tenants_in_flight: vec![0; names.texts().len()],
@@ -106,6 +96,21 @@ impl RecordedService {
                 column.copy_from_slice(recorded);
             }
         }
+        for (column, recorded) in [
+            (&mut self.signals.in_flight_tokens, seen.in_flight_tokens),
+            (&mut self.signals.in_flight_output, seen.in_flight_output),
+        ] {
+            if let Some(recorded) = recorded {
+                column.copy_from_slice(recorded);
+            }
+        }
+        for (column, recorded) in
+            [(&mut self.signals.ttft_ewma, seen.ttft_ewma_us), (&mut self.signals.itl_ewma, seen.itl_ewma_us)]
+        {
+            if let Some(recorded) = recorded {
+                column.copy_from_slice(recorded);
+            }
+        }
     }
 
     /// Replaces the periodic signals.
@@ -119,6 +124,9 @@ impl RecordedService {
         }
         if let Some(counts) = &line.preemption_count {
             signals.preemption_count.copy_from_slice(counts);
+        }
+        if let Some(tokens) = &line.waiting_tokens {
+            signals.waiting_tokens.copy_from_slice(tokens);
         }
         for ((used, info), &free) in signals.kv_utilization.iter_mut().zip(&*self.instances).zip(&line.free_kv_blocks) {
             let total = info.total_kv_blocks;
@@ -144,6 +152,7 @@ impl RecordedService {
             versions: self.versions,
             in_flight_changes: Changes::UNKNOWN,
             tenants_in_flight: &self.tenants_in_flight,
+            scores: &[],
         };
         Some((view, cluster))
     }
@@ -175,6 +184,8 @@ pub(super) fn missing(reads: Reads, seen: &DecisionSignals<'_>) -> Option<&'stat
         ("reading", reads.load && seen.reading.is_none()),
         ("in_flight", reads.in_flight && seen.in_flight.is_none()),
         ("cached_blocks", reads.cached_blocks && seen.cached_blocks.is_none()),
+        ("in_flight_tokens", reads.tokens && seen.in_flight_tokens.is_none()),
+        ("ttft_ewma_us", reads.latencies && seen.ttft_ewma_us.is_none()),
     ];
     columns.into_iter().find(|(_, is_missing)| *is_missing).map(|(name, _)| name)
 }

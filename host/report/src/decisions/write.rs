@@ -76,7 +76,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         read: Reads,
         decision: &AdmissionDecision,
     ) {
-        self.reading(cluster, read.load);
+        self.reading(cluster, read);
         self.lines.begin("{\"kind\":\"admission\"");
         self.lines.int(key!("request"), request.id.0);
         self.lines.int(key!("time_us"), cluster.now.0);
@@ -112,7 +112,7 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         columns: SignalColumns,
         (choice, scores): (&RoutingDecision, &[f64]),
     ) {
-        self.reading(cluster, columns.current.load);
+        self.reading(cluster, columns.current);
         self.lines.begin("{\"kind\":\"routing\"");
         self.lines.int(key!("request"), request.id.0);
         self.lines.int(key!("time_us"), cluster.now.0);
@@ -130,10 +130,10 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     }
 
     /// Writes the periodic signals, if they were refreshed.
-    fn reading(&mut self, cluster: &ClusterView<'_>, shown: bool) {
+    fn reading(&mut self, cluster: &ClusterView<'_>, current: Reads) {
         let (written, signals) = (&mut self.signals, cluster.signals);
         let same = written.version != 0 && written.version == cluster.versions.load;
-        if !shown || same {
+        if !current.load || same {
             return;
         }
         let first = written.reading == 0;
@@ -153,6 +153,9 @@ impl<'a, W: Write> DecisionLog<'a, W> {
             self.lines.ints(key!("preemption_count"), &signals.preemption_count);
             written.preemption_count.clone_from(&signals.preemption_count);
         }
+        if current.waiting_tokens {
+            self.lines.ints(key!("waiting_tokens"), &signals.waiting_tokens);
+        }
         self.lines.end();
     }
 
@@ -168,6 +171,14 @@ impl<'a, W: Write> DecisionLog<'a, W> {
         if current.cached_blocks {
             self.lines.ints(key!("cached_blocks"), &cluster.signals.cached_blocks);
             self.lines.int(key!("cached_blocks_age_us"), cluster.staleness.cached_blocks.0);
+        }
+        if read.tokens {
+            self.lines.ints(key!("in_flight_tokens"), &cluster.signals.in_flight_tokens);
+            self.lines.ints(key!("in_flight_output"), &cluster.signals.in_flight_output);
+        }
+        if read.latencies {
+            self.lines.floats(key!("ttft_ewma_us"), &cluster.signals.ttft_ewma);
+            self.lines.floats(key!("itl_ewma_us"), &cluster.signals.itl_ewma);
         }
         match (current.load && !read.load, current.in_flight && !read.in_flight) {
             (true, true) => self.lines.raw(",\"unread\":[\"reading\",\"in_flight\"]"),

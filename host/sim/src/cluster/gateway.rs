@@ -602,6 +602,7 @@ mod tests {
                 versions: Versions::default(),
                 in_flight_changes: crate::policy::Changes::new(0, &[]),
                 tenants_in_flight: &[],
+                scores: &[],
             };
             match self.gateway.cycle(Micros(now), &view) {
                 Cycle::Dispatch(request, _) => Some(request.id.0),

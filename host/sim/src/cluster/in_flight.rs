@@ -73,12 +73,13 @@ impl InFlight {
         }
     }
 
-    /// The recent changes of the counts by instance.
+    /// The recent changes of the counts by instance, and of the other columns of the router.
     pub fn changes(&self) -> Changes<'_> {
         Changes::new(self.changes_before, &self.changes)
     }
 
-    fn changed(&mut self, instance: InstanceIndex) {
+    /// Records that a column of the router changed for `instance`.
+    pub fn changed(&mut self, instance: InstanceIndex) {
         if self.changes.len() == 2 * IN_FLIGHT_CHANGES {
             self.changes.drain(..IN_FLIGHT_CHANGES);
             self.changes_before += IN_FLIGHT_CHANGES as u64;

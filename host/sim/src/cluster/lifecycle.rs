@@ -39,6 +39,11 @@ impl EventDelivery {
         self.wanted
     }
 
+    /// From now on also delivers `events`.
+    pub fn want(&mut self, events: Events) {
+        self.wanted = self.wanted.and(events);
+    }
+
     /// Queues the first token of a request, which may lie in the future.
     pub fn first_token(&mut self, first: &FirstToken) {
         if !self.wanted.first_token {
@@ -104,21 +109,21 @@ impl EventDelivery {
 
     /// Delivers all events before `now`, then the changes of caches from the latest refresh.
     #[inline]
-    pub fn deliver(&mut self, now: Micros, policies: &mut Policies) {
+    pub fn deliver(&mut self, now: Micros, observe: impl FnMut(&Event)) {
         if !(self.waiting.is_empty() && self.blocks.is_empty()) {
-            self.deliver_waiting(now, policies);
+            self.deliver_waiting(now, observe);
         }
     }
 
-    fn deliver_waiting(&mut self, now: Micros, policies: &mut Policies) {
+    fn deliver_waiting(&mut self, now: Micros, mut observe: impl FnMut(&Event)) {
         while self.waiting.peek().is_some_and(|Reverse(first)| first.event.at < now) {
             if let Some(Reverse(QueuedEvent { event, .. })) = self.waiting.pop() {
-                policies.observe(&event);
+                observe(&event);
             }
         }
         // Changes found by one refresh have no order in time: they are ordered by instance and block.
         self.blocks.sort_unstable_by_key(|event| (event.instance, event.block));
-        self.blocks.drain(..).for_each(|event| policies.observe(&event));
+        self.blocks.drain(..).for_each(|event| observe(&event));
     }
 
     /// Delivers the decision about `request` at `now`: dispatched to `instance`, or rejected.

@@ -28,6 +28,7 @@ mod compiled;
 mod gateway;
 mod in_flight;
 mod lifecycle;
+mod measures;
 mod next_events;
 mod sessions;
 mod signals;
@@ -43,6 +44,7 @@ pub use self::compiled::{AnyTimeline, Engine, needs_steps};
 use self::gateway::{Cycle, Enqueued, Gateway, Leaves};
 pub use self::gateway::{FlowControl, FlowSettings};
 use self::lifecycle::EventDelivery;
+use self::measures::RouterMeasures;
 use self::next_events::NextEvents;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
 pub use self::sessions::{FollowUps, SessionStates};
@@ -506,6 +508,7 @@ impl<I: Instance> Cluster<I> {
         let priority = self.policies.priority.priority(&view, now).saturating_neg();
         let instance = cluster.instances[choice.target].id;
         self.policies.routing.dispatched(&view, instance);
+        self.board.routed(&view, instance);
         self.lifecycle.decided(now, &view, Some(instance), &mut self.policies);
         request.priority = priority;
         self.dispatch(now, request, instance, observer)
@@ -562,7 +565,11 @@ impl<I: Instance> Cluster<I> {
             }
         }
         self.board.refresh(now, &mut self.instances, &mut self.lifecycle);
-        self.lifecycle.deliver(now, &mut self.policies);
+        let Self { lifecycle, board, policies, .. } = self;
+        lifecycle.deliver(now, |event| {
+            board.observe(event);
+            policies.observe(event);
+        });
         Ok(())
     }
 
@@ -633,6 +640,11 @@ impl<I: Instance> Cluster<I> {
             reads = reads.and(gateway.reads());
             ends_matter |= gateway.reads_ends();
         }
+        self.lifecycle.want(RouterMeasures::events(reads));
+        if reads.tokens {
+            // They are counted when a request is routed, without what is cached then, for all readers.
+            self.routing_reads.cached_blocks = true;
+        }
         self.board.start(reads, self.lifecycle.wanted(), ends_matter, &mut self.instances);
     }
 
@@ -674,7 +686,9 @@ impl ClusterConfig {
     }
 
     fn view<'a>(&self, request: &'a Request) -> RequestView<'a> {
-        RequestView::new(request, self.classes.priority(request.tags.slo_class), self.block_size)
+        let class = request.tags.slo_class;
+        RequestView::new(request, self.classes.priority(class), self.block_size)
+            .with_targets(self.classes.targets(class))
     }
 }
 

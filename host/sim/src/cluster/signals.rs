@@ -5,7 +5,7 @@
 //! | queue, batch, KV, hit rate, preemptions | refreshed when a decision reads them and they are older than the refresh
 //! interval |
 //! | contents of the prefix caches | the same, with an interval of its own; all instances together |
-//! | in flight | always fresh: the router counts it |
+//! | in flight, tokens in flight, latencies | always fresh: the router measures them |
 //!
 //! The cost of a refresh is proportional to the changes: instances without an event are skipped, and the caches report
 //! the blocks stored and evicted since the last refresh. The effect is a copy on write of all caches, in one index from
@@ -15,11 +15,14 @@ use super::ClusterConfig;
 use super::gateway::Gateway;
 use super::in_flight::InFlight;
 use super::lifecycle::EventDelivery;
+use super::measures::RouterMeasures;
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::SignalColumns;
-use crate::policy::{ClusterView, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Staleness, Versions};
+use crate::policy::{
+    ClusterView, Event, Events, InstanceInfo, PrefixIndex, Reads, RequestView, Signals, Staleness, Versions,
+};
 use crate::request::Name;
 use crate::units::Micros;
 
@@ -40,6 +43,7 @@ pub(super) struct SignalBoard {
     /// Whether the column of cached blocks may hold anything but 0.
     found_any: bool,
     in_flight: InFlight,
+    measures: RouterMeasures,
     starts_at_zero: bool,
 }
 
@@ -69,16 +73,8 @@ impl SignalBoard {
     pub fn new(instances: Vec<InstanceInfo>, config: &ClusterConfig) -> Self {
         let n = instances.len();
         Self {
-            signals: Signals {
-                queue_depth: vec![0; n],
-                batch_size: vec![0; n],
-                kv_utilization: vec![0.0; n],
-                free_kv_blocks: vec![0; n],
-                cache_hit_rate: vec![0.0; n],
-                preemption_count: vec![0; n],
-                in_flight: vec![0; n],
-                cached_blocks: vec![0; n],
-            },
+            // Free KV blocks are unknown before the first refresh.
+            signals: Signals::idle(vec![0; n]),
             versions: Versions { load: 1, cached_blocks: 1 },
             reads: Reads::NOTHING,
             events: Events::NONE,
@@ -88,6 +84,7 @@ impl SignalBoard {
             cached: PrefixIndex::new(n),
             found_any: false,
             in_flight: InFlight::new(config.semantics.completed_at_step_start),
+            measures: RouterMeasures::default(),
             starts_at_zero: config.semantics.signals_start_at_zero,
             instances,
         }
@@ -95,14 +92,15 @@ impl SignalBoard {
 
     /// From now on keeps `reads` up to date and collects `events`; and the ends of requests if `ends_matter`.
     pub fn start<I: Instance>(&mut self, reads: Reads, events: Events, ends_matter: bool, instances: &mut [I]) {
-        // Changes of the caches are found by a refresh of the cache signal.
-        let reads = Reads { cached_blocks: reads.cached_blocks || events.blocks, ..reads };
+        // Changes of the caches are found by a refresh of the cache signal; tokens in flight are those that were not cached.
+        let reads = Reads { cached_blocks: reads.cached_blocks || events.blocks || reads.tokens, ..reads };
         self.reads = reads;
         self.events = events;
         self.ends_matter = ends_matter;
         self.in_flight.start(reads);
+        self.measures.start(reads);
         if reads.load && !self.starts_at_zero {
-            instances.iter().enumerate().for_each(|(i, instance)| self.signals.read(i, instance));
+            instances.iter().enumerate().for_each(|(i, instance)| self.signals.read(i, instance, reads));
         }
         if reads.cached_blocks {
             instances.iter_mut().for_each(Instance::watch_cache);
@@ -147,11 +145,27 @@ impl SignalBoard {
         self.in_flight.dispatched(&mut self.signals.in_flight, instance, tenant);
     }
 
+    /// The routing policy, or a forced decision, chose `instance` for `request`; called before [`Self::dispatched`].
+    pub fn routed(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
+        if self.measures.is_on() && self.measures.dispatched(&mut self.signals, request, instance) {
+            self.in_flight.changed(instance);
+        }
+    }
+
+    /// Follows an event, delivered in order of time.
+    pub fn observe(&mut self, event: &Event) {
+        if self.measures.is_on()
+            && let Some(instance) = self.measures.observe(&mut self.signals, event)
+        {
+            self.in_flight.changed(instance);
+        }
+    }
+
     /// Refreshes the signals that are due. Instances must have caught up with `now`.
     pub fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I], lifecycle: &mut EventDelivery) {
         self.in_flight.catch_up(&mut self.signals.in_flight, now);
-        let signals = &mut self.signals;
-        if self.load.refresh(now, |i| signals.read(i.index(), &instances[i.index()])) {
+        let (signals, reads) = (&mut self.signals, self.reads);
+        if self.load.refresh(now, |i| signals.read(i.index(), &instances[i.index()], reads)) {
             self.versions.load += 1;
         }
         let cached = &mut self.cached;
@@ -194,12 +208,13 @@ impl SignalBoard {
             versions: self.versions,
             in_flight_changes: self.in_flight.changes(),
             tenants_in_flight: &self.in_flight.by_tenant,
+            scores: &[],
         }
     }
 }
 
 impl Signals {
-    fn read(&mut self, i: usize, instance: &impl Instance) {
+    fn read(&mut self, i: usize, instance: &impl Instance, reads: Reads) {
         let load = instance.load();
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         self.queue_depth[i] = load.queue_depth;
@@ -208,6 +223,9 @@ impl Signals {
         self.free_kv_blocks[i] = load.total_kv_blocks - load.used_kv_blocks;
         self.cache_hit_rate[i] = share(load.cache_hits, load.cache_hits + load.cache_misses);
         self.preemption_count[i] = load.preemptions;
+        if reads.waiting_tokens {
+            self.waiting_tokens[i] = instance.waiting_tokens();
+        }
     }
 }
 

@@ -12,9 +12,9 @@ use crate::instance::{Fast, InstanceLoad, Plain, Preemption, Scheduler, Schedule
 use crate::latency::Blackbox;
 use crate::policy::flow;
 use crate::policy::{
-    AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ConstantPriority, EventKind, GaieLegacy, InvertedSlo,
-    LeastLoaded, PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed, TokenBucket,
-    Weighted,
+    AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, ClusterView, ConstantPriority, EventKind, GaieLegacy,
+    InvertedSlo, LeastLoaded, PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed,
+    TokenBucket, Weighted,
 };
 use crate::request::{BlockKey, Content, Span, Tags};
 use crate::rng::Stream;
@@ -88,6 +88,10 @@ impl<I: Instance> Instance for CheckedInstance<I> {
 
     fn load(&self) -> InstanceLoad {
         self.inner.load()
+    }
+
+    fn waiting_tokens(&self) -> u64 {
+        self.inner.waiting_tokens()
     }
 
     fn finds(&self, key: BlockKey) -> bool {
@@ -327,7 +331,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
     let times = (prop_oneof![Just(0u64), 1u64..3_000], prop_oneof![Just(0u64), 1u64..3_000], pause(), pause());
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let order = (0usize..4, any::<bool>(), 0usize..4);
-    let front = (0usize..7, 0usize..17, any::<u64>(), flow());
+    let front = (0usize..7, 0..6 + ScorerKind::ALL.len(), any::<u64>(), flow());
     (sizes, times, flags, order, front).prop_map(
         |((n, seqs, tokens, block_size, blocks), times, (blis, lowest, async_scheduling), order, front)| {
             let semantics = if blis { Semantics::BLIS } else { Semantics::VLLM_0_33 };
@@ -498,7 +502,14 @@ proptest! {
     ) {
         setup.config.horizon = horizon;
         let requests = requests(&drafts, setup.config.block_size);
-        let everything = Reads { load: true, in_flight: true, cached_blocks: true };
+        let everything = Reads {
+            load: true,
+            in_flight: true,
+            cached_blocks: true,
+            tokens: true,
+            latencies: true,
+            waiting_tokens: true,
+        };
         match (simulate(&setup, Fast::new, &requests, Reads::NOTHING), simulate(&setup, Plain::new, &requests, Reads::NOTHING)) {
             (Ok(fast), Ok(plain)) => {
                 assert_sound(&setup, &requests, &fast);
@@ -595,7 +606,7 @@ impl AdmissionPolicy for EventLogger {
         self.inner.reads()
     }
 
-    fn admit(&mut self, request: &RequestView<'_>, cluster: &crate::policy::ClusterView<'_>) -> AdmissionDecision {
+    fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {
         self.events.lock().unwrap().push(LoggedEvent::Decision(cluster.now));
         self.inner.admit(request, cluster)
     }
@@ -688,5 +699,71 @@ proptest! {
             logs.push(events);
         }
         prop_assert_eq!(&logs[0], &logs[1], "both engines report the same events");
+    }
+}
+
+/// Routes by the fewest prompt tokens in flight, and counts these itself from its own decisions and from events.
+#[derive(Clone, Debug, Default)]
+struct TokenCounter {
+    counted: BTreeMap<RequestId, (usize, u64)>,
+    /// Those of the present decision, if each instance were chosen.
+    uncached: Vec<u64>,
+}
+
+impl RoutingPolicy for TokenCounter {
+    fn reads(&self) -> Reads {
+        Reads { tokens: true, latencies: true, cached_blocks: true, ..Reads::NOTHING }
+    }
+
+    fn route(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        _: &mut Vec<f64>,
+    ) -> RoutingDecision {
+        let signals = cluster.signals;
+        let mut sums = vec![0; cluster.len()];
+        self.counted.values().for_each(|&(instance, tokens)| sums[instance] += tokens);
+        assert_eq!(signals.in_flight_tokens, sums, "request {}", request.id);
+        self.uncached.clear();
+        self.uncached.extend((0..cluster.len()).map(|i| {
+            u64::from(request.input_tokens - (signals.cached_blocks[i] * request.block_size).min(request.input_tokens))
+        }));
+        let least = *sums.iter().min().expect("there are instances");
+        let tied: Vec<usize> = (0..cluster.len()).filter(|&i| sums[i] == least).collect();
+        RoutingDecision { target: tied[ties.pick(request.id, tied.len())], reason: Reason::None }
+    }
+
+    fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
+        self.counted.insert(request.id, (instance.index(), self.uncached[instance.index()]));
+    }
+
+    fn events(&self) -> Events {
+        Events { first_token: true, completed: true, ended: true, ..Events::NONE }
+    }
+
+    fn observe(&mut self, event: &Event) {
+        self.counted.remove(&event.request);
+    }
+
+    fn fork(&self) -> Box<dyn RoutingPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// The columns that the router keeps equal what a policy counts itself, on both engines.
+    #[test]
+    fn tokens_in_flight_are_those_of_requests_without_a_first_token(
+        mut setup in setup(),
+        drafts in proptest::collection::vec(draft(), 1..60),
+    ) {
+        setup.policies.routing = Box::<TokenCounter>::default();
+        let requests = requests(&drafts, setup.config.block_size);
+        let fast = simulate(&setup, Fast::new, &requests, Reads::NOTHING);
+        prop_assert_eq!(fast, simulate(&setup, Plain::new, &requests, Reads::NOTHING));
     }
 }

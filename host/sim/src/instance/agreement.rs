@@ -485,6 +485,7 @@ impl EnginePair {
     /// changes were read.
     fn compare(&mut self, continue_with_clone: bool) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.plain.instance.load(), self.fast.instance.load());
+        prop_assert_eq!(self.plain.instance.waiting_tokens(), self.fast.instance.waiting_tokens());
         let mut copy = self.fast.clone();
         let plain = self.plain.catch_up();
         prop_assert_eq!(plain, self.fast.catch_up());

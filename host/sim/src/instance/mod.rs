@@ -219,6 +219,10 @@ pub trait Instance {
     /// step on.
     fn load(&self) -> InstanceLoad;
 
+    /// Tokens of the requests in the waiting queue that must be computed before their next token: their prompts, and what
+    /// preempted ones had generated. Counts them one by one.
+    fn waiting_tokens(&self) -> u64;
+
     /// Whether a block with this content is in the prefix cache now.
     fn finds(&self, key: BlockKey) -> bool;
 

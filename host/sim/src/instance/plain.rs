@@ -773,6 +773,10 @@ impl Instance for Plain {
         }
     }
 
+    fn waiting_tokens(&self) -> u64 {
+        self.waiting.values().map(|live| u64::from(live.target)).sum()
+    }
+
     fn finds(&self, key: BlockKey) -> bool {
         self.kv.finds(key)
     }

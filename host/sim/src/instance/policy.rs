@@ -99,10 +99,12 @@ impl InstanceConfig {
     /// As [`Self::queue_key`], always through the policy's view.
     pub(super) fn queue_key_by_view(&mut self, joining: &JoiningRequest<'_>) -> QueueKey {
         let &JoiningRequest { now, request, content, generated_tokens, preemptions, turn } = joining;
-        let class_priority = self.classes.priority(request.tags.slo_class);
+        let class = request.tags.slo_class;
+        let class_priority = self.classes.priority(class);
         let view = QueuedView {
             now,
-            request: RequestView::with_content(request, content, class_priority, self.block_size),
+            request: RequestView::with_content(request, content, class_priority, self.block_size)
+                .with_targets(self.classes.targets(class)),
             priority: request.priority,
             generated_tokens,
             preemptions,

@@ -100,3 +100,12 @@ pub struct Event {
     /// Id of the block, as in [`super::RequestView::shared_blocks`]; 0 for request events.
     pub block: BlockKey,
 }
+
+impl Event {
+    /// The mean inter-token latency of a request that completed, µs; `None` if it generated one token at most.
+    #[must_use]
+    pub fn mean_itl(&self) -> Option<f64> {
+        let after_first = self.e2e?.saturating_sub(self.ttft?).0 as f64;
+        (self.generated_tokens > 1).then(|| after_first / f64::from(self.generated_tokens - 1))
+    }
+}

@@ -32,15 +32,15 @@ use std::fmt::{self, Debug, Display};
 use rand::RngExt as _;
 
 pub use admission::{AlwaysAdmit, GaieLegacy, Probabilistic, RejectAll, TenantBudgets, TierShed, TokenBucket};
-pub use classes::Classes;
+pub use classes::{Classes, ClientTargets};
 pub use event::{Event, EventKind, Events};
 pub(crate) use instance::Progress;
 pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPolicy};
 pub use prefix_index::PrefixIndex;
 pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{
-    AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, EPP_PROFILE, LeastLoaded, PrefixAffinity, PrefixCacheFilter,
-    RoundRobin, RoutingFilter, SaturationFilter, ScorerKind, Weighted,
+    AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, EPP_PROFILE, FilterStep, LeastLoaded, PrefixAffinity,
+    PrefixCacheFilter, RoundRobin, RoutingFilter, SaturationFilter, ScorerKind, ScorerStep, Weighted,
 };
 pub use view::{BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 
@@ -57,11 +57,24 @@ pub struct Reads {
     pub in_flight: bool,
     /// [`Signals::cached_blocks`], computed for the prompt of each request.
     pub cached_blocks: bool,
+    /// [`Signals::in_flight_tokens`] and [`Signals::in_flight_output`].
+    pub tokens: bool,
+    /// [`Signals::ttft_ewma`] and [`Signals::itl_ewma`].
+    pub latencies: bool,
+    /// [`Signals::waiting_tokens`], a periodic column that instances count only if it is read.
+    pub waiting_tokens: bool,
 }
 
 impl Reads {
     /// No column: the policy does not depend on the state of instances.
-    pub const NOTHING: Self = Self { load: false, in_flight: false, cached_blocks: false };
+    pub const NOTHING: Self = Self {
+        load: false,
+        in_flight: false,
+        cached_blocks: false,
+        tokens: false,
+        latencies: false,
+        waiting_tokens: false,
+    };
 
     /// The union of the columns of two policies.
     #[must_use]
@@ -70,6 +83,9 @@ impl Reads {
             load: self.load || other.load,
             in_flight: self.in_flight || other.in_flight,
             cached_blocks: self.cached_blocks || other.cached_blocks,
+            tokens: self.tokens || other.tokens,
+            latencies: self.latencies || other.latencies,
+            waiting_tokens: self.waiting_tokens || other.waiting_tokens,
         }
     }
 }
@@ -140,6 +156,49 @@ pub trait RoutingPolicy: Debug + Send {
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn RoutingPolicy>;
 }
+
+/// A step of a routing pipeline ([`Weighted`]) from outside of this crate: a scorer or a filter. It computes a number for
+/// every instance: as a scorer its score, of which values below 0 count as 0 and above 1 as 1; as a filter 0 if it leaves
+/// the instance out, anything else if it keeps it.
+pub trait RoutingStep: Debug + Send {
+    /// The signals that it reads. Called once.
+    fn reads(&self) -> Reads;
+
+    /// Replaces `numbers` by one for each instance, in the order of the columns; none is NaN.
+    ///
+    /// # Errors
+    /// [`StepFailed`] if there is no result. The step has recorded why.
+    fn compute(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        numbers: &mut Vec<f64>,
+    ) -> Result<(), StepFailed>;
+
+    /// The events that it receives. Called once.
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+
+    /// Receives an event of [`Self::events`].
+    fn observe(&mut self, event: &Event) {
+        let _ = event;
+    }
+
+    /// A copy of the step with the same state.
+    fn fork(&self) -> Box<dyn RoutingStep>;
+}
+
+impl Clone for Box<dyn RoutingStep> {
+    fn clone(&self) -> Self {
+        self.fork()
+    }
+}
+
+/// A [`RoutingStep`] has no result: the least loaded instance is chosen instead, the first of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepFailed;
 
 /// The result of a routing policy.
 #[derive(Clone, Debug, PartialEq)]

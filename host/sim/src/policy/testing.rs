@@ -21,16 +21,7 @@ impl TestService {
     /// `n` idle instances of 64 sequences and 1000 blocks.
     pub fn idle(n: usize) -> Self {
         let info = |id| InstanceInfo { id, max_num_seqs: 64, total_kv_blocks: 1000, block_size: BLOCK_SIZE };
-        let signals = Signals {
-            queue_depth: vec![0; n],
-            batch_size: vec![0; n],
-            kv_utilization: vec![0.0; n],
-            free_kv_blocks: vec![1000; n],
-            cache_hit_rate: vec![0.0; n],
-            preemption_count: vec![0; n],
-            in_flight: vec![0; n],
-            cached_blocks: vec![0; n],
-        };
+        let signals = Signals::idle(std::iter::repeat_n(1000, n));
         Self {
             now: Micros::ZERO,
             instances: (0..n).map(InstanceIndex::at).map(info).collect(),
@@ -54,6 +45,7 @@ impl TestService {
             versions: Versions::default(),
             in_flight_changes: super::Changes::UNKNOWN,
             tenants_in_flight: &self.tenants_in_flight,
+            scores: &[],
         }
     }
 }

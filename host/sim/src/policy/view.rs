@@ -2,6 +2,7 @@
 
 use rand::Rng as _;
 
+use super::ClientTargets;
 use crate::ids::{InstanceIndex, RequestId};
 use crate::request::{BlockKey, Content, Name, Request, Tags};
 use crate::rng::Stream;
@@ -26,6 +27,8 @@ pub struct RequestView<'a> {
     pub tags: Tags,
     /// Priority of its service class: higher is served first, below 0 may be shed.
     pub class_priority: i32,
+    /// Latencies that the client asks for.
+    pub targets: ClientTargets,
     /// Full KV blocks of the prompt.
     pub prompt_blocks: u32,
     /// Size of a KV block, tokens.
@@ -85,11 +88,18 @@ impl<'a> RequestView<'a> {
             client_priority: request.client_priority,
             tags: request.tags,
             class_priority,
+            targets: ClientTargets::default(),
             prompt_blocks: request.input_tokens / block_size,
             block_size,
             content,
             block_ids: BlockIds::KEYS,
         }
+    }
+
+    /// The same view of a request whose client asks for `targets`.
+    #[must_use]
+    pub fn with_targets(self, targets: ClientTargets) -> Self {
+        Self { targets, ..self }
     }
 
     /// The same view with other ids of blocks.
@@ -119,7 +129,7 @@ impl<'a> RequestView<'a> {
 }
 
 /// The constant properties of an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InstanceInfo {
     /// Index in the cluster.
     pub id: InstanceIndex,
@@ -134,7 +144,7 @@ pub struct InstanceInfo {
 /// The signals of the instances: a column each, indexed by the instances of the view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Signals {
-    /// Requests in the waiting queue. A periodic signal, as all but the last two.
+    /// Requests in the waiting queue. A periodic signal, as all up to the preemptions.
     pub queue_depth: Vec<u32>,
     /// Requests in the running batch.
     pub batch_size: Vec<u32>,
@@ -152,6 +162,52 @@ pub struct Signals {
     /// Leading blocks of this request's prompt in the instance's prefix cache, as of the last refresh of the cache
     /// signal. Computed only for policies that read it.
     pub cached_blocks: Vec<u32>,
+    /// Prompt tokens of the requests in the waiting queue, computed or not; of a preempted request also its output
+    /// tokens so far. A periodic signal. Counted only for policies that read it, as all columns below.
+    pub waiting_tokens: Vec<u64>,
+    /// Prompt tokens of the requests that were dispatched to the instance and have no first token yet, without those
+    /// that it had in its prefix cache when it was chosen, by the cache signal of that time. Never stale, as all columns
+    /// below: the router counts them itself.
+    pub in_flight_tokens: Vec<u64>,
+    /// Output tokens that the requests in flight are expected to generate: for each 1.5 times its prompt, at most the
+    /// client's limit (llm-d's estimate).
+    pub in_flight_output: Vec<u64>,
+    /// Moving average of the times to first token of its requests, as the router measures them, µs; 0 before the first.
+    pub ttft_ewma: Vec<f64>,
+    /// Moving average over its completed requests of their mean inter-token latencies, as the router measures them, µs;
+    /// 0 before the first.
+    pub itl_ewma: Vec<f64>,
+}
+
+impl Signals {
+    /// The signals of idle instances with these numbers of KV blocks.
+    #[must_use]
+    pub fn idle(kv_blocks: impl IntoIterator<Item = u32>) -> Self {
+        let free_kv_blocks: Vec<u32> = kv_blocks.into_iter().collect();
+        let n = free_kv_blocks.len();
+        Self {
+            queue_depth: vec![0; n],
+            batch_size: vec![0; n],
+            kv_utilization: vec![0.0; n],
+            free_kv_blocks,
+            cache_hit_rate: vec![0.0; n],
+            preemption_count: vec![0; n],
+            in_flight: vec![0; n],
+            cached_blocks: vec![0; n],
+            waiting_tokens: vec![0; n],
+            in_flight_tokens: vec![0; n],
+            in_flight_output: vec![0; n],
+            ttft_ewma: vec![0.0; n],
+            itl_ewma: vec![0.0; n],
+        }
+    }
+
+    /// Tokens of the prompt of `request` in the prefix cache of instance `i`: whole blocks, at most the prompt.
+    #[inline]
+    #[must_use]
+    pub fn cached_tokens(&self, request: &RequestView<'_>, i: usize) -> u32 {
+        self.cached_blocks[i].saturating_mul(request.block_size).min(request.input_tokens)
+    }
 }
 
 /// The staleness of each group of signals: time since its last refresh.
@@ -221,10 +277,12 @@ pub struct ClusterView<'a> {
     pub staleness: Staleness,
     /// Versions of the signals, to detect unchanged columns.
     pub versions: Versions,
-    /// Recent changes of [`Signals::in_flight`].
+    /// Recent changes of [`Signals::in_flight`] and of the other columns that the router keeps.
     pub in_flight_changes: Changes<'a>,
     /// Requests in flight, indexed by tenant name; tenants beyond the end have none.
     pub tenants_in_flight: &'a [u32],
+    /// For the picker of a routing pipeline: the weighted sums of the scores. Empty for all other policies.
+    pub scores: &'a [f64],
 }
 
 impl ClusterView<'_> {

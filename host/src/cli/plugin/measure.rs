@@ -48,6 +48,10 @@ fn measured(plugin: &dyn Plugin, mut setup: GuestSetup, n: usize, reads: Reads) 
                     scores.clear();
                     guest.route(&service.request(), &service.cluster(), &ties(), &mut scores).map(drop_black)
                 }
+                StartedGuest::RoutingFilter(guest) => {
+                    scores.clear();
+                    guest.filter(&service.request(), &service.cluster(), &ties(), &mut scores).map(drop_black)
+                }
                 other => Err(other.mismatch()),
             },
         };
@@ -70,7 +74,7 @@ enum CallInput<'a> {
 fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>)) -> Cost {
     let traffic = inputs::traffic(kind, n);
     let cold = per_call(traffic.len(), || traffic.iter().for_each(|input| call(CallInput::Cold(input))));
-    if !matches!(kind, Kind::Admission | Kind::Routing) {
+    if !matches!(kind, Kind::Admission | Kind::Routing | Kind::RoutingFilter) {
         return Cost { ns: cold, cold_ns: None };
     }
     const DECISIONS: usize = 256;
@@ -92,12 +96,16 @@ fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>))
 }
 
 fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
-    use StartedGuest::{Admission, Latency, Preemption, Priority, Routing, Scheduling};
+    use StartedGuest::{Admission, Latency, Preemption, Priority, Routing, RoutingFilter, Scheduling};
     match (input, guest) {
         (GuestCall::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
         (GuestCall::Route(scene), Routing(guest)) => {
             scores.clear();
             guest.route(&scene.request(), &scene.cluster(), &ties(), scores).map(drop_black)
+        }
+        (GuestCall::Filter(scene), RoutingFilter(guest)) => {
+            scores.clear();
+            guest.filter(&scene.request(), &scene.cluster(), &ties(), scores).map(drop_black)
         }
         (GuestCall::Priority(scene), Priority(guest)) => {
             guest.priority(&scene.request(), scene.cluster().now).map(drop_black)
@@ -123,6 +131,7 @@ pub(super) fn built_in_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Admission => "tier-shed",
         Kind::Routing => "least-loaded",
+        Kind::RoutingFilter => "saturation",
         Kind::Priority => "class",
         Kind::Scheduling => "priority-fcfs",
         Kind::Preemption => "priority",

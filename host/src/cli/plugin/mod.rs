@@ -38,7 +38,7 @@ enum PluginCommand {
     List(list::ListArgs),
     /// Create a policy from a working template
     New(new::NewArgs),
-    /// Compile a Rust crate or a C file to a sandboxed component
+    /// Compile a policy in Rust, C, Zig, Python or JavaScript to a sandboxed component
     Build(build::BuildArgs),
     /// Check that a policy conforms to the interface
     Check(check::CheckArgs),
@@ -75,11 +75,16 @@ struct PluginSearchArgs {
     /// Allow native libraries: they run unsandboxed, with your rights
     #[arg(long)]
     allow_native: bool,
+    /// Allow components as large as those with an interpreter inside (Python, JavaScript): compiling one may take a minute
+    #[arg(long)]
+    allow_large_components: bool,
 }
 
 impl PluginSearchArgs {
     fn finder(&self) -> Finder {
-        Finder { allow_native: self.allow_native, ..Finder::new(self.policy_dir.clone()) }
+        let mut finder = Finder { allow_native: self.allow_native, ..Finder::new(self.policy_dir.clone()) };
+        finder.limits.large_components = self.allow_large_components;
+        finder
     }
 }
 
@@ -90,6 +95,8 @@ enum KindName {
     Admission,
     /// Chooses the instance of a request
     Routing,
+    /// Leaves out instances before others choose
+    RoutingFilter,
     /// Priority of a request on its instance
     Priority,
     /// Order of the waiting queue
@@ -105,6 +112,7 @@ impl From<KindName> for Kind {
         match name {
             KindName::Admission => Self::Admission,
             KindName::Routing => Self::Routing,
+            KindName::RoutingFilter => Self::RoutingFilter,
             KindName::Priority => Self::Priority,
             KindName::Scheduling => Self::Scheduling,
             KindName::Preemption => Self::Preemption,

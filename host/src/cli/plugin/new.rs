@@ -33,6 +33,13 @@ enum Language {
     Rust,
     /// A C file: compiled to a sandboxed component, or to a native library
     C,
+    /// A Zig file: compiled to a sandboxed component
+    Zig,
+    /// A Python file in a large component with its interpreter: sandboxed, some 100 times slower than Rust
+    Python,
+    /// A JavaScript file in a large component with its engine: sandboxed, some 100 times slower than Rust
+    #[value(name = "javascript")]
+    JavaScript,
 }
 
 /// The parts of a template that depend on the kind.
@@ -47,8 +54,12 @@ struct Template {
     /// Columns that it reads, by the names of fields.
     reads: &'static [&'static str],
     c: &'static str,
-    /// Functions of the policy.
+    /// Functions of the policy, in the table for C.
     c_functions: &'static [&'static str],
+    zig: &'static str,
+    /// What it imports, and after two empty lines its class.
+    python: &'static str,
+    javascript: &'static str,
     rhai: &'static str,
     /// Cases of `blis plugin test`, equal in all languages.
     fixture: &'static str,
@@ -60,14 +71,18 @@ fn template(kind: Kind) -> Template {
             (
                 include_str!(concat!("templates/rust/", $name, ".rs.in")),
                 include_str!(concat!("templates/c/", $name, ".c.in")),
+                include_str!(concat!("templates/zig/", $name, ".zig.in")),
+                include_str!(concat!("templates/python/", $name, ".py.in")),
+                include_str!(concat!("templates/javascript/", $name, ".js.in")),
                 include_str!(concat!("templates/rhai/", $name, ".rhai.in")),
                 include_str!(concat!("templates/fixtures/", $name, ".test.yaml.in")),
             )
         };
     }
-    let (rust, c, rhai, fixture) = match kind {
+    let (rust, c, zig, python, javascript, rhai, fixture) = match kind {
         Kind::Admission => texts!("admission"),
         Kind::Routing => texts!("routing"),
+        Kind::RoutingFilter => texts!("routing-filter"),
         Kind::Priority => texts!("priority"),
         Kind::Scheduling => texts!("scheduling"),
         Kind::Preemption => texts!("preemption"),
@@ -82,6 +97,9 @@ fn template(kind: Kind) -> Template {
         reads,
         c,
         c_functions,
+        zig,
+        python,
+        javascript,
         rhai,
         fixture,
     };
@@ -99,6 +117,13 @@ fn template(kind: Kind) -> Template {
             ("Cluster, Request, Routing, argmin", "Routing"),
             &["queue_depth", "in_flight"],
             &["route"],
+        ),
+        Kind::RoutingFilter => with(
+            "Leaves out instances with long queues.",
+            ("max_queue", "5.0", "1.0", "1000.0", "requests waiting from which an instance is left out"),
+            ("Cluster, Filter, Request", "Filter"),
+            &["queue_depth"],
+            &["filter"],
         ),
         Kind::Priority => with(
             "By class, and within a class short prompts first.",
@@ -142,10 +167,16 @@ pub(super) fn new(args: &NewArgs) -> Result<(), RunError> {
         return Err(RunError::usage(format_args!("`{}` exists already", target.display()))
             .hint("choose another name, or another `--dir`; nothing is overwritten"));
     }
+    let in_folder = |files: Vec<(PathBuf, Vec<u8>)>| {
+        files.into_iter().map(|(path, content)| (target.join(path), content)).collect::<Vec<_>>()
+    };
     let files = match args.lang {
         Language::Rhai => vec![(target.clone(), rhai(name, kind, &target).into_bytes())],
-        Language::Rust => rust(name, kind).into_iter().map(|(path, content)| (target.join(path), content)).collect(),
-        Language::C => c(name, kind).into_iter().map(|(path, content)| (target.join(path), content)).collect(),
+        Language::Rust => in_folder(rust(name, kind)),
+        Language::C => in_folder(c(name, kind)),
+        Language::Zig => in_folder(zig(name, kind)),
+        Language::Python => in_folder(python(name, kind)),
+        Language::JavaScript => in_folder(javascript(name, kind)),
     };
     let tested = if args.lang == Language::Rhai { target.clone() } else { target.join(format!("{name}.wasm")) };
     let fixture = tested.with_extension("test.yaml");
@@ -164,19 +195,40 @@ pub(super) fn new(args: &NewArgs) -> Result<(), RunError> {
 
 fn next_steps(lang: Language, name: &str, target: &Path) -> String {
     let shown = target.display();
-    let (main, build, checked) = match lang {
-        Language::Rhai => (format!("{shown}"), String::new(), format!("{shown}")),
-        Language::Rust => {
-            (format!("{shown}/src/lib.rs"), format!("\n  blis plugin build {shown}"), format!("{shown}/{name}.wasm"))
-        }
-        Language::C => {
-            (format!("{shown}/policy.c"), format!("\n  blis plugin build {shown}"), format!("{shown}/{name}.wasm"))
-        }
+    let Some(source) = lang.source() else {
+        return steps(&shown.to_string(), "", &shown.to_string(), "");
     };
+    let npm = if lang == Language::JavaScript { format!("\n  npm install --prefix {shown}") } else { String::new() };
+    let build = format!("{npm}\n  blis plugin build {shown}");
+    let allow = if lang.is_interpreted() { " --allow-large-components" } else { "" };
+    steps(&format!("{shown}/{source}"), &build, &format!("{shown}/{name}.wasm"), allow)
+}
+
+/// What to do with the policy in the file `main`; `checked` is what `build` makes of it.
+fn steps(main: &str, build: &str, checked: &str, allow: &str) -> String {
     format!(
-        "The policy is in {main}. Change it, then{build}\n  blis plugin check {checked}\n  \
-         blis plugin test {checked}\n  blis plugin bench {checked}\n"
+        "The policy is in {main}. Change it, then{build}\n  blis plugin check {checked}{allow}\n  \
+         blis plugin test {checked}{allow}\n  blis plugin bench {checked}{allow}\n"
     )
+}
+
+impl Language {
+    /// The file to change, in the folder of the policy; `None` for a script, which has no folder.
+    fn source(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Rhai => return None,
+            Self::Rust => "src/lib.rs",
+            Self::C => "policy.c",
+            Self::Zig => "policy.zig",
+            Self::Python => "policy.py",
+            Self::JavaScript => "policy.js",
+        })
+    }
+
+    /// Whether components have the interpreter of the language inside.
+    fn is_interpreted(self) -> bool {
+        matches!(self, Self::Python | Self::JavaScript)
+    }
 }
 
 /// Checks that `name` can be a word on the command line, a file name and the name of a Rust crate.
@@ -195,6 +247,7 @@ fn usage(name: &str, kind: Kind) -> String {
     match kind {
         Kind::Scheduling => format!("blis run … --scheduler {name}"),
         Kind::Latency => format!("blis run … --latency-model {name}"),
+        Kind::RoutingFilter => format!("blis run … --routing-policy weighted --routing-filters {name}"),
         _ => format!("blis run … --{kind}-policy {name}"),
     }
 }
@@ -204,6 +257,7 @@ fn filled(text: &str, name: &str, kind: Kind) -> String {
     let Template { about, parameter: (parameter, default, min, max, meaning), .. } = template(kind);
     let values = [
         ("@name@", name),
+        ("@kind@", kind.name()),
         ("@Type@", &type_name(name)),
         ("@about@", about),
         ("@use@", &usage(name, kind)),
@@ -249,15 +303,14 @@ fn rust(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
 
 fn c(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
     let template = template(kind);
-    let names: Vec<String> =
-        template.reads.iter().map(|field| format!("BLIS_TEXT(\"{}\")", field.replace('_', "-"))).collect();
+    let names = columns(&template, |name| format!("BLIS_TEXT(\"{name}\")"));
     let (row, reads) = if names.is_empty() {
         (String::new(), String::new())
     } else {
         let about = "/* What the policy reads about an instance: the columns in `reads`, in that order. */";
         let fields = template.reads.join(", ");
         let row = format!("{about}\ntypedef struct seen {{\n    double {fields};\n}} seen;\n\n");
-        (row, format!("\n    .reads = BLIS_LIST({}),", names.join(", ")))
+        (row, format!("\n    .reads = BLIS_LIST({names}),"))
     };
     let entries: String =
         template.c_functions.iter().map(|function| format!("    .{function} = {function},\n")).collect();
@@ -268,8 +321,65 @@ fn c(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
         .replace("@entries@", &entries)
         .replace("@body@", template.c);
     let own = [(PathBuf::from("policy.c"), filled(&source, name, kind).into_bytes())];
+    own.into_iter().chain(headers()).collect()
+}
+
+/// The headers of the SDK, which go beside policies in C and Zig.
+fn headers() -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
     let headers = toolchain::files("c").into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "h"));
-    own.into_iter().chain(headers.map(|(path, content)| (path, content.to_vec()))).collect()
+    headers.map(|(path, content)| (path, content.to_vec()))
+}
+
+fn zig(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
+    let template = template(kind);
+    let row = if template.reads.is_empty() {
+        String::new()
+    } else {
+        let about = "/// What the policy reads about an instance: the columns in `reads`, in that order.";
+        let fields: Vec<String> = template.reads.iter().map(|field| format!("{field}: f64")).collect();
+        format!("{about}\nconst Seen = extern struct {{ {} }};\n\n", fields.join(", "))
+    };
+    let entries: String =
+        template.c_functions.iter().map(|function| format!("    .{function} = {function},\n")).collect();
+    let source = include_str!("templates/zig/policy.zig.in")
+        .replace("@zig_row@", &row)
+        .replace("@names@", &columns(&template, |name| format!("text(\"{name}\")")))
+        .replace("@entries@", &entries)
+        .replace("@body@", template.zig);
+    let own = [(PathBuf::from("policy.zig"), filled(&source, name, kind).into_bytes())];
+    own.into_iter().chain(headers()).collect()
+}
+
+fn python(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
+    let template = template(kind);
+    let (imports, class) = template.python.split_once("\n\n\n").unwrap_or(("", template.python));
+    let source = include_str!("templates/python/policy.py.in")
+        .replace("@imports@", imports)
+        .replace("@names@", &columns(&template, |name| format!("\"{name}\"")))
+        .replace("@body@", class.trim_end());
+    vec![(PathBuf::from("policy.py"), filled(&source, name, kind).into_bytes())]
+}
+
+fn javascript(name: &str, kind: Kind) -> Vec<(PathBuf, Vec<u8>)> {
+    let template = template(kind);
+    let imports = if kind == Kind::Routing { "import { pick } from \"blis:policy/host@1.1.0\";\n\n" } else { "" };
+    let source = include_str!("templates/javascript/policy.js.in")
+        .replace("@imports@", imports)
+        .replace("@names@", &columns(&template, |name| format!("\"{name}\"")))
+        .replace("@body@", template.javascript.trim_end());
+    let package = filled(include_str!("templates/javascript/package.json.in"), name, kind);
+    [
+        ("policy.js", filled(&source, name, kind)),
+        ("package.json", package),
+        (".gitignore", "/node_modules\n/*.wasm\n".into()),
+    ]
+    .map(|(path, content)| (PathBuf::from(path), content.into_bytes()))
+    .into()
+}
+
+/// The names of the columns that a template reads, each written by `shown`.
+fn columns(template: &Template, shown: impl Fn(&str) -> String) -> String {
+    template.reads.iter().map(|field| shown(&field.replace('_', "-"))).collect::<Vec<_>>().join(", ")
 }
 
 /// `my-router` as `MyRouter`.

@@ -12,14 +12,14 @@ use super::super::evaluate::seconds;
 use super::super::output::OutputForm;
 use super::super::workers::default_worker_settings;
 use super::{KindName, PluginSearchArgs, find_any, kinds, names, print_either, usage_error};
-use blis_config::policy::parameter_index;
+use blis_config::policy::PolicyUse;
 use blis_eval::error::RunError;
 use blis_eval::spec::parse::{self, PolicyParam};
 use blis_eval::spec::{TieBreakName, defaults};
 use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::find::Finder;
 use blis_plugin::{Kind, LoadedPlugin};
-use blis_report::decisions::{PolicyReplay, ReplayError, ReplayedPolicy, is_replayable};
+use blis_report::decisions::{PolicyReplay, ReplayError, ReplayedParameters, ReplayedPolicy, is_replayable};
 
 #[derive(Debug, Args)]
 pub(super) struct PolicyReplayArgs {
@@ -121,13 +121,12 @@ fn policy<'a>(
 }
 
 /// The values of the parameters of `loaded` as `kind`: those given, and defaults.
-fn parameters(args: &PolicyReplayArgs, loaded: &LoadedPlugin, kind: Kind) -> Result<Vec<f64>, RunError> {
-    let declared = &loaded.plugin.description().parameters;
-    let mut values: Vec<f64> = declared.iter().map(|parameter| parameter.default).collect();
-    for PolicyParam { name, value, .. } in args.policy_param.iter().filter(|param| param.kind == kind) {
-        let index = parameter_index(&loaded.name, declared, name, *value);
-        let index = index.map_err(|(what, hint)| RunError::usage(what).hint(hint))?;
-        values[index] = *value;
-    }
-    Ok(values)
+fn parameters(args: &PolicyReplayArgs, loaded: &LoadedPlugin, kind: Kind) -> Result<ReplayedParameters, RunError> {
+    let given = args.policy_param.iter().filter(|param| param.kind == kind);
+    let given: Vec<_> = given.map(|PolicyParam { name, value, .. }| (name.clone(), value.clone())).collect();
+    let used = PolicyUse::with(kind, loaded, &given).map_err(|(what, hint)| RunError::usage(what).hint(hint))?;
+    Ok(ReplayedParameters {
+        numbers: used.parameters.into_iter().map(|(_, value)| value.value).collect(),
+        others: used.others.into_iter().map(|(_, value)| value.value).collect(),
+    })
 }

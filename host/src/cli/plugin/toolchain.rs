@@ -98,13 +98,15 @@ fn parsed(text: &str) -> toml::Table {
     text.parse().unwrap_or_default()
 }
 
-/// Compiles `source`, the folder of a Rust crate or a C file, to a core module.
+/// Compiles `source`, the folder of a Rust crate or a file, to a core module, of Python and JavaScript to a component.
 pub(super) fn compile(source: &Path) -> Result<Vec<u8>, RunError> {
     let scratch = scratch_folder()?;
     let unwritable =
         |error: io::Error| RunError::runtime(format_args!("cannot write to `{}`: {error}", scratch.path().display()));
-    for (path, content) in files("c").into_iter().map(|(path, content)| (Path::new("c").join(path), content)) {
-        write(&scratch.path().join(path), content).map_err(unwritable)?;
+    for folder in ["c", "wit"] {
+        for (path, content) in files(folder) {
+            write(&scratch.path().join(folder).join(path), content).map_err(unwritable)?;
+        }
     }
     let script = SDK.get_file("build-guest.sh").map(|file| file.contents()).unwrap_or_default();
     let (script_path, out) = (scratch.path().join("build-guest.sh"), scratch.path().join("out.wasm"));

@@ -23,6 +23,7 @@ pub struct Exported {
 impl Exported {
     pub const Admission: Self = Self::one(Kind::Admission);
     pub const Routing: Self = Self::one(Kind::Routing);
+    pub const Filter: Self = Self::one(Kind::RoutingFilter);
     pub const Priority: Self = Self::one(Kind::Priority);
     pub const Scheduling: Self = Self::one(Kind::Scheduling);
     pub const Preemption: Self = Self::one(Kind::Preemption);

@@ -18,7 +18,7 @@ use blis_abi::table::{CHost, CText, CTexts, CValue};
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{Description, GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
+    Admission, AdmissionDecision, Filter, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
 };
 use crate::rows::{Ages, Cluster, Event, LatencyConstants, Queued, Request, Running, Step};
 use crate::testing;
@@ -79,6 +79,13 @@ impl<P: Policy> NativeTable<P> {
         P: Routing,
     {
         Self::with(table::PolicyTable { route: Some(route::<P>), scores: Some(scores::<P>), ..self.table })
+    }
+
+    pub const fn Filter(self) -> Self
+    where
+        P: Filter,
+    {
+        Self::with(table::PolicyTable { filter: Some(filter::<P>), ..self.table })
     }
 
     pub const fn Priority(self) -> Self
@@ -457,6 +464,29 @@ unsafe extern "C" fn scores<P: Routing>(
     };
     // SAFETY: the same.
     unsafe { with_policy(host, state, (), function) }
+}
+
+unsafe extern "C" fn filter<P: Filter>(
+    host: *const CHost,
+    state: *mut c_void,
+    request: *const Request,
+    ages: *const Ages,
+    instances: *const c_void,
+    count: usize,
+    stride: usize,
+    result: *mut f64,
+) {
+    let function = |state: &mut NativeState<P>| {
+        // SAFETY: the host's arguments.
+        let (request, ages, instances) = unsafe { (&*request, *ages, rows::<P::Signals>(instances, count, stride)) };
+        let mut kept = Vec::with_capacity(count);
+        state.policy.filter(request, &Cluster { ages, instances: &instances }, &mut kept);
+        assert!(kept.len() == count, "{} numbers of filter for {count} instances", kept.len());
+        // SAFETY: `result` has room for `count` of them.
+        unsafe { ptr::copy_nonoverlapping(kept.as_ptr(), result, count) };
+    };
+    // SAFETY: the same.
+    unsafe { with_state(host, state, (), function) }
 }
 
 unsafe extern "C" fn priority<P: Priority>(host: *const CHost, state: *mut c_void, request: *const Request) -> i64 {

@@ -1,4 +1,4 @@
-//! The exports of `sdk/wit/since-v1.0.0/policy.wit` by the rules of the component model's canonical ABI, without
+//! The exports of `sdk/wit/since-v1.1.0/policy.wit` by the rules of the component model's canonical ABI, without
 //! generated code: `blis` builds the component from the names of the exports.
 //!
 //! * Parameters of more than 16 numbers are passed as one pointer to all of them ([`HostDecision`]); results of more
@@ -19,12 +19,12 @@ pub use blis_abi::canonical::{RankParameters, ValueRecord};
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
+    Admission, AdmissionDecision, Filter, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
 };
 use crate::rows::{Cluster, Event, InstanceInfo, LatencyConstants, Request, Running, Signals, Step};
 
 mod imports {
-    #[link(wasm_import_module = "blis:policy/host@1.0.0")]
+    #[link(wasm_import_module = "blis:policy/host@1.1.0")]
     unsafe extern "C" {
         pub fn log(level: u32, text: *const u8, len: usize);
         pub safe fn random() -> u64;
@@ -75,7 +75,7 @@ pub fn changed<T>(look: impl FnOnce(Option<&[u32]>) -> T) -> T {
 
 /// `list<T>` in memory.
 pub type HostList<T> = canonical::List<*const T>;
-/// The parameters of `admit`, `route` and `scores`.
+/// The parameters of `admit`, `route`, `scores` and `filter`.
 pub type HostDecision = canonical::DecisionParameters<HostList<f64>>;
 /// A `result<_, string>`, or a `decision`.
 pub type HostRefusal = canonical::Refusal<HostList<u8>>;
@@ -165,7 +165,7 @@ pub struct ModulePolicy<P>(UnsafeCell<Inner<P>>);
 struct Inner<P> {
     /// `None` before the first call of `configure`.
     policy: Option<P>,
-    scores: Vec<f64>,
+    numbers: Vec<f64>,
     bytes: Vec<u8>,
     text: String,
     refusal: HostRefusal,
@@ -180,7 +180,7 @@ impl<P: Policy> ModulePolicy<P> {
     pub const fn new() -> Self {
         Self(UnsafeCell::new(Inner {
             policy: None,
-            scores: Vec::new(),
+            numbers: Vec::new(),
             bytes: Vec::new(),
             text: String::new(),
             refusal: HostRefusal { refused: 0, text: empty() },
@@ -321,14 +321,35 @@ impl<P: Policy> ModulePolicy<P> {
         P: Routing,
     {
         // SAFETY: written by the host.
+        unsafe { self.numbers(decision, |policy, request, cluster, scores| policy.scores(request, cluster, scores)) }
+    }
+
+    pub unsafe fn filter(&self, decision: *const HostDecision) -> *const (usize, usize)
+    where
+        P: Filter,
+    {
+        // SAFETY: written by the host.
+        unsafe { self.numbers(decision, |policy, request, cluster, kept| policy.filter(request, cluster, kept)) }
+    }
+
+    /// The numbers that `compute` pushes, as a list for the host.
+    ///
+    /// # Safety
+    /// The host wrote `decision`.
+    unsafe fn numbers(
+        &self,
+        decision: *const HostDecision,
+        compute: impl FnOnce(&mut P, &Request, &Cluster<'_, P::Signals>, &mut Vec<f64>),
+    ) -> *const (usize, usize) {
+        // SAFETY: promised by the caller.
         let decision = unsafe { &*decision };
         self.call(|inner| {
-            let mut scores = std::mem::take(&mut inner.scores);
-            scores.clear();
+            let mut numbers = std::mem::take(&mut inner.numbers);
+            numbers.clear();
             // SAFETY: the same.
-            inner.policy().scores(&decision.request, &unsafe { cluster(decision) }, &mut scores);
-            inner.scores = scores;
-            inner.list = (inner.scores.as_ptr() as usize, inner.scores.len());
+            compute(inner.policy(), &decision.request, &unsafe { cluster(decision) }, &mut numbers);
+            inner.numbers = numbers;
+            inner.list = (inner.numbers.as_ptr() as usize, inner.numbers.len());
             &raw const inner.list
         })
     }
@@ -514,12 +535,12 @@ macro_rules! __blis_wasm {
             unsafe { __sdk::wasm::realloc(old, old_size, align, size) }
         }
 
-        #[unsafe(export_name = "blis:policy/plugin@1.0.0#describe")]
+        #[unsafe(export_name = "blis:policy/plugin@1.1.0#describe")]
         extern "C" fn describe() -> *const u8 {
             GUEST.describe(EXPORTED)
         }
 
-        #[unsafe(export_name = "blis:policy/plugin@1.0.0#configure")]
+        #[unsafe(export_name = "blis:policy/plugin@1.1.0#configure")]
         unsafe extern "C" fn configure(
             kind: *const u8,
             kind_len: usize,
@@ -536,63 +557,69 @@ macro_rules! __blis_wasm {
             unsafe { GUEST.configure(kind, parameters, instances, __sdk::wasm::list(model_facts, model_fact_count)) }
         }
 
-        #[unsafe(export_name = "blis:policy/plugin@1.0.0#save")]
+        #[unsafe(export_name = "blis:policy/plugin@1.1.0#save")]
         unsafe extern "C" fn save() -> *const (usize, usize) {
             unsafe { GUEST.save() }
         }
 
-        #[unsafe(export_name = "blis:policy/plugin@1.0.0#restore")]
+        #[unsafe(export_name = "blis:policy/plugin@1.1.0#restore")]
         unsafe extern "C" fn restore(state: *const u8, len: usize) -> *const __sdk::wasm::HostRefusal {
             unsafe { GUEST.restore(__sdk::wasm::list(state, len)) }
         }
     };
     (Admission) => {
-        #[unsafe(export_name = "blis:policy/admission@1.0.0#admit")]
+        #[unsafe(export_name = "blis:policy/admission@1.1.0#admit")]
         unsafe extern "C" fn admit(decision: *const __sdk::wasm::HostDecision) -> *const __sdk::wasm::HostRefusal {
             unsafe { GUEST.admit(decision) }
         }
     };
     (Routing) => {
-        #[unsafe(export_name = "blis:policy/routing@1.0.0#route")]
+        #[unsafe(export_name = "blis:policy/routing@1.1.0#route")]
         unsafe extern "C" fn route(decision: *const __sdk::wasm::HostDecision) -> usize {
             unsafe { GUEST.route(decision) }
         }
 
-        #[unsafe(export_name = "blis:policy/routing-scores@1.0.0#scores")]
+        #[unsafe(export_name = "blis:policy/routing-scores@1.1.0#scores")]
         unsafe extern "C" fn scores(decision: *const __sdk::wasm::HostDecision) -> *const (usize, usize) {
             unsafe { GUEST.scores(decision) }
         }
     };
+    (Filter) => {
+        #[unsafe(export_name = "blis:policy/routing-filter@1.1.0#filter")]
+        unsafe extern "C" fn filter(decision: *const __sdk::wasm::HostDecision) -> *const (usize, usize) {
+            unsafe { GUEST.filter(decision) }
+        }
+    };
     (Priority) => {
-        #[unsafe(export_name = "blis:policy/priority@1.0.0#priority")]
+        #[unsafe(export_name = "blis:policy/priority@1.1.0#priority")]
         unsafe extern "C" fn priority(request: *const $crate::Request) -> i64 {
             unsafe { GUEST.priority(request) }
         }
     };
     (Scheduling) => {
-        #[unsafe(export_name = "blis:policy/scheduling@1.0.0#rank")]
+        #[unsafe(export_name = "blis:policy/scheduling@1.1.0#rank")]
         unsafe extern "C" fn rank(joining: *const __sdk::wasm::RankParameters) -> f64 {
             unsafe { GUEST.rank(joining) }
         }
     };
     (Preemption) => {
-        #[unsafe(export_name = "blis:policy/preemption@1.0.0#victim")]
+        #[unsafe(export_name = "blis:policy/preemption@1.1.0#victim")]
         unsafe extern "C" fn victim(now_us: u64, requester: usize, batch: *const $crate::Running, len: usize) -> usize {
             unsafe { GUEST.victim(now_us, requester, __sdk::wasm::list(batch, len)) }
         }
     };
     (Latency) => {
-        #[unsafe(export_name = "blis:policy/latency@1.0.0#constants")]
+        #[unsafe(export_name = "blis:policy/latency@1.1.0#constants")]
         extern "C" fn constants() -> *const $crate::LatencyConstants {
             GUEST.constants()
         }
 
-        #[unsafe(export_name = "blis:policy/latency@1.0.0#queueing-time")]
+        #[unsafe(export_name = "blis:policy/latency@1.1.0#queueing-time")]
         extern "C" fn queueing_time(input_tokens: u32) -> u64 {
             GUEST.queueing_time(input_tokens)
         }
 
-        #[unsafe(export_name = "blis:policy/latency@1.0.0#step-time")]
+        #[unsafe(export_name = "blis:policy/latency@1.1.0#step-time")]
         extern "C" fn step_time(
             prefill_requests: u64,
             prefill_tokens: u64,
@@ -616,7 +643,7 @@ macro_rules! __blis_wasm {
         }
     };
     (Lifecycle) => {
-        #[unsafe(export_name = "blis:policy/lifecycle@1.0.0#observe")]
+        #[unsafe(export_name = "blis:policy/lifecycle@1.1.0#observe")]
         extern "C" fn observe(
             at_us: u64,
             ttft_us: u64,

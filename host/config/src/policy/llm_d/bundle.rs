@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{EndpointPicker, Saturation, WHOLE_MAX};
 use crate::policy::registry::{EPP_DEFAULT, TOKEN_AWARE, WEIGHTED};
 use crate::policy::{
-    BuiltIn, Bundle, FilterSetting, NoPlugins, PolicyError, PolicySettings, PolicyUse, ScorerKind, SettingSource,
+    BuiltIn, BuiltInFilter, Bundle, NoPlugins, PolicyError, PolicySettings, PolicyUse, ScorerKind, SettingSource,
     Sourced, WeightedScorer,
 };
 use blis_diag::quoted;
@@ -31,7 +31,7 @@ impl EndpointPicker {
             let _ = writeln!(text, "    - {{name: {}, parameters: {{{}}}}}", filter.name(), values.join(", "));
         }
         text.push_str("  scorers:\n");
-        for WeightedScorer { name, weight } in &self.scorers {
+        for WeightedScorer { name, weight, .. } in &self.scorers {
             let _ = writeln!(text, "    - {{name: {name}, weight: {weight}}}");
         }
         text
@@ -60,12 +60,20 @@ struct ExportedBundle<'a> {
 impl ExportedBundle<'_> {
     fn check_plugins(&self) -> Result<(), PolicyError> {
         let policies = &self.bundle.choices().policies;
-        match policies.iter().find(|(kind, name)| BuiltIn::find(*kind, name).is_none()) {
-            Some((kind, name)) => {
-                let what = format!("{} {} is not built in", kind.what(), quoted(name.as_bytes()));
-                let hint = "llm-d has no counterpart of scripts and components; for routing, `weighted` with scorers \
-                            and filters can be exported";
-                Err(self.refuse(&name.source, what, hint))
+        let policy = policies.iter().find(|(kind, name)| BuiltIn::find(*kind, name).is_none());
+        let policy = policy.map(|(kind, name)| (kind.what(), name.as_str(), &name.source));
+        let choices = self.bundle.choices();
+        let filter = choices.filters.iter().flatten().find(|filter| filter.built_in().is_none());
+        let scorer = choices.scorers.iter().flatten().find(|scorer| scorer.kind().is_none());
+        let step = filter.map(|one| ("filter", one.name(), &one.source));
+        let step = step.or_else(|| scorer.map(|one| ("scorer", one.name.name(), &one.source)));
+        let step = step.or_else(|| choices.picker.as_ref().map(|one| ("picker", one.as_str(), &one.source)));
+        match policy.or(step) {
+            Some((what, name, source)) => {
+                let what = format!("{what} {} is not built in", quoted(name.as_bytes()));
+                let hint = "llm-d has no counterpart of scripts and components; for routing, `weighted` with built-in \
+                            scorers and filters can be exported";
+                Err(self.refuse(source, what, hint))
             }
             None => Ok(()),
         }
@@ -111,31 +119,36 @@ impl ExportedBundle<'_> {
         }
     }
 
-    fn routing(&self, used: &PolicyUse) -> Result<(Vec<FilterSetting>, Vec<WeightedScorer>), PolicyError> {
+    fn routing(&self, used: &PolicyUse) -> Result<(Vec<BuiltInFilter>, Vec<WeightedScorer>), PolicyError> {
         let name = used.built_in.map_or("", |row| row.name);
         let (filters, scorers) = match name {
             WEIGHTED => {
                 let scorers = used.parameters.iter().filter(|(_, weight)| weight.value > 0.0);
                 let scorers = scorers.filter_map(|(name, weight)| {
-                    let name = ScorerKind::find(name)?;
-                    Some(weight.clone().map(|weight| WeightedScorer { name, weight }))
+                    let kind = ScorerKind::find(name)?;
+                    Some(weight.clone().map(|weight| WeightedScorer::built_in(kind, weight)))
                 });
-                (used.filters.clone(), scorers.collect())
+                let filters = used.filters.iter().filter_map(|filter| {
+                    Some(Sourced { value: filter.built_in()?.clone(), source: filter.source.clone() })
+                });
+                (filters.collect(), scorers.collect())
             }
             TOKEN_AWARE => self.token_aware(used)?,
             EPP_DEFAULT => {
-                let scorers = EPP_PROFILE.map(|(name, weight)| WeightedScorer { name, weight });
+                let scorers = EPP_PROFILE.map(|(kind, weight)| WeightedScorer::built_in(kind, weight));
                 (Vec::new(), scorers.map(Sourced::default_value).to_vec())
             }
             _ => return Err(self.no_counterpart(used, "`weighted`, `token-aware` and `epp-default` have one")),
         };
-        for Sourced { value: WeightedScorer { name, .. }, source } in &scorers {
-            if super::plugins::PluginType::of_scorer(*name).is_none() && *name != ScorerKind::Random {
+        for Sourced { value: scorer, source } in &scorers {
+            let name = &scorer.name;
+            let kind = scorer.kind().filter(|kind| *kind != ScorerKind::Random);
+            if kind.is_some_and(|kind| super::plugins::PluginType::of_scorer(kind).is_none()) {
                 let what = format!("scorer `{name}` has no counterpart in llm-d");
                 return Err(self.refuse(source, what, "`active-requests` and `queue-depth` have one"));
             }
         }
-        if let Some(random) = scorers.iter().find(|scorer| scorer.name == ScorerKind::Random && scorers.len() > 1) {
+        if let Some(random) = scorers.iter().find(|one| one.kind() == Some(ScorerKind::Random) && scorers.len() > 1) {
             let what =
                 "scorer `random` beside others has no counterpart in llm-d, whose `random-picker` reads no scores";
             return Err(self.refuse(&random.source, what, "keep it alone, or leave it out"));
@@ -148,18 +161,17 @@ impl ExportedBundle<'_> {
 
     /// `token-aware` is a filter and a scorer of `weighted`.
     fn token_aware(&self, used: &PolicyUse) -> Result<FiltersAndScorers, PolicyError> {
-        let refuse = |(what, hint): (String, String)| self.refuse(&used.source, what, hint);
-        let mut filter = FilterSetting::named("prefix-cache-affinity").map_err(refuse)?;
+        let mut filter = BuiltInFilter::named("prefix-cache-affinity").expect("it is built in");
         for (name, value) in &used.parameters {
             filter.set(name, value.value).map_err(|(what, hint)| self.refuse(&value.source, what, hint))?;
         }
-        let scorer = WeightedScorer { name: ScorerKind::TokenLoad, weight: 1.0 };
+        let scorer = WeightedScorer::built_in(ScorerKind::TokenLoad, 1.0);
         let source = || used.source.clone();
         Ok((vec![Sourced { value: filter, source: source() }], vec![Sourced { value: scorer, source: source() }]))
     }
 
     /// Some numbers of llm-d are whole.
-    fn check_whole_numbers(&self, filter: &Sourced<FilterSetting>) -> Result<(), PolicyError> {
+    fn check_whole_numbers(&self, filter: &Sourced<BuiltInFilter>) -> Result<(), PolicyError> {
         let row = super::config::type_of(filter);
         for (parameter, value) in filter.parameters() {
             let whole = row.numbers().any(|(_, ours, whole)| whole && ours == parameter.name);
@@ -190,7 +202,7 @@ impl ExportedBundle<'_> {
 }
 
 /// Filters and scorers, with the location of each.
-type FiltersAndScorers = (Vec<Sourced<FilterSetting>>, Vec<Sourced<WeightedScorer>>);
+type FiltersAndScorers = (Vec<Sourced<BuiltInFilter>>, Vec<Sourced<WeightedScorer>>);
 
 fn first<T>(entries: &[(String, Sourced<T>)]) -> Option<&SettingSource> {
     entries.first().map(|(_, value)| &value.source)

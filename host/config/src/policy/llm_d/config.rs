@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::plugins::{PRECISE_PRODUCER, PRODUCER_NAME, Picker, PluginType, Role, UTILIZATION_DETECTOR};
 use super::{EndpointPicker, Saturation};
-use crate::policy::{FilterSetting, ScorerKind, WeightedScorer};
+use crate::policy::{BuiltInFilter, ScorerKind, WeightedScorer};
 
 impl EndpointPicker {
     /// The configuration. Reading it gives the same endpoint picker.
@@ -14,7 +14,7 @@ impl EndpointPicker {
         for filter in &self.filters {
             page.filter(filter);
         }
-        let random = self.scorers.iter().all(|scorer| scorer.name == ScorerKind::Random);
+        let random = self.scorers.iter().all(|scorer| scorer.kind() == Some(ScorerKind::Random));
         for scorer in self.scorers.iter().filter(|_| !random) {
             page.scorer(scorer);
         }
@@ -29,14 +29,15 @@ impl EndpointPicker {
     /// deployment.
     #[must_use]
     pub fn reads_prefix_caches(&self) -> bool {
-        let precise = |scorer: &WeightedScorer| PluginType::of_scorer(scorer.name).is_some_and(|(_, precise)| precise);
-        let filter = |filter: &FilterSetting| type_of(filter).parameter(PRODUCER_NAME).is_some();
+        let precise =
+            |scorer: &WeightedScorer| scorer.kind().and_then(PluginType::of_scorer).is_some_and(|(_, precise)| precise);
+        let filter = |filter: &BuiltInFilter| type_of(filter).parameter(PRODUCER_NAME).is_some();
         self.filters.iter().any(filter) || self.scorers.iter().any(precise)
     }
 }
 
 /// The type of llm-d that is `filter`.
-pub(super) fn type_of(filter: &FilterSetting) -> &'static PluginType {
+pub(super) fn type_of(filter: &BuiltInFilter) -> &'static PluginType {
     type_with(Role::Filter(filter.name()))
 }
 
@@ -55,7 +56,7 @@ struct ConfigPage {
 }
 
 impl ConfigPage {
-    fn filter(&mut self, filter: &FilterSetting) {
+    fn filter(&mut self, filter: &BuiltInFilter) {
         let row = type_of(filter);
         let value = |ours: &str| filter.parameters().find(|(parameter, _)| parameter.name == ours);
         let mut parameters: Vec<(&str, String)> =
@@ -70,7 +71,8 @@ impl ConfigPage {
         self.reference(name, None);
     }
 
-    fn scorer(&mut self, &WeightedScorer { name: kind, weight }: &WeightedScorer) {
+    fn scorer(&mut self, scorer: &WeightedScorer) {
+        let kind = scorer.kind().expect("plugins were refused when the bundle was read");
         let (row, precise) = PluginType::of_scorer(kind).expect("it was checked when the bundle was read");
         let producer = [(PRODUCER_NAME, PRECISE_PRODUCER.to_owned())];
         self.precise |= precise;
@@ -78,7 +80,7 @@ impl ConfigPage {
         let two = precise && row.role != Role::Scorer(kind);
         let name = two.then(|| kind.name());
         let name = self.declare(row, name, if precise { &producer } else { &[] });
-        self.reference(name, Some(weight));
+        self.reference(name, Some(scorer.weight));
     }
 
     /// Rejections of requests of a negative priority, which llm-d has unless its detector is off.

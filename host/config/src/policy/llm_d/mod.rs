@@ -17,7 +17,7 @@ mod read;
 mod tests;
 mod value;
 
-use super::{FilterSetting, WeightedScorer};
+use super::{BuiltInFilter, WeightedScorer};
 pub use read::{Imported, import, load};
 
 /// What both a bundle and llm-d's configuration can say.
@@ -26,8 +26,8 @@ pub struct EndpointPicker {
     /// When requests of a negative priority are rejected; `None` for never.
     pub shedding: Option<Saturation>,
     /// In their order; none twice.
-    pub filters: Vec<FilterSetting>,
-    /// A list that [`WeightedScorer::check`] accepts.
+    pub filters: Vec<BuiltInFilter>,
+    /// Built-in ones, a list that [`WeightedScorer::check`] accepts.
     pub scorers: Vec<WeightedScorer>,
 }
 

@@ -232,8 +232,14 @@ static PLUGIN_TYPES: &[PluginType] = &[
              unless it names another producer",
         ),
     scorer("lora-affinity-scorer", ScorerKind::LoraAffinity),
-    missing("session-affinity-scorer", "prefer the instance that served the session before"),
-    missing("latency-scorer", "prefer instances with the shortest predicted TTFT and TPOT"),
+    scorer("session-affinity-scorer", ScorerKind::SessionAffinity).differing(
+        "`session-affinity` knows the session of every request and forgets it after 300 s; llm-d's scorer reads it from a \
+         header",
+    ),
+    scorer("latency-scorer", ScorerKind::PredictedLatency).differing(
+        "`predicted-latency` compares predictions of a linear model; llm-d's scorer compares those of trees, and with SLO \
+         targets of requests the headroom to them",
+    ),
     missing("context-length-aware", "prefer instances that are labelled for the length of the prompt"),
     missing("topology-affinity-scorer", "prefer instances near the one that decodes"),
     missing("mm-cache-affinity-scorer", "prefer instances that have encoded the same images"),
@@ -302,7 +308,7 @@ static PLUGIN_TYPES: &[PluginType] = &[
     no_effect("inflight-load-producer", ITS_SIGNALS),
     no_effect("session-id-producer", "only plugins for sessions read it"),
     missing("burst-prefix-cache-producer", "send requests with one prefix that arrive together to one instance"),
-    missing("predicted-latency-producer", "predict the TTFT and TPOT of each instance"),
+    no_effect("predicted-latency-producer", "the scorer `predicted-latency` has a model of its own"),
     missing("multimodal-producer", "find out which instances have encoded the same images"),
     // Data layer, parsers, reports.
     no_effect("metrics-data-source", ITS_SIGNALS),
@@ -349,7 +355,7 @@ static PLUGIN_TYPES: &[PluginType] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::FilterSetting;
+    use crate::policy::BuiltInFilter;
 
     #[test]
     fn names_are_unique_and_counterparts_exist() {
@@ -362,7 +368,7 @@ mod tests {
         for row in PLUGIN_TYPES {
             let ours: Vec<String> = match row.role {
                 Role::Filter(name) => {
-                    let filter = FilterSetting::named(name).expect("it is one of ours");
+                    let filter = BuiltInFilter::named(name).expect("it is one of ours");
                     filter.parameters().map(|(parameter, _)| parameter.name).collect()
                 }
                 _ => Vec::new(),
@@ -376,7 +382,7 @@ mod tests {
     fn default_parameters_are_those_of_llm_d() {
         // `reference/gateway.md` §0, §1.1.
         let defaults = |name| {
-            let filter = FilterSetting::named(name).expect("it is one of ours");
+            let filter = BuiltInFilter::named(name).expect("it is one of ours");
             filter.parameters().map(|(_, value)| value).collect::<Vec<_>>()
         };
         assert_eq!(defaults("prefix-cache-affinity"), [0.8, 15_928.0, 18_000.0]);

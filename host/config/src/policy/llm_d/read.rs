@@ -10,7 +10,7 @@ use super::plugins::{Meaning, PRECISE_PRODUCER, Picker, PluginType, Role, TypePa
 use super::value::AnyYaml;
 use super::{EndpointPicker, Saturation, WHOLE_MAX};
 use crate::policy::error::PolicyError;
-use crate::policy::{FilterSetting, ScorerKind, WeightedScorer, read_text};
+use crate::policy::{BuiltInFilter, ScorerKind, WeightedScorer, read_text};
 use blis_diag::yaml::{Document, Entries, Error, FROM_0, Mark, Spanned, Word, explain};
 use blis_diag::{Diagnostic, Location, name_hint, nearest, quoted};
 use blis_sim::policy::EPP_PROFILE;
@@ -147,7 +147,7 @@ impl Reader<'_> {
             self.remark_on(plugin);
         }
         if plugins.is_empty() && profiles.is_empty() {
-            let scorers = EPP_PROFILE.map(|(name, weight)| WeightedScorer { name, weight }).to_vec();
+            let scorers = EPP_PROFILE.map(|(kind, weight)| WeightedScorer::built_in(kind, weight)).to_vec();
             return Ok(EndpointPicker { shedding, filters: Vec::new(), scorers });
         }
         let (profile_at, members) = self.members(&plugins, profiles)?;
@@ -344,11 +344,11 @@ impl Reader<'_> {
         &mut self,
         plugins: &[DeclaredPlugin],
         members: &[ProfileMember<'_>],
-    ) -> Result<Vec<FilterSetting>, PolicyError> {
-        let mut filters: Vec<FilterSetting> = Vec::new();
+    ) -> Result<Vec<BuiltInFilter>, PolicyError> {
+        let mut filters: Vec<BuiltInFilter> = Vec::new();
         for ProfileMember { plugin, at, .. } in members {
             let (Some(row), Some(Role::Filter(name))) = (plugin.row, plugin.role()) else { continue };
-            let mut filter = FilterSetting::named(name).map_err(|(what, hint)| self.wrong(*at, what, hint))?;
+            let mut filter = BuiltInFilter::named(name).expect("the tests look up all of them");
             self.parameters(plugin, row, |parameter, value| filter.set(parameter, value))?;
             if filters.iter().any(|other| other.name() == name) {
                 let what = format!("filter `{name}` is used twice; the second one is left out");
@@ -379,16 +379,16 @@ impl Reader<'_> {
                 self.remarks.no_effect.push((plugin.written.value.clone(), "its weight is 0"));
                 continue;
             }
-            if !precise {
+            if !precise || row.precise.is_none() {
                 self.differs(plugin, row);
             }
-            match scorers.iter_mut().find(|scorer| scorer.name == kind) {
+            match scorers.iter_mut().find(|scorer| scorer.kind() == Some(kind)) {
                 Some(same) => {
                     same.weight += weight;
                     let what = format!("scorer `{kind}` is used twice: the weights are added");
                     self.remarks.differs.push(Diagnostic::new(what).at(self.document.location(*at)));
                 }
-                None => scorers.push(WeightedScorer { name: kind, weight: *weight }),
+                None => scorers.push(WeightedScorer::built_in(kind, *weight)),
             }
         }
         if self.picker_of(plugins, members)? == Picker::Random && !scorers.is_empty() {
@@ -398,7 +398,7 @@ impl Reader<'_> {
         }
         if scorers.is_empty() {
             // Without scores, the picker takes any instance.
-            scorers.push(WeightedScorer { name: ScorerKind::Random, weight: 1.0 });
+            scorers.push(WeightedScorer::built_in(ScorerKind::Random, 1.0));
         }
         WeightedScorer::check(&scorers).map_err(|fault| self.wrong(profile, fault.what, fault.hint))?;
         Ok(scorers)

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{Bundle, ScorerKind};
+use crate::policy::{Bundle, FilterSetting, ScorerKind};
 
 const HEADER: &str = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n";
 
@@ -14,7 +14,12 @@ fn refused(body: &str) -> String {
 }
 
 fn scorers(picker: &EndpointPicker) -> Vec<(ScorerKind, f64)> {
-    picker.scorers.iter().map(|scorer| (scorer.name, scorer.weight)).collect()
+    let built_in = |scorer: &WeightedScorer| (scorer.kind().expect("llm-d has no plugins of ours"), scorer.weight);
+    picker.scorers.iter().map(built_in).collect()
+}
+
+fn filters(picker: &EndpointPicker) -> Vec<String> {
+    picker.filters.iter().map(|filter| FilterSetting::BuiltIn(filter.clone()).to_string()).collect()
 }
 
 fn texts(remarks: &[blis_diag::Diagnostic]) -> Vec<String> {
@@ -39,10 +44,7 @@ schedulingProfiles:
 ",
     );
     assert_eq!(scorers(&picker), [(ScorerKind::QueueDepth, 1.0), (ScorerKind::KvUtilization, 2.5)]);
-    assert_eq!(
-        picker.filters.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        ["prefix-cache-affinity:affinity=0.5"]
-    );
+    assert_eq!(filters(&picker), ["prefix-cache-affinity:affinity=0.5"]);
     assert_eq!(picker.shedding, Some(Saturation { queue_depth: 5.0, kv_utilization: 0.8 }));
     assert_eq!(texts(&left_out), [""; 0]);
 }
@@ -67,7 +69,7 @@ fn the_producer_decides_which_scorer_it_is() {
         let plugins =
             "plugins: [{type: precise-prefix-cache-producer}, {type: approx-prefix-cache-producer, name: record}, ";
         let read = read(&format!("{plugins}{{type: prefix-cache-scorer, parameters: {{{producer}}}}}]\n"));
-        (read.picker.scorers[0].name, read.differs.len())
+        (scorers(&read.picker)[0].0, read.differs.len())
     };
     assert_eq!(scorer(""), (ScorerKind::PrefixAffinity, 1));
     assert_eq!(scorer("prefixMatchInfoProducerName: record"), (ScorerKind::PrefixAffinity, 1));
@@ -255,7 +257,7 @@ fn named_blends_are_exported_as_their_parts() {
     let token_aware =
         export("routing: {policy: token-aware, parameters: {affinity: 0.6}}").expect("it has a counterpart");
     assert_eq!(scorers(&token_aware), [(ScorerKind::TokenLoad, 1.0)]);
-    assert_eq!(token_aware.filters[0].to_string(), "prefix-cache-affinity:affinity=0.6");
+    assert_eq!(filters(&token_aware), ["prefix-cache-affinity:affinity=0.6"]);
     assert_eq!(token_aware.shedding, None);
     assert_eq!(scorers(&export("routing: {policy: epp-default}").expect("it has one")), scorers(&read("").picker));
 }
@@ -267,11 +269,11 @@ prop_compose! {
         affinity in prop::option::of((0.0..=1.0, 1.0..=1e6, 0.0..=1e7)),
         guard in prop::option::of((1_u32..1_000_000_000, 0.01..=1.0, 0.0..=100.0)),
         swapped in any::<bool>(),
-        weights in prop::collection::vec(1e-9..1e9, 14),
-        chosen in prop::sample::subsequence(ScorerKind::ALL.to_vec(), 0..=14).prop_shuffle(),
+        weights in prop::collection::vec(1e-9..1e9, ScorerKind::ALL.len()),
+        chosen in prop::sample::subsequence(ScorerKind::ALL.to_vec(), 0..=ScorerKind::ALL.len()).prop_shuffle(),
     ) -> EndpointPicker {
         let filter = |name: &str, values: [f64; 3]| {
-            let mut filter = FilterSetting::named(name).expect("it is one of ours");
+            let mut filter = BuiltInFilter::named(name).expect("it is one of ours");
             let names: Vec<String> = filter.parameters().map(|(parameter, _)| parameter.name).collect();
             for (name, value) in names.iter().zip(values) {
                 filter.set(name, value).expect("it is in its range");
@@ -280,15 +282,15 @@ prop_compose! {
         };
         let affinity = affinity.map(|(a, b, c)| filter("prefix-cache-affinity", [a, b, c]));
         let guard = guard.map(|(a, b, c)| filter("saturation", [f64::from(a), b, c]));
-        let mut filters: Vec<FilterSetting> = affinity.into_iter().chain(guard).collect();
+        let mut filters: Vec<BuiltInFilter> = affinity.into_iter().chain(guard).collect();
         if swapped {
             filters.reverse();
         }
         let unknown = [ScorerKind::LoadBalance, ScorerKind::VllmDp, ScorerKind::Random];
         let scorers = chosen.into_iter().filter(|kind| !unknown.contains(kind)).zip(weights);
-        let mut scorers: Vec<_> = scorers.map(|(name, weight)| WeightedScorer { name, weight }).collect();
+        let mut scorers: Vec<_> = scorers.map(|(kind, weight)| WeightedScorer::built_in(kind, weight)).collect();
         if scorers.is_empty() {
-            scorers.push(WeightedScorer { name: ScorerKind::Random, weight: 1.0 });
+            scorers.push(WeightedScorer::built_in(ScorerKind::Random, 1.0));
         }
         let shedding = saturation
             .map(|(queue_depth, kv_utilization)| Saturation { queue_depth: f64::from(queue_depth), kv_utilization });
@@ -306,8 +308,9 @@ proptest! {
         let Imported { picker: again, left_out, differs, .. } =
             import("epp.yaml", &config).map_err(|error| TestCaseError::fail(format!("{error}\n{config}")))?;
         prop_assert_eq!(texts(&left_out), Vec::<String>::new());
-        let sent_prompts = picker.scorers.iter().any(|scorer| scorer.name == ScorerKind::PrefixAffinity);
-        prop_assert_eq!(differs.len(), usize::from(sent_prompts), "{:?}", texts(&differs));
+        let different = [ScorerKind::PrefixAffinity, ScorerKind::SessionAffinity, ScorerKind::PredictedLatency];
+        let different = picker.scorers.iter().filter(|one| one.kind().is_some_and(|kind| different.contains(&kind)));
+        prop_assert_eq!(differs.len(), different.count(), "{:?}", texts(&differs));
         prop_assert_eq!(again.to_bundle(), bundle);
     }
 

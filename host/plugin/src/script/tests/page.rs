@@ -104,6 +104,10 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
             let mut scores = Vec::new();
             guest.route(&view, &service.view(), &Ties::LowestIndex, &mut scores).map(|_| ())
         }
+        StartedGuest::RoutingFilter(guest) => {
+            let mut kept = Vec::new();
+            guest.filter(&view, &service.view(), &Ties::LowestIndex, &mut kept)
+        }
         StartedGuest::Priority(guest) => guest.priority(&view, Micros(5)).map(|_| ()),
         StartedGuest::Scheduling(guest) => {
             let queued = QueuedView {

@@ -109,7 +109,10 @@ fn code_that_compiles_for_ever_is_refused() {
     let text = LEAST_LOADED.trim_end().strip_suffix(')').expect("a module").to_owned();
     let text = format!("{text} (func (local {}) {} {}))", "i32 ".repeat(1000), body.repeat(2), body);
     let fault = load_bytes(&wat::parse_str(text).expect("assembles")).map(|_| ()).expect_err("too much work");
-    insta::assert_snapshot!(fault, @r"router.wasm: has 30000029 local variables × blocks × nesting, over all functions; the compiler takes 4000000: split functions, and optimise for size [out-of-fuel]");
+    insta::assert_snapshot!(fault, @r"
+    router.wasm: has 30000029 local variables × blocks × nesting, over all functions; the compiler takes 4000000
+    hint: split functions, and optimise for size; a component with an interpreter inside (Python, JavaScript) needs `--allow-large-components`, in a suite `large_components: true` among its `limits` [out-of-fuel]
+    ");
 }
 
 /// 19 000 empty functions and 60 000 calls were compiled for seconds.
@@ -123,6 +126,31 @@ fn many_functions_and_calls_are_refused() {
         let fault = load_bytes(&wat::parse_str(text).expect("assembles")).map(|_| ()).expect_err("too much work");
         assert!(fault.to_string().contains("µs of compilation"), "{fault}");
     }
+}
+
+/// Components with an interpreter inside exceed the bounds of compiled languages. What was compiled for an operator that allows
+/// them is not found by one that does not.
+#[test]
+fn large_components_are_allowed_explicitly() {
+    let folder = tempfile("large-components").join("made");
+    let settings = WasmSettings { strict: true, cache: CompileCache::Folder(folder.clone()) };
+    let text = LEAST_LOADED.trim_end().strip_suffix(')').expect("a module").to_owned();
+    let core = wat::parse_str(format!("{text} {})", "(func)".repeat(5000))).expect("assembles");
+    let allowed = Limits { large_components: true, ..Limits::default() };
+    for turn in 0..2 {
+        let fault = load(Path::new("router.wasm"), &core, &Limits::default(), &settings).expect_err("too large");
+        assert!(fault.to_string().contains("--allow-large-components"), "{turn}: {fault}");
+        let plugin = load(Path::new("router.wasm"), &core, &allowed, &settings).expect("allowed");
+        let mut guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");
+        assert_eq!(route(guest.as_mut(), &[1, 0], &mut Vec::new()), Ok(1));
+        assert_eq!(files_in(&folder).len(), 1, "{turn}: the compiled code is cached");
+    }
+    // Those have bounds as well.
+    let deep = format!("{text} (func {} {}))", "(block ".repeat(5001), ")".repeat(5001));
+    let fault = load(Path::new("router.wasm"), &wat::parse_str(deep).expect("assembles"), &allowed, &settings);
+    let fault = fault.map(|_| ()).expect_err("too deep").to_string();
+    assert!(fault.contains("has 5001 nested blocks; the compiler takes 5000"), "{fault}");
+    fs::remove_dir_all(folder).expect("ours");
 }
 
 #[cfg(unix)]

@@ -189,14 +189,18 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
                 (instance (export "blis:policy/plugin@1.0.0")))"#
                 .to_owned(),
         ),
-        ("built for the future", changed(&[("@1.0.0#", "@1.2.0#")])),
+        ("built for the future", changed(&[("@1.0.0#", "@2.0.0#")])),
         ("built for the past", changed(&[("@1.0.0#", "@0.9.1#")])),
         ("built for no version", changed(&[("@1.0.0#", "#")])),
-        ("component built for the future", r#"(component (instance (export "blis:policy/plugin@1.2.0")))"#.to_owned()),
+        ("component built for the future", r#"(component (instance (export "blis:policy/plugin@2.0.0")))"#.to_owned()),
         ("exports an unknown interface", changed(&[("routing@1.0.0#", "teleport@1.0.0#")])),
         ("lacks describe", changed(&[("plugin@1.0.0#describe", "describe")])),
         ("lacks scores", changed(&[("routing-scores@1.0.0#scores", "scores")])),
         ("reads a column of a later version", changed(&[("\"queue-depth\"", "\"queue-width\"")])),
+        (
+            "built for a later version, of which it reads a column",
+            changed(&[("@1.0.0#", "@1.2.0#"), ("\"queue-depth\"", "\"queue-width\"")]),
+        ),
         ("lacks cabi_realloc", changed(&[("(export \"cabi_realloc\")", "")])),
         ("lacks the memory", changed(&[("(export \"memory\")", "")])),
         ("lacks routing", changed(&[("blis:policy/routing@1.0.0#", "")])),
@@ -230,13 +234,13 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
     # component that imports another type
     router.wasm: imports functions of the host with wrong types: component imports instance `blis:policy/host@1.0.0`, but a matching implementation was not found in the linker: instance export `random` has the wrong type: type mismatch with results: expected `u64` found `u32` [forbidden-import]
     # built for the future
-    router.wasm: built for blis:policy 1.2, this host offers 1.0: rebuild it with sdk 1.0, or use a newer blis [version-skew]
+    router.wasm: built for blis:policy 2.0, this host offers 1.1: rebuild it with sdk 1.1, or use a newer blis [version-skew]
     # built for the past
-    router.wasm: built for blis:policy 0.9, this host offers 1.0: rebuild it with sdk 1.0 [version-skew]
+    router.wasm: built for blis:policy 0.9, this host offers 1.1: rebuild it with sdk 1.1 [version-skew]
     # built for no version
-    router.wasm: does not say for which version of blis:policy it was built (""), this host offers 1.0: rebuild it with sdk 1.0 [version-skew]
+    router.wasm: does not say for which version of blis:policy it was built (""), this host offers 1.1: rebuild it with sdk 1.1 [version-skew]
     # component built for the future
-    router.wasm: built for blis:policy 1.2, this host offers 1.0: rebuild it with sdk 1.0, or use a newer blis [version-skew]
+    router.wasm: built for blis:policy 2.0, this host offers 1.1: rebuild it with sdk 1.1, or use a newer blis [version-skew]
     # exports an unknown interface
     router.wasm: exports blis:policy/teleport@1.0.0, which blis:policy 1.0.0 does not have [version-skew]
     # lacks describe
@@ -244,7 +248,9 @@ fn files_that_do_not_fit_are_refused_with_a_reason() {
     # lacks scores
     router.wasm: does not export blis:policy/routing-scores, which its description requires [missing-export]
     # reads a column of a later version
-    router.wasm: describe: column `queue-width` is not one of this host (interface 1.0): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks; correct the name, or use a newer blis [version-skew]
+    router.wasm: describe: column `queue-width` is not one of this host (interface 1.1): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks, in-flight-tokens, in-flight-output, cached-tokens-gpu, cached-tokens-cpu, cached-tokens-remote, waiting-tokens, running-tokens, role, group, price, ttft-ewma, itl-ewma, staleness, score; correct the name, or use a newer blis [version-skew]
+    # built for a later version, of which it reads a column
+    router.wasm: describe: column `queue-width` is not one of this host (interface 1.1): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks, in-flight-tokens, in-flight-output, cached-tokens-gpu, cached-tokens-cpu, cached-tokens-remote, waiting-tokens, running-tokens, role, group, price, ttft-ewma, itl-ewma, staleness, score; correct the name, or use a newer blis [version-skew]
     # lacks cabi_realloc
     router.wasm: does not export cabi_realloc [missing-export]
     # lacks the memory
@@ -378,11 +384,11 @@ fn nonsense_about_itself_is_refused() {
     # text many times over
     router.wasm: describe: returned more data than allowed [out-of-memory]
     # no kind
-    router.wasm: describe: no kind of policy; name at least one of admission, routing, priority, scheduling, preemption, latency [out-of-range]
+    router.wasm: describe: no kind of policy; name at least one of admission, routing, routing-filter, priority, scheduling, preemption, latency [out-of-range]
     # a kind that it has no functions for
     router.wasm: does not export blis:policy/latency, which its description requires [missing-export]
     # a kind of a later version
-    router.wasm: describe: kind `scaling` is not one of this host (interface 1.0): admission, routing, priority, scheduling, preemption, latency; correct the name, or use a newer blis [version-skew]
+    router.wasm: describe: kind `scaling` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency; correct the name, or use a newer blis [version-skew]
     # events that it has no function for
     router.wasm: does not export blis:policy/lifecycle, which its description requires [missing-export]
     # a default outside its limits

@@ -207,3 +207,48 @@ fn it_is_initialized_before_anything_else() {
     });
     assert_eq!(counts, [7, 7]);
 }
+
+/// Versions with the same first number only add names; without a new name a guest of any of them runs.
+#[test]
+fn guests_of_earlier_and_later_versions_decide_alike() {
+    for way in [Way::Fastest, Way::Typed] {
+        let targets = |version: &str| {
+            let text = changed(&[("@1.0.0#", &format!("@{version}#"))]);
+            let bytes = wat::parse_str(text).expect("assembles");
+            let plugin = load_by(way, "router.wasm", &bytes).unwrap_or_else(|fault| panic!("{version}: {fault}"));
+            let mut guest = router(plugin.as_ref(), &setup(Kind::Routing)).expect("starts");
+            [[3, 1, 2], [0, 4, 4], [7, 7, 6]]
+                .map(|in_flight| route(guest.as_mut(), &in_flight, &mut Vec::new()).expect("routes"))
+        };
+        assert_eq!(targets("1.0.0"), [1, 0, 2], "{way:?}");
+        for version in ["1.1.0", "1.1.7", "1.2.0"] {
+            assert_eq!(targets(version), targets("1.0.0"), "{way:?} {version}");
+        }
+    }
+}
+
+/// The fixture's scores as a filter: 0 for all instances if the weight is 0, else numbers below 0.
+#[test]
+fn a_filter_is_asked_for_a_number_for_each_instance() {
+    let text = changed(&[
+        ("(data (i32.const 336) \"routing\")", "(data (i32.const 336) \"routing-filter\")"),
+        (
+            r#"(data (i32.const 704) "\50\01\00\00" "\07\00\00\00")"#,
+            r#"(data (i32.const 704) "\50\01\00\00" "\0e\00\00\00")"#,
+        ),
+        ("routing-scores@1.0.0#scores", "routing-filter@1.0.0#filter"),
+    ]);
+    for way in [Way::Fastest, Way::Typed] {
+        let plugin = load_by(way, "filter.wasm", &wat::parse_str(&text).expect("assembles"));
+        let plugin = plugin.unwrap_or_else(|fault| panic!("{fault}"));
+        assert_eq!(plugin.description().kinds, [Kind::RoutingFilter]);
+        for (weight, expected) in [(2.0, [-10.0, -6.0]), (0.0, [0.0, 0.0])] {
+            let setup = GuestSetup { parameters: vec![weight], ..setup(Kind::RoutingFilter) };
+            let guest = plugin.start(&setup).and_then(StartedGuest::into_kind::<dyn FilterGuest>);
+            let (mut guest, mut kept) = (guest.expect("starts"), Vec::new());
+            with_view(&[2, 0], |request, cluster| guest.filter(request, cluster, &Ties::LowestIndex, &mut kept))
+                .expect("filters");
+            assert_eq!(kept, expected, "{way:?}");
+        }
+    }
+}

@@ -428,6 +428,10 @@ impl Instance for Fast {
         }
     }
 
+    fn waiting_tokens(&self) -> u64 {
+        self.waiting.requests().map(|key| u64::from(self.live[key].target)).sum()
+    }
+
     fn finds(&self, key: BlockKey) -> bool {
         self.kv.finds(key)
     }

@@ -42,7 +42,7 @@ impl GaieLegacy {
 
 impl AdmissionPolicy for GaieLegacy {
     fn reads(&self) -> Reads {
-        Reads { load: true, in_flight: false, cached_blocks: false }
+        Reads { load: true, ..Reads::NOTHING }
     }
 
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {

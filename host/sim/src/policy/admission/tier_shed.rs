@@ -20,7 +20,7 @@ impl TierShed {
 
 impl AdmissionPolicy for TierShed {
     fn reads(&self) -> Reads {
-        Reads { load: true, in_flight: true, cached_blocks: false }
+        Reads { load: true, in_flight: true, ..Reads::NOTHING }
     }
 
     fn admit(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> AdmissionDecision {

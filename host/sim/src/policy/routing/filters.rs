@@ -1,8 +1,16 @@
 //! The filters of `weighted` routing: they leave out instances before the scores decide (llm-d's router, August 2026).
 //! A filter that would leave out all keeps all.
 
-use super::prompt_tokens::InstanceTokens;
-use crate::policy::{ClusterView, Reads};
+use crate::policy::{ClusterView, Reads, RequestView, RoutingStep};
+
+/// A filter of a routing pipeline.
+#[derive(Clone, Debug)]
+pub enum FilterStep {
+    /// One of this crate.
+    BuiltIn(RoutingFilter),
+    /// A plugin.
+    Step(Box<dyn RoutingStep>),
+}
 
 /// A filter with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,31 +45,20 @@ pub struct SaturationFilter {
 
 impl RoutingFilter {
     /// The signals that it reads.
+    #[must_use]
     pub fn reads(&self) -> Reads {
         match self {
-            Self::PrefixCache(_) => Reads { cached_blocks: true, ..Reads::NOTHING },
+            Self::PrefixCache(_) => Reads { cached_blocks: true, tokens: true, ..Reads::NOTHING },
             Self::Saturation(_) => Reads { load: true, ..Reads::NOTHING },
         }
     }
 
-    /// Whether it reads the rows of prompt tokens.
-    pub(super) fn reads_tokens(&self) -> bool {
-        matches!(self, Self::PrefixCache(_))
-    }
-
     /// Sets the entries of instances that it leaves out to `false`.
-    pub(super) fn apply(
-        &self,
-        input_tokens: u32,
-        cluster: &ClusterView<'_>,
-        tokens: &[InstanceTokens],
-        kept: &mut [bool],
-    ) {
+    pub fn apply(&self, request: &RequestView<'_>, cluster: &ClusterView<'_>, kept: &mut [bool]) {
         match self {
             Self::PrefixCache(filter) => {
-                if filter.sticks(input_tokens, tokens, kept) {
-                    let sticky = tokens.iter().map(|row| filter.is_sticky(input_tokens, row));
-                    kept.iter_mut().zip(sticky).for_each(|(kept, sticky)| *kept &= sticky);
+                if filter.sticks(request, cluster, kept) {
+                    (0..kept.len()).for_each(|i| kept[i] &= filter.is_sticky(request, cluster, i));
                 }
             }
             Self::Saturation(filter) => {
@@ -76,20 +73,21 @@ impl RoutingFilter {
 }
 
 impl PrefixCacheFilter {
-    fn is_sticky(&self, input_tokens: u32, row: &InstanceTokens) -> bool {
-        f64::from(row.cached) >= self.affinity * f64::from(input_tokens)
+    fn is_sticky(&self, request: &RequestView<'_>, cluster: &ClusterView<'_>, i: usize) -> bool {
+        f64::from(cluster.signals.cached_tokens(request, i)) >= self.affinity * f64::from(request.input_tokens)
     }
 
     /// Whether any instance is sticky, and the wait there is not too long.
-    fn sticks(&self, input_tokens: u32, tokens: &[InstanceTokens], kept: &[bool]) -> bool {
-        let kept = || tokens.iter().zip(kept).filter(|&(_, &kept)| kept).map(|(row, _)| row);
+    fn sticks(&self, request: &RequestView<'_>, cluster: &ClusterView<'_>, kept: &[bool]) -> bool {
         // Wait for the prefills in flight, ms.
-        let wait = |row: &InstanceTokens| row.in_flight as f64 / self.peak_prefill * 1000.0;
-        let shortest = |sticky: bool| {
-            let rows = kept().filter(|row| self.is_sticky(input_tokens, row) == sticky);
-            rows.map(wait).reduce(f64::min)
-        };
-        match (shortest(true), shortest(false)) {
+        let wait = |i: usize| cluster.signals.in_flight_tokens[i] as f64 / self.peak_prefill * 1000.0;
+        let (mut here, mut elsewhere) = (None, None);
+        for i in (0..kept.len()).filter(|&i| kept[i]) {
+            let shortest: &mut Option<f64> =
+                if self.is_sticky(request, cluster, i) { &mut here } else { &mut elsewhere };
+            *shortest = Some(shortest.map_or(wait(i), |other| other.min(wait(i))));
+        }
+        match (here, elsewhere) {
             (None, _) => false,
             (Some(_), None) => true,
             (Some(here), Some(elsewhere)) => self.max_penalty_ms == 0.0 || here - elsewhere <= self.max_penalty_ms,
@@ -106,38 +104,32 @@ impl SaturationFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::InstanceIndex;
-    use crate::policy::testing::TestService;
+    use crate::policy::testing::{TestService, request, view_of};
 
-    /// Instances with these cached tokens of a prompt of 1000, and these uncached tokens in flight.
-    fn rows(rows: &[(u32, u64)]) -> Vec<InstanceTokens> {
-        let row = |(number, &(cached, in_flight))| InstanceTokens {
-            number: InstanceIndex(number),
-            cached,
-            uncached: 1000 - cached,
-            in_flight,
-        };
-        (0..).zip(rows).map(row).collect()
-    }
-
+    /// What a filter keeps of instances with these cached blocks of a prompt of 9 blocks and 3 more tokens, 147 tokens, and
+    /// these prompt tokens in flight.
     fn kept(filter: PrefixCacheFilter, instances: &[(u32, u64)]) -> Vec<bool> {
+        let service = TestService::idle(instances.len()).with(|signals| {
+            signals.cached_blocks = instances.iter().map(|&(cached, _)| cached).collect();
+            signals.in_flight_tokens = instances.iter().map(|&(_, in_flight)| in_flight).collect();
+        });
         let mut kept = vec![true; instances.len()];
-        let service = TestService::idle(instances.len());
-        RoutingFilter::PrefixCache(filter).apply(1000, &service.view(), &rows(instances), &mut kept);
+        RoutingFilter::PrefixCache(filter).apply(&view_of(&request(0, 9, &[])), &service.view(), &mut kept);
         kept
     }
 
     #[test]
     fn requests_stick_until_the_wait_is_too_long() {
-        let filter = PrefixCacheFilter { affinity: 0.8, peak_prefill: 1000.0, max_penalty_ms: 2000.0 };
-        assert_eq!(kept(filter, &[(800, 0), (799, 0), (1000, 5000)]), [true, false, true]);
-        assert_eq!(kept(filter, &[(0, 0), (799, 0)]), [true, true], "none is sticky");
-        assert_eq!(kept(filter, &[(900, 9000), (1000, 9000)]), [true, true], "all are");
-        assert_eq!(kept(filter, &[(900, 2000), (0, 0)]), [true, false], "2000 ms more");
-        assert_eq!(kept(filter, &[(900, 2001), (0, 0)]), [true, true], "2001 ms more");
-        assert_eq!(kept(filter, &[(900, 2001), (900, 500), (0, 0)]), [true, true, false], "the shortest wait counts");
+        // 112 of 147 tokens are 0.762, 96 are 0.653.
+        let filter = PrefixCacheFilter { affinity: 112.0 / 147.0, peak_prefill: 1000.0, max_penalty_ms: 2000.0 };
+        assert_eq!(kept(filter, &[(7, 0), (6, 0), (9, 5000)]), [true, false, true]);
+        assert_eq!(kept(filter, &[(0, 0), (6, 0)]), [true, true], "none is sticky");
+        assert_eq!(kept(filter, &[(8, 9000), (9, 9000)]), [true, true], "all are");
+        assert_eq!(kept(filter, &[(8, 2000), (0, 0)]), [true, false], "2000 ms more");
+        assert_eq!(kept(filter, &[(8, 2001), (0, 0)]), [true, true], "2001 ms more");
+        assert_eq!(kept(filter, &[(8, 2001), (8, 500), (0, 0)]), [true, true, false], "the shortest wait counts");
         let always = PrefixCacheFilter { max_penalty_ms: 0.0, ..filter };
-        assert_eq!(kept(always, &[(900, 1_000_000), (0, 0)]), [true, false]);
+        assert_eq!(kept(always, &[(8, 1_000_000), (0, 0)]), [true, false]);
     }
 
     #[test]
@@ -149,7 +141,7 @@ mod tests {
             });
             let mut kept = vec![true; queue.len()];
             let filter = SaturationFilter { queue_depth: 5.0, kv_utilization: 0.8, headroom };
-            RoutingFilter::Saturation(filter).apply(1000, &service.view(), &[], &mut kept);
+            RoutingFilter::Saturation(filter).apply(&view_of(&request(0, 9, &[])), &service.view(), &mut kept);
             kept
         };
         assert_eq!(saturated(&[5, 6, 0, 0], &[0.8, 0.0, 0.81, 0.0], 0.0), [true, false, false, true]);

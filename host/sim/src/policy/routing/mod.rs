@@ -9,29 +9,30 @@ mod filters;
 mod least_loaded;
 mod loads;
 mod no_hit_lru;
+mod predicted_latency;
 mod prefix_affinity;
-mod prompt_tokens;
 mod round_robin;
 mod scorers;
 mod sent_blocks;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod weighted;
 
 pub use always_busiest::AlwaysBusiest;
 pub use cache_and_load::CacheAndLoad;
-pub use filters::{PrefixCacheFilter, RoutingFilter, SaturationFilter};
+pub use filters::{FilterStep, PrefixCacheFilter, RoutingFilter, SaturationFilter};
 pub use least_loaded::LeastLoaded;
 pub use prefix_affinity::PrefixAffinity;
 pub use round_robin::RoundRobin;
-pub use scorers::{DEFAULT_PROFILE, EPP_PROFILE, ScorerKind};
+pub use scorers::{DEFAULT_PROFILE, EPP_PROFILE, ScorerKind, ScorerStep};
 pub use weighted::Weighted;
 
 use super::{ClusterView, Reads, Ties};
 use crate::ids::RequestId;
 
 /// The signals of [`ClusterView::effective_load`].
-const LOAD: Reads = Reads { load: true, in_flight: true, cached_blocks: false };
+const LOAD: Reads = Reads { load: true, in_flight: true, ..Reads::NOTHING };
 
 /// Whether `weight` is valid: finite and above 0.
 fn is_weight(weight: f64) -> bool {

@@ -1,4 +1,4 @@
-//! The terms of `weighted` routing: fourteen scorers of instances from 0 to 1, where higher is better
+//! The terms of `weighted` routing: sixteen scorers of instances from 0 to 1, where higher is better
 //! (`reference/cluster.md` §1.5).
 //!
 //! Four of them scale a signal to its range over the instances, so a difference of one request counts as much as a
@@ -8,9 +8,12 @@
 use std::fmt::{self, Display};
 
 use super::no_hit_lru::ColdOrder;
+use super::predicted_latency::LatencyPredictor;
 use super::sent_blocks::SentBlocks;
+use super::sessions::BoundSessions;
+use super::smaller;
 use crate::ids::InstanceIndex;
-use crate::policy::{ClusterView, Reads, RequestView, Ties, Versions};
+use crate::policy::{ClusterView, Event, Events, Reads, RequestView, RoutingStep, StepFailed, Ties, Versions};
 
 /// The default terms of `weighted`, with their weights.
 pub const DEFAULT_PROFILE: [(ScorerKind, f64); 3] =
@@ -57,11 +60,17 @@ pub enum ScorerKind {
     /// A number from 0 to 1, drawn for the request and the instance: alone, any instance with equal probability
     /// (llm-d's `random-picker`). 0 if ties are not broken at random.
     Random,
+    /// 1 for the instance that served the latest request of the session within 300 s, 0 for the others (llm-d's
+    /// `session-affinity-scorer`).
+    SessionAffinity,
+    /// Short predicted times to first token and between tokens, by what the router measured so far (llm-d's
+    /// `latency-scorer`).
+    PredictedLatency,
 }
 
 impl ScorerKind {
     /// Every kind of scorer.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::QueueDepth,
         Self::KvUtilization,
         Self::LoadBalance,
@@ -76,6 +85,8 @@ impl ScorerKind {
         Self::LoraAffinity,
         Self::PrecisePrefixCacheShare,
         Self::Random,
+        Self::SessionAffinity,
+        Self::PredictedLatency,
     ];
 
     /// The name in flags and bundles.
@@ -96,6 +107,8 @@ impl ScorerKind {
             Self::LoraAffinity => "lora-affinity",
             Self::PrecisePrefixCacheShare => "precise-prefix-cache-share",
             Self::Random => "random",
+            Self::SessionAffinity => "session-affinity",
+            Self::PredictedLatency => "predicted-latency",
         }
     }
 
@@ -117,6 +130,8 @@ impl ScorerKind {
             Self::LoraAffinity => "The LoRA adapter is loaded",
             Self::PrecisePrefixCacheShare => "Much of the prompt is in the prefix cache",
             Self::Random => "Any instance, by chance",
+            Self::SessionAffinity => "The session was there within 300 s",
+            Self::PredictedLatency => "Short predicted TTFT and ITL, learned from its own measurements",
         }
     }
 
@@ -134,10 +149,12 @@ impl ScorerKind {
             Self::QueueDepth | Self::KvUtilization | Self::RunningRequests | Self::LoadAware | Self::VllmDp => load,
             Self::LoadBalance => Reads { in_flight: true, ..load },
             Self::ActiveRequests => Reads { in_flight: true, ..Reads::NOTHING },
-            Self::PrecisePrefixCache | Self::PrecisePrefixCacheShare | Self::NoHitLru | Self::TokenLoad => {
+            Self::PrecisePrefixCache | Self::PrecisePrefixCacheShare | Self::NoHitLru => {
                 Reads { cached_blocks: true, ..Reads::NOTHING }
             }
-            Self::PrefixAffinity | Self::LoraAffinity | Self::Random => Reads::NOTHING,
+            Self::TokenLoad => Reads { cached_blocks: true, tokens: true, ..Reads::NOTHING },
+            Self::PredictedLatency => Reads { cached_blocks: true, tokens: true, in_flight: true, ..Reads::NOTHING },
+            Self::PrefixAffinity | Self::LoraAffinity | Self::Random | Self::SessionAffinity => Reads::NOTHING,
         }
     }
 }
@@ -157,7 +174,9 @@ impl ScorerKind {
             | Self::TokenLoad
             | Self::LoraAffinity
             | Self::PrecisePrefixCacheShare
-            | Self::Random => 0,
+            | Self::Random
+            | Self::SessionAffinity
+            | Self::PredictedLatency => 0,
         }
     }
 }
@@ -168,6 +187,15 @@ impl Display for ScorerKind {
     }
 }
 
+/// A scorer of a routing pipeline.
+#[derive(Debug)]
+pub enum ScorerStep {
+    /// One of this crate.
+    BuiltIn(ScorerKind),
+    /// A plugin.
+    Step(Box<dyn RoutingStep>),
+}
+
 /// A scorer with its state.
 #[derive(Clone, Debug)]
 pub(super) enum Scorer {
@@ -175,42 +203,94 @@ pub(super) enum Scorer {
     Column(ScorerKind),
     PrefixAffinity(SentBlocks),
     NoHitLru(ColdOrder),
+    SessionAffinity(BoundSessions),
+    PredictedLatency(Box<LatencyPredictor>),
+    Step(Box<dyn RoutingStep>),
 }
 
 impl Scorer {
-    pub fn new(kind: ScorerKind) -> Self {
-        match kind {
-            ScorerKind::PrefixAffinity => Self::PrefixAffinity(SentBlocks::default()),
-            ScorerKind::NoHitLru => Self::NoHitLru(ColdOrder::default()),
-            _ => Self::Column(kind),
+    pub fn new(step: ScorerStep) -> Self {
+        match step {
+            ScorerStep::BuiltIn(ScorerKind::PrefixAffinity) => Self::PrefixAffinity(SentBlocks::default()),
+            ScorerStep::BuiltIn(ScorerKind::NoHitLru) => Self::NoHitLru(ColdOrder::default()),
+            ScorerStep::BuiltIn(ScorerKind::SessionAffinity) => Self::SessionAffinity(BoundSessions::default()),
+            ScorerStep::BuiltIn(ScorerKind::PredictedLatency) => Self::PredictedLatency(Box::default()),
+            ScorerStep::BuiltIn(kind) => Self::Column(kind),
+            ScorerStep::Step(step) => Self::Step(step),
         }
     }
 
-    pub fn kind(&self) -> ScorerKind {
+    pub fn reads(&self) -> Reads {
         match self {
-            Self::Column(kind) => *kind,
-            Self::PrefixAffinity(_) => ScorerKind::PrefixAffinity,
-            Self::NoHitLru(_) => ScorerKind::NoHitLru,
+            Self::Column(kind) => kind.reads(),
+            Self::PrefixAffinity(_) => ScorerKind::PrefixAffinity.reads(),
+            Self::NoHitLru(_) => ScorerKind::NoHitLru.reads(),
+            Self::SessionAffinity(_) => ScorerKind::SessionAffinity.reads(),
+            Self::PredictedLatency(_) => ScorerKind::PredictedLatency.reads(),
+            Self::Step(step) => step.reads(),
+        }
+    }
+
+    /// Version of the columns on which its scores depend; 0 if they depend on anything without a version.
+    pub fn version(&self, versions: &Versions) -> u64 {
+        match self {
+            Self::Column(kind) => kind.version(versions),
+            _ => 0,
         }
     }
 
     /// Overwrites `scores`, one per instance.
-    pub fn score(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties, scores: &mut [f64]) {
+    pub fn score(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<(), StepFailed> {
+        if let Self::Step(step) = self {
+            return step.compute(request, cluster, ties, scores);
+        }
+        scores.resize(cluster.len(), 0.0);
         match self {
             Self::Column(ScorerKind::PrecisePrefixCacheShare) => cached_share(request, cluster, scores),
+            Self::Column(ScorerKind::TokenLoad) => token_load(request, cluster, scores),
             Self::Column(ScorerKind::Random) => ties.draw(request.id, scores),
             Self::Column(kind) => score_column(*kind, cluster, scores),
             Self::PrefixAffinity(sent) => sent.score(request, cluster, scores),
             Self::NoHitLru(order) => order.score(cluster, scores),
+            Self::SessionAffinity(sessions) => sessions.score(request, cluster, scores),
+            Self::PredictedLatency(predictor) => predictor.score(request, cluster, scores),
+            Self::Step(_) => unreachable!("computed above"),
         }
+        Ok(())
     }
 
     /// Records that `request`, scored last, is dispatched to `instance`.
     pub fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         match self {
-            Self::Column(_) => {}
+            // A plugin gets the event that it was routed.
+            Self::Column(_) | Self::Step(_) => {}
             Self::PrefixAffinity(sent) => sent.dispatched(request, instance),
             Self::NoHitLru(order) => order.dispatched(instance),
+            Self::SessionAffinity(sessions) => sessions.dispatched(request, instance),
+            Self::PredictedLatency(predictor) => predictor.dispatched(request, instance),
+        }
+    }
+
+    pub fn events(&self) -> Events {
+        match self {
+            Self::PredictedLatency(_) => LatencyPredictor::EVENTS,
+            Self::Step(step) => step.events(),
+            _ => Events::NONE,
+        }
+    }
+
+    /// Receives an event of [`Self::events`].
+    pub fn observe(&mut self, event: &Event) {
+        match self {
+            Self::PredictedLatency(predictor) => predictor.observe(event),
+            Self::Step(step) => step.observe(event),
+            _ => {}
         }
     }
 }
@@ -238,8 +318,13 @@ fn score_column(kind: ScorerKind, cluster: &ClusterView<'_>, scores: &mut [f64])
         }
         ScorerKind::PrecisePrefixCache => most_best(signals.cached_blocks.iter().copied(), scores),
         ScorerKind::LoraAffinity => scores.fill(1.0),
-        ScorerKind::PrecisePrefixCacheShare | ScorerKind::Random => unreachable!("{kind} depends on the request"),
-        ScorerKind::PrefixAffinity | ScorerKind::NoHitLru | ScorerKind::TokenLoad => unreachable!("{kind} has state"),
+        ScorerKind::PrecisePrefixCacheShare | ScorerKind::Random | ScorerKind::TokenLoad => {
+            unreachable!("{kind} depends on the request")
+        }
+        ScorerKind::PrefixAffinity
+        | ScorerKind::NoHitLru
+        | ScorerKind::SessionAffinity
+        | ScorerKind::PredictedLatency => unreachable!("{kind} has state"),
     }
 }
 
@@ -248,6 +333,19 @@ fn cached_share(request: &RequestView<'_>, cluster: &ClusterView<'_>, scores: &m
     let blocks = f64::from(request.prompt_blocks.max(1));
     fill(scores, cluster.signals.cached_blocks.iter().map(|&cached| f64::from(cached) / blocks));
 }
+
+/// Scores 1 − tokens / [`MOST_TOKENS`], at least 0, with the uncached prompt tokens in flight if the request is sent there:
+/// llm-d's `token-load-scorer`.
+fn token_load(request: &RequestView<'_>, cluster: &ClusterView<'_>, scores: &mut [f64]) {
+    let signals = cluster.signals;
+    for (i, score) in scores.iter_mut().enumerate() {
+        let uncached = u64::from(request.input_tokens - signals.cached_tokens(request, i));
+        *score = 1.0 - smaller((signals.in_flight_tokens[i] + uncached) as f64 / MOST_TOKENS, 1.0);
+    }
+}
+
+/// Uncached prompt tokens in flight at which an instance scores 0.
+const MOST_TOKENS: f64 = 4_194_304.0;
 
 /// Scores (most − x) / (most − least), or 1 if all are equal.
 fn fewest_best(column: impl Iterator<Item = u32> + Clone, scores: &mut [f64]) {
@@ -297,7 +395,13 @@ mod tests {
     fn scores(kind: ScorerKind, n: usize, change: impl FnOnce(&mut Signals)) -> Vec<f64> {
         let service = TestService::idle(n).with(change);
         let mut scores = vec![f64::NAN; n];
-        Scorer::new(kind).score(&view_of(&request(0, 2, &[])), &service.view(), &Ties::LowestIndex, &mut scores);
+        let scored = Scorer::new(ScorerStep::BuiltIn(kind)).score(
+            &view_of(&request(0, 2, &[])),
+            &service.view(),
+            &Ties::LowestIndex,
+            &mut scores,
+        );
+        scored.expect("built-in scorers do not fail");
         scores
     }
 
@@ -376,9 +480,9 @@ mod tests {
             let service = TestService::idle(cached.len()).with(|signals| signals.cached_blocks = cached.to_vec());
             let mut scores = vec![f64::NAN; cached.len()];
             let prompt = request(0, blocks, &[]);
-            let mut scorer = Scorer::new(ScorerKind::PrecisePrefixCacheShare);
-            scorer.score(&view_of(&prompt), &service.view(), &Ties::LowestIndex, &mut scores);
-            scores
+            let mut scorer = Scorer::new(ScorerStep::BuiltIn(ScorerKind::PrecisePrefixCacheShare));
+            let scored = scorer.score(&view_of(&prompt), &service.view(), &Ties::LowestIndex, &mut scores);
+            scored.map(|()| scores).expect("it does not fail")
         };
         assert_eq!(share(8, &[2, 6, 8]), [0.25, 0.75, 1.0]);
         assert_eq!(share(8, &[2, 2]), [0.25; 2], "not scaled to the range");
@@ -390,10 +494,10 @@ mod tests {
         let ties = Ties::Random(Stream::new(42, "router"));
         let scores = |id: u32, ties: &Ties| {
             let mut scores = vec![f64::NAN; 4];
-            let mut scorer = Scorer::new(ScorerKind::Random);
+            let mut scorer = Scorer::new(ScorerStep::BuiltIn(ScorerKind::Random));
             let prompt = request(id, 2, &[]);
-            scorer.score(&view_of(&prompt), &TestService::idle(4).view(), ties, &mut scores);
-            scores
+            let scored = scorer.score(&view_of(&prompt), &TestService::idle(4).view(), ties, &mut scores);
+            scored.map(|()| scores).expect("it does not fail")
         };
         assert_eq!(scores(7, &ties), scores(7, &ties));
         assert_eq!(scores(7, &Ties::LowestIndex), [0.0; 4]);
@@ -409,13 +513,6 @@ mod tests {
     #[test]
     fn requests_have_no_adapter() {
         assert_eq!(scores(ScorerKind::LoraAffinity, 2, |_| ()), [1.0; 2]);
-    }
-
-    #[test]
-    fn a_scorer_has_its_kind() {
-        for kind in ScorerKind::ALL {
-            assert_eq!(Scorer::new(kind).kind(), kind);
-        }
     }
 
     prop_compose! {
@@ -436,13 +533,14 @@ mod tests {
     proptest! {
         #[test]
         fn scores_lie_between_0_and_1(services in prop::collection::vec((signals(), 0..9_usize), 1..5)) {
-            // `token-load` is computed by `weighted`, which has the tokens in flight.
-            for kind in ScorerKind::ALL.into_iter().filter(|&kind| kind != ScorerKind::TokenLoad) {
-                let mut scorer = Scorer::new(kind);
+            for kind in ScorerKind::ALL {
+                let mut scorer = Scorer::new(ScorerStep::BuiltIn(kind));
                 for (id, (service, target)) in (0..).zip(&services) {
                     let prompt = request(id, 3, &[Span { first: 0, len: 2 }]);
                     let mut scores = vec![f64::NAN; service.instances.len()];
-                    scorer.score(&view_of(&prompt), &service.view(), &Ties::LowestIndex, &mut scores);
+                    let scored =
+                        scorer.score(&view_of(&prompt), &service.view(), &Ties::LowestIndex, &mut scores);
+                    prop_assert_eq!(scored, Ok(()));
                     prop_assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{} {:?}", kind, scores);
                     scorer.dispatched(&view_of(&prompt), InstanceIndex::at(*target % scores.len()));
                 }

@@ -1,10 +1,16 @@
 //! Tests of the routing policies: the chosen instance, and parameters that are refused.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
 use proptest::prelude::*;
 
+use super::weighted::LEFT_OUT;
 use super::*;
 use crate::policy::testing::{TestService, request, view_of};
-use crate::policy::{Event, EventKind, Reason, RoutingDecision, RoutingPolicy, Versions};
+use crate::policy::{
+    Event, EventKind, Events, Reason, RequestView, RoutingDecision, RoutingPolicy, RoutingStep, StepFailed, Versions,
+};
 use crate::request::{Request, Span, Tags};
 use crate::rng::Stream;
 use crate::units::Micros;
@@ -164,7 +170,7 @@ fn the_same_prompt_goes_to_the_same_instance() {
 
 #[test]
 fn policies_declare_the_signals_that_they_read() {
-    let default = Reads { load: true, in_flight: false, cached_blocks: true };
+    let default = Reads { load: true, cached_blocks: true, ..Reads::NOTHING };
     assert_eq!(RoundRobin::default().reads(), Reads::NOTHING);
     assert_eq!([LeastLoaded::default().reads(), AlwaysBusiest.reads(), PrefixAffinity::default().reads()], [LOAD; 3]);
     assert_eq!(Weighted::default().reads(), default);
@@ -274,36 +280,17 @@ fn caches(cached: &[u32]) -> TestService {
 }
 
 #[test]
-fn token_load_counts_uncached_prompts_until_their_first_token() {
+fn token_load_counts_the_prompt_tokens_ahead() {
     let mut policy = Weighted::new(vec![(ScorerKind::TokenLoad, 1.0)]).expect("valid");
-    assert!(policy.events().first_token && policy.events().completed && policy.events().ended);
-    let shared = [Span { first: 0, len: 10 }];
-    let prompt = |id| request(id, 10, &shared);
-    let cold = caches(&[0, 0]);
+    assert_eq!(policy.reads(), Reads { cached_blocks: true, tokens: true, ..Reads::NOTHING });
+    let prompt = request(0, 10, &[Span { first: 0, len: 10 }]);
     let load = |tokens: u32| 1.0 - f64::from(tokens) / 4_194_304.0;
-    let scores =
-        |policy: &mut Weighted, id, service: &TestService| route(policy, &prompt(id), service, Ties::LowestIndex);
-    assert_eq!(scores(&mut policy, 0, &cold).1, [load(163), load(163)]);
-    // 160 tokens are cached on the first instance, where 163 are in flight.
-    let (choice, warm) = scores(&mut policy, 1, &caches(&[10, 0]));
-    assert_eq!((choice.target, warm), (1, vec![load(166), load(163)]));
-    let first_token = |request| Event {
-        at: Micros::ZERO,
-        kind: EventKind::FirstToken,
-        request: RequestId(request),
-        instance: None,
-        input_tokens: 163,
-        generated_tokens: 1,
-        ttft: None,
-        e2e: None,
-        tags: Tags::default(),
-        block: 0,
-    };
-    policy.observe(&first_token(0));
-    assert_eq!(scores(&mut policy, 2, &cold).1, [load(163), load(326)]);
-    policy.observe(&first_token(0));
-    policy.observe(&first_token(1));
-    assert_eq!(scores(&mut policy.clone(), 3, &cold).1, [load(326), load(163)], "request 2 is on the first");
+    // 160 of its 163 tokens are cached on the first instance, where 163 are in flight.
+    let service = caches(&[10, 0]).with(|signals| signals.in_flight_tokens = vec![163, 0]);
+    let (choice, scores) = route(&mut policy, &prompt, &service, Ties::LowestIndex);
+    assert_eq!((choice.target, scores), (1, vec![load(166), load(163)]));
+    let full = caches(&[0, 0]).with(|signals| signals.in_flight_tokens = vec![u64::from(u32::MAX), 0]);
+    assert_eq!(route(&mut policy, &prompt, &full, Ties::LowestIndex).1, [0.0, load(163)]);
 }
 
 #[test]
@@ -311,13 +298,201 @@ fn instances_that_filters_leave_out_cannot_be_chosen() {
     let filter = PrefixCacheFilter { affinity: 0.5, peak_prefill: 1000.0, max_penalty_ms: 100.0 };
     let scores = Weighted::new(vec![(ScorerKind::TokenLoad, 1.0)]).expect("valid");
     let mut policy = scores.with_filters(vec![RoutingFilter::PrefixCache(filter)]);
-    let shared = [Span { first: 0, len: 10 }];
-    let prompt = |id| request(id, 10, &shared);
-    let service = caches(&[0, 6, 0]);
-    let targets: Vec<usize> =
-        (0..4).map(|id| route(&mut policy, &prompt(id), &service, Ties::LowestIndex).0.target).collect();
-    // 67 tokens are not cached: 67 ms of prefill each. Two of them are more than 100 ms.
-    assert_eq!(targets, [1, 1, 0, 2]);
-    let (_, scores) = route(&mut Weighted::clone(&policy), &prompt(4), &caches(&[10, 0, 0]), Ties::LowestIndex);
-    assert_eq!(scores[1..], [-1.0, -1.0]);
+    let prompt = request(0, 10, &[Span { first: 0, len: 10 }]);
+    let mut target = |tokens: &[u64]| {
+        let service = caches(&[0, 6, 0]).with(|signals| signals.in_flight_tokens = tokens.to_vec());
+        route(&mut policy, &prompt, &service, Ties::LowestIndex).0.target
+    };
+    // 1000 tokens are a second of prefill, 100 a tenth.
+    let targets = [target(&[0, 0, 0]), target(&[0, 100, 0]), target(&[0, 101, 0]), target(&[500, 101, 20])];
+    assert_eq!(targets, [1, 1, 0, 1]);
+    let (_, scores) = route(&mut policy.clone(), &prompt, &caches(&[10, 0, 0]), Ties::LowestIndex);
+    assert_eq!(scores[1..], [LEFT_OUT, LEFT_OUT]);
+}
+
+/// A step with the numbers of a list, which counts its calls and the events that it gets.
+#[derive(Clone, Debug)]
+struct ListStep {
+    numbers: Option<Vec<f64>>,
+    events: Events,
+    calls: Arc<AtomicUsize>,
+    observed: Arc<AtomicUsize>,
+}
+
+impl ListStep {
+    fn new(numbers: &[f64]) -> Self {
+        Self { numbers: Some(numbers.to_vec()), events: Events::NONE, calls: Arc::default(), observed: Arc::default() }
+    }
+}
+
+impl RoutingStep for ListStep {
+    fn reads(&self) -> Reads {
+        Reads { waiting_tokens: true, ..Reads::NOTHING }
+    }
+
+    fn compute(
+        &mut self,
+        _: &RequestView<'_>,
+        _: &ClusterView<'_>,
+        _: &Ties,
+        numbers: &mut Vec<f64>,
+    ) -> Result<(), StepFailed> {
+        self.calls.fetch_add(1, Relaxed);
+        numbers.clone_from(self.numbers.as_ref().ok_or(StepFailed)?);
+        Ok(())
+    }
+
+    fn events(&self) -> Events {
+        self.events
+    }
+
+    fn observe(&mut self, _: &Event) {
+        self.observed.fetch_add(1, Relaxed);
+    }
+
+    fn fork(&self) -> Box<dyn RoutingStep> {
+        Box::new(self.clone())
+    }
+}
+
+fn scorer(step: &ListStep) -> ScorerStep {
+    ScorerStep::Step(Box::new(step.clone()))
+}
+
+fn filter(step: &ListStep) -> FilterStep {
+    FilterStep::Step(Box::new(step.clone()))
+}
+
+#[test]
+fn scores_of_plugins_are_clamped_and_added_in_order() {
+    let service = loaded(&[0, 4, 2], &[0; 3], &[0; 3]);
+    let mine = ListStep::new(&[-3.0, f64::INFINITY, 0.5]);
+    let scorers = vec![(scorer(&mine), 3.0), (ScorerStep::BuiltIn(ScorerKind::QueueDepth), 1.0)];
+    let mut policy = Weighted::pipeline(Vec::new(), scorers, None).expect("valid");
+    assert_eq!(policy.reads(), Reads { load: true, waiting_tokens: true, ..Reads::NOTHING });
+    let prompt = request(0, 1, &[]);
+    for _ in 0..2 {
+        let (choice, scores) = route(&mut policy, &prompt, &service, Ties::LowestIndex);
+        assert_eq!((choice.target, scores), (1, vec![0.25, 0.75, 0.5]));
+    }
+    assert_eq!(mine.calls.load(Relaxed), 2, "its scores are computed for every request");
+}
+
+#[test]
+fn filters_of_plugins_leave_out_zeros_unless_all_are() {
+    let service = loaded(&[0; 3], &[0; 3], &[0; 3]);
+    let scores = |filters: Vec<FilterStep>| {
+        let scorers = vec![(ScorerStep::BuiltIn(ScorerKind::QueueDepth), 1.0)];
+        let mut policy = Weighted::pipeline(filters, scorers, None).expect("valid");
+        route(&mut policy, &request(0, 1, &[]), &service, Ties::LowestIndex).1
+    };
+    let [first, last] = [ListStep::new(&[1.0, -2.0, 0.0]), ListStep::new(&[0.0, 0.0, 1.0])];
+    assert_eq!(scores(vec![filter(&first)]), [1.0, 1.0, LEFT_OUT]);
+    assert_eq!(
+        scores(vec![filter(&first), filter(&last)]),
+        [1.0, 1.0, LEFT_OUT],
+        "the second would leave out the rest"
+    );
+    assert_eq!(scores(vec![filter(&last), filter(&first)]), [LEFT_OUT, LEFT_OUT, 1.0]);
+    assert_eq!(scores(vec![filter(&ListStep::new(&[0.0; 3]))]), [1.0; 3]);
+}
+
+#[test]
+fn after_a_failed_step_the_least_loaded_instance_is_chosen() {
+    let service = loaded(&[3, 1, 1], &[0; 3], &[0; 3]);
+    let mut failing = ListStep::new(&[]);
+    failing.numbers = None;
+    let fallback = |policy: &mut Weighted| route(policy, &request(0, 1, &[]), &service, random());
+    let weighed = |step: &ListStep| vec![(scorer(step), 1.0)];
+    for (filters, scorers) in
+        [(vec![], weighed(&failing)), (vec![filter(&failing)], weighed(&ListStep::new(&[1.0; 3])))]
+    {
+        let mut policy = Weighted::pipeline(filters, scorers, None).expect("valid");
+        let (choice, scores) = fallback(&mut policy);
+        assert_eq!(choice, RoutingDecision { target: 1, reason: Reason::Fallback });
+        assert_eq!(scores, []);
+    }
+}
+
+/// Ids, scores and queue depths.
+type SeenColumns = (Vec<u32>, Vec<f64>, Vec<u32>);
+
+/// Chooses the instance with the lowest score, and remembers what it saw.
+#[derive(Clone, Debug, Default)]
+struct LowestScore {
+    seen: Arc<Mutex<SeenColumns>>,
+    explains: bool,
+}
+
+impl RoutingPolicy for LowestScore {
+    fn reads(&self) -> Reads {
+        Reads { load: true, ..Reads::NOTHING }
+    }
+
+    fn route(
+        &mut self,
+        _: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        _: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> RoutingDecision {
+        let ids = cluster.instances.iter().map(|instance| instance.id.0).collect();
+        *self.seen.lock().expect("one thread") = (ids, cluster.scores.to_vec(), cluster.signals.queue_depth.clone());
+        if self.explains {
+            scores.extend(cluster.scores.iter().map(|score| 5.0 - score));
+        }
+        let lowest = (0..cluster.len()).min_by(|&a, &b| cluster.scores[a].total_cmp(&cluster.scores[b]));
+        RoutingDecision { target: lowest.expect("one is left"), reason: Reason::Plugin(None) }
+    }
+
+    fn fork(&self) -> Box<dyn RoutingPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+#[test]
+fn a_picker_chooses_among_the_instances_that_are_left() {
+    let service = loaded(&[0, 4, 2], &[0; 3], &[0; 3]);
+    let pick = |filters: Vec<FilterStep>, explains: bool| {
+        let picker = LowestScore { explains, ..LowestScore::default() };
+        let scorers = vec![(ScorerStep::BuiltIn(ScorerKind::QueueDepth), 1.0)];
+        let mut policy = Weighted::pipeline(filters, scorers, Some(Box::new(picker.clone()))).expect("valid");
+        let (choice, scores) = route(&mut policy, &request(0, 1, &[]), &service, random());
+        let seen = picker.seen.lock().expect("one thread").clone();
+        (choice.target, scores, seen)
+    };
+    let second = || vec![filter(&ListStep::new(&[1.0, 0.0, 1.0]))];
+    assert_eq!(pick(second(), false), (2, vec![1.0, LEFT_OUT, 0.5], (vec![0, 2], vec![1.0, 0.5], vec![0, 2])));
+    assert_eq!(pick(second(), true).1, [4.0, LEFT_OUT, 4.5], "its own scores decide");
+    let sums = vec![1.0, 0.0, 0.5];
+    assert_eq!(pick(vec![], false), (1, sums.clone(), (vec![0, 1, 2], sums, vec![0, 4, 2])));
+    let alone = Weighted::pipeline(second(), vec![], Some(Box::<LowestScore>::default())).expect("needs no scorer");
+    assert_eq!(route(&mut alone.clone(), &request(0, 1, &[]), &service, random()).0.target, 0);
+    assert!(Weighted::pipeline(vec![], vec![], None).is_err());
+}
+
+#[test]
+fn steps_receive_their_events_and_forks_copy_them() {
+    let mut subscribed = ListStep::new(&[1.0]);
+    subscribed.events = Events { completed: true, ..Events::NONE };
+    let silent = ListStep::new(&[1.0]);
+    let scorers = vec![(scorer(&subscribed), 1.0), (scorer(&silent), 1.0)];
+    let mut policy = Weighted::pipeline(vec![filter(&subscribed)], scorers, None).expect("valid");
+    assert_eq!(policy.events(), subscribed.events);
+    let event = Event {
+        at: Micros::ZERO,
+        kind: EventKind::Completed,
+        request: RequestId(0),
+        instance: None,
+        input_tokens: 1,
+        generated_tokens: 1,
+        ttft: None,
+        e2e: None,
+        tags: Tags::default(),
+        block: 0,
+    };
+    policy.observe(&event);
+    assert_eq!((subscribed.observed.load(Relaxed), silent.observed.load(Relaxed)), (2, 0));
+    policy.fork().observe(&event);
+    assert_eq!(subscribed.observed.load(Relaxed), 4, "the copy has the same steps");
 }

@@ -1,28 +1,47 @@
-//! The routing policy `weighted`: a weighted sum of scores, of the instances that filters keep.
+//! The routing policy `weighted`, a pipeline as that of llm-d's router: filters leave out instances, scorers add up to a
+//! weighted sum, and the instance with the largest is chosen, or the one that a picker prefers. Each step is one of this
+//! crate or a plugin ([`RoutingStep`](crate::policy::RoutingStep)).
 
-use super::filters::RoutingFilter;
-use super::prompt_tokens::{self, PromptTokens};
-use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind};
+use super::filters::{FilterStep, RoutingFilter};
+use super::scorers::{DEFAULT_PROFILE, Scorer, ScorerKind, ScorerStep};
 use super::{highest, is_weight, larger, smaller};
 use crate::ids::InstanceIndex;
-use crate::policy::{ClusterView, Event, Events, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, Ties};
+use crate::policy::{
+    Changes, ClusterView, Event, Events, InstanceInfo, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy,
+    Signals, StepFailed, Ties, Versions,
+};
 
 /// Score of an instance that a filter left out: below all others, which are from 0 on.
-const LEFT_OUT: f64 = -1.0;
+pub(super) const LEFT_OUT: f64 = -1.0;
 
 /// Chooses the instance with the largest weighted sum of scores.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Weighted {
-    filters: Vec<RoutingFilter>,
+    filters: Vec<FilterStep>,
     terms: Vec<Term>,
-    /// Prompt tokens in flight, if a filter or a scorer reads them.
-    tokens: Option<PromptTokens>,
+    /// Chooses instead of the largest sum.
+    picker: Option<PickingStep>,
+    events: Events,
     /// Whether the filters keep each instance.
     kept: Vec<bool>,
+    /// What a plugin keeps.
+    mask: Vec<f64>,
     /// Sum over the terms, indexed by instance.
     sums: Vec<f64>,
     /// Indices at which the sum is highest.
     best: Vec<u32>,
+}
+
+/// A policy that chooses among the instances that no filter left out, and their view.
+#[derive(Debug)]
+struct PickingStep {
+    policy: Box<dyn RoutingPolicy>,
+    reads: Reads,
+    /// Indices of the instances that are left.
+    left: Vec<usize>,
+    instances: Vec<InstanceInfo>,
+    signals: Signals,
+    sums: Vec<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -45,38 +64,96 @@ impl Weighted {
         if scorers.is_empty() {
             return Err("weighted routing needs a scorer".to_owned());
         }
-        for (i, &(kind, weight)) in scorers.iter().enumerate() {
-            if !is_weight(weight) {
-                return Err(format!("the weight of scorer `{kind}` is a finite number above 0, not {weight}"));
+        Self::pipeline(
+            Vec::new(),
+            scorers.into_iter().map(|(kind, weight)| (ScorerStep::BuiltIn(kind), weight)).collect(),
+            None,
+        )
+    }
+
+    /// Routing by `filters` in their order, then by `scorers` with their weights, which are scaled to add up to 1. The
+    /// instance with the largest sum is chosen; with a `picker`, the one that it chooses of those that no filter left
+    /// out: it sees these only, with their sums ([`ClusterView::scores`]).
+    ///
+    /// # Errors
+    ///
+    /// A message if there is neither scorer nor picker, a scorer of this crate occurs twice, or a weight is not a finite
+    /// number above 0.
+    pub fn pipeline(
+        filters: Vec<FilterStep>,
+        scorers: Vec<(ScorerStep, f64)>,
+        picker: Option<Box<dyn RoutingPolicy>>,
+    ) -> Result<Self, String> {
+        if scorers.is_empty() && picker.is_none() {
+            return Err("weighted routing needs a scorer or a picker".to_owned());
+        }
+        let kind_of = |step: &ScorerStep| match step {
+            ScorerStep::BuiltIn(kind) => Some(*kind),
+            ScorerStep::Step(_) => None,
+        };
+        for (i, (step, weight)) in scorers.iter().enumerate() {
+            let kind = kind_of(step);
+            let name = kind.map_or("of a plugin", ScorerKind::name);
+            if !is_weight(*weight) {
+                return Err(format!("the weight of scorer `{name}` is a finite number above 0, not {weight}"));
             }
-            if scorers[..i].iter().any(|&(other, _)| other == kind) {
-                return Err(format!("scorer `{kind}` is listed twice: list it once, with the sum of its weights"));
+            if kind.is_some() && scorers[..i].iter().any(|(other, _)| kind_of(other) == kind) {
+                return Err(format!("scorer `{name}` is listed twice: list it once, with the sum of its weights"));
             }
         }
-        let sum: f64 = scorers.iter().map(|&(_, weight)| weight).sum();
+        let sum: f64 = scorers.iter().map(|(_, weight)| weight).sum();
         if !sum.is_finite() {
             return Err("the weights of the scorers are too large to add up".to_owned());
         }
-        let term = |(kind, weight): (ScorerKind, f64)| Term {
-            scorer: Scorer::new(kind),
+        let term = |(step, weight): (ScorerStep, f64)| Term {
+            scorer: Scorer::new(step),
             weight: weight / sum,
             scores: Vec::new(),
             version: 0,
         };
-        let terms = scorers.into_iter().map(term).collect();
-        let policy =
-            Self { filters: Vec::new(), terms, tokens: None, kept: Vec::new(), sums: Vec::new(), best: Vec::new() };
-        Ok(policy.with_filters(Vec::new()))
+        let policy = Self {
+            filters,
+            terms: scorers.into_iter().map(term).collect(),
+            picker: picker.map(PickingStep::new),
+            events: Events::NONE,
+            kept: Vec::new(),
+            mask: Vec::new(),
+            sums: Vec::new(),
+            best: Vec::new(),
+        };
+        Ok(Self { events: policy.subscribed(), ..policy })
+    }
+
+    /// The union of the events of all steps.
+    fn subscribed(&self) -> Events {
+        let filters = self.filters.iter().map(|filter| match filter {
+            FilterStep::BuiltIn(_) => Events::NONE,
+            FilterStep::Step(step) => step.events(),
+        });
+        let terms = self.terms.iter().map(|term| term.scorer.events());
+        let picker = self.picker.iter().map(|picker| picker.policy.events());
+        filters.chain(terms).chain(picker).fold(Events::NONE, Events::and)
     }
 
     /// The same after `filters`, in their order: only instances that all of them keep can be chosen. Others have the score -1.
     #[must_use]
-    pub fn with_filters(mut self, filters: Vec<RoutingFilter>) -> Self {
-        let reads_tokens = filters.iter().any(RoutingFilter::reads_tokens)
-            || self.terms.iter().any(|term| term.scorer.kind() == ScorerKind::TokenLoad);
-        self.tokens = reads_tokens.then(PromptTokens::default);
-        self.filters = filters;
-        self
+    pub fn with_filters(self, filters: Vec<RoutingFilter>) -> Self {
+        Self { filters: filters.into_iter().map(FilterStep::BuiltIn).collect(), ..self }
+    }
+}
+
+impl Clone for Weighted {
+    fn clone(&self) -> Self {
+        Self {
+            filters: self.filters.clone(),
+            terms: self.terms.clone(),
+            picker: self.picker.as_ref().map(|picker| PickingStep::new(picker.policy.fork())),
+            events: self.events,
+            kept: self.kept.clone(),
+            mask: Vec::new(),
+            sums: self.sums.clone(),
+            best: self.best.clone(),
+        }
     }
 }
 
@@ -89,9 +166,13 @@ impl Default for Weighted {
 
 impl RoutingPolicy for Weighted {
     fn reads(&self) -> Reads {
-        let filters = self.filters.iter().map(RoutingFilter::reads);
-        let terms = self.terms.iter().map(|term| term.scorer.kind().reads());
-        filters.chain(terms).fold(Reads::NOTHING, Reads::and)
+        let filters = self.filters.iter().map(|filter| match filter {
+            FilterStep::BuiltIn(filter) => filter.reads(),
+            FilterStep::Step(step) => step.reads(),
+        });
+        let terms = self.terms.iter().map(|term| term.scorer.reads());
+        let picker = self.picker.iter().map(|picker| picker.reads);
+        filters.chain(terms).chain(picker).fold(Reads::NOTHING, Reads::and)
     }
 
     /// The terms are added in the order given, so that sums that are equal in BLIS are equal here.
@@ -102,35 +183,41 @@ impl RoutingPolicy for Weighted {
         ties: &Ties,
         scores: &mut Vec<f64>,
     ) -> RoutingDecision {
-        if let Some(tokens) = &mut self.tokens {
-            tokens.update(request, cluster);
-        }
-        if self.evaluate(request, cluster, ties) || !self.filters.is_empty() {
-            self.add_up(cluster.len());
-            self.filter(request, cluster);
-            self.find_best();
-        }
-        scores.extend_from_slice(&self.sums);
-        let target = self.best[ties.pick(request.id, self.best.len())] as usize;
-        RoutingDecision { target, reason: Reason::Weighted(scores[target]) }
+        let chosen = self.choose(request, cluster, ties, scores);
+        chosen.unwrap_or_else(|StepFailed| {
+            scores.clear();
+            // Whatever the failed step has changed, all is computed anew next time.
+            self.sums.clear();
+            let least = (0..cluster.len()).min_by_key(|&i| cluster.effective_load(i));
+            RoutingDecision { target: least.unwrap_or(0), reason: Reason::Fallback }
+        })
     }
 
     fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         for term in &mut self.terms {
             term.scorer.dispatched(request, instance);
         }
-        if let Some(tokens) = &mut self.tokens {
-            tokens.dispatched(request, instance);
+        if let Some(picker) = &mut self.picker {
+            picker.policy.dispatched(request, instance);
         }
     }
 
     fn events(&self) -> Events {
-        if self.tokens.is_some() { prompt_tokens::EVENTS } else { Events::NONE }
+        self.events
     }
 
     fn observe(&mut self, event: &Event) {
-        if let Some(tokens) = &mut self.tokens {
-            tokens.observe(event);
+        for filter in &mut self.filters {
+            match filter {
+                FilterStep::Step(step) if step.events().include(event.kind) => step.observe(event),
+                _ => {}
+            }
+        }
+        for term in self.terms.iter_mut().filter(|term| term.scorer.events().include(event.kind)) {
+            term.scorer.observe(event);
+        }
+        if let Some(picker) = self.picker.as_mut().filter(|picker| picker.policy.events().include(event.kind)) {
+            picker.policy.observe(event);
         }
     }
 
@@ -140,23 +227,44 @@ impl RoutingPolicy for Weighted {
 }
 
 impl Weighted {
+    fn choose(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        scores: &mut Vec<f64>,
+    ) -> Result<RoutingDecision, StepFailed> {
+        if self.evaluate(request, cluster, ties)? || !self.filters.is_empty() {
+            self.add_up(cluster.len());
+            self.filter(request, cluster, ties)?;
+            self.find_best();
+        }
+        if let Some(picker) = &mut self.picker {
+            return Ok(picker.choose(request, cluster, ties, &self.sums, scores));
+        }
+        scores.extend_from_slice(&self.sums);
+        let target = self.best[ties.pick(request.id, self.best.len())] as usize;
+        Ok(RoutingDecision { target, reason: Reason::Weighted(scores[target]) })
+    }
+
     /// Updates the scores of the terms. Returns whether any changed.
-    fn evaluate(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties) -> bool {
+    fn evaluate(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+    ) -> Result<bool, StepFailed> {
         let mut changed = self.sums.len() != cluster.len();
         for Term { scorer, scores, version, .. } in &mut self.terms {
-            let current = scorer.kind().version(&cluster.versions);
+            let current = scorer.version(&cluster.versions);
             if current != 0 && current == *version {
                 continue;
             }
             *version = current;
             changed = true;
-            scores.resize(cluster.len(), 0.0);
-            match &self.tokens {
-                Some(tokens) if scorer.kind() == ScorerKind::TokenLoad => token_load(tokens, scores),
-                _ => scorer.score(request, cluster, ties, scores),
-            }
+            scorer.score(request, cluster, ties, scores)?;
         }
-        changed
+        Ok(changed)
     }
 
     fn add_up(&mut self, instances: usize) {
@@ -167,18 +275,24 @@ impl Weighted {
         }
     }
 
-    fn filter(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
+    fn filter(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, ties: &Ties) -> Result<(), StepFailed> {
         if self.filters.is_empty() {
-            return;
+            return Ok(());
         }
-        let tokens = self.tokens.as_ref().map_or(&[][..], PromptTokens::columns);
         self.kept.clear();
         self.kept.resize(cluster.len(), true);
-        for filter in &self.filters {
-            filter.apply(request.input_tokens, cluster, tokens, &mut self.kept);
+        for filter in &mut self.filters {
+            match filter {
+                FilterStep::BuiltIn(filter) => filter.apply(request, cluster, &mut self.kept),
+                FilterStep::Step(step) => {
+                    step.compute(request, cluster, ties, &mut self.mask)?;
+                    keep(&mut self.kept, &self.mask);
+                }
+            }
         }
         let left_out = self.sums.iter_mut().zip(&self.kept).filter(|&(_, &kept)| !kept);
         left_out.for_each(|(sum, _)| *sum = LEFT_OUT);
+        Ok(())
     }
 
     fn find_best(&mut self) {
@@ -188,16 +302,101 @@ impl Weighted {
     }
 }
 
-/// Scores 1 − tokens / [`MOST_TOKENS`], at least 0, with the uncached prompt tokens in flight if the request is sent there:
-/// llm-d's `token-load-scorer`.
-fn token_load(tokens: &PromptTokens, scores: &mut [f64]) {
-    for (score, row) in scores.iter_mut().zip(tokens.columns()) {
-        *score = 1.0 - smaller(row.with_request() as f64 / MOST_TOKENS, 1.0);
+impl PickingStep {
+    fn new(policy: Box<dyn RoutingPolicy>) -> Self {
+        Self {
+            reads: policy.reads(),
+            policy,
+            left: Vec::new(),
+            instances: Vec::new(),
+            signals: Signals::default(),
+            sums: Vec::new(),
+        }
+    }
+
+    /// The choice among the instances that `sums` does not leave out. Pushes onto `scores` what the policy computes, or
+    /// else `sums`.
+    fn choose(
+        &mut self,
+        request: &RequestView<'_>,
+        cluster: &ClusterView<'_>,
+        ties: &Ties,
+        sums: &[f64],
+        scores: &mut Vec<f64>,
+    ) -> RoutingDecision {
+        let all = !sums.contains(&LEFT_OUT);
+        let mut choice = if all {
+            self.policy.route(request, &ClusterView { scores: sums, ..*cluster }, ties, scores)
+        } else {
+            self.look_at(cluster, sums);
+            let Self { policy, instances, signals, sums, .. } = self;
+            // The rows are others than those of the latest decision, without a record of what changed.
+            let view = ClusterView {
+                instances,
+                signals,
+                versions: Versions::default(),
+                in_flight_changes: Changes::UNKNOWN,
+                scores: sums,
+                ..*cluster
+            };
+            policy.route(request, &view, ties, scores)
+        };
+        if !all {
+            choice.target = self.left[choice.target];
+        }
+        let failed = choice.reason == Reason::Fallback;
+        match (scores.is_empty(), all) {
+            (true, _) if failed => {}
+            (true, _) => scores.extend_from_slice(sums),
+            (false, true) => {}
+            (false, false) => {
+                let own = std::mem::replace(scores, vec![LEFT_OUT; cluster.len()]);
+                self.left.iter().zip(own).for_each(|(&index, own)| scores[index] = own);
+            }
+        }
+        choice
+    }
+
+    /// Copies what the policy reads of the instances that are left.
+    fn look_at(&mut self, cluster: &ClusterView<'_>, all_sums: &[f64]) {
+        let Self { reads, left, instances, signals, sums, .. } = self;
+        let from = cluster.signals;
+        left.clear();
+        left.extend((0..cluster.len()).filter(|&index| all_sums[index] != LEFT_OUT));
+        take(left, cluster.instances, instances, true);
+        take(left, all_sums, sums, true);
+        take(left, &from.queue_depth, &mut signals.queue_depth, reads.load);
+        take(left, &from.batch_size, &mut signals.batch_size, reads.load);
+        take(left, &from.kv_utilization, &mut signals.kv_utilization, reads.load);
+        take(left, &from.free_kv_blocks, &mut signals.free_kv_blocks, reads.load);
+        take(left, &from.cache_hit_rate, &mut signals.cache_hit_rate, reads.load);
+        take(left, &from.preemption_count, &mut signals.preemption_count, reads.load);
+        take(left, &from.waiting_tokens, &mut signals.waiting_tokens, reads.waiting_tokens);
+        take(left, &from.in_flight, &mut signals.in_flight, reads.in_flight);
+        take(left, &from.cached_blocks, &mut signals.cached_blocks, reads.cached_blocks);
+        take(left, &from.in_flight_tokens, &mut signals.in_flight_tokens, reads.tokens);
+        take(left, &from.in_flight_output, &mut signals.in_flight_output, reads.tokens);
+        take(left, &from.ttft_ewma, &mut signals.ttft_ewma, reads.latencies);
+        take(left, &from.itl_ewma, &mut signals.itl_ewma, reads.latencies);
     }
 }
 
-/// Uncached prompt tokens in flight at which an instance scores 0.
-const MOST_TOKENS: f64 = 4_194_304.0;
+/// Replaces `to` by the entries of `from` at `indices`, or by as many defaults if it is not `read`.
+fn take<T: Copy + Default>(indices: &[usize], from: &[T], to: &mut Vec<T>, read: bool) {
+    to.clear();
+    if read {
+        to.extend(indices.iter().map(|&index| from[index]));
+    } else {
+        to.resize(indices.len(), T::default());
+    }
+}
+
+/// Leaves out the instances for which `mask` is 0, unless these are all that are left.
+fn keep(kept: &mut [bool], mask: &[f64]) {
+    if kept.iter().zip(mask).any(|(&kept, &mask)| kept && mask != 0.0) {
+        kept.iter_mut().zip(mask).for_each(|(kept, &mask)| *kept &= mask != 0.0);
+    }
+}
 
 /// `sums += weight * scores`, each score from 0 to 1.
 fn add(sums: &mut [f64], weight: f64, scores: &[f64]) {
