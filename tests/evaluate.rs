@@ -128,6 +128,26 @@ fn unserved_requests_are_charged() {
     assert_eq!((score(&all[4]), &all[4]["gates"]["failed"]), (2.5, &json!([])), "it equals the baseline");
 }
 
+/// Regression: what a candidate did with its events was outside of the operations of a run, and took as long as it liked.
+#[test]
+fn events_use_the_operations_of_the_run() {
+    let dir = Scratch::new();
+    let suite = small(&dir);
+    let text = fs::read_to_string(&suite).expect("scratch");
+    fs::write(&suite, format!("{text}limits: {{operations_per_request: 2000}}\n")).expect("scratch");
+    let with_loop = |turns: u32| {
+        format!(
+            "// @events routed, completed\nfn observe(e) {{ let x = 0; for i in 0..{turns} {{ x += i; }} }}\nfn route(r, s) {{ -s.in_flight }}\n"
+        )
+    };
+    let [quiet, busy] = scripts(&dir, [("quiet", &with_loop(3)), ("busy", &with_loop(3000))]);
+    let all = results(&["evaluate", "--suite", &suite, "--feedback-bytes", "500", &quiet, &busy]);
+    assert_eq!(all[0]["status"], "ok", "{:#}", all[0]);
+    assert_eq!(all[1]["status"], "limit", "{:#}", all[1]);
+    let error = all[1]["artifacts"]["error"].as_str().expect("a text");
+    assert!(error.contains("all calls together, events included, used more than"), "{error}");
+}
+
 /// An instance with few KV blocks in an overload, until a horizon.
 const FEW_BLOCKS: &str = "schema: 1
 name: few-blocks
