@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use blis_report::decisions::{Diff, Filter, Listing, RequestHistory, Top, TopBy, TraceReader};
+use blis_report::decisions::{Diff, LineFilter, Listing, RequestHistory, Top, TopBy, TraceReader};
 use blis_sim::ids::RequestId;
 
 // Whatever the bytes are, `blis decisions` reads them to the end or reports an error.
@@ -12,7 +12,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         Ok(reader) => reader,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
-    let mut listing = Listing::of(reader, Filter::default());
+    let mut listing = Listing::of(reader, LineFilter::default());
     assert!(!listing.heading().is_empty());
     let whole = loop {
         match listing.next_text(false) {
