@@ -171,7 +171,7 @@ pub(super) fn number_of(policy: &str, name: &str, value: &ParameterInput) -> Res
     })
 }
 
-/// The index of the numeric parameter `name` of the policy with this `description`, whose name is `policy`, for `value`.
+/// The index of the numeric parameter `name` of `policy`, which has this `description`, for `value`.
 ///
 /// # Errors
 /// If there is no such parameter or the value is out of its range: what is wrong, and the hint.

@@ -224,8 +224,8 @@ fn run_candidate(
     Ok(document)
 }
 
-/// Reference policies that the feedback compares a candidate with, of those that the suite has ranked: the others are never far ahead,
-/// and the first evaluation of a suite runs them all.
+/// Reference policies that the feedback compares a candidate with, of those that the suite has ranked: the best ones, because the first
+/// evaluation on a suite simulates each of them.
 const RANKED_POLICIES: usize = 3;
 
 /// The reference and the reference policies of the suite, without those of the lowest rank.

@@ -144,7 +144,8 @@ impl<'a> Scan<'a> {
             let (line, column) = (line as u64, position.position().unwrap_or(1) as u64);
             return self.loops.iter().rfind(|one| one.contains(line, column)).copied().into_iter().collect();
         }
-        let is_reached = |one: &&LoopSpan<'a>| one.function == inside || !is_entry(one.function);
+        let is_entered = |name: &str| name.is_empty() || is_entry(name) || self.tests.contains(name);
+        let is_reached = |one: &&LoopSpan<'a>| one.function == inside || !is_entered(one.function);
         let (over, others): (Vec<_>, Vec<_>) =
             self.loops.iter().filter(is_reached).copied().partition(|one| one.keyword.text == "for");
         let mut found: Vec<LoopSpan<'a>> = if others.is_empty() { over } else { others };

@@ -96,7 +96,7 @@ impl<'a> RequestView<'a> {
         }
     }
 
-    /// The same view of a request whose client asks for `targets`.
+    /// The same view, with the `targets` that the client of the request asks for.
     #[must_use]
     pub fn with_targets(self, targets: ClientTargets) -> Self {
         Self { targets, ..self }

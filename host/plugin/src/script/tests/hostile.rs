@@ -145,12 +145,16 @@ fn the_loop_that_does_not_end_is_named() {
     }
     insta::assert_snapshot!(all(&[
         route_fault("fn f(x) { loop { } }\nfn route(r, s) {\n    for i in 0..3 { f(i); }\n}"),
+        route_fault("fn test_it() { while false { } }\nfn route(r, s) {\n    loop { }\n}"),
         body_fault("let x = 1; while x < 3 { x += 1; }\n    while x > 2 { x += 1; }"),
         body_fault("for i in 0..3 { } for i in range(0, 1000000000000) { }"),
     ]), @r"
     test.rhai:1:11: in `f`: more than 1000000 steps in one call: does a loop not end?
       1 | fn f(x) { loop { } }
         |           ^^^^ [out-of-fuel]
+    test.rhai:3:5: in `route`: more than 1000000 steps in one call: does a loop not end?
+      3 |     loop { }
+        |     ^^^^ [out-of-fuel]
     test.rhai:1:4: in `route`: more than 1000000 steps in one call: does a loop not end? (there are loops in lines 2 and 3)
       1 | fn route(r, s) {
         |    ^^^^^ [out-of-fuel]
