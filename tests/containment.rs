@@ -114,7 +114,7 @@ fn a_thousand_hostile_candidates_leave_nothing_behind() {
         let (name, source, status) = HOSTILE[turn % HOSTILE.len()];
         let result = evaluated(&mut server, source);
         assert_eq!(result["status"], status, "{name}: {result:#}");
-        // Regression: the allocator kept 30 MB that texts of this size had needed.
+        // Long texts too, of which an allocator may keep the memory.
         if turn % 10 == 0 {
             let long = format!("// {}\n{HONEST}", "x".repeat(300_000 + 600 * turn));
             assert_eq!(evaluated(&mut server, &long)["status"], "rejected");
