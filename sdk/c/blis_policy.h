@@ -69,6 +69,26 @@ typedef struct blis_running {
     uint32_t slo_class, tenant, session;
 } blis_running;
 
+typedef struct blis_band {
+    uint64_t oldest_wait_us;
+    int32_t priority;
+    uint32_t queued;
+} blis_band;
+
+typedef struct blis_flow {
+    double served_decayed, head_rank;
+    uint64_t served_as_of_us, head_turn, head_wait_us, head_deadline_us, dispatched, served_input, served_output;
+    uint32_t tenant, tenant_order, queued, in_flight;
+    uint32_t head_id, head_input_tokens, head_max_output_tokens, head_slo_class;
+} blis_flow;
+
+typedef struct blis_in_flight {
+    uint64_t dispatched_us;
+    uint32_t id;
+    int32_t priority;
+    uint32_t input_tokens, tenant;
+} blis_in_flight;
+
 typedef struct blis_step {
     uint64_t prefill_requests, prefill_tokens, prefill_tokens_squared, prefill_tokens_by_input;
     uint64_t prefill_tokens_by_context, prefill_context, decode_requests, decode_context;
@@ -134,7 +154,7 @@ typedef struct blis_host {
     uint32_t (*pick)(void *context, uint32_t n);
     size_t (*prompt_blocks)(void *context, const uint32_t **blocks); /* returns their number; valid during the call */
     blis_text (*text)(void *context, uint32_t name);
-    /* During `admit`, `route`, `scores` and `filter`: the indices of the rows that may differ from those that this state
+    /* During `admit`, `route`, `scores`, `filter` and `saturation`: the indices of the rows that may differ from those that this state
      * saw in the previous call of one of these for another request, in any order and possibly repeated. Returns their number; valid during
      * the call. Returns SIZE_MAX if any row may differ: after `create` and `restore`, after a call that failed, when
      * the signals were refreshed. */
@@ -208,6 +228,23 @@ typedef struct blis_policy_v1 {
      * which 0 leaves out an instance. */
     void (*filter)(const blis_host *host, void *state, const blis_request *request, const blis_ages *ages,
                    const void *instances, size_t count, size_t stride, double *kept);
+
+    /* Flow control, since 1.1 as well. How full the service is: 0 empty, 1 full. Rows as for `admit`. */
+    double (*saturation)(const blis_host *host, void *state, uint64_t now_us, const blis_ages *ages,
+                         const void *instances, size_t count, size_t stride);
+    /* Writes `count` ceilings: a band waits while the saturation is at or above its ceiling. `bands` are `blis_band`s,
+     * highest priority first. */
+    void (*ceilings)(const blis_host *host, void *state, uint64_t now_us, double saturation,
+                     const void *bands, size_t count, size_t stride, double *ceilings);
+    /* Returns the index of the `blis_flow` of the band that is served next; there is at least one. */
+    uint32_t (*fair_pick)(const blis_host *host, void *state, uint64_t now_us, double saturation, const blis_band *band,
+                          const void *flows, size_t count, size_t stride);
+    /* Returns the rank of a request in its flow: the smallest goes first. It leaves the queue unserved at `expires_us`;
+     * the largest number if never. */
+    double (*order)(const blis_host *host, void *state, const blis_request *request, uint64_t expires_us);
+    /* Returns the index of the `blis_in_flight` that is ended to make room, BLIS_NONE_U32 for none. */
+    uint32_t (*evict)(const blis_host *host, void *state, uint64_t now_us, const blis_band *demand,
+                      const void *in_flight, size_t count, size_t stride);
 } blis_policy_v1;
 
 #if defined(_WIN32)

@@ -451,6 +451,67 @@ uint64_t blis_w_step_time(uint64_t prefill_requests, uint64_t prefill_tokens, ui
     return time;
 }
 
+BLIS_W_DECISION("blis:policy/saturation@1.1.0#saturation")
+double blis_w_saturation(uint64_t now_us, uint64_t periodic_us, uint64_t cache_us, uint64_t gateway_us,
+                         uint64_t pipeline_us, uint32_t count, const double *instances, size_t numbers) {
+    (void)numbers;
+    const blis_ages ages = {periodic_us, cache_us, gateway_us, pipeline_us};
+    const double saturation =
+        blis_plugin_v1()->saturation(&blis_w_host, blis_w_state, now_us, &ages, instances, count, blis_w_stride);
+    blis_w_done();
+    return saturation;
+}
+
+BLIS_W_DECISION("blis:policy/ceilings@1.1.0#ceilings")
+const blis_w_list *blis_w_ceilings(uint64_t now_us, double saturation, const blis_band *bands, size_t count) {
+    const blis_policy_v1 *table = blis_plugin_v1();
+    double *ceilings = blis_w_room_for(table->ceilings ? (uint32_t)count : 0);
+    if (table->ceilings)
+        table->ceilings(&blis_w_host, blis_w_state, now_us, saturation, bands, count, sizeof(blis_band), ceilings);
+    blis_w_done();
+    return &blis_w_numbers;
+}
+
+BLIS_W_DECISION("blis:policy/fairness@1.1.0#fair-pick")
+uint32_t blis_w_fair_pick(uint64_t now_us, double saturation, uint64_t oldest_wait_us, int32_t priority,
+                          uint32_t queued, const blis_flow *flows, size_t count) {
+    const blis_band band = {oldest_wait_us, priority, queued};
+    const uint32_t index = blis_plugin_v1()->fair_pick(&blis_w_host, blis_w_state, now_us, saturation, &band, flows, count,
+                                                       sizeof(blis_flow));
+    blis_w_done();
+    return index;
+}
+
+typedef struct blis_w_enqueued {
+    blis_request request;
+    uint64_t expires_us;
+} blis_w_enqueued;
+
+BLIS_W_DECISION("blis:policy/ordering@1.1.0#order") double blis_w_order(const blis_w_enqueued *enqueued) {
+    const double rank =
+        blis_plugin_v1()->order(&blis_w_host, blis_w_state, &enqueued->request, enqueued->expires_us);
+    blis_w_done();
+    return rank;
+}
+
+/* `option<u32>` */
+typedef struct blis_w_index {
+    uint8_t is_some;
+    uint32_t index;
+} blis_w_index;
+
+BLIS_W_DECISION("blis:policy/eviction@1.1.0#evict")
+const blis_w_index *blis_w_evict(uint64_t now_us, uint64_t oldest_wait_us, int32_t priority, uint32_t queued,
+                                 const blis_in_flight *in_flight, size_t count) {
+    static blis_w_index victim;
+    const blis_band demand = {oldest_wait_us, priority, queued};
+    victim.index = blis_plugin_v1()->evict(&blis_w_host, blis_w_state, now_us, &demand, in_flight, count,
+                                           sizeof(blis_in_flight));
+    victim.is_some = victim.index != BLIS_NONE_U32;
+    blis_w_done();
+    return &victim;
+}
+
 BLIS_W_DECISION("blis:policy/lifecycle@1.1.0#observe")
 void blis_w_observe(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t instance,
                    uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant,

@@ -27,7 +27,7 @@ use crate::cancel::RunBudget;
 use crate::catalog::Catalog;
 use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
-use crate::flow::FlowControlSettings;
+use crate::flow::{self, FlowControlSettings};
 use crate::spec::{
     DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, KvCacheDtypeName, OnErrorName, ParityName,
     PolicyParam, QuantizationName, RegretName, SimulationName, TargetList, TieBreakName, TraceLevelName, defaults,
@@ -219,6 +219,7 @@ impl Experiment {
         let choices = choices(&spec);
         let catalog = Arc::new(Catalog::new(&spec));
         let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(RunError::refused)?;
+        flow::check(&policies, &spec)?;
         let (policies, mut warnings) = as_in_blis(policies, parity);
         let (mut seed, mut horizon) = (spec.seed.unwrap_or(defaults::SEED), spec.horizon);
         if let WorkloadConfig::Specified(SpecConfig { spec: specified, .. }) = &workload {
@@ -332,7 +333,7 @@ fn misplaced(spec: &ExperimentSpec, name: &str, what: &str, hint: &str) -> RunEr
 }
 
 /// The settings of flow control.
-const FLOW_CONTROL: [&str; 16] = [
+const FLOW_CONTROL: [&str; 17] = [
     "saturation-detector",
     "queue-depth-threshold",
     "kv-cache-util-threshold",
@@ -348,6 +349,7 @@ const FLOW_CONTROL: [&str; 16] = [
     "per-band-capacity",
     "queue-shedding",
     "in-flight-eviction",
+    "eviction-policy",
     "dispatch-tick-interval",
 ];
 
@@ -364,11 +366,12 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
         ("concurrency", "rate"),
         ("think-time-ms", "think-time-dist"),
     ];
-    const NEEDS: [(&str, &str); 4] = [
+    const NEEDS: [(&str, &str); 5] = [
         ("fitness-scale", "fitness-weights"),
         ("baseline", "fitness-weights"),
         ("trace-header", "trace-data"),
         ("trace-data", "trace-header"),
+        ("eviction-policy", "in-flight-eviction"),
     ];
     if spec.parity == Some(ParityName::Blis) {
         let formats = [
@@ -451,6 +454,11 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         (Kind::Scheduling, set.value("scheduler", spec.scheduler.clone()).or(scheduler)),
         (Kind::Preemption, set.value("preemption-policy", spec.preemption_policy.clone()).or(both)),
         (Kind::Latency, set.value("latency-model", spec.latency_model.clone())),
+        (Kind::Saturation, set.value("saturation-detector", spec.saturation_detector.clone())),
+        (Kind::Ceilings, set.value("usage-limit-policy", spec.usage_limit_policy.clone())),
+        (Kind::Fairness, set.value("fairness-policy", spec.fairness_policy.clone())),
+        (Kind::Ordering, set.value("dispatch-order", spec.dispatch_order.clone().map(flow::order_name))),
+        (Kind::Eviction, set.value("eviction-policy", spec.eviction_policy.clone())),
     ];
     let parameter = |(index, PolicyParam { kind, name, value }): (usize, &PolicyParam)| ParameterSetting {
         kind: *kind,

@@ -321,15 +321,15 @@ impl Explanation<'_> {
     fn flow_control(&self, settings: &mut ExplainedSettings) {
         let Some(flow) = &self.config.cluster.flow_control else { return };
         self.flag(settings, "flow-control", true);
-        self.flag(settings, "saturation-detector", flow.saturation_detector);
+        self.flow_policy(settings, Kind::Saturation, "saturation-detector", flow.saturation_detector);
         self.flag(settings, "queue-depth-threshold", flow.queue_depth_threshold);
         self.flag(settings, "kv-cache-util-threshold", flow.kv_cache_util_threshold);
         self.flag(settings, "metrics-staleness-threshold", flow.metrics_staleness_threshold.unwrap_or_default().0);
         self.flag(settings, "max-concurrency", flow.max_concurrency);
-        self.flag(settings, "usage-limit-policy", flow.usage_limit_policy);
+        self.flow_policy(settings, Kind::Ceilings, "usage-limit-policy", flow.usage_limit_policy);
         self.flag(settings, "usage-limit-threshold", flow.usage_limit_threshold);
-        self.flag(settings, "fairness-policy", flow.fairness_policy);
-        self.flag(settings, "dispatch-order", flow.dispatch_order);
+        self.flow_policy(settings, Kind::Fairness, "fairness-policy", flow.fairness_policy);
+        self.flow_policy(settings, Kind::Ordering, "dispatch-order", flow.dispatch_order);
         self.flag(settings, "slo-targets", optional(flow.slo_targets.as_ref()));
         self.flag(settings, "request-ttl", flow.request_ttl.0);
         self.flag(settings, "max-gateway-queue-depth", flow.max_gateway_queue_depth);
@@ -337,6 +337,13 @@ impl Explanation<'_> {
         self.flag(settings, "queue-shedding", flow.queue_shedding);
         self.flag(settings, "in-flight-eviction", flow.in_flight_eviction);
         self.flag(settings, "dispatch-tick-interval", flow.dispatch_tick_interval.0);
+    }
+
+    /// A policy of flow control, unless it is among the policies of the page.
+    fn flow_policy(&self, settings: &mut ExplainedSettings, kind: Kind, name: &'static str, policy: impl Display) {
+        if self.config.cluster.policies.used(kind).is_none() {
+            self.flag(settings, name, policy.to_string());
+        }
     }
 
     fn evaluation(&self, settings: &mut ExplainedSettings) {

@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use blis_config::policy::PolicySettings;
+use blis_plugin::Kind;
 use blis_sim::cluster::{FlowControl, FlowSettings};
 use blis_sim::policy::flow::{
-    ArrivalOrder, CeilingsPolicy, Concurrency, EarliestDeadline, EvictionPolicy, FairnessPolicy, GlobalStrict,
-    LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows,
-    SaturationPolicy, SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter,
+    ArrivalOrder, CeilingsPolicy, Concurrency, EarliestDeadline, FairnessPolicy, GlobalStrict, LeastAttainedService,
+    LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows, SaturationPolicy,
+    SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter,
 };
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use blis_workload::Names;
 
+use crate::error::RunError;
 use crate::spec::{
-    DispatchOrderName, ExperimentSpec, FairnessName, ParityName, SaturationName, TargetList, UsageLimitName, defaults,
+    DispatchOrderName, ExperimentSpec, FairnessName, NamedChoice, ParityName, SaturationName, TargetList,
+    UsageLimitName, defaults,
 };
 
 /// The settings of flow control, defaults filled in.
@@ -61,7 +65,7 @@ impl FlowControlSettings {
         let holdback = is_blis && spec.usage_limit_threshold.is_some();
         Some(Self {
             parity,
-            saturation_detector: spec.saturation_detector.unwrap_or(if is_blis {
+            saturation_detector: built_in(spec.saturation_detector.as_ref()).unwrap_or(if is_blis {
                 SaturationName::Never
             } else {
                 SaturationName::Utilization
@@ -73,14 +77,14 @@ impl FlowControlSettings {
                 .or((!is_blis).then_some(Micros(200_000)))
                 .filter(|&age| age > Micros::ZERO),
             max_concurrency: spec.max_concurrency.unwrap_or(100.0),
-            usage_limit_policy: spec.usage_limit_policy.unwrap_or(if holdback {
+            usage_limit_policy: built_in(spec.usage_limit_policy.as_ref()).unwrap_or(if holdback {
                 UsageLimitName::PriorityHoldback
             } else {
                 UsageLimitName::Static
             }),
             usage_limit_threshold: spec.usage_limit_threshold.unwrap_or(1.0),
-            fairness_policy: spec.fairness_policy.unwrap_or(FairnessName::GlobalStrict),
-            dispatch_order: spec.dispatch_order.unwrap_or(DispatchOrderName::Fcfs),
+            fairness_policy: built_in(spec.fairness_policy.as_ref()).unwrap_or(FairnessName::GlobalStrict),
+            dispatch_order: built_in(spec.dispatch_order.as_ref()).unwrap_or(DispatchOrderName::Fcfs),
             slo_targets: spec.slo_targets.clone(),
             request_ttl: spec.request_ttl.unwrap_or(or(usual.ttl.unwrap_or_default(), Micros::ZERO)),
             max_gateway_queue_depth: spec.max_gateway_queue_depth.unwrap_or(0),
@@ -95,18 +99,21 @@ impl FlowControlSettings {
         })
     }
 
-    /// The queue for a workload with the names `names`.
+    /// The queue for a workload with the names `names`; the built-in policies that a bundle names replace those of the
+    /// flags.
     #[must_use]
-    pub fn build(&self, names: &Names) -> FlowControl {
+    pub fn build(&self, names: &Names, policies: &PolicySettings) -> FlowControl {
         let is_blis = self.parity == ParityName::Blis;
         let usual = FlowSettings::usual();
         let limit = |number: u32| (number > 0).then_some(number);
         FlowControl {
-            saturation: self.saturation(),
-            ceilings: self.ceilings(),
-            fairness: self.fairness(),
-            ordering: self.ordering(names),
-            eviction: self.in_flight_eviction.then(|| Box::new(LowestPriorityNewest) as Box<dyn EvictionPolicy>),
+            saturation: policies.saturation().unwrap_or_else(|| self.saturation()),
+            ceilings: policies.ceilings().unwrap_or_else(|| self.ceilings()),
+            fairness: policies.fairness().unwrap_or_else(|| self.fairness()),
+            ordering: policies.ordering(self.targets(names)).unwrap_or_else(|| self.ordering(names)),
+            eviction: self
+                .in_flight_eviction
+                .then(|| policies.eviction().unwrap_or_else(|| Box::new(LowestPriorityNewest))),
             settings: FlowSettings {
                 max_requests: limit(self.max_gateway_queue_depth),
                 band_requests: limit(self.per_band_capacity),
@@ -170,6 +177,37 @@ impl FlowControlSettings {
         let all = given.get(crate::spec::parse::EVERY_CLASS);
         names.texts().iter().map(|text| given.get(class(text).as_str()).or(all).copied()).collect()
     }
+}
+
+/// The built-in policy that a flag names, if it names one: plugins are among the [`PolicySettings`].
+fn built_in<T: NamedChoice>(name: Option<&String>) -> Option<T> {
+    T::find(name?)
+}
+
+/// The name in the registry of the dispatch order that a flag calls `name`: BLIS has two names for `fcfs`.
+pub(crate) fn order_name(name: String) -> String {
+    match built_in(Some(&name)) {
+        Some(DispatchOrderName::Fifo | DispatchOrderName::Priority) => DispatchOrderName::Fcfs.to_string(),
+        _ => name,
+    }
+}
+
+/// Refuses plugins and policies of a bundle that would have no effect.
+///
+/// # Errors
+/// The first decision of flow control that is not made with the settings of `spec`.
+pub(crate) fn check(policies: &PolicySettings, spec: &ExperimentSpec) -> Result<(), RunError> {
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_flow_control()) {
+        let Some(used) = policies.used(kind) else { continue };
+        let flag = match kind {
+            _ if spec.flow_control != Some(true) => "--flow-control",
+            Kind::Eviction if spec.in_flight_eviction != Some(true) => "--in-flight-eviction",
+            _ => continue,
+        };
+        let what = format!("the {} `{}` has no effect without `{flag}`", kind.what(), used.name());
+        return Err(RunError::usage(what).hint("set both, or neither"));
+    }
+    Ok(())
 }
 
 /// For each name as a tenant, its position in the order of texts, and the name that stands for it: requests without a

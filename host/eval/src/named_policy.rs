@@ -114,6 +114,13 @@ pub const JOINT: &str = " + ";
 /// The built-in policy called `name`, of any kind but the latency model.
 fn built_in(name: &str) -> Result<&'static BuiltIn, RunError> {
     let found = BuiltIn::named(name).map_err(|Ambiguous { what, hint }| RunError::usage(what).hint(hint))?;
+    if let Some(row) = found.filter(|row| row.kind.is_flow_control()) {
+        return Err(RunError::usage(format_args!(
+            "`{name}` is a {}, which cannot be compared by name",
+            row.kind.what()
+        ))
+        .hint("set it by its flag, in two runs; `blis run --help` lists those of flow control"));
+    }
     let decides = found.filter(|row| row.kind != Kind::Latency);
     decides.ok_or_else(|| {
         RunError::usage(format_args!("`{name}` is no built-in policy"))

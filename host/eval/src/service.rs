@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use blis_sim::cluster::{Abort, Cluster, ClusterConfig, Policies};
+use blis_sim::cluster::{Abort, Cluster, ClusterConfig, FlowControl, Policies};
 use blis_sim::ids::InstanceIndex;
 use blis_sim::instance::{Instance, InstanceConfig, PreemptionChoice, SchedulingChoice};
 use blis_sim::latency::LatencyModel;
@@ -25,8 +25,9 @@ use blis_plugin::adapt::{PluginLatency, PluginPolicy};
 use blis_plugin::check;
 use blis_plugin::incidents::{Incidents, OnError};
 use blis_plugin::{
-    AdmissionGuest, FaultKind, FilterGuest, GuestKind, GuestSetup, Kind, LatencyGuest, Limits, PreemptionGuest,
-    PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, Technology,
+    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, FaultKind, FilterGuest, GuestKind, GuestSetup, Kind,
+    LatencyGuest, Limits, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
+    SchedulingGuest, StartedGuest, Technology,
 };
 use blis_workload::Names;
 
@@ -102,7 +103,10 @@ pub(crate) fn cluster<I: Instance>(
     };
     let cluster = Cluster::new(front, policies, instances, engine);
     Ok(match &settings.flow_control {
-        Some(flow) => (cluster.with_flow_control(flow.build(names)), incidents),
+        Some(flow) => {
+            let control = plugins.flow_control(flow.build(names, &settings.policies))?;
+            (cluster.with_flow_control(control), incidents)
+        }
         None => (cluster, incidents),
     })
 }
@@ -214,6 +218,26 @@ impl PluginStarter<'_> {
             None => None,
         };
         Ok(Box::new(Weighted::pipeline(filters, scorers, picker).map_err(RunError::usage)?))
+    }
+
+    /// `control` with the plugins instead of the built-in policies that they replace.
+    fn flow_control(&self, mut control: FlowControl) -> Result<FlowControl, RunError> {
+        if let Some(plugin) = self.policy::<dyn SaturationGuest>()? {
+            control.saturation = plugin;
+        }
+        if let Some(plugin) = self.policy::<dyn CeilingsGuest>()? {
+            control.ceilings = plugin;
+        }
+        if let Some(plugin) = self.policy::<dyn FairnessGuest>()? {
+            control.fairness = plugin;
+        }
+        if let Some(plugin) = self.policy::<dyn OrderingGuest>()? {
+            control.ordering = plugin;
+        }
+        if let Some(plugin) = self.policy::<dyn EvictionGuest>()? {
+            control.eviction = Some(plugin);
+        }
+        Ok(control)
     }
 
     /// Attaches to each instance its own plugins, and to all of them the same latency model.

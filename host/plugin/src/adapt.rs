@@ -10,11 +10,19 @@
 //! | scheduling | first come, first served |
 //! | preemption | the request that was admitted last |
 //! | latency | the deployment's built-in model |
+//! | saturation | `utilization` with its defaults |
+//! | ceilings | 1 for every band |
+//! | fairness | the flow that `global-strict` picks |
+//! | ordering | the order in which requests are enqueued |
+//! | eviction | none is evicted |
+
+mod flow;
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{
     AdmissionDecision, AdmissionPolicy, BatchView, BlockIds, ClusterView, Event, EventKind, Events, PreemptionPolicy,
     PriorityPolicy, QueuedView, Rank, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy, RoutingStep,
@@ -25,8 +33,9 @@ use blis_sim::units::Micros;
 use super::incidents::{Incidents, MeteredCall, OnError};
 use super::limits::{LONGEST_US, constant_range};
 use super::{
-    AdmissionGuest, Fault, FaultKind, FilterGuest, Guest, GuestKind, Kind, LatencyConstants, LatencyGuest,
-    PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestKind, Kind,
+    LatencyConstants, LatencyGuest, OrderingGuest, PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest,
+    SaturationGuest, SchedulingGuest, StartedGuest,
 };
 
 /// A guest as a policy of the simulator: `PluginPolicy<dyn RoutingGuest>` is a routing policy, and so on.
@@ -55,6 +64,7 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
             (Kind::Routing | Kind::RoutingFilter, OnError::Fallback) => {
                 Reads { load: true, in_flight: true, ..Reads::NOTHING }
             }
+            (Kind::Saturation, OnError::Fallback) => Reads { load: true, ..Reads::NOTHING },
             _ => Reads::NOTHING,
         };
         let policy = Self {
@@ -275,6 +285,36 @@ impl LatencyGuest for LostGuest {
     }
 
     fn constants(&mut self) -> Result<LatencyConstants, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl SaturationGuest for LostGuest {
+    fn saturation(&mut self, _: &ClusterView<'_>) -> Result<f64, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl CeilingsGuest for LostGuest {
+    fn ceilings(&mut self, _: Micros, _: f64, _: &[BandView], _: &mut Vec<f64>) -> Result<(), Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl FairnessGuest for LostGuest {
+    fn fair_pick(&mut self, _: Micros, _: f64, _: BandView, _: &[FlowView]) -> Result<usize, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl OrderingGuest for LostGuest {
+    fn order(&mut self, _: &RequestView<'_>, _: Micros, _: Micros) -> Result<f64, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl EvictionGuest for LostGuest {
+    fn evict(&mut self, _: Micros, _: BandView, _: &[InFlightView]) -> Result<Option<usize>, Fault> {
         Err(self.fault.clone())
     }
 }

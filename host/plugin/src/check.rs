@@ -100,7 +100,7 @@ pub fn setup(plugin: &dyn Plugin, kind: Kind, n: usize, limits: &Limits) -> Gues
         parameters: plugin.description().parameters.iter().map(|parameter| parameter.default).collect(),
         others: plugin.description().others.iter().map(|parameter| parameter.default.clone()).collect(),
         instances: inputs::instances(if of_one { 1 } else { n }).into(),
-        names: inputs::NAMES.into_iter().map(Box::from).collect(),
+        names: inputs::names(kind, n).into(),
         model_facts: model_facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         stream: Stream::new(42, "plugin"),
         explain: plugin.description().scores,
@@ -144,7 +144,7 @@ impl Subject<'_> {
         if self.kind == Kind::Routing && self.plugin.description().scores {
             add("computing scores changes no decision", self.explained());
         }
-        if matches!(self.kind, Kind::Admission | Kind::Routing | Kind::RoutingFilter) {
+        if self.kind.reads_instances() {
             add("`changed` names all instances that affect an output", self.changed_indices());
         }
         add("two guests return the same outputs", self.agree());
@@ -423,7 +423,7 @@ impl Subject<'_> {
     }
 }
 
-/// An admission or routing decision about a service with the signals of `cluster`.
+/// A decision that reads the instances, with the signals of `cluster`.
 fn decide(
     guest: &mut StartedGuest,
     request: &RequestView<'_>,
@@ -438,6 +438,9 @@ fn decide(
         }
         StartedGuest::RoutingFilter(guest) => {
             inputs::kept(guest.as_mut(), request, cluster, &ties()).map(GuestOutput::Kept)
+        }
+        StartedGuest::Saturation(guest) => {
+            guest.saturation(cluster).map(|saturation| GuestOutput::Saturation(saturation.to_bits()))
         }
         other => Err(other.mismatch()),
     }

@@ -2,7 +2,7 @@
 
 use blis_diag::Location;
 
-use blis_abi::{Column, EventSet, Kind};
+use blis_abi::{Column, ColumnGroup, EventSet, Kind};
 
 use super::limits::{DECLARED_NAMES, PARAMETERS, WORD_BYTES};
 use super::rows::{events_of, reads_of};
@@ -125,6 +125,19 @@ impl OtherParameter {
 }
 
 impl PolicyDescription {
+    /// Why it cannot read one of its columns: a saturation detector is about no request. `shown` is the name of a column
+    /// in the plugin.
+    pub(crate) fn unreadable_column(&self, shown: fn(Column) -> &'static str) -> Option<String> {
+        let column = self.columns.iter().find(|column| column.group() == ColumnGroup::Cache)?;
+        self.kinds.contains(&Kind::Saturation).then(|| {
+            let column = shown(*column);
+            format!(
+                "`saturation` is about no request, so it cannot read `{column}`, which is about the prompt of one; leave it \
+                 out, or give `saturation` a file of its own"
+            )
+        })
+    }
+
     /// `self` if it is valid. `file` is the path of the plugin, for messages.
     ///
     /// # Errors
@@ -138,6 +151,9 @@ impl PolicyDescription {
         }
         if self.kinds.is_empty() {
             return fault(FaultKind::OutOfRange, "it names no kind; name at least one, as routing".into());
+        }
+        if let Some(what) = self.unreadable_column(Column::name) {
+            return fault(FaultKind::Refused, what);
         }
         let count = self.parameters.len() + self.others.len();
         if count > PARAMETERS {

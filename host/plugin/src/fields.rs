@@ -15,6 +15,8 @@ use blis_sim::policy::{BatchView, ClientTargets, InstanceInfo, Signals};
 use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::units::Micros;
 
+pub(crate) mod flow;
+
 /// The KV blocks of an instance, unless a fixture sets them.
 const TOTAL_KV_BLOCKS: u32 = 20_000;
 /// The maximum batch size of an instance, unless a fixture sets it.
@@ -546,7 +548,7 @@ fn share(name: &str, value: &FieldValue) -> Result<f64, FieldError> {
 }
 
 /// A number that is at least `least`.
-fn real(name: &str, value: &FieldValue, least: f64) -> Result<f64, FieldError> {
+pub(crate) fn real(name: &str, value: &FieldValue, least: f64) -> Result<f64, FieldError> {
     let text = word(name, value)?;
     let number = yaml::real(text).filter(|number| number.is_finite() && *number >= least);
     number.ok_or_else(|| {

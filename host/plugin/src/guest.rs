@@ -23,6 +23,7 @@ use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
 
 use blis_sim::latency::Batch;
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, Ties};
 use blis_sim::units::Micros;
 
@@ -166,9 +167,74 @@ pub trait LatencyGuest: Guest {
     fn constants(&mut self) -> Result<LatencyConstants, Fault>;
 }
 
+/// A guest that says how full the service is.
+pub trait SaturationGuest: Guest {
+    /// The saturation: 0 empty, 1 full. The caller checks the range.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn saturation(&mut self, cluster: &ClusterView<'_>) -> Result<f64, Fault>;
+}
+
+/// A guest that says up to which saturation each band is served.
+pub trait CeilingsGuest: Guest {
+    /// Appends a ceiling for each of `bands` to `ceilings`, which is empty. The caller checks their number and refuses
+    /// NaN.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn ceilings(
+        &mut self,
+        now: Micros,
+        saturation: f64,
+        bands: &[BandView],
+        ceilings: &mut Vec<f64>,
+    ) -> Result<(), Fault>;
+}
+
+/// A guest that chooses the flow that is served next.
+pub trait FairnessGuest: Guest {
+    /// The index of a flow of `flows`, all of `band`. The caller checks the range.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault>;
+}
+
+/// A guest that decides the order of the requests of a flow.
+pub trait OrderingGuest: Guest {
+    /// The rank of `request`, which is enqueued at `now` and expires at `expires` ([`Micros::MAX`] if never): the smallest
+    /// goes first. The caller refuses NaN.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault>;
+}
+
+/// A guest that chooses requests in flight that are ended to make room.
+pub trait EvictionGuest: Guest {
+    /// The index of a request of `in_flight`, or `None`. The caller checks the range.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault>;
+}
+
 /// The guest of one technology, with the functions of all kinds, before it is narrowed to one kind.
 pub trait EveryGuest:
-    AdmissionGuest + RoutingGuest + FilterGuest + PriorityGuest + SchedulingGuest + PreemptionGuest + LatencyGuest + 'static
+    AdmissionGuest
+    + RoutingGuest
+    + FilterGuest
+    + PriorityGuest
+    + SchedulingGuest
+    + PreemptionGuest
+    + LatencyGuest
+    + SaturationGuest
+    + CeilingsGuest
+    + FairnessGuest
+    + OrderingGuest
+    + EvictionGuest
+    + 'static
 {
 }
 
@@ -180,6 +246,11 @@ impl<G> EveryGuest for G where
         + SchedulingGuest
         + PreemptionGuest
         + LatencyGuest
+        + SaturationGuest
+        + CeilingsGuest
+        + FairnessGuest
+        + OrderingGuest
+        + EvictionGuest
         + 'static
 {
 }
@@ -194,6 +265,11 @@ pub enum StartedGuest {
     Scheduling(Box<dyn SchedulingGuest>),
     Preemption(Box<dyn PreemptionGuest>),
     Latency(Box<dyn LatencyGuest>),
+    Saturation(Box<dyn SaturationGuest>),
+    Ceilings(Box<dyn CeilingsGuest>),
+    Fairness(Box<dyn FairnessGuest>),
+    Ordering(Box<dyn OrderingGuest>),
+    Eviction(Box<dyn EvictionGuest>),
 }
 
 impl StartedGuest {
@@ -207,6 +283,11 @@ impl StartedGuest {
             Kind::Scheduling => Self::Scheduling(Box::new(guest)),
             Kind::Preemption => Self::Preemption(Box::new(guest)),
             Kind::Latency => Self::Latency(Box::new(guest)),
+            Kind::Saturation => Self::Saturation(Box::new(guest)),
+            Kind::Ceilings => Self::Ceilings(Box::new(guest)),
+            Kind::Fairness => Self::Fairness(Box::new(guest)),
+            Kind::Ordering => Self::Ordering(Box::new(guest)),
+            Kind::Eviction => Self::Eviction(Box::new(guest)),
         }
     }
 
@@ -221,6 +302,11 @@ impl StartedGuest {
             Self::Scheduling(_) => Kind::Scheduling,
             Self::Preemption(_) => Kind::Preemption,
             Self::Latency(_) => Kind::Latency,
+            Self::Saturation(_) => Kind::Saturation,
+            Self::Ceilings(_) => Kind::Ceilings,
+            Self::Fairness(_) => Kind::Fairness,
+            Self::Ordering(_) => Kind::Ordering,
+            Self::Eviction(_) => Kind::Eviction,
         }
     }
 
@@ -253,6 +339,11 @@ impl Deref for StartedGuest {
             Self::Scheduling(guest) => guest.as_ref(),
             Self::Preemption(guest) => guest.as_ref(),
             Self::Latency(guest) => guest.as_ref(),
+            Self::Saturation(guest) => guest.as_ref(),
+            Self::Ceilings(guest) => guest.as_ref(),
+            Self::Fairness(guest) => guest.as_ref(),
+            Self::Ordering(guest) => guest.as_ref(),
+            Self::Eviction(guest) => guest.as_ref(),
         }
     }
 }
@@ -267,11 +358,16 @@ impl DerefMut for StartedGuest {
             Self::Scheduling(guest) => guest.as_mut(),
             Self::Preemption(guest) => guest.as_mut(),
             Self::Latency(guest) => guest.as_mut(),
+            Self::Saturation(guest) => guest.as_mut(),
+            Self::Ceilings(guest) => guest.as_mut(),
+            Self::Fairness(guest) => guest.as_mut(),
+            Self::Ordering(guest) => guest.as_mut(),
+            Self::Eviction(guest) => guest.as_mut(),
         }
     }
 }
 
-/// The seven guest types: `dyn AdmissionGuest` to `dyn LatencyGuest`.
+/// The guest types, one for each kind: `dyn AdmissionGuest` to `dyn EvictionGuest`.
 pub trait GuestKind: Guest {
     /// The kind of its decisions.
     const KIND: Kind;
@@ -308,4 +404,9 @@ guest_kinds! {
     Scheduling SchedulingGuest
     Preemption PreemptionGuest
     Latency LatencyGuest
+    Saturation SaturationGuest
+    Ceilings CeilingsGuest
+    Fairness FairnessGuest
+    Ordering OrderingGuest
+    Eviction EvictionGuest
 }

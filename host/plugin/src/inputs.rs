@@ -16,6 +16,10 @@ use super::fields::{NamedInstances, NamedQueued, NamedRequest};
 use super::limits::LONGEST_US;
 use super::{Fault, FaultKind, FilterGuest, Kind, RoutingGuest, StartedGuest};
 
+mod flow;
+
+pub use flow::{GatewayState, names};
+
 const BLOCK_SIZE: u32 = 16;
 /// Maximum batch size of every instance (sequences).
 const MAX_NUM_SEQS: u32 = 256;
@@ -243,6 +247,7 @@ pub fn traffic(kind: Kind, n: usize) -> Vec<GuestCall> {
             GuestCall::Admit(point) => GuestCall::Admit(shared(point)),
             GuestCall::Route(point) => GuestCall::Route(shared(point)),
             GuestCall::Filter(point) => GuestCall::Filter(shared(point)),
+            GuestCall::Saturation(point) => GuestCall::Saturation(shared(point)),
             other => other,
         }
     };
@@ -527,6 +532,14 @@ pub enum GuestCall {
     Step(Batch),
     /// Latency: the queueing time for a number of input tokens.
     Queueing(u32),
+    Saturation(DecisionPoint),
+    Ceilings(GatewayState),
+    /// Fairness: the flow that is served next.
+    FairPick(GatewayState),
+    /// Ordering: the request of the situation, and the time at which it expires.
+    Order(DecisionPoint, Micros),
+    /// Eviction: the victim for the first band.
+    Evict(GatewayState),
     /// Lifecycle: an event for the guest.
     Observe(Event),
 }
@@ -535,15 +548,21 @@ pub enum GuestCall {
 #[derive(Clone, Debug, PartialEq)]
 pub enum GuestOutput {
     Decision(AdmissionDecision),
-    /// Routing or preemption: an index, and the bits of the scores.
+    /// Routing, preemption or fairness: an index, and the bits of the scores.
     Index(usize, Vec<u64>),
     /// Routing filter: whether each instance is kept.
     Kept(Vec<bool>),
     Priority(i64),
-    /// Scheduling: the bits of the rank.
+    /// Scheduling or ordering: the bits of the rank.
     Rank(u64),
     /// Latency: a duration in µs.
     Micros(u64),
+    /// The bits of the saturation.
+    Saturation(u64),
+    /// The bits of the ceilings.
+    Ceilings(Vec<u64>),
+    /// Eviction: the index of the victim.
+    Evicted(Option<usize>),
     /// No output, for [`GuestCall::Observe`].
     None,
 }
@@ -562,6 +581,15 @@ impl GuestCall {
             Kind::Preemption => Self::Victim(batch(n, item)),
             Kind::Latency if item % 16 == 15 => Self::Queueing((item * 37 % 4_000) as u32),
             Kind::Latency => Self::Step(step(n, item)),
+            Kind::Saturation => Self::Saturation(point()),
+            Kind::Ceilings => Self::Ceilings(GatewayState::plausible(n, item)),
+            Kind::Fairness => Self::FairPick(GatewayState::plausible(n, item)),
+            Kind::Ordering => {
+                let point = point();
+                let expires = if item % 8 == 7 { Micros::MAX } else { point.now.saturating_add(Micros(60_000_000)) };
+                Self::Order(point, expires)
+            }
+            Kind::Eviction => Self::Evict(GatewayState::plausible(n, item)),
         }
     }
 
@@ -570,6 +598,9 @@ impl GuestCall {
     pub fn extreme(kind: Kind, n: usize) -> Vec<(&'static str, Self)> {
         let points = |make: fn(DecisionPoint) -> Self| {
             DecisionPoint::extreme(n).into_iter().map(|(name, point)| (name, make(point))).collect::<Vec<_>>()
+        };
+        let states = |make: fn(GatewayState) -> Self| {
+            GatewayState::extreme(n).into_iter().map(|(name, state)| (name, make(state))).collect::<Vec<_>>()
         };
         match kind {
             Kind::Admission => points(Self::Admit),
@@ -594,6 +625,15 @@ impl GuestCall {
                 let ends = [("no tokens", Self::Queueing(0)), ("the longest prompt", Self::Queueing(u32::MAX))];
                 steps.chain(ends).collect()
             }
+            Kind::Saturation => points(Self::Saturation),
+            Kind::Ordering => {
+                let mut all = points(|point| Self::Order(point, Micros::MAX));
+                all.push(("expired at once", Self::Order(DecisionPoint::plausible(n, 3), Micros::ZERO)));
+                all
+            }
+            Kind::Ceilings => states(Self::Ceilings),
+            Kind::Fairness => states(Self::FairPick),
+            Kind::Eviction => states(Self::Evict),
         }
     }
 
@@ -622,6 +662,18 @@ impl GuestCall {
         let mut point = DecisionPoint::new(&queued.request, &NamedInstances::default(), Staleness::default());
         point.progress = Some((queued.generated_tokens, queued.preemptions));
         Self::Rank(point, queued.priority, queued.turn)
+    }
+
+    /// The call for the saturation of `instances`.
+    pub(crate) fn saturation(now: Micros, instances: &NamedInstances, staleness: Staleness) -> Self {
+        let mut request = NamedRequest::new(RequestId(0));
+        request.now = Some(now);
+        Self::Saturation(DecisionPoint::new(&request, instances, staleness))
+    }
+
+    /// The call for the order of `request`.
+    pub(crate) fn order(request: &NamedRequest, expires: Micros) -> Self {
+        Self::Order(DecisionPoint::new(request, &NamedInstances::default(), Staleness::default()), expires)
     }
 
     /// The request that joins a queue, if this is a call for scheduling.
@@ -672,6 +724,27 @@ impl GuestCall {
             (Self::Queueing(tokens), StartedGuest::Latency(guest)) => {
                 guest.queueing_time(*tokens).map(GuestOutput::Micros)
             }
+            (Self::Saturation(point), StartedGuest::Saturation(guest)) => {
+                let saturation = guest.saturation(&point.cluster())?;
+                if saturation.is_nan() {
+                    return not_a_number("saturation returned NaN".into());
+                }
+                if !(0.0..f64::INFINITY).contains(&saturation) {
+                    return out_of_range(format!("saturation returned {saturation}; it must be at least 0 and finite"));
+                }
+                Ok(GuestOutput::Saturation(saturation.to_bits()))
+            }
+            (Self::Ceilings(state), StartedGuest::Ceilings(guest)) => state.checked_ceilings(guest.as_mut()),
+            (Self::FairPick(state), StartedGuest::Fairness(guest)) => state.checked_pick(guest.as_mut()),
+            (Self::Order(point, expires), StartedGuest::Ordering(guest)) => {
+                let rank = guest.order(&point.request(), point.now, *expires)?;
+                if rank.is_nan() {
+                    not_a_number("order returned NaN".into())
+                } else {
+                    Ok(GuestOutput::Rank(rank.to_bits()))
+                }
+            }
+            (Self::Evict(state), StartedGuest::Eviction(guest)) => state.checked_victim(guest.as_mut()),
             (Self::Observe(event), guest) => guest.observe(event).map(|()| GuestOutput::None),
             (_, guest) => Err(guest.mismatch()),
         }

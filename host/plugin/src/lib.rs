@@ -45,8 +45,8 @@ pub mod wasm;
 pub use blis_abi::{Column, ColumnGroup, Kind, LatencyConstants};
 pub use fault::{Fault, FaultKind};
 pub use guest::{
-    AdmissionGuest, FilterGuest, Guest, GuestKind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, FilterGuest, Guest, GuestKind, LatencyGuest,
+    OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest,
 };
 pub use limits::Limits;
 pub use value::{OtherValue, ParameterValue, ValueTable};

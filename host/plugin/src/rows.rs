@@ -1,7 +1,9 @@
 //! Rows of `blis-abi`: built from the simulator's views, and kept from decision to decision.
 
 use blis_abi::{ColumnGroup, EventSet};
+use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{
     BatchView, ClusterView, Event, EventKind, Events, InstanceInfo, QueuedView, Reads, RequestView, Signals, Staleness,
     Versions,
@@ -10,8 +12,8 @@ use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 
 pub use blis_abi::{
-    Ages as AgesRow, Column, Event as EventRow, NONE_I32, NONE_U32, NONE_U64, Queued as QueuedRow,
-    Request as RequestRow, Row, Running as RunningRow, Step as StepRow,
+    Ages as AgesRow, Band as BandRow, Column, Event as EventRow, Flow as FlowRow, InFlight as InFlightRow, NONE_I32,
+    NONE_U32, NONE_U64, Queued as QueuedRow, Request as RequestRow, Row, Running as RunningRow, Step as StepRow,
 };
 
 /// The versions that a guest got at its latest decision: only what changed since is written or read again.
@@ -98,9 +100,9 @@ impl InstanceRows {
         Self { columns: columns.to_vec(), by_decision, ..Self::default() }
     }
 
-    /// Updates the rows from `cluster`, for a decision about `request`.
+    /// Updates the rows from `cluster`, for a decision about `request`, if it is about one.
     #[inline]
-    pub fn of<'c>(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'c>) -> Rows<'_, 'c> {
+    pub fn of<'c>(&mut self, request: Option<&RequestView<'_>>, cluster: &ClusterView<'c>) -> Rows<'_, 'c> {
         let Self { columns, numbers, latest, by_decision } = self;
         let since = latest.advance(cluster);
         if since.all {
@@ -169,7 +171,7 @@ fn fill(
     width: usize,
     position: usize,
     column: Column,
-    request: &RequestView<'_>,
+    request: Option<&RequestView<'_>>,
     cluster: &ClusterView<'_>,
 ) {
     let Some(rows) = numbers.get_mut(position..) else { return };
@@ -181,8 +183,14 @@ fn fill(
     });
 }
 
-/// Calls `push` with the value of `column` for each instance in turn. Calls it once per instance.
-pub(crate) fn each_value(column: Column, request: &RequestView<'_>, cluster: &ClusterView<'_>, push: impl FnMut(f64)) {
+/// Calls `push` with the value of `column` for each instance in turn. Calls it once per instance. Without a request, nothing
+/// of it is cached.
+pub(crate) fn each_value(
+    column: Column,
+    request: Option<&RequestView<'_>>,
+    cluster: &ClusterView<'_>,
+    push: impl FnMut(f64),
+) {
     fn counts(column: &[u32], push: impl FnMut(f64)) {
         column.iter().map(|&count| f64::from(count)).for_each(push);
     }
@@ -211,7 +219,8 @@ pub(crate) fn each_value(column: Column, request: &RequestView<'_>, cluster: &Cl
         Column::InFlightTokens => sums(&signals.in_flight_tokens, push),
         Column::InFlightOutput => sums(&signals.in_flight_output, push),
         Column::CachedTokensGpu => {
-            (0..cluster.len()).map(|i| f64::from(signals.cached_tokens(request, i))).for_each(push);
+            let cached = |i| request.map_or(0, |request| signals.cached_tokens(request, i));
+            (0..cluster.len()).map(|i| f64::from(cached(i))).for_each(push);
         }
         // No instance has such a tier, a role or a group of its own, and no price is known.
         Column::CachedTokensCpu | Column::CachedTokensRemote | Column::Role | Column::Group | Column::Price => {
@@ -289,6 +298,59 @@ pub fn queued_row(queued: &QueuedView<'_>) -> QueuedRow {
         generated_tokens: queued.generated_tokens,
         preemptions: queued.preemptions,
     }
+}
+
+/// The row of a band.
+#[must_use]
+#[inline]
+pub fn band_row(band: &BandView) -> BandRow {
+    BandRow { oldest_wait_us: band.oldest_wait.0, priority: band.priority, queued: band.queued }
+}
+
+/// The row of a flow.
+#[must_use]
+#[inline]
+pub fn flow_row(flow: &FlowView) -> FlowRow {
+    let FlowView { tenant, tenant_order, queued, head, in_flight, dispatched, served } = flow;
+    FlowRow {
+        served_decayed: served.decayed,
+        served_as_of_us: served.as_of.0,
+        head_rank: head.rank,
+        head_turn: head.turn,
+        head_wait_us: head.wait.0,
+        head_deadline_us: head.deadline.map_or(NONE_U64, |at| at.0),
+        dispatched: *dispatched,
+        served_input: served.input,
+        served_output: served.output,
+        tenant: tenant.0,
+        tenant_order: *tenant_order,
+        queued: *queued,
+        in_flight: *in_flight,
+        head_id: head.id.0,
+        head_input_tokens: head.input_tokens,
+        head_max_output_tokens: head.max_output_tokens.unwrap_or(NONE_U32),
+        head_slo_class: head.slo_class.0,
+    }
+}
+
+/// The row of a request in flight.
+#[must_use]
+#[inline]
+pub fn in_flight_row(request: &InFlightView) -> InFlightRow {
+    InFlightRow {
+        dispatched_us: request.dispatched_at.0,
+        id: request.id.0,
+        priority: request.priority,
+        input_tokens: request.input_tokens,
+        tenant: request.tenant.0,
+    }
+}
+
+/// The number that stands for the request in a decision at `now` that is about none, as the index of random numbers: the
+/// lower half of the time.
+#[must_use]
+pub fn number_of(now: Micros) -> RequestId {
+    RequestId(now.0 as u32)
 }
 
 /// The row of an engine step.
@@ -472,9 +534,9 @@ mod tests {
                         kept.forget();
                         last = None;
                     }
-                    let followed = kept.of(&request, &view(&instances, &signals, versions, changes));
+                    let followed = kept.of(Some(&request), &view(&instances, &signals, versions, changes));
                     let mut anew = InstanceRows::new(&columns);
-                    let expected = anew.of(&request, &view(&instances, &signals, versions, Changes::UNKNOWN));
+                    let expected = anew.of(Some(&request), &view(&instances, &signals, versions, Changes::UNKNOWN));
                     prop_assert_eq!(expected.changed, None, "nothing was seen before");
                     prop_assert_eq!(followed.numbers, expected.numbers);
                     let known = last.as_ref().filter(|last| last.2 == versions).and_then(|last| last.1);

@@ -13,10 +13,9 @@ use blis_config::policy::{BuiltIn, SettingSource};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
-    ArrivalName, DispatchOrderName, DtypeName, EngineName, ExperimentSpec, FairnessName, FilterList, FitnessScaleName,
-    KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName,
-    SaturationName, ScorerList, SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName,
-    UsageLimitName, WorkloadName, defaults, parse,
+    ArrivalName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS, KvCacheDtypeName,
+    NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList, SessionMode,
+    SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName, defaults, parse,
 };
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};
@@ -488,9 +487,10 @@ pub(super) struct FlowFlags {
     /// Requests wait at the gateway, in bands by priority and in flows by tenant, while the service is full
     #[arg(long, help_heading = FLOW_CONTROL)]
     pub flow_control: bool,
-    /// What tells that the service is full [default: utilization; with --parity blis: never]
-    #[arg(long, value_parser = OneOf::<SaturationName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
-    pub saturation_detector: Option<SaturationName>,
+    /// What tells that the service is full: a built-in detector, a script or a component [default: utilization; with
+    /// --parity blis: never]
+    #[arg(long, value_parser = Names(Kind::Saturation), value_name = "NAME", help_heading = FLOW_CONTROL)]
+    pub saturation_detector: Option<String>,
     /// Waiting requests with which an instance is full, > 0, for utilization [default: 5]
     #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = FLOW_CONTROL)]
     pub queue_depth_threshold: Option<f64>,
@@ -505,18 +505,18 @@ pub(super) struct FlowFlags {
     #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = FLOW_CONTROL)]
     pub max_concurrency: Option<f64>,
     /// Saturation from which on a band waits [default: static]
-    #[arg(long, value_parser = OneOf::<UsageLimitName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
-    pub usage_limit_policy: Option<UsageLimitName>,
+    #[arg(long, value_parser = Names(Kind::Ceilings), value_name = "NAME", help_heading = FLOW_CONTROL)]
+    pub usage_limit_policy: Option<String>,
     /// The limit of static, or that of the lowest band of priority-holdback, above 0 and at most 1; with --parity
     /// blis, priority-holdback [default: 1]
     #[arg(long, value_name = "X", value_parser = parse::share, help_heading = FLOW_CONTROL)]
     pub usage_limit_threshold: Option<f64>,
     /// Tenant that is served next within a band [default: global-strict]
-    #[arg(long, value_parser = OneOf::<FairnessName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
-    pub fairness_policy: Option<FairnessName>,
-    /// Order of the requests of a tenant [default: fcfs]
-    #[arg(long, value_parser = OneOf::<DispatchOrderName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
-    pub dispatch_order: Option<DispatchOrderName>,
+    #[arg(long, value_parser = Names(Kind::Fairness), value_name = "NAME", help_heading = FLOW_CONTROL)]
+    pub fairness_policy: Option<String>,
+    /// Order of the requests of a tenant; fifo and priority are BLIS's names for fcfs [default: fcfs]
+    #[arg(long, value_parser = Names(Kind::Ordering), value_name = "NAME", help_heading = FLOW_CONTROL)]
+    pub dispatch_order: Option<String>,
     /// Targets of TTFT for slo-deadline, as in critical=200ms,standard=1s
     #[arg(long, value_name = "[CLASS=]TIME,…", value_parser = parse::targets, help_heading = FLOW_CONTROL)]
     pub slo_targets: Option<TargetList>,
@@ -536,6 +536,9 @@ pub(super) struct FlowFlags {
     /// Requests in flight of a priority below 0 are ended to make room for waiting ones of higher priority
     #[arg(long, help_heading = FLOW_CONTROL)]
     pub in_flight_eviction: bool,
+    /// Request in flight that is ended by --in-flight-eviction [default: lowest-priority-newest]
+    #[arg(long, value_parser = Names(Kind::Eviction), value_name = "NAME", help_heading = FLOW_CONTROL)]
+    pub eviction_policy: Option<String>,
     /// Interval between attempts to dispatch a request, > 0, µs or with a unit [default: 1ms]
     #[arg(long, value_name = "US", value_parser = parse::interval_above_0, help_heading = FLOW_CONTROL)]
     pub dispatch_tick_interval: Option<Micros>,

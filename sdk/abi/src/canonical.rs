@@ -41,6 +41,16 @@ pub struct RankParameters {
     pub queued: Queued,
 }
 
+/// The parameters of `order`: 25 numbers.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct OrderParameters {
+    /// The request that is enqueued.
+    pub request: Request,
+    /// Time at which it leaves the queue unserved, µs; the largest number if never.
+    pub expires_us: u64,
+}
+
 /// One number of the metadata of model and hardware; `T` is a text.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -152,11 +162,22 @@ pub struct ChangedIndices<L> {
     pub indices: L,
 }
 
+/// An `option<u32>`: 1 with an index, 0 without.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ChosenIndex {
+    /// Whether there is an index: 1 or 0.
+    pub is_some: u8,
+    /// The index, if there is one.
+    pub index: u32,
+}
+
 // The tests compute the same sizes from the WIT package, where addresses have 4 bytes.
 const _: () = {
     type WasmList = List<u32>;
     assert!(size_of::<WasmList>() == 8);
     assert!(size_of::<DecisionParameters<WasmList>>() == 160 && size_of::<RankParameters>() == 136);
+    assert!(size_of::<OrderParameters>() == 120 && size_of::<ChosenIndex>() == 8);
     assert!(size_of::<ModelFact<WasmList>>() == 16 && size_of::<ValueRecord>() == 24);
     assert!(size_of::<ParameterRecord<WasmList>>() == 56);
     assert!(size_of::<DescriptionRecord<WasmList, WasmList, WasmList>>() == 60);

@@ -152,7 +152,7 @@ impl Column {
         Self::ALL.iter().copied().find(|column| column.name() == name)
     }
 
-    /// The column whose field is called `field`.
+    /// The column with the field `field`.
     ///
     /// # Panics
     /// If there is none; at compile time in constants.

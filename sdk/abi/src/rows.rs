@@ -188,6 +188,73 @@ rows! {
         pub block: u32,
     }
 
+    /// A band: all requests of one priority in the gateway's queue.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Band {
+        /// Time that its oldest request has waited in the queue, µs; 0 if none waits.
+        pub oldest_wait_us: u64,
+        /// Priority of its requests: a higher number goes first; below 0 may be rejected under load.
+        pub priority: i32,
+        /// Number of its requests in the queue.
+        pub queued: u32,
+    }
+
+    /// A flow: the requests of one tenant in one band, with the request that goes first (its head).
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct Flow {
+        /// Tokens served to the tenant, prompts once and outputs twice, halved every 60 s: the value at `served_as_of_us`.
+        /// At the time t it is `served_decayed` · 2^(−(t − `served_as_of_us`) / 60 000 000).
+        pub served_decayed: f64,
+        /// Of its head: the rank that the ordering policy gave it.
+        pub head_rank: f64,
+        /// Time for which `served_decayed` holds, µs: that of the latest service.
+        pub served_as_of_us: u64,
+        /// Of its head: the number of its turn among all requests that were enqueued so far.
+        pub head_turn: u64,
+        /// Of its head: time since it was enqueued, µs.
+        pub head_wait_us: u64,
+        /// Of its head: deadline of the client, µs; the largest number if there is none ([`Self::head_deadline`]).
+        pub head_deadline_us: u64,
+        /// Requests of the flow that were dispatched so far.
+        pub dispatched: u64,
+        /// Prompt tokens of all requests of the tenant that were dispatched so far.
+        pub served_input: u64,
+        /// Output tokens of all requests of the tenant that ended so far.
+        pub served_output: u64,
+        /// Name of the tenant.
+        pub tenant: u32,
+        /// Position of the tenant in the order of the names of tenants.
+        pub tenant_order: u32,
+        /// Requests of the flow in the queue, at least 1.
+        pub queued: u32,
+        /// Requests of the tenant, of any band, that were dispatched and have not ended.
+        pub in_flight: u32,
+        /// Of its head: id of the request in the workload.
+        pub head_id: u32,
+        /// Of its head: length of the prompt, tokens.
+        pub head_input_tokens: u32,
+        /// Of its head: maximum number of output tokens that the client allows; the largest number if it set no limit
+        /// ([`Self::head_output_limit`]).
+        pub head_max_output_tokens: u32,
+        /// Of its head: name of the service class.
+        pub head_slo_class: u32,
+    }
+
+    /// A dispatched request that may be evicted.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct InFlight {
+        /// Time at which it was dispatched, µs.
+        pub dispatched_us: u64,
+        /// Id of the request in the workload, from 0.
+        pub id: u32,
+        /// Priority of its service class, below 0: a higher number goes first.
+        pub priority: i32,
+        /// Length of the prompt, tokens.
+        pub input_tokens: u32,
+        /// Name of the tenant.
+        pub tenant: u32,
+    }
+
     /// The constant times of a latency model, µs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LatencyConstants {
@@ -282,6 +349,27 @@ impl Running {
 impl Default for Running {
     fn default() -> Self {
         Self { deadline_us: NONE_U64, ..Self::ZERO }
+    }
+}
+
+impl Flow {
+    /// Deadline of the client of the head in µs, if there is one.
+    #[must_use]
+    pub fn head_deadline(&self) -> Option<u64> {
+        (self.head_deadline_us != NONE_U64).then_some(self.head_deadline_us)
+    }
+
+    /// Maximum number of output tokens that the client of the head allows, if it set a limit.
+    #[must_use]
+    pub fn head_output_limit(&self) -> Option<u32> {
+        (self.head_max_output_tokens != NONE_U32).then_some(self.head_max_output_tokens)
+    }
+}
+
+/// One request in the queue, without deadline and output limit; all other fields are 0.
+impl Default for Flow {
+    fn default() -> Self {
+        Self { head_deadline_us: NONE_U64, queued: 1, head_max_output_tokens: NONE_U32, ..Self::ZERO }
     }
 }
 

@@ -20,11 +20,21 @@ pub enum Kind {
     Preemption,
     /// Predicts the duration of engine steps.
     Latency,
+    /// Flow control: says how full the service is.
+    Saturation,
+    /// Flow control: says up to which saturation each band is served.
+    Ceilings,
+    /// Flow control: chooses the tenant that is served next within a band.
+    Fairness,
+    /// Flow control: sets the order of the requests of a tenant.
+    Ordering,
+    /// Flow control: chooses a request in flight that is ended to make room.
+    Eviction,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 12] = [
         Self::Admission,
         Self::Routing,
         Self::RoutingFilter,
@@ -32,6 +42,11 @@ impl Kind {
         Self::Scheduling,
         Self::Preemption,
         Self::Latency,
+        Self::Saturation,
+        Self::Ceilings,
+        Self::Fairness,
+        Self::Ordering,
+        Self::Eviction,
     ];
 
     /// The name in flags, scripts and interfaces.
@@ -45,6 +60,11 @@ impl Kind {
             Self::Scheduling => "scheduling",
             Self::Preemption => "preemption",
             Self::Latency => "latency",
+            Self::Saturation => "saturation",
+            Self::Ceilings => "ceilings",
+            Self::Fairness => "fairness",
+            Self::Ordering => "ordering",
+            Self::Eviction => "eviction",
         }
     }
 
@@ -59,6 +79,11 @@ impl Kind {
             Self::Scheduling => "scheduler",
             Self::Preemption => "preemption policy",
             Self::Latency => "latency model",
+            Self::Saturation => "saturation detector",
+            Self::Ceilings => "usage-limit policy",
+            Self::Fairness => "fairness policy",
+            Self::Ordering => "dispatch order",
+            Self::Eviction => "eviction policy",
         }
     }
 
@@ -66,6 +91,18 @@ impl Kind {
     #[must_use]
     pub const fn is_step(self) -> bool {
         matches!(self, Self::RoutingFilter)
+    }
+
+    /// Whether it is a decision of flow control, the queue in front of routing.
+    #[must_use]
+    pub const fn is_flow_control(self) -> bool {
+        matches!(self, Self::Saturation | Self::Ceilings | Self::Fairness | Self::Ordering | Self::Eviction)
+    }
+
+    /// Whether its decisions read the columns of the instances.
+    #[must_use]
+    pub const fn reads_instances(self) -> bool {
+        matches!(self, Self::Admission | Self::Routing | Self::RoutingFilter | Self::Saturation)
     }
 
     /// The kind called `name`.

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::ptr;
 
 use crate::layout::structs;
-use crate::rows::{Ages, Event, InstanceInfo, LatencyConstants, Queued, Request, Running, Step};
+use crate::rows::{Ages, Band, Event, InstanceInfo, LatencyConstants, Queued, Request, Running, Step};
 
 /// The version of the C interface, `BLIS_ABI_VERSION`.
 pub const ABI_VERSION: u32 = 1;
@@ -78,6 +78,24 @@ structs! {
         pub filter: Option<unsafe extern "C" fn(
             *const CHost, *mut c_void, *const Request, *const Ages, *const c_void, usize, usize, *mut f64,
         )>,
+        /// Returns how full the service is: 1 is full. Since 1.1, as all that follow.
+        pub saturation: Option<unsafe extern "C" fn(
+            *const CHost, *mut c_void, u64, *const Ages, *const c_void, usize, usize,
+        ) -> f64>,
+        /// Writes one ceiling per band.
+        pub ceilings: Option<unsafe extern "C" fn(
+            *const CHost, *mut c_void, u64, f64, *const c_void, usize, usize, *mut f64,
+        )>,
+        /// Returns the index of the flow that is served next.
+        pub fair_pick: Option<unsafe extern "C" fn(
+            *const CHost, *mut c_void, u64, f64, *const Band, *const c_void, usize, usize,
+        ) -> u32>,
+        /// Returns the rank in the flow: the smallest goes first.
+        pub order: Option<unsafe extern "C" fn(*const CHost, *mut c_void, *const Request, u64) -> f64>,
+        /// Returns the index of the request that is evicted; the largest number for none.
+        pub evict: Option<unsafe extern "C" fn(
+            *const CHost, *mut c_void, u64, *const Band, *const c_void, usize, usize,
+        ) -> u32>,
     }
 
     /// `blis_description`: what a policy is and needs.
@@ -260,6 +278,11 @@ impl PolicyTable {
             step_time: None,
             observe: None,
             filter: None,
+            saturation: None,
+            ceilings: None,
+            fair_pick: None,
+            order: None,
+            evict: None,
         }
     };
 }

@@ -8,7 +8,10 @@ use std::process::Command;
 use blis_abi::table::{
     ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, CTexts, CValue, PolicyTable, STRUCTS,
 };
-use blis_abi::{Ages, Event, EventKind, Field, InstanceInfo, LatencyConstants, Layout, Queued, Request, Running, Step};
+use blis_abi::{
+    Ages, Band, Event, EventKind, Field, Flow, InFlight, InstanceInfo, LatencyConstants, Layout, Queued, Request,
+    Running, Step,
+};
 
 /// A struct of the header, with the layout that this crate gives it.
 struct HeaderStruct {
@@ -23,7 +26,7 @@ impl HeaderStruct {
         Self { name, size: size_of::<S>(), fields: S::FIELDS }
     }
 
-    fn all() -> [Self; 17] {
+    fn all() -> [Self; 20] {
         [
             Self::of::<Request>(),
             Self::of::<Ages>(),
@@ -41,6 +44,9 @@ impl HeaderStruct {
             Self::of::<CModelFact>(),
             Self::of::<CSetup>(),
             Self::of::<LatencyConstants>(),
+            Self::of::<Band>(),
+            Self::of::<Flow>(),
+            Self::of::<InFlight>(),
             Self::of::<PolicyTable>(),
         ]
     }

@@ -5,11 +5,12 @@ use std::mem::offset_of;
 use std::path::Path;
 
 use blis_abi::canonical::{
-    ChangedIndices, DecisionParameters, DescriptionRecord, List, ModelFact, ParameterRecord, RankParameters, Refusal,
-    ValueRecord,
+    ChangedIndices, ChosenIndex, DecisionParameters, DescriptionRecord, List, ModelFact, OrderParameters,
+    ParameterRecord, RankParameters, Refusal, ValueRecord,
 };
 use blis_abi::{
-    Ages, Column, Event, EventSet, InstanceInfo, Kind, LatencyConstants, Layout, Queued, Request, Running, Step,
+    Ages, Band, Column, Event, EventSet, Flow, InFlight, InstanceInfo, Kind, LatencyConstants, Layout, Queued, Request,
+    Running, Step,
 };
 use wit_parser::{Function, Interface, PackageId, Record, Resolve, SizeAlign, Type, TypeDefKind, WorldKey};
 
@@ -121,9 +122,12 @@ fn records_are_the_rows() {
     is_row::<Running>(&wit, "types", "running");
     is_row::<Step>(&wit, "types", "step");
     is_row::<Event>(&wit, "types", "event");
+    is_row::<Band>(&wit, "types", "band");
+    is_row::<Flow>(&wit, "types", "flow");
+    is_row::<InFlight>(&wit, "types", "in-flight");
     is_row::<InstanceInfo>(&wit, "plugin", "instance-info");
     is_row::<LatencyConstants>(&wit, "latency", "latency-constants");
-    assert_eq!(wit.interface("types").types.len(), 6, "a record without a row");
+    assert_eq!(wit.interface("types").types.len(), 9, "a record without a row");
 }
 
 #[test]
@@ -195,6 +199,8 @@ fn parameters_and_results_lie_as_the_canonical_abi_says() {
     }
     let joining = vec![offset_of!(RankParameters, request), offset_of!(RankParameters, queued)];
     assert_eq!(parameters("scheduling", "rank"), (joining, size_of::<RankParameters>()));
+    let enqueued = vec![offset_of!(OrderParameters, request), offset_of!(OrderParameters, expires_us)];
+    assert_eq!(parameters("ordering", "order"), (enqueued, size_of::<OrderParameters>()));
 
     let record = |name: &str| wit.laid_out(wit.record("plugin", name).fields.iter().map(|field| &field.ty));
     type ModelFactLayout = ModelFact<ListAddress>;
@@ -245,6 +251,8 @@ fn cases_with_and_without_a_payload_lie_as_the_canonical_abi_says() {
     assert_eq!(offset_of!(Refusal<ListAddress>, text), 4, "behind the case, aligned as an address");
     assert_eq!(size(&result("host", "changed")), size_of::<ChangedIndices<ListAddress>>());
     assert_eq!(offset_of!(ChangedIndices<ListAddress>, indices), 4);
+    assert_eq!(size(&result("eviction", "evict")), size_of::<ChosenIndex>());
+    assert_eq!(offset_of!(ChosenIndex, index), 4);
     assert_eq!(size(&result("host", "prompt-blocks")), size_of::<ListAddress>());
     assert_eq!(size(&result("host", "text")), size_of::<ListAddress>());
 }
@@ -297,7 +305,27 @@ fn versions_only_add() {
     }
     let added: Vec<_> =
         latest.keys().filter(|name| !first.contains_key(*name)).map(|(of, name)| (&**of, &**name)).collect();
-    assert_eq!(added, [("routing-filter", "ages"), ("routing-filter", "filter"), ("routing-filter", "request")]);
+    let expected = [
+        ("ceilings", "band"),
+        ("ceilings", "ceilings"),
+        ("eviction", "band"),
+        ("eviction", "evict"),
+        ("eviction", "in-flight"),
+        ("fairness", "band"),
+        ("fairness", "fair-pick"),
+        ("fairness", "flow"),
+        ("ordering", "order"),
+        ("ordering", "request"),
+        ("routing-filter", "ages"),
+        ("routing-filter", "filter"),
+        ("routing-filter", "request"),
+        ("saturation", "ages"),
+        ("saturation", "saturation"),
+        ("types", "band"),
+        ("types", "flow"),
+        ("types", "in-flight"),
+    ];
+    assert_eq!(added, expected);
     let of_first = |column: &&Column| column.since() == 0;
     let first = WitPackage::version("1.0.0");
     let columns: Vec<String> = Column::ALL.iter().filter(of_first).map(|one| format!("| `{}` |", one.name())).collect();

@@ -58,11 +58,12 @@ pub use best::{argmax, argmin};
 pub use description::{Description, EventSet, GivenValue, Kind, NumberTable, Parameter, Setup};
 pub use host::{Level, changed, log, pick, prompt_blocks, random, text};
 pub use policy::{
-    Admission, AdmissionDecision, Filter, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
+    Admission, AdmissionDecision, Ceilings, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Policy,
+    Preemption, Priority, Routing, Saturation, Scheduling,
 };
 pub use rows::{
-    Ages, Cluster, Column, ColumnGroup, Event, EventKind, InstanceInfo, LatencyConstants, Queued, Request, Running,
-    Signals, Step,
+    Ages, Band, Cluster, Column, ColumnGroup, Event, EventKind, Flow, InFlight, InstanceInfo, LatencyConstants, Queued,
+    Request, Running, Signals, Step,
 };
 
 /// Compiles the policy in the README.

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::description::{Description, Setup};
-use crate::rows::{Cluster, Event, LatencyConstants, Queued, Request, Running, Signals, Step};
+use crate::rows::{Band, Cluster, Event, Flow, InFlight, LatencyConstants, Queued, Request, Running, Signals, Step};
 
 /// A policy. Its fields are its state: their serialised form is saved, restored and copied when a simulation forks. So
 /// every value that later decisions depend on must be a field, and no state may be in statics.
@@ -94,6 +94,42 @@ pub trait Latency: Policy {
     fn constants(&self) -> LatencyConstants {
         LatencyConstants::default()
     }
+}
+
+/// A saturation detector: how full the service is. Called once per dispatch cycle of flow control, while requests wait in
+/// the queue of the gateway.
+pub trait Saturation: Policy {
+    /// 0 if the service is empty, 1 if it is full, more if it is overloaded; not below 0. The decision is about no
+    /// request: [`Policy::Signals`] cannot have columns of the group `cache`.
+    fn saturation(&mut self, now_us: u64, cluster: &Cluster<'_, Self::Signals>) -> f64;
+}
+
+/// A usage-limit policy of flow control, called once per dispatch cycle.
+pub trait Ceilings: Policy {
+    /// Pushes a ceiling for each of `bands`, highest priority first, onto `ceilings`. A band waits while the saturation is
+    /// at or above its ceiling, and so do all bands below it.
+    fn ceilings(&mut self, now_us: u64, saturation: f64, bands: &[Band], ceilings: &mut Vec<f64>);
+}
+
+/// A fairness policy of flow control, called once per dispatched request.
+pub trait Fairness: Policy {
+    /// The index of the flow that is served next in `flows`, which are those of `band` with queued requests, in the order
+    /// of the names of tenants; there is at least one.
+    fn fair_pick(&mut self, now_us: u64, saturation: f64, band: &Band, flows: &[Flow]) -> usize;
+}
+
+/// A dispatch order of flow control, called once per request, when it is enqueued.
+pub trait Ordering: Policy {
+    /// The rank of `request` in its flow: the smallest goes first, of equal ones the one enqueued first. Without a
+    /// dispatch it leaves the queue at `expires_us`; [`u64::MAX`] if never. NaN is a fault.
+    fn order(&mut self, request: &Request, expires_us: u64) -> f64;
+}
+
+/// An eviction policy of flow control, called when a band has to wait.
+pub trait Eviction: Policy {
+    /// The index of the request in `in_flight` that is ended to make room, or `None` to evict none. All of them are of a
+    /// priority below 0 and below that of the waiting `demand`, in the order of their dispatch; there is at least one.
+    fn evict(&mut self, now_us: u64, demand: &Band, in_flight: &[InFlight]) -> Option<usize>;
 }
 
 /// Events for policies that subscribe to them ([`Description::events`]).

@@ -1,8 +1,10 @@
 //! The built-in policies that the settings select, ready for a simulation.
 
 use blis_sim::instance::{Preemption, Scheduler};
+use blis_sim::policy::flow::{CeilingsPolicy, EvictionPolicy, FairnessPolicy, OrderingPolicy, SaturationPolicy};
 use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingFilter, RoutingPolicy};
 use blis_sim::rng::Stream;
+use blis_sim::units::Micros;
 
 use super::parameter::ParameterValues;
 use super::registry::{Build, BuiltIn, WEIGHTED, weighted_sum};
@@ -115,6 +117,57 @@ impl PolicySettings {
         match self.built_in(Kind::Priority) {
             (BuiltIn { build: Build::Priority(build), .. }, _) => Ok(build(classes)),
             (row, _) => Err(wrong_kind(row)),
+        }
+    }
+
+    /// The built-in policy that a bundle names for `kind`, a decision of flow control, and its values.
+    fn flow_control(&self, kind: Kind) -> Option<(&'static BuiltIn, ParameterValues)> {
+        self.used(kind).and_then(|used| Some((used.built_in?, used.values())))
+    }
+
+    /// The built-in saturation detector of a bundle; `None` if it names none.
+    #[must_use]
+    pub fn saturation(&self) -> Option<Box<dyn SaturationPolicy>> {
+        match self.flow_control(Kind::Saturation)? {
+            (BuiltIn { build: Build::Saturation(build), .. }, values) => Some(build(&values)),
+            _ => None,
+        }
+    }
+
+    /// The built-in usage-limit policy of a bundle; `None` if it names none.
+    #[must_use]
+    pub fn ceilings(&self) -> Option<Box<dyn CeilingsPolicy>> {
+        match self.flow_control(Kind::Ceilings)? {
+            (BuiltIn { build: Build::Ceilings(build), .. }, values) => Some(build(&values)),
+            _ => None,
+        }
+    }
+
+    /// The built-in fairness policy of a bundle; `None` if it names none.
+    #[must_use]
+    pub fn fairness(&self) -> Option<Box<dyn FairnessPolicy>> {
+        match self.flow_control(Kind::Fairness)? {
+            (BuiltIn { build: Build::Fairness(build), .. }, values) => Some(build(&values)),
+            _ => None,
+        }
+    }
+
+    /// The built-in dispatch order of a bundle, with the targets of TTFT by the index of the class's name; `None` if it
+    /// names none.
+    #[must_use]
+    pub fn ordering(&self, targets: Vec<Option<Micros>>) -> Option<Box<dyn OrderingPolicy>> {
+        match self.flow_control(Kind::Ordering)? {
+            (BuiltIn { build: Build::Ordering(build), .. }, _) => Some(build(targets)),
+            _ => None,
+        }
+    }
+
+    /// The built-in eviction policy of a bundle; `None` if it names none.
+    #[must_use]
+    pub fn eviction(&self) -> Option<Box<dyn EvictionPolicy>> {
+        match self.flow_control(Kind::Eviction)? {
+            (BuiltIn { build: Build::Eviction(build), .. }, _) => Some(build()),
+            _ => None,
         }
     }
 

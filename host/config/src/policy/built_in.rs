@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::latency::{Batch, ContextEffect, LatencyModel};
+use blis_sim::policy::flow::{
+    BandView, CeilingsPolicy, EvictionPolicy, FairnessPolicy, FlowView, InFlightView, OrderingPolicy, SaturationPolicy,
+};
 use blis_sim::policy::{
     AdmissionDecision, AdmissionPolicy, BatchView, Classes, ClusterView, Event, Events, PreemptionPolicy,
     PriorityPolicy, QueuedView, Reads, RequestView, RoutingFilter, RoutingPolicy, SchedulingPolicy, Ties,
@@ -19,8 +22,9 @@ use crate::latency_parameters::ALPHAS;
 use crate::{Deployment, DeploymentArgs, LatencyKind, resolve};
 use blis_plugin::find::sha256;
 use blis_plugin::{
-    AdmissionGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup, LatencyConstants, LatencyGuest, LoadedPlugin,
-    Plugin, PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, Technology,
+    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
+    LatencyConstants, LatencyGuest, LoadedPlugin, OrderingGuest, Plugin, PolicyDescription, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest, Technology,
 };
 
 /// A row of the registry with its plugin description.
@@ -57,6 +61,7 @@ impl BuiltInPlugin {
                 .map_or(nothing, |policy| (policy.reads(), policy.events())),
             Build::Routing(build) => build(&defaults).map_or(nothing, |policy| (policy.reads(), policy.events())),
             Build::Filter(build) => (build(&defaults).reads(), Events::NONE),
+            Build::Saturation(build) => (build(&defaults).reads(), Events::NONE),
             _ => nothing,
         };
         let every_step = match row.build {
@@ -120,6 +125,11 @@ impl Plugin for BuiltInPlugin {
             Build::Scheduling(scheduler) => scheduler.start(),
             Build::Preemption(preemption) => preemption.start(),
             Build::Latency(kind) => deployment(kind, &setup.parameters).map_err(refused)?.latency.start(),
+            Build::Saturation(build) => build(&values).start(),
+            Build::Ceilings(build) => build(&values).start(),
+            Build::Fairness(build) => build(&values).start(),
+            Build::Ordering(build) => build(Vec::new()).start(),
+            Build::Eviction(build) => build().start(),
         })
     }
 }
@@ -218,6 +228,32 @@ impl BuiltInPolicy for Arc<dyn LatencyModel> {
     fn copy(&self) -> Self {
         Self::clone(self)
     }
+}
+
+macro_rules! flow_control {
+    ($($kind:ident $policy:ident)*) => {$(
+        impl BuiltInPolicy for Box<dyn $policy> {
+            fn start(self) -> StartedGuest {
+                StartedGuest::$kind(Box::new(BuiltInGuest(self)))
+            }
+
+            fn copy(&self) -> Self {
+                self.fork()
+            }
+
+            fn observe(&mut self, event: &Event) {
+                self.as_mut().observe(event);
+            }
+        }
+    )*};
+}
+
+flow_control! {
+    Saturation SaturationPolicy
+    Ceilings CeilingsPolicy
+    Fairness FairnessPolicy
+    Ordering OrderingPolicy
+    Eviction EvictionPolicy
 }
 
 fn not_saved() -> Fault {
@@ -326,5 +362,42 @@ impl LatencyGuest for BuiltInGuest<Arc<dyn LatencyModel>> {
             scheduling_us: self.0.scheduling_time().0,
             preemption_us: self.0.preemption_time().0,
         })
+    }
+}
+
+impl SaturationGuest for BuiltInGuest<Box<dyn SaturationPolicy>> {
+    fn saturation(&mut self, cluster: &ClusterView<'_>) -> Result<f64, Fault> {
+        Ok(self.0.saturation(cluster))
+    }
+}
+
+impl CeilingsGuest for BuiltInGuest<Box<dyn CeilingsPolicy>> {
+    fn ceilings(
+        &mut self,
+        now: Micros,
+        saturation: f64,
+        bands: &[BandView],
+        ceilings: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        self.0.ceilings(now, saturation, bands, ceilings);
+        Ok(())
+    }
+}
+
+impl FairnessGuest for BuiltInGuest<Box<dyn FairnessPolicy>> {
+    fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
+        Ok(self.0.pick(now, saturation, band, flows))
+    }
+}
+
+impl OrderingGuest for BuiltInGuest<Box<dyn OrderingPolicy>> {
+    fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault> {
+        Ok(self.0.rank(request, now, expires))
+    }
+}
+
+impl EvictionGuest for BuiltInGuest<Box<dyn EvictionPolicy>> {
+    fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault> {
+        Ok(self.0.victim(now, demand, in_flight))
     }
 }

@@ -117,6 +117,11 @@ struct RawBundle {
     scheduling: Option<RawPolicy>,
     preemption: Option<RawPolicy>,
     latency: Option<RawPolicy>,
+    saturation: Option<RawPolicy>,
+    ceilings: Option<RawPolicy>,
+    fairness: Option<RawPolicy>,
+    ordering: Option<RawPolicy>,
+    eviction: Option<RawPolicy>,
     tenant_budgets: Option<Entries<Word>>,
 }
 
@@ -264,6 +269,11 @@ impl BundleReader<'_> {
         let scheduling = raw.scheduling.unwrap_or_default();
         let preemption = raw.preemption.unwrap_or_default();
         let latency = raw.latency.unwrap_or_default();
+        let saturation = raw.saturation.unwrap_or_default();
+        let ceilings = raw.ceilings.unwrap_or_default();
+        let fairness = raw.fairness.unwrap_or_default();
+        let ordering = raw.ordering.unwrap_or_default();
+        let eviction = raw.eviction.unwrap_or_default();
         if let (Some(word), Some(_)) = (&raw.scheduler, &scheduling.policy) {
             let hint = "keep one of them; `scheduling` may have parameters";
             return Err(self.wrong(word, "`scheduler` and `scheduling` are two names of one setting", hint));
@@ -287,6 +297,11 @@ impl BundleReader<'_> {
             (Kind::Scheduling, raw.scheduler.or(scheduling.policy), scheduling.parameters),
             (Kind::Preemption, preemption.policy, preemption.parameters),
             (Kind::Latency, self.latency_model(latency.policy)?, latency.parameters),
+            (Kind::Saturation, saturation.policy, saturation.parameters),
+            (Kind::Ceilings, ceilings.policy, ceilings.parameters),
+            (Kind::Fairness, fairness.policy, fairness.parameters),
+            (Kind::Ordering, ordering.policy, ordering.parameters),
+            (Kind::Eviction, eviction.policy, eviction.parameters),
         ] {
             // BLIS reads an empty name as no name.
             let name = name.filter(|word| !word.value.is_empty());

@@ -125,10 +125,22 @@ impl SettingSources<'_> {
             return Ok(Some(used));
         };
         match kind {
+            _ if kind.is_flow_control() && (flags.name(kind).is_some() || name.source == SettingSource::Default) => {
+                self.check_flow_control(row).map(|()| None)
+            }
             Kind::Latency => Ok(None),
             Kind::Routing if row.name == WEIGHTED => self.weighted(row, name, plugins).map(Some),
             _ => self.built_in(row, name).map(Some),
         }
+    }
+
+    /// The built-in policies of flow control that flags select take their values from flags, not from parameters.
+    fn check_flow_control(self, row: &'static BuiltIn) -> Result<(), Contradiction> {
+        let Some((name, value)) = self.by_name(row.kind).into_iter().next() else { return Ok(()) };
+        let what =
+            format!("parameter `{name}` is of no plugin: the {} is the built-in `{}`", row.kind.what(), row.name);
+        let hint = "built-in policies of flow control have flags for their values, and parameters in a bundle";
+        Err(Contradiction::new(&value.source, what, hint))
     }
 
     fn built_in(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Contradiction> {

@@ -26,6 +26,9 @@ impl PolicySettings {
         } else if !self.latency_parameters.is_empty() {
             page.section("latency", |page| explain_parameters(page, &self.latency_parameters));
         }
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.is_flow_control() && self.used(*kind).is_some()) {
+            page.section(kind.name(), |page| self.explain_used(page, kind));
+        }
         if self.tenant_budgets.is_empty() {
             page.entry("tenant_budgets", "{}", &SettingSource::Default);
         } else {

@@ -2,12 +2,18 @@
 //! description as a plugin and can be loaded like one ([`BuiltIn::load`]).
 
 use blis_sim::instance::{Preemption, Scheduler};
+use blis_sim::policy::flow::{
+    ArrivalOrder, CeilingsPolicy, Concurrency, EarliestDeadline, EvictionPolicy, FairnessPolicy, GlobalStrict,
+    LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows,
+    SaturationPolicy, SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter,
+};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, EPP_PROFILE,
     GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter, PriorityPolicy, Probabilistic, RejectAll,
     RoundRobin, RoutingFilter, RoutingPolicy, SaturationFilter, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
 };
 use blis_sim::rng::Stream;
+use blis_sim::units::Micros;
 
 use super::parameter::{NumericParameter, ParameterValues, Rounding, TOKENS};
 use crate::{LatencyKind, latency_parameters};
@@ -42,6 +48,12 @@ pub(super) enum Build {
     Preemption(Preemption),
     /// The deployment builds the model.
     Latency(LatencyKind),
+    Saturation(fn(&ParameterValues) -> Box<dyn SaturationPolicy>),
+    Ceilings(fn(&ParameterValues) -> Box<dyn CeilingsPolicy>),
+    Fairness(fn(&ParameterValues) -> Box<dyn FairnessPolicy>),
+    /// Built from the targets of TTFT by the index of the class's name.
+    Ordering(fn(Vec<Option<Micros>>) -> Box<dyn OrderingPolicy>),
+    Eviction(fn() -> Box<dyn EvictionPolicy>),
 }
 
 const fn number(
@@ -281,6 +293,117 @@ static BUILT_INS: &[BuiltIn] = &[
     latency(LatencyKind::Physics, "Kernels on measured curves, calibrated against real servers"),
     latency(LatencyKind::Roofline, "The larger of compute and memory time"),
     latency(LatencyKind::Blackbox, "Linear in input and output tokens, fitted per model, GPU and vLLM version"),
+    row(
+        Kind::Saturation,
+        "utilization",
+        "Waiting requests and KV blocks in use, by instance",
+        Build::Saturation(|set| {
+            let staleness = Micros((set.get("staleness-ms") * 1000.0).round() as u64);
+            Box::new(Utilization {
+                queue_depth: set.get("queue-depth"),
+                kv_utilization: set.get("kv-utilization"),
+                staleness: (staleness > Micros::ZERO).then_some(staleness),
+            })
+        }),
+    )
+    .with(&[
+        NumericParameter::new("queue-depth", 5.0, (0.1, 1e9), "Waiting requests with which an instance is full"),
+        NumericParameter::new("kv-utilization", 0.8, (0.01, 1.0), "Share of used KV blocks with which it is full"),
+        NumericParameter::new(
+            "staleness-ms",
+            200.0,
+            (0.0, 1e9),
+            "Age of the signals beyond which the service counts as full, ms; 0 for never",
+        ),
+    ]),
+    row(
+        Kind::Saturation,
+        "concurrency",
+        "Requests in flight",
+        Build::Saturation(|set| Box::new(Concurrency { max_concurrency: set.get("max-concurrency") })),
+    )
+    .with(&[NumericParameter::new(
+        "max-concurrency",
+        100.0,
+        (0.001, 1e9),
+        "Requests in flight with which an instance is full",
+    )]),
+    row(
+        Kind::Saturation,
+        "never",
+        "Never: requests do not wait in the gateway",
+        Build::Saturation(|_| Box::new(NeverSaturated)),
+    ),
+    row(
+        Kind::Ceilings,
+        "static",
+        "The same limit for every band",
+        Build::Ceilings(|set| Box::new(StaticCeiling { ceiling: set.get("limit") })),
+    )
+    .with(&[NumericParameter::new("limit", 1.0, (0.001, 1.0), "Saturation from which on all bands wait")]),
+    row(
+        Kind::Ceilings,
+        "priority-holdback",
+        "Limits that fall evenly from the highest band to the lowest",
+        Build::Ceilings(|set| Box::new(PriorityHoldback { min: set.get("limit"), max: 1.0 })),
+    )
+    .with(&[NumericParameter::new("limit", 1.0, (0.001, 1.0), "Saturation from which on the lowest band waits")]),
+    row(
+        Kind::Ceilings,
+        "soft-reflective",
+        "Lower bands are served now and then as the service fills",
+        Build::Ceilings(|_| Box::<SoftReflective>::default()),
+    ),
+    row(
+        Kind::Fairness,
+        "global-strict",
+        "The request that is first in the dispatch order, of any tenant",
+        Build::Fairness(|_| Box::new(GlobalStrict)),
+    ),
+    row(
+        Kind::Fairness,
+        "round-robin",
+        "One tenant after the other",
+        Build::Fairness(|_| Box::<RoundRobinFlows>::default()),
+    ),
+    row(
+        Kind::Fairness,
+        "program-aware",
+        "The tenant that was served least of late",
+        Build::Fairness(|set| Box::new(LeastAttainedService { service_weight: set.get("service-weight") })),
+    )
+    .with(&[NumericParameter::new(
+        "service-weight",
+        0.8,
+        (0.0, 1.0),
+        "Weight of the service; the wait of the first request has the rest",
+    )]),
+    row(
+        Kind::Fairness,
+        "virtual-token-counter",
+        "The tenant that was served the fewest tokens",
+        Build::Fairness(|set| Box::new(VirtualTokenCounter::new(set.get("output-weight")))),
+    )
+    .with(&[NumericParameter::new(
+        "output-weight",
+        2.0,
+        (0.0, 1000.0),
+        "Prompt tokens that an output token counts as",
+    )]),
+    row(Kind::Ordering, "fcfs", "First come, first served", Build::Ordering(|_| Box::new(ArrivalOrder))),
+    row(Kind::Ordering, "edf", "The request that expires first", Build::Ordering(|_| Box::new(EarliestDeadline))),
+    row(
+        Kind::Ordering,
+        "slo-deadline",
+        "The request whose first token is due first",
+        Build::Ordering(|targets| Box::new(SloDeadline { targets })),
+    ),
+    row(
+        Kind::Eviction,
+        "lowest-priority-newest",
+        "Of the lowest priority, the request that was dispatched last",
+        Build::Eviction(|| Box::new(LowestPriorityNewest)),
+    ),
 ];
 
 const fn latency(kind: LatencyKind, about: &'static str) -> BuiltIn {
@@ -368,8 +491,8 @@ impl BuiltIn {
         Self::of(kind).find(|row| row.name == name)
     }
 
-    /// The policy `name` of any kind: a name that only one kind has, or `KIND/NAME`. `None` if there is no such
-    /// built-in policy.
+    /// The policy `name` of any kind: a name that only one kind has, those of flow control left out if another has it,
+    /// or `KIND/NAME`. `None` if there is no such built-in policy.
     ///
     /// # Errors
     /// If several kinds have a policy of that name: the full names to use instead.
@@ -378,7 +501,11 @@ impl BuiltIn {
             let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
             return Ok(kind.and_then(|kind| Self::find(kind, name)));
         }
-        let found: Vec<&'static Self> = BUILT_INS.iter().filter(|row| row.name == name).collect();
+        let mut found: Vec<&'static Self> = BUILT_INS.iter().filter(|row| row.name == name).collect();
+        // Decisions of flow control are the rare case: what shares its name with another kind needs its kind.
+        if found.iter().any(|row| !row.kind.is_flow_control()) {
+            found.retain(|row| !row.kind.is_flow_control());
+        }
         match found[..] {
             [] => Ok(None),
             [row] => Ok(Some(row)),
@@ -498,7 +625,8 @@ mod tests {
             assert_eq!(BuiltIn::named(&full).map(|found| found.map(|row| row.kind)), Ok(Some(row.kind)));
         }
         for kind in Kind::ALL {
-            assert!(BUILT_INS.iter().map(|row| row.kind).filter(|other| *other == kind).count() >= 2, "{kind}");
+            let least = if kind == Kind::Eviction { 1 } else { 2 };
+            assert!(BUILT_INS.iter().map(|row| row.kind).filter(|other| *other == kind).count() >= least, "{kind}");
         }
     }
 
@@ -520,6 +648,11 @@ mod tests {
         let error = BuiltIn::named("fcfs").expect_err("two are called so");
         assert_eq!(error.what, "`fcfs` is the name of a scheduler and of a preemption policy");
         assert_eq!(error.hint, "write `scheduling/fcfs` or `preemption/fcfs`");
+        for (name, kind) in
+            [("round-robin", Kind::Routing), ("fairness/round-robin", Kind::Fairness), ("edf", Kind::Ordering)]
+        {
+            assert_eq!(BuiltIn::named(name).map(|row| row.map(|row| row.kind)), Ok(Some(kind)), "{name}");
+        }
         assert_eq!(BuiltIn::named("weighted").map(|row| row.map(|row| row.kind)), Ok(Some(Kind::Routing)));
         for nothing in ["nothing", "routing/fcfs", "cooking/fcfs", "policies/mine.rhai", "a/b/c"] {
             assert!(BuiltIn::named(nothing).is_ok_and(|row| row.is_none()), "{nothing}");

@@ -27,9 +27,8 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use crate::error::RunError;
 
 use super::choice::{
-    ArrivalName, DispatchOrderName, DtypeName, EngineName, FairnessName, FitnessScaleName, KvCacheDtypeName,
-    OnErrorName, ParityName, QuantizationName, RegretName, SaturationName, SessionMode, SimulationName, TieBreakName,
-    TraceFormatName, TraceLevelName, UsageLimitName, WorkloadName,
+    ArrivalName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName,
+    RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
 };
 use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList};
 use super::text;
@@ -176,21 +175,22 @@ settings! {
     tie_break: TieBreakName = "tie-break", Text, one(parse::choice), text::text;
 
     flow_control: bool = "flow-control", Switch, one(parse::switch), text::text;
-    saturation_detector: SaturationName = "saturation-detector", Text, one(parse::choice), text::text;
+    saturation_detector: String = "saturation-detector", Text, one(parse::name), text::text;
     queue_depth_threshold: f64 = "queue-depth-threshold", Number, one(parse::above_0), text::text;
     kv_cache_util_threshold: f64 = "kv-cache-util-threshold", Number, one(parse::share), text::text;
     metrics_staleness_threshold: Micros = "metrics-staleness-threshold", Number, one(parse::interval), text::micros;
     max_concurrency: f64 = "max-concurrency", Number, one(parse::above_0), text::text;
-    usage_limit_policy: UsageLimitName = "usage-limit-policy", Text, one(parse::choice), text::text;
+    usage_limit_policy: String = "usage-limit-policy", Text, one(parse::name), text::text;
     usage_limit_threshold: f64 = "usage-limit-threshold", Number, one(parse::share), text::text;
-    fairness_policy: FairnessName = "fairness-policy", Text, one(parse::choice), text::text;
-    dispatch_order: DispatchOrderName = "dispatch-order", Text, one(parse::choice), text::text;
+    fairness_policy: String = "fairness-policy", Text, one(parse::name), text::text;
+    dispatch_order: String = "dispatch-order", Text, one(parse::name), text::text;
     slo_targets: TargetList = "slo-targets", Text, one(parse::targets), text::text;
     request_ttl: Micros = "request-ttl", Number, one(parse::interval), text::micros;
     max_gateway_queue_depth: u32 = "max-gateway-queue-depth", Number, one(parse::count_or_zero), text::text;
     per_band_capacity: u32 = "per-band-capacity", Number, one(parse::count_or_zero), text::text;
     queue_shedding: bool = "queue-shedding", Switch, one(parse::switch), text::text;
     in_flight_eviction: bool = "in-flight-eviction", Switch, one(parse::switch), text::text;
+    eviction_policy: String = "eviction-policy", Text, one(parse::name), text::text;
     dispatch_tick_interval: Micros = "dispatch-tick-interval", Number, one(parse::interval_above_0), text::micros;
 
     policy_config: PathBuf = "policy-config", Text, one(parse::path), text::path;

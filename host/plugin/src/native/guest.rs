@@ -6,18 +6,21 @@ use std::sync::Arc;
 
 use blis_abi::table::{self, CHost, CText};
 use blis_sim::latency::Batch;
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
-    AgesRow, InstanceRows, NONE_U32, RequestRow, Row as _, Rows, RunningRow, ages_row, decision_row, event_row,
-    queued_row, request_row, running_rows, step_row,
+    AgesRow, BandRow, FlowRow, InFlightRow, InstanceRows, NONE_U32, RequestRow, Row as _, Rows, RunningRow, ages_row,
+    band_row, decision_row, event_row, flow_row, in_flight_row, number_of, queued_row, request_row, running_rows,
+    step_row,
 };
 use crate::{
-    AdmissionGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest,
-    ParameterValue, PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest, ValueTable,
+    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
+    Kind, LatencyConstants, LatencyGuest, OrderingGuest, ParameterValue, PreemptionGuest, PriorityGuest, RoutingGuest,
+    SaturationGuest, SchedulingGuest, StartedGuest, ValueTable,
 };
 
 /// Stream index for `host->random` in a call that is about no request.
@@ -142,7 +145,7 @@ impl AdmissionGuest for NativeGuest {
         let admit = self.function(Kind::Admission, self.library.table.admit)?;
         let (row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
         let stride = self.stride();
-        let Rows { count, numbers, changed } = self.rows.of(request, cluster);
+        let Rows { count, numbers, changed } = self.rows.of(Some(request), cluster);
         let rows = numbers.as_ptr().cast();
         let about = NativeCallInput { changed, ..NativeCallInput::request(request) };
         let mut reason = CText::EMPTY;
@@ -177,7 +180,7 @@ impl RoutingGuest for NativeGuest {
         let route = self.function(Kind::Routing, self.library.table.route)?;
         let (row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
         let stride = self.stride();
-        let Rows { count, numbers, changed } = self.rows.of(request, cluster);
+        let Rows { count, numbers, changed } = self.rows.of(Some(request), cluster);
         let rows = numbers.as_ptr().cast();
         let about = NativeCallInput { ties: Some(ties), changed, ..NativeCallInput::request(request) };
         if let (true, Some(explain)) = (self.setup.explain, self.library.table.scores) {
@@ -248,7 +251,7 @@ impl NativeGuest {
     ) -> Result<(), Fault> {
         let (row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
         let stride = self.stride();
-        let Rows { count, numbers: rows, changed } = self.rows.of(request, cluster);
+        let Rows { count, numbers: rows, changed } = self.rows.of(Some(request), cluster);
         let input =
             ColumnInput { request: &raw const row, ages: &raw const ages, rows: rows.as_ptr().cast(), count, stride };
         let about = NativeCallInput { ties: Some(ties), changed, ..NativeCallInput::request(request) };
@@ -326,6 +329,84 @@ impl LatencyGuest for NativeGuest {
             unsafe { constants(host, state, &raw mut result) };
         })?;
         Ok(result)
+    }
+}
+
+impl SaturationGuest for NativeGuest {
+    fn saturation(&mut self, cluster: &ClusterView<'_>) -> Result<f64, Fault> {
+        let saturation = self.function(Kind::Saturation, self.library.table.saturation)?;
+        let (now_us, ages, stride) = (cluster.now.0, ages_row(cluster.staleness), self.stride());
+        let Rows { count, numbers, changed } = self.rows.of(None, cluster);
+        let rows = numbers.as_ptr().cast();
+        let about = NativeCallInput { changed, ..of_no_request(cluster.now) };
+        let output = self.call("saturation", about, |host, state| {
+            // SAFETY: see above.
+            unsafe { saturation(host, state, now_us, &raw const ages, rows, count, stride) }
+        });
+        output.inspect_err(|_| self.rows.forget())
+    }
+}
+
+/// The input of a decision at `now` that is about no request. Built-in policies take the first of equally good choices.
+fn of_no_request(now: Micros) -> NativeCallInput<'static> {
+    NativeCallInput { ties: Some(&Ties::LowestIndex), ..NativeCallInput::item(number_of(now).0.into()) }
+}
+
+impl CeilingsGuest for NativeGuest {
+    fn ceilings(
+        &mut self,
+        now: Micros,
+        saturation: f64,
+        bands: &[BandView],
+        ceilings: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        let compute = self.function(Kind::Ceilings, self.library.table.ceilings)?;
+        let rows: Vec<BandRow> = bands.iter().map(band_row).collect();
+        // A ceiling that the library does not write stays NaN, which the caller detects.
+        ceilings.resize(rows.len(), f64::NAN);
+        let (start, stride, out) = (rows.as_ptr().cast(), size_of::<BandRow>(), ceilings.as_mut_ptr());
+        self.call("ceilings", of_no_request(now), |host, state| {
+            // SAFETY: see above.
+            unsafe { compute(host, state, now.0, saturation, start, rows.len(), stride, out) };
+        })
+    }
+}
+
+impl FairnessGuest for NativeGuest {
+    fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
+        let fair_pick = self.function(Kind::Fairness, self.library.table.fair_pick)?;
+        let (band, rows): (BandRow, Vec<FlowRow>) = (band_row(&band), flows.iter().map(flow_row).collect());
+        let (start, stride) = (rows.as_ptr().cast(), size_of::<FlowRow>());
+        let index = self.call("fair_pick", of_no_request(now), |host, state| {
+            // SAFETY: see above.
+            unsafe { fair_pick(host, state, now.0, saturation, &raw const band, start, rows.len(), stride) }
+        })?;
+        Ok(index as usize)
+    }
+}
+
+impl OrderingGuest for NativeGuest {
+    fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault> {
+        let order = self.function(Kind::Ordering, self.library.table.order)?;
+        let row = request_row(request, now, 0);
+        self.call("order", NativeCallInput::request(request), |host, state| {
+            // SAFETY: see above.
+            unsafe { order(host, state, &raw const row, expires.0) }
+        })
+    }
+}
+
+impl EvictionGuest for NativeGuest {
+    fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault> {
+        let evict = self.function(Kind::Eviction, self.library.table.evict)?;
+        let (demand, rows): (BandRow, Vec<InFlightRow>) =
+            (band_row(&demand), in_flight.iter().map(in_flight_row).collect());
+        let (start, stride) = (rows.as_ptr().cast(), size_of::<InFlightRow>());
+        let index = self.call("evict", of_no_request(now), |host, state| {
+            // SAFETY: see above.
+            unsafe { evict(host, state, now.0, &raw const demand, start, rows.len(), stride) }
+        })?;
+        Ok((index != NONE_U32).then_some(index as usize))
     }
 }
 

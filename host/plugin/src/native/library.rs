@@ -233,6 +233,11 @@ fn lacks(table: &PolicyTable, description: &PolicyDescription) -> Option<&'stati
         ("constants", has(Kind::Latency), table.constants.is_some()),
         ("queueing_time", has(Kind::Latency), table.queueing_time.is_some()),
         ("step_time", has(Kind::Latency), table.step_time.is_some()),
+        ("saturation", has(Kind::Saturation), table.saturation.is_some()),
+        ("ceilings", has(Kind::Ceilings), table.ceilings.is_some()),
+        ("fair_pick", has(Kind::Fairness), table.fair_pick.is_some()),
+        ("order", has(Kind::Ordering), table.order.is_some()),
+        ("evict", has(Kind::Eviction), table.evict.is_some()),
         ("observe", description.events != Events::NONE, table.observe.is_some()),
     ];
     needed.into_iter().find(|&(_, needed, there)| needed && !there).map(|(name, ..)| name)

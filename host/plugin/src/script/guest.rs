@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, FuncArgs, Map};
@@ -12,17 +13,19 @@ use super::call::{self, NO_REQUEST, ScriptLog};
 use super::code::{Script, SpecializedCode};
 use super::column::{Column, number, numbers, type_name};
 use super::evaluation::ScriptEvaluation;
+use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject};
 use super::state::{self, StateSize};
 use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, NameTexts, QueuedObject, RequestFields, RequestObject,
     StepObject,
 };
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
-use crate::rows::LatestView;
+use crate::rows::{LatestView, number_of};
 use crate::text::plain;
 use crate::{
-    AdmissionGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest,
-    PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
+    Kind, LatencyConstants, LatencyGuest, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
+    SchedulingGuest, StartedGuest,
 };
 
 pub(super) struct ScriptGuest {
@@ -242,12 +245,17 @@ impl ScriptGuest {
     fn views(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> (RequestObject, ClusterObject) {
         let tenant_in_flight = cluster.tenant_in_flight(request.tags.tenant);
         let view = self.request(request, cluster.now, Some(tenant_in_flight));
+        (view, self.view(Some(request), cluster))
+    }
+
+    /// The cluster, for a decision about `request`, if it is about one.
+    fn view(&mut self, request: Option<&RequestView<'_>>, cluster: &ClusterView<'_>) -> ClusterObject {
         // If the script has kept the view of an earlier call, that view stays unchanged.
         Arc::make_mut(&mut self.cluster).update(request, cluster, &self.script.used_fields);
         if self.script.used_fields.changed {
             self.changed = self.latest.advance(cluster).changed().map(<[u32]>::to_vec);
         }
-        (view, ClusterObject(Arc::clone(&self.cluster)))
+        ClusterObject(Arc::clone(&self.cluster))
     }
 
     /// A choice among `len` from the result: an index, or a score for each, of which the highest wins.
@@ -519,6 +527,63 @@ impl LatencyGuest for ScriptGuest {
             *field = self.constant(name, value)?;
         }
         Ok(constants)
+    }
+}
+
+impl SaturationGuest for ScriptGuest {
+    fn saturation(&mut self, cluster: &ClusterView<'_>) -> Result<f64, Fault> {
+        self.missing("saturation", Kind::Saturation)?;
+        let view = self.view(None, cluster);
+        let output = self.call("saturation", (view,), number_of(cluster.now), Some(&Ties::LowestIndex))?;
+        self.number("saturation", &output)
+    }
+}
+
+impl CeilingsGuest for ScriptGuest {
+    fn ceilings(
+        &mut self,
+        now: Micros,
+        saturation: f64,
+        bands: &[BandView],
+        ceilings: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        self.missing("ceilings", Kind::Ceilings)?;
+        let view = BandsObject::new(now, bands);
+        let output = self.call("ceilings", (saturation, view), number_of(now), Some(&Ties::LowestIndex))?;
+        self.column("ceilings", "it must return a column, a ceiling for each band", &output, ceilings)
+    }
+}
+
+impl FairnessGuest for ScriptGuest {
+    fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
+        self.missing("fair_pick", Kind::Fairness)?;
+        let band = BandObject { now, saturation: Some(saturation), band };
+        let view = FlowsObject::new(now, flows, &self.script.used_fields.flow, &self.names);
+        let output = self.call("fair_pick", (band, view), number_of(now), Some(&Ties::LowestIndex))?;
+        self.choice("fair_pick", &output, flows.len(), &mut Vec::new(), |_| 0)
+    }
+}
+
+impl OrderingGuest for ScriptGuest {
+    fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault> {
+        self.missing("order", Kind::Ordering)?;
+        let view = self.request(request, now, None);
+        let expires = super::views::optional((expires < Micros::MAX).then_some(expires.0));
+        let output = self.call("order", (view, expires), request.id, None)?;
+        self.number("order", &output)
+    }
+}
+
+impl EvictionGuest for ScriptGuest {
+    fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault> {
+        self.missing("evict", Kind::Eviction)?;
+        let band = BandObject { now, saturation: None, band: demand };
+        let view = InFlightObject::new(now, in_flight, &self.script.used_fields.flow, &self.names);
+        let output = self.call("evict", (band, view), number_of(now), Some(&Ties::LowestIndex))?;
+        if output.is_unit() {
+            return Ok(None);
+        }
+        self.choice("evict", &output, in_flight.len(), &mut Vec::new(), |_| 0).map(Some)
     }
 }
 

@@ -16,6 +16,7 @@ mod definitions;
 mod engine;
 mod errors;
 mod evaluation;
+mod flow;
 mod folding;
 mod guest;
 mod header;
@@ -57,7 +58,7 @@ use super::{
 };
 
 /// Functions that the host calls, with their kinds and parameters.
-const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 11] = [
+const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 16] = [
     ("admit", Some(Kind::Admission), &["r", "s"]),
     ("route", Some(Kind::Routing), &["r", "s"]),
     ("filter", Some(Kind::RoutingFilter), &["r", "s"]),
@@ -65,6 +66,11 @@ const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 11] = [
     ("rank", Some(Kind::Scheduling), &["r", "q"]),
     ("victim", Some(Kind::Preemption), &["b"]),
     ("step_time", Some(Kind::Latency), &["b"]),
+    ("saturation", Some(Kind::Saturation), &["s"]),
+    ("ceilings", Some(Kind::Ceilings), &["saturation", "b"]),
+    ("fair_pick", Some(Kind::Fairness), &["b", "f"]),
+    ("order", Some(Kind::Ordering), &["r", "expires"]),
+    ("evict", Some(Kind::Eviction), &["b", "f"]),
     ("queueing_time", None, &["tokens"]),
     ("constants", None, &[]),
     ("observe", None, &["e"]),
@@ -139,6 +145,10 @@ fn compile(path: &Path, source: &str, limits: &Limits, kit: Arc<Kit>) -> Result<
     let code = script.compile(&defaults)?;
     script.functions = entries(&code.ast, &scan, &script.source)?;
     script.description.kinds = kinds(&script, &scan, &header)?;
+    if let Some(what) = script.description.unreadable_column(crate::Column::field) {
+        let span = scan.functions.iter().find(|span| span.text == "saturation").copied();
+        return Err(script.source.fault(FaultKind::Refused, span, &what));
+    }
     names::check(&script, &scan, &code.ast)?;
     Ok(ScriptPlugin { script: Arc::new(script), code })
 }
@@ -232,7 +242,8 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<
         let names = FUNCTIONS.map(|(name, ..)| name);
         let hint = scan.functions.iter().map(|span| near(span.text, &names, "")).find(|hint| !hint.is_empty());
         let text = "it has none of the functions that policies are made of: admit(r, s), route(r, s), filter(r, s), \
-                    priority(r), rank(r, q), victim(b), step_time(b)";
+                    priority(r), rank(r, q), victim(b), step_time(b), and for flow control saturation(s), ceilings(saturation, \
+                    b), fair_pick(b, f), order(r, expires), evict(b, f)";
         return fault(scan.functions.first().copied(), &format!("{text}{}", hint.unwrap_or_default()));
     }
     Ok(kinds)

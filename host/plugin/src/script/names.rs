@@ -7,6 +7,7 @@ use rhai::AST;
 use super::FUNCTIONS;
 use super::code::Script;
 use super::engine::LANGUAGE_FUNCTIONS;
+use super::flow::{BAND, BANDS, FLOWS, IN_FLIGHT};
 use super::header::near;
 use super::scan::{Alias, NameUse, Scan, SourceSpan};
 use super::testing::TEST_HELPERS;
@@ -41,13 +42,19 @@ const OTHER_METHODS: [&str; 20] = [
 ];
 
 /// What scripts call the arguments of the functions that the host calls; `None` for those that are no views.
-const ARGUMENTS: [(&str, &[Option<&str>]); 9] = [
+const ARGUMENTS: [(&str, &[Option<&str>]); 15] = [
     ("admit", &[Some("request"), Some("cluster")]),
     ("route", &[Some("request"), Some("cluster")]),
+    ("filter", &[Some("request"), Some("cluster")]),
     ("priority", &[Some("request")]),
     ("rank", &[Some("request"), Some("queued request")]),
     ("victim", &[Some("running batch")]),
     ("step_time", &[Some("step")]),
+    ("saturation", &[Some("cluster")]),
+    ("ceilings", &[None, Some(BANDS)]),
+    ("fair_pick", &[Some(BAND), Some(FLOWS)]),
+    ("order", &[Some("request"), None]),
+    ("evict", &[Some(BAND), Some(IN_FLIGHT)]),
     ("queueing_time", &[None]),
     ("observe", &[Some("event")]),
     ("init", &[None]),

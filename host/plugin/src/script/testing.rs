@@ -15,6 +15,7 @@ use rhai::{Array, Dynamic, ImmutableString, Map};
 use super::call::{NO_REQUEST, failure};
 use super::column::{Column, type_name};
 use super::engine::Kit;
+use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject, UsedFlowFields};
 use super::guest::ScriptGuest;
 use super::registry::{Registry, ScriptError};
 use super::scan::{Scan, SourceSpan};
@@ -24,14 +25,15 @@ use super::views::{
 };
 use super::{ScriptPlugin, compile};
 use crate::fields::{
-    FieldError, FieldValue, NameTable, NamedInstance, NamedInstances, NamedQueued, NamedRequest, push_running,
-    set_running, set_step, whole,
+    FieldError, FieldValue, NameTable, NamedInstance, NamedInstances, NamedQueued, NamedRequest, flow, push_running,
+    real, set_running, set_step, whole,
 };
 use crate::inputs::{DecisionPoint, GuestCall};
 use crate::{Fault, FaultKind, Limits, Plugin as _, TestFunction, check};
 
 /// The functions that test functions may call besides those of every script.
-pub(super) const TEST_HELPERS: [&str; 6] = ["assert", "batch", "cluster", "queued", "request", "step"];
+pub(super) const TEST_HELPERS: [&str; 10] =
+    ["assert", "band", "bands", "batch", "cluster", "flows", "in_flight", "queued", "request", "step"];
 
 /// Runs the test functions of `plugin`, each with a new state.
 pub(super) fn run(plugin: &ScriptPlugin, limits: &Limits) -> Result<Vec<TestFunction>, Fault> {
@@ -78,6 +80,10 @@ fn register(to: &mut Registry) {
     to.add("cluster", |list: Array, more: Map| cluster(&list, &more).map_err(|error| refused("cluster", &error)));
     to.add("batch", |list: Array| batch(&list, &Map::new()).map_err(|error| refused("batch", &error)));
     to.add("batch", |list: Array, more: Map| batch(&list, &more).map_err(|error| refused("batch", &error)));
+    to.add("band", |fields: Map| band(&fields).map_err(|error| refused("band", &error)));
+    to.add("bands", |list: Array| bands(&list).map_err(|error| refused("bands", &error)));
+    to.add("flows", |list: Array| flows(&list).map_err(|error| refused("flows", &error)));
+    to.add("in_flight", |list: Array| in_flight(&list).map_err(|error| refused("in_flight", &error)));
     to.add("step", |fields: Map| step(&fields).map_err(|error| refused("step", &error)));
 }
 
@@ -132,7 +138,7 @@ fn cluster(list: &Array, more: &Map) -> Result<ClusterObject, FieldError> {
     })?;
     let mut fields = ClusterFields::default();
     let point = DecisionPoint::new(&request, &instances, staleness);
-    fields.update(&point.request(), &point.cluster(), &UsedFields::ALL);
+    fields.update(Some(&point.request()), &point.cluster(), &UsedFields::ALL);
     Ok(ClusterObject(Arc::new(fields)))
 }
 
@@ -159,6 +165,51 @@ fn step(fields: &Map) -> Result<StepObject, FieldError> {
     let mut step = Batch::default();
     set_all(fields, |name, value| set_step(&mut step, name, value))?;
     Ok(StepObject(step))
+}
+
+fn band(fields: &Map) -> Result<BandObject, FieldError> {
+    let mut object = BandObject { now: Micros::ZERO, saturation: Some(0.0), band: flow::band() };
+    set_all(fields, |name, value| {
+        match name {
+            "now" | "now_us" => object.now = Micros(whole(name, value, 0..=i64::MAX.cast_unsigned())?),
+            "saturation" => object.saturation = Some(real(name, value, 0.0)?),
+            _ => flow::set_band(&mut object.band, name, value)?,
+        }
+        Ok(())
+    })?;
+    Ok(object)
+}
+
+fn bands(list: &Array) -> Result<BandsObject, FieldError> {
+    let mut bands = Vec::new();
+    for (index, fields) in list.iter().enumerate() {
+        let mut band = flow::band();
+        set_all(&map_of(index, fields)?, |name, value| flow::set_band(&mut band, name, value))?;
+        bands.push(band);
+    }
+    Ok(BandsObject::new(Micros::ZERO, &bands))
+}
+
+fn flows(list: &Array) -> Result<FlowsObject, FieldError> {
+    let (mut flows, mut names) = (Vec::new(), NameTable::default());
+    for (index, fields) in list.iter().enumerate() {
+        let mut one = flow::flow(index);
+        set_all(&map_of(index, fields)?, |name, value| {
+            flow::set_flow(&mut one, Micros::ZERO, name, value, &mut names)
+        })?;
+        flows.push(one);
+    }
+    Ok(FlowsObject::new(Micros::ZERO, &flows, &UsedFlowFields::ALL, &names.texts().into()))
+}
+
+fn in_flight(list: &Array) -> Result<InFlightObject, FieldError> {
+    let (mut requests, mut names) = (Vec::new(), NameTable::default());
+    for (index, fields) in list.iter().enumerate() {
+        let mut request = flow::in_flight(index);
+        set_all(&map_of(index, fields)?, |name, value| flow::set_in_flight(&mut request, name, value, &mut names))?;
+        requests.push(request);
+    }
+    Ok(InFlightObject::new(Micros::ZERO, &requests, &UsedFlowFields::ALL, &names.texts().into()))
 }
 
 /// The fields of the entry at `index` of a list.

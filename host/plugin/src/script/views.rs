@@ -14,6 +14,7 @@ use rhai::{Dynamic, INT};
 
 use super::call::{self, failure};
 use super::column::Column;
+use super::flow::UsedFlowFields;
 use super::registry::{Registry, ScriptError};
 use super::scan::Scan;
 use crate::ColumnGroup;
@@ -140,12 +141,20 @@ pub(super) struct UsedFields {
     staleness: [bool; 2],
     tenants: bool,
     pub changed: bool,
+    /// Those of flows and of requests in flight.
+    pub flow: UsedFlowFields,
 }
 
 impl UsedFields {
     /// All fields, for views that are built by hand.
-    pub const ALL: Self =
-        Self { columns: [true; COLUMNS], blocks: true, staleness: [true; 2], tenants: true, changed: true };
+    pub const ALL: Self = Self {
+        columns: [true; COLUMNS],
+        blocks: true,
+        staleness: [true; 2],
+        tenants: true,
+        changed: true,
+        flow: UsedFlowFields::ALL,
+    };
 
     pub fn by(scan: &Scan<'_>) -> Self {
         Self {
@@ -155,6 +164,7 @@ impl UsedFields {
                 .map(|names| scan.has_any(names)),
             tenants: scan.has_any(&["tenant_in_flight"]),
             changed: scan.has_any(&["changed"]),
+            flow: UsedFlowFields::by(scan),
         }
     }
 
@@ -176,8 +186,8 @@ impl UsedFields {
 }
 
 impl ClusterFields {
-    /// Updates the columns that are `used_fields`, for a decision about `request`.
-    pub fn update(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>, used_fields: &UsedFields) {
+    /// Updates the columns that are `used_fields`, for a decision about `request`, if it is about one.
+    pub fn update(&mut self, request: Option<&RequestView<'_>>, cluster: &ClusterView<'_>, used_fields: &UsedFields) {
         let other = self.len != cluster.len();
         let fresh = |before: u64, now: u64| other || now == 0 || before != now;
         let load = fresh(self.versions.load, cluster.versions.load);
@@ -201,7 +211,7 @@ impl ClusterFields {
     }
 }
 
-fn fill(number: usize, column: &mut Option<Column>, request: &RequestView<'_>, cluster: &ClusterView<'_>) {
+fn fill(number: usize, column: &mut Option<Column>, request: Option<&RequestView<'_>>, cluster: &ClusterView<'_>) {
     let column = column.get_or_insert_with(|| Column::new([]));
     match crate::Column::ALL.get(number) {
         Some(&of) => column.refill_with(cluster.len(), |push| each_value(of, request, cluster, push)),
@@ -282,18 +292,19 @@ pub(super) fn register(to: &mut Registry) {
     running(to);
     step(to);
     event(to);
+    super::flow::register(to);
 }
 
-fn int(value: impl TryInto<INT>) -> Dynamic {
+pub(super) fn int(value: impl TryInto<INT>) -> Dynamic {
     Dynamic::from_int(value.try_into().unwrap_or(INT::MAX))
 }
 
 /// `()` for `None`, in scripts the value for a missing number.
-fn optional(value: Option<impl TryInto<INT>>) -> Dynamic {
+pub(super) fn optional(value: Option<impl TryInto<INT>>) -> Dynamic {
     value.map_or(Dynamic::UNIT, int)
 }
 
-fn text(names: &NameTexts, name: Name) -> Dynamic {
+pub(super) fn text(names: &NameTexts, name: Name) -> Dynamic {
     names.get(name.index()).map_or("", |text| text).into()
 }
 
@@ -335,7 +346,7 @@ fn request(to: &mut Registry) {
 
 /// Scan and compiler agree on the words of the script, so the column exists; the check makes sure that a missing column
 /// is never replaced by a wrong one.
-fn column_of(column: Option<&Column>, name: &str) -> Result<Dynamic, ScriptError> {
+pub(super) fn column_of(column: Option<&Column>, name: &str) -> Result<Dynamic, ScriptError> {
     let column = column.ok_or_else(|| failure(format!("the column `{name}` was not built for this script")))?;
     Ok(Dynamic::from(column.clone()))
 }

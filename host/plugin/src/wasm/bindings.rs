@@ -6,7 +6,7 @@ mod package {
     wasmtime::component::bindgen!({ path: "../../sdk/wit/since-v1.1.0", world: "policy" });
 }
 
-pub(super) use package::blis::policy::types::{Ages, Event, Queued, Request, Running, Step};
+pub(super) use package::blis::policy::types::{Ages, Band, Event, Flow, InFlight, Queued, Request, Running, Step};
 pub(super) use package::exports::blis::policy::admission::Decision as AdmissionDecision;
 pub(super) use package::exports::blis::policy::latency::LatencyConstants as ConstantsRecord;
 pub(super) use package::exports::blis::policy::plugin::{Description, InstanceInfo, ModelFact, Value};
@@ -41,6 +41,13 @@ records! {
         arrival_us, deadline_us, priority, id, input_tokens, computed_tokens, generated_tokens, kv_blocks, preemptions,
         class_priority, slo_class, tenant, session,
     }
+    Band { oldest_wait_us, priority, queued }
+    Flow {
+        served_decayed, head_rank, served_as_of_us, head_turn, head_wait_us, head_deadline_us, dispatched, served_input,
+        served_output, tenant, tenant_order, queued, in_flight, head_id, head_input_tokens, head_max_output_tokens,
+        head_slo_class,
+    }
+    InFlight { dispatched_us, id, priority, input_tokens, tenant }
     Step {
         prefill_requests, prefill_tokens, prefill_tokens_squared, prefill_tokens_by_input, prefill_tokens_by_context,
         prefill_context, decode_requests, decode_context,

@@ -4,7 +4,7 @@ use super::fault::PluginPath;
 use crate::describe::{Declared, DeclaredNames, DeclaredParameter, DeclaredValue, parted};
 use crate::limits::{ABOUT_BYTES, NAME_BYTES, PARAMETERS};
 use crate::text::plain;
-use crate::{Fault, FaultKind, Kind, OtherParameter, PolicyDescription};
+use crate::{Column, Fault, FaultKind, Kind, OtherParameter, PolicyDescription};
 
 /// The description as a guest returns it. Some names may be unknown to this host.
 pub(super) struct RawDescription {
@@ -49,7 +49,7 @@ pub(super) fn checked(file: &PluginPath, declared: RawDescription) -> Result<Pol
     if let Some((name, what)) = others.iter().find_map(refused_default) {
         return refuse(format!("the default of parameter {name} cannot be: {what}"));
     }
-    Ok(PolicyDescription {
+    let description = PolicyDescription {
         name: declared.name,
         version: plain(&declared.version, NAME_BYTES),
         about: plain(&declared.about, ABOUT_BYTES),
@@ -61,7 +61,11 @@ pub(super) fn checked(file: &PluginPath, declared: RawDescription) -> Result<Pol
         every_step: declared.every_step,
         parameters,
         others,
-    })
+    };
+    match description.unreadable_column(Column::name) {
+        Some(what) => Err(file.fault(FaultKind::Refused, format_args!("describe: {what}"))),
+        None => Ok(description),
+    }
 }
 
 fn refused_default(parameter: &OtherParameter) -> Option<(&str, String)> {

@@ -7,7 +7,7 @@
 
 use std::mem::offset_of;
 
-use blis_abi::canonical::{self, RankParameters, ValueRecord};
+use blis_abi::canonical::{self, ChosenIndex, OrderParameters, RankParameters, ValueRecord};
 use blis_sim::policy::Events;
 use wasmtime::{
     AsContextMut as _, Caller, Engine, Instance, InstancePre, Linker, Module, Store, StoreContextMut, TypedFunc,
@@ -16,14 +16,14 @@ use wasmtime::{
 
 use super::describe::RawDescription;
 use super::fault::{PluginPath, ResultTooLarge};
-use super::functions::{DecisionRows, Functions};
+use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::{self, WasmHost};
 use super::inspect::{self, Exports};
 use super::memory::{GuestMemory, write};
 use super::standard;
 use crate::describe::{DeclaredNames, DeclaredParameter, DeclaredValue};
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
-use crate::rows::{EventRow, QueuedRow, RequestRow, Row, RunningRow, StepRow};
+use crate::rows::{BandRow, EventRow, FlowRow, InFlightRow, QueuedRow, RequestRow, Row, RunningRow, StepRow};
 use crate::{
     Fault, FaultKind, GuestSetup, Kind, LatencyConstants, OtherValue, ParameterValue, PolicyDescription, ValueTable,
 };
@@ -223,6 +223,16 @@ impl ResultReader<'_> {
         }
     }
 
+    /// The index of an `option<u32>`, if there is one.
+    fn chosen(&self, at: u32) -> wasmtime::Result<Option<u32>> {
+        self.record(at, 4, size_of::<ChosenIndex>())?;
+        match self.u8(at + offset!(ChosenIndex, is_some))? {
+            0 => Ok(None),
+            1 => self.u32(at + offset!(ChosenIndex, index)).map(Some),
+            other => wasmtime::bail!("unexpected discriminant: {other}"),
+        }
+    }
+
     /// The list with the address and length that lie at `at`.
     fn list_at(&mut self, at: u32, size: usize, align: u32) -> wasmtime::Result<&[u8]> {
         self.record(at, 4, 8)?;
@@ -322,7 +332,15 @@ enum DirectRole {
     Scheduling { rank: TypedFunc<u32, f64> },
     Preemption { victim: TypedFunc<(u64, u32, u32, u32), u32> },
     Latency(DirectLatency),
+    Saturation { saturation: TypedFunc<InstanceNumbers, f64> },
+    Ceilings { ceilings: MemoryResult<(u64, f64, u32, u32)> },
+    Fairness { fair_pick: TypedFunc<(u64, f64, u64, i32, u32, u32, u32), u32> },
+    Ordering { order: TypedFunc<u32, f64> },
+    Eviction { evict: MemoryResult<(u64, u64, i32, u32, u32, u32)> },
 }
+
+/// Time, ages, number of instances, and pointer and length of their numbers.
+type InstanceNumbers = (u64, u64, u64, u64, u64, u32, u32, u32);
 
 struct DirectLatency {
     constants: MemoryResult<()>,
@@ -409,6 +427,11 @@ impl Functions for Direct {
                 queueing_time: find.function(of, "queueing-time")?,
                 step_time: find.function(of, "step-time")?,
             }),
+            Kind::Saturation => DirectRole::Saturation { saturation: find.function(of, "saturation")? },
+            Kind::Ceilings => DirectRole::Ceilings { ceilings: find.memory_result(of, "ceilings")? },
+            Kind::Fairness => DirectRole::Fairness { fair_pick: find.function(of, "fair-pick")? },
+            Kind::Ordering => DirectRole::Ordering { order: find.function(of, "order")? },
+            Kind::Eviction => DirectRole::Eviction { evict: find.memory_result(of, "evict")? },
         };
         Ok(Self {
             memory: find.memory()?,
@@ -561,6 +584,65 @@ impl Functions for Direct {
     fn step_time(&self, store: &mut Store<WasmHost>, step: &StepRow) -> wasmtime::Result<u64> {
         let latency = role!(self, DirectRole::Latency(latency) => latency);
         latency.step_time.call(store, step.numbers())
+    }
+
+    #[inline]
+    fn saturation(&self, store: &mut Store<WasmHost>, input: &InstanceInput<'_>) -> wasmtime::Result<f64> {
+        let saturation = role!(self, DirectRole::Saturation { saturation } => saturation);
+        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, bytes_of(input.instances))?;
+        let (periodic, cache, gateway, pipeline) = input.ages.numbers();
+        let [count, len] = [input.count, input.instances.len()].map(|number| number as u32);
+        saturation.call(store, (input.now_us, periodic, cache, gateway, pipeline, count, at, len))
+    }
+
+    fn ceilings(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        saturation: f64,
+        bands: &[BandRow],
+    ) -> wasmtime::Result<Vec<f64>> {
+        let ceilings = role!(self, DirectRole::Ceilings { ceilings } => ceilings);
+        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, BandRow::bytes(bands))?;
+        let params = (now_us, saturation, at, bands.len() as u32);
+        ceilings.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at))
+    }
+
+    fn fair_pick(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        saturation: f64,
+        band: &BandRow,
+        flows: &[FlowRow],
+    ) -> wasmtime::Result<u32> {
+        let fair_pick = role!(self, DirectRole::Fairness { fair_pick } => fair_pick);
+        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, FlowRow::bytes(flows))?;
+        let (oldest_wait_us, priority, queued) = band.numbers();
+        fair_pick.call(store, (now_us, saturation, oldest_wait_us, priority, queued, at, flows.len() as u32))
+    }
+
+    fn order(&self, store: &mut Store<WasmHost>, request: &RequestRow, expires_us: u64) -> wasmtime::Result<f64> {
+        let order = role!(self, DirectRole::Ordering { order } => order);
+        let at = self.memory.room(&mut *store, 8, size_of::<OrderParameters>())?;
+        let memory = self.memory.memory.data_mut(&mut *store);
+        write(memory, at + offset_of!(OrderParameters, request), RequestRow::bytes(std::slice::from_ref(request)))?;
+        write(memory, at + offset_of!(OrderParameters, expires_us), &expires_us.to_le_bytes())?;
+        order.call(store, at as u32)
+    }
+
+    fn evict(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        demand: &BandRow,
+        in_flight: &[InFlightRow],
+    ) -> wasmtime::Result<Option<u32>> {
+        let evict = role!(self, DirectRole::Eviction { evict } => evict);
+        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, InFlightRow::bytes(in_flight))?;
+        let (oldest_wait_us, priority, queued) = demand.numbers();
+        let params = (now_us, oldest_wait_us, priority, queued, at, in_flight.len() as u32);
+        evict.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.chosen(at))
     }
 }
 

@@ -5,7 +5,7 @@ use wasmtime::{Engine, Store};
 use super::describe::RawDescription;
 use super::fault::PluginPath;
 use super::host::WasmHost;
-use crate::rows::{AgesRow, EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::rows::{AgesRow, BandRow, EventRow, FlowRow, InFlightRow, QueuedRow, RequestRow, RunningRow, StepRow};
 use crate::{Fault, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
 /// The functions of an instance that a guest of one kind uses; `typed.rs` and `direct.rs` implement the calls. Only
@@ -66,6 +66,41 @@ pub trait Functions: Sized + Send + 'static {
     fn constants(&self, store: &mut Store<WasmHost>) -> wasmtime::Result<LatencyConstants>;
     fn queueing_time(&self, store: &mut Store<WasmHost>, input_tokens: u32) -> wasmtime::Result<u64>;
     fn step_time(&self, store: &mut Store<WasmHost>, step: &StepRow) -> wasmtime::Result<u64>;
+    fn saturation(&self, store: &mut Store<WasmHost>, input: &InstanceInput<'_>) -> wasmtime::Result<f64>;
+    fn ceilings(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        saturation: f64,
+        bands: &[BandRow],
+    ) -> wasmtime::Result<Vec<f64>>;
+    fn fair_pick(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        saturation: f64,
+        band: &BandRow,
+        flows: &[FlowRow],
+    ) -> wasmtime::Result<u32>;
+    fn order(&self, store: &mut Store<WasmHost>, request: &RequestRow, expires_us: u64) -> wasmtime::Result<f64>;
+    /// Calls `evict`; returns the index of the victim, if there is one.
+    fn evict(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        demand: &BandRow,
+        in_flight: &[InFlightRow],
+    ) -> wasmtime::Result<Option<u32>>;
+}
+
+/// The input of a decision about the instances that is about no request.
+pub(super) struct InstanceInput<'a> {
+    pub now_us: u64,
+    pub ages: AgesRow,
+    /// Number of instances.
+    pub count: usize,
+    /// As of [`DecisionRows`].
+    pub instances: &'a [f64],
 }
 
 /// The input of an admission or routing decision, or of a filter.

@@ -4,21 +4,24 @@ use std::fmt;
 use std::sync::Arc;
 
 use blis_sim::latency::Batch;
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
 use wasmtime::Store;
 
 use super::compiled::CompiledPlugin;
 use super::fault::PluginPath;
-use super::functions::{DecisionRows, Functions};
+use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
 use crate::rows::{
-    InstanceRows, Rows, ages_row, decision_row, event_row, queued_row, request_row, running_rows, step_row,
+    FlowRow, InstanceRows, Rows, ages_row, band_row, decision_row, event_row, flow_row, in_flight_row, number_of,
+    queued_row, request_row, running_rows, step_row,
 };
 use crate::text::plain;
 use crate::{
-    AdmissionGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup, Kind, LatencyConstants, LatencyGuest,
-    PreemptionGuest, PriorityGuest, RoutingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
+    Kind, LatencyConstants, LatencyGuest, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
+    SchedulingGuest, StartedGuest,
 };
 
 /// An instance that was configured and accepts calls.
@@ -33,6 +36,8 @@ pub(super) struct WasmGuest<F: Functions> {
     setup: GuestSetup,
     live: Option<LiveInstance<F>>,
     rows: InstanceRows,
+    /// Of the latest decision of fairness; kept for their memory.
+    flows: Vec<FlowRow>,
     used: u64,
     log: WasmLog,
 }
@@ -50,6 +55,7 @@ impl<F: Functions> WasmGuest<F> {
             setup: setup.clone(),
             live: None,
             rows: InstanceRows::new(&plugin.description.columns),
+            flows: Vec::new(),
             used: 0,
             log: WasmLog::default(),
         };
@@ -145,7 +151,7 @@ impl<F: Functions> WasmGuest<F> {
         call: impl FnOnce(&mut Self, &DecisionRows<'_>, &WasmCallInput<'_>) -> Result<A, Fault>,
     ) -> Result<A, Fault> {
         let mut rows = std::mem::take(&mut self.rows);
-        let Rows { count, numbers: instances, changed } = rows.of(request, cluster);
+        let Rows { count, numbers: instances, changed } = rows.of(Some(request), cluster);
         let (request_row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
         let input = DecisionRows { request: request_row, ages, count, instances };
         let about = WasmCallInput { id: request.id, request: Some(request), ties, changed };
@@ -279,6 +285,78 @@ impl<F: Functions> LatencyGuest for WasmGuest<F> {
 
     fn constants(&mut self) -> Result<LatencyConstants, Fault> {
         self.latency("constants", F::constants)
+    }
+}
+
+impl<F: Functions> SaturationGuest for WasmGuest<F> {
+    fn saturation(&mut self, cluster: &ClusterView<'_>) -> Result<f64, Fault> {
+        self.of(Kind::Saturation)?;
+        let mut rows = std::mem::take(&mut self.rows);
+        let Rows { count, numbers: instances, changed } = rows.of(None, cluster);
+        let input = InstanceInput { now_us: cluster.now.0, ages: ages_row(cluster.staleness), count, instances };
+        let about = WasmCallInput { changed, ..of_no_request(cluster.now) };
+        let result = self.call("saturation", &about, |functions, store| functions.saturation(store, &input));
+        if result.is_err() {
+            rows.forget();
+        }
+        self.rows = rows;
+        result
+    }
+}
+
+/// The input of a decision at `now` that is about no request. Built-in policies take the first of equally good choices.
+fn of_no_request(now: Micros) -> WasmCallInput<'static> {
+    WasmCallInput { id: number_of(now), ties: Some(&Ties::LowestIndex), ..WasmCallInput::default() }
+}
+
+impl<F: Functions> CeilingsGuest for WasmGuest<F> {
+    fn ceilings(
+        &mut self,
+        now: Micros,
+        saturation: f64,
+        bands: &[BandView],
+        ceilings: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        self.of(Kind::Ceilings)?;
+        let rows: Vec<_> = bands.iter().map(band_row).collect();
+        ceilings.extend(self.call("ceilings", &of_no_request(now), |functions, store| {
+            functions.ceilings(store, now.0, saturation, &rows)
+        })?);
+        Ok(())
+    }
+}
+
+impl<F: Functions> FairnessGuest for WasmGuest<F> {
+    fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
+        self.of(Kind::Fairness)?;
+        let mut rows = std::mem::take(&mut self.flows);
+        rows.clear();
+        rows.extend(flows.iter().map(flow_row));
+        let index = self.call("fair-pick", &of_no_request(now), |functions, store| {
+            functions.fair_pick(store, now.0, saturation, &band_row(&band), &rows)
+        });
+        self.flows = rows;
+        index.map(|index| index as usize)
+    }
+}
+
+impl<F: Functions> OrderingGuest for WasmGuest<F> {
+    fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault> {
+        self.of(Kind::Ordering)?;
+        let about = WasmCallInput { id: request.id, request: Some(request), ..WasmCallInput::default() };
+        let row = request_row(request, now, 0);
+        self.call("order", &about, |functions, store| functions.order(store, &row, expires.0))
+    }
+}
+
+impl<F: Functions> EvictionGuest for WasmGuest<F> {
+    fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault> {
+        self.of(Kind::Eviction)?;
+        let rows: Vec<_> = in_flight.iter().map(in_flight_row).collect();
+        let victim = self.call("evict", &of_no_request(now), |functions, store| {
+            functions.evict(store, now.0, &band_row(&demand), &rows)
+        })?;
+        Ok(victim.map(|index| index as usize))
     }
 }
 

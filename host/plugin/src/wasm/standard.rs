@@ -18,7 +18,8 @@ pub(super) const INITIALIZE: &str = "_initialize";
 pub(super) const POST_RETURN: &str = "cabi_post_";
 
 /// Functions with results in memory: only they may have a function that is called afterwards.
-const IN_MEMORY: [&str; 8] = ["describe", "configure", "save", "restore", "admit", "scores", "filter", "constants"];
+const IN_MEMORY: [&str; 10] =
+    ["describe", "configure", "save", "restore", "admit", "scores", "filter", "constants", "ceilings", "evict"];
 
 /// The byte range of the only module in `component`, if the component is standard. `exports` are those of the
 /// component.

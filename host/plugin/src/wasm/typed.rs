@@ -5,15 +5,15 @@ use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower
 use wasmtime::{Engine, Store};
 
 use super::bindings::{
-    AdmissionDecision, Ages, ConstantsRecord, Description, Event, InstanceInfo, ModelFact, Queued, Request, Running,
-    Step, Value,
+    AdmissionDecision, Ages, Band, ConstantsRecord, Description, Event, Flow, InFlight, InstanceInfo, ModelFact,
+    Queued, Request, Running, Step, Value,
 };
 use super::describe::RawDescription;
 use super::fault::PluginPath;
-use super::functions::{DecisionRows, Functions};
+use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::WasmHost;
 use super::inspect::{Exports, not_exported};
-use crate::rows::{EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::rows::{BandRow, EventRow, FlowRow, InFlightRow, QueuedRow, RequestRow, RunningRow, StepRow};
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
 type DecisionFunction<A> = TypedFunc<(Request, Ages, u32, &'static [f64]), (A,)>;
@@ -29,6 +29,11 @@ enum TypedRole {
     Scheduling { rank: TypedFunc<(Request, Queued), (f64,)> },
     Preemption { victim: TypedFunc<(u64, u32, &'static [Running]), (u32,)> },
     Latency(TypedLatency),
+    Saturation { saturation: TypedFunc<(u64, Ages, u32, &'static [f64]), (f64,)> },
+    Ceilings { ceilings: TypedFunc<(u64, f64, &'static [Band]), (Vec<f64>,)> },
+    Fairness { fair_pick: TypedFunc<(u64, f64, Band, &'static [Flow]), (u32,)> },
+    Ordering { order: TypedFunc<(Request, u64), (f64,)> },
+    Eviction { evict: TypedFunc<(u64, Band, &'static [InFlight]), (Option<u32>,)> },
 }
 
 #[derive(Clone, Copy)]
@@ -111,6 +116,11 @@ impl Functions for Typed {
                 queueing_time: find.function(of, "queueing-time")?,
                 step_time: find.function(of, "step-time")?,
             }),
+            Kind::Saturation => TypedRole::Saturation { saturation: find.function(of, "saturation")? },
+            Kind::Ceilings => TypedRole::Ceilings { ceilings: find.function(of, "ceilings")? },
+            Kind::Fairness => TypedRole::Fairness { fair_pick: find.function(of, "fair-pick")? },
+            Kind::Ordering => TypedRole::Ordering { order: find.function(of, "order")? },
+            Kind::Eviction => TypedRole::Eviction { evict: find.function(of, "evict")? },
         };
         Ok(Self {
             role,
@@ -213,6 +223,53 @@ impl Functions for Typed {
 
     fn step_time(&self, store: &mut Store<WasmHost>, step: &StepRow) -> wasmtime::Result<u64> {
         one(called(role!(self, TypedRole::Latency(latency) => latency.step_time), store, (step.into(),)))
+    }
+
+    fn saturation(&self, store: &mut Store<WasmHost>, input: &InstanceInput<'_>) -> wasmtime::Result<f64> {
+        let saturation = role!(self, TypedRole::Saturation { saturation } => saturation);
+        let count = u32::try_from(input.count).unwrap_or(u32::MAX);
+        one(called(saturation, store, (input.now_us, (&input.ages).into(), count, input.instances)))
+    }
+
+    fn ceilings(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        saturation: f64,
+        bands: &[BandRow],
+    ) -> wasmtime::Result<Vec<f64>> {
+        let bands: Vec<Band> = bands.iter().map(Band::from).collect();
+        let ceilings = role!(self, TypedRole::Ceilings { ceilings } => ceilings);
+        one(called(ceilings, store, (now_us, saturation, bands.as_slice())))
+    }
+
+    fn fair_pick(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        saturation: f64,
+        band: &BandRow,
+        flows: &[FlowRow],
+    ) -> wasmtime::Result<u32> {
+        let flows: Vec<Flow> = flows.iter().map(Flow::from).collect();
+        let fair_pick = role!(self, TypedRole::Fairness { fair_pick } => fair_pick);
+        one(called(fair_pick, store, (now_us, saturation, band.into(), flows.as_slice())))
+    }
+
+    fn order(&self, store: &mut Store<WasmHost>, request: &RequestRow, expires_us: u64) -> wasmtime::Result<f64> {
+        one(called(role!(self, TypedRole::Ordering { order } => order), store, (request.into(), expires_us)))
+    }
+
+    fn evict(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        demand: &BandRow,
+        in_flight: &[InFlightRow],
+    ) -> wasmtime::Result<Option<u32>> {
+        let in_flight: Vec<InFlight> = in_flight.iter().map(InFlight::from).collect();
+        let evict = role!(self, TypedRole::Eviction { evict } => evict);
+        one(called(evict, store, (now_us, demand.into(), in_flight.as_slice())))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::policy::flow::{
     BandView, CeilingsPolicy, EvictionPolicy, FairnessPolicy, FlowView, HeadView, InFlightView, OrderingPolicy,
     SaturationPolicy, ServedTokens,
 };
-use crate::policy::{ClusterView, Reads, RequestView};
+use crate::policy::{ClusterView, Event, Events, Reads, RequestView};
 use crate::request::{Name, Request};
 use crate::units::Micros;
 
@@ -232,6 +232,33 @@ impl Gateway {
         self.control.fairness.reads_ends() || self.control.eviction.is_some()
     }
 
+    /// The events that its policies receive.
+    pub fn events(&self) -> Events {
+        let FlowControl { saturation, ceilings, fairness, ordering, eviction, .. } = &self.control;
+        let eviction = eviction.as_ref().map_or(Events::NONE, |eviction| eviction.events());
+        saturation.events().and(ceilings.events()).and(fairness.events()).and(ordering.events()).and(eviction)
+    }
+
+    /// Delivers an event to the policies that receive its kind.
+    pub fn observe(&mut self, event: &Event) {
+        let FlowControl { saturation, ceilings, fairness, ordering, eviction, .. } = &mut self.control;
+        if saturation.events().include(event.kind) {
+            saturation.observe(event);
+        }
+        if ceilings.events().include(event.kind) {
+            ceilings.observe(event);
+        }
+        if fairness.events().include(event.kind) {
+            fairness.observe(event);
+        }
+        if ordering.events().include(event.kind) {
+            ordering.observe(event);
+        }
+        if let Some(eviction) = eviction.as_mut().filter(|eviction| eviction.events().include(event.kind)) {
+            eviction.observe(event);
+        }
+    }
+
     /// Number of requests that wait.
     pub fn len(&self) -> usize {
         self.requests.len()
@@ -365,7 +392,7 @@ impl Gateway {
         let saturation = if saturation.is_nan() { 1.0 } else { saturation };
         self.show_bands(now);
         self.ceilings.clear();
-        self.control.ceilings.ceilings(saturation, &self.views, &mut self.ceilings);
+        self.control.ceilings.ceilings(now, saturation, &self.views, &mut self.ceilings);
         for rank in 0..self.views.len() {
             let ceiling = self.ceilings.get(rank).copied().filter(|ceiling| !ceiling.is_nan()).unwrap_or(1.0);
             if saturation >= ceiling {
@@ -374,7 +401,7 @@ impl Gateway {
             let band = self.views[rank];
             if band.queued > 0 {
                 return self
-                    .dispatch_from(now, band)
+                    .dispatch_from(now, saturation, band)
                     .map_or(Cycle::Nothing, |(one, waited)| Cycle::Dispatch(one, waited));
             }
         }
@@ -441,7 +468,7 @@ impl Gateway {
     }
 
     /// Removes the head of the flow that the fairness policy picks.
-    fn dispatch_from(&mut self, now: Micros, view: BandView) -> Option<(Box<Request>, Micros)> {
+    fn dispatch_from(&mut self, now: Micros, saturation: f64, view: BandView) -> Option<(Box<Request>, Micros)> {
         let band = self.bands.get_mut(&Reverse(view.priority))?;
         self.flows.clear();
         for (&(tenant_order, tenant), flow) in &band.flows {
@@ -456,11 +483,12 @@ impl Gateway {
                 input_tokens: request.input_tokens,
                 max_output_tokens: request.max_output_tokens,
                 deadline: request.deadline,
+                slo_class: request.tags.slo_class,
             };
             let (queued, dispatched) = (flow.queue.len() as u32, flow.dispatched);
             self.flows.push(FlowView { tenant, tenant_order, queued, head, in_flight, dispatched, served });
         }
-        let picked = self.control.fairness.pick(now, view, &self.flows);
+        let picked = self.control.fairness.pick(now, saturation, view, &self.flows);
         let FlowView { tenant, tenant_order, .. } = *self.flows.get(picked).or(self.flows.first())?;
         let flow = band.flows.get_mut(&(tenant_order, tenant))?;
         flow.dispatched += 1;

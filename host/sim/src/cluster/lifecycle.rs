@@ -6,7 +6,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::Policies;
 use crate::ids::{InstanceIndex, RequestId};
 use crate::outcome::{FirstToken, Outcome, Status};
 use crate::policy::{Event, EventKind, Events, RequestView};
@@ -132,13 +131,13 @@ impl EventDelivery {
         now: Micros,
         request: &RequestView<'_>,
         instance: Option<InstanceIndex>,
-        policies: &mut Policies,
+        observe: impl FnOnce(&Event),
     ) {
         let kind = if instance.is_some() { EventKind::Routed } else { EventKind::Rejected };
         if !self.wanted.include(kind) {
             return;
         }
-        policies.observe(&Event {
+        observe(&Event {
             at: now,
             kind,
             request: request.id,

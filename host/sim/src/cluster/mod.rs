@@ -159,6 +159,16 @@ impl Policies {
     }
 }
 
+/// Delivers an event to the policies of the service, those of the gateway's queue included.
+fn to_policies<'a>(policies: &'a mut Policies, gateway: &'a mut Option<Box<Gateway>>) -> impl FnMut(&Event) + 'a {
+    move |event| {
+        policies.observe(event);
+        if let Some(gateway) = gateway.as_mut() {
+            gateway.observe(event);
+        }
+    }
+}
+
 impl Clone for Policies {
     fn clone(&self) -> Self {
         Self { admission: self.admission.fork(), routing: self.routing.fork(), priority: self.priority.fork() }
@@ -244,8 +254,10 @@ impl<I: Instance> Cluster<I> {
 
     /// The same service with a queue between admission and routing.
     #[must_use]
-    pub fn with_flow_control(self, control: FlowControl) -> Self {
-        Self { gateway: Some(Box::new(Gateway::new(control))), ..self }
+    pub fn with_flow_control(mut self, control: FlowControl) -> Self {
+        let gateway = Gateway::new(control);
+        self.lifecycle.want(gateway.events());
+        Self { gateway: Some(Box::new(gateway)), ..self }
     }
 
     /// Simulates the service under `arrivals` (in order of time) up to the horizon. Returns the counters of each
@@ -371,7 +383,7 @@ impl<I: Instance> Cluster<I> {
         match decision {
             AdmissionDecision::Admit => self.admitted(now, request, observer)?,
             AdmissionDecision::Reject(_) => {
-                self.lifecycle.decided(now, &view, None, &mut self.policies);
+                self.lifecycle.decided(now, &view, None, to_policies(&mut self.policies, &mut self.gateway));
                 observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Admission))));
             }
         }
@@ -380,6 +392,10 @@ impl<I: Instance> Cluster<I> {
 
     /// A request that was admitted at `now` goes to routing, or to the gateway's queue.
     fn admitted(&mut self, now: Micros, request: Box<Request>, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        // What happened before is delivered to the policies of the queue before they decide.
+        if self.gateway.as_ref().is_some_and(|gateway| gateway.events() != Events::NONE) {
+            self.refresh_signals(now, observer)?;
+        }
         let Some(gateway) = &mut self.gateway else {
             self.admitted.push_back((now.saturating_add(self.config.routing_latency), request));
             return Ok(());
@@ -414,7 +430,12 @@ impl<I: Instance> Cluster<I> {
 
     /// Reports that the gateway does not serve `request`.
     fn refuse(&mut self, now: Micros, request: &Request, status: Status, observer: &mut impl Observer) {
-        self.lifecycle.decided(now, &self.config.view(request), None, &mut self.policies);
+        self.lifecycle.decided(
+            now,
+            &self.config.view(request),
+            None,
+            to_policies(&mut self.policies, &mut self.gateway),
+        );
         observer.record(&SimEvent::Outcome(&Outcome::new(request, status).ended_at(now)));
     }
 
@@ -487,7 +508,12 @@ impl<I: Instance> Cluster<I> {
         }
         self.refresh_signals(now, observer)?;
         if !self.config.serves(request.tags.model) {
-            self.lifecycle.decided(now, &self.config.view(&request), None, &mut self.policies);
+            self.lifecycle.decided(
+                now,
+                &self.config.view(&request),
+                None,
+                to_policies(&mut self.policies, &mut self.gateway),
+            );
             observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Routing))));
             return Ok(());
         }
@@ -509,7 +535,7 @@ impl<I: Instance> Cluster<I> {
         let instance = cluster.instances[choice.target].id;
         self.policies.routing.dispatched(&view, instance);
         self.board.routed(&view, instance);
-        self.lifecycle.decided(now, &view, Some(instance), &mut self.policies);
+        self.lifecycle.decided(now, &view, Some(instance), to_policies(&mut self.policies, &mut self.gateway));
         request.priority = priority;
         self.dispatch(now, request, instance, observer)
     }
@@ -565,10 +591,11 @@ impl<I: Instance> Cluster<I> {
             }
         }
         self.board.refresh(now, &mut self.instances, &mut self.lifecycle);
-        let Self { lifecycle, board, policies, .. } = self;
+        let Self { lifecycle, board, policies, gateway, .. } = self;
+        let mut observe = to_policies(policies, gateway);
         lifecycle.deliver(now, |event| {
             board.observe(event);
-            policies.observe(event);
+            observe(event);
         });
         Ok(())
     }

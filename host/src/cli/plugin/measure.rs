@@ -52,6 +52,7 @@ fn measured(plugin: &dyn Plugin, mut setup: GuestSetup, n: usize, reads: Reads) 
                     scores.clear();
                     guest.filter(&service.request(), &service.cluster(), &ties(), &mut scores).map(drop_black)
                 }
+                StartedGuest::Saturation(guest) => guest.saturation(&service.cluster()).map(drop_black),
                 other => Err(other.mismatch()),
             },
         };
@@ -74,7 +75,7 @@ enum CallInput<'a> {
 fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>)) -> Cost {
     let traffic = inputs::traffic(kind, n);
     let cold = per_call(traffic.len(), || traffic.iter().for_each(|input| call(CallInput::Cold(input))));
-    if !matches!(kind, Kind::Admission | Kind::Routing | Kind::RoutingFilter) {
+    if !kind.reads_instances() {
         return Cost { ns: cold, cold_ns: None };
     }
     const DECISIONS: usize = 256;
@@ -96,7 +97,10 @@ fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>))
 }
 
 fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
-    use StartedGuest::{Admission, Latency, Preemption, Priority, Routing, RoutingFilter, Scheduling};
+    use StartedGuest::{
+        Admission, Ceilings, Eviction, Fairness, Latency, Ordering, Preemption, Priority, Routing, RoutingFilter,
+        Saturation, Scheduling,
+    };
     match (input, guest) {
         (GuestCall::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
         (GuestCall::Route(scene), Routing(guest)) => {
@@ -116,6 +120,16 @@ fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> R
         (GuestCall::Victim(batch), Preemption(guest)) => guest.victim(batch).map(drop_black),
         (GuestCall::Step(batch), Latency(guest)) => guest.step_time(batch).map(drop_black),
         (GuestCall::Queueing(tokens), Latency(guest)) => guest.queueing_time(*tokens).map(drop_black),
+        (GuestCall::Saturation(scene), Saturation(guest)) => guest.saturation(&scene.cluster()).map(drop_black),
+        (GuestCall::Ceilings(state), Ceilings(guest)) => {
+            scores.clear();
+            state.ceilings(guest.as_mut(), scores).map(drop_black)
+        }
+        (GuestCall::FairPick(state), Fairness(guest)) => state.fair_pick(guest.as_mut()).map(drop_black),
+        (GuestCall::Order(scene, expires), Ordering(guest)) => {
+            guest.order(&scene.request(), scene.cluster().now, *expires).map(drop_black)
+        }
+        (GuestCall::Evict(state), Eviction(guest)) => state.evict(guest.as_mut()).map(drop_black),
         (GuestCall::Observe(event), guest) => guest.observe(event),
         (_, guest) => Err(guest.mismatch()),
     }
@@ -136,6 +150,11 @@ pub(super) fn built_in_name(kind: Kind) -> &'static str {
         Kind::Scheduling => "priority-fcfs",
         Kind::Preemption => "priority",
         Kind::Latency => "blackbox",
+        Kind::Saturation => "utilization",
+        Kind::Ceilings => "priority-holdback",
+        Kind::Fairness => "virtual-token-counter",
+        Kind::Ordering => "edf",
+        Kind::Eviction => "lowest-priority-newest",
     }
 }
 

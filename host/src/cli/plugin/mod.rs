@@ -105,6 +105,16 @@ enum KindName {
     Preemption,
     /// Step times
     Latency,
+    /// How full the service is, for flow control
+    Saturation,
+    /// Saturation up to which each priority band is served
+    Ceilings,
+    /// Tenant that is served next within a band
+    Fairness,
+    /// Order of the requests of a tenant
+    Ordering,
+    /// Request in flight that is ended to make room
+    Eviction,
 }
 
 impl From<KindName> for Kind {
@@ -117,6 +127,11 @@ impl From<KindName> for Kind {
             KindName::Scheduling => Self::Scheduling,
             KindName::Preemption => Self::Preemption,
             KindName::Latency => Self::Latency,
+            KindName::Saturation => Self::Saturation,
+            KindName::Ceilings => Self::Ceilings,
+            KindName::Fairness => Self::Fairness,
+            KindName::Ordering => Self::Ordering,
+            KindName::Eviction => Self::Eviction,
         }
     }
 }

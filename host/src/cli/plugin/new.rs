@@ -87,6 +87,11 @@ fn template(kind: Kind) -> Template {
         Kind::Scheduling => texts!("scheduling"),
         Kind::Preemption => texts!("preemption"),
         Kind::Latency => texts!("latency"),
+        Kind::Saturation => texts!("saturation"),
+        Kind::Ceilings => texts!("ceilings"),
+        Kind::Fairness => texts!("fairness"),
+        Kind::Ordering => texts!("ordering"),
+        Kind::Eviction => texts!("eviction"),
     };
     let with = |about, parameter, (rust_uses, rust_trait), reads, c_functions| Template {
         about,
@@ -152,6 +157,41 @@ fn template(kind: Kind) -> Template {
             ("Latency, LatencyConstants, Step", "Latency"),
             &[],
             &["constants", "queueing_time", "step_time"],
+        ),
+        Kind::Saturation => with(
+            "How full the fullest instance is, by waiting requests.",
+            ("full_queue", "5.0", "0.1", "1000.0", "requests waiting with which an instance is full"),
+            ("Cluster, Saturation", "Saturation"),
+            &["queue_depth"],
+            &["saturation"],
+        ),
+        Kind::Ceilings => with(
+            "Bands of priority below 0 wait earlier.",
+            ("sheddable_limit", "0.7", "0.0", "10.0", "saturation from which on bands of priority below 0 wait"),
+            ("Band, Ceilings", "Ceilings"),
+            &[],
+            &["ceilings"],
+        ),
+        Kind::Fairness => with(
+            "The tenant that was served the fewest tokens.",
+            ("output_weight", "2.0", "0.0", "1000.0", "prompt tokens that an output token counts as"),
+            ("Band, Fairness, Flow", "Fairness"),
+            &[],
+            &["fair_pick"],
+        ),
+        Kind::Ordering => with(
+            "Short prompts first, with an allowance for age.",
+            ("tokens_per_second", "1000.0", "0.0", "1000000.0", "prompt tokens that a second of waiting is worth"),
+            ("Ordering, Request", "Ordering"),
+            &[],
+            &["order"],
+        ),
+        Kind::Eviction => with(
+            "The youngest request in flight, unless all have run for long.",
+            ("longest_s", "10.0", "0.0", "100000.0", "age from which on a request is not evicted, seconds"),
+            ("Band, Eviction, InFlight", "Eviction"),
+            &[],
+            &["evict"],
         ),
     }
 }
@@ -247,6 +287,11 @@ fn usage(name: &str, kind: Kind) -> String {
     match kind {
         Kind::Scheduling => format!("blis run … --scheduler {name}"),
         Kind::Latency => format!("blis run … --latency-model {name}"),
+        Kind::Saturation => format!("blis run … --flow-control --saturation-detector {name}"),
+        Kind::Ceilings => format!("blis run … --flow-control --usage-limit-policy {name}"),
+        Kind::Ordering => format!("blis run … --flow-control --dispatch-order {name}"),
+        Kind::Fairness => format!("blis run … --flow-control --fairness-policy {name}"),
+        Kind::Eviction => format!("blis run … --flow-control --in-flight-eviction --eviction-policy {name}"),
         Kind::RoutingFilter => format!("blis run … --routing-policy weighted --routing-filters {name}"),
         _ => format!("blis run … --{kind}-policy {name}"),
     }

@@ -28,6 +28,11 @@ impl Exported {
     pub const Scheduling: Self = Self::one(Kind::Scheduling);
     pub const Preemption: Self = Self::one(Kind::Preemption);
     pub const Latency: Self = Self::one(Kind::Latency);
+    pub const Saturation: Self = Self::one(Kind::Saturation);
+    pub const Ceilings: Self = Self::one(Kind::Ceilings);
+    pub const Fairness: Self = Self::one(Kind::Fairness);
+    pub const Ordering: Self = Self::one(Kind::Ordering);
+    pub const Eviction: Self = Self::one(Kind::Eviction);
     pub const Lifecycle: Self = Self { lifecycle: true, ..Self::NOTHING };
     pub const NOTHING: Self = Self { kinds: [false; Kind::ALL.len()], lifecycle: false };
 

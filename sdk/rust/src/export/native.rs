@@ -12,15 +12,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Once, OnceLock};
 use std::{ptr, slice};
 
+use blis_abi::NONE_U32;
 pub use blis_abi::table;
 use blis_abi::table::{CHost, CText, CTexts, CValue};
 
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{Description, GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Filter, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
+    Admission, AdmissionDecision, Ceilings, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Policy,
+    Preemption, Priority, Routing, Saturation, Scheduling,
 };
-use crate::rows::{Ages, Cluster, Event, LatencyConstants, Queued, Request, Running, Step};
+use crate::rows::{Ages, Band, Cluster, Event, Flow, InFlight, LatencyConstants, Queued, Request, Running, Step};
 use crate::testing;
 
 /// # Safety
@@ -119,6 +121,41 @@ impl<P: Policy> NativeTable<P> {
             step_time: Some(step_time::<P>),
             ..self.table
         })
+    }
+
+    pub const fn Saturation(self) -> Self
+    where
+        P: Saturation,
+    {
+        Self::with(table::PolicyTable { saturation: Some(saturation::<P>), ..self.table })
+    }
+
+    pub const fn Ceilings(self) -> Self
+    where
+        P: Ceilings,
+    {
+        Self::with(table::PolicyTable { ceilings: Some(ceilings::<P>), ..self.table })
+    }
+
+    pub const fn Fairness(self) -> Self
+    where
+        P: Fairness,
+    {
+        Self::with(table::PolicyTable { fair_pick: Some(fair_pick::<P>), ..self.table })
+    }
+
+    pub const fn Ordering(self) -> Self
+    where
+        P: Ordering,
+    {
+        Self::with(table::PolicyTable { order: Some(order::<P>), ..self.table })
+    }
+
+    pub const fn Eviction(self) -> Self
+    where
+        P: Eviction,
+    {
+        Self::with(table::PolicyTable { evict: Some(evict::<P>), ..self.table })
     }
 
     pub const fn Lifecycle(self) -> Self
@@ -535,6 +572,97 @@ unsafe extern "C" fn queueing_time<P: Latency>(host: *const CHost, state: *const
 unsafe extern "C" fn step_time<P: Latency>(host: *const CHost, state: *const c_void, step: *const Step) -> u64 {
     // SAFETY: as above.
     unsafe { with_policy(host, state, 1, |policy: &P| policy.step_time(&*step)) }
+}
+
+unsafe extern "C" fn saturation<P: Saturation>(
+    host: *const CHost,
+    state: *mut c_void,
+    now_us: u64,
+    ages: *const Ages,
+    instances: *const c_void,
+    count: usize,
+    stride: usize,
+) -> f64 {
+    let function = |state: &mut NativeState<P>| {
+        // SAFETY: as above.
+        let (ages, instances) = unsafe { (*ages, rows::<P::Signals>(instances, count, stride)) };
+        state.policy.saturation(now_us, &Cluster { ages, instances: &instances })
+    };
+    // SAFETY: as above.
+    unsafe { with_state(host, state, 1.0, function) }
+}
+
+unsafe extern "C" fn ceilings<P: Ceilings>(
+    host: *const CHost,
+    state: *mut c_void,
+    now_us: u64,
+    saturation: f64,
+    bands: *const c_void,
+    count: usize,
+    stride: usize,
+    result: *mut f64,
+) {
+    let function = |state: &mut NativeState<P>| {
+        // SAFETY: as above.
+        let bands = unsafe { rows::<Band>(bands, count, stride) };
+        let mut ceilings = Vec::with_capacity(count);
+        state.policy.ceilings(now_us, saturation, &bands, &mut ceilings);
+        assert!(ceilings.len() == count, "{} ceilings for {count} bands", ceilings.len());
+        // SAFETY: `result` has room for `count` of them.
+        unsafe { ptr::copy_nonoverlapping(ceilings.as_ptr(), result, count) };
+    };
+    // SAFETY: as above.
+    unsafe { with_state(host, state, (), function) }
+}
+
+unsafe extern "C" fn fair_pick<P: Fairness>(
+    host: *const CHost,
+    state: *mut c_void,
+    now_us: u64,
+    saturation: f64,
+    band: *const Band,
+    flows: *const c_void,
+    count: usize,
+    stride: usize,
+) -> u32 {
+    let function = |state: &mut NativeState<P>| {
+        // SAFETY: as above.
+        let (band, flows) = unsafe { (&*band, rows::<Flow>(flows, count, stride)) };
+        u32::try_from(state.policy.fair_pick(now_us, saturation, band, &flows)).unwrap_or(u32::MAX)
+    };
+    // SAFETY: as above.
+    unsafe { with_state(host, state, u32::MAX, function) }
+}
+
+unsafe extern "C" fn order<P: Ordering>(
+    host: *const CHost,
+    state: *mut c_void,
+    request: *const Request,
+    expires_us: u64,
+) -> f64 {
+    // SAFETY: as above.
+    unsafe { with_state(host, state, 0.0, |state: &mut NativeState<P>| state.policy.order(&*request, expires_us)) }
+}
+
+unsafe extern "C" fn evict<P: Eviction>(
+    host: *const CHost,
+    state: *mut c_void,
+    now_us: u64,
+    demand: *const Band,
+    in_flight: *const c_void,
+    count: usize,
+    stride: usize,
+) -> u32 {
+    let function = |state: &mut NativeState<P>| {
+        // SAFETY: as above.
+        let (demand, in_flight) = unsafe { (&*demand, rows::<InFlight>(in_flight, count, stride)) };
+        let victim = state.policy.evict(now_us, demand, &in_flight);
+        let Some(index) = victim else { return NONE_U32 };
+        // The largest index stands for none.
+        u32::try_from(index).unwrap_or(NONE_U32 - 1)
+    };
+    // SAFETY: as above.
+    unsafe { with_state(host, state, NONE_U32, function) }
 }
 
 unsafe extern "C" fn observe<P: Lifecycle>(host: *const CHost, state: *mut c_void, event: *const Event) {

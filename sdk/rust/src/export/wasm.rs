@@ -14,14 +14,17 @@ use std::cell::UnsafeCell;
 use std::sync::Once;
 
 use blis_abi::canonical;
-pub use blis_abi::canonical::{RankParameters, ValueRecord};
+pub use blis_abi::canonical::{ChosenIndex, OrderParameters, RankParameters, ValueRecord};
 
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Filter, Latency, Lifecycle, Policy, Preemption, Priority, Routing, Scheduling,
+    Admission, AdmissionDecision, Ceilings, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Policy,
+    Preemption, Priority, Routing, Saturation, Scheduling,
 };
-use crate::rows::{Cluster, Event, InstanceInfo, LatencyConstants, Request, Running, Signals, Step};
+use crate::rows::{
+    Ages, Band, Cluster, Event, Flow, InFlight, InstanceInfo, LatencyConstants, Request, Running, Signals, Step,
+};
 
 mod imports {
     #[link(wasm_import_module = "blis:policy/host@1.1.0")]
@@ -108,7 +111,14 @@ unsafe fn slice<'a, T>(list: HostList<T>) -> &'a [T] {
 #[inline]
 unsafe fn cluster<S: Signals>(decision: &HostDecision) -> Cluster<'_, S> {
     let HostDecision { ages, count, instances, .. } = *decision;
-    let count = count as usize;
+    // SAFETY: promised by the caller.
+    unsafe { cluster_of(ages, count as usize, instances) }
+}
+
+/// # Safety
+/// The host wrote the numbers of `instances`, and this call has not returned.
+#[inline]
+unsafe fn cluster_of<'a, S: Signals>(ages: Ages, count: usize, instances: HostList<f64>) -> Cluster<'a, S> {
     assert!(instances.len as usize == count * S::COLUMNS.len(), "the host has other columns than describe() lists");
     // Rows without columns have no memory.
     let start =
@@ -171,6 +181,7 @@ struct Inner<P> {
     refusal: HostRefusal,
     list: (usize, usize),
     constants: LatencyConstants,
+    victim: ChosenIndex,
 }
 
 // SAFETY: a module without shared memory has one thread, and the host makes one call at a time.
@@ -192,6 +203,7 @@ impl<P: Policy> ModulePolicy<P> {
                 scheduling_us: 0,
                 preemption_us: 0,
             },
+            victim: ChosenIndex { is_some: 0, index: 0 },
         }))
     }
 
@@ -343,11 +355,16 @@ impl<P: Policy> ModulePolicy<P> {
     ) -> *const (usize, usize) {
         // SAFETY: promised by the caller.
         let decision = unsafe { &*decision };
+        // SAFETY: the same.
+        self.pushed(|policy, numbers| compute(policy, &decision.request, &unsafe { cluster(decision) }, numbers))
+    }
+
+    /// The numbers that `push` pushes, as a list for the host.
+    fn pushed(&self, push: impl FnOnce(&mut P, &mut Vec<f64>)) -> *const (usize, usize) {
         self.call(|inner| {
             let mut numbers = std::mem::take(&mut inner.numbers);
             numbers.clear();
-            // SAFETY: the same.
-            compute(inner.policy(), &decision.request, &unsafe { cluster(decision) }, &mut numbers);
+            push(inner.policy(), &mut numbers);
             inner.numbers = numbers;
             inner.list = (inner.numbers.as_ptr() as usize, inner.numbers.len());
             &raw const inner.list
@@ -401,6 +418,51 @@ impl<P: Policy> ModulePolicy<P> {
         P: Latency,
     {
         self.with_policy(|policy| policy.step_time(step))
+    }
+
+    pub unsafe fn saturation(&self, now_us: u64, ages: Ages, count: usize, instances: HostList<f64>) -> f64
+    where
+        P: Saturation,
+    {
+        // SAFETY: written by the host.
+        self.with_policy(|policy| policy.saturation(now_us, &unsafe { cluster_of(ages, count, instances) }))
+    }
+
+    pub unsafe fn ceilings(&self, now_us: u64, saturation: f64, bands: HostList<Band>) -> *const (usize, usize)
+    where
+        P: Ceilings,
+    {
+        // SAFETY: written by the host.
+        self.pushed(|policy, ceilings| policy.ceilings(now_us, saturation, unsafe { slice(bands) }, ceilings))
+    }
+
+    pub unsafe fn fair_pick(&self, now_us: u64, saturation: f64, band: &Band, flows: HostList<Flow>) -> usize
+    where
+        P: Fairness,
+    {
+        // SAFETY: written by the host.
+        self.with_policy(|policy| policy.fair_pick(now_us, saturation, band, unsafe { slice(flows) }))
+    }
+
+    pub unsafe fn order(&self, enqueued: *const OrderParameters) -> f64
+    where
+        P: Ordering,
+    {
+        // SAFETY: written by the host.
+        let enqueued = unsafe { &*enqueued };
+        self.with_policy(|policy| policy.order(&enqueued.request, enqueued.expires_us))
+    }
+
+    pub unsafe fn evict(&self, now_us: u64, demand: &Band, in_flight: HostList<InFlight>) -> *const ChosenIndex
+    where
+        P: Eviction,
+    {
+        self.call(|inner| {
+            // SAFETY: written by the host.
+            let victim = inner.policy().evict(now_us, demand, unsafe { slice(in_flight) });
+            inner.victim = ChosenIndex { is_some: u8::from(victim.is_some()), index: victim.unwrap_or(0) as u32 };
+            &raw const inner.victim
+        })
     }
 
     pub fn observe(&self, event: &Event)
@@ -640,6 +702,68 @@ macro_rules! __blis_wasm {
                 decode_requests,
                 decode_context,
             })
+        }
+    };
+    (Saturation) => {
+        #[unsafe(export_name = "blis:policy/saturation@1.1.0#saturation")]
+        unsafe extern "C" fn saturation(
+            now_us: u64,
+            periodic_us: u64,
+            cache_us: u64,
+            gateway_us: u64,
+            pipeline_us: u64,
+            count: usize,
+            instances: *const f64,
+            numbers: usize,
+        ) -> f64 {
+            let ages = $crate::Ages { periodic_us, cache_us, gateway_us, pipeline_us };
+            unsafe { GUEST.saturation(now_us, ages, count, __sdk::wasm::list(instances, numbers)) }
+        }
+    };
+    (Ceilings) => {
+        #[unsafe(export_name = "blis:policy/ceilings@1.1.0#ceilings")]
+        unsafe extern "C" fn ceilings(
+            now_us: u64,
+            saturation: f64,
+            bands: *const $crate::Band,
+            count: usize,
+        ) -> *const (usize, usize) {
+            unsafe { GUEST.ceilings(now_us, saturation, __sdk::wasm::list(bands, count)) }
+        }
+    };
+    (Fairness) => {
+        #[unsafe(export_name = "blis:policy/fairness@1.1.0#fair-pick")]
+        unsafe extern "C" fn fair_pick(
+            now_us: u64,
+            saturation: f64,
+            oldest_wait_us: u64,
+            priority: i32,
+            queued: u32,
+            flows: *const $crate::Flow,
+            count: usize,
+        ) -> usize {
+            let band = $crate::Band { oldest_wait_us, priority, queued };
+            unsafe { GUEST.fair_pick(now_us, saturation, &band, __sdk::wasm::list(flows, count)) }
+        }
+    };
+    (Ordering) => {
+        #[unsafe(export_name = "blis:policy/ordering@1.1.0#order")]
+        unsafe extern "C" fn order(enqueued: *const __sdk::wasm::OrderParameters) -> f64 {
+            unsafe { GUEST.order(enqueued) }
+        }
+    };
+    (Eviction) => {
+        #[unsafe(export_name = "blis:policy/eviction@1.1.0#evict")]
+        unsafe extern "C" fn evict(
+            now_us: u64,
+            oldest_wait_us: u64,
+            priority: i32,
+            queued: u32,
+            in_flight: *const $crate::InFlight,
+            count: usize,
+        ) -> *const __sdk::wasm::ChosenIndex {
+            let demand = $crate::Band { oldest_wait_us, priority, queued };
+            unsafe { GUEST.evict(now_us, &demand, __sdk::wasm::list(in_flight, count)) }
         }
     };
     (Lifecycle) => {

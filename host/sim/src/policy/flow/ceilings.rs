@@ -1,6 +1,7 @@
 //! The saturation up to which the requests of each band are dispatched.
 
 use super::{BandView, CeilingsPolicy};
+use crate::units::Micros;
 
 /// The same ceiling for every band (llm-d's `static-usage-limit`).
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +11,7 @@ pub struct StaticCeiling {
 }
 
 impl CeilingsPolicy for StaticCeiling {
-    fn ceilings(&mut self, _saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
+    fn ceilings(&mut self, _now: Micros, _saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
         ceilings.resize(bands.len(), self.ceiling);
     }
 
@@ -30,7 +31,7 @@ pub struct PriorityHoldback {
 }
 
 impl CeilingsPolicy for PriorityHoldback {
-    fn ceilings(&mut self, _saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
+    fn ceilings(&mut self, _now: Micros, _saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
         let steps = bands.len().saturating_sub(1).max(1) as f64;
         ceilings.extend((0..bands.len()).map(|rank| self.max - rank as f64 * (self.max - self.min) / steps));
     }
@@ -52,7 +53,7 @@ pub struct SoftReflective {
 }
 
 impl CeilingsPolicy for SoftReflective {
-    fn ceilings(&mut self, saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
+    fn ceilings(&mut self, _now: Micros, saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
         let s = saturation;
         let advances = s >= 1.0 - s && s < 1.0;
         if advances {
@@ -79,13 +80,12 @@ impl CeilingsPolicy for SoftReflective {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Micros;
 
     fn ceilings(policy: &mut dyn CeilingsPolicy, saturation: f64, bands: usize) -> Vec<f64> {
         let band = |rank| BandView { priority: -(rank as i32), queued: 1, oldest_wait: Micros::ZERO };
         let bands: Vec<BandView> = (0..bands).map(band).collect();
         let mut found = Vec::new();
-        policy.ceilings(saturation, &bands, &mut found);
+        policy.ceilings(Micros::ZERO, saturation, &bands, &mut found);
         found
     }
 

@@ -11,7 +11,7 @@ use crate::units::Micros;
 pub struct GlobalStrict;
 
 impl FairnessPolicy for GlobalStrict {
-    fn pick(&mut self, _now: Micros, _band: BandView, flows: &[FlowView]) -> usize {
+    fn pick(&mut self, _now: Micros, _saturation: f64, _band: BandView, flows: &[FlowView]) -> usize {
         first_by(flows, |flow| flow.head.rank)
     }
 
@@ -28,7 +28,7 @@ pub struct RoundRobinFlows {
 }
 
 impl FairnessPolicy for RoundRobinFlows {
-    fn pick(&mut self, _now: Micros, band: BandView, flows: &[FlowView]) -> usize {
+    fn pick(&mut self, _now: Micros, _saturation: f64, band: BandView, flows: &[FlowView]) -> usize {
         let last = self.last.get(&band.priority).copied();
         let next = flows.iter().position(|flow| last.is_none_or(|last| flow.tenant_order > last)).unwrap_or(0);
         self.last.insert(band.priority, flows[next].tenant_order);
@@ -56,7 +56,7 @@ impl FairnessPolicy for LeastAttainedService {
         true
     }
 
-    fn pick(&mut self, now: Micros, _band: BandView, flows: &[FlowView]) -> usize {
+    fn pick(&mut self, now: Micros, _saturation: f64, _band: BandView, flows: &[FlowView]) -> usize {
         let attained: Vec<f64> = flows.iter().map(|flow| flow.served.decayed_at(now)).collect();
         let waits: Vec<f64> = flows.iter().map(|flow| flow.head.wait.0 as f64).collect();
         let (attained, waits) = (scaled(&attained), scaled(&waits));
@@ -103,7 +103,7 @@ impl FairnessPolicy for VirtualTokenCounter {
         true
     }
 
-    fn pick(&mut self, _now: Micros, band: BandView, flows: &[FlowView]) -> usize {
+    fn pick(&mut self, _now: Micros, _saturation: f64, band: BandView, flows: &[FlowView]) -> usize {
         let before = self.active.remove(&band.priority).unwrap_or_default();
         let is_new = |flow: &&FlowView| !before.contains(&flow.tenant) && flow.in_flight == 0;
         let least = flows.iter().filter(|flow| !is_new(flow)).map(|flow| self.counter(flow)).reduce(f64::min);
@@ -144,7 +144,7 @@ impl WeightedFlows {
 }
 
 impl FairnessPolicy for WeightedFlows {
-    fn pick(&mut self, _now: Micros, band: BandView, flows: &[FlowView]) -> usize {
+    fn pick(&mut self, _now: Micros, _saturation: f64, band: BandView, flows: &[FlowView]) -> usize {
         // Start-time fair queueing (Goyal et al. 1996): a flow starts at the level of the one that is served.
         let level = self.level.get(&band.priority).copied().unwrap_or(0.0);
         let start = |flow: &FlowView| self.shares.get(&(band.priority, flow.tenant)).copied().unwrap_or(0.0).max(level);
@@ -201,6 +201,7 @@ mod tests {
             input_tokens: 100,
             max_output_tokens: None,
             deadline: None,
+            slo_class: Name::NONE,
         };
         let served = ServedTokens::default();
         FlowView { tenant: Name(tenant), tenant_order: tenant, queued: 3, head, in_flight: 0, dispatched: 0, served }
@@ -208,7 +209,7 @@ mod tests {
 
     fn picks(policy: &mut dyn FairnessPolicy, flows: &mut [FlowView], times: usize) -> Vec<u32> {
         let pick = |_| {
-            let picked = policy.pick(Micros::ZERO, BAND, flows);
+            let picked = policy.pick(Micros::ZERO, 0.0, BAND, flows);
             flows[picked].served.add(Micros::ZERO, u64::from(flows[picked].head.input_tokens), 0);
             flows[picked].head.turn += 100;
             flows[picked].tenant.0

@@ -30,7 +30,7 @@ pub use fairness::{GlobalStrict, LeastAttainedService, RoundRobinFlows, VirtualT
 pub use ordering::{ArrivalOrder, EarliestDeadline, SloDeadline};
 pub use saturation::{Concurrency, NeverSaturated, Utilization};
 
-use super::{ClusterView, Reads, RequestView};
+use super::{ClusterView, Event, Events, Reads, RequestView};
 use crate::ids::RequestId;
 use crate::request::Name;
 use crate::units::Micros;
@@ -42,6 +42,16 @@ pub trait SaturationPolicy: Debug + Send {
 
     /// How full the service is: 0 if it is empty, 1 if it is full, more if it is overloaded. Not-a-number counts as 1.
     fn saturation(&mut self, cluster: &ClusterView<'_>) -> f64;
+
+    /// The events that it receives. Called once.
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+
+    /// Receives an event of [`Self::events`].
+    fn observe(&mut self, event: &Event) {
+        let _ = event;
+    }
 
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn SaturationPolicy>;
@@ -61,8 +71,18 @@ pub struct BandView {
 /// Says up to which saturation the requests of each band are dispatched.
 pub trait CeilingsPolicy: Debug + Send {
     /// Pushes a ceiling for each of `bands`, highest priority first, onto `ceilings` (empty at the call). A band waits
-    /// while the saturation is at or above its ceiling, and so do all bands below it.
-    fn ceilings(&mut self, saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>);
+    /// while the saturation is at or above its ceiling, and so do all bands below it. `now` is the time of the cycle.
+    fn ceilings(&mut self, now: Micros, saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>);
+
+    /// The events that it receives. Called once.
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+
+    /// Receives an event of [`Self::events`].
+    fn observe(&mut self, event: &Event) {
+        let _ = event;
+    }
 
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn CeilingsPolicy>;
@@ -104,6 +124,8 @@ pub struct HeadView {
     pub max_output_tokens: Option<u32>,
     /// Time at which the client times out (absolute); `None` if never.
     pub deadline: Option<Micros>,
+    /// Its service class.
+    pub slo_class: Name,
 }
 
 /// Tokens that the service has worked for a tenant.
@@ -151,7 +173,18 @@ pub trait FairnessPolicy: Debug + Send {
     }
 
     /// The index of a flow of `flows`, of which there is at least one; they are in the order of tenants' names.
-    fn pick(&mut self, now: Micros, band: BandView, flows: &[FlowView]) -> usize;
+    /// `saturation` is that of this cycle, below the ceiling of the `band`.
+    fn pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> usize;
+
+    /// The events that it receives. Called once.
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+
+    /// Receives an event of [`Self::events`].
+    fn observe(&mut self, event: &Event) {
+        let _ = event;
+    }
 
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn FairnessPolicy>;
@@ -162,6 +195,16 @@ pub trait OrderingPolicy: Debug + Send {
     /// The rank of `request`, which is enqueued at `now` and expires at `expires`: the smallest goes first, and among
     /// equals the one that was enqueued first. Not-a-number goes last.
     fn rank(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> f64;
+
+    /// The events that it receives. Called once.
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+
+    /// Receives an event of [`Self::events`].
+    fn observe(&mut self, event: &Event) {
+        let _ = event;
+    }
 
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn OrderingPolicy>;
@@ -187,6 +230,16 @@ pub trait EvictionPolicy: Debug + Send {
     /// The index of a request of `in_flight`, which may all be shed and are of lower priority than the waiting
     /// `demand`; `None` to evict none.
     fn victim(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Option<usize>;
+
+    /// The events that it receives. Called once.
+    fn events(&self) -> Events {
+        Events::NONE
+    }
+
+    /// Receives an event of [`Self::events`].
+    fn observe(&mut self, event: &Event) {
+        let _ = event;
+    }
 
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn EvictionPolicy>;

@@ -1,0 +1,126 @@
+//! Bands, flows and requests in flight from named values, for the kinds of flow control.
+
+use blis_sim::ids::RequestId;
+use blis_sim::policy::flow::{BandView, FlowView, HeadView, InFlightView, ServedTokens};
+use blis_sim::request::Name;
+use blis_sim::units::Micros;
+
+use super::{FieldError, FieldValue, LATEST_US, NameTable, real, time, whole, word};
+
+const BAND: [&str; 3] = ["priority", "queued", "oldest_wait"];
+
+/// An empty band of priority 0.
+pub(crate) fn band() -> BandView {
+    BandView { priority: 0, queued: 0, oldest_wait: Micros::ZERO }
+}
+
+/// Sets a field of `band`.
+pub(crate) fn set_band(band: &mut BandView, name: &str, value: &FieldValue) -> Result<(), FieldError> {
+    match name {
+        "priority" => band.priority = whole(name, value, i32::MIN..=i32::MAX)?,
+        "queued" => band.queued = whole(name, value, 0..=u32::MAX)?,
+        "oldest_wait" | "oldest_wait_us" => band.oldest_wait = time(name, value)?,
+        _ => return Err(FieldError::unknown("a band", name, &BAND)),
+    }
+    Ok(())
+}
+
+const FLOW: [&str; 15] = [
+    "tenant",
+    "queued",
+    "in_flight",
+    "dispatched",
+    "served_input",
+    "served_output",
+    "served_decayed",
+    "head_id",
+    "head_rank",
+    "head_turn",
+    "head_wait",
+    "head_deadline",
+    "head_input_tokens",
+    "head_max_output_tokens",
+    "head_slo_class",
+];
+
+/// The flow at `index` of a list: one request of one token, enqueued after those of the flows before.
+pub(crate) fn flow(index: usize) -> FlowView {
+    let head = HeadView {
+        id: RequestId(index as u32),
+        rank: 0.0,
+        turn: index as u64,
+        wait: Micros::ZERO,
+        input_tokens: 1,
+        max_output_tokens: None,
+        deadline: None,
+        slo_class: Name::NONE,
+    };
+    FlowView {
+        tenant: Name::NONE,
+        tenant_order: index as u32,
+        queued: 1,
+        head,
+        in_flight: 0,
+        dispatched: 0,
+        served: ServedTokens::default(),
+    }
+}
+
+/// Sets a field of `flow` at the time `now`.
+pub(crate) fn set_flow(
+    flow: &mut FlowView,
+    now: Micros,
+    name: &str,
+    value: &FieldValue,
+    names: &mut NameTable,
+) -> Result<(), FieldError> {
+    if *value == FieldValue::Nothing && FLOW.contains(&name) {
+        return Ok(());
+    }
+    let (head, served) = (&mut flow.head, &mut flow.served);
+    match name {
+        "tenant" => flow.tenant = names.name(word(name, value)?),
+        "queued" => flow.queued = whole(name, value, 1..=u32::MAX)?,
+        "in_flight" => flow.in_flight = whole(name, value, 0..=u32::MAX)?,
+        "dispatched" => flow.dispatched = whole(name, value, 0..=LATEST_US)?,
+        "served_input" => served.input = whole(name, value, 0..=LATEST_US)?,
+        "served_output" => served.output = whole(name, value, 0..=LATEST_US)?,
+        "served_decayed" => (served.decayed, served.as_of) = (real(name, value, 0.0)?, now),
+        "head_id" => head.id = RequestId(whole(name, value, 0..=u32::MAX - 1)?),
+        "head_rank" => head.rank = real(name, value, f64::MIN)?,
+        "head_turn" => head.turn = whole(name, value, 0..=LATEST_US)?,
+        "head_wait" | "head_wait_us" => head.wait = time(name, value)?,
+        "head_deadline" | "head_deadline_us" => head.deadline = Some(time(name, value)?),
+        "head_input_tokens" => head.input_tokens = whole(name, value, 1..=u32::MAX)?,
+        "head_max_output_tokens" => head.max_output_tokens = Some(whole(name, value, 0..=u32::MAX - 1)?),
+        "head_slo_class" => head.slo_class = names.name(word(name, value)?),
+        _ => return Err(FieldError::unknown("a flow", name, &FLOW)),
+    }
+    Ok(())
+}
+
+const IN_FLIGHT: [&str; 5] = ["id", "priority", "dispatched_at", "input_tokens", "tenant"];
+
+/// The request in flight at `index` of a list: of one token and priority -1, dispatched at 0.
+pub(crate) fn in_flight(index: usize) -> InFlightView {
+    let id = RequestId(index as u32);
+    InFlightView { id, priority: -1, dispatched_at: Micros::ZERO, input_tokens: 1, tenant: Name::NONE }
+}
+
+/// Sets a field of `request`.
+pub(crate) fn set_in_flight(
+    request: &mut InFlightView,
+    name: &str,
+    value: &FieldValue,
+    names: &mut NameTable,
+) -> Result<(), FieldError> {
+    match name {
+        "id" => request.id = RequestId(whole(name, value, 0..=u32::MAX - 1)?),
+        "priority" => request.priority = whole(name, value, i32::MIN..=-1)?,
+        "dispatched_at" | "dispatched_at_us" => request.dispatched_at = time(name, value)?,
+        "input_tokens" => request.input_tokens = whole(name, value, 1..=u32::MAX)?,
+        "tenant" => request.tenant = names.name(word(name, value)?),
+        _ => return Err(FieldError::unknown("a request in flight", name, &IN_FLIGHT)),
+    }
+    Ok(())
+}

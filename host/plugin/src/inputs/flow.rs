@@ -1,0 +1,183 @@
+//! The queue of the gateway at a dispatch cycle, for the kinds of flow control.
+
+use blis_sim::ids::RequestId;
+use blis_sim::policy::flow::{BandView, FlowView, HeadView, InFlightView, ServedTokens};
+use blis_sim::request::Name;
+use blis_sim::units::Micros;
+use rand::RngExt as _;
+
+use super::{GuestOutput, NAMES, generator, not_a_number, out_of_range};
+use crate::fields::flow::{band, flow, in_flight};
+use crate::{CeilingsGuest, EvictionGuest, FairnessGuest, Fault, Kind};
+
+/// The queue and what is in flight.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatewayState {
+    pub(crate) now: Micros,
+    pub(crate) saturation: f64,
+    /// Highest priority first; never empty.
+    pub(crate) bands: Vec<BandView>,
+    /// Those of the first band.
+    pub(crate) flows: Vec<FlowView>,
+    pub(crate) in_flight: Vec<InFlightView>,
+}
+
+/// The names of the tenants in a state of `n` flows, those of [`NAMES`] included.
+#[must_use]
+pub fn names(kind: Kind, n: usize) -> Vec<Box<str>> {
+    let tenants = if kind.is_flow_control() { n } else { 0 };
+    let more = (0..tenants).map(|index| format!("tenant-{index:04}").into());
+    NAMES.into_iter().map(Box::from).chain(more).collect()
+}
+
+fn tenant(index: usize) -> Name {
+    Name((NAMES.len() + index) as u32)
+}
+
+impl GatewayState {
+    /// State number `item`, with `n` bands, flows and requests in flight.
+    #[must_use]
+    pub fn plausible(n: usize, item: u64) -> Self {
+        let mut rng = generator("gateway", item);
+        let rng = &mut rng;
+        let now = Micros(100_000_000 + 1_000 * item);
+        let bands = (0..n).map(|rank| BandView {
+            priority: 4 - rank as i32,
+            queued: rng.random_range(0..40),
+            oldest_wait: Micros(rng.random_range(0..5_000_000)),
+        });
+        let bands = bands.collect();
+        let saturation = rng.random_range(0.0..1.5);
+        let flows = (0..n).map(|index| FlowView {
+            tenant: tenant(index),
+            tenant_order: index as u32,
+            queued: rng.random_range(1..40),
+            head: HeadView {
+                id: RequestId(1_000 * item as u32 + index as u32),
+                rank: rng.random_range(0.0..1e6),
+                turn: 1_000 * item + rng.random_range(0..1_000),
+                wait: Micros(rng.random_range(0..5_000_000)),
+                input_tokens: rng.random_range(1..4_000),
+                max_output_tokens: rng.random_bool(0.5).then(|| rng.random_range(1..2_000)),
+                deadline: rng.random_bool(0.3).then(|| Micros(now.0 + rng.random_range(0..60_000_000))),
+                slo_class: Name(rng.random_range(1..4)),
+            },
+            in_flight: rng.random_range(0..20),
+            dispatched: rng.random_range(0..1_000),
+            served: ServedTokens {
+                input: rng.random_range(0..1_000_000),
+                output: rng.random_range(0..1_000_000),
+                decayed: rng.random_range(0.0..1e6),
+                as_of: Micros(now.0 - rng.random_range(0..60_000_000)),
+            },
+        });
+        let flows = flows.collect();
+        let requests = (0..n).map(|index| InFlightView {
+            id: RequestId(index as u32 + item as u32),
+            priority: rng.random_range(-5..=-1),
+            dispatched_at: Micros(now.0 - rng.random_range(0..30_000_000)),
+            input_tokens: rng.random_range(1..4_000),
+            tenant: tenant(rng.random_range(0..n.max(1))),
+        });
+        let mut in_flight: Vec<InFlightView> = requests.collect();
+        in_flight.sort_by_key(|request| request.dispatched_at);
+        Self { now, saturation, bands, flows, in_flight }
+    }
+
+    /// States with values at the limits of their ranges, by name.
+    #[must_use]
+    pub fn extreme(n: usize) -> Vec<(&'static str, Self)> {
+        let smallest = Self {
+            now: Micros::ZERO,
+            saturation: 0.0,
+            bands: vec![BandView { priority: i32::MIN, ..band() }; n],
+            flows: (0..n).map(flow).collect(),
+            in_flight: (0..n).map(in_flight).collect(),
+        };
+        let mut largest = smallest.clone();
+        largest.now = Micros(i64::MAX.cast_unsigned());
+        largest.saturation = 1e300;
+        largest.bands.fill(BandView { priority: i32::MAX, queued: u32::MAX, oldest_wait: largest.now });
+        for flow in &mut largest.flows {
+            (flow.queued, flow.in_flight, flow.dispatched) = (u32::MAX, u32::MAX, u64::MAX);
+            flow.served = ServedTokens { input: u64::MAX, output: u64::MAX, decayed: 1e300, as_of: largest.now };
+            flow.head.rank = f64::INFINITY;
+            (flow.head.wait, flow.head.deadline) = (largest.now, Some(largest.now));
+            (flow.head.input_tokens, flow.head.max_output_tokens) = (u32::MAX, Some(u32::MAX - 1));
+        }
+        for request in &mut largest.in_flight {
+            (request.dispatched_at, request.input_tokens) = (largest.now, u32::MAX);
+        }
+        let mut equal = Self::plausible(n, 7);
+        if let Some(first) = equal.flows.first().copied() {
+            for flow in &mut equal.flows {
+                (flow.served, flow.in_flight, flow.dispatched) = (first.served, first.in_flight, first.dispatched);
+                flow.head = first.head;
+            }
+        }
+        vec![("everything 0", smallest), ("everything as large as it can be", largest), ("all flows equal", equal)]
+    }
+
+    /// The first band: that of the flows, or the one that waits.
+    fn band(&self) -> BandView {
+        self.bands.first().copied().unwrap_or_else(band)
+    }
+
+    /// Calls `guest` without a check of the output.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    pub fn ceilings(&self, guest: &mut dyn CeilingsGuest, ceilings: &mut Vec<f64>) -> Result<(), Fault> {
+        guest.ceilings(self.now, self.saturation, &self.bands, ceilings)
+    }
+
+    /// As [`Self::ceilings`].
+    ///
+    /// # Errors
+    /// If the guest fails.
+    pub fn fair_pick(&self, guest: &mut dyn FairnessGuest) -> Result<usize, Fault> {
+        guest.fair_pick(self.now, self.saturation, self.band(), &self.flows)
+    }
+
+    /// As [`Self::ceilings`].
+    ///
+    /// # Errors
+    /// If the guest fails.
+    pub fn evict(&self, guest: &mut dyn EvictionGuest) -> Result<Option<usize>, Fault> {
+        guest.evict(self.now, self.band(), &self.in_flight)
+    }
+
+    pub(super) fn checked_ceilings(&self, guest: &mut dyn CeilingsGuest) -> Result<GuestOutput, Fault> {
+        let mut ceilings = Vec::new();
+        self.ceilings(guest, &mut ceilings)?;
+        if ceilings.len() != self.bands.len() {
+            return out_of_range(format!(
+                "ceilings returned {} numbers for {} bands",
+                ceilings.len(),
+                self.bands.len()
+            ));
+        }
+        match ceilings.iter().position(|ceiling| ceiling.is_nan()) {
+            Some(index) => not_a_number(format!("ceilings returned NaN for band {index}")),
+            None => Ok(GuestOutput::Ceilings(ceilings.into_iter().map(f64::to_bits).collect())),
+        }
+    }
+
+    pub(super) fn checked_pick(&self, guest: &mut dyn FairnessGuest) -> Result<GuestOutput, Fault> {
+        let index = self.fair_pick(guest)?;
+        if index >= self.flows.len() {
+            let last = self.flows.len().saturating_sub(1);
+            return out_of_range(format!("fair_pick returned {index}; it must be from 0 to {last}"));
+        }
+        Ok(GuestOutput::Index(index, Vec::new()))
+    }
+
+    pub(super) fn checked_victim(&self, guest: &mut dyn EvictionGuest) -> Result<GuestOutput, Fault> {
+        let victim = self.evict(guest)?;
+        if let Some(index) = victim.filter(|&index| index >= self.in_flight.len()) {
+            let last = self.in_flight.len().saturating_sub(1);
+            return out_of_range(format!("evict returned {index}; it must be none, or from 0 to {last}"));
+        }
+        Ok(GuestOutput::Evicted(victim))
+    }
+}
