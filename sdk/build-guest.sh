@@ -139,10 +139,12 @@ exports() {
     read -r kind with < <(sed -n 's/^[[:space:]#*/]*@kind[[:space:]]\{1,\}//p' "$1") || true
     case $kind in
         latency) kind=latency-model ;;
-        admission | routing | routing-filter | priority | scheduling | preemption) kind=$kind-policy ;;
+        admission | routing | routing-filter | priority | scheduling | preemption | saturation | ceilings | fairness | ordering | eviction)
+            kind=$kind-policy
+            ;;
         *)
             echo "$1: no comment line \`@kind KIND\`, as \`@kind routing\`: admission, routing, routing-filter, priority, scheduling," \
-                "preemption or latency; behind it \`with-events\` or \`with-scores\` for a policy that exports those too" >&2
+                "preemption, latency, saturation, ceilings, fairness, ordering or eviction; behind it \`with-events\` or \`with-scores\` for a policy that exports those too" >&2
             exit 2
             ;;
     esac

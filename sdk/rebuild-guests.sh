@@ -18,6 +18,7 @@ modules=(
     "slo-scheduler plugins/slo-scheduler sdk/rust sdk/abi"
     "learned-latency plugins/learned-latency sdk/rust sdk/abi"
     "rust-built-ins plugins/built-ins sdk/rust sdk/abi"
+    "rust-flow-control plugins/flow-control sdk/rust sdk/abi"
     "c-least-loaded plugins/c-least-loaded sdk/c"
 )
 out=target/guests

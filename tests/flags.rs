@@ -95,6 +95,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--per-band-capacity"], per_band_capacity),
     (&["--queue-shedding"], queue_shedding),
     (&["--in-flight-eviction"], in_flight_eviction),
+    (&["--eviction-policy"], eviction_policy),
     (&["--dispatch-tick-interval"], dispatch_tick_interval),
     (&["--policy-config"], policy_config),
     (&["--admission-policy"], admission_policy),

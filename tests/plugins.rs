@@ -50,7 +50,20 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-const KINDS: [&str; 7] = ["admission", "routing", "routing-filter", "priority", "scheduling", "preemption", "latency"];
+const KINDS: [&str; 12] = [
+    "admission",
+    "routing",
+    "routing-filter",
+    "priority",
+    "scheduling",
+    "preemption",
+    "latency",
+    "saturation",
+    "ceilings",
+    "fairness",
+    "ordering",
+    "eviction",
+];
 
 /// Whether `source` could be compiled to the library `out`; not without a C compiler.
 #[allow(clippy::print_stdout, reason = "a test that skips says so")]

@@ -35,6 +35,7 @@ fn the_list_shows_parameters_and_defaults() {
     let of = |kind: &str| built_in.clone().filter(|entry| entry["kinds"][0] == kind).count();
     let counts = ["admission", "routing", "routing-filter", "priority", "scheduling", "preemption", "latency"].map(of);
     assert_eq!(counts, [6, 8, 2, 4, 4, 2, 4]);
+    assert_eq!(["saturation", "ceilings", "fairness", "ordering", "eviction"].map(of), [3, 3, 4, 3, 1]);
     let weighted = built_in.clone().find(|entry| entry["name"] == "weighted").expect("it is built in");
     let parameters = weighted["parameters"].as_array().expect("a list");
     assert_eq!((parameters.len(), &parameters[0]["name"]), (16, &"precise-prefix-cache".into()));

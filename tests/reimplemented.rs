@@ -196,6 +196,11 @@ fn flag(kind: &str) -> Option<&'static str> {
         "scheduling" => "--scheduler",
         "preemption" => "--preemption-policy",
         "latency" => "--latency-model",
+        "saturation" => "--flow-control --saturation-detector",
+        "ceilings" => "--flow-control --usage-limit-policy",
+        "fairness" => "--flow-control --fairness-policy",
+        "ordering" => "--flow-control --dispatch-order",
+        "eviction" => "--flow-control --in-flight-eviction --eviction-policy",
         _ => return None,
     })
 }

@@ -176,6 +176,21 @@ pub(super) fn in_flight_eviction(t: &Trial) {
     assert_eq!(evicted(""), Value::Null);
 }
 
+pub(super) fn eviction_policy(t: &Trial) {
+    let long =
+        |class, start: u32| (0..4_u32).map(move |index| Row { arrival_us: start + index, output: 400, class, ..ROW });
+    let rows: Vec<Row> = long("background", 1_000).chain(long("critical", 500_000)).collect();
+    let none = t.scratch.path("none.rhai");
+    std::fs::write(&none, "fn evict(b, f) { () }").expect("written");
+    let evicted = |policy: &str| {
+        let figures = t.figures(&rows, &format!("{FULL} --in-flight-eviction {policy}"));
+        figures["conservation"]["evicted"].as_u64().unwrap_or(0)
+    };
+    assert!(evicted("{} lowest-priority-newest") >= 1);
+    assert_eq!((evicted("{} lowest-priority-newest"), evicted(&format!("{{}} {none}"))), (evicted(""), 0));
+    assert!(t.error(&rows, &format!("{FULL} {{}} lowest-priority-newest")).contains("needs `--in-flight-eviction`"));
+}
+
 pub(super) fn dispatch_tick_interval(t: &Trial) {
     let ttft = |interval: &str| number(&t.figures(&crowd(), &format!("{FULL} {interval}")), "ttft_mean_ms");
     assert!(ttft("{} 1s") > ttft("{} 1ms"));

@@ -13,13 +13,26 @@ use blis_plugin::{FaultKind, Limits, Plugin, script};
 const PAGE: &str = include_str!("../../../sdk/rhai/README.md");
 
 /// Functions that the host calls, and their arguments.
-const DECISIONS: [(&str, &str); 6] =
-    [("admit", "r, s"), ("route", "r, s"), ("priority", "r"), ("rank", "r, q"), ("victim", "b"), ("step_time", "b")];
-const FIELDS: [(&str, &[&str]); 4] = [
+const DECISIONS: [(&str, &str); 12] = [
+    ("admit", "r, s"),
+    ("route", "r, s"),
+    ("filter", "r, s"),
+    ("priority", "r"),
+    ("rank", "r, q"),
+    ("victim", "b"),
+    ("step_time", "b"),
+    ("saturation", "s"),
+    ("ceilings", "q, b"),
+    ("fair_pick", "b, f"),
+    ("order", "r, q"),
+    ("evict", "b, f"),
+];
+const FIELDS: [(&str, &[&str]); 5] = [
     ("r", &["id", "now", "deadline", "input_tokens", "max_output_tokens", "blocks", "session", "class_priority"]),
     ("s", &["queue_depth", "kv_utilization", "in_flight", "cached_blocks", "id", "len", "indices"]),
     ("q", &["now", "priority", "turn", "preemptions"]),
     ("b", &["now", "len"]),
+    ("f", &["now", "len", "indices", "tenant", "queued", "served_decayed", "head_rank", "id", "dispatched_at"]),
 ];
 const LITERALS: [&str; 28] = [
     "0",

@@ -6,8 +6,9 @@ use std::ptr;
 
 use blis_abi::table::{self, CHost, CModelFact, CText, CTexts, CValue, PolicyTable};
 use blis_sdk::{
-    Admission, AdmissionDecision, Ages, Cluster, Description, Event, EventSet, InstanceInfo, Latency, LatencyConstants,
-    Lifecycle, NumberTable, Policy, Preemption, Priority, Queued, Request, Routing, Running, Scheduling, Setup, Step,
+    Admission, AdmissionDecision, Ages, Band, Ceilings, Cluster, Description, Event, EventSet, Eviction, Fairness, Flow,
+    InFlight, InstanceInfo, Latency, LatencyConstants, Lifecycle, NumberTable, Ordering, Policy, Preemption, Priority,
+    Queued, Request, Routing, Running, Saturation, Scheduling, Setup, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +105,40 @@ impl Latency for Everything {
     }
 }
 
+impl Saturation for Everything {
+    fn saturation(&mut self, now_us: u64, cluster: &Cluster<'_, TestSignals>) -> f64 {
+        let queued: f64 = cluster.instances.iter().map(|instance| instance.queue_depth).sum();
+        self.offset + now_us as f64 + cluster.ages.periodic_us as f64 + queued
+    }
+}
+
+impl Ceilings for Everything {
+    fn ceilings(&mut self, now_us: u64, saturation: f64, bands: &[Band], ceilings: &mut Vec<f64>) {
+        ceilings.extend(bands.iter().map(|band| now_us as f64 + saturation + f64::from(band.priority)));
+        ceilings.truncate(2);
+    }
+}
+
+impl Fairness for Everything {
+    fn fair_pick(&mut self, now_us: u64, saturation: f64, band: &Band, flows: &[Flow]) -> usize {
+        let flow = flows.last().expect("there is one");
+        now_us as usize + saturation as usize + band.queued as usize + flow.head_slo_class as usize + flows.len()
+    }
+}
+
+impl Ordering for Everything {
+    fn order(&mut self, request: &Request, expires_us: u64) -> f64 {
+        f64::from(request.id) + expires_us as f64
+    }
+}
+
+impl Eviction for Everything {
+    fn evict(&mut self, now_us: u64, demand: &Band, in_flight: &[InFlight]) -> Option<usize> {
+        let newest = in_flight.last().expect("there is one");
+        (demand.priority > 0).then_some((now_us - newest.dispatched_us) as usize + newest.tenant as usize)
+    }
+}
+
 impl Lifecycle for Everything {
     fn observe(&mut self, event: &Event) {
         assert!(event.request != 13, "bad luck");
@@ -112,7 +147,8 @@ impl Lifecycle for Everything {
 }
 
 blis_sdk::export_policy!(
-    Everything: Admission, Routing, Priority, Scheduling, Preemption, Latency, Lifecycle
+    Everything: Admission, Routing, Priority, Scheduling, Preemption, Latency, Saturation, Ceilings, Fairness, Ordering,
+    Eviction, Lifecycle
 );
 
 type StatePointer = *mut c_void;
@@ -233,7 +269,8 @@ fn the_table_is_that_of_the_header() {
         let texts = unsafe { std::slice::from_raw_parts(list.items, list.count) };
         texts.iter().map(|&text| string(text)).collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(names(described.kinds), "admission routing priority scheduling preemption latency");
+    let kinds = "admission routing priority scheduling preemption latency saturation ceilings fairness ordering eviction";
+    assert_eq!(names(described.kinds), kinds);
     assert_eq!(names(described.reads), "cached-blocks queue-depth", "in the order of the fields");
     assert_eq!((names(described.events).as_str(), described.scores), ("routed blocks", 1));
     // SAFETY: the same.
@@ -279,6 +316,31 @@ fn every_kind_gets_its_arguments_and_returns_its_result() {
     assert_eq!(record_of(host.context).log, [(2, "3 instances".to_owned())]);
     assert_eq!(record_of(host.context).picks, [2]);
     assert!(record_of(host.context).failures.is_empty());
+    call!(table, destroy(state));
+}
+
+#[test]
+fn flow_control_gets_its_arguments_and_returns_its_result() {
+    let (host, table) = (host(), exported());
+    let state = created(&host, 0.5, 32.0);
+    let ages = Ages { periodic_us: 20, ..Ages::default() };
+    let instances = [TestSignals { queue_depth: 3.0, ..TestSignals::default() }; 2];
+    assert_eq!(call!(table, saturation(&host, state, 100, &ages, instances.as_ptr().cast(), 2, 16)), 126.5);
+    let band = |priority| Band { priority, queued: 30, oldest_wait_us: 5 };
+    let bands = [band(4), band(-1), band(-2)];
+    let mut limits = [0.0; 3];
+    call!(table, ceilings(&host, state, 1, 0.25, bands.as_ptr().cast(), 2, 16, limits.as_mut_ptr()));
+    assert_eq!(limits, [5.25, 0.25, 0.0]);
+    let flows = [Flow { head_slo_class: 7, ..Flow::default() }; 2];
+    let picked = call!(table, fair_pick(&host, state, 1000, 200.9, &bands[0], flows.as_ptr().cast(), 2, 104));
+    assert_eq!(picked, 1239);
+    assert_eq!(call!(table, order(&host, state, &Request { id: 3, ..Request::default() }, 40)), 43.0);
+    let in_flight = [InFlight { dispatched_us: 90, tenant: 2, ..InFlight::default() }; 2];
+    let evicted = |demand: &Band| call!(table, evict(&host, state, 100, demand, in_flight.as_ptr().cast(), 2, 24));
+    assert_eq!((evicted(&bands[0]), evicted(&bands[1])), (12, u32::MAX));
+    assert!(record_of(host.context).failures.is_empty());
+    call!(table, ceilings(&host, state, 1, 0.25, bands.as_ptr().cast(), 3, 16, limits.as_mut_ptr()));
+    assert!(record_of(host.context).failures[0].contains("2 ceilings for 3 bands"));
     call!(table, destroy(state));
 }
 

@@ -163,3 +163,147 @@ impl EvictionPolicy for PluginPolicy<dyn EvictionGuest> {
         Box::new(self.copy())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use blis_sim::cluster::Abort;
+    use blis_sim::policy::BlockIds;
+    use blis_sim::request::Request;
+
+    use super::*;
+    use crate::incidents::{Incidents, OnError};
+    use crate::inputs::{DecisionPoint, GatewayState};
+    use crate::{FaultKind, Limits, StartedGuest, check, script};
+
+    const NOW: Micros = Micros(1_000);
+
+    /// The policy of a script that falls back, and its incidents.
+    fn policy<G: GuestKind + ?Sized>(source: &str) -> (PluginPolicy<G>, Incidents) {
+        let limits = Limits::default();
+        let plugin = script::load(Path::new("bad.rhai"), source, &limits).expect("compiles");
+        let incidents = Incidents::new(OnError::Fallback, Abort::default());
+        let guest = plugin.start(&check::setup(&*plugin, G::KIND, 4, &limits)).and_then(StartedGuest::into_kind);
+        let guest = guest.expect("starts");
+        (PluginPolicy::new("bad", plugin.description(), guest, BlockIds::KEYS, &incidents), incidents)
+    }
+
+    /// The kind and the message of the only incident.
+    fn incident(incidents: &Incidents) -> (FaultKind, String) {
+        let fault = incidents.first().expect("there is one").fault;
+        (fault.kind, fault.to_string())
+    }
+
+    fn is_bad<T: PartialEq + std::fmt::Debug>(
+        (output, incidents): (T, Incidents),
+        instead: &T,
+        kind: FaultKind,
+        says: &str,
+    ) {
+        assert_eq!(output, *instead);
+        let (found, message) = incident(&incidents);
+        assert!(found == kind && message.contains(says), "{found:?}: {message}");
+    }
+
+    #[test]
+    fn a_bad_saturation_is_that_of_the_default_detector() {
+        let point = DecisionPoint::plausible(4, 3);
+        let mut cluster = point.cluster();
+        cluster.staleness.load = Micros::ZERO;
+        let usual = SaturationPolicy::saturation(&mut { DEFAULT_DETECTOR }, &cluster);
+        assert!(usual > 0.0 && usual != 1.0, "{usual}");
+        let of = |source| {
+            let (mut policy, incidents) = policy::<dyn SaturationGuest>(source);
+            assert!(SaturationPolicy::reads(&policy).load, "for the fallback");
+            (policy.saturation(&cluster), incidents)
+        };
+        is_bad(of("fn saturation(s) { 0.0 / 0.0 }"), &usual, FaultKind::NotANumber, "NaN");
+        is_bad(of("fn saturation(s) { -0.5 }"), &usual, FaultKind::OutOfRange, "at least 0");
+        is_bad(of("fn saturation(s) { 1.0 / 0.0 }"), &usual, FaultKind::OutOfRange, "finite");
+        is_bad(of("fn saturation(s) { throw \"no\" }"), &usual, FaultKind::Trap, "no");
+        let (good, incidents) = of("fn saturation(s) { s.len / 8.0 }");
+        assert_eq!((good, incidents.first().is_none()), (0.5, true));
+    }
+
+    #[test]
+    fn bad_ceilings_are_1() {
+        let state = GatewayState::plausible(3, 1);
+        let of = |source| {
+            let (mut policy, incidents) = policy::<dyn CeilingsGuest>(source);
+            let mut ceilings = Vec::new();
+            CeilingsPolicy::ceilings(&mut policy, NOW, 0.5, &state.bands, &mut ceilings);
+            (ceilings, incidents)
+        };
+        let ones = vec![1.0; 3];
+        is_bad(of("fn ceilings(saturation, b) { [0.5] }"), &ones, FaultKind::OutOfRange, "one for each of 3 bands");
+        is_bad(of("fn ceilings(saturation, b) { [0.5, 0.0 / 0.0, 1.0] }"), &ones, FaultKind::NotANumber, "band 1");
+        is_bad(of("fn ceilings(saturation, b) { 0.5 }"), &ones, FaultKind::Trap, "a ceiling for each band");
+        assert_eq!(of("fn ceilings(saturation, b) { b.indices + saturation }").0, [0.5, 1.5, 2.5]);
+    }
+
+    #[test]
+    fn a_bad_flow_is_that_of_global_strict() {
+        let mut state = GatewayState::plausible(3, 1);
+        state.flows.iter_mut().zip([3.0, 1.0, 2.0]).for_each(|(flow, rank)| flow.head.rank = rank);
+        let of = |source| {
+            let (mut policy, incidents) = policy::<dyn FairnessGuest>(source);
+            assert!(policy.reads_ends());
+            (policy.pick(NOW, 0.5, state.bands[0], &state.flows), incidents)
+        };
+        is_bad(of("fn fair_pick(b, f) { 3 }"), &1, FaultKind::OutOfRange, "from 0 to 2");
+        is_bad(of("fn fair_pick(b, f) { -1 }"), &1, FaultKind::OutOfRange, "from 0 to 2");
+        is_bad(of("fn fair_pick(b, f) { [1.0] }"), &1, FaultKind::OutOfRange, "one for each of 3");
+        is_bad(of("fn fair_pick(b, f) { f.head_rank / 0.0 - f.head_rank / 0.0 }"), &1, FaultKind::NotANumber, "NaN");
+        assert_eq!(of("fn fair_pick(b, f) { f.head_rank }").0, 0);
+    }
+
+    #[test]
+    fn a_bad_rank_is_the_order_of_arrival() {
+        let request = Request::new(blis_sim::ids::RequestId(1), Micros::ZERO, 100, 10);
+        let view = RequestView::new(&request, 0, 16);
+        let of = |source| {
+            let (mut policy, incidents) = policy::<dyn OrderingGuest>(source);
+            (OrderingPolicy::rank(&mut policy, &view, NOW, Micros::MAX), incidents)
+        };
+        is_bad(of("fn order(r, expires) { 0.0 / 0.0 }"), &1_000.0, FaultKind::NotANumber, "NaN");
+        is_bad(of("fn order(r, expires) { \"first\" }"), &1_000.0, FaultKind::Trap, "a number");
+        assert_eq!(of("fn order(r, expires) { if expires == () { r.input_tokens } else { 0 } }").0, 100.0);
+    }
+
+    #[test]
+    fn a_bad_victim_is_none() {
+        let state = GatewayState::plausible(3, 1);
+        let of = |source| {
+            let (mut policy, incidents) = policy::<dyn EvictionGuest>(source);
+            (policy.victim(NOW, state.bands[0], &state.in_flight), incidents)
+        };
+        is_bad(of("fn evict(b, f) { 3 }"), &None, FaultKind::OutOfRange, "from 0 to 2");
+        is_bad(of("fn evict(b, f) { \"all\" }"), &None, FaultKind::Trap, "evict returned");
+        let (none, incidents) = of("fn evict(b, f) { () }");
+        assert_eq!((none, incidents.first().is_none()), (None, true));
+        assert_eq!(of("fn evict(b, f) { f.indices }").0, Some(2));
+    }
+
+    /// A script that needs the prompt of a request cannot say how full the service is.
+    #[test]
+    fn a_detector_reads_nothing_of_a_request() {
+        let source = "fn saturation(s) { mean(s.cached_blocks) }";
+        let refused = script::load(Path::new("bad.rhai"), source, &Limits::default()).expect_err("refused");
+        assert_eq!(refused.kind, FaultKind::Refused);
+        assert!(refused.to_string().contains("cannot read `cached_blocks`"), "{refused}");
+    }
+
+    #[test]
+    fn copies_continue_as_the_original() {
+        let state = GatewayState::plausible(3, 1);
+        let source = "fn init(info) { #{next: 0} }\nfn fair_pick(b, f) { this.next = (this.next + 1) % f.len; this.next }";
+        let (mut original, incidents) = policy::<dyn FairnessGuest>(source);
+        let pick = |policy: &mut dyn FairnessPolicy| policy.pick(NOW, 0.5, state.bands[0], &state.flows);
+        assert_eq!(pick(&mut original), 1);
+        let mut copy = FairnessPolicy::fork(&original);
+        assert_eq!([pick(&mut original), pick(&mut original)], [2, 0]);
+        assert_eq!([pick(&mut *copy), pick(&mut *copy)], [2, 0]);
+        assert!(incidents.first().is_none());
+    }
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::inputs::GatewayState;
 
 const PAGE: &str = include_str!("../../../../../sdk/rhai/README.md");
 
@@ -146,5 +147,10 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
             assert!(time >= constants.shortest_step_us, "{time}");
             Ok(())
         }
+        StartedGuest::Saturation(guest) => guest.saturation(&service.view()).map(|_| ()),
+        StartedGuest::Ordering(guest) => guest.order(&view, Micros(5), Micros::MAX).map(|_| ()),
+        StartedGuest::Ceilings(guest) => GatewayState::plausible(2, 1).ceilings(guest.as_mut(), &mut Vec::new()),
+        StartedGuest::Fairness(guest) => GatewayState::plausible(2, 1).fair_pick(guest.as_mut()).map(|_| ()),
+        StartedGuest::Eviction(guest) => GatewayState::plausible(2, 1).evict(guest.as_mut()).map(|_| ()),
     }
 }

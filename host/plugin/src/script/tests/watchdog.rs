@@ -148,7 +148,7 @@ fn views() -> [Dynamic; 2] {
     let names: NameTexts = ["", "batch", "acme", "chat-3"].map(Box::from).to_vec().into();
     let fields = RequestFields::new(&seen(&request), Micros(1000), Some(5), &used, &names);
     let mut cluster = ClusterFields::default();
-    cluster.update(&seen(&request), &service.view(), &used);
+    cluster.update(Some(&seen(&request)), &service.view(), &used);
     [Dynamic::from(RequestObject(Arc::new(fields))), Dynamic::from(ClusterObject(Arc::new(cluster)))]
 }
 

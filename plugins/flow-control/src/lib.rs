@@ -1,0 +1,175 @@
+//! Five built-in policies of flow control, one of each kind, as one component: the saturation detector `utilization`, the
+//! usage limits of `priority-holdback`, `virtual-token-counter`, `edf`, and `lowest-priority-newest`.
+//!
+//! Runs with it have the results of the built-ins, byte for byte. Every floating-point operation is that of the built-in,
+//! in its order. `examples/built-ins/` has the same as scripts.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use blis_sdk::{
+    Band, Ceilings, Cluster, Description, Eviction, Fairness, Flow, InFlight, Ordering, Policy, Request, Saturation,
+    Setup,
+};
+use serde::{Deserialize, Serialize};
+
+blis_sdk::signals! {
+    /// What the detector reads about an instance.
+    pub struct LoadSignals { queue_depth, kv_utilization }
+}
+
+/// The parameters of all five, and the state of the fairness policy.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReimplementedFlowControl {
+    queue_depth: f64,
+    kv_utilization: f64,
+    staleness_us: u64,
+    limit: f64,
+    output_weight: f64,
+    /// What is added to the served tokens of a tenant, by tenant.
+    lifts: BTreeMap<u32, f64>,
+    /// Tenants with queued requests at the last call, in ascending order, by band.
+    active: BTreeMap<i32, Vec<u32>>,
+}
+
+impl Policy for ReimplementedFlowControl {
+    type Signals = LoadSignals;
+
+    fn describe() -> Description {
+        Description::new("rust-flow-control")
+            .version(env!("CARGO_PKG_VERSION"))
+            .about("utilization, priority-holdback, virtual-token-counter, edf and lowest-priority-newest.")
+            .parameter("queue_depth", 5.0, 0.1..=1000.0, "utilization: waiting requests with which an instance is full")
+            .parameter("kv_utilization", 0.8, 0.01..=1.0, "utilization: used share of its KV blocks, as well")
+            .parameter("staleness_ms", 200.0, 0.0..=1e6, "utilization: age of signals that count as full, ms; 0: never")
+            .parameter("limit", 1.0, 0.001..=1.0, "priority-holdback: saturation from which on the lowest band waits")
+            .parameter("output_weight", 2.0, 0.0..=1000.0, "virtual-token-counter: weight of an output token")
+    }
+
+    fn new(setup: &Setup) -> Result<Self, String> {
+        Ok(Self {
+            queue_depth: setup.parameter("queue_depth"),
+            kv_utilization: setup.parameter("kv_utilization"),
+            staleness_us: (setup.parameter("staleness_ms") * 1000.0).round() as u64,
+            limit: setup.parameter("limit"),
+            output_weight: setup.parameter("output_weight"),
+            lifts: BTreeMap::new(),
+            active: BTreeMap::new(),
+        })
+    }
+}
+
+/// `utilization`: the mean over the instances of the larger of two shares.
+impl Saturation for ReimplementedFlowControl {
+    fn saturation(&mut self, _: u64, cluster: &Cluster<'_, LoadSignals>) -> f64 {
+        let instances = cluster.instances;
+        let is_stale = self.staleness_us > 0 && cluster.ages.periodic_us > self.staleness_us;
+        if instances.is_empty() || is_stale {
+            return 1.0;
+        }
+        let full = instances.iter().map(|instance| {
+            (instance.queue_depth / self.queue_depth).max(instance.kv_utilization / self.kv_utilization)
+        });
+        full.sum::<f64>() / instances.len() as f64
+    }
+}
+
+/// `priority-holdback`: limits that fall evenly from 1 for the highest band to `limit` for the lowest.
+impl Ceilings for ReimplementedFlowControl {
+    fn ceilings(&mut self, _: u64, _: f64, bands: &[Band], ceilings: &mut Vec<f64>) {
+        let steps = bands.len().saturating_sub(1).max(1) as f64;
+        ceilings.extend((0..bands.len()).map(|rank| 1.0 - rank as f64 * (1.0 - self.limit) / steps));
+    }
+}
+
+/// `virtual-token-counter`: the tenant that was served the fewest tokens; one that returns starts with the others.
+impl Fairness for ReimplementedFlowControl {
+    fn fair_pick(&mut self, _: u64, _: f64, band: &Band, flows: &[Flow]) -> usize {
+        let before = self.active.remove(&band.priority).unwrap_or_default();
+        let is_new = |flow: &Flow| flow.in_flight == 0 && before.binary_search(&flow.tenant).is_err();
+        let mut counters: Vec<f64> = flows.iter().map(|flow| self.counter(flow)).collect();
+        let counted = flows.iter().zip(&counters).filter(|(flow, _)| !is_new(flow));
+        if let Some(least) = counted.map(|(_, &counter)| counter).reduce(f64::min) {
+            for (flow, counter) in flows.iter().zip(&mut counters).filter(|(flow, _)| is_new(flow)) {
+                let missing = least - *counter;
+                if missing > 0.0 {
+                    *self.lifts.entry(flow.tenant).or_default() += missing;
+                    *counter = self.counter(flow);
+                }
+            }
+        }
+        let mut active: Vec<u32> = flows.iter().map(|flow| flow.tenant).collect();
+        active.sort_unstable();
+        self.active.insert(band.priority, active);
+        first_by(flows, &counters)
+    }
+}
+
+impl ReimplementedFlowControl {
+    fn counter(&self, flow: &Flow) -> f64 {
+        let lift = self.lifts.get(&flow.tenant).copied().unwrap_or(0.0);
+        flow.served_input as f64 + self.output_weight * flow.served_output as f64 + lift
+    }
+}
+
+/// The flow with the smallest number; of equal ones that with the head of the smallest rank, then the one enqueued first.
+fn first_by(flows: &[Flow], numbers: &[f64]) -> usize {
+    let key = |index: usize| (numbers[index], flows[index].head_rank, flows[index].head_turn);
+    (1..flows.len()).fold(0, |first, index| if key(index) < key(first) { index } else { first })
+}
+
+/// `edf`: the request that leaves the queue unserved first.
+impl Ordering for ReimplementedFlowControl {
+    fn order(&mut self, request: &Request, expires_us: u64) -> f64 {
+        request.deadline_us.min(expires_us) as f64
+    }
+}
+
+/// `lowest-priority-newest`: of the lowest priority, the request that was dispatched last.
+impl Eviction for ReimplementedFlowControl {
+    fn evict(&mut self, _: u64, _: &Band, in_flight: &[InFlight]) -> Option<usize> {
+        let order = |request: &InFlight| (request.priority, Reverse(request.dispatched_us), Reverse(request.id));
+        (0..in_flight.len()).min_by_key(|&index| order(&in_flight[index]))
+    }
+}
+
+blis_sdk::export_policy!(ReimplementedFlowControl: Saturation, Ceilings, Fairness, Ordering, Eviction);
+
+#[cfg(test)]
+mod tests {
+    use blis_sdk::Kind;
+
+    use super::*;
+
+    fn made(kind: Kind) -> ReimplementedFlowControl {
+        let setup = Setup::of(kind, &ReimplementedFlowControl::describe()).with("limit", 0.5);
+        ReimplementedFlowControl::new(&setup).expect("made")
+    }
+
+    fn flow(tenant: u32, served_input: u64, in_flight: u32) -> Flow {
+        Flow { tenant, served_input, in_flight, head_turn: tenant.into(), ..Flow::default() }
+    }
+
+    #[test]
+    fn limits_fall_evenly() {
+        let mut limits = Vec::new();
+        made(Kind::Ceilings).ceilings(0, 0.0, &[Band::default(); 3], &mut limits);
+        assert_eq!(limits, [1.0, 0.75, 0.5]);
+    }
+
+    #[test]
+    fn a_tenant_that_returns_starts_with_the_others() {
+        let mut policy = made(Kind::Fairness);
+        let band = Band::default();
+        assert_eq!(policy.fair_pick(0, 0.0, &band, &[flow(1, 900, 1)]), 0);
+        assert_eq!(policy.fair_pick(0, 0.0, &band, &[flow(1, 900, 1), flow(2, 0, 0)]), 0, "both at 900; 1 came first");
+        assert_eq!(policy.fair_pick(0, 0.0, &band, &[flow(1, 950, 1), flow(2, 0, 0)]), 1);
+    }
+
+    #[test]
+    fn the_newest_of_the_lowest_priority_is_evicted() {
+        let request = |priority, dispatched_us| InFlight { priority, dispatched_us, ..InFlight::default() };
+        let in_flight = [request(-1, 9), request(-2, 3), request(-2, 5)];
+        assert_eq!(made(Kind::Eviction).evict(9, &Band::default(), &in_flight), Some(2));
+    }
+}
