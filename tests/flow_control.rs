@@ -5,8 +5,8 @@ use std::fs;
 
 use crate::macros::{Scratch, blis};
 
-/// Two tenants of unequal demand in three bands, more than two instances can serve; half of the requests time out if they
-/// wait for long.
+/// Two tenants of unequal demand in three bands, more than two instances can serve; some requests time out sooner than
+/// others of their tenant.
 const WORKLOAD: &str = r#"
 version: "2"
 aggregate_rate: 90
@@ -19,6 +19,14 @@ clients:
     arrival: { process: poisson }
     input_distribution: { type: lognormal, params: { mu: 5.5, sigma: 0.7, max: 1200 } }
     output_distribution: { type: exponential, params: { mean: 120 } }
+  - id: hasty
+    tenant_id: many
+    slo_class: standard
+    rate_fraction: 3
+    timeout: 2500000
+    arrival: { process: poisson }
+    input_distribution: { type: lognormal, params: { mu: 5.5, sigma: 0.7, max: 1200 } }
+    output_distribution: { type: exponential, params: { mean: 60 } }
   - id: few
     tenant_id: few
     slo_class: standard

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use blis_sim::cluster::Abort;
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::latency::Batch;
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{
     AdmissionDecision, BatchView, ClusterView, Event, EventKind, InstanceInfo, LeastLoaded, QueuedView, Reads,
     RequestView, RoutingPolicy, Signals, Ties, Versions, Weighted,
@@ -18,8 +19,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    AdmissionGuest, FilterGuest, GuestKind, LatencyConstants, LatencyGuest, PreemptionGuest, PriorityGuest,
-    RoutingGuest, SchedulingGuest, inputs,
+    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, FilterGuest, GuestKind, LatencyConstants, LatencyGuest,
+    OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest, inputs,
 };
 
 mod counting;
@@ -449,6 +450,11 @@ fn every_kind_has_its_function() {
         fn step_time(b) { 100 + b.tokens * 2.25 + this.layers }
         fn queueing_time(tokens) { tokens * 3 }
         fn constants() { #{ shortest_step_us: 50, post_decode_us: 7 } }
+        fn saturation(s) { s.in_flight[1] + s.now / 4.0 }
+        fn ceilings(saturation, b) { b.queued / 100 + saturation }
+        fn fair_pick(b, f) { if f.tenant[1] == "acme" && b.saturation < 1.0 { 1 } else { f.head_wait } }
+        fn order(r, expires) { r.input_tokens + expires }
+        fn evict(b, f) { if b.priority > f.priority[0] + 3 { f.input_tokens } else { () } }
         fn observe(e) { if e.kind == "completed" { this.seen += e.e2e; } else { this.block = e.block; } }
     "#;
     let plugin = script(source).unwrap();
@@ -504,6 +510,18 @@ fn every_kind_has_its_function() {
         preemption_us: 0,
     };
     assert_eq!(latency.constants(), Ok(constants));
+    assert_eq!(start::<dyn SaturationGuest>(plugin).saturation(&service.view()), Ok(service.view().now.0 as f64 / 4.0));
+    let band = BandView { priority: 4, queued: 25, oldest_wait: Micros(7) };
+    let mut ceilings = Vec::new();
+    start::<dyn CeilingsGuest>(plugin).ceilings(Micros(9), 0.5, &[band], &mut ceilings).expect("a ceiling");
+    assert_eq!(ceilings, [0.75]);
+    let flows = [0, 1].map(|index| FlowView { tenant: request.tags.tenant, ..crate::fields::flow::flow(index) });
+    let pick = |saturation| start::<dyn FairnessGuest>(plugin).fair_pick(Micros(9), saturation, band, &flows);
+    assert_eq!([pick(0.5), pick(1.5)], [Ok(1), Ok(0)]);
+    assert_eq!(start::<dyn OrderingGuest>(plugin).order(&view, Micros(9), Micros(50)), Ok(150.0));
+    let in_flight = [0, 1].map(|index| InFlightView { input_tokens: index + 5, ..crate::fields::flow::in_flight(0) });
+    let evict = |priority| start::<dyn EvictionGuest>(plugin).evict(Micros(9), BandView { priority, ..band }, &in_flight);
+    assert_eq!([evict(4), evict(2)], [Ok(Some(1)), Ok(None)]);
     let event = Event {
         at: Micros(9),
         kind: EventKind::Completed,
