@@ -271,7 +271,8 @@ fn a_failing_plugin_is_reported() {
     let workload = scratch.path("workload.yaml");
     let ended = blis!(format!("{SERVICE} --workload-spec {workload} {flags}"));
     assert!(ended.stderr.contains("fair_pick returned"), "{}", ended.stderr);
-    let document = blis!(format!("{SERVICE} --workload-spec {workload} {flags} --on-plugin-error fallback")).done().stdout;
+    let document =
+        blis!(format!("{SERVICE} --workload-spec {workload} {flags} --on-plugin-error fallback")).done().stdout;
     let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
     let plugins = document["plugins"].as_array().expect("a list");
     assert!(plugins.iter().any(|plugin| plugin.to_string().contains("fairness")), "{plugins:?}");

@@ -25,7 +25,7 @@ struct Scenario {
     config: Config,
     requests: Vec<Recorded>,
     per_request: BTreeMap<String, PerRequest>,
-    steps: Vec<Step>,
+    steps: Vec<PlannedStep>,
 }
 
 #[derive(Deserialize)]
@@ -71,7 +71,7 @@ struct PerRequest {
 }
 
 #[derive(Deserialize)]
-struct Step {
+struct PlannedStep {
     step: u64,
     running_before: Vec<String>,
     waiting_before: Vec<String>,
@@ -176,7 +176,7 @@ impl Scenario {
         all
     }
 
-    fn expected(&self, step: &Step) -> StepRecord {
+    fn expected(&self, step: &PlannedStep) -> StepRecord {
         let ids = |names: &[String]| names.iter().map(|name| number(name)).collect::<Vec<_>>();
         let (preempted, finished) = (sorted(ids(&step.preempted)), sorted(ids(&step.finished))); // sets
         StepRecord {

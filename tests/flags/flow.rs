@@ -180,8 +180,7 @@ pub(super) fn eviction_policy(t: &Trial) {
     let long =
         |class, start: u32| (0..4_u32).map(move |index| Row { arrival_us: start + index, output: 400, class, ..ROW });
     let rows: Vec<Row> = long("background", 1_000).chain(long("critical", 500_000)).collect();
-    let none = t.scratch.path("none.rhai");
-    std::fs::write(&none, "fn evict(b, f) { () }").expect("written");
+    let none = t.file("none.rhai", "fn evict(b, f) { () }");
     let evicted = |policy: &str| {
         let figures = t.figures(&rows, &format!("{FULL} --in-flight-eviction {policy}"));
         figures["conservation"]["evicted"].as_u64().unwrap_or(0)

@@ -6,9 +6,9 @@ use std::ptr;
 
 use blis_abi::table::{self, CHost, CModelFact, CText, CTexts, CValue, PolicyTable};
 use blis_sdk::{
-    Admission, AdmissionDecision, Ages, Band, Ceilings, Cluster, Description, Event, EventSet, Eviction, Fairness, Flow,
-    InFlight, InstanceInfo, Latency, LatencyConstants, Lifecycle, NumberTable, Ordering, Policy, Preemption, Priority,
-    Queued, Request, Routing, Running, Saturation, Scheduling, Setup, Step,
+    Admission, AdmissionDecision, Ages, Band, Ceilings, Cluster, Description, Event, EventSet, Eviction, Fairness,
+    Flow, InFlight, InstanceInfo, Latency, LatencyConstants, Lifecycle, NumberTable, Ordering, Policy, Preemption,
+    Priority, Queued, Request, Routing, Running, Saturation, Scheduling, Setup, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -269,7 +269,8 @@ fn the_table_is_that_of_the_header() {
         let texts = unsafe { std::slice::from_raw_parts(list.items, list.count) };
         texts.iter().map(|&text| string(text)).collect::<Vec<_>>().join(" ")
     };
-    let kinds = "admission routing priority scheduling preemption latency saturation ceilings fairness ordering eviction";
+    let kinds =
+        "admission routing priority scheduling preemption latency saturation ceilings fairness ordering eviction";
     assert_eq!(names(described.kinds), kinds);
     assert_eq!(names(described.reads), "cached-blocks queue-depth", "in the order of the fields");
     assert_eq!((names(described.events).as_str(), described.scores), ("routed blocks", 1));

@@ -168,7 +168,7 @@ impl Node {
 }
 
 fn visit_list<'de, V: Visitor<'de>>(items: &'de [Node], visitor: V) -> Result<V::Value, Error> {
-    let mut list = List(items.iter());
+    let mut list = NodeList(items.iter());
     let value = visitor.visit_seq(&mut list)?;
     match list.0.next() {
         None => Ok(value),
@@ -182,9 +182,9 @@ fn visit_map<'de, V: Visitor<'de>>(entries: &'de [(Node, Node)], at: Mark, visit
     visitor.visit_map(&mut map).map_err(|error| error.or_at(map.last_key))
 }
 
-struct List<'de>(slice::Iter<'de, Node>);
+struct NodeList<'de>(slice::Iter<'de, Node>);
 
-impl<'de> SeqAccess<'de> for List<'de> {
+impl<'de> SeqAccess<'de> for NodeList<'de> {
     type Error = Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {

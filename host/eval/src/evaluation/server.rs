@@ -33,7 +33,7 @@ use crate::worker::WorkerSettings;
 pub type Reply = Box<dyn FnOnce(Result<EvaluationResult, String>) + Send>;
 
 /// A request in the queue.
-struct Queued {
+struct WaitingEvaluation {
     /// Number of the evaluation.
     number: u64,
     request: EvaluationRequest,
@@ -45,7 +45,7 @@ struct Queued {
 pub struct EvaluationServer {
     suites: SuiteSet,
     workers: ForkServer,
-    queue: Mutex<Option<SyncSender<Queued>>>,
+    queue: Mutex<Option<SyncSender<WaitingEvaluation>>>,
     /// Numbers of queued and running evaluations by id, for `cancel`.
     numbers: Mutex<HashMap<String, u64>>,
     running: AtomicUsize,
@@ -127,10 +127,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl EvaluationServer {
-    fn work(&self, queue: &Mutex<Receiver<Queued>>) {
+    fn work(&self, queue: &Mutex<Receiver<WaitingEvaluation>>) {
         loop {
             let queued = lock(queue).recv();
-            let Ok(Queued { number, request, id, reply }) = queued else { return };
+            let Ok(WaitingEvaluation { number, request, id, reply }) = queued else { return };
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             self.running.fetch_add(1, Ordering::SeqCst);
             let result = self.workers.evaluate(number, &request);
@@ -162,16 +162,18 @@ impl EvaluationServer {
             };
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        queue.try_send(Queued { number, request: request.clone(), id: id.clone(), reply }).map_err(|error| {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
-            if let Some(id) = id {
-                lock(&self.numbers).remove(&id);
-            }
-            match error {
-                TrySendError::Full(_) => RequestError::Busy,
-                TrySendError::Disconnected(_) => RequestError::Invalid("the server is stopping".to_owned()),
-            }
-        })?;
+        queue.try_send(WaitingEvaluation { number, request: request.clone(), id: id.clone(), reply }).map_err(
+            |error| {
+                self.waiting.fetch_sub(1, Ordering::SeqCst);
+                if let Some(id) = id {
+                    lock(&self.numbers).remove(&id);
+                }
+                match error {
+                    TrySendError::Full(_) => RequestError::Busy,
+                    TrySendError::Disconnected(_) => RequestError::Invalid("the server is stopping".to_owned()),
+                }
+            },
+        )?;
         self.accepted.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }

@@ -297,7 +297,8 @@ mod tests {
     #[test]
     fn copies_continue_as_the_original() {
         let state = GatewayState::plausible(3, 1);
-        let source = "fn init(info) { #{next: 0} }\nfn fair_pick(b, f) { this.next = (this.next + 1) % f.len; this.next }";
+        let source =
+            "fn init(info) { #{next: 0} }\nfn fair_pick(b, f) { this.next = (this.next + 1) % f.len; this.next }";
         let (mut original, incidents) = policy::<dyn FairnessGuest>(source);
         let pick = |policy: &mut dyn FairnessPolicy| policy.pick(NOW, 0.5, state.bands[0], &state.flows);
         assert_eq!(pick(&mut original), 1);

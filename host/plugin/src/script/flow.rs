@@ -10,7 +10,7 @@ use rhai::{Array, Dynamic, INT};
 use super::column::Column;
 use super::registry::Registry;
 use super::scan::Scan;
-use super::views::{NameTexts, column_of, int, text};
+use super::values::{NameTexts, column_of, int, text};
 
 /// What scripts call the views.
 pub(super) const BANDS: &str = "list of bands";

@@ -15,9 +15,9 @@ use super::column::{Column, number, numbers, type_name};
 use super::evaluation::ScriptEvaluation;
 use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject};
 use super::state::{self, StateSize};
+use super::values::NameTexts;
 use super::views::{
-    BatchObject, ClusterFields, ClusterObject, EventObject, NameTexts, QueuedObject, RequestFields, RequestObject,
-    StepObject,
+    BatchObject, ClusterFields, ClusterObject, EventObject, QueuedObject, RequestFields, RequestObject, StepObject,
 };
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
 use crate::rows::{LatestView, number_of};
@@ -568,7 +568,7 @@ impl OrderingGuest for ScriptGuest {
     fn order(&mut self, request: &RequestView<'_>, now: Micros, expires: Micros) -> Result<f64, Fault> {
         self.missing("order", Kind::Ordering)?;
         let view = self.request(request, now, None);
-        let expires = super::views::optional((expires < Micros::MAX).then_some(expires.0));
+        let expires = super::values::optional((expires < Micros::MAX).then_some(expires.0));
         let output = self.call("order", (view, expires), request.id, None)?;
         self.number("order", &output)
     }

@@ -31,6 +31,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod texts;
+mod values;
 mod views;
 
 use std::io::Read as _;

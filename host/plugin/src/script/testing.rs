@@ -19,9 +19,9 @@ use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject, UsedFlow
 use super::guest::ScriptGuest;
 use super::registry::{Registry, ScriptError};
 use super::scan::{Scan, SourceSpan};
+use super::values::NameTexts;
 use super::views::{
-    BatchObject, ClusterFields, ClusterObject, NameTexts, QueuedObject, RequestFields, RequestObject, StepObject,
-    UsedFields,
+    BatchObject, ClusterFields, ClusterObject, QueuedObject, RequestFields, RequestObject, StepObject, UsedFields,
 };
 use super::{ScriptPlugin, compile};
 use crate::fields::{

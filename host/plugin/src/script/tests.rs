@@ -19,8 +19,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, FilterGuest, GuestKind, LatencyConstants, LatencyGuest,
-    OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest, inputs,
+    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, FilterGuest, GuestKind, LatencyConstants,
+    LatencyGuest, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest,
+    inputs,
 };
 
 mod counting;
@@ -520,7 +521,8 @@ fn every_kind_has_its_function() {
     assert_eq!([pick(0.5), pick(1.5)], [Ok(1), Ok(0)]);
     assert_eq!(start::<dyn OrderingGuest>(plugin).order(&view, Micros(9), Micros(50)), Ok(150.0));
     let in_flight = [0, 1].map(|index| InFlightView { input_tokens: index + 5, ..crate::fields::flow::in_flight(0) });
-    let evict = |priority| start::<dyn EvictionGuest>(plugin).evict(Micros(9), BandView { priority, ..band }, &in_flight);
+    let evict =
+        |priority| start::<dyn EvictionGuest>(plugin).evict(Micros(9), BandView { priority, ..band }, &in_flight);
     assert_eq!([evict(4), evict(2)], [Ok(Some(1)), Ok(None)]);
     let event = Event {
         at: Micros(9),

@@ -17,6 +17,7 @@ use super::column::Column;
 use super::flow::UsedFlowFields;
 use super::registry::{Registry, ScriptError};
 use super::scan::Scan;
+use super::values::{NameTexts, column_of, int, optional, text};
 use crate::ColumnGroup;
 use crate::limits::ROW_NUMBERS;
 use crate::rows::{each_value, reads_of};
@@ -24,9 +25,6 @@ use blis_sim::request::session_text;
 
 type NameOf = fn(&Tags) -> Name;
 type SumOf = fn(&Batch) -> u64;
-
-/// The text of each name of the workload, by number.
-pub(super) type NameTexts = Arc<[Box<str>]>;
 
 /// The request, `r` in scripts.
 #[derive(Clone, Debug)]
@@ -295,19 +293,6 @@ pub(super) fn register(to: &mut Registry) {
     super::flow::register(to);
 }
 
-pub(super) fn int(value: impl TryInto<INT>) -> Dynamic {
-    Dynamic::from_int(value.try_into().unwrap_or(INT::MAX))
-}
-
-/// `()` for `None`, in scripts the value for a missing number.
-pub(super) fn optional(value: Option<impl TryInto<INT>>) -> Dynamic {
-    value.map_or(Dynamic::UNIT, int)
-}
-
-pub(super) fn text(names: &NameTexts, name: Name) -> Dynamic {
-    names.get(name.index()).map_or("", |text| text).into()
-}
-
 /// The numbers of sessions follow those of the other names.
 fn session(names: &NameTexts, name: Name) -> Dynamic {
     session_text(names, name).into_owned().into()
@@ -342,13 +327,6 @@ fn request(to: &mut Registry) {
     int_field(&["prefix_group"], |r| text(&r.names, r.tags.prefix_group));
     int_field(&["tenant_in_flight"], |r| optional(r.tenant_in_flight));
     to.field(WHAT, &["blocks"], |r: &RequestObject| column_of(r.0.blocks.as_ref(), "blocks"));
-}
-
-/// Scan and compiler agree on the words of the script, so the column exists; the check makes sure that a missing column
-/// is never replaced by a wrong one.
-pub(super) fn column_of(column: Option<&Column>, name: &str) -> Result<Dynamic, ScriptError> {
-    let column = column.ok_or_else(|| failure(format!("the column `{name}` was not built for this script")))?;
-    Ok(Dynamic::from(column.clone()))
 }
 
 fn cluster(to: &mut Registry) {

@@ -13,7 +13,7 @@ use crate::units::Micros;
 
 /// Counts of requests in flight, by instance and by tenant.
 #[derive(Clone, Debug, Default)]
-pub(super) struct InFlight {
+pub(super) struct InFlightCounter {
     /// Requests in flight, indexed by tenant name; grows when tenants appear.
     pub by_tenant: Vec<u32>,
     /// Requests that will be complete in the future: (time, instance, tenant).
@@ -26,7 +26,7 @@ pub(super) struct InFlight {
     changes_before: u64,
 }
 
-impl InFlight {
+impl InFlightCounter {
     pub fn new(at_step_start: bool) -> Self {
         Self { at_step_start, ..Self::default() }
     }

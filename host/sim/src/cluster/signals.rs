@@ -13,7 +13,7 @@
 
 use super::ClusterConfig;
 use super::gateway::Gateway;
-use super::in_flight::InFlight;
+use super::in_flight::InFlightCounter;
 use super::lifecycle::EventDelivery;
 use super::measures::RouterMeasures;
 use crate::ids::InstanceIndex;
@@ -42,7 +42,7 @@ pub(super) struct SignalBoard {
     cached: PrefixIndex,
     /// Whether the column of cached blocks may hold anything but 0.
     found_any: bool,
-    in_flight: InFlight,
+    in_flight: InFlightCounter,
     measures: RouterMeasures,
     starts_at_zero: bool,
 }
@@ -83,7 +83,7 @@ impl SignalBoard {
             caches: SignalGroup::new(config.cache_signal_delay, n),
             cached: PrefixIndex::new(n),
             found_any: false,
-            in_flight: InFlight::new(config.semantics.completed_at_step_start),
+            in_flight: InFlightCounter::new(config.semantics.completed_at_step_start),
             measures: RouterMeasures::default(),
             starts_at_zero: config.semantics.signals_start_at_zero,
             instances,

@@ -1,0 +1,33 @@
+//! The values of fields of the views that scripts get.
+
+use std::sync::Arc;
+
+use blis_sim::request::Name;
+use rhai::{Dynamic, INT};
+
+use super::call::failure;
+use super::column::Column;
+use super::registry::ScriptError;
+
+/// The text of each name of the workload, by number.
+pub(super) type NameTexts = Arc<[Box<str>]>;
+
+pub(super) fn int(value: impl TryInto<INT>) -> Dynamic {
+    Dynamic::from_int(value.try_into().unwrap_or(INT::MAX))
+}
+
+/// `()` for `None`, in scripts the value for a missing number.
+pub(super) fn optional(value: Option<impl TryInto<INT>>) -> Dynamic {
+    value.map_or(Dynamic::UNIT, int)
+}
+
+pub(super) fn text(names: &NameTexts, name: Name) -> Dynamic {
+    names.get(name.index()).map_or("", |text| text).into()
+}
+
+/// Scan and compiler agree on the words of the script, so the column exists; the check makes sure that a missing column
+/// is never replaced by a wrong one.
+pub(super) fn column_of(column: Option<&Column>, name: &str) -> Result<Dynamic, ScriptError> {
+    let column = column.ok_or_else(|| failure(format!("the column `{name}` was not built for this script")))?;
+    Ok(Dynamic::from(column.clone()))
+}
