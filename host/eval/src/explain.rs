@@ -8,7 +8,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use blis_config::policy::{SettingSource, Sourced};
+use blis_config::policy::{SettingSource, Sourced, built_in_names};
 use blis_config::{Deployment, KvBlocksSource, LatencyKind};
 use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
@@ -336,6 +336,11 @@ impl Explanation<'_> {
         self.flag(settings, "per-band-capacity", flow.per_band_capacity);
         self.flag(settings, "queue-shedding", flow.queue_shedding);
         self.flag(settings, "in-flight-eviction", flow.in_flight_eviction);
+        if flow.in_flight_eviction {
+            // There is one.
+            let policy = built_in_names(Kind::Eviction).concat();
+            self.flow_policy(settings, Kind::Eviction, "eviction-policy", policy);
+        }
         self.flag(settings, "dispatch-tick-interval", flow.dispatch_tick_interval.0);
     }
 

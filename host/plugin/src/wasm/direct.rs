@@ -334,11 +334,13 @@ enum DirectRole {
     Latency(DirectLatency),
     Saturation { saturation: TypedFunc<InstanceNumbers, f64> },
     Ceilings { ceilings: MemoryResult<(u64, f64, u32, u32)> },
-    Fairness { fair_pick: TypedFunc<(u64, f64, u64, i32, u32, u32, u32), u32> },
+    Fairness { fair_pick: TypedFunc<FairnessNumbers, u32> },
     Ordering { order: TypedFunc<u32, f64> },
     Eviction { evict: MemoryResult<(u64, u64, i32, u32, u32, u32)> },
 }
 
+/// Time, saturation, the three numbers of the band, and pointer and length of its flows.
+type FairnessNumbers = (u64, f64, u64, i32, u32, u32, u32);
 /// Time, ages, number of instances, and pointer and length of their numbers.
 type InstanceNumbers = (u64, u64, u64, u64, u64, u32, u32, u32);
 

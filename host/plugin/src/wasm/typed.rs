@@ -17,6 +17,8 @@ use crate::rows::{BandRow, EventRow, FlowRow, InFlightRow, QueuedRow, RequestRow
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
 type DecisionFunction<A> = TypedFunc<(Request, Ages, u32, &'static [f64]), (A,)>;
+type CeilingsFunction = TypedFunc<(u64, f64, &'static [Band]), (Vec<f64>,)>;
+type EvictionFunction = TypedFunc<(u64, Band, &'static [InFlight]), (Option<u32>,)>;
 type Configure = TypedFunc<(&'static str, Vec<Value>, Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
 
 /// The functions that belong to one kind of policy.
@@ -30,10 +32,10 @@ enum TypedRole {
     Preemption { victim: TypedFunc<(u64, u32, &'static [Running]), (u32,)> },
     Latency(TypedLatency),
     Saturation { saturation: TypedFunc<(u64, Ages, u32, &'static [f64]), (f64,)> },
-    Ceilings { ceilings: TypedFunc<(u64, f64, &'static [Band]), (Vec<f64>,)> },
+    Ceilings { ceilings: CeilingsFunction },
     Fairness { fair_pick: TypedFunc<(u64, f64, Band, &'static [Flow]), (u32,)> },
     Ordering { order: TypedFunc<(Request, u64), (f64,)> },
-    Eviction { evict: TypedFunc<(u64, Band, &'static [InFlight]), (Option<u32>,)> },
+    Eviction { evict: EvictionFunction },
 }
 
 #[derive(Clone, Copy)]

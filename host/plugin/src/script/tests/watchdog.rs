@@ -16,7 +16,8 @@ use crate::meter::MemoryMark;
 use crate::script::call::{self, HostError, ScriptCallInput, ScriptConstants};
 use crate::script::engine::{Kit, LANGUAGE_FUNCTIONS, kit};
 use crate::script::scan::Scan;
-use crate::script::views::{ClusterFields, ClusterObject, NameTexts, RequestFields, RequestObject, UsedFields};
+use crate::script::values::NameTexts;
+use crate::script::views::{ClusterFields, ClusterObject, RequestFields, RequestObject, UsedFields};
 
 /// A call that takes longer than this, hangs: the machine's speed does not matter.
 const HANGS: Duration = Duration::from_secs(30);
