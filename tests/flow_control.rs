@@ -281,3 +281,42 @@ fn a_failing_plugin_is_reported() {
     let figure = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON")["ttft_mean_ms"].clone();
     assert_eq!(figure(&fallback), figure(&strict[0]));
 }
+
+/// The detector counts by events what the router counts in a column: all that happened before a decision is delivered
+/// before it.
+#[test]
+fn events_come_before_decisions() {
+    let scratch = scratch();
+    let source = "// @events routed, completed, ended\n\
+                  fn init(info) { #{ count: 0 } }\n\
+                  fn observe(e) { if e.kind == \"routed\" { this.count += 1; } else if e.instance != () { this.count -= 1; } }\n\
+                  fn saturation(s) {\n    \
+                      if this.count != to_int(sum(s.in_flight)) { throw `${this.count}, not ${sum(s.in_flight)}`; }\n    \
+                      this.count / 12.0\n\
+                  }\n";
+    scratch.write("events.rhai", source);
+    let detector = format!("--saturation-detector {}", scratch.path("events.rhai"));
+    for more in ["", "--snapshot-refresh-interval 0"] {
+        let counted = run(&scratch, &format!("{more} {detector}"));
+        let built_in = run(&scratch, &format!("{more} --saturation-detector concurrency --max-concurrency 6"));
+        assert!(counted == built_in, "{more}");
+    }
+}
+
+/// The branches of regret continue with copies of the policies, their state included.
+#[test]
+fn branches_continue_with_copies() {
+    let scratch = scratch();
+    let workload = scratch.path("workload.yaml");
+    let regret = |instead: &str| {
+        let service = SERVICE.strip_prefix("run").expect("it is a run");
+        let flags = all_with("fairness", instead);
+        let samples = "--routing-policy least-loaded --regret-samples 6 --regret-alternatives 1";
+        blis!(format!("regret{service} --workload-spec {workload} {flags} {samples}")).done().stdout
+    };
+    let built_in = regret("--fairness-policy virtual-token-counter");
+    for plugin in ["examples/built-ins/virtual-token-counter.rhai", "rust-flow-control"] {
+        assert!(regret(&format!("--fairness-policy {plugin}")) == built_in, "{plugin}");
+    }
+    assert!(regret("--fairness-policy global-strict") != built_in, "it has an effect");
+}
