@@ -313,7 +313,7 @@ fn names_of_files_stay_on_their_line() {
     let text = blis!(in &folder, "plugin list --policy-dir . --output text").done().stdout;
     assert!(!text.contains('\u{1b}'), "{text}");
     for line in [
-        "a\\u{1b}[31mb\\nc        routing",
+        "a\\u{1b}[31mb\\nc         routing",
         "  File: ./a\\u{1b}[31mb\\nc.rhai",
         "  x\\u{1b}[2Jy: ./x\\u{1b}[2Jy.rhai:1:",
     ] {
