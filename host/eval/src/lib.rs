@@ -37,6 +37,7 @@ pub mod named_policy;
 mod objective;
 pub mod open;
 mod paired;
+pub mod planning;
 mod recording;
 pub mod regret;
 pub mod result;

@@ -1,0 +1,84 @@
+//! Results as text of 80 columns.
+
+use std::fmt::{self, Display};
+
+use unicode_width::UnicodeWidthStr as _;
+
+use super::capacity::{Capacity, PolicyCapacity};
+use super::load::LoadUnit;
+use super::slo::Slo;
+use crate::workload_config::plural;
+
+impl Display for Capacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Highest load within {}", joined(&self.slo))?;
+        let service = service(self.replicas, self.gpus_per_replica);
+        writeln!(f, "{service}; {}\n", runs(&self.seeds, self.requests_per_run))?;
+        let interval = format!("{:.0}% interval", 100.0 * self.confidence);
+        let mut lines = vec![[format!("capacity, {}", self.unit.name()), interval, "limited by".into(), "policy".into()]];
+        lines.extend(self.policies.iter().map(|of| of.cells(self.unit)));
+        table(f, &lines)?;
+        for of in &self.policies {
+            let values = self.slo.iter().zip(&of.values_ms).map(|(slo, value)| value_of(slo, *value));
+            write!(f, "\n{}: at the highest load within the SLOs {}", of.policy, values.collect::<Vec<_>>().join(", "))?;
+        }
+        writeln!(f)?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl PolicyCapacity {
+    fn cells(&self, unit: LoadUnit) -> [String; 4] {
+        let interval = self.low.zip(self.high).map(|(low, high)| format!("{} – {}", load(unit, low), load(unit, high)));
+        let interval = interval.unwrap_or_else(|| "-".to_owned());
+        [load(unit, self.capacity), interval, self.binding.clone(), self.policy.clone()]
+    }
+}
+
+/// The last two columns to the left, numbers to the right.
+fn table<const N: usize>(f: &mut fmt::Formatter<'_>, lines: &[[String; N]]) -> fmt::Result {
+    let widths: Vec<usize> =
+        (0..N).map(|column| lines.iter().map(|line| line[column].width()).max().unwrap_or(0)).collect();
+    for line in lines {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            let pad = " ".repeat(width - cell.width());
+            if column + 2 < N { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
+        });
+        writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+fn joined(slos: &[Slo]) -> String {
+    slos.iter().map(Slo::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// `4 replicas of 2 GPUs each`.
+fn service(replicas: u32, gpus_per_replica: u32) -> String {
+    let gpus = plural(gpus_per_replica.into(), "GPU");
+    match replicas {
+        1 => format!("1 replica of {gpus}"),
+        some => format!("{some} replicas of {gpus} each"),
+    }
+}
+
+/// `seeds 42 to 46, 2500 requests a run`.
+fn runs(seeds: &[u64], requests: Option<u64>) -> String {
+    let seeds = match seeds {
+        [first, .., last] => format!("seeds {first} to {last}"),
+        [only] => format!("seed {only}"),
+        [] => String::new(),
+    };
+    requests.map_or(seeds.clone(), |requests| format!("{seeds}, {} a run", plural(requests, "request")))
+}
+
+fn value_of(slo: &Slo, value_ms: Option<f64>) -> String {
+    let value = value_ms.map_or("without a sample".to_owned(), |ms| format!("{ms:.1} ms"));
+    format!("{} {value}", slo.figure())
+}
+
+/// Four significant digits, or a whole number of users.
+fn load(unit: LoadUnit, load: f64) -> String {
+    let decimals = if unit.is_whole() { 0 } else { (3 - load.abs().max(1e-6).log10().floor() as i32).max(0) };
+    format!("{load:.*}", decimals as usize)
+}

@@ -1,0 +1,65 @@
+//! `blis capacity`: planning of capacity within SLOs.
+
+use blis_eval::error::RunError;
+use blis_eval::planning::{self, PlanConfig, Slo};
+use blis_eval::spec::parse;
+use clap::Args;
+
+use super::args::{ClusterFlags, InstanceArgs, OutputFlags, PolicyFlags, Settings, SimulationArgs, WorkloadArgs};
+use super::output::{print_document, print_text, start_log, wants_text_form};
+use super::progress::Spinner;
+use super::{explain_policies, warn_of_policies};
+
+const PLANNING: &str = "Planning";
+
+#[derive(Debug, Args)]
+pub(super) struct CapacityArgs {
+    #[command(flatten)]
+    given: Settings,
+    #[command(flatten)]
+    plan: PlanFlags,
+    #[command(flatten)]
+    instance: InstanceArgs,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    #[command(flatten)]
+    policies: PolicyFlags,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    #[command(flatten)]
+    simulation: SimulationArgs,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+#[derive(Debug, Args)]
+struct PlanFlags {
+    /// SLOs, as ttft_p99=500ms,tpot_p90=60ms; of one class, as critical.ttft_p99=300ms. Latencies are ttft, tpot, itl and
+    /// e2e, statistics mean, p50, p90, p95 and p99. A request that does not complete violates all
+    #[arg(long, value_name = "LIMIT,…", required = true, value_delimiter = ',', value_parser = Slo::parse,
+          help_heading = PLANNING)]
+    slo: Vec<Slo>,
+    /// Replications: seeds from --seed on, each with requests of its own. A trace has the same requests under every seed,
+    /// and one is used
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse::seeds, help_heading = PLANNING)]
+    seeds: u32,
+    /// Threads; 0 for one per core. Results do not depend on it
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::threads, help_heading = PLANNING)]
+    threads: usize,
+}
+
+/// `blis capacity`.
+pub(super) fn capacity(args: &CapacityArgs) -> Result<(), RunError> {
+    let CapacityArgs { given, plan, output, .. } = args;
+    start_log(output.log.into());
+    let config = PlanConfig::new(given.over(output)?, &plan.slo, plan.seeds, plan.threads)?;
+    if output.explain_config {
+        return explain_policies(&config.base, &config.policies);
+    }
+    let spinner = Spinner::start("searching the capacity", output.no_progress);
+    let found = planning::capacity(&config);
+    drop(spinner);
+    let found = found?;
+    warn_of_policies(&config.policies);
+    if wants_text_form(output.output) { print_text(&found) } else { print_document(&found) }
+}
