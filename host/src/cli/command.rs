@@ -12,7 +12,7 @@ use super::fidelity::{FitArgs, ValidateArgs};
 use super::listing::ListingArgs;
 use super::output::ColorChoice;
 use super::pages::{CompletionsArgs, ManArgs};
-use super::planning::CapacityArgs;
+use super::planning::PlanArgs;
 use super::plugin::PluginArgs;
 use super::regret::RegretArgs;
 use super::suite::SuiteArgs;
@@ -59,9 +59,19 @@ pub(super) enum Command {
     Regret(Box<RegretArgs>),
 
     /// The highest load that a deployment serves within its SLOs, per policy
-    #[command(args_override_self = true, allow_negative_numbers = true,
-              override_usage = "blis capacity [OPTIONS] --model <NAME> --slo <LIMIT,…>")]
-    Capacity(Box<CapacityArgs>),
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis capacity [OPTIONS] --model <NAME> --slo <LIMIT,…>"
+    )]
+    Capacity(Box<PlanArgs>),
+    /// The fewest replicas that serve a load within SLOs, checked under other seeds
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis size [OPTIONS] --model <NAME> --slo <LIMIT,…>"
+    )]
+    Size(Box<PlanArgs>),
 
     /// Evaluate candidate policies on a suite of scenarios against its best built-in policy
     #[command(

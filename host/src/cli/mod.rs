@@ -109,6 +109,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Compare(args)) => compare(&args),
         Some(Command::Regret(args)) => regret::dispatch(*args),
         Some(Command::Capacity(args)) => planning::capacity(&args),
+        Some(Command::Size(args)) => planning::size(&args),
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
         Some(Command::Tune(args)) => evaluate::tune(&args),
         Some(Command::Serve(args)) => evaluate::serve(&args),

@@ -1,9 +1,12 @@
-//! `blis capacity`: planning of capacity within SLOs.
+//! `blis capacity`, `blis size`: planning of capacity within SLOs.
+
+use std::fmt::Display;
 
 use blis_eval::error::RunError;
 use blis_eval::planning::{self, PlanConfig, Slo};
 use blis_eval::spec::parse;
 use clap::Args;
+use serde::Serialize;
 
 use super::args::{ClusterFlags, InstanceArgs, OutputFlags, PolicyFlags, Settings, SimulationArgs, WorkloadArgs};
 use super::output::{print_document, print_text, start_log, wants_text_form};
@@ -13,7 +16,7 @@ use super::{explain_policies, warn_of_policies};
 const PLANNING: &str = "Planning";
 
 #[derive(Debug, Args)]
-pub(super) struct CapacityArgs {
+pub(super) struct PlanArgs {
     #[command(flatten)]
     given: Settings,
     #[command(flatten)]
@@ -49,15 +52,29 @@ struct PlanFlags {
 }
 
 /// `blis capacity`.
-pub(super) fn capacity(args: &CapacityArgs) -> Result<(), RunError> {
-    let CapacityArgs { given, plan, output, .. } = args;
+pub(super) fn capacity(args: &PlanArgs) -> Result<(), RunError> {
+    plan(args, "searching the capacity", planning::capacity)
+}
+
+/// `blis size`.
+pub(super) fn size(args: &PlanArgs) -> Result<(), RunError> {
+    plan(args, "searching the number of replicas", planning::size)
+}
+
+/// Prints what `search` finds; `what` it does is shown meanwhile.
+fn plan<T: Display + Serialize>(
+    args: &PlanArgs,
+    what: &'static str,
+    search: fn(&PlanConfig) -> Result<T, RunError>,
+) -> Result<(), RunError> {
+    let PlanArgs { given, plan, output, .. } = args;
     start_log(output.log.into());
     let config = PlanConfig::new(given.over(output)?, &plan.slo, plan.seeds, plan.threads)?;
     if output.explain_config {
         return explain_policies(&config.base, &config.policies);
     }
-    let spinner = Spinner::start("searching the capacity", output.no_progress);
-    let found = planning::capacity(&config);
+    let spinner = Spinner::start(what, output.no_progress);
+    let found = search(&config);
     drop(spinner);
     let found = found?;
     warn_of_policies(&config.policies);

@@ -13,16 +13,15 @@ use crate::experiment::Experiment;
 use crate::paired::{CONFIDENCE, ConfidenceInterval, mean_interval};
 use crate::runs::{on_threads, run_all};
 
+use super::PlanConfig;
 use super::length::{self, RunLength};
 use super::load::{LoadUnit, SeededLoad};
-use super::load_run::{EarlyStop, LoadRun};
+use super::load_run::{ALONE, EarlyStop, LoadRun};
+use super::size::SizeSearch;
 use super::slo::Slo;
-use super::PlanConfig;
 
 /// Ratio of neighbouring loads of which one meets the SLOs and one does not, at the end of the search.
 const PRECISION: f64 = 1.02;
-/// Mean number of requests in flight below which a request is almost always alone: at lower loads latencies are the same.
-const ALONE: f64 = 0.02;
 /// Loads beyond have no meaning: all requests arrive at once.
 const MOST: f64 = 1e6;
 
@@ -64,6 +63,11 @@ pub struct PolicyCapacity {
     pub binding: String,
     /// The figures of the SLOs at the highest load that met them, ms, as medians over the seeds; `None` without a sample.
     pub values_ms: Vec<Option<f64>>,
+    /// Replicas that serve the capacity of the first policy (the lower limit) within the SLOs under this one; `None` for the first, and
+    /// in a closed loop.
+    pub replicas_needed: Option<u32>,
+    /// GPUs that the first policy needs beyond this one for the same load; below 0 if this one needs more.
+    pub gpus_saved: Option<i64>,
 }
 
 impl PolicyCapacity {
@@ -97,11 +101,39 @@ fn search(config: &PlanConfig, deployment: &Deployment) -> Result<Capacity, RunE
         }
         for of in found.iter().flatten() {
             length.check(&of.below, &config.slos)?;
+            if of.above.is_undecided() {
+                length.check(&of.above, &config.slos)?;
+            }
         }
         let policies = config.policies.iter().zip(&found);
-        let policies = policies.map(|((name, _), of)| summary(name, of, &config.slos)).collect();
+        let mut policies: Vec<PolicyCapacity> =
+            policies.map(|((name, _), of)| summary(name, of, &config.slos)).collect();
+        add_savings(&mut policies, config, deployment, &loads)?;
         return Ok(document(config, deployment, &loads, policies));
     }
+}
+
+/// How many replicas the other policies need for the load that the first one serves.
+fn add_savings(
+    policies: &mut [PolicyCapacity],
+    config: &PlanConfig,
+    deployment: &Deployment,
+    loads: &[SeededLoad],
+) -> Result<(), RunError> {
+    let [first, others @ ..] = policies else { return Ok(()) };
+    if loads[0].unit.is_whole() {
+        return Ok(());
+    }
+    let replicas = config.base.cluster.num_instances;
+    for (of, (_, service)) in others.iter_mut().zip(&config.policies[1..]) {
+        let mut sizes = SizeSearch::new((service, deployment), loads, first.planned(), config);
+        let about = f64::from(replicas) * first.planned() / of.planned();
+        let needed = sizes.fewest(about.ceil().clamp(1.0, f64::from(u16::MAX)) as u32)?;
+        of.replicas_needed = Some(needed);
+        of.gpus_saved =
+            Some((i64::from(replicas) - i64::from(needed)) * i64::from(super::gpus_per_replica(deployment)));
+    }
+    Ok(())
 }
 
 fn document(
@@ -138,8 +170,17 @@ struct CriticalLoad {
     load: f64,
     /// The run at the highest load that met the SLOs.
     below: LoadRun,
+    /// The run at the lowest load that did not.
+    above: LoadRun,
+}
+
+impl CriticalLoad {
     /// The figure that the lowest load beyond missed.
-    binding: String,
+    fn binding(&self, slos: &[Slo]) -> String {
+        let binding = self.above.binding(slos);
+        let missed = self.above.results[binding].excess > 0.0;
+        if missed { slos[binding].figure() } else { SATURATION.to_owned() }
+    }
 }
 
 /// By policy, then by seed. The first seed of each policy is searched first; the others start from its result.
@@ -182,12 +223,7 @@ impl Bisection<'_> {
             }
         }
         let load = if self.seeded.unit.is_whole() { below.0 } else { (below.0 * above.0).sqrt() };
-        let missed = &above.1.results[above.1.binding(self.slos)];
-        let binding = match missed.excess > 0.0 {
-            true => self.slos[above.1.binding(self.slos)].figure(),
-            false => SATURATION.to_owned(),
-        };
-        Ok(CriticalLoad { load, below: below.1, binding })
+        Ok(CriticalLoad { load, below: below.1, above: above.1 })
     }
 
     /// Two loads, of which the first meets the SLOs and the second does not, each with its run.
@@ -238,10 +274,7 @@ impl Bisection<'_> {
 
     fn without_capacity(&self, run: &LoadRun) -> RunError {
         let missed = run.binding(self.slos);
-        let value = match run.results[missed].value_ms {
-            Some(ms) if ms.is_finite() => format!("{ms:.1} ms"),
-            _ => "infinite, because requests do not complete".to_owned(),
-        };
+        let value = super::value_in_words(run.results[missed].value_ms.filter(|ms| ms.is_finite()));
         RunError::runtime(format_args!(
             "no load meets the SLO {}: with hardly any load the value is {value}",
             self.slos[missed]
@@ -251,8 +284,10 @@ impl Bisection<'_> {
 
     fn without_limit(&self) -> RunError {
         let unit = self.seeded.unit.name();
-        RunError::runtime(format_args!("the SLOs hold up to {MOST:e} {unit}: all requests of a run together are no load"))
-            .hint("simulate more requests: `--num-requests`")
+        RunError::runtime(format_args!(
+            "the SLOs hold up to {MOST:e} {unit}: all requests of a run together are no load"
+        ))
+        .hint("simulate more requests: `--num-requests`")
     }
 }
 
@@ -261,7 +296,8 @@ const SATURATION: &str = "saturation";
 
 /// Requests with which the runs would tell enough; `None` if they do.
 fn wanted_length(found: &[Vec<CriticalLoad>], length: &RunLength) -> Option<u64> {
-    let runs = found.iter().flatten().filter_map(|of| length.needed_by(&of.below));
+    let undecided = |of: &'_ CriticalLoad| of.above.is_undecided().then(|| length.needed_by(&of.above))?;
+    let runs = found.iter().flatten().filter_map(|of| length.needed_by(&of.below).max(undecided(of)));
     let spread = found.iter().filter_map(|of| {
         let interval = interval(of)?;
         length.narrowed((interval.high / interval.low).ln() / 2.0)
@@ -280,31 +316,22 @@ fn interval(of: &[CriticalLoad]) -> Option<ConfidenceInterval> {
 
 fn summary(name: &str, of: &[CriticalLoad], slos: &[Slo]) -> PolicyCapacity {
     let interval = interval(of);
-    let values = (0..slos.len()).map(|slo| {
-        let mut values: Vec<f64> = of.iter().filter_map(|critical| critical.below.results[slo].value_ms).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
-    });
+    let values = (0..slos.len()).map(|slo| super::median_ms(of.iter().map(|critical| &critical.below), slo));
     PolicyCapacity {
         policy: name.to_owned(),
         capacity: geometric_mean(of),
         low: interval.map(|interval| interval.low),
         high: interval.map(|interval| interval.high),
         by_seed: of.iter().map(|critical| critical.load).collect(),
-        binding: most_frequent(of.iter().map(|critical| critical.binding.as_str())),
+        binding: most_frequent(&of.iter().map(|critical| critical.binding(slos)).collect::<Vec<_>>()),
         values_ms: values.collect(),
+        replicas_needed: None,
+        gpus_saved: None,
     }
 }
 
 /// The first of the most frequent texts.
-fn most_frequent<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> String {
-    let count = |text: &str| texts.clone().filter(|other| *other == text).count();
-    let mut best = ("", 0);
-    for text in texts.clone() {
-        let count = count(text);
-        if count > best.1 {
-            best = (text, count);
-        }
-    }
-    best.0.to_owned()
+fn most_frequent(texts: &[String]) -> String {
+    let count = |text: &String| texts.iter().filter(|other| *other == text).count();
+    texts.iter().rev().max_by_key(|text| count(text)).cloned().unwrap_or_default()
 }

@@ -82,7 +82,9 @@ impl RunLength {
                     result.samples,
                     slo.figure()
                 ))
-                .hint(format_args!("{factor:.1} times as many requests would do: `--num-requests`, or a longer trace")));
+                .hint(format_args!(
+                    "{factor:.1} times as many requests would do: `--num-requests`, or a longer trace"
+                )));
             }
         }
         Ok(())

@@ -120,7 +120,8 @@ impl SeededLoad {
         }
         let found: BTreeSet<Name> = kept.iter().map(|request| request.tags.slo_class).collect();
         let text = |name: &Name| self.names.texts().get(name.index()).map_or("", |text| &**text);
-        let known: Vec<&str> = found.iter().map(text).map(|text| if text.is_empty() { "default" } else { text }).collect();
+        let known: Vec<&str> =
+            found.iter().map(text).map(|text| if text.is_empty() { "default" } else { text }).collect();
         Err(RunError::usage(format_args!("`{slo}`: no request is of the class `{class}`"))
             .hint(format_args!("the workload has {}", known.join(", "))))
     }

@@ -17,6 +17,10 @@ use crate::measure::{Measurement, measure};
 use super::load::{SeededLoad, WARMUP, class_names};
 use super::slo::{Slo, SloMetric, SloStatistic};
 
+/// Mean number of requests in flight, per replica, below which a request is almost always alone: at lower loads latencies are
+/// the same.
+pub(super) const ALONE: f64 = 0.02;
+
 /// How many times the violations that a percentile allows end the arrivals of a run. 1 is enough to know that this run misses it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct EarlyStop(pub f64);
@@ -71,24 +75,33 @@ impl LoadRun {
             samples.sort_by_key(|sample| sample.arrival);
             samples.drain(..(samples.len() as f64 * WARMUP) as usize);
         }
-        let slots = u64::from(deployment.batch_limits.max_num_seqs) * u64::from(config.cluster.num_instances);
         let results = slos.iter().zip(&limits).map(|(slo, limit)| limit.result(slo, &samples, &report.cluster.itl));
         let completed: Vec<f64> = samples.iter().map(|sample| sample.e2e_ms).filter(|ms| ms.is_finite()).collect();
         Ok(Self {
             results: results.collect(),
-            load: load_log.report(is_open.then_some(slots)),
+            // However many wait: the SLOs say how long they may. What counts is whether they become more and more.
+            load: load_log.report(is_open.then_some(u64::MAX)),
             mean_e2e_s: completed.iter().sum::<f64>() / completed.len().max(1) as f64 / 1e3,
         })
     }
 
-    /// Whether more requests arrive than are served.
-    pub(super) fn is_overloaded(&self) -> bool {
-        self.load.is_some_and(|load| load.state == Some(LoadState::Overloaded))
+    /// Whether more requests arrive than are served, as far as a run of that length shows.
+    pub(super) fn is_saturated(&self) -> bool {
+        self.load.is_some_and(|load| matches!(load.state, Some(LoadState::Overloaded | LoadState::TooShort)))
+    }
+
+    /// Whether the requests in flight became more, and a longer run could show that the service only filled.
+    pub(super) fn is_undecided(&self) -> bool {
+        self.meets_slos() && self.load.is_some_and(|load| load.state == Some(LoadState::TooShort))
     }
 
     /// Whether this run alone meets all SLOs, and keeps up with its arrivals.
     pub(super) fn meets_all(&self) -> bool {
-        !self.is_overloaded() && self.results.iter().all(|result| result.excess <= 0.0)
+        !self.is_saturated() && self.meets_slos()
+    }
+
+    fn meets_slos(&self) -> bool {
+        self.results.iter().all(|result| result.excess <= 0.0)
     }
 
     /// The SLO that is closest to its limit, or furthest beyond: its index.

@@ -1,13 +1,14 @@
-//! Planning of capacity: the highest load within SLOs.
+//! Planning of capacity: the highest load within SLOs, and the fewest replicas for a load.
 //!
 //! ```text
-//! Slo ─► PlanConfig ─► load (the requests of a seed at any load) ─► load_run (one simulation) ─► capacity
+//! Slo ─► PlanConfig ─► load (the requests of a seed at any load) ─► load_run (one simulation) ─► capacity, size
 //! ```
 
 mod capacity;
 mod length;
 mod load;
 mod load_run;
+mod size;
 mod slo;
 mod text;
 
@@ -24,9 +25,11 @@ use crate::workload_config::{TraceConfig, WorkloadConfig};
 
 pub use capacity::{Capacity, PolicyCapacity, capacity};
 pub use load::LoadUnit;
+pub use size::{ServiceSize, SizeCheck, SizeResult, size};
 pub use slo::{Slo, SloMetric, SloStatistic};
 
 use load::SeededLoad;
+use load_run::LoadRun;
 
 /// What to plan, with checked settings.
 pub struct PlanConfig {
@@ -86,6 +89,11 @@ impl PlanConfig {
         Ok(loads)
     }
 
+    /// As many seeds again, behind those of the search.
+    fn unseen_seeds(&self) -> Vec<u64> {
+        self.seeds.iter().map(|seed| seed.wrapping_add(self.seeds.len() as u64)).collect()
+    }
+
     /// What to know about figures of these settings.
     fn notes(&self) -> Vec<String> {
         let one_sample = "a trace is one sample of its traffic: there is no interval, and one seed";
@@ -104,7 +112,9 @@ fn policies(mut spec: ExperimentSpec) -> Result<(Experiment, Vec<(String, Experi
     let named = spec.routing_policy.clone().unwrap_or_default();
     let names: Vec<&str> = named.split(',').map(str::trim).collect();
     if let Some((_, twin)) = names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
-        return Err(RunError::usage(format_args!("the policy `{twin}` is named twice")).hint("leave out one of the two"));
+        return Err(
+            RunError::usage(format_args!("the policy `{twin}` is named twice")).hint("leave out one of the two")
+        );
     }
     if names.len() == 1 {
         let base = Experiment::new(spec, OutputFiles::default())?;
@@ -130,4 +140,15 @@ fn is_one_sample(base: &Experiment) -> bool {
 /// GPUs of one instance.
 fn gpus_per_replica(deployment: &Deployment) -> u32 {
     deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
+}
+
+/// The median over `runs` of the figure of the SLO `slo`, ms; `None` if that is no finite number.
+fn median_ms<'a>(runs: impl Iterator<Item = &'a LoadRun>, slo: usize) -> Option<f64> {
+    let mut values: Vec<f64> = runs.filter_map(|run| run.results[slo].value_ms).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().filter(|ms| ms.is_finite())
+}
+
+fn value_in_words(value_ms: Option<f64>) -> String {
+    value_ms.map_or("infinite, because requests do not complete".to_owned(), |ms| format!("{ms:.1} ms"))
 }

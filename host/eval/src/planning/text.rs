@@ -6,6 +6,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::capacity::{Capacity, PolicyCapacity};
 use super::load::LoadUnit;
+use super::size::ServiceSize;
 use super::slo::Slo;
 use crate::workload_config::plural;
 
@@ -15,23 +16,53 @@ impl Display for Capacity {
         let service = service(self.replicas, self.gpus_per_replica);
         writeln!(f, "{service}; {}\n", runs(&self.seeds, self.requests_per_run))?;
         let interval = format!("{:.0}% interval", 100.0 * self.confidence);
-        let mut lines = vec![[format!("capacity, {}", self.unit.name()), interval, "limited by".into(), "policy".into()]];
+        let capacity = format!("capacity, {}", self.unit.name());
+        let mut lines = vec![[capacity, interval, "GPUs saved".into(), "limited by".into(), "policy".into()]];
         lines.extend(self.policies.iter().map(|of| of.cells(self.unit)));
         table(f, &lines)?;
         for of in &self.policies {
             let values = self.slo.iter().zip(&of.values_ms).map(|(slo, value)| value_of(slo, *value));
-            write!(f, "\n{}: at the highest load within the SLOs {}", of.policy, values.collect::<Vec<_>>().join(", "))?;
+            write!(
+                f,
+                "\n{}: at the highest load within the SLOs {}",
+                of.policy,
+                values.collect::<Vec<_>>().join(", ")
+            )?;
         }
         writeln!(f)?;
+        if let [first, _, ..] = &self.policies[..] {
+            let planned = load(self.unit, first.planned());
+            let (unit, replicas) = (self.unit.name(), plural(self.replicas.into(), "replica"));
+            writeln!(f, "GPUs saved: for {planned} {unit}, which {replicas} serve under {}", first.policy)?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl Display for ServiceSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gpus = plural(self.gpus, "GPU");
+        writeln!(f, "{} ({gpus}) under {}", plural(self.replicas.into(), "replica"), self.policy)?;
+        writeln!(f, "serve {} {} within {}", load(self.unit, self.load), self.unit.name(), joined(&self.slo))?;
+        writeln!(f, "Searched with {}; checked with others:\n", runs(&self.seeds, self.requests_per_run))?;
+        let mut lines = vec![["replicas".to_owned(), "saturated".into(), "result".into(), "median over seeds".into()]];
+        lines.extend(self.checks.iter().map(|check| {
+            let values = self.slo.iter().zip(&check.values_ms).map(|(slo, value)| value_of(slo, *value));
+            let saturated = format!("{} of {}", check.saturated_seeds, self.unseen_seeds.len());
+            let values = values.collect::<Vec<_>>().join(", ");
+            [check.count.to_string(), saturated, check.result.name().to_owned(), values]
+        }));
+        table(f, &lines)?;
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }
 }
 
 impl PolicyCapacity {
-    fn cells(&self, unit: LoadUnit) -> [String; 4] {
+    fn cells(&self, unit: LoadUnit) -> [String; 5] {
         let interval = self.low.zip(self.high).map(|(low, high)| format!("{} – {}", load(unit, low), load(unit, high)));
         let interval = interval.unwrap_or_else(|| "-".to_owned());
-        [load(unit, self.capacity), interval, self.binding.clone(), self.policy.clone()]
+        let saved = self.gpus_saved.map_or("-".to_owned(), |saved| saved.to_string());
+        [load(unit, self.capacity), interval, saved, self.binding.clone(), self.policy.clone()]
     }
 }
 
@@ -73,7 +104,7 @@ fn runs(seeds: &[u64], requests: Option<u64>) -> String {
 }
 
 fn value_of(slo: &Slo, value_ms: Option<f64>) -> String {
-    let value = value_ms.map_or("without a sample".to_owned(), |ms| format!("{ms:.1} ms"));
+    let value = value_ms.map_or("not finite".to_owned(), |ms| format!("{ms:.1} ms"));
     format!("{} {value}", slo.figure())
 }
 
