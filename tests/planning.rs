@@ -168,7 +168,7 @@ fn sizes_hold_under_unseen_seeds_and_one_replica_fewer_does_not() {
 
 #[test]
 fn a_trace_is_one_sample() {
-    let trace = "--workload-trace examples/cluster-routing/assistants.jsonl --slo ttft_p90=2s";
+    let trace = "--workload-trace examples/cluster-routing/assistants.jsonl --repeat 20 --slo ttft_p90=2s";
     let found = capacity(&format!("--model llama-3.1-8b-instruct {trace}"));
     assert_eq!(found["seeds"].as_array().map(Vec::len), Some(1), "{found}");
     assert!(found["policies"][0]["low"].is_null() && number(&found["policies"][0]["capacity"]) > 0.0, "{found}");

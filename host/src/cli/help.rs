@@ -194,7 +194,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis size", &[
         ("How many A100 pairs serve 50 requests per second", "blis size --model llama-3.1-8b-instruct --hardware A100-SXM --tp 2 --rate 50 --slo ttft_p99=500ms"),
-        ("The same for a recorded trace", "blis size --model qwen/qwen3-14b --workload-trace examples/cluster-routing/assistants.jsonl \\\n--slo ttft_p90=2s"),
+        ("The same for a recorded trace", "blis size --model qwen/qwen3-14b --workload-trace examples/cluster-routing/assistants.jsonl \\\n--repeat 10 --slo ttft_p90=2s"),
     ]),
     ("blis evaluate", &[
         ("A script against the best built-in policy of a suite", "blis evaluate policies/prefix-then-load.rhai --suite chat"),

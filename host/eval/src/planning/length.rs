@@ -71,7 +71,7 @@ impl RunLength {
                  ({:.1} s each)",
                 run.mean_e2e_s
             ))
-            .hint(format_args!("{:.1} times as many requests would do: `--num-requests`, or a longer trace", missing * 1.1)));
+            .hint(format_args!("{:.1} times as many requests would do: `--num-requests`, or a longer trace (`--repeat`)", missing * 1.1)));
         }
         for (slo, result) in slos.iter().zip(&run.results) {
             let beyond = slo.statistic.tail().map_or(FEWEST_BEYOND, |tail| result.samples as f64 * tail);
@@ -83,7 +83,7 @@ impl RunLength {
                     slo.figure()
                 ))
                 .hint(format_args!(
-                    "{factor:.1} times as many requests would do: `--num-requests`, or a longer trace"
+                    "{factor:.1} times as many requests would do: `--num-requests`, or a longer trace (`--repeat`)"
                 )));
             }
         }

@@ -85,12 +85,16 @@ impl PlanConfig {
     fn loads(&self, seeds: &[u64], requests: Option<u64>) -> Result<Vec<SeededLoad>, RunError> {
         let loads: Vec<SeededLoad> =
             seeds.iter().map(|&seed| SeededLoad::new(&self.base, seed, requests)).collect::<Result<_, _>>()?;
-        self.slos.iter().try_for_each(|slo| loads[0].check_class(slo))?;
+        let first = loads.first();
+        self.slos.iter().try_for_each(|slo| first.map_or(Ok(()), |load| load.check_class(slo)))?;
         Ok(loads)
     }
 
-    /// As many seeds again, behind those of the search.
+    /// As many seeds again, behind those of the search; none if all seeds have the same requests.
     fn unseen_seeds(&self) -> Vec<u64> {
+        if is_one_sample(&self.base) {
+            return Vec::new();
+        }
         self.seeds.iter().map(|seed| seed.wrapping_add(self.seeds.len() as u64)).collect()
     }
 

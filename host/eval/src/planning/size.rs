@@ -35,7 +35,7 @@ pub struct ServiceSize {
     pub load: f64,
     pub unit: LoadUnit,
     pub policy: String,
-    /// The fewest replicas that hold under the unseen seeds.
+    /// The fewest replicas that hold, also under the unseen seeds.
     pub replicas: u32,
     pub gpus_per_replica: u32,
     /// GPUs of all replicas.
@@ -44,11 +44,11 @@ pub struct ServiceSize {
     pub confidence: f64,
     /// The seeds of the search.
     pub seeds: Vec<u64>,
-    /// The seeds of the checks.
+    /// The seeds of the checks; none for a trace, which has no other requests.
     pub unseen_seeds: Vec<u64>,
     /// Requests of a run; `None` in a closed loop of fixed length.
     pub requests_per_run: Option<u64>,
-    /// That number of replicas, and one fewer, under the unseen seeds.
+    /// That number of replicas, and one fewer, under the unseen seeds if there are any.
     pub checks: Vec<SizeCheck>,
     /// What to know about the figures.
     pub notes: Vec<String>,
@@ -124,7 +124,8 @@ fn search(
     };
     let unseen_seeds = config.unseen_seeds();
     let unseen = config.loads(&unseen_seeds, length.requests())?;
-    let mut sizes = SizeSearch::new((service, deployment), &unseen, loads[0].usual, config);
+    let checked = if unseen.is_empty() { &loads } else { &unseen };
+    let mut sizes = SizeSearch::new((service, deployment), checked, loads[0].usual, config);
     while replicas < MOST && sizes.tried(replicas)?.result != SizeResult::Holds {
         replicas += 1;
     }
@@ -152,7 +153,7 @@ fn notes(config: &PlanConfig, checks: &[SizeCheck]) -> Vec<String> {
     let mut notes = config.notes();
     if let Some(fewer) = checks.get(1).filter(|fewer| fewer.result != SizeResult::Fails) {
         notes.push(format!(
-            "{} replicas are near the limit: {} under the unseen seeds; longer runs (--num-requests) or more --seeds decide",
+            "{} replicas are near the limit: the result is {}; longer runs (--num-requests) or more --seeds decide",
             fewer.count,
             fewer.result.name()
         ));

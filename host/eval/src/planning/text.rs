@@ -44,11 +44,12 @@ impl Display for ServiceSize {
         let gpus = plural(self.gpus, "GPU");
         writeln!(f, "{} ({gpus}) under {}", plural(self.replicas.into(), "replica"), self.policy)?;
         writeln!(f, "serve {} {} within {}", load(self.unit, self.load), self.unit.name(), joined(&self.slo))?;
-        writeln!(f, "Searched with {}; checked with others:\n", runs(&self.seeds, self.requests_per_run))?;
+        let checked = if self.unseen_seeds.is_empty() { "" } else { "; checked with others" };
+        writeln!(f, "Searched with {}{checked}:\n", runs(&self.seeds, self.requests_per_run))?;
         let mut lines = vec![["replicas".to_owned(), "saturated".into(), "result".into(), "median over seeds".into()]];
         lines.extend(self.checks.iter().map(|check| {
             let values = self.slo.iter().zip(&check.values_ms).map(|(slo, value)| value_of(slo, *value));
-            let saturated = format!("{} of {}", check.saturated_seeds, self.unseen_seeds.len());
+            let saturated = format!("{} of {}", check.saturated_seeds, self.seeds.len());
             let values = values.collect::<Vec<_>>().join(", ");
             [check.count.to_string(), saturated, check.result.name().to_owned(), values]
         }));
