@@ -1,4 +1,4 @@
-//! `blis capacity` and `blis size` through the program: against queueing theory, replica by replica, on any number of threads.
+//! `blis capacity`, `blis size` and `blis sweep` through the program: against queueing theory, replica by replica, on any number of threads.
 
 use serde_json::Value;
 
@@ -119,7 +119,12 @@ fn rejected_requests_are_violations() {
 #[test]
 fn threads_change_no_byte() {
     let load = format!("{SMALL} --rate 60 --slo ttft_p90=150ms --seeds 3");
-    for command in ["capacity --routing-policy round-robin,least-loaded --num-instances 2", "size"] {
+    let commands = [
+        "capacity --routing-policy round-robin,least-loaded --num-instances 2",
+        "size",
+        "sweep --vary num-instances=1,2,4",
+    ];
+    for command in commands {
         let run = |threads: u32, form: &str| {
             blis!(format!("{command} {load} --threads {threads} --output {form}")).done().stdout
         };
@@ -166,6 +171,52 @@ fn sizes_hold_under_unseen_seeds_and_one_replica_fewer_does_not() {
     }
 }
 
+/// Points against each other by hand: cost, and both figures.
+#[test]
+fn a_sweep_marks_what_no_other_point_dominates() {
+    let vary = "--vary num-instances=1,2,3 --vary max-num-seqs=4,32";
+    let found = blis!(format!("sweep {SMALL} --rate 60 {vary} --seeds 3 --output json")).json();
+    let points = found["points"].as_array().expect("points");
+    assert_eq!(points.len(), 6);
+    let names = |point: &Value| {
+        let settings = point["settings"].as_array().expect("settings").iter();
+        settings.map(|setting| setting["value"].as_str().expect("a value").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((names(&points[0]), names(&points[3])), (vec!["1".into(), "4".into()], vec!["2".into(), "32".into()]));
+    let measured = |point: &Value| {
+        let values =
+            [&point["measured"]["cost"], &point["measured"]["values_ms"][0], &point["measured"]["values_ms"][1]];
+        (point["measured"]["meets_slos"] == true).then(|| values.map(number))
+    };
+    for point in points {
+        let own = measured(point);
+        let dominated = own.is_none_or(|own| {
+            points.iter().filter_map(measured).any(|other| {
+                let none_worse = other.iter().zip(&own).all(|(other, own)| other <= own);
+                none_worse && other.iter().zip(&own).any(|(other, own)| other < own)
+            })
+        });
+        assert_eq!(point["measured"]["non_dominated"], !dominated, "{point}");
+    }
+    assert!(points.iter().any(|point| point["measured"]["non_dominated"] == true));
+    // One replica with a batch of 4 serves fewer than 60 requests per second.
+    assert_eq!(points[0]["measured"]["meets_slos"], false, "{found}");
+    let launch = points[3]["measured"]["launch"].as_str().expect("a command");
+    assert!(
+        launch.starts_with("vllm serve llama-3.1-8b-instruct --tensor-parallel-size 1 --max-num-seqs 32"),
+        "{launch}"
+    );
+}
+
+#[test]
+fn a_point_that_does_not_fit_is_refused_and_the_others_are_measured() {
+    let words = "sweep --model llama-3.1-8b-instruct --hardware L4 --vary tp=1,2 --rate 1 --output-tokens 20 --seeds 1 \
+                 --gpu-memory-utilization 0.5 --output json";
+    let found = blis!(words).json();
+    assert!(found["points"][0]["refused"].is_string() && found["points"][0].get("measured").is_none(), "{found}");
+    assert!(found["points"][1]["measured"].is_object(), "{found}");
+}
+
 #[test]
 fn a_trace_is_one_sample() {
     let trace = "--workload-trace examples/cluster-routing/assistants.jsonl --repeat 20 --slo ttft_p90=2s";
@@ -189,6 +240,12 @@ fn mistakes_say_what_to_do() {
         ("capacity --slo ttft_p90=1s --routing-policy round-robin,nothing", "`nothing` is neither"),
         ("size --slo ttft_p90=1s --num-instances 3", "`--num-instances` is what `blis size` searches"),
         ("size --slo ttft_p90=1s --routing-policy round-robin,weighted", "takes one policy"),
+        ("sweep --vary tp", "must be a flag and its values"),
+        ("sweep --vary nothing=1", "there is no flag `nothing`"),
+        ("sweep --vary tp=1,x", "`tp` is `x`"),
+        ("sweep --vary tp=1,1", "has the value `1` twice"),
+        ("sweep --vary tp=1 --vary tp=2", "a setting is varied twice"),
+        ("sweep --vary seed=1,2", "`seed` cannot be varied"),
         ("size --slo ttft_p99=1ms", "no number of replicas meets the SLO"),
     ] {
         let ended = blis!(format!("{words} {model} --output text"));

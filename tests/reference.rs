@@ -17,7 +17,7 @@ const SCHEMAS: [(&str, &str); 11] = [
     ("held-out.schema.json", "`blis evaluate held-out`"),
     ("tune.schema.json", "`blis tune`"),
     ("compare.schema.json", "`blis compare`"),
-    ("planning.schema.json", "`blis capacity`, `blis size`"),
+    ("planning.schema.json", "`blis capacity`, `blis size`, `blis sweep`"),
     ("regret.schema.json", "`blis regret`"),
     ("decisions.schema.json", "`blis decisions`"),
     ("plugin.schema.json", "`blis plugin`"),
@@ -26,7 +26,7 @@ const SCHEMAS: [(&str, &str); 11] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 27] = [
+const SOURCES: [(&str, &str); 28] = [
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
     ("host/report/src/load.rs", "run.schema.json"),
@@ -43,6 +43,7 @@ const SOURCES: [(&str, &str); 27] = [
     ("host/eval/src/table.rs", "compare.schema.json"),
     ("host/eval/src/planning/capacity.rs", "planning.schema.json"),
     ("host/eval/src/planning/size.rs", "planning.schema.json"),
+    ("host/eval/src/planning/sweep.rs", "planning.schema.json"),
     ("host/eval/src/counterfactual.rs", "regret.schema.json"),
     ("host/eval/src/regret/look_ahead.rs", "regret.schema.json"),
     ("host/report/src/decisions/history.rs", "decisions.schema.json"),
@@ -210,6 +211,7 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         ("compare.schema.json", "compare", format!("compare round-robin least-loaded {model} --seeds 2 {weights}")),
         ("planning.schema.json", "capacity", format!("capacity {planned} --routing-policy round-robin,least-loaded")),
         ("planning.schema.json", "size", format!("size {planned} --rate 20")),
+        ("planning.schema.json", "sweep", format!("sweep {planned} --vary tp=1,2 --vary hardware=H100,L4")),
         ("regret.schema.json", "regret_document", format!("regret {model} --look-ahead --bound")),
         ("decisions.schema.json", "decisions_show", format!("decisions show {a} --request 39")),
         ("decisions.schema.json", "decisions_show", format!("decisions show {b} --request 39")),

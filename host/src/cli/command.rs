@@ -12,7 +12,7 @@ use super::fidelity::{FitArgs, ValidateArgs};
 use super::listing::ListingArgs;
 use super::output::ColorChoice;
 use super::pages::{CompletionsArgs, ManArgs};
-use super::planning::PlanArgs;
+use super::planning::{PlanArgs, SweepArgs};
 use super::plugin::PluginArgs;
 use super::regret::RegretArgs;
 use super::suite::SuiteArgs;
@@ -72,6 +72,13 @@ pub(super) enum Command {
         override_usage = "blis size [OPTIONS] --model <NAME> --slo <LIMIT,…>"
     )]
     Size(Box<PlanArgs>),
+    /// Runs over ranges of settings: latencies against cost, and the points that no other dominates
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis sweep [OPTIONS] --model <NAME> --vary <FLAG=VALUE,…>..."
+    )]
+    Sweep(Box<SweepArgs>),
 
     /// Evaluate candidate policies on a suite of scenarios against its best built-in policy
     #[command(

@@ -110,6 +110,7 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Regret(args)) => regret::dispatch(*args),
         Some(Command::Capacity(args)) => planning::capacity(&args),
         Some(Command::Size(args)) => planning::size(&args),
+        Some(Command::Sweep(args)) => planning::sweep(&args),
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
         Some(Command::Tune(args)) => evaluate::tune(&args),
         Some(Command::Serve(args)) => evaluate::serve(&args),

@@ -1,9 +1,9 @@
-//! `blis capacity`, `blis size`: planning of capacity within SLOs.
+//! `blis capacity`, `blis size`, `blis sweep`: planning of capacity within SLOs.
 
 use std::fmt::Display;
 
 use blis_eval::error::RunError;
-use blis_eval::planning::{self, PlanConfig, Slo};
+use blis_eval::planning::{self, PlanConfig, Slo, SweepConfig, Variation};
 use blis_eval::spec::parse;
 use clap::Args;
 use serde::Serialize;
@@ -42,6 +42,39 @@ struct PlanFlags {
     #[arg(long, value_name = "LIMIT,…", required = true, value_delimiter = ',', value_parser = Slo::parse,
           help_heading = PLANNING)]
     slo: Vec<Slo>,
+    #[command(flatten)]
+    replications: ReplicationFlags,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SweepArgs {
+    #[command(flatten)]
+    given: Settings,
+    /// A flag of `blis run` and its values, as tp=1,2,4; may be given several times for all combinations
+    #[arg(long, value_name = "FLAG=VALUE,…", required = true, value_parser = Variation::parse, help_heading = PLANNING)]
+    vary: Vec<Variation>,
+    /// The figures that are shown, with their limits, as for `blis capacity` [default: ttft_p90 and tpot_p50, without
+    /// limits]
+    #[arg(long, value_name = "LIMIT,…", value_delimiter = ',', value_parser = Slo::parse, help_heading = PLANNING)]
+    slo: Vec<Slo>,
+    #[command(flatten)]
+    replications: ReplicationFlags,
+    #[command(flatten)]
+    instance: InstanceArgs,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    #[command(flatten)]
+    policies: PolicyFlags,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    #[command(flatten)]
+    simulation: SimulationArgs,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+#[derive(Debug, Args)]
+struct ReplicationFlags {
     /// Replications: seeds from --seed on, each with requests of its own. A trace has the same requests under every seed,
     /// and one is used
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse::seeds, help_heading = PLANNING)]
@@ -69,7 +102,8 @@ fn plan<T: Display + Serialize>(
 ) -> Result<(), RunError> {
     let PlanArgs { given, plan, output, .. } = args;
     start_log(output.log.into());
-    let config = PlanConfig::new(given.over(output)?, &plan.slo, plan.seeds, plan.threads)?;
+    let ReplicationFlags { seeds, threads } = plan.replications;
+    let config = PlanConfig::new(given.over(output)?, &plan.slo, seeds, threads)?;
     if output.explain_config {
         return explain_policies(&config.base, &config.policies);
     }
@@ -78,5 +112,22 @@ fn plan<T: Display + Serialize>(
     drop(spinner);
     let found = found?;
     warn_of_policies(&config.policies);
+    if wants_text_form(output.output) { print_text(&found) } else { print_document(&found) }
+}
+
+/// `blis sweep`.
+pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
+    let SweepArgs { given, vary, slo, replications: ReplicationFlags { seeds, threads }, output, .. } = args;
+    start_log(output.log.into());
+    let config = SweepConfig::new(&given.over(output)?, vary, slo, (*seeds, *threads))?;
+    if output.explain_config {
+        return config
+            .experiments()
+            .try_for_each(|(name, experiment)| explain_policies(experiment, &[(name, experiment.clone())]));
+    }
+    let spinner = Spinner::start("measuring points", output.no_progress);
+    let found = planning::sweep(&config);
+    drop(spinner);
+    let found = found?;
     if wants_text_form(output.output) { print_text(&found) } else { print_document(&found) }
 }

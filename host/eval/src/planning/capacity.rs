@@ -203,6 +203,9 @@ fn critical_loads(
     Ok(found)
 }
 
+/// A load, and its run.
+type TriedLoad = (f64, LoadRun);
+
 /// The search for the critical load of one seed.
 struct Bisection<'a> {
     service: &'a Experiment,
@@ -227,7 +230,7 @@ impl Bisection<'_> {
     }
 
     /// Two loads, of which the first meets the SLOs and the second does not, each with its run.
-    fn bracket(&self, hint: Option<f64>) -> Result<((f64, LoadRun), (f64, LoadRun)), RunError> {
+    fn bracket(&self, hint: Option<f64>) -> Result<(TriedLoad, TriedLoad), RunError> {
         let (mut load, mut step) = hint.map_or((self.seeded.usual, 2.0), |hint| (hint, 1.05));
         load = self.whole(load);
         let first = self.run(load)?;

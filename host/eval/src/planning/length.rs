@@ -98,3 +98,51 @@ fn missing_time(run: &LoadRun) -> Option<f64> {
     let factor = LATENCIES * run.mean_e2e_s / load.arrivals_s;
     (factor > 1.0).then_some(factor)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_report::{LoadReport, LoadState};
+
+    use crate::planning::load_run::SloResult;
+
+    /// A run of `samples` requests that arrive for `arrivals_s` seconds, with latencies of 2 s.
+    fn run(arrivals_s: f64, samples: u64, is_open: bool) -> LoadRun {
+        let load = LoadReport {
+            offered_rps: 1.0,
+            served_rps: 1.0,
+            arrivals_s,
+            in_flight_mean: 2.0,
+            in_flight_growth_rps: 0.0,
+            state: is_open.then_some(LoadState::Steady),
+        };
+        let results = vec![SloResult { value_ms: Some(1.0), excess: -0.01, samples }];
+        LoadRun { results, load: Some(load), mean_e2e_s: 2.0 }
+    }
+
+    fn slos() -> Vec<Slo> {
+        vec![Slo::parse("ttft_p99=1s").expect("valid")]
+    }
+
+    #[test]
+    fn errors_say_how_much_longer_a_run_must_be() {
+        let refused = RunLength::Fixed.check(&run(5.0, 5000, true), &slos()).expect_err("too short").text();
+        assert!(refused.contains("5.0 s") && refused.contains("4.4 times as many requests"), "{refused}");
+        let refused = RunLength::Fixed.check(&run(50.0, 250, true), &slos()).expect_err("too few").text();
+        assert!(refused.contains("2.5 beyond ttft_p99") && refused.contains("4.0 times as many"), "{refused}");
+        assert_eq!(RunLength::Fixed.check(&run(20.0, 1000, true), &slos()), Ok(()));
+        assert_eq!(RunLength::Fixed.check(&run(1.0, 1000, false), &slos()), Ok(()), "users wait for outputs");
+    }
+
+    #[test]
+    fn runs_are_lengthened_up_to_a_limit_and_fixed_ones_never() {
+        let length = RunLength::Chosen(1000);
+        assert_eq!(length.needed_by(&run(10.0, 1000, true)), Some(2400));
+        assert_eq!(length.needed_by(&run(20.0, 1000, true)), None);
+        assert_eq!(length.extended(2400), Some(RunLength::Chosen(2400)));
+        assert_eq!(length.extended(1_000_000), Some(RunLength::Chosen(4000)));
+        assert_eq!(RunLength::Chosen(MOST).extended(1_000_000), None);
+        assert_eq!((length.narrowed(0.1), length.narrowed(0.04)), (Some(4000), None));
+        assert_eq!((RunLength::Fixed.extended(9), RunLength::Fixed.narrowed(1.0)), (None, None));
+    }
+}

@@ -268,3 +268,81 @@ impl Observer for LatencyLog<'_> {
         self.samples.push(sample);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::ids::RequestId;
+    use blis_sim::outcome::{Rejection, Status};
+    use blis_workload::Names;
+    use proptest::prelude::*;
+
+    fn limit(slo: &Slo) -> Limit {
+        Limit { metric: slo.metric, limit_ms: slo.limit.as_millis_f64(), class: None, allowed: None, violations: 0 }
+    }
+
+    fn result(slo: &str, samples: &[Sample]) -> SloResult {
+        let slo = Slo::parse(slo).expect("valid");
+        limit(&slo).result(&slo, samples, &Distribution::default())
+    }
+
+    /// A request with that TTFT, ms; an infinite one was rejected.
+    fn sample(ttft_ms: f64) -> Sample {
+        let request = Request::new(RequestId(0), Micros(5), 10, 1);
+        let outcome = if ttft_ms.is_finite() {
+            let time = Some(Micros::from_f64(ttft_ms * 1e3));
+            Outcome { ttft: time, e2e: time, generated_tokens: 1, ..Outcome::new(&request, Status::Completed) }
+        } else {
+            Outcome::new(&request, Status::Rejected(Rejection::Admission))
+        };
+        Sample::new(&outcome)
+    }
+
+    #[test]
+    fn a_share_at_its_limit_is_met() {
+        let mut samples: Vec<Sample> = (0..200).map(|n| sample(if n < 20 { f64::INFINITY } else { 7.0 })).collect();
+        let met = result("ttft_p90=7ms", &samples);
+        assert_eq!(met, SloResult { value_ms: Some(7.0), excess: 0.0, samples: 200 });
+        samples.push(sample(f64::INFINITY));
+        let missed = result("ttft_p90=7ms", &samples);
+        assert!(missed.excess > 0.0 && missed.value_ms == Some(f64::INFINITY), "{missed:?}");
+    }
+
+    #[test]
+    fn one_rejected_request_misses_a_mean() {
+        let missed = result("e2e_mean=1h", &[sample(1.0), sample(f64::INFINITY)]);
+        assert_eq!((missed.value_ms, missed.excess), (Some(f64::INFINITY), f64::INFINITY));
+    }
+
+    /// Requests of one token have no TPOT, whatever the limit; rejected ones violate it.
+    #[test]
+    fn requests_without_gaps_have_no_tpot() {
+        assert_eq!(result("tpot_p99=1us", &[sample(3.0)]), SloResult { value_ms: None, excess: 0.0, samples: 0 });
+        assert!(result("tpot_p99=1us", &[sample(f64::INFINITY)]).excess > 0.0);
+    }
+
+    #[test]
+    fn classes_without_a_name_are_the_default_class() {
+        let mut names = Names::default();
+        let batch = names.intern("batch");
+        assert!(class_names("default", &names).contains(&Name::NONE));
+        assert_eq!(class_names("batch", &names), [batch, batch]);
+        assert!(!class_names("gold", &names).contains(&Name::NONE));
+    }
+
+    proptest! {
+        /// The share of violations and the percentile say the same.
+        #[test]
+        fn the_value_is_within_the_limit_if_the_share_is(
+            ttfts in prop::collection::vec(prop_oneof![8 => 0u32..20, 1 => Just(u32::MAX)], 1..200),
+            statistic in prop::sample::select(vec!["p50", "p90", "p95", "p99"]),
+            limit_ms in 1u32..20,
+        ) {
+            let ms = |ttft: u32| if ttft == u32::MAX { f64::INFINITY } else { f64::from(ttft) };
+            let samples: Vec<Sample> = ttfts.iter().map(|&ttft| sample(ms(ttft))).collect();
+            let found = result(&format!("ttft_{statistic}={limit_ms}ms"), &samples);
+            let value = found.value_ms.expect("samples");
+            prop_assert_eq!(found.excess <= 0.0, value <= f64::from(limit_ms), "{:?}", found);
+        }
+    }
+}

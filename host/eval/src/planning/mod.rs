@@ -1,7 +1,8 @@
-//! Planning of capacity: the highest load within SLOs, and the fewest replicas for a load.
+//! Planning of capacity: the highest load within SLOs, the fewest replicas for a load, and
+//! services under several settings.
 //!
 //! ```text
-//! Slo ─► PlanConfig ─► load (the requests of a seed at any load) ─► load_run (one simulation) ─► capacity, size
+//! Slo ─► PlanConfig ─► load (the requests of a seed at any load) ─► load_run (one simulation) ─► capacity, size, sweep
 //! ```
 
 mod capacity;
@@ -10,6 +11,7 @@ mod load;
 mod load_run;
 mod size;
 mod slo;
+mod sweep;
 mod text;
 
 use blis_config::Deployment;
@@ -27,6 +29,7 @@ pub use capacity::{Capacity, PolicyCapacity, capacity};
 pub use load::LoadUnit;
 pub use size::{ServiceSize, SizeCheck, SizeResult, size};
 pub use slo::{Slo, SloMetric, SloStatistic};
+pub use sweep::{MeasuredPoint, Sweep, SweepConfig, SweepPoint, Variation, VariedSetting, sweep};
 
 use load::SeededLoad;
 use load_run::LoadRun;

@@ -80,6 +80,19 @@ impl Slo {
         Ok(Self { class, metric, statistic, limit })
     }
 
+    /// Figures of a service without limits: TTFT p90 and TPOT p50.
+    #[must_use]
+    pub fn without_limits() -> Vec<Self> {
+        let figure = |metric, statistic| Self { class: None, metric, statistic, limit: Micros::MAX };
+        vec![figure(SloMetric::Ttft, SloStatistic::P90), figure(SloMetric::Tpot, SloStatistic::P50)]
+    }
+
+    /// As it is written on the command line; the figure alone if it has no limit.
+    #[must_use]
+    pub fn text(&self) -> String {
+        if self.limit == Micros::MAX { self.figure() } else { self.to_string() }
+    }
+
     /// The figure without its limit, as `critical.ttft_p99`.
     #[must_use]
     pub fn figure(&self) -> String {

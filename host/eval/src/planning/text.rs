@@ -8,6 +8,7 @@ use super::capacity::{Capacity, PolicyCapacity};
 use super::load::LoadUnit;
 use super::size::ServiceSize;
 use super::slo::Slo;
+use super::sweep::{Sweep, SweepPoint, in_words};
 use crate::workload_config::plural;
 
 impl Display for Capacity {
@@ -67,14 +68,59 @@ impl PolicyCapacity {
     }
 }
 
+impl Display for Sweep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut heading = vec![String::new(), "GPUs".to_owned(), "per load".to_owned()];
+        heading.extend(self.figures.iter().map(|figure| figure.split('=').next().unwrap_or(figure).to_owned()));
+        heading.extend(["result".to_owned(), "settings".to_owned()]);
+        let mut lines = vec![heading];
+        lines.extend(self.points.iter().map(|point| point.cells(self.figures.len())));
+        table(f, &lines)?;
+        writeln!(f, "\nFigures: {}; latencies in ms, medians over the seeds", self.figures.join(", "))?;
+        writeln!(f, "*: no other point within the limits is at least as good in GPUs per load and in all")?;
+        writeln!(f, "figures, and better in one")?;
+        for point in &self.points {
+            if let Some(measured) = point.measured.as_ref().filter(|measured| measured.non_dominated) {
+                write!(f, "\n{}:\n  {}\n", in_words(&point.settings), measured.launch)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SweepPoint {
+    fn cells(&self, figures: usize) -> Vec<String> {
+        let mut cells = vec!["-".to_owned(); figures + 5];
+        cells[0] = String::new();
+        cells[figures + 4] = in_words(&self.settings);
+        let Some(measured) = &self.measured else {
+            cells[figures + 3] = "refused".to_owned();
+            return cells;
+        };
+        cells[0] = if measured.non_dominated { "*".to_owned() } else { String::new() };
+        [cells[1], cells[2]] = [measured.gpus.to_string(), format!("{:.4}", measured.cost)];
+        for (cell, value) in cells[3..].iter_mut().zip(&measured.values_ms) {
+            *cell = value.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+        }
+        let result = match (measured.saturated_seeds, measured.meets_slos) {
+            (1.., _) => "saturated",
+            (0, false) => "misses",
+            (0, true) => "meets",
+        };
+        cells[figures + 3] = result.to_owned();
+        cells
+    }
+}
+
 /// The last two columns to the left, numbers to the right.
-fn table<const N: usize>(f: &mut fmt::Formatter<'_>, lines: &[[String; N]]) -> fmt::Result {
-    let widths: Vec<usize> =
-        (0..N).map(|column| lines.iter().map(|line| line[column].width()).max().unwrap_or(0)).collect();
+fn table(f: &mut fmt::Formatter<'_>, lines: &[impl AsRef<[String]>]) -> fmt::Result {
+    let columns = lines.first().map_or(0, |line| line.as_ref().len());
+    let width = |column: usize| lines.iter().map(|line| line.as_ref()[column].width()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     for line in lines {
-        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+        let cells = line.as_ref().iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
             let pad = " ".repeat(width - cell.width());
-            if column + 2 < N { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
+            if column + 2 < columns { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
         });
         writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
