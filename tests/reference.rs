@@ -211,7 +211,11 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
         ("compare.schema.json", "compare", format!("compare round-robin least-loaded {model} --seeds 2 {weights}")),
         ("planning.schema.json", "capacity", format!("capacity {planned} --routing-policy round-robin,least-loaded")),
         ("planning.schema.json", "size", format!("size {planned} --rate 20")),
-        ("planning.schema.json", "sweep", format!("sweep {planned} --vary tp=1,2 --vary hardware=H100,L4")),
+        (
+            "planning.schema.json",
+            "sweep",
+            format!("sweep {planned} --gpu-memory-utilization 0.5 --vary tp=1,2 --vary hardware=H100,L4"),
+        ),
         ("regret.schema.json", "regret_document", format!("regret {model} --look-ahead --bound")),
         ("decisions.schema.json", "decisions_show", format!("decisions show {a} --request 39")),
         ("decisions.schema.json", "decisions_show", format!("decisions show {b} --request 39")),

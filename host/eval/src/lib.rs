@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! ExperimentSpec ─► Experiment ─► open (workload) + service (cluster) ─► measure ─► run, compare, counterfactual
+//!                                                                        ├─► planning: capacity, size, sweep
 //!                                                                        └─► evaluation: suites, cascade, server, tuning
 //! ```
 //!

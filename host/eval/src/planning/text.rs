@@ -77,8 +77,8 @@ impl Display for Sweep {
         lines.extend(self.points.iter().map(|point| point.cells(self.figures.len())));
         table(f, &lines)?;
         writeln!(f, "\nFigures: {}; latencies in ms, medians over the seeds", self.figures.join(", "))?;
-        writeln!(f, "*: no other point within the limits is at least as good in GPUs per load and in all")?;
-        writeln!(f, "figures, and better in one")?;
+        writeln!(f, "*: of the points within the limits, none is at least as good in GPUs per load")?;
+        writeln!(f, "and all figures, and better in one")?;
         for point in &self.points {
             if let Some(measured) = point.measured.as_ref().filter(|measured| measured.non_dominated) {
                 write!(f, "\n{}:\n  {}\n", in_words(&point.settings), measured.launch)?;
