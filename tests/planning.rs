@@ -155,6 +155,11 @@ fn sizes_hold_under_unseen_seeds_and_one_replica_fewer_does_not() {
         ("--rate 90 --output-tokens 60 --output-tokens-stdev 30", "e2e_p90=2s"),
         ("--rate 400 --prompt-tokens 100 --prompt-tokens-stdev 80", "ttft_mean=60ms"),
         ("--rate 70 --prompt-tokens 1500", "ttft_p90=300ms"),
+        ("--rate 60 --output-tokens 256 --output-tokens-stdev 100", "ttft_p95=400ms"),
+        ("--rate 170 --prompt-tokens 50 --prompt-tokens-stdev 10", "tpot_p95=12ms"),
+        ("--rate 110 --prefix-tokens 600", "ttft_p90=150ms"),
+        ("--rate 220 --arrival-process constant", "ttft_p90=90ms"),
+        ("--rate 500 --output-tokens 3 --output-tokens-stdev 1 --output-tokens-min 1", "e2e_p95=100ms"),
     ];
     for (load, slo) in loads {
         let found = blis!(format!("size {SMALL} {load} --slo {slo} --seeds 6 --output json")).json();

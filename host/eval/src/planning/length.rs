@@ -91,6 +91,11 @@ impl RunLength {
     }
 }
 
+/// Whether a longer run like `run` may show that the requests in flight only became more while the service filled.
+pub(super) fn may_only_fill(run: &LoadRun) -> bool {
+    run.is_undecided() && missing_time(run).is_some()
+}
+
 /// By which factor the arrivals of a run would have to last longer; `None` if they are long enough, or clients wait for
 /// outputs, so that there are always as many.
 fn missing_time(run: &LoadRun) -> Option<f64> {

@@ -16,7 +16,7 @@ use crate::paired::{CONFIDENCE, mean_interval};
 use crate::runs::{on_threads, run_all};
 
 use super::PlanConfig;
-use super::length::RunLength;
+use super::length::{self, RunLength};
 use super::load::{LoadUnit, SeededLoad};
 use super::load_run::{ALONE, EarlyStop, LoadRun};
 use super::slo::Slo;
@@ -220,7 +220,9 @@ impl<'a> SizeSearch<'a> {
     }
 
     fn check(&self, count: u32, runs: &[LoadRun]) -> SizeCheck {
-        let saturated = runs.iter().filter(|run| run.is_saturated()).count();
+        // Runs that may only fill the service are too short, and are lengthened.
+        let is_saturated = |run: &&LoadRun| run.is_saturated() && !length::may_only_fill(run);
+        let saturated = runs.iter().filter(is_saturated).count();
         let limits = (0..self.slos.len()).map(|slo| {
             let excess: Vec<f64> = runs.iter().map(|run| run.results[slo].excess).collect();
             // An infinite excess of a mean has no interval, nor has a single seed.
