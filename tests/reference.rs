@@ -11,12 +11,13 @@ use crate::macros::{Scratch, blis, root};
 use crate::markdown::{Document, documents};
 
 /// Schemas of documents, and the headings of their sections.
-const SCHEMAS: [(&str, &str); 10] = [
+const SCHEMAS: [(&str, &str); 11] = [
     ("run.schema.json", "`blis run`, `blis replay`"),
     ("evaluation.schema.json", "`blis evaluate`"),
     ("held-out.schema.json", "`blis evaluate held-out`"),
     ("tune.schema.json", "`blis tune`"),
     ("compare.schema.json", "`blis compare`"),
+    ("planning.schema.json", "`blis capacity`, `blis size`, `blis sweep`"),
     ("regret.schema.json", "`blis regret`"),
     ("decisions.schema.json", "`blis decisions`"),
     ("plugin.schema.json", "`blis plugin`"),
@@ -25,7 +26,7 @@ const SCHEMAS: [(&str, &str); 10] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 25] = [
+const SOURCES: [(&str, &str); 28] = [
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
     ("host/report/src/load.rs", "run.schema.json"),
@@ -40,6 +41,9 @@ const SOURCES: [(&str, &str); 25] = [
     ("host/eval/src/evaluation/held_out.rs", "held-out.schema.json"),
     ("host/eval/src/evaluation/tune.rs", "tune.schema.json"),
     ("host/eval/src/table.rs", "compare.schema.json"),
+    ("host/eval/src/planning/capacity.rs", "planning.schema.json"),
+    ("host/eval/src/planning/size.rs", "planning.schema.json"),
+    ("host/eval/src/planning/sweep.rs", "planning.schema.json"),
     ("host/eval/src/counterfactual.rs", "regret.schema.json"),
     ("host/eval/src/regret/look_ahead.rs", "regret.schema.json"),
     ("host/report/src/decisions/history.rs", "decisions.schema.json"),
@@ -100,7 +104,7 @@ fn commands_of_documents_are_those_of_the_program() {
 /// What the program does not know in a command; `sections` are those of `docs/flags.md`.
 fn check_command(command: &str, sections: &BTreeMap<&str, &str>) -> Result<(), String> {
     /// Words after `blis` that are no commands with flags, or not there yet.
-    const OTHERS: [&str; 3] = ["help", "capacity", "…"];
+    const OTHERS: [&str; 2] = ["help", "…"];
     let words: Vec<&str> = command.split([' ', '[', ']', '=']).filter(|word| !word.is_empty()).collect();
     let path = (2..=words.len().min(3)).rev().map(|count| words[..count].join(" "));
     let Some(section) = path.into_iter().find_map(|path| sections.get(path.as_str())) else {
@@ -199,10 +203,19 @@ fn other_documents(folder: &Scratch) -> Vec<(&'static str, &'static str, String)
     let table = "allreduce_dtype,num_gpus,message_size,latency,backend\nbfloat16,2,128,0.0043,vllm_graph\n";
     fs::write(format!("{tables}/h100_sxm__comm__custom_allreduce_perf.csv"), table).expect("a table");
     let weights = "--fitness-weights mean_ttft:1";
+    let planned =
+        "--model llama-3.1-8b-instruct --output-tokens 20 --output-tokens-stdev 5 --seeds 2 --slo ttft_p90=1s";
     vec![
         ("held-out.schema.json", "held_out", format!("evaluate held-out policies/rhai-least-loaded.rhai {suite}")),
         ("tune.schema.json", "tune", format!("tune policies/prefix-then-load.rhai --evals 3 {suite}")),
         ("compare.schema.json", "compare", format!("compare round-robin least-loaded {model} --seeds 2 {weights}")),
+        ("planning.schema.json", "capacity", format!("capacity {planned} --routing-policy round-robin,least-loaded")),
+        ("planning.schema.json", "size", format!("size {planned} --rate 20")),
+        (
+            "planning.schema.json",
+            "sweep",
+            format!("sweep {planned} --gpu-memory-utilization 0.5 --vary tp=1,2 --vary hardware=H100,L4"),
+        ),
         ("regret.schema.json", "regret_document", format!("regret {model} --look-ahead --bound")),
         ("decisions.schema.json", "decisions_show", format!("decisions show {a} --request 39")),
         ("decisions.schema.json", "decisions_show", format!("decisions show {b} --request 39")),

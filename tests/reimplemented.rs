@@ -232,8 +232,7 @@ fn templates_of_all_languages_give_the_same_bytes() {
         }
         println!("{kind}, {language}: the same requests at the same times");
     }
-    let languages = ["-c", "-zig", "-javascript"];
-    for language in languages {
+    for language in ["-c", "-zig", "-javascript", "-python"] {
         assert!(
             components.iter().any(|path| path.to_string_lossy().ends_with(&format!("{language}.wasm"))),
             "{language}"

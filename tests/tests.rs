@@ -37,6 +37,7 @@ mod nonsense;
 mod output;
 mod outside;
 mod placements;
+mod planning;
 mod plugin_replay;
 mod plugin_test;
 mod plugins;

@@ -18,6 +18,7 @@ POLICIES = {
     "approximate": "--routing-policy epp-default",
     "precise": "--routing-policy weighted --routing-scorers precise-prefix-cache:3,queue-depth:2,kv-utilization:2",
     "token-aware": "--routing-policy token-aware",
+    "prefill-ahead": f"--routing-policy {HERE / 'prefill-ahead.rhai'}",
 }
 # Without the length, sessions beyond 40 960 tokens would be dropped.
 SERVICE = "--model qwen/qwen3-32b --tp 2 --hardware H100 --max-model-len 131072 --snapshot-refresh-interval 50000"

@@ -15,7 +15,7 @@ use crate::measure::{self, no_sample};
 use crate::named_policy::OtherPolicies;
 use crate::objective::ChargedFigures;
 use crate::open::{self, RequestStream};
-use crate::runs::run_all;
+use crate::runs::{on_threads, run_all};
 use crate::service;
 use crate::spec::ExperimentSpec;
 use crate::table::Comparison;
@@ -47,7 +47,7 @@ impl CompareConfig {
             return Err(RunError::usage(format_args!("the policy `{}` is named twice", twin.1))
                 .hint("leave out one of the two"));
         }
-        let base = Experiment::for_comparison(spec)?;
+        let base = Experiment::for_comparison(spec, "`blis compare`")?;
         let policy = |name: &String| Ok((name.clone(), base.with_policy(name, OtherPolicies::Kept)?));
         let policies = names.iter().map(policy).collect::<Result<_, RunError>>()?;
         let seeds = (0..u64::from(seeds)).map(|n| base.seed.wrapping_add(n)).collect();
@@ -81,8 +81,7 @@ pub fn compare(config: &CompareConfig) -> Result<(Comparison, Vec<String>), RunE
             charged.map(|(weights, log)| log.charge(&measured.report, &rules, named.0).figures(weights, &figures));
         Ok(ComparedRun { figures, charged: charged.unwrap_or_default() })
     };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(config.threads).build().map_err(RunError::runtime)?;
-    let runs = pool.install(|| run_all(&config.policies, &config.seeds, one))?;
+    let runs = on_threads(config.threads, || run_all(&config.policies, &config.seeds, one))??;
     let names: Vec<String> = config.policies.iter().map(|(name, _)| name.clone()).collect();
     let figures: Vec<Vec<Figures>> = runs.iter().map(|of| of.iter().map(|run| run.figures.clone()).collect()).collect();
     let comparison = Comparison::new(&names, &config.seeds, &figures);

@@ -262,11 +262,11 @@ impl Experiment {
         })
     }
 
-    /// The experiment that all policies of a comparison share.
+    /// The experiment that all policies of a comparison share; `what` compares them.
     ///
     /// # Errors
     /// As [`Self::new`]; and if `spec` sets how requests are routed.
-    pub fn for_comparison(spec: ExperimentSpec) -> Result<Self, RunError> {
+    pub fn for_comparison(spec: ExperimentSpec, what: &str) -> Result<Self, RunError> {
         let routing = flags_set([
             (spec.routing_policy.is_some(), "--routing-policy"),
             (spec.routing_filters.is_some(), "--routing-filters"),
@@ -278,7 +278,7 @@ impl Experiment {
         ])
         .next();
         if let Some(flag) = routing {
-            return Err(RunError::usage(format_args!("`{flag}` cannot be used with `blis compare`"))
+            return Err(RunError::usage(format_args!("`{flag}` cannot be used with {what}"))
                 .hint("the policies under comparison route the requests"));
         }
         Self::new(spec, OutputFiles::default())

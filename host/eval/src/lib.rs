@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! ExperimentSpec ─► Experiment ─► open (workload) + service (cluster) ─► measure ─► run, compare, counterfactual
+//!                                                                        ├─► planning: capacity, size, sweep
 //!                                                                        └─► evaluation: suites, cascade, server, tuning
 //! ```
 //!
@@ -37,6 +38,7 @@ pub mod named_policy;
 mod objective;
 pub mod open;
 mod paired;
+pub mod planning;
 mod recording;
 pub mod regret;
 pub mod result;

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
+use crate::error::RunError;
+
 /// The results of `run` for every policy under every seed: by policy, then by seed.
 ///
 /// Runs are spread over the threads of the current rayon pool. The result does not depend on their number, provided
@@ -40,19 +42,21 @@ pub fn run_all<C: Sync, T: Send, E: Send>(
     policies.iter().map(|_| results.by_ref().take(seeds.len()).collect()).collect()
 }
 
+/// Runs `work` on a pool of `threads` threads; 0 for one per core.
+pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> Result<T, RunError> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(RunError::runtime)?;
+    Ok(pool.install(work))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads").install(work)
-    }
-
     #[test]
     fn results_come_by_policy_then_seed() {
         let run = |policy: &&str, seed: u64| Ok::<_, ()>(format!("{policy}{seed}"));
-        let results = on_threads(3, || run_all(&["a", "b"], &[7, 5], run));
+        let results = on_threads(3, || run_all(&["a", "b"], &[7, 5], run)).expect("threads");
         assert_eq!(results, Ok(vec![vec!["a7".into(), "a5".into()], vec!["b7".into(), "b5".into()]]));
         assert_eq!(run_all(&["a", "b"], &[], run), Ok(vec![vec![], vec![]]));
         assert_eq!(run_all(&[], &[1], run), Ok(vec![]));
@@ -73,7 +77,7 @@ mod tests {
             let expected: Result<Vec<Vec<u64>>, u64> =
                 policies.iter().map(|policy| seeds.iter().map(|&seed| run(policy, seed)).collect()).collect();
             for threads in [1, 2, 5] {
-                prop_assert_eq!(&on_threads(threads, || run_all(&policies, &seeds, run)), &expected);
+                prop_assert_eq!(&on_threads(threads, || run_all(&policies, &seeds, run)).expect("threads"), &expected);
             }
         }
     }

@@ -30,7 +30,7 @@ pub use plugins::{other_value, plugins_document};
 pub use requests::{RequestLog, RequestRecord};
 pub use results::results_document;
 pub use summary::{Setting, Summary};
-pub use tpot::TpotLog;
+pub use tpot::{TpotLog, time_per_output_token};
 
 #[cfg(test)]
 mod recorded;

@@ -31,12 +31,17 @@ impl TpotLog {
         if outcome.arrival < self.warmup {
             return;
         }
-        if let (Some(ttft), Some(e2e), 2..) = (outcome.ttft, outcome.e2e, outcome.generated_tokens) {
-            let gaps = u64::from(outcome.generated_tokens - 1);
-            let us = e2e.0.saturating_sub(ttft.0) as f64 / gaps as f64;
-            self.samples.push(Micros(us.round() as u64));
-        }
+        self.samples.extend(time_per_output_token(outcome));
     }
+}
+
+/// (E2E − TTFT) / (output tokens − 1) of a completed request, rounded to µs; `None` with fewer than two tokens.
+#[must_use]
+pub fn time_per_output_token(outcome: &Outcome) -> Option<Micros> {
+    let (ttft, e2e) = (outcome.ttft?, outcome.e2e?);
+    let gaps = outcome.generated_tokens.checked_sub(1).filter(|&gaps| gaps > 0)?;
+    let us = e2e.0.saturating_sub(ttft.0) as f64 / f64::from(gaps);
+    Some(Micros(us.round() as u64))
 }
 
 impl Observer for TpotLog {

@@ -81,7 +81,7 @@ impl Args for Settings {
 
 impl Settings {
     /// The settings of the command line over those of the file of `--config`.
-    fn over(&self, output: &OutputFlags) -> Result<ExperimentSpec, RunError> {
+    pub(super) fn over(&self, output: &OutputFlags) -> Result<ExperimentSpec, RunError> {
         let spec = self.0.clone();
         Ok(match &output.config {
             Some(file) => spec.over(&ExperimentSpec::load(file)?),

@@ -12,6 +12,7 @@ use super::fidelity::{FitArgs, ValidateArgs};
 use super::listing::ListingArgs;
 use super::output::ColorChoice;
 use super::pages::{CompletionsArgs, ManArgs};
+use super::planning::{PlanArgs, SweepArgs};
 use super::plugin::PluginArgs;
 use super::regret::RegretArgs;
 use super::suite::SuiteArgs;
@@ -56,6 +57,28 @@ pub(super) enum Command {
         override_usage = "blis regret [OPTIONS] --model <NAME>"
     )]
     Regret(Box<RegretArgs>),
+
+    /// The highest load that a deployment serves within its SLOs, per policy
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis capacity [OPTIONS] --model <NAME> --slo <LIMIT,…>"
+    )]
+    Capacity(Box<PlanArgs>),
+    /// The fewest replicas that serve a load within SLOs, checked under other seeds
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis size [OPTIONS] --model <NAME> --slo <LIMIT,…>"
+    )]
+    Size(Box<PlanArgs>),
+    /// Runs over ranges of settings: latencies against cost, and the points that no other dominates
+    #[command(
+        args_override_self = true,
+        allow_negative_numbers = true,
+        override_usage = "blis sweep [OPTIONS] --model <NAME> --vary <FLAG=VALUE,…>..."
+    )]
+    Sweep(Box<SweepArgs>),
 
     /// Evaluate candidate policies on a suite of scenarios against its best built-in policy
     #[command(

@@ -50,9 +50,6 @@ const PLANNED_TEXT: &str = "`blis help COMMAND` has everything about a command, 
 
 /// Commands that are planned: name and purpose.
 pub(super) const PLANNED: &[(&str, &str)] = &[
-    ("capacity", "the highest rate that a deployment serves within its SLOs"),
-    ("size", "the fewest GPUs that serve a load within its SLOs"),
-    ("sweep", "runs over ranges of settings"),
     ("search", "a search for policies, built in"),
     ("calibrate", "a comparison of a recorded trace with its simulation"),
     ("observe", "a load generator for a real server"),
@@ -64,6 +61,7 @@ pub(super) const PLANNED: &[(&str, &str)] = &[
 const GROUPS: &[(&str, &[&str])] = &[
     ("Evolve policies", &["evaluate", "tune", "serve", "suite", "plugin"]),
     ("Simulate", &["run", "replay", "compare", "regret", "decisions"]),
+    ("Plan capacity", &["capacity", "size", "sweep"]),
     ("Workloads", &["workload"]),
     ("Other programs", &["import", "export"]),
     ("Models, GPUs and their calibration", &["models", "hardware", "fit", "validate"]),
@@ -134,6 +132,8 @@ const USUAL: &[&str] = &[
     "num_requests",
     "prompt_tokens",
     "output_tokens",
+    "slo",
+    "vary",
     "slo_ttft",
     "seeds",
     "seed",
@@ -186,6 +186,19 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ("blis regret", &[
         ("What the routing decisions of round-robin cost", "blis regret --model qwen/qwen3-14b --num-instances 4 --num-requests 200 --rate 20"),
         ("How much any better policy could gain at most", "blis regret --model qwen/qwen3-14b --num-instances 4 --num-requests 100 --rate 20 --bound"),
+    ]),
+    ("blis capacity", &[
+        ("The highest rate of one server with TTFT p99 within 500 ms", "blis capacity --model qwen/qwen3-14b --slo ttft_p99=500ms"),
+        ("What a routing policy gains, with a second SLO", "blis capacity --model qwen/qwen3-14b --num-instances 4 --workload chatbot \\\n--slo ttft_p90=300ms,tpot_p90=40ms --routing-policy round-robin,weighted"),
+        ("How many users one server serves", "blis capacity --model qwen/qwen3-14b --concurrency 16 --slo tpot_p90=30ms"),
+    ]),
+    ("blis size", &[
+        ("How many A100 pairs serve 50 requests per second", "blis size --model llama-3.1-8b-instruct --hardware A100-SXM --tp 2 --rate 50 --slo ttft_p99=500ms"),
+        ("The same for a recorded trace", "blis size --model qwen/qwen3-14b --workload-trace examples/cluster-routing/assistants.jsonl \\\n--repeat 10 --slo ttft_p90=2s"),
+    ]),
+    ("blis sweep", &[
+        ("Which tensor parallel size and batch limit", "blis sweep --model qwen/qwen3-14b --rate 5 --vary tp=1,2,4 --vary max-num-batched-tokens=2048,8192"),
+        ("The cheapest GPU within SLOs", "blis sweep --model qwen/qwen3-14b --rate 5 --vary hardware=A100-SXM,H100,L40S --slo ttft_p90=500ms,tpot_p90=40ms"),
     ]),
     ("blis evaluate", &[
         ("A script against the best built-in policy of a suite", "blis evaluate policies/prefix-then-load.rhai --suite chat"),

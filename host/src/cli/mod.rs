@@ -15,6 +15,7 @@ mod listing;
 mod markdown;
 mod output;
 mod pages;
+mod planning;
 mod plugin;
 mod progress;
 mod reference;
@@ -107,6 +108,9 @@ fn dispatch(cli: Cli) -> Result<(), RunError> {
         Some(Command::Replay(args)) => simulate(&args.experiment()?, &args.output),
         Some(Command::Compare(args)) => compare(&args),
         Some(Command::Regret(args)) => regret::dispatch(*args),
+        Some(Command::Capacity(args)) => planning::capacity(&args),
+        Some(Command::Size(args)) => planning::size(&args),
+        Some(Command::Sweep(args)) => planning::sweep(&args),
         Some(Command::Evaluate(command)) => evaluate::dispatch(&command),
         Some(Command::Tune(args)) => evaluate::tune(&args),
         Some(Command::Serve(args)) => evaluate::serve(&args),
@@ -133,9 +137,7 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
     let config = CompareConfig::new(args.spec()?, &args.compared_policies, args.seeds, args.threads)?;
     start_log(args.output.log.into());
     if args.output.explain_config {
-        let deployment = open::resolve(&config.base)?;
-        let page = |(name, config): &(String, Experiment)| format!("# {name}\n{}", explain(config, &deployment));
-        return print(config.policies.iter().map(page).collect::<Vec<_>>().join("---\n"));
+        return explain_policies(&config.base, &config.policies);
     }
     let spinner = Spinner::start("comparing", args.output.no_progress);
     let compared = compare::compare(&config);
@@ -144,10 +146,22 @@ fn compare(args: &CompareArgs) -> Result<(), RunError> {
     for note in notes {
         tracing::warn!("{note}");
     }
-    for (name, experiment) in &config.policies {
+    warn_of_policies(&config.policies);
+    if wants_text_form(args.output.output) { print_text(comparison) } else { print_document(&comparison) }
+}
+
+/// The configuration under each policy, for `--explain-config`.
+fn explain_policies(base: &Experiment, policies: &[(String, Experiment)]) -> Result<(), RunError> {
+    let deployment = open::resolve(base)?;
+    let page = |(name, config): &(String, Experiment)| format!("# {name}\n{}", explain(config, &deployment));
+    print(policies.iter().map(page).collect::<Vec<_>>().join("---\n"))
+}
+
+/// The warnings about the settings of each policy.
+fn warn_of_policies(policies: &[(String, Experiment)]) {
+    for (name, experiment) in policies {
         experiment.warnings.iter().for_each(|(what, hint)| tracing::warn!("{name}: {what} (hint: {hint})"));
     }
-    if wants_text_form(args.output.output) { print_text(comparison) } else { print_document(&comparison) }
 }
 
 fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {

@@ -232,6 +232,7 @@ impl Scorer {
     }
 
     /// Version of the columns on which its scores depend; 0 if they depend on anything without a version.
+    #[inline]
     pub fn version(&self, versions: &Versions) -> u64 {
         match self {
             Self::Column(kind) => kind.version(versions),
@@ -265,10 +266,15 @@ impl Scorer {
         Ok(())
     }
 
+    /// Whether it has to know where requests are dispatched.
+    pub fn remembers(&self) -> bool {
+        // A plugin gets the event that a request was routed.
+        !matches!(self, Self::Column(_) | Self::Step(_))
+    }
+
     /// Records that `request`, scored last, is dispatched to `instance`.
     pub fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         match self {
-            // A plugin gets the event that it was routed.
             Self::Column(_) | Self::Step(_) => {}
             Self::PrefixAffinity(sent) => sent.dispatched(request, instance),
             Self::NoHitLru(order) => order.dispatched(instance),

@@ -22,6 +22,8 @@ pub struct Weighted {
     /// Chooses instead of the largest sum.
     picker: Option<PickingStep>,
     events: Events,
+    /// Whether a scorer or the picker remembers where requests were sent.
+    remembers: bool,
     /// Whether the filters keep each instance.
     kept: Vec<bool>,
     /// What a plugin keeps.
@@ -116,12 +118,14 @@ impl Weighted {
             terms: scorers.into_iter().map(term).collect(),
             picker: picker.map(PickingStep::new),
             events: Events::NONE,
+            remembers: false,
             kept: Vec::new(),
             mask: Vec::new(),
             sums: Vec::new(),
             best: Vec::new(),
         };
-        Ok(Self { events: policy.subscribed(), ..policy })
+        let remembers = policy.picker.is_some() || policy.terms.iter().any(|term| term.scorer.remembers());
+        Ok(Self { events: policy.subscribed(), remembers, ..policy })
     }
 
     /// The union of the events of all steps.
@@ -149,6 +153,7 @@ impl Clone for Weighted {
             terms: self.terms.clone(),
             picker: self.picker.as_ref().map(|picker| PickingStep::new(picker.policy.fork())),
             events: self.events,
+            remembers: self.remembers,
             kept: self.kept.clone(),
             mask: Vec::new(),
             sums: self.sums.clone(),
@@ -194,6 +199,9 @@ impl RoutingPolicy for Weighted {
     }
 
     fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
+        if !self.remembers {
+            return;
+        }
         for term in &mut self.terms {
             term.scorer.dispatched(request, instance);
         }

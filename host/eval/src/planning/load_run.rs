@@ -1,0 +1,348 @@
+//! One simulation at one load, and whether it meets the SLOs.
+
+use std::cell::Cell;
+
+use blis_config::Deployment;
+use blis_report::{LoadLog, LoadReport, LoadState, time_per_output_token};
+use blis_sim::metrics::Distribution;
+use blis_sim::observer::{Interests, Observer, SimEvent};
+use blis_sim::outcome::Outcome;
+use blis_sim::request::{Name, Request};
+use blis_sim::units::Micros;
+
+use crate::error::RunError;
+use crate::experiment::Experiment;
+use crate::measure::{Measurement, measure};
+
+use super::load::{SeededLoad, WARMUP, class_names};
+use super::slo::{Slo, SloMetric, SloStatistic};
+
+/// Mean number of requests in flight, per replica, below which a request is almost always alone: at lower loads latencies are
+/// the same.
+pub(super) const ALONE: f64 = 0.02;
+
+/// How many times the violations that a percentile allows end the arrivals of a run. 1 is enough to know that this run misses it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct EarlyStop(pub f64);
+
+/// What a run at one load measured.
+#[derive(Clone, Debug)]
+pub(super) struct LoadRun {
+    /// By SLO.
+    pub results: Vec<SloResult>,
+    /// Offered and served load; `None` if all requests arrive at once.
+    pub load: Option<LoadReport>,
+    /// Mean end-to-end latency of completed requests, s.
+    pub mean_e2e_s: f64,
+}
+
+/// An SLO in a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SloResult {
+    /// The value of its statistic, ms; infinite if too many requests did not complete, `None` without a sample.
+    pub value_ms: Option<f64>,
+    /// Above 0 if the SLO is missed: the share of violations beyond the share that is allowed; for means, and for inter-token
+    /// latencies, the relative excess of the value over the limit.
+    pub excess: f64,
+    /// Requests (inter-token latencies) that count.
+    pub samples: u64,
+}
+
+impl LoadRun {
+    /// Simulates `service` under the requests of `seeded` at `load`. `stop`: when to end a run that misses a percentile.
+    pub(super) fn new(
+        (service, deployment): (&Experiment, &Deployment),
+        seeded: &SeededLoad,
+        load: f64,
+        (slos, stop): (&[Slo], EarlyStop),
+    ) -> Result<Self, RunError> {
+        let config = seeded.on(service);
+        // A warm-up of the settings is a time; without one, it is a share of the requests.
+        let usual_cut = seeded.cut(load).filter(|_| service.warmup == Micros::ZERO);
+        let config = Experiment { warmup: usual_cut.unwrap_or(service.warmup), ..config };
+        let (requests, follow_ups) = seeded.at(load)?;
+        let is_open = follow_ups.is_none();
+        let is_stopped = Cell::new(false);
+        let limits = slos.iter().map(|slo| Limit::new(slo, seeded, config.warmup, load, stop)).collect();
+        let latencies = LatencyLog { warmup: config.warmup, limits, is_stopped: &is_stopped, samples: Vec::new() };
+        let observers = (LoadLog::default(), latencies);
+        let requests = requests.take_while(|_| !is_stopped.get());
+        let named = (&seeded.names, &Default::default());
+        let Measurement { report, observer, .. } =
+            measure(&config, deployment, named, (requests, follow_ups), observers)?;
+        let (load_log, LatencyLog { limits, mut samples, .. }) = observer;
+        if usual_cut.is_none() && service.warmup == Micros::ZERO {
+            samples.sort_by_key(|sample| sample.arrival);
+            samples.drain(..(samples.len() as f64 * WARMUP) as usize);
+        }
+        let results = slos.iter().zip(&limits).map(|(slo, limit)| limit.result(slo, &samples, &report.cluster.itl));
+        let completed: Vec<f64> = samples.iter().map(|sample| sample.e2e_ms).filter(|ms| ms.is_finite()).collect();
+        Ok(Self {
+            results: results.collect(),
+            // However many wait: the SLOs say how long they may. What counts is whether they become more and more.
+            load: load_log.report(is_open.then_some(u64::MAX)),
+            mean_e2e_s: completed.iter().sum::<f64>() / completed.len().max(1) as f64 / 1e3,
+        })
+    }
+
+    /// Whether more requests arrive than are served, as far as a run of that length shows.
+    pub(super) fn is_saturated(&self) -> bool {
+        self.load.is_some_and(|load| matches!(load.state, Some(LoadState::Overloaded | LoadState::TooShort)))
+    }
+
+    /// Whether the requests in flight became more, and a longer run could show that the service only filled.
+    pub(super) fn is_undecided(&self) -> bool {
+        self.meets_slos() && self.load.is_some_and(|load| load.state == Some(LoadState::TooShort))
+    }
+
+    /// Whether this run alone meets all SLOs, and keeps up with its arrivals.
+    pub(super) fn meets_all(&self) -> bool {
+        !self.is_saturated() && self.meets_slos()
+    }
+
+    fn meets_slos(&self) -> bool {
+        self.results.iter().all(|result| result.excess <= 0.0)
+    }
+
+    /// The SLO that is closest to its limit, or furthest beyond: its index.
+    pub(super) fn binding(&self, slos: &[Slo]) -> usize {
+        let ratio = |index: usize| {
+            let value = self.results[index].value_ms.unwrap_or(0.0);
+            value / slos[index].limit.as_millis_f64()
+        };
+        (0..slos.len()).max_by(|&a, &b| ratio(a).total_cmp(&ratio(b)).then(b.cmp(&a))).unwrap_or(0)
+    }
+}
+
+/// Which requests an SLO is about, and how many of them may miss it.
+struct Limit {
+    metric: SloMetric,
+    limit_ms: f64,
+    class: Option<[Name; 2]>,
+    /// Violations beyond which arrivals end; `None` if that is not known before the run.
+    allowed: Option<u64>,
+    violations: u64,
+}
+
+impl Limit {
+    fn new(slo: &Slo, seeded: &SeededLoad, warmup: Micros, load: f64, EarlyStop(times): EarlyStop) -> Self {
+        let class = slo.class.as_deref().map(|class| class_names(class, &seeded.names));
+        let base_warmup = warmup.0 as f64 * load / seeded.usual;
+        let counted = seeded.kept.as_ref().map(|requests| {
+            let counts = |request: &&Request| {
+                request.arrival.0 as f64 >= base_warmup
+                    && class.is_none_or(|names| names.contains(&request.tags.slo_class))
+            };
+            requests.iter().filter(counts).count()
+        });
+        let tail = slo.statistic.tail().filter(|_| slo.metric != SloMetric::Itl);
+        let allowed = counted.zip(tail).map(|(counted, tail)| (counted as f64 * tail * times) as u64);
+        Self { metric: slo.metric, limit_ms: slo.limit.as_millis_f64(), class, allowed, violations: 0 }
+    }
+
+    fn covers(&self, class: Name) -> bool {
+        self.class.is_none_or(|names| names.contains(&class))
+    }
+
+    fn result(&self, slo: &Slo, samples: &[Sample], itl: &Distribution) -> SloResult {
+        let mut values: Vec<f64> = samples
+            .iter()
+            .filter(|sample| self.covers(sample.class))
+            .map(|sample| sample.get(slo.metric))
+            .filter(|ms| !ms.is_nan())
+            .collect();
+        if slo.metric == SloMetric::Itl {
+            return pooled(slo, itl, &values);
+        }
+        values.sort_by(f64::total_cmp);
+        let samples = values.len() as u64;
+        if samples == 0 {
+            return SloResult { value_ms: None, excess: 0.0, samples };
+        }
+        let (value_ms, excess) = match slo.statistic.tail() {
+            Some(tail) => {
+                let violations = values.len() - values.partition_point(|&ms| ms <= self.limit_ms);
+                let rank = ((1.0 - tail) * values.len() as f64 - ROUNDING).ceil() as usize;
+                (values[rank.clamp(1, values.len()) - 1], violations as f64 / values.len() as f64 - tail)
+            }
+            None => {
+                let mean = values.iter().sum::<f64>() / values.len() as f64;
+                (mean, mean / self.limit_ms - 1.0)
+            }
+        };
+        SloResult { value_ms: Some(value_ms), excess: without_rounding(excess), samples }
+    }
+}
+
+/// Inter-token latencies have the figures of the whole run. Requests that did not complete count as in the other latencies.
+fn pooled(slo: &Slo, itl: &Distribution, ends: &[f64]) -> SloResult {
+    let failed = ends.iter().filter(|ms| ms.is_infinite()).count() as f64 / ends.len().max(1) as f64;
+    let value = match slo.statistic {
+        SloStatistic::Mean => itl.mean_ms,
+        SloStatistic::P50 => itl.p50_ms,
+        SloStatistic::P90 => itl.p90_ms,
+        SloStatistic::P95 => itl.p95_ms,
+        SloStatistic::P99 => itl.p99_ms,
+    };
+    let value = if failed > slo.statistic.tail().unwrap_or(0.0) { f64::INFINITY } else { value };
+    if itl.count == 0 && value.is_finite() {
+        return SloResult { value_ms: None, excess: 0.0, samples: 0 };
+    }
+    SloResult { value_ms: Some(value), excess: value / slo.limit.as_millis_f64() - 1.0, samples: itl.count }
+}
+
+/// Shares such as 0.1 are no binary fractions: 20 violations of 200 requests are not more than 10 %.
+const ROUNDING: f64 = 1e-9;
+
+fn without_rounding(excess: f64) -> f64 {
+    if excess.abs() < ROUNDING { 0.0 } else { excess }
+}
+
+/// The latencies of a request, ms.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    arrival: Micros,
+    class: Name,
+    ttft_ms: f64,
+    /// NaN for one output token.
+    tpot_ms: f64,
+    e2e_ms: f64,
+}
+
+impl Sample {
+    fn new(outcome: &Outcome) -> Self {
+        let completed = outcome.completed();
+        let ms = |time: Option<Micros>| time.filter(|_| completed).map_or(f64::INFINITY, Micros::as_millis_f64);
+        let tpot = time_per_output_token(outcome);
+        let has_tpot = tpot.is_some() || !completed;
+        Self {
+            arrival: outcome.arrival,
+            class: outcome.tags.slo_class,
+            ttft_ms: ms(outcome.ttft),
+            tpot_ms: if has_tpot { ms(tpot) } else { f64::NAN },
+            e2e_ms: ms(outcome.e2e),
+        }
+    }
+
+    /// For inter-token latencies: whether the request completed, as its end-to-end latency.
+    fn get(&self, metric: SloMetric) -> f64 {
+        match metric {
+            SloMetric::Ttft => self.ttft_ms,
+            SloMetric::Tpot => self.tpot_ms,
+            SloMetric::E2e | SloMetric::Itl => self.e2e_ms,
+        }
+    }
+}
+
+/// Collects the latencies of requests, and ends the arrivals of a run that can meet a percentile no more.
+struct LatencyLog<'a> {
+    /// Requests that arrive before do not count.
+    warmup: Micros,
+    limits: Vec<Limit>,
+    is_stopped: &'a Cell<bool>,
+    samples: Vec<Sample>,
+}
+
+impl Observer for LatencyLog<'_> {
+    #[inline]
+    fn interests(&self) -> Interests {
+        Interests::OUTCOMES
+    }
+
+    #[inline]
+    fn record(&mut self, event: &SimEvent<'_>) {
+        let SimEvent::Outcome(outcome) = event else { return };
+        if outcome.arrival < self.warmup {
+            return;
+        }
+        let sample = Sample::new(outcome);
+        for limit in &mut self.limits {
+            // NaN is no violation.
+            if limit.covers(sample.class) && sample.get(limit.metric) > limit.limit_ms {
+                limit.violations += 1;
+                if limit.allowed.is_some_and(|allowed| limit.violations > allowed) {
+                    self.is_stopped.set(true);
+                }
+            }
+        }
+        self.samples.push(sample);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::ids::RequestId;
+    use blis_sim::outcome::{Rejection, Status};
+    use blis_workload::Names;
+    use proptest::prelude::*;
+
+    fn limit(slo: &Slo) -> Limit {
+        Limit { metric: slo.metric, limit_ms: slo.limit.as_millis_f64(), class: None, allowed: None, violations: 0 }
+    }
+
+    fn result(slo: &str, samples: &[Sample]) -> SloResult {
+        let slo = Slo::parse(slo).expect("valid");
+        limit(&slo).result(&slo, samples, &Distribution::default())
+    }
+
+    /// A request with that TTFT, ms; an infinite one was rejected.
+    fn sample(ttft_ms: f64) -> Sample {
+        let request = Request::new(RequestId(0), Micros(5), 10, 1);
+        let outcome = if ttft_ms.is_finite() {
+            let time = Some(Micros::from_f64(ttft_ms * 1e3));
+            Outcome { ttft: time, e2e: time, generated_tokens: 1, ..Outcome::new(&request, Status::Completed) }
+        } else {
+            Outcome::new(&request, Status::Rejected(Rejection::Admission))
+        };
+        Sample::new(&outcome)
+    }
+
+    #[test]
+    fn a_share_at_its_limit_is_met() {
+        let mut samples: Vec<Sample> = (0..200).map(|n| sample(if n < 20 { f64::INFINITY } else { 7.0 })).collect();
+        let met = result("ttft_p90=7ms", &samples);
+        assert_eq!(met, SloResult { value_ms: Some(7.0), excess: 0.0, samples: 200 });
+        samples.push(sample(f64::INFINITY));
+        let missed = result("ttft_p90=7ms", &samples);
+        assert!(missed.excess > 0.0 && missed.value_ms == Some(f64::INFINITY), "{missed:?}");
+    }
+
+    #[test]
+    fn one_rejected_request_misses_a_mean() {
+        let missed = result("e2e_mean=1h", &[sample(1.0), sample(f64::INFINITY)]);
+        assert_eq!((missed.value_ms, missed.excess), (Some(f64::INFINITY), f64::INFINITY));
+    }
+
+    /// Requests of one token have no TPOT, whatever the limit; rejected ones violate it.
+    #[test]
+    fn requests_without_gaps_have_no_tpot() {
+        assert_eq!(result("tpot_p99=1us", &[sample(3.0)]), SloResult { value_ms: None, excess: 0.0, samples: 0 });
+        assert!(result("tpot_p99=1us", &[sample(f64::INFINITY)]).excess > 0.0);
+    }
+
+    #[test]
+    fn classes_without_a_name_are_the_default_class() {
+        let mut names = Names::default();
+        let batch = names.intern("batch");
+        assert!(class_names("default", &names).contains(&Name::NONE));
+        assert_eq!(class_names("batch", &names), [batch, batch]);
+        assert!(!class_names("gold", &names).contains(&Name::NONE));
+    }
+
+    proptest! {
+        /// The share of violations and the percentile say the same.
+        #[test]
+        fn the_value_is_within_the_limit_if_the_share_is(
+            ttfts in prop::collection::vec(prop_oneof![8 => 0u32..20, 1 => Just(u32::MAX)], 1..200),
+            statistic in prop::sample::select(vec!["p50", "p90", "p95", "p99"]),
+            limit_ms in 1u32..20,
+        ) {
+            let ms = |ttft: u32| if ttft == u32::MAX { f64::INFINITY } else { f64::from(ttft) };
+            let samples: Vec<Sample> = ttfts.iter().map(|&ttft| sample(ms(ttft))).collect();
+            let found = result(&format!("ttft_{statistic}={limit_ms}ms"), &samples);
+            let value = found.value_ms.expect("samples");
+            prop_assert_eq!(found.excess <= 0.0, value <= f64::from(limit_ms), "{:?}", found);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The fewest replicas that serve a load within SLOs.
+//!
+//! A number of replicas is tried under several seeds. It holds if the upper limit of the mean excess over each SLO is at most 0
+//! and no run is saturated, fails if a lower limit is above 0 or most runs are saturated, and is undecided otherwise. The search takes
+//! the excess as monotone in the number; its result is then checked under seeds that the search did not see, together with one
+//! replica fewer.
+
+use std::collections::BTreeMap;
+
+use blis_config::Deployment;
+use serde::Serialize;
+
+use crate::error::RunError;
+use crate::experiment::Experiment;
+use crate::paired::{CONFIDENCE, mean_interval};
+use crate::runs::{on_threads, run_all};
+
+use super::PlanConfig;
+use super::length::{self, RunLength};
+use super::load::{LoadUnit, SeededLoad};
+use super::load_run::{ALONE, EarlyStop, LoadRun};
+use super::slo::Slo;
+
+/// A run ends early with that many times the violations that a percentile allows: the excess is then far above 0.
+const STOP: EarlyStop = EarlyStop(5.0);
+/// Replicas at most.
+const MOST: u32 = 65_536;
+
+/// What `blis size` found.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServiceSize {
+    /// The SLOs, as they were set.
+    pub slo: Vec<Slo>,
+    /// The load that is served, in `unit`.
+    pub load: f64,
+    pub unit: LoadUnit,
+    pub policy: String,
+    /// The fewest replicas that hold, also under the unseen seeds.
+    pub replicas: u32,
+    pub gpus_per_replica: u32,
+    /// GPUs of all replicas.
+    pub gpus: u64,
+    /// Level of the intervals.
+    pub confidence: f64,
+    /// The seeds of the search.
+    pub seeds: Vec<u64>,
+    /// The seeds of the checks; none for a trace, which has no other requests.
+    pub unseen_seeds: Vec<u64>,
+    /// Requests of a run; `None` in a closed loop of fixed length.
+    pub requests_per_run: Option<u64>,
+    /// That number of replicas, and one fewer, under the unseen seeds if there are any.
+    pub checks: Vec<SizeCheck>,
+    /// What to know about the figures.
+    pub notes: Vec<String>,
+}
+
+/// A number of replicas under several seeds.
+#[derive(Clone, Debug, Serialize)]
+pub struct SizeCheck {
+    #[serde(rename = "replicas")]
+    pub count: u32,
+    pub result: SizeResult,
+    /// The figures of the SLOs, ms, as medians over the seeds; `None` without a finite one.
+    pub values_ms: Vec<Option<f64>>,
+    /// Seeds under which the requests in flight became more and more.
+    pub saturated_seeds: u64,
+}
+
+/// Whether a number of replicas meets the SLOs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SizeResult {
+    Holds,
+    Fails,
+    /// The seeds differ too much to tell.
+    Undecided,
+}
+
+impl SizeResult {
+    /// As tables show it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Fails => "fails",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
+/// Searches the fewest replicas that serve the load of `config`. The result does not depend on the number of threads.
+///
+/// # Errors
+/// If the workload or the policy is invalid, a run fails, no number of replicas meets the SLOs, or the runs are too short.
+pub fn size(config: &PlanConfig) -> Result<ServiceSize, RunError> {
+    let [(policy, service)] = &config.policies[..] else {
+        return Err(RunError::usage("`blis size` takes one policy").hint("`blis capacity` compares several"));
+    };
+    if config.base.spec.num_instances.is_some() {
+        return Err(RunError::usage("`--num-instances` is what `blis size` searches").hint("leave it out"));
+    }
+    let deployment = config.deployment()?;
+    on_threads(config.threads, || search(config, (policy, service), &deployment))?
+}
+
+fn search(
+    config: &PlanConfig,
+    (policy, service): (&str, &Experiment),
+    deployment: &Deployment,
+) -> Result<ServiceSize, RunError> {
+    let mut length = RunLength::new(config);
+    let mut start = 1;
+    let (loads, mut replicas) = loop {
+        let loads = config.loads(&config.seeds, length.requests())?;
+        let mut sizes = SizeSearch::new((service, deployment), &loads, loads[0].usual, config);
+        let fewest = sizes.fewest(start)?;
+        match sizes.wanted_length(fewest, length)?.and_then(|wanted| length.extended(wanted)) {
+            Some(longer) => (length, start) = (longer, fewest),
+            None => {
+                sizes.check_length(fewest, length)?;
+                break (loads, fewest);
+            }
+        }
+    };
+    let unseen_seeds = config.unseen_seeds();
+    let unseen = config.loads(&unseen_seeds, length.requests())?;
+    let checked = if unseen.is_empty() { &loads } else { &unseen };
+    let mut sizes = SizeSearch::new((service, deployment), checked, loads[0].usual, config);
+    while replicas < MOST && sizes.tried(replicas)?.result != SizeResult::Holds {
+        replicas += 1;
+    }
+    let numbers = [Some(replicas), replicas.checked_sub(1).filter(|&fewer| fewer > 0)];
+    let checks = numbers.into_iter().flatten().map(|count| Ok(sizes.tried(count)?.clone()));
+    let checks: Vec<SizeCheck> = checks.collect::<Result<_, RunError>>()?;
+    Ok(ServiceSize {
+        slo: config.slos.clone(),
+        load: loads[0].usual,
+        unit: loads[0].unit,
+        policy: policy.to_owned(),
+        replicas,
+        gpus_per_replica: super::gpus_per_replica(deployment),
+        gpus: u64::from(replicas) * u64::from(super::gpus_per_replica(deployment)),
+        confidence: CONFIDENCE,
+        seeds: config.seeds.clone(),
+        unseen_seeds,
+        requests_per_run: loads[0].requests(),
+        notes: notes(config, &checks),
+        checks,
+    })
+}
+
+fn notes(config: &PlanConfig, checks: &[SizeCheck]) -> Vec<String> {
+    let mut notes = config.notes();
+    if let Some(fewer) = checks.get(1).filter(|fewer| fewer.result != SizeResult::Fails) {
+        notes.push(format!(
+            "{} replicas are near the limit: the result is {}; longer runs (--num-requests) or more --seeds decide",
+            fewer.count,
+            fewer.result.name()
+        ));
+    }
+    notes
+}
+
+/// Numbers of replicas under the same seeds.
+pub(super) struct SizeSearch<'a> {
+    service: &'a Experiment,
+    deployment: &'a Deployment,
+    loads: &'a [SeededLoad],
+    load: f64,
+    slos: &'a [Slo],
+    tried: BTreeMap<u32, (SizeCheck, Vec<LoadRun>)>,
+}
+
+impl<'a> SizeSearch<'a> {
+    pub(super) fn new(
+        (service, deployment): (&'a Experiment, &'a Deployment),
+        loads: &'a [SeededLoad],
+        load: f64,
+        config: &'a PlanConfig,
+    ) -> Self {
+        Self { service, deployment, loads, load, slos: &config.slos, tried: BTreeMap::new() }
+    }
+
+    /// The fewest replicas that hold, searched from `start`.
+    pub(super) fn fewest(&mut self, start: u32) -> Result<u32, RunError> {
+        let (mut below, mut above, mut count) = (0, None, start.max(1));
+        loop {
+            if self.tried(count)?.result == SizeResult::Holds {
+                above = Some(count);
+            } else {
+                below = count;
+                self.check_idle(count)?;
+            }
+            match above {
+                Some(above) if above - below == 1 => return Ok(above),
+                Some(above) => count = below.midpoint(above),
+                None if below >= MOST => return Err(self.without_size(count)),
+                None => count = (2 * below).min(MOST),
+            }
+        }
+    }
+
+    fn tried(&mut self, count: u32) -> Result<&SizeCheck, RunError> {
+        if !self.tried.contains_key(&count) {
+            let runs = self.runs(count)?;
+            self.tried.insert(count, (self.check(count, &runs), runs));
+        }
+        Ok(&self.tried[&count].0)
+    }
+
+    fn runs(&self, count: u32) -> Result<Vec<LoadRun>, RunError> {
+        let mut service = self.service.clone();
+        service.cluster.num_instances = count;
+        let seeds: Vec<u64> = self.loads.iter().map(SeededLoad::seed).collect();
+        let one = |service: &Experiment, seed: u64| {
+            let seeded = self.loads.iter().find(|seeded| seeded.seed() == seed).expect("a workload for each seed");
+            LoadRun::new((service, self.deployment), seeded, self.load, (self.slos, STOP))
+        };
+        run_all(&[service], &seeds, one).map(|mut runs| runs.remove(0))
+    }
+
+    fn check(&self, count: u32, runs: &[LoadRun]) -> SizeCheck {
+        // Runs that may only fill the service are too short, and are lengthened.
+        let is_saturated = |run: &&LoadRun| run.is_saturated() && !length::may_only_fill(run);
+        let saturated = runs.iter().filter(is_saturated).count();
+        let limits = (0..self.slos.len()).map(|slo| {
+            let excess: Vec<f64> = runs.iter().map(|run| run.results[slo].excess).collect();
+            // An infinite excess of a mean has no interval, nor has a single seed.
+            let worst = excess.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let interval = mean_interval(&excess).filter(|interval| interval.low.is_finite());
+            interval.map_or((worst, worst), |interval| (interval.low, interval.high))
+        });
+        let limits: Vec<(f64, f64)> = limits.collect();
+        let result = if limits.iter().any(|&(low, _)| low > 0.0) || 2 * saturated > runs.len() {
+            SizeResult::Fails
+        } else if saturated == 0 && limits.iter().all(|&(_, high)| high <= 0.0) {
+            SizeResult::Holds
+        } else {
+            SizeResult::Undecided
+        };
+        let values_ms = (0..self.slos.len()).map(|slo| super::median_ms(runs.iter(), slo)).collect();
+        SizeCheck { count, result, values_ms, saturated_seeds: saturated as u64 }
+    }
+
+    /// # Errors
+    /// If `count` replicas miss the SLOs although they are nearly idle.
+    fn check_idle(&self, count: u32) -> Result<(), RunError> {
+        let (_, runs) = &self.tried[&count];
+        let is_idle = |run: &LoadRun| run.load.is_some_and(|load| load.in_flight_mean < ALONE * f64::from(count));
+        if count > 1 && runs.iter().all(is_idle) { Err(self.without_size(count)) } else { Ok(()) }
+    }
+
+    fn without_size(&self, count: u32) -> RunError {
+        let (check, runs) = &self.tried[&count];
+        let slo = runs[0].binding(self.slos);
+        let value = super::value_in_words(check.values_ms[slo]);
+        RunError::runtime(format_args!(
+            "no number of replicas meets the SLO {}: with {count} the value is {value}",
+            self.slos[slo]
+        ))
+        .hint("raise the limit, or use more or faster GPUs for a replica (--tp, --hardware)")
+    }
+
+    /// Requests with which the runs at `fewest` replicas, and at one fewer, would tell enough; `None` if they do.
+    fn wanted_length(&mut self, fewest: u32, length: RunLength) -> Result<Option<u64>, RunError> {
+        let mut wanted = self.tried[&fewest].1.iter().filter_map(|run| length.needed_by(run)).max();
+        let fewer = fewest - 1;
+        if fewer > 0 && self.tried(fewer)?.result == SizeResult::Undecided {
+            wanted = wanted.max(length.requests().map(|requests| 4 * requests));
+        }
+        Ok(wanted)
+    }
+
+    fn check_length(&self, fewest: u32, length: RunLength) -> Result<(), RunError> {
+        self.tried[&fewest].1.iter().try_for_each(|run| length.check(run, self.slos))
+    }
+}

@@ -1,0 +1,210 @@
+//! Service-level objectives as text: `ttft_p99=500ms`, `critical.tpot_mean=60ms`.
+
+use std::fmt::{self, Display};
+
+use blis_diag::name_hint;
+use blis_sim::units::Micros;
+use serde::{Serialize, Serializer};
+
+use crate::spec::parse;
+
+/// A limit of one statistic of one latency, for all requests or those of one class.
+///
+/// The latency of a request that does not complete (rejected, dropped, timed out, evicted) is infinite: as long as more than 1 % of
+/// the requests are rejected, no p99 is met, and a mean is met only if all complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slo {
+    /// `None`: all requests. `default` is the class of requests without one.
+    pub class: Option<String>,
+    pub metric: SloMetric,
+    pub statistic: SloStatistic,
+    /// The largest value that meets it.
+    pub limit: Micros,
+}
+
+/// A latency that an SLO limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SloMetric {
+    /// Time to first token.
+    Ttft,
+    /// Time per output token: the mean of a request after its first token.
+    Tpot,
+    /// Single inter-token latencies, pooled over the requests of a run.
+    Itl,
+    /// End-to-end latency.
+    E2e,
+}
+
+/// A statistic of a latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SloStatistic {
+    Mean,
+    P50,
+    P90,
+    P95,
+    P99,
+}
+
+impl Slo {
+    /// `[CLASS.]METRIC_STATISTIC=TIME`.
+    ///
+    /// # Errors
+    /// Which part is wrong, and what is known.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some((name, limit)) = text.split_once('=') else {
+            return Err(format!("`{text}` must be a figure and a time, like ttft_p99=500ms"));
+        };
+        let (class, figure) = match name.trim().rsplit_once('.') {
+            Some(("", _)) => return Err(format!("`{text}` names no class; without one, leave out the dot")),
+            Some((class, figure)) => (Some(class.to_owned()), figure),
+            None => (None, name.trim()),
+        };
+        let Some((metric, statistic)) = figure.rsplit_once('_') else {
+            return Err(format!("`{figure}` must be a latency and a statistic, like ttft_p99"));
+        };
+        let unknown = |what: &str, name: &str, known: &[&str]| {
+            format!("there is no {what} `{name}` ({}): {}", known.join(", "), name_hint(name, known))
+        };
+        let metric = SloMetric::ALL
+            .into_iter()
+            .find(|known| known.name() == metric)
+            .ok_or_else(|| unknown("latency", metric, &SloMetric::ALL.map(SloMetric::name)))?;
+        let statistic = SloStatistic::ALL
+            .into_iter()
+            .find(|known| known.name() == statistic)
+            .ok_or_else(|| unknown("statistic", statistic, &SloStatistic::ALL.map(SloStatistic::name)))?;
+        if metric == SloMetric::Itl && class.is_some() {
+            return Err(format!("`{name}`: inter-token latencies are pooled over all classes; use tpot for a class"));
+        }
+        let limit = parse::duration(limit.trim()).map_err(|message| format!("`{name}`: {message}"))?;
+        Ok(Self { class, metric, statistic, limit })
+    }
+
+    /// Figures of a service without limits: TTFT p90 and TPOT p50.
+    #[must_use]
+    pub fn without_limits() -> Vec<Self> {
+        let figure = |metric, statistic| Self { class: None, metric, statistic, limit: Micros::MAX };
+        vec![figure(SloMetric::Ttft, SloStatistic::P90), figure(SloMetric::Tpot, SloStatistic::P50)]
+    }
+
+    /// As it is written on the command line; the figure alone if it has no limit.
+    #[must_use]
+    pub fn text(&self) -> String {
+        if self.limit == Micros::MAX { self.figure() } else { self.to_string() }
+    }
+
+    /// The figure without its limit, as `critical.ttft_p99`.
+    #[must_use]
+    pub fn figure(&self) -> String {
+        let class = self.class.as_ref().map(|class| format!("{class}.")).unwrap_or_default();
+        format!("{class}{}_{}", self.metric.name(), self.statistic.name())
+    }
+}
+
+impl SloMetric {
+    const ALL: [Self; 4] = [Self::Ttft, Self::Tpot, Self::Itl, Self::E2e];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ttft => "ttft",
+            Self::Tpot => "tpot",
+            Self::Itl => "itl",
+            Self::E2e => "e2e",
+        }
+    }
+}
+
+impl SloStatistic {
+    const ALL: [Self; 5] = [Self::Mean, Self::P50, Self::P90, Self::P95, Self::P99];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P95 => "p95",
+            Self::P99 => "p99",
+        }
+    }
+
+    /// The share of the requests that may exceed the limit of a percentile; `None` for a mean.
+    #[must_use]
+    pub const fn tail(self) -> Option<f64> {
+        match self {
+            Self::Mean => None,
+            Self::P50 => Some(0.5),
+            Self::P90 => Some(0.1),
+            Self::P95 => Some(0.05),
+            Self::P99 => Some(0.01),
+        }
+    }
+}
+
+impl Display for Slo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}=", self.figure())?;
+        match self.limit.0 {
+            us if us % 1_000_000 == 0 => write!(f, "{}s", us / 1_000_000),
+            us if us % 1000 == 0 => write!(f, "{}ms", us / 1000),
+            us => write!(f, "{us}us"),
+        }
+    }
+}
+
+/// As it is written on the command line.
+impl Serialize for Slo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_limit_names_class_latency_and_statistic() {
+        let slo = Slo::parse("critical.ttft_p99=1.5s").expect("valid");
+        let expected = (Some("critical".to_owned()), SloMetric::Ttft, SloStatistic::P99, Micros(1_500_000));
+        assert_eq!((slo.class, slo.metric, slo.statistic, slo.limit), expected);
+        let dotted = Slo::parse("tier.1.e2e_mean=2m").expect("valid");
+        assert_eq!((dotted.class.as_deref(), dotted.limit), (Some("tier.1"), Micros(120_000_000)));
+    }
+
+    #[test]
+    fn mistakes_name_the_part_and_what_is_known() {
+        for (text, part) in [
+            ("ttft_p99", "must be a figure and a time"),
+            ("ttft=1s", "must be a latency and a statistic"),
+            ("tfft_p99=1s", "there is no latency `tfft` (ttft, tpot, itl, e2e)"),
+            ("ttft_p98=1s", "there is no statistic `p98` (mean, p50, p90, p95, p99)"),
+            ("ttft_p99=500", "must be a time"),
+            ("ttft_p99=0s", "must be a time"),
+            (".ttft_p99=1s", "names no class"),
+            ("batch.itl_p99=1s", "use tpot for a class"),
+            ("", "must be a figure and a time"),
+        ] {
+            let message = Slo::parse(text).expect_err(text);
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(
+            class in prop::option::of("[a-z][a-z0-9.-]{0,8}"),
+            metric in prop::sample::select(vec![SloMetric::Ttft, SloMetric::Tpot, SloMetric::E2e]),
+            statistic in prop::sample::select(SloStatistic::ALL.to_vec()),
+            us in 1u64..10_000_000_000,
+        ) {
+            let slo = Slo { class, metric, statistic, limit: Micros(us) };
+            prop_assert_eq!(Slo::parse(&slo.to_string()), Ok(slo));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,30}") {
+            let _ = Slo::parse(&text);
+        }
+    }
+}

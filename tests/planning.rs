@@ -1,0 +1,256 @@
+//! `blis capacity`, `blis size` and `blis sweep` through the program: against queueing theory, replica by replica, on any number of threads.
+
+use serde_json::Value;
+
+use crate::macros::{Scratch, blis};
+
+/// One request at a time, 10 ms each, whatever its length.
+const ONE_SERVER: &str = "--model llama-3.1-8b-instruct --latency-model blackbox --alpha-coeffs 0,0,0 --beta-coeffs 10000,0,0 \
+     --no-async-scheduling --max-num-seqs 1 --prompt-tokens 10 --prompt-tokens-stdev 0 --output-tokens 1 \
+     --output-tokens-stdev 0 --output-tokens-min 1 --output-tokens-max 1";
+
+/// An engine whose step time grows with its batch, cheap to simulate.
+const SMALL: &str = "--model llama-3.1-8b-instruct --latency-model blackbox --alpha-coeffs 0,0,0 --beta-coeffs 8000,10,100 \
+     --max-num-seqs 32 --output-tokens 20 --output-tokens-stdev 5";
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+fn capacity(words: &str) -> Value {
+    blis!(format!("capacity {words} --output json")).json()
+}
+
+/// Lower limit, estimate and upper limit under the first policy.
+fn interval(found: &Value) -> [f64; 3] {
+    ["low", "capacity", "high"].map(|key| number(&found["policies"][0][key]))
+}
+
+fn assert_within(found: &Value, expected: f64) {
+    let [low, estimate, high] = interval(found);
+    // The bisection ends within 1 % to either side.
+    assert!(low / 1.01 <= expected && expected <= high * 1.01, "{expected}: {found}");
+    assert!((estimate / expected - 1.0).abs() < 0.06, "{expected}: {estimate}");
+}
+
+/// M/D/1: the mean waiting time is ρ s / (2 (1 − ρ)) (Pollaczek and Khinchine); it equals the service time s at ρ = 2/3.
+#[test]
+fn the_capacity_of_one_server_with_constant_service_is_that_of_theory() {
+    let found = capacity(&format!("{ONE_SERVER} --rate 20 --slo ttft_mean=20ms --seeds 6"));
+    assert_within(&found, 1e3 * 2.0 / 3.0 / 10.0);
+    assert_eq!(found["policies"][0]["binding"], "ttft_mean");
+}
+
+/// The probability that a request waits in M/M/c at the load `a` = λ/μ (Erlang C).
+fn erlang_c(servers: u32, a: f64) -> f64 {
+    let (mut term, mut sum) = (1.0, 1.0);
+    for k in 1..servers {
+        term *= a / f64::from(k);
+        sum += term;
+    }
+    let last = term * a / f64::from(servers) / (1.0 - a / f64::from(servers));
+    last / (sum + last)
+}
+
+/// M/M/4: P(wait > t) = C(4, a) e^(−(4μ − λ) t). Outputs of a geometric number of steps, 100 of 1 ms on average, are
+/// exponential service times.
+#[test]
+fn the_capacity_of_several_servers_with_exponential_service_is_that_of_theory() {
+    let folder = Scratch::new();
+    let spec = "version: '2'\naggregate_rate: 20\nclients:\n  - id: all\n    rate_fraction: 1\n    \
+                arrival: { process: poisson }\n    input_distribution: { type: constant, params: { value: 10 } }\n    \
+                output_distribution: { type: exponential, params: { mean: 100 } }\n";
+    let spec = folder.write("exponential.yaml", spec);
+    let engine = "--model llama-3.1-8b-instruct --latency-model blackbox --alpha-coeffs 0,0,0 --beta-coeffs 1000,0,0 \
+                  --no-async-scheduling --max-num-seqs 4";
+    let found = capacity(&format!("{engine} --workload-spec {} --timeout -1 --slo ttft_p90=101ms", spec.display()));
+    let exceeds = |rate: f64| erlang_c(4, rate / 10.0) * (-(40.0 - rate) * 0.1).exp();
+    let (mut low, mut high) = (1.0, 39.9);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if exceeds(middle) > 0.1 { high = middle } else { low = middle }
+    }
+    assert_within(&found, low);
+}
+
+#[test]
+fn capacity_is_linear_in_replicas_of_round_robin_and_never_falls() {
+    let of = |replicas: u32| {
+        let load = format!("{SMALL} --tie-break lowest-index --slo ttft_p90=150ms,tpot_p90=40ms --seeds 4");
+        interval(&capacity(&format!("{load} --num-instances {replicas} --rate {}", 40 * replicas)))
+    };
+    let [one, two, three, six] = [1, 2, 3, 6].map(of);
+    for (fewer, more) in [(one, two), (two, three), (three, six)] {
+        assert!(more[2] > fewer[0], "{fewer:?} {more:?}");
+    }
+    // Round-robin evens out arrivals, so that a replica among several serves a little more than one alone.
+    for (replicas, of) in [(3.0, three), (6.0, six)] {
+        let share = of[1] / replicas / two[1] * 2.0;
+        assert!((0.92..1.1).contains(&share), "{replicas}: {share}");
+    }
+}
+
+#[test]
+fn without_a_latency_that_rises_saturation_is_the_limit() {
+    let found = capacity(&format!("{ONE_SERVER} --rate 20 --slo e2e_p50=1h --timeout -1 --seeds 3"));
+    assert_eq!(found["policies"][0]["binding"], "saturation");
+    let [_, estimate, _] = interval(&found);
+    assert!((85.0..=105.0).contains(&estimate), "100 requests per second are served: {estimate}");
+}
+
+/// Users who wait for their outputs are a whole number, and two policies have the savings of a rate only.
+#[test]
+fn the_load_of_a_closed_loop_is_the_number_of_users() {
+    let found = capacity(&format!("{SMALL} --concurrency 4 --slo e2e_p90=400ms --seeds 2"));
+    assert_eq!(found["unit"], "users");
+    let users = number(&found["policies"][0]["by_seed"][0]);
+    assert!(users.fract() == 0.0 && users > 4.0, "{found}");
+}
+
+#[test]
+fn rejected_requests_are_violations() {
+    let load = format!("{SMALL} --rate 40 --slo ttft_p90=150ms --seeds 2");
+    let admitting = interval(&capacity(&load));
+    let shedding = "--admission-policy token-bucket --token-bucket-capacity 4000 --token-bucket-refill-rate 20000";
+    let rejecting = interval(&capacity(&format!("{load} {shedding}")));
+    assert!(rejecting[1] < admitting[1], "{rejecting:?} {admitting:?}");
+}
+
+#[test]
+fn threads_change_no_byte() {
+    let load = format!("{SMALL} --rate 60 --slo ttft_p90=150ms --seeds 3");
+    let commands = [
+        "capacity --routing-policy round-robin,least-loaded --num-instances 2",
+        "size",
+        "sweep --vary num-instances=1,2,4",
+    ];
+    for command in commands {
+        let run = |threads: u32, form: &str| {
+            blis!(format!("{command} {load} --threads {threads} --output {form}")).done().stdout
+        };
+        assert_eq!(run(1, "json"), run(2, "json"), "{command}");
+        let text = run(1, "text");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert_eq!(text, run(2, "text"), "{command}");
+    }
+}
+
+#[test]
+fn four_pairs_of_a100_serve_fifty_requests_per_second() {
+    let words =
+        "size --model llama-3.1-8b-instruct --hardware A100-SXM --tp 2 --rate 50 --slo ttft_p99=500ms --output json";
+    let found = blis!(words).json();
+    assert_eq!((number(&found["replicas"]), number(&found["gpus"])), (4.0, 8.0), "{found}");
+    let results = |index: usize| (&found["checks"][index]["replicas"], &found["checks"][index]["result"]);
+    assert_eq!(results(0), (&4.into(), &"holds".into()), "{found}");
+    assert_eq!(results(1), (&3.into(), &"fails".into()), "{found}");
+}
+
+/// What the search says is so under seeds of which neither it nor its checks know.
+#[test]
+fn sizes_hold_under_unseen_seeds_and_one_replica_fewer_does_not() {
+    let loads = [
+        ("--rate 130", "ttft_p90=120ms"),
+        ("--rate 260 --prompt-tokens 200", "ttft_p95=200ms,tpot_p90=30ms"),
+        ("--rate 90 --output-tokens 60 --output-tokens-stdev 30", "e2e_p90=2s"),
+        ("--rate 400 --prompt-tokens 100 --prompt-tokens-stdev 80", "ttft_mean=60ms"),
+        ("--rate 70 --prompt-tokens 1500", "ttft_p90=300ms"),
+        ("--rate 60 --output-tokens 256 --output-tokens-stdev 100", "ttft_p95=400ms"),
+        ("--rate 170 --prompt-tokens 50 --prompt-tokens-stdev 10", "tpot_p95=12ms"),
+        ("--rate 110 --prefix-tokens 600", "ttft_p90=150ms"),
+        ("--rate 220 --arrival-process constant", "ttft_p90=90ms"),
+        ("--rate 500 --output-tokens 3 --output-tokens-stdev 1 --output-tokens-min 1", "e2e_p95=100ms"),
+    ];
+    for (load, slo) in loads {
+        let found = blis!(format!("size {SMALL} {load} --slo {slo} --seeds 6 --output json")).json();
+        let replicas = found["replicas"].as_u64().expect("a number");
+        assert!(replicas > 1, "{load}: {found}");
+        assert_eq!(found["checks"][0]["result"], "holds", "{load}: {found}");
+        let limits = |replicas: u64| {
+            let words = format!("capacity {SMALL} {load} --slo {slo} --seeds 6 --seed 900 --num-instances {replicas}");
+            interval(&blis!(format!("{words} --output json")).json())
+        };
+        let rate = number(&found["load"]);
+        assert!(limits(replicas)[2] * 1.01 > rate, "{load}: {replicas} do not hold: {found}");
+        assert!(limits(replicas - 1)[0] < rate * 1.01, "{load}: one fewer does not fail: {found}");
+    }
+}
+
+/// Points against each other by hand: cost, and both figures.
+#[test]
+fn a_sweep_marks_what_no_other_point_dominates() {
+    let vary = "--vary num-instances=1,2,3 --vary max-num-seqs=4,32";
+    let found = blis!(format!("sweep {SMALL} --rate 60 {vary} --seeds 3 --output json")).json();
+    let points = found["points"].as_array().expect("points");
+    assert_eq!(points.len(), 6);
+    let names = |point: &Value| {
+        let settings = point["settings"].as_array().expect("settings").iter();
+        settings.map(|setting| setting["value"].as_str().expect("a value").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((names(&points[0]), names(&points[3])), (vec!["1".into(), "4".into()], vec!["2".into(), "32".into()]));
+    let measured = |point: &Value| {
+        let values =
+            [&point["measured"]["cost"], &point["measured"]["values_ms"][0], &point["measured"]["values_ms"][1]];
+        (point["measured"]["meets_slos"] == true).then(|| values.map(number))
+    };
+    for point in points {
+        let own = measured(point);
+        let dominated = own.is_none_or(|own| {
+            points.iter().filter_map(measured).any(|other| {
+                let none_worse = other.iter().zip(&own).all(|(other, own)| other <= own);
+                none_worse && other.iter().zip(&own).any(|(other, own)| other < own)
+            })
+        });
+        assert_eq!(point["measured"]["non_dominated"], !dominated, "{point}");
+    }
+    assert!(points.iter().any(|point| point["measured"]["non_dominated"] == true));
+    // One replica with a batch of 4 serves fewer than 60 requests per second.
+    assert_eq!(points[0]["measured"]["meets_slos"], false, "{found}");
+    let launch = points[3]["measured"]["launch"].as_str().expect("a command");
+    assert!(launch.starts_with("vllm serve llama-3.1-8b-instruct --tensor-parallel-size "), "{launch}");
+}
+
+#[test]
+fn a_point_that_does_not_fit_is_refused_and_the_others_are_measured() {
+    let words = "sweep --model llama-3.1-8b-instruct --hardware L4 --vary tp=1,2 --rate 1 --output-tokens 20 --seeds 1 \
+                 --gpu-memory-utilization 0.5 --output json";
+    let found = blis!(words).json();
+    assert!(found["points"][0]["refused"].is_string() && found["points"][0].get("measured").is_none(), "{found}");
+    assert!(found["points"][1]["measured"].is_object(), "{found}");
+}
+
+#[test]
+fn a_trace_is_one_sample() {
+    let trace = "--workload-trace examples/cluster-routing/assistants.jsonl --repeat 20 --slo ttft_p90=2s";
+    let found = capacity(&format!("--model llama-3.1-8b-instruct {trace}"));
+    assert_eq!(found["seeds"].as_array().map(Vec::len), Some(1), "{found}");
+    assert!(found["policies"][0]["low"].is_null() && number(&found["policies"][0]["capacity"]) > 0.0, "{found}");
+    assert!(found["notes"][0].as_str().expect("a note").contains("one sample"), "{found}");
+}
+
+#[test]
+fn mistakes_say_what_to_do() {
+    let model = "--model llama-3.1-8b-instruct";
+    for (words, part) in [
+        ("capacity --slo ttft_p98=1s", "there is no statistic `p98`"),
+        ("capacity", "--slo"),
+        ("capacity --slo ttft_p99=1s,ttft_p99=2s", "`ttft_p99` has two limits"),
+        ("capacity --slo gold.ttft_p99=1s", "no request is of the class `gold`"),
+        ("capacity --slo ttft_p99=1ms", "no load meets the SLO ttft_p99=1ms"),
+        ("capacity --slo ttft_p99=1s --num-requests 100", "too short to tell"),
+        ("capacity --slo ttft_p90=1s --routing-policy round-robin,round-robin", "is named twice"),
+        ("capacity --slo ttft_p90=1s --routing-policy round-robin,nothing", "`nothing` is neither"),
+        ("size --slo ttft_p90=1s --num-instances 3", "`--num-instances` is what `blis size` searches"),
+        ("size --slo ttft_p90=1s --routing-policy round-robin,weighted", "takes one policy"),
+        ("sweep --vary tp", "must be a flag and its values"),
+        ("sweep --vary nothing=1", "there is no flag `nothing`"),
+        ("sweep --vary tp=1,x", "`tp` is `x`"),
+        ("sweep --vary tp=1,1", "has the value `1` twice"),
+        ("sweep --vary tp=1 --vary tp=2", "a setting is varied twice"),
+        ("sweep --vary seed=1,2", "`seed` cannot be varied"),
+        ("size --slo ttft_p99=1ms", "no number of replicas meets the SLO"),
+    ] {
+        let ended = blis!(format!("{words} {model} --output text"));
+        assert!(ended.stderr.contains(part) && ended.stderr.contains("hint: "), "{words}: {}", ended.stderr);
+    }
+}
