@@ -105,8 +105,12 @@ fn built_in_alone(bencher: Bencher, n: usize) {
 /// One scorer that is a plugin beside two filters and two scorers of this program.
 fn mixed(scorer: &Arc<dyn Plugin>) -> Weighted {
     let filters = [
-        RoutingFilter::PrefixCache(PrefixCacheFilter::default()),
-        RoutingFilter::Saturation(SaturationFilter::default()),
+        RoutingFilter::PrefixCache(PrefixCacheFilter {
+            affinity: 0.8,
+            peak_prefill: 15_928.0,
+            max_penalty_ms: 18_000.0,
+        }),
+        RoutingFilter::Saturation(SaturationFilter { queue_depth: 5.0, kv_utilization: 0.8, headroom: 0.0 }),
     ];
     let built_in = [ScorerKind::QueueDepth, ScorerKind::KvUtilization].map(|kind| (ScorerStep::BuiltIn(kind), 1.0));
     let plugin = (ScorerStep::Step(Box::new(policy::<dyn RoutingGuest>(scorer))), 2.0);
