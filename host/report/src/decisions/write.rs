@@ -22,8 +22,8 @@ use blis_workload::Names;
 
 /// Writes decisions and ends of requests at once; its memory does not grow with the run.
 pub struct DecisionLog<'a, W: Write> {
-    lines: JsonLines<W>,
-    names: &'a Names,
+    pub(super) lines: JsonLines<W>,
+    pub(super) names: &'a Names,
     /// Number of best instances that are listed with a routing decision (`--counterfactual-k`).
     candidates: usize,
     block_size: u32,
@@ -301,6 +301,7 @@ impl<W: Write> DecisionLog<'_, W> {
             Decision::Admission { request, cluster, columns, decision } => {
                 self.admission(request, cluster, columns.read, decision);
             }
+            Decision::Gateway(ref decision) => self.gateway(decision),
             Decision::Routing { request, cluster, columns, choice, scores } => {
                 self.routing(request, cluster, columns, (choice, scores));
             }

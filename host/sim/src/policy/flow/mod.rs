@@ -43,6 +43,12 @@ pub trait SaturationPolicy: Debug + Send {
     /// How full the service is: 0 if it is empty, 1 if it is full, more if it is overloaded. Not-a-number counts as 1.
     fn saturation(&mut self, cluster: &ClusterView<'_>) -> f64;
 
+    /// The time until which, inclusive, its answer stays that for `cluster` if no signal changes. A policy that cannot say
+    /// is called at every tick.
+    fn steady_until(&self, cluster: &ClusterView<'_>) -> Micros {
+        cluster.now
+    }
+
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn SaturationPolicy>;
 }
@@ -63,6 +69,15 @@ pub trait CeilingsPolicy: Debug + Send {
     /// Pushes a ceiling for each of `bands`, highest priority first, onto `ceilings` (empty at the call). A band waits
     /// while the saturation is at or above its ceiling, and so do all bands below it.
     fn ceilings(&mut self, saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>);
+
+    /// Number of further calls at this saturation that would have the result of the last call. A policy that cannot say is
+    /// called at every tick.
+    fn repeats(&self, _saturation: f64) -> u64 {
+        0
+    }
+
+    /// So many further calls at this saturation were left out, at most [`Self::repeats`].
+    fn repeated(&mut self, _saturation: f64, _calls: u64) {}
 
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn CeilingsPolicy>;

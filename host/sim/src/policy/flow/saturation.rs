@@ -17,6 +17,10 @@ impl SaturationPolicy for NeverSaturated {
         0.0
     }
 
+    fn steady_until(&self, _cluster: &ClusterView<'_>) -> Micros {
+        Micros::MAX
+    }
+
     fn fork(&self) -> Box<dyn SaturationPolicy> {
         Box::new(*self)
     }
@@ -49,6 +53,15 @@ impl SaturationPolicy for Utilization {
         full.sum::<f64>() / cluster.len() as f64
     }
 
+    fn steady_until(&self, cluster: &ClusterView<'_>) -> Micros {
+        match self.staleness {
+            Some(oldest) if cluster.staleness.load <= oldest => {
+                cluster.now.saturating_sub(cluster.staleness.load).saturating_add(oldest)
+            }
+            _ => Micros::MAX,
+        }
+    }
+
     fn fork(&self) -> Box<dyn SaturationPolicy> {
         Box::new(*self)
     }
@@ -72,6 +85,10 @@ impl SaturationPolicy for Concurrency {
         }
         let in_flight: u64 = cluster.signals.in_flight.iter().map(|&count| u64::from(count)).sum();
         in_flight as f64 / (cluster.len() as f64 * self.max_concurrency)
+    }
+
+    fn steady_until(&self, _cluster: &ClusterView<'_>) -> Micros {
+        Micros::MAX
     }
 
     fn fork(&self) -> Box<dyn SaturationPolicy> {

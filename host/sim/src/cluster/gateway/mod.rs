@@ -8,6 +8,12 @@
 //!
 //! A dispatch cycle runs after every enqueue and at every tick while requests wait, and dispatches one request at most, as
 //! llm-d does. Time in the queue is part of every latency.
+//!
+//! A cycle that dispatches nothing is the same again until a signal changes, a request joins or leaves the queue or is
+//! routed, or a policy changes its answer with time. The ticks before that are skipped ([`Ticks`]).
+
+mod evictable;
+mod ticks;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -15,8 +21,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use rustc_hash::FxHashMap;
 use slotmap::SlotMap;
 
+use self::evictable::EvictableRequests;
+use self::ticks::Ticks;
 use crate::ids::{InstanceIndex, RequestId};
-use crate::outcome::{Outcome, Status};
+use crate::outcome::{GatewayChoice, GatewayDecision, Outcome, Status};
 use crate::policy::flow::{
     BandView, CeilingsPolicy, EvictionPolicy, FairnessPolicy, FlowView, HeadView, InFlightView, OrderingPolicy,
     SaturationPolicy, ServedTokens,
@@ -134,8 +142,8 @@ impl Ord for FlowRank {
 struct Band {
     queued: u32,
     flows: BTreeMap<(u32, Name), Flow>,
-    /// The time at which each request was enqueued, by turn: the first is the oldest.
-    waiting: BTreeMap<u64, Micros>,
+    /// Each request and the time at which it was enqueued, by turn: the first is the oldest.
+    waiting: BTreeMap<u64, (GatewayKey, Micros)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -163,15 +171,27 @@ pub(super) struct Gateway {
     services: FxHashMap<Name, Service>,
     /// Outputs that will be complete in the future: (time, tenant, tokens).
     ending: BinaryHeap<Reverse<(Micros, Name, u32)>>,
-    next_tick: Option<Micros>,
-    /// Dispatched requests that may be evicted, and their instances.
-    in_flight: Vec<(InFlightView, InstanceIndex)>,
+    ticks: Ticks,
+    evictable: EvictableRequests,
     /// No request is evicted before this time.
     evicts_from: Micros,
     turns: u64,
+    seen: CycleState,
+}
+
+/// What the policies saw and decided in the last cycle.
+#[derive(Clone, Debug, Default)]
+struct CycleState {
+    saturation: f64,
+    bands: Vec<BandView>,
     ceilings: Vec<f64>,
-    views: Vec<BandView>,
     flows: Vec<FlowView>,
+    /// The band that was to be served by an eviction, and the requests that could be evicted.
+    demand: Option<BandView>,
+    evictable: Vec<InFlightView>,
+    /// The time until which the cycle would do nothing again if no signal changed, and the number of such cycles that the
+    /// policy of ceilings would answer in the same way; `None` if it did something.
+    steady: Option<(Micros, u64)>,
 }
 
 /// What became of a request that reached the queue.
@@ -205,6 +225,7 @@ pub(super) enum Leaves {
 
 impl Gateway {
     pub fn new(control: FlowControl) -> Self {
+        let ticks = Ticks::new(control.settings.tick, control.settings.ticks_from_enqueue);
         Self {
             control,
             requests: SlotMap::with_key(),
@@ -212,13 +233,11 @@ impl Gateway {
             leaving: BinaryHeap::new(),
             services: FxHashMap::default(),
             ending: BinaryHeap::new(),
-            next_tick: None,
-            in_flight: Vec::new(),
+            ticks,
+            evictable: EvictableRequests::default(),
             evicts_from: Micros::ZERO,
             turns: 0,
-            ceilings: Vec::new(),
-            views: Vec::new(),
-            flows: Vec::new(),
+            seen: CycleState::default(),
         }
     }
 
@@ -237,43 +256,49 @@ impl Gateway {
         self.requests.len()
     }
 
-    /// `request` joins the queue at `now`, if there is room.
-    pub fn enqueue(&mut self, now: Micros, request: Box<Request>, view: &RequestView<'_>) -> Enqueued {
-        let priority = view.class_priority;
+    /// `request`, which policies see as a `view`, joins the queue at `now`, if there is room.
+    pub fn enqueue(
+        &mut self,
+        now: Micros,
+        request: Box<Request>,
+        view: impl for<'r> Fn(&'r Request) -> RequestView<'r>,
+    ) -> Enqueued {
+        self.pass_ticks(now);
+        self.ticks.changed();
+        let priority = view(&request).class_priority;
         let is_full = |limit: Option<u32>, queued: usize| limit.is_some_and(|limit| queued >= limit as usize);
         let in_band = self.bands.get(&Reverse(priority)).map_or(0, |band| band.queued as usize);
-        let settings = &self.control.settings;
-        if is_full(settings.band_requests, in_band) {
+        if is_full(self.control.settings.band_requests, in_band) {
             return Enqueued::Refused(request);
         }
         let mut displaced = None;
-        if is_full(settings.max_requests, self.requests.len()) {
+        if is_full(self.control.settings.max_requests, self.requests.len()) {
             displaced = self.displaced_by(priority);
             if displaced.is_none() {
                 return Enqueued::Refused(request);
             }
         }
-        self.insert(now, request, view);
+        let expires = self.control.settings.ttl.map_or(Micros::MAX, |ttl| now.saturating_add(ttl));
+        let rank = self.control.ordering.rank(&view(&request), now, expires);
+        self.insert(now, request, priority, (rank, expires));
         displaced.map_or(Enqueued::Waits, Enqueued::Displaced)
     }
 
-    fn insert(&mut self, now: Micros, request: Box<Request>, view: &RequestView<'_>) {
+    fn insert(&mut self, now: Micros, request: Box<Request>, band: i32, (rank, expires): (f64, Micros)) {
         let settings = &self.control.settings;
-        let expires = settings.ttl.map_or(Micros::MAX, |ttl| now.saturating_add(ttl));
         let times_out = request.deadline.filter(|_| settings.clients_time_out).unwrap_or(Micros::MAX);
         let (tenant_order, tenant) = settings.tenant(request.tags.tenant);
-        let rank = self.control.ordering.rank(view, now, expires);
         let rank = FlowRank(if rank.is_nan() { f64::INFINITY } else { rank }, self.turns);
         self.turns += 1;
-        let band = view.class_priority;
-        let leaves = self.swept_at(expires).min(times_out);
+        // The client may have timed out before.
+        let leaves = self.swept_at(expires).min(times_out).max(now);
         let key = self.requests.insert(QueuedRequest { request, band, tenant, tenant_order, enqueued: now, rank });
         if leaves < Micros::MAX {
             self.leaving.push(Reverse((leaves, key)));
         }
         let band = self.bands.entry(Reverse(band)).or_default();
         band.queued += 1;
-        band.waiting.insert(rank.1, now);
+        band.waiting.insert(rank.1, (key, now));
         band.flows.entry((tenant_order, tenant)).or_default().queue.insert(rank, key);
     }
 
@@ -281,11 +306,6 @@ impl Gateway {
     fn swept_at(&self, expires: Micros) -> Micros {
         let sweep = self.control.settings.sweep.0;
         if sweep == 0 || expires == Micros::MAX { expires } else { Micros(expires.0.next_multiple_of(sweep)) }
-    }
-
-    fn tick_after(&self, now: Micros) -> Micros {
-        let FlowSettings { tick, ticks_from_enqueue, .. } = self.control.settings;
-        if ticks_from_enqueue { now.saturating_add(tick) } else { Micros((now.0 / tick.0 + 1) * tick.0) }
     }
 
     /// Removes the request that one of priority `priority` displaces: of the lowest priority, the one enqueued last.
@@ -297,9 +317,8 @@ impl Gateway {
         if lowest >= 0 || lowest >= priority {
             return None;
         }
-        let last = band.flows.values().flat_map(|flow| flow.queue.iter()).max_by_key(|(rank, _)| rank.1);
-        let key = *last?.1;
-        self.remove(key).map(|queued| queued.request)
+        let &(last, _) = band.waiting.values().next_back()?;
+        self.remove(last).map(|queued| queued.request)
     }
 
     fn remove(&mut self, key: GatewayKey) -> Option<QueuedRequest> {
@@ -332,6 +351,8 @@ impl Gateway {
     pub fn leave(&mut self) -> Option<(Box<Request>, Leaves)> {
         self.next_leave()?;
         let Reverse((at, key)) = self.leaving.pop()?;
+        self.pass_ticks(at);
+        self.ticks.changed();
         let request = self.remove(key)?.request;
         let timed_out =
             self.control.settings.clients_time_out && request.deadline.is_some_and(|deadline| deadline <= at);
@@ -340,74 +361,116 @@ impl Gateway {
 
     /// When the next tick is due; `None` while no request waits.
     pub fn next_tick(&self) -> Option<Micros> {
-        self.next_tick
+        self.ticks.due()
     }
 
     /// The cycle after an enqueue at `now` is over: ticks begin if requests wait.
     pub fn enqueued(&mut self, now: Micros) {
-        if self.next_tick.is_none() && !self.requests.is_empty() {
-            self.next_tick = Some(self.tick_after(now));
+        if !self.requests.is_empty() {
+            self.ticks.begin(now);
         }
     }
 
-    /// A tick at `now` is over: the next one follows if requests wait.
-    pub fn ticked(&mut self, now: Micros) {
-        self.next_tick = (!self.requests.is_empty()).then(|| self.tick_after(now));
+    /// A tick at `now` is over: the next one follows if requests wait. Returns whether nothing has happened for so many
+    /// ticks that the simulation may never end.
+    pub fn ticked(&mut self, now: Micros) -> bool {
+        self.ticks.executed(now, !self.requests.is_empty())
+    }
+
+    /// A request that may be evicted has just been ended.
+    pub fn evicted(&mut self) {
+        self.ticks.changed();
+    }
+
+    /// No signal changes until `steady`, inclusive: skips the ticks that would do nothing.
+    pub fn skip_ticks(&mut self, steady: Micros) {
+        if let Some((until, cycles)) = self.seen.steady {
+            self.ticks.skip(steady.min(until), cycles);
+        }
+    }
+
+    /// Something changes at `now`: counts the ticks before as executed, and executes those from `now` on.
+    fn pass_ticks(&mut self, now: Micros) {
+        let passed = self.ticks.pass(now);
+        if passed > 0 {
+            self.control.ceilings.repeated(self.seen.saturation, passed);
+        }
     }
 
     /// One dispatch cycle at `now`.
     pub fn cycle(&mut self, now: Micros, cluster: &ClusterView<'_>) -> Cycle {
+        self.seen.steady = None;
         if self.requests.is_empty() {
             return Cycle::Nothing;
         }
+        self.pass_ticks(now);
         self.catch_up(now);
         let saturation = self.control.saturation.saturation(cluster);
-        let saturation = if saturation.is_nan() { 1.0 } else { saturation };
+        self.seen.saturation = if saturation.is_nan() { 1.0 } else { saturation };
         self.show_bands(now);
-        self.ceilings.clear();
-        self.control.ceilings.ceilings(saturation, &self.views, &mut self.ceilings);
-        for rank in 0..self.views.len() {
-            let ceiling = self.ceilings.get(rank).copied().filter(|ceiling| !ceiling.is_nan()).unwrap_or(1.0);
-            if saturation >= ceiling {
-                return self.evict(now, rank, saturation);
+        let CycleState { saturation, bands, ceilings, .. } = &mut self.seen;
+        self.control.ceilings.ceilings(*saturation, bands, ceilings);
+        // Not-a-number and a missing ceiling count as 1.
+        ceilings.resize(bands.len(), 1.0);
+        ceilings.iter_mut().filter(|ceiling| ceiling.is_nan()).for_each(|ceiling| *ceiling = 1.0);
+        for rank in 0..self.seen.bands.len() {
+            if self.seen.saturation >= self.seen.ceilings[rank] {
+                return self.stop(now, rank, cluster);
             }
-            let band = self.views[rank];
+            let band = self.seen.bands[rank];
             if band.queued > 0 {
-                return self
-                    .dispatch_from(now, band)
-                    .map_or(Cycle::Nothing, |(one, waited)| Cycle::Dispatch(one, waited));
+                let dispatched = self.dispatch_from(now, band);
+                return dispatched.map_or(Cycle::Nothing, |(request, waited)| Cycle::Dispatch(request, waited));
             }
         }
         Cycle::Nothing
     }
 
-    /// Chooses requests in flight that make room for the first band from number `stopped` on that waits. Of llm-d's rule: as many
-    /// as bring the saturation S below the band's ceiling c, each worth S / requests in flight.
-    fn evict(&mut self, now: Micros, stopped: usize, saturation: f64) -> Cycle {
-        let Some(policy) = &mut self.control.eviction else { return Cycle::Nothing };
-        if now < self.evicts_from {
-            return Cycle::Nothing;
+    /// The cycle ends at band number `rank`, which has to wait: requests in flight may be evicted.
+    fn stop(&mut self, now: Micros, rank: usize, cluster: &ClusterView<'_>) -> Cycle {
+        let mut until = self.control.saturation.steady_until(cluster);
+        if self.control.eviction.is_some() && self.demand(rank) {
+            if now >= self.evicts_from {
+                return self.evict(now);
+            }
+            until = until.min(self.evicts_from - Micros(1));
         }
-        let ceiling = |rank: usize| self.ceilings.get(rank).copied().unwrap_or(1.0);
-        let waits = |&rank: &usize| self.views[rank].queued > 0 && ceiling(rank) > 0.0 && saturation >= ceiling(rank);
-        let Some(rank) = (stopped..self.views.len()).find(waits) else { return Cycle::Nothing };
-        let demand = self.views[rank];
-        let sheddable =
-            |(view, _): &(InFlightView, InstanceIndex)| view.priority < 0 && view.priority < demand.priority;
-        let mut candidates: Vec<(InFlightView, InstanceIndex)> =
-            self.in_flight.iter().copied().filter(sheddable).collect();
+        self.seen.steady = Some((until, self.control.ceilings.repeats(self.seen.saturation)));
+        Cycle::Nothing
+    }
+
+    /// Finds the first band from number `stopped` on that waits for room, and the requests in flight that may make it.
+    /// Returns whether there are any.
+    fn demand(&mut self, stopped: usize) -> bool {
+        let CycleState { saturation, bands, ceilings, evictable, .. } = &mut self.seen;
+        let waits = |&(band, &ceiling): &(&BandView, &f64)| band.queued > 0 && ceiling > 0.0 && *saturation >= ceiling;
+        let Some((&band, _)) = bands.iter().zip(&*ceilings).skip(stopped).find(waits) else { return false };
+        evictable.clear();
+        evictable.extend(self.evictable.below(band.priority));
+        self.seen.demand = Some(band);
+        !self.seen.evictable.is_empty()
+    }
+
+    /// Chooses requests in flight that make room for the demanding band. Of llm-d's rule: as many as bring the saturation S
+    /// below the band's ceiling c, each worth S / requests in flight.
+    fn evict(&mut self, now: Micros) -> Cycle {
+        let (Some(policy), Some(demand)) = (&mut self.control.eviction, self.seen.demand) else {
+            return Cycle::Nothing;
+        };
+        let rank = self.seen.bands.iter().position(|band| band.priority == demand.priority);
+        let ceiling = rank.map_or(1.0, |rank| self.seen.ceilings[rank]);
         let in_flight: u32 = self.services.values().map(|service| service.in_flight).sum();
-        let credit = saturation / f64::from(in_flight.max(1));
-        let wanted = libm::ceil((saturation - ceiling(rank)) / credit).max(1.0) as u32;
+        let credit = self.seen.saturation / f64::from(in_flight.max(1));
+        let wanted = libm::ceil((self.seen.saturation - ceiling) / credit).max(1.0) as u32;
+        let mut candidates = self.seen.evictable.clone();
         let mut evicted = Vec::new();
         for _ in 0..wanted.min(self.control.settings.evictions_at_once) {
-            let views: Vec<InFlightView> = candidates.iter().map(|(view, _)| *view).collect();
-            if views.is_empty() {
+            let victim = policy.victim(now, demand, &candidates).filter(|&victim| victim < candidates.len());
+            let Some(id) = victim.map(|victim| candidates.remove(victim).id) else { break };
+            evicted.extend(self.evictable.instance(id).map(|instance| (id, instance)));
+            if candidates.is_empty() {
                 break;
             }
-            let Some(victim) = policy.victim(now, demand, &views).filter(|&victim| victim < views.len()) else { break };
-            let (view, instance) = candidates.remove(victim);
-            evicted.push((view.id, instance));
         }
         if evicted.is_empty() {
             return Cycle::Nothing;
@@ -418,6 +481,7 @@ impl Gateway {
 
     /// `request`, which was dispatched, goes to `instance` at `now`.
     pub fn routed(&mut self, now: Micros, request: &Request, priority: i32, instance: InstanceIndex) {
+        self.pass_ticks(now);
         if self.control.eviction.is_some() && priority < 0 {
             let (_, tenant) = self.control.settings.tenant(request.tags.tenant);
             let view = InFlightView {
@@ -427,23 +491,25 @@ impl Gateway {
                 input_tokens: request.input_tokens,
                 tenant,
             };
-            self.in_flight.push((view, instance));
+            self.evictable.add(view, instance);
         }
     }
 
     fn show_bands(&mut self, now: Micros) {
-        self.views.clear();
-        self.views.extend(self.bands.iter().map(|(&Reverse(priority), band)| BandView {
+        let oldest = |band: &Band| band.waiting.values().next().map(|&(_, enqueued)| now.saturating_sub(enqueued));
+        self.seen.bands.clear();
+        self.seen.bands.extend(self.bands.iter().map(|(&Reverse(priority), band)| BandView {
             priority,
             queued: band.queued,
-            oldest_wait: band.waiting.values().next().map_or(Micros::ZERO, |&enqueued| now.saturating_sub(enqueued)),
+            oldest_wait: oldest(band).unwrap_or(Micros::ZERO),
         }));
+        self.seen.ceilings.clear();
     }
 
     /// Removes the head of the flow that the fairness policy picks.
     fn dispatch_from(&mut self, now: Micros, view: BandView) -> Option<(Box<Request>, Micros)> {
         let band = self.bands.get_mut(&Reverse(view.priority))?;
-        self.flows.clear();
+        self.seen.flows.clear();
         for (&(tenant_order, tenant), flow) in &band.flows {
             let Some((&FlowRank(rank, turn), &key)) = flow.queue.first_key_value() else { continue };
             let QueuedRequest { request, enqueued, .. } = &self.requests[key];
@@ -458,18 +524,57 @@ impl Gateway {
                 deadline: request.deadline,
             };
             let (queued, dispatched) = (flow.queue.len() as u32, flow.dispatched);
-            self.flows.push(FlowView { tenant, tenant_order, queued, head, in_flight, dispatched, served });
+            self.seen.flows.push(FlowView { tenant, tenant_order, queued, head, in_flight, dispatched, served });
         }
-        let picked = self.control.fairness.pick(now, view, &self.flows);
-        let FlowView { tenant, tenant_order, .. } = *self.flows.get(picked).or(self.flows.first())?;
+        let flows = &self.seen.flows;
+        let picked = self.control.fairness.pick(now, view, flows);
+        let FlowView { tenant, tenant_order, .. } = *flows.get(picked).or(flows.first())?;
         let flow = band.flows.get_mut(&(tenant_order, tenant))?;
         flow.dispatched += 1;
         let key = *flow.queue.first_key_value()?.1;
         let QueuedRequest { request, enqueued, .. } = self.remove(key)?;
+        self.ticks.changed();
         let service = self.services.entry(tenant).or_default();
         service.in_flight += 1;
         service.served.add(now, u64::from(request.input_tokens), 0);
         Some((request, now.saturating_sub(enqueued)))
+    }
+
+    /// The record of what the last cycle did to `request`.
+    pub fn dispatched(&self, now: Micros, request: &Request, waited: Micros) -> GatewayDecision<'_> {
+        let CycleState { bands, ceilings, flows, saturation, .. } = &self.seen;
+        let band = bands.iter().find(|band| band.queued > 0).copied();
+        GatewayDecision {
+            now,
+            request: request.id,
+            saturation: Some(*saturation),
+            bands,
+            ceilings,
+            choice: GatewayChoice::Dispatched { band: band.map_or(0, |band| band.priority), flows, waited },
+        }
+    }
+
+    /// The record of an eviction by the last cycle.
+    pub fn revoked(&self, now: Micros, id: RequestId, instance: InstanceIndex) -> GatewayDecision<'_> {
+        let CycleState { bands, ceilings, demand, evictable, saturation, .. } = &self.seen;
+        GatewayDecision {
+            now,
+            request: id,
+            saturation: Some(*saturation),
+            bands,
+            ceilings,
+            choice: GatewayChoice::Evicted {
+                instance,
+                demand: demand.map_or(0, |band| band.priority),
+                candidates: evictable,
+            },
+        }
+    }
+
+    /// The record of a request that leaves the queue, or finds no room in it, without a cycle.
+    pub fn left<'a>(&'a mut self, now: Micros, request: &Request, choice: GatewayChoice<'a>) -> GatewayDecision<'a> {
+        self.show_bands(now);
+        GatewayDecision { now, request: request.id, saturation: None, bands: &self.seen.bands, ceilings: &[], choice }
     }
 
     /// A dispatched request ended, now or when its output will be complete.
@@ -478,7 +583,7 @@ impl Gateway {
         if ends || outcome.instance.is_none() {
             return;
         }
-        self.in_flight.retain(|(view, _)| view.id != outcome.id);
+        self.evictable.remove(outcome.id);
         let at = outcome.e2e.map_or(outcome.ended_at, |e2e| outcome.arrival.saturating_add(e2e));
         let (_, tenant) = self.control.settings.tenant(outcome.tags.tenant);
         self.ending.push(Reverse((at, tenant, outcome.generated_tokens)));
@@ -526,138 +631,14 @@ impl Clone for Gateway {
             leaving: self.leaving.clone(),
             services: self.services.clone(),
             ending: self.ending.clone(),
-            next_tick: self.next_tick,
-            in_flight: self.in_flight.clone(),
+            ticks: self.ticks.clone(),
+            evictable: self.evictable.clone(),
             evicts_from: self.evicts_from,
             turns: self.turns,
-            ceilings: Vec::new(),
-            views: Vec::new(),
-            flows: Vec::new(),
+            seen: self.seen.clone(),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::RequestId;
-    use crate::policy::flow::{ArrivalOrder, GlobalStrict, PriorityHoldback, StaticCeiling};
-    use crate::policy::{InstanceInfo, Signals, Staleness, Versions};
-    use crate::request::Tags;
-
-    /// As full as the test says.
-    #[derive(Clone, Debug)]
-    struct FixedSaturation(std::sync::Arc<std::sync::Mutex<f64>>);
-
-    impl SaturationPolicy for FixedSaturation {
-        fn reads(&self) -> Reads {
-            Reads::NOTHING
-        }
-
-        fn saturation(&mut self, _: &ClusterView<'_>) -> f64 {
-            *self.0.lock().expect("one thread")
-        }
-
-        fn fork(&self) -> Box<dyn SaturationPolicy> {
-            Box::new(self.clone())
-        }
-    }
-
-    struct GatewayTrial {
-        gateway: Gateway,
-        full: std::sync::Arc<std::sync::Mutex<f64>>,
-        next: u32,
-    }
-
-    impl GatewayTrial {
-        fn new(ceilings: impl CeilingsPolicy + 'static, settings: FlowSettings) -> Self {
-            let full = std::sync::Arc::new(std::sync::Mutex::new(0.0));
-            let control = FlowControl {
-                saturation: Box::new(FixedSaturation(std::sync::Arc::clone(&full))),
-                ceilings: Box::new(ceilings),
-                fairness: Box::new(GlobalStrict),
-                ordering: Box::new(ArrivalOrder),
-                eviction: None,
-                settings,
-            };
-            Self { gateway: Gateway::new(control), full, next: 0 }
-        }
-
-        fn enqueue(&mut self, now: u64, priority: i32) -> Enqueued {
-            let tags = Tags { tenant: Name(1), ..Tags::default() };
-            let request = Request { tags, ..Request::new(RequestId(self.next), Micros(now), 100, 10) };
-            self.next += 1;
-            let copy = request.clone();
-            self.gateway.enqueue(Micros(now), request.into(), &RequestView::new(&copy, priority, 16))
-        }
-
-        /// The request that is dispatched at a saturation of `full`.
-        fn dispatch(&mut self, now: u64, full: f64) -> Option<u32> {
-            *self.full.lock().expect("one thread") = full;
-            let view = ClusterView {
-                now: Micros(now),
-                instances: &[] as &[InstanceInfo],
-                signals: &Signals::default(),
-                staleness: Staleness::default(),
-                versions: Versions::default(),
-                in_flight_changes: crate::policy::Changes::new(0, &[]),
-                tenants_in_flight: &[],
-                scores: &[],
-            };
-            match self.gateway.cycle(Micros(now), &view) {
-                Cycle::Dispatch(request, _) => Some(request.id.0),
-                Cycle::Nothing | Cycle::Evict(_) => None,
-            }
-        }
-    }
-
-    #[test]
-    fn bands_are_served_from_the_top_below_their_ceilings() {
-        let mut trial = GatewayTrial::new(PriorityHoldback { min: 0.5, max: 1.0 }, FlowSettings::usual());
-        for priority in [-1, 3, 4, 3] {
-            assert!(matches!(trial.enqueue(0, priority), Enqueued::Waits));
-        }
-        assert_eq!(trial.dispatch(1, 1.0), None, "the highest band waits, and so do all");
-        assert_eq!(trial.dispatch(1, 0.9), Some(2));
-        assert_eq!(trial.dispatch(1, 0.9), None, "0.75 for the second band");
-        assert_eq!([trial.dispatch(1, 0.7), trial.dispatch(1, 0.7)], [Some(1), Some(3)]);
-        assert_eq!(trial.dispatch(1, 0.7), None, "0.5 for the third");
-        assert_eq!(trial.dispatch(1, 0.4), Some(0));
-        assert_eq!(trial.dispatch(1, 0.0), None, "it is empty");
-    }
-
-    #[test]
-    fn a_full_band_and_a_full_queue_refuse() {
-        let settings = FlowSettings { band_requests: Some(2), max_requests: Some(3), ..FlowSettings::usual() };
-        let mut trial = GatewayTrial::new(StaticCeiling { ceiling: 1.0 }, settings.clone());
-        assert!((0..2).all(|_| matches!(trial.enqueue(0, 3), Enqueued::Waits)));
-        assert!(matches!(trial.enqueue(0, 3), Enqueued::Refused(request) if request.id.0 == 2));
-        assert!(matches!(trial.enqueue(0, -1), Enqueued::Waits));
-        assert!(matches!(trial.enqueue(0, 4), Enqueued::Refused(_)));
-        let mut trial = GatewayTrial::new(StaticCeiling { ceiling: 1.0 }, FlowSettings { displaces: true, ..settings });
-        for priority in [-2, -1, -2] {
-            trial.enqueue(0, priority);
-        }
-        assert!(
-            matches!(trial.enqueue(0, 4), Enqueued::Displaced(request) if request.id.0 == 2),
-            "the last of the lowest"
-        );
-        assert!(matches!(trial.enqueue(0, -2), Enqueued::Refused(_)), "it displaces none of its own priority");
-    }
-
-    #[test]
-    fn requests_expire_at_the_next_sweep() {
-        let settings = FlowSettings { ttl: Some(Micros(60_000_000)), ..FlowSettings::usual() };
-        let mut trial = GatewayTrial::new(StaticCeiling { ceiling: 1.0 }, settings);
-        trial.enqueue(1_500_000, 3);
-        trial.enqueue(1_600_000, 3);
-        trial.gateway.enqueued(Micros(1_600_000));
-        assert_eq!(trial.gateway.next_tick(), Some(Micros(1_601_000)));
-        assert_eq!(trial.dispatch(2_000_000, 0.0), Some(0));
-        assert_eq!(trial.gateway.next_leave(), Some(Micros(62_000_000)), "up to a second late");
-        assert!(matches!(trial.gateway.leave(), Some((request, Leaves::Expired)) if request.id.0 == 1));
-        assert_eq!((trial.gateway.next_leave(), trial.gateway.len()), (None, 0));
-        trial.gateway.ticked(Micros(62_000_000));
-        assert_eq!(trial.gateway.next_tick(), None, "nothing waits");
-    }
-}
+mod tests;
