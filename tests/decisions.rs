@@ -83,7 +83,11 @@ fn every_line_fits_the_schema() {
         for line in &lines {
             let faults: Vec<String> = schema.iter_errors(line).map(|error| error.to_string()).collect();
             assert!(faults.is_empty(), "{flags}: {line}\n{faults:?}");
-            let what = line["status"].as_str().or(line["obstacle"].as_str()).or(line["decision"].as_str()).or(line["kind"].as_str());
+            let what = line["status"]
+                .as_str()
+                .or(line["obstacle"].as_str())
+                .or(line["decision"].as_str())
+                .or(line["kind"].as_str());
             *kinds.entry(what.expect("a kind").to_owned()).or_default() += 1;
         }
         assert_eq!(lines.last().expect("lines")["lines"], lines.len() - 1);
@@ -154,7 +158,8 @@ fn the_trace_fits_the_results() {
         let admitted = of_kind(&lines, "admission").iter().filter(|line| line["admitted"] == true).count();
         let unserved = ["refused", "expired", "timed-out"];
         let gateway = of_kind(&lines, "gateway");
-        let left = gateway.iter().filter(|line| unserved.contains(&line["decision"].as_str().unwrap_or_default())).count();
+        let left =
+            gateway.iter().filter(|line| unserved.contains(&line["decision"].as_str().unwrap_or_default())).count();
         let waiting = ended("in-gateway") as usize;
         assert_eq!(admitted, of_kind(&lines, "routing").len() + left + waiting, "{flags}");
         let quiet = folder.output(

@@ -269,6 +269,7 @@ const RARE: [&str; 16] = [
     "gateway_queue_expired",
     "gateway_queue_rejected",
     "gateway_queue_shed",
+    "gateway_wait",
     "in_gateway",
     "evicted",
     "still_in_gateway",

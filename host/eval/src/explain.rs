@@ -326,9 +326,12 @@ impl Explanation<'_> {
         self.flag(settings, "kv-cache-util-threshold", flow.kv_cache_util_threshold);
         self.flag(settings, "metrics-staleness-threshold", flow.metrics_staleness_threshold.unwrap_or_default().0);
         self.flag(settings, "max-concurrency", flow.max_concurrency);
+        self.flag(settings, "concurrency-mode", flow.concurrency_mode);
+        self.flag(settings, "max-token-concurrency", flow.max_token_concurrency);
         self.flag(settings, "usage-limit-policy", flow.usage_limit_policy);
         self.flag(settings, "usage-limit-threshold", flow.usage_limit_threshold);
         self.flag(settings, "fairness-policy", flow.fairness_policy);
+        self.flag(settings, "fairness-weights", optional(flow.fairness_weights.as_ref()));
         self.flag(settings, "dispatch-order", flow.dispatch_order);
         self.flag(settings, "slo-targets", optional(flow.slo_targets.as_ref()));
         self.flag(settings, "request-ttl", flow.request_ttl.0);

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 
 use blis_sim::cluster::{FlowControl, FlowSettings};
 use blis_sim::policy::flow::{
-    ArrivalOrder, CeilingsPolicy, Concurrency, EarliestDeadline, EvictionPolicy, FairnessPolicy, GlobalStrict,
-    LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows,
-    SaturationPolicy, SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter,
+    ArrivalOrder, CeilingsPolicy, Concurrency, ConcurrencyMode, EarliestDeadline, EvictionPolicy, FairnessPolicy,
+    GlobalStrict, LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback,
+    RoundRobinFlows, SaturationPolicy, SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter,
+    WeightedFlows,
 };
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use blis_workload::Names;
 
 use crate::spec::{
-    DispatchOrderName, ExperimentSpec, FairnessName, ParityName, SaturationName, TargetList, UsageLimitName, defaults,
+    ConcurrencyModeName, DispatchOrderName, ExperimentSpec, FairnessName, ParityName, SaturationName, TargetList,
+    UsageLimitName, WeightList, defaults,
 };
 
 /// The settings of flow control, defaults filled in.
@@ -29,10 +31,16 @@ pub struct FlowControlSettings {
     pub metrics_staleness_threshold: Option<Micros>,
     /// Requests in flight with which an instance is full.
     pub max_concurrency: f64,
+    /// What counts as in flight, for `concurrency`.
+    pub concurrency_mode: ConcurrencyModeName,
+    /// Prompt tokens in flight with which an instance is full.
+    pub max_token_concurrency: f64,
     pub usage_limit_policy: UsageLimitName,
     /// The limit of `static`; that of the lowest band of `priority-holdback`.
     pub usage_limit_threshold: f64,
     pub fairness_policy: FairnessName,
+    /// Weights of tenants, for `weighted`; 1 for the others.
+    pub fairness_weights: Option<WeightList>,
     pub dispatch_order: DispatchOrderName,
     /// Targets of TTFT by class, for `slo-deadline`.
     pub slo_targets: Option<TargetList>,
@@ -73,6 +81,8 @@ impl FlowControlSettings {
                 .or((!is_blis).then_some(Micros(200_000)))
                 .filter(|&age| age > Micros::ZERO),
             max_concurrency: spec.max_concurrency.unwrap_or(100.0),
+            concurrency_mode: spec.concurrency_mode.unwrap_or(ConcurrencyModeName::Requests),
+            max_token_concurrency: spec.max_token_concurrency.unwrap_or(1_000_000.0),
             usage_limit_policy: spec.usage_limit_policy.unwrap_or(if holdback {
                 UsageLimitName::PriorityHoldback
             } else {
@@ -80,6 +90,7 @@ impl FlowControlSettings {
             }),
             usage_limit_threshold: spec.usage_limit_threshold.unwrap_or(1.0),
             fairness_policy: spec.fairness_policy.unwrap_or(FairnessName::GlobalStrict),
+            fairness_weights: spec.fairness_weights.clone(),
             dispatch_order: spec.dispatch_order.unwrap_or(DispatchOrderName::Fcfs),
             slo_targets: spec.slo_targets.clone(),
             request_ttl: spec.request_ttl.unwrap_or(or(usual.ttl.unwrap_or_default(), Micros::ZERO)),
@@ -104,7 +115,7 @@ impl FlowControlSettings {
         FlowControl {
             saturation: self.saturation(),
             ceilings: self.ceilings(),
-            fairness: self.fairness(),
+            fairness: self.fairness(names),
             ordering: self.ordering(names),
             eviction: self.in_flight_eviction.then(|| Box::new(LowestPriorityNewest) as Box<dyn EvictionPolicy>),
             settings: FlowSettings {
@@ -131,7 +142,15 @@ impl FlowControlSettings {
                 kv_utilization: self.kv_cache_util_threshold,
                 staleness: self.metrics_staleness_threshold,
             }),
-            SaturationName::Concurrency => Box::new(Concurrency { max_concurrency: self.max_concurrency }),
+            SaturationName::Concurrency => Box::new(Concurrency {
+                mode: match self.concurrency_mode {
+                    ConcurrencyModeName::Requests => ConcurrencyMode::Requests,
+                    ConcurrencyModeName::Tokens => ConcurrencyMode::Tokens,
+                    ConcurrencyModeName::Hybrid => ConcurrencyMode::Hybrid,
+                },
+                max_concurrency: self.max_concurrency,
+                max_tokens: self.max_token_concurrency,
+            }),
         }
     }
 
@@ -145,13 +164,26 @@ impl FlowControlSettings {
         }
     }
 
-    fn fairness(&self) -> Box<dyn FairnessPolicy> {
+    fn fairness(&self, names: &Names) -> Box<dyn FairnessPolicy> {
         match self.fairness_policy {
             FairnessName::GlobalStrict => Box::new(GlobalStrict),
             FairnessName::RoundRobin => Box::new(RoundRobinFlows::default()),
             FairnessName::ProgramAware => Box::new(LeastAttainedService { service_weight: 0.8 }),
             FairnessName::VirtualTokenCounter => Box::new(VirtualTokenCounter::new(2.0)),
+            FairnessName::Weighted => Box::new(WeightedFlows::new(self.weights(names))),
         }
+    }
+
+    /// The weight of each name as a tenant.
+    fn weights(&self, names: &Names) -> Vec<f64> {
+        let given: BTreeMap<&str, f64> = self
+            .fairness_weights
+            .iter()
+            .flat_map(|list| &list.0)
+            .map(|(tenant, weight)| (tenant.as_str(), *weight))
+            .collect();
+        let tenant = |text: &str| if text.is_empty() { "default" } else { text }.to_owned();
+        names.texts().iter().map(|text| given.get(tenant(text).as_str()).copied().unwrap_or(1.0)).collect()
     }
 
     fn ordering(&self, names: &Names) -> Box<dyn OrderingPolicy> {

@@ -13,10 +13,10 @@ use blis_config::policy::{BuiltIn, SettingSource};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
-    ArrivalName, DispatchOrderName, DtypeName, EngineName, ExperimentSpec, FairnessName, FilterList, FitnessScaleName,
-    KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName,
-    SaturationName, ScorerList, SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName,
-    UsageLimitName, WorkloadName, defaults, parse,
+    ArrivalName, ConcurrencyModeName, DispatchOrderName, DtypeName, EngineName, ExperimentSpec, FairnessName,
+    FilterList, FitnessScaleName, KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam,
+    QuantizationName, RegretName, SaturationName, ScorerList, SessionMode, SimulationName, TargetList, TieBreakName,
+    TraceFormatName, TraceLevelName, UsageLimitName, WeightList, WorkloadName, defaults, parse,
 };
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};
@@ -504,6 +504,13 @@ pub(super) struct FlowFlags {
     /// Requests in flight with which an instance is full, > 0, for concurrency [default: 100]
     #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = FLOW_CONTROL)]
     pub max_concurrency: Option<f64>,
+    /// What counts as in flight, for concurrency [default: requests]
+    #[arg(long, value_parser = OneOf::<ConcurrencyModeName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
+    pub concurrency_mode: Option<ConcurrencyModeName>,
+    /// Prompt tokens in flight, not cached and before the first token, with which an instance is full, > 0, for
+    /// concurrency in tokens and hybrid [default: 1000000]
+    #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = FLOW_CONTROL)]
+    pub max_token_concurrency: Option<f64>,
     /// Saturation from which on a band waits [default: static]
     #[arg(long, value_parser = OneOf::<UsageLimitName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
     pub usage_limit_policy: Option<UsageLimitName>,
@@ -514,6 +521,9 @@ pub(super) struct FlowFlags {
     /// Tenant that is served next within a band [default: global-strict]
     #[arg(long, value_parser = OneOf::<FairnessName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
     pub fairness_policy: Option<FairnessName>,
+    /// Weights of tenants for weighted, as in team-a=3,team-b=1; 1 for the others
+    #[arg(long, value_name = "TENANT=WEIGHT,…", value_parser = parse::weights, help_heading = FLOW_CONTROL)]
+    pub fairness_weights: Option<WeightList>,
     /// Order of the requests of a tenant [default: fcfs]
     #[arg(long, value_parser = OneOf::<DispatchOrderName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
     pub dispatch_order: Option<DispatchOrderName>,

@@ -26,8 +26,17 @@ const BYTES_MAX: u64 = 1 << 20;
 const SECTIONS: [&str; 6] = ["model-and-hardware", "engine", "cluster", "evaluation", "workload", "simulation"];
 
 /// Keys of a policy bundle.
-const POLICIES: [&str; 8] =
-    ["admission", "routing", "priority", "scheduler", "scheduling", "preemption", "latency", "tenant_budgets"];
+const POLICIES: [&str; 9] = [
+    "admission",
+    "routing",
+    "priority",
+    "scheduler",
+    "scheduling",
+    "preemption",
+    "latency",
+    "tenant_budgets",
+    "gateway",
+];
 
 impl ExperimentSpec {
     /// Reads a configuration file (YAML).

@@ -27,11 +27,11 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use crate::error::RunError;
 
 use super::choice::{
-    ArrivalName, DispatchOrderName, DtypeName, EngineName, FairnessName, FitnessScaleName, KvCacheDtypeName,
-    OnErrorName, ParityName, QuantizationName, RegretName, SaturationName, SessionMode, SimulationName, TieBreakName,
-    TraceFormatName, TraceLevelName, UsageLimitName, WorkloadName,
+    ArrivalName, ConcurrencyModeName, DispatchOrderName, DtypeName, EngineName, FairnessName, FitnessScaleName,
+    KvCacheDtypeName, OnErrorName, ParityName, QuantizationName, RegretName, SaturationName, SessionMode,
+    SimulationName, TieBreakName, TraceFormatName, TraceLevelName, UsageLimitName, WorkloadName,
 };
-use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList};
+use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 use super::text;
 
 /// How a setting is written in YAML and JSON.
@@ -181,9 +181,12 @@ settings! {
     kv_cache_util_threshold: f64 = "kv-cache-util-threshold", Number, one(parse::share), text::text;
     metrics_staleness_threshold: Micros = "metrics-staleness-threshold", Number, one(parse::interval), text::micros;
     max_concurrency: f64 = "max-concurrency", Number, one(parse::above_0), text::text;
+    concurrency_mode: ConcurrencyModeName = "concurrency-mode", Text, one(parse::choice), text::text;
+    max_token_concurrency: f64 = "max-token-concurrency", Number, one(parse::above_0), text::text;
     usage_limit_policy: UsageLimitName = "usage-limit-policy", Text, one(parse::choice), text::text;
     usage_limit_threshold: f64 = "usage-limit-threshold", Number, one(parse::share), text::text;
     fairness_policy: FairnessName = "fairness-policy", Text, one(parse::choice), text::text;
+    fairness_weights: WeightList = "fairness-weights", Text, one(parse::weights), text::text;
     dispatch_order: DispatchOrderName = "dispatch-order", Text, one(parse::choice), text::text;
     slo_targets: TargetList = "slo-targets", Text, one(parse::targets), text::text;
     request_ttl: Micros = "request-ttl", Number, one(parse::interval), text::micros;
@@ -290,7 +293,7 @@ impl SettingKey {
 }
 
 /// The hint of a value that is refused with that message, which begins with `must` unless it is about a part of the value.
-pub(super) fn value_hint(message: &str) -> String {
+pub(crate) fn value_hint(message: &str) -> String {
     if message.starts_with("must ") { format!("it {message}") } else { message.to_owned() }
 }
 

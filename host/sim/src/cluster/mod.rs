@@ -342,7 +342,12 @@ impl<I: Instance> Cluster<I> {
     /// Makes the admission decision about the next request.
     fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let request = self.arrived.pop_front().expect("an admission is due");
-        match self.recorded(&request) {
+        let recorded = self.recorded(&request);
+        if recorded.is_some() && self.gateway.is_some() {
+            // The gateway decides as before only if its signals are refreshed as before.
+            self.refresh_signals(now, observer)?;
+        }
+        match recorded {
             Some(RecordedDecision::Admitted | RecordedDecision::Routed(_)) => {
                 return self.admitted(now, request, observer);
             }
@@ -500,7 +505,14 @@ impl<I: Instance> Cluster<I> {
     fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let (_, mut request) = self.admitted.pop_front().expect("a routing is due");
         if let Some(RecordedDecision::Routed(instance)) = self.recorded(&request) {
-            request.priority = self.policies.priority.priority(&self.config.view(&request), now).saturating_neg();
+            let view = self.config.view(&request);
+            let priority = self.policies.priority.priority(&view, now).saturating_neg();
+            if self.gateway.is_some() {
+                self.refresh_signals(now, observer)?;
+                self.board.probe(&view, self.routing_reads);
+                self.board.routed(&view, instance);
+            }
+            request.priority = priority;
             return self.dispatch(now, request, instance, observer);
         }
         self.refresh_signals(now, observer)?;

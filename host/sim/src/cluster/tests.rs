@@ -276,7 +276,7 @@ impl ClusterSetup {
 
 /// No flow control, or one with random policies and limits.
 fn flow() -> impl Strategy<Value = Option<FlowControl>> {
-    let policies = (0usize..4, 0usize..3, 0usize..5, 0usize..3);
+    let policies = (0usize..6, 0usize..3, 0usize..5, 0usize..3);
     let limits = (proptest::option::of(1u32..20), proptest::option::of(1u32..10), any::<bool>());
     let ttl = prop_oneof![1_000u64..20_000, 1_000u64..400_000];
     let times = (proptest::option::of(ttl), prop_oneof![Just(0u64), 1u64..90_000], 1u64..5_000);
@@ -292,7 +292,15 @@ fn flow() -> impl Strategy<Value = Option<FlowControl>> {
                     kv_utilization: 0.8,
                     staleness: Some(Micros(200_000)),
                 }),
-                _ => Box::new(flow::Concurrency { max_concurrency: 2.0 }),
+                mode => Box::new(flow::Concurrency {
+                    mode: [
+                        flow::ConcurrencyMode::Requests,
+                        flow::ConcurrencyMode::Tokens,
+                        flow::ConcurrencyMode::Hybrid,
+                    ][mode - 3],
+                    max_concurrency: 2.0,
+                    max_tokens: 50.0,
+                }),
             },
             ceilings: match ceilings {
                 0 => Box::new(flow::StaticCeiling { ceiling: 1.0 }),

@@ -28,7 +28,7 @@ pub use ceilings::{PriorityHoldback, SoftReflective, StaticCeiling};
 pub use eviction::LowestPriorityNewest;
 pub use fairness::{GlobalStrict, LeastAttainedService, RoundRobinFlows, VirtualTokenCounter, WeightedFlows};
 pub use ordering::{ArrivalOrder, EarliestDeadline, SloDeadline};
-pub use saturation::{Concurrency, NeverSaturated, Utilization};
+pub use saturation::{Concurrency, ConcurrencyMode, NeverSaturated, Utilization};
 
 use super::{ClusterView, Reads, RequestView};
 use crate::ids::RequestId;
