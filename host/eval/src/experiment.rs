@@ -445,8 +445,11 @@ fn bundle(spec: &ExperimentSpec) -> Result<Option<Bundle>, RunError> {
 /// `spec` with the flow control of `bundle`, where no flag sets it otherwise.
 fn with_gateway(mut spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<ExperimentSpec, RunError> {
     let Some(settings) = bundle.and_then(|bundle| bundle.choices().gateway.as_ref()) else { return Ok(spec) };
-    spec.flow_control = spec.flow_control.or(Some(true));
-    for (name, Sourced { value, source }) in settings.iter().filter(|_| spec.flow_control == Some(true)) {
+    if spec.flow_control == Some(false) {
+        return Ok(spec);
+    }
+    spec.flow_control = Some(true);
+    for (name, Sourced { value, source }) in settings {
         let key = SettingKey::find(name).map_err(RunError::usage)?;
         if spec.has(name) {
             continue;
