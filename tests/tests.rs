@@ -23,6 +23,7 @@ mod exports;
 mod fidelity;
 mod fidelity_page;
 mod flags;
+mod flow_control;
 mod help_examples;
 mod hints;
 mod interface;
