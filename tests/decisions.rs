@@ -98,7 +98,7 @@ fn every_line_fits_the_schema() {
         "signals",
         "admission",
         "routing",
-        "scheduling",
+        "enters",
         "preemption",
         "end",
         "completed",

@@ -96,6 +96,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--request-ttl"], request_ttl),
     (&["--max-gateway-queue-depth"], max_gateway_queue_depth),
     (&["--per-band-capacity"], per_band_capacity),
+    (&["--per-band-bytes"], per_band_bytes),
     (&["--queue-shedding"], queue_shedding),
     (&["--in-flight-eviction"], in_flight_eviction),
     (&["--dispatch-tick-interval"], dispatch_tick_interval),

@@ -91,13 +91,13 @@ pub(super) fn max_concurrency(t: &Trial) {
 }
 
 const TOKENS: &str =
-    "--flow-control --saturation-detector concurrency --max-concurrency 4 --max-token-concurrency 1000";
+    "--flow-control --saturation-detector concurrency --max-concurrency 4 --max-token-concurrency 2000";
 
 pub(super) fn concurrency_mode(t: &Trial) {
     let delayed = |mode: &str| t.delayed(&crowd(), &format!("{TOKENS} {mode}"));
     let (requests, tokens) = (delayed("{} requests"), delayed("{} tokens"));
     assert_eq!((requests, delayed("")), (16, 16));
-    assert!(tokens != requests && delayed("{} hybrid") >= requests, "{tokens}");
+    assert!(tokens < requests && delayed("{} hybrid") == requests, "{tokens}");
     assert!(t.error(&crowd(), "--flow-control {} token").contains("tokens"));
 }
 
@@ -187,6 +187,12 @@ pub(super) fn per_band_capacity(t: &Trial) {
         (10, 0, 0),
         "ten, less four that are served, and three"
     );
+}
+
+pub(super) fn per_band_bytes(t: &Trial) {
+    // Each request has 300 prompt tokens, 1200 bytes.
+    let refused = |number: &str| t.refused(&crowd(), &format!("{FULL} {number}"));
+    assert_eq!((refused("{} 6000"), refused("{} 0"), refused("")), (11, 0, 0), "twenty, less four and five");
 }
 
 pub(super) fn queue_shedding(t: &Trial) {

@@ -334,7 +334,7 @@ fn misplaced(spec: &ExperimentSpec, name: &str, what: &str, hint: &str) -> RunEr
 }
 
 /// The settings of flow control.
-const FLOW_CONTROL: [&str; 19] = [
+const FLOW_CONTROL: [&str; 20] = [
     "saturation-detector",
     "queue-depth-threshold",
     "kv-cache-util-threshold",
@@ -351,6 +351,7 @@ const FLOW_CONTROL: [&str; 19] = [
     "request-ttl",
     "max-gateway-queue-depth",
     "per-band-capacity",
+    "per-band-bytes",
     "queue-shedding",
     "in-flight-eviction",
     "dispatch-tick-interval",

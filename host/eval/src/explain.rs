@@ -337,6 +337,7 @@ impl Explanation<'_> {
         self.flag(settings, "request-ttl", flow.request_ttl.0);
         self.flag(settings, "max-gateway-queue-depth", flow.max_gateway_queue_depth);
         self.flag(settings, "per-band-capacity", flow.per_band_capacity);
+        self.flag(settings, "per-band-bytes", flow.per_band_bytes);
         self.flag(settings, "queue-shedding", flow.queue_shedding);
         self.flag(settings, "in-flight-eviction", flow.in_flight_eviction);
         self.flag(settings, "dispatch-tick-interval", flow.dispatch_tick_interval.0);

@@ -50,6 +50,8 @@ pub struct FlowControlSettings {
     pub max_gateway_queue_depth: u32,
     /// Requests in a band; 0 for no limit.
     pub per_band_capacity: u32,
+    /// Bytes of the requests of a band; 0 for no limit.
+    pub per_band_bytes: u64,
     pub queue_shedding: bool,
     pub in_flight_eviction: bool,
     pub dispatch_tick_interval: Micros,
@@ -65,6 +67,7 @@ impl FlowControlSettings {
         let parity = spec.parity.unwrap_or(defaults::PARITY);
         let is_blis = parity == ParityName::Blis;
         let usual = FlowSettings::usual();
+        let or_bytes = if is_blis { 0 } else { usual.band_bytes.unwrap_or(0) };
         let or = |llm_d, blis| if is_blis { blis } else { llm_d };
         let holdback = is_blis && spec.usage_limit_threshold.is_some();
         Some(Self {
@@ -100,6 +103,7 @@ impl FlowControlSettings {
             } else {
                 usual.band_requests.unwrap_or(0)
             }),
+            per_band_bytes: spec.per_band_bytes.unwrap_or(or_bytes),
             queue_shedding: spec.queue_shedding.unwrap_or(false),
             in_flight_eviction: spec.in_flight_eviction.unwrap_or(false),
             dispatch_tick_interval: spec.dispatch_tick_interval.unwrap_or(usual.tick),
@@ -121,6 +125,7 @@ impl FlowControlSettings {
             settings: FlowSettings {
                 max_requests: limit(self.max_gateway_queue_depth),
                 band_requests: limit(self.per_band_capacity),
+                band_bytes: (self.per_band_bytes > 0).then_some(self.per_band_bytes),
                 displaces: self.queue_shedding,
                 ttl: (self.request_ttl > Micros::ZERO).then_some(self.request_ttl),
                 sweep: if is_blis { Micros::ZERO } else { usual.sweep },

@@ -540,6 +540,10 @@ pub(super) struct FlowFlags {
     /// Requests that a band holds at most; 0 for no limit [default: 5000; with --parity blis: 0]
     #[arg(long, value_name = "N", value_parser = parse::count_or_zero, help_heading = FLOW_CONTROL)]
     pub per_band_capacity: Option<u32>,
+    /// Bytes of the requests in a band at most, 4 for each prompt token; 0 for no limit [default: 1000000000; with
+    /// --parity blis: 0]
+    #[arg(long, value_name = "N", value_parser = parse::bytes, help_heading = FLOW_CONTROL)]
+    pub per_band_bytes: Option<u64>,
     /// A request that finds the queue full displaces one of lower priority below 0 (--parity blis only)
     #[arg(long, help_heading = FLOW_CONTROL)]
     pub queue_shedding: bool,

@@ -38,6 +38,7 @@ settings! {
     request_ttl = "request-ttl",
     max_gateway_queue_depth = "max-gateway-queue-depth",
     per_band_capacity = "per-band-capacity",
+    per_band_bytes = "per-band-bytes",
     queue_shedding = "queue-shedding",
     in_flight_eviction = "in-flight-eviction",
     dispatch_tick_interval = "dispatch-tick-interval",

@@ -4,8 +4,9 @@
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, EPP_PROFILE,
-    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter, PriorityPolicy, Probabilistic, RejectAll,
-    RoundRobin, RoutingFilter, RoutingPolicy, SaturationFilter, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
+    GaieLegacy, InvertedSlo, LatencySlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter, PriorityPolicy, Probabilistic,
+    RejectAll, RoundRobin, RoutingFilter, RoutingPolicy, SaturationFilter, ScorerKind, SloBased, TierShed, TokenBucket,
+    Weighted,
 };
 use blis_sim::rng::Stream;
 
@@ -133,6 +134,13 @@ static BUILT_INS: &[BuiltIn] = &[
             "KV-cache utilisation that counts as saturated, 0 to 1",
         ),
     ]),
+    row(
+        Kind::Admission,
+        "latency-slo",
+        "Sheddable classes if an instance is predicted to serve them in time (llm-d's latency-slo-admitter)",
+        Build::Admission(|set, _| Ok(Box::new(LatencySlo::new(set.get("ttft-ms"))?))),
+    )
+    .with(&[NumericParameter::new("ttft-ms", 1000.0, (1.0, 1e7), "TTFT target of classes without one, ms")]),
     row(
         Kind::Admission,
         "probabilistic",

@@ -198,6 +198,11 @@ pub fn tokens(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("must be a whole number of tokens from 0 to {}", u64::MAX))
 }
 
+/// A number of bytes.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("must be a whole number of bytes from 0 to {}", u64::MAX))
+}
+
 /// Seconds until a request times out; negative for no deadline.
 pub fn timeout(text: &str) -> Result<f64, String> {
     if let Some(time) = with_unit(text) {

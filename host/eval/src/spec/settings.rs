@@ -192,6 +192,7 @@ settings! {
     request_ttl: Micros = "request-ttl", Number, one(parse::interval), text::micros;
     max_gateway_queue_depth: u32 = "max-gateway-queue-depth", Number, one(parse::count_or_zero), text::text;
     per_band_capacity: u32 = "per-band-capacity", Number, one(parse::count_or_zero), text::text;
+    per_band_bytes: u64 = "per-band-bytes", Number, one(parse::bytes), text::text;
     queue_shedding: bool = "queue-shedding", Switch, one(parse::switch), text::text;
     in_flight_eviction: bool = "in-flight-eviction", Switch, one(parse::switch), text::text;
     dispatch_tick_interval: Micros = "dispatch-tick-interval", Number, one(parse::interval_above_0), text::micros;

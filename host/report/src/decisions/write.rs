@@ -191,7 +191,10 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     fn reason(&mut self, reason: &Reason) {
         self.scratch.clear();
         match reason {
-            Reason::TierShed { .. } | Reason::GaieSaturated { .. } => {
+            Reason::TierShed { .. }
+            | Reason::GaieSaturated { .. }
+            | Reason::Probabilistic { .. }
+            | Reason::LatencySlo { .. } => {
                 self.scratch.push_str(&reason.text(&|name| self.names.text(name)));
             }
             _ => write!(self.scratch, "{reason}").expect("a String takes everything"),

@@ -325,6 +325,7 @@ fn flow() -> impl Strategy<Value = Option<FlowControl>> {
                 evictions_at_once: if blis { 1 } else { 2 },
                 max_requests: limits.0,
                 band_requests: limits.1,
+                band_bytes: None,
                 displaces: limits.2,
                 ttl: times.0.map(Micros),
                 sweep: Micros(times.1),

@@ -57,6 +57,8 @@ pub struct FlowSettings {
     pub max_requests: Option<u32>,
     /// Requests that a band holds at most; `None` for no limit.
     pub band_requests: Option<u32>,
+    /// Bytes that the requests of a band have at most, each [`BYTES_PER_TOKEN`] for every prompt token; `None` for no limit.
+    pub band_bytes: Option<u64>,
     /// A request that arrives at a full queue displaces the one of the lowest priority, below 0 and below its own (BLIS's
     /// `--queue-shedding`; llm-d rejects the one that arrives).
     pub displaces: bool,
@@ -79,14 +81,18 @@ pub struct FlowSettings {
     pub tenants: Vec<(u32, Name)>,
 }
 
+/// Size of a request, bytes per prompt token. Ours: English text has about four.
+pub const BYTES_PER_TOKEN: u64 = 4;
+
 impl FlowSettings {
-    /// The settings of llm-d's flow control: 5 000 requests in a band, 60 s in the queue, looked for every second, a cycle
+    /// The settings of llm-d's flow control: 5 000 requests and 1 GB in a band, 60 s in the queue, looked for every second, a cycle
     /// every millisecond.
     #[must_use]
     pub fn usual() -> Self {
         Self {
             max_requests: None,
             band_requests: Some(5000),
+            band_bytes: Some(1_000_000_000),
             displaces: false,
             ttl: Some(Micros(60_000_000)),
             sweep: Micros(1_000_000),
@@ -141,6 +147,7 @@ impl Ord for FlowRank {
 #[derive(Clone, Debug, Default)]
 struct Band {
     queued: u32,
+    bytes: u64,
     flows: BTreeMap<(u32, Name), Flow>,
     /// Each request and the time at which it was enqueued, by turn: the first is the oldest.
     waiting: BTreeMap<u64, (GatewayKey, Micros)>,
@@ -267,8 +274,10 @@ impl Gateway {
         self.ticks.changed();
         let priority = view(&request).class_priority;
         let is_full = |limit: Option<u32>, queued: usize| limit.is_some_and(|limit| queued >= limit as usize);
-        let in_band = self.bands.get(&Reverse(priority)).map_or(0, |band| band.queued as usize);
-        if is_full(self.control.settings.band_requests, in_band) {
+        let (in_band, bytes) = self.bands.get(&Reverse(priority)).map_or((0, 0), |band| (band.queued, band.bytes));
+        let too_large = |limit| bytes + bytes_of(&request) > limit;
+        let settings = &self.control.settings;
+        if is_full(settings.band_requests, in_band as usize) || settings.band_bytes.is_some_and(too_large) {
             return Enqueued::Refused(request);
         }
         let mut displaced = None;
@@ -292,12 +301,14 @@ impl Gateway {
         self.turns += 1;
         // The client may have timed out before.
         let leaves = self.swept_at(expires).min(times_out).max(now);
+        let bytes = bytes_of(&request);
         let key = self.requests.insert(QueuedRequest { request, band, tenant, tenant_order, enqueued: now, rank });
         if leaves < Micros::MAX {
             self.leaving.push(Reverse((leaves, key)));
         }
         let band = self.bands.entry(Reverse(band)).or_default();
         band.queued += 1;
+        band.bytes += bytes;
         band.waiting.insert(rank.1, (key, now));
         band.flows.entry((tenant_order, tenant)).or_default().queue.insert(rank, key);
     }
@@ -325,6 +336,7 @@ impl Gateway {
         let queued = self.requests.remove(key)?;
         if let Some(band) = self.bands.get_mut(&Reverse(queued.band)) {
             band.queued -= 1;
+            band.bytes -= bytes_of(&queued.request);
             band.waiting.remove(&queued.rank.1);
             if let Some(flow) = band.flows.get_mut(&(queued.tenant_order, queued.tenant)) {
                 flow.queue.remove(&queued.rank);
@@ -607,6 +619,10 @@ impl Gateway {
         left.sort_by_key(|queued| queued.rank.1);
         left.into_iter().map(|queued| *queued.request).collect()
     }
+}
+
+fn bytes_of(request: &Request) -> u64 {
+    BYTES_PER_TOKEN * u64::from(request.input_tokens)
 }
 
 impl Clone for FlowControl {

@@ -103,6 +103,18 @@ fn a_full_band_and_a_full_queue_refuse() {
 }
 
 #[test]
+fn a_band_holds_so_many_bytes() {
+    // Each request has 100 prompt tokens.
+    let settings = FlowSettings { band_bytes: Some(1000), ..FlowSettings::usual() };
+    let mut trial = GatewayTrial::new(StaticCeiling { ceiling: 1.0 }, settings);
+    assert!((0..2).all(|_| matches!(trial.enqueue(0, 3), Enqueued::Waits)));
+    assert!(matches!(trial.enqueue(0, 3), Enqueued::Refused(_)), "1200 bytes");
+    assert!(matches!(trial.enqueue(0, -1), Enqueued::Waits), "the other band is empty");
+    assert_eq!(trial.dispatch(1, 0.0), Some(0));
+    assert!(matches!(trial.enqueue(2, 3), Enqueued::Waits));
+}
+
+#[test]
 fn requests_expire_at_the_next_sweep() {
     let settings = FlowSettings { ttl: Some(Micros(60_000_000)), ..FlowSettings::usual() };
     let mut trial = GatewayTrial::new(StaticCeiling { ceiling: 1.0 }, settings);
