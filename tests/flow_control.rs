@@ -109,3 +109,29 @@ fn a_bundle_has_flow_control() {
     let message = with("  max_concurency: 4\n", "").refused();
     assert!(message.contains("bundle.yaml:4:") && message.contains("max_concurrency"), "{message}");
 }
+
+/// Time in the gateway is a stage of its own: of the run, of each request, and of its spans.
+#[test]
+fn time_in_the_gateway_is_a_stage() {
+    let scratch = Scratch::new();
+    let (metrics, spans) = (scratch.path("metrics.json"), scratch.path("spans.jsonl"));
+    let flags = "run --model qwen/qwen3-14b --rate 30 --num-requests 60 --output json --flow-control \
+                 --saturation-detector concurrency --max-concurrency 4";
+    let run = blis!(flags, "--metrics-path", metrics, format!("--export=otel={spans}")).json();
+    let text = |path: &str| fs::read_to_string(path).expect("written");
+    let requests: Value = serde_json::from_str(&text(&metrics)).expect("JSON");
+    let waited: Vec<f64> = requests["requests"]
+        .as_array()
+        .expect("requests")
+        .iter()
+        .map(|request| request["gateway_queue_delay_ms"].as_f64().unwrap_or(0.0))
+        .collect();
+    let mean = waited.iter().sum::<f64>() / waited.len() as f64;
+    assert!(mean > 10.0 && (run["gateway_wait"]["mean_ms"].as_f64().expect("a mean") / mean - 1.0).abs() < 1e-9);
+    let spans = text(&spans);
+    let count = |what: &str| spans.matches(&format!("\"{what}\"")).count();
+    let delayed = waited.iter().filter(|&&ms| ms > 0.0).count();
+    for what in ["gen_ai.latency.time_in_gateway", "gateway.QUEUED", "gateway.DISPATCHED"] {
+        assert_eq!(count(what), delayed, "{what}");
+    }
+}

@@ -14,7 +14,7 @@ use blis_diag::{Diagnostic, quoted};
 
 /// Keys of the section, and of `defaultPriorityBand` in it, that have no counterpart, with what they would do.
 const WITHOUT_COUNTERPART: [(&str, &str); 4] = [
-    ("maxBytes", "limit the bytes of the queued requests"),
+    ("maxBytes", "limit the bytes of all queued requests"),
     ("priorityBands", "give single bands limits and policies of their own"),
     ("noEndpointRequestTTL", "keep requests for another time while there is no instance"),
     ("priorityBandGCTimeout", "remove bands that are empty"),
@@ -49,7 +49,8 @@ const PARAMETERS: [(&str, &str, &str); 8] = [
 
 /// Keys of the section and of `defaultPriorityBand`, and ours.
 const KEYS: [(&str, &str); 2] = [("maxRequests", "max-gateway-queue-depth"), ("defaultRequestTTL", "request-ttl")];
-const BAND_KEYS: [(&str, &str); 1] = [("maxRequests", "per-band-capacity")];
+const BAND_KEYS: [(&str, &str); 2] = [("maxRequests", "per-band-capacity"), (MAX_BYTES, "per-band-bytes")];
+const MAX_BYTES: &str = "maxBytes";
 
 impl Reader<'_> {
     /// The settings of flow control, which is on.
@@ -165,7 +166,12 @@ impl Reader<'_> {
         settings: &mut GatewaySettings,
     ) -> Result<(), PolicyError> {
         if let Some((_, ours)) = known.iter().find(|(theirs, _)| *theirs == key) {
-            settings.push((ours, self.text(key, value)?));
+            let text = self.text(key, value)?;
+            let bytes = || quantity(&text).map(|bytes| bytes.to_string());
+            let text = if key == MAX_BYTES { bytes() } else { Some(text.clone()) };
+            let wrong =
+                || self.wrong(value.referenced, format!("`{key}` is {}", value.value.describe()), "write it as 1Gi");
+            settings.push((ours, text.ok_or_else(wrong)?));
             return Ok(());
         }
         let would = WITHOUT_COUNTERPART.iter().find(|(name, _)| *name == key).map_or("set it", |(_, would)| would);
@@ -190,6 +196,22 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// The number of a quantity of Kubernetes, such as `1Gi`.
+fn quantity(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 /// The settings in one order, without defaults and without values that a later one replaces.

@@ -157,7 +157,7 @@ flowControl:
   maxRequests: 10000
   maxBytes: 1Gi
   priorityBands: []
-  defaultPriorityBand: {maxRequests: 200, fairnessPolicyRef: round-robin-fairness-policy, orderingPolicyRef: edf-ordering-policy}
+  defaultPriorityBand: {maxRequests: 200, maxBytes: 512Mi, fairnessPolicyRef: round-robin-fairness-policy, orderingPolicyRef: edf-ordering-policy}
 ",
     );
     let expected = [
@@ -171,11 +171,12 @@ flowControl:
         ("max-gateway-queue-depth", "10000"),
         ("request-ttl", "30s"),
         ("per-band-capacity", "200"),
+        ("per-band-bytes", "536870912"),
     ];
     assert_eq!(settings, expected.map(|(flag, value)| (flag, value.to_owned())));
     let named = |what: &str| left_out.iter().any(|remark| remark.contains(what));
     assert!(named("`maxCeiling` has no counterpart"), "{left_out:?}");
-    assert!(named("`maxBytes` has no counterpart: it would limit the bytes"), "{left_out:?}");
+    assert!(named("`maxBytes` has no counterpart: it would limit the bytes of all"), "{left_out:?}");
     assert!(named("`priorityBands` has no counterpart"), "{left_out:?}");
     assert_eq!(left_out.len(), 3, "{left_out:?}");
     for (gateway, named) in [

@@ -43,7 +43,7 @@ pub trait SaturationPolicy: Debug + Send {
     /// How full the service is: 0 if it is empty, 1 if it is full, more if it is overloaded. Not-a-number counts as 1.
     fn saturation(&mut self, cluster: &ClusterView<'_>) -> f64;
 
-    /// The time until which, inclusive, its answer stays that for `cluster` if no signal changes. A policy that cannot say
+    /// The time until which, inclusive, its result stays that for `cluster` if no signal changes. A policy that cannot say
     /// is called at every tick.
     fn steady_until(&self, cluster: &ClusterView<'_>) -> Micros {
         cluster.now
