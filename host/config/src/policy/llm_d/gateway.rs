@@ -64,15 +64,21 @@ impl Reader<'_> {
         let mut settings = GatewaySettings::new();
         match detector {
             Some(plugin) => self.policy(plugin, "saturation-detector", &mut settings)?,
-            None if saturation.is_none() => settings.push(("saturation-detector", "never".into())),
-            None => {}
+            None => match saturation {
+                None => settings.push(("saturation-detector", "never".into())),
+                // Earlier versions had the thresholds in the section.
+                Some(Saturation { queue_depth, kv_utilization }) => settings.extend([
+                    ("queue-depth-threshold", queue_depth.to_string()),
+                    ("kv-cache-util-threshold", kv_utilization.to_string()),
+                ]),
+            },
         }
         if saturation.is_none() && detector.is_some_and(|plugin| plugin.is(UTILIZATION_DETECTOR)) {
             // Thresholds that are never reached.
             settings = vec![("saturation-detector", "never".into())];
         }
         let AnyYaml::Map(entries) = section.map_or(&AnyYaml::Null, |section| &section.value) else {
-            return Ok(ordered(settings));
+            return Ok(ordered(&settings));
         };
         for (key, value) in entries {
             match key.value.as_str() {
@@ -85,7 +91,7 @@ impl Reader<'_> {
                 other => self.number_or_time(other, value, &KEYS, &mut settings)?,
             }
         }
-        Ok(ordered(settings))
+        Ok(ordered(&settings))
     }
 
     /// The settings of all bands.
@@ -186,15 +192,23 @@ impl Reader<'_> {
 
     /// A number, a time with its unit, or a word.
     fn text(&self, key: &str, value: &Spanned<AnyYaml>) -> Result<String, PolicyError> {
-        let is_word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
-        match &value.value {
-            AnyYaml::Number(number) if number.is_finite() && *number >= 0.0 => Ok(number.to_string()),
-            AnyYaml::Text(text) if is_word(text) => Ok(text.clone()),
-            other => {
-                let what = format!("`{key}` is {}", other.describe());
-                Err(self.wrong(value.referenced, what, "it must be a number from 0, or a time as in 30s"))
+        let modes = ["requests", "tokens", "hybrid"];
+        let has_unit = |text: &str| {
+            text.starts_with(|c: char| c.is_ascii_digit())
+                && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '.')
+        };
+        let hint = match (key, &value.value) {
+            ("concurrencyMode", AnyYaml::Text(text)) if modes.contains(&text.as_str()) => return Ok(text.clone()),
+            ("concurrencyMode", _) => "it must be requests, tokens or hybrid",
+            ("maxConcurrency" | "maxTokenConcurrency", AnyYaml::Number(number)) if *number <= 0.0 => {
+                "it must be above 0"
             }
-        }
+            (_, AnyYaml::Number(number)) if number.is_finite() && *number >= 0.0 => return Ok(number.to_string()),
+            (_, AnyYaml::Text(text)) if has_unit(text) => return Ok(text.clone()),
+            _ => "it must be a number from 0, or one with a unit, as in 30s",
+        };
+        let what = format!("`{key}` is {}", value.value.describe());
+        Err(self.wrong(value.referenced, what, hint))
     }
 }
 
@@ -215,7 +229,7 @@ fn quantity(text: &str) -> Option<u64> {
 }
 
 /// The settings in one order, without defaults and without values that a later one replaces.
-fn ordered(settings: GatewaySettings) -> GatewaySettings {
+fn ordered(settings: &GatewaySettings) -> GatewaySettings {
     let order = DEFAULTS.iter().map(|(flag, _)| *flag).chain(KEYS.iter().chain(&BAND_KEYS).map(|(_, flag)| *flag));
     order
         .filter_map(|flag| settings.iter().rfind(|(name, _)| *name == flag).cloned())
@@ -259,7 +273,7 @@ pub(super) fn of_bundle(
         }
         known.push((flag, value.value.clone()));
     }
-    Ok(ordered(known))
+    Ok(ordered(&known))
 }
 
 impl ConfigPage {

@@ -142,6 +142,17 @@ fn flow_control_is_the_gateway_of_a_bundle() {
         (read.picker.gateway.expect("it is on"), texts(&read.left_out))
     };
     assert_eq!(gateway(""), (vec![], vec![]));
+    let deprecated = gateway("saturationDetector: {queueDepthThreshold: 7}\n").0;
+    assert_eq!(deprecated, [("queue-depth-threshold", "7".to_owned())]);
+    for (parameters, hint) in [("{maxConcurrency: 0}", "above 0"), ("{concurrencyMode: token}", "tokens or hybrid")] {
+        let body = format!(
+            "featureGates: [flowControl]
+plugins: [{{type: concurrency-detector, parameters: {parameters}}}, {{type: queue-scorer}}]
+flowControl: {{saturationDetector: {{pluginRef: concurrency-detector}}}}
+"
+        );
+        assert!(refused(&body).contains(hint), "{}", refused(&body));
+    }
     let (settings, left_out) = gateway(
         "plugins:
 - {type: concurrency-detector, parameters: {maxConcurrency: 132, concurrencyMode: hybrid, headroom: 0.2}}
