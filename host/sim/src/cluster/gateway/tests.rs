@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::ids::RequestId;
-use crate::policy::flow::{ArrivalOrder, GlobalStrict, PriorityHoldback, StaticCeiling};
+use crate::policy::flow::{
+    ArrivalOrder, CeilingsPolicy, GlobalStrict, PriorityHoldback, SaturationPolicy, StaticCeiling,
+};
 use crate::policy::{InstanceInfo, Signals, Staleness, Versions};
 use crate::request::Tags;
 
