@@ -55,10 +55,10 @@ impl Observer for ChoiceLog {
 
     fn record(&mut self, event: &SimEvent<'_>) {
         match *event {
-            SimEvent::Decision(Decision::Admission { request, cluster, decision, .. }) => {
-                if **decision == AdmissionDecision::Admit {
-                    self.admitted.insert(request.id, cluster.now);
-                }
+            SimEvent::Decision(Decision::Admission { request, cluster, decision, .. })
+                if **decision == AdmissionDecision::Admit =>
+            {
+                self.admitted.insert(request.id, cluster.now);
             }
             SimEvent::Decision(Decision::Gateway(decision)) => {
                 let GatewayDecision { now, request, saturation, bands, ceilings, choice } = *decision;
