@@ -51,7 +51,7 @@ const RUN: &str = "run --latency-model trained-physics --model llama-3.1-8b-inst
                    --prefix-tokens 64 --num-instances 2 --total-kv-blocks 40 --max-num-seqs 6 --timeout -1";
 
 /// The whole variety of policies and ends.
-const VARIETY: [&str; 7] = [
+const VARIETY: [&str; 9] = [
     "--routing-policy round-robin",
     "--routing-policy round-robin --counterfactual-k 2",
     "--routing-policy weighted --counterfactual-k 1",
@@ -59,6 +59,8 @@ const VARIETY: [&str; 7] = [
     "--routing-policy weighted --routing-scorers prefix-affinity:2,queue-depth:1 --timeout 1",
     "--admission-policy token-bucket --token-bucket-capacity 500 --token-bucket-refill-rate 2000",
     "--parity blis --horizon 600000 --max-model-len 200 --preemption-policy priority",
+    "--parity blis --flow-control --saturation-detector concurrency --max-concurrency 2 --max-gateway-queue-depth 10 --request-ttl 300ms",
+    "--flow-control --saturation-detector concurrency --max-concurrency 2 --timeout 1 --horizon 1200000",
 ];
 
 fn schema() -> Validator {
@@ -81,7 +83,11 @@ fn every_line_fits_the_schema() {
         for line in &lines {
             let faults: Vec<String> = schema.iter_errors(line).map(|error| error.to_string()).collect();
             assert!(faults.is_empty(), "{flags}: {line}\n{faults:?}");
-            let what = line["status"].as_str().or(line["obstacle"].as_str()).or(line["kind"].as_str());
+            let what = line["status"]
+                .as_str()
+                .or(line["obstacle"].as_str())
+                .or(line["decision"].as_str())
+                .or(line["kind"].as_str());
             *kinds.entry(what.expect("a kind").to_owned()).or_default() += 1;
         }
         assert_eq!(lines.last().expect("lines")["lines"], lines.len() - 1);
@@ -92,7 +98,7 @@ fn every_line_fits_the_schema() {
         "signals",
         "admission",
         "routing",
-        "scheduling",
+        "enters",
         "preemption",
         "end",
         "completed",
@@ -101,6 +107,12 @@ fn every_line_fits_the_schema() {
         "running",
         "batch-full",
         "kv-blocks",
+        "refused",
+        "dispatched",
+        "expired",
+        "rejected-gateway-full",
+        "expired-in-gateway",
+        "in-gateway",
     ] {
         assert!(kinds.contains_key(what), "no `{what}` in {kinds:?}");
     }
@@ -109,8 +121,9 @@ fn every_line_fits_the_schema() {
 #[test]
 fn a_broken_line_does_not_fit_the_schema() {
     let (folder, schema) = (Folder(Scratch::new()), schema());
-    let (lines, _) = folder.trace("d.jsonl", VARIETY[2]);
-    for kind in ["header", "signals", "admission", "routing", "scheduling", "preemption", "outcome", "end"] {
+    let (mut lines, _) = folder.trace("d.jsonl", VARIETY[2]);
+    lines.extend(folder.trace("d.jsonl", VARIETY[7]).0.into_iter().filter(|line| line["kind"] == "gateway"));
+    for kind in ["header", "signals", "admission", "gateway", "routing", "scheduling", "preemption", "outcome", "end"] {
         let line = of_kind(&lines, kind)[0];
         assert!(schema.is_valid(line));
         let broken = |change: &dyn Fn(&mut serde_json::Map<String, Value>)| {
@@ -143,7 +156,12 @@ fn the_trace_fits_the_results() {
         assert_eq!(ended("timed-out"), count("timed_out_requests"), "{flags}");
         assert_eq!(of_kind(&lines, "preemption").len() as u64, count("preemption_count"), "{flags}");
         let admitted = of_kind(&lines, "admission").iter().filter(|line| line["admitted"] == true).count();
-        assert_eq!(admitted, of_kind(&lines, "routing").len(), "{flags}");
+        let unserved = ["refused", "expired", "timed-out"];
+        let gateway = of_kind(&lines, "gateway");
+        let left =
+            gateway.iter().filter(|line| unserved.contains(&line["decision"].as_str().unwrap_or_default())).count();
+        let waiting = ended("in-gateway") as usize;
+        assert_eq!(admitted, of_kind(&lines, "routing").len() + left + waiting, "{flags}");
         let quiet = folder.output(
             &format!("{RUN} {flags}").replace(" --counterfactual-k 2", "").replace(" --counterfactual-k 1", ""),
         );

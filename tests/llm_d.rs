@@ -45,8 +45,8 @@ const PUBLISHED: [(&str, &[&str]); 15] = [
         ],
     ),
     ("sim-epp-no-hit-lru", &[]),
-    ("sim-program-aware-config", &["flow control", "`program-aware-fairness`"]),
-    ("soft-reflective-ceiling-epp-config", &["flow control", "`soft-reflective-ceiling-policy`"]),
+    ("sim-program-aware-config", &[]),
+    ("soft-reflective-ceiling-epp-config", &[]),
 ];
 
 /// The routing sections of some of them, worked out by hand.

@@ -269,7 +269,7 @@ fn validator(name: &str, part: &str) -> jsonschema::Validator {
 }
 
 /// Fields that none of the runs has, because nothing goes wrong in them.
-const RARE: [&str; 16] = [
+const RARE: [&str; 17] = [
     "first_at_s",
     "first_message",
     "kv_allocation_failures",
@@ -282,6 +282,7 @@ const RARE: [&str; 16] = [
     "gateway_queue_expired",
     "gateway_queue_rejected",
     "gateway_queue_shed",
+    "gateway_wait",
     "in_gateway",
     "evicted",
     "still_in_gateway",

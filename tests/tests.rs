@@ -24,6 +24,7 @@ mod fidelity;
 mod fidelity_page;
 mod flags;
 mod flow_control;
+mod flow_plugins;
 mod help_examples;
 mod hints;
 mod interface;

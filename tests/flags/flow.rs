@@ -90,6 +90,24 @@ pub(super) fn max_concurrency(t: &Trial) {
     assert_eq!((delayed("{} 4"), delayed("{} 12"), delayed("")), (16, 8, 0));
 }
 
+const TOKENS: &str =
+    "--flow-control --saturation-detector concurrency --max-concurrency 4 --max-token-concurrency 2000";
+
+pub(super) fn concurrency_mode(t: &Trial) {
+    let delayed = |mode: &str| t.delayed(&crowd(), &format!("{TOKENS} {mode}"));
+    let (requests, tokens) = (delayed("{} requests"), delayed("{} tokens"));
+    assert_eq!((requests, delayed("")), (16, 16));
+    assert!(tokens < requests && delayed("{} hybrid") == requests, "{tokens}");
+    assert!(t.error(&crowd(), "--flow-control {} token").contains("tokens"));
+}
+
+pub(super) fn max_token_concurrency(t: &Trial) {
+    let flags = "--flow-control --saturation-detector concurrency --concurrency-mode tokens";
+    let delayed = |number: &str| t.delayed(&crowd(), &format!("{flags} {number}"));
+    assert!(delayed("{} 200") > delayed("{} 1000"));
+    assert_eq!((delayed("{} 1000000"), delayed("")), (0, 0));
+}
+
 pub(super) fn usage_limit_policy(t: &Trial) {
     let rows = classes("background", "critical");
     let ttft = |name: &str| t.ttft_of(&rows, "critical", &format!("{FULL} --usage-limit-threshold 0.5 {{}} {name}"));
@@ -116,6 +134,22 @@ pub(super) fn fairness_policy(t: &Trial) {
     for fair in ["round-robin", "program-aware", "virtual-token-counter"] {
         assert!(first_of_few(fair) < strict, "{fair}");
     }
+}
+
+pub(super) fn fairness_weights(t: &Trial) {
+    let of = |tenant, start: u32| (0..10_u32).map(move |index| Row { arrival_us: start + index, tenant, ..ROW });
+    let rows: Vec<Row> = of("a", 1_000).chain(of("b", 1_010)).collect();
+    let ttft = |weights: &str| {
+        let metrics = t.metrics(&rows, &format!("{FULL} --fairness-policy weighted {weights}"));
+        let requests = metrics["requests"].as_array().expect("requests").clone();
+        let of_b = requests.iter().filter(|request| request["tenant_id"] == "b");
+        of_b.map(|request| number(request, "ttft_ms")).sum::<f64>()
+    };
+    assert!(ttft("{} b=4") < ttft(""));
+    assert!(ttft("{} a=4") > ttft(""));
+    assert_eq!(ttft("{} a=1,b=1"), ttft(""));
+    assert!(t.error(&rows, &format!("{FULL} {{}} a=2")).contains("--fairness-policy weighted"));
+    assert!(t.error(&rows, &format!("{FULL} --fairness-policy weighted {{}} a=0")).contains("weight of tenant `a`"));
 }
 
 const TARGETS: &str = "--slo-targets standard=1ms,default=10s";
@@ -153,6 +187,12 @@ pub(super) fn per_band_capacity(t: &Trial) {
         (10, 0, 0),
         "ten, less four that are served, and three"
     );
+}
+
+pub(super) fn per_band_bytes(t: &Trial) {
+    // Each request has 300 prompt tokens, 1200 bytes.
+    let refused = |number: &str| t.refused(&crowd(), &format!("{FULL} {number}"));
+    assert_eq!((refused("{} 6000"), refused("{} 0"), refused("")), (11, 0, 0), "twenty, less four and five");
 }
 
 pub(super) fn queue_shedding(t: &Trial) {

@@ -16,7 +16,7 @@ use blis_sim::units::Micros;
 use blis_config::engine::{BatchSettings, EngineProfile};
 use blis_config::policy::{Bundle, Choices, ParameterSetting, PolicySettings, SettingSource, Sourced};
 use blis_config::{Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, PrecisionArgs, Quantization};
-use blis_diag::Diagnostic;
+use blis_diag::{Diagnostic, quoted};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
 use blis_report::{Export, ExportFormat, check_target};
@@ -29,8 +29,9 @@ use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::flow::{self, FlowControlSettings};
 use crate::spec::{
-    DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, KvCacheDtypeName, OnErrorName, ParityName,
-    PolicyParam, QuantizationName, RegretName, SimulationName, TargetList, TieBreakName, TraceLevelName, defaults,
+    DtypeName, EngineName, ExperimentSpec, FairnessName, FitnessScaleName, InlinePolicies, KvCacheDtypeName,
+    NamedChoice as _, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, SettingKey, SimulationName,
+    TargetList, TieBreakName, TraceLevelName, defaults, value_hint,
 };
 use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, flags_set};
 
@@ -207,6 +208,8 @@ impl Experiment {
     /// # Errors
     /// The first invalid setting, or what is wrong with a file that a setting names.
     pub fn new(spec: ExperimentSpec, files: OutputFiles) -> Result<Self, RunError> {
+        let bundle = bundle(&spec)?;
+        let spec = with_gateway(spec, bundle.as_ref())?;
         check_conflicts(&spec)?;
         let model = spec.model.clone().ok_or_else(|| {
             RunError::usage("no model is set").hint("name one with `--model`; `blis models` lists those known")
@@ -215,7 +218,6 @@ impl Experiment {
         check_files(&files)?;
         let evaluation = EvaluationSettings::new(&spec)?;
         let parity = spec.parity.unwrap_or(defaults::PARITY);
-        let bundle = bundle(&spec)?;
         let choices = choices(&spec);
         let catalog = Arc::new(Catalog::new(&spec));
         let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(RunError::refused)?;
@@ -333,20 +335,24 @@ fn misplaced(spec: &ExperimentSpec, name: &str, what: &str, hint: &str) -> RunEr
 }
 
 /// The settings of flow control.
-const FLOW_CONTROL: [&str; 17] = [
+const FLOW_CONTROL: [&str; 21] = [
     "saturation-detector",
     "queue-depth-threshold",
     "kv-cache-util-threshold",
     "metrics-staleness-threshold",
     "max-concurrency",
+    "concurrency-mode",
+    "max-token-concurrency",
     "usage-limit-policy",
     "usage-limit-threshold",
     "fairness-policy",
+    "fairness-weights",
     "dispatch-order",
     "slo-targets",
     "request-ttl",
     "max-gateway-queue-depth",
     "per-band-capacity",
+    "per-band-bytes",
     "queue-shedding",
     "in-flight-eviction",
     "eviction-policy",
@@ -417,6 +423,10 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
         };
         return Err(misplaced(spec, name, "needs `--flow-control`", hint));
     }
+    if spec.fairness_weights.is_some() && spec.fairness_policy.as_deref() != Some(FairnessName::Weighted.name()) {
+        let hint = "set both; other policies have no weights";
+        return Err(misplaced(spec, "fairness-weights", "needs `--fairness-policy weighted`", hint));
+    }
     if spec.queue_shedding == Some(true) && spec.parity != Some(ParityName::Blis) {
         let hint = "llm-d rejects the request that finds the queue full; leave it out, or add `--parity blis`";
         return Err(misplaced(spec, "queue-shedding", "needs `--parity blis`", hint));
@@ -434,6 +444,29 @@ fn bundle(spec: &ExperimentSpec) -> Result<Option<Bundle>, RunError> {
     let inline = |InlinePolicies { file, text }: &InlinePolicies| Bundle::parse(file, text);
     let loaded = spec.policy_config.as_deref().map(Bundle::load);
     loaded.or_else(|| spec.policies.as_ref().map(inline)).transpose().map_err(RunError::refused)
+}
+
+/// `spec` with the flow control of `bundle`, where no flag sets it otherwise.
+fn with_gateway(mut spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<ExperimentSpec, RunError> {
+    let Some(settings) = bundle.and_then(|bundle| bundle.choices().gateway.as_ref()) else { return Ok(spec) };
+    if spec.flow_control == Some(false) {
+        return Ok(spec);
+    }
+    spec.flow_control = Some(true);
+    for (name, Sourced { value, source }) in settings {
+        let key = SettingKey::find(name).map_err(RunError::usage)?;
+        if spec.has(name) {
+            continue;
+        }
+        spec.set(key, value, source.clone()).map_err(|message| {
+            let what = Diagnostic::new(format!("`{}` is {}", name.replace('-', "_"), quoted(value.as_bytes())));
+            RunError::refused(match source {
+                SettingSource::File(location) => what.at(location.clone()).hint(value_hint(&message)),
+                _ => what.hint(value_hint(&message)),
+            })
+        })?;
+    }
+    Ok(spec)
 }
 
 fn check_files(files: &OutputFiles) -> Result<(), RunError> {

@@ -326,14 +326,18 @@ impl Explanation<'_> {
         self.flag(settings, "kv-cache-util-threshold", flow.kv_cache_util_threshold);
         self.flag(settings, "metrics-staleness-threshold", flow.metrics_staleness_threshold.unwrap_or_default().0);
         self.flag(settings, "max-concurrency", flow.max_concurrency);
+        self.flag(settings, "concurrency-mode", flow.concurrency_mode);
+        self.flag(settings, "max-token-concurrency", flow.max_token_concurrency);
         self.flow_policy(settings, Kind::Ceilings, "usage-limit-policy", flow.usage_limit_policy);
         self.flag(settings, "usage-limit-threshold", flow.usage_limit_threshold);
         self.flow_policy(settings, Kind::Fairness, "fairness-policy", flow.fairness_policy);
+        self.flag(settings, "fairness-weights", optional(flow.fairness_weights.as_ref()));
         self.flow_policy(settings, Kind::Ordering, "dispatch-order", flow.dispatch_order);
         self.flag(settings, "slo-targets", optional(flow.slo_targets.as_ref()));
         self.flag(settings, "request-ttl", flow.request_ttl.0);
         self.flag(settings, "max-gateway-queue-depth", flow.max_gateway_queue_depth);
         self.flag(settings, "per-band-capacity", flow.per_band_capacity);
+        self.flag(settings, "per-band-bytes", flow.per_band_bytes);
         self.flag(settings, "queue-shedding", flow.queue_shedding);
         self.flag(settings, "in-flight-eviction", flow.in_flight_eviction);
         if flow.in_flight_eviction {

@@ -6,9 +6,9 @@ use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_sim::cluster::{FlowControl, FlowSettings};
 use blis_sim::policy::flow::{
-    ArrivalOrder, CeilingsPolicy, Concurrency, EarliestDeadline, FairnessPolicy, GlobalStrict, LeastAttainedService,
-    LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows, SaturationPolicy,
-    SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter,
+    ArrivalOrder, CeilingsPolicy, Concurrency, ConcurrencyMode, EarliestDeadline, FairnessPolicy, GlobalStrict,
+    LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows,
+    SaturationPolicy, SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter, WeightedFlows,
 };
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
@@ -16,8 +16,8 @@ use blis_workload::Names;
 
 use crate::error::RunError;
 use crate::spec::{
-    DispatchOrderName, ExperimentSpec, FairnessName, NamedChoice, ParityName, SaturationName, TargetList,
-    UsageLimitName, defaults,
+    ConcurrencyModeName, DispatchOrderName, ExperimentSpec, FairnessName, NamedChoice, ParityName, SaturationName,
+    TargetList, UsageLimitName, WeightList, defaults,
 };
 
 /// The settings of flow control, defaults filled in.
@@ -33,10 +33,16 @@ pub struct FlowControlSettings {
     pub metrics_staleness_threshold: Option<Micros>,
     /// Requests in flight with which an instance is full.
     pub max_concurrency: f64,
+    /// What counts as in flight, for `concurrency`.
+    pub concurrency_mode: ConcurrencyModeName,
+    /// Prompt tokens in flight with which an instance is full.
+    pub max_token_concurrency: f64,
     pub usage_limit_policy: UsageLimitName,
     /// The limit of `static`; that of the lowest band of `priority-holdback`.
     pub usage_limit_threshold: f64,
     pub fairness_policy: FairnessName,
+    /// Weights of tenants, for `weighted`; 1 for the others.
+    pub fairness_weights: Option<WeightList>,
     pub dispatch_order: DispatchOrderName,
     /// Targets of TTFT by class, for `slo-deadline`.
     pub slo_targets: Option<TargetList>,
@@ -46,6 +52,8 @@ pub struct FlowControlSettings {
     pub max_gateway_queue_depth: u32,
     /// Requests in a band; 0 for no limit.
     pub per_band_capacity: u32,
+    /// Bytes of the requests of a band; 0 for no limit.
+    pub per_band_bytes: u64,
     pub queue_shedding: bool,
     pub in_flight_eviction: bool,
     pub dispatch_tick_interval: Micros,
@@ -61,6 +69,7 @@ impl FlowControlSettings {
         let parity = spec.parity.unwrap_or(defaults::PARITY);
         let is_blis = parity == ParityName::Blis;
         let usual = FlowSettings::usual();
+        let or_bytes = if is_blis { 0 } else { usual.band_bytes.unwrap_or(0) };
         let or = |llm_d, blis| if is_blis { blis } else { llm_d };
         let holdback = is_blis && spec.usage_limit_threshold.is_some();
         Some(Self {
@@ -77,6 +86,8 @@ impl FlowControlSettings {
                 .or((!is_blis).then_some(Micros(200_000)))
                 .filter(|&age| age > Micros::ZERO),
             max_concurrency: spec.max_concurrency.unwrap_or(100.0),
+            concurrency_mode: spec.concurrency_mode.unwrap_or(ConcurrencyModeName::Requests),
+            max_token_concurrency: spec.max_token_concurrency.unwrap_or(1_000_000.0),
             usage_limit_policy: built_in(spec.usage_limit_policy.as_ref()).unwrap_or(if holdback {
                 UsageLimitName::PriorityHoldback
             } else {
@@ -84,6 +95,7 @@ impl FlowControlSettings {
             }),
             usage_limit_threshold: spec.usage_limit_threshold.unwrap_or(1.0),
             fairness_policy: built_in(spec.fairness_policy.as_ref()).unwrap_or(FairnessName::GlobalStrict),
+            fairness_weights: spec.fairness_weights.clone(),
             dispatch_order: built_in(spec.dispatch_order.as_ref()).unwrap_or(DispatchOrderName::Fcfs),
             slo_targets: spec.slo_targets.clone(),
             request_ttl: spec.request_ttl.unwrap_or(or(usual.ttl.unwrap_or_default(), Micros::ZERO)),
@@ -93,6 +105,7 @@ impl FlowControlSettings {
             } else {
                 usual.band_requests.unwrap_or(0)
             }),
+            per_band_bytes: spec.per_band_bytes.unwrap_or(or_bytes),
             queue_shedding: spec.queue_shedding.unwrap_or(false),
             in_flight_eviction: spec.in_flight_eviction.unwrap_or(false),
             dispatch_tick_interval: spec.dispatch_tick_interval.unwrap_or(usual.tick),
@@ -109,7 +122,7 @@ impl FlowControlSettings {
         FlowControl {
             saturation: policies.saturation().unwrap_or_else(|| self.saturation()),
             ceilings: policies.ceilings().unwrap_or_else(|| self.ceilings()),
-            fairness: policies.fairness().unwrap_or_else(|| self.fairness()),
+            fairness: policies.fairness().unwrap_or_else(|| self.fairness(names)),
             ordering: policies.ordering(self.targets(names)).unwrap_or_else(|| self.ordering(names)),
             eviction: self
                 .in_flight_eviction
@@ -117,6 +130,7 @@ impl FlowControlSettings {
             settings: FlowSettings {
                 max_requests: limit(self.max_gateway_queue_depth),
                 band_requests: limit(self.per_band_capacity),
+                band_bytes: (self.per_band_bytes > 0).then_some(self.per_band_bytes),
                 displaces: self.queue_shedding,
                 ttl: (self.request_ttl > Micros::ZERO).then_some(self.request_ttl),
                 sweep: if is_blis { Micros::ZERO } else { usual.sweep },
@@ -138,7 +152,15 @@ impl FlowControlSettings {
                 kv_utilization: self.kv_cache_util_threshold,
                 staleness: self.metrics_staleness_threshold,
             }),
-            SaturationName::Concurrency => Box::new(Concurrency { max_concurrency: self.max_concurrency }),
+            SaturationName::Concurrency => Box::new(Concurrency {
+                mode: match self.concurrency_mode {
+                    ConcurrencyModeName::Requests => ConcurrencyMode::Requests,
+                    ConcurrencyModeName::Tokens => ConcurrencyMode::Tokens,
+                    ConcurrencyModeName::Hybrid => ConcurrencyMode::Hybrid,
+                },
+                max_concurrency: self.max_concurrency,
+                max_tokens: self.max_token_concurrency,
+            }),
         }
     }
 
@@ -152,13 +174,26 @@ impl FlowControlSettings {
         }
     }
 
-    fn fairness(&self) -> Box<dyn FairnessPolicy> {
+    fn fairness(&self, names: &Names) -> Box<dyn FairnessPolicy> {
         match self.fairness_policy {
             FairnessName::GlobalStrict => Box::new(GlobalStrict),
             FairnessName::RoundRobin => Box::new(RoundRobinFlows::default()),
             FairnessName::ProgramAware => Box::new(LeastAttainedService { service_weight: 0.8 }),
             FairnessName::VirtualTokenCounter => Box::new(VirtualTokenCounter::new(2.0)),
+            FairnessName::Weighted => Box::new(WeightedFlows::new(self.weights(names))),
         }
+    }
+
+    /// The weight of each name as a tenant.
+    fn weights(&self, names: &Names) -> Vec<f64> {
+        let given: BTreeMap<&str, f64> = self
+            .fairness_weights
+            .iter()
+            .flat_map(|list| &list.0)
+            .map(|(tenant, weight)| (tenant.as_str(), *weight))
+            .collect();
+        let tenant = |text: &str| if text.is_empty() { "default" } else { text }.to_owned();
+        names.texts().iter().map(|text| given.get(tenant(text).as_str()).copied().unwrap_or(1.0)).collect()
     }
 
     fn ordering(&self, names: &Names) -> Box<dyn OrderingPolicy> {

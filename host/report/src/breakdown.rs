@@ -77,6 +77,8 @@ pub(super) struct Breakdown<'a> {
     rejected_server: u64,
     #[serde(flatten)]
     gateway: GatewayJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway_wait: Option<DistributionJson>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     shed_by_class: BTreeMap<&'a str, u64>,
     conservation: Conservation,
@@ -101,6 +103,7 @@ impl<'a> Breakdown<'a> {
             rejected_routing: counts.rejected_by_routing,
             rejected_server: counts.rejected_by_server,
             gateway: GatewayJson::new(counts),
+            gateway_wait: (report.gateway_wait.count > 0).then(|| DistributionJson::new(report.gateway_wait, empty)),
             shed_by_class: by_name(&report.anomalies.shed, names, |&count| count),
             conservation: Conservation::new(report),
             slo_classes: by_name(&report.classes, names, |class| ClassJson::new(class, empty)),

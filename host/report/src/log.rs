@@ -6,7 +6,7 @@
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::StepRecord;
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Decision, PreemptionDecision, SchedulingDecision, SchedulingResult};
+use blis_sim::outcome::{Decision, GatewayDecision, PreemptionDecision, SchedulingDecision, SchedulingResult};
 use blis_sim::policy::AdmissionDecision;
 use tracing::{Level, debug, trace};
 
@@ -50,6 +50,9 @@ fn log_decision(decision: &Decision<'_>) {
         Decision::Routing { request, cluster, choice, scores, .. } => {
             let (request, time_us, instance) = (request.id.0, cluster.now.0, cluster.instances[choice.target].id.0);
             debug!(request, time_us, instance, reason = %choice.reason, ?scores, "routed");
+        }
+        Decision::Gateway(GatewayDecision { now, request, saturation, choice, .. }) => {
+            debug!(request = request.0, time_us = now.0, saturation, ?choice, "gateway");
         }
         Decision::Scheduling(decision) => log_scheduling(decision),
         Decision::Preemption(decision) => log_preemption(decision),

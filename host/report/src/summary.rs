@@ -104,8 +104,33 @@ impl Summary<'_> {
             let what = format_args!("{rps:.2} requests/s within their SLO, {share:.1} % of those with one");
             self.row(f, "Goodput", what)?;
         }
+        self.write_flow_control(f)?;
         self.row(f, "Prefix cache", format_args!("{:.1} % hit rate", 100.0 * all.cache_hit_rate))?;
         self.row(f, "Preemptions", Grouped(all.counters.preemptions))
+    }
+
+    /// What flow control did, if anything.
+    fn write_flow_control(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (counts, wait) = (&self.report.cluster.counts, &self.report.gateway_wait);
+        let mut parts: Vec<String> = [
+            (wait.count, "dispatched"),
+            (counts.rejected_gateway_full, "refused"),
+            (counts.rejected_gateway_displaced, "displaced"),
+            (counts.rejected_gateway_expired, "expired"),
+            (counts.evicted, "evicted"),
+            (counts.in_gateway, "still waiting"),
+        ]
+        .into_iter()
+        .filter(|&(count, _)| count > 0)
+        .map(|(count, what)| format!("{} {what}", Grouped(count)))
+        .collect();
+        if parts.is_empty() {
+            return Ok(());
+        }
+        if wait.count > 0 {
+            parts.push(format!("wait {} ms mean, {} ms p99", short_ms(wait.mean_ms), short_ms(wait.p99_ms)));
+        }
+        self.row(f, "Flow control", parts.join(", "))
     }
 
     /// Number of completed requests, and the other states that occur.
@@ -118,9 +143,13 @@ impl Summary<'_> {
             (counts.dropped(), "dropped as unservable"),
             (counts.rejected_by_admission, "rejected at admission"),
             (counts.rejected_by_routing, "rejected because their model is not served"),
+            (counts.rejected_by_server, "rejected by the API server of their instance"),
+            (counts.rejected_by_gateway(), "rejected by the gateway"),
+            (counts.evicted, "evicted by the gateway"),
             (counts.running, "still running"),
             (counts.queued, "still queued"),
             (counts.arriving, "still arriving"),
+            (counts.in_gateway, "still in the gateway's queue"),
         ];
         for (count, what) in rest.into_iter().filter(|&(count, _)| count > 0) {
             text.push_str(&format!(", {} {what}", Grouped(count)));

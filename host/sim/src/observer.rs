@@ -84,7 +84,8 @@ impl Interests {
     pub const NONE: Self = Self(0);
     /// Every [`SimEvent::Arrival`], in the order of time.
     pub const ARRIVALS: Self = Self(1 << 0);
-    /// [`SimEvent::Decision`] in front of the instances: [`Decision::Admission`] and [`Decision::Routing`].
+    /// [`SimEvent::Decision`] in front of the instances: [`Decision::Admission`], [`Decision::Gateway`] and
+    /// [`Decision::Routing`].
     pub const DECISIONS: Self = Self(1 << 1);
     /// [`SimEvent::Decision`] inside instances: [`Decision::Scheduling`] and [`Decision::Preemption`].
     pub const SCHEDULING: Self = Self(1 << 2);
@@ -130,7 +131,9 @@ impl Interests {
     fn in_event(event: &SimEvent<'_>) -> Self {
         match event {
             SimEvent::Arrival(_) => Self::ARRIVALS,
-            SimEvent::Decision(Decision::Admission { .. } | Decision::Routing { .. }) => Self::DECISIONS,
+            SimEvent::Decision(Decision::Admission { .. } | Decision::Gateway(_) | Decision::Routing { .. }) => {
+                Self::DECISIONS
+            }
             SimEvent::Decision(Decision::Scheduling(_) | Decision::Preemption(_)) => Self::SCHEDULING,
             SimEvent::Step { .. } => Self::STEPS,
             SimEvent::FirstToken(_) => Self::FIRST_TOKENS,

@@ -5,6 +5,7 @@
 //! number of live requests.
 
 use crate::ids::{InstanceIndex, RequestId};
+use crate::policy::flow::{BandView, FlowView, InFlightView};
 use crate::policy::{AdmissionDecision, ClusterView, Reads, RequestView, RoutingDecision};
 use crate::request::{Request, Tags};
 use crate::units::Micros;
@@ -198,10 +199,63 @@ pub enum Decision<'a> {
         /// A score for each instance; empty if the policy has none.
         scores: &'a [f64],
     },
+    /// What the gateway's queue does with a request.
+    Gateway(GatewayDecision<'a>),
     /// Whether the head of a waiting queue is scheduled into the batch.
     Scheduling(SchedulingDecision),
     /// Which request is preempted because no KV blocks are free.
     Preemption(PreemptionDecision),
+}
+
+/// What flow control does with a request, and the state of the gateway's queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GatewayDecision<'a> {
+    /// Time of the decision.
+    pub now: Micros,
+    /// [`crate::request::Request::id`] of the request that it is about.
+    pub request: RequestId,
+    /// How full the service was: 0 empty, 1 full; `None` if it was not asked for.
+    pub saturation: Option<f64>,
+    /// The bands before a dispatch or an eviction, and after a request was refused or left; highest priority first.
+    pub bands: &'a [BandView],
+    /// For each of the bands, the saturation from which on it waits; empty without [`Self::saturation`].
+    pub ceilings: &'a [f64],
+    /// What is done.
+    pub choice: GatewayChoice<'a>,
+}
+
+/// What flow control does with a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum GatewayChoice<'a> {
+    /// There is no room for it in the queue.
+    Refused,
+    /// It leaves the queue for a request of higher priority (BLIS).
+    Displaced {
+        /// The request that needed its room.
+        by: RequestId,
+    },
+    /// It leaves the queue, to be routed.
+    Dispatched {
+        /// The priority of its band.
+        band: i32,
+        /// The flows of the band, from which the fairness policy picked the one with this request at its head.
+        flows: &'a [FlowView],
+        /// Time that it spent in the queue.
+        waited: Micros,
+    },
+    /// It is ended on its instance, to make room for a waiting request.
+    Evicted {
+        /// The instance on which it ends.
+        instance: InstanceIndex,
+        /// The priority of the band that waits.
+        demand: i32,
+        /// The requests in flight that could be evicted, in the order of their dispatch.
+        candidates: &'a [InFlightView],
+    },
+    /// It leaves the queue unserved, after its time to live.
+    Expired,
+    /// It leaves the queue unserved, because its client timed out.
+    TimedOut,
 }
 
 /// Which columns of a view hold current values. The others are zeros or stale.

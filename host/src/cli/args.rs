@@ -13,9 +13,10 @@ use blis_config::policy::{BuiltIn, SettingSource};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
-    ArrivalName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS, KvCacheDtypeName,
-    NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList, SessionMode,
-    SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName, defaults, parse,
+    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS,
+    KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList,
+    SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WeightList, WorkloadName,
+    defaults, parse,
 };
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};
@@ -504,6 +505,13 @@ pub(super) struct FlowFlags {
     /// Requests in flight with which an instance is full, > 0, for concurrency [default: 100]
     #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = FLOW_CONTROL)]
     pub max_concurrency: Option<f64>,
+    /// What counts as in flight, for concurrency [default: requests]
+    #[arg(long, value_parser = OneOf::<ConcurrencyModeName>::new(), value_name = "NAME", help_heading = FLOW_CONTROL)]
+    pub concurrency_mode: Option<ConcurrencyModeName>,
+    /// Prompt tokens in flight, not cached and before the first token, with which an instance is full, > 0, for
+    /// concurrency in tokens and hybrid [default: 1000000]
+    #[arg(long, value_name = "N", value_parser = parse::above_0, help_heading = FLOW_CONTROL)]
+    pub max_token_concurrency: Option<f64>,
     /// Saturation from which on a band waits [default: static]
     #[arg(long, value_parser = Names(Kind::Ceilings), value_name = "NAME", help_heading = FLOW_CONTROL)]
     pub usage_limit_policy: Option<String>,
@@ -514,6 +522,9 @@ pub(super) struct FlowFlags {
     /// Tenant that is served next within a band [default: global-strict]
     #[arg(long, value_parser = Names(Kind::Fairness), value_name = "NAME", help_heading = FLOW_CONTROL)]
     pub fairness_policy: Option<String>,
+    /// Weights of tenants for weighted, as in team-a=3,team-b=1; 1 for the others
+    #[arg(long, value_name = "TENANT=WEIGHT,…", value_parser = parse::weights, help_heading = FLOW_CONTROL)]
+    pub fairness_weights: Option<WeightList>,
     /// Order of the requests of a tenant; fifo and priority are BLIS's names for fcfs [default: fcfs]
     #[arg(long, value_parser = Names(Kind::Ordering), value_name = "NAME", help_heading = FLOW_CONTROL)]
     pub dispatch_order: Option<String>,
@@ -530,6 +541,10 @@ pub(super) struct FlowFlags {
     /// Requests that a band holds at most; 0 for no limit [default: 5000; with --parity blis: 0]
     #[arg(long, value_name = "N", value_parser = parse::count_or_zero, help_heading = FLOW_CONTROL)]
     pub per_band_capacity: Option<u32>,
+    /// Bytes of the requests in a band at most, 4 for each prompt token; 0 for no limit [default: 1000000000; with
+    /// --parity blis: 0]
+    #[arg(long, value_name = "N", value_parser = parse::bytes, help_heading = FLOW_CONTROL)]
+    pub per_band_bytes: Option<u64>,
     /// A request that finds the queue full displaces one of lower priority below 0 (--parity blis only)
     #[arg(long, help_heading = FLOW_CONTROL)]
     pub queue_shedding: bool,

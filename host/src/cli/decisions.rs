@@ -96,6 +96,8 @@ enum KindName {
     Signals,
     /// Admission
     Admission,
+    /// Flow control: requests refused, dispatched, expired or evicted by the gateway
+    Gateway,
     /// Routing
     Routing,
     /// Scheduling: requests that enter a batch or wait at the head of a queue
@@ -125,6 +127,7 @@ impl From<KindName> for LineKind {
         match name {
             KindName::Signals => Self::Signals,
             KindName::Admission => Self::Admission,
+            KindName::Gateway => Self::Gateway,
             KindName::Routing => Self::Routing,
             KindName::Scheduling => Self::Scheduling,
             KindName::Preemption => Self::Preemption,

@@ -16,6 +16,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::error::PolicyError;
+use super::gateway::RawGateway;
 use super::{
     BuiltIn, Choices, FilterSetting, ParameterInput, ParameterSetting, ScorerFault, ScorerName, SettingSource, Sourced,
     WeightedScorer,
@@ -123,6 +124,7 @@ struct RawBundle {
     ordering: Option<RawPolicy>,
     eviction: Option<RawPolicy>,
     tenant_budgets: Option<Entries<Word>>,
+    gateway: Option<RawGateway>,
 }
 
 #[derive(Default, Deserialize)]
@@ -287,6 +289,7 @@ impl BundleReader<'_> {
             })?,
             scorers: routing.scorers.map(|scorers| self.scorers(scorers)).transpose()?,
             filters: routing.filters.map(|filters| self.filters(filters)).transpose()?,
+            gateway: raw.gateway.map(|gateway| self.gateway(gateway)),
             picker: routing.picker.map(|word| self.sourced(word.value.clone(), &word)),
             ..Choices::default()
         };
@@ -345,6 +348,11 @@ impl BundleReader<'_> {
             let value = value.given().ok_or_else(wrong)?;
             Ok(Some(Sourced { value, source: SettingSource::File(self.0.location(referenced)) }))
         })
+    }
+
+    /// Words only: the experiment parses the values as those of the flags.
+    fn gateway(&self, raw: RawGateway) -> Vec<(&'static str, Sourced<String>)> {
+        raw.settings().into_iter().map(|(flag, word)| (flag, self.sourced(word.value.clone(), &word))).collect()
     }
 
     /// Built-in latency models belong to the deployment, which flags describe.

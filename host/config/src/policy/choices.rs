@@ -21,6 +21,8 @@ pub struct Choices {
     pub slo_priorities: Vec<(String, Sourced<i32>)>,
     /// As in [`PolicySettings`](super::PolicySettings).
     pub tenant_budgets: Vec<(String, Sourced<f64>)>,
+    /// Settings of flow control by the names of their flags, as texts. `Some` turns flow control on.
+    pub gateway: Option<Vec<(&'static str, Sourced<String>)>>,
 }
 
 /// A value that was given for a parameter.

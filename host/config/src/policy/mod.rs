@@ -20,6 +20,7 @@ mod choose;
 mod error;
 mod explain;
 mod filters;
+mod gateway;
 pub mod llm_d;
 mod outside;
 pub(crate) mod parameter;

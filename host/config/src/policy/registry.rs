@@ -3,14 +3,16 @@
 
 use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::flow::{
-    ArrivalOrder, CeilingsPolicy, Concurrency, EarliestDeadline, EvictionPolicy, FairnessPolicy, GlobalStrict,
-    LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows,
-    SaturationPolicy, SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter,
+    ArrivalOrder, CeilingsPolicy, Concurrency, ConcurrencyMode, EarliestDeadline, EvictionPolicy, FairnessPolicy,
+    GlobalStrict, LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback,
+    RoundRobinFlows, SaturationPolicy, SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter,
+    WeightedFlows,
 };
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, EPP_PROFILE,
-    GaieLegacy, InvertedSlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter, PriorityPolicy, Probabilistic, RejectAll,
-    RoundRobin, RoutingFilter, RoutingPolicy, SaturationFilter, ScorerKind, SloBased, TierShed, TokenBucket, Weighted,
+    GaieLegacy, InvertedSlo, LatencySlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter, PriorityPolicy, Probabilistic,
+    RejectAll, RoundRobin, RoutingFilter, RoutingPolicy, SaturationFilter, ScorerKind, SloBased, TierShed, TokenBucket,
+    Weighted,
 };
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
@@ -145,6 +147,13 @@ static BUILT_INS: &[BuiltIn] = &[
             "KV-cache utilisation that counts as saturated, 0 to 1",
         ),
     ]),
+    row(
+        Kind::Admission,
+        "latency-slo",
+        "Sheddable classes if an instance is predicted to serve them in time (llm-d's latency-slo-admitter)",
+        Build::Admission(|set, _| Ok(Box::new(LatencySlo::new(set.get("ttft-ms"))?))),
+    )
+    .with(&[NumericParameter::new("ttft-ms", 1000.0, (1.0, 1e7), "TTFT target of classes without one, ms")]),
     row(
         Kind::Admission,
         "probabilistic",
@@ -320,7 +329,13 @@ static BUILT_INS: &[BuiltIn] = &[
         Kind::Saturation,
         "concurrency",
         "Requests in flight",
-        Build::Saturation(|set| Box::new(Concurrency { max_concurrency: set.get("max-concurrency") })),
+        Build::Saturation(|set| {
+            Box::new(Concurrency {
+                mode: ConcurrencyMode::Requests,
+                max_concurrency: set.get("max-concurrency"),
+                max_tokens: f64::INFINITY,
+            })
+        }),
     )
     .with(&[NumericParameter::new(
         "max-concurrency",
@@ -390,6 +405,12 @@ static BUILT_INS: &[BuiltIn] = &[
         (0.0, 1000.0),
         "Prompt tokens that an output token counts as",
     )]),
+    row(
+        Kind::Fairness,
+        "weighted",
+        "The tenant with the fewest dispatched requests for its weight (--fairness-weights)",
+        Build::Fairness(|_| Box::<WeightedFlows>::default()),
+    ),
     row(Kind::Ordering, "fcfs", "First come, first served", Build::Ordering(|_| Box::new(ArrivalOrder))),
     row(Kind::Ordering, "edf", "The request that expires first", Build::Ordering(|_| Box::new(EarliestDeadline))),
     row(

@@ -344,7 +344,7 @@ impl ObservedDecision {
                 self.score_regret = Some(blis_report::score_regret(cluster, scores, choice.target));
                 (cluster, scores)
             }
-            Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Gateway(_) | Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         let signals = cluster.signals;
         self.seen = Some(ObservedSignals {

@@ -262,7 +262,7 @@ impl Survey {
                 rejected: false,
                 queued: cluster.signals.queue_depth.iter().any(|&depth| depth > 1),
             },
-            Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Gateway(_) | Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         self.decisions.push(entry);
     }

@@ -109,6 +109,17 @@ choices! {
 }
 
 choices! {
+    /// What counts as in flight, for `concurrency` (`--concurrency-mode`).
+    ConcurrencyModeName:
+    /// Requests
+    Requests = "requests",
+    /// Prompt tokens that were not cached, until the first token
+    Tokens = "tokens",
+    /// The larger share of both, by instance
+    Hybrid = "hybrid",
+}
+
+choices! {
     /// Up to which saturation bands are served (`--usage-limit-policy`).
     UsageLimitName:
     /// The same limit for every band
@@ -130,6 +141,8 @@ choices! {
     ProgramAware = "program-aware",
     /// The tenant that was served the fewest tokens
     VirtualTokenCounter = "virtual-token-counter",
+    /// Requests in proportion to the weights of tenants
+    Weighted = "weighted",
 }
 
 choices! {

@@ -26,7 +26,7 @@ const BYTES_MAX: u64 = 1 << 20;
 const SECTIONS: [&str; 6] = ["model-and-hardware", "engine", "cluster", "evaluation", "workload", "simulation"];
 
 /// Keys of a policy bundle.
-const POLICIES: [&str; 13] = [
+const POLICIES: [&str; 14] = [
     "admission",
     "routing",
     "priority",
@@ -40,6 +40,7 @@ const POLICIES: [&str; 13] = [
     "ordering",
     "eviction",
     "tenant_budgets",
+    "gateway",
 ];
 
 impl ExperimentSpec {

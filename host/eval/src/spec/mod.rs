@@ -8,11 +8,12 @@ mod settings;
 pub(crate) mod text;
 
 pub use choice::{
-    ArrivalName, DispatchOrderName, DtypeName, EngineName, FairnessName, FitnessScaleName, KvCacheDtypeName,
-    NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName, SaturationName, SessionMode, SimulationName,
-    TieBreakName, TraceFormatName, TraceLevelName, UsageLimitName, WorkloadName,
+    ArrivalName, ConcurrencyModeName, DispatchOrderName, DtypeName, EngineName, FairnessName, FitnessScaleName,
+    KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName, SaturationName, SessionMode,
+    SimulationName, TieBreakName, TraceFormatName, TraceLevelName, UsageLimitName, WorkloadName,
 };
-pub use parse::{FilterList, PolicyParam, ScorerList, TargetList};
+pub use parse::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
+pub(crate) use settings::value_hint;
 pub use settings::{ExperimentSpec, InlinePolicies, KEYS, SettingKey, ValueForm};
 
 #[cfg(test)]

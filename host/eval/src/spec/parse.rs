@@ -36,6 +36,10 @@ pub struct FilterList(pub Vec<FilterSetting>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetList(pub Vec<(String, Micros)>);
 
+/// Tenants with their weights, in the order of the text; none twice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WeightList(pub Vec<(String, f64)>);
+
 /// One of the named values of `T`.
 pub fn choice<T: NamedChoice>(text: &str) -> Result<T, String> {
     T::find(text).ok_or_else(|| {
@@ -192,6 +196,11 @@ pub fn part(text: &str) -> Result<f64, String> {
 /// Number of tokens; 0 is allowed.
 pub fn tokens(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("must be a whole number of tokens from 0 to {}", u64::MAX))
+}
+
+/// A number of bytes.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("must be a whole number of bytes from 0 to {}", u64::MAX))
 }
 
 /// Seconds until a request times out; negative for no deadline.
@@ -407,6 +416,23 @@ pub fn targets(text: &str) -> Result<TargetList, String> {
         targets.push((class.to_owned(), target));
     }
     Ok(TargetList(targets))
+}
+
+/// Tenants and their weights, as in `a=3,b=0.5`.
+pub fn weights(text: &str) -> Result<WeightList, String> {
+    let mut weights: Vec<(String, f64)> = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let Some((tenant, weight)) = part.split_once('=').filter(|(tenant, _)| !tenant.trim().is_empty()) else {
+            return Err(format!("`{part}` must be a tenant and its weight, like team-a=3"));
+        };
+        let tenant = tenant.trim();
+        if weights.iter().any(|(other, _)| other == tenant) {
+            return Err(format!("tenant `{tenant}` is repeated"));
+        }
+        let weight = above_0(weight.trim()).map_err(|message| format!("weight of tenant `{tenant}`: {message}"))?;
+        weights.push((tenant.to_owned(), weight));
+    }
+    Ok(WeightList(weights))
 }
 
 /// A duration in Go's format: `1m30s`, `1.5s`, `500us`. At least 1 µs; fractions of a µs are cut off, which changes no

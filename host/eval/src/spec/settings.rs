@@ -27,10 +27,11 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use crate::error::RunError;
 
 use super::choice::{
-    ArrivalName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName, ParityName, QuantizationName,
-    RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName, WorkloadName,
+    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName,
+    ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
+    TraceLevelName, WorkloadName,
 };
-use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList};
+use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 use super::text;
 
 /// How a setting is written in YAML and JSON.
@@ -180,14 +181,18 @@ settings! {
     kv_cache_util_threshold: f64 = "kv-cache-util-threshold", Number, one(parse::share), text::text;
     metrics_staleness_threshold: Micros = "metrics-staleness-threshold", Number, one(parse::interval), text::micros;
     max_concurrency: f64 = "max-concurrency", Number, one(parse::above_0), text::text;
+    concurrency_mode: ConcurrencyModeName = "concurrency-mode", Text, one(parse::choice), text::text;
+    max_token_concurrency: f64 = "max-token-concurrency", Number, one(parse::above_0), text::text;
     usage_limit_policy: String = "usage-limit-policy", Text, one(parse::name), text::text;
     usage_limit_threshold: f64 = "usage-limit-threshold", Number, one(parse::share), text::text;
     fairness_policy: String = "fairness-policy", Text, one(parse::name), text::text;
+    fairness_weights: WeightList = "fairness-weights", Text, one(parse::weights), text::text;
     dispatch_order: String = "dispatch-order", Text, one(parse::name), text::text;
     slo_targets: TargetList = "slo-targets", Text, one(parse::targets), text::text;
     request_ttl: Micros = "request-ttl", Number, one(parse::interval), text::micros;
     max_gateway_queue_depth: u32 = "max-gateway-queue-depth", Number, one(parse::count_or_zero), text::text;
     per_band_capacity: u32 = "per-band-capacity", Number, one(parse::count_or_zero), text::text;
+    per_band_bytes: u64 = "per-band-bytes", Number, one(parse::bytes), text::text;
     queue_shedding: bool = "queue-shedding", Switch, one(parse::switch), text::text;
     in_flight_eviction: bool = "in-flight-eviction", Switch, one(parse::switch), text::text;
     eviction_policy: String = "eviction-policy", Text, one(parse::name), text::text;
@@ -290,7 +295,7 @@ impl SettingKey {
 }
 
 /// The hint of a value that is refused with that message, which begins with `must` unless it is about a part of the value.
-pub(super) fn value_hint(message: &str) -> String {
+pub(crate) fn value_hint(message: &str) -> String {
     if message.starts_with("must ") { format!("it {message}") } else { message.to_owned() }
 }
 

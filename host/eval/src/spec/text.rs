@@ -9,7 +9,7 @@ use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 use super::parse::EVERY_CLASS;
-use super::{FilterList, PolicyParam, ScorerList, TargetList};
+use super::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 
 /// The `Display` text of the value.
 pub(super) fn text(value: &impl Display) -> Vec<String> {
@@ -94,6 +94,13 @@ impl Display for TargetList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let targets: Vec<String> = self.0.iter().map(|(class, target)| target_text(class, *target)).collect();
         f.write_str(&targets.join(","))
+    }
+}
+
+impl Display for WeightList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let weights: Vec<String> = self.0.iter().map(|(tenant, weight)| format!("{tenant}={weight}")).collect();
+        f.write_str(&weights.join(","))
     }
 }
 

@@ -113,7 +113,7 @@ impl RequestHistory {
             TraceLine::Outcome(_) => {
                 event.entered_meanwhile = queue.take().map(|queue| queue.meanwhile(queue.since_us));
             }
-            TraceLine::Signals(_) | TraceLine::Scheduling(_) => {}
+            TraceLine::Signals(_) | TraceLine::Gateway(_) | TraceLine::Scheduling(_) => {}
         }
         event.observed = event.observed.filter(|observed| !observed.is_empty());
         event.entered_meanwhile = event.entered_meanwhile.filter(|meanwhile| meanwhile.count > 0);
@@ -176,6 +176,7 @@ impl RequestHistory {
                 let (victim, needed) = (preemption.request, plural(preemption.needed_kv_blocks.into(), "KV block"));
                 writeln!(f, "request {victim} is preempted for it: it needs {needed}")?;
             }
+            TraceLine::Gateway(gateway) => writeln!(f, "{gateway}")?,
             TraceLine::Scheduling(scheduling) => writeln!(f, "{scheduling}")?,
             TraceLine::Preemption(preemption) => writeln!(f, "{preemption}")?,
             TraceLine::Outcome(outcome) => writeln!(f, "{outcome}")?,

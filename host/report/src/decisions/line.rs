@@ -3,6 +3,8 @@
 use blis_sim::ids::{InstanceIndex, RequestId};
 use serde::{Deserialize, Serialize};
 
+use super::gateway::GatewayLine;
+
 /// A line of a decision trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -11,6 +13,8 @@ pub enum TraceLine {
     Signals(SignalsLine),
     /// Decision of the admission policy.
     Admission(AdmissionLine),
+    /// What flow control did with a request.
+    Gateway(GatewayLine),
     Routing(RoutingLine),
     /// Decision whether a request enters the running batch.
     Scheduling(SchedulingLine),
@@ -24,6 +28,7 @@ pub enum TraceLine {
 pub enum LineKind {
     Signals,
     Admission,
+    Gateway,
     Routing,
     Scheduling,
     Preemption,
@@ -31,8 +36,15 @@ pub enum LineKind {
 }
 
 impl LineKind {
-    pub const ALL: [Self; 6] =
-        [Self::Signals, Self::Admission, Self::Routing, Self::Scheduling, Self::Preemption, Self::Outcome];
+    pub const ALL: [Self; 7] = [
+        Self::Signals,
+        Self::Admission,
+        Self::Gateway,
+        Self::Routing,
+        Self::Scheduling,
+        Self::Preemption,
+        Self::Outcome,
+    ];
 
     /// The name of the kind in the file.
     #[must_use]
@@ -40,6 +52,7 @@ impl LineKind {
         match self {
             Self::Signals => "signals",
             Self::Admission => "admission",
+            Self::Gateway => "gateway",
             Self::Routing => "routing",
             Self::Scheduling => "scheduling",
             Self::Preemption => "preemption",
@@ -54,6 +67,7 @@ impl TraceLine {
         match self {
             Self::Signals(_) => LineKind::Signals,
             Self::Admission(_) => LineKind::Admission,
+            Self::Gateway(_) => LineKind::Gateway,
             Self::Routing(_) => LineKind::Routing,
             Self::Scheduling(_) => LineKind::Scheduling,
             Self::Preemption(_) => LineKind::Preemption,
@@ -67,6 +81,7 @@ impl TraceLine {
         let number = match self {
             Self::Signals(_) => None,
             Self::Admission(line) => Some(line.request),
+            Self::Gateway(line) => Some(line.request),
             Self::Routing(line) => Some(line.request),
             Self::Scheduling(line) => Some(line.request),
             Self::Preemption(line) => Some(line.request),
@@ -80,6 +95,7 @@ impl TraceLine {
     pub fn instance(&self) -> Option<InstanceIndex> {
         let number = match self {
             Self::Signals(_) | Self::Admission(_) => None,
+            Self::Gateway(line) => line.instance,
             Self::Routing(line) => Some(line.instance),
             Self::Scheduling(line) => Some(line.instance),
             Self::Preemption(line) => Some(line.instance),
@@ -94,6 +110,7 @@ impl TraceLine {
         match self {
             Self::Signals(line) => Some(line.time_us),
             Self::Admission(line) => Some(line.time_us),
+            Self::Gateway(line) => Some(line.time_us),
             Self::Routing(line) => Some(line.time_us),
             Self::Scheduling(line) => Some(line.time_us),
             Self::Preemption(line) => Some(line.time_us),
@@ -425,6 +442,8 @@ pub enum BatchObstacle {
     TokenBudget,
     /// All batch slots are taken.
     BatchFull,
+    /// Prefill waits for a later step.
+    PrefillInterval,
     /// Its prompt must not be chunked and exceeds the rest of the step's token budget.
     UnsplitPrompt,
     /// Not enough free KV blocks.
@@ -507,6 +526,8 @@ pub enum OutcomeStatus {
     /// It reached the maximum length of a sequence.
     LengthCapped,
     TimedOut,
+    /// Ended on its instance by the gateway, for a request of higher priority.
+    Evicted,
     /// Its prompt alone is too long for the model.
     DroppedPromptTooLong,
     /// Input and output together are too long (BLIS).
@@ -519,11 +540,19 @@ pub enum OutcomeStatus {
     Running,
     /// Between client and instance at the end of the simulation.
     Arriving,
+    /// In the gateway's queue at the end of the simulation.
+    InGateway,
     /// Rejected by the admission policy.
     RejectedByAdmission,
     /// No instance serves its model.
     RejectedByRouting,
     RejectedByServer,
+    /// There was no room for it in the gateway's queue.
+    RejectedGatewayFull,
+    /// It left the gateway's queue for a request of higher priority.
+    DisplacedInGateway,
+    /// It left the gateway's queue after its time to live.
+    ExpiredInGateway,
 }
 
 /// The last line of a complete file.

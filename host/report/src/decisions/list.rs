@@ -106,6 +106,7 @@ fn in_words(line: &TraceLine, signals: Option<&SignalsLine>) -> String {
     let what = match line {
         TraceLine::Signals(signals) => signals.to_string(),
         TraceLine::Admission(admission) => admission.to_string(),
+        TraceLine::Gateway(gateway) => gateway.to_string(),
         TraceLine::Routing(routing) => routing_text(routing, signals),
         TraceLine::Scheduling(scheduling) => scheduling.to_string(),
         TraceLine::Preemption(preemption) => preemption.to_string(),
@@ -185,6 +186,7 @@ impl SchedulingLine {
                 write!(f, "the {} of the batch use the whole token budget of the step", self.running)
             }
             Some(BatchObstacle::BatchFull) => write!(f, "all {} batch slots are taken", self.running),
+            Some(BatchObstacle::PrefillInterval) => f.write_str("prefill waits for a later step"),
             Some(BatchObstacle::UnsplitPrompt) => {
                 let tokens = plural(self.num_tokens.unwrap_or(0).into(), "token");
                 write!(f, "its {tokens} must not be chunked, and {} of the token budget are left", self.token_budget)
@@ -234,6 +236,7 @@ impl OutcomeStatus {
             Self::Completed => "completed",
             Self::LengthCapped => "completed, cut off at the maximum model length",
             Self::TimedOut => "timed out",
+            Self::Evicted => "evicted by the gateway",
             Self::DroppedPromptTooLong => "dropped: the prompt alone is too long",
             Self::DroppedBudgetTooLong => "dropped: input and output are too long",
             Self::DroppedKvTooSmall => "dropped: larger than the KV cache",
@@ -243,6 +246,10 @@ impl OutcomeStatus {
             Self::RejectedByAdmission => "rejected by the admission policy",
             Self::RejectedByRouting => "rejected: no instance serves its model",
             Self::RejectedByServer => "rejected: the API server had too many requests",
+            Self::InGateway => "still in the gateway's queue at the end",
+            Self::RejectedGatewayFull => "rejected: the gateway's queue had no room",
+            Self::DisplacedInGateway => "displaced from the gateway's queue",
+            Self::ExpiredInGateway => "expired in the gateway's queue",
         }
     }
 }

@@ -12,6 +12,7 @@
 //! Memory of reading and writing does not grow with the trace; only `diff` keeps a few numbers of every request.
 
 mod diff;
+mod gateway;
 mod history;
 mod json;
 mod line;

@@ -106,6 +106,7 @@ impl TraceReader {
         let line = match kind(text)?.as_str() {
             "signals" => TraceLine::Signals(self.complete(object(text)?)?),
             "admission" => TraceLine::Admission(object(text)?),
+            "gateway" => TraceLine::Gateway(object(text)?),
             "routing" => TraceLine::Routing(object(text)?),
             "scheduling" => TraceLine::Scheduling(object(text)?),
             "preemption" => TraceLine::Preemption(object(text)?),
@@ -169,7 +170,9 @@ impl TraceReader {
                 }
                 self.check_seen(&routing.seen())
             }
-            TraceLine::Scheduling(_) | TraceLine::Preemption(_) | TraceLine::Outcome(_) => Ok(()),
+            TraceLine::Gateway(_) | TraceLine::Scheduling(_) | TraceLine::Preemption(_) | TraceLine::Outcome(_) => {
+                Ok(())
+            }
         }
     }
 

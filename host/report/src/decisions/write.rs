@@ -6,9 +6,10 @@ use std::path::Path;
 
 use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{
-    Decision, DropReason, Outcome, PreemptionDecision, Rejection, SchedulingDecision, SchedulingResult, SignalColumns,
-    Status, WaitReason,
+    Decision, DropReason, GatewayChoice, GatewayDecision, Outcome, PreemptionDecision, Rejection, SchedulingDecision,
+    SchedulingResult, SignalColumns, Status, WaitReason,
 };
+use blis_sim::policy::flow::FlowView;
 use blis_sim::policy::{AdmissionDecision, ClusterView, Reads, Reason, RequestView, RoutingDecision};
 use blis_sim::request::Name;
 use flate2::Compression;
@@ -191,7 +192,10 @@ impl<'a, W: Write> DecisionLog<'a, W> {
     fn reason(&mut self, reason: &Reason) {
         self.scratch.clear();
         match reason {
-            Reason::TierShed { .. } | Reason::GaieSaturated { .. } => {
+            Reason::TierShed { .. }
+            | Reason::GaieSaturated { .. }
+            | Reason::Probabilistic { .. }
+            | Reason::LatencySlo { .. } => {
                 self.scratch.push_str(&reason.text(&|name| self.names.text(name)));
             }
             _ => write!(self.scratch, "{reason}").expect("a String takes everything"),
@@ -296,11 +300,78 @@ impl<'a, W: Write> DecisionLog<'a, W> {
 }
 
 impl<W: Write> DecisionLog<'_, W> {
+    fn gateway(&mut self, decision: &GatewayDecision<'_>) {
+        self.lines.begin("{\"kind\":\"gateway\"");
+        self.lines.int(key!("request"), decision.request.0);
+        self.lines.int(key!("time_us"), decision.now.0);
+        self.lines.raw(match decision.choice {
+            GatewayChoice::Refused => ",\"decision\":\"refused\",\"reason\":\"flow-control-queue-rejected\"",
+            GatewayChoice::Displaced { .. } => ",\"decision\":\"displaced\"",
+            GatewayChoice::Dispatched { .. } => ",\"decision\":\"dispatched\"",
+            GatewayChoice::Evicted { .. } => ",\"decision\":\"evicted\"",
+            GatewayChoice::Expired => ",\"decision\":\"expired\"",
+            GatewayChoice::TimedOut => ",\"decision\":\"timed-out\"",
+        });
+        if let Some(saturation) = decision.saturation {
+            self.lines.float(key!("saturation"), saturation);
+        }
+        self.bands(decision);
+        match decision.choice {
+            GatewayChoice::Displaced { by } => self.lines.int(key!("by"), by.0),
+            GatewayChoice::Dispatched { band, flows, waited } => {
+                self.lines.int(key!("band"), band);
+                self.lines.int(key!("waited_us"), waited.0);
+                self.flows(flows);
+            }
+            GatewayChoice::Evicted { instance, demand, candidates } => {
+                self.lines.int(key!("band"), demand);
+                self.lines.int(key!("instance"), instance.0);
+                let ids: Vec<u32> = candidates.iter().map(|request| request.id.0).collect();
+                self.lines.ints(key!("candidates"), &ids);
+            }
+            GatewayChoice::Refused | GatewayChoice::Expired | GatewayChoice::TimedOut => {}
+        }
+        self.lines.end();
+    }
+
+    fn bands(&mut self, decision: &GatewayDecision<'_>) {
+        self.lines.raw(",\"bands\":[");
+        for (rank, band) in decision.bands.iter().enumerate() {
+            self.lines.int(if rank == 0 { "{\"priority\":" } else { ",{\"priority\":" }, band.priority);
+            self.lines.int(key!("queued"), band.queued);
+            self.lines.int(key!("oldest_wait_us"), band.oldest_wait.0);
+            if let Some(&ceiling) = decision.ceilings.get(rank) {
+                self.lines.float(key!("ceiling"), ceiling);
+            }
+            self.lines.raw("}");
+        }
+        self.lines.raw("]");
+    }
+
+    fn flows(&mut self, flows: &[FlowView]) {
+        self.lines.raw(",\"flows\":[");
+        for (index, flow) in flows.iter().enumerate() {
+            self.lines.int(if index == 0 { "{\"queued\":" } else { ",{\"queued\":" }, flow.queued);
+            self.lines.text_unless_empty(key!("tenant"), self.names.text(flow.tenant));
+            self.lines.int(key!("head"), flow.head.id.0);
+            self.lines.int(key!("head_wait_us"), flow.head.wait.0);
+            self.lines.int(key!("in_flight"), flow.in_flight);
+            self.lines.int(key!("dispatched"), flow.dispatched);
+            self.lines.int(key!("served_input_tokens"), flow.served.input);
+            self.lines.int(key!("served_output_tokens"), flow.served.output);
+            self.lines.raw("}");
+        }
+        self.lines.raw("]");
+    }
+}
+
+impl<W: Write> DecisionLog<'_, W> {
     fn decided(&mut self, decision: &Decision<'_>) {
         match *decision {
             Decision::Admission { request, cluster, columns, decision } => {
                 self.admission(request, cluster, columns.read, decision);
             }
+            Decision::Gateway(ref decision) => self.gateway(decision),
             Decision::Routing { request, cluster, columns, choice, scores } => {
                 self.routing(request, cluster, columns, (choice, scores));
             }

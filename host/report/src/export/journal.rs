@@ -6,7 +6,7 @@ use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::StepRecord;
 use blis_sim::latency::LatencyModel;
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Decision, Outcome, Status};
+use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, Outcome, Status};
 use blis_sim::request::Request;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
@@ -34,6 +34,8 @@ pub struct Journal {
 #[derive(Clone, Debug)]
 pub(super) struct Journey {
     pub request: Request,
+    /// Times at which it joined and left the gateway's queue, if it waited there and was dispatched.
+    pub in_gateway: Option<(Micros, Micros)>,
     /// Time at which an instance got it.
     pub handed_over: Option<Micros>,
     /// Time at which it joined the waiting queue of the instance.
@@ -170,6 +172,7 @@ impl Journal {
         self.by_id.insert(request.id, self.journeys.len());
         self.journeys.push(Journey {
             request: request.clone(),
+            in_gateway: None,
             handed_over: None,
             queued: None,
             in_batch: Vec::new(),
@@ -182,6 +185,14 @@ impl Journal {
     }
 
     fn decided(&mut self, decision: &Decision<'_>) {
+        if let &Decision::Gateway(GatewayDecision { now, request, choice, .. }) = decision {
+            if let (GatewayChoice::Dispatched { waited, .. }, Some(journey)) = (choice, self.journey(request))
+                && waited > Micros::ZERO
+            {
+                journey.in_gateway = Some((now - waited, now));
+            }
+            return;
+        }
         let Decision::Routing { request, cluster, .. } = decision else { return };
         let waits = self.latency.as_ref().map(|latency| latency.queueing_time(request.input_tokens));
         if let Some(journey) = self.journey(request.id) {

@@ -1,7 +1,8 @@
 //! The export in the form of a vLLM with journey and step tracing: OTLP in JSON, one document per line.
 //!
 //! A request has two linked spans. `llm_request` (scope `vllm.api`) has vLLM's attributes (latencies in seconds) and
-//! the events of the server: `api.ARRIVED`, `api.HANDOFF_TO_CORE`, `api.FIRST_RESPONSE_FROM_CORE`, `api.DEPARTED` or
+//! the events of the server: `api.ARRIVED`, `gateway.QUEUED` and `gateway.DISPATCHED` if it waited there (ours),
+//! `api.HANDOFF_TO_CORE`, `api.FIRST_RESPONSE_FROM_CORE`, `api.DEPARTED` or
 //! `api.ABORTED`. Its child `llm_core` (scope `vllm.scheduler`), which exists once the request has joined a waiting
 //! queue, has those of the engine: `journey.QUEUED`, `journey.SCHEDULED`, `journey.FIRST_TOKEN`, `journey.PREEMPTED`,
 //! `journey.FINISHED`. An engine step is an event `step.BATCH_SUMMARY` of a span `scheduler_steps` (scope
@@ -106,13 +107,14 @@ impl RequestSpans<'_> {
     }
 
     fn latencies(&self, outcome: &Outcome) -> impl Iterator<Item = Value> + use<> {
-        let Journey { queued, in_batch, tokens, .. } = self.journey;
+        let Journey { in_gateway, queued, in_batch, tokens, .. } = self.journey;
         let queued = queued.zip(in_batch.first()).map(|(queued, change)| change.at.saturating_sub(queued));
         let prefill = in_batch.first().zip(tokens.first()).map(|(change, first)| first.saturating_sub(change.at));
         let decode = tokens.first().zip(tokens.last()).map(|(first, last)| *last - *first);
         let latencies = [
             ("gen_ai.latency.time_to_first_token", outcome.ttft),
             ("gen_ai.latency.e2e", outcome.e2e),
+            ("gen_ai.latency.time_in_gateway", in_gateway.map(|(joined, left)| left - joined)),
             ("gen_ai.latency.time_in_queue", queued),
             ("gen_ai.latency.time_in_model_prefill", prefill),
             ("gen_ai.latency.time_in_model_decode", decode),
@@ -135,6 +137,10 @@ impl RequestSpans<'_> {
         let first = journey.first_token().filter(|&at| failed.is_none_or(|(_, ended)| at <= ended));
         let departed = journey.completed().and_then(|outcome| Some(outcome.arrival + outcome.e2e?));
         let mut events = vec![event("api.ARRIVED", journey.request.arrival, Vec::new())];
+        if let Some((joined, left)) = journey.in_gateway {
+            events.push(event("gateway.QUEUED", joined, Vec::new()));
+            events.push(event("gateway.DISPATCHED", left, Vec::new()));
+        }
         events.extend(journey.handed_over.map(|at| event("api.HANDOFF_TO_CORE", at, Vec::new())));
         events.extend(first.map(|at| event("api.FIRST_RESPONSE_FROM_CORE", at, Vec::new())));
         events.extend(departed.map(|at| event("api.DEPARTED", at, Vec::new())));

@@ -61,6 +61,11 @@ impl InFlightCounter {
         }
     }
 
+    /// When the next of the requests that have ended is complete; [`Micros::MAX`] if all are.
+    pub fn next_end(&self) -> Micros {
+        self.ending.peek().map_or(Micros::MAX, |&Reverse((at, ..))| at)
+    }
+
     /// Removes a request that ended, now or when its output will be complete.
     pub fn ended(&mut self, column: &mut [u32], outcome: &Outcome) {
         let Some(instance) = outcome.instance.filter(|_| self.counting) else { return };

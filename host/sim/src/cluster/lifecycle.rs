@@ -106,6 +106,11 @@ impl EventDelivery {
         });
     }
 
+    /// Time of the next event to be delivered; [`Micros::MAX`] if there is none.
+    pub fn next_event(&self) -> Micros {
+        self.waiting.peek().map_or(Micros::MAX, |Reverse(first)| first.event.at)
+    }
+
     /// Delivers all events before `now`, then the changes of caches from the latest refresh.
     #[inline]
     pub fn deliver(&mut self, now: Micros, observe: impl FnMut(&Event)) {

@@ -65,6 +65,10 @@ impl RouterMeasures {
     /// Follows an event of [`Self::events`]. Returns the instance of which a column changed.
     pub fn observe(&mut self, signals: &mut Signals, event: &Event) -> Option<InstanceIndex> {
         let first_token = event.kind == EventKind::FirstToken;
+        // Other events, which other policies receive, may be about no request.
+        if !first_token && !matches!(event.kind, EventKind::Completed | EventKind::Ended) {
+            return None;
+        }
         let mut changed = None;
         if let Some(request) = self.requests.get_mut(&event.request).filter(|_| self.reads.tokens) {
             let i = request.instance.index();

@@ -54,7 +54,7 @@ use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, InstanceConfig, NoProgress, PrefetchDistance};
 use crate::limits;
 use crate::observer::{Interests, Observer, SimEvent};
-use crate::outcome::{Counters, Decision, Outcome, Rejection, Status};
+use crate::outcome::{Counters, Decision, GatewayChoice, GatewayDecision, Outcome, Rejection, Status};
 use crate::policy::{
     AdmissionDecision, AdmissionPolicy, Classes, Event, Events, PriorityPolicy, Reads, Reason, RequestView,
     RoutingDecision, RoutingPolicy, Ties,
@@ -193,8 +193,6 @@ pub struct Cluster<I> {
     arrived: VecDeque<Box<Request>>,
     /// The queue of flow control.
     gateway: Option<Box<Gateway>>,
-    /// Ticks since the gateway's queue last changed.
-    idle_ticks: u32,
     /// Requests that wait for routing, and when they are routed.
     admitted: VecDeque<(Micros, Box<Request>)>,
     /// The routing policy's scores of the present decision.
@@ -242,7 +240,6 @@ impl<I: Instance> Cluster<I> {
             routing_reads: policies.routing.reads(),
             arrived: VecDeque::new(),
             gateway: None,
-            idle_ticks: 0,
             admitted: VecDeque::new(),
             scores: Vec::new(),
             forced: None,
@@ -320,7 +317,7 @@ impl<I: Instance> Cluster<I> {
             FrontEvent::Arrival => self.arrive(clients),
             FrontEvent::Admission => self.admit(now, clients)?,
             FrontEvent::Routing => self.route(now, clients)?,
-            FrontEvent::Leave => self.leave(now, clients),
+            FrontEvent::Leave => self.leave(now, clients)?,
             FrontEvent::Tick => self.tick(now, clients)?,
         }
         Ok(())
@@ -357,7 +354,12 @@ impl<I: Instance> Cluster<I> {
     /// Makes the admission decision about the next request.
     fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let request = self.arrived.pop_front().expect("an admission is due");
-        match self.recorded(&request) {
+        let recorded = self.recorded(&request);
+        if recorded.is_some() && self.gateway.is_some() {
+            // The gateway decides as before only if its signals are refreshed as before.
+            self.refresh_signals(now, observer)?;
+        }
+        match recorded {
             Some(RecordedDecision::Admitted | RecordedDecision::Routed(_)) => {
                 return self.admitted(now, request, observer);
             }
@@ -400,32 +402,41 @@ impl<I: Instance> Cluster<I> {
             self.admitted.push_back((now.saturating_add(self.config.routing_latency), request));
             return Ok(());
         };
-        self.idle_ticks = 0;
-        let copy = request.clone();
-        match gateway.enqueue(now, request, &self.config.view(&copy)) {
+        let id = request.id;
+        match gateway.enqueue(now, request, |request| self.config.view(request)) {
             Enqueued::Waits => {}
             Enqueued::Refused(request) => {
+                record(observer, || gateway.left(now, &request, GatewayChoice::Refused));
                 self.refuse(now, &request, Status::Rejected(Rejection::GatewayFull), observer);
                 return Ok(()); // the queue has not changed
             }
             Enqueued::Displaced(request) => {
+                record(observer, || gateway.left(now, &request, GatewayChoice::Displaced { by: id }));
                 self.refuse(now, &request, Status::Rejected(Rejection::GatewayDisplaced), observer);
             }
         }
         self.dispatch_cycle(now, observer)?;
         self.gateway.iter_mut().for_each(|gateway| gateway.enqueued(now));
+        self.skip_ticks();
         Ok(())
     }
 
     /// The next request of the gateway's queue leaves it unserved.
-    fn leave(&mut self, now: Micros, observer: &mut impl Observer) {
-        let Some((request, why)) = self.gateway.as_mut().and_then(|gateway| gateway.leave()) else { return };
-        self.idle_ticks = 0;
-        let status = match why {
-            Leaves::Expired => Status::Rejected(Rejection::GatewayExpired),
-            Leaves::TimedOut => Status::TimedOut,
+    fn leave(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        if self.lifecycle.wanted().rejected {
+            // Policies receive what happened before.
+            self.catch_up_watched(now, observer)?;
+            self.deliver(now);
+        }
+        let Some(gateway) = &mut self.gateway else { return Ok(()) };
+        let Some((request, why)) = gateway.leave() else { return Ok(()) };
+        let (choice, status) = match why {
+            Leaves::Expired => (GatewayChoice::Expired, Status::Rejected(Rejection::GatewayExpired)),
+            Leaves::TimedOut => (GatewayChoice::TimedOut, Status::TimedOut),
         };
+        record(observer, || gateway.left(now, &request, choice));
         self.refuse(now, &request, status, observer);
+        Ok(())
     }
 
     /// Reports that the gateway does not serve `request`.
@@ -443,13 +454,22 @@ impl<I: Instance> Cluster<I> {
     fn tick(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
         self.dispatch_cycle(now, observer)?;
         let Some(gateway) = &mut self.gateway else { return Ok(()) };
-        gateway.ticked(now);
-        self.idle_ticks += 1;
         let is_idle = || self.instances.iter().all(|instance| instance.next_event().is_none());
-        if self.idle_ticks >= limits::IDLE_TICKS && self.arrived.is_empty() && self.admitted.is_empty() && is_idle() {
+        if gateway.ticked(now) && self.arrived.is_empty() && self.admitted.is_empty() && is_idle() {
             return Err(Halt::NothingDispatched { waiting: gateway.len() });
         }
+        self.skip_ticks();
         Ok(())
+    }
+
+    /// Skips the ticks of the gateway's queue before the next change of a signal.
+    fn skip_ticks(&mut self) {
+        let Some(gateway) = &mut self.gateway else { return };
+        // Ends and events at a moment are seen by ticks after it, and the events of instances that no decision makes catch
+        // up are seen at the next refresh.
+        let next_event = self.next_events.first_time();
+        let steady = next_event.min(self.board.steady_until()).min(self.lifecycle.next_event());
+        gateway.skip_ticks(steady);
     }
 
     /// Dispatches one request of the gateway's queue, if the service has room.
@@ -463,11 +483,14 @@ impl<I: Instance> Cluster<I> {
         match gateway.cycle(now, &self.board.view(now)) {
             Cycle::Nothing => {}
             Cycle::Dispatch(request, waited) => {
+                record(observer, || gateway.dispatched(now, &request, waited));
                 observer.record(&SimEvent::Dispatched { request: &request, waited });
-                self.idle_ticks = 0;
                 self.admitted.push_back((now.saturating_add(self.config.routing_latency), request));
             }
             Cycle::Evict(victims) => {
+                for &(id, instance) in &victims {
+                    record(observer, || gateway.revoked(now, id, instance));
+                }
                 for (id, instance) in victims {
                     self.evict(now, id, instance, observer)?;
                 }
@@ -492,7 +515,7 @@ impl<I: Instance> Cluster<I> {
             gateway: self.gateway.as_deref_mut(),
         };
         if self.instances[instance.index()].evict(now, id, observer) {
-            self.idle_ticks = 0;
+            self.gateway.iter_mut().for_each(|gateway| gateway.evicted());
             self.board.mark_dirty(instance);
             self.watch(instance);
         }
@@ -503,7 +526,14 @@ impl<I: Instance> Cluster<I> {
     fn route(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let (_, mut request) = self.admitted.pop_front().expect("a routing is due");
         if let Some(RecordedDecision::Routed(instance)) = self.recorded(&request) {
-            request.priority = self.policies.priority.priority(&self.config.view(&request), now).saturating_neg();
+            let view = self.config.view(&request);
+            let priority = self.policies.priority.priority(&view, now).saturating_neg();
+            if self.gateway.is_some() {
+                self.refresh_signals(now, observer)?;
+                self.board.probe(&view, self.routing_reads);
+                self.board.routed(&view, instance);
+            }
+            request.priority = priority;
             return self.dispatch(now, request, instance, observer);
         }
         self.refresh_signals(now, observer)?;
@@ -586,18 +616,29 @@ impl<I: Instance> Cluster<I> {
                 }
             }
         } else {
-            while let Some(behind) = self.next_events.first_before(now) {
-                self.catch_up(behind, now, observer)?;
-            }
+            self.catch_up_watched(now, observer)?;
         }
         self.board.refresh(now, &mut self.instances, &mut self.lifecycle);
+        self.deliver(now);
+        Ok(())
+    }
+
+    /// Executes the watched events of the instances before `now`.
+    fn catch_up_watched(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        while let Some(behind) = self.next_events.first_before(now) {
+            self.catch_up(behind, now, observer)?;
+        }
+        Ok(())
+    }
+
+    /// Delivers the events before `now` to the policies.
+    fn deliver(&mut self, now: Micros) {
         let Self { lifecycle, board, policies, gateway, .. } = self;
         let mut observe = to_policies(policies, gateway);
         lifecycle.deliver(now, |event| {
             board.observe(event);
             observe(event);
         });
-        Ok(())
     }
 
     /// Prefetches the instance of the next event, a little further at every call.
@@ -690,6 +731,13 @@ impl<I: Instance> Cluster<I> {
         let counters: Result<_, Halt> = self.instances.into_iter().map(end).collect();
         self.config.abort.check()?;
         counters
+    }
+}
+
+/// Reports a decision of the gateway, if `observer` is interested.
+fn record<'a>(observer: &mut impl Observer, decision: impl FnOnce() -> GatewayDecision<'a>) {
+    if observer.interests().contains(Interests::DECISIONS) {
+        observer.record(&SimEvent::Decision(&Decision::Gateway(decision())));
     }
 }
 

@@ -56,6 +56,11 @@ impl NextEvents {
         self.times[self.width + instance.index()]
     }
 
+    /// Time of the earliest next event of any instance; later than every event if there is none.
+    pub fn first_time(&self) -> Micros {
+        self.times[1]
+    }
+
     /// The instance with the earliest next event, if that is before `limit`.
     pub fn first_before(&self, limit: Micros) -> Option<InstanceIndex> {
         (self.times[1] < limit).then(|| self.winners[1])

@@ -130,6 +130,17 @@ impl SignalBoard {
         self.reads.load && self.load.is_due(now) || self.reads.cached_blocks && self.caches.is_due(now)
     }
 
+    /// The time until which, inclusive, no signal changes by the passing of time alone: not by a refresh, and not by an end
+    /// that was reported before its time.
+    pub fn steady_until(&self) -> Micros {
+        let refresh = |group: &SignalGroup, read: bool| {
+            // Without an interval, the events of instances are watched.
+            if read && group.interval > Micros::ZERO { group.read_at + group.interval - Micros(1) } else { Micros::MAX }
+        };
+        let load = refresh(&self.load, self.reads.load);
+        load.min(refresh(&self.caches, self.reads.cached_blocks)).min(self.in_flight.next_end())
+    }
+
     /// Marks `instance` as dirty: an event happened on it.
     pub fn mark_dirty(&mut self, instance: InstanceIndex) {
         if self.reads.load {

@@ -1,6 +1,7 @@
 //! Invariants over random clusters, for every built-in policy and both engines.
 
 mod forks;
+mod gateway;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -189,6 +190,7 @@ impl SimulationLog {
                 assert!(scores.is_empty() || scores.len() == cluster.len(), "a score for each or for none");
                 (cluster.now, format!("{} {choice:?} {scores:?}", request.id))
             }
+            Decision::Gateway(decision) => (decision.now, format!("{decision:?}")),
             Decision::Scheduling(_) | Decision::Preemption(_) => unreachable!("not of interest"),
         };
         assert!(now >= self.last_decision, "decisions are out of order");
@@ -211,8 +213,10 @@ struct RequestDraft {
 }
 
 fn draft() -> impl Strategy<Value = RequestDraft> {
+    let gap = prop_oneof![Just(0u64), 0u64..1_500, 0u64..40_000];
+    let timeout = prop_oneof![1u64..20_000, 1u64..400_000];
     (
-        (prop_oneof![Just(0u64), 0u64..40_000], 1u32..60, 0u32..25, proptest::option::weighted(0.2, 1u64..400_000)),
+        (gap, 1u32..60, 0u32..25, proptest::option::weighted(0.2, timeout)),
         (0u32..3, 0u32..8, 0u32..6, 0u32..3, prop_oneof![9 => Just(0u32), 1 => 7u32..9]),
     )
         .prop_map(|((gap, input, output, deadline), (family, shared, class, tenant, model))| RequestDraft {
@@ -272,9 +276,10 @@ impl ClusterSetup {
 
 /// No flow control, or one with random policies and limits.
 fn flow() -> impl Strategy<Value = Option<FlowControl>> {
-    let policies = (0usize..4, 0usize..3, 0usize..5, 0usize..3);
+    let policies = (0usize..6, 0usize..3, 0usize..5, 0usize..3);
     let limits = (proptest::option::of(1u32..20), proptest::option::of(1u32..10), any::<bool>());
-    let times = (proptest::option::of(1_000u64..400_000), prop_oneof![Just(0u64), 1u64..90_000], 1u64..5_000);
+    let ttl = prop_oneof![1_000u64..20_000, 1_000u64..400_000];
+    let times = (proptest::option::of(ttl), prop_oneof![Just(0u64), 1u64..90_000], 1u64..5_000);
     let flags = (any::<bool>(), any::<bool>());
     let one = (policies, limits, times, flags).prop_map(|(policies, limits, times, (blis, evicts))| {
         let (saturation, ceilings, fairness, ordering) = policies;
@@ -287,7 +292,15 @@ fn flow() -> impl Strategy<Value = Option<FlowControl>> {
                     kv_utilization: 0.8,
                     staleness: Some(Micros(200_000)),
                 }),
-                _ => Box::new(flow::Concurrency { max_concurrency: 2.0 }),
+                mode => Box::new(flow::Concurrency {
+                    mode: [
+                        flow::ConcurrencyMode::Requests,
+                        flow::ConcurrencyMode::Tokens,
+                        flow::ConcurrencyMode::Hybrid,
+                    ][mode - 3],
+                    max_concurrency: 2.0,
+                    max_tokens: 50.0,
+                }),
             },
             ceilings: match ceilings {
                 0 => Box::new(flow::StaticCeiling { ceiling: 1.0 }),
@@ -312,6 +325,7 @@ fn flow() -> impl Strategy<Value = Option<FlowControl>> {
                 evictions_at_once: if blis { 1 } else { 2 },
                 max_requests: limits.0,
                 band_requests: limits.1,
+                band_bytes: None,
                 displaces: limits.2,
                 ttl: times.0.map(Micros),
                 sweep: Micros(times.1),
@@ -464,7 +478,10 @@ fn assert_sound(setup: &ClusterSetup, requests: &[Request], log: &SimulationLog)
         let foreign = ![Name::NONE, Name(7)].contains(&request.tags.model);
         if horizon == Micros::MAX {
             assert!(
-                outcome.completed() || refused || matches!(outcome.status, Status::TimedOut | Status::Dropped(_)),
+                outcome.completed()
+                    || refused
+                    || matches!(outcome.status, Status::TimedOut | Status::Dropped(_))
+                    || setup.flow.is_some() && outcome.status == Status::Evicted,
                 "unfinished at the end of the simulation: {outcome:?}"
             );
             assert!(!foreign || outcome.instance.is_none(), "a request for another model was served");

@@ -95,6 +95,7 @@ pub struct Metrics {
     /// Indexed by instance; empty unless inversions are enabled.
     admissions: Vec<BatchAdmissions>,
     sessions: SessionCollector,
+    gateway_waits: Vec<Micros>,
     offered: Option<u64>,
     /// Requests that do not count, by [`MetricsOptions::warmup`].
     cut: u64,
@@ -124,6 +125,9 @@ pub struct Report {
     pub sessions: Option<SessionReport>,
     /// Counts of anomalies, such as rejections and timeouts.
     pub anomalies: Anomalies,
+    /// Times in the gateway's queue of the requests that were dispatched from it; without samples if there is no flow
+    /// control.
+    pub gateway_wait: Distribution,
 }
 
 impl Report {
@@ -153,6 +157,7 @@ impl Metrics {
             shed: BTreeMap::new(),
             admissions: vec![BatchAdmissions::default(); if options.inversions { instances } else { 0 }],
             sessions: SessionCollector::default(),
+            gateway_waits: Vec::new(),
             offered: None,
             cut: 0,
             options,
@@ -200,6 +205,7 @@ impl Metrics {
             arrived: self.offered.map_or(cluster.counts.arrived(), |offered| offered - self.cut),
             jain_index: tenants::jain_index(&tokens),
             sessions: self.sessions.report(),
+            gateway_wait: Distribution::of(&mut self.gateway_waits),
             goodput: classes::goodput(&self.classes, &classes, duration),
             anomalies: Anomalies::new(&cluster.counts, &instances, shed, inversions),
             classes: if self.has_classes() { classes } else { Vec::new() },
@@ -284,7 +290,7 @@ impl Metrics {
 impl Observer for Metrics {
     #[inline(always)]
     fn interests(&self) -> Interests {
-        Interests::OUTCOMES | Interests::INTER_TOKEN_LATENCIES
+        Interests::OUTCOMES | Interests::INTER_TOKEN_LATENCIES | Interests::GATEWAY
     }
 
     #[inline(always)]
@@ -294,6 +300,9 @@ impl Observer for Metrics {
             SimEvent::InterTokenLatency { instance, gap, count } => self.itl.add(self.histogram(instance), gap, count),
             SimEvent::InterTokenLatencyRetracted { instance, gap, count } => {
                 self.itl.retract(self.histogram(instance), gap, count);
+            }
+            SimEvent::Dispatched { request, waited } if request.arrival >= self.options.warmup => {
+                self.gateway_waits.push(waited);
             }
             _ => {}
         }

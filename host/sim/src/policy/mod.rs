@@ -20,6 +20,7 @@ mod classes;
 mod event;
 pub mod flow;
 mod instance;
+mod linear_model;
 mod prefix_index;
 mod priority;
 mod routing;
@@ -31,7 +32,9 @@ use std::fmt::{self, Debug, Display};
 
 use rand::RngExt as _;
 
-pub use admission::{AlwaysAdmit, GaieLegacy, Probabilistic, RejectAll, TenantBudgets, TierShed, TokenBucket};
+pub use admission::{
+    AlwaysAdmit, GaieLegacy, LatencySlo, Probabilistic, RejectAll, TenantBudgets, TierShed, TokenBucket,
+};
 pub use classes::{Classes, ClientTargets};
 pub use event::{Event, EventKind, Events};
 pub(crate) use instance::Progress;
@@ -44,6 +47,7 @@ pub use routing::{
 };
 pub use view::{BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 
+use self::linear_model::{Features, LinearModel};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::request::Name;
 use crate::rng::Stream;
@@ -276,6 +280,13 @@ pub enum Reason {
         /// The probability of its rejection, 0 to 1.
         probability: f64,
     },
+    /// The class may be shed, and no instance is predicted to serve the request in time.
+    LatencySlo {
+        /// Service class of the request.
+        class: Name,
+        /// The shortest predicted TTFT of an instance, µs.
+        predicted_us: f64,
+    },
     /// The tenant has more requests in flight than its share.
     TenantBudget,
     /// A policy that was loaded as a plugin, with the score of the chosen instance if it has scores.
@@ -296,6 +307,7 @@ impl Reason {
             Self::TierShed { class, priority, min, load } => tier_shed(class_text(*class), *priority, *min, *load),
             Self::GaieSaturated { class, saturation } => gaie_saturated(class_text(*class), *saturation),
             Self::Probabilistic { class, probability } => probabilistic(class_text(*class), *probability),
+            Self::LatencySlo { class, predicted_us } => latency_slo(class_text(*class), *predicted_us),
             _ => self.to_string(),
         }
     }
@@ -311,6 +323,10 @@ fn gaie_saturated(class: impl Display, saturation: f64) -> String {
 
 fn probabilistic(class: impl Display, probability: f64) -> String {
     format!("probabilistic: class={class} probability={probability:.2}")
+}
+
+fn latency_slo(class: impl Display, predicted_us: f64) -> String {
+    format!("latency-slo: class={class} ttft={:.1}ms", predicted_us / 1000.0)
 }
 
 /// As [`Reason::text`], with the indices of classes instead of their names.
@@ -329,6 +345,7 @@ impl Display for Reason {
             Self::TierShed { class, priority, min, load } => f.write_str(&tier_shed(class.0, *priority, *min, *load)),
             Self::GaieSaturated { class, saturation } => f.write_str(&gaie_saturated(class.0, *saturation)),
             Self::Probabilistic { class, probability } => f.write_str(&probabilistic(class.0, *probability)),
+            Self::LatencySlo { class, predicted_us } => f.write_str(&latency_slo(class.0, *predicted_us)),
             Self::TenantBudget => f.write_str("tenant-budget-shed"),
             Self::Plugin(None) => f.write_str("plugin"),
             Self::Plugin(Some(score)) => write!(f, "plugin (score={score:.3})"),

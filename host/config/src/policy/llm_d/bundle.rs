@@ -21,6 +21,7 @@ impl EndpointPicker {
             text.push_str("admission:\n  policy: gaie-legacy\n");
             let _ = writeln!(text, "  gaie_qd_threshold: {queue_depth}\n  gaie_kv_threshold: {kv_utilization}");
         }
+        let gateway = self.gateway.as_ref().map(super::gateway::to_bundle).unwrap_or_default();
         text.push_str("routing:\n  policy: weighted\n");
         if !self.filters.is_empty() {
             text.push_str("  filters:\n");
@@ -34,6 +35,7 @@ impl EndpointPicker {
         for WeightedScorer { name, weight, .. } in &self.scorers {
             let _ = writeln!(text, "    - {{name: {name}, weight: {weight}}}");
         }
+        text.push_str(&gateway);
         text
     }
 
@@ -48,7 +50,15 @@ impl EndpointPicker {
         reader.check_rest(&settings)?;
         let used = |kind| settings.used(kind).expect("all kinds but latency have a policy");
         let (filters, scorers) = reader.routing(used(Kind::Routing))?;
-        Ok(Self { shedding: reader.admission(used(Kind::Admission))?, filters, scorers })
+        let gateway = bundle.choices().gateway.as_deref().map(super::gateway::of_bundle).transpose();
+        let gateway = gateway.map_err(|(value, what, hint)| reader.refuse(&value.source, what, hint))?;
+        let admission = used(Kind::Admission);
+        let shedding = reader.admission(admission)?;
+        if shedding.is_some() && gateway.is_some() {
+            let hint = "with flow control llm-d rejects no request that may be shed; leave out one of them";
+            return Err(reader.refuse(&admission.source, "`gaie-legacy` beside `gateway` has no counterpart", hint));
+        }
+        Ok(Self { shedding, gateway, filters, scorers })
     }
 }
 

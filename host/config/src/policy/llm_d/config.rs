@@ -21,7 +21,10 @@ impl EndpointPicker {
         let picker = Role::Picker(if random { Picker::Random } else { Picker::MaxScore });
         let name = page.declare(type_with(picker), None, &[]);
         page.reference(name, None);
-        page.shedding(self.shedding);
+        match &self.gateway {
+            Some(settings) => page.gateway(settings),
+            None => page.shedding(self.shedding),
+        }
         page.finish()
     }
 
@@ -47,10 +50,10 @@ fn type_with(role: Role) -> &'static PluginType {
 
 /// The sections of a configuration that is being written.
 #[derive(Default)]
-struct ConfigPage {
+pub(super) struct ConfigPage {
     plugins: String,
     profile: String,
-    detector: String,
+    pub(super) detector: String,
     /// Whether a plugin reads what is in the prefix caches.
     precise: bool,
 }
@@ -101,7 +104,12 @@ impl ConfigPage {
     }
 
     /// Adds a plugin. Returns its name.
-    fn declare<'a>(&mut self, row: &'a PluginType, name: Option<&'a str>, parameters: &[(&str, String)]) -> &'a str {
+    pub(super) fn declare<'a>(
+        &mut self,
+        row: &'a PluginType,
+        name: Option<&'a str>,
+        parameters: &[(&str, String)],
+    ) -> &'a str {
         let _ = writeln!(self.plugins, "- type: {}", row.name);
         if let Some(name) = name {
             let _ = writeln!(self.plugins, "  name: {name}");

@@ -11,6 +11,7 @@
 
 mod bundle;
 mod config;
+mod gateway;
 pub(super) mod plugins;
 mod read;
 #[cfg(test)]
@@ -25,11 +26,16 @@ pub use read::{Imported, import, load};
 pub struct EndpointPicker {
     /// When requests of a negative priority are rejected; `None` for never.
     pub shedding: Option<Saturation>,
+    /// Flow control; `None` if it is off.
+    pub gateway: Option<GatewaySettings>,
     /// In their order; none twice.
     pub filters: Vec<BuiltInFilter>,
     /// Built-in ones, a list that [`WeightedScorer::check`] accepts.
     pub scorers: Vec<WeightedScorer>,
 }
+
+/// Settings of flow control that are not the default of llm-d, by the names of the flags, in one order.
+pub type GatewaySettings = Vec<(&'static str, String)>;
 
 /// The service is saturated if the mean over its instances of the larger share is 1 or more.
 #[derive(Clone, Copy, Debug, PartialEq)]

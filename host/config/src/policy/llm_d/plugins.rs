@@ -31,6 +31,9 @@ pub(in crate::policy) enum Role {
     Picker(Picker),
     /// It runs one profile, which is all that a bundle describes.
     SingleProfile,
+    /// A policy of flow control: the flag, its value, and what it would do without flow control, as a continuation of "it
+    /// would …".
+    Flow(&'static str, &'static str, &'static str),
     /// It changes nothing in a simulation, because …
     NoEffect(&'static str),
     /// It has no counterpart. What it does, as a continuation of "it would …".
@@ -116,6 +119,11 @@ impl PluginType {
         precise.or_else(|| Some((Self::of(Role::Scorer(kind))?, false)))
     }
 
+    /// The type that is `value` of the flag `flag` of flow control.
+    pub fn of_flow(flag: &str, value: &str) -> Option<&'static Self> {
+        PLUGIN_TYPES.iter().find(|row| matches!(row.role, Role::Flow(of, one, _) if of == flag && one == value))
+    }
+
     /// The names of all types.
     pub fn names() -> Vec<&'static str> {
         PLUGIN_TYPES.iter().map(|row| row.name).collect()
@@ -182,6 +190,10 @@ const fn scorer(name: &'static str, kind: ScorerKind) -> PluginType {
 
 const fn missing(name: &'static str, what: &'static str) -> PluginType {
     row(name, Role::Missing(what))
+}
+
+const fn flow(name: &'static str, flag: &'static str, value: &'static str, what: &'static str) -> PluginType {
+    row(name, Role::Flow(flag, value, what))
 }
 
 const fn no_effect(name: &'static str, why: &'static str) -> PluginType {
@@ -335,19 +347,16 @@ static PLUGIN_TYPES: &[PluginType] = &[
         "latency-slo-admitter",
         "reject requests of a negative priority if no instance is predicted to meet their SLO",
     ),
-    missing("concurrency-detector", "call the service saturated by its requests or tokens in flight"),
-    missing("program-aware-fairness", "serve the program with the least attained service first"),
-    missing("round-robin-fairness-policy", "serve the tenants of a priority band in turn"),
-    missing("global-strict-fairness-policy", "serve the first request of all tenants of a priority band"),
-    missing("fcfs-ordering-policy", "order the gateway's queue by arrival"),
-    missing("edf-ordering-policy", "order the gateway's queue by deadline"),
-    missing("slo-deadline-ordering-policy", "order the gateway's queue by the time to the TTFT target"),
-    missing("static-usage-limit-policy", "hold back every priority band at one saturation"),
-    missing("priority-holdback-policy", "hold back lower priority bands at lower saturations"),
-    missing(
-        "soft-reflective-ceiling-policy",
-        "hold back lower priority bands in the gateway's queue as the saturation rises",
-    ),
+    flow("concurrency-detector", "saturation-detector", "concurrency", "call the service saturated by its requests or tokens in flight"),
+    flow("program-aware-fairness", "fairness-policy", "program-aware", "serve the program with the least attained service first"),
+    flow("round-robin-fairness-policy", "fairness-policy", "round-robin", "serve the tenants of a priority band in turn"),
+    flow("global-strict-fairness-policy", "fairness-policy", "global-strict", "serve the first request of all tenants of a priority band"),
+    flow("fcfs-ordering-policy", "dispatch-order", "fcfs", "order the gateway's queue by arrival"),
+    flow("edf-ordering-policy", "dispatch-order", "edf", "order the gateway's queue by deadline"),
+    flow("slo-deadline-ordering-policy", "dispatch-order", "slo-deadline", "order the gateway's queue by the time to the TTFT target"),
+    flow("static-usage-limit-policy", "usage-limit-policy", "static", "hold back every priority band at one saturation"),
+    flow("priority-holdback-policy", "usage-limit-policy", "priority-holdback", "hold back lower priority bands at lower saturations"),
+    flow("soft-reflective-ceiling-policy", "usage-limit-policy", "soft-reflective", "hold back lower priority bands in the gateway's queue as the saturation rises"),
     missing("sheddable-filter", "choose the requests in flight that may be evicted for others"),
     missing("priority-then-time-ordering", "evict requests of the lowest priority first, the newest of them first"),
 ];

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::plugins::{Meaning, PRECISE_PRODUCER, Picker, PluginType, Role, TypeParameter, UTILIZATION_DETECTOR};
 use super::value::AnyYaml;
-use super::{EndpointPicker, Saturation, WHOLE_MAX};
+use super::{EndpointPicker, GatewaySettings, Saturation, WHOLE_MAX};
 use crate::policy::error::PolicyError;
 use crate::policy::{BuiltInFilter, ScorerKind, WeightedScorer, read_text};
 use blis_diag::yaml::{Document, Entries, Error, FROM_0, Mark, Spanned, Word, explain};
@@ -92,25 +92,25 @@ const API_VERSIONS: [&str; 3] = ["llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.
 const KIND: &str = "EndpointPickerConfig";
 
 #[derive(Default)]
-struct Remarks {
-    left_out: Vec<Diagnostic>,
+pub(super) struct Remarks {
+    pub left_out: Vec<Diagnostic>,
     differs: Vec<Diagnostic>,
     no_effect: Vec<(String, &'static str)>,
 }
 
-struct Reader<'a> {
-    document: Document<'a>,
-    remarks: Remarks,
+pub(super) struct Reader<'a> {
+    pub document: Document<'a>,
+    pub remarks: Remarks,
 }
 
 /// A plugin of the list.
-struct DeclaredPlugin {
+pub(super) struct DeclaredPlugin {
     name: String,
     /// Its type as it was written.
-    written: Word,
+    pub written: Word,
     /// `None` for a type that is not in the table.
-    row: Option<&'static PluginType>,
-    parameters: Vec<(Word, Spanned<AnyYaml>)>,
+    pub row: Option<&'static PluginType>,
+    pub parameters: Vec<(Word, Spanned<AnyYaml>)>,
 }
 
 /// A plugin in a profile.
@@ -122,6 +122,11 @@ struct ProfileMember<'a> {
 }
 
 impl DeclaredPlugin {
+    /// Whether it is of the type called `name`.
+    pub fn is(&self, name: &str) -> bool {
+        self.row.is_some_and(|row| row.name == name)
+    }
+
     fn role(&self) -> Option<Role> {
         self.row.map(|row| row.role)
     }
@@ -137,23 +142,23 @@ impl Reader<'_> {
         self.check_sections(&raw)?;
         let plugins = self.plugins(raw.plugins.unwrap_or_default())?;
         let profiles = raw.scheduling_profiles.unwrap_or_default();
-        let shedding = self.shedding(
+        let (shedding, gateway) = self.shedding(
             &plugins,
             raw.feature_gates.as_deref().unwrap_or_default(),
             &raw.flow_control,
             &raw.saturation_detector,
         )?;
         for plugin in &plugins {
-            self.remark_on(plugin);
+            self.remark_on(plugin, gateway.is_some());
         }
         if plugins.is_empty() && profiles.is_empty() {
             let scorers = EPP_PROFILE.map(|(kind, weight)| WeightedScorer::built_in(kind, weight)).to_vec();
-            return Ok(EndpointPicker { shedding, filters: Vec::new(), scorers });
+            return Ok(EndpointPicker { shedding, gateway, filters: Vec::new(), scorers });
         }
         let (profile_at, members) = self.members(&plugins, profiles)?;
         let filters = self.filters(&plugins, &members)?;
         let scorers = self.scorers(&plugins, &members, profile_at)?;
-        Ok(EndpointPicker { shedding, filters, scorers })
+        Ok(EndpointPicker { shedding, gateway, filters, scorers })
     }
 
     fn check_header(&self, raw: &RawConfig) -> Result<(), PolicyError> {
@@ -224,7 +229,7 @@ impl Reader<'_> {
     }
 
     /// Names a plugin without a counterpart, wherever it is used.
-    fn remark_on(&mut self, plugin: &DeclaredPlugin) {
+    fn remark_on(&mut self, plugin: &DeclaredPlugin, has_gateway: bool) {
         let written = quoted(plugin.written.value.as_bytes());
         let location = self.document.location(plugin.written.referenced);
         let left_out = |what: String| Diagnostic::new(what).at(location.clone());
@@ -238,7 +243,8 @@ impl Reader<'_> {
                     None => unknown,
                 });
             }
-            Some(Role::Missing(what) | Role::MissingHandler(what)) => {
+            Some(Role::Flow(..)) if has_gateway => {}
+            Some(Role::Missing(what) | Role::MissingHandler(what) | Role::Flow(_, _, what)) => {
                 self.remarks.left_out.push(left_out(format!("{written} has no counterpart: it would {what}")));
             }
             Some(Role::NoEffect(why)) => self.remarks.no_effect.push((plugin.written.value.clone(), why)),
@@ -309,7 +315,7 @@ impl Reader<'_> {
         Ok(ProfileMember { plugin, weight, at: name.referenced })
     }
 
-    fn declared<'p>(
+    pub(super) fn declared<'p>(
         &self,
         plugins: &'p [DeclaredPlugin],
         name: &str,
@@ -503,25 +509,28 @@ impl Reader<'_> {
     }
 
     /// llm-d rejects requests of a negative priority while its detector says that the service is saturated, unless flow
-    /// control is on.
+    /// control is on: then requests wait.
     fn shedding(
         &mut self,
         plugins: &[DeclaredPlugin],
         gates: &[Word],
         flow_control: &Option<Spanned<AnyYaml>>,
         deprecated: &Option<Spanned<AnyYaml>>,
-    ) -> Result<Option<Saturation>, PolicyError> {
+    ) -> Result<(Option<Saturation>, Option<GatewaySettings>), PolicyError> {
         let gate = gates.iter().rfind(|gate| gate.value.split('=').next() == Some("flowControl"));
         let on = gate.filter(|gate| !gate.value.ends_with("=false"));
-        if let Some(gate) = on {
-            let what = "flow control has no counterpart: it would hold requests in queues of the gateway while the \
-                        service is saturated";
-            self.remarks.left_out.push(Diagnostic::new(what).at(self.document.location(gate.referenced)));
-        }
         let own = flow_control.as_ref().and_then(|section| section.value.key("saturationDetector"));
         let section = own.or(deprecated.as_ref());
         let saturation = self.saturation(plugins, section)?;
-        Ok(saturation.filter(|_| on.is_none()))
+        if on.is_none() {
+            return Ok((saturation, None));
+        }
+        let detector = match section.and_then(|section| section.value.key("pluginRef")).map(|name| &name.value) {
+            Some(AnyYaml::Text(name)) => plugins.iter().find(|plugin| plugin.name == *name),
+            _ => plugins.iter().find(|plugin| plugin.name == UTILIZATION_DETECTOR),
+        };
+        let gateway = self.gateway(plugins, flow_control.as_ref(), detector, saturation)?;
+        Ok((None, Some(gateway)))
     }
 
     /// The thresholds of the detector of saturation; `None` if it is off or has no counterpart.
@@ -578,7 +587,7 @@ impl Reader<'_> {
         Ok(Some(saturation).filter(|saturation| *saturation != Saturation::OFF))
     }
 
-    fn wrong(&self, at: Mark, what: impl Into<String>, hint: impl Into<String>) -> PolicyError {
+    pub(super) fn wrong(&self, at: Mark, what: impl Into<String>, hint: impl Into<String>) -> PolicyError {
         self.document.wrong(at, what, hint).into()
     }
 }

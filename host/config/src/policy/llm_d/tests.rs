@@ -131,8 +131,73 @@ flowControl: {saturationDetector: {pluginRef: mine}}
         shedding(&format!("{detector}featureGates: [flowControl=false]\n")).map(|one| one.queue_depth),
         Some(9.0)
     );
-    let left_out = texts(&read("featureGates: [flowControl]\n").left_out);
-    assert!(left_out[0].contains("flow control has no counterpart: it would hold requests"), "{left_out:?}");
+    let both = "admission: {policy: gaie-legacy}\nrouting: {policy: epp-default}\ngateway: {}\n";
+    assert!(export(both).unwrap_err().contains("beside `gateway` has no counterpart"));
+}
+
+#[test]
+fn flow_control_is_the_gateway_of_a_bundle() {
+    let gateway = |body: &str| {
+        let read = read(&format!("featureGates: [flowControl]\n{body}"));
+        (read.picker.gateway.expect("it is on"), texts(&read.left_out))
+    };
+    assert_eq!(gateway(""), (vec![], vec![]));
+    let deprecated = gateway("saturationDetector: {queueDepthThreshold: 7}\n").0;
+    assert_eq!(deprecated, [("queue-depth-threshold", "7".to_owned())]);
+    for (parameters, hint) in [("{maxConcurrency: 0}", "above 0"), ("{concurrencyMode: token}", "tokens or hybrid")] {
+        let body = format!(
+            "featureGates: [flowControl]
+plugins: [{{type: concurrency-detector, parameters: {parameters}}}, {{type: queue-scorer}}]
+flowControl: {{saturationDetector: {{pluginRef: concurrency-detector}}}}
+"
+        );
+        assert!(refused(&body).contains(hint), "{}", refused(&body));
+    }
+    let (settings, left_out) = gateway(
+        "plugins:
+- {type: concurrency-detector, parameters: {maxConcurrency: 132, concurrencyMode: hybrid, headroom: 0.2}}
+- {type: priority-holdback-policy, parameters: {minCeiling: 0.6, maxCeiling: 0.9}}
+- {type: round-robin-fairness-policy}
+- {type: edf-ordering-policy}
+- {type: queue-scorer}
+schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
+flowControl:
+  saturationDetector: {pluginRef: concurrency-detector}
+  usageLimitPolicyPluginRef: priority-holdback-policy
+  defaultRequestTTL: 30s
+  maxRequests: 10000
+  maxBytes: 1Gi
+  priorityBands: []
+  defaultPriorityBand: {maxRequests: 200, maxBytes: 512Mi, fairnessPolicyRef: round-robin-fairness-policy, orderingPolicyRef: edf-ordering-policy}
+",
+    );
+    let expected = [
+        ("saturation-detector", "concurrency"),
+        ("max-concurrency", "132"),
+        ("concurrency-mode", "hybrid"),
+        ("usage-limit-policy", "priority-holdback"),
+        ("usage-limit-threshold", "0.6"),
+        ("fairness-policy", "round-robin"),
+        ("dispatch-order", "edf"),
+        ("max-gateway-queue-depth", "10000"),
+        ("request-ttl", "30s"),
+        ("per-band-capacity", "200"),
+        ("per-band-bytes", "536870912"),
+    ];
+    assert_eq!(settings, expected.map(|(flag, value)| (flag, value.to_owned())));
+    let named = |what: &str| left_out.iter().any(|remark| remark.contains(what));
+    assert!(named("`maxCeiling` has no counterpart"), "{left_out:?}");
+    assert!(named("`maxBytes` has no counterpart: it would limit the bytes of all"), "{left_out:?}");
+    assert!(named("`priorityBands` has no counterpart"), "{left_out:?}");
+    assert_eq!(left_out.len(), 3, "{left_out:?}");
+    for (gateway, named) in [
+        ("fairness_policy: virtual-token-counter", "virtual-token-counter"),
+        ("in_flight_eviction: true", "in_flight_eviction"),
+        ("max_concurrency: 3", "max_concurrency"),
+    ] {
+        let message = export(&format!("routing: {{policy: epp-default}}\ngateway: {{{gateway}}}\n")).unwrap_err();
+        assert!(message.contains(named) && message.contains("no counterpart in llm-d"), "{message}");
+    }
 }
 
 #[test]
@@ -270,6 +335,7 @@ prop_compose! {
         guard in prop::option::of((1_u32..1_000_000_000, 0.01..=1.0, 0.0..=100.0)),
         swapped in any::<bool>(),
         weights in prop::collection::vec(1e-9..1e9, ScorerKind::ALL.len()),
+        gateway in prop::option::of(any_gateway()),
         chosen in prop::sample::subsequence(ScorerKind::ALL.to_vec(), 0..=ScorerKind::ALL.len()).prop_shuffle(),
     ) -> EndpointPicker {
         let filter = |name: &str, values: [f64; 3]| {
@@ -294,8 +360,56 @@ prop_compose! {
         }
         let shedding = saturation
             .map(|(queue_depth, kv_utilization)| Saturation { queue_depth: f64::from(queue_depth), kv_utilization });
-        EndpointPicker { shedding: shedding.filter(|one| *one != Saturation::OFF), filters, scorers }
+        // With flow control, llm-d does not shed.
+        let shedding = shedding.filter(|one| *one != Saturation::OFF && gateway.is_none());
+        EndpointPicker { shedding, gateway, filters, scorers }
     }
+}
+
+/// Settings of flow control in the order in which import writes them, without defaults.
+fn any_gateway() -> impl Strategy<Value = GatewaySettings> {
+    let detector = prop_oneof![
+        Just(vec![]),
+        Just(vec![("saturation-detector", "never".to_owned())]),
+        (6_u32..1000, 0.01_f64..0.79).prop_map(|(depth, share)| {
+            vec![("queue-depth-threshold", depth.to_string()), ("kv-cache-util-threshold", share.to_string())]
+        }),
+        (1_u32..100, prop::sample::select(vec!["tokens", "hybrid"]), 1_u32..1_000_000).prop_map(
+            |(most, mode, tokens)| {
+                vec![
+                    ("saturation-detector", "concurrency".to_owned()),
+                    ("max-concurrency", most.min(99).to_string()),
+                    ("concurrency-mode", mode.to_owned()),
+                    ("max-token-concurrency", tokens.min(999_999).to_string()),
+                ]
+            }
+        ),
+    ];
+    let limit = prop_oneof![
+        Just(vec![]),
+        (0.01_f64..0.99).prop_map(|share| vec![("usage-limit-threshold", share.to_string())]),
+        (0.01_f64..0.99).prop_map(|share| {
+            vec![("usage-limit-policy", "priority-holdback".to_owned()), ("usage-limit-threshold", share.to_string())]
+        }),
+        Just(vec![("usage-limit-policy", "soft-reflective".to_owned())]),
+    ];
+    let fairness = prop::option::of(prop::sample::select(vec!["round-robin", "program-aware"]));
+    let order = prop::option::of(prop::sample::select(vec!["edf", "slo-deadline"]));
+    let sizes = (
+        prop::option::of(0_u32..),
+        prop::option::of(prop::sample::select(vec!["30s", "2m", "500ms"])),
+        prop::option::of(0_u32..),
+    );
+    (detector, limit, fairness, order, sizes).prop_map(|(detector, limit, fairness, order, (most, ttl, band))| {
+        let mut settings: GatewaySettings = detector;
+        settings.extend(limit);
+        settings.extend(fairness.map(|name| ("fairness-policy", name.to_owned())));
+        settings.extend(order.map(|name| ("dispatch-order", name.to_owned())));
+        settings.extend(most.map(|most| ("max-gateway-queue-depth", most.to_string())));
+        settings.extend(ttl.map(|ttl| ("request-ttl", ttl.to_owned())));
+        settings.extend(band.map(|band| ("per-band-capacity", band.to_string())));
+        settings
+    })
 }
 
 proptest! {

@@ -31,7 +31,7 @@ impl Observer for DecisionLog {
             Decision::Routing { request, cluster, choice, .. } => {
                 (request.id, ForcedDecision::Route(cluster.instances[choice.target].id))
             }
-            Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Gateway(_) | Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         self.decisions.push((id, decision));
     }

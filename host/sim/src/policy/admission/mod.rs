@@ -2,6 +2,7 @@
 
 mod always_admit;
 mod gaie_legacy;
+mod latency_slo;
 mod probabilistic;
 mod reject_all;
 mod tenant_budgets;
@@ -10,6 +11,7 @@ mod token_bucket;
 
 pub use always_admit::AlwaysAdmit;
 pub use gaie_legacy::GaieLegacy;
+pub use latency_slo::LatencySlo;
 pub use probabilistic::Probabilistic;
 pub use reject_all::RejectAll;
 pub use tenant_budgets::TenantBudgets;

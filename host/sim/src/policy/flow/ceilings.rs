@@ -15,6 +15,10 @@ impl CeilingsPolicy for StaticCeiling {
         ceilings.resize(bands.len(), self.ceiling);
     }
 
+    fn repeats(&self, _saturation: f64) -> u64 {
+        u64::MAX
+    }
+
     fn fork(&self) -> Box<dyn CeilingsPolicy> {
         Box::new(*self)
     }
@@ -36,6 +40,10 @@ impl CeilingsPolicy for PriorityHoldback {
         ceilings.extend((0..bands.len()).map(|rank| self.max - rank as f64 * (self.max - self.min) / steps));
     }
 
+    fn repeats(&self, _saturation: f64) -> u64 {
+        u64::MAX
+    }
+
     fn fork(&self) -> Box<dyn CeilingsPolicy> {
         Box::new(*self)
     }
@@ -52,11 +60,22 @@ pub struct SoftReflective {
     calls: u64,
 }
 
+impl SoftReflective {
+    /// Whether a call at saturation `s` is counted.
+    fn advances(s: f64) -> bool {
+        s >= 1.0 - s && s < 1.0
+    }
+
+    /// Bands are open in one of so many calls at saturation `s`.
+    fn one_in(s: f64) -> u64 {
+        libm::round(s / (1.0 - s)).max(1.0) as u64
+    }
+}
+
 impl CeilingsPolicy for SoftReflective {
     fn ceilings(&mut self, _now: Micros, saturation: f64, bands: &[BandView], ceilings: &mut Vec<f64>) {
         let s = saturation;
-        let advances = s >= 1.0 - s && s < 1.0;
-        if advances {
+        if Self::advances(s) {
             self.calls += 1;
         }
         let last = bands.len().saturating_sub(1);
@@ -67,9 +86,25 @@ impl CeilingsPolicy for SoftReflective {
             if s >= 1.0 {
                 return 0.0;
             }
-            let one_in = libm::round(s / (1.0 - s)).max(1.0) as u64;
-            if self.calls.is_multiple_of(one_in) { 1.0 } else { 0.0 }
+            if self.calls.is_multiple_of(Self::one_in(s)) { 1.0 } else { 0.0 }
         }));
+    }
+
+    fn repeats(&self, saturation: f64) -> u64 {
+        if !Self::advances(saturation) {
+            return u64::MAX;
+        }
+        let one_in = Self::one_in(saturation);
+        match self.calls % one_in {
+            0 => 0,
+            closed => one_in - closed - 1,
+        }
+    }
+
+    fn repeated(&mut self, saturation: f64, calls: u64) {
+        if Self::advances(saturation) {
+            self.calls += calls;
+        }
     }
 
     fn fork(&self) -> Box<dyn CeilingsPolicy> {

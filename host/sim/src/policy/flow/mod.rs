@@ -28,7 +28,7 @@ pub use ceilings::{PriorityHoldback, SoftReflective, StaticCeiling};
 pub use eviction::LowestPriorityNewest;
 pub use fairness::{GlobalStrict, LeastAttainedService, RoundRobinFlows, VirtualTokenCounter, WeightedFlows};
 pub use ordering::{ArrivalOrder, EarliestDeadline, SloDeadline};
-pub use saturation::{Concurrency, NeverSaturated, Utilization};
+pub use saturation::{Concurrency, ConcurrencyMode, NeverSaturated, Utilization};
 
 use super::{ClusterView, Event, Events, Reads, RequestView};
 use crate::ids::RequestId;
@@ -42,6 +42,12 @@ pub trait SaturationPolicy: Debug + Send {
 
     /// How full the service is: 0 if it is empty, 1 if it is full, more if it is overloaded. Not-a-number counts as 1.
     fn saturation(&mut self, cluster: &ClusterView<'_>) -> f64;
+
+    /// The time until which, inclusive, its result stays that for `cluster` if no signal changes. A policy that cannot say
+    /// is called at every tick.
+    fn steady_until(&self, cluster: &ClusterView<'_>) -> Micros {
+        cluster.now
+    }
 
     /// The events that it receives. Called once.
     fn events(&self) -> Events {
@@ -83,6 +89,15 @@ pub trait CeilingsPolicy: Debug + Send {
     fn observe(&mut self, event: &Event) {
         let _ = event;
     }
+
+    /// Number of further calls at this saturation that would have the result of the last call. A policy that cannot say is
+    /// called at every tick.
+    fn repeats(&self, _saturation: f64) -> u64 {
+        0
+    }
+
+    /// So many further calls at this saturation were left out, at most [`Self::repeats`].
+    fn repeated(&mut self, _saturation: f64, _calls: u64) {}
 
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn CeilingsPolicy>;

@@ -1,0 +1,322 @@
+//! Plugins of flow control: the built-in policies and their re-implementations as scripts (`examples/built-ins/`) and as a
+//! component (`plugins/flow-control`) give the same results, byte for byte; and mistakes are refused.
+
+use std::fs;
+
+use crate::macros::{Scratch, blis};
+
+/// Two tenants of unequal demand in three bands, more than two instances can serve; some requests time out sooner than
+/// others of their tenant.
+const WORKLOAD: &str = r#"
+version: "2"
+aggregate_rate: 90
+num_requests: 220
+clients:
+  - id: many
+    tenant_id: many
+    slo_class: standard
+    rate_fraction: 5
+    arrival: { process: poisson }
+    input_distribution: { type: lognormal, params: { mu: 5.5, sigma: 0.7, max: 1200 } }
+    output_distribution: { type: exponential, params: { mean: 120 } }
+  - id: hasty
+    tenant_id: many
+    slo_class: standard
+    rate_fraction: 3
+    timeout: 2500000
+    arrival: { process: poisson }
+    input_distribution: { type: lognormal, params: { mu: 5.5, sigma: 0.7, max: 1200 } }
+    output_distribution: { type: exponential, params: { mean: 60 } }
+  - id: few
+    tenant_id: few
+    slo_class: standard
+    rate_fraction: 1
+    arrival: { process: gamma, cv: 3 }
+    input_distribution: { type: lognormal, params: { mu: 5.0, sigma: 0.7, max: 1200 } }
+    output_distribution: { type: exponential, params: { mean: 150 } }
+  - id: premium
+    slo_class: critical
+    rate_fraction: 1
+    arrival: { process: poisson }
+    input_distribution: { type: gaussian, params: { mean: 150, std_dev: 80, min: 20, max: 600 } }
+    output_distribution: { type: exponential, params: { mean: 80 } }
+  - id: sheddable
+    tenant_id: few
+    slo_class: background
+    rate_fraction: 2
+    arrival: { process: poisson }
+    input_distribution: { type: gaussian, params: { mean: 300, std_dev: 150, min: 20, max: 900 } }
+    output_distribution: { type: exponential, params: { mean: 200 } }
+"#;
+
+const SERVICE: &str = "run --model llama-3.1-8b-instruct --tp 1 --num-instances 2 --max-num-seqs 6 --total-kv-blocks 900 \
+                       --output json --flow-control --in-flight-eviction --request-ttl 4s";
+
+/// The flag of a kind, a built-in policy with its own flags, and the parameters of its re-implementation.
+struct FlowPolicy {
+    kind: &'static str,
+    flag: &'static str,
+    name: &'static str,
+    own: &'static str,
+    parameters: &'static [&'static str],
+    /// Whether `rust-flow-control` has it.
+    is_in_component: bool,
+}
+
+const POLICIES: [FlowPolicy; 6] = [
+    FlowPolicy {
+        kind: "saturation",
+        flag: "--saturation-detector",
+        name: "utilization",
+        own: "--queue-depth-threshold 2 --kv-cache-util-threshold 0.7",
+        parameters: &["queue_depth=2", "kv_utilization=0.7"],
+        is_in_component: true,
+    },
+    FlowPolicy {
+        kind: "ceilings",
+        flag: "--usage-limit-policy",
+        name: "priority-holdback",
+        own: "--usage-limit-threshold 0.6",
+        parameters: &["limit=0.6"],
+        is_in_component: true,
+    },
+    FlowPolicy {
+        kind: "fairness",
+        flag: "--fairness-policy",
+        name: "virtual-token-counter",
+        own: "",
+        parameters: &[],
+        is_in_component: true,
+    },
+    FlowPolicy {
+        kind: "fairness",
+        flag: "--fairness-policy",
+        name: "global-strict",
+        own: "",
+        parameters: &[],
+        is_in_component: false,
+    },
+    FlowPolicy {
+        kind: "ordering",
+        flag: "--dispatch-order",
+        name: "edf",
+        own: "",
+        parameters: &[],
+        is_in_component: true,
+    },
+    FlowPolicy {
+        kind: "eviction",
+        flag: "--eviction-policy",
+        name: "lowest-priority-newest",
+        own: "",
+        parameters: &[],
+        is_in_component: true,
+    },
+];
+
+impl FlowPolicy {
+    fn built_in(&self) -> String {
+        format!("{} {} {}", self.flag, self.name, self.own)
+    }
+
+    /// The same policy from `file`.
+    fn plugin(&self, file: &str) -> String {
+        let parameters: String =
+            self.parameters.iter().map(|one| format!(" --policy-param {}.{one}", self.kind)).collect();
+        format!("{} {file}{parameters}", self.flag)
+    }
+
+    fn script(&self) -> String {
+        self.plugin(&format!("examples/built-ins/{}.rhai", self.name))
+    }
+}
+
+/// The results and the record of every request, without what names the plugins.
+fn run(scratch: &Scratch, flags: &str) -> [String; 2] {
+    let out = Scratch::new();
+    let workload = scratch.path("workload.yaml");
+    let document = blis!(format!("{SERVICE} --workload-spec {workload} {flags} --metrics-path {}", out.path("m.json")))
+        .done()
+        .stdout;
+    let document = match document.split_once(",\n  \"plugins\": [\n") {
+        Some((before, _)) => format!("{before}\n}}\n"),
+        None => document,
+    };
+    [document, out.read("m.json")]
+}
+
+/// The first policy of each kind but those of `kind`, which `instead` replaces.
+fn all_with(kind: &str, instead: &str) -> String {
+    let others = POLICIES.iter().filter(|one| one.kind != kind && one.name != "global-strict");
+    others.map(FlowPolicy::built_in).chain([instead.to_owned()]).collect::<Vec<_>>().join(" ")
+}
+
+fn scratch() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.write("workload.yaml", WORKLOAD);
+    scratch
+}
+
+#[test]
+fn reimplemented_policies_give_the_same_bytes() {
+    let scratch = scratch();
+    for more in ["--seed 1", "--seed 2 --snapshot-refresh-interval 0", "--seed 3 --parity blis"] {
+        for policy in &POLICIES {
+            let with = |instead: &str| run(&scratch, &format!("{more} {}", all_with(policy.kind, instead)));
+            let built_in = with(&policy.built_in());
+            assert!(built_in == with(&policy.script()), "{} as a script, {more}", policy.name);
+            if policy.is_in_component {
+                let component = with(&policy.plugin("rust-flow-control"));
+                assert!(built_in == component, "{} as a component, {more}", policy.name);
+            }
+        }
+        let all = |of: fn(&FlowPolicy) -> String| {
+            let of = POLICIES.iter().filter(|one| one.is_in_component).map(of);
+            run(&scratch, &format!("{more} {}", of.collect::<Vec<_>>().join(" ")))
+        };
+        let built_in = all(FlowPolicy::built_in);
+        assert!(built_in == all(FlowPolicy::script), "all as scripts, {more}");
+        assert!(built_in == all(|one| one.plugin("rust-flow-control")), "all as one component, {more}");
+    }
+}
+
+/// Otherwise the comparison would prove nothing.
+#[test]
+fn every_reimplemented_policy_has_an_effect() {
+    let scratch = scratch();
+    let others = [
+        ("saturation", "--saturation-detector never"),
+        ("ceilings", "--usage-limit-policy static --usage-limit-threshold 0.9"),
+        ("fairness", "--fairness-policy global-strict"),
+        ("ordering", "--dispatch-order slo-deadline --slo-targets standard=1s,default=10s"),
+    ];
+    let usual = run(&scratch, &all_with("", ""));
+    for (kind, other) in others {
+        assert!(run(&scratch, &all_with(kind, other)) != usual, "{other}");
+    }
+    let evicts_none = scratch.path("none.rhai");
+    fs::write(&evicts_none, "fn evict(b, f) { () }").expect("written");
+    assert!(run(&scratch, &all_with("eviction", &format!("--eviction-policy {evicts_none}"))) != usual);
+}
+
+#[test]
+fn a_bundle_names_policies_with_their_parameters() {
+    let scratch = scratch();
+    let bundle = scratch.path("bundle.yaml");
+    let built_in = "saturation: {policy: utilization, parameters: {queue-depth: 2, kv-utilization: 0.7}}\n\
+                    ceilings: {policy: priority-holdback, parameters: {limit: 0.6}}\n\
+                    fairness: {policy: virtual-token-counter}\nordering: {policy: edf}\n";
+    let plugins = "saturation: {policy: rust-flow-control, parameters: {queue_depth: 2, kv_utilization: 0.7}}\n\
+                   ceilings: {policy: rust-flow-control, parameters: {limit: 0.6}}\n\
+                   fairness: {policy: rust-flow-control}\nordering: {policy: rust-flow-control}\n\
+                   eviction: {policy: rust-flow-control}\n";
+    let usual = run(&scratch, &all_with("", ""));
+    for text in [built_in, plugins] {
+        fs::write(&bundle, text).expect("written");
+        assert!(run(&scratch, &format!("--policy-config {bundle}")) == usual, "{text}");
+        // A flag wins over the bundle.
+        let other = format!("--policy-config {bundle} --saturation-detector never");
+        let flag = all_with("saturation", "--saturation-detector never");
+        assert!(run(&scratch, &other) == run(&scratch, &flag), "{text}");
+    }
+}
+
+/// What a page of `--explain-config` says gives the same run.
+#[test]
+fn explained_plugins_run_again() {
+    let scratch = scratch();
+    let workload = scratch.path("workload.yaml");
+    let flags = format!("{SERVICE} --workload-spec {workload} {}", all_with("", ""));
+    let flags = flags.replace("--fairness-policy virtual-token-counter", "--fairness-policy rust-flow-control");
+    let page = blis!(format!("{flags} --explain-config")).done().stdout;
+    assert!(page.contains("fairness:\n") && !page.contains("fairness-policy:"), "{page}");
+    scratch.write("page.yaml", &page);
+    let again = blis!(format!("run --output json --config {}", scratch.path("page.yaml"))).done().stdout;
+    assert_eq!(again, blis!(flags).done().stdout);
+}
+
+#[test]
+fn mistakes_are_refused() {
+    let refused = |flags: &str| {
+        let ended = blis!(format!("run --model llama-3.1-8b-instruct --num-requests 5 {flags}"));
+        let message = ended.refused();
+        assert!(message.contains("hint: "), "{message}");
+        message
+    };
+    let says = |flags: &str, text: &str| {
+        let message = refused(flags);
+        assert!(message.contains(text), "{flags}: {message}");
+    };
+    says("--flow-control --fairness-policy virtual-token-count", "virtual-token-counter");
+    says("--flow-control --saturation-detector least-loaded-script", "least-loaded-script");
+    says("--flow-control --saturation-detector rust-least-loaded", "is no saturation detector");
+    says("--flow-control --fairness-policy rust-flow-control --policy-param fairness.weight=1", "output_weight");
+    says("--flow-control --policy-param fairness.output-weight=1", "have flags for their values");
+    says("--fairness-policy rust-flow-control", "needs `--flow-control`");
+    says("--flow-control --eviction-policy rust-flow-control", "needs `--in-flight-eviction`");
+    let scratch = Scratch::new();
+    scratch.write("bundle.yaml", "fairness: {policy: round-robin}\n");
+    says(&format!("--policy-config {}", scratch.path("bundle.yaml")), "has no effect without `--flow-control`");
+    scratch.write("bad.rhai", "fn fair_pick(b, f) { f.served }");
+    says(&format!("--flow-control --fairness-policy {}", scratch.path("bad.rhai")), "no field `served`");
+}
+
+/// A bad output ends the run, or is counted where a built-in policy decides instead.
+#[test]
+fn a_failing_plugin_is_reported() {
+    let scratch = scratch();
+    let file = scratch.path("bad.rhai");
+    fs::write(&file, "fn fair_pick(b, f) { f.len }").expect("written");
+    let flags = all_with("fairness", &format!("--fairness-policy {file}"));
+    let workload = scratch.path("workload.yaml");
+    let ended = blis!(format!("{SERVICE} --workload-spec {workload} {flags}"));
+    assert!(ended.stderr.contains("fair_pick returned"), "{}", ended.stderr);
+    let document =
+        blis!(format!("{SERVICE} --workload-spec {workload} {flags} --on-plugin-error fallback")).done().stdout;
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    let plugins = document["plugins"].as_array().expect("a list");
+    assert!(plugins.iter().any(|plugin| plugin.to_string().contains("fairness")), "{plugins:?}");
+    let strict = run(&scratch, &all_with("fairness", "--fairness-policy global-strict"));
+    let [fallback, _] = run(&scratch, &format!("{flags} --on-plugin-error fallback"));
+    let figure = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON")["ttft_mean_ms"].clone();
+    assert_eq!(figure(&fallback), figure(&strict[0]));
+}
+
+/// The detector counts by events what the router counts in a column: all that happened before a decision is delivered
+/// before it.
+#[test]
+fn events_come_before_decisions() {
+    let scratch = scratch();
+    let source = "// @events routed, completed, ended\n\
+                  fn init(info) { #{ count: 0 } }\n\
+                  fn observe(e) { if e.kind == \"routed\" { this.count += 1; } else if e.instance != () { this.count -= 1; } }\n\
+                  fn saturation(s) {\n    \
+                      if this.count != to_int(sum(s.in_flight)) { throw `${this.count}, not ${sum(s.in_flight)}`; }\n    \
+                      this.count / 12.0\n\
+                  }\n";
+    scratch.write("events.rhai", source);
+    let detector = format!("--saturation-detector {}", scratch.path("events.rhai"));
+    for more in ["", "--snapshot-refresh-interval 0"] {
+        let counted = run(&scratch, &format!("{more} {detector}"));
+        let built_in = run(&scratch, &format!("{more} --saturation-detector concurrency --max-concurrency 6"));
+        assert!(counted == built_in, "{more}");
+    }
+}
+
+/// The branches of regret continue with copies of the policies, their state included.
+#[test]
+fn branches_continue_with_copies() {
+    let scratch = scratch();
+    let workload = scratch.path("workload.yaml");
+    let regret = |instead: &str| {
+        let service = SERVICE.strip_prefix("run").expect("it is a run");
+        let flags = all_with("fairness", instead);
+        let samples = "--routing-policy least-loaded --regret-samples 6 --regret-alternatives 1";
+        blis!(format!("regret{service} --workload-spec {workload} {flags} {samples}")).done().stdout
+    };
+    let built_in = regret("--fairness-policy virtual-token-counter");
+    for plugin in ["examples/built-ins/virtual-token-counter.rhai", "rust-flow-control"] {
+        assert!(regret(&format!("--fairness-policy {plugin}")) == built_in, "{plugin}");
+    }
+    assert!(regret("--fairness-policy global-strict") != built_in, "it has an effect");
+}
