@@ -198,7 +198,7 @@ pub(super) static EXAMPLES: &[PageExamples] = &[
     ]),
     ("blis sweep", &[
         ("Which tensor parallel size and batch limit", "blis sweep --model qwen/qwen3-14b --rate 5 --vary tp=1,2,4 --vary max-num-batched-tokens=2048,8192"),
-        ("The cheapest GPU within SLOs", "blis sweep --model qwen/qwen3-14b --rate 5 --vary hardware=A100-SXM,H100,L40S --slo ttft_p90=500ms,tpot_p90=40ms"),
+        ("Two GPUs within an SLO", "blis sweep --model qwen/qwen3-14b --rate 5 --vary hardware=A100-SXM,H100 --slo ttft_p90=500ms"),
     ]),
     ("blis evaluate", &[
         ("A script against the best built-in policy of a suite", "blis evaluate policies/prefix-then-load.rhai --suite chat"),
