@@ -28,7 +28,7 @@ pub struct FlowSettings {
     pub max_requests: Option<u32>,
     /// Requests that a band holds at most; `None` for no limit.
     pub band_requests: Option<u32>,
-    /// Bytes that the requests of a band have at most, each [`BYTES_PER_TOKEN`] for every prompt token; `None` for no limit.
+    /// Bytes that the requests of a band have at most, 4 for every prompt token; `None` for no limit.
     pub band_bytes: Option<u64>,
     /// A request that arrives at a full queue displaces the one of the lowest priority, below 0 and below its own (BLIS's
     /// `--queue-shedding`; llm-d rejects the one that arrives).
