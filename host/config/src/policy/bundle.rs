@@ -280,6 +280,19 @@ impl BundleReader<'_> {
             let hint = "keep one of them; `scheduling` may have parameters";
             return Err(self.wrong(word, "`scheduler` and `scheduling` are two names of one setting", hint));
         }
+        for (kind, section) in [
+            (Kind::Saturation, &saturation),
+            (Kind::Ceilings, &ceilings),
+            (Kind::Fairness, &fairness),
+            (Kind::Ordering, &ordering),
+            (Kind::Eviction, &eviction),
+        ] {
+            let twice = raw.gateway.as_ref().and_then(|gateway| gateway.policy(kind)).zip(section.policy.as_ref());
+            if let Some(((key, word), _)) = twice {
+                let what = format!("`gateway: {key}` and `{}` are two names of one setting", kind.name());
+                return Err(self.wrong(word, what, format!("keep one of them; `{}` may have parameters", kind.name())));
+            }
+        }
         let mut choices = Choices {
             slo_priorities: self.entries(admission.slo_priorities, |name, word| {
                 self.whole(&format!("priority of class {}", quoted(name.as_bytes())), Some(word), -100..=100)

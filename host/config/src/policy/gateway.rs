@@ -1,6 +1,7 @@
 //! The section `gateway` of a bundle: flow control by the names of its flags.
 
 use blis_diag::yaml::Word;
+use blis_plugin::Kind;
 use serde::Deserialize;
 
 macro_rules! settings {
@@ -43,4 +44,19 @@ settings! {
     in_flight_eviction = "in-flight-eviction",
     eviction_policy = "eviction-policy",
     dispatch_tick_interval = "dispatch-tick-interval",
+}
+
+impl RawGateway {
+    /// The policy of `kind` and its key, if the section names one.
+    pub fn policy(&self, kind: Kind) -> Option<(&'static str, &Word)> {
+        let (key, word) = match kind {
+            Kind::Saturation => ("saturation_detector", &self.saturation_detector),
+            Kind::Ceilings => ("usage_limit_policy", &self.usage_limit_policy),
+            Kind::Fairness => ("fairness_policy", &self.fairness_policy),
+            Kind::Ordering => ("dispatch_order", &self.dispatch_order),
+            Kind::Eviction => ("eviction_policy", &self.eviction_policy),
+            _ => return None,
+        };
+        Some((key, word.as_ref()?))
+    }
 }
