@@ -9,7 +9,7 @@ const ONE_SERVER: &str = "--model llama-3.1-8b-instruct --latency-model blackbox
      --no-async-scheduling --max-num-seqs 1 --prompt-tokens 10 --prompt-tokens-stdev 0 --output-tokens 1 \
      --output-tokens-stdev 0 --output-tokens-min 1 --output-tokens-max 1";
 
-/// An engine whose step time grows with its batch, cheap to simulate.
+/// An engine with steps that take longer the larger their batch is, cheap to simulate.
 const SMALL: &str = "--model llama-3.1-8b-instruct --latency-model blackbox --alpha-coeffs 0,0,0 --beta-coeffs 8000,10,100 \
      --max-num-seqs 32 --output-tokens 20 --output-tokens-stdev 5";
 

@@ -416,7 +416,7 @@ static BUILT_INS: &[BuiltIn] = &[
     row(
         Kind::Ordering,
         "slo-deadline",
-        "The request whose first token is due first",
+        "The request with the earliest target of TTFT",
         Build::Ordering(|targets| Box::new(SloDeadline { targets })),
     ),
     row(

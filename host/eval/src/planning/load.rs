@@ -90,7 +90,7 @@ impl SeededLoad {
             _ if span > Micros::ZERO => (kept.len() - 1) as f64 / span.as_secs_f64(),
             _ => {
                 return Err(RunError::usage("the workload has no rate: all of its requests arrive at once")
-                    .hint("use a workload whose requests arrive over time"));
+                    .hint("use a workload with requests that arrive over time"));
             }
         };
         if follow_ups.is_some() {

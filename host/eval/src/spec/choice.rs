@@ -152,7 +152,7 @@ choices! {
     Fcfs = "fcfs",
     /// The request that expires first
     Edf = "edf",
-    /// The request whose first token is due first
+    /// The request with the earliest target of TTFT
     SloDeadline = "slo-deadline",
     /// The same as fcfs, by BLIS's name: bands are served by priority in any case
     Fifo = "fifo",
