@@ -608,6 +608,10 @@ impl<I: Instance> Cluster<I> {
 
     /// Refreshes the signals that a policy or an observer reads.
     fn refresh_signals(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        if self.board.is_refreshed(now) {
+            debug_assert!(self.next_events.first_before(now).is_none());
+            return Ok(());
+        }
         if self.board.is_due(now) && self.board.watches() != WatchedEvents::Events {
             for behind in (0..self.instances.len()).map(InstanceIndex::at) {
                 self.prefetch_after(behind);

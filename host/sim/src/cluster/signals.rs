@@ -45,6 +45,8 @@ pub(super) struct SignalBoard {
     in_flight: InFlightCounter,
     measures: RouterMeasures,
     starts_at_zero: bool,
+    /// Time of the latest [`Self::refresh`].
+    refreshed_at: Option<Micros>,
 }
 
 /// The events on an instance before which a decision must make it catch up.
@@ -86,6 +88,7 @@ impl SignalBoard {
             in_flight: InFlightCounter::new(config.semantics.completed_at_step_start),
             measures: RouterMeasures::default(),
             starts_at_zero: config.semantics.signals_start_at_zero,
+            refreshed_at: None,
             instances,
         }
     }
@@ -114,9 +117,8 @@ impl SignalBoard {
     }
 
     pub fn watches(&self) -> WatchedEvents {
-        let always = |group: &SignalGroup, read: bool| read && group.interval == Micros::ZERO;
         let Events { first_token, completed, ended, .. } = self.events;
-        if first_token || always(&self.load, self.reads.load) || always(&self.caches, self.reads.cached_blocks) {
+        if first_token || self.is_always_fresh() {
             WatchedEvents::Events
         } else if self.reads.in_flight || completed || ended || self.ends_matter {
             WatchedEvents::Ends
@@ -125,9 +127,21 @@ impl SignalBoard {
         }
     }
 
+    /// Whether a signal that is read has no refresh interval.
+    fn is_always_fresh(&self) -> bool {
+        self.reads.load && self.load.interval == Micros::ZERO
+            || self.reads.cached_blocks && self.caches.interval == Micros::ZERO
+    }
+
     /// Whether a signal that is read has become too old.
     pub fn is_due(&self, now: Micros) -> bool {
         self.reads.load && self.load.is_due(now) || self.reads.cached_blocks && self.caches.is_due(now)
+    }
+
+    /// Whether another refresh at `now` would change nothing: the last one was at `now` too, and no signal that is read is
+    /// always fresh. Instances have then no events before `now`, and what happens at `now` is delivered after it.
+    pub fn is_refreshed(&self, now: Micros) -> bool {
+        self.refreshed_at == Some(now) && !self.is_always_fresh()
     }
 
     /// The time until which, inclusive, no signal changes by the passing of time alone: not by a refresh, and not by an end
@@ -174,6 +188,7 @@ impl SignalBoard {
 
     /// Refreshes the signals that are due. Instances must have caught up with `now`.
     pub fn refresh<I: Instance>(&mut self, now: Micros, instances: &mut [I], lifecycle: &mut EventDelivery) {
+        self.refreshed_at = Some(now);
         self.in_flight.catch_up(&mut self.signals.in_flight, now);
         let (signals, reads) = (&mut self.signals, self.reads);
         if self.load.refresh(now, |i| signals.read(i.index(), &instances[i.index()], reads)) {
