@@ -9,6 +9,7 @@ use std::mem::offset_of;
 
 use blis_abi::canonical::{self, ChosenIndex, OrderParameters, RankParameters, ValueRecord};
 use blis_sim::policy::Events;
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use wasmtime::{
     AsContextMut as _, Caller, Engine, Instance, InstancePre, Linker, Module, Store, StoreContextMut, TypedFunc,
     WasmParams, WasmResults,
@@ -19,11 +20,11 @@ use super::fault::{PluginPath, ResultTooLarge};
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::{self, WasmHost};
 use super::inspect::{self, Exports};
-use super::memory::{GuestMemory, write};
+use super::memory::{GuestMemory, INPUT, InputMemory, write};
 use super::standard;
 use crate::describe::{DeclaredNames, DeclaredParameter, DeclaredValue};
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
-use crate::rows::{BandRow, EventRow, FlowRow, InFlightRow, QueuedRow, RequestRow, Row, RunningRow, StepRow};
+use crate::rows::{EventRow, QueuedRow, RequestRow, Row, RunningRow, StepRow, band_row, flow_row, in_flight_row};
 use crate::{
     Fault, FaultKind, GuestSetup, Kind, LatencyConstants, OtherValue, ParameterValue, PolicyDescription, ValueTable,
 };
@@ -276,10 +277,11 @@ impl ResultReader<'_> {
         (0..count).map(|i| self.text_at(start + size_of::<GuestList>() as u32 * i)).collect()
     }
 
-    /// The list of numbers with the address and length that lie at `at`.
-    fn numbers_at(&mut self, at: u32) -> wasmtime::Result<Vec<f64>> {
+    /// Appends the list of numbers with the address and length that lie at `at` to `to`.
+    fn numbers_at(&mut self, at: u32, to: &mut Vec<f64>) -> wasmtime::Result<()> {
         let (numbers, _) = self.list_at(at, 8, 8)?.as_chunks();
-        Ok(numbers.iter().map(|&number| f64::from_le_bytes(number)).collect())
+        to.extend(numbers.iter().map(|&number| f64::from_le_bytes(number)));
+        Ok(())
     }
 
     /// The value of a parameter.
@@ -289,8 +291,9 @@ impl ResultReader<'_> {
             ValueRecord::NUMBER => DeclaredValue::Number(self.f64(payload)?),
             ValueRecord::TEXT => DeclaredValue::Other(OtherValue::Text(self.text_at(payload)?)),
             ValueRecord::TABLE => {
-                let (columns, numbers) = (self.u32(payload)?, self.numbers_at(payload + 4)?);
-                DeclaredValue::Other(OtherValue::Table(ValueTable { columns, numbers }))
+                let mut numbers = Vec::new();
+                self.numbers_at(payload + 4, &mut numbers)?;
+                DeclaredValue::Other(OtherValue::Table(ValueTable { columns: self.u32(payload)?, numbers }))
             }
             other => wasmtime::bail!("unexpected discriminant: {other}"),
         })
@@ -356,6 +359,8 @@ type ConfigureNumbers = (u32, u32, u32, u32, u32, u32, u32, u32);
 /// All functions of an instance that a guest uses.
 pub(super) struct Direct {
     memory: GuestMemory,
+    /// Where inputs are written, if the module offers it.
+    input: Option<InputMemory>,
     role: DirectRole,
     configure: MemoryResult<ConfigureNumbers>,
     save: MemoryResult<()>,
@@ -437,6 +442,7 @@ impl Functions for Direct {
         };
         Ok(Self {
             memory: find.memory()?,
+            input: find.input()?,
             role,
             configure: find.memory_result("plugin", "configure")?,
             save: find.memory_result("plugin", "save")?,
@@ -522,31 +528,42 @@ impl Functions for Direct {
         route.call(store, at)
     }
 
-    fn scores(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
+    fn scores(
+        &self,
+        store: &mut Store<WasmHost>,
+        input: &DecisionRows<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
         let Some(scores) = role!(self, DirectRole::Routing { scores, .. } => scores) else {
             wasmtime::bail!("it computes no scores");
         };
         let at = self.put_input(store, input)?;
-        scores.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at))
+        scores.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
     }
 
-    fn filter(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
+    fn filter(
+        &self,
+        store: &mut Store<WasmHost>,
+        input: &DecisionRows<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
         let filter = role!(self, DirectRole::RoutingFilter { filter } => filter);
         let at = self.put_input(store, input)?;
-        filter.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at))
+        filter.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
     }
 
     fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64> {
         let priority = role!(self, DirectRole::Priority { priority } => priority);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, RequestRow::bytes(&[*request]))?;
-        priority.call(store, at)
+        let at = self.room(store, size_of::<RequestRow>())?;
+        write(self.memory.memory.data_mut(&mut *store), at, RequestRow::bytes(std::slice::from_ref(request)))?;
+        priority.call(store, at as u32)
     }
 
     fn rank(&self, store: &mut Store<WasmHost>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64> {
         let rank = role!(self, DirectRole::Scheduling { rank } => rank);
         let (request, queued) =
             (RequestRow::bytes(std::slice::from_ref(request)), QueuedRow::bytes(std::slice::from_ref(queued)));
-        let at = self.memory.room(&mut *store, 8, size_of::<RankParameters>())?;
+        let at = self.room(store, size_of::<RankParameters>())?;
         let memory = self.memory.memory.data_mut(&mut *store);
         write(memory, at + offset_of!(RankParameters, request), request)?;
         write(memory, at + offset_of!(RankParameters, queued), queued)?;
@@ -561,7 +578,7 @@ impl Functions for Direct {
         batch: &[RunningRow],
     ) -> wasmtime::Result<u32> {
         let victim = role!(self, DirectRole::Preemption { victim } => victim);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, RunningRow::bytes(batch))?;
+        let at = self.put_rows(store, batch.iter().copied())?;
         victim.call(store, (now_us, requester, at, batch.len() as u32))
     }
 
@@ -591,10 +608,10 @@ impl Functions for Direct {
     #[inline]
     fn saturation(&self, store: &mut Store<WasmHost>, input: &InstanceInput<'_>) -> wasmtime::Result<f64> {
         let saturation = role!(self, DirectRole::Saturation { saturation } => saturation);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, bytes_of(input.instances))?;
+        let [_, at] = self.put_instances(store, 0, input.count, input.instances, input.changed)?;
         let (periodic, cache, gateway, pipeline) = input.ages.numbers();
         let [count, len] = [input.count, input.instances.len()].map(|number| number as u32);
-        saturation.call(store, (input.now_us, periodic, cache, gateway, pipeline, count, at, len))
+        saturation.call(store, (input.now_us, periodic, cache, gateway, pipeline, count, at as u32, len))
     }
 
     fn ceilings(
@@ -602,12 +619,13 @@ impl Functions for Direct {
         store: &mut Store<WasmHost>,
         now_us: u64,
         saturation: f64,
-        bands: &[BandRow],
-    ) -> wasmtime::Result<Vec<f64>> {
+        bands: &[BandView],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
         let ceilings = role!(self, DirectRole::Ceilings { ceilings } => ceilings);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, BandRow::bytes(bands))?;
+        let at = self.put_rows(store, bands.iter().map(band_row))?;
         let params = (now_us, saturation, at, bands.len() as u32);
-        ceilings.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at))
+        ceilings.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
     }
 
     fn fair_pick(
@@ -615,18 +633,18 @@ impl Functions for Direct {
         store: &mut Store<WasmHost>,
         now_us: u64,
         saturation: f64,
-        band: &BandRow,
-        flows: &[FlowRow],
+        band: &BandView,
+        flows: &[FlowView],
     ) -> wasmtime::Result<u32> {
         let fair_pick = role!(self, DirectRole::Fairness { fair_pick } => fair_pick);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, FlowRow::bytes(flows))?;
-        let (oldest_wait_us, priority, queued) = band.numbers();
+        let at = self.put_rows(store, flows.iter().map(flow_row))?;
+        let (oldest_wait_us, priority, queued) = band_row(band).numbers();
         fair_pick.call(store, (now_us, saturation, oldest_wait_us, priority, queued, at, flows.len() as u32))
     }
 
     fn order(&self, store: &mut Store<WasmHost>, request: &RequestRow, expires_us: u64) -> wasmtime::Result<f64> {
         let order = role!(self, DirectRole::Ordering { order } => order);
-        let at = self.memory.room(&mut *store, 8, size_of::<OrderParameters>())?;
+        let at = self.room(store, size_of::<OrderParameters>())?;
         let memory = self.memory.memory.data_mut(&mut *store);
         write(memory, at + offset_of!(OrderParameters, request), RequestRow::bytes(std::slice::from_ref(request)))?;
         write(memory, at + offset_of!(OrderParameters, expires_us), &expires_us.to_le_bytes())?;
@@ -637,12 +655,12 @@ impl Functions for Direct {
         &self,
         store: &mut Store<WasmHost>,
         now_us: u64,
-        demand: &BandRow,
-        in_flight: &[InFlightRow],
+        demand: &BandView,
+        in_flight: &[InFlightView],
     ) -> wasmtime::Result<Option<u32>> {
         let evict = role!(self, DirectRole::Eviction { evict } => evict);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, InFlightRow::bytes(in_flight))?;
-        let (oldest_wait_us, priority, queued) = demand.numbers();
+        let at = self.put_rows(store, in_flight.iter().map(in_flight_row))?;
+        let (oldest_wait_us, priority, queued) = band_row(demand).numbers();
         let params = (now_us, oldest_wait_us, priority, queued, at, in_flight.len() as u32);
         evict.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.chosen(at))
     }
@@ -655,20 +673,81 @@ impl Direct {
     fn put_input(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32> {
         let request = RequestRow::bytes(std::slice::from_ref(&input.request));
         let ages = Row::bytes(std::slice::from_ref(&input.ages));
-        let numbers = bytes_of(input.instances);
-        let at = self.memory.room(&mut *store, 8, size_of::<GuestDecision>())?;
-        let numbers_at = self.memory.room(&mut *store, 8, numbers.len())?;
+        let &DecisionRows { count, instances, changed, .. } = input;
+        let [at, numbers_at] = self.put_instances(store, size_of::<GuestDecision>(), count, instances, changed)?;
         let memory = self.memory.memory.data_mut(&mut *store);
-        write(memory, numbers_at, numbers)?;
         write(memory, at + offset_of!(GuestDecision, request), request)?;
         write(memory, at + offset_of!(GuestDecision, ages), ages)?;
-        let [count, start, len] = [input.count, numbers_at, input.instances.len()].map(|number| number as u32);
+        let [count, start, len] = [count, numbers_at, instances.len()].map(|number| number as u32);
         let mut end = [0; 12];
         for (bytes, number) in end.as_chunks_mut().0.iter_mut().zip([count, start, len]) {
             *bytes = number.to_le_bytes();
         }
         write(memory, at + offset_of!(GuestDecision, count), &end)?;
         Ok(at as u32)
+    }
+
+    /// The address of `size` bytes for the input of the next call.
+    #[inline]
+    fn room(&self, store: &mut Store<WasmHost>, size: usize) -> wasmtime::Result<usize> {
+        match &self.input {
+            Some(input) => input.room(store, size),
+            None => self.memory.room(store, 8, size),
+        }
+    }
+
+    /// Writes `rows`, one after the other.
+    #[inline]
+    fn put_rows<R: Row>(
+        &self,
+        store: &mut Store<WasmHost>,
+        rows: impl ExactSizeIterator<Item = R>,
+    ) -> wasmtime::Result<u32> {
+        let size = rows.len() * size_of::<R>();
+        let at = self.room(store, size)?;
+        let memory = self.memory.memory.data_mut(store);
+        let Some(room) = memory.get_mut(at..).and_then(|memory| memory.get_mut(..size)) else {
+            wasmtime::bail!("realloc return: beyond end of memory");
+        };
+        for (room, row) in room.chunks_exact_mut(size_of::<R>()).zip(rows) {
+            room.copy_from_slice(R::bytes(std::slice::from_ref(&row)));
+        }
+        Ok(at as u32)
+    }
+
+    /// Writes the numbers of `count` instances, of those that the call before has left only the `changed` rows. Returns the
+    /// addresses of `head` bytes for other parameters and of the numbers.
+    #[inline]
+    fn put_instances(
+        &self,
+        store: &mut Store<WasmHost>,
+        head: usize,
+        count: usize,
+        instances: &[f64],
+        changed: Option<&[u32]>,
+    ) -> wasmtime::Result<[usize; 2]> {
+        let numbers = bytes_of(instances);
+        let Some(input) = &self.input else {
+            let at = if head == 0 { 0 } else { self.memory.room(&mut *store, 8, head)? };
+            let numbers_at = self.memory.room(&mut *store, 8, numbers.len())?;
+            write(self.memory.memory.data_mut(store), numbers_at, numbers)?;
+            return Ok([at, numbers_at]);
+        };
+        let at = input.room(store, head + numbers.len())?;
+        let memory = self.memory.memory.data_mut(store);
+        let numbers_at = at + head;
+        let keeps_rows = input.keeps_rows();
+        match changed.filter(|_| keeps_rows) {
+            None => write(memory, numbers_at, numbers)?,
+            Some(changed) => {
+                let width = numbers.len() / count.max(1);
+                for start in changed.iter().map(|&index| index as usize * width) {
+                    let Some(row) = numbers.get(start..start + width) else { continue };
+                    write(memory, numbers_at + start, row)?;
+                }
+            }
+        }
+        Ok([at, numbers_at])
     }
 }
 
@@ -711,6 +790,16 @@ impl CoreExports<'_> {
     fn memory(&self) -> Result<GuestMemory, Fault> {
         let memory = self.store.data().memory.clone();
         memory.ok_or_else(|| self.file.fault(FaultKind::MissingExport, "does not export memory"))
+    }
+
+    /// The memory for inputs, if the module exports the function that returns it.
+    fn input(&mut self) -> Result<Option<InputMemory>, Fault> {
+        let Some(reserve) = self.instance.get_func(&mut *self.store, INPUT) else { return Ok(None) };
+        let reserve = reserve.typed(&*self.store);
+        let reserve = reserve.map_err(|error| {
+            self.file.fault(FaultKind::MissingExport, format_args!("{INPUT} is not the function of the SDK: {error:#}"))
+        })?;
+        Ok(Some(InputMemory::new(reserve)))
     }
 
     fn name(&self, interface: &str, function: &str) -> Result<String, Fault> {
