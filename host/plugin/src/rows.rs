@@ -174,10 +174,9 @@ fn fill(
     request: Option<&RequestView<'_>>,
     cluster: &ClusterView<'_>,
 ) {
-    let Some(rows) = numbers.get_mut(position..) else { return };
-    let mut rows = rows.iter_mut().step_by(width);
+    let mut rows = numbers.chunks_exact_mut(width);
     each_value(column, request, cluster, |value| {
-        if let Some(number) = rows.next() {
+        if let Some(number) = rows.next().and_then(|row| row.get_mut(position)) {
             *number = value;
         }
     });
@@ -218,10 +217,10 @@ pub(crate) fn each_value(
         Column::CachedBlocks => counts(&signals.cached_blocks, push),
         Column::InFlightTokens => sums(&signals.in_flight_tokens, push),
         Column::InFlightOutput => sums(&signals.in_flight_output, push),
-        Column::CachedTokensGpu => {
-            let cached = |i| request.map_or(0, |request| signals.cached_tokens(request, i));
-            (0..cluster.len()).map(|i| f64::from(cached(i))).for_each(push);
-        }
+        Column::CachedTokensGpu => match request {
+            Some(request) => signals.cached_tokens_of_all(request).map(f64::from).for_each(push),
+            None => same(0.0, instances.len(), push),
+        },
         // No instance has such a tier, a role or a group of its own, and no price is known.
         Column::CachedTokensCpu | Column::CachedTokensRemote | Column::Role | Column::Group | Column::Price => {
             same(0.0, instances.len(), push);
