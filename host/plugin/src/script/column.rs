@@ -90,20 +90,17 @@ impl Column {
         }
     }
 
-    /// Overwrites `self` by `len` values, with which `fill` calls its argument one after the other; reuses its memory as
-    /// [`Self::refill`] does.
-    pub fn refill_with(&mut self, len: usize, fill: impl FnOnce(&mut dyn FnMut(f64))) {
-        match self.0.own() {
-            Some(own) if own.len() == len => {
-                let mut rest = own.iter_mut();
-                fill(&mut |value| rest.next().into_iter().for_each(|entry| *entry = value));
-            }
-            _ => {
-                let mut values = Vec::with_capacity(len);
-                fill(&mut |value| values.push(value));
-                self.0 = values.into_iter().collect();
-            }
+    /// The `len` numbers, all of which the caller overwrites; reuses their memory as [`Self::refill`] does.
+    pub fn entries_to_fill(&mut self, len: usize) -> &mut [f64] {
+        if self.0.own().is_none_or(|own| own.len() != len) {
+            self.0 = std::iter::repeat_n(0.0, len).collect();
         }
+        self.0.make_own()
+    }
+
+    /// The numbers, some of which the caller overwrites. They are copied if there is another reference.
+    pub fn entries(&mut self) -> &mut [f64] {
+        self.0.make_own()
     }
 
     fn map(mut self, f: impl Fn(f64) -> f64) -> Result<Self, ScriptError> {
