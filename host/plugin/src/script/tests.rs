@@ -432,6 +432,33 @@ fn versions_are_heeded() {
     assert_eq!(call(&ScriptService::idle(3), 2, 1), [0.0; 3], "other instances");
 }
 
+/// Of the router's columns only the entries that changed are written, not those of a column that the script has kept.
+#[test]
+fn columns_follow_what_changed() {
+    const SOURCE: &str = r"
+fn init() { #{ kept: zeros(9), sum: 0.0 } }
+
+fn route(r, s) {
+    if sum(this.kept) != this.sum { throw `${this.kept}`; }
+    if r.input_tokens % 3 == 0 { this.kept = s.in_flight_tokens; this.sum = sum(s.in_flight_tokens); }
+    s.id + s.queue_depth + s.cached_tokens_gpu + s.in_flight * 1e6 + s.in_flight_tokens + s.ttft_ewma / 7 + s.effective_load
+}";
+    let plugin = script(SOURCE).expect("loads");
+    let mut kept = start::<dyn RoutingGuest>(&*plugin);
+    let mut service = inputs::SyntheticService::new(9);
+    for decision in 0..300 {
+        service.advance(plugin.description().reads);
+        let scores = |guest: &mut dyn RoutingGuest| {
+            let mut scores = Vec::new();
+            let computed = guest.scores(&service.request(), &service.cluster(), &Ties::LowestIndex, &mut scores);
+            computed.map(|()| scores).map_err(|fault| fault.to_string())
+        };
+        let anew = scores(&mut *start::<dyn RoutingGuest>(&*plugin));
+        assert!(anew.is_ok(), "{anew:?}");
+        assert_eq!(scores(&mut *kept), anew, "decision {decision}");
+    }
+}
+
 #[test]
 fn every_kind_has_its_function() {
     let source = r#"
