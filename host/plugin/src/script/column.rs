@@ -196,11 +196,12 @@ fn smaller(a: f64, b: f64) -> f64 {
 }
 
 fn extremes(values: &[f64]) -> (f64, f64) {
-    let mut extremes = (f64::INFINITY, f64::NEG_INFINITY);
-    for &x in values {
-        extremes = (smaller(extremes.0, x), larger(extremes.1, x));
+    let start = (f64::INFINITY, f64::NEG_INFINITY);
+    // Without not-a-number each step is one instruction; of zeros of both signs the last counts, as in `smaller` and `larger`.
+    if values.iter().fold(false, |found, x| found | x.is_nan()) {
+        return values.iter().fold(start, |(least, most), &x| (smaller(least, x), larger(most, x)));
     }
-    extremes
+    values.iter().fold(start, |(least, most), &x| (if least < x { least } else { x }, if most > x { most } else { x }))
 }
 
 /// The first index with a value that is `better(value, best so far)` than all others.
@@ -591,5 +592,24 @@ pub(super) fn type_name(value: &Dynamic) -> &'static str {
         "a column"
     } else {
         "something of the host"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn extremes_are_those_of_the_functions_of_two(
+            values in prop::collection::vec(prop_oneof![Just(f64::NAN), Just(0.0), Just(-0.0), Just(f64::INFINITY), -2.0..2.0], 0..9),
+        ) {
+            let (least, most) = extremes(&values);
+            let bits = |of: fn(f64, f64) -> f64, start| values.iter().copied().fold(start, of).to_bits();
+            prop_assert_eq!(least.to_bits(), bits(smaller, f64::INFINITY));
+            prop_assert_eq!(most.to_bits(), bits(larger, f64::NEG_INFINITY));
+        }
     }
 }
