@@ -57,7 +57,30 @@ impl LatestView {
     }
 }
 
+/// The entries of a column that may have changed.
+#[derive(Clone, Copy, Debug)]
+pub enum OutdatedEntries<'a> {
+    None,
+    /// Those at these indices.
+    At(&'a [u32]),
+    All,
+}
+
 impl<'a> ViewChanges<'a> {
+    /// What may have changed of the columns of `group`.
+    #[must_use]
+    #[inline]
+    pub fn outdated(&self, group: ColumnGroup) -> OutdatedEntries<'a> {
+        let all = match group {
+            ColumnGroup::Constant => self.all,
+            ColumnGroup::Periodic => self.load,
+            ColumnGroup::Cache => self.cached_blocks,
+            ColumnGroup::Decision => true,
+            ColumnGroup::Router => return self.router.map_or(OutdatedEntries::All, OutdatedEntries::At),
+        };
+        if all { OutdatedEntries::All } else { OutdatedEntries::None }
+    }
+
     /// The indices of the instances with rows that may have changed, some more than once; `None` if all may have, or so
     /// many that reading all rows is as fast. The result of `host.changed`.
     #[must_use]
@@ -110,21 +133,12 @@ impl InstanceRows {
             numbers.resize(columns.len() * cluster.len(), 0.0);
         }
         for (position, &column) in columns.iter().enumerate() {
-            let outdated = match column.group() {
-                ColumnGroup::Constant => since.all,
-                ColumnGroup::Periodic => since.load,
-                ColumnGroup::Cache => since.cached_blocks,
-                ColumnGroup::Decision => true,
-                ColumnGroup::Router => match since.router {
-                    None => true,
-                    Some(changed) => {
-                        update(numbers, columns.len(), position, column, changed, cluster.signals);
-                        false
-                    }
-                },
-            };
-            if outdated {
-                fill(numbers, columns.len(), position, column, request, cluster);
+            match since.outdated(column.group()) {
+                OutdatedEntries::None => {}
+                OutdatedEntries::At(changed) => {
+                    update(numbers, columns.len(), position, column, changed, cluster.signals);
+                }
+                OutdatedEntries::All => fill(numbers, columns.len(), position, column, request, cluster),
             }
         }
         Rows { count: cluster.len(), numbers, changed: since.changed().filter(|_| !*by_decision) }
@@ -140,7 +154,14 @@ impl InstanceRows {
 
 /// Writes the entries of `column`, one of the router, at the `changed` indices into rows of `width` numbers.
 #[inline]
-fn update(numbers: &mut [f64], width: usize, position: usize, column: Column, changed: &[u32], signals: &Signals) {
+pub(crate) fn update(
+    numbers: &mut [f64],
+    width: usize,
+    position: usize,
+    column: Column,
+    changed: &[u32],
+    signals: &Signals,
+) {
     let mut write = |value: &dyn Fn(usize) -> Option<f64>| {
         for i in changed.iter().map(|&i| i as usize) {
             if let (Some(number), Some(value)) = (numbers.get_mut(i * width + position), value(i)) {
@@ -174,10 +195,9 @@ fn fill(
     request: Option<&RequestView<'_>>,
     cluster: &ClusterView<'_>,
 ) {
-    let Some(rows) = numbers.get_mut(position..) else { return };
-    let mut rows = rows.iter_mut().step_by(width);
+    let mut rows = numbers.chunks_exact_mut(width);
     each_value(column, request, cluster, |value| {
-        if let Some(number) = rows.next() {
+        if let Some(number) = rows.next().and_then(|row| row.get_mut(position)) {
             *number = value;
         }
     });
@@ -218,10 +238,10 @@ pub(crate) fn each_value(
         Column::CachedBlocks => counts(&signals.cached_blocks, push),
         Column::InFlightTokens => sums(&signals.in_flight_tokens, push),
         Column::InFlightOutput => sums(&signals.in_flight_output, push),
-        Column::CachedTokensGpu => {
-            let cached = |i| request.map_or(0, |request| signals.cached_tokens(request, i));
-            (0..cluster.len()).map(|i| f64::from(cached(i))).for_each(push);
-        }
+        Column::CachedTokensGpu => match request {
+            Some(request) => signals.cached_tokens_of_all(request).map(f64::from).for_each(push),
+            None => same(0.0, instances.len(), push),
+        },
         // No instance has such a tier, a role or a group of its own, and no price is known.
         Column::CachedTokensCpu | Column::CachedTokensRemote | Column::Role | Column::Group | Column::Price => {
             same(0.0, instances.len(), push);

@@ -90,20 +90,17 @@ impl Column {
         }
     }
 
-    /// Overwrites `self` by `len` values, with which `fill` calls its argument one after the other; reuses its memory as
-    /// [`Self::refill`] does.
-    pub fn refill_with(&mut self, len: usize, fill: impl FnOnce(&mut dyn FnMut(f64))) {
-        match self.0.own() {
-            Some(own) if own.len() == len => {
-                let mut rest = own.iter_mut();
-                fill(&mut |value| rest.next().into_iter().for_each(|entry| *entry = value));
-            }
-            _ => {
-                let mut values = Vec::with_capacity(len);
-                fill(&mut |value| values.push(value));
-                self.0 = values.into_iter().collect();
-            }
+    /// The `len` numbers, all of which the caller overwrites; reuses their memory as [`Self::refill`] does.
+    pub fn entries_to_fill(&mut self, len: usize) -> &mut [f64] {
+        if self.0.own().is_none_or(|own| own.len() != len) {
+            self.0 = std::iter::repeat_n(0.0, len).collect();
         }
+        self.0.make_own()
+    }
+
+    /// The numbers, some of which the caller overwrites. They are copied if there is another reference.
+    pub fn entries(&mut self) -> &mut [f64] {
+        self.0.make_own()
     }
 
     fn map(mut self, f: impl Fn(f64) -> f64) -> Result<Self, ScriptError> {
@@ -199,11 +196,12 @@ fn smaller(a: f64, b: f64) -> f64 {
 }
 
 fn extremes(values: &[f64]) -> (f64, f64) {
-    let mut extremes = (f64::INFINITY, f64::NEG_INFINITY);
-    for &x in values {
-        extremes = (smaller(extremes.0, x), larger(extremes.1, x));
+    let start = (f64::INFINITY, f64::NEG_INFINITY);
+    // Without not-a-number each step is one instruction; of zeros of both signs the last counts, as in `smaller` and `larger`.
+    if values.iter().fold(false, |found, x| found | x.is_nan()) {
+        return values.iter().fold(start, |(least, most), &x| (smaller(least, x), larger(most, x)));
     }
-    extremes
+    values.iter().fold(start, |(least, most), &x| (if least < x { least } else { x }, if most > x { most } else { x }))
 }
 
 /// The first index with a value that is `better(value, best so far)` than all others.
@@ -461,13 +459,13 @@ fn bounds(low: &Dynamic, high: &Dynamic) -> Result<(f64, f64), ScriptError> {
 }
 
 /// A column unchanged, or a number repeated to a column of length `len`.
-fn spread(value: &Dynamic, len: usize) -> Result<Column, ScriptError> {
+pub(super) fn spread(value: &Dynamic, len: usize) -> Result<Column, ScriptError> {
     if let Some(column) = value.read_lock::<Column>() {
         return Ok(column.clone());
     }
     match number(value) {
         Some(number) => Ok(Column(std::iter::repeat_n(number, len).collect())),
-        None => Err(failure(format!("`select` chooses between columns or numbers, not {}", type_name(value)))),
+        None => Err(failure(format!("this takes columns or numbers, not {}", type_name(value)))),
     }
 }
 
@@ -594,5 +592,24 @@ pub(super) fn type_name(value: &Dynamic) -> &'static str {
         "a column"
     } else {
         "something of the host"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn extremes_are_those_of_the_functions_of_two(
+            values in prop::collection::vec(prop_oneof![Just(f64::NAN), Just(0.0), Just(-0.0), Just(f64::INFINITY), -2.0..2.0], 0..9),
+        ) {
+            let (least, most) = extremes(&values);
+            let bits = |of: fn(f64, f64) -> f64, start| values.iter().copied().fold(start, of).to_bits();
+            prop_assert_eq!(least.to_bits(), bits(smaller, f64::INFINITY));
+            prop_assert_eq!(most.to_bits(), bits(larger, f64::NEG_INFINITY));
+        }
     }
 }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use blis_sim::ids::RequestId;
 use blis_sim::latency::Batch;
-use blis_sim::policy::{
-    BatchView, ClientTargets, ClusterView, Event, EventKind, QueuedView, Reads, RequestView, Versions,
-};
+use blis_sim::policy::{BatchView, ClientTargets, ClusterView, Event, EventKind, QueuedView, Reads, RequestView};
 use blis_sim::request::{Name, Tags};
 use blis_sim::units::Micros;
 use rhai::{Dynamic, INT};
@@ -18,9 +16,8 @@ use super::flow::UsedFlowFields;
 use super::registry::{Registry, ScriptError};
 use super::scan::Scan;
 use super::values::{NameTexts, column_of, int, optional, text};
-use crate::ColumnGroup;
 use crate::limits::ROW_NUMBERS;
-use crate::rows::{each_value, reads_of};
+use crate::rows::{LatestView, OutdatedEntries, each_value, reads_of, update};
 use blis_sim::request::session_text;
 
 type NameOf = fn(&Tags) -> Name;
@@ -108,7 +105,7 @@ pub(super) struct ClusterFields {
     cached_blocks_staleness: Micros,
     len: usize,
     columns: [Option<Column>; COLUMNS],
-    versions: Versions,
+    latest: LatestView,
 }
 
 /// One instance, `s[i]` in scripts.
@@ -186,34 +183,28 @@ impl UsedFields {
 impl ClusterFields {
     /// Updates the columns that are `used_fields`, for a decision about `request`, if it is about one.
     pub fn update(&mut self, request: Option<&RequestView<'_>>, cluster: &ClusterView<'_>, used_fields: &UsedFields) {
-        let other = self.len != cluster.len();
-        let fresh = |before: u64, now: u64| other || now == 0 || before != now;
-        let load = fresh(self.versions.load, cluster.versions.load);
-        let cached_blocks = fresh(self.versions.cached_blocks, cluster.versions.cached_blocks);
+        let since = self.latest.advance(cluster);
         self.now = cluster.now;
         self.load_staleness = cluster.staleness.load;
         self.cached_blocks_staleness = cluster.staleness.cached_blocks;
         self.len = cluster.len();
-        self.versions = cluster.versions;
         for (number, column) in self.columns.iter_mut().enumerate().filter(|(number, _)| used_fields.columns[*number]) {
-            let outdated = match crate::Column::ALL.get(number).map(|column| column.group()) {
-                Some(ColumnGroup::Periodic) => load,
-                Some(ColumnGroup::Cache) => cached_blocks,
-                // The set of instances has no version number.
-                Some(ColumnGroup::Constant | ColumnGroup::Router | ColumnGroup::Decision) | None => true,
+            let column = column.get_or_insert_with(|| Column::new([]));
+            let Some(&of) = crate::Column::ALL.get(number) else {
+                column.refill((0..cluster.len()).map(|i| cluster.effective_load(i) as f64));
+                continue;
             };
-            if outdated {
-                fill(number, column, request, cluster);
+            match since.outdated(of.group()) {
+                OutdatedEntries::None | OutdatedEntries::At([]) => {}
+                OutdatedEntries::At(changed) => update(column.entries(), 1, 0, of, changed, cluster.signals),
+                OutdatedEntries::All => {
+                    let mut entries = column.entries_to_fill(cluster.len()).iter_mut();
+                    each_value(of, request, cluster, |value| {
+                        entries.next().into_iter().for_each(|entry| *entry = value);
+                    });
+                }
             }
         }
-    }
-}
-
-fn fill(number: usize, column: &mut Option<Column>, request: Option<&RequestView<'_>>, cluster: &ClusterView<'_>) {
-    let column = column.get_or_insert_with(|| Column::new([]));
-    match crate::Column::ALL.get(number) {
-        Some(&of) => column.refill_with(cluster.len(), |push| each_value(of, request, cluster, push)),
-        None => column.refill((0..cluster.len()).map(|i| cluster.effective_load(i) as f64)),
     }
 }
 

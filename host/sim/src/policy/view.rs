@@ -206,8 +206,20 @@ impl Signals {
     #[inline]
     #[must_use]
     pub fn cached_tokens(&self, request: &RequestView<'_>, i: usize) -> u32 {
-        self.cached_blocks[i].saturating_mul(request.block_size).min(request.input_tokens)
+        cached_tokens(request, self.cached_blocks[i])
     }
+
+    /// The same of every instance, in their order.
+    pub fn cached_tokens_of_all(&self, request: &RequestView<'_>) -> impl Iterator<Item = u32> {
+        self.cached_blocks.iter().map(|&blocks| cached_tokens(request, blocks))
+    }
+}
+
+/// Tokens of so many leading blocks of a prompt, at most those of the prompt.
+#[inline]
+fn cached_tokens(request: &RequestView<'_>, blocks: u32) -> u32 {
+    let tokens = u64::from(blocks) * u64::from(request.block_size);
+    tokens.min(u64::from(request.input_tokens)) as u32
 }
 
 /// The staleness of each group of signals: time since its last refresh.
