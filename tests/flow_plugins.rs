@@ -2,8 +2,10 @@
 //! component (`plugins/flow-control`) give the same results, byte for byte; and mistakes are refused.
 
 use std::fs;
+use std::path::Path;
 
 use crate::macros::{Scratch, blis};
+use crate::plugins::{compiled, fixture};
 
 /// Two tenants of unequal demand in three bands, more than two instances can serve; some requests time out sooner than
 /// others of their tenant.
@@ -180,6 +182,31 @@ fn reimplemented_policies_give_the_same_bytes() {
     }
 }
 
+/// The functions of the C interface: a native library with all five.
+#[test]
+fn c_functions_give_the_same_bytes() {
+    let scratch = scratch();
+    let library = scratch.path("flow.so");
+    if !compiled(&fixture("flow"), None, Path::new(&library)) {
+        return;
+    }
+    let checked = blis!(format!("plugin check {library} --allow-native"));
+    assert_eq!(checked.code, Some(0), "{}{}", checked.stdout, checked.stderr);
+    let of_library = || POLICIES.iter().filter(|one| one.is_in_component);
+    for more in ["--seed 1", "--seed 2 --snapshot-refresh-interval 0"] {
+        for policy in of_library() {
+            let with = |instead: &str| run(&scratch, &format!("{more} {}", all_with(policy.kind, instead)));
+            let native = with(&format!("--allow-native {}", policy.plugin(&library)));
+            assert!(with(&policy.built_in()) == native, "{} in C, {more}", policy.name);
+        }
+        let more = format!("{more} --allow-native");
+        let all = |of: &dyn Fn(&FlowPolicy) -> String| {
+            run(&scratch, &format!("{more} {}", of_library().map(of).collect::<Vec<_>>().join(" ")))
+        };
+        assert!(all(&|one| one.plugin(&library)) == all(&FlowPolicy::built_in), "all in C, {more}");
+    }
+}
+
 /// Otherwise the comparison would prove nothing.
 #[test]
 fn every_reimplemented_policy_has_an_effect() {
@@ -221,6 +248,38 @@ fn a_bundle_names_policies_with_their_parameters() {
     }
 }
 
+/// Built-in policies that flags select have the same parameters as in a bundle, and flags such as
+/// `--queue-depth-threshold` set them as well.
+#[test]
+fn parameters_and_flags_set_the_same_values() {
+    let scratch = scratch();
+    let usual = run(&scratch, &all_with("", ""));
+    let mixed =
+        "--saturation-detector utilization --queue-depth-threshold 2 --policy-param saturation.kv-utilization=0.7";
+    assert!(run(&scratch, &all_with("saturation", mixed)) == usual, "one by its flag, one by its name");
+    let by_name = "--policy-param saturation.queue-depth=2 --policy-param saturation.kv-utilization=0.7";
+    assert!(run(&scratch, &all_with("saturation", by_name)) == usual, "of the default detector");
+    let last = format!("{by_name} --queue-depth-threshold 4");
+    assert!(run(&scratch, &all_with("saturation", &last)) == usual, "what is named wins over the flag");
+    let limit = "--usage-limit-policy priority-holdback --policy-param ceilings.limit=0.6";
+    assert!(run(&scratch, &all_with("ceilings", limit)) == usual);
+    let weighted = |flags: &str| run(&scratch, &all_with("fairness", &format!("--fairness-policy {flags}")));
+    let counter = "virtual-token-counter --policy-param fairness.output-weight";
+    assert!(weighted(&format!("{counter}=2")) == usual);
+    assert!(weighted(&format!("{counter}=0")) != usual);
+    let tokens = "--saturation-detector concurrency --max-concurrency 8";
+    let by_flag = format!("{tokens} --concurrency-mode hybrid --max-token-concurrency 900");
+    let by_name = format!("{tokens} --policy-param saturation.mode=2 --policy-param saturation.max-tokens=900");
+    let [by_flag, by_name] = [by_flag, by_name].map(|flags| run(&scratch, &all_with("saturation", &flags)));
+    assert!(by_flag == by_name && by_flag != usual);
+    // A page of `--explain-config` has them.
+    let workload = scratch.path("workload.yaml");
+    let flags = format!("{SERVICE} --workload-spec {workload} {}", all_with("saturation", mixed));
+    scratch.write("page.yaml", &blis!(format!("{flags} --explain-config")).done().stdout);
+    let again = blis!(format!("run --output json --config {}", scratch.path("page.yaml"))).done().stdout;
+    assert_eq!(again, blis!(flags).done().stdout);
+}
+
 /// What a page of `--explain-config` says gives the same run.
 #[test]
 fn explained_plugins_run_again() {
@@ -251,7 +310,11 @@ fn mistakes_are_refused() {
     says("--flow-control --saturation-detector least-loaded-script", "least-loaded-script");
     says("--flow-control --saturation-detector rust-least-loaded", "is no saturation detector");
     says("--flow-control --fairness-policy rust-flow-control --policy-param fairness.weight=1", "output_weight");
-    says("--flow-control --policy-param fairness.output-weight=1", "have flags for their values");
+    says("--flow-control --policy-param fairness.output-weight=1", "`global-strict` has no parameter `output-weight`");
+    let counter = "--fairness-policy virtual-token-counter --policy-param fairness.output";
+    says(&format!("--flow-control {counter}-wait=1"), "did you mean `output-weight`?");
+    says("--policy-param fairness.output-weight=1", "`global-strict` has no parameter");
+    says("--policy-param saturation.queue-depth=7", "has no effect without `--flow-control`");
     says("--fairness-policy rust-flow-control", "needs `--flow-control`");
     says("--flow-control --eviction-policy rust-flow-control", "needs `--in-flight-eviction`");
     let scratch = Scratch::new();

@@ -31,7 +31,7 @@ const PUBLISHED: [(&str, &[&str]); 15] = [
         ],
     ),
     ("precise-prefix", &[]),
-    ("probabilistic-admitter-epp-config", &["`probabilistic-admitter`"]),
+    ("probabilistic-admitter-epp-config", &[]),
     (
         "sim-e-p-d-epp-config",
         &[

@@ -79,7 +79,8 @@ pub fn compiled(source: &Path, flag: Option<&str>, out: &Path) -> bool {
     true
 }
 
-fn fixture(name: &str) -> PathBuf {
+/// The source of a native library of the tests.
+pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("plugin/src/native/fixtures/{name}.c"))
 }
 

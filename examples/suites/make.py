@@ -1,6 +1,6 @@
 """Writes the suites of this folder: what their scenarios have in common stands here once.
 
-    python3 examples/suites/make.py        writes chat.yaml, slo-tiers.yaml and long-context.yaml beside it
+    python3 examples/suites/make.py        writes the suites beside it, a file each
 
 The lines that `blis suite rebase` writes are kept. After a change that matters, run it on each file.
 """
@@ -49,10 +49,14 @@ def agents(count, share, prefix, prompt=200, output=120, cv=1, name="agents", sl
     )
 
 
-def client(name, share, prefix=0, prompt=300, output=200, cv=1, slo=None, spread=0.4):
+def client(name, share, prefix=0, prompt=300, output=200, cv=1, slo=None, spread=0.4, tenant=None):
     slo = f"slo_class: {slo}, " if slo else ""
+    tenant = f"tenant_id: {tenant}, " if tenant else ""
     group = f"prefix_group: {name}, prefix_length: {prefix}, " if prefix else ""
-    return "clients", f"id: {name}, rate_fraction: {share}, {slo}{group}{arrival(cv)}, {lengths(prompt, output, spread)}"
+    return (
+        "clients",
+        f"id: {name}, rate_fraction: {share}, {slo}{tenant}{group}{arrival(cv)}, {lengths(prompt, output, spread)}",
+    )
 
 
 def scenario(name, family, splits, work, rounds=1, **run):
@@ -140,6 +144,93 @@ run:
   warmup: 30s
 """
 
+GATEWAY = """
+schema: 1
+name: gateway
+about: >
+  Four H100 instances serve an 8B model for three SLO classes, behind flow control: requests wait in the gateway while the service is
+  full, in bands by priority. On the instances they are served first come, first served, so that what is dispatched too early
+  delays critical requests. Candidates decide the admission, how full the service is, up to where each band is
+  served, the order in a band, and which request in flight is ended for one of higher priority. Requests of batch may be shed, which costs
+  their value; those of the other classes may not. What counts most is the value of the requests that meet their targets.
+baseline: round-robin
+reference_policies:
+  - tier-shed
+  - gaie-legacy
+  - probabilistic
+  - latency-slo
+  - concurrency
+  - never
+  - priority-holdback
+  - soft-reflective
+  - slo-deadline
+  - edf
+  - lowest-priority-newest
+decides: [admission, saturation, ceilings, ordering, eviction]
+weights: "slo_attainment:0.5, goodput:0.3, critical.p90_ttft:0.05, standard.p90_ttft:0.05, mean_e2e:0.1"
+classes:
+  critical: {value: 4}
+  standard: {value: 2}
+  batch: {value: 1}
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
+gates: {worst_class: 3.0}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  num-instances: 4
+  max-num-seqs: 64
+  flow-control: true
+  in-flight-eviction: true
+  max-concurrency: 48
+  usage-limit-threshold: 0.5
+  slo-targets: "critical=300ms,standard=1500ms,batch=8s"
+  slo-ttft: "critical=300ms,standard=1500ms,batch=8s"
+  slo-e2e: "critical=8s,standard=20s,batch=60s"
+  snapshot-refresh-interval: 50000
+  warmup: 30s
+"""
+
+TENANTS = """
+schema: 1
+name: tenants
+about: >
+  Two H100 instances serve an 8B model for tenants of one priority, behind flow control. Small tenants ask for less than their share all
+  the time; large ones ask for far more, in bursts or for minutes. Served first come, first served, all wait behind the large ones and miss
+  their targets; served fairly, those that ask for little meet theirs, and the large ones wait for themselves. Candidates decide from which
+  tenant the next request is dispatched, and the order of a tenant's requests. Every request is served in the end, and how late counts as
+  well, so that no tenant is served at the expense of another without end.
+baseline: round-robin
+reference_policies:
+  - global-strict
+  - fairness/round-robin
+  - program-aware
+  - virtual-token-counter
+  - fairness/weighted
+  - edf
+  - slo-deadline
+decides: [fairness, ordering]
+weights: "slo_attainment:0.45, p99_ttft:0.25, mean_ttft:0.2, mean_e2e:0.1"
+seeds: {smoke: 1, train: 3, select: 3, test: 6}
+gates: {worst_class: 3.0}
+run:
+  model: meta-llama/llama-3.1-8b-instruct
+  hardware: H100
+  tp: 1
+  num-instances: 2
+  max-num-seqs: 64
+  flow-control: true
+  saturation-detector: concurrency
+  max-concurrency: 48
+  per-band-capacity: 0
+  request-ttl: 0
+  slo-targets: "2s"
+  slo-ttft: "2s"
+  slo-e2e: "20s"
+  snapshot-refresh-interval: 50000
+  warmup: 30s
+"""
+
 LONG = """
 schema: 1
 name: long-context
@@ -203,6 +294,48 @@ def tiers():
     ]
 
 
+def gateway():
+    def three(scale=1.0, cv=1, output=220):
+        shape = {"prompt": 800, "output": output, "cv": cv}
+        return (
+            client("critical", scale, slo="critical", **shape),
+            client("standard", 2, slo="standard", **shape),
+            client("batch", 2, slo="batch", **shape),
+        )
+
+    return [
+        scenario("overload", "overload", "smoke, train", workload(90, *three())),
+        scenario("bursts", "bursts", "train", workload(76, *three(cv=3))),
+        scenario("enough", "enough", "train", workload(60, *three())),
+        scenario("overload-2", "overload", "select", workload(92, *three(1.5))),
+        scenario("bursts-2", "bursts", "select", workload(78, *three(cv=2.5))),
+        scenario("held-overload", "overload", "test", workload(78, *three(output=260))),
+        scenario("held-bursts", "bursts", "test", workload(76, *three(0.7, cv=4))),
+        scenario("held-urgent", "many-urgent", "test", workload(86, *three(4))),
+    ]
+
+
+def tenants():
+    def small(count, share, **shape):
+        return [client(f"small-{i}", share, tenant=f"small-{i}", **shape) for i in range(1, count + 1)]
+
+    def large(share, count=1, cv=1, **shape):
+        return [
+            client(f"large-{i}", share, tenant=f"large-{i}", cv=cv, **shape) for i in range(1, count + 1)
+        ]
+
+    return [
+        scenario("unequal", "unequal", "smoke, train", workload(57, *small(3, 1), *large(9))),
+        scenario("bursts", "bursts", "train", workload(50, *small(4, 1), *large(3, count=2, cv=6))),
+        scenario("outputs", "outputs", "train", workload(51, *small(6, 1, output=100), *large(1.2, count=2, output=500))),
+        scenario("unequal-2", "unequal", "select", workload(57, *small(2, 1), *large(4, count=2))),
+        scenario("bursts-2", "bursts", "select", workload(52, *small(6, 1), *large(4, count=2, cv=5))),
+        scenario("held-unequal", "unequal", "test", workload(57, *small(5, 1), *large(14))),
+        scenario("held-bursts", "bursts", "test", workload(48, *small(3, 1), *large(2, count=3, cv=8))),
+        scenario("held-outputs", "outputs", "test", workload(44, *small(5, 1, output=80), *large(1, count=3, output=500))),
+    ]
+
+
 def long():
     def sessions(rounds, opening, name="sessions"):
         return (
@@ -227,3 +360,5 @@ def long():
 write("chat", CHAT, chat())
 write("slo-tiers", TIERS, tiers())
 write("long-context", LONG, long())
+write("gateway", GATEWAY, gateway())
+write("tenants", TENANTS, tenants())

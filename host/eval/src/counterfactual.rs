@@ -17,7 +17,7 @@ use crate::bound::{ClairvoyantBound, LatencyBounds, LowerBound, Relaxation, Serv
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::regret::{
-    BranchOptions, ClassNames, DecisionKind, DecisionRegret, LookAhead, Regret, RegretOptions, Survey, Surveyor,
+    BranchOptions, DecisionKind, DecisionRegret, LookAhead, NameTexts, Regret, RegretOptions, Survey, Surveyor,
     decision_regrets, look_ahead,
 };
 use crate::spec::SimulationName;
@@ -117,9 +117,8 @@ pub(crate) fn regret(
     let samples = survey.sample(&options);
     let actual = survey.actual_decisions();
     let setup = BranchSetup { config, deployment, names: named.0, arrivals: ArrivalList::new(survey.arrivals()) };
-    let decisions = setup.on_timeline(|timeline| {
-        decision_regrets(timeline, &samples, &actual, &branches, &WorkloadClassNames(named.0))
-    })?;
+    let decisions = setup
+        .on_timeline(|timeline| decision_regrets(timeline, &samples, &actual, &branches, &WorkloadNames(named.0)))?;
     if let Some(path) = &settings.path {
         write(path, &decisions).map_err(|error| RunError::file(&error))?;
     }
@@ -163,10 +162,10 @@ impl BranchSetup<'_> {
     }
 }
 
-struct WorkloadClassNames<'a>(&'a Names);
+struct WorkloadNames<'a>(&'a Names);
 
-impl ClassNames for WorkloadClassNames<'_> {
-    fn class(&self, name: Name) -> String {
+impl NameTexts for WorkloadNames<'_> {
+    fn text(&self, name: Name) -> String {
         self.0.text(name).to_owned()
     }
 }

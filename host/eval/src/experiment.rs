@@ -29,9 +29,9 @@ use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::flow::{self, FlowControlSettings};
 use crate::spec::{
-    DtypeName, EngineName, ExperimentSpec, FairnessName, FitnessScaleName, InlinePolicies, KvCacheDtypeName,
-    NamedChoice as _, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, SettingKey, SimulationName,
-    TargetList, TieBreakName, TraceLevelName, defaults, value_hint,
+    DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, KvCacheDtypeName, OnErrorName, ParityName,
+    PolicyParam, QuantizationName, RegretName, SettingKey, SimulationName, TargetList, TieBreakName, TraceLevelName,
+    defaults, value_hint,
 };
 use crate::workload_config::{SpecConfig, SpecOrigin, WorkloadConfig, flags_set};
 
@@ -423,7 +423,7 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
         };
         return Err(misplaced(spec, name, "needs `--flow-control`", hint));
     }
-    if spec.fairness_weights.is_some() && spec.fairness_policy.as_deref() != Some(FairnessName::Weighted.name()) {
+    if spec.fairness_weights.is_some() && spec.fairness_policy.as_deref() != Some(flow::WEIGHTED) {
         let hint = "set both; other policies have no weights";
         return Err(misplaced(spec, "fairness-weights", "needs `--fairness-policy weighted`", hint));
     }
@@ -507,6 +507,8 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         filters: filters.map(|list| list.0.iter().map(|one| set.sourced("routing-filters", one.clone())).collect()),
         scorers: scorers.map(|list| list.0.iter().map(|one| set.sourced("routing-scorers", one.clone())).collect()),
         picker: set.value("routing-picker", spec.routing_picker.clone()),
+        flow: FlowControlSettings::new(spec)
+            .map_or(Vec::new(), |flow| flow.policies(|flag| spec.has(flag).then(|| set.sourced(flag, ()).source))),
         ..Choices::default()
     };
     choices.set("token_bucket_capacity", set.value("token-bucket-capacity", spec.token_bucket_capacity));

@@ -8,7 +8,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use blis_config::policy::{SettingSource, Sourced, built_in_names};
+use blis_config::policy::{SettingSource, Sourced};
 use blis_config::{Deployment, KvBlocksSource, LatencyKind};
 use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
@@ -321,18 +321,20 @@ impl Explanation<'_> {
     fn flow_control(&self, settings: &mut ExplainedSettings) {
         let Some(flow) = &self.config.cluster.flow_control else { return };
         self.flag(settings, "flow-control", true);
-        self.flow_policy(settings, Kind::Saturation, "saturation-detector", flow.saturation_detector);
-        self.flag(settings, "queue-depth-threshold", flow.queue_depth_threshold);
-        self.flag(settings, "kv-cache-util-threshold", flow.kv_cache_util_threshold);
-        self.flag(settings, "metrics-staleness-threshold", flow.metrics_staleness_threshold.unwrap_or_default().0);
-        self.flag(settings, "max-concurrency", flow.max_concurrency);
-        self.flag(settings, "concurrency-mode", flow.concurrency_mode);
-        self.flag(settings, "max-token-concurrency", flow.max_token_concurrency);
-        self.flow_policy(settings, Kind::Ceilings, "usage-limit-policy", flow.usage_limit_policy);
-        self.flag(settings, "usage-limit-threshold", flow.usage_limit_threshold);
-        self.flow_policy(settings, Kind::Fairness, "fairness-policy", flow.fairness_policy);
+        if self.flow_policy(settings, Kind::Saturation, "saturation-detector", &flow.saturation_detector) {
+            self.flag(settings, "queue-depth-threshold", flow.queue_depth_threshold);
+            self.flag(settings, "kv-cache-util-threshold", flow.kv_cache_util_threshold);
+            self.flag(settings, "metrics-staleness-threshold", flow.metrics_staleness_threshold.unwrap_or_default().0);
+            self.flag(settings, "max-concurrency", flow.max_concurrency);
+            self.flag(settings, "concurrency-mode", flow.concurrency_mode);
+            self.flag(settings, "max-token-concurrency", flow.max_token_concurrency);
+        }
+        if self.flow_policy(settings, Kind::Ceilings, "usage-limit-policy", &flow.usage_limit_policy) {
+            self.flag(settings, "usage-limit-threshold", flow.usage_limit_threshold);
+        }
+        self.flow_policy(settings, Kind::Fairness, "fairness-policy", &flow.fairness_policy);
         self.flag(settings, "fairness-weights", optional(flow.fairness_weights.as_ref()));
-        self.flow_policy(settings, Kind::Ordering, "dispatch-order", flow.dispatch_order);
+        self.flow_policy(settings, Kind::Ordering, "dispatch-order", &flow.dispatch_order);
         self.flag(settings, "slo-targets", optional(flow.slo_targets.as_ref()));
         self.flag(settings, "request-ttl", flow.request_ttl.0);
         self.flag(settings, "max-gateway-queue-depth", flow.max_gateway_queue_depth);
@@ -341,18 +343,19 @@ impl Explanation<'_> {
         self.flag(settings, "queue-shedding", flow.queue_shedding);
         self.flag(settings, "in-flight-eviction", flow.in_flight_eviction);
         if flow.in_flight_eviction {
-            // There is one.
-            let policy = built_in_names(Kind::Eviction).concat();
-            self.flow_policy(settings, Kind::Eviction, "eviction-policy", policy);
+            self.flow_policy(settings, Kind::Eviction, "eviction-policy", &flow.eviction_policy);
         }
         self.flag(settings, "dispatch-tick-interval", flow.dispatch_tick_interval.0);
     }
 
-    /// A policy of flow control, unless it is among the policies of the page.
-    fn flow_policy(&self, settings: &mut ExplainedSettings, kind: Kind, name: &'static str, policy: impl Display) {
-        if self.config.cluster.policies.used(kind).is_none() {
-            self.flag(settings, name, policy.to_string());
+    /// A policy of flow control, unless it is among the policies of the page. Returns whether flags have the parameters of
+    /// the built-in policy.
+    fn flow_policy(&self, settings: &mut ExplainedSettings, kind: Kind, flag: &'static str, policy: &str) -> bool {
+        let used = self.config.cluster.policies.used(kind);
+        if used.is_none() {
+            self.flag(settings, flag, policy);
         }
+        used.is_none_or(|used| used.built_in.is_none())
     }
 
     fn evaluation(&self, settings: &mut ExplainedSettings) {

@@ -268,18 +268,16 @@ fn situation(situation: &super::regret::Situation) -> String {
 
 fn situations(suite: &Suite, regret: &ScenarioRegret) -> String {
     let mut text = String::new();
-    let kinds = [
-        (DecisionKind::Routing, "routing"),
-        (DecisionKind::Admission, "admission"),
-        (DecisionKind::Scheduling, "scheduling"),
-    ];
-    for (kind, name) in kinds.into_iter().filter(|&(kind, _)| is_decided(suite, kind)) {
+    let first = [DecisionKind::Routing, DecisionKind::Admission];
+    let others = DecisionKind::ALL.into_iter().filter(|kind| !first.contains(kind));
+    for kind in first.into_iter().chain(others).filter(|&kind| is_decided(suite, kind)) {
         let Some(section) = regret.regret.kinds.get(&kind) else { continue };
         let Section { uniform, situations, .. } = section;
         if let Some(all) = uniform {
             let _ = writeln!(
                 text,
-                "{name} in {}: mean regret {:.3} request-seconds per decision, {:.0} % of decisions above 0 ({} evaluated)",
+                "{} in {}: mean regret {:.3} request-seconds per decision, {:.0} % of decisions above 0 ({} evaluated)",
+                kind.name(),
                 regret.scenario,
                 all.regret_s,
                 100.0 * all.share_positive,

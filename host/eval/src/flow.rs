@@ -2,29 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use blis_config::policy::PolicySettings;
+use blis_config::policy::{BuiltIn, FlowPolicy, PolicySettings, SettingSource, Sourced};
 use blis_plugin::Kind;
 use blis_sim::cluster::{FlowControl, FlowSettings};
-use blis_sim::policy::flow::{
-    ArrivalOrder, CeilingsPolicy, Concurrency, ConcurrencyMode, EarliestDeadline, FairnessPolicy, GlobalStrict,
-    LeastAttainedService, LowestPriorityNewest, NeverSaturated, OrderingPolicy, PriorityHoldback, RoundRobinFlows,
-    SaturationPolicy, SloDeadline, SoftReflective, StaticCeiling, Utilization, VirtualTokenCounter, WeightedFlows,
-};
 use blis_sim::request::Name;
 use blis_sim::units::Micros;
 use blis_workload::Names;
 
 use crate::error::RunError;
-use crate::spec::{
-    ConcurrencyModeName, DispatchOrderName, ExperimentSpec, FairnessName, NamedChoice, ParityName, SaturationName,
-    TargetList, UsageLimitName, WeightList, defaults,
-};
+use crate::spec::{ConcurrencyModeName, ExperimentSpec, ParityName, TargetList, WeightList, defaults};
 
 /// The settings of flow control, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowControlSettings {
     pub parity: ParityName,
-    pub saturation_detector: SaturationName,
+    /// Name of the detector, built in or a plugin; likewise the other policies.
+    pub saturation_detector: String,
     /// Waiting requests with which an instance is full.
     pub queue_depth_threshold: f64,
     /// Share of used KV blocks with which an instance is full.
@@ -37,13 +30,14 @@ pub struct FlowControlSettings {
     pub concurrency_mode: ConcurrencyModeName,
     /// Prompt tokens in flight with which an instance is full.
     pub max_token_concurrency: f64,
-    pub usage_limit_policy: UsageLimitName,
+    pub usage_limit_policy: String,
     /// The limit of `static`; that of the lowest band of `priority-holdback`.
     pub usage_limit_threshold: f64,
-    pub fairness_policy: FairnessName,
+    pub fairness_policy: String,
     /// Weights of tenants, for `weighted`; 1 for the others.
     pub fairness_weights: Option<WeightList>,
-    pub dispatch_order: DispatchOrderName,
+    pub dispatch_order: String,
+    pub eviction_policy: String,
     /// Targets of TTFT by class, for `slo-deadline`.
     pub slo_targets: Option<TargetList>,
     /// Time to live in the queue; 0 for no limit.
@@ -74,11 +68,7 @@ impl FlowControlSettings {
         let holdback = is_blis && spec.usage_limit_threshold.is_some();
         Some(Self {
             parity,
-            saturation_detector: built_in(spec.saturation_detector.as_ref()).unwrap_or(if is_blis {
-                SaturationName::Never
-            } else {
-                SaturationName::Utilization
-            }),
+            saturation_detector: name(Kind::Saturation, &spec.saturation_detector, is_blis.then_some(NEVER)),
             queue_depth_threshold: spec.queue_depth_threshold.unwrap_or(5.0),
             kv_cache_util_threshold: spec.kv_cache_util_threshold.unwrap_or(0.8),
             metrics_staleness_threshold: spec
@@ -88,15 +78,12 @@ impl FlowControlSettings {
             max_concurrency: spec.max_concurrency.unwrap_or(100.0),
             concurrency_mode: spec.concurrency_mode.unwrap_or(ConcurrencyModeName::Requests),
             max_token_concurrency: spec.max_token_concurrency.unwrap_or(1_000_000.0),
-            usage_limit_policy: built_in(spec.usage_limit_policy.as_ref()).unwrap_or(if holdback {
-                UsageLimitName::PriorityHoldback
-            } else {
-                UsageLimitName::Static
-            }),
+            usage_limit_policy: name(Kind::Ceilings, &spec.usage_limit_policy, holdback.then_some(HOLDBACK)),
             usage_limit_threshold: spec.usage_limit_threshold.unwrap_or(1.0),
-            fairness_policy: built_in(spec.fairness_policy.as_ref()).unwrap_or(FairnessName::GlobalStrict),
+            fairness_policy: name(Kind::Fairness, &spec.fairness_policy, None),
             fairness_weights: spec.fairness_weights.clone(),
-            dispatch_order: built_in(spec.dispatch_order.as_ref()).unwrap_or(DispatchOrderName::Fcfs),
+            dispatch_order: order_name(name(Kind::Ordering, &spec.dispatch_order, None)),
+            eviction_policy: name(Kind::Eviction, &spec.eviction_policy, None),
             slo_targets: spec.slo_targets.clone(),
             request_ttl: spec.request_ttl.unwrap_or(or(usual.ttl.unwrap_or_default(), Micros::ZERO)),
             max_gateway_queue_depth: spec.max_gateway_queue_depth.unwrap_or(0),
@@ -112,21 +99,60 @@ impl FlowControlSettings {
         })
     }
 
-    /// The queue for a workload with the names `names`; the built-in policies that a bundle names replace those of the
-    /// flags.
+    /// The policies of the queue with the values of their parameters, where `source` returns where a flag got its value from,
+    /// if it has one.
     #[must_use]
-    pub fn build(&self, names: &Names, policies: &PolicySettings) -> FlowControl {
+    pub(crate) fn policies(&self, source: impl Fn(&'static str) -> Option<SettingSource>) -> Vec<FlowPolicy> {
+        let mode = match self.concurrency_mode {
+            ConcurrencyModeName::Requests => 0.0,
+            ConcurrencyModeName::Tokens => 1.0,
+            ConcurrencyModeName::Hybrid => 2.0,
+        };
+        let staleness_ms = self.metrics_staleness_threshold.unwrap_or_default().0 as f64 / 1e3;
+        let saturation = [
+            ("queue-depth", "queue-depth-threshold", self.queue_depth_threshold),
+            ("kv-utilization", "kv-cache-util-threshold", self.kv_cache_util_threshold),
+            ("staleness-ms", "metrics-staleness-threshold", staleness_ms),
+            ("max-concurrency", "max-concurrency", self.max_concurrency),
+            ("max-tokens", "max-token-concurrency", self.max_token_concurrency),
+            ("mode", "concurrency-mode", mode),
+        ];
+        let ceilings = [("limit", "usage-limit-threshold", self.usage_limit_threshold)];
+        let policy = |kind, name: &str, values: &[(&'static str, &'static str, f64)]| {
+            let sourced = |flag| source(flag).unwrap_or(SettingSource::Default);
+            let value = |&(parameter, flag, value): &(_, _, f64)| (parameter, Sourced { value, source: sourced(flag) });
+            FlowPolicy { kind, name: name.to_owned(), values: values.iter().map(value).collect() }
+        };
+        vec![
+            policy(Kind::Saturation, &self.saturation_detector, &saturation),
+            policy(Kind::Ceilings, &self.usage_limit_policy, &ceilings),
+            policy(Kind::Fairness, &self.fairness_policy, &[]),
+            policy(Kind::Ordering, &self.dispatch_order, &[]),
+            policy(Kind::Eviction, &self.eviction_policy, &[]),
+        ]
+    }
+
+    /// The queue for a workload with the names `names`; the built-in policies that have parameters, or that a bundle names,
+    /// replace those of the flags.
+    ///
+    /// # Errors
+    /// If a policy cannot be built: see [`PolicySettings::saturation`].
+    pub fn build(&self, names: &Names, policies: &PolicySettings) -> Result<FlowControl, RunError> {
         let is_blis = self.parity == ParityName::Blis;
         let usual = FlowSettings::usual();
         let limit = |number: u32| (number > 0).then_some(number);
-        FlowControl {
-            saturation: policies.saturation().unwrap_or_else(|| self.saturation()),
-            ceilings: policies.ceilings().unwrap_or_else(|| self.ceilings()),
-            fairness: policies.fairness().unwrap_or_else(|| self.fairness(names)),
-            ordering: policies.ordering(self.targets(names)).unwrap_or_else(|| self.ordering(names)),
-            eviction: self
-                .in_flight_eviction
-                .then(|| policies.eviction().unwrap_or_else(|| Box::new(LowestPriorityNewest))),
+        let [saturation, ceilings, fairness, ordering, eviction] = &self.policies(|_| None)[..] else {
+            return Err(RunError::runtime("flow control has five policies; please report it"));
+        };
+        Ok(FlowControl {
+            saturation: policies.saturation(saturation).map_err(RunError::runtime)?,
+            ceilings: policies.ceilings(ceilings).map_err(RunError::runtime)?,
+            fairness: policies.fairness(fairness, self.weights(names)).map_err(RunError::runtime)?,
+            ordering: policies.ordering(ordering, self.targets(names)).map_err(RunError::runtime)?,
+            eviction: match self.in_flight_eviction {
+                true => Some(policies.eviction(eviction).map_err(RunError::runtime)?),
+                false => None,
+            },
             settings: FlowSettings {
                 max_requests: limit(self.max_gateway_queue_depth),
                 band_requests: limit(self.per_band_capacity),
@@ -141,47 +167,7 @@ impl FlowControlSettings {
                 evictions_at_once: if is_blis { 1 } else { usual.evictions_at_once },
                 tenants: tenants(names),
             },
-        }
-    }
-
-    fn saturation(&self) -> Box<dyn SaturationPolicy> {
-        match self.saturation_detector {
-            SaturationName::Never => Box::new(NeverSaturated),
-            SaturationName::Utilization => Box::new(Utilization {
-                queue_depth: self.queue_depth_threshold,
-                kv_utilization: self.kv_cache_util_threshold,
-                staleness: self.metrics_staleness_threshold,
-            }),
-            SaturationName::Concurrency => Box::new(Concurrency {
-                mode: match self.concurrency_mode {
-                    ConcurrencyModeName::Requests => ConcurrencyMode::Requests,
-                    ConcurrencyModeName::Tokens => ConcurrencyMode::Tokens,
-                    ConcurrencyModeName::Hybrid => ConcurrencyMode::Hybrid,
-                },
-                max_concurrency: self.max_concurrency,
-                max_tokens: self.max_token_concurrency,
-            }),
-        }
-    }
-
-    fn ceilings(&self) -> Box<dyn CeilingsPolicy> {
-        match self.usage_limit_policy {
-            UsageLimitName::Static => Box::new(StaticCeiling { ceiling: self.usage_limit_threshold }),
-            UsageLimitName::PriorityHoldback => {
-                Box::new(PriorityHoldback { min: self.usage_limit_threshold, max: 1.0 })
-            }
-            UsageLimitName::SoftReflective => Box::new(SoftReflective::default()),
-        }
-    }
-
-    fn fairness(&self, names: &Names) -> Box<dyn FairnessPolicy> {
-        match self.fairness_policy {
-            FairnessName::GlobalStrict => Box::new(GlobalStrict),
-            FairnessName::RoundRobin => Box::new(RoundRobinFlows::default()),
-            FairnessName::ProgramAware => Box::new(LeastAttainedService { service_weight: 0.8 }),
-            FairnessName::VirtualTokenCounter => Box::new(VirtualTokenCounter::new(2.0)),
-            FairnessName::Weighted => Box::new(WeightedFlows::new(self.weights(names))),
-        }
+        })
     }
 
     /// The weight of each name as a tenant.
@@ -196,14 +182,6 @@ impl FlowControlSettings {
         names.texts().iter().map(|text| given.get(tenant(text).as_str()).copied().unwrap_or(1.0)).collect()
     }
 
-    fn ordering(&self, names: &Names) -> Box<dyn OrderingPolicy> {
-        match self.dispatch_order {
-            DispatchOrderName::Fcfs | DispatchOrderName::Fifo | DispatchOrderName::Priority => Box::new(ArrivalOrder),
-            DispatchOrderName::Edf => Box::new(EarliestDeadline),
-            DispatchOrderName::SloDeadline => Box::new(SloDeadline { targets: self.targets(names) }),
-        }
-    }
-
     /// The target of each name as a class.
     fn targets(&self, names: &Names) -> Vec<Option<Micros>> {
         let given: BTreeMap<&str, Micros> =
@@ -214,17 +192,19 @@ impl FlowControlSettings {
     }
 }
 
-/// The built-in policy that a flag names, if it names one: plugins are among the [`PolicySettings`].
-fn built_in<T: NamedChoice>(name: Option<&String>) -> Option<T> {
-    T::find(name?)
+const NEVER: &str = "never";
+const HOLDBACK: &str = "priority-holdback";
+/// The fairness policy that has weights.
+pub(crate) const WEIGHTED: &str = "weighted";
+
+/// The name that a flag has, else the default.
+fn name(kind: Kind, given: &Option<String>, default: Option<&str>) -> String {
+    given.clone().unwrap_or_else(|| default.unwrap_or(BuiltIn::default_of(kind).name).to_owned())
 }
 
 /// The name in the registry of the dispatch order that a flag calls `name`: BLIS has two names for `fcfs`.
 pub(crate) fn order_name(name: String) -> String {
-    match built_in(Some(&name)) {
-        Some(DispatchOrderName::Fifo | DispatchOrderName::Priority) => DispatchOrderName::Fcfs.to_string(),
-        _ => name,
-    }
+    if name == "fifo" || name == "priority" { BuiltIn::default_of(Kind::Ordering).name.to_owned() } else { name }
 }
 
 /// Refuses plugins and policies of a bundle that would have no effect.

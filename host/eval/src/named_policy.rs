@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::error::RunError;
 use crate::experiment::{Experiment, as_in_blis};
+use crate::flow;
 use crate::spec::parse;
 use blis_config::policy::{
     Ambiguous, BuiltIn, Bundle, Choices, PluginLookup as _, PluginLookupError, PolicyError, PolicySettings,
@@ -50,6 +51,7 @@ impl Experiment {
         let policies = PolicySettings::choose(&choices, self.bundle.as_ref(), &*self.catalog);
         let mut config = self.clone();
         let policies = policies.map_err(|error: PolicyError| RunError::refused(error))?;
+        flow::check(&policies, &self.spec)?;
         config.engine.follow(&policies);
         config.cluster.policies = policies;
         Ok(config)
@@ -114,13 +116,6 @@ pub const JOINT: &str = " + ";
 /// The built-in policy called `name`, of any kind but the latency model.
 fn built_in(name: &str) -> Result<&'static BuiltIn, RunError> {
     let found = BuiltIn::named(name).map_err(|Ambiguous { what, hint }| RunError::usage(what).hint(hint))?;
-    if let Some(row) = found.filter(|row| row.kind.is_flow_control()) {
-        return Err(RunError::usage(format_args!(
-            "`{name}` is a {}, which cannot be compared by name",
-            row.kind.what()
-        ))
-        .hint("set it by its flag, in two runs; `blis run --help` lists those of flow control"));
-    }
     let decides = found.filter(|row| row.kind != Kind::Latency);
     decides.ok_or_else(|| {
         RunError::usage(format_args!("`{name}` is no built-in policy"))

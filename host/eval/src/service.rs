@@ -104,7 +104,7 @@ pub(crate) fn cluster<I: Instance>(
     let cluster = Cluster::new(front, policies, instances, engine);
     Ok(match &settings.flow_control {
         Some(flow) => {
-            let control = plugins.flow_control(flow.build(names, &settings.policies))?;
+            let control = plugins.flow_control(flow.build(names, &settings.policies)?)?;
             (cluster.with_flow_control(control), incidents)
         }
         None => (cluster, incidents),

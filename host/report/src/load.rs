@@ -38,6 +38,8 @@ const MIN_UNSERVED_IN_BATCH: f64 = 0.1;
 /// Share of its latency that a request waits for its admission to the batch, and share of the requests that wait so long, above which
 /// requests wait for others.
 const WAITING: f64 = 0.1;
+/// Standard errors, of the number of arrivals of a Poisson process, by which the needed slots must exceed those that are there.
+const MIN_ERRORS: f64 = 3.0;
 /// Share of the requests that end in the second half by their deadline above which the service does not keep up.
 const MAX_TIMED_OUT: f64 = 0.01;
 
@@ -101,6 +103,8 @@ struct Bin {
     served: u64,
     /// The sum of their end-to-end latencies, s.
     latency_sum: f64,
+    /// The part of it from their admission to a batch on, s.
+    in_batch_sum: f64,
     /// How many of these arrivals waited for a large part of their latency, or for all of it.
     waited: u64,
     ended: u64,
@@ -160,10 +164,12 @@ impl LoadLog {
     fn state(&self, load: &LoadReport, trend: &Trend, half: std::ops::Range<usize>, slots: u64) -> LoadState {
         let ended: u64 = self.bins[half.clone()].iter().map(|bin| bin.ended).sum();
         let timed_out: u64 = self.bins[half.clone()].iter().map(|bin| bin.timed_out).sum();
-        // Little's law: what is in flight in a steady state, if latencies become no longer than they were. Requests that
-        // were rejected need nothing.
-        let needed = self.bins.iter().map(|bin| bin.latency_sum).sum::<f64>() / load.arrivals_s;
-        if timed_out as f64 > MAX_TIMED_OUT * ended.max(1) as f64 || needed > slots as f64 {
+        // Little's law: what is in the batches in a steady state, if requests stay there no longer than they did. The time for
+        // which they waited needs no slot, and those that were rejected need nothing.
+        let needed = self.bins.iter().map(|bin| bin.in_batch_sum).sum::<f64>() / load.arrivals_s;
+        let served: u64 = self.bins.iter().map(|bin| bin.served).sum();
+        let by_chance = MIN_ERRORS / (served.max(1) as f64).sqrt();
+        if timed_out as f64 > MAX_TIMED_OUT * ended.max(1) as f64 || needed > slots as f64 * (1.0 + by_chance) {
             return LoadState::Overloaded;
         }
         let [arrived, waited] = [|bin: &Bin| bin.arrived, |bin: &Bin| bin.waited]
@@ -195,7 +201,9 @@ impl LoadLog {
         let bin = self.bin(arrival);
         bin.arrived += 1;
         bin.served += u64::from(is_completed);
-        bin.latency_sum += outcome.e2e.unwrap_or(Micros::ZERO).as_secs_f64();
+        let e2e = outcome.e2e.unwrap_or(Micros::ZERO);
+        bin.latency_sum += e2e.as_secs_f64();
+        bin.in_batch_sum += e2e.saturating_sub(outcome.scheduling_delay.unwrap_or(Micros::ZERO)).as_secs_f64();
         bin.waited += u64::from(has_waited(outcome));
         if matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving | Status::InGateway) {
             return;
@@ -240,6 +248,7 @@ impl Bin {
             arrived: self.arrived + other.arrived,
             served: self.served + other.served,
             latency_sum: self.latency_sum + other.latency_sum,
+            in_batch_sum: self.in_batch_sum + other.in_batch_sum,
             waited: self.waited + other.waited,
             ended: self.ended + other.ended,
             completed: self.completed + other.completed,
@@ -409,6 +418,34 @@ mod tests {
     fn a_service_that_fills_is_too_short_to_tell() {
         let load = queue(60.0, 1000, 60, 7).report(Some(1000)).expect("a load");
         assert_eq!(load.state, Some(LoadState::TooShort), "{load:?}");
+    }
+
+    /// Regression: one server that serves 100 requests a second counted as overloaded from 59 on, because the waiting requests
+    /// were taken to need a slot as well: by Pollaczek and Khinchine there is more than one in the system from
+    /// ρ = 2 - √2 = 0.586 on.
+    #[test]
+    fn requests_that_wait_need_no_slot() {
+        for rate in [50.0, 62.0, 90.0] {
+            for seed in 1..=50 {
+                let load = constant_service(rate, 20_000, seed).report(Some(1)).expect("a load");
+                assert_eq!(load.state, Some(LoadState::Steady), "{rate} {seed}: {load:?}");
+            }
+        }
+        let load = constant_service(115.0, 20_000, 1).report(Some(1)).expect("a load");
+        assert_eq!(load.state, Some(LoadState::Overloaded), "{load:?}");
+    }
+
+    /// Requests that arrive as a Poisson process at one server, which serves each for 10 ms: M/D/1.
+    fn constant_service(rate: f64, count: u32, seed: u64) -> LoadLog {
+        let mut drawn = exponential(seed);
+        let (mut log, mut now, mut free) = (LoadLog::default(), 0.0_f64, 0.0_f64);
+        for id in 0..count {
+            now += drawn() / rate;
+            let start = free.max(now);
+            free = start + 0.01;
+            log_request(&mut log, id, [now, start, free]);
+        }
+        log
     }
 
     /// By Little's law 60 requests per second of 1 s each need 60 slots.

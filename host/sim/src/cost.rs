@@ -4,7 +4,7 @@
 //! integral of the number of requests present (by Little's law, the quantity behind mean latency). No request needs to
 //! end within the window, so two branches of a counterfactual can be compared before all requests have completed; and
 //! the sum includes the effect of a decision on other requests. A request that never completes (rejected, dropped,
-//! timed out) counts as present until the window closes: otherwise rejecting every request would cost nothing.
+//! evicted, timed out) counts as present until the window closes: otherwise rejecting every request would cost nothing.
 
 use crate::ids::RequestId;
 use crate::observer::{Interests, Observer, SimEvent};
@@ -47,7 +47,8 @@ impl Cost {
         let present = self.within(outcome.arrival, completed_at);
         self.present = self.present.saturating_add(present);
         self.awaiting_first_token = self.awaiting_first_token.saturating_add(self.within(outcome.arrival, first_token));
-        let lost = matches!(outcome.status, Status::TimedOut | Status::Dropped(_) | Status::Rejected(_));
+        let lost =
+            matches!(outcome.status, Status::TimedOut | Status::Evicted | Status::Dropped(_) | Status::Rejected(_));
         self.incomplete += u32::from(lost && present > Micros::ZERO);
         if outcome.id == self.id {
             self.own = Some(*outcome);

@@ -579,8 +579,8 @@ pub(super) struct PolicyFlags {
     pub routing_policy: Option<String>,
     /// Filters in front of the scorers of weighted, in this order, with values of their parameters,
     /// as in prefix-cache-affinity:affinity=0.7,saturation: prefix-cache-affinity (affinity,
-    /// peak-prefill, max-penalty-ms), saturation (queue-depth, kv-utilization, headroom), or a script
-    /// or component with a filter
+    /// peak-prefill, max-penalty-ms), saturation (queue-depth, kv-utilization, headroom), concurrency
+    /// (max-concurrency, max-tokens, headroom, mode), or a script or component with a filter
     #[arg(long, value_name = "NAME[:PARAMETER=VALUE…],…", value_parser = parse::filters, help_heading = POLICIES)]
     pub routing_filters: Option<FilterList>,
     /// Scorers of weighted, each with a weight above 0: queue-depth, kv-utilization,

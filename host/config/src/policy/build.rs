@@ -8,8 +8,8 @@ use blis_sim::units::Micros;
 
 use super::parameter::ParameterValues;
 use super::registry::{Build, BuiltIn, WEIGHTED, weighted_sum};
-use super::{PipelineStep, PolicySettings, PolicyUse, ScorerKind, StepRole};
-use blis_plugin::Kind;
+use super::{FlowPolicy, PipelineStep, PolicySettings, PolicyUse, ScorerKind, StepRole};
+use blis_plugin::{Kind, PolicyParameter};
 
 /// The steps of a routing pipeline; those that are plugins are to be started.
 #[derive(Clone, Debug)]
@@ -120,54 +120,76 @@ impl PolicySettings {
         }
     }
 
-    /// The built-in policy that a bundle names for `kind`, a decision of flow control, and its values.
-    fn flow_control(&self, kind: Kind) -> Option<(&'static BuiltIn, ParameterValues)> {
-        self.used(kind).and_then(|used| Some((used.built_in?, used.values())))
+    /// The built-in policy for `kind`, a decision of flow control, and its values: the one with parameters, that of a bundle,
+    /// or that of the `flags`. If a plugin decides, it stands in for it.
+    fn flow_control(&self, kind: Kind, flags: &FlowPolicy) -> (&'static BuiltIn, ParameterValues) {
+        if let Some(row) = self.used(kind).and_then(|used| used.built_in) {
+            return (row, self.used(kind).map_or(ParameterValues(Vec::new()), PolicyUse::values));
+        }
+        let row = BuiltIn::find(kind, &flags.name).unwrap_or(BuiltIn::default_of(kind));
+        let value = |one: PolicyParameter| {
+            let given = flags.values.iter().find(|(name, _)| *name == one.name);
+            (one.name, given.map_or(one.default, |(_, value)| value.value))
+        };
+        (row, ParameterValues(row.parameters().into_iter().map(value).collect()))
     }
 
-    /// The built-in saturation detector of a bundle; `None` if it names none.
-    #[must_use]
-    pub fn saturation(&self) -> Option<Box<dyn SaturationPolicy>> {
-        match self.flow_control(Kind::Saturation)? {
-            (BuiltIn { build: Build::Saturation(build), .. }, values) => Some(build(&values)),
-            _ => None,
+    /// The built-in saturation detector.
+    ///
+    /// # Errors
+    /// None, as long as the rows of the registry are consistent; of all kinds of flow control.
+    pub fn saturation(&self, flags: &FlowPolicy) -> Result<Box<dyn SaturationPolicy>, String> {
+        match self.flow_control(Kind::Saturation, flags) {
+            (BuiltIn { build: Build::Saturation(build), .. }, values) => Ok(build(&values)),
+            (row, _) => Err(wrong_kind(row)),
         }
     }
 
-    /// The built-in usage-limit policy of a bundle; `None` if it names none.
-    #[must_use]
-    pub fn ceilings(&self) -> Option<Box<dyn CeilingsPolicy>> {
-        match self.flow_control(Kind::Ceilings)? {
-            (BuiltIn { build: Build::Ceilings(build), .. }, values) => Some(build(&values)),
-            _ => None,
+    /// The built-in usage-limit policy.
+    ///
+    /// # Errors
+    /// As of [`Self::saturation`].
+    pub fn ceilings(&self, flags: &FlowPolicy) -> Result<Box<dyn CeilingsPolicy>, String> {
+        match self.flow_control(Kind::Ceilings, flags) {
+            (BuiltIn { build: Build::Ceilings(build), .. }, values) => Ok(build(&values)),
+            (row, _) => Err(wrong_kind(row)),
         }
     }
 
-    /// The built-in fairness policy of a bundle; `None` if it names none.
-    #[must_use]
-    pub fn fairness(&self) -> Option<Box<dyn FairnessPolicy>> {
-        match self.flow_control(Kind::Fairness)? {
-            (BuiltIn { build: Build::Fairness(build), .. }, values) => Some(build(&values)),
-            _ => None,
+    /// The built-in fairness policy, with the weights of tenants by the index of the tenant's name.
+    ///
+    /// # Errors
+    /// As of [`Self::saturation`].
+    pub fn fairness(&self, flags: &FlowPolicy, weights: Vec<f64>) -> Result<Box<dyn FairnessPolicy>, String> {
+        match self.flow_control(Kind::Fairness, flags) {
+            (BuiltIn { build: Build::Fairness(build), .. }, values) => Ok(build(&values, weights)),
+            (row, _) => Err(wrong_kind(row)),
         }
     }
 
-    /// The built-in dispatch order of a bundle, with the targets of TTFT by the index of the class's name; `None` if it
-    /// names none.
-    #[must_use]
-    pub fn ordering(&self, targets: Vec<Option<Micros>>) -> Option<Box<dyn OrderingPolicy>> {
-        match self.flow_control(Kind::Ordering)? {
-            (BuiltIn { build: Build::Ordering(build), .. }, _) => Some(build(targets)),
-            _ => None,
+    /// The built-in dispatch order, with the targets of TTFT by the index of the class's name.
+    ///
+    /// # Errors
+    /// As of [`Self::saturation`].
+    pub fn ordering(
+        &self,
+        flags: &FlowPolicy,
+        targets: Vec<Option<Micros>>,
+    ) -> Result<Box<dyn OrderingPolicy>, String> {
+        match self.flow_control(Kind::Ordering, flags) {
+            (BuiltIn { build: Build::Ordering(build), .. }, _) => Ok(build(targets)),
+            (row, _) => Err(wrong_kind(row)),
         }
     }
 
-    /// The built-in eviction policy of a bundle; `None` if it names none.
-    #[must_use]
-    pub fn eviction(&self) -> Option<Box<dyn EvictionPolicy>> {
-        match self.flow_control(Kind::Eviction)? {
-            (BuiltIn { build: Build::Eviction(build), .. }, _) => Some(build()),
-            _ => None,
+    /// The built-in eviction policy.
+    ///
+    /// # Errors
+    /// As of [`Self::saturation`].
+    pub fn eviction(&self, flags: &FlowPolicy) -> Result<Box<dyn EvictionPolicy>, String> {
+        match self.flow_control(Kind::Eviction, flags) {
+            (BuiltIn { build: Build::Eviction(build), .. }, _) => Ok(build()),
+            (row, _) => Err(wrong_kind(row)),
         }
     }
 

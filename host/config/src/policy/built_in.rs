@@ -127,7 +127,7 @@ impl Plugin for BuiltInPlugin {
             Build::Latency(kind) => deployment(kind, &setup.parameters).map_err(refused)?.latency.start(),
             Build::Saturation(build) => build(&values).start(),
             Build::Ceilings(build) => build(&values).start(),
-            Build::Fairness(build) => build(&values).start(),
+            Build::Fairness(build) => build(&values, Vec::new()).start(),
             Build::Ordering(build) => build(Vec::new()).start(),
             Build::Eviction(build) => build().start(),
         })

@@ -21,8 +21,20 @@ pub struct Choices {
     pub slo_priorities: Vec<(String, Sourced<i32>)>,
     /// As in [`PolicySettings`](super::PolicySettings).
     pub tenant_budgets: Vec<(String, Sourced<f64>)>,
+    /// The policies of flow control that flags and their defaults select; empty without flow control.
+    pub flow: Vec<FlowPolicy>,
     /// Settings of flow control by the names of their flags, as texts. `Some` turns flow control on.
     pub gateway: Option<Vec<(&'static str, Sourced<String>)>>,
+}
+
+/// A built-in policy of flow control as flags select it. Flags such as `--queue-depth-threshold` set its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowPolicy {
+    pub kind: Kind,
+    /// The name; that of the default if no flag names a policy. It may be a plugin.
+    pub name: String,
+    /// Values of parameters, also of those that other policies of the kind have.
+    pub values: Vec<(&'static str, Sourced<f64>)>,
 }
 
 /// A value that was given for a parameter.
@@ -80,6 +92,11 @@ impl Choices {
     /// The name of the policy for `kind`.
     pub(super) fn name(&self, kind: Kind) -> Option<&Sourced<String>> {
         self.policies.iter().find(|(other, _)| *other == kind).map(|(_, name)| name)
+    }
+
+    /// The policy of flow control for `kind` as flags select it.
+    pub(super) fn flow(&self, kind: Kind) -> Option<&FlowPolicy> {
+        self.flow.iter().find(|policy| policy.kind == kind)
     }
 
     /// The parameters of `row` that are set by BLIS's keys.

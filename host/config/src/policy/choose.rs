@@ -105,7 +105,8 @@ impl SettingSources<'_> {
     /// The policy for `kind` with its parameters; `None` for a latency model of the deployment.
     fn used(self, kind: Kind, plugins: &dyn PluginLookup) -> Result<Option<PolicyUse>, Contradiction> {
         let Self { flags, file } = self;
-        let usual = Sourced::default_value(BuiltIn::default_of(kind).name.to_owned());
+        let usual = flags.flow(kind).map_or(BuiltIn::default_of(kind).name, |policy| &policy.name);
+        let usual = Sourced::default_value(usual.to_owned());
         let name = flags.name(kind).or(file.name(kind)).unwrap_or(&usual);
         for choices in [flags, file] {
             choices
@@ -125,28 +126,32 @@ impl SettingSources<'_> {
             return Ok(Some(used));
         };
         match kind {
-            _ if kind.is_flow_control() && (flags.name(kind).is_some() || name.source == SettingSource::Default) => {
-                self.check_flow_control(row).map(|()| None)
-            }
+            _ if kind.is_flow_control() && self.is_by_flags(kind, name) => Ok(None),
             Kind::Latency => Ok(None),
             Kind::Routing if row.name == WEIGHTED => self.weighted(row, name, plugins).map(Some),
             _ => self.built_in(row, name).map(Some),
         }
     }
 
-    /// The built-in policies of flow control that flags select take their values from flags, not from parameters.
-    fn check_flow_control(self, row: &'static BuiltIn) -> Result<(), Contradiction> {
-        let Some((name, value)) = self.by_name(row.kind).into_iter().next() else { return Ok(()) };
-        let what =
-            format!("parameter `{name}` is of no plugin: the {} is the built-in `{}`", row.kind.what(), row.name);
-        let hint = "built-in policies of flow control have flags for their values, and parameters in a bundle";
-        Err(Contradiction::new(&value.source, what, hint))
+    /// Whether flags alone say everything about the built-in policy of flow control `name`.
+    fn is_by_flags(self, kind: Kind, name: &Sourced<String>) -> bool {
+        let by_flags = match name.source {
+            SettingSource::Other(_) => false,
+            SettingSource::Default => true,
+            SettingSource::Flag(_) | SettingSource::File(_) => self.flags.name(kind).is_some(),
+        };
+        by_flags && self.by_name(kind).is_empty()
     }
 
     fn built_in(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Contradiction> {
         let mut used = PolicyUse::built_in(row, name.source.clone());
         self.change_defaults(row, &mut used);
+        self.put_flow_values(&mut used, |_| true);
         for choices in [self.file, self.flags] {
+            if std::ptr::eq(choices, self.flags) {
+                // A flag wins over the bundle.
+                self.put_flow_values(&mut used, |source| matches!(source, SettingSource::Flag(_)));
+            }
             for given in choices.by_key(row) {
                 let number = number_of(row.name, &given.name, &given.value.value);
                 let number = number.map_err(|(what, hint)| Contradiction::new(&given.value.source, what, hint))?;
@@ -158,6 +163,14 @@ impl SettingSources<'_> {
             check_pair(&used)?;
         }
         Ok(used)
+    }
+
+    /// Sets the parameters that flags such as `--queue-depth-threshold` have, of these sources.
+    fn put_flow_values(self, used: &mut PolicyUse, from: impl Fn(&SettingSource) -> bool) {
+        for (name, value) in self.flags.flow(used.kind).iter().flat_map(|policy| &policy.values) {
+            let known = used.parameters.iter_mut().find(|(known, _)| known == name);
+            known.filter(|_| from(&value.source)).into_iter().for_each(|(_, known)| *known = value.clone());
+        }
     }
 
     /// Defaults that depend, as in BLIS, on which settings are given.

@@ -34,7 +34,7 @@ pub use blis_sim::policy::ScorerKind;
 pub use build::{PlannedFilter, PlannedScorer, RoutingPlan};
 pub use bundle::Bundle;
 use bundle::read_text;
-pub use choices::{Choices, ParameterSetting};
+pub use choices::{Choices, FlowPolicy, ParameterSetting};
 pub use error::PolicyError;
 pub use filters::{BuiltInFilter, FilterSetting};
 pub use outside::{NoPlugins, PipelineStep, PluginLookup, PluginLookupError, PolicyUse, StepRole};
@@ -49,9 +49,9 @@ use llm_d::plugins::{PluginType, Role};
 /// The policies of a service, all resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicySettings {
-    /// One policy of each kind, in the order of [`Kind::ALL`]; of flow control only plugins and those of a bundle, because
-    /// flags have the others; of latency only a plugin, because built-in models belong
-    /// to the deployment.
+    /// One policy of each kind, in the order of [`Kind::ALL`]; of flow control only plugins, those of a bundle and those
+    /// with parameters, because flags have the others ([`FlowPolicy`]); of latency only a plugin, because built-in models
+    /// belong to the deployment.
     uses: Vec<PolicyUse>,
     /// Priorities of classes that differ from the default table, -100 to 100: a higher one is served first, classes
     /// below 0 are sheddable. In the order of the bundle.

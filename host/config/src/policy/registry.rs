@@ -9,10 +9,10 @@ use blis_sim::policy::flow::{
     WeightedFlows,
 };
 use blis_sim::policy::{
-    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConstantPriority, EPP_PROFILE,
-    GaieLegacy, InvertedSlo, LatencySlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter, PriorityPolicy, Probabilistic,
-    RejectAll, RoundRobin, RoutingFilter, RoutingPolicy, SaturationFilter, ScorerKind, SloBased, TierShed, TokenBucket,
-    Weighted,
+    AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, CacheAndLoad, ClassPriority, Classes, ConcurrencyFilter,
+    ConstantPriority, EPP_PROFILE, GaieLegacy, InvertedSlo, LatencySlo, LeastLoaded, PrefixAffinity, PrefixCacheFilter,
+    PriorityPolicy, Probabilistic, RejectAll, RoundRobin, RoutingFilter, RoutingPolicy, SaturationFilter, ScorerKind,
+    SloBased, TierShed, TokenBucket, Weighted,
 };
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
@@ -52,7 +52,8 @@ pub(super) enum Build {
     Latency(LatencyKind),
     Saturation(fn(&ParameterValues) -> Box<dyn SaturationPolicy>),
     Ceilings(fn(&ParameterValues) -> Box<dyn CeilingsPolicy>),
-    Fairness(fn(&ParameterValues) -> Box<dyn FairnessPolicy>),
+    /// Built also from the weights of tenants by the index of the tenant's name.
+    Fairness(fn(&ParameterValues, Vec<f64>) -> Box<dyn FairnessPolicy>),
     /// Built from the targets of TTFT by the index of the class's name.
     Ordering(fn(Vec<Option<Micros>>) -> Box<dyn OrderingPolicy>),
     Eviction(fn() -> Box<dyn EvictionPolicy>),
@@ -85,6 +86,26 @@ impl BuiltIn {
 
     const fn with_scores(self) -> Self {
         Self { scores: true, ..self }
+    }
+}
+
+const MAX_CONCURRENCY: NumericParameter =
+    NumericParameter::new("max-concurrency", 100.0, (0.001, 1e9), "Requests in flight with which an instance is full");
+const MAX_TOKENS: NumericParameter = NumericParameter::new(
+    "max-tokens",
+    1_000_000.0,
+    (0.001, 1e12),
+    "Prompt tokens in flight with which it is full: not cached, before the first token",
+);
+const CONCURRENCY_MODE: NumericParameter =
+    NumericParameter::new("mode", 0.0, (0.0, 2.0), "What counts: 0 requests, 1 tokens, 2 both, the fuller of them")
+        .rounded(Rounding::Down);
+
+fn concurrency_mode(set: &ParameterValues) -> ConcurrencyMode {
+    match set.get("mode") {
+        mode if mode < 1.0 => ConcurrencyMode::Requests,
+        mode if mode < 2.0 => ConcurrencyMode::Tokens,
+        _ => ConcurrencyMode::Hybrid,
     }
 }
 
@@ -274,6 +295,25 @@ static BUILT_INS: &[BuiltIn] = &[
         NumericParameter::new("headroom", 0.0, (0.0, 100.0), "Share by which both may be exceeded"),
     ]),
     row(
+        Kind::RoutingFilter,
+        "concurrency",
+        "Instances with few requests or prompt tokens in flight",
+        Build::Filter(|set| {
+            RoutingFilter::Concurrency(ConcurrencyFilter {
+                mode: concurrency_mode(set),
+                max_concurrency: set.get("max-concurrency"),
+                max_tokens: set.get("max-tokens"),
+                headroom: set.get("headroom"),
+            })
+        }),
+    )
+    .with(&[
+        MAX_CONCURRENCY,
+        MAX_TOKENS,
+        NumericParameter::new("headroom", 0.0, (0.0, 100.0), "Share by which both may be exceeded"),
+        CONCURRENCY_MODE,
+    ]),
+    row(
         Kind::Priority,
         "class",
         "Priority of the class",
@@ -328,21 +368,16 @@ static BUILT_INS: &[BuiltIn] = &[
     row(
         Kind::Saturation,
         "concurrency",
-        "Requests in flight",
+        "Requests or prompt tokens in flight",
         Build::Saturation(|set| {
             Box::new(Concurrency {
-                mode: ConcurrencyMode::Requests,
+                mode: concurrency_mode(set),
                 max_concurrency: set.get("max-concurrency"),
-                max_tokens: f64::INFINITY,
+                max_tokens: set.get("max-tokens"),
             })
         }),
     )
-    .with(&[NumericParameter::new(
-        "max-concurrency",
-        100.0,
-        (0.001, 1e9),
-        "Requests in flight with which an instance is full",
-    )]),
+    .with(&[MAX_CONCURRENCY, MAX_TOKENS, CONCURRENCY_MODE]),
     row(
         Kind::Saturation,
         "never",
@@ -373,19 +408,19 @@ static BUILT_INS: &[BuiltIn] = &[
         Kind::Fairness,
         "global-strict",
         "The request that is first in the dispatch order, of any tenant",
-        Build::Fairness(|_| Box::new(GlobalStrict)),
+        Build::Fairness(|_, _| Box::new(GlobalStrict)),
     ),
     row(
         Kind::Fairness,
         "round-robin",
         "One tenant after the other",
-        Build::Fairness(|_| Box::<RoundRobinFlows>::default()),
+        Build::Fairness(|_, _| Box::<RoundRobinFlows>::default()),
     ),
     row(
         Kind::Fairness,
         "program-aware",
         "The tenant that was served least of late",
-        Build::Fairness(|set| Box::new(LeastAttainedService { service_weight: set.get("service-weight") })),
+        Build::Fairness(|set, _| Box::new(LeastAttainedService { service_weight: set.get("service-weight") })),
     )
     .with(&[NumericParameter::new(
         "service-weight",
@@ -397,7 +432,7 @@ static BUILT_INS: &[BuiltIn] = &[
         Kind::Fairness,
         "virtual-token-counter",
         "The tenant that was served the fewest tokens",
-        Build::Fairness(|set| Box::new(VirtualTokenCounter::new(set.get("output-weight")))),
+        Build::Fairness(|set, _| Box::new(VirtualTokenCounter::new(set.get("output-weight")))),
     )
     .with(&[NumericParameter::new(
         "output-weight",
@@ -409,7 +444,7 @@ static BUILT_INS: &[BuiltIn] = &[
         Kind::Fairness,
         "weighted",
         "The tenant with the fewest dispatched requests for its weight (--fairness-weights)",
-        Build::Fairness(|_| Box::<WeightedFlows>::default()),
+        Build::Fairness(|_, weights| Box::new(WeightedFlows::new(weights))),
     ),
     row(Kind::Ordering, "fcfs", "First come, first served", Build::Ordering(|_| Box::new(ArrivalOrder))),
     row(Kind::Ordering, "edf", "The request that expires first", Build::Ordering(|_| Box::new(EarliestDeadline))),
@@ -535,7 +570,8 @@ impl BuiltIn {
     }
 
     /// The policy that decides `kind` by default.
-    pub(super) fn default_of(kind: Kind) -> &'static Self {
+    #[must_use]
+    pub fn default_of(kind: Kind) -> &'static Self {
         Self::of(kind).next().expect("every kind has a built-in policy")
     }
 

@@ -166,8 +166,15 @@ fn simulate(prepared: &EvaluationSuite, name: &str, runs: &[(usize, u64)]) -> Re
 
 /// The kinds that are changed at a time.
 fn groups(decides: &[Kind]) -> Vec<Vec<Kind>> {
-    let order =
-        [vec![Kind::Routing], vec![Kind::Admission], vec![Kind::Priority, Kind::Scheduling], vec![Kind::Preemption]];
+    let order = [
+        vec![Kind::Routing],
+        vec![Kind::Admission],
+        vec![Kind::Priority, Kind::Scheduling],
+        vec![Kind::Preemption],
+        vec![Kind::Saturation, Kind::Ceilings],
+        vec![Kind::Fairness, Kind::Ordering],
+        vec![Kind::Eviction],
+    ];
     let decided = |group: Vec<Kind>| group.into_iter().filter(|kind| decides.contains(kind)).collect::<Vec<_>>();
     order.into_iter().map(decided).filter(|group| !group.is_empty()).collect()
 }
@@ -192,8 +199,8 @@ fn variants(combination: &[&'static BuiltIn], kinds: &[Kind]) -> Vec<Combination
 /// The name as suites have it: `weighted + sjf`; that of the default routing policy for the defaults alone.
 fn name(combination: &[&'static BuiltIn]) -> String {
     let of = |row: &&'static BuiltIn| match BuiltIn::named(row.name) {
-        Ok(_) => row.name.to_owned(),
-        Err(_) => row.full_name(),
+        Ok(Some(named)) if std::ptr::eq(named, *row) => row.name.to_owned(),
+        _ => row.full_name(),
     };
     if combination.is_empty() {
         let routing = BuiltIn::all().iter().find(|row| row.kind == Kind::Routing);
@@ -350,7 +357,12 @@ mod tests {
         let names: std::collections::BTreeSet<String> = pairs.iter().map(|one| name(one)).collect();
         assert_eq!(names.len(), pairs.len(), "{names:?}");
         assert!(names.contains("slo-based + priority-fcfs"), "{names:?}");
-        let sorted = groups(&[Kind::Scheduling, Kind::Routing]);
-        assert_eq!(sorted, [vec![Kind::Routing], vec![Kind::Scheduling]]);
+        let sorted = groups(&[Kind::Scheduling, Kind::Fairness, Kind::Routing]);
+        assert_eq!(sorted, [vec![Kind::Routing], vec![Kind::Scheduling], vec![Kind::Fairness]]);
+        // `weighted` alone is a routing policy.
+        let fair: Vec<String> = variants(&[], &[Kind::Fairness]).iter().map(|one| name(one)).collect();
+        let expected =
+            ["round-robin", "fairness/round-robin", "program-aware", "virtual-token-counter", "fairness/weighted"];
+        assert_eq!(fair, expected);
     }
 }

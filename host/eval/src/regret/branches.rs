@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use blis_sim::cluster::{AnyTimeline, ForcedDecision, Halt, RecordedDecisions};
 use blis_sim::cost::Cost;
-use blis_sim::ids::InstanceIndex;
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Decision, Status};
+use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, Status};
 use blis_sim::policy::AdmissionDecision;
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 
+use super::gateway::{self, GatewayOptions};
 use super::{
-    BranchOptions, BranchOutcome, ClassNames, DecisionKind, DecisionRegret, InstanceStates, ObservedSignals, Situation,
-    Stratum, run_branch,
+    BranchOptions, BranchOutcome, DecisionKind, DecisionRegret, DecisionSample, InstanceStates, NameTexts,
+    ObservedSignals, Situation, run_branch,
 };
 
-/// A copy of the simulation, just before the decision.
+/// A copy of the simulation, just before the event that makes the decision.
 pub(super) struct DecisionFork {
     pub timeline: Box<dyn AnyTimeline>,
-    pub kind: DecisionKind,
-    pub stratum: Stratum,
+    pub sample: DecisionSample,
 }
 
 impl DecisionFork {
@@ -29,21 +29,23 @@ impl DecisionFork {
         mut self,
         options: &BranchOptions,
         actual_decisions: &Arc<RecordedDecisions>,
-        class_names: &impl ClassNames,
+        names: &impl NameTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
         let window = options.window;
-        let Some(pending) = self.timeline.pending() else { return Ok(None) };
-        let (at, request) = (pending.at, pending.request.clone());
+        let Some(at) = self.timeline.pending().map(|pending| pending.at) else { return Ok(None) };
+        let Some(request) = self.timeline.request(self.sample.request).cloned() else { return Ok(None) };
         // Requests that ended before the decision, but are not reported yet, count in all branches.
         let mut past = Cost::new(at, at.saturating_add(window), request.id);
         self.timeline.catch_up(at, &mut past)?;
         let state = state(&*self.timeline, &request);
-        match self.kind {
-            DecisionKind::Scheduling => {
-                self.evaluate_scheduling(at, options, (past, actual_decisions), state, class_names)
-            }
-            DecisionKind::Admission | DecisionKind::Routing => {
-                self.evaluate_front(at, options, (past, &request, actual_decisions), state, class_names)
+        match self.sample.kind {
+            DecisionKind::Scheduling => self.evaluate_scheduling(at, options, (past, actual_decisions), state, names),
+            DecisionKind::Admission
+            | DecisionKind::Routing
+            | DecisionKind::Fairness
+            | DecisionKind::Ordering
+            | DecisionKind::Eviction => {
+                self.evaluate_front(at, options, (past, &request, actual_decisions), state, names)
             }
         }
     }
@@ -54,11 +56,12 @@ impl DecisionFork {
         options: &BranchOptions,
         (past, request, actual_decisions): (Cost, &Request, &Arc<RecordedDecisions>),
         state: InstanceStates,
-        class_names: &impl ClassNames,
+        names: &impl NameTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
         let (span, most) = ((at, options.window), options.alternatives);
-        let mut observed = ObservedDecision::default();
-        self.timeline.clone().decide(&mut observed)?;
+        let mut observed = ObservedDecision::new(self.sample.kind, request.id);
+        let mut after = self.timeline.clone();
+        after.decide(&mut observed)?;
         // Without a decision, no instance serves the model of the request.
         let Some(decision) = observed.decision else { return Ok(None) };
         let alternatives = match decision {
@@ -66,14 +69,18 @@ impl DecisionFork {
             ForcedDecision::Route(chosen) => {
                 candidates(&observed.scores(), &state, chosen, most).into_iter().map(ForcedDecision::Route).collect()
             }
+            ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => {
+                gateway::alternatives(self.sample.kind, request.id, &observed.options, &*after, most)
+            }
         };
+        let text = |force| decision_text(force, &*self.timeline, names);
         let mut branches = Vec::with_capacity(alternatives.len() + 1);
         let forced = |mut timeline: Box<dyn AnyTimeline>| {
             timeline.replay(Arc::clone(actual_decisions));
             timeline
         };
         let actual = run_branch(forced(self.timeline.clone()), None, past.clone(), span, options.longest)?;
-        branches.push(branch(decision_text(decision), &actual, &actual));
+        branches.push(branch(text(decision), &actual, &actual));
         for force in alternatives {
             let forced_decision = Some((request.id, force));
             let cost = run_branch(forced(self.timeline.clone()), forced_decision, past.clone(), span, options.longest)?;
@@ -81,15 +88,15 @@ impl DecisionFork {
                 .rollouts
                 .then(|| run_branch(self.timeline.clone(), forced_decision, past.clone(), span, Micros::ZERO))
                 .transpose()?;
-            branches.push(branch(decision_text(force), &cost, rollout.as_ref().unwrap_or(&cost)));
+            branches.push(branch(text(force), &cost, rollout.as_ref().unwrap_or(&cost)));
         }
         let situations = match decision {
-            ForcedDecision::Admit(_) => Vec::new(),
+            ForcedDecision::Admit(_) | ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => Vec::new(),
             ForcedDecision::Route(chosen) => situations(chosen.index(), &state, observed.seen.as_ref()),
         };
         let ObservedDecision { reason, seen, score_regret, .. } = observed;
-        let about = DecisionContext { kind: self.kind, stratum: self.stratum, request, at: span.0, situations };
-        Ok(compare(about, branches, state, class_names).map(|regret| DecisionRegret {
+        let about = DecisionContext { sample: self.sample, request, at: span.0, situations };
+        Ok(compare(about, branches, state, names).map(|regret| DecisionRegret {
             reason,
             observed: seen,
             score_regret,
@@ -104,7 +111,7 @@ impl DecisionFork {
         options: &BranchOptions,
         (past, actual_decisions): (Cost, &Arc<RecordedDecisions>),
         state: InstanceStates,
-        class_names: &impl ClassNames,
+        names: &impl NameTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
         let window = options.window;
         let queues = self.timeline.queues();
@@ -138,16 +145,14 @@ impl DecisionFork {
             branch(format!("request_{second} first"), &other, &rollout),
         ];
         let request = Request { tags: own.tags, ..Request::new(own.id, own.arrival, own.input_tokens, 0) };
-        let about =
-            DecisionContext { kind: self.kind, stratum: self.stratum, request: &request, at, situations: Vec::new() };
-        Ok(compare(about, branches, state, class_names))
+        let about = DecisionContext { sample: self.sample, request: &request, at, situations: Vec::new() };
+        Ok(compare(about, branches, state, names))
     }
 }
 
 /// The decision that branches belong to.
 struct DecisionContext<'a> {
-    kind: DecisionKind,
-    stratum: Stratum,
+    sample: DecisionSample,
     request: &'a Request,
     at: Micros,
     situations: Vec<Situation>,
@@ -158,7 +163,7 @@ fn compare(
     about: DecisionContext<'_>,
     branches: Vec<BranchOutcome>,
     state: InstanceStates,
-    class_names: &impl ClassNames,
+    names: &impl NameTexts,
 ) -> Option<DecisionRegret> {
     let (actual, others) = branches.split_first()?;
     let best = others.iter().min_by(|one, other| one.cost_s.total_cmp(&other.cost_s))?;
@@ -171,11 +176,11 @@ fn compare(
     let rollout = others.iter().map(|branch| actual.rollout_cost_s - branch.rollout_cost_s).fold(0.0, f64::max);
     let mean = others.iter().map(|branch| branch.cost_s).sum::<f64>() / others.len() as f64;
     Some(DecisionRegret {
-        kind: about.kind,
-        stratum: about.stratum,
+        kind: about.sample.kind,
+        stratum: about.sample.stratum,
         request_id: format!("request_{}", about.request.id),
         time_us: about.at.0,
-        slo_class: class_names.class(about.request.tags.slo_class),
+        slo_class: names.text(about.request.tags.slo_class),
         input_tokens: about.request.input_tokens,
         reason: String::new(),
         situations: about.situations,
@@ -221,11 +226,16 @@ fn status(status: Status) -> &'static str {
     }
 }
 
-fn decision_text(force: ForcedDecision) -> String {
+fn decision_text(force: ForcedDecision, timeline: &dyn AnyTimeline, names: &impl NameTexts) -> String {
     match force {
         ForcedDecision::Admit(true) => "admitted".to_owned(),
         ForcedDecision::Admit(false) => "rejected".to_owned(),
         ForcedDecision::Route(instance) => format!("instance_{instance}"),
+        ForcedDecision::Evict(None) => "none".to_owned(),
+        ForcedDecision::Dispatch(id) | ForcedDecision::Evict(Some(id)) => {
+            let tenant = timeline.request(id).map(|request| names.text(request.tags.tenant)).unwrap_or_default();
+            if tenant.is_empty() { format!("request_{id}") } else { format!("request_{id} of tenant {tenant}") }
+        }
     }
 }
 
@@ -296,16 +306,24 @@ fn situations(chosen: usize, state: &InstanceStates, seen: Option<&ObservedSigna
     found
 }
 
-/// Keeps the first decision that it observes.
-#[derive(Default)]
+/// Keeps a decision of one kind about one request, when it is made.
 pub(super) struct ObservedDecision {
+    kind: DecisionKind,
+    request: RequestId,
     pub decision: Option<ForcedDecision>,
+    /// What flow control could have chosen.
+    options: GatewayOptions,
     reason: String,
     seen: Option<ObservedSignals>,
     score_regret: Option<f64>,
 }
 
 impl ObservedDecision {
+    pub fn new(kind: DecisionKind, request: RequestId) -> Self {
+        let options = GatewayOptions::default();
+        Self { kind, request, decision: None, options, reason: String::new(), seen: None, score_regret: None }
+    }
+
     pub fn scores(&self) -> Vec<f64> {
         self.seen.as_ref().map(|seen| seen.scores.clone()).unwrap_or_default()
     }
@@ -327,24 +345,39 @@ impl Observer for ObservedDecision {
 
 impl ObservedDecision {
     fn observe(&mut self, decision: &Decision<'_>) {
-        if self.decision.is_some() {
-            return;
-        }
         let (cluster, scores) = match *decision {
-            Decision::Admission { cluster, decision, .. } => {
+            Decision::Admission { request, cluster, decision, .. }
+                if (self.kind, self.request) == (DecisionKind::Admission, request.id) =>
+            {
                 self.decision = Some(ForcedDecision::Admit(*decision == AdmissionDecision::Admit));
                 if let AdmissionDecision::Reject(reason) = decision {
                     self.reason = reason.to_string();
                 }
                 (cluster, &[][..])
             }
-            Decision::Routing { cluster, choice, scores, .. } => {
+            Decision::Routing { request, cluster, choice, scores, .. }
+                if (self.kind, self.request) == (DecisionKind::Routing, request.id) =>
+            {
                 self.decision = Some(ForcedDecision::Route(cluster.instances[choice.target].id));
                 self.reason = choice.reason.to_string();
                 self.score_regret = Some(blis_report::score_regret(cluster, scores, choice.target));
                 (cluster, scores)
             }
-            Decision::Gateway(_) | Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Gateway(GatewayDecision { request, saturation, choice, .. }) if request == self.request => {
+                self.decision = match (self.kind, choice) {
+                    (DecisionKind::Fairness | DecisionKind::Ordering, GatewayChoice::Dispatched { .. }) => {
+                        Some(ForcedDecision::Dispatch(request))
+                    }
+                    (DecisionKind::Eviction, GatewayChoice::Evicted { .. }) => {
+                        Some(ForcedDecision::Evict(Some(request)))
+                    }
+                    _ => return,
+                };
+                self.options = choice.into();
+                self.reason = saturation.map_or_else(String::new, |saturation| format!("saturation {saturation:.2}"));
+                return;
+            }
+            _ => return,
         };
         let signals = cluster.signals;
         self.seen = Some(ObservedSignals {

@@ -5,7 +5,7 @@
 //! which no real policy has. It is an improvement of that policy, and neither an optimum nor a bound: another policy may
 //! be far better. [`crate::bound`] has a bound.
 
-use blis_sim::cluster::{AnyTimeline, ForcedDecision, Halt};
+use blis_sim::cluster::{AnyTimeline, DecisionEvent, ForcedDecision, Halt, PendingDecision};
 use blis_sim::cost::Cost;
 use blis_sim::ids::InstanceIndex;
 use blis_sim::observer::Observer;
@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::branches::{ObservedDecision, candidates, state};
-use super::run_branch;
+use super::{DecisionKind, run_branch};
 
 /// Statistics of a look-ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -39,9 +39,12 @@ pub fn look_ahead(
 ) -> Result<(Vec<Counters>, LookAhead), Halt> {
     let mut counted = LookAhead::default();
     while timeline.next_decision(observer)? {
-        let pending = timeline.pending().filter(|pending| !pending.is_admission);
-        if let Some((at, request)) = pending.map(|pending| (pending.at, pending.request.clone())) {
-            let mut observed = ObservedDecision::default();
+        let routed = match timeline.pending() {
+            Some(PendingDecision { at, event: DecisionEvent::Routing(request) }) => Some((at, request.clone())),
+            _ => None,
+        };
+        if let Some((at, request)) = routed {
+            let mut observed = ObservedDecision::new(DecisionKind::Routing, request.id);
             timeline.clone().decide(&mut observed)?;
             if let Some(ForcedDecision::Route(chosen)) = observed.decision {
                 let mut fork = timeline.clone();

@@ -19,6 +19,9 @@
 //! good as the original ones, but not the same, and their differences add up to a noise far larger than the effect of
 //! one decision (`docs/regret.md`). The rollout regret is therefore reported separately.
 //!
+//! Decisions of flow control are not replayed: after another dispatch other requests wait. Its policies go on deciding, in
+//! all branches.
+//!
 //! The best alternative is known only in hindsight, so that even a perfect policy has some regret. Regret serves to
 //! compare policies under the same requests, and to find the decisions that deserve a closer look.
 //!
@@ -26,6 +29,7 @@
 //! their branches, [`Regret::new`] sums up.
 
 mod branches;
+mod gateway;
 mod look_ahead;
 mod report;
 mod survey;
@@ -36,14 +40,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use blis_plugin::Kind;
-use blis_sim::cluster::{AnyTimeline, ForcedDecision, Halt, RecordedDecisions};
+use blis_sim::cluster::{AnyTimeline, DecisionEvent, ForcedDecision, Halt, PendingDecision, RecordedDecisions};
 use blis_sim::cost::Cost;
 use blis_sim::ids::RequestId;
+use blis_sim::request::Request;
 use blis_sim::units::Micros;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use branches::DecisionFork;
+use branches::{DecisionFork, ObservedDecision};
 pub use look_ahead::{LookAhead, look_ahead};
 pub use report::{Estimate, Regret, Section};
 pub use survey::{DecisionSample, Survey, Surveyor};
@@ -52,8 +57,8 @@ pub use survey::{DecisionSample, Survey, Surveyor};
 #[derive(Clone, Debug)]
 pub struct RegretOptions {
     /// Routing decisions to sample: half of them at random, a quarter among those of requests that missed their
-    /// targets, a quarter among those with the widest margins; and a quarter as many decisions of admission and of
-    /// scheduling each.
+    /// targets, a quarter among those with the widest margins; and a quarter as many decisions of admission, scheduling,
+    /// fairness, ordering and eviction each. Without routing, this number is divided equally among the kinds.
     pub samples: usize,
     /// Time after a decision in which its effects count; `None` for twice the mean end-to-end latency, at least a
     /// second.
@@ -88,6 +93,12 @@ pub enum DecisionKind {
     Routing,
     /// Which request is scheduled next: the alternative is the second one in the longest waiting queue.
     Scheduling,
+    /// Which flow of a band flow control dispatches from: the alternatives are the heads of the other flows.
+    Fairness,
+    /// Which request of that flow is dispatched: the alternatives are the other requests of the flow.
+    Ordering,
+    /// Which request in flight flow control ends: the alternatives are the others that may be evicted, and none.
+    Eviction,
 }
 
 /// Why a decision was sampled.
@@ -122,7 +133,7 @@ pub struct DecisionRegret {
     pub kind: DecisionKind,
     /// Why the decision was sampled.
     pub stratum: Stratum,
-    /// The request; for scheduling, the one that would have been scheduled first.
+    /// The request; for scheduling, the one that would have been scheduled first; for eviction, the one that was evicted.
     pub request_id: String,
     /// Time of the decision, µs.
     pub time_us: u64,
@@ -130,7 +141,7 @@ pub struct DecisionRegret {
     pub slo_class: String,
     /// Input tokens of the request.
     pub input_tokens: u32,
-    /// The reason that the policy gave.
+    /// The reason that the policy gave; of flow control, the saturation.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The situations in which the decision was made.
@@ -164,7 +175,7 @@ pub struct DecisionRegret {
 /// The outcome of one branch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BranchOutcome {
-    /// The decision, for example `instance_3` or `rejected`.
+    /// The decision, for example `instance_3`, `rejected`, `request_7 of tenant b` or `none`.
     pub decision: Cow<'static, str>,
     /// Status of the request at the end of the branch.
     pub status: &'static str,
@@ -178,7 +189,7 @@ pub struct BranchOutcome {
     pub rollout_cost_s: f64,
     /// The part of the cost before first tokens, request-seconds.
     pub awaiting_first_token_s: f64,
-    /// Requests in the window that were rejected, dropped or timed out.
+    /// Requests in the window that were rejected, dropped, evicted or timed out.
     pub failed_requests: u32,
     #[serde(skip)]
     own_s: f64,
@@ -217,7 +228,14 @@ pub struct InstanceStates {
 
 impl DecisionKind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Admission, Self::Routing, Self::Scheduling];
+    pub const ALL: [Self; 6] =
+        [Self::Admission, Self::Routing, Self::Scheduling, Self::Fairness, Self::Ordering, Self::Eviction];
+
+    /// The name in texts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.of_policy().name()
+    }
 
     /// The kind of the policy that makes it.
     #[must_use]
@@ -226,6 +244,9 @@ impl DecisionKind {
             Self::Admission => Kind::Admission,
             Self::Routing => Kind::Routing,
             Self::Scheduling => Kind::Scheduling,
+            Self::Fairness => Kind::Fairness,
+            Self::Ordering => Kind::Ordering,
+            Self::Eviction => Kind::Eviction,
         }
     }
 }
@@ -238,9 +259,9 @@ impl InstanceStates {
     }
 }
 
-/// Names of SLO classes.
-pub trait ClassNames: Sync {
-    fn class(&self, name: blis_sim::request::Name) -> String;
+/// Texts of the names of SLO classes and tenants.
+pub trait NameTexts: Sync {
+    fn text(&self, name: blis_sim::request::Name) -> String;
 }
 
 /// Runs the branches of all `samples`, which are in the order of their decisions, along `timeline`. The branches are
@@ -254,7 +275,7 @@ pub fn decision_regrets(
     samples: &[DecisionSample],
     actual: &Arc<RecordedDecisions>,
     options: &BranchOptions,
-    class_names: &impl ClassNames,
+    names: &impl NameTexts,
 ) -> Result<Vec<DecisionRegret>, Halt> {
     // The number of forks in memory is limited to what keeps all threads busy.
     let max_forks = 4 * rayon::current_num_threads();
@@ -262,18 +283,16 @@ pub fn decision_regrets(
     let mut forks: Vec<DecisionFork> = Vec::new();
     let run = |forks: Vec<DecisionFork>| -> Result<Vec<Option<DecisionRegret>>, Halt> {
         // Results stay in the order of decisions, whichever branch ends first.
-        let results: Vec<_> = forks.into_par_iter().map(|fork| fork.evaluate(options, actual, class_names)).collect();
+        let results: Vec<_> = forks.into_par_iter().map(|fork| fork.evaluate(options, actual, names)).collect();
         results.into_iter().collect()
     };
     let mut samples = samples.iter().peekable();
     while samples.peek().is_some() && timeline.next_decision(&mut ())? {
-        // Decisions are found by their request: without an instance that serves its model, no routing decision is
-        // made.
-        let pending = timeline.pending().map(|pending| (pending.request.id, pending.is_admission));
-        let is_this =
-            |sample: &&DecisionSample| pending == Some((sample.request, sample.kind == DecisionKind::Admission));
-        while let Some(sample) = samples.next_if(is_this) {
-            forks.push(DecisionFork { timeline: timeline.clone(), kind: sample.kind, stratum: sample.stratum });
+        while let Some(&sample) = samples.peek()
+            && is_made_next(&mut *timeline, sample)?
+        {
+            samples.next();
+            forks.push(DecisionFork { timeline: timeline.clone(), sample: *sample });
         }
         if forks.len() >= max_forks {
             regrets.extend(run(std::mem::take(&mut forks))?);
@@ -282,6 +301,28 @@ pub fn decision_regrets(
     }
     regrets.extend(run(forks)?);
     Ok(regrets.into_iter().flatten().collect())
+}
+
+/// Whether the decision `sample` is made by the next event of `timeline`. Decisions are found by their request: without an
+/// instance that serves its model, no routing decision is made.
+fn is_made_next(timeline: &mut dyn AnyTimeline, sample: &DecisionSample) -> Result<bool, Halt> {
+    let is_about = |request: &Request| request.id == sample.request;
+    let Some(PendingDecision { at, event }) = timeline.pending() else { return Ok(false) };
+    Ok(match (sample.kind, event) {
+        (DecisionKind::Admission, DecisionEvent::Admission(request)) => is_about(request),
+        (DecisionKind::Routing | DecisionKind::Scheduling, DecisionEvent::Routing(request)) => is_about(request),
+        (
+            DecisionKind::Fairness | DecisionKind::Ordering | DecisionKind::Eviction,
+            DecisionEvent::Admission(_) | DecisionEvent::Tick,
+        ) => {
+            at == sample.at && {
+                let mut observed = ObservedDecision::new(sample.kind, sample.request);
+                timeline.fork().decide(&mut observed)?;
+                observed.decision.is_some()
+            }
+        }
+        _ => false,
+    })
 }
 
 /// Runs a branch from `timeline` to the end of the window, and on until the request has ended or `longest` has passed.

@@ -28,7 +28,8 @@ pub struct Regret {
 /// The regret of one kind of decision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Section {
-    /// Number of decisions of this kind in the run; for scheduling, the number of routing decisions.
+    /// Number of decisions of this kind in the run; for scheduling, the number of routing decisions; of flow control, those
+    /// with an alternative.
     pub decisions: usize,
     /// The decisions drawn at random from all: the figures of the policy.
     pub uniform: Option<Estimate>,
@@ -74,7 +75,7 @@ impl Regret {
     #[must_use]
     pub fn new(mut regrets: Vec<DecisionRegret>, survey: &Survey, window: Micros) -> Self {
         let mut kinds = BTreeMap::new();
-        for kind in [DecisionKind::Admission, DecisionKind::Routing, DecisionKind::Scheduling] {
+        for kind in DecisionKind::ALL {
             let those: Vec<&DecisionRegret> = regrets.iter().filter(|one| one.kind == kind).collect();
             if !those.is_empty() {
                 let counted = if kind == DecisionKind::Scheduling { DecisionKind::Routing } else { kind };
@@ -154,14 +155,6 @@ fn correlation(regrets: &[&DecisionRegret]) -> Option<f64> {
     (xx > 0.0 && yy > 0.0).then(|| (xy / (xx * yy).sqrt()).clamp(-1.0, 1.0))
 }
 
-fn kind_name(kind: DecisionKind) -> &'static str {
-    match kind {
-        DecisionKind::Admission => "admission",
-        DecisionKind::Routing => "routing",
-        DecisionKind::Scheduling => "scheduling",
-    }
-}
-
 fn situation_name(situation: Situation) -> &'static str {
     match situation {
         Situation::MissedCacheHit => "missed cache hit",
@@ -185,7 +178,7 @@ impl Display for Regret {
         writeln!(f)?;
         line(f, "", ["n", "regret", "95 % interval", "> 0", "others", "advantage", "rollout"].map(str::to_owned))?;
         for (&kind, section) in &self.kinds {
-            writeln!(f, "{}", kind_name(kind))?;
+            writeln!(f, "{}", kind.name())?;
             if let Some(uniform) = &section.uniform {
                 row(f, "  at random", uniform)?;
             }
@@ -257,7 +250,7 @@ fn worst(f: &mut fmt::Formatter<'_>, one: &DecisionRegret) -> fmt::Result {
     let situations: Vec<&str> = one.situations.iter().map(|&situation| situation_name(situation)).collect();
     let why = if situations.is_empty() { String::new() } else { format!(" [{}]", situations.join(", ")) };
     let reason = if reason.is_empty() { String::new() } else { format!(", {reason}") };
-    let kind = kind_name(*kind);
+    let kind = kind.name();
     writeln!(f, "  {kind} of {request_id} at {at:.3} s: {regret_s:.3}, own {own_s:.3}{reason}{why}")?;
     for (i, branch) in branches.iter().enumerate() {
         let mut line = format!("    {} {}: {:.3}", if i == 0 { "*" } else { " " }, branch.decision, branch.cost_s);

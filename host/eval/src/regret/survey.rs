@@ -5,8 +5,9 @@ use std::sync::Arc;
 use blis_sim::cluster::{RecordedDecision, RecordedDecisions};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::observer::{Interests, Observer, SimEvent};
-use blis_sim::outcome::{Decision, Outcome};
+use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, Outcome};
 use blis_sim::policy::AdmissionDecision;
+use blis_sim::policy::flow::FlowView;
 use blis_sim::request::Request;
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
@@ -26,6 +27,7 @@ pub struct Survey {
 
 #[derive(Debug)]
 struct DecisionEntry {
+    at: Micros,
     request: RequestId,
     /// The chosen instance of a routing decision.
     target: Option<InstanceIndex>,
@@ -55,6 +57,8 @@ pub struct DecisionSample {
     /// Index of the decision, in the order in which decisions are made. A scheduling decision is evaluated at the time
     /// of the routing decision with this index.
     pub number: usize,
+    /// Time of the decision.
+    pub at: Micros,
     /// The request that the decision is about.
     pub request: RequestId,
     pub kind: DecisionKind,
@@ -88,11 +92,13 @@ impl Survey {
             None if entry.rejected => RecordedDecision::Rejected,
             None => RecordedDecision::Admitted,
         };
+        let is_replayed =
+            |entry: &&DecisionEntry| matches!(entry.kind, DecisionKind::Admission | DecisionKind::Routing);
         // The routing decision follows the admission decision of the same request, and replaces it.
-        Arc::new(self.decisions.iter().map(|entry| (entry.request, forced(entry))).collect())
+        Arc::new(self.decisions.iter().filter(is_replayed).map(|entry| (entry.request, forced(entry))).collect())
     }
 
-    /// Number of decisions of `kind`.
+    /// Number of decisions of `kind`; of flow control, those with an alternative.
     #[must_use]
     pub fn decisions(&self, kind: DecisionKind) -> usize {
         self.decisions.iter().filter(|entry| entry.kind == kind).count()
@@ -126,7 +132,10 @@ impl Survey {
     pub fn sample(&self, options: &RegretOptions) -> Vec<DecisionSample> {
         let missed: FxHashSet<RequestId> =
             self.ended.iter().filter(|ended| ended.missed).map(|ended| ended.id).collect();
-        let few = options.samples.div_ceil(4);
+        let few = match options.kinds.contains(&DecisionKind::Routing) {
+            true => options.samples.div_ceil(4),
+            false => options.samples.div_ceil(options.kinds.len().max(1)),
+        };
         let mut draw = Draw { random: Stream::new(options.seed, "regret"), turn: 0, taken: Vec::new() };
         let of = |kind: DecisionKind| self.decisions.iter().enumerate().filter(move |(_, entry)| entry.kind == kind);
         let numbers =
@@ -151,10 +160,14 @@ impl Survey {
         draw.some(others, rejected, admission, Stratum::Missed);
         let queued = of(routing).filter(|(_, entry)| entry.queued);
         draw.some(few, numbers(&mut { queued }), DecisionKind::Scheduling, Stratum::Uniform);
+        for kind in [DecisionKind::Fairness, DecisionKind::Ordering, DecisionKind::Eviction] {
+            draw.some(few, numbers(&mut of(kind)), kind, Stratum::Uniform);
+        }
         draw.taken.retain(|(_, kind, _)| options.kinds.contains(kind));
         draw.taken.sort_unstable();
         let sample = |(number, kind, stratum): (usize, DecisionKind, Stratum)| DecisionSample {
             number,
+            at: self.decisions[number].at,
             request: self.decisions[number].request,
             kind,
             stratum,
@@ -246,24 +259,36 @@ impl<F: Fn(&Outcome) -> bool> Surveyor<F> {
 impl Survey {
     fn add_decision(&mut self, decision: &Decision<'_>) {
         let entry = match *decision {
-            Decision::Admission { request, decision, .. } => DecisionEntry {
-                request: request.id,
-                target: None,
-                kind: DecisionKind::Admission,
-                margin: None,
+            Decision::Admission { request, cluster, decision, .. } => DecisionEntry {
                 rejected: *decision != AdmissionDecision::Admit,
-                queued: false,
+                ..DecisionEntry::new(DecisionKind::Admission, cluster.now, request.id)
             },
             Decision::Routing { request, cluster, scores, choice, .. } => DecisionEntry {
-                request: request.id,
                 target: Some(cluster.instances[choice.target].id),
-                kind: DecisionKind::Routing,
                 margin: margin(scores),
-                rejected: false,
                 queued: cluster.signals.queue_depth.iter().any(|&depth| depth > 1),
+                ..DecisionEntry::new(DecisionKind::Routing, cluster.now, request.id)
             },
-            Decision::Gateway(_) | Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Gateway(GatewayDecision { now, request, choice, .. }) => {
+                let entry = |kind| DecisionEntry::new(kind, now, request);
+                return match choice {
+                    GatewayChoice::Dispatched { flows, .. } => {
+                        let waits = |flow: &FlowView| flow.head.id == request && flow.queued > 1;
+                        self.decisions.extend((flows.len() > 1).then(|| entry(DecisionKind::Fairness)));
+                        self.decisions.extend(flows.iter().any(waits).then(|| entry(DecisionKind::Ordering)));
+                    }
+                    GatewayChoice::Evicted { .. } => self.decisions.push(entry(DecisionKind::Eviction)),
+                    _ => {}
+                };
+            }
+            Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         self.decisions.push(entry);
+    }
+}
+
+impl DecisionEntry {
+    fn new(kind: DecisionKind, at: Micros, request: RequestId) -> Self {
+        Self { at, request, target: None, kind, margin: None, rejected: false, queued: false }
     }
 }

@@ -2,19 +2,25 @@
 
 use std::sync::Arc;
 
-use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, Policies};
+use blis_sim::cluster::{Abort, ArrivalList, Cluster, ClusterConfig, Engine, FlowControl, FlowSettings, Policies};
 use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::instance::{Fast, Instance, InstanceConfig, Plain, Preemption, Scheduler, SchedulerOptions};
 use blis_sim::latency::Blackbox;
 use blis_sim::outcome::Outcome;
+use blis_sim::policy::flow::{
+    ArrivalOrder, Concurrency, ConcurrencyMode, GlobalStrict, LowestPriorityNewest, StaticCeiling,
+};
 use blis_sim::policy::{
     AdmissionPolicy, AlwaysAdmit, AlwaysBusiest, Classes, ConstantPriority, LeastLoaded, Reads, RejectAll, RoundRobin,
     RoutingPolicy, ScorerKind, Ties, TokenBucket, Weighted,
 };
-use blis_sim::request::{Content, Name, Request, Span};
+use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::semantics::Semantics;
 
 use super::*;
+
+/// The texts of names; a request without a class has the first one.
+const CLASSES: [&str; 3] = ["", "critical", "background"];
 
 struct TestService {
     instances: u32,
@@ -22,11 +28,13 @@ struct TestService {
     refresh: u64,
     admission: Box<dyn AdmissionPolicy>,
     routing: Box<dyn RoutingPolicy>,
+    flow: Option<FlowControl>,
 }
 
 impl TestService {
     fn new(instances: u32, routing: impl RoutingPolicy + 'static) -> Self {
-        Self { instances, max_num_seqs: 8, refresh: 0, admission: Box::new(AlwaysAdmit), routing: Box::new(routing) }
+        let (admission, routing) = (Box::new(AlwaysAdmit), Box::new(routing));
+        Self { instances, max_num_seqs: 8, refresh: 0, admission, routing, flow: None }
     }
 
     fn cluster<I: Instance>(&self, engine: impl Fn(InstanceConfig) -> I) -> Cluster<I> {
@@ -57,7 +65,7 @@ impl TestService {
             snapshot_refresh_interval: Micros(self.refresh),
             cache_signal_delay: Micros::ZERO,
             ties: Ties::LowestIndex,
-            classes: Classes::default(),
+            classes: Classes::new(CLASSES, &[]),
             serves: Vec::new(),
             block_size: 16,
             semantics: Semantics::VLLM_0_33,
@@ -69,18 +77,22 @@ impl TestService {
             routing: self.routing.fork(),
             priority: Box::new(ConstantPriority),
         };
-        Cluster::new(config, policies, (0..self.instances).map(InstanceIndex).map(instance), engine)
+        let cluster = Cluster::new(config, policies, (0..self.instances).map(InstanceIndex).map(instance), engine);
+        match &self.flow {
+            Some(flow) => cluster.with_flow_control(flow.clone()),
+            None => cluster,
+        }
     }
 
     /// Computes the regret of every decision.
     fn regret(&self, requests: &[Request]) -> (Regret, Vec<DecisionRegret>) {
         let of = |fast: bool, threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-            let make = || (self.admission.fork(), self.routing.fork());
-            let ((admission, routing), sizes) = (make(), (self.instances, self.max_num_seqs, self.refresh));
+            let make = || (self.admission.fork(), self.routing.fork(), self.flow.clone());
+            let ((admission, routing, flow), sizes) = (make(), (self.instances, self.max_num_seqs, self.refresh));
             pool.install(move || {
                 let (instances, max_num_seqs, refresh) = sizes;
-                let service = TestService { instances, max_num_seqs, refresh, admission, routing };
+                let service = TestService { instances, max_num_seqs, refresh, admission, routing, flow };
                 if fast { service.with(Fast::new, requests) } else { service.with(Plain::new, requests) }
             })
         };
@@ -110,17 +122,17 @@ impl TestService {
             &samples,
             &survey.actual_decisions(),
             &BranchOptions { window, longest: Micros::MAX, alternatives: 10, rollouts: true },
-            &NoClassNames,
+            &NoNames,
         )
         .expect("they end");
         (Regret::new(regrets.clone(), &survey, window), regrets)
     }
 }
 
-struct NoClassNames;
+struct NoNames;
 
-impl ClassNames for NoClassNames {
-    fn class(&self, _name: Name) -> String {
+impl NameTexts for NoNames {
+    fn text(&self, _name: Name) -> String {
         String::new()
     }
 }
@@ -246,6 +258,82 @@ fn a_short_request_behind_a_long_one_would_be_served_first() {
     let best = scheduling.iter().find(|one| one.request_id == "request_2").expect("it is second once");
     assert!(best.regret_s > 1.0 && best.own_s > 1.0, "400 tokens at 6 ms would not delay it: {best:?}");
     assert!(regret.kinds[&DecisionKind::Scheduling].uniform.is_some());
+}
+
+/// One instance that serves so many requests at a time; the others wait in the gateway.
+fn with_gateway(at_a_time: f64, evicts: bool) -> TestService {
+    let flow = FlowControl {
+        saturation: Box::new(Concurrency {
+            mode: ConcurrencyMode::Requests,
+            max_concurrency: at_a_time,
+            max_tokens: f64::INFINITY,
+        }),
+        ceilings: Box::new(StaticCeiling { ceiling: 1.0 }),
+        fairness: Box::new(GlobalStrict),
+        ordering: Box::new(ArrivalOrder),
+        eviction: evicts.then(|| Box::new(LowestPriorityNewest) as _),
+        settings: FlowSettings { ttl: None, ..FlowSettings::usual() },
+    };
+    TestService { flow: Some(flow), ..TestService::new(1, RoundRobin::default()) }
+}
+
+fn of_tenant(tenant: u32, request: Request) -> Request {
+    Request { tags: Tags { tenant: Name(tenant), ..request.tags }, ..request }
+}
+
+fn of_class(class: u32, request: Request) -> Request {
+    Request { tags: Tags { slo_class: Name(class), ..request.tags }, ..request }
+}
+
+#[test]
+fn a_short_request_of_the_same_tenant_would_be_dispatched_first() {
+    let mut requests = vec![request(0, 0, 0, 0, 50), request(1, 10, 0, 0, 400)];
+    requests.extend((2..12).map(|id| request(id, 20 + u64::from(id), 0, 0, 2)));
+    let (regret, regrets) = with_gateway(1.0, false).regret(&requests);
+    assert!(!regret.kinds.contains_key(&DecisionKind::Fairness), "there is one tenant");
+    let long = regrets.iter().find(|one| one.kind == DecisionKind::Ordering && one.request_id == "request_1");
+    let long = long.expect("others waited behind it");
+    assert_eq!((&*long.branches[0].decision, long.branches.len()), ("request_1", 11));
+    // 400 tokens at 6 ms: each of the ten requests behind it would be served 2.4 s earlier if it went last. One goes first.
+    assert!(long.regret_s > 2.0 && long.regret_s < 3.0, "{long:?}");
+    assert!(long.own_s < 0.0 && long.externality_s > long.regret_s, "it waits longer itself: {long:?}");
+    let short = regrets.iter().find(|one| one.kind == DecisionKind::Ordering && one.request_id == "request_2");
+    assert!(short.is_some_and(|short| short.regret_s < 0.01), "all behind it are alike: {short:?}");
+}
+
+#[test]
+fn the_request_of_another_tenant_would_be_dispatched_first() {
+    let requests = [
+        of_tenant(1, request(0, 0, 0, 0, 50)),
+        of_tenant(1, request(1, 10, 0, 0, 400)),
+        of_tenant(2, request(2, 20, 0, 0, 2)),
+    ];
+    let (regret, regrets) = with_gateway(1.0, false).regret(&requests);
+    let fairness: Vec<&DecisionRegret> = regrets.iter().filter(|one| one.kind == DecisionKind::Fairness).collect();
+    let [only] = fairness[..] else { panic!("two flows once: {fairness:?}") };
+    let decisions: Vec<&str> = only.branches.iter().map(|branch| &*branch.decision).collect();
+    assert_eq!(decisions, ["request_1", "request_2"], "without texts of names");
+    assert!(only.regret_s > 2.0 && only.own_s < 0.0, "{only:?}");
+    assert_eq!(regret.kinds[&DecisionKind::Fairness].decisions, 1);
+}
+
+#[test]
+fn an_eviction_without_need_has_regret() {
+    // Two requests that may be shed are in flight, the newest nearly complete, when a critical one arrives.
+    let requests = [
+        of_class(2, request(0, 0, 0, 0, 400)),
+        of_class(2, request(1, 10, 0, 0, 10)),
+        of_class(1, request(2, 60, 0, 0, 10)),
+    ];
+    let (regret, regrets) = with_gateway(2.0, true).regret(&requests);
+    assert_eq!(regret.kinds[&DecisionKind::Eviction].decisions, 1);
+    let eviction = regrets.iter().find(|one| one.kind == DecisionKind::Eviction).expect("one was evicted");
+    let branches: Vec<(&str, &str)> =
+        eviction.branches.iter().map(|branch| (&*branch.decision, branch.status)).collect();
+    assert_eq!(branches, [("request_1", "evicted"), ("none", "completed"), ("request_0", "completed")]);
+    // An evicted request counts until the window of 20 s closes; in some 50 ms it would have been complete.
+    assert!(eviction.own_s > 19.0 && eviction.externality_s.abs() < 1.0, "{eviction:?}");
+    assert_eq!(eviction.branches.iter().map(|branch| branch.failed_requests).collect::<Vec<_>>(), [1, 0, 1]);
 }
 
 #[test]

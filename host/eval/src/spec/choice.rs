@@ -98,17 +98,6 @@ choices! {
 }
 
 choices! {
-    /// How full the service is, for flow control (`--saturation-detector`).
-    SaturationName:
-    /// Never: requests do not wait in the gateway
-    Never = "never",
-    /// Waiting requests and KV blocks in use, by instance
-    Utilization = "utilization",
-    /// Requests in flight
-    Concurrency = "concurrency",
-}
-
-choices! {
     /// What counts as in flight, for `concurrency` (`--concurrency-mode`).
     ConcurrencyModeName:
     /// Requests
@@ -117,47 +106,6 @@ choices! {
     Tokens = "tokens",
     /// The larger share of both, by instance
     Hybrid = "hybrid",
-}
-
-choices! {
-    /// Up to which saturation bands are served (`--usage-limit-policy`).
-    UsageLimitName:
-    /// The same limit for every band
-    Static = "static",
-    /// Limits that fall evenly from the highest band to the lowest
-    PriorityHoldback = "priority-holdback",
-    /// Lower bands are served now and then as the service fills
-    SoftReflective = "soft-reflective",
-}
-
-choices! {
-    /// The tenant that is served next within a band (`--fairness-policy`).
-    FairnessName:
-    /// The request that is first in the dispatch order, of any tenant
-    GlobalStrict = "global-strict",
-    /// One tenant after the other
-    RoundRobin = "round-robin",
-    /// The tenant that was served least of late
-    ProgramAware = "program-aware",
-    /// The tenant that was served the fewest tokens
-    VirtualTokenCounter = "virtual-token-counter",
-    /// Requests in proportion to the weights of tenants
-    Weighted = "weighted",
-}
-
-choices! {
-    /// The order within a tenant's requests (`--dispatch-order`).
-    DispatchOrderName:
-    /// First come, first served
-    Fcfs = "fcfs",
-    /// The request that expires first
-    Edf = "edf",
-    /// The request with the earliest target of TTFT
-    SloDeadline = "slo-deadline",
-    /// The same as fcfs, by BLIS's name: bands are served by priority in any case
-    Fifo = "fifo",
-    /// The same as fcfs, by BLIS's name
-    Priority = "priority",
 }
 
 choices! {

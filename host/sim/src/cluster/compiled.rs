@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::observer::{DynObserver, Interests, Observer};
 use crate::outcome::Counters;
 use crate::policy::Reads;
-use crate::request::{BlockKey, Request};
+use crate::request::{BlockKey, Name, Request};
 use crate::units::Micros;
 
 /// An engine whose simulations are compiled in this crate: [`Fast`] or [`Plain`].
@@ -113,6 +113,12 @@ pub trait AnyTimeline: Debug + Send {
     /// See [`Timeline::serve_next`].
     fn serve_next(&mut self, instance: InstanceIndex, id: RequestId) -> bool;
 
+    /// See [`Timeline::request`].
+    fn request(&self, id: RequestId) -> Option<&Request>;
+
+    /// See [`Timeline::flow`].
+    fn flow(&self, priority: i32, tenant: Name) -> Vec<&Request>;
+
     /// See [`Timeline::cached`].
     fn cached(&self, keys: &[BlockKey]) -> Vec<u32>;
 
@@ -171,6 +177,14 @@ impl<I: Instance + Clone + Debug + Send + 'static> AnyTimeline for Timeline<I> {
 
     fn serve_next(&mut self, instance: InstanceIndex, id: RequestId) -> bool {
         self.serve_next(instance, id)
+    }
+
+    fn request(&self, id: RequestId) -> Option<&Request> {
+        self.request(id)
+    }
+
+    fn flow(&self, priority: i32, tenant: Name) -> Vec<&Request> {
+        self.flow(priority, tenant)
     }
 
     fn cached(&self, keys: &[BlockKey]) -> Vec<u32> {

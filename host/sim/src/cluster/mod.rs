@@ -49,7 +49,9 @@ use self::next_events::NextEvents;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
 pub use self::sessions::{FollowUps, SessionStates};
 use self::signals::{SignalBoard, SignalObserver, WatchedEvents};
-pub use self::timeline::{ArrivalList, ForcedDecision, PendingDecision, RecordedDecision, RecordedDecisions, Timeline};
+pub use self::timeline::{
+    ArrivalList, DecisionEvent, ForcedDecision, PendingDecision, RecordedDecision, RecordedDecisions, Timeline,
+};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::instance::{Instance, InstanceConfig, NoProgress, PrefetchDistance};
 use crate::limits;
@@ -755,6 +757,8 @@ fn forced(
     let kind = match force {
         ForcedDecision::Admit(_) => FrontEvent::Admission,
         ForcedDecision::Route(_) => FrontEvent::Routing,
+        // The gateway has these.
+        ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => return None,
     };
     if (id, kind) == (request.id, event) { forced.take().map(|(_, force)| force) } else { None }
 }

@@ -3,8 +3,8 @@
 //! Everything later follows from the present state and from the arrivals to come. A copy of those two is therefore a
 //! branch, equal to the original except for the intervention: a decision is forced to another result
 //! ([`Timeline::force`]), or a waiting request is served first ([`Timeline::serve_next`]). The policies are part of the
-//! copy and continue to decide. A policy is also called for a forced decision, so that its state changes as always, and
-//! it then receives the actual target ([`RoutingPolicy::dispatched`](crate::policy::RoutingPolicy::dispatched)).
+//! copy and continue to decide. A policy is also called for a forced decision, so that its state changes as always; a
+//! routing policy then receives the actual target ([`RoutingPolicy::dispatched`](crate::policy::RoutingPolicy::dispatched)).
 //!
 //! Arrivals are a list here. Closed-loop clients wait for the ends of requests, so their arrivals depend on the
 //! decisions; with the arrival times of a recorded run they become a list, too.
@@ -20,7 +20,7 @@ use crate::instance::Instance;
 use crate::observer::{DynObserver, Observer};
 use crate::outcome::Counters;
 use crate::policy::Reads;
-use crate::request::{BlockKey, Request};
+use crate::request::{BlockKey, Name, Request};
 use crate::units::Micros;
 
 /// A simulation that can be stopped and copied.
@@ -64,6 +64,11 @@ pub enum ForcedDecision {
     Admit(bool),
     /// The routing decision: the instance.
     Route(InstanceIndex),
+    /// A dispatch by flow control: this request instead, if it waits in the same band.
+    Dispatch(RequestId),
+    /// An eviction by flow control: this request instead, if it may be evicted; or none, and the next eviction is as late as
+    /// after one.
+    Evict(Option<RequestId>),
 }
 
 /// The recorded decision about each request, to be replayed instead of calling policies.
@@ -85,10 +90,19 @@ pub enum RecordedDecision {
 pub struct PendingDecision<'a> {
     /// Time of the decision.
     pub at: Micros,
-    /// The request that the decision is about.
-    pub request: &'a Request,
-    /// Whether it is the admission decision; otherwise the routing decision.
-    pub is_admission: bool,
+    /// What is decided.
+    pub event: DecisionEvent<'a>,
+}
+
+/// What is decided next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionEvent<'a> {
+    /// The admission of this request. With flow control a dispatch cycle follows.
+    Admission(&'a Request),
+    /// The routing of this request.
+    Routing(&'a Request),
+    /// A dispatch cycle of flow control, at a tick.
+    Tick,
 }
 
 impl<I: Instance> Timeline<I> {
@@ -108,12 +122,12 @@ impl<I: Instance> Timeline<I> {
             let horizon = self.cluster.config.horizon;
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
-                Some((at, event @ (FrontEvent::Arrival | FrontEvent::Leave | FrontEvent::Tick))) => {
+                Some((at, event @ (FrontEvent::Arrival | FrontEvent::Leave))) => {
                     let observer = &mut DynObserver::new(observer);
                     let observer = &mut FollowUpObserver::new(&mut self.arrivals, observer);
                     self.cluster.execute(at, event, observer)?;
                 }
-                Some((_, FrontEvent::Admission | FrontEvent::Routing)) => return Ok(true),
+                Some((_, FrontEvent::Admission | FrontEvent::Routing | FrontEvent::Tick)) => return Ok(true),
             }
         }
     }
@@ -121,21 +135,27 @@ impl<I: Instance> Timeline<I> {
     /// The decision before which [`Self::next_decision`] has stopped.
     pub fn pending(&mut self) -> Option<PendingDecision<'_>> {
         let (at, event) = self.cluster.next(&mut self.arrivals)?;
-        let (request, is_admission) = match event {
-            FrontEvent::Arrival | FrontEvent::Leave | FrontEvent::Tick => return None,
-            FrontEvent::Admission => (self.cluster.arrived.front()?, true),
-            FrontEvent::Routing => (&self.cluster.admitted.front()?.1, false),
+        let event = match event {
+            FrontEvent::Arrival | FrontEvent::Leave => return None,
+            FrontEvent::Admission => DecisionEvent::Admission(self.cluster.arrived.front()?),
+            FrontEvent::Routing => DecisionEvent::Routing(&self.cluster.admitted.front()?.1),
+            FrontEvent::Tick => DecisionEvent::Tick,
         };
-        Some(PendingDecision { at, request, is_admission })
+        Some(PendingDecision { at, event })
     }
 
-    /// Forces the next decision of that kind about request `id`.
+    /// Forces the next decision of that kind about request `id`: the request that flow control would dispatch or evict.
     pub fn force(&mut self, id: RequestId, what: ForcedDecision) {
-        self.cluster.forced = Some((id, what));
+        match what {
+            ForcedDecision::Admit(_) | ForcedDecision::Route(_) => self.cluster.forced = Some((id, what)),
+            ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => {
+                self.cluster.gateway.iter_mut().for_each(|gateway| gateway.force(id, what));
+            }
+        }
     }
 
     /// From now on replays these decisions, except for a forced one. The policies are not called for them, and their
-    /// state does not change.
+    /// state does not change. Flow control goes on deciding: after another dispatch other requests wait.
     pub fn replay(&mut self, decisions: Arc<RecordedDecisions>) {
         self.cluster.recorded = Some(decisions);
     }
@@ -207,6 +227,18 @@ impl<I: Instance> Timeline<I> {
             self.cluster.watch(instance);
         }
         served
+    }
+
+    /// The request `id`, which may be still to come.
+    #[must_use]
+    pub fn request(&self, id: RequestId) -> Option<&Request> {
+        self.arrivals.all.iter().find(|request| request.id == id)
+    }
+
+    /// The requests that wait in flow control, of `tenant` in the band of `priority`, in their order.
+    #[must_use]
+    pub fn flow(&self, priority: i32, tenant: Name) -> Vec<&Request> {
+        self.cluster.gateway.iter().flat_map(|gateway| gateway.flow(priority, tenant)).collect()
     }
 
     /// For each instance, the number of leading blocks of `keys` in its prefix cache.

@@ -42,8 +42,8 @@ pub use instance::{BatchView, PreemptionPolicy, QueuedView, Rank, SchedulingPoli
 pub use prefix_index::PrefixIndex;
 pub use priority::{ClassPriority, ConstantPriority, InvertedSlo, SloBased};
 pub use routing::{
-    AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, EPP_PROFILE, FilterStep, LeastLoaded, PrefixAffinity,
-    PrefixCacheFilter, RoundRobin, RoutingFilter, SaturationFilter, ScorerKind, ScorerStep, Weighted,
+    AlwaysBusiest, CacheAndLoad, ConcurrencyFilter, DEFAULT_PROFILE, EPP_PROFILE, FilterStep, LeastLoaded,
+    PrefixAffinity, PrefixCacheFilter, RoundRobin, RoutingFilter, SaturationFilter, ScorerKind, ScorerStep, Weighted,
 };
 pub use view::{BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 

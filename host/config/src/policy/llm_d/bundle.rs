@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::plugins::Meaning;
 use super::{EndpointPicker, Saturation, WHOLE_MAX};
 use crate::policy::registry::{EPP_DEFAULT, TOKEN_AWARE, WEIGHTED};
 use crate::policy::{
@@ -21,6 +22,7 @@ impl EndpointPicker {
             text.push_str("admission:\n  policy: gaie-legacy\n");
             let _ = writeln!(text, "  gaie_qd_threshold: {queue_depth}\n  gaie_kv_threshold: {kv_utilization}");
         }
+        text.extend(self.admitter.as_ref().map(super::admitter::to_bundle));
         let gateway = self.gateway.as_ref().map(super::gateway::to_bundle).unwrap_or_default();
         text.push_str("routing:\n  policy: weighted\n");
         if !self.filters.is_empty() {
@@ -53,12 +55,12 @@ impl EndpointPicker {
         let gateway = bundle.choices().gateway.as_deref().map(super::gateway::of_bundle).transpose();
         let gateway = gateway.map_err(|(value, what, hint)| reader.refuse(&value.source, what, hint))?;
         let admission = used(Kind::Admission);
-        let shedding = reader.admission(admission)?;
+        let (shedding, admitter) = reader.admission(admission)?;
         if shedding.is_some() && gateway.is_some() {
             let hint = "with flow control llm-d rejects no request that may be shed; leave out one of them";
             return Err(reader.refuse(&admission.source, "`gaie-legacy` beside `gateway` has no counterpart", hint));
         }
-        Ok(Self { shedding, gateway, filters, scorers })
+        Ok(Self { shedding, admitter, gateway, filters, scorers })
     }
 }
 
@@ -115,17 +117,37 @@ impl ExportedBundle<'_> {
         }
     }
 
-    fn admission(&self, used: &PolicyUse) -> Result<Option<Saturation>, PolicyError> {
+    fn admission(&self, used: &PolicyUse) -> Result<(Option<Saturation>, Option<PolicyUse>), PolicyError> {
         let value = |name: &str| used.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value);
+        if let Some(row) = super::admitter::type_of(used) {
+            for (name, value) in &used.parameters {
+                let theirs = row.counterparts().find(|(_, ours)| ours == name).map(|(theirs, _)| theirs);
+                match theirs.map(|theirs| theirs.meaning) {
+                    Some(Meaning::Whole(_)) if value.fract() != 0.0 || value.value > WHOLE_MAX => {
+                        return Err(self.not_whole(&format!("`{name}`"), value.value, &value.source));
+                    }
+                    None if value.source != SettingSource::Default => {
+                        let what = format!("`{name}` of `{}` has no counterpart in llm-d", used.name());
+                        return Err(self.refuse(&value.source, what, "leave it out"));
+                    }
+                    _ => {}
+                }
+            }
+            return Ok((None, Some(used.clone())));
+        }
         match (used.name(), value("queue-depth"), value("kv-utilization")) {
-            ("always-admit", ..) => Ok(None),
+            ("always-admit", ..) => Ok((None, None)),
             ("gaie-legacy", Some(queue_depth), Some(kv_utilization)) => {
                 if queue_depth.fract() != 0.0 || queue_depth.value > WHOLE_MAX {
                     return Err(self.not_whole("the queue depth", queue_depth.value, &queue_depth.source));
                 }
-                Ok(Some(Saturation { queue_depth: queue_depth.value, kv_utilization: kv_utilization.value }))
+                let saturation = Saturation { queue_depth: queue_depth.value, kv_utilization: kv_utilization.value };
+                Ok((Some(saturation), None))
             }
-            _ => Err(self.no_counterpart(used, "`always-admit` and `gaie-legacy` have one")),
+            _ => {
+                let hint = "`always-admit`, `gaie-legacy`, `probabilistic` and `latency-slo` have one";
+                Err(self.no_counterpart(used, hint))
+            }
         }
     }
 
@@ -184,7 +206,9 @@ impl ExportedBundle<'_> {
     fn check_whole_numbers(&self, filter: &Sourced<BuiltInFilter>) -> Result<(), PolicyError> {
         let row = super::config::type_of(filter);
         for (parameter, value) in filter.parameters() {
-            let whole = row.numbers().any(|(_, ours, whole)| whole && ours == parameter.name);
+            let whole = row
+                .counterparts()
+                .any(|(theirs, ours)| matches!(theirs.meaning, Meaning::Whole(_)) && ours == parameter.name);
             if whole && value.fract() != 0.0 {
                 let what = format!("`{}` of filter `{}`", parameter.name, filter.name());
                 return Err(self.not_whole(&what, value, &filter.source));

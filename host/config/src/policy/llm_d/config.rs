@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::plugins::{PRECISE_PRODUCER, PRODUCER_NAME, Picker, PluginType, Role, UTILIZATION_DETECTOR};
+use super::plugins::{
+    CONCURRENCY_DETECTOR, PRECISE_PRODUCER, PRODUCER_NAME, Picker, PluginType, Role, UTILIZATION_DETECTOR,
+};
 use super::{EndpointPicker, Saturation};
 use crate::policy::{BuiltInFilter, ScorerKind, WeightedScorer};
 
@@ -21,9 +23,12 @@ impl EndpointPicker {
         let picker = Role::Picker(if random { Picker::Random } else { Picker::MaxScore });
         let name = page.declare(type_with(picker), None, &[]);
         page.reference(name, None);
+        if let Some(admitter) = &self.admitter {
+            page.admitter(admitter);
+        }
         match &self.gateway {
             Some(settings) => page.gateway(settings),
-            None => page.shedding(self.shedding),
+            None => page.shedding(self.shedding, self.admitter.is_some()),
         }
         page.finish()
     }
@@ -61,15 +66,19 @@ pub(super) struct ConfigPage {
 impl ConfigPage {
     fn filter(&mut self, filter: &BuiltInFilter) {
         let row = type_of(filter);
-        let value = |ours: &str| filter.parameters().find(|(parameter, _)| parameter.name == ours);
-        let mut parameters: Vec<(&str, String)> =
-            row.numbers().filter_map(|(name, ours, _)| Some((name, value(ours)?.1.to_string()))).collect();
+        let value =
+            |ours: &str| filter.parameters().find(|(parameter, _)| parameter.name == ours).map(|(_, value)| value);
+        let mut parameters = row.written(value);
         if row.parameter(PRODUCER_NAME).is_some() {
             parameters.push((PRODUCER_NAME, PRECISE_PRODUCER.to_owned()));
             self.precise = true;
         }
         // The detector of saturation is the plugin of that name, whatever else it does.
-        let name = (row.name == UTILIZATION_DETECTOR).then_some("saturation-filter");
+        let name = match row.name {
+            UTILIZATION_DETECTOR => Some("saturation-filter"),
+            CONCURRENCY_DETECTOR => Some("concurrency-filter"),
+            _ => None,
+        };
         let name = self.declare(row, name, &parameters);
         self.reference(name, None);
     }
@@ -87,12 +96,13 @@ impl ConfigPage {
     }
 
     /// Rejections of requests of a negative priority, which llm-d has unless its detector is off.
-    fn shedding(&mut self, shedding: Option<Saturation>) {
+    fn shedding(&mut self, shedding: Option<Saturation>, has_admitter: bool) {
         let Saturation { queue_depth, kv_utilization } = match shedding {
             Some(Saturation::DEFAULT) => return,
             Some(saturation) => saturation,
             None => {
-                self.plugins.push_str("# All requests are admitted: thresholds that are never reached.\n");
+                let admitted = if has_admitter { "The admitter alone decides" } else { "All requests are admitted" };
+                let _ = writeln!(self.plugins, "# {admitted}: thresholds that are never reached.");
                 Saturation::OFF
             }
         };

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::config::ConfigPage;
-use super::plugins::{PluginType, Role, UTILIZATION_DETECTOR};
+use super::plugins::{CONCURRENCY_DETECTOR, CONCURRENCY_MODES, PluginType, Role, UTILIZATION_DETECTOR};
 use super::read::{DeclaredPlugin, Reader};
 use super::value::AnyYaml;
 use super::{GatewaySettings, Saturation};
@@ -40,9 +40,9 @@ const PARAMETERS: [(&str, &str, &str); 8] = [
     (UTILIZATION_DETECTOR, "queueDepthThreshold", "queue-depth-threshold"),
     (UTILIZATION_DETECTOR, "kvCacheUtilThreshold", "kv-cache-util-threshold"),
     (UTILIZATION_DETECTOR, "metricsStalenessThreshold", "metrics-staleness-threshold"),
-    ("concurrency-detector", "maxConcurrency", "max-concurrency"),
-    ("concurrency-detector", "concurrencyMode", "concurrency-mode"),
-    ("concurrency-detector", "maxTokenConcurrency", "max-token-concurrency"),
+    (CONCURRENCY_DETECTOR, "maxConcurrency", "max-concurrency"),
+    (CONCURRENCY_DETECTOR, "concurrencyMode", "concurrency-mode"),
+    (CONCURRENCY_DETECTOR, "maxTokenConcurrency", "max-token-concurrency"),
     ("static-usage-limit-policy", "threshold", "usage-limit-threshold"),
     ("priority-holdback-policy", "minCeiling", "usage-limit-threshold"),
 ];
@@ -145,6 +145,7 @@ impl Reader<'_> {
         let (row, value) = match (plugin.row, role) {
             (Some(row), Some(Role::Flow(of, value, _))) if of == flag => (row, value),
             (Some(row), Some(Role::Filter("saturation"))) if flag == "saturation-detector" => (row, "utilization"),
+            (Some(row), Some(Role::Filter("concurrency"))) if flag == "saturation-detector" => (row, "concurrency"),
             _ => {
                 let written = quoted(plugin.written.value.as_bytes());
                 let what = format!("{written} is no counterpart of `--{flag}`: the default is simulated");
@@ -192,13 +193,14 @@ impl Reader<'_> {
 
     /// A number, a time with its unit, or a word.
     fn text(&self, key: &str, value: &Spanned<AnyYaml>) -> Result<String, PolicyError> {
-        let modes = ["requests", "tokens", "hybrid"];
         let has_unit = |text: &str| {
             text.starts_with(|c: char| c.is_ascii_digit())
                 && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '.')
         };
         let hint = match (key, &value.value) {
-            ("concurrencyMode", AnyYaml::Text(text)) if modes.contains(&text.as_str()) => return Ok(text.clone()),
+            ("concurrencyMode", AnyYaml::Text(text)) if CONCURRENCY_MODES.contains(&text.as_str()) => {
+                return Ok(text.clone());
+            }
             ("concurrencyMode", _) => "it must be requests, tokens or hybrid",
             ("maxConcurrency" | "maxTokenConcurrency", AnyYaml::Number(number)) if *number <= 0.0 => {
                 "it must be above 0"
@@ -256,15 +258,16 @@ pub(super) fn of_bundle(
     let value = |flag: &str| settings.iter().find(|(name, _)| *name == flag).map(|(_, value)| value.as_str());
     let detector = match value("saturation-detector") {
         Some("never") => "",
-        Some("concurrency") => "concurrency-detector",
+        Some("concurrency") => CONCURRENCY_DETECTOR,
         _ => UTILIZATION_DETECTOR,
     };
     let limit = PluginType::of_flow("usage-limit-policy", value("usage-limit-policy").unwrap_or("static"));
     let types = [detector, limit.map_or("", |row| row.name)];
     let mut known = GatewaySettings::new();
     for (flag, value) in settings {
-        let is_policy = matches!((*flag, value.as_str()), ("saturation-detector", "never" | "utilization"))
-            || PluginType::of_flow(flag, value).is_some();
+        let is_policy =
+            matches!((*flag, value.as_str()), ("saturation-detector", "never" | "utilization" | "concurrency"))
+                || PluginType::of_flow(flag, value).is_some();
         let is_key = KEYS.iter().chain(&BAND_KEYS).any(|(_, ours)| ours == flag);
         let is_parameter = PARAMETERS.iter().any(|(of, _, ours)| ours == flag && types.contains(of));
         if !(is_policy || is_key || is_parameter) {
@@ -288,7 +291,7 @@ impl ConfigPage {
             let row = PluginType::find(UTILIZATION_DETECTOR).expect("it is in the table");
             self.declare(row, None, &off);
         } else {
-            let name = if detector == Some("concurrency") { "concurrency-detector" } else { UTILIZATION_DETECTOR };
+            let name = if detector == Some("concurrency") { CONCURRENCY_DETECTOR } else { UTILIZATION_DETECTOR };
             let parameters = parameters(name, settings);
             if detector.is_some() || !parameters.is_empty() {
                 let row = PluginType::find(name).expect("it is in the table");

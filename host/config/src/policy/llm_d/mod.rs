@@ -9,6 +9,7 @@
 //! What a plugin type is here stands in one table (`plugins.rs`). A bundle that was imported is the same, byte for byte,
 //! after export and import.
 
+mod admitter;
 mod bundle;
 mod config;
 mod gateway;
@@ -18,7 +19,7 @@ mod read;
 mod tests;
 mod value;
 
-use super::{BuiltInFilter, WeightedScorer};
+use super::{BuiltInFilter, PolicyUse, WeightedScorer};
 pub use read::{Imported, import, load};
 
 /// What both a bundle and llm-d's configuration can say.
@@ -26,6 +27,8 @@ pub use read::{Imported, import, load};
 pub struct EndpointPicker {
     /// When requests of a negative priority are rejected; `None` for never.
     pub shedding: Option<Saturation>,
+    /// A plugin that admits requests, as our admission policy; `None` beside `shedding`, since there is one policy.
+    pub admitter: Option<PolicyUse>,
     /// Flow control; `None` if it is off.
     pub gateway: Option<GatewaySettings>,
     /// In their order; none twice.

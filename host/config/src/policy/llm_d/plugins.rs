@@ -27,6 +27,8 @@ pub(in crate::policy) enum Role {
     Scorer(ScorerKind),
     /// The filter of `weighted` with that name.
     Filter(&'static str),
+    /// The admission policy with that name.
+    Admitter(&'static str),
     /// What takes an instance by its score.
     Picker(Picker),
     /// It runs one profile, which is all that a bundle describes.
@@ -59,10 +61,12 @@ pub(in crate::policy) struct TypeParameter {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::policy) enum Meaning {
-    /// The parameter of our filter with that name, in the same unit.
+    /// The parameter of our policy with that name, in the same unit.
     Number(&'static str),
     /// The same, whole numbers only.
     Whole(&'static str),
+    /// The parameter of our policy with that name, which is the index of one of these words.
+    Word(&'static str, &'static [&'static str]),
     /// Simulated with that number only, which is llm-d's default.
     OnlyNumber(f64),
     /// Simulated with that text only, which is llm-d's default.
@@ -75,7 +79,7 @@ pub(in crate::policy) enum Meaning {
     Missing(&'static str),
 }
 
-use Meaning::{Missing, NoEffect, Number, OnlyNumber, OnlyText, Producer, Whole};
+use Meaning::{Missing, NoEffect, Number, OnlyNumber, OnlyText, Producer, Whole, Word};
 
 const fn parameter(name: &'static str, meaning: Meaning) -> TypeParameter {
     TypeParameter { name, meaning }
@@ -133,13 +137,21 @@ impl PluginType {
         self.parameters.iter().find(|parameter| parameter.name == name)
     }
 
-    /// The parameters that set those of our filter: their name, ours, and whether they are whole numbers.
-    pub fn numbers(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+    /// The parameters that set those of our policy, and the names of those.
+    pub fn counterparts(&self) -> impl Iterator<Item = (&'static TypeParameter, &'static str)> {
         self.parameters.iter().filter_map(|parameter| match parameter.meaning {
-            Number(ours) => Some((parameter.name, ours, false)),
-            Whole(ours) => Some((parameter.name, ours, true)),
+            Number(ours) | Whole(ours) | Word(ours, _) => Some((parameter, ours)),
             _ => None,
         })
+    }
+
+    /// `values` of our policy as parameters of this type.
+    pub fn written(&self, values: impl Fn(&str) -> Option<f64>) -> Vec<(&'static str, String)> {
+        let text = |parameter: &'static TypeParameter, value: f64| match parameter.meaning {
+            Word(_, words) => words.get(value as usize).map_or_else(|| value.to_string(), |&word| word.to_owned()),
+            _ => value.to_string(),
+        };
+        self.counterparts().filter_map(|(one, ours)| Some((one.name, text(one, values(ours)?)))).collect()
     }
 }
 
@@ -149,6 +161,7 @@ pub(super) const PRECISE_PRODUCER: &str = "precise-prefix-cache-producer";
 pub(super) const PRODUCER_NAME: &str = "prefixMatchInfoProducerName";
 /// The detector of saturation without any setting.
 pub(super) const UTILIZATION_DETECTOR: &str = "utilization-detector";
+pub(super) const CONCURRENCY_DETECTOR: &str = "concurrency-detector";
 
 /// Parameters of the record of sent prompts, which `prefix-cache-scorer` itself had in earlier versions.
 const RECORD: [TypeParameter; 8] = [
@@ -172,6 +185,9 @@ static PREFIX_CACHE_SCORER: [TypeParameter; 11] = {
     let [i, j, k] = own;
     [a, b, c, d, e, f, g, h, i, j, k]
 };
+
+/// What `concurrency-detector` counts, in the order of our parameter `mode`.
+pub(super) const CONCURRENCY_MODES: [&str; 3] = ["requests", "tokens", "hybrid"];
 
 static PICKER: [TypeParameter; 1] = [parameter("maxNumOfEndpoints", OnlyNumber(1.0))];
 
@@ -282,6 +298,14 @@ static PLUGIN_TYPES: &[PluginType] = &[
         parameter("headroom", Number("headroom")),
         parameter("metricsStalenessThreshold", NoEffect),
     ]),
+    row(CONCURRENCY_DETECTOR, Role::Filter("concurrency")).with(&[
+        parameter("maxConcurrency", Whole("max-concurrency")),
+        parameter("maxTokenConcurrency", Whole("max-tokens")),
+        parameter("headroom", Number("headroom")),
+        parameter("concurrencyMode", Word("mode", &CONCURRENCY_MODES)),
+        parameter("failOpen", Missing("say what happens to a request for which no instance has room: here all are kept")),
+        parameter("inFlightLoadProducerName", NoEffect),
+    ]),
     no_effect("decode-filter", ALL_DECODE),
     missing("prefill-filter", "keep the instances that compute prompts for others"),
     missing("encode-filter", "keep the instances that encode images"),
@@ -339,15 +363,19 @@ static PLUGIN_TYPES: &[PluginType] = &[
     no_effect("vertexai-parser", NO_WIRE_FORMAT),
     no_effect("request-attribute-reporter", "it reports figures to other programs"),
     // Admission and flow control.
-    missing(
-        "probabilistic-admitter",
-        "reject requests of a negative priority with a probability that rises with the fifth power of the saturation",
-    ),
-    missing(
-        "latency-slo-admitter",
-        "reject requests of a negative priority if no instance is predicted to meet their SLO",
-    ),
-    flow("concurrency-detector", "saturation-detector", "concurrency", "call the service saturated by its requests or tokens in flight"),
+    row("probabilistic-admitter", Role::Admitter("probabilistic")).with(&[
+        parameter("k", Number("factor")),
+        parameter("power", Number("power")),
+        parameter("queueDepthThreshold", Whole("queue-depth")),
+        parameter("kvCacheUtilThreshold", Number("kv-utilization")),
+    ]),
+    row("latency-slo-admitter", Role::Admitter("latency-slo"))
+        .with(&[parameter("latencyPredictionInfoProducerName", NoEffect)])
+        .differing(
+            "`latency-slo` predicts the TTFT by a linear model and compares it with the target of the class, else with \
+             `ttft-ms`; llm-d's admitter has predictions of TTFT and TPOT by trees, and admits requests without a target in \
+             their headers",
+        ),
     flow("program-aware-fairness", "fairness-policy", "program-aware", "serve the program with the least attained service first"),
     flow("round-robin-fairness-policy", "fairness-policy", "round-robin", "serve the tenants of a priority band in turn"),
     flow("global-strict-fairness-policy", "fairness-policy", "global-strict", "serve the first request of all tenants of a priority band"),
@@ -364,7 +392,8 @@ static PLUGIN_TYPES: &[PluginType] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::BuiltInFilter;
+    use crate::policy::{BuiltIn, BuiltInFilter};
+    use blis_plugin::Kind;
 
     #[test]
     fn names_are_unique_and_counterparts_exist() {
@@ -380,10 +409,16 @@ mod tests {
                     let filter = BuiltInFilter::named(name).expect("it is one of ours");
                     filter.parameters().map(|(parameter, _)| parameter.name).collect()
                 }
+                Role::Admitter(name) => {
+                    let policy = BuiltIn::find(Kind::Admission, name).expect("it is one of ours");
+                    let parameters = policy.parameters().into_iter().map(|parameter| parameter.name);
+                    // llm-d admits what has no target.
+                    parameters.filter(|name| name != "ttft-ms").collect()
+                }
                 _ => Vec::new(),
             };
-            let set: Vec<&str> = row.numbers().map(|(_, ours, _)| ours).collect();
-            assert_eq!(set, ours, "{}: all parameters of our filter, in its order", row.name);
+            let set: Vec<&str> = row.counterparts().map(|(_, ours)| ours).collect();
+            assert_eq!(set, ours, "{}: all parameters of our policy, in its order", row.name);
         }
     }
 
@@ -396,5 +431,6 @@ mod tests {
         };
         assert_eq!(defaults("prefix-cache-affinity"), [0.8, 15_928.0, 18_000.0]);
         assert_eq!(defaults("saturation"), [5.0, 0.8, 0.0]);
+        assert_eq!(defaults("concurrency"), [100.0, 1_000_000.0, 0.0, 0.0]);
     }
 }

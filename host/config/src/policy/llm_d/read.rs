@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::plugins::{Meaning, PRECISE_PRODUCER, Picker, PluginType, Role, TypeParameter, UTILIZATION_DETECTOR};
+use super::plugins::{
+    CONCURRENCY_DETECTOR, Meaning, PRECISE_PRODUCER, Picker, PluginType, Role, TypeParameter, UTILIZATION_DETECTOR,
+};
 use super::value::AnyYaml;
 use super::{EndpointPicker, GatewaySettings, Saturation, WHOLE_MAX};
 use crate::policy::error::PolicyError;
@@ -142,7 +144,7 @@ impl Reader<'_> {
         self.check_sections(&raw)?;
         let plugins = self.plugins(raw.plugins.unwrap_or_default())?;
         let profiles = raw.scheduling_profiles.unwrap_or_default();
-        let (shedding, gateway) = self.shedding(
+        let (mut shedding, gateway) = self.shedding(
             &plugins,
             raw.feature_gates.as_deref().unwrap_or_default(),
             &raw.flow_control,
@@ -151,14 +153,15 @@ impl Reader<'_> {
         for plugin in &plugins {
             self.remark_on(plugin, gateway.is_some());
         }
+        let admitter = self.admitter(&plugins, &mut shedding)?;
         if plugins.is_empty() && profiles.is_empty() {
             let scorers = EPP_PROFILE.map(|(kind, weight)| WeightedScorer::built_in(kind, weight)).to_vec();
-            return Ok(EndpointPicker { shedding, gateway, filters: Vec::new(), scorers });
+            return Ok(EndpointPicker { shedding, admitter, gateway, filters: Vec::new(), scorers });
         }
         let (profile_at, members) = self.members(&plugins, profiles)?;
         let filters = self.filters(&plugins, &members)?;
         let scorers = self.scorers(&plugins, &members, profile_at)?;
-        Ok(EndpointPicker { shedding, gateway, filters, scorers })
+        Ok(EndpointPicker { shedding, admitter, gateway, filters, scorers })
     }
 
     fn check_header(&self, raw: &RawConfig) -> Result<(), PolicyError> {
@@ -248,7 +251,7 @@ impl Reader<'_> {
                 self.remarks.left_out.push(left_out(format!("{written} has no counterpart: it would {what}")));
             }
             Some(Role::NoEffect(why)) => self.remarks.no_effect.push((plugin.written.value.clone(), why)),
-            Some(Role::Scorer(_) | Role::Filter(_) | Role::Picker(_) | Role::SingleProfile) => {}
+            Some(Role::Scorer(_) | Role::Filter(_) | Role::Admitter(_) | Role::Picker(_) | Role::SingleProfile) => {}
         }
     }
 
@@ -422,7 +425,7 @@ impl Reader<'_> {
     }
 
     /// Checks the parameters of a plugin with a counterpart, and gives `set` those that have one.
-    fn parameters(
+    pub(super) fn parameters(
         &mut self,
         plugin: &DeclaredPlugin,
         row: &PluginType,
@@ -442,6 +445,16 @@ impl Reader<'_> {
             match meaning {
                 Meaning::Number(ours) | Meaning::Whole(ours) => {
                     let number = self.number(name, value, matches!(meaning, Meaning::Whole(_)))?;
+                    set(ours, number).map_err(|(what, hint)| self.wrong(at, what, hint))?;
+                }
+                Meaning::Word(ours, words) => {
+                    let index =
+                        words.iter().position(|word| matches!(&value.value, AnyYaml::Text(text) if text == word));
+                    let wrong = || {
+                        let what = format!("`{name}` is {}", value.value.describe());
+                        self.wrong(at, what, format!("it must be one of {}", words.join(", ")))
+                    };
+                    let number = index.ok_or_else(wrong)? as f64;
                     set(ours, number).map_err(|(what, hint)| self.wrong(at, what, hint))?;
                 }
                 Meaning::OnlyNumber(only) => {
@@ -501,7 +514,7 @@ impl Reader<'_> {
     }
 
     /// Says once where the counterpart of a type decides otherwise.
-    fn differs(&mut self, plugin: &DeclaredPlugin, row: &PluginType) {
+    pub(super) fn differs(&mut self, plugin: &DeclaredPlugin, row: &PluginType) {
         if !row.differs.is_empty() && self.remarks.differs.iter().all(|remark| remark.what != row.differs) {
             let location = self.document.location(plugin.written.referenced);
             self.remarks.differs.push(Diagnostic::new(row.differs).at(location));
@@ -522,13 +535,21 @@ impl Reader<'_> {
         let own = flow_control.as_ref().and_then(|section| section.value.key("saturationDetector"));
         let section = own.or(deprecated.as_ref());
         let saturation = self.saturation(plugins, section)?;
-        if on.is_none() {
-            return Ok((saturation, None));
-        }
         let detector = match section.and_then(|section| section.value.key("pluginRef")).map(|name| &name.value) {
             Some(AnyYaml::Text(name)) => plugins.iter().find(|plugin| plugin.name == *name),
             _ => plugins.iter().find(|plugin| plugin.name == UTILIZATION_DETECTOR),
         };
+        if on.is_none() {
+            if let Some(plugin) = detector.filter(|plugin| plugin.is(CONCURRENCY_DETECTOR)) {
+                let what = format!(
+                    "{} has no counterpart: it would reject requests of a negative priority by what is in flight",
+                    quoted(plugin.written.value.as_bytes())
+                );
+                let location = self.document.location(plugin.written.referenced);
+                self.remarks.left_out.push(Diagnostic::new(what).at(location));
+            }
+            return Ok((saturation, None));
+        }
         let gateway = self.gateway(plugins, flow_control.as_ref(), detector, saturation)?;
         Ok((None, Some(gateway)))
     }

@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{Bundle, FilterSetting, ScorerKind};
+use crate::policy::{BuiltIn, Bundle, FilterSetting, ScorerKind, SettingSource};
+use blis_plugin::Kind;
 
 const HEADER: &str = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n";
 
@@ -133,6 +134,52 @@ flowControl: {saturationDetector: {pluginRef: mine}}
     );
     let both = "admission: {policy: gaie-legacy}\nrouting: {policy: epp-default}\ngateway: {}\n";
     assert!(export(both).unwrap_err().contains("beside `gateway` has no counterpart"));
+}
+
+#[test]
+fn an_admitter_is_the_admission_policy_of_a_bundle() {
+    let off = "{type: utilization-detector, parameters: {queueDepthThreshold: 999999999, kvCacheUtilThreshold: 1.0}}";
+    let admitted = |plugins: &str| {
+        let read = read(&format!("plugins: [{plugins}, {{type: queue-scorer}}]\n"));
+        (read.picker.to_bundle(), texts(&read.left_out), texts(&read.differs).len())
+    };
+    let admitter = "{type: probabilistic-admitter, parameters: {k: 100, queueDepthThreshold: 8}}";
+    let (bundle, left_out, _) = admitted(&format!("{admitter}, {off}"));
+    let expected = "admission:\n  policy: probabilistic\n  \
+                    parameters: {factor: 100, power: 5, queue-depth: 8, kv-utilization: 0.8}\n";
+    assert!(bundle.contains(expected) && left_out.is_empty(), "{bundle} {left_out:?}");
+    let (bundle, left_out, _) = admitted(admitter);
+    assert!(
+        bundle.contains(expected) && left_out[0].contains("it would reject requests of a negative"),
+        "{left_out:?}"
+    );
+    let (bundle, left_out, differs) = admitted(&format!("{{type: latency-slo-admitter}}, {off}, {admitter}"));
+    assert!(bundle.contains("admission:\n  policy: latency-slo\nrouting:"), "{bundle}");
+    assert!(left_out[0].ends_with("`probabilistic` is left out beside `latency-slo`"), "{left_out:?}");
+    assert_eq!(differs, 1);
+    let wrong = refused("plugins: [{type: probabilistic-admitter, parameters: {power: 0}}]\n");
+    assert!(wrong.starts_with("epp.yaml:3:63: parameter `power` of `probabilistic` is 0"), "{wrong}");
+    let ours = "{admission: {policy: latency-slo, parameters: {ttft-ms: 500}}, routing: {policy: weighted}}";
+    assert!(export(ours).unwrap_err().contains("`ttft-ms` of `latency-slo` has no counterpart in llm-d"));
+}
+
+#[test]
+fn the_concurrency_detector_is_a_filter_as_well() {
+    let detector =
+        "{type: concurrency-detector, parameters: {maxConcurrency: 132, concurrencyMode: hybrid, headroom: 0.2}}";
+    let read = read(&format!(
+        "plugins: [{detector}, {{type: queue-scorer}}]
+schedulingProfiles: [{{name: default, plugins: [{{pluginRef: concurrency-detector}}, {{pluginRef: queue-scorer}}]}}]
+flowControl: {{saturationDetector: {{pluginRef: concurrency-detector}}}}
+"
+    ));
+    assert_eq!(filters(&read.picker), ["concurrency:max-concurrency=132:headroom=0.2:mode=2"]);
+    let left_out = texts(&read.left_out);
+    assert!(
+        left_out[0].contains("it would reject requests of a negative priority by what is in flight"),
+        "{left_out:?}"
+    );
+    assert_eq!((left_out.len(), read.picker.shedding), (1, None));
 }
 
 #[test]
@@ -336,19 +383,24 @@ prop_compose! {
         swapped in any::<bool>(),
         weights in prop::collection::vec(1e-9..1e9, ScorerKind::ALL.len()),
         gateway in prop::option::of(any_gateway()),
+        limit in prop::option::of((1_u32..1_000_000_000, 1_u32.., 0.0..=100.0, 0_u32..3)),
+        admitter in prop::option::of((any::<bool>(), 0.001..=1e6, 0.1..=20.0, 1_u32..=1000, 0.01..=1.0)),
         chosen in prop::sample::subsequence(ScorerKind::ALL.to_vec(), 0..=ScorerKind::ALL.len()).prop_shuffle(),
     ) -> EndpointPicker {
-        let filter = |name: &str, values: [f64; 3]| {
+        let filter = |name: &str, values: &[f64]| {
             let mut filter = BuiltInFilter::named(name).expect("it is one of ours");
             let names: Vec<String> = filter.parameters().map(|(parameter, _)| parameter.name).collect();
             for (name, value) in names.iter().zip(values) {
-                filter.set(name, value).expect("it is in its range");
+                filter.set(name, *value).expect("it is in its range");
             }
             filter
         };
-        let affinity = affinity.map(|(a, b, c)| filter("prefix-cache-affinity", [a, b, c]));
-        let guard = guard.map(|(a, b, c)| filter("saturation", [f64::from(a), b, c]));
-        let mut filters: Vec<BuiltInFilter> = affinity.into_iter().chain(guard).collect();
+        let affinity = affinity.map(|(a, b, c)| filter("prefix-cache-affinity", &[a, b, c]));
+        let guard = guard.map(|(a, b, c)| filter("saturation", &[f64::from(a), b, c]));
+        let limit = limit.map(|(a, b, c, mode)| {
+            filter("concurrency", &[f64::from(a), f64::from(b), c, f64::from(mode)])
+        });
+        let mut filters: Vec<BuiltInFilter> = affinity.into_iter().chain(guard).chain(limit).collect();
         if swapped {
             filters.reverse();
         }
@@ -362,7 +414,18 @@ prop_compose! {
             .map(|(queue_depth, kv_utilization)| Saturation { queue_depth: f64::from(queue_depth), kv_utilization });
         // With flow control, llm-d does not shed.
         let shedding = shedding.filter(|one| *one != Saturation::OFF && gateway.is_none());
-        EndpointPicker { shedding, gateway, filters, scorers }
+        let admitter = admitter.map(|(probabilistic, factor, power, queue_depth, kv_utilization)| {
+            let name = if probabilistic { "probabilistic" } else { "latency-slo" };
+            let row = BuiltIn::find(Kind::Admission, name).expect("it is one of ours");
+            let mut used = PolicyUse::built_in(row, SettingSource::Default);
+            let values = [factor, power, f64::from(queue_depth), kv_utilization];
+            for ((_, value), given) in used.parameters.iter_mut().zip(values).filter(|_| probabilistic) {
+                value.value = given;
+            }
+            used
+        });
+        let shedding = shedding.filter(|_| admitter.is_none());
+        EndpointPicker { shedding, admitter, gateway, filters, scorers }
     }
 }
 
@@ -424,7 +487,8 @@ proptest! {
         prop_assert_eq!(texts(&left_out), Vec::<String>::new());
         let different = [ScorerKind::PrefixAffinity, ScorerKind::SessionAffinity, ScorerKind::PredictedLatency];
         let different = picker.scorers.iter().filter(|one| one.kind().is_some_and(|kind| different.contains(&kind)));
-        prop_assert_eq!(differs.len(), different.count(), "{:?}", texts(&differs));
+        let predicts = picker.admitter.as_ref().is_some_and(|admitter| admitter.name() == "latency-slo");
+        prop_assert_eq!(differs.len(), different.count() + usize::from(predicts), "{:?}", texts(&differs));
         prop_assert_eq!(again.to_bundle(), bundle);
     }
 

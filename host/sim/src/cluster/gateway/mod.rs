@@ -26,6 +26,7 @@ use self::evictable::EvictableRequests;
 use self::settings::bytes_of;
 pub use self::settings::{FlowControl, FlowSettings};
 use self::ticks::Ticks;
+use super::timeline::ForcedDecision;
 use crate::ids::{InstanceIndex, RequestId};
 use crate::outcome::{GatewayChoice, GatewayDecision, Outcome, Status};
 use crate::policy::flow::{BandView, FlowView, HeadView, InFlightView, ServedTokens};
@@ -106,6 +107,8 @@ pub(super) struct Gateway {
     /// No request is evicted before this time.
     evicts_from: Micros,
     turns: u64,
+    /// The next choice of this kind about this request, which is forced.
+    forced: Option<(RequestId, ForcedDecision)>,
     seen: CycleState,
 }
 
@@ -167,6 +170,7 @@ impl Gateway {
             evictable: EvictableRequests::default(),
             evicts_from: Micros::ZERO,
             turns: 0,
+            forced: None,
             seen: CycleState::default(),
         }
     }
@@ -211,6 +215,18 @@ impl Gateway {
     /// Number of requests that wait.
     pub fn len(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Forces the next dispatch or eviction of request `id` to be another.
+    pub fn force(&mut self, id: RequestId, what: ForcedDecision) {
+        self.forced = Some((id, what));
+    }
+
+    /// The requests of a flow, in their order.
+    pub fn flow(&self, priority: i32, tenant: Name) -> impl Iterator<Item = &Request> {
+        let flows = self.bands.get(&Reverse(priority)).into_iter().flat_map(|band| &band.flows);
+        let keys = flows.filter(move |((_, name), _)| *name == tenant).flat_map(|(_, flow)| flow.queue.values());
+        keys.map(|&key| &*self.requests[key].request)
     }
 
     /// `request`, which policies see as a `view`, joins the queue at `now`, if there is room.
@@ -425,16 +441,26 @@ impl Gateway {
         let credit = self.seen.saturation / f64::from(in_flight.max(1));
         let wanted = libm::ceil((self.seen.saturation - ceiling) / credit).max(1.0) as u32;
         let mut candidates = self.seen.evictable.clone();
-        let mut evicted = Vec::new();
+        let (mut evicted, mut is_spared) = (Vec::new(), false);
         for _ in 0..wanted.min(self.control.settings.evictions_at_once) {
             let victim = policy.victim(now, demand, &candidates).filter(|&victim| victim < candidates.len());
-            let Some(id) = victim.map(|victim| candidates.remove(victim).id) else { break };
-            evicted.extend(self.evictable.instance(id).map(|instance| (id, instance)));
+            let Some(chosen) = victim.map(|victim| candidates.remove(victim).id) else { break };
+            let is_this = |forced: &mut (RequestId, ForcedDecision)| {
+                forced.0 == chosen && matches!(forced.1, ForcedDecision::Evict(_))
+            };
+            let id = match self.forced.take_if(is_this) {
+                Some((_, ForcedDecision::Evict(other))) => other,
+                _ => Some(chosen),
+            };
+            is_spared |= id.is_none();
+            candidates.retain(|candidate| Some(candidate.id) != id);
+            let victim = id.and_then(|id| Some((id, self.evictable.instance(id)?)));
+            evicted.extend(victim);
             if candidates.is_empty() {
                 break;
             }
         }
-        if evicted.is_empty() {
+        if evicted.is_empty() && !is_spared {
             return Cycle::Nothing;
         }
         self.evicts_from = now.saturating_add(self.control.settings.eviction_grace);
@@ -491,10 +517,17 @@ impl Gateway {
         }
         let flows = &self.seen.flows;
         let picked = self.control.fairness.pick(now, self.seen.saturation, view, flows);
-        let FlowView { tenant, tenant_order, .. } = *flows.get(picked).or(flows.first())?;
-        let flow = band.flows.get_mut(&(tenant_order, tenant))?;
-        flow.dispatched += 1;
-        let key = *flow.queue.first_key_value()?.1;
+        let FlowView { tenant, tenant_order, head, .. } = *flows.get(picked).or(flows.first())?;
+        let mut key = *band.flows.get(&(tenant_order, tenant))?.queue.first_key_value()?.1;
+        let is_this = |forced: &mut (RequestId, ForcedDecision)| {
+            forced.0 == head.id && matches!(forced.1, ForcedDecision::Dispatch(_))
+        };
+        if let Some((_, ForcedDecision::Dispatch(other))) = self.forced.take_if(is_this) {
+            let mut waiting = band.waiting.values().map(|&(key, _)| key);
+            key = waiting.find(|&key| self.requests[key].request.id == other).unwrap_or(key);
+        }
+        let QueuedRequest { tenant, tenant_order, .. } = self.requests[key];
+        band.flows.get_mut(&(tenant_order, tenant))?.dispatched += 1;
         let QueuedRequest { request, enqueued, .. } = self.remove(key)?;
         self.ticks.changed();
         let service = self.services.entry(tenant).or_default();
@@ -585,6 +618,7 @@ impl Clone for Gateway {
             evictable: self.evictable.clone(),
             evicts_from: self.evicts_from,
             turns: self.turns,
+            forced: self.forced,
             seen: self.seen.clone(),
         }
     }

@@ -1,9 +1,10 @@
 //! Branches continue as the original does, and differently where a decision is forced.
 
+use super::gateway::with_flow;
 use super::*;
 use crate::cluster::{ArrivalList, ForcedDecision, RecordedDecision, RecordedDecisions, Timeline};
 
-/// A copy of the simulation and of its log, made before decision number `.0`.
+/// A copy of the simulation and of its log, made before the event with decision number `.0`.
 struct BranchPoint<I> {
     number: usize,
     timeline: Timeline<I>,
@@ -15,6 +16,18 @@ struct BranchPoint<I> {
 struct DecisionLog {
     simulation: SimulationLog,
     decisions: Vec<(RequestId, ForcedDecision)>,
+    /// For each of them, its time, and what flow control could have chosen.
+    gateway: Vec<(Micros, GatewayOptions)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum GatewayOptions {
+    /// It was no decision of flow control.
+    None,
+    /// The band and its flows.
+    Dispatch(i32, Vec<Name>),
+    /// The requests that could be evicted.
+    Evict(Vec<RequestId>),
 }
 
 impl Observer for DecisionLog {
@@ -24,16 +37,30 @@ impl Observer for DecisionLog {
 
     fn record(&mut self, event: &SimEvent<'_>) {
         let SimEvent::Decision(decision) = event else { return self.simulation.record(event) };
-        let (id, decision) = match decision {
-            Decision::Admission { request, decision, .. } => {
-                (request.id, ForcedDecision::Admit(**decision == AdmissionDecision::Admit))
+        let (id, decision, now, options) = match decision {
+            Decision::Admission { request, cluster, decision, .. } => {
+                let admit = ForcedDecision::Admit(**decision == AdmissionDecision::Admit);
+                (request.id, admit, cluster.now, GatewayOptions::None)
             }
             Decision::Routing { request, cluster, choice, .. } => {
-                (request.id, ForcedDecision::Route(cluster.instances[choice.target].id))
+                let target = ForcedDecision::Route(cluster.instances[choice.target].id);
+                (request.id, target, cluster.now, GatewayOptions::None)
             }
-            Decision::Gateway(_) | Decision::Scheduling(_) | Decision::Preemption(_) => return,
+            Decision::Gateway(GatewayDecision { now, request, choice, .. }) => match *choice {
+                GatewayChoice::Dispatched { band, flows, .. } => {
+                    let flows = flows.iter().map(|flow| flow.tenant).collect();
+                    (*request, ForcedDecision::Dispatch(*request), *now, GatewayOptions::Dispatch(band, flows))
+                }
+                GatewayChoice::Evicted { candidates, .. } => {
+                    let options = GatewayOptions::Evict(candidates.iter().map(|one| one.id).collect());
+                    (*request, ForcedDecision::Evict(Some(*request)), *now, options)
+                }
+                _ => return,
+            },
+            Decision::Scheduling(_) | Decision::Preemption(_) => return,
         };
         self.decisions.push((id, decision));
+        self.gateway.push((now, options));
     }
 }
 
@@ -48,11 +75,16 @@ fn run<I: Instance + Clone>(
     let mut timeline = Timeline::new(cluster, ArrivalList::new(requests.into()), Reads::NOTHING);
     let (mut log, mut forks) = (DecisionLog::default(), Vec::new());
     while timeline.next_decision(&mut log)? {
-        let number = log.decisions.len();
-        if at.contains(&number) {
-            forks.push(BranchPoint { number, timeline: timeline.clone(), log: log.clone() });
-        }
+        // An event makes a few decisions, or none: admission, dispatch, eviction.
+        let first = log.decisions.len();
+        let may_be_here = at.iter().any(|at| (first..first + 4).contains(at));
+        let before = may_be_here.then(|| (timeline.clone(), log.clone()));
         timeline.decide(&mut log)?;
+        if let Some((timeline, before)) = before {
+            let made = (first..log.decisions.len()).filter(|number| at.contains(number));
+            let fork = |number| BranchPoint { number, timeline: timeline.clone(), log: before.clone() };
+            forks.extend(made.map(fork));
+        }
     }
     log.simulation.counters = timeline.finish(Micros::MAX, &mut log)?;
     Ok((log, forks))
@@ -76,6 +108,7 @@ fn decisions(log: &DecisionLog) -> RecordedDecisions {
     let mut recorded = RecordedDecisions::default();
     for &(id, decision) in &log.decisions {
         let decision = match decision {
+            ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => continue,
             ForcedDecision::Admit(false) => RecordedDecision::Rejected,
             ForcedDecision::Admit(true) => RecordedDecision::Admitted,
             ForcedDecision::Route(instance) => RecordedDecision::Routed(instance),
@@ -100,10 +133,8 @@ fn check<I: Instance + Clone>(
         let mut forced = BranchPoint { timeline: fork.timeline.clone(), log: fork.log.clone(), ..fork };
         let mut recorded = BranchPoint { timeline: fork.timeline.clone(), log: fork.log.clone(), ..fork };
         assert_eq!(fork.continue_to_end(pause).as_ref(), Ok(&original), "a clone continues differently");
-        // None if only requests for models that are not served were still to come.
-        if let Some(&(id, decision)) = original.decisions.get(forced.number) {
-            forced.timeline.force(id, decision);
-        }
+        let (id, decision) = original.decisions[forced.number];
+        forced.timeline.force(id, decision);
         // The reason of a rejection has no effect, and is not part of this log.
         assert_eq!(
             forced.continue_to_end(pause).as_ref(),
@@ -143,10 +174,11 @@ proptest! {
         let requests = requests(&drafts, setup.config.block_size);
         let Ok((original, forks)) = run(&setup, Fast::new, &requests, &[at]) else { return Ok(()) };
         let Some(mut fork) = forks.into_iter().next() else { return Ok(()) };
-        let Some(&(id, decision)) = original.decisions.get(at) else { return Ok(()) };
+        let (id, decision) = original.decisions[at];
         let other = match decision {
             ForcedDecision::Admit(admitted) => ForcedDecision::Admit(!admitted),
             ForcedDecision::Route(_) => ForcedDecision::Route(setup.instances[target % setup.instances.len()].index),
+            ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => return Ok(()),
         };
         fork.timeline.force(id, other);
         let Ok(log) = fork.continue_to_end(Micros(1_000)) else { return Ok(()) };
@@ -159,8 +191,40 @@ proptest! {
                 prop_assert_eq!(rejected, !admit);
             }
             ForcedDecision::Route(instance) => prop_assert_eq!(outcome.instance, Some(instance)),
+            ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => unreachable!("they were left out"),
         }
         // Both branches have an outcome for every request that arrived.
+        prop_assert!(log.simulation.outcomes.keys().eq(original.simulation.outcomes.keys()));
+    }
+
+    #[test]
+    fn another_choice_of_flow_control_is_made_once_and_no_request_is_lost(
+        setup in with_flow(),
+        drafts in proptest::collection::vec(draft(), 5..60),
+        which in any::<usize>(),
+    ) {
+        let requests = requests(&drafts, setup.config.block_size);
+        let forced = forced_choice(&setup, Fast::new, &requests, which);
+        prop_assert_eq!(&forced_choice(&setup, Plain::new, &requests, which), &forced, "both engines");
+        let Some((original, BranchChoice { at, other, log })) = forced else { return Ok(()) };
+        let (id, _) = original.decisions[at];
+        prop_assert_eq!(&log.decisions[..at], &original.decisions[..at]);
+        match other {
+            ForcedDecision::Evict(None) => {
+                // None now, and no other before the grace has passed.
+                let (now, _) = original.gateway[at];
+                let grace = setup.flow.as_ref().expect("it has").settings.eviction_grace;
+                let next = log.decisions.iter().zip(&log.gateway).skip(at).find(|((next, what), _)| {
+                    *next == id && matches!(what, ForcedDecision::Evict(_))
+                });
+                prop_assert!(next.is_none_or(|(_, (then, _))| *then > now && *then >= now + grace), "{:?}", next);
+            }
+            ForcedDecision::Dispatch(chosen) => prop_assert_eq!(log.decisions[at], (chosen, other)),
+            _ => {
+                let ForcedDecision::Evict(Some(chosen)) = other else { unreachable!("{other:?}") };
+                prop_assert_eq!(log.decisions[at], (chosen, other));
+            }
+        }
         prop_assert!(log.simulation.outcomes.keys().eq(original.simulation.outcomes.keys()));
     }
 
@@ -190,4 +254,67 @@ proptest! {
         let Some((original, log)) = serve(Fast::new) else { return Ok(()) };
         prop_assert!(log.simulation.outcomes.keys().eq(original.simulation.outcomes.keys()));
     }
+}
+
+/// A branch in which decision number `at` of flow control was forced to be `other`.
+#[derive(Clone, Debug, PartialEq)]
+struct BranchChoice {
+    at: usize,
+    other: ForcedDecision,
+    log: DecisionLog,
+}
+
+/// A run and a branch of it, in which one of its choices of flow control is another one, if there are any.
+fn forced_choice<I: Instance + Clone>(
+    setup: &ClusterSetup,
+    engine: impl Fn(InstanceConfig) -> I + Copy,
+    requests: &[Request],
+    which: usize,
+) -> Option<(DecisionLog, BranchChoice)> {
+    let (original, _) = run(setup, engine, requests, &[]).ok()?;
+    let choices: Vec<usize> =
+        (0..original.gateway.len()).filter(|&number| original.gateway[number].1 != GatewayOptions::None).collect();
+    let at = *choices.get(which % choices.len().max(1))?;
+    let (_, forks) = run(setup, engine, requests, &[at]).ok()?;
+    let mut fork = forks.into_iter().next()?;
+    let (id, _) = original.decisions[at];
+    let mut after = fork.timeline.clone();
+    after.decide(&mut ()).ok()?;
+    let others: Vec<ForcedDecision> = match &original.gateway[at].1 {
+        GatewayOptions::None => Vec::new(),
+        // What still waits could have been dispatched.
+        GatewayOptions::Dispatch(band, flows) => {
+            let waiting = flows.iter().flat_map(|&tenant| after.flow(*band, tenant));
+            waiting.map(|request| ForcedDecision::Dispatch(request.id)).collect()
+        }
+        GatewayOptions::Evict(candidates) => {
+            let others =
+                candidates.iter().filter(|&&other| other != id).map(|&other| ForcedDecision::Evict(Some(other)));
+            others.chain([ForcedDecision::Evict(None)]).collect()
+        }
+    };
+    let other = *others.get(which % others.len().max(1))?;
+    fork.timeline.force(id, other);
+    let log = fork.continue_to_end(Micros(1_000)).ok()?;
+    Some((original, BranchChoice { at, other, log }))
+}
+
+#[test]
+fn the_random_runs_force_every_choice() {
+    use proptest::strategy::ValueTree as _;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut kinds = std::collections::BTreeSet::new();
+    for which in 0..200 {
+        let setup = with_flow().new_tree(&mut runner).expect("a setup").current();
+        let drafts = proptest::collection::vec(draft(), 20..60).new_tree(&mut runner).expect("drafts").current();
+        let requests = requests(&drafts, setup.config.block_size);
+        let forced = forced_choice(&setup, Fast::new, &requests, which);
+        kinds.extend(forced.map(|(_, branch)| match branch.other {
+            ForcedDecision::Dispatch(_) => "another dispatch",
+            ForcedDecision::Evict(Some(_)) => "another eviction",
+            ForcedDecision::Evict(None) => "no eviction",
+            ForcedDecision::Admit(_) | ForcedDecision::Route(_) => "not of flow control",
+        }));
+    }
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["another dispatch", "another eviction", "no eviction"]);
 }

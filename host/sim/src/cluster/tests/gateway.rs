@@ -183,7 +183,7 @@ impl ChoiceLog {
     }
 }
 
-fn with_flow() -> impl Strategy<Value = ClusterSetup> {
+pub(super) fn with_flow() -> impl Strategy<Value = ClusterSetup> {
     (setup(), flow().prop_filter_map("no flow control", |flow| flow))
         .prop_map(|(setup, flow)| ClusterSetup { flow: Some(flow), ..setup })
 }

@@ -1,6 +1,7 @@
 //! The filters of `weighted` routing: they leave out instances before the scores decide (llm-d's router, August 2026).
 //! A filter that would leave out all keeps all.
 
+use crate::policy::flow::ConcurrencyMode;
 use crate::policy::{ClusterView, Reads, RequestView, RoutingStep};
 
 /// A filter of a routing pipeline.
@@ -19,6 +20,8 @@ pub enum RoutingFilter {
     PrefixCache(PrefixCacheFilter),
     /// Instances that are not saturated.
     Saturation(SaturationFilter),
+    /// Instances with few requests or prompt tokens in flight.
+    Concurrency(ConcurrencyFilter),
 }
 
 /// llm-d's `prefix-cache-affinity-filter`, without exploration.
@@ -43,6 +46,21 @@ pub struct SaturationFilter {
     pub headroom: f64,
 }
 
+/// llm-d's `concurrency-detector` as a filter (`Filter` of its detector.go): an instance is kept while it has fewer requests in
+/// flight than the limit, and fewer prompt tokens; the tokens of the request itself, less those that are cached, must fit as
+/// well, unless no token is in flight there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConcurrencyFilter {
+    /// What counts. For [`ConcurrencyMode::Hybrid`] both limits hold.
+    pub mode: ConcurrencyMode,
+    /// Requests in flight on an instance, > 0.
+    pub max_concurrency: f64,
+    /// Prompt tokens in flight on an instance that were not cached, before the first token, > 0.
+    pub max_tokens: f64,
+    /// Share by which both may be exceeded, at least 0.
+    pub headroom: f64,
+}
+
 impl RoutingFilter {
     /// The signals that it reads.
     #[must_use]
@@ -50,6 +68,10 @@ impl RoutingFilter {
         match self {
             Self::PrefixCache(_) => Reads { cached_blocks: true, tokens: true, ..Reads::NOTHING },
             Self::Saturation(_) => Reads { load: true, ..Reads::NOTHING },
+            Self::Concurrency(ConcurrencyFilter { mode: ConcurrencyMode::Requests, .. }) => {
+                Reads { in_flight: true, ..Reads::NOTHING }
+            }
+            Self::Concurrency(_) => Reads { in_flight: true, tokens: true, cached_blocks: true, ..Reads::NOTHING },
         }
     }
 
@@ -63,12 +85,17 @@ impl RoutingFilter {
             }
             Self::Saturation(filter) => {
                 let signals = cluster.signals;
-                let free = |i: usize| filter.has_room(signals.queue_depth[i], signals.kv_utilization[i]);
-                if (0..kept.len()).any(|i| kept[i] && free(i)) {
-                    (0..kept.len()).for_each(|i| kept[i] &= free(i));
-                }
+                keep_some(kept, |i| filter.has_room(signals.queue_depth[i], signals.kv_utilization[i]));
             }
+            Self::Concurrency(filter) => keep_some(kept, |i| filter.has_room(request, cluster, i)),
         }
+    }
+}
+
+/// Leaves out the instances that are not `free`, unless none of those kept so far is.
+fn keep_some(kept: &mut [bool], free: impl Fn(usize) -> bool) {
+    if (0..kept.len()).any(|i| kept[i] && free(i)) {
+        (0..kept.len()).for_each(|i| kept[i] &= free(i));
     }
 }
 
@@ -98,6 +125,25 @@ impl PrefixCacheFilter {
 impl SaturationFilter {
     fn has_room(&self, waiting: u32, kv_utilization: f64) -> bool {
         (f64::from(waiting) / self.queue_depth).max(kv_utilization / self.kv_utilization) <= 1.0 + self.headroom
+    }
+}
+
+impl ConcurrencyFilter {
+    fn has_room(&self, request: &RequestView<'_>, cluster: &ClusterView<'_>, i: usize) -> bool {
+        let signals = cluster.signals;
+        // llm-d's limits are whole numbers.
+        let limit = |most: f64| (most * (1.0 + self.headroom)).floor();
+        let requests_fit = || f64::from(signals.in_flight[i]) < limit(self.max_concurrency);
+        let tokens_fit = || {
+            let (there, most) = (signals.in_flight_tokens[i] as f64, limit(self.max_tokens));
+            let uncached = f64::from(request.input_tokens - signals.cached_tokens(request, i));
+            there < most && (there == 0.0 || there + uncached <= most)
+        };
+        match self.mode {
+            ConcurrencyMode::Requests => requests_fit(),
+            ConcurrencyMode::Tokens => tokens_fit(),
+            ConcurrencyMode::Hybrid => requests_fit() && tokens_fit(),
+        }
     }
 }
 
@@ -147,5 +193,29 @@ mod tests {
         assert_eq!(saturated(&[5, 6, 0, 0], &[0.8, 0.0, 0.81, 0.0], 0.0), [true, false, false, true]);
         assert_eq!(saturated(&[6, 0], &[0.0, 0.9], 0.0), [true, true]);
         assert_eq!(saturated(&[6, 7], &[0.96, 0.0], 0.2), [true, false], "a fifth more");
+    }
+
+    #[test]
+    fn instances_with_enough_in_flight_are_left_out() {
+        // The prompt has 147 tokens, of which 112 are cached on the third instance.
+        let kept = |mode, max_concurrency, max_tokens, headroom| {
+            let service = TestService::idle(3).with(|signals| {
+                signals.in_flight = vec![4, 3, 0];
+                signals.in_flight_tokens = vec![0, 400, 460];
+                signals.cached_blocks = vec![0, 0, 7];
+            });
+            let mut kept = vec![true; 3];
+            let filter = ConcurrencyFilter { mode, max_concurrency, max_tokens, headroom };
+            RoutingFilter::Concurrency(filter).apply(&view_of(&request(0, 9, &[])), &service.view(), &mut kept);
+            kept
+        };
+        use ConcurrencyMode::{Hybrid, Requests, Tokens};
+        assert_eq!(kept(Requests, 4.0, 1.0, 0.0), [false, true, true], "fewer than 4");
+        assert_eq!(kept(Requests, 4.0, 1.0, 0.25), [true, true, true], "fewer than 5");
+        assert_eq!(kept(Requests, 4.0, 1.0, 0.2), [false, true, true], "4.8 is 4");
+        assert_eq!(kept(Tokens, 1.0, 500.0, 0.0), [true, false, true], "400 + 147, 460 + 35");
+        assert_eq!(kept(Tokens, 1.0, 100.0, 0.0), [true, false, false], "none is in flight on the first");
+        assert_eq!(kept(Hybrid, 4.0, 500.0, 0.0), [false, false, true]);
+        assert_eq!(kept(Hybrid, 4.0, 450.0, 0.0), [true, true, true], "none has room");
     }
 }

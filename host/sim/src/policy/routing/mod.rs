@@ -21,7 +21,7 @@ mod weighted;
 
 pub use always_busiest::AlwaysBusiest;
 pub use cache_and_load::CacheAndLoad;
-pub use filters::{FilterStep, PrefixCacheFilter, RoutingFilter, SaturationFilter};
+pub use filters::{ConcurrencyFilter, FilterStep, PrefixCacheFilter, RoutingFilter, SaturationFilter};
 pub use least_loaded::LeastLoaded;
 pub use prefix_affinity::PrefixAffinity;
 pub use round_robin::RoundRobin;
