@@ -22,6 +22,7 @@ pub mod observer;
 pub mod outcome;
 pub mod policy;
 mod prefetch;
+pub mod replica;
 pub mod request;
 pub mod rng;
 pub mod sampling;

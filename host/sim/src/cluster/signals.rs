@@ -12,6 +12,7 @@
 //! a block to the set of instances that have it.
 
 use super::ClusterConfig;
+use super::candidates::{Candidates, Selection};
 use super::gateway::Gateway;
 use super::in_flight::InFlightCounter;
 use super::lifecycle::EventDelivery;
@@ -45,6 +46,8 @@ pub(super) struct SignalBoard {
     in_flight: InFlightCounter,
     measures: RouterMeasures,
     starts_at_zero: bool,
+    /// The instances that may be chosen, if these are not always all.
+    candidates: Option<Box<Candidates>>,
 }
 
 /// The events on an instance before which a decision must make it catch up.
@@ -86,7 +89,36 @@ impl SignalBoard {
             in_flight: InFlightCounter::new(config.semantics.completed_at_step_start),
             measures: RouterMeasures::default(),
             starts_at_zero: config.semantics.signals_start_at_zero,
+            candidates: None,
             instances,
+        }
+    }
+
+    /// From now on, views show only the instances that were selected.
+    pub fn show_candidates(&mut self) {
+        self.candidates = Some(Box::default());
+    }
+
+    /// Selects the instances of views: `rows` pushes their indices.
+    pub fn select(&mut self, now: Micros, selection: Selection, rows: impl FnOnce(&mut Vec<usize>)) {
+        let Some(mut candidates) = self.candidates.take() else { return };
+        candidates.select(&self.view_of_all(now), self.reads, selection, rows);
+        self.candidates = Some(candidates);
+    }
+
+    /// Adds `instance`, which is idle, behind the others.
+    pub fn add(&mut self, info: InstanceInfo, instance: &mut impl Instance) {
+        let (i, reads) = (self.instances.len(), self.reads);
+        self.instances.push(info);
+        self.signals.push_idle(0);
+        self.load.add(info.id);
+        self.caches.add(info.id);
+        self.cached.grow(i + 1);
+        if reads.load && !self.starts_at_zero {
+            self.signals.read(i, instance, reads);
+        }
+        if reads.cached_blocks {
+            instance.watch_cache();
         }
     }
 
@@ -206,7 +238,16 @@ impl SignalBoard {
         self.versions.cached_blocks += 1;
     }
 
+    /// The view of the instances that may be chosen.
     pub fn view(&self, now: Micros) -> ClusterView<'_> {
+        let all = self.view_of_all(now);
+        match &self.candidates {
+            Some(candidates) => candidates.view(all),
+            None => all,
+        }
+    }
+
+    fn view_of_all(&self, now: Micros) -> ClusterView<'_> {
         ClusterView {
             now,
             instances: &self.instances,
@@ -245,6 +286,12 @@ impl SignalGroup {
         // The first refresh reads all instances.
         let dirty = (0..instances).map(InstanceIndex::at).collect();
         Self { interval, read_at: Micros::ZERO, dirty, is_dirty: vec![true; instances] }
+    }
+
+    /// Adds `instance`, which the next refresh reads.
+    fn add(&mut self, instance: InstanceIndex) {
+        self.is_dirty.push(true);
+        self.dirty.push(instance);
     }
 
     fn mark_dirty(&mut self, instance: InstanceIndex) {

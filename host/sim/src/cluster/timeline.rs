@@ -108,12 +108,12 @@ impl<I: Instance> Timeline<I> {
             let horizon = self.cluster.config.horizon;
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
-                Some((at, event @ (FrontEvent::Arrival | FrontEvent::Leave | FrontEvent::Tick))) => {
+                Some((_, FrontEvent::Admission | FrontEvent::Routing)) => return Ok(true),
+                Some((at, event)) => {
                     let observer = &mut DynObserver::new(observer);
                     let observer = &mut FollowUpObserver::new(&mut self.arrivals, observer);
                     self.cluster.execute(at, event, observer)?;
                 }
-                Some((_, FrontEvent::Admission | FrontEvent::Routing)) => return Ok(true),
             }
         }
     }
@@ -122,9 +122,9 @@ impl<I: Instance> Timeline<I> {
     pub fn pending(&mut self) -> Option<PendingDecision<'_>> {
         let (at, event) = self.cluster.next(&mut self.arrivals)?;
         let (request, is_admission) = match event {
-            FrontEvent::Arrival | FrontEvent::Leave | FrontEvent::Tick => return None,
             FrontEvent::Admission => (self.cluster.arrived.front()?, true),
             FrontEvent::Routing => (&self.cluster.admitted.front()?.1, false),
+            _ => return None,
         };
         Some(PendingDecision { at, request, is_admission })
     }

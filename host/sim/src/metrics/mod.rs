@@ -31,6 +31,7 @@ use crate::ids::InstanceIndex;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Outcome, Rejection, Status};
 use crate::policy::Classes;
+use crate::replica::ReplicaReport;
 use crate::request::Name;
 use crate::units::Micros;
 use aggregate::InstanceSamples;
@@ -42,7 +43,7 @@ use sessions::SessionCollector;
 /// The figures to collect.
 #[derive(Clone, Debug)]
 pub struct MetricsOptions {
-    /// Number of instances, at least 1.
+    /// Number of instances at the start, at least 1; more are added when replicas start.
     pub instances: u32,
     /// Priority of each SLO class, for [`Self::inversions`].
     pub classes: Classes,
@@ -96,6 +97,7 @@ pub struct Metrics {
     admissions: Vec<BatchAdmissions>,
     sessions: SessionCollector,
     gateway_waits: Vec<Micros>,
+    replicas: Option<ReplicaReport>,
     offered: Option<u64>,
     /// Requests that do not count, by [`MetricsOptions::warmup`].
     cut: u64,
@@ -128,6 +130,8 @@ pub struct Report {
     /// Times in the gateway's queue of the requests that were dispatched from it; without samples if there is no flow
     /// control.
     pub gateway_wait: Distribution,
+    /// Figures of replicas; `None` if the number of instances is fixed.
+    pub replicas: Option<ReplicaReport>,
 }
 
 impl Report {
@@ -158,6 +162,7 @@ impl Metrics {
             admissions: vec![BatchAdmissions::default(); if options.inversions { instances } else { 0 }],
             sessions: SessionCollector::default(),
             gateway_waits: Vec::new(),
+            replicas: None,
             offered: None,
             cut: 0,
             options,
@@ -206,6 +211,7 @@ impl Metrics {
             jain_index: tenants::jain_index(&tokens),
             sessions: self.sessions.report(),
             gateway_wait: Distribution::of(&mut self.gateway_waits),
+            replicas: self.replicas.clone(),
             goodput: classes::goodput(&self.classes, &classes, duration),
             anomalies: Anomalies::new(&cluster.counts, &instances, shed, inversions),
             classes: if self.has_classes() { classes } else { Vec::new() },
@@ -234,6 +240,19 @@ impl Metrics {
     #[inline(always)]
     fn histogram(&self, instance: InstanceIndex) -> InstanceIndex {
         if self.options.instance_latencies { instance } else { InstanceIndex(0) }
+    }
+
+    /// Makes room for `instance`, which may be a new one.
+    #[cold]
+    fn add_instance(&mut self, instance: InstanceIndex) {
+        let instances = self.instances.len().max(instance.index() + 1);
+        self.instances.resize(instances, InstanceSamples::default());
+        if self.options.instance_latencies {
+            self.itl.grow(instances);
+        }
+        if self.options.inversions {
+            self.admissions.resize(instances, BatchAdmissions::default());
+        }
     }
 
     fn has_classes(&self) -> bool {
@@ -304,6 +323,8 @@ impl Observer for Metrics {
             SimEvent::Dispatched { request, waited } if request.arrival >= self.options.warmup => {
                 self.gateway_waits.push(waited);
             }
+            SimEvent::Replica(event) => event.instance.into_iter().for_each(|instance| self.add_instance(instance)),
+            SimEvent::Replicas(report) => self.replicas = Some(report.clone()),
             _ => {}
         }
     }

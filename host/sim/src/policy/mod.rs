@@ -45,6 +45,7 @@ pub use routing::{
     AlwaysBusiest, CacheAndLoad, DEFAULT_PROFILE, EPP_PROFILE, FilterStep, LeastLoaded, PrefixAffinity,
     PrefixCacheFilter, RoundRobin, RoutingFilter, SaturationFilter, ScorerKind, ScorerStep, Weighted,
 };
+pub(crate) use view::copy_rows;
 pub use view::{BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 
 use self::linear_model::{Features, LinearModel};
