@@ -25,5 +25,6 @@ mod prefetch;
 pub mod request;
 pub mod rng;
 pub mod sampling;
+pub mod scaling;
 pub mod semantics;
 pub mod units;
