@@ -26,5 +26,6 @@ pub mod replica;
 pub mod request;
 pub mod rng;
 pub mod sampling;
+pub mod scaling;
 pub mod semantics;
 pub mod units;
