@@ -9,7 +9,7 @@ use blis_plugin::incidents::{Incident, Incidents};
 use blis_plugin::{Kind, Technology};
 use blis_sim::cluster::{Cluster, Engine, FollowUps, Halt, SessionStates, needs_steps};
 use blis_sim::instance::{Fast, Plain, Scheduler};
-use blis_sim::metrics::{Metrics, MetricsOptions, Report};
+use blis_sim::metrics::{InstanceCost, Metrics, MetricsOptions, Report};
 use blis_sim::observer::Observer;
 use blis_sim::outcome::{Counters, Outcome};
 use blis_sim::request::Request;
@@ -22,6 +22,7 @@ use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::figures::Needs;
 use crate::fitness::{FitnessScale, FitnessWeights, NoSample};
+use crate::prices::GpuPrice;
 use crate::service;
 use crate::spec::SimulationName;
 use crate::targets::slo_targets;
@@ -73,6 +74,10 @@ pub fn measure<S: Observer>(
     let ClusterRun { counters, incidents, plugin_use } = simulate(config, deployment, names, arrivals, observers)?;
     metrics.offered(arrived.get());
     let mut report = metrics.report(&counters, config.horizon);
+    report.cost = InstanceCost {
+        gpus: deployment.gpus(),
+        gpu_price: price(config, deployment)?.map(|price| price.usd_per_gpu_hour),
+    };
     if let Some(sessions) = &mut report.sessions {
         sessions.states = clients.map(|clients| clients.states());
     }
@@ -83,6 +88,11 @@ pub fn measure<S: Observer>(
     }
     worker::report_progress(FINISHED.fetch_add(1, Ordering::Relaxed) + 1);
     Ok(Measurement { report, observer, incidents, plugin_use })
+}
+
+/// The price of the GPU, with a price list.
+pub(crate) fn price(config: &Experiment, deployment: &Deployment) -> Result<Option<GpuPrice>, RunError> {
+    config.prices.as_ref().map(|prices| prices.of(&deployment.hardware)).transpose()
 }
 
 /// The clients of a closed loop, which send their next request after the output of the last one.
@@ -135,7 +145,7 @@ fn simulate(
     match config.engine.simulation {
         SimulationName::Fast => {
             let records = needs_steps(metrics, observer);
-            let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
+            let engine = move |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
             run_cluster(service::cluster(config, deployment, names, engine)?, arrivals, metrics, observer)
         }
         SimulationName::Plain => {
@@ -183,6 +193,7 @@ pub(crate) fn check_weights(
         Needs::Nothing => true,
         Needs::SloTargets => !(config.cluster.slo_targets.is_empty() && recorded.is_empty()),
         Needs::Tenants => !names.texts().is_empty(),
+        Needs::Prices => config.prices.is_some(),
     };
     weights.check(has, |class| names.find(class).is_some()).map_err(RunError::refused)
 }
@@ -210,7 +221,7 @@ pub(crate) fn metrics_options(
 ) -> MetricsOptions {
     let named = !names.texts().is_empty();
     MetricsOptions {
-        instances: config.cluster.num_instances,
+        instances: config.cluster.num_instances.max(1),
         classes: service::classes(&config.cluster.policies, names),
         default_class: names.find("default"),
         per_class: named,

@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_flap_is_a_change_back_within_ten_minutes() {
-        let changes = vec![change(0, 1, 3), change(599, 3, 2), change(700, 2, 1), change(1300, 1, 2), change(1301, 2, 1)];
+        let changes =
+            vec![change(0, 1, 3), change(599, 3, 2), change(700, 2, 1), change(1300, 1, 2), change(1301, 2, 1)];
         let report = ReplicaReport { groups: vec![GroupReport::default()], changes, ..ReplicaReport::default() };
         assert_eq!(report.flaps(0), 2, "down after 599 s, and down after 1 s; up after 600 s is none");
         assert_eq!(report.changes_of(1).count(), 0);

@@ -102,7 +102,9 @@ fn assert_replicas(setup: &ClusterSetup, log: &SimulationLog) {
     assert_eq!(group.provisioned(), all, "without node pools no replica waits for GPUs");
     assert_eq!(group.started as usize, lives.len() - setup.instances.len());
     let limits = &setup.replicas.as_ref().expect("it has replicas").groups[0];
-    assert!(report.changes.iter().all(|change| (limits.min..=limits.max).contains(&change.to) && change.to != change.from));
+    assert!(
+        report.changes.iter().all(|change| (limits.min..=limits.max).contains(&change.to) && change.to != change.from)
+    );
 }
 
 proptest! {
@@ -307,7 +309,10 @@ fn a_sleeping_replica_wakes_in_seconds_and_the_next_one_starts_cold() {
     let active = log.replicas.iter().filter(|event| event.state == Some(ReplicaState::Active));
     assert!(active.map(|event| (event.at, event.replica)).eq([(second(13), 1), (second(33), 3)]));
     let gone = log.replicas.iter().filter(|event| event.state.is_none());
-    assert!(gone.map(|event| (event.at, event.replica)).eq([(second(20), 2), (second(20), 1)]), "the one that loads first");
+    assert!(
+        gone.map(|event| (event.at, event.replica)).eq([(second(20), 2), (second(20), 1)]),
+        "the one that loads first"
+    );
 }
 
 #[test]
