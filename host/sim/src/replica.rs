@@ -64,6 +64,8 @@ pub struct ReplicaReport {
     pub timeline: Vec<(Micros, Vec<[u32; 5]>)>,
     /// Changes of the number of replicas, in order of time.
     pub changes: Vec<ReplicaChange>,
+    /// The figures of each node pool; empty if GPUs are not limited.
+    pub pools: Vec<PoolReport>,
 }
 
 /// The replicas of a group.
@@ -77,6 +79,17 @@ pub struct GroupReport {
     pub started: u32,
     /// Replicas that were removed.
     pub removed: u32,
+}
+
+/// The nodes of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolReport {
+    /// Time of all nodes together, from the request of each to its removal.
+    pub node_time: Micros,
+    /// Most nodes at the same time.
+    pub peak: u32,
+    /// Nodes beyond the smallest number that were requested.
+    pub requested: u32,
 }
 
 /// A change of the number of replicas of a group, without those that drain.
@@ -163,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_flap_is_a_change_back_within_ten_minutes() {
-        let changes = vec![change(0, 1, 3), change(599, 3, 2), change(700, 2, 1), change(1300, 1, 2), change(1301, 2, 1)];
+        let changes =
+            vec![change(0, 1, 3), change(599, 3, 2), change(700, 2, 1), change(1300, 1, 2), change(1301, 2, 1)];
         let report = ReplicaReport { groups: vec![GroupReport::default()], changes, ..ReplicaReport::default() };
         assert_eq!(report.flaps(0), 2, "down after 599 s, and down after 1 s; up after 600 s is none");
         assert_eq!(report.changes_of(1).count(), 0);

@@ -23,7 +23,13 @@ pub(super) type Selection = (u64, Option<Name>);
 
 impl Candidates {
     /// Selects instances: `rows` pushes their indices, and is called only if the selection is another than before.
-    pub fn select(&mut self, all: &ClusterView<'_>, reads: Reads, chosen: Selection, rows: impl FnOnce(&mut Vec<usize>)) {
+    pub fn select(
+        &mut self,
+        all: &ClusterView<'_>,
+        reads: Reads,
+        chosen: Selection,
+        rows: impl FnOnce(&mut Vec<usize>),
+    ) {
         let is_new = self.chosen.replace(chosen) != Some(chosen);
         if is_new {
             self.rows.clear();

@@ -738,7 +738,8 @@ impl Instance for Plain {
     }
 
     fn idle_since(&self) -> Option<Micros> {
-        let is_idle = self.arriving.is_empty() && self.waiting.is_empty() && self.running.iter().all(|live| live.draining);
+        let is_idle =
+            self.arriving.is_empty() && self.waiting.is_empty() && self.running.iter().all(|live| live.draining);
         is_idle.then_some(self.left_at)
     }
 
