@@ -64,6 +64,8 @@ pub struct ReplicaReport {
     pub timeline: Vec<(Micros, Vec<[u32; 5]>)>,
     /// Changes of the number of replicas, in order of time.
     pub changes: Vec<ReplicaChange>,
+    /// The figures of each node pool; empty if GPUs are not limited.
+    pub pools: Vec<PoolReport>,
 }
 
 /// The replicas of a group.
@@ -77,6 +79,17 @@ pub struct GroupReport {
     pub started: u32,
     /// Replicas that were removed.
     pub removed: u32,
+}
+
+/// The nodes of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolReport {
+    /// Time of all nodes together, from the request of each to its removal.
+    pub node_time: Micros,
+    /// Most nodes at the same time.
+    pub peak: u32,
+    /// Nodes beyond the smallest number that were requested.
+    pub requested: u32,
 }
 
 /// A change of the number of replicas of a group, without those that drain.

@@ -52,7 +52,10 @@ use self::lifecycle::EventDelivery;
 use self::measures::RouterMeasures;
 use self::next_events::NextEvents;
 use self::replicas::Replicas;
-pub use self::replicas::{DrainChoice, ReplicaGroup, ReplicaSettings, ScheduledReplicas, StartMode, StartTimes};
+pub use self::replicas::{
+    DrainChoice, EMPTY_NODE_DELAY, NodePool, ReplicaGroup, ReplicaSettings, ScalingLoop, ScheduledReplicas, StartMode,
+    StartTimes,
+};
 use self::scaling::NewInstance;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
 pub use self::sessions::{FollowUps, SessionStates};
@@ -365,7 +368,7 @@ impl<I: Instance> Cluster<I> {
             gateway.next_leave().into_iter().for_each(|at| or_before(at, FrontEvent::Leave));
             gateway.next_tick().into_iter().for_each(|at| or_before(at, FrontEvent::Tick));
         }
-        if let Some(at) = replicas.and_then(|replicas| replicas.next_scheduled()) {
+        if let Some(at) = replicas.and_then(|replicas| replicas.next_scaling()) {
             or_before(at, FrontEvent::Scaling);
         }
         next
@@ -375,6 +378,9 @@ impl<I: Instance> Cluster<I> {
     fn arrive(&mut self, clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>) {
         let Some(request) = clients.arrivals.take() else { return };
         clients.record(&SimEvent::Arrival(&request));
+        if let Some(log) = self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()) {
+            log.arrived(&request);
+        }
         self.arrived.push_back(Box::new(request));
     }
 
@@ -382,8 +388,7 @@ impl<I: Instance> Cluster<I> {
     fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let request = self.arrived.pop_front().expect("an admission is due");
         let recorded = self.recorded(&request);
-        if recorded.is_some() && self.gateway.is_some() {
-            // The gateway decides as before only if its signals are refreshed as before.
+        if recorded.is_some() && self.reads_signals() {
             self.refresh_signals(now, observer)?;
         }
         match recorded {
@@ -543,6 +548,7 @@ impl<I: Instance> Cluster<I> {
             board: &mut self.board,
             lifecycle: &mut self.lifecycle,
             gateway: self.gateway.as_deref_mut(),
+            outcomes: self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()),
         };
         if self.instances[instance.index()].evict(now, id, observer) {
             self.gateway.iter_mut().for_each(|gateway| gateway.evicted());
@@ -558,7 +564,7 @@ impl<I: Instance> Cluster<I> {
         if let Some(RecordedDecision::Routed(instance)) = self.recorded(&request) {
             let view = self.config.view(&request);
             let priority = self.policies.priority.priority(&view, now).saturating_neg();
-            if self.gateway.is_some() {
+            if self.reads_signals() {
                 self.refresh_signals(now, observer)?;
                 self.board.probe(&view, self.routing_reads);
                 self.board.routed(&view, instance);
@@ -601,6 +607,12 @@ impl<I: Instance> Cluster<I> {
         self.lifecycle.decided(now, &view, Some(instance), to_policies(&mut self.policies, &mut self.gateway));
         request.priority = priority;
         self.dispatch(now, request, instance, observer)
+    }
+
+    /// Whether the gateway or a scaler decides by signals, also while decisions about requests are replayed: as before only
+    /// if the signals are refreshed as before.
+    fn reads_signals(&self) -> bool {
+        self.gateway.is_some() || self.replicas.is_some()
     }
 
     /// Whether an instance serves `model`.
@@ -730,6 +742,7 @@ impl<I: Instance> Cluster<I> {
                 board: &mut self.board,
                 lifecycle: &mut self.lifecycle,
                 gateway: self.gateway.as_deref_mut().filter(|gateway| gateway.reads_ends()),
+                outcomes: self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()),
             },
         )?;
         self.board.mark_dirty(behind);
@@ -754,6 +767,9 @@ impl<I: Instance> Cluster<I> {
         if let Some(gateway) = &self.gateway {
             reads = reads.and(gateway.reads());
             ends_matter |= gateway.reads_ends();
+        }
+        if let Some(replicas) = &self.replicas {
+            reads = reads.and(replicas.reads());
         }
         self.lifecycle.want(RouterMeasures::events(reads));
         if reads.tokens {

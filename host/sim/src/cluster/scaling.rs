@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::replicas::{ReplicaSettings, Replicas, Transition};
+use super::sessions::{ArrivalSource, FollowUpObserver};
 use super::{Cluster, Halt};
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig, NoProgress, Preemption, Scheduler};
@@ -33,20 +34,22 @@ impl<I: Instance> Cluster<I> {
     /// The same service with replicas that come and go; its instances are the initial replicas, in the order of groups.
     /// `engine` makes the instances of further replicas.
     ///
+    /// # Errors
+    /// As of [`ReplicaSettings::check`].
+    ///
     /// # Panics
     /// If there are not as many instances as initial replicas.
-    #[must_use]
     pub fn with_replicas(
         mut self,
         settings: ReplicaSettings,
         engine: impl Fn(InstanceConfig) -> I + Send + Sync + 'static,
-    ) -> Self {
+    ) -> Result<Self, String> {
         let initial: u32 = settings.groups.iter().map(|group| group.initial).sum();
         assert_eq!(initial as usize, self.instances.len(), "an instance for each initial replica");
         self.board.show_candidates();
-        self.replicas = Some(Box::new(Replicas::new(settings)));
+        self.replicas = Some(Box::new(Replicas::new(settings)?));
         self.new_instance = Some(NewInstance(Arc::new(engine)));
-        self
+        Ok(self)
     }
 
     /// Selects the instances that views show: the active ones that serve `model`, or all active ones if it is `None` or
@@ -74,13 +77,57 @@ impl<I: Instance> Cluster<I> {
         Ok(())
     }
 
-    /// Executes the changes of the number of replicas that are due at `now`.
-    pub(super) fn scale(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
+    /// Executes the changes of the number of replicas that are due at `now`, and the scrapes and calls of the policy.
+    pub(super) fn scale(
+        &mut self,
+        now: Micros,
+        clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>,
+    ) -> Result<(), Halt> {
         while let Some((group, replicas)) = self.replicas.as_mut().and_then(|replicas| replicas.take_scheduled(now)) {
-            self.set_replicas(now, group, replicas, observer)?;
+            self.set_replicas(now, group, replicas, clients)?;
         }
-        self.report_states(observer);
+        if self.replicas.as_ref().is_some_and(|replicas| replicas.scrape_is_due(now)) {
+            self.scrape(now, clients)?;
+        }
+        if self.replicas.as_ref().is_some_and(|replicas| replicas.sync_is_due(now)) {
+            self.catch_up_serving(now, clients)?;
+            let work = clients.arrivals.next_at().is_some() || self.has_requests();
+            let decided =
+                self.replicas.iter_mut().flat_map(|replicas| replicas.decide(now, work)).collect::<Vec<u32>>();
+            for (group, replicas) in decided.into_iter().enumerate() {
+                self.set_replicas(now, group, replicas, clients)?;
+            }
+        }
+        self.report_states(clients);
         Ok(())
+    }
+
+    /// Collects the metrics that the scaling policy reads.
+    fn scrape(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
+        self.catch_up_serving(now, observer)?;
+        self.refresh_signals(now, observer)?;
+        self.select(now, None);
+        let Self { replicas: Some(replicas), board, instances, gateway, .. } = self else { return Ok(()) };
+        let saturation = gateway.as_mut().map(|gateway| gateway.saturation(&board.view(now)));
+        replicas.scrape(now, |replicas, groups| {
+            for &(instance, group) in replicas.active() {
+                groups[group].add(instance, instances[instance.index()].load(), board.in_flight(instance));
+            }
+            if let (Some(gateway), Some(saturation)) = (gateway, saturation) {
+                for (index, group) in groups.iter_mut().enumerate() {
+                    group.gateway = gateway.waiting_for(now, saturation, |model| replicas.serves(index, model));
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether a request is anywhere in the service.
+    fn has_requests(&self) -> bool {
+        let waiting = self.gateway.as_ref().map_or(0, |gateway| gateway.len());
+        let in_front = self.arrived.len() + self.admitted.len() + waiting;
+        let busy = |i| self.instances[self.serving_at(i).index()].idle_since().is_none();
+        in_front > 0 || (0..self.serving()).any(busy)
     }
 
     /// From `now` on, `group` has this number of replicas.

@@ -17,6 +17,7 @@ use super::gateway::Gateway;
 use super::in_flight::InFlightCounter;
 use super::lifecycle::EventDelivery;
 use super::measures::RouterMeasures;
+use super::replicas::OutcomeLog;
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
@@ -183,6 +184,11 @@ impl SignalBoard {
         }
     }
 
+    /// Requests in flight on `instance`, and their prompt tokens without a first token, as far as they are counted.
+    pub fn in_flight(&self, instance: InstanceIndex) -> (u32, u64) {
+        (self.signals.in_flight[instance.index()], self.signals.in_flight_tokens[instance.index()])
+    }
+
     /// Counts a request of `tenant` that is dispatched to `instance`.
     pub fn dispatched(&mut self, instance: InstanceIndex, tenant: Name) {
         self.in_flight.dispatched(&mut self.signals.in_flight, instance, tenant);
@@ -326,12 +332,15 @@ pub(super) struct SignalObserver<'a, O> {
     pub lifecycle: &'a mut EventDelivery,
     /// The gateway's queue, if it counts the ends of requests.
     pub gateway: Option<&'a mut Gateway>,
+    /// The latencies that a scaling policy reads.
+    pub outcomes: Option<&'a mut OutcomeLog>,
 }
 
 impl<O: Observer> Observer for SignalObserver<'_, O> {
     #[inline(always)]
     fn interests(&self) -> Interests {
-        let first_tokens = if self.lifecycle.wanted().first_token { Interests::FIRST_TOKENS } else { Interests::NONE };
+        let wanted = self.lifecycle.wanted().first_token || self.outcomes.is_some();
+        let first_tokens = if wanted { Interests::FIRST_TOKENS } else { Interests::NONE };
         self.observer.interests() | Interests::OUTCOMES | first_tokens
     }
 
@@ -344,8 +353,16 @@ impl<O: Observer> Observer for SignalObserver<'_, O> {
                 if let Some(gateway) = &mut self.gateway {
                     gateway.ended(outcome);
                 }
+                if let Some(outcomes) = &mut self.outcomes {
+                    outcomes.ended(outcome);
+                }
             }
-            SimEvent::FirstToken(first) => self.lifecycle.first_token(first),
+            SimEvent::FirstToken(first) => {
+                self.lifecycle.first_token(first);
+                if let Some(outcomes) = &mut self.outcomes {
+                    outcomes.first_token(first);
+                }
+            }
             _ => {}
         }
         self.observer.record(event);

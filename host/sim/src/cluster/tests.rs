@@ -275,6 +275,12 @@ struct ClusterSetup {
 }
 
 impl ClusterSetup {
+    fn serves(&self, model: Name) -> bool {
+        let groups = self.replicas.as_ref().map_or(Vec::new(), |settings| settings.groups.clone());
+        let in_groups = groups.iter().any(|group| group.serves.contains(&model));
+        model == Name::NONE || if self.replicas.is_some() { in_groups } else { model == Name(7) }
+    }
+
     /// An idle service.
     fn cluster<I: Instance>(&self, engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static) -> Cluster<I> {
         let cluster = Cluster::new(self.config.clone(), self.policies.clone(), self.instances.clone(), engine);
@@ -283,7 +289,7 @@ impl ClusterSetup {
             None => cluster,
         };
         match &self.replicas {
-            Some(settings) => cluster.with_replicas(settings.clone(), engine),
+            Some(settings) => cluster.with_replicas(settings.clone(), engine).expect("valid settings"),
             None => cluster,
         }
     }
@@ -491,7 +497,7 @@ fn assert_sound(setup: &ClusterSetup, requests: &[Request], log: &SimulationLog)
             || setup.flow.is_some() && outcome.status == Status::TimedOut;
         assert!(outcome.instance.is_some() || refused || waits, "{outcome:?}");
         assert!(!(refused && outcome.instance.is_some()));
-        let foreign = ![Name::NONE, Name(7)].contains(&request.tags.model);
+        let foreign = !setup.serves(request.tags.model);
         if horizon == Micros::MAX {
             assert!(
                 outcome.completed()

@@ -13,6 +13,7 @@
 //! routed, or the result of a policy changes with time. The ticks before that are skipped ([`Ticks`]).
 
 mod evictable;
+mod scrape;
 mod settings;
 mod ticks;
 
@@ -373,9 +374,7 @@ impl Gateway {
         }
         self.pass_ticks(now);
         self.catch_up(now);
-        // As in llm-d, a service without instances is full.
-        let saturation = if cluster.is_empty() { 1.0 } else { self.control.saturation.saturation(cluster) };
-        self.seen.saturation = if saturation.is_nan() { 1.0 } else { saturation };
+        self.seen.saturation = self.saturation(cluster);
         self.show_bands(now);
         let CycleState { saturation, bands, ceilings, .. } = &mut self.seen;
         self.control.ceilings.ceilings(now, *saturation, bands, ceilings);

@@ -11,14 +11,24 @@
 //! prefix cache. This module knows which replica is in which state and when that changes; the events are executed by
 //! [`Cluster`](super::Cluster), which has the instances.
 
+mod control;
+mod nodes;
+mod outcomes;
 mod settings;
 
 use std::collections::VecDeque;
 
+use self::control::ControlLoop;
+pub use self::control::ScalingLoop;
+pub(super) use self::control::Scraped;
+pub use self::nodes::{EMPTY_NODE_DELAY, NodePool};
+use self::nodes::{Nodes, Placement};
+pub(super) use self::outcomes::OutcomeLog;
 pub use self::settings::{DrainChoice, ReplicaGroup, ReplicaSettings, ScheduledReplicas, StartMode, StartTimes};
 use crate::ids::InstanceIndex;
 use crate::instance::{InstanceConfig, InstanceLoad};
 use crate::outcome::Counters;
+use crate::policy::Reads;
 use crate::replica::{GroupReport, ReplicaChange, ReplicaEvent, ReplicaReport, ReplicaState};
 use crate::request::Name;
 use crate::units::Micros;
@@ -39,8 +49,13 @@ pub(super) struct Replicas {
     gone: Vec<(InstanceIndex, Counters)>,
     /// Changes at fixed times that are still to come.
     scheduled: VecDeque<ScheduledReplicas>,
-    /// Time of the next transition of a replica; [`Micros::MAX`] if none is known.
+    nodes: Nodes,
+    /// The policy that sets the numbers of replicas.
+    control: Option<Box<ControlLoop>>,
+    /// Time of the next transition of a replica or of a node; [`Micros::MAX`] if none is known.
     next: Micros,
+    /// Time of the next transition of a node.
+    next_node: Micros,
     /// Number of replicas so far.
     created: u32,
     /// Number of replicas by group and state.
@@ -59,15 +74,17 @@ struct Group {
     sleeping: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Replica {
     number: u32,
     group: usize,
     state: ReplicaState,
     /// Time of its next transition; [`Micros::MAX`] if that is unknown.
     next: Micros,
-    /// How long it warms up.
+    /// How long it loads, and then warms up.
+    loading: Micros,
     warm_up: Micros,
+    placement: Placement,
     instance: Option<InstanceIndex>,
     /// Whether it drains and has no requests.
     is_done: bool,
@@ -86,7 +103,11 @@ pub(super) enum Transition {
 
 impl Replicas {
     /// The replicas of `settings`, the initial ones of which are active; instances are numbered in the order of groups.
-    pub fn new(settings: ReplicaSettings) -> Self {
+    ///
+    /// # Errors
+    /// As of [`ReplicaSettings::check`].
+    pub fn new(settings: ReplicaSettings) -> Result<Self, String> {
+        let (nodes, placements) = settings.initial_nodes()?;
         let groups = settings.groups.into_iter();
         let groups: Vec<Group> = groups
             .map(|settings| Group {
@@ -102,23 +123,26 @@ impl Replicas {
             serving: Vec::new(),
             gone: Vec::new(),
             scheduled: settings.scheduled.into(),
+            control: settings.scaling.map(|scaling| Box::new(ControlLoop::new(scaling, &groups))),
             next: Micros::MAX,
+            next_node: Micros::MAX,
             created: 0,
             counts: vec![[0; 5]; groups.len()],
             report: ReplicaReport { groups: vec![GroupReport::default(); groups.len()], ..ReplicaReport::default() },
             events: Vec::new(),
+            nodes,
             groups,
         };
-        for group in 0..replicas.groups.len() {
-            for _ in 0..replicas.groups[group].settings.initial {
-                let position = replicas.create(group, ReplicaState::Active);
-                let instance = InstanceIndex::at(replicas.active.len());
-                replicas.attach(position, instance);
-            }
+        let groups = replicas.groups.iter().map(|group| group.settings.initial).enumerate();
+        let groups: Vec<usize> = groups.flat_map(|(group, initial)| (0..initial).map(move |_| group)).collect();
+        for ((group, placement), instance) in groups.into_iter().zip(placements).zip(0..) {
+            let position = replicas.create(group, ReplicaState::Active);
+            replicas.live[position].placement = placement;
+            replicas.attach(position, InstanceIndex(instance));
         }
         replicas.report.counts(Micros::ZERO, &replicas.counts);
-        replicas.events.clear();
-        replicas
+        replicas.place_waiting(Micros::ZERO);
+        Ok(replicas)
     }
 
     /// The instances that may be chosen, with their groups, by index.
@@ -156,15 +180,53 @@ impl Replicas {
         (self.next < Micros::MAX).then_some(self.next)
     }
 
-    /// Time of the next change of a number of replicas that is known in advance.
-    pub fn next_scheduled(&self) -> Option<Micros> {
-        self.scheduled.front().map(|change| change.at)
+    /// Time of the next change at a fixed time, scrape, or call of the policy.
+    pub fn next_scaling(&self) -> Option<Micros> {
+        let scheduled = self.scheduled.front().map(|change| change.at);
+        let control = self.control.as_ref().and_then(|control| control.next_event());
+        scheduled.into_iter().chain(control).min()
+    }
+
+    /// The signals that the policy reads; the periodic ones are read from the instances.
+    pub fn reads(&self) -> Reads {
+        let reads = self.control.as_ref().map_or(Reads::NOTHING, |control| control.reads());
+        Reads { load: false, waiting_tokens: false, ..reads }
+    }
+
+    /// The latencies of the last minute, if the policy reads them.
+    pub fn outcome_log(&mut self) -> Option<&mut OutcomeLog> {
+        self.control.as_mut()?.log.as_mut()
+    }
+
+    /// Whether metrics are scraped at `now`.
+    pub fn scrape_is_due(&self, now: Micros) -> bool {
+        self.control.as_ref().is_some_and(|control| control.scrape_is_due(now))
+    }
+
+    /// Whether the policy is called at `now`.
+    pub fn sync_is_due(&self, now: Micros) -> bool {
+        self.control.as_ref().is_some_and(|control| control.sync_is_due(now))
+    }
+
+    /// The metrics at `now`: `fill` adds those of the active replicas and of the gateway's queue to those of each group.
+    pub fn scrape(&mut self, now: Micros, fill: impl FnOnce(&Self, &mut [Scraped])) {
+        let mut scraped = vec![Scraped::default(); self.groups.len()];
+        fill(self, &mut scraped);
+        let Self { control: Some(control), groups, .. } = self else { return };
+        control.scraped(now, groups, scraped);
+    }
+
+    /// The policy's number of replicas of each group from `now` on. The policy is called again if there is `work` left.
+    pub fn decide(&mut self, now: Micros, work: bool) -> Vec<u32> {
+        let Self { control: Some(control), groups, live, .. } = self else { return Vec::new() };
+        control.decide(now, work, groups, live)
     }
 
     /// Whether the number of active replicas may still change.
     pub fn may_change(&self) -> bool {
         let starting = |replica: &Replica| replica.state < ReplicaState::Active && replica.next < Micros::MAX;
-        !self.scheduled.is_empty() || self.live.iter().any(starting)
+        let control = self.control.as_ref().is_some_and(|control| control.may_change());
+        control || !self.scheduled.is_empty() || self.live.iter().any(starting)
     }
 
     /// The group and the number of replicas of the next change that is due at `now`.
@@ -173,9 +235,15 @@ impl Replicas {
         Some((change.group, change.replicas))
     }
 
-    /// The next transition that is due at `now`. A replica that is gone comes before one that is ready.
+    /// The next transition that is due at `now`. A replica that is gone comes before a node, and that before a replica that
+    /// is ready.
     pub fn take_due(&mut self, now: Micros) -> Option<Transition> {
         while self.next <= now {
+            let gone = self.live.iter().any(|replica| replica.next <= now && replica.state == ReplicaState::Draining);
+            if self.next_node <= now && !gone {
+                self.place_waiting(now);
+                continue;
+            }
             let rank = |replica: &Replica| (replica.next, replica.state != ReplicaState::Draining);
             let (position, replica) = self.live.iter_mut().enumerate().min_by_key(|(_, replica)| rank(replica))?;
             let at = replica.next;
@@ -184,6 +252,7 @@ impl Replicas {
                 (ReplicaState::Loading, _) => {
                     replica.next = at.saturating_add(replica.warm_up);
                     self.enter(at, position, ReplicaState::Warming);
+                    self.update_next();
                 }
                 (ReplicaState::Draining, Some(instance)) => {
                     let is_done = replica.is_done;
@@ -198,7 +267,6 @@ impl Replicas {
                     return Some(Transition::Ready(position));
                 }
             }
-            self.update_next();
         }
         None
     }
@@ -235,6 +303,7 @@ impl Replicas {
             *sleeping = (*sleeping + 1).min(pool);
         }
         self.remove(now, position);
+        self.place_waiting(now);
     }
 
     /// From `now` on, `group` has `replicas` replicas, within its limits. `load` is the load of an active instance. Returns
@@ -247,14 +316,16 @@ impl Replicas {
         load: impl Fn(InstanceIndex) -> InstanceLoad,
     ) -> Vec<InstanceIndex> {
         let Group { settings, replicas: present, .. } = &mut self.groups[group];
-        let to = replicas.clamp(settings.min, settings.max);
+        let to = replicas.clamp(settings.limits.min, settings.limits.max);
         let from = std::mem::replace(present, to);
         if to == from {
             return Vec::new();
         }
         self.report.changes.push(ReplicaChange { at: now, group, from, to });
         (from..to).for_each(|_| self.begin(now, group));
-        (to..from).filter_map(|_| self.reduce(now, group, &load)).collect()
+        let draining = (to..from).filter_map(|_| self.reduce(now, group, &load)).collect();
+        self.place_waiting(now);
+        draining
     }
 
     /// Position of the replica with that instance.
@@ -275,6 +346,7 @@ impl Replicas {
     /// The figures up to `end`.
     pub fn finish(mut self, end: Micros) -> ReplicaReport {
         self.report.finish(end);
+        self.report.pools = self.nodes.finish(end);
         self.report
     }
 
@@ -288,12 +360,44 @@ impl Replicas {
             settings.start.phases(settings.mode)
         };
         self.report.groups[group].started += 1;
-        let position = self.create(group, ReplicaState::Loading);
+        let position = self.create(group, ReplicaState::Scheduling);
         let replica = &mut self.live[position];
-        replica.warm_up = warm_up;
-        replica.next = now.saturating_add(loading);
-        self.next = self.next.min(replica.next);
-        self.report_state(now, position);
+        (replica.loading, replica.warm_up) = (loading, warm_up);
+        if !self.place(now, position) {
+            self.report_state(now, position);
+        }
+    }
+
+    /// The replica, which waits for GPUs, begins to load if there is room for it.
+    fn place(&mut self, now: Micros, position: usize) -> bool {
+        let replica = &mut self.live[position];
+        let Group { settings, .. } = &self.groups[replica.group];
+        if self.nodes.are_limited() {
+            let Some(placement) = self.nodes.place(now, settings.gpus, &settings.pools) else { return false };
+            replica.placement = placement;
+        }
+        replica.next = now.saturating_add(replica.loading);
+        self.enter(now, position, ReplicaState::Loading);
+        true
+    }
+
+    /// Places the replicas that wait, in the order in which they were created, and requests nodes for the
+    /// others.
+    fn place_waiting(&mut self, now: Micros) {
+        let mut waiting = Vec::new();
+        for position in 0..self.live.len() {
+            if self.live[position].state == ReplicaState::Scheduling && !self.place(now, position) {
+                waiting.push(self.live[position].group);
+            }
+        }
+        let needs = |&group: &usize| {
+            let settings = &self.groups[group].settings;
+            (settings.gpus, &*settings.pools)
+        };
+        self.nodes.remove_empty(now);
+        self.nodes.request(now, &waiting.iter().map(needs).collect::<Vec<_>>());
+        self.next_node = self.nodes.next_event(now);
+        self.update_next();
     }
 
     /// Removes a replica of `group` at `now`: one that waits for GPUs, else one that starts, the newest of them; else an
@@ -339,7 +443,9 @@ impl Replicas {
             group,
             state,
             next: Micros::MAX,
+            loading: Micros::ZERO,
             warm_up: Micros::ZERO,
+            placement: Vec::new(),
             instance: None,
             is_done: false,
         });
@@ -350,6 +456,9 @@ impl Replicas {
         let replica = &mut self.live[position];
         replica.instance = Some(instance);
         self.active.push((instance, replica.group));
+        if let Some(log) = self.control.as_mut().and_then(|control| control.log.as_mut()) {
+            log.add_instance(replica.group);
+        }
         self.serving.push(instance);
         self.version += 1;
     }
@@ -364,11 +473,11 @@ impl Replicas {
     }
 
     fn remove(&mut self, now: Micros, position: usize) {
-        let Replica { number: replica, group, instance, state, .. } = self.live.remove(position);
+        let Replica { number: replica, group, instance, state, placement, .. } = self.live.remove(position);
+        self.nodes.release(now, &placement);
         self.counts[group][state.index()] -= 1;
         self.report.counts(now, &self.counts);
         self.events.push(ReplicaEvent { at: now, replica, group, instance, state: None });
-        self.update_next();
     }
 
     fn report_state(&mut self, now: Micros, position: usize) {
@@ -378,6 +487,6 @@ impl Replicas {
     }
 
     fn update_next(&mut self) {
-        self.next = self.live.iter().map(|replica| replica.next).min().unwrap_or(Micros::MAX);
+        self.next = self.live.iter().map(|replica| replica.next).min().unwrap_or(Micros::MAX).min(self.next_node);
     }
 }

@@ -1,8 +1,11 @@
 //! The groups of a service whose instances come and go: what a replica is, how many there are, and how long one takes
 //! to start.
 
+use super::control::ScalingLoop;
+use super::nodes::{NodePool, Nodes, Placement};
 use crate::instance::InstanceConfig;
 use crate::request::Name;
+use crate::scaling::ReplicaLimits;
 use crate::units::Micros;
 
 /// The groups of replicas of a service, and what changes their number.
@@ -10,8 +13,12 @@ use crate::units::Micros;
 pub struct ReplicaSettings {
     /// The groups. Requests for a model go to the replicas of all groups that serve it.
     pub groups: Vec<ReplicaGroup>,
+    /// The nodes; empty if there are always enough GPUs.
+    pub pools: Vec<NodePool>,
     /// Changes at fixed times, in order of time.
     pub scheduled: Vec<ScheduledReplicas>,
+    /// The policy that sets the numbers of replicas; `None` for none.
+    pub scaling: Option<ScalingLoop>,
 }
 
 /// Replicas with the same configuration.
@@ -24,12 +31,12 @@ pub struct ReplicaGroup {
     pub serves: Vec<Name>,
     /// Replicas that are active from the start on.
     pub initial: u32,
-    /// Fewest replicas.
-    pub min: u32,
-    /// Most replicas, ≥ `min`.
-    pub max: u32,
+    /// Fewest and most replicas.
+    pub limits: ReplicaLimits,
     /// GPUs of a replica, ≥ 1.
     pub gpus: u32,
+    /// Indices of the node pools in which a replica may be, the preferred one first; not read without pools.
+    pub pools: Vec<usize>,
     /// Price of a GPU, dollars per hour; `None` without a price list.
     pub price: Option<f64>,
     /// How long a replica takes to start.
@@ -125,6 +132,79 @@ impl ReplicaGroup {
     /// Whether a request for `model` may go to its replicas.
     pub(super) fn serves(&self, model: Name) -> bool {
         model == Name::NONE || self.serves.contains(&model)
+    }
+}
+
+impl ReplicaSettings {
+    /// The nodes with the initial replicas, and where these are, in the order of groups.
+    ///
+    /// # Errors
+    /// A message if a setting is out of range, or the nodes have no room for the initial replicas.
+    pub(super) fn initial_nodes(&self) -> Result<(Nodes, Vec<Placement>), String> {
+        self.check_ranges()?;
+        let mut nodes = Nodes::new(self.pools.clone());
+        let mut placements = Vec::new();
+        for (index, group) in self.groups.iter().enumerate() {
+            for replica in 0..group.initial {
+                let placement = if self.pools.is_empty() {
+                    Some(Vec::new())
+                } else {
+                    nodes.place_initial(group.gpus, &group.pools)
+                };
+                placements.push(placement.ok_or_else(|| {
+                    format!(
+                        "the nodes have room for {replica} of the {} initial replicas of group {index}",
+                        group.initial
+                    )
+                })?);
+            }
+        }
+        Ok((nodes, placements))
+    }
+
+    /// Checks that a service can have these replicas.
+    ///
+    /// # Errors
+    /// A message that names the group or pool, and the setting, that is out of range.
+    pub fn check(&self) -> Result<(), String> {
+        self.initial_nodes().map(|_| ())
+    }
+
+    fn check_ranges(&self) -> Result<(), String> {
+        for (index, NodePool { gpus, min, max, .. }) in self.pools.iter().enumerate() {
+            if *gpus == 0 || *max == 0 || min > max {
+                return Err(format!(
+                    "node pool {index} has {min} to {max} nodes with {gpus} GPUs: at least one GPU, and no fewer than 1 and \
+                     {min} nodes at most"
+                ));
+            }
+        }
+        for (index, group) in self.groups.iter().enumerate() {
+            let ReplicaGroup { limits: ReplicaLimits { min, max }, initial, gpus, pools, .. } = group;
+            if *max == 0 || !(min..=max).contains(&initial) {
+                return Err(format!(
+                    "group {index} has {initial} replicas at the start and {min} to {max} later: the first is between the others"
+                ));
+            }
+            if *gpus == 0 {
+                return Err(format!("a replica of group {index} has no GPU: at least 1"));
+            }
+            if let Some(pool) = pools.iter().find(|&&pool| pool >= self.pools.len() && !self.pools.is_empty()) {
+                return Err(format!("group {index} uses node pool {pool}, but there are {}", self.pools.len()));
+            }
+        }
+        if !self.scheduled.is_sorted_by_key(|change| change.at) {
+            return Err("changes of the number of replicas are in order of time".to_owned());
+        }
+        if let Some(change) = self.scheduled.iter().find(|change| change.group >= self.groups.len()) {
+            return Err(format!("a change is of group {}, but there are {}", change.group, self.groups.len()));
+        }
+        match &self.scaling {
+            Some(scaling) if scaling.sync == Micros::ZERO || scaling.scrape == Micros::ZERO => {
+                Err("the sync and scrape intervals of scaling are above 0".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 }
 

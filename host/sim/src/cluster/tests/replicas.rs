@@ -1,27 +1,30 @@
 //! Replicas that come and go: both engines agree, nothing is lost, and the times add up.
 
 use super::*;
+use crate::replica::ReplicaChange;
+use crate::scaling::{Behaviour, ReplicaLimits, ScalingPolicy, ScalingRules, ScalingView, Select};
 
-/// Changes of the number of replicas at random times, of the instances of a setup.
+/// Changes of the number of replicas at random times, of the instances of a setup, which are of one or two groups, with or
+/// without node pools.
 fn changing() -> impl Strategy<Value = ClusterSetup> {
     let time = || prop_oneof![Just(0u64), 1u64..2_000, 1u64..60_000];
-    let changes = proptest::collection::vec((prop_oneof![1u64..20_000, 1u64..400_000], 0u32..6), 0..8);
+    let changes = proptest::collection::vec((prop_oneof![1u64..20_000, 1u64..400_000], 0usize..2, 0u32..6), 0..8);
     let start = (time(), time(), time());
     let modes = (0usize..3, any::<bool>(), 0u32..3, 0u32..3);
-    (setup(), changes, start, modes).prop_map(|(mut setup, changes, start, (mode, emptiest, min, room))| {
-        let initial = setup.instances.len() as u32;
-        let mut at = 0;
-        let scheduled = changes.into_iter().map(|(gap, replicas)| {
-            at += gap;
-            ScheduledReplicas { at: Micros(at), group: 0, replicas }
-        });
-        let group = ReplicaGroup {
-            instance: setup.instances[0].clone(),
-            serves: setup.config.serves.clone(),
+    let groups = (any::<bool>(), 1u32..4, 1u32..6);
+    let pools = proptest::option::of((time(), 1u64..100_000, 0u32..3));
+    (setup(), changes, start, modes, groups, pools).prop_map(|(mut setup, changes, start, modes, groups, pools)| {
+        let (mode, emptiest, min, room) = modes;
+        let (two, gpus, other_gpus) = groups;
+        let total = setup.instances.len() as u32;
+        let of_second = if two { total / 2 } else { 0 };
+        let group = |instance: &InstanceConfig, model, initial: u32, gpus| ReplicaGroup {
+            instance: instance.clone(),
+            serves: vec![Name(model)],
             initial,
-            min: min.min(initial),
-            max: initial + room,
-            gpus: 2,
+            limits: ReplicaLimits { min: min.min(initial), max: initial + room.max(1) },
+            gpus,
+            pools: vec![0, 1],
             price: None,
             start: StartTimes {
                 process: Micros(start.0),
@@ -33,7 +36,32 @@ fn changing() -> impl Strategy<Value = ClusterSetup> {
             mode: [StartMode::Cold, StartMode::Warm, StartMode::Hot { pool: 2 }][mode],
             drain: if emptiest { DrainChoice::Emptiest } else { DrainChoice::Newest },
         };
-        setup.replicas = Some(ReplicaSettings { groups: vec![group], scheduled: scheduled.collect() });
+        let mut all = vec![group(&setup.instances[0], 7, total - of_second, gpus)];
+        if of_second > 0 {
+            let small = |config: &mut InstanceConfig| (config.max_num_seqs, config.max_num_batched_tokens) = (1, 16);
+            setup.instances.iter_mut().skip((total - of_second) as usize).for_each(small);
+            let last = setup.instances.last().expect("there are instances");
+            all.push(group(last, 8, of_second, other_gpus));
+        }
+        let pool = |(provisioning, empty, min)| {
+            let pool = NodePool {
+                gpus: 2,
+                min,
+                max: 3,
+                provisioning: Micros(provisioning),
+                empty_delay: Micros(empty),
+                price: None,
+            };
+            vec![pool, NodePool { gpus: 4, min: 0, max: 14, ..pool }]
+        };
+        let mut at = 0;
+        let scheduled = changes.into_iter().map(|(gap, group, replicas)| {
+            at += gap;
+            ScheduledReplicas { at: Micros(at), group: group % all.len(), replicas }
+        });
+        let scheduled = scheduled.collect();
+        let pools = pools.map_or(Vec::new(), pool);
+        setup.replicas = Some(ReplicaSettings { groups: all, pools, scheduled, scaling: None });
         setup
     })
 }
@@ -41,28 +69,34 @@ fn changing() -> impl Strategy<Value = ClusterSetup> {
 /// What is known of a replica from its events.
 #[derive(Clone, Copy, Debug, Default)]
 struct Life {
+    group: usize,
     created: Micros,
+    loading: Micros,
     active: Option<Micros>,
     draining: Option<Micros>,
     gone: Option<Micros>,
 }
 
 /// The lives of all replicas by number, and the numbers of the instances'.
-fn lives(setup: &ClusterSetup, log: &SimulationLog) -> (Vec<Life>, BTreeMap<InstanceIndex, usize>) {
-    let initial = setup.instances.len();
-    let mut lives = vec![Life { active: Some(Micros::ZERO), ..Life::default() }; initial];
-    let mut instances: BTreeMap<_, _> = (0..initial).map(|i| (InstanceIndex::at(i), i)).collect();
+fn lives(groups: &[ReplicaGroup], log: &SimulationLog) -> (Vec<Life>, BTreeMap<InstanceIndex, usize>) {
+    let mut lives = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        let initial = Life { group: index, active: Some(Micros::ZERO), ..Life::default() };
+        lives.resize(lives.len() + group.initial as usize, initial);
+    }
+    let mut instances: BTreeMap<_, _> = (0..lives.len()).map(|i| (InstanceIndex::at(i), i)).collect();
     let mut latest = Micros::ZERO;
     for event in &log.replicas {
         assert!(event.at >= latest, "out of order: {event:?}");
         latest = event.at;
         let number = event.replica as usize;
         if number == lives.len() {
-            lives.push(Life { created: event.at, ..Life::default() });
+            lives.push(Life { group: event.group, created: event.at, loading: Micros::MAX, ..Life::default() });
         }
         let life = &mut lives[number];
-        assert_eq!(life.gone, None, "{event:?} after its end");
+        assert_eq!((life.gone, life.group), (None, event.group), "{event:?} after its end");
         match event.state {
+            Some(ReplicaState::Loading) => life.loading = event.at,
             Some(ReplicaState::Active) => {
                 life.active = Some(event.at);
                 let instance = event.instance.expect("an active replica is an instance");
@@ -78,33 +112,37 @@ fn lives(setup: &ClusterSetup, log: &SimulationLog) -> (Vec<Life>, BTreeMap<Inst
 }
 
 fn assert_replicas(setup: &ClusterSetup, log: &SimulationLog) {
-    let (lives, instances) = lives(setup, log);
+    let ReplicaSettings { groups, pools, .. } = setup.replicas.as_ref().expect("it has replicas");
+    let (lives, instances) = lives(groups, log);
     assert_eq!(log.counters.len(), instances.len());
     for outcome in log.outcomes.values() {
         let Some(instance) = outcome.instance else { continue };
         let life = lives[instances[&instance]];
+        let model = outcome.tags.model;
+        assert!(model == Name::NONE || groups[life.group].serves.contains(&model), "{outcome:?} on {life:?}");
         assert!(life.draining.is_none_or(|at| outcome.arrival <= at), "{outcome:?} came to one that drains: {life:?}");
         let first = outcome.ttft.map(|ttft| outcome.arrival + ttft);
         assert!(first.is_none_or(|at| Some(at) > life.active), "{outcome:?} on {life:?}");
-        let end = outcome.e2e.map_or(outcome.ended_at, |e2e| outcome.arrival + e2e);
-        // What the client sees includes times outside of the instance.
-        let on_instance = if outcome.e2e.is_some() { outcome.ended_at } else { end };
-        assert!(life.gone.is_none_or(|at| on_instance <= at), "{outcome:?} after the end of {life:?}");
+        assert!(life.gone.is_none_or(|at| outcome.ended_at <= at), "{outcome:?} after the end of {life:?}");
     }
     let report = log.report.as_ref().expect("it is reported");
-    let time = |life: &Life| {
-        let until = life.gone.map_or(report.end, |gone| gone.min(report.end));
-        until.saturating_sub(life.created)
-    };
-    let all: Micros = lives.iter().map(time).sum();
-    let group = &report.groups[0];
-    assert_eq!(group.time_in.iter().copied().sum::<Micros>(), all, "the times in the states add up");
-    assert_eq!(group.provisioned(), all, "without node pools no replica waits for GPUs");
-    assert_eq!(group.started as usize, lives.len() - setup.instances.len());
-    let limits = &setup.replicas.as_ref().expect("it has replicas").groups[0];
-    assert!(
-        report.changes.iter().all(|change| (limits.min..=limits.max).contains(&change.to) && change.to != change.from)
-    );
+    let mut gpu_time = 0;
+    for (index, (group, figures)) in groups.iter().zip(&report.groups).enumerate() {
+        let since = |life: &Life, from: Micros| life.gone.unwrap_or(Micros::MAX).min(report.end).saturating_sub(from);
+        let of_group = || lives.iter().filter(|life| life.group == index);
+        let all: Micros = of_group().map(|life| since(life, life.created)).sum();
+        assert_eq!(figures.time_in.iter().copied().sum::<Micros>(), all, "the times in the states add up");
+        let held: Micros = of_group().map(|life| since(life, life.loading)).sum();
+        assert_eq!(figures.provisioned(), held, "GPUs are held from loading on");
+        assert_eq!((figures.started + group.initial) as usize, of_group().count());
+        gpu_time += held.0 * u64::from(group.gpus);
+        let ReplicaLimits { min, max } = group.limits;
+        let valid = |change: &ReplicaChange| (min..=max).contains(&change.to) && change.to != change.from;
+        assert!(report.changes_of(index).all(valid));
+    }
+    let available: u64 = pools.iter().zip(&report.pools).map(|(pool, of)| of.node_time.0 * u64::from(pool.gpus)).sum();
+    assert!(pools.is_empty() || gpu_time <= available, "{gpu_time} of {available} GPU-µs");
+    assert!(pools.iter().zip(&report.pools).all(|(pool, of)| of.peak <= pool.max));
 }
 
 proptest! {
@@ -146,7 +184,10 @@ proptest! {
         drafts in proptest::collection::vec(draft(), 1..50),
     ) {
         let requests = requests(&drafts, setup.config.block_size);
-        setup.replicas.iter_mut().for_each(|settings| settings.scheduled.clear());
+        setup.replicas.iter_mut().for_each(|settings| {
+            settings.scheduled.clear();
+            settings.groups.iter_mut().for_each(|group| group.serves = setup.config.serves.clone());
+        });
         let changing = simulate(&setup, Fast::new, &requests, Reads::NOTHING);
         setup.replicas = None;
         let fixed = simulate(&setup, Fast::new, &requests, Reads::NOTHING);
@@ -180,9 +221,9 @@ fn steady(initial: u32, seconds: u32, change: impl FnOnce(&mut ReplicaGroup)) ->
         instance: config.clone(),
         serves: Vec::new(),
         initial,
-        min: 0,
-        max: 8,
+        limits: ReplicaLimits { min: 0, max: 8 },
         gpus: 1,
+        pools: Vec::new(),
         price: None,
         start: StartTimes::default(),
         mode: StartMode::Cold,
@@ -204,9 +245,14 @@ fn steady(initial: u32, seconds: u32, change: impl FnOnce(&mut ReplicaGroup)) ->
             abort: Abort::default(),
         },
         instances: (0..initial).map(|i| InstanceConfig { index: InstanceIndex(i), ..config.clone() }).collect(),
-        policies: policies(6, 1, 0),
+        policies: policies(6, 0, 0),
         flow: None,
-        replicas: Some(ReplicaSettings { groups: vec![group], scheduled: Vec::new() }),
+        replicas: Some(ReplicaSettings {
+            groups: vec![group],
+            pools: Vec::new(),
+            scheduled: Vec::new(),
+            scaling: None,
+        }),
         fcfs: true,
     };
     // The same prompt, so that its blocks are found in the prefix cache.
@@ -319,9 +365,8 @@ fn a_sleeping_replica_wakes_in_seconds_and_the_next_one_starts_cold() {
 fn the_emptiest_or_the_newest_drains() {
     for (drain, first) in [(DrainChoice::Newest, 2), (DrainChoice::Emptiest, 1)] {
         let (mut setup, mut requests) = steady(3, 3, |group| group.drain = drain);
-        setup.policies = policies(6, 0, 0);
         // Round robin: the request of instance 1 is short.
-        for (request, output) in requests.iter_mut().zip([40_000, 10, 40_000]) {
+        for (request, output) in requests.iter_mut().zip([140_000, 10, 140_000]) {
             *request = Request { output_tokens: output, ..request.clone() };
         }
         setup.instances.iter_mut().for_each(|instance| instance.total_kv_blocks = 10_000);
@@ -330,4 +375,151 @@ fn the_emptiest_or_the_newest_drains() {
         assert_eq!(drained.map(|event| event.replica), Some(first), "{drain:?}");
         assert!(log.outcomes.values().all(Outcome::completed), "a replica that drains finishes its requests");
     }
+}
+
+/// Decides by everything that it sees: if two runs show it anything different, they have other replicas.
+#[derive(Clone, Debug)]
+struct Digest {
+    reads: Reads,
+    outcomes: bool,
+}
+
+impl ScalingPolicy for Digest {
+    fn reads(&self) -> Reads {
+        self.reads
+    }
+
+    fn reads_outcomes(&self) -> bool {
+        self.outcomes
+    }
+
+    fn behaviour(&self) -> Behaviour {
+        let free = ScalingRules { window: Micros::ZERO, policies: Vec::new(), select: Select::Max };
+        Behaviour { up: free.clone(), down: free, cooldown: Micros(100_000) }
+    }
+
+    fn scale(&mut self, view: &ScalingView<'_>, targets: &mut Vec<Option<u32>>) {
+        assert!(view.scraped_at <= view.now);
+        for group in view.groups {
+            assert!(group.loading.is_sorted() && group.loading.iter().all(|&at| at >= view.now));
+            assert!(group.ready.is_sorted_by_key(|one| one.instance));
+            let digest = format!("{view:?}").bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31) ^ u32::from(byte));
+            targets.push((digest % 7 > 0).then_some(digest % 5));
+        }
+    }
+
+    fn fork(&self) -> Box<dyn ScalingPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+/// A setup with a scaler, the intervals of which are short.
+fn scaled() -> impl Strategy<Value = ClusterSetup> {
+    let intervals = (1_000u64..60_000, 1_000u64..60_000);
+    (changing(), intervals, any::<bool>(), any::<bool>()).prop_map(
+        |(mut setup, (sync, scrape), in_flight, outcomes)| {
+            let reads = Reads { in_flight, tokens: in_flight, ..Reads::NOTHING };
+            let policy = Box::new(Digest { reads, outcomes });
+            let (sync, scrape) = (Micros(sync), Micros(scrape));
+            let scaling = ScalingLoop { policy, sync, scrape, behaviour: None };
+            setup.replicas.iter_mut().for_each(|settings| settings.scaling = Some(scaling.clone()));
+            setup
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_scaler_sees_the_same_on_both_engines(
+        mut setup in scaled(),
+        drafts in proptest::collection::vec(draft(), 1..60),
+        horizon in prop_oneof![3 => Just(Micros::MAX), 1 => (1_000u64..900_000).prop_map(Micros)],
+    ) {
+        setup.config.horizon = horizon;
+        let requests = requests(&drafts, setup.config.block_size);
+        let [fast, plain] = [
+            simulate(&setup, Fast::new, &requests, Reads::NOTHING),
+            simulate(&setup, Plain::new, &requests, Reads::NOTHING),
+        ];
+        prop_assert_eq!(&fast, &plain);
+        if let Ok(log) = fast {
+            assert_sound(&setup, &requests, &log);
+            assert_replicas(&setup, &log);
+        }
+    }
+
+    #[test]
+    fn forks_with_a_scaler_continue_as_the_original(
+        setup in scaled(),
+        drafts in proptest::collection::vec(draft(), 1..50),
+        at in proptest::collection::vec(0usize..60, 1..5),
+        pause in (0u64..50_000).prop_map(Micros),
+    ) {
+        let requests = requests(&drafts, setup.config.block_size);
+        forks::check(&setup, Fast::new, &requests, &at, pause);
+    }
+}
+
+#[test]
+fn a_replica_waits_for_its_node_and_the_node_goes_ten_minutes_after_it() {
+    let (mut setup, mut requests) = steady(1, 200, |group| (group.gpus, group.pools) = (2, vec![0]));
+    requests.push(Request::new(RequestId(200), second(1000), 64, 10));
+    let settings = setup.replicas.as_mut().expect("it has replicas");
+    settings.pools = vec![NodePool {
+        gpus: 2,
+        min: 1,
+        max: 2,
+        provisioning: second(120),
+        empty_delay: EMPTY_NODE_DELAY,
+        price: None,
+    }];
+    let log = setup.scheduled(&[at(10, 3), at(300, 1)]).run(&requests);
+    let state = |event: &ReplicaEvent| (event.at, event.replica, event.state);
+    assert_eq!(
+        log.replicas.iter().map(state).collect::<Vec<_>>(),
+        [
+            (second(10), 1, Some(ReplicaState::Scheduling)),
+            (second(10), 2, Some(ReplicaState::Scheduling)),
+            (second(130), 1, Some(ReplicaState::Loading)),
+            (Micros(209_300_000), 1, Some(ReplicaState::Warming)),
+            (Micros(220_700_000), 1, Some(ReplicaState::Active)),
+            (second(300), 2, None),
+            (second(300), 1, Some(ReplicaState::Draining)),
+            (second(300), 1, None),
+        ],
+        "the third never gets a node"
+    );
+    let report = log.report.expect("reported");
+    assert_eq!(report.groups[0].time_in[ReplicaState::Scheduling.index()], second(120 + 290));
+    assert_eq!(report.pools[0].node_time, report.end + second(900 - 10));
+}
+
+#[test]
+fn settings_that_no_service_can_have_are_refused() {
+    let (setup, _) = steady(2, 1, |group| group.pools = vec![0]);
+    let settings = setup.replicas.expect("it has replicas");
+    assert_eq!(settings.check(), Ok(()));
+    let check = |change: fn(&mut ReplicaSettings)| {
+        let mut settings = settings.clone();
+        change(&mut settings);
+        settings.check().expect_err("it is refused")
+    };
+    let pool =
+        |gpus, max| NodePool { gpus, min: 0, max, provisioning: second(1), empty_delay: EMPTY_NODE_DELAY, price: None };
+    let mut small = settings.clone();
+    small.pools = vec![pool(1, 1)];
+    assert_eq!(small.check(), Err("the nodes have room for 1 of the 2 initial replicas of group 0".to_owned()));
+    small.pools = vec![pool(0, 1)];
+    assert!(small.check().is_err_and(|why| why.starts_with("node pool 0 has 0 to 1 nodes with 0 GPUs")));
+    small.pools = vec![pool(1, 2)];
+    small.groups[0].pools = vec![1];
+    assert_eq!(small.check(), Err("group 0 uses node pool 1, but there are 1".to_owned()));
+    assert!(check(|settings| settings.groups[0].limits.max = 1).contains("2 replicas at the start and 0 to 1 later"));
+    assert!(check(|settings| settings.groups[0].gpus = 0).contains("no GPU"));
+    assert!(check(|settings| settings.scheduled = vec![at(2, 1), at(1, 1)]).contains("in order of time"));
+    assert!(
+        check(|settings| settings.scheduled = vec![ScheduledReplicas { group: 1, ..at(2, 1) }]).contains("group 1")
+    );
 }
