@@ -28,7 +28,7 @@ use crate::catalog::Catalog;
 use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::flow::{self, FlowControlSettings};
-use crate::prices::Prices;
+use crate::prices::{GpuPrice, Prices};
 use crate::scaling::ScalingSettings;
 use crate::spec::parse::ParameterOwner;
 use crate::spec::{
@@ -296,6 +296,14 @@ impl Experiment {
                 .hint("the policies under comparison route the requests"));
         }
         Self::new(spec, OutputFiles::default())
+    }
+
+    /// The price of the GPU of `deployment`, with a price list.
+    ///
+    /// # Errors
+    /// If the list has none.
+    pub(crate) fn gpu_price(&self, deployment: &Deployment) -> Result<Option<GpuPrice>, RunError> {
+        self.prices.as_ref().map(|prices| prices.of(&deployment.hardware)).transpose()
     }
 
     /// The same experiment under another seed.

@@ -137,6 +137,15 @@ impl Figure {
         )
     }
 
+    /// Whether a service that serves fewer requests in time has a better value.
+    #[must_use]
+    pub const fn is_cost(self) -> bool {
+        matches!(
+            self,
+            Self::InstanceSeconds | Self::GpuHours | Self::Cost | Self::GoodputPerGpuHour | Self::ScaleEvents
+        )
+    }
+
     /// The definition in one line.
     #[must_use]
     pub const fn definition(self) -> &'static str {

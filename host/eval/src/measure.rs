@@ -22,7 +22,6 @@ use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::figures::Needs;
 use crate::fitness::{FitnessScale, FitnessWeights, NoSample};
-use crate::prices::GpuPrice;
 use crate::service;
 use crate::spec::SimulationName;
 use crate::targets::slo_targets;
@@ -76,7 +75,7 @@ pub fn measure<S: Observer>(
     let mut report = metrics.report(&counters, config.horizon);
     report.cost = InstanceCost {
         gpus: deployment.gpus(),
-        gpu_price: price(config, deployment)?.map(|price| price.usd_per_gpu_hour),
+        gpu_price: config.gpu_price(deployment)?.map(|price| price.usd_per_gpu_hour),
     };
     if let Some(sessions) = &mut report.sessions {
         sessions.states = clients.map(|clients| clients.states());
@@ -88,11 +87,6 @@ pub fn measure<S: Observer>(
     }
     worker::report_progress(FINISHED.fetch_add(1, Ordering::Relaxed) + 1);
     Ok(Measurement { report, observer, incidents, plugin_use })
-}
-
-/// The price of the GPU, with a price list.
-pub(crate) fn price(config: &Experiment, deployment: &Deployment) -> Result<Option<GpuPrice>, RunError> {
-    config.prices.as_ref().map(|prices| prices.of(&deployment.hardware)).transpose()
 }
 
 /// The clients of a closed loop, which send their next request after the output of the last one.

@@ -28,7 +28,7 @@ use crate::fitness::{Fitness, FitnessScale, FitnessWeights};
 use crate::identity::{self, RunIdentity};
 use crate::load_warnings::load_warnings;
 use crate::measure::{
-    Measurement, check_weights, class_rules, end_log, measure, metrics_options, no_sample, plugin_warnings, price,
+    Measurement, check_weights, class_rules, end_log, measure, metrics_options, no_sample, plugin_warnings,
 };
 use crate::named_policy::OtherPolicies;
 use crate::open;
@@ -173,7 +173,7 @@ fn simulate(
             .replicas
             .as_ref()
             .map(|replicas| ReplicasDocument::new(replicas, report.gpu_hours().unwrap_or_default())),
-        cost: price(config, deployment)?.and_then(|price| CostDocument::new(&report, price)),
+        cost: config.gpu_price(deployment)?.and_then(|price| CostDocument::new(&report, price)),
         tpot: tpot.distribution(),
         identity,
         empty,

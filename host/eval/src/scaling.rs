@@ -5,7 +5,7 @@ use blis_config::policy::{ParameterInput, ScalingUse, SettingSource, Sourced};
 use blis_sim::cluster::{DrainChoice, ReplicaGroup, ReplicaSettings, ScalingLoop, StartMode, StartTimes};
 use blis_sim::instance::InstanceConfig;
 use blis_sim::request::Name;
-use blis_sim::scaling::Behaviour;
+use blis_sim::scaling::{Behaviour, ReplicaLimits};
 use blis_sim::units::Micros;
 
 use crate::error::RunError;
@@ -105,13 +105,14 @@ impl ScalingSettings {
     }
 
     /// The replicas of a service of which each is like `instance` on `deployment`, `initial` of them at the start, for
-    /// requests to the models `serves`. `arrivals` are the arrival times of all requests, which only a bound reads.
+    /// requests to the models `serves`; `price` is that of a GPU, dollars per hour. `arrivals` are the arrival times of all requests, which only a bound reads.
     pub(crate) fn build(
         &self,
         instance: InstanceConfig,
         deployment: &Deployment,
         serves: Vec<Name>,
         initial: u32,
+        price: Option<f64>,
         arrivals: impl FnOnce() -> Vec<Micros>,
     ) -> ReplicaSettings {
         ReplicaSettings {
@@ -119,10 +120,10 @@ impl ScalingSettings {
                 instance,
                 serves,
                 initial,
-                min: self.min,
-                max: self.max,
+                limits: ReplicaLimits { min: self.min, max: self.max },
                 gpus: deployment.gpus(),
-                price: None,
+                pools: Vec::new(),
+                price,
                 start: self.start,
                 mode: self.mode,
                 drain: match self.drain {
@@ -130,6 +131,7 @@ impl ScalingSettings {
                     DrainName::Emptiest => DrainChoice::Emptiest,
                 },
             }],
+            pools: Vec::new(),
             scheduled: Vec::new(),
             scaling: Some(ScalingLoop {
                 policy: self.policy.build(arrivals),

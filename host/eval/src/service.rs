@@ -113,9 +113,10 @@ pub(crate) fn cluster<I: Instance>(
         cluster = cluster.with_flow_control(plugins.flow_control(flow.build(names, &settings.policies))?);
     }
     if let Some(scaling) = &settings.scaling {
+        let price = config.gpu_price(deployment)?.map(|price| price.usd_per_gpu_hour);
         let arrivals = if scaling.policy.reads_arrivals() { arrivals(config)? } else { Vec::new() };
-        let replicas = scaling.build(template, deployment, serves, settings.num_instances, || arrivals);
-        cluster = cluster.with_replicas(replicas, engine);
+        let replicas = scaling.build(template, deployment, serves, settings.num_instances, price, || arrivals);
+        cluster = cluster.with_replicas(replicas, engine).map_err(RunError::usage)?;
     }
     Ok((cluster, incidents))
 }
