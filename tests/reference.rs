@@ -269,13 +269,14 @@ fn validator(name: &str, part: &str) -> jsonschema::Validator {
 }
 
 /// Fields that none of the runs has, because nothing goes wrong in them.
-const RARE: [&str; 17] = [
+const RARE: [&str; 18] = [
     "first_at_s",
     "first_message",
     "kv_allocation_failures",
     "length_capped",
     "model",
     "others_mean_queue_length",
+    "rejected_no_replica",
     "rejected_server",
     "gateway_evicted",
     "gateway_queue_delay_ms",

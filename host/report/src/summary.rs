@@ -155,6 +155,7 @@ impl Summary<'_> {
             (counts.dropped(), "dropped as unservable"),
             (counts.rejected_by_admission, "rejected at admission"),
             (counts.rejected_by_routing, "rejected because their model is not served"),
+            (counts.rejected_no_replica, "rejected because no replica was active"),
             (counts.rejected_by_server, "rejected by the API server of their instance"),
             (counts.rejected_by_gateway(), "rejected by the gateway"),
             (counts.evicted, "evicted by the gateway"),

@@ -6,7 +6,7 @@ use crate::request::Name;
 /// The columns of some of the instances, copied from those of all.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidates {
-    chosen: Option<Selection>,
+    chosen: Option<CandidateSet>,
     /// Indices of the instances, in order.
     rows: Vec<usize>,
     instances: Vec<InstanceInfo>,
@@ -19,7 +19,7 @@ pub(super) struct Candidates {
 
 /// Which instances are selected: those for requests that name this model, or all active ones for `None`, as of a version
 /// of the active instances.
-pub(super) type Selection = (u64, Option<Name>);
+pub(super) type CandidateSet = (u64, Option<Name>);
 
 impl Candidates {
     /// Selects instances: `rows` pushes their indices, and is called only if the selection is another than before.
@@ -27,7 +27,7 @@ impl Candidates {
         &mut self,
         all: &ClusterView<'_>,
         reads: Reads,
-        chosen: Selection,
+        chosen: CandidateSet,
         rows: impl FnOnce(&mut Vec<usize>),
     ) {
         let is_new = self.chosen.replace(chosen) != Some(chosen);

@@ -552,6 +552,7 @@ impl<I: Instance> Cluster<I> {
         };
         if self.instances[instance.index()].evict(now, id, observer) {
             self.gateway.iter_mut().for_each(|gateway| gateway.evicted());
+            self.replicas.iter_mut().for_each(|replicas| replicas.evicted(now, instance));
             self.board.mark_dirty(instance);
             self.watch(instance);
         }
@@ -573,14 +574,14 @@ impl<I: Instance> Cluster<I> {
             return self.dispatch(now, request, instance, observer);
         }
         self.refresh_signals(now, observer)?;
-        if !self.is_served(request.tags.model) {
+        if let Some(rejection) = self.refusal(request.tags.model) {
             self.lifecycle.decided(
                 now,
                 &self.config.view(&request),
                 None,
                 to_policies(&mut self.policies, &mut self.gateway),
             );
-            observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Routing))));
+            observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(rejection))));
             return Ok(());
         }
         let view = self.config.view(&request);
@@ -615,11 +616,15 @@ impl<I: Instance> Cluster<I> {
         self.gateway.is_some() || self.replicas.is_some()
     }
 
-    /// Whether an instance serves `model`.
-    fn is_served(&self, model: Name) -> bool {
+    /// Why no instance can be chosen for a request for `model`; `None` if one can.
+    fn refusal(&self, model: Name) -> Option<Rejection> {
         match &self.replicas {
-            Some(replicas) => replicas.active().iter().any(|&(_, group)| replicas.serves(group, model)),
-            None => self.config.serves(model),
+            None => (!self.config.serves(model)).then_some(Rejection::Routing),
+            Some(replicas) if !replicas.is_known(model) => Some(Rejection::Routing),
+            Some(replicas) => {
+                let mut groups = replicas.active().iter().map(|&(_, group)| group);
+                (!groups.any(|group| replicas.serves(group, model))).then_some(Rejection::NoReplica)
+            }
         }
     }
 

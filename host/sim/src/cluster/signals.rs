@@ -12,7 +12,7 @@
 //! a block to the set of instances that have it.
 
 use super::ClusterConfig;
-use super::candidates::{Candidates, Selection};
+use super::candidates::{CandidateSet, Candidates};
 use super::gateway::Gateway;
 use super::in_flight::InFlightCounter;
 use super::lifecycle::EventDelivery;
@@ -101,9 +101,9 @@ impl SignalBoard {
     }
 
     /// Selects the instances of views: `rows` pushes their indices.
-    pub fn select(&mut self, now: Micros, selection: Selection, rows: impl FnOnce(&mut Vec<usize>)) {
+    pub fn select(&mut self, now: Micros, set: CandidateSet, rows: impl FnOnce(&mut Vec<usize>)) {
         let Some(mut candidates) = self.candidates.take() else { return };
-        candidates.select(&self.view_of_all(now), self.reads, selection, rows);
+        candidates.select(&self.view_of_all(now), self.reads, set, rows);
         self.candidates = Some(candidates);
     }
 

@@ -34,7 +34,7 @@ use crate::policy::Classes;
 use crate::replica::ReplicaReport;
 use crate::request::Name;
 use crate::units::Micros;
-use aggregate::InstanceSamples;
+use aggregate::{InstanceSamples, hit_rate};
 use classes::ClassSamples;
 use histogram::InterTokenLatencies;
 use inversions::BatchAdmissions;
@@ -43,7 +43,7 @@ use sessions::SessionCollector;
 /// The figures to collect.
 #[derive(Clone, Debug)]
 pub struct MetricsOptions {
-    /// Number of instances at the start, at least 1; more are added when replicas start.
+    /// Number of instances, at least 1; more are added when replicas start.
     pub instances: u32,
     /// Priority of each SLO class, for [`Self::inversions`].
     pub classes: Classes,
@@ -213,6 +213,11 @@ impl Metrics {
     /// If there are not as many counters as instances; in debug builds, if a request was lost.
     #[must_use]
     pub fn report(&mut self, counters: &[Counters], horizon: Micros) -> Report {
+        // A service that has scaled to zero from the start has no counters.
+        let mut counters = counters.to_vec();
+        if self.replicas.is_some() {
+            counters.resize(self.instances.len().max(counters.len()), Counters::default());
+        }
         assert_eq!(counters.len(), self.instances.len(), "counters of each instance");
         let whole = counters.iter().map(|counters| counters.clock.min(horizon)).max().unwrap_or(Micros::ZERO);
         let warmup = self.options.warmup;
@@ -221,7 +226,7 @@ impl Metrics {
         // The figures of one instance are those of the cluster.
         let latencies = self.options.instance_latencies || self.instances.len() == 1;
         itl.resize(self.instances.len(), Distribution::default());
-        let instances: Vec<Aggregate> = (self.instances.iter_mut().zip(itl).zip(counters))
+        let instances: Vec<Aggregate> = (self.instances.iter_mut().zip(itl).zip(&counters))
             .map(|((collected, itl), counters)| {
                 let itl = if latencies { itl } else { Distribution::default() };
                 collected.aggregate((itl, latencies), counters, (warmup, horizon), whole)
@@ -261,7 +266,13 @@ impl Metrics {
             return Aggregate { counts, ..*only };
         }
         let parts: Vec<&InstanceSamples> = self.instances.iter().chain([&self.elsewhere]).collect();
-        aggregate::cluster(&parts, (itl, self.options.instance_latencies), instances, durations)
+        let cluster = aggregate::cluster(&parts, (itl, self.options.instance_latencies), instances, durations);
+        // The mean over instances would count those that served little as much as the others.
+        let Counters { cache_hits, cache_misses, .. } = cluster.counters;
+        match &self.replicas {
+            Some(_) => Aggregate { cache_hit_rate: hit_rate(cache_hits, cache_misses), ..cluster },
+            None => cluster,
+        }
     }
 
     /// The instance under which inter-token latencies of `instance` are counted: the first one if they are counted

@@ -53,8 +53,8 @@ pub(in super::super) struct Scraped {
     pub outcomes: OutcomeWindow,
 }
 
-/// Calls in a row that change nothing, after which a service that does nothing counts as settled: five minutes of 15 s.
-const SETTLED: u32 = 20;
+/// Calls in a row that change nothing, after which nothing more is expected of the policy: five minutes of 15 s.
+const UNCHANGED_SYNCS: u32 = 20;
 
 impl ControlLoop {
     pub fn new(settings: ScalingLoop, groups: &[Group]) -> Self {
@@ -99,7 +99,7 @@ impl ControlLoop {
 
     /// Whether the policy may still change something.
     pub fn may_change(&self) -> bool {
-        self.next_sync.is_some() && self.unchanged < SETTLED
+        self.next_sync.is_some() && self.unchanged < UNCHANGED_SYNCS
     }
 
     /// Stores the metrics of a scrape, without the outcomes, which it adds.

@@ -141,7 +141,7 @@ impl Replicas {
             replicas.attach(position, InstanceIndex(instance));
         }
         replicas.report.counts(Micros::ZERO, &replicas.counts);
-        replicas.place_waiting(Micros::ZERO);
+        replicas.allocate_waiting(Micros::ZERO);
         Ok(replicas)
     }
 
@@ -241,7 +241,7 @@ impl Replicas {
         while self.next <= now {
             let gone = self.live.iter().any(|replica| replica.next <= now && replica.state == ReplicaState::Draining);
             if self.next_node <= now && !gone {
-                self.place_waiting(now);
+                self.allocate_waiting(now);
                 continue;
             }
             let rank = |replica: &Replica| (replica.next, replica.state != ReplicaState::Draining);
@@ -291,6 +291,16 @@ impl Replicas {
         self.update_next();
     }
 
+    /// A request was ended on `instance` at `now`: if it drains, that may have been the last one.
+    pub fn evicted(&mut self, now: Micros, instance: InstanceIndex) {
+        let drains =
+            |replica: &&mut Replica| replica.instance == Some(instance) && replica.state == ReplicaState::Draining;
+        if let Some(replica) = self.live.iter_mut().find(drains) {
+            replica.next = replica.next.min(now.saturating_add(Micros(1)));
+            self.update_next();
+        }
+    }
+
     /// The replica is gone from `now` on, and its instance ended with these `counters`.
     pub fn end(&mut self, now: Micros, position: usize, counters: Counters) {
         let Replica { instance, group, .. } = self.live[position];
@@ -303,7 +313,7 @@ impl Replicas {
             *sleeping = (*sleeping + 1).min(pool);
         }
         self.remove(now, position);
-        self.place_waiting(now);
+        self.allocate_waiting(now);
     }
 
     /// From `now` on, `group` has `replicas` replicas, within its limits. `load` is the load of an active instance. Returns
@@ -324,7 +334,7 @@ impl Replicas {
         self.report.changes.push(ReplicaChange { at: now, group, from, to });
         (from..to).for_each(|_| self.begin(now, group));
         let draining = (to..from).filter_map(|_| self.reduce(now, group, &load)).collect();
-        self.place_waiting(now);
+        self.allocate_waiting(now);
         draining
     }
 
@@ -363,17 +373,17 @@ impl Replicas {
         let position = self.create(group, ReplicaState::Scheduling);
         let replica = &mut self.live[position];
         (replica.loading, replica.warm_up) = (loading, warm_up);
-        if !self.place(now, position) {
+        if !self.allocate(now, position) {
             self.report_state(now, position);
         }
     }
 
     /// The replica, which waits for GPUs, begins to load if there is room for it.
-    fn place(&mut self, now: Micros, position: usize) -> bool {
+    fn allocate(&mut self, now: Micros, position: usize) -> bool {
         let replica = &mut self.live[position];
         let Group { settings, .. } = &self.groups[replica.group];
         if self.nodes.are_limited() {
-            let Some(placement) = self.nodes.place(now, settings.gpus, &settings.pools) else { return false };
+            let Some(placement) = self.nodes.allocate(now, settings.gpus, &settings.pools) else { return false };
             replica.placement = placement;
         }
         replica.next = now.saturating_add(replica.loading);
@@ -381,12 +391,12 @@ impl Replicas {
         true
     }
 
-    /// Places the replicas that wait, in the order in which they were created, and requests nodes for the
+    /// Allocates GPUs to the replicas that wait, in the order in which they were created, and requests nodes for the
     /// others.
-    fn place_waiting(&mut self, now: Micros) {
+    fn allocate_waiting(&mut self, now: Micros) {
         let mut waiting = Vec::new();
         for position in 0..self.live.len() {
-            if self.live[position].state == ReplicaState::Scheduling && !self.place(now, position) {
+            if self.live[position].state == ReplicaState::Scheduling && !self.allocate(now, position) {
                 waiting.push(self.live[position].group);
             }
         }

@@ -41,14 +41,14 @@ pub(super) struct Nodes {
 #[derive(Clone, Debug)]
 struct Pool {
     settings: NodePool,
-    nodes: Vec<Node>,
+    nodes: Vec<PoolNode>,
     /// Number of nodes so far.
     created: u32,
     peak: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct PoolNode {
     number: u32,
     free: u32,
     /// Time at which it can be used.
@@ -74,8 +74,8 @@ impl Nodes {
         !self.pools.is_empty()
     }
 
-    /// Places a replica with so many `gpus` at `now` in one of the pools `allowed`, the first that has room.
-    pub fn place(&mut self, now: Micros, gpus: u32, allowed: &[usize]) -> Option<Placement> {
+    /// Allocates so many `gpus` for a replica at `now` in one of the pools `allowed`, the first that has room.
+    pub fn allocate(&mut self, now: Micros, gpus: u32, allowed: &[usize]) -> Option<Placement> {
         let (pool, nodes) = allowed.iter().find_map(|&pool| Some((pool, self.pools[pool].room(gpus, now)?)))?;
         let per_node = gpus.min(self.pools[pool].settings.gpus);
         let mut left = gpus;
@@ -92,15 +92,15 @@ impl Nodes {
         Some(nodes.into_iter().map(take).collect())
     }
 
-    /// As [`Self::place`] before the start, when nodes need not be provisioned.
-    pub fn place_initial(&mut self, gpus: u32, allowed: &[usize]) -> Option<Placement> {
-        if let Some(placement) = self.place(Micros::ZERO, gpus, allowed) {
+    /// As [`Self::allocate`] before the start, when nodes need not be provisioned.
+    pub fn allocate_initial(&mut self, gpus: u32, allowed: &[usize]) -> Option<Placement> {
+        if let Some(placement) = self.allocate(Micros::ZERO, gpus, allowed) {
             return Some(placement);
         }
         let (pool, missing) = self.missing(gpus, allowed)?;
         self.pools[pool].add(missing, Micros::ZERO);
         self.count(Micros::ZERO);
-        self.place(Micros::ZERO, gpus, allowed)
+        self.allocate(Micros::ZERO, gpus, allowed)
     }
 
     /// A replica no longer holds its GPUs.
@@ -117,14 +117,14 @@ impl Nodes {
     pub fn request(&mut self, now: Micros, waiting: &[(u32, &[usize])]) {
         let mut coming = self.clone();
         for &(gpus, allowed) in waiting {
-            if coming.place(Micros::MAX, gpus, allowed).is_some() {
+            if coming.allocate(Micros::MAX, gpus, allowed).is_some() {
                 continue;
             }
             let Some((pool, missing)) = coming.missing(gpus, allowed) else { continue };
             let ready = now.saturating_add(self.pools[pool].settings.provisioning);
             self.pools[pool].add(missing, ready);
             coming.pools[pool].add(missing, ready);
-            coming.place(Micros::MAX, gpus, allowed);
+            coming.allocate(Micros::MAX, gpus, allowed);
         }
         self.count(now);
     }
@@ -199,18 +199,18 @@ impl Pool {
     }
 
     fn add(&mut self, nodes: u32, ready: Micros) {
-        let node = Node { number: 0, free: self.settings.gpus, ready, empty_since: Some(ready) };
-        self.nodes.extend((0..nodes).map(|i| Node { number: self.created + i, ..node }));
+        let node = PoolNode { number: 0, free: self.settings.gpus, ready, empty_since: Some(ready) };
+        self.nodes.extend((0..nodes).map(|i| PoolNode { number: self.created + i, ..node }));
         self.created += nodes;
     }
 
-    fn node(&mut self, number: u32) -> &mut Node {
+    fn node(&mut self, number: u32) -> &mut PoolNode {
         let found = self.nodes.iter_mut().find(|node| node.number == number);
         found.expect("a node with replicas is not removed")
     }
 
     /// As [`Nodes::next_event`], of one node.
-    fn next_event(&self, node: &Node, now: Micros) -> Micros {
+    fn next_event(&self, node: &PoolNode, now: Micros) -> Micros {
         let removed =
             if self.nodes.len() > self.settings.min as usize { self.settings.removed_at(node) } else { Micros::MAX };
         let events = [node.ready, removed].into_iter().filter(|&at| at > now);
@@ -219,7 +219,7 @@ impl Pool {
 }
 
 impl NodePool {
-    fn removed_at(&self, node: &Node) -> Micros {
+    fn removed_at(&self, node: &PoolNode) -> Micros {
         node.empty_since.map_or(Micros::MAX, |since| since.saturating_add(self.empty_delay))
     }
 }
@@ -235,44 +235,44 @@ mod tests {
     #[test]
     fn replicas_take_the_first_node_with_room() {
         let mut nodes = Nodes::new(vec![pool(4, 2, 2), pool(8, 1, 1)]);
-        assert_eq!(nodes.place(Micros(0), 3, &[0, 1]), Some(vec![(0, 0, 3)]));
-        assert_eq!(nodes.place(Micros(0), 2, &[0, 1]), Some(vec![(0, 1, 2)]));
-        let first = nodes.place(Micros(0), 1, &[0, 1]);
+        assert_eq!(nodes.allocate(Micros(0), 3, &[0, 1]), Some(vec![(0, 0, 3)]));
+        assert_eq!(nodes.allocate(Micros(0), 2, &[0, 1]), Some(vec![(0, 1, 2)]));
+        let first = nodes.allocate(Micros(0), 1, &[0, 1]);
         assert_eq!(first, Some(vec![(0, 0, 1)]));
-        assert_eq!(nodes.place(Micros(0), 3, &[0, 1]), Some(vec![(1, 0, 3)]), "the first pool has no room");
-        assert_eq!(nodes.place(Micros(0), 3, &[0]), None, "and no other is allowed");
+        assert_eq!(nodes.allocate(Micros(0), 3, &[0, 1]), Some(vec![(1, 0, 3)]), "the first pool has no room");
+        assert_eq!(nodes.allocate(Micros(0), 3, &[0]), None, "and no other is allowed");
         nodes.release(Micros(5), &first.expect("it was placed"));
-        assert_eq!(nodes.place(Micros(5), 1, &[0, 1]), Some(vec![(0, 0, 1)]));
+        assert_eq!(nodes.allocate(Micros(5), 1, &[0, 1]), Some(vec![(0, 0, 1)]));
     }
 
     #[test]
     fn a_gang_takes_whole_nodes_at_once() {
         let mut nodes = Nodes::new(vec![pool(8, 2, 4)]);
-        let small = nodes.place(Micros(0), 1, &[0]).expect("there is room");
-        assert_eq!(nodes.place(Micros(0), 16, &[0]), None, "one node is not empty");
+        let small = nodes.allocate(Micros(0), 1, &[0]).expect("there is room");
+        assert_eq!(nodes.allocate(Micros(0), 16, &[0]), None, "one node is not empty");
         nodes.request(Micros(10), &[(16, &[0])]);
         assert_eq!(nodes.next_event(Micros(10)), Micros(110), "one more is requested");
-        assert_eq!(nodes.place(Micros(109), 16, &[0]), None);
+        assert_eq!(nodes.allocate(Micros(109), 16, &[0]), None);
         assert_eq!(
-            nodes.place(Micros(110), 12, &[0]),
+            nodes.allocate(Micros(110), 12, &[0]),
             Some(vec![(0, 1, 8), (0, 2, 8)]),
             "what is left of a node stays free"
         );
         nodes.release(Micros(200), &small);
-        assert_eq!(nodes.place(Micros(200), 16, &[0]), None);
+        assert_eq!(nodes.allocate(Micros(200), 16, &[0]), None);
         nodes.request(Micros(200), &[(16, &[0]), (16, &[0])]);
-        assert_eq!(nodes.place(Micros(300), 16, &[0]), Some(vec![(0, 0, 8), (0, 3, 8)]), "a fourth, and no fifth");
+        assert_eq!(nodes.allocate(Micros(300), 16, &[0]), Some(vec![(0, 0, 8), (0, 3, 8)]), "a fourth, and no fifth");
         assert_eq!(nodes.finish(Micros(300))[0].requested, 2);
     }
 
     #[test]
     fn nodes_are_requested_once_and_removed_when_they_were_empty_for_long() {
         let mut nodes = Nodes::new(vec![pool(2, 1, 3)]);
-        let first = nodes.place(Micros(0), 2, &[0]).expect("there is room");
+        let first = nodes.allocate(Micros(0), 2, &[0]).expect("there is room");
         nodes.request(Micros(0), &[(1, &[0]), (1, &[0]), (2, &[0]), (1, &[0])]);
         nodes.request(Micros(50), &[(1, &[0]), (1, &[0]), (2, &[0]), (1, &[0])]);
         assert_eq!(nodes.next_event(Micros(50)), Micros(100), "two nodes, and no fourth");
-        let second = nodes.place(Micros(100), 2, &[0]).expect("it is ready");
+        let second = nodes.allocate(Micros(100), 2, &[0]).expect("it is ready");
         nodes.release(Micros(300), &second);
         assert_eq!(nodes.next_event(Micros(300)), Micros(700), "the other one has been empty since it was ready");
         nodes.remove_empty(Micros(700));

@@ -149,7 +149,7 @@ impl ReplicaSettings {
                 let placement = if self.pools.is_empty() {
                     Some(Vec::new())
                 } else {
-                    nodes.place_initial(group.gpus, &group.pools)
+                    nodes.allocate_initial(group.gpus, &group.pools)
                 };
                 placements.push(placement.ok_or_else(|| {
                     format!(

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::replica::ReplicaChange;
-use crate::scaling::{Behaviour, ReplicaLimits, ScalingPolicy, ScalingRules, ScalingView, Select};
+use crate::scaling::{self, Behaviour, Hpa, ReplicaLimits, ScalingPolicy, ScalingRules, ScalingView, Select};
 
 /// Changes of the number of replicas at random times, of the instances of a setup, which are of one or two groups, with or
 /// without node pools.
@@ -317,7 +317,7 @@ fn without_a_replica_requests_are_rejected_or_wait_in_the_gateway() {
     let setup = setup.scheduled(&[at(50, 0), at(60, 1)]);
     let log = setup.run(&requests);
     // The next one is ready 90.7 s after its start.
-    let rejected = |one: &&Outcome| one.status == Status::Rejected(Rejection::Routing);
+    let rejected = |one: &&Outcome| one.status == Status::Rejected(Rejection::NoReplica);
     assert!(log.outcomes.values().filter(rejected).map(|one| one.arrival).eq((51..=150).map(second)));
     let waiting = ClusterSetup { flow: Some(waits()), ..setup };
     let log = waiting.run(&requests);
@@ -379,12 +379,12 @@ fn the_emptiest_or_the_newest_drains() {
 
 /// Decides by everything that it sees: if two runs show it anything different, they have other replicas.
 #[derive(Clone, Debug)]
-struct Digest {
+struct ViewDigest {
     reads: Reads,
     outcomes: bool,
 }
 
-impl ScalingPolicy for Digest {
+impl ScalingPolicy for ViewDigest {
     fn reads(&self) -> Reads {
         self.reads
     }
@@ -419,7 +419,7 @@ fn scaled() -> impl Strategy<Value = ClusterSetup> {
     (changing(), intervals, any::<bool>(), any::<bool>()).prop_map(
         |(mut setup, (sync, scrape), in_flight, outcomes)| {
             let reads = Reads { in_flight, tokens: in_flight, ..Reads::NOTHING };
-            let policy = Box::new(Digest { reads, outcomes });
+            let policy = Box::new(ViewDigest { reads, outcomes });
             let (sync, scrape) = (Micros(sync), Micros(scrape));
             let scaling = ScalingLoop { policy, sync, scrape, behaviour: None };
             setup.replicas.iter_mut().for_each(|settings| settings.scaling = Some(scaling.clone()));
@@ -522,4 +522,44 @@ fn settings_that_no_service_can_have_are_refused() {
     assert!(
         check(|settings| settings.scheduled = vec![ScheduledReplicas { group: 1, ..at(2, 1) }]).contains("group 1")
     );
+}
+
+#[test]
+fn a_service_at_zero_starts_by_its_queue_and_returns_to_zero_after_the_cooldown() {
+    let (mut setup, mut requests) = steady(0, 100, |group| group.limits.max = 3);
+    requests.push(Request::new(RequestId(100), second(2000), 64, 10));
+    setup.flow = Some(waits());
+    let policy = Box::new(Hpa::new(scaling::Signals::Queue { queued: 1.0, running: 16.0 }, 0.1));
+    let scaling = ScalingLoop { policy, sync: second(15), scrape: second(15), behaviour: None };
+    setup.replicas.iter_mut().for_each(|settings| settings.scaling = Some(scaling.clone()));
+    let log = setup.run(&requests);
+    assert!(log.outcomes.values().all(Outcome::completed));
+    let changes = log.report.expect("reported").changes;
+    let up: Vec<_> = changes.iter().filter(|one| one.to > one.from).map(|one| (one.at, one.from, one.to)).collect();
+    // One by activity, then as many as the queue asks for, doubled every 15 s at most.
+    assert_eq!(up, [(second(15), 0, 1), (second(30), 1, 2), (second(45), 2, 3), (second(2010), 0, 1)]);
+    let zero = changes.iter().find(|one| one.to == 0).map(|one| one.at);
+    // The last scrape with requests is at 105 s.
+    assert_eq!(zero, Some(second(405)), "{changes:?}");
+    let last = log.outcomes[&RequestId(100)].ttft.expect("it completed");
+    assert!((Micros(100_700_000)..Micros(100_750_000)).contains(&last), "{last:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn closed_loops_see_the_same_replicas_on_both_engines(
+        setup in scaled(),
+        drafts in proptest::collection::vec(draft(), 1..20),
+        rounds in 1u32..5,
+        think in prop_oneof![Just(0u64), 1u64..40_000],
+    ) {
+        let first = requests(&drafts, setup.config.block_size);
+        let mut sessions = [(); 2].map(|()| RoundClients { first: &first, rounds, think, followed: Vec::new() });
+        let [fast_sessions, plain_sessions] = &mut sessions;
+        let fast = simulate_sessions(&setup, Fast::new, &first, Some(fast_sessions), Reads::NOTHING);
+        let plain = simulate_sessions(&setup, Plain::new, &first, Some(plain_sessions), Reads::NOTHING);
+        prop_assert_eq!(fast, plain);
+    }
 }
