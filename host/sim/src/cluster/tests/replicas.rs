@@ -563,3 +563,32 @@ proptest! {
         prop_assert_eq!(fast, plain);
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn policies_receive_events_in_order_while_replicas_come_and_go(
+        setup in scaled(),
+        drafts in proptest::collection::vec(draft(), 1..60),
+    ) {
+        let requests = requests(&drafts, setup.config.block_size);
+        let quiet = simulate(&setup, Fast::new, &requests, Reads::NOTHING);
+        let logged = |plain: bool| {
+            let (listening, events) = setup.with_logger();
+            let log = if plain {
+                simulate(&listening, Plain::new, &requests, Reads::NOTHING)
+            } else {
+                simulate(&listening, Fast::new, &requests, Reads::NOTHING)
+            };
+            if let Ok(log) = &log {
+                assert_events(&events.lock().unwrap(), log);
+            }
+            let events = events.lock().unwrap().clone();
+            (log, events)
+        };
+        let (log, events) = logged(false);
+        prop_assert_eq!(&log, &quiet, "receiving events changes nothing");
+        prop_assert_eq!(logged(true), (log, events));
+    }
+}
