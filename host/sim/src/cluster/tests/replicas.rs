@@ -351,14 +351,16 @@ fn requests_for_which_no_replica_will_start_end_the_simulation() {
 #[test]
 fn a_sleeping_replica_wakes_in_seconds_and_the_next_one_starts_cold() {
     let (setup, requests) = steady(1, 200, |group| group.mode = StartMode::Hot { pool: 1 });
-    let log = setup.scheduled(&[at(10, 3), at(20, 1), at(30, 2)]).run(&requests);
-    let active = log.replicas.iter().filter(|event| event.state == Some(ReplicaState::Active));
-    assert!(active.map(|event| (event.at, event.replica)).eq([(second(13), 1), (second(33), 3)]));
-    let gone = log.replicas.iter().filter(|event| event.state.is_none());
-    assert!(
-        gone.map(|event| (event.at, event.replica)).eq([(second(20), 2), (second(20), 1)]),
-        "the one that loads first"
-    );
+    let changes = [at(10, 3), at(20, 1), at(30, 2), at(40, 1), at(50, 2), at(51, 1), at(60, 2)];
+    let log = setup.scheduled(&changes).run(&requests);
+    let of = |state| {
+        let events = log.replicas.iter().filter(move |event| event.state == state);
+        events.map(|event| (event.at, event.replica)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(Some(ReplicaState::Active)), [(second(13), 1), (second(33), 3), (second(63), 5)]);
+    let gone = of(None);
+    assert_eq!(gone[..2], [(second(20), 2), (second(20), 1)], "the one that loads first");
+    assert_eq!(gone[2..], [(second(40), 3), (second(51), 4)], "one that was woken sleeps again");
 }
 
 #[test]

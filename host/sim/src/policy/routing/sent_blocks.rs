@@ -97,7 +97,7 @@ mod tests {
         let service = TestService::idle(2);
         let prompt = request(0, 1, &[Span { first: 0, len: 1 }]);
         let mut memory = SentBlocks::default();
-        [0, 1].map(|instance| memory.dispatched(&view_of(&prompt), InstanceIndex(instance)));
+        (0..2).for_each(|instance| memory.dispatched(&view_of(&prompt), InstanceIndex(instance)));
         memory.removed(InstanceIndex(1));
         memory.removed(InstanceIndex(7));
         assert_eq!(scores(&mut memory, &prompt, &service), [1.0, 0.0]);
