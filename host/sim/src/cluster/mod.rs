@@ -610,24 +610,6 @@ impl<I: Instance> Cluster<I> {
         self.dispatch(now, request, instance, observer)
     }
 
-    /// Whether the gateway or a scaler decides by signals, also while decisions about requests are replayed: as before only
-    /// if the signals are refreshed as before.
-    fn reads_signals(&self) -> bool {
-        self.gateway.is_some() || self.replicas.is_some()
-    }
-
-    /// Why no instance can be chosen for a request for `model`; `None` if one can.
-    fn refusal(&self, model: Name) -> Option<Rejection> {
-        match &self.replicas {
-            None => (!self.config.serves(model)).then_some(Rejection::Routing),
-            Some(replicas) if !replicas.is_known(model) => Some(Rejection::Routing),
-            Some(replicas) => {
-                let mut groups = replicas.active().iter().map(|&(_, group)| group);
-                (!groups.any(|group| replicas.serves(group, model))).then_some(Rejection::NoReplica)
-            }
-        }
-    }
-
     /// The recorded decision about `request`, unless a decision about it is forced, or its instance is no longer active.
     fn recorded(&self, request: &Request) -> Option<RecordedDecision> {
         let decision = self.recorded.as_ref()?.get(&request.id)?;

@@ -9,7 +9,7 @@ use super::{Cluster, Halt};
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig, NoProgress, Preemption, Scheduler};
 use crate::observer::{Observer, SimEvent};
-use crate::outcome::Counters;
+use crate::outcome::{Counters, Rejection};
 use crate::request::Name;
 use crate::units::Micros;
 
@@ -62,6 +62,24 @@ impl<I: Instance> Cluster<I> {
             let active = replicas.active().iter().filter(|&&(_, group)| serves(group));
             rows.extend(active.map(|(instance, _)| instance.index()));
         });
+    }
+
+    /// Whether the gateway or a scaler decides by signals, also while decisions about requests are replayed: as before only
+    /// if the signals are refreshed as before.
+    pub(super) fn reads_signals(&self) -> bool {
+        self.gateway.is_some() || self.replicas.is_some()
+    }
+
+    /// Why no instance can be chosen for a request for `model`; `None` if one can.
+    pub(super) fn refusal(&self, model: Name) -> Option<Rejection> {
+        match &self.replicas {
+            None => (!self.config.serves(model)).then_some(Rejection::Routing),
+            Some(replicas) if !replicas.is_known(model) => Some(Rejection::Routing),
+            Some(replicas) => {
+                let mut groups = replicas.active().iter().map(|&(_, group)| group);
+                (!groups.any(|group| replicas.serves(group, model))).then_some(Rejection::NoReplica)
+            }
+        }
     }
 
     /// Executes the transitions of replicas that are due at `now`.
@@ -189,6 +207,10 @@ impl<I: Instance> Cluster<I> {
         let counters = std::mem::replace(&mut self.instances[instance.index()], empty).finish(now, observer);
         self.next_events.set(instance, None);
         replicas.end(now, position, counters);
+        self.board.remove(now, instance, &mut self.lifecycle);
+        self.policies.routing.removed(instance);
+        // Policies receive the evictions before anything later.
+        self.deliver(now);
     }
 
     /// Executes the events before `now` of all instances that have requests or may get some.

@@ -140,6 +140,11 @@ impl SignalBoard {
         }
     }
 
+    /// The caches show no block of `instance` any more, which is gone.
+    pub fn remove(&mut self, now: Micros, instance: InstanceIndex, lifecycle: &mut EventDelivery) {
+        self.cached.remove(instance, |key| lifecycle.block(now, instance, key, false));
+    }
+
     /// The columns that a policy with these `reads` sees. Columns that depend on the request are computed only if the
     /// policy reads them.
     pub fn columns(&self, read: Reads) -> SignalColumns {

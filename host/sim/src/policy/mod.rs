@@ -148,6 +148,11 @@ pub trait RoutingPolicy: Debug + Send {
         let _ = (request, instance);
     }
 
+    /// The replica `instance` is gone. Its index is never used again.
+    fn removed(&mut self, instance: InstanceIndex) {
+        let _ = instance;
+    }
+
     /// The events that it receives. Called once.
     fn events(&self) -> Events {
         Events::NONE

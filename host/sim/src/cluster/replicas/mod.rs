@@ -84,10 +84,21 @@ struct Replica {
     /// How long it loads, and then warms up.
     loading: Micros,
     warm_up: Micros,
+    /// Whether it slept before.
+    wakes: bool,
     placement: Placement,
     instance: Option<InstanceIndex>,
     /// Whether it drains and has no requests.
     is_done: bool,
+}
+
+impl Group {
+    /// A replica goes to sleep, if the group has room for it.
+    fn sleep(&mut self) {
+        if let StartMode::Hot { pool } = self.settings.mode {
+            self.sleeping = (self.sleeping + 1).min(pool);
+        }
+    }
 }
 
 /// What happens to a replica; the number is its position among those that are not gone.
@@ -224,7 +235,9 @@ impl Replicas {
 
     /// Whether the number of active replicas may still change.
     pub fn may_change(&self) -> bool {
-        let starting = |replica: &Replica| replica.state < ReplicaState::Active && replica.next < Micros::MAX;
+        // One that waits for GPUs gets them from a node that comes.
+        let comes = |replica: &Replica| replica.next.min(self.next_node) < Micros::MAX;
+        let starting = |replica: &Replica| replica.state < ReplicaState::Active && comes(replica);
         let control = self.control.as_ref().is_some_and(|control| control.may_change());
         control || !self.scheduled.is_empty() || self.live.iter().any(starting)
     }
@@ -287,7 +300,7 @@ impl Replicas {
     pub fn drains(&mut self, now: Micros, position: usize, since: Option<Micros>, next: Micros) {
         let replica = &mut self.live[position];
         replica.is_done = since.is_some();
-        replica.next = since.unwrap_or(next.saturating_add(Micros(1))).max(now);
+        replica.next = since.unwrap_or(next).max(now).saturating_add(Micros(u64::from(since.is_none())));
         self.update_next();
     }
 
@@ -308,16 +321,13 @@ impl Replicas {
             self.serving.retain(|&other| other != instance);
             self.gone.push((instance, counters));
         }
-        let Group { settings, sleeping, .. } = &mut self.groups[group];
-        if let StartMode::Hot { pool } = settings.mode {
-            *sleeping = (*sleeping + 1).min(pool);
-        }
+        self.groups[group].sleep();
         self.remove(now, position);
         self.allocate_waiting(now);
     }
 
     /// From `now` on, `group` has `replicas` replicas, within its limits. `load` is the load of an active instance. Returns
-    /// the instances that have to drain, with their positions.
+    /// the instances that have to drain.
     pub fn set_replicas(
         &mut self,
         now: Micros,
@@ -363,16 +373,14 @@ impl Replicas {
     /// A replica of `group` starts at `now`.
     fn begin(&mut self, now: Micros, group: usize) {
         let Group { settings, sleeping, .. } = &mut self.groups[group];
-        let (loading, warm_up) = if *sleeping > 0 {
-            *sleeping -= 1;
-            (settings.start.wake, Micros::ZERO)
-        } else {
-            settings.start.phases(settings.mode)
-        };
+        let wakes = *sleeping > 0;
+        *sleeping -= u32::from(wakes);
+        let (loading, warm_up) =
+            if wakes { (settings.start.wake, Micros::ZERO) } else { settings.start.phases(settings.mode) };
         self.report.groups[group].started += 1;
         let position = self.create(group, ReplicaState::Scheduling);
         let replica = &mut self.live[position];
-        (replica.loading, replica.warm_up) = (loading, warm_up);
+        (replica.loading, replica.warm_up, replica.wakes) = (loading, warm_up, wakes);
         if !self.allocate(now, position) {
             self.report_state(now, position);
         }
@@ -434,6 +442,9 @@ impl Replicas {
         let (position, _) = candidates.min_by_key(|(_, replica)| (rank(replica), requests(replica)))?;
         self.report.groups[group].removed += 1;
         let Some(instance) = self.live[position].instance else {
+            if self.live[position].wakes {
+                self.groups[group].sleep();
+            }
             self.remove(now, position);
             return None;
         };
@@ -455,6 +466,7 @@ impl Replicas {
             next: Micros::MAX,
             loading: Micros::ZERO,
             warm_up: Micros::ZERO,
+            wakes: false,
             placement: Vec::new(),
             instance: None,
             is_done: false,

@@ -351,14 +351,16 @@ fn requests_for_which_no_replica_will_start_end_the_simulation() {
 #[test]
 fn a_sleeping_replica_wakes_in_seconds_and_the_next_one_starts_cold() {
     let (setup, requests) = steady(1, 200, |group| group.mode = StartMode::Hot { pool: 1 });
-    let log = setup.scheduled(&[at(10, 3), at(20, 1), at(30, 2)]).run(&requests);
-    let active = log.replicas.iter().filter(|event| event.state == Some(ReplicaState::Active));
-    assert!(active.map(|event| (event.at, event.replica)).eq([(second(13), 1), (second(33), 3)]));
-    let gone = log.replicas.iter().filter(|event| event.state.is_none());
-    assert!(
-        gone.map(|event| (event.at, event.replica)).eq([(second(20), 2), (second(20), 1)]),
-        "the one that loads first"
-    );
+    let changes = [at(10, 3), at(20, 1), at(30, 2), at(40, 1), at(50, 2), at(51, 1), at(60, 2)];
+    let log = setup.scheduled(&changes).run(&requests);
+    let of = |state| {
+        let events = log.replicas.iter().filter(move |event| event.state == state);
+        events.map(|event| (event.at, event.replica)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(Some(ReplicaState::Active)), [(second(13), 1), (second(33), 3), (second(63), 5)]);
+    let gone = of(None);
+    assert_eq!(gone[..2], [(second(20), 2), (second(20), 1)], "the one that loads first");
+    assert_eq!(gone[2..], [(second(40), 3), (second(51), 4)], "one that was woken sleeps again");
 }
 
 #[test]
@@ -561,5 +563,34 @@ proptest! {
         let fast = simulate_sessions(&setup, Fast::new, &first, Some(fast_sessions), Reads::NOTHING);
         let plain = simulate_sessions(&setup, Plain::new, &first, Some(plain_sessions), Reads::NOTHING);
         prop_assert_eq!(fast, plain);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn policies_receive_events_in_order_while_replicas_come_and_go(
+        setup in scaled(),
+        drafts in proptest::collection::vec(draft(), 1..60),
+    ) {
+        let requests = requests(&drafts, setup.config.block_size);
+        let quiet = simulate(&setup, Fast::new, &requests, Reads::NOTHING);
+        let logged = |plain: bool| {
+            let (listening, events) = setup.with_logger();
+            let log = if plain {
+                simulate(&listening, Plain::new, &requests, Reads::NOTHING)
+            } else {
+                simulate(&listening, Fast::new, &requests, Reads::NOTHING)
+            };
+            if let Ok(log) = &log {
+                assert_events(&events.lock().unwrap(), log);
+            }
+            let events = events.lock().unwrap().clone();
+            (log, events)
+        };
+        let (log, events) = logged(false);
+        prop_assert_eq!(&log, &quiet, "receiving events changes nothing");
+        prop_assert_eq!(logged(true), (log, events));
     }
 }

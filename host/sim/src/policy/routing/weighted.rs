@@ -210,6 +210,11 @@ impl RoutingPolicy for Weighted {
         }
     }
 
+    fn removed(&mut self, instance: InstanceIndex) {
+        self.terms.iter_mut().for_each(|term| term.scorer.removed(instance));
+        self.picker.iter_mut().for_each(|picker| picker.policy.removed(instance));
+    }
+
     fn events(&self) -> Events {
         self.events
     }
