@@ -25,6 +25,8 @@ pub struct Prices {
 /// The price of one GPU, and where it is from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GpuPrice {
+    /// The GPU, as the file has it.
+    pub gpu: String,
     /// Dollars per GPU-hour.
     pub usd_per_gpu_hour: f64,
     /// When the price was valid, as the file has it.
@@ -86,14 +88,19 @@ impl Prices {
     /// If the list has none.
     pub fn of(&self, hardware: &str) -> Result<GpuPrice, RunError> {
         let found = self.gpus.iter().find(|(gpu, _)| gpu.eq_ignore_ascii_case(hardware));
-        let Some((_, usd_per_gpu_hour)) = found else {
+        let Some((gpu, usd_per_gpu_hour)) = found else {
             let known: Vec<&str> = self.gpus.iter().map(|(gpu, _)| gpu.as_str()).collect();
             let what = format!("{} has no price of `{hardware}`", self.file);
             return Err(
                 RunError::usage(what).hint(format!("add it to `usd_per_gpu_hour`; {}", name_hint(hardware, &known)))
             );
         };
-        Ok(GpuPrice { usd_per_gpu_hour: *usd_per_gpu_hour, date: self.date.clone(), source: self.source.clone() })
+        Ok(GpuPrice {
+            gpu: gpu.clone(),
+            usd_per_gpu_hour: *usd_per_gpu_hour,
+            date: self.date.clone(),
+            source: self.source.clone(),
+        })
     }
 }
 

@@ -6,12 +6,10 @@ use serde::Serialize;
 /// The cost of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CostDocument<P: Serialize> {
-    /// GPUs of an instance.
-    gpus_per_instance: u32,
     /// Time in which GPUs were held, summed over GPUs, hours.
     gpu_hours: f64,
-    /// The price, and where it is from.
-    price: P,
+    /// The prices, and where they are from.
+    prices: P,
     /// Dollars for the GPU-hours.
     usd: f64,
     /// Dollars for a million output tokens of completed requests; `None` without any.
@@ -23,16 +21,15 @@ pub struct CostDocument<P: Serialize> {
 }
 
 impl<P: Serialize> CostDocument<P> {
-    /// The cost of `report`, whose price is `price`; `None` without a price in the report.
-    pub fn new(report: &Report, price: P) -> Option<Self> {
+    /// The cost of `report`, at these `prices`; `None` without a price in the report.
+    pub fn new(report: &Report, prices: P) -> Option<Self> {
         let (gpu_hours, usd) = (report.gpu_hours()?, report.dollars()?);
         let tokens = report.cluster.counts.output_tokens as f64;
         let good = report.goodput.as_ref().map(|goodput| goodput.goodput_rps * report.cluster.duration.as_secs_f64());
         let good_per = |cost: f64| good.filter(|_| cost > 0.0).map(|good| good / cost);
         Some(Self {
-            gpus_per_instance: report.cost.gpus,
             gpu_hours,
-            price,
+            prices,
             usd,
             usd_per_million_output_tokens: (tokens > 0.0).then(|| 1e6 * usd / tokens),
             goodput_per_gpu_hour: good_per(gpu_hours),
@@ -85,7 +82,8 @@ mod tests {
             fixed.line(),
             "$15.00 for 6.000 GPU-hours, $7.50 per 1M output tokens, 300 requests within their SLO per GPU-hour"
         );
-        let group = GroupReport { time_in: [HOUR, HOUR, Micros::ZERO, HOUR, Micros::ZERO], ..GroupReport::default() };
+        let time_in = [HOUR, HOUR, Micros::ZERO, HOUR, Micros::ZERO];
+        let group = GroupReport { time_in, gpus: 2, gpu_price: Some(2.5), ..GroupReport::default() };
         let replicas = ReplicaReport { groups: vec![group], ..ReplicaReport::default() };
         let elastic = CostDocument::new(&Report { replicas: Some(replicas), ..report() }, "a list").expect("a price");
         assert_eq!((elastic.gpu_hours, elastic.usd), (4.0, 10.0), "loading and active");

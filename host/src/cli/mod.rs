@@ -240,7 +240,7 @@ struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
     replicas: Option<&'a ReplicasDocument>,
     /// Absent without a price list.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cost: Option<&'a CostDocument<GpuPrice>>,
+    cost: Option<&'a CostDocument<Vec<GpuPrice>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plugins: Option<P>,
     #[serde(skip_serializing_if = "Option::is_none")]
