@@ -11,7 +11,7 @@ pub struct GroupSettings {
     pub model: Option<String>,
     /// GPU, as of `--hardware`.
     pub hardware: Option<String>,
-    /// Tensor parallelism, GPUs.
+    /// Tensor parallelism: GPUs that share each layer.
     pub tp: Option<u32>,
     /// Maximum batch size, requests.
     pub max_num_seqs: Option<u32>,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
 
-/// A price list.
+/// A price list of GPUs, with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prices {
     /// The file, as messages name it.
@@ -27,7 +27,7 @@ pub struct Prices {
 pub struct GpuPrice {
     /// The GPU, as the file has it.
     pub gpu: String,
-    /// Dollars per GPU-hour.
+    /// Price of one GPU, dollars per hour.
     pub usd_per_gpu_hour: f64,
     /// When the price was valid, as the file has it.
     pub date: String,

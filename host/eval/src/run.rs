@@ -8,8 +8,8 @@ use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_plugin::incidents::Incident;
 use blis_report::{
-    CostDocument, DecisionSummary, EmptyFigures, EventLog, Export, GroupName, Journal, LoadLog, LoadReport,
-    ReplicasDocument, RequestLog, Setting, TpotLog, report_document,
+    DecisionSummary, EmptyFigures, EventLog, Export, GroupName, Journal, LoadLog, LoadReport, ReplicasDocument,
+    RequestLog, ServiceCost, Setting, TpotLog, report_document,
 };
 use blis_sim::metrics::{Distribution, Report};
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -71,7 +71,7 @@ pub struct RunResult {
     /// Replicas of an autoscaled service.
     pub replicas: Option<ReplicasDocument>,
     /// What the run cost, with a price list.
-    pub cost: Option<CostDocument<Vec<GpuPrice>>>,
+    pub cost: Option<ServiceCost<Vec<GpuPrice>>>,
     /// Time per output token, over requests.
     pub tpot: Distribution,
     /// What the results are the results of.
@@ -173,7 +173,7 @@ fn simulate(
         setting: setting(config, &deployments, &notes),
         load,
         replicas: report.replicas.as_ref().map(|replicas| ReplicasDocument::new(replicas, &group_names(&deployments))),
-        cost: gpu_prices(config, &deployments)?.and_then(|prices| CostDocument::new(&report, prices)),
+        cost: gpu_prices(config, &deployments)?.and_then(|prices| ServiceCost::new(&report, prices)),
         tpot: tpot.distribution(),
         identity,
         empty,

@@ -14,9 +14,9 @@ use crate::spec::{DrainName, ExperimentSpec, ParityName, PolicyParam, RegretName
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingSettings {
     pub policy: ScalingUse,
-    /// Fewest replicas.
+    /// Fewest replicas, unless a group has its own limit.
     pub min: u32,
-    /// Most replicas.
+    /// Most replicas, unless a group has its own limit.
     pub max: u32,
     /// Time between two measurements of the signals.
     pub scrape: Micros,

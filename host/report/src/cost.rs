@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// The cost of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CostDocument<P: Serialize> {
+pub struct ServiceCost<P: Serialize> {
     /// Time in which GPUs were held, summed over GPUs, hours.
     gpu_hours: f64,
     /// The prices, and where they are from.
@@ -20,7 +20,7 @@ pub struct CostDocument<P: Serialize> {
     goodput_per_usd: Option<f64>,
 }
 
-impl<P: Serialize> CostDocument<P> {
+impl<P: Serialize> ServiceCost<P> {
     /// The cost of `report`, at these `prices`; `None` without a price in the report.
     pub fn new(report: &Report, prices: P) -> Option<Self> {
         let (gpu_hours, usd) = (report.gpu_hours()?, report.dollars()?);
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn instances_are_held_all_the_time_and_replicas_for_theirs() {
-        let fixed = CostDocument::new(&report(), "a list").expect("a price");
+        let fixed = ServiceCost::new(&report(), "a list").expect("a price");
         assert_eq!((fixed.gpu_hours, fixed.usd, fixed.usd_per_million_output_tokens), (6.0, 15.0, Some(7.5)));
         assert_eq!((fixed.goodput_per_gpu_hour, fixed.goodput_per_usd), (Some(300.0), Some(120.0)));
         assert_eq!(
@@ -85,16 +85,16 @@ mod tests {
         let time_in = [HOUR, HOUR, Micros::ZERO, HOUR, Micros::ZERO];
         let group = GroupReport { time_in, gpus: 2, gpu_price: Some(2.5), ..GroupReport::default() };
         let replicas = ReplicaReport { groups: vec![group], ..ReplicaReport::default() };
-        let elastic = CostDocument::new(&Report { replicas: Some(replicas), ..report() }, "a list").expect("a price");
+        let elastic = ServiceCost::new(&Report { replicas: Some(replicas), ..report() }, "a list").expect("a price");
         assert_eq!((elastic.gpu_hours, elastic.usd), (4.0, 10.0), "loading and active");
     }
 
     #[test]
     fn without_a_price_there_is_no_cost() {
         let free = Report { cost: InstanceCost { gpus: 2, gpu_price: None }, ..report() };
-        assert_eq!(CostDocument::new(&free, ()), None);
+        assert_eq!(ServiceCost::new(&free, ()), None);
         let empty = Report { cost: report().cost, ..Report::default() };
-        let nothing = CostDocument::new(&empty, ()).expect("a price");
+        let nothing = ServiceCost::new(&empty, ()).expect("a price");
         assert_eq!((nothing.usd, nothing.usd_per_million_output_tokens, nothing.goodput_per_usd), (0.0, None, None));
     }
 }

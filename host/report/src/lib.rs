@@ -22,7 +22,7 @@ mod tpot;
 
 pub use aggregate::{metrics_document, report_document};
 pub use breakdown::EmptyFigures;
-pub use cost::CostDocument;
+pub use cost::ServiceCost;
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
 pub use export::{Export, ExportFormat, Journal, ServiceInfo};

@@ -13,7 +13,7 @@ pub trait CsvTable {
 
 impl CsvTable for Capacity {
     fn csv(&self) -> String {
-        let mut table = Table::new(
+        let mut table = CsvText::new(
             ["policy", "unit", "capacity", "low", "high", "limited_by", "replicas_needed", "gpus_saved"]
                 .map(str::to_owned)
                 .into_iter()
@@ -39,7 +39,7 @@ impl CsvTable for Capacity {
 impl CsvTable for ServiceSize {
     fn csv(&self) -> String {
         let heading = ["replicas", "gpus", "result", "saturated_seeds"].map(str::to_owned);
-        let mut table = Table::new(heading.into_iter().chain(figures(&self.slo)));
+        let mut table = CsvText::new(heading.into_iter().chain(figures(&self.slo)));
         for check in &self.checks {
             let cells = [
                 check.count.to_string(),
@@ -57,7 +57,7 @@ impl CsvTable for Sweep {
     fn csv(&self) -> String {
         let names = self.points.first().map_or(&[][..], |point| &point.settings);
         let figure = |text: &String| format!("{}_ms", text.split('=').next().unwrap_or(text));
-        let mut table = Table::new(
+        let mut table = CsvText::new(
             names
                 .iter()
                 .map(|setting| setting.name.clone())
@@ -87,9 +87,9 @@ impl CsvTable for Sweep {
 }
 
 /// The text of a table.
-struct Table(String);
+struct CsvText(String);
 
-impl Table {
+impl CsvText {
     fn new(heading: impl IntoIterator<Item = String>) -> Self {
         let mut table = Self(String::new());
         table.line(heading);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn cells_with_commas_and_quotes_are_quoted() {
-        let mut table = Table::new(["a".to_owned(), "b".to_owned()]);
+        let mut table = CsvText::new(["a".to_owned(), "b".to_owned()]);
         table.line(["queue-depth:1,kv-utilization:1".to_owned(), "say \"no\"".to_owned()]);
         table.line([optional(Some(1.5)), optional::<u32>(None)]);
         assert_eq!(table.0, "a,b\n\"queue-depth:1,kv-utilization:1\",\"say \"\"no\"\"\"\n1.5,\n");
