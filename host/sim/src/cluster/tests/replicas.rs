@@ -520,6 +520,11 @@ fn settings_that_no_service_can_have_are_refused() {
     assert_eq!(small.check(), Err("group 0 uses node pool 1, but there are 1".to_owned()));
     assert!(check(|settings| settings.groups[0].limits.max = 1).contains("2 replicas at the start and 0 to 1 later"));
     assert!(check(|settings| settings.groups[0].gpus = 0).contains("no GPU"));
+    let two_sizes = check(|settings| {
+        settings.groups.push(settings.groups[0].clone());
+        settings.groups[1].instance.block_size = 32;
+    });
+    assert_eq!(two_sizes, "KV blocks of group 0 have 16 tokens and those of group 1 32: one size");
     assert!(check(|settings| settings.scheduled = vec![at(2, 1), at(1, 1)]).contains("in order of time"));
     assert!(
         check(|settings| settings.scheduled = vec![ScheduledReplicas { group: 1, ..at(2, 1) }]).contains("group 1")
