@@ -13,10 +13,13 @@ use blis_sim::policy::{
 };
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
+use blis_sim::units::Micros;
 
 use crate::bound::BoundedService;
 use crate::error::RunError;
 use crate::experiment::Experiment;
+use crate::open;
+use crate::replicas::{ServiceGroup, replicas};
 use crate::spec::{ParityName, TieBreakName};
 use crate::targets::slo_targets;
 use blis_config::Deployment;
@@ -29,7 +32,7 @@ use blis_plugin::{
     LatencyGuest, Limits, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
     SchedulingGuest, StartedGuest, Technology,
 };
-use blis_workload::Names;
+use blis_workload::{Names, Workload};
 
 /// Makes one decision with each script of `config`, so that a misspelt name ends the experiment before it starts. Scripts
 /// with a fallback are left to the run.
@@ -57,7 +60,7 @@ pub(crate) fn cluster<I: Instance>(
     config: &Experiment,
     deployment: &Deployment,
     names: &Names,
-    engine: impl Fn(InstanceConfig) -> I,
+    engine: impl Fn(InstanceConfig) -> I + Clone + Send + Sync + 'static,
 ) -> Result<(Cluster<I>, Incidents), RunError> {
     let settings = &config.cluster;
     let abort = Abort::default();
@@ -72,8 +75,24 @@ pub(crate) fn cluster<I: Instance>(
     let asked = slo_targets(config, names, &BTreeMap::new()).into_iter();
     let asked = asked.map(|(class, targets)| (class, ClientTargets { ttft: targets.ttft, itl: targets.itl }));
     let classes = Arc::new(classes(&settings.policies, names).with_targets(asked));
-    let mut instances: Vec<InstanceConfig> = (0..settings.num_instances)
-        .map(|index| config.engine.instance(InstanceIndex(index), deployment, &classes))
+    let further = config.further_deployments()?;
+    let models = settings.groups.iter().map(|group| group.model.as_ref().unwrap_or(&config.deployment.model));
+    let initial = settings.groups.iter().map(|group| group.instances);
+    // The deployment of each group, the model as it is written, and the instances at the start.
+    let groups: Vec<(&Deployment, &String, u32)> =
+        std::iter::once((deployment, &config.deployment.model, settings.num_instances))
+            .chain(
+                further
+                    .iter()
+                    .zip(models)
+                    .zip(initial)
+                    .map(|((deployment, model), initial)| (deployment, model, initial)),
+            )
+            .collect();
+    let of_all = groups.iter().flat_map(|&(deployment, _, initial)| (0..initial).map(move |_| deployment));
+    let mut instances: Vec<InstanceConfig> = of_all
+        .enumerate()
+        .map(|(index, deployment)| config.engine.instance(InstanceIndex::at(index), deployment, &classes))
         .collect();
     let plugins = PluginStarter {
         config,
@@ -85,6 +104,15 @@ pub(crate) fn cluster<I: Instance>(
     };
     plugins.attach(&mut instances)?;
     let policies = policies(&plugins, &classes, names)?;
+    let groups = groups.into_iter().map(|(deployment, model, initial)| {
+        let mut template = config.engine.instance(InstanceIndex(0), deployment, &classes);
+        if settings.scaling.is_some() {
+            plugins.attach(std::slice::from_mut(&mut template))?;
+        }
+        let serves = serves(&[model, &deployment.model], names);
+        Ok(ServiceGroup { deployment, template, serves, initial })
+    });
+    let groups: Vec<ServiceGroup<'_>> = groups.collect::<Result<_, RunError>>()?;
     let front = ClusterConfig {
         admission_latency: settings.admission_latency,
         routing_latency: settings.routing_latency,
@@ -95,20 +123,32 @@ pub(crate) fn cluster<I: Instance>(
             TieBreakName::LowestIndex => Ties::LowestIndex,
         },
         classes: Classes::clone(&classes),
-        serves: serves(&[&config.deployment.model, &deployment.model], names),
+        serves: groups.iter().flat_map(|group| group.serves.iter().copied()).collect(),
         block_size: config.engine.block_size,
         semantics: config.engine.semantics,
         horizon: config.horizon,
         abort: abort.clone(),
     };
-    let cluster = Cluster::new(front, policies, instances, engine);
-    Ok(match &settings.flow_control {
-        Some(flow) => {
-            let control = plugins.flow_control(flow.build(names, &settings.policies)?)?;
-            (cluster.with_flow_control(control), incidents)
-        }
-        None => (cluster, incidents),
-    })
+    let mut cluster = Cluster::new(front, policies, instances, engine.clone());
+    if let Some(flow) = &settings.flow_control {
+        cluster = cluster.with_flow_control(plugins.flow_control(flow.build(names, &settings.policies)?)?);
+    }
+    let reads_arrivals = settings.scaling.as_ref().is_some_and(|scaling| scaling.policy.reads_arrivals());
+    let arrivals = if reads_arrivals { arrivals(config)? } else { Vec::new() };
+    if let Some(replicas) = replicas(config, groups, || arrivals)? {
+        cluster = cluster.with_replicas(replicas, engine).map_err(RunError::usage)?;
+    }
+    Ok((cluster, incidents))
+}
+
+/// The arrival times of all requests of the workload, in order.
+fn arrivals(config: &Experiment) -> Result<Vec<Micros>, RunError> {
+    let Workload { requests, follow_ups, .. } = open::open(config)?;
+    if follow_ups.is_some() {
+        let what = "the autoscaler `perfect` needs arrivals that are known in advance";
+        return Err(RunError::usage(what).hint("in closed loop they depend on the service: use another autoscaler"));
+    }
+    Ok(requests.map(|request| request.arrival).take_while(|&at| at <= config.horizon).collect())
 }
 
 /// The service of `config`, as far as bounds depend on it, and the record of plugin failures.

@@ -74,6 +74,8 @@ pub(super) struct Breakdown<'a> {
     rejected_admission: u64,
     rejected_routing: u64,
     #[serde(skip_serializing_if = "is_zero")]
+    rejected_no_replica: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     rejected_server: u64,
     #[serde(flatten)]
     gateway: GatewayJson,
@@ -101,6 +103,7 @@ impl<'a> Breakdown<'a> {
             rejected_requests: counts.rejected(),
             rejected_admission: counts.rejected_by_admission,
             rejected_routing: counts.rejected_by_routing,
+            rejected_no_replica: counts.rejected_no_replica,
             rejected_server: counts.rejected_by_server,
             gateway: GatewayJson::new(counts),
             gateway_wait: (report.gateway_wait.count > 0).then(|| DistributionJson::new(report.gateway_wait, empty)),
@@ -254,6 +257,8 @@ struct CountsJson {
     rejected_admission: u64,
     rejected_routing: u64,
     #[serde(skip_serializing_if = "is_zero")]
+    rejected_no_replica: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     rejected_server: u64,
     #[serde(flatten)]
     gateway: GatewayJson,
@@ -274,6 +279,7 @@ impl CountsJson {
             still_in_gateway: counts.in_gateway,
             rejected_admission: counts.rejected_by_admission,
             rejected_routing: counts.rejected_by_routing,
+            rejected_no_replica: counts.rejected_no_replica,
             rejected_server: counts.rejected_by_server,
             gateway: GatewayJson::new(counts),
             dropped_unservable: counts.dropped(),

@@ -15,6 +15,7 @@ use crate::ids::InstanceIndex;
 use crate::instance::StepRecord;
 use crate::outcome::{Decision, FirstToken, Outcome};
 use crate::policy::Reads;
+use crate::replica::{ReplicaEvent, ReplicaReport};
 use crate::request::Request;
 use crate::units::Micros;
 
@@ -62,6 +63,10 @@ pub enum SimEvent<'a> {
         /// Time that it spent in the queue.
         waited: Micros,
     },
+    /// A replica changed its state, after the start of the simulation. Reported with scaling only.
+    Replica(&'a ReplicaEvent),
+    /// The figures of all replicas, at the end of the simulation. Reported with scaling only.
+    Replicas(&'a ReplicaReport),
     /// A request ended. Reported once for each request, in the order in which they end.
     Outcome(&'a Outcome),
 }
@@ -95,7 +100,7 @@ impl Interests {
     pub const FIRST_TOKENS: Self = Self(1 << 4);
     /// [`SimEvent::InterTokenLatency`] and [`SimEvent::InterTokenLatencyRetracted`].
     pub const INTER_TOKEN_LATENCIES: Self = Self(1 << 5);
-    /// Every [`SimEvent::Outcome`], one for each request.
+    /// Every [`SimEvent::Outcome`], one for each request, and every [`SimEvent::Replica`] and [`SimEvent::Replicas`].
     pub const OUTCOMES: Self = Self(1 << 6);
     /// [`Reads::load`]: kept up to date for decisions, even if no policy reads it.
     pub const LOAD: Self = Self(1 << 7);
@@ -141,7 +146,7 @@ impl Interests {
                 Self::INTER_TOKEN_LATENCIES
             }
             SimEvent::Dispatched { .. } => Self::GATEWAY,
-            SimEvent::Outcome(_) => Self::OUTCOMES,
+            SimEvent::Outcome(_) | SimEvent::Replica(_) | SimEvent::Replicas(_) => Self::OUTCOMES,
         }
     }
 

@@ -42,6 +42,8 @@ pub enum Rejection {
     Admission,
     /// No instance serves the model that it names, so it could not be routed.
     Routing,
+    /// No replica of its model was active (llm-d's endpoint picker returns 503).
+    NoReplica,
     /// The API server of its instance returned 503: it had as many requests or prompt tokens as it may have
     /// (`max_num_queued_reqs`, `max_num_queued_tokens`).
     Server,

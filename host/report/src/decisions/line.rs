@@ -546,6 +546,7 @@ pub enum OutcomeStatus {
     RejectedByAdmission,
     /// No instance serves its model.
     RejectedByRouting,
+    RejectedNoReplica,
     RejectedByServer,
     /// There was no room for it in the gateway's queue.
     RejectedGatewayFull,

@@ -245,6 +245,7 @@ impl OutcomeStatus {
             Self::Arriving => "still between client and instance at the end",
             Self::RejectedByAdmission => "rejected by the admission policy",
             Self::RejectedByRouting => "rejected: no instance serves its model",
+            Self::RejectedNoReplica => "rejected: no replica of its model was active",
             Self::RejectedByServer => "rejected: the API server had too many requests",
             Self::InGateway => "still in the gateway's queue at the end",
             Self::RejectedGatewayFull => "rejected: the gateway's queue had no room",

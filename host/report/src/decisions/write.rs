@@ -416,6 +416,7 @@ pub(super) fn status(status: Status) -> &'static str {
         Status::InGateway => "in-gateway",
         Status::Rejected(Rejection::Admission) => "rejected-by-admission",
         Status::Rejected(Rejection::Routing) => "rejected-by-routing",
+        Status::Rejected(Rejection::NoReplica) => "rejected-no-replica",
         Status::Rejected(Rejection::Server) => "rejected-by-server",
         Status::Rejected(Rejection::GatewayFull) => "rejected-gateway-full",
         Status::Rejected(Rejection::GatewayDisplaced) => "displaced-in-gateway",

@@ -13,23 +13,31 @@
 //!
 //! | rank | event | reason |
 //! |---|---|---|
-//! | 0 | arrival | decisions of a tick are made in the order of arrival |
-//! | 1 | admission | a request is routed after it was admitted |
-//! | 2 | routing | |
-//! | 3 | a request leaves the gateway's queue unserved | what is dispatched now does not expire |
-//! | 4 | tick of the gateway's queue | it sees what was enqueued now |
-//! | 5 | instances, lowest number first | a router sees signals reported before, not events of this moment |
+//! | 0 | a replica is gone, then: one is ready | requests that arrive now may go to it |
+//! | 1 | arrival | decisions of a tick are made in the order of arrival |
+//! | 2 | admission | a request is routed after it was admitted |
+//! | 3 | routing | |
+//! | 4 | a request leaves the gateway's queue unserved | what is dispatched now does not expire |
+//! | 5 | tick of the gateway's queue | it sees what was enqueued now |
+//! | 6 | the number of replicas changes | a replica that drains still gets the requests of this moment |
+//! | 7 | instances, lowest number first | a router sees signals reported before, not events of this moment |
+//!
+//! The number of instances is fixed, or replicas come and go ([`Cluster::with_replicas`]): then decisions see the active ones
+//! only, and a new one has a new index.
 //!
 //! Instances do not interact with each other. They need not advance in lockstep: an instance catches up when a decision
 //! is about to read something that may have changed on it. A tournament tree finds those instances; only the periodic
 //! refresh scans all of them.
 
+mod candidates;
 mod compiled;
 mod gateway;
 mod in_flight;
 mod lifecycle;
 mod measures;
 mod next_events;
+mod replicas;
+mod scaling;
 mod sessions;
 mod signals;
 mod timeline;
@@ -46,6 +54,12 @@ pub use self::gateway::{FlowControl, FlowSettings};
 use self::lifecycle::EventDelivery;
 use self::measures::RouterMeasures;
 use self::next_events::NextEvents;
+use self::replicas::Replicas;
+pub use self::replicas::{
+    DrainChoice, EMPTY_NODE_DELAY, NodePool, ReplicaGroup, ReplicaSettings, ScalingLoop, ScheduledReplicas, StartMode,
+    StartTimes,
+};
+use self::scaling::NewInstance;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
 pub use self::sessions::{FollowUps, SessionStates};
 use self::signals::{SignalBoard, SignalObserver, WatchedEvents};
@@ -203,11 +217,16 @@ pub struct Cluster<I> {
     forced: Option<(RequestId, ForcedDecision)>,
     /// Recorded decisions that are replayed instead of made.
     recorded: Option<Arc<RecordedDecisions>>,
+    /// The replicas, if their number changes.
+    replicas: Option<Box<Replicas>>,
+    new_instance: Option<NewInstance<I>>,
 }
 
 /// The events in front of the instances, in the order of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrontEvent {
+    /// Replicas are gone or ready.
+    Replicas,
     Arrival,
     Admission,
     Routing,
@@ -215,6 +234,8 @@ enum FrontEvent {
     Leave,
     /// A tick of the gateway's queue.
     Tick,
+    /// The number of replicas changes.
+    Scaling,
 }
 
 impl<I: Instance> Cluster<I> {
@@ -246,6 +267,8 @@ impl<I: Instance> Cluster<I> {
             scores: Vec::new(),
             forced: None,
             recorded: None,
+            replicas: None,
+            new_instance: None,
             policies,
             config,
         }
@@ -316,11 +339,13 @@ impl<I: Instance> Cluster<I> {
         self.prefetch_next();
         clients.now = now;
         match event {
+            FrontEvent::Replicas => self.change_states(now, clients)?,
             FrontEvent::Arrival => self.arrive(clients),
             FrontEvent::Admission => self.admit(now, clients)?,
             FrontEvent::Routing => self.route(now, clients)?,
             FrontEvent::Leave => self.leave(now, clients)?,
             FrontEvent::Tick => self.tick(now, clients)?,
+            FrontEvent::Scaling => self.scale(now, clients)?,
         }
         Ok(())
     }
@@ -328,6 +353,11 @@ impl<I: Instance> Cluster<I> {
     /// The earliest event in front of the instances; among simultaneous ones that of lowest rank.
     fn next(&mut self, arrivals: &mut impl ArrivalSource) -> Option<(Micros, FrontEvent)> {
         let mut next = arrivals.next_at().map(|at| (at, FrontEvent::Arrival));
+        let replicas = self.replicas.as_ref();
+        let transition = replicas.and_then(|replicas| replicas.next_transition());
+        if let Some(at) = transition.filter(|&at| next.is_none_or(|(other, _)| at <= other)) {
+            next = Some((at, FrontEvent::Replicas));
+        }
         let mut or_before = |at: Micros, event| {
             if next.is_none_or(|(other, _)| at < other) {
                 next = Some((at, event));
@@ -343,6 +373,9 @@ impl<I: Instance> Cluster<I> {
             gateway.next_leave().into_iter().for_each(|at| or_before(at, FrontEvent::Leave));
             gateway.next_tick().into_iter().for_each(|at| or_before(at, FrontEvent::Tick));
         }
+        if let Some(at) = replicas.and_then(|replicas| replicas.next_scaling()) {
+            or_before(at, FrontEvent::Scaling);
+        }
         next
     }
 
@@ -350,6 +383,9 @@ impl<I: Instance> Cluster<I> {
     fn arrive(&mut self, clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>) {
         let Some(request) = clients.arrivals.take() else { return };
         clients.record(&SimEvent::Arrival(&request));
+        if let Some(log) = self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()) {
+            log.arrived(&request);
+        }
         self.arrived.push_back(Box::new(request));
     }
 
@@ -357,8 +393,7 @@ impl<I: Instance> Cluster<I> {
     fn admit(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         let request = self.arrived.pop_front().expect("an admission is due");
         let recorded = self.recorded(&request);
-        if recorded.is_some() && self.gateway.is_some() {
-            // The gateway decides as before only if its signals are refreshed as before.
+        if recorded.is_some() && self.reads_signals() {
             self.refresh_signals(now, observer)?;
         }
         match recorded {
@@ -374,6 +409,7 @@ impl<I: Instance> Cluster<I> {
         self.refresh_signals(now, observer)?;
         let view = self.config.view(&request);
         self.board.probe(&view, self.admission_reads);
+        self.select(now, Some(request.tags.model));
         let cluster = self.board.view(now);
         let mut decision = self.policies.admission.admit(&view, &cluster);
         if let Some(ForcedDecision::Admit(admit)) = forced(&mut self.forced, &request, FrontEvent::Admission) {
@@ -457,7 +493,8 @@ impl<I: Instance> Cluster<I> {
         self.dispatch_cycle(now, observer)?;
         let Some(gateway) = &mut self.gateway else { return Ok(()) };
         let is_idle = || self.instances.iter().all(|instance| instance.next_event().is_none());
-        if gateway.ticked(now) && self.arrived.is_empty() && self.admitted.is_empty() && is_idle() {
+        let is_fixed = || self.replicas.as_ref().is_none_or(|replicas| !replicas.may_change());
+        if gateway.ticked(now) && self.arrived.is_empty() && self.admitted.is_empty() && is_idle() && is_fixed() {
             return Err(Halt::NothingDispatched { waiting: gateway.len() });
         }
         self.skip_ticks();
@@ -481,6 +518,7 @@ impl<I: Instance> Cluster<I> {
             return Ok(());
         }
         self.refresh_signals(now, observer)?;
+        self.select(now, None);
         let Some(gateway) = &mut self.gateway else { return Ok(()) };
         match gateway.cycle(now, &self.board.view(now)) {
             Cycle::Nothing => {}
@@ -515,9 +553,11 @@ impl<I: Instance> Cluster<I> {
             board: &mut self.board,
             lifecycle: &mut self.lifecycle,
             gateway: self.gateway.as_deref_mut(),
+            outcomes: self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()),
         };
         if self.instances[instance.index()].evict(now, id, observer) {
             self.gateway.iter_mut().for_each(|gateway| gateway.evicted());
+            self.replicas.iter_mut().for_each(|replicas| replicas.evicted(now, instance));
             self.board.mark_dirty(instance);
             self.watch(instance);
         }
@@ -530,7 +570,7 @@ impl<I: Instance> Cluster<I> {
         if let Some(RecordedDecision::Routed(instance)) = self.recorded(&request) {
             let view = self.config.view(&request);
             let priority = self.policies.priority.priority(&view, now).saturating_neg();
-            if self.gateway.is_some() {
+            if self.reads_signals() {
                 self.refresh_signals(now, observer)?;
                 self.board.probe(&view, self.routing_reads);
                 self.board.routed(&view, instance);
@@ -539,23 +579,26 @@ impl<I: Instance> Cluster<I> {
             return self.dispatch(now, request, instance, observer);
         }
         self.refresh_signals(now, observer)?;
-        if !self.config.serves(request.tags.model) {
+        if let Some(rejection) = self.refusal(request.tags.model) {
             self.lifecycle.decided(
                 now,
                 &self.config.view(&request),
                 None,
                 to_policies(&mut self.policies, &mut self.gateway),
             );
-            observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(Rejection::Routing))));
+            observer.record(&SimEvent::Outcome(&Outcome::new(&request, Status::Rejected(rejection))));
             return Ok(());
         }
         let view = self.config.view(&request);
         self.board.probe(&view, self.routing_reads);
+        self.select(now, Some(request.tags.model));
         let cluster = self.board.view(now);
         self.scores.clear();
         let mut choice = self.policies.routing.route(&view, &cluster, &self.config.ties, &mut self.scores);
         if let Some(ForcedDecision::Route(instance)) = forced(&mut self.forced, &request, FrontEvent::Routing) {
-            choice = RoutingDecision { target: instance.index(), reason: Reason::Forced };
+            // In this branch the replica may drain already: then the policy decides.
+            let target = cluster.instances.iter().position(|info| info.id == instance);
+            choice = target.map_or(choice, |target| RoutingDecision { target, reason: Reason::Forced });
         }
         if observer.interests().contains(Interests::DECISIONS) {
             let (columns, scores) = (self.board.columns(self.routing_reads), &self.scores);
@@ -572,9 +615,14 @@ impl<I: Instance> Cluster<I> {
         self.dispatch(now, request, instance, observer)
     }
 
-    /// The recorded decision about `request`, unless a decision about it is forced.
+    /// The recorded decision about `request`, unless a decision about it is forced, or its instance is no longer active.
     fn recorded(&self, request: &Request) -> Option<RecordedDecision> {
         let decision = self.recorded.as_ref()?.get(&request.id)?;
+        if let (&RecordedDecision::Routed(instance), Some(replicas)) = (decision, &self.replicas)
+            && !replicas.is_active(instance)
+        {
+            return None;
+        }
         self.forced.is_none_or(|(id, _)| id != request.id).then_some(*decision)
     }
 
@@ -615,7 +663,8 @@ impl<I: Instance> Cluster<I> {
             return Ok(());
         }
         if self.board.is_due(now) && self.board.watches() != WatchedEvents::Events {
-            for behind in (0..self.instances.len()).map(InstanceIndex::at) {
+            for i in 0..self.serving() {
+                let behind = self.serving_at(i);
                 self.prefetch_after(behind);
                 if self.instances[behind.index()].next_event().is_some_and(|at| at < now) {
                     self.catch_up(behind, now, observer)?;
@@ -689,6 +738,7 @@ impl<I: Instance> Cluster<I> {
                 board: &mut self.board,
                 lifecycle: &mut self.lifecycle,
                 gateway: self.gateway.as_deref_mut().filter(|gateway| gateway.reads_ends()),
+                outcomes: self.replicas.as_mut().and_then(|replicas| replicas.outcome_log()),
             },
         )?;
         self.board.mark_dirty(behind);
@@ -714,6 +764,9 @@ impl<I: Instance> Cluster<I> {
             reads = reads.and(gateway.reads());
             ends_matter |= gateway.reads_ends();
         }
+        if let Some(replicas) = &self.replicas {
+            reads = reads.and(replicas.reads());
+        }
         self.lifecycle.want(RouterMeasures::events(reads));
         if reads.tokens {
             // They are counted when a request is routed, without what is cached then, for all readers.
@@ -734,9 +787,13 @@ impl<I: Instance> Cluster<I> {
             instance.advance(horizon.saturating_add(Micros(1)), observer)?;
             Ok(instance.finish(horizon, observer))
         };
-        let counters: Result<_, Halt> = self.instances.into_iter().map(end).collect();
+        let counters: Result<Vec<Counters>, Halt> = self.instances.into_iter().map(end).collect();
         self.config.abort.check()?;
-        counters
+        let mut counters = counters?;
+        if let Some(replicas) = self.replicas {
+            scaling::finish(*replicas, &mut counters, horizon, observer);
+        }
+        Ok(counters)
     }
 }
 

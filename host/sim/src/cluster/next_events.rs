@@ -31,6 +31,18 @@ impl NextEvents {
         Self { times: vec![NEVER; 2 * width], winners, width }
     }
 
+    /// Makes room for `instances`, if these are more than before; the new ones have no events.
+    pub fn grow(&mut self, instances: usize) {
+        if instances <= self.width {
+            return;
+        }
+        let mut wider = Self::new(instances);
+        for (index, &at) in self.times[self.width..].iter().enumerate().filter(|&(_, &at)| at != NEVER) {
+            wider.set(InstanceIndex::at(index), Some(at));
+        }
+        *self = wider;
+    }
+
     /// The next event of `instance` is at `at`; `None` if it has none by itself.
     pub fn set(&mut self, instance: InstanceIndex, at: Option<Micros>) {
         let mut node = self.width + instance.index();
@@ -77,11 +89,12 @@ mod tests {
         fn the_first_is_the_smallest_and_lowest(
             instances in 1usize..40, changes in proptest::collection::vec((0usize..40, proptest::option::of(0u64..9)), 0..60),
         ) {
-            let mut tree = NextEvents::new(instances);
+            let mut tree = NextEvents::new(instances.div_ceil(3));
             let mut times = vec![None; instances];
             prop_assert_eq!(tree.first_before(NEVER), None);
             for (instance, at) in changes {
                 let (instance, at) = (instance % instances, at.map(Micros));
+                tree.grow(instance + 1);
                 tree.set(InstanceIndex::at(instance), at);
                 times[instance] = at;
                 let first = (0..instances).filter(|&i| times[i].is_some()).min_by_key(|&i| times[i]);

@@ -12,10 +12,12 @@
 //! a block to the set of instances that have it.
 
 use super::ClusterConfig;
+use super::candidates::{CandidateSet, Candidates};
 use super::gateway::Gateway;
 use super::in_flight::InFlightCounter;
 use super::lifecycle::EventDelivery;
 use super::measures::RouterMeasures;
+use super::replicas::OutcomeLog;
 use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig};
 use crate::observer::{Interests, Observer, SimEvent};
@@ -47,6 +49,8 @@ pub(super) struct SignalBoard {
     starts_at_zero: bool,
     /// Time of the latest [`Self::refresh`].
     refreshed_at: Option<Micros>,
+    /// The instances that may be chosen, if these are not always all.
+    candidates: Option<Box<Candidates>>,
 }
 
 /// The events on an instance before which a decision must make it catch up.
@@ -89,7 +93,36 @@ impl SignalBoard {
             measures: RouterMeasures::default(),
             starts_at_zero: config.semantics.signals_start_at_zero,
             refreshed_at: None,
+            candidates: None,
             instances,
+        }
+    }
+
+    /// From now on, views show only the instances that were selected.
+    pub fn show_candidates(&mut self) {
+        self.candidates = Some(Box::default());
+    }
+
+    /// Selects the instances of views: `rows` pushes their indices.
+    pub fn select(&mut self, now: Micros, set: CandidateSet, rows: impl FnOnce(&mut Vec<usize>)) {
+        let Some(mut candidates) = self.candidates.take() else { return };
+        candidates.select(&self.view_of_all(now), self.reads, set, rows);
+        self.candidates = Some(candidates);
+    }
+
+    /// Adds `instance`, which is idle, behind the others.
+    pub fn add(&mut self, info: InstanceInfo, instance: &mut impl Instance) {
+        let (i, reads) = (self.instances.len(), self.reads);
+        self.instances.push(info);
+        self.signals.push_idle(0);
+        self.load.add(info.id);
+        self.caches.add(info.id);
+        self.cached.grow(i + 1);
+        if reads.load && !self.starts_at_zero {
+            self.signals.read(i, instance, reads);
+        }
+        if reads.cached_blocks {
+            instance.watch_cache();
         }
     }
 
@@ -108,6 +141,11 @@ impl SignalBoard {
         if reads.cached_blocks {
             instances.iter_mut().for_each(Instance::watch_cache);
         }
+    }
+
+    /// The caches show no block of `instance` any more, which is gone.
+    pub fn remove(&mut self, now: Micros, instance: InstanceIndex, lifecycle: &mut EventDelivery) {
+        self.cached.remove(instance, |key| lifecycle.block(now, instance, key, false));
     }
 
     /// The columns that a policy with these `reads` sees. Columns that depend on the request are computed only if the
@@ -163,6 +201,11 @@ impl SignalBoard {
         if self.reads.cached_blocks {
             self.caches.mark_dirty(instance);
         }
+    }
+
+    /// Requests in flight on `instance`, and their prompt tokens without a first token, as far as they are counted.
+    pub fn in_flight(&self, instance: InstanceIndex) -> (u32, u64) {
+        (self.signals.in_flight[instance.index()], self.signals.in_flight_tokens[instance.index()])
     }
 
     /// Counts a request of `tenant` that is dispatched to `instance`.
@@ -221,7 +264,16 @@ impl SignalBoard {
         self.versions.cached_blocks += 1;
     }
 
+    /// The view of the instances that may be chosen.
     pub fn view(&self, now: Micros) -> ClusterView<'_> {
+        let all = self.view_of_all(now);
+        match &self.candidates {
+            Some(candidates) => candidates.view(all),
+            None => all,
+        }
+    }
+
+    fn view_of_all(&self, now: Micros) -> ClusterView<'_> {
         ClusterView {
             now,
             instances: &self.instances,
@@ -262,6 +314,12 @@ impl SignalGroup {
         Self { interval, read_at: Micros::ZERO, dirty, is_dirty: vec![true; instances] }
     }
 
+    /// Adds `instance`, which the next refresh reads.
+    fn add(&mut self, instance: InstanceIndex) {
+        self.is_dirty.push(true);
+        self.dirty.push(instance);
+    }
+
     fn mark_dirty(&mut self, instance: InstanceIndex) {
         if !std::mem::replace(&mut self.is_dirty[instance.index()], true) {
             self.dirty.push(instance);
@@ -294,12 +352,15 @@ pub(super) struct SignalObserver<'a, O> {
     pub lifecycle: &'a mut EventDelivery,
     /// The gateway's queue, if it counts the ends of requests.
     pub gateway: Option<&'a mut Gateway>,
+    /// The latencies that a scaling policy reads.
+    pub outcomes: Option<&'a mut OutcomeLog>,
 }
 
 impl<O: Observer> Observer for SignalObserver<'_, O> {
     #[inline(always)]
     fn interests(&self) -> Interests {
-        let first_tokens = if self.lifecycle.wanted().first_token { Interests::FIRST_TOKENS } else { Interests::NONE };
+        let wanted = self.lifecycle.wanted().first_token || self.outcomes.is_some();
+        let first_tokens = if wanted { Interests::FIRST_TOKENS } else { Interests::NONE };
         self.observer.interests() | Interests::OUTCOMES | first_tokens
     }
 
@@ -312,8 +373,16 @@ impl<O: Observer> Observer for SignalObserver<'_, O> {
                 if let Some(gateway) = &mut self.gateway {
                     gateway.ended(outcome);
                 }
+                if let Some(outcomes) = &mut self.outcomes {
+                    outcomes.ended(outcome);
+                }
             }
-            SimEvent::FirstToken(first) => self.lifecycle.first_token(first),
+            SimEvent::FirstToken(first) => {
+                self.lifecycle.first_token(first);
+                if let Some(outcomes) = &mut self.outcomes {
+                    outcomes.first_token(first);
+                }
+            }
             _ => {}
         }
         self.observer.record(event);

@@ -2,6 +2,7 @@
 
 mod forks;
 mod gateway;
+mod replicas;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,6 +18,7 @@ use crate::policy::{
     InvertedSlo, LeastLoaded, PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed,
     TokenBucket, Weighted,
 };
+use crate::replica::{ReplicaEvent, ReplicaReport, ReplicaState};
 use crate::request::{BlockKey, Content, Span, Tags};
 use crate::rng::Stream;
 
@@ -62,6 +64,10 @@ impl<I: Instance> Instance for CheckedInstance<I> {
 
     fn next_end(&self) -> Option<Micros> {
         self.inner.next_end()
+    }
+
+    fn idle_since(&self) -> Option<Micros> {
+        self.inner.idle_since()
     }
 
     fn earliest_end(&self, now: Micros, request: &Request) -> Micros {
@@ -152,6 +158,8 @@ struct SimulationLog {
     last_decision: Micros,
     reads: Reads,
     counters: Vec<Counters>,
+    replicas: Vec<ReplicaEvent>,
+    report: Option<ReplicaReport>,
 }
 
 impl Observer for SimulationLog {
@@ -175,6 +183,8 @@ impl Observer for SimulationLog {
                 }
             }
             SimEvent::Decision(decision) => self.decided(decision),
+            SimEvent::Replica(event) => self.replicas.push(*event),
+            SimEvent::Replicas(report) => self.report = Some(report.clone()),
             _ => {}
         }
     }
@@ -260,15 +270,26 @@ struct ClusterSetup {
     instances: Vec<InstanceConfig>,
     policies: Policies,
     flow: Option<FlowControl>,
+    replicas: Option<ReplicaSettings>,
     fcfs: bool,
 }
 
 impl ClusterSetup {
+    fn serves(&self, model: Name) -> bool {
+        let groups = self.replicas.as_ref().map_or(Vec::new(), |settings| settings.groups.clone());
+        let in_groups = groups.iter().any(|group| group.serves.contains(&model));
+        model == Name::NONE || if self.replicas.is_some() { in_groups } else { model == Name(7) }
+    }
+
     /// An idle service.
-    fn cluster<I: Instance>(&self, engine: impl Fn(InstanceConfig) -> I) -> Cluster<I> {
+    fn cluster<I: Instance>(&self, engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static) -> Cluster<I> {
         let cluster = Cluster::new(self.config.clone(), self.policies.clone(), self.instances.clone(), engine);
-        match &self.flow {
+        let cluster = match &self.flow {
             Some(flow) => cluster.with_flow_control(flow.clone()),
+            None => cluster,
+        };
+        match &self.replicas {
+            Some(settings) => cluster.with_replicas(settings.clone(), engine).expect("valid settings"),
             None => cluster,
         }
     }
@@ -392,6 +413,7 @@ fn setup() -> impl Strategy<Value = ClusterSetup> {
                 instances: (0..n).map(InstanceIndex).map(instance).collect(),
                 policies: policies(front.0, front.1, priority),
                 flow: front.3,
+                replicas: None,
                 fcfs: scheduler == 0,
             }
         },
@@ -428,7 +450,7 @@ fn policies(admission: usize, routing: usize, priority: usize) -> Policies {
 
 fn simulate<I: Instance>(
     setup: &ClusterSetup,
-    engine: impl Fn(InstanceConfig) -> I,
+    engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static,
     requests: &[Request],
     reads: Reads,
 ) -> Result<SimulationLog, Halt> {
@@ -437,12 +459,12 @@ fn simulate<I: Instance>(
 
 fn simulate_sessions<I: Instance>(
     setup: &ClusterSetup,
-    engine: impl Fn(InstanceConfig) -> I,
+    engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static,
     requests: &[Request],
     follow_ups: Option<&mut dyn FollowUps>,
     reads: Reads,
 ) -> Result<SimulationLog, Halt> {
-    let checked = |config: InstanceConfig| CheckedInstance {
+    let checked = move |config: InstanceConfig| CheckedInstance {
         now: Micros::ZERO,
         total_kv_blocks: config.total_kv_blocks,
         max_num_seqs: config.max_num_seqs,
@@ -475,7 +497,7 @@ fn assert_sound(setup: &ClusterSetup, requests: &[Request], log: &SimulationLog)
             || setup.flow.is_some() && outcome.status == Status::TimedOut;
         assert!(outcome.instance.is_some() || refused || waits, "{outcome:?}");
         assert!(!(refused && outcome.instance.is_some()));
-        let foreign = ![Name::NONE, Name(7)].contains(&request.tags.model);
+        let foreign = !setup.serves(request.tags.model);
         if horizon == Micros::MAX {
             assert!(
                 outcome.completed()

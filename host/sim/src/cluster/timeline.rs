@@ -122,7 +122,10 @@ impl<I: Instance> Timeline<I> {
             let horizon = self.cluster.config.horizon;
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
-                Some((at, event @ (FrontEvent::Arrival | FrontEvent::Leave))) => {
+                Some((
+                    at,
+                    event @ (FrontEvent::Arrival | FrontEvent::Leave | FrontEvent::Replicas | FrontEvent::Scaling),
+                )) => {
                     let observer = &mut DynObserver::new(observer);
                     let observer = &mut FollowUpObserver::new(&mut self.arrivals, observer);
                     self.cluster.execute(at, event, observer)?;
@@ -136,7 +139,7 @@ impl<I: Instance> Timeline<I> {
     pub fn pending(&mut self) -> Option<PendingDecision<'_>> {
         let (at, event) = self.cluster.next(&mut self.arrivals)?;
         let event = match event {
-            FrontEvent::Arrival | FrontEvent::Leave => return None,
+            FrontEvent::Arrival | FrontEvent::Leave | FrontEvent::Replicas | FrontEvent::Scaling => return None,
             FrontEvent::Admission => DecisionEvent::Admission(self.cluster.arrived.front()?),
             FrontEvent::Routing => DecisionEvent::Routing(&self.cluster.admitted.front()?.1),
             FrontEvent::Tick => DecisionEvent::Tick,

@@ -55,8 +55,12 @@ impl Observer for EngineLog {
         match *event {
             SimEvent::Decision(Decision::Scheduling(decision)) => self.scheduled.push(*decision),
             SimEvent::Decision(Decision::Preemption(decision)) => self.preempted.push(*decision),
-            SimEvent::Decision(_) | SimEvent::Arrival(_) | SimEvent::Dispatched { .. } => {
-                unreachable!("there is no admission or routing here")
+            SimEvent::Decision(_)
+            | SimEvent::Arrival(_)
+            | SimEvent::Dispatched { .. }
+            | SimEvent::Replica(_)
+            | SimEvent::Replicas(_) => {
+                unreachable!("there is no admission, routing or scaling here")
             }
             SimEvent::Step { .. } => unreachable!("not of interest"),
             SimEvent::Outcome(outcome) => self.outcomes.push(*outcome),

@@ -197,6 +197,9 @@ pub trait Instance {
         self.next_event()
     }
 
+    /// The end of the last step that completed a request, if all requests have ended; `None` while it has others.
+    fn idle_since(&self) -> Option<Micros>;
+
     /// As [`Self::next_end`], for the one request that is about to arrive at `now`.
     fn earliest_end(&self, now: Micros, _request: &Request) -> Micros {
         now

@@ -737,6 +737,12 @@ impl Instance for Plain {
         [queued, self.step_at, deadline].into_iter().flatten().min()
     }
 
+    fn idle_since(&self) -> Option<Micros> {
+        let is_idle =
+            self.arriving.is_empty() && self.waiting.is_empty() && self.running.iter().all(|live| live.draining);
+        is_idle.then_some(self.left_at)
+    }
+
     fn pending_arrivals(&self) -> usize {
         self.arriving.len()
     }

@@ -116,12 +116,11 @@ impl InstanceSamples {
     ) -> Aggregate {
         self.flush();
         let of = |samples: &mut Samples| if latencies { samples.distribution() } else { Distribution::default() };
-        let lookups = counters.cache_hits + counters.cache_misses;
         Aggregate {
             counts: self.counts,
             counters: *counters,
             duration: counters.clock.min(horizon).saturating_sub(warmup),
-            cache_hit_rate: if lookups == 0 { 0.0 } else { counters.cache_hits as f64 / lookups as f64 },
+            cache_hit_rate: hit_rate(counters.cache_hits, counters.cache_misses),
             mean_queue_length: mean_queue_length(counters, whole),
             ttft: of(&mut self.ttft),
             itl,
@@ -157,6 +156,12 @@ pub(super) fn cluster(
         e2e: merged(|part| &part.e2e),
         scheduling_delay: if delays { merged(|part| &part.scheduling_delay) } else { Distribution::default() },
     }
+}
+
+/// Share of hits; 0 without look-ups.
+pub(super) fn hit_rate(hits: u64, misses: u64) -> f64 {
+    let lookups = hits + misses;
+    if lookups == 0 { 0.0 } else { hits as f64 / lookups as f64 }
 }
 
 /// Mean queue length over `duration`, by Little's law.

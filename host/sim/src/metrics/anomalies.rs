@@ -16,6 +16,8 @@ pub enum Anomaly {
     RejectedByAdmission,
     /// No instance serves the model of a request.
     RejectedByRouting,
+    /// No replica of the model of a request was active.
+    NoReplica,
     /// The API server of an instance refused a request.
     RejectedByServer,
     /// The gateway's queue was full.
@@ -36,11 +38,12 @@ pub enum Anomaly {
 
 impl Anomaly {
     /// All kinds, in the order of reports.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::PriorityInversion,
         Self::HeadOfLineBlocking,
         Self::RejectedByAdmission,
         Self::RejectedByRouting,
+        Self::NoReplica,
         Self::RejectedByServer,
         Self::GatewayFull,
         Self::GatewayDisplaced,
@@ -59,6 +62,7 @@ impl Anomaly {
             Self::HeadOfLineBlocking => "head_of_line_blocking",
             Self::RejectedByAdmission => "rejected_admission",
             Self::RejectedByRouting => "rejected_routing",
+            Self::NoReplica => "rejected_no_replica",
             Self::RejectedByServer => "rejected_server",
             Self::GatewayFull => "gateway_queue_rejected",
             Self::GatewayDisplaced => "gateway_queue_shed",
@@ -85,6 +89,7 @@ impl Anomaly {
             }
             Self::RejectedByAdmission => "requests that the admission policy rejected",
             Self::RejectedByRouting => "requests for a model that no instance serves",
+            Self::NoReplica => "requests that arrived while no replica of their model was active, without flow control",
             Self::RejectedByServer => "requests that the API server of an instance refused, because it had too many",
             Self::GatewayFull => "requests that found the gateway's queue, or their band of it, full",
             Self::GatewayDisplaced => "requests that one of higher priority displaced from the gateway's full queue",
@@ -112,6 +117,8 @@ pub struct Anomalies {
     pub shed: Vec<(Name, u64)>,
     /// [`Anomaly::RejectedByRouting`]: number of requests.
     pub rejected_by_routing: u64,
+    /// [`Anomaly::NoReplica`]: number of requests.
+    pub no_replica: u64,
     /// [`Anomaly::RejectedByServer`]: number of requests.
     pub rejected_by_server: u64,
     /// [`Anomaly::GatewayFull`]: number of requests.
@@ -154,6 +161,7 @@ impl Anomalies {
             rejected_by_admission: counts.rejected_by_admission,
             shed,
             rejected_by_routing: counts.rejected_by_routing,
+            no_replica: counts.rejected_no_replica,
             rejected_by_server: counts.rejected_by_server,
             gateway_full: counts.rejected_gateway_full,
             gateway_displaced: counts.rejected_gateway_displaced,
@@ -173,6 +181,8 @@ impl Anomalies {
             Anomaly::HeadOfLineBlocking => Some(self.head_of_line_blocking.len() as u64),
             Anomaly::RejectedByAdmission => Some(self.rejected_by_admission),
             Anomaly::RejectedByRouting => Some(self.rejected_by_routing),
+            // Only a service that scales is without replicas.
+            Anomaly::NoReplica => Some(self.no_replica).filter(|&count| count > 0),
             // Only servers with a limit refuse requests.
             Anomaly::RejectedByServer => Some(self.rejected_by_server).filter(|&count| count > 0),
             // Only flow control has a queue.
@@ -247,6 +257,7 @@ mod tests {
             rejected_by_admission: 3,
             shed: Vec::new(),
             rejected_by_routing: 4,
+            no_replica: 13,
             rejected_by_server: 5,
             gateway_full: 6,
             gateway_displaced: 7,
@@ -258,7 +269,7 @@ mod tests {
         };
         assert_eq!(
             Anomaly::ALL.map(|anomaly| anomalies.count(anomaly)),
-            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12].map(Some)
+            [1, 2, 3, 4, 13, 5, 6, 7, 8, 9, 10, 11, 12].map(Some)
         );
     }
 }

@@ -32,6 +32,8 @@ pub struct Counts {
     pub rejected_by_admission: u64,
     /// Rejected because no instance serves their model.
     pub rejected_by_routing: u64,
+    /// Rejected because no replica of their model was active.
+    pub rejected_no_replica: u64,
     /// Rejected by the API server of their instance.
     pub rejected_by_server: u64,
     /// Rejected because the gateway's queue was full.
@@ -54,7 +56,8 @@ impl Counts {
     /// Requests that joined no queue because the service rejected them.
     #[must_use]
     pub fn rejected(&self) -> u64 {
-        self.rejected_by_admission + self.rejected_by_routing + self.rejected_by_server + self.rejected_by_gateway()
+        let by_service = self.rejected_by_admission + self.rejected_by_routing + self.rejected_no_replica;
+        by_service + self.rejected_by_server + self.rejected_by_gateway()
     }
 
     /// Requests that left the gateway's queue unserved, or found it full; without clients that timed out.
@@ -93,6 +96,7 @@ impl Counts {
             Status::InGateway => self.in_gateway += 1,
             Status::Rejected(Rejection::Admission) => self.rejected_by_admission += 1,
             Status::Rejected(Rejection::Routing) => self.rejected_by_routing += 1,
+            Status::Rejected(Rejection::NoReplica) => self.rejected_no_replica += 1,
             Status::Rejected(Rejection::Server) => self.rejected_by_server += 1,
             Status::Rejected(Rejection::GatewayFull) => self.rejected_gateway_full += 1,
             Status::Rejected(Rejection::GatewayDisplaced) => self.rejected_gateway_displaced += 1,
@@ -116,6 +120,7 @@ impl Counts {
         self.dropped_kv_too_small += other.dropped_kv_too_small;
         self.rejected_by_admission += other.rejected_by_admission;
         self.rejected_by_routing += other.rejected_by_routing;
+        self.rejected_no_replica += other.rejected_no_replica;
         self.rejected_by_server += other.rejected_by_server;
         self.rejected_gateway_full += other.rejected_gateway_full;
         self.rejected_gateway_displaced += other.rejected_gateway_displaced;

@@ -43,6 +43,16 @@ impl InterTokenLatencies {
         }
     }
 
+    /// Makes room for `instances`, if these are more than before.
+    pub fn grow(&mut self, instances: usize) {
+        if instances > self.instances.len() {
+            self.instances.resize(instances, Histogram::default());
+            if !self.latest.is_empty() {
+                self.latest.resize(instances, NONE);
+            }
+        }
+    }
+
     /// Inlined: it is called for every step.
     #[inline(always)]
     pub fn add(&mut self, instance: InstanceIndex, Micros(us): Micros, count: u64) {

@@ -31,9 +31,10 @@ use crate::ids::InstanceIndex;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Outcome, Rejection, Status};
 use crate::policy::Classes;
+use crate::replica::{GroupReport, ReplicaReport};
 use crate::request::Name;
 use crate::units::Micros;
-use aggregate::InstanceSamples;
+use aggregate::{InstanceSamples, hit_rate};
 use classes::ClassSamples;
 use histogram::InterTokenLatencies;
 use inversions::BatchAdmissions;
@@ -42,7 +43,7 @@ use sessions::SessionCollector;
 /// The figures to collect.
 #[derive(Clone, Debug)]
 pub struct MetricsOptions {
-    /// Number of instances, at least 1.
+    /// Number of instances, at least 1; more are added when replicas start.
     pub instances: u32,
     /// Priority of each SLO class, for [`Self::inversions`].
     pub classes: Classes,
@@ -96,6 +97,7 @@ pub struct Metrics {
     admissions: Vec<BatchAdmissions>,
     sessions: SessionCollector,
     gateway_waits: Vec<Micros>,
+    replicas: Option<ReplicaReport>,
     offered: Option<u64>,
     /// Requests that do not count, by [`MetricsOptions::warmup`].
     cut: u64,
@@ -128,9 +130,42 @@ pub struct Report {
     /// Times in the gateway's queue of the requests that were dispatched from it; without samples if there is no flow
     /// control.
     pub gateway_wait: Distribution,
+    /// Figures of replicas; `None` if the number of instances is fixed.
+    pub replicas: Option<ReplicaReport>,
+    /// What an instance costs, as far as that was set; not read if there are [`Self::replicas`].
+    pub cost: InstanceCost,
+}
+
+/// What an instance, or a replica, costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct InstanceCost {
+    /// Its GPUs; 0 if unknown.
+    pub gpus: u32,
+    /// Price of a GPU, dollars per hour; `None` without a price list.
+    pub gpu_price: Option<f64>,
 }
 
 impl Report {
+    /// Time in which GPUs were held, hours, summed over GPUs: of replicas in all states but scheduling, from the start of
+    /// the simulation on; of a fixed number of instances without the warm-up. `None` if the number of GPUs is unknown.
+    #[must_use]
+    pub fn gpu_hours(&self) -> Option<f64> {
+        if let Some(replicas) = &self.replicas {
+            return Some(replicas.groups.iter().map(GroupReport::gpu_hours).sum());
+        }
+        let held = self.instances.len() as f64 * self.cluster.duration.as_secs_f64();
+        (self.cost.gpus > 0).then(|| held * f64::from(self.cost.gpus) / 3600.0)
+    }
+
+    /// Price of [`Self::gpu_hours`], dollars; `None` without a price list.
+    #[must_use]
+    pub fn dollars(&self) -> Option<f64> {
+        match &self.replicas {
+            Some(replicas) => replicas.groups.iter().map(|group| Some(group.gpu_hours() * group.gpu_price?)).sum(),
+            None => Some(self.gpu_hours()? * self.cost.gpu_price?),
+        }
+    }
+
     /// Conservation: every request that arrived is completed, queued, running, arriving, dropped, timed out or
     /// rejected, and none is counted twice.
     #[must_use]
@@ -158,6 +193,7 @@ impl Metrics {
             admissions: vec![BatchAdmissions::default(); if options.inversions { instances } else { 0 }],
             sessions: SessionCollector::default(),
             gateway_waits: Vec::new(),
+            replicas: None,
             offered: None,
             cut: 0,
             options,
@@ -180,6 +216,11 @@ impl Metrics {
     /// If there are not as many counters as instances; in debug builds, if a request was lost.
     #[must_use]
     pub fn report(&mut self, counters: &[Counters], horizon: Micros) -> Report {
+        // A service that has scaled to zero from the start has no counters.
+        let mut counters = counters.to_vec();
+        if self.replicas.is_some() {
+            counters.resize(self.instances.len().max(counters.len()), Counters::default());
+        }
         assert_eq!(counters.len(), self.instances.len(), "counters of each instance");
         let whole = counters.iter().map(|counters| counters.clock.min(horizon)).max().unwrap_or(Micros::ZERO);
         let warmup = self.options.warmup;
@@ -188,7 +229,7 @@ impl Metrics {
         // The figures of one instance are those of the cluster.
         let latencies = self.options.instance_latencies || self.instances.len() == 1;
         itl.resize(self.instances.len(), Distribution::default());
-        let instances: Vec<Aggregate> = (self.instances.iter_mut().zip(itl).zip(counters))
+        let instances: Vec<Aggregate> = (self.instances.iter_mut().zip(itl).zip(&counters))
             .map(|((collected, itl), counters)| {
                 let itl = if latencies { itl } else { Distribution::default() };
                 collected.aggregate((itl, latencies), counters, (warmup, horizon), whole)
@@ -206,6 +247,8 @@ impl Metrics {
             jain_index: tenants::jain_index(&tokens),
             sessions: self.sessions.report(),
             gateway_wait: Distribution::of(&mut self.gateway_waits),
+            replicas: self.replicas.clone(),
+            cost: InstanceCost::default(),
             goodput: classes::goodput(&self.classes, &classes, duration),
             anomalies: Anomalies::new(&cluster.counts, &instances, shed, inversions),
             classes: if self.has_classes() { classes } else { Vec::new() },
@@ -226,7 +269,13 @@ impl Metrics {
             return Aggregate { counts, ..*only };
         }
         let parts: Vec<&InstanceSamples> = self.instances.iter().chain([&self.elsewhere]).collect();
-        aggregate::cluster(&parts, (itl, self.options.instance_latencies), instances, durations)
+        let cluster = aggregate::cluster(&parts, (itl, self.options.instance_latencies), instances, durations);
+        // The mean over instances would count those that served little as much as the others.
+        let Counters { cache_hits, cache_misses, .. } = cluster.counters;
+        match &self.replicas {
+            Some(_) => Aggregate { cache_hit_rate: hit_rate(cache_hits, cache_misses), ..cluster },
+            None => cluster,
+        }
     }
 
     /// The instance under which inter-token latencies of `instance` are counted: the first one if they are counted
@@ -234,6 +283,19 @@ impl Metrics {
     #[inline(always)]
     fn histogram(&self, instance: InstanceIndex) -> InstanceIndex {
         if self.options.instance_latencies { instance } else { InstanceIndex(0) }
+    }
+
+    /// Makes room for `instance`, which may be a new one.
+    #[cold]
+    fn add_instance(&mut self, instance: InstanceIndex) {
+        let instances = self.instances.len().max(instance.index() + 1);
+        self.instances.resize(instances, InstanceSamples::default());
+        if self.options.instance_latencies {
+            self.itl.grow(instances);
+        }
+        if self.options.inversions {
+            self.admissions.resize(instances, BatchAdmissions::default());
+        }
     }
 
     fn has_classes(&self) -> bool {
@@ -304,6 +366,8 @@ impl Observer for Metrics {
             SimEvent::Dispatched { request, waited } if request.arrival >= self.options.warmup => {
                 self.gateway_waits.push(waited);
             }
+            SimEvent::Replica(event) => event.instance.into_iter().for_each(|instance| self.add_instance(instance)),
+            SimEvent::Replicas(report) => self.replicas = Some(report.clone()),
             _ => {}
         }
     }

@@ -8,7 +8,7 @@ const GOLD: Name = Name(1);
 const BATCH: Name = Name(2);
 const DEFAULT: Name = Name(3);
 
-const EVERY: [Status; 12] = [
+const EVERY: [Status; 13] = [
     Status::Completed,
     Status::LengthCapped,
     Status::TimedOut,
@@ -20,6 +20,7 @@ const EVERY: [Status; 12] = [
     Status::Arriving,
     Status::Rejected(Rejection::Admission),
     Status::Rejected(Rejection::Routing),
+    Status::Rejected(Rejection::NoReplica),
     Status::Rejected(Rejection::Server),
 ];
 
@@ -64,10 +65,10 @@ fn every_status_has_its_count() {
     assert_eq!((counts.completed, counts.length_capped, counts.timed_out, counts.dropped()), (2, 1, 1, 3));
     assert_eq!((counts.queued, counts.running, counts.arriving), (1, 1, 1));
     assert_eq!((counts.rejected_by_admission, counts.rejected_by_routing, counts.rejected_by_server), (1, 1, 1));
-    assert_eq!(counts.rejected(), 3);
+    assert_eq!((counts.rejected_no_replica, counts.rejected()), (1, 4));
     assert_eq!(counts.injected(), 8, "neither rejected nor still arriving");
     assert_eq!(report.instances[0].counts.arrived(), 8, "what reached it");
-    assert_eq!((counts.arrived(), report.arrived, report.conserved()), (12, 12, true));
+    assert_eq!((counts.arrived(), report.arrived, report.conserved()), (13, 13, true));
     assert_eq!(counts.output_tokens, 14, "completed requests only");
 }
 

@@ -45,6 +45,7 @@ pub use routing::{
     AlwaysBusiest, CacheAndLoad, ConcurrencyFilter, DEFAULT_PROFILE, EPP_PROFILE, FilterStep, LeastLoaded,
     PrefixAffinity, PrefixCacheFilter, RoundRobin, RoutingFilter, SaturationFilter, ScorerKind, ScorerStep, Weighted,
 };
+pub(crate) use view::copy_rows;
 pub use view::{BlockIds, Changes, ClusterView, InstanceInfo, RequestView, Signals, Staleness, Versions};
 
 use self::linear_model::{Features, LinearModel};
@@ -145,6 +146,11 @@ pub trait RoutingPolicy: Debug + Send {
     /// policy, unless a counterfactual forces another. A policy that remembers its decisions records them here.
     fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         let _ = (request, instance);
+    }
+
+    /// The replica `instance` is gone. Its index is never used again.
+    fn removed(&mut self, instance: InstanceIndex) {
+        let _ = instance;
     }
 
     /// The events that it receives. Called once.

@@ -86,6 +86,24 @@ impl PrefixIndex {
         cached != present
     }
 
+    /// Removes all blocks of `instance`; calls `each` with their keys, in order.
+    pub fn remove(&mut self, instance: InstanceIndex, mut each: impl FnMut(BlockKey)) {
+        let (word, bit) = (instance.index() / WORD_BITS, 1 << (instance.index() % WORD_BITS));
+        let words = self.words();
+        for (page, number) in self.pages.iter_mut().zip(0u32..) {
+            let Some(page) =
+                page.as_mut().filter(|page| page.iter().skip(word).step_by(words).any(|set| set & bit != 0))
+            else {
+                continue;
+            };
+            let sets = Arc::make_mut(page).iter_mut().skip(word).step_by(words);
+            for (set, key) in sets.zip(number * PAGE_KEYS as u32..).filter(|(set, _)| **set & bit != 0) {
+                *set &= !bit;
+                each(key);
+            }
+        }
+    }
+
     /// Whether `instance` has `key`.
     #[must_use]
     pub fn contains(&self, key: BlockKey, instance: InstanceIndex) -> bool {
@@ -206,6 +224,22 @@ mod tests {
         index.set(8, InstanceIndex(0), false);
         index.leading([7, 8, 9].into_iter(), &mut counts);
         assert_eq!(counts, [1, 1, 0]);
+    }
+
+    #[test]
+    fn the_blocks_of_one_instance_are_removed() {
+        let mut index = PrefixIndex::new(70);
+        for (key, instance) in [(7, 69), (600, 69), (600, 5), (8, 5)] {
+            index.set(key, InstanceIndex(instance), true);
+        }
+        let copy = index.clone();
+        let mut removed = Vec::new();
+        index.remove(InstanceIndex(69), |key| removed.push(key));
+        assert_eq!(removed, [7, 600]);
+        let has = |index: &PrefixIndex, key, instance| index.contains(key, InstanceIndex(instance));
+        assert!(!has(&index, 7, 69) && !has(&index, 600, 69) && has(&index, 600, 5) && has(&index, 8, 5));
+        assert!(has(&copy, 600, 69), "a copy stays as it was");
+        index.remove(InstanceIndex(3), |_| unreachable!("it has none"));
     }
 
     #[test]

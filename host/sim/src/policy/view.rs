@@ -2,7 +2,7 @@
 
 use rand::Rng as _;
 
-use super::ClientTargets;
+use super::{ClientTargets, Reads};
 use crate::ids::{InstanceIndex, RequestId};
 use crate::request::{BlockKey, Content, Name, Request, Tags};
 use crate::rng::Stream;
@@ -202,6 +202,40 @@ impl Signals {
         }
     }
 
+    /// Adds the entry of an idle instance behind the others.
+    pub(crate) fn push_idle(&mut self, kv_blocks: u32) {
+        self.queue_depth.push(0);
+        self.batch_size.push(0);
+        self.kv_utilization.push(0.0);
+        self.free_kv_blocks.push(kv_blocks);
+        self.cache_hit_rate.push(0.0);
+        self.preemption_count.push(0);
+        self.in_flight.push(0);
+        self.cached_blocks.push(0);
+        self.waiting_tokens.push(0);
+        self.in_flight_tokens.push(0);
+        self.in_flight_output.push(0);
+        self.ttft_ewma.push(0.0);
+        self.itl_ewma.push(0.0);
+    }
+
+    /// Replaces all columns by the entries of `from` at `rows`; columns that are not in `reads` have as many zeros.
+    pub(crate) fn copy_rows(&mut self, from: &Self, rows: &[usize], reads: Reads) {
+        copy_rows(rows, &from.queue_depth, &mut self.queue_depth, reads.load);
+        copy_rows(rows, &from.batch_size, &mut self.batch_size, reads.load);
+        copy_rows(rows, &from.kv_utilization, &mut self.kv_utilization, reads.load);
+        copy_rows(rows, &from.free_kv_blocks, &mut self.free_kv_blocks, reads.load);
+        copy_rows(rows, &from.cache_hit_rate, &mut self.cache_hit_rate, reads.load);
+        copy_rows(rows, &from.preemption_count, &mut self.preemption_count, reads.load);
+        copy_rows(rows, &from.waiting_tokens, &mut self.waiting_tokens, reads.waiting_tokens);
+        copy_rows(rows, &from.in_flight, &mut self.in_flight, reads.in_flight);
+        copy_rows(rows, &from.cached_blocks, &mut self.cached_blocks, reads.cached_blocks);
+        copy_rows(rows, &from.in_flight_tokens, &mut self.in_flight_tokens, reads.tokens);
+        copy_rows(rows, &from.in_flight_output, &mut self.in_flight_output, reads.tokens);
+        copy_rows(rows, &from.ttft_ewma, &mut self.ttft_ewma, reads.latencies);
+        copy_rows(rows, &from.itl_ewma, &mut self.itl_ewma, reads.latencies);
+    }
+
     /// Tokens of the prompt of `request` in the prefix cache of instance `i`: whole blocks, at most the prompt.
     #[inline]
     #[must_use]
@@ -220,6 +254,16 @@ impl Signals {
 fn cached_tokens(request: &RequestView<'_>, blocks: u32) -> u32 {
     let tokens = u64::from(blocks) * u64::from(request.block_size);
     tokens.min(u64::from(request.input_tokens)) as u32
+}
+
+/// Replaces `to` by the entries of `from` at `rows`, or by as many defaults if it is not `read`.
+pub(crate) fn copy_rows<T: Copy + Default>(rows: &[usize], from: &[T], to: &mut Vec<T>, read: bool) {
+    to.clear();
+    if read {
+        to.extend(rows.iter().map(|&row| from[row]));
+    } else {
+        to.resize(rows.len(), T::default());
+    }
 }
 
 /// The staleness of each group of signals: time since its last refresh.

@@ -13,6 +13,7 @@
 //! routed, or the result of a policy changes with time. The ticks before that are skipped ([`Ticks`]).
 
 mod evictable;
+mod scrape;
 mod settings;
 mod ticks;
 
@@ -367,6 +368,12 @@ impl Gateway {
         }
     }
 
+    /// Other instances may be chosen from now on: ticks from `from` on see them.
+    pub fn instances_changed(&mut self, from: Micros) {
+        self.pass_ticks(from);
+        self.ticks.changed();
+    }
+
     /// Something changes at `now`: counts the ticks before as executed, and executes those from `now` on.
     fn pass_ticks(&mut self, now: Micros) {
         let passed = self.ticks.pass(now);
@@ -383,8 +390,7 @@ impl Gateway {
         }
         self.pass_ticks(now);
         self.catch_up(now);
-        let saturation = self.control.saturation.saturation(cluster);
-        self.seen.saturation = if saturation.is_nan() { 1.0 } else { saturation };
+        self.seen.saturation = self.saturation(cluster);
         self.show_bands(now);
         let CycleState { saturation, bands, ceilings, .. } = &mut self.seen;
         self.control.ceilings.ceilings(now, *saturation, bands, ceilings);
@@ -392,7 +398,7 @@ impl Gateway {
         ceilings.resize(bands.len(), 1.0);
         ceilings.iter_mut().filter(|ceiling| ceiling.is_nan()).for_each(|ceiling| *ceiling = 1.0);
         for rank in 0..self.seen.bands.len() {
-            if self.seen.saturation >= self.seen.ceilings[rank] {
+            if cluster.is_empty() || self.seen.saturation >= self.seen.ceilings[rank] {
                 return self.stop(now, rank, cluster);
             }
             let band = self.seen.bands[rank];
@@ -406,7 +412,8 @@ impl Gateway {
 
     /// The cycle ends at band number `rank`, which has to wait: requests in flight may be evicted.
     fn stop(&mut self, now: Micros, rank: usize, cluster: &ClusterView<'_>) -> Cycle {
-        let mut until = self.control.saturation.steady_until(cluster);
+        let saturation = &self.control.saturation;
+        let mut until = if cluster.is_empty() { Micros::MAX } else { saturation.steady_until(cluster) };
         if self.control.eviction.is_some() && self.demand(rank) {
             if now >= self.evicts_from {
                 return self.evict(now);

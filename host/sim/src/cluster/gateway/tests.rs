@@ -58,7 +58,7 @@ impl GatewayTrial {
         *self.full.lock().expect("one thread") = full;
         let view = ClusterView {
             now: Micros(now),
-            instances: &[] as &[InstanceInfo],
+            instances: &[InstanceInfo::default()],
             signals: &Signals::default(),
             staleness: Staleness::default(),
             versions: Versions::default(),

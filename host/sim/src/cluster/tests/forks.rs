@@ -67,7 +67,7 @@ impl Observer for DecisionLog {
 /// A whole run, and copies made before each of the decisions `at`.
 fn run<I: Instance + Clone>(
     setup: &ClusterSetup,
-    engine: impl Fn(InstanceConfig) -> I,
+    engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static,
     requests: &[Request],
     at: &[usize],
 ) -> Result<(DecisionLog, Vec<BranchPoint<I>>), Halt> {
@@ -118,9 +118,9 @@ fn decisions(log: &DecisionLog) -> RecordedDecisions {
     recorded
 }
 
-fn check<I: Instance + Clone>(
+pub(super) fn check<I: Instance + Clone>(
     setup: &ClusterSetup,
-    engine: impl Fn(InstanceConfig) -> I + Copy,
+    engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static,
     requests: &[Request],
     at: &[usize],
     pause: Micros,

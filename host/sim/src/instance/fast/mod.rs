@@ -400,6 +400,11 @@ impl Instance for Fast {
         (next != NEVER).then_some(next)
     }
 
+    fn idle_since(&self) -> Option<Micros> {
+        let left = self.live.len() - self.draining.len() + self.arriving.len();
+        (left == 0).then_some(self.left_at)
+    }
+
     fn earliest_end(&self, now: Micros, request: &Request) -> Micros {
         self.soonest_end(self.queued_at(now, request), request)
     }

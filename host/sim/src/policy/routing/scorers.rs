@@ -283,6 +283,13 @@ impl Scorer {
         }
     }
 
+    /// The replica `instance` is gone.
+    pub fn removed(&mut self, instance: InstanceIndex) {
+        if let Self::PrefixAffinity(sent) = self {
+            sent.removed(instance);
+        }
+    }
+
     pub fn events(&self) -> Events {
         match self {
             Self::PredictedLatency(_) => LatencyPredictor::EVENTS,

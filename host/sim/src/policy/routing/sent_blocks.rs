@@ -32,6 +32,14 @@ impl SentBlocks {
         }
     }
 
+    /// Drops the record of `instance`, which is gone.
+    pub fn removed(&mut self, instance: InstanceIndex) {
+        if let Some(sent) = self.sent.get_mut(instance.index()) {
+            *sent = BlockLru::new(CAPACITY);
+            self.index.remove(instance, |_| {});
+        }
+    }
+
     /// Records that `request` is dispatched to `instance`.
     pub fn dispatched(&mut self, request: &RequestView<'_>, instance: InstanceIndex) {
         if instance.index() >= self.sent.len() {
@@ -82,6 +90,17 @@ mod tests {
         memory.dispatched(&view_of(&prompt), InstanceIndex(2));
         service.instances.remove(0);
         assert_eq!(scores(&mut memory, &prompt, &service), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn the_record_of_an_instance_goes_with_it() {
+        let service = TestService::idle(2);
+        let prompt = request(0, 1, &[Span { first: 0, len: 1 }]);
+        let mut memory = SentBlocks::default();
+        (0..2).for_each(|instance| memory.dispatched(&view_of(&prompt), InstanceIndex(instance)));
+        memory.removed(InstanceIndex(1));
+        memory.removed(InstanceIndex(7));
+        assert_eq!(scores(&mut memory, &prompt, &service), [1.0, 0.0]);
     }
 
     #[test]

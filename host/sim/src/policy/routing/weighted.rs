@@ -8,7 +8,7 @@ use super::{highest, is_weight, larger, smaller};
 use crate::ids::InstanceIndex;
 use crate::policy::{
     Changes, ClusterView, Event, Events, InstanceInfo, Reads, Reason, RequestView, RoutingDecision, RoutingPolicy,
-    Signals, StepFailed, Ties, Versions,
+    Signals, StepFailed, Ties, Versions, copy_rows,
 };
 
 /// Score of an instance that a filter left out: below all others, which are from 0 on.
@@ -210,6 +210,11 @@ impl RoutingPolicy for Weighted {
         }
     }
 
+    fn removed(&mut self, instance: InstanceIndex) {
+        self.terms.iter_mut().for_each(|term| term.scorer.removed(instance));
+        self.picker.iter_mut().for_each(|picker| picker.policy.removed(instance));
+    }
+
     fn events(&self) -> Events {
         self.events
     }
@@ -368,34 +373,11 @@ impl PickingStep {
     /// Copies what the policy reads of the instances that are left.
     fn look_at(&mut self, cluster: &ClusterView<'_>, all_sums: &[f64]) {
         let Self { reads, left, instances, signals, sums, .. } = self;
-        let from = cluster.signals;
         left.clear();
         left.extend((0..cluster.len()).filter(|&index| all_sums[index] != LEFT_OUT));
-        take(left, cluster.instances, instances, true);
-        take(left, all_sums, sums, true);
-        take(left, &from.queue_depth, &mut signals.queue_depth, reads.load);
-        take(left, &from.batch_size, &mut signals.batch_size, reads.load);
-        take(left, &from.kv_utilization, &mut signals.kv_utilization, reads.load);
-        take(left, &from.free_kv_blocks, &mut signals.free_kv_blocks, reads.load);
-        take(left, &from.cache_hit_rate, &mut signals.cache_hit_rate, reads.load);
-        take(left, &from.preemption_count, &mut signals.preemption_count, reads.load);
-        take(left, &from.waiting_tokens, &mut signals.waiting_tokens, reads.waiting_tokens);
-        take(left, &from.in_flight, &mut signals.in_flight, reads.in_flight);
-        take(left, &from.cached_blocks, &mut signals.cached_blocks, reads.cached_blocks);
-        take(left, &from.in_flight_tokens, &mut signals.in_flight_tokens, reads.tokens);
-        take(left, &from.in_flight_output, &mut signals.in_flight_output, reads.tokens);
-        take(left, &from.ttft_ewma, &mut signals.ttft_ewma, reads.latencies);
-        take(left, &from.itl_ewma, &mut signals.itl_ewma, reads.latencies);
-    }
-}
-
-/// Replaces `to` by the entries of `from` at `indices`, or by as many defaults if it is not `read`.
-fn take<T: Copy + Default>(indices: &[usize], from: &[T], to: &mut Vec<T>, read: bool) {
-    to.clear();
-    if read {
-        to.extend(indices.iter().map(|&index| from[index]));
-    } else {
-        to.resize(indices.len(), T::default());
+        copy_rows(left, cluster.instances, instances, true);
+        copy_rows(left, all_sums, sums, true);
+        signals.copy_rows(cluster.signals, left, *reads);
     }
 }
 

@@ -1,0 +1,196 @@
+//! The loop that decides how many replicas there are: metrics are scraped at one interval, and at another the policy sets
+//! the number of replicas of each group by the metrics of the last scrape.
+
+use super::outcomes::OutcomeLog;
+use super::{Group, Replica};
+use crate::ids::InstanceIndex;
+use crate::instance::InstanceLoad;
+use crate::policy::Reads;
+use crate::replica::ReplicaState;
+use crate::scaling::{
+    Behaviour, GatewayView, GroupFacts, GroupView, OutcomeWindow, ReplicaControl, ReplicaView, ScalingPolicy,
+    ScalingView,
+};
+use crate::units::Micros;
+
+/// A policy that sets the number of replicas, and how often it is called.
+#[derive(Clone, Debug)]
+pub struct ScalingLoop {
+    /// The policy.
+    pub policy: Box<dyn ScalingPolicy>,
+    /// Interval between two calls of the policy, > 0; the first is after one interval (HPA: 15 s).
+    pub sync: Micros,
+    /// Interval at which metrics are scraped, on multiples of it, > 0 (Prometheus: 15 s).
+    pub scrape: Micros,
+    /// The stabilization windows and rates; `None` for those of the policy.
+    pub behaviour: Option<Behaviour>,
+}
+
+/// The loop during a simulation.
+#[derive(Clone, Debug)]
+pub(super) struct ControlLoop {
+    settings: ScalingLoop,
+    /// What limits the changes of each group.
+    controls: Vec<ReplicaControl>,
+    /// The next call of the policy; `None` after the last request.
+    next_sync: Option<Micros>,
+    /// The metrics of the last scrape, by group.
+    scraped: Vec<Scraped>,
+    /// Time of the last scrape.
+    scraped_at: Option<Micros>,
+    pub log: Option<OutcomeLog>,
+    targets: Vec<Option<u32>>,
+    /// Calls in a row that changed nothing.
+    unchanged: u32,
+}
+
+/// The metrics of a group.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Scraped {
+    /// The active replicas, oldest first.
+    pub ready: Vec<ReplicaView>,
+    /// The gateway's queue.
+    pub gateway: GatewayView,
+    /// What the clients measured.
+    pub outcomes: OutcomeWindow,
+}
+
+/// Calls in a row that change nothing, after which nothing more is expected of the policy: five minutes of 15 s.
+const UNCHANGED_SYNCS: u32 = 20;
+
+impl ControlLoop {
+    pub fn new(settings: ScalingLoop, groups: &[Group]) -> Self {
+        let behaviour = settings.behaviour.clone().unwrap_or_else(|| settings.policy.behaviour());
+        let control = |group: &Group| ReplicaControl::new(group.settings.limits, behaviour.clone());
+        Self {
+            controls: groups.iter().map(control).collect(),
+            next_sync: Some(settings.sync),
+            scraped: vec![Scraped::default(); groups.len()],
+            scraped_at: None,
+            log: settings.policy.reads_outcomes().then(OutcomeLog::default),
+            targets: Vec::new(),
+            unchanged: 0,
+            settings,
+        }
+    }
+
+    /// What the policy reads of replicas.
+    pub fn reads(&self) -> Reads {
+        self.settings.policy.reads()
+    }
+
+    /// When metrics are scraped or the policy is called next. Only the last scrape before a call is executed.
+    pub fn next_event(&self) -> Option<Micros> {
+        let sync = self.next_sync?;
+        Some(self.next_scrape().map_or(sync, |scrape| scrape.min(sync)))
+    }
+
+    fn next_scrape(&self) -> Option<Micros> {
+        let interval = self.settings.scrape.0;
+        let last_before = Micros(self.next_sync?.0 / interval * interval);
+        self.scraped_at.is_none_or(|at| at < last_before).then_some(last_before)
+    }
+
+    pub fn scrape_is_due(&self, now: Micros) -> bool {
+        self.next_scrape().is_some_and(|at| at <= now)
+    }
+
+    pub fn sync_is_due(&self, now: Micros) -> bool {
+        self.next_sync.is_some_and(|at| at <= now)
+    }
+
+    /// Whether the policy may still change something.
+    pub fn may_change(&self) -> bool {
+        self.next_sync.is_some() && self.unchanged < UNCHANGED_SYNCS
+    }
+
+    /// Stores the metrics of a scrape, without the outcomes, which it adds.
+    pub fn scraped(&mut self, now: Micros, groups: &[Group], scraped: Vec<Scraped>) {
+        self.scraped = scraped;
+        self.scraped_at = Some(now);
+        if let Some(log) = &mut self.log {
+            log.forget_before(now);
+            for (index, (scraped, group)) in self.scraped.iter_mut().zip(groups).enumerate() {
+                scraped.outcomes = log.window(now, index, |model| group.settings.serves(model));
+            }
+        }
+    }
+
+    /// The number of replicas of each group from `now` on. The next call follows if there is `work` left.
+    pub fn decide(&mut self, now: Micros, work: bool, groups: &[Group], live: &[Replica]) -> Vec<u32> {
+        let loading: Vec<Vec<Micros>> = (0..groups.len()).map(|group| loading(group, live)).collect();
+        let draining = |group| {
+            let drains = |replica: &&Replica| replica.group == group && replica.state == ReplicaState::Draining;
+            live.iter().filter(drains).count() as u32
+        };
+        let views: Vec<GroupView<'_>> = (groups.iter().zip(&self.scraped).zip(&loading).enumerate())
+            .map(|(index, ((group, scraped), loading))| GroupView {
+                facts: group.facts(),
+                replicas: group.replicas,
+                loading,
+                draining: draining(index),
+                ready: &scraped.ready,
+                gateway: scraped.gateway,
+                outcomes: scraped.outcomes,
+            })
+            .collect();
+        self.targets.clear();
+        let view = ScalingView { now, scraped_at: self.scraped_at.unwrap_or(now), groups: &views };
+        self.settings.policy.scale(&view, &mut self.targets);
+        // A group without a target stays as it is.
+        self.targets.resize(groups.len(), None);
+        let decided = self.controls.iter_mut().zip(&views).zip(&self.targets);
+        let decided: Vec<u32> = decided
+            .map(|((control, view), &target)| control.decide(now, view.replicas, target, view.is_active()))
+            .collect();
+        let is_unchanged = decided.iter().zip(groups).all(|(&replicas, group)| replicas == group.replicas);
+        self.unchanged = if is_unchanged { self.unchanged + 1 } else { 0 };
+        self.next_sync = work.then(|| now.saturating_add(self.settings.sync));
+        decided
+    }
+}
+
+/// When the replicas of `group` that start are expected to be ready, in order.
+fn loading(group: usize, live: &[Replica]) -> Vec<Micros> {
+    let of_group = live.iter().filter(|replica| replica.group == group);
+    let mut ready: Vec<Micros> = of_group
+        .filter_map(|replica| match replica.state {
+            ReplicaState::Scheduling => Some(Micros::MAX),
+            ReplicaState::Loading => Some(replica.next.saturating_add(replica.warm_up)),
+            ReplicaState::Warming => Some(replica.next),
+            ReplicaState::Active | ReplicaState::Draining => None,
+        })
+        .collect();
+    ready.sort_unstable();
+    ready
+}
+
+impl Group {
+    fn facts(&self) -> GroupFacts {
+        let instance = &self.settings.instance;
+        GroupFacts {
+            model: self.settings.serves.first().copied().unwrap_or_default(),
+            limits: self.settings.limits,
+            gpus: self.settings.gpus,
+            price: self.settings.price,
+            kv_tokens: u64::from(instance.total_kv_blocks) * u64::from(instance.block_size),
+            max_num_seqs: instance.max_num_seqs,
+            max_num_batched_tokens: instance.max_num_batched_tokens,
+        }
+    }
+}
+
+impl Scraped {
+    /// Adds a ready replica with this load.
+    pub fn add(&mut self, instance: InstanceIndex, load: InstanceLoad, (in_flight, tokens): (u32, u64)) {
+        let share = f64::from(load.used_kv_blocks) / f64::from(load.total_kv_blocks.max(1));
+        self.ready.push(ReplicaView {
+            instance,
+            queue_depth: load.queue_depth,
+            batch_size: load.batch_size,
+            kv_utilization: share,
+            in_flight,
+            in_flight_tokens: tokens,
+        });
+    }
+}

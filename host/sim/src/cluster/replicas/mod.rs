@@ -1,0 +1,521 @@
+//! Replicas: instances that start and stop while the service runs.
+//!
+//! ```text
+//! scheduling ──► loading ──► warming ──► active ──► draining ──► gone
+//! waits for a    process,    CUDA        serves     finishes
+//! GPU            weights,    graphs      requests   its requests
+//!                compile
+//! ```
+//!
+//! A replica that becomes active is a new instance: with an index of its own, which is never used again, and an empty
+//! prefix cache. This module knows which replica is in which state and when that changes; the events are executed by
+//! [`Cluster`](super::Cluster), which has the instances.
+
+mod control;
+mod nodes;
+mod outcomes;
+mod settings;
+
+use std::collections::VecDeque;
+
+use self::control::ControlLoop;
+pub use self::control::ScalingLoop;
+pub(super) use self::control::Scraped;
+pub use self::nodes::{EMPTY_NODE_DELAY, NodePool};
+use self::nodes::{Nodes, Placement};
+pub(super) use self::outcomes::OutcomeLog;
+pub use self::settings::{DrainChoice, ReplicaGroup, ReplicaSettings, ScheduledReplicas, StartMode, StartTimes};
+use crate::ids::InstanceIndex;
+use crate::instance::{InstanceConfig, InstanceLoad};
+use crate::outcome::Counters;
+use crate::policy::Reads;
+use crate::replica::{GroupReport, ReplicaChange, ReplicaEvent, ReplicaReport, ReplicaState};
+use crate::request::Name;
+use crate::units::Micros;
+
+/// The replicas of a service during a simulation.
+#[derive(Clone, Debug)]
+pub(super) struct Replicas {
+    groups: Vec<Group>,
+    /// All replicas that are not gone, in the order in which they were created.
+    live: Vec<Replica>,
+    /// The instances that may be chosen, with their groups, by index.
+    active: Vec<(InstanceIndex, usize)>,
+    /// Number of changes of `active`.
+    version: u64,
+    /// The instances that have requests or may get some, by index.
+    serving: Vec<InstanceIndex>,
+    /// The instances that are gone, with their final counters.
+    gone: Vec<(InstanceIndex, Counters)>,
+    /// Changes at fixed times that are still to come.
+    scheduled: VecDeque<ScheduledReplicas>,
+    nodes: Nodes,
+    /// The policy that sets the numbers of replicas.
+    control: Option<Box<ControlLoop>>,
+    /// Time of the next transition of a replica or of a node; [`Micros::MAX`] if none is known.
+    next: Micros,
+    /// Time of the next transition of a node.
+    next_node: Micros,
+    /// Number of replicas so far.
+    created: u32,
+    /// Number of replicas by group and state.
+    counts: Vec<[u32; 5]>,
+    report: ReplicaReport,
+    /// Changes of state that were not reported yet.
+    events: Vec<ReplicaEvent>,
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    settings: ReplicaGroup,
+    /// Number of replicas, without those that drain (`spec.replicas`).
+    replicas: u32,
+    /// Replicas that sleep in host memory.
+    sleeping: u32,
+}
+
+impl Group {
+    /// Its figures before the first event.
+    fn report(&self) -> GroupReport {
+        GroupReport { gpus: self.settings.gpus, gpu_price: self.settings.price, ..GroupReport::default() }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Replica {
+    number: u32,
+    group: usize,
+    state: ReplicaState,
+    /// Time of its next transition; [`Micros::MAX`] if that is unknown.
+    next: Micros,
+    /// How long it loads, and then warms up.
+    loading: Micros,
+    warm_up: Micros,
+    /// Whether it slept before.
+    wakes: bool,
+    placement: Placement,
+    instance: Option<InstanceIndex>,
+    /// Whether it drains and has no requests.
+    is_done: bool,
+}
+
+impl Group {
+    /// A replica goes to sleep, if the group has room for it.
+    fn sleep(&mut self) {
+        if let StartMode::Hot { pool } = self.settings.mode {
+            self.sleeping = (self.sleeping + 1).min(pool);
+        }
+    }
+}
+
+/// What happens to a replica; the number is its position among those that are not gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transition {
+    /// It is ready to serve.
+    Ready(usize),
+    /// Its last request may have ended.
+    MayBeDone(usize, InstanceIndex),
+    /// Its last request has ended.
+    Gone(usize, InstanceIndex),
+}
+
+impl Replicas {
+    /// The replicas of `settings`, the initial ones of which are active; instances are numbered in the order of groups.
+    ///
+    /// # Errors
+    /// As of [`ReplicaSettings::check`].
+    pub fn new(settings: ReplicaSettings) -> Result<Self, String> {
+        let (nodes, placements) = settings.initial_nodes()?;
+        let groups = settings.groups.into_iter();
+        let groups: Vec<Group> = groups
+            .map(|settings| Group {
+                replicas: settings.initial,
+                sleeping: if let StartMode::Hot { pool } = settings.mode { pool } else { 0 },
+                settings,
+            })
+            .collect();
+        let mut replicas = Self {
+            live: Vec::new(),
+            active: Vec::new(),
+            version: 0,
+            serving: Vec::new(),
+            gone: Vec::new(),
+            scheduled: settings.scheduled.into(),
+            control: settings.scaling.map(|scaling| Box::new(ControlLoop::new(scaling, &groups))),
+            next: Micros::MAX,
+            next_node: Micros::MAX,
+            created: 0,
+            counts: vec![[0; 5]; groups.len()],
+            report: ReplicaReport { groups: groups.iter().map(Group::report).collect(), ..ReplicaReport::default() },
+            events: Vec::new(),
+            nodes,
+            groups,
+        };
+        let groups = replicas.groups.iter().map(|group| group.settings.initial).enumerate();
+        let groups: Vec<usize> = groups.flat_map(|(group, initial)| (0..initial).map(move |_| group)).collect();
+        for ((group, placement), instance) in groups.into_iter().zip(placements).zip(0..) {
+            let position = replicas.create(group, ReplicaState::Active);
+            replicas.live[position].placement = placement;
+            replicas.attach(position, InstanceIndex(instance));
+        }
+        replicas.report.counts(Micros::ZERO, &replicas.counts);
+        replicas.allocate_waiting(Micros::ZERO);
+        Ok(replicas)
+    }
+
+    /// The instances that may be chosen, with their groups, by index.
+    pub fn active(&self) -> &[(InstanceIndex, usize)] {
+        &self.active
+    }
+
+    /// The instances that have requests or may get some, by index.
+    pub fn serving(&self) -> &[InstanceIndex] {
+        &self.serving
+    }
+
+    /// A number that changes with [`Self::active`].
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether the replicas of `group` serve `model`.
+    pub fn serves(&self, group: usize, model: Name) -> bool {
+        self.groups[group].settings.serves(model)
+    }
+
+    /// Whether any group serves `model`.
+    pub fn is_known(&self, model: Name) -> bool {
+        self.groups.iter().any(|group| group.settings.serves(model))
+    }
+
+    /// Whether `instance` may be chosen.
+    pub fn is_active(&self, instance: InstanceIndex) -> bool {
+        self.active.binary_search_by_key(&instance, |&(active, _)| active).is_ok()
+    }
+
+    /// Time of the next transition.
+    pub fn next_transition(&self) -> Option<Micros> {
+        (self.next < Micros::MAX).then_some(self.next)
+    }
+
+    /// Time of the next change at a fixed time, scrape, or call of the policy.
+    pub fn next_scaling(&self) -> Option<Micros> {
+        let scheduled = self.scheduled.front().map(|change| change.at);
+        let control = self.control.as_ref().and_then(|control| control.next_event());
+        scheduled.into_iter().chain(control).min()
+    }
+
+    /// The signals that the policy reads; the periodic ones are read from the instances.
+    pub fn reads(&self) -> Reads {
+        let reads = self.control.as_ref().map_or(Reads::NOTHING, |control| control.reads());
+        Reads { load: false, waiting_tokens: false, ..reads }
+    }
+
+    /// The latencies of the last minute, if the policy reads them.
+    pub fn outcome_log(&mut self) -> Option<&mut OutcomeLog> {
+        self.control.as_mut()?.log.as_mut()
+    }
+
+    /// Whether metrics are scraped at `now`.
+    pub fn scrape_is_due(&self, now: Micros) -> bool {
+        self.control.as_ref().is_some_and(|control| control.scrape_is_due(now))
+    }
+
+    /// Whether the policy is called at `now`.
+    pub fn sync_is_due(&self, now: Micros) -> bool {
+        self.control.as_ref().is_some_and(|control| control.sync_is_due(now))
+    }
+
+    /// The metrics at `now`: `fill` adds those of the active replicas and of the gateway's queue to those of each group.
+    pub fn scrape(&mut self, now: Micros, fill: impl FnOnce(&Self, &mut [Scraped])) {
+        let mut scraped = vec![Scraped::default(); self.groups.len()];
+        fill(self, &mut scraped);
+        let Self { control: Some(control), groups, .. } = self else { return };
+        control.scraped(now, groups, scraped);
+    }
+
+    /// The policy's number of replicas of each group from `now` on. The policy is called again if there is `work` left.
+    pub fn decide(&mut self, now: Micros, work: bool) -> Vec<u32> {
+        let Self { control: Some(control), groups, live, .. } = self else { return Vec::new() };
+        control.decide(now, work, groups, live)
+    }
+
+    /// Whether the number of active replicas may still change.
+    pub fn may_change(&self) -> bool {
+        // One that waits for GPUs gets them from a node that comes.
+        let comes = |replica: &Replica| replica.next.min(self.next_node) < Micros::MAX;
+        let starting = |replica: &Replica| replica.state < ReplicaState::Active && comes(replica);
+        let control = self.control.as_ref().is_some_and(|control| control.may_change());
+        control || !self.scheduled.is_empty() || self.live.iter().any(starting)
+    }
+
+    /// The group and the number of replicas of the next change that is due at `now`.
+    pub fn take_scheduled(&mut self, now: Micros) -> Option<(usize, u32)> {
+        let change = self.scheduled.pop_front_if(|change| change.at <= now)?;
+        Some((change.group, change.replicas))
+    }
+
+    /// The next transition that is due at `now`. A replica that is gone comes before a node, and that before a replica that
+    /// is ready.
+    pub fn take_due(&mut self, now: Micros) -> Option<Transition> {
+        while self.next <= now {
+            let gone = self.live.iter().any(|replica| replica.next <= now && replica.state == ReplicaState::Draining);
+            if self.next_node <= now && !gone {
+                self.allocate_waiting(now);
+                continue;
+            }
+            let rank = |replica: &Replica| (replica.next, replica.state != ReplicaState::Draining);
+            let (position, replica) = self.live.iter_mut().enumerate().min_by_key(|(_, replica)| rank(replica))?;
+            let at = replica.next;
+            replica.next = Micros::MAX;
+            match (replica.state, replica.instance) {
+                (ReplicaState::Loading, _) => {
+                    replica.next = at.saturating_add(replica.warm_up);
+                    self.enter(at, position, ReplicaState::Warming);
+                    self.update_next();
+                }
+                (ReplicaState::Draining, Some(instance)) => {
+                    let is_done = replica.is_done;
+                    self.update_next();
+                    return Some(match is_done {
+                        true => Transition::Gone(position, instance),
+                        false => Transition::MayBeDone(position, instance),
+                    });
+                }
+                _ => {
+                    self.update_next();
+                    return Some(Transition::Ready(position));
+                }
+            }
+        }
+        None
+    }
+
+    /// The configuration of the instance of a replica that is ready.
+    pub fn config(&self, position: usize, index: InstanceIndex) -> InstanceConfig {
+        InstanceConfig { index, ..self.groups[self.live[position].group].settings.instance.clone() }
+    }
+
+    /// The replica, which is ready, is active from `now` on as `instance`.
+    pub fn activate(&mut self, now: Micros, position: usize, instance: InstanceIndex) {
+        self.attach(position, instance);
+        self.enter(now, position, ReplicaState::Active);
+    }
+
+    /// The replica, which drains, has had no request since `since`; `None` if it has one, which does not end before
+    /// `next`.
+    pub fn drains(&mut self, now: Micros, position: usize, since: Option<Micros>, next: Micros) {
+        let replica = &mut self.live[position];
+        replica.is_done = since.is_some();
+        replica.next = since.unwrap_or(next).max(now).saturating_add(Micros(u64::from(since.is_none())));
+        self.update_next();
+    }
+
+    /// A request was ended on `instance` at `now`: if it drains, that may have been the last one.
+    pub fn evicted(&mut self, now: Micros, instance: InstanceIndex) {
+        let drains =
+            |replica: &&mut Replica| replica.instance == Some(instance) && replica.state == ReplicaState::Draining;
+        if let Some(replica) = self.live.iter_mut().find(drains) {
+            replica.next = replica.next.min(now.saturating_add(Micros(1)));
+            self.update_next();
+        }
+    }
+
+    /// The replica is gone from `now` on, and its instance ended with these `counters`.
+    pub fn end(&mut self, now: Micros, position: usize, counters: Counters) {
+        let Replica { instance, group, .. } = self.live[position];
+        if let Some(instance) = instance {
+            self.serving.retain(|&other| other != instance);
+            self.gone.push((instance, counters));
+        }
+        self.groups[group].sleep();
+        self.remove(now, position);
+        self.allocate_waiting(now);
+    }
+
+    /// From `now` on, `group` has `replicas` replicas, within its limits. `load` is the load of an active instance. Returns
+    /// the instances that have to drain.
+    pub fn set_replicas(
+        &mut self,
+        now: Micros,
+        group: usize,
+        replicas: u32,
+        load: impl Fn(InstanceIndex) -> InstanceLoad,
+    ) -> Vec<InstanceIndex> {
+        let Group { settings, replicas: present, .. } = &mut self.groups[group];
+        let to = replicas.clamp(settings.limits.min, settings.limits.max);
+        let from = std::mem::replace(present, to);
+        if to == from {
+            return Vec::new();
+        }
+        self.report.changes.push(ReplicaChange { at: now, group, from, to });
+        (from..to).for_each(|_| self.begin(now, group));
+        let draining = (to..from).filter_map(|_| self.reduce(now, group, &load)).collect();
+        self.allocate_waiting(now);
+        draining
+    }
+
+    /// Position of the replica with that instance.
+    pub fn position(&self, instance: InstanceIndex) -> Option<usize> {
+        self.live.iter().position(|replica| replica.instance == Some(instance))
+    }
+
+    /// The changes of state that were not taken yet.
+    pub fn take_events(&mut self) -> Vec<ReplicaEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// The instances that are gone, with their final counters.
+    pub fn gone(&self) -> &[(InstanceIndex, Counters)] {
+        &self.gone
+    }
+
+    /// The figures up to `end`.
+    pub fn finish(mut self, end: Micros) -> ReplicaReport {
+        self.report.finish(end);
+        self.report.pools = self.nodes.finish(end);
+        self.report
+    }
+
+    /// A replica of `group` starts at `now`.
+    fn begin(&mut self, now: Micros, group: usize) {
+        let Group { settings, sleeping, .. } = &mut self.groups[group];
+        let wakes = *sleeping > 0;
+        *sleeping -= u32::from(wakes);
+        let (loading, warm_up) =
+            if wakes { (settings.start.wake, Micros::ZERO) } else { settings.start.phases(settings.mode) };
+        self.report.groups[group].started += 1;
+        let position = self.create(group, ReplicaState::Scheduling);
+        let replica = &mut self.live[position];
+        (replica.loading, replica.warm_up, replica.wakes) = (loading, warm_up, wakes);
+        if !self.allocate(now, position) {
+            self.report_state(now, position);
+        }
+    }
+
+    /// The replica, which waits for GPUs, begins to load if there is room for it.
+    fn allocate(&mut self, now: Micros, position: usize) -> bool {
+        let replica = &mut self.live[position];
+        let Group { settings, .. } = &self.groups[replica.group];
+        if self.nodes.are_limited() {
+            let Some(placement) = self.nodes.allocate(now, settings.gpus, &settings.pools) else { return false };
+            replica.placement = placement;
+        }
+        replica.next = now.saturating_add(replica.loading);
+        self.enter(now, position, ReplicaState::Loading);
+        true
+    }
+
+    /// Allocates GPUs to the replicas that wait, in the order in which they were created, and requests nodes for the
+    /// others.
+    fn allocate_waiting(&mut self, now: Micros) {
+        let mut waiting = Vec::new();
+        for position in 0..self.live.len() {
+            if self.live[position].state == ReplicaState::Scheduling && !self.allocate(now, position) {
+                waiting.push(self.live[position].group);
+            }
+        }
+        let needs = |&group: &usize| {
+            let settings = &self.groups[group].settings;
+            (settings.gpus, &*settings.pools)
+        };
+        self.nodes.remove_empty(now);
+        self.nodes.request(now, &waiting.iter().map(needs).collect::<Vec<_>>());
+        self.next_node = self.nodes.next_event(now);
+        self.update_next();
+    }
+
+    /// Removes a replica of `group` at `now`: one that waits for GPUs, else one that starts, the newest of them; else an
+    /// active one, the instance of which is returned and has to drain.
+    fn reduce(
+        &mut self,
+        now: Micros,
+        group: usize,
+        load: &impl Fn(InstanceIndex) -> InstanceLoad,
+    ) -> Option<InstanceIndex> {
+        let by_load = self.groups[group].settings.drain == DrainChoice::Emptiest;
+        let requests = |replica: &Replica| {
+            let load = replica.instance.filter(|_| by_load).map(load).unwrap_or_default();
+            u64::from(load.queue_depth) + u64::from(load.batch_size)
+        };
+        let rank = |replica: &Replica| match replica.state {
+            ReplicaState::Scheduling => 0,
+            ReplicaState::Loading | ReplicaState::Warming => 1,
+            ReplicaState::Active | ReplicaState::Draining => 2,
+        };
+        let removable = |replica: &Replica| replica.group == group && replica.state != ReplicaState::Draining;
+        // The newest is the last of the smallest.
+        let candidates = self.live.iter().enumerate().rev().filter(|(_, replica)| removable(replica));
+        let (position, _) = candidates.min_by_key(|(_, replica)| (rank(replica), requests(replica)))?;
+        self.report.groups[group].removed += 1;
+        let Some(instance) = self.live[position].instance else {
+            if self.live[position].wakes {
+                self.groups[group].sleep();
+            }
+            self.remove(now, position);
+            return None;
+        };
+        self.active.retain(|&(active, _)| active != instance);
+        self.version += 1;
+        self.enter(now, position, ReplicaState::Draining);
+        Some(instance)
+    }
+
+    /// Adds a replica. Returns its position.
+    fn create(&mut self, group: usize, state: ReplicaState) -> usize {
+        let number = self.created;
+        self.created += 1;
+        self.counts[group][state.index()] += 1;
+        self.live.push(Replica {
+            number,
+            group,
+            state,
+            next: Micros::MAX,
+            loading: Micros::ZERO,
+            warm_up: Micros::ZERO,
+            wakes: false,
+            placement: Vec::new(),
+            instance: None,
+            is_done: false,
+        });
+        self.live.len() - 1
+    }
+
+    fn attach(&mut self, position: usize, instance: InstanceIndex) {
+        let replica = &mut self.live[position];
+        replica.instance = Some(instance);
+        self.active.push((instance, replica.group));
+        if let Some(log) = self.control.as_mut().and_then(|control| control.log.as_mut()) {
+            log.add_instance(replica.group);
+        }
+        self.serving.push(instance);
+        self.version += 1;
+    }
+
+    fn enter(&mut self, now: Micros, position: usize, state: ReplicaState) {
+        let replica = &mut self.live[position];
+        let counts = &mut self.counts[replica.group];
+        counts[replica.state.index()] -= 1;
+        counts[state.index()] += 1;
+        replica.state = state;
+        self.report_state(now, position);
+    }
+
+    fn remove(&mut self, now: Micros, position: usize) {
+        let Replica { number: replica, group, instance, state, placement, .. } = self.live.remove(position);
+        self.nodes.release(now, &placement);
+        self.counts[group][state.index()] -= 1;
+        self.report.counts(now, &self.counts);
+        self.events.push(ReplicaEvent { at: now, replica, group, instance, state: None });
+    }
+
+    fn report_state(&mut self, now: Micros, position: usize) {
+        let Replica { number: replica, group, instance, state, .. } = self.live[position];
+        self.report.counts(now, &self.counts);
+        self.events.push(ReplicaEvent { at: now, replica, group, instance, state: Some(state) });
+    }
+
+    fn update_next(&mut self) {
+        self.next = self.live.iter().map(|replica| replica.next).min().unwrap_or(Micros::MAX).min(self.next_node);
+    }
+}
