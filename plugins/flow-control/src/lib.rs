@@ -29,9 +29,11 @@ pub struct ReimplementedFlowControl {
     lifts: Vec<f64>,
     /// By band.
     active: BTreeMap<i32, ActiveTenants>,
-    /// Instances as of the latest decision with how full they are: few differ at the next one.
+    /// The instances at the latest decision, and how full they were.
     #[serde(skip)]
-    full: Vec<(LoadSignals, f64)>,
+    seen: Vec<LoadSignals>,
+    #[serde(skip)]
+    saturation: f64,
     /// Limits by rank as of the latest decision: they depend on the number of bands alone.
     #[serde(skip)]
     limits: Vec<f64>,
@@ -74,7 +76,8 @@ impl Policy for ReimplementedFlowControl {
             output_weight: setup.parameter("output_weight"),
             lifts: Vec::new(),
             active: BTreeMap::new(),
-            full: Vec::new(),
+            seen: Vec::new(),
+            saturation: 0.0,
             limits: Vec::new(),
             counters: Vec::new(),
             returned: Vec::new(),
@@ -90,26 +93,23 @@ impl Saturation for ReimplementedFlowControl {
         if instances.is_empty() || is_stale {
             return 1.0;
         }
-        let full = |instance: &LoadSignals| {
-            (instance.queue_depth / self.queue_depth).max(instance.kv_utilization / self.kv_utilization)
+        // Between two reports of the instances nothing changes.
+        let differs = |(a, b): (&LoadSignals, &LoadSignals)| {
+            (a.queue_depth.to_bits() ^ b.queue_depth.to_bits())
+                | (a.kv_utilization.to_bits() ^ b.kv_utilization.to_bits())
         };
-        if self.full.len() != instances.len() {
-            self.full = instances.iter().map(|instance| (*instance, full(instance))).collect();
+        let is_new = self.seen.len() != instances.len()
+            || self.seen.iter().zip(instances).map(differs).fold(0, |some, more| some | more) != 0;
+        if is_new {
+            let full = instances.iter().map(|instance| {
+                (instance.queue_depth / self.queue_depth).max(instance.kv_utilization / self.kv_utilization)
+            });
+            self.saturation = full.sum::<f64>() / instances.len() as f64;
+            self.seen.clear();
+            self.seen.extend_from_slice(instances);
         }
-        let mut sum = -0.0;
-        for ((before, kept), instance) in self.full.iter_mut().zip(instances) {
-            if !same(before, instance) {
-                (*before, *kept) = (*instance, full(instance));
-            }
-            sum += *kept;
-        }
-        sum / instances.len() as f64
+        self.saturation
     }
-}
-
-/// Whether both have the same bits: zeros of different signs and NaN count as different.
-fn same(a: &LoadSignals, b: &LoadSignals) -> bool {
-    a.queue_depth.to_bits() == b.queue_depth.to_bits() && a.kv_utilization.to_bits() == b.kv_utilization.to_bits()
 }
 
 /// `priority-holdback`: limits that fall evenly from 1 for the highest band to `limit` for the lowest.
