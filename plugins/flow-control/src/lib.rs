@@ -29,15 +29,15 @@ pub struct ReimplementedFlowControl {
     lifts: Vec<f64>,
     /// By band.
     active: BTreeMap<i32, ActiveTenants>,
-    /// Instances as of the latest decision with how full they are: few differ at the next one.
+    /// The instances at the latest decision, and how full they were.
     #[serde(skip)]
-    full: Vec<(LoadSignals, f64)>,
+    seen: Vec<LoadSignals>,
+    #[serde(skip)]
+    saturation: f64,
     /// Limits by rank as of the latest decision: they depend on the number of bands alone.
     #[serde(skip)]
     limits: Vec<f64>,
-    /// Memory for a decision: the counters of the flows, and the indices of those whose tenants return.
-    #[serde(skip)]
-    counters: Vec<f64>,
+    /// Memory for a decision: the indices of the flows whose tenants return.
     #[serde(skip)]
     returned: Vec<usize>,
 }
@@ -74,9 +74,9 @@ impl Policy for ReimplementedFlowControl {
             output_weight: setup.parameter("output_weight"),
             lifts: Vec::new(),
             active: BTreeMap::new(),
-            full: Vec::new(),
+            seen: Vec::new(),
+            saturation: 0.0,
             limits: Vec::new(),
-            counters: Vec::new(),
             returned: Vec::new(),
         })
     }
@@ -90,26 +90,23 @@ impl Saturation for ReimplementedFlowControl {
         if instances.is_empty() || is_stale {
             return 1.0;
         }
-        let full = |instance: &LoadSignals| {
-            (instance.queue_depth / self.queue_depth).max(instance.kv_utilization / self.kv_utilization)
+        // Between two reports of the instances nothing changes.
+        let differs = |(a, b): (&LoadSignals, &LoadSignals)| {
+            (a.queue_depth.to_bits() ^ b.queue_depth.to_bits())
+                | (a.kv_utilization.to_bits() ^ b.kv_utilization.to_bits())
         };
-        if self.full.len() != instances.len() {
-            self.full = instances.iter().map(|instance| (*instance, full(instance))).collect();
+        let is_new = self.seen.len() != instances.len()
+            || self.seen.iter().zip(instances).map(differs).fold(0, |some, more| some | more) != 0;
+        if is_new {
+            let full = instances.iter().map(|instance| {
+                (instance.queue_depth / self.queue_depth).max(instance.kv_utilization / self.kv_utilization)
+            });
+            self.saturation = full.sum::<f64>() / instances.len() as f64;
+            self.seen.clear();
+            self.seen.extend_from_slice(instances);
         }
-        let mut sum = -0.0;
-        for ((before, kept), instance) in self.full.iter_mut().zip(instances) {
-            if !same(before, instance) {
-                (*before, *kept) = (*instance, full(instance));
-            }
-            sum += *kept;
-        }
-        sum / instances.len() as f64
+        self.saturation
     }
-}
-
-/// Whether both have the same bits: zeros of different signs and NaN count as different.
-fn same(a: &LoadSignals, b: &LoadSignals) -> bool {
-    a.queue_depth.to_bits() == b.queue_depth.to_bits() && a.kv_utilization.to_bits() == b.kv_utilization.to_bits()
 }
 
 /// `priority-holdback`: limits that fall evenly from 1 for the highest band to `limit` for the lowest.
@@ -126,50 +123,64 @@ impl Ceilings for ReimplementedFlowControl {
 /// `virtual-token-counter`: the tenant that was served the fewest tokens; one that returns starts with the others.
 impl Fairness for ReimplementedFlowControl {
     fn fair_pick(&mut self, _: u64, _: f64, band: &Band, flows: &[Flow]) -> usize {
-        let Self { lifts, active, counters, returned, output_weight, .. } = self;
+        let Self { lifts, active, returned, output_weight, .. } = self;
         let ActiveTenants { decisions, latest } = active.entry(band.priority).or_default();
-        let served = |flow: &Flow| flow.served_input as f64 + *output_weight * flow.served_output as f64;
-        let mut least: Option<f64> = None;
-        counters.clear();
+        let tenants = flows.iter().map(|flow| flow.tenant as usize + 1).max().unwrap_or(0);
+        if tenants > lifts.len().min(latest.len()) {
+            lifts.resize(lifts.len().max(tenants), 0.0);
+            latest.resize(latest.len().max(tenants), 0);
+        }
+        let counter = |flow: &Flow, lifts: &[f64]| {
+            flow.served_input as f64 + *output_weight * flow.served_output as f64 + lifts[flow.tenant as usize]
+        };
+        let mut least = f64::INFINITY;
+        let mut first = FirstFlow::default();
         returned.clear();
         for (index, flow) in flows.iter().enumerate() {
-            let tenant = flow.tenant as usize;
-            if tenant >= lifts.len().min(latest.len()) {
-                lifts.resize(lifts.len().max(tenant + 1), 0.0);
-                latest.resize(latest.len().max(tenant + 1), 0);
-            }
-            let counter = served(flow) + lifts[tenant];
-            counters.push(counter);
-            let was_active = *decisions > 0 && latest[tenant] == *decisions;
-            latest[tenant] = *decisions + 1;
-            if was_active || flow.in_flight > 0 {
-                least = Some(least.map_or(counter, |least| least.min(counter)));
-            } else {
+            let counter = counter(flow, lifts);
+            first.offer(flows, index, counter);
+            let before = std::mem::replace(&mut latest[flow.tenant as usize], *decisions + 1);
+            if flow.in_flight == 0 && (before != *decisions || before == 0) {
                 returned.push(index);
+            } else if counter < least {
+                least = counter;
             }
         }
         *decisions += 1;
-        if let Some(least) = least {
-            for &index in &*returned {
-                let missing = least - counters[index];
-                if missing > 0.0 {
-                    let lift = &mut lifts[flows[index].tenant as usize];
-                    *lift += missing;
-                    counters[index] = served(&flows[index]) + *lift;
-                }
+        if returned.is_empty() || least == f64::INFINITY {
+            return first.index;
+        }
+        for flow in returned.iter().map(|&index| &flows[index]) {
+            let missing = least - counter(flow, lifts);
+            if missing > 0.0 {
+                lifts[flow.tenant as usize] += missing;
             }
         }
-        first_by(flows, counters)
+        let mut first = FirstFlow::default();
+        flows.iter().enumerate().for_each(|(index, flow)| first.offer(flows, index, counter(flow, lifts)));
+        first.index
     }
 }
 
-/// The flow with the smallest number; of equal ones that with the head of the smallest rank, then the one enqueued first.
-fn first_by(flows: &[Flow], numbers: &[f64]) -> usize {
-    let head = |index: usize| (flows[index].head_rank, flows[index].head_turn);
-    (1..flows.len()).fold(0, |first, index| {
-        let (number, least) = (numbers[index], numbers[first]);
-        if number < least || number == least && head(index) < head(first) { index } else { first }
-    })
+/// The flow with the smallest counter; of equal ones that with the head of the smallest rank, then the one enqueued first.
+struct FirstFlow {
+    index: usize,
+    counter: f64,
+}
+
+impl Default for FirstFlow {
+    fn default() -> Self {
+        Self { index: 0, counter: f64::INFINITY }
+    }
+}
+
+impl FirstFlow {
+    fn offer(&mut self, flows: &[Flow], index: usize, counter: f64) {
+        let head = |index: usize| (flows[index].head_rank, flows[index].head_turn);
+        if counter < self.counter || counter == self.counter && head(index) < head(self.index) {
+            *self = Self { index, counter };
+        }
+    }
 }
 
 /// `edf`: the request that leaves the queue unserved first.

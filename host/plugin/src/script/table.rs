@@ -145,7 +145,7 @@ fn whole(keys: &Column) -> Result<Vec<INT>, ScriptError> {
     // A key costs about as much as eight numbers.
     call::charge(keys.len().saturating_mul(8))?;
     let key = |&key: &f64| {
-        let is_whole = key.fract() == 0.0 && key.abs() < 1e15;
+        let is_whole = key as INT as f64 == key && key.abs() < 1e15;
         is_whole.then_some(key as INT).ok_or_else(|| failure(format!("a key of a table is a whole number, not {key}")))
     };
     keys.values().iter().map(key).collect()

@@ -410,10 +410,11 @@ impl Functions for Direct {
     #[inline]
     fn saturation(&self, store: &mut Store<WasmHost>, input: &InstanceInput<'_>) -> wasmtime::Result<f64> {
         let saturation = role!(self, DirectRole::Saturation { saturation } => saturation);
-        let [_, at] = self.put_instances(store, 0, input.count, input.instances, input.changed)?;
+        let room = self.room_of_instances(store, 0, input.instances.len())?;
+        room.write(self.memory.memory.data_mut(&mut *store), input.count, input.instances, input.changed)?;
         let (periodic, cache, gateway, pipeline) = input.ages.numbers();
         let [count, len] = [input.count, input.instances.len()].map(|number| number as u32);
-        saturation.call(store, (input.now_us, periodic, cache, gateway, pipeline, count, at as u32, len))
+        saturation.call(store, (input.now_us, periodic, cache, gateway, pipeline, count, room.numbers_at as u32, len))
     }
 
     fn ceilings(
@@ -476,8 +477,10 @@ impl Direct {
         let request = RequestRow::bytes(std::slice::from_ref(&input.request));
         let ages = Row::bytes(std::slice::from_ref(&input.ages));
         let &DecisionRows { count, instances, changed, .. } = input;
-        let [at, numbers_at] = self.put_instances(store, size_of::<GuestDecision>(), count, instances, changed)?;
+        let room = self.room_of_instances(store, size_of::<GuestDecision>(), instances.len())?;
         let memory = self.memory.memory.data_mut(&mut *store);
+        room.write(memory, count, instances, changed)?;
+        let InstanceRoom { at, numbers_at, .. } = room;
         write(memory, at + offset_of!(GuestDecision, request), request)?;
         write(memory, at + offset_of!(GuestDecision, ages), ages)?;
         let [count, start, len] = [count, numbers_at, instances.len()].map(|number| number as u32);
@@ -517,39 +520,51 @@ impl Direct {
         Ok(at as u32)
     }
 
-    /// Writes the numbers of `count` instances, of those that the call before has left only the `changed` rows. Returns the
-    /// addresses of `head` bytes for other parameters and of the numbers.
+    /// Room for `head` bytes of other parameters and for `numbers` of the instances.
     #[inline]
-    fn put_instances(
+    fn room_of_instances(
         &self,
         store: &mut Store<WasmHost>,
         head: usize,
+        numbers: usize,
+    ) -> wasmtime::Result<InstanceRoom> {
+        let size = numbers * size_of::<f64>();
+        let Some(input) = &self.input else {
+            let at = if head == 0 { 0 } else { self.memory.room(&mut *store, 8, head)? };
+            return Ok(InstanceRoom { at, numbers_at: self.memory.room(store, 8, size)?, keeps_rows: false });
+        };
+        let at = input.room(store, head + size)?;
+        Ok(InstanceRoom { at, numbers_at: at + head, keeps_rows: input.keeps_rows() })
+    }
+}
+
+/// Where the parameters of a decision about the instances are written.
+struct InstanceRoom {
+    /// Address of the other parameters.
+    at: usize,
+    numbers_at: usize,
+    /// Whether the rows of the call before are still there.
+    keeps_rows: bool,
+}
+
+impl InstanceRoom {
+    /// Writes the numbers of `count` instances, of those that the call before has left only the `changed` rows.
+    #[inline]
+    fn write(
+        &self,
+        memory: &mut [u8],
         count: usize,
         instances: &[f64],
         changed: Option<&[u32]>,
-    ) -> wasmtime::Result<[usize; 2]> {
+    ) -> wasmtime::Result<()> {
         let numbers = bytes_of(instances);
-        let Some(input) = &self.input else {
-            let at = if head == 0 { 0 } else { self.memory.room(&mut *store, 8, head)? };
-            let numbers_at = self.memory.room(&mut *store, 8, numbers.len())?;
-            write(self.memory.memory.data_mut(store), numbers_at, numbers)?;
-            return Ok([at, numbers_at]);
-        };
-        let at = input.room(store, head + numbers.len())?;
-        let memory = self.memory.memory.data_mut(store);
-        let numbers_at = at + head;
-        let keeps_rows = input.keeps_rows();
-        match changed.filter(|_| keeps_rows) {
-            None => write(memory, numbers_at, numbers)?,
-            Some(changed) => {
-                let width = numbers.len() / count.max(1);
-                for start in changed.iter().map(|&index| index as usize * width) {
-                    let Some(row) = numbers.get(start..start + width) else { continue };
-                    write(memory, numbers_at + start, row)?;
-                }
-            }
+        let Some(changed) = changed.filter(|_| self.keeps_rows) else { return write(memory, self.numbers_at, numbers) };
+        let width = numbers.len() / count.max(1);
+        for start in changed.iter().map(|&index| index as usize * width) {
+            let Some(row) = numbers.get(start..start + width) else { continue };
+            write(memory, self.numbers_at + start, row)?;
         }
-        Ok([at, numbers_at])
+        Ok(())
     }
 }
 
