@@ -207,6 +207,28 @@ fn c_functions_give_the_same_bytes() {
     }
 }
 
+/// Their decisions are the same, so the regret of them must be the same: copies of plugins behave as the plugins do.
+#[test]
+fn plugins_have_the_regret_of_the_equal_built_in_policies() {
+    let scratch = scratch();
+    let workload = scratch.path("workload.yaml");
+    let regret = |of: &dyn Fn(&FlowPolicy) -> String| {
+        let out = Scratch::new();
+        let policies = POLICIES.iter().filter(|one| one.is_in_component).map(of).collect::<Vec<_>>().join(" ");
+        let service = SERVICE.replace("run ", "regret ");
+        let more = format!("--regret-samples 40 --regret-path {}", out.path("regret.jsonl"));
+        let document = blis!(format!("{service} --workload-spec {workload} {policies} {more}")).json();
+        (document, out.read("regret.jsonl"))
+    };
+    let (document, lines) = regret(&FlowPolicy::built_in);
+    for (kind, of) in [("fairness", " of tenant "), ("ordering", "request_"), ("eviction", "none")] {
+        assert!(document["regret"]["kinds"][kind]["uniform"]["evaluated"].as_u64() > Some(4), "{kind}: {document}");
+        let kind = format!("\"kind\":\"{kind}\"");
+        assert!(lines.lines().any(|line| line.contains(&kind) && line.contains(of)), "{kind}: {lines}");
+    }
+    assert!((document, lines) == regret(&FlowPolicy::script));
+}
+
 /// Otherwise the comparison would prove nothing.
 #[test]
 fn every_reimplemented_policy_has_an_effect() {

@@ -24,10 +24,20 @@ struct DecisionLog {
 enum GatewayOptions {
     /// It was no decision of flow control.
     None,
-    /// The band and its flows.
-    Dispatch(i32, Vec<Name>),
+    /// The band, its flows, and the requests in them.
+    Dispatch(i32, Vec<Name>, u32),
     /// The requests that could be evicted.
     Evict(Vec<RequestId>),
+}
+
+impl GatewayOptions {
+    fn has_alternative(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Dispatch(_, _, waiting) => *waiting > 1,
+            Self::Evict(_) => true,
+        }
+    }
 }
 
 impl Observer for DecisionLog {
@@ -48,8 +58,10 @@ impl Observer for DecisionLog {
             }
             Decision::Gateway(GatewayDecision { now, request, choice, .. }) => match *choice {
                 GatewayChoice::Dispatched { band, flows, .. } => {
+                    let waiting = flows.iter().map(|flow| flow.queued).sum();
                     let flows = flows.iter().map(|flow| flow.tenant).collect();
-                    (*request, ForcedDecision::Dispatch(*request), *now, GatewayOptions::Dispatch(band, flows))
+                    let options = GatewayOptions::Dispatch(band, flows, waiting);
+                    (*request, ForcedDecision::Dispatch(*request), *now, options)
                 }
                 GatewayChoice::Evicted { candidates, .. } => {
                     let options = GatewayOptions::Evict(candidates.iter().map(|one| one.id).collect());
@@ -273,7 +285,7 @@ fn forced_choice<I: Instance + Clone>(
 ) -> Option<(DecisionLog, BranchChoice)> {
     let (original, _) = run(setup, engine, requests, &[]).ok()?;
     let choices: Vec<usize> =
-        (0..original.gateway.len()).filter(|&number| original.gateway[number].1 != GatewayOptions::None).collect();
+        (0..original.gateway.len()).filter(|&number| original.gateway[number].1.has_alternative()).collect();
     let at = *choices.get(which % choices.len().max(1))?;
     let (_, forks) = run(setup, engine, requests, &[at]).ok()?;
     let mut fork = forks.into_iter().next()?;
@@ -283,7 +295,7 @@ fn forced_choice<I: Instance + Clone>(
     let others: Vec<ForcedDecision> = match &original.gateway[at].1 {
         GatewayOptions::None => Vec::new(),
         // What still waits could have been dispatched.
-        GatewayOptions::Dispatch(band, flows) => {
+        GatewayOptions::Dispatch(band, flows, _) => {
             let waiting = flows.iter().flat_map(|&tenant| after.flow(*band, tenant));
             waiting.map(|request| ForcedDecision::Dispatch(request.id)).collect()
         }
