@@ -17,11 +17,11 @@ struct DecisionLog {
     simulation: SimulationLog,
     decisions: Vec<(RequestId, ForcedDecision)>,
     /// For each of them, its time, and what flow control could have chosen.
-    gateway: Vec<(Micros, GatewayOptions)>,
+    gateway: Vec<(Micros, ChoiceOptions)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum GatewayOptions {
+enum ChoiceOptions {
     /// It was no decision of flow control.
     None,
     /// The band, its flows, and the requests in them.
@@ -30,7 +30,7 @@ enum GatewayOptions {
     Evict(Vec<RequestId>),
 }
 
-impl GatewayOptions {
+impl ChoiceOptions {
     fn has_alternative(&self) -> bool {
         match self {
             Self::None => false,
@@ -50,21 +50,21 @@ impl Observer for DecisionLog {
         let (id, decision, now, options) = match decision {
             Decision::Admission { request, cluster, decision, .. } => {
                 let admit = ForcedDecision::Admit(**decision == AdmissionDecision::Admit);
-                (request.id, admit, cluster.now, GatewayOptions::None)
+                (request.id, admit, cluster.now, ChoiceOptions::None)
             }
             Decision::Routing { request, cluster, choice, .. } => {
                 let target = ForcedDecision::Route(cluster.instances[choice.target].id);
-                (request.id, target, cluster.now, GatewayOptions::None)
+                (request.id, target, cluster.now, ChoiceOptions::None)
             }
             Decision::Gateway(GatewayDecision { now, request, choice, .. }) => match *choice {
                 GatewayChoice::Dispatched { band, flows, .. } => {
                     let waiting = flows.iter().map(|flow| flow.queued).sum();
                     let flows = flows.iter().map(|flow| flow.tenant).collect();
-                    let options = GatewayOptions::Dispatch(band, flows, waiting);
+                    let options = ChoiceOptions::Dispatch(band, flows, waiting);
                     (*request, ForcedDecision::Dispatch(*request), *now, options)
                 }
                 GatewayChoice::Evicted { candidates, .. } => {
-                    let options = GatewayOptions::Evict(candidates.iter().map(|one| one.id).collect());
+                    let options = ChoiceOptions::Evict(candidates.iter().map(|one| one.id).collect());
                     (*request, ForcedDecision::Evict(Some(*request)), *now, options)
                 }
                 _ => return,
@@ -293,13 +293,13 @@ fn forced_choice<I: Instance + Clone>(
     let mut after = fork.timeline.clone();
     after.decide(&mut ()).ok()?;
     let others: Vec<ForcedDecision> = match &original.gateway[at].1 {
-        GatewayOptions::None => Vec::new(),
+        ChoiceOptions::None => Vec::new(),
         // What still waits could have been dispatched.
-        GatewayOptions::Dispatch(band, flows, _) => {
+        ChoiceOptions::Dispatch(band, flows, _) => {
             let waiting = flows.iter().flat_map(|&tenant| after.flow(*band, tenant));
             waiting.map(|request| ForcedDecision::Dispatch(request.id)).collect()
         }
-        GatewayOptions::Evict(candidates) => {
+        ChoiceOptions::Evict(candidates) => {
             let others =
                 candidates.iter().filter(|&&other| other != id).map(|&other| ForcedDecision::Evict(Some(other)));
             others.chain([ForcedDecision::Evict(None)]).collect()
