@@ -55,7 +55,7 @@ const SERVICE: &str = "run --model llama-3.1-8b-instruct --tp 1 --num-instances 
                        --output json --flow-control --in-flight-eviction --request-ttl 4s";
 
 /// The flag of a kind, a built-in policy with its own flags, and the parameters of its re-implementation.
-struct FlowPolicy {
+struct FlowControlPolicy {
     kind: &'static str,
     flag: &'static str,
     name: &'static str,
@@ -65,8 +65,8 @@ struct FlowPolicy {
     is_in_component: bool,
 }
 
-const POLICIES: [FlowPolicy; 6] = [
-    FlowPolicy {
+const POLICIES: [FlowControlPolicy; 6] = [
+    FlowControlPolicy {
         kind: "saturation",
         flag: "--saturation-detector",
         name: "utilization",
@@ -74,7 +74,7 @@ const POLICIES: [FlowPolicy; 6] = [
         parameters: &["queue_depth=2", "kv_utilization=0.7"],
         is_in_component: true,
     },
-    FlowPolicy {
+    FlowControlPolicy {
         kind: "ceilings",
         flag: "--usage-limit-policy",
         name: "priority-holdback",
@@ -82,7 +82,7 @@ const POLICIES: [FlowPolicy; 6] = [
         parameters: &["limit=0.6"],
         is_in_component: true,
     },
-    FlowPolicy {
+    FlowControlPolicy {
         kind: "fairness",
         flag: "--fairness-policy",
         name: "virtual-token-counter",
@@ -90,7 +90,7 @@ const POLICIES: [FlowPolicy; 6] = [
         parameters: &[],
         is_in_component: true,
     },
-    FlowPolicy {
+    FlowControlPolicy {
         kind: "fairness",
         flag: "--fairness-policy",
         name: "global-strict",
@@ -98,7 +98,7 @@ const POLICIES: [FlowPolicy; 6] = [
         parameters: &[],
         is_in_component: false,
     },
-    FlowPolicy {
+    FlowControlPolicy {
         kind: "ordering",
         flag: "--dispatch-order",
         name: "edf",
@@ -106,7 +106,7 @@ const POLICIES: [FlowPolicy; 6] = [
         parameters: &[],
         is_in_component: true,
     },
-    FlowPolicy {
+    FlowControlPolicy {
         kind: "eviction",
         flag: "--eviction-policy",
         name: "lowest-priority-newest",
@@ -116,7 +116,7 @@ const POLICIES: [FlowPolicy; 6] = [
     },
 ];
 
-impl FlowPolicy {
+impl FlowControlPolicy {
     fn built_in(&self) -> String {
         format!("{} {} {}", self.flag, self.name, self.own)
     }
@@ -150,7 +150,7 @@ fn run(scratch: &Scratch, flags: &str) -> [String; 2] {
 /// The first policy of each kind but those of `kind`, which `instead` replaces.
 fn all_with(kind: &str, instead: &str) -> String {
     let others = POLICIES.iter().filter(|one| one.kind != kind && one.name != "global-strict");
-    others.map(FlowPolicy::built_in).chain([instead.to_owned()]).collect::<Vec<_>>().join(" ")
+    others.map(FlowControlPolicy::built_in).chain([instead.to_owned()]).collect::<Vec<_>>().join(" ")
 }
 
 fn scratch() -> Scratch {
@@ -172,12 +172,12 @@ fn reimplemented_policies_give_the_same_bytes() {
                 assert!(built_in == component, "{} as a component, {more}", policy.name);
             }
         }
-        let all = |of: fn(&FlowPolicy) -> String| {
+        let all = |of: fn(&FlowControlPolicy) -> String| {
             let of = POLICIES.iter().filter(|one| one.is_in_component).map(of);
             run(&scratch, &format!("{more} {}", of.collect::<Vec<_>>().join(" ")))
         };
-        let built_in = all(FlowPolicy::built_in);
-        assert!(built_in == all(FlowPolicy::script), "all as scripts, {more}");
+        let built_in = all(FlowControlPolicy::built_in);
+        assert!(built_in == all(FlowControlPolicy::script), "all as scripts, {more}");
         assert!(built_in == all(|one| one.plugin("rust-flow-control")), "all as one component, {more}");
     }
 }
@@ -200,11 +200,33 @@ fn c_functions_give_the_same_bytes() {
             assert!(with(&policy.built_in()) == native, "{} in C, {more}", policy.name);
         }
         let more = format!("{more} --allow-native");
-        let all = |of: &dyn Fn(&FlowPolicy) -> String| {
+        let all = |of: &dyn Fn(&FlowControlPolicy) -> String| {
             run(&scratch, &format!("{more} {}", of_library().map(of).collect::<Vec<_>>().join(" ")))
         };
-        assert!(all(&|one| one.plugin(&library)) == all(&FlowPolicy::built_in), "all in C, {more}");
+        assert!(all(&|one| one.plugin(&library)) == all(&FlowControlPolicy::built_in), "all in C, {more}");
     }
+}
+
+/// Their decisions are the same, so the regret of them must be the same: copies of plugins behave as the plugins do.
+#[test]
+fn plugins_have_the_regret_of_the_equal_built_in_policies() {
+    let scratch = scratch();
+    let workload = scratch.path("workload.yaml");
+    let regret = |of: &dyn Fn(&FlowControlPolicy) -> String| {
+        let out = Scratch::new();
+        let policies = POLICIES.iter().filter(|one| one.is_in_component).map(of).collect::<Vec<_>>().join(" ");
+        let service = SERVICE.replace("run ", "regret ");
+        let more = format!("--regret-samples 40 --regret-path {}", out.path("regret.jsonl"));
+        let document = blis!(format!("{service} --workload-spec {workload} {policies} {more}")).json();
+        (document, out.read("regret.jsonl"))
+    };
+    let (document, lines) = regret(&FlowControlPolicy::built_in);
+    for (kind, of) in [("fairness", " of tenant "), ("ordering", "request_"), ("eviction", "none")] {
+        assert!(document["regret"]["kinds"][kind]["uniform"]["evaluated"].as_u64() > Some(4), "{kind}: {document}");
+        let kind = format!("\"kind\":\"{kind}\"");
+        assert!(lines.lines().any(|line| line.contains(&kind) && line.contains(of)), "{kind}: {lines}");
+    }
+    assert!((document, lines) == regret(&FlowControlPolicy::script));
 }
 
 /// Otherwise the comparison would prove nothing.

@@ -34,7 +34,7 @@ fn the_list_shows_parameters_and_defaults() {
     let built_in = list.iter().filter(|entry| entry["technology"] == "built-in");
     let of = |kind: &str| built_in.clone().filter(|entry| entry["kinds"][0] == kind).count();
     let counts = ["admission", "routing", "routing-filter", "priority", "scheduling", "preemption", "latency"].map(of);
-    assert_eq!(counts, [7, 8, 2, 4, 4, 2, 4]);
+    assert_eq!(counts, [7, 8, 3, 4, 4, 2, 4]);
     assert_eq!(["saturation", "ceilings", "fairness", "ordering", "eviction"].map(of), [3, 3, 5, 3, 1]);
     let weighted = built_in.clone().find(|entry| entry["name"] == "weighted").expect("it is built in");
     let parameters = weighted["parameters"].as_array().expect("a list");

@@ -159,7 +159,7 @@ reference_policies:
   - gaie-legacy
   - probabilistic
   - latency-slo
-  - concurrency
+  - saturation/concurrency
   - never
   - priority-holdback
   - soft-reflective
@@ -311,7 +311,7 @@ def gateway():
         scenario("bursts-2", "bursts", "select", workload(78, *three(cv=2.5))),
         scenario("held-overload", "overload", "test", workload(78, *three(output=260))),
         scenario("held-bursts", "bursts", "test", workload(76, *three(0.7, cv=4))),
-        scenario("held-urgent", "many-urgent", "test", workload(86, *three(4))),
+        scenario("held-critical", "many-critical", "test", workload(86, *three(4))),
     ]
 
 

@@ -17,7 +17,7 @@ use crate::bound::{ClairvoyantBound, LatencyBounds, LowerBound, Relaxation, Serv
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::regret::{
-    BranchOptions, DecisionKind, DecisionRegret, LookAhead, NameTexts, Regret, RegretOptions, Survey, Surveyor,
+    BranchOptions, DecisionKind, DecisionRegret, LookAhead, Regret, RegretOptions, Survey, Surveyor, WorkloadTexts,
     decision_regrets, look_ahead,
 };
 use crate::spec::SimulationName;
@@ -164,7 +164,7 @@ impl BranchSetup<'_> {
 
 struct WorkloadNames<'a>(&'a Names);
 
-impl NameTexts for WorkloadNames<'_> {
+impl WorkloadTexts for WorkloadNames<'_> {
     fn text(&self, name: Name) -> String {
         self.0.text(name).to_owned()
     }

@@ -39,7 +39,7 @@ const MIN_UNSERVED_IN_BATCH: f64 = 0.1;
 /// requests wait for others.
 const WAITING: f64 = 0.1;
 /// Standard errors, of the number of arrivals of a Poisson process, by which the needed slots must exceed those that are there.
-const MIN_ERRORS: f64 = 3.0;
+const MIN_ERRORS: f64 = 2.0;
 /// Share of the requests that end in the second half by their deadline above which the service does not keep up.
 const MAX_TIMED_OUT: f64 = 0.01;
 

@@ -13,8 +13,8 @@ use blis_sim::units::Micros;
 
 use super::gateway::{self, GatewayOptions};
 use super::{
-    BranchOptions, BranchOutcome, DecisionKind, DecisionRegret, DecisionSample, InstanceStates, NameTexts,
-    ObservedSignals, Situation, run_branch,
+    BranchOptions, BranchOutcome, DecisionKind, DecisionRegret, DecisionSample, InstanceStates, ObservedSignals,
+    Situation, WorkloadTexts, run_branch,
 };
 
 /// A copy of the simulation, just before the event that makes the decision.
@@ -29,7 +29,7 @@ impl DecisionFork {
         mut self,
         options: &BranchOptions,
         actual_decisions: &Arc<RecordedDecisions>,
-        names: &impl NameTexts,
+        names: &impl WorkloadTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
         let window = options.window;
         let Some(at) = self.timeline.pending().map(|pending| pending.at) else { return Ok(None) };
@@ -56,7 +56,7 @@ impl DecisionFork {
         options: &BranchOptions,
         (past, request, actual_decisions): (Cost, &Request, &Arc<RecordedDecisions>),
         state: InstanceStates,
-        names: &impl NameTexts,
+        names: &impl WorkloadTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
         let (span, most) = ((at, options.window), options.alternatives);
         let mut observed = ObservedDecision::new(self.sample.kind, request.id);
@@ -111,7 +111,7 @@ impl DecisionFork {
         options: &BranchOptions,
         (past, actual_decisions): (Cost, &Arc<RecordedDecisions>),
         state: InstanceStates,
-        names: &impl NameTexts,
+        names: &impl WorkloadTexts,
     ) -> Result<Option<DecisionRegret>, Halt> {
         let window = options.window;
         let queues = self.timeline.queues();
@@ -163,7 +163,7 @@ fn compare(
     about: DecisionContext<'_>,
     branches: Vec<BranchOutcome>,
     state: InstanceStates,
-    names: &impl NameTexts,
+    names: &impl WorkloadTexts,
 ) -> Option<DecisionRegret> {
     let (actual, others) = branches.split_first()?;
     let best = others.iter().min_by(|one, other| one.cost_s.total_cmp(&other.cost_s))?;
@@ -226,7 +226,7 @@ fn status(status: Status) -> &'static str {
     }
 }
 
-fn decision_text(force: ForcedDecision, timeline: &dyn AnyTimeline, names: &impl NameTexts) -> String {
+fn decision_text(force: ForcedDecision, timeline: &dyn AnyTimeline, names: &impl WorkloadTexts) -> String {
     match force {
         ForcedDecision::Admit(true) => "admitted".to_owned(),
         ForcedDecision::Admit(false) => "rejected".to_owned(),

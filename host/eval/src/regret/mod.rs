@@ -260,7 +260,7 @@ impl InstanceStates {
 }
 
 /// Texts of the names of SLO classes and tenants.
-pub trait NameTexts: Sync {
+pub trait WorkloadTexts: Sync {
     fn text(&self, name: blis_sim::request::Name) -> String;
 }
 
@@ -275,7 +275,7 @@ pub fn decision_regrets(
     samples: &[DecisionSample],
     actual: &Arc<RecordedDecisions>,
     options: &BranchOptions,
-    names: &impl NameTexts,
+    names: &impl WorkloadTexts,
 ) -> Result<Vec<DecisionRegret>, Halt> {
     // The number of forks in memory is limited to what keeps all threads busy.
     let max_forks = 4 * rayon::current_num_threads();

@@ -131,7 +131,7 @@ impl TestService {
 
 struct NoNames;
 
-impl NameTexts for NoNames {
+impl WorkloadTexts for NoNames {
     fn text(&self, _name: Name) -> String {
         String::new()
     }

@@ -158,7 +158,7 @@ fn an_admitter_is_the_admission_policy_of_a_bundle() {
     assert!(left_out[0].ends_with("`probabilistic` is left out beside `latency-slo`"), "{left_out:?}");
     assert_eq!(differs, 1);
     let wrong = refused("plugins: [{type: probabilistic-admitter, parameters: {power: 0}}]\n");
-    assert!(wrong.starts_with("epp.yaml:3:63: parameter `power` of `probabilistic` is 0"), "{wrong}");
+    assert!(wrong.starts_with("epp.yaml:3:62: parameter `power` of `probabilistic` is 0"), "{wrong}");
     let ours = "{admission: {policy: latency-slo, parameters: {ttft-ms: 500}}, routing: {policy: weighted}}";
     assert!(export(ours).unwrap_err().contains("`ttft-ms` of `latency-slo` has no counterpart in llm-d"));
 }

@@ -130,6 +130,8 @@ fn requests(suite: Suite, scenario: usize) -> Vec<SeenRequest> {
 
 /// `suite` with an instance for each signal and with `count` requests.
 fn widened(mut suite: Suite, count: usize) -> Suite {
+    // The script that records signals is a routing policy.
+    suite.decides = vec![Kind::Routing];
     for scenario in &mut suite.scenarios {
         let more = [("num-instances", INSTANCES.to_string()), ("num-requests", count.to_string())];
         scenario.flags.extend(more.map(|(name, value)| (name.to_owned(), value)));

@@ -17,17 +17,27 @@ struct DecisionLog {
     simulation: SimulationLog,
     decisions: Vec<(RequestId, ForcedDecision)>,
     /// For each of them, its time, and what flow control could have chosen.
-    gateway: Vec<(Micros, GatewayOptions)>,
+    gateway: Vec<(Micros, ChoiceOptions)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum GatewayOptions {
+enum ChoiceOptions {
     /// It was no decision of flow control.
     None,
-    /// The band and its flows.
-    Dispatch(i32, Vec<Name>),
+    /// The band, its flows, and the requests in them.
+    Dispatch(i32, Vec<Name>, u32),
     /// The requests that could be evicted.
     Evict(Vec<RequestId>),
+}
+
+impl ChoiceOptions {
+    fn has_alternative(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Dispatch(_, _, waiting) => *waiting > 1,
+            Self::Evict(_) => true,
+        }
+    }
 }
 
 impl Observer for DecisionLog {
@@ -40,19 +50,21 @@ impl Observer for DecisionLog {
         let (id, decision, now, options) = match decision {
             Decision::Admission { request, cluster, decision, .. } => {
                 let admit = ForcedDecision::Admit(**decision == AdmissionDecision::Admit);
-                (request.id, admit, cluster.now, GatewayOptions::None)
+                (request.id, admit, cluster.now, ChoiceOptions::None)
             }
             Decision::Routing { request, cluster, choice, .. } => {
                 let target = ForcedDecision::Route(cluster.instances[choice.target].id);
-                (request.id, target, cluster.now, GatewayOptions::None)
+                (request.id, target, cluster.now, ChoiceOptions::None)
             }
             Decision::Gateway(GatewayDecision { now, request, choice, .. }) => match *choice {
                 GatewayChoice::Dispatched { band, flows, .. } => {
+                    let waiting = flows.iter().map(|flow| flow.queued).sum();
                     let flows = flows.iter().map(|flow| flow.tenant).collect();
-                    (*request, ForcedDecision::Dispatch(*request), *now, GatewayOptions::Dispatch(band, flows))
+                    let options = ChoiceOptions::Dispatch(band, flows, waiting);
+                    (*request, ForcedDecision::Dispatch(*request), *now, options)
                 }
                 GatewayChoice::Evicted { candidates, .. } => {
-                    let options = GatewayOptions::Evict(candidates.iter().map(|one| one.id).collect());
+                    let options = ChoiceOptions::Evict(candidates.iter().map(|one| one.id).collect());
                     (*request, ForcedDecision::Evict(Some(*request)), *now, options)
                 }
                 _ => return,
@@ -267,13 +279,13 @@ struct BranchChoice {
 /// A run and a branch of it, in which one of its choices of flow control is another one, if there are any.
 fn forced_choice<I: Instance + Clone>(
     setup: &ClusterSetup,
-    engine: impl Fn(InstanceConfig) -> I + Copy,
+    engine: impl Fn(InstanceConfig) -> I + Copy + Send + Sync + 'static,
     requests: &[Request],
     which: usize,
 ) -> Option<(DecisionLog, BranchChoice)> {
     let (original, _) = run(setup, engine, requests, &[]).ok()?;
     let choices: Vec<usize> =
-        (0..original.gateway.len()).filter(|&number| original.gateway[number].1 != GatewayOptions::None).collect();
+        (0..original.gateway.len()).filter(|&number| original.gateway[number].1.has_alternative()).collect();
     let at = *choices.get(which % choices.len().max(1))?;
     let (_, forks) = run(setup, engine, requests, &[at]).ok()?;
     let mut fork = forks.into_iter().next()?;
@@ -281,13 +293,13 @@ fn forced_choice<I: Instance + Clone>(
     let mut after = fork.timeline.clone();
     after.decide(&mut ()).ok()?;
     let others: Vec<ForcedDecision> = match &original.gateway[at].1 {
-        GatewayOptions::None => Vec::new(),
+        ChoiceOptions::None => Vec::new(),
         // What still waits could have been dispatched.
-        GatewayOptions::Dispatch(band, flows) => {
+        ChoiceOptions::Dispatch(band, flows, _) => {
             let waiting = flows.iter().flat_map(|&tenant| after.flow(*band, tenant));
             waiting.map(|request| ForcedDecision::Dispatch(request.id)).collect()
         }
-        GatewayOptions::Evict(candidates) => {
+        ChoiceOptions::Evict(candidates) => {
             let others =
                 candidates.iter().filter(|&&other| other != id).map(|&other| ForcedDecision::Evict(Some(other)));
             others.chain([ForcedDecision::Evict(None)]).collect()
