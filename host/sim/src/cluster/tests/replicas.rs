@@ -536,7 +536,7 @@ fn a_service_at_zero_starts_by_its_queue_and_returns_to_zero_after_the_cooldown(
     let (mut setup, mut requests) = steady(0, 100, |group| group.limits.max = 3);
     requests.push(Request::new(RequestId(100), second(2000), 64, 10));
     setup.flow = Some(waits());
-    let policy = Box::new(Hpa::new(scaling::Signals::Queue { queued: 1.0, running: 16.0 }, 0.1));
+    let policy = Box::new(Hpa::new(scaling::SignalSet::Queue { queued: 1.0, running: 16.0 }, 0.1));
     let scaling = ScalingLoop { policy, sync: second(15), scrape: second(15), behaviour: None };
     setup.replicas.iter_mut().for_each(|settings| settings.scaling = Some(scaling.clone()));
     let log = setup.run(&requests);
