@@ -132,3 +132,20 @@ fn an_explained_run_scales_in_the_same_way() {
     let again = blis!("run --config", file, "--output json").json();
     assert_eq!(again["replicas"], run(&flags)["replicas"]);
 }
+
+/// Candidates of a suite whose scenarios scale are evaluated, with the feedback about their decisions.
+#[test]
+fn a_suite_may_scale() {
+    let scratch = Scratch::new();
+    let suite = "schema: 1\nname: elastic\nweights: mean_ttft:1,gpu_hours:1\nseeds: {smoke: 1, train: 2}\n\
+                 run: {model: qwen/qwen3-14b, autoscaler: queue, policy-param: scaling.running=4, scaling-interval: 5, \
+                 scrape-interval: 5, startup-time: 5s, slo-ttft: 1s, rate: 30}\n\
+                 scenarios:\n  - {name: one, splits: [smoke, train, select, test], run: {num-requests: 400}}\n  \
+                 - {name: two, splits: [train, select], run: {num-requests: 300}}\n";
+    let file = scratch.write("elastic.yaml", suite);
+    let result = blis!("evaluate policies/prefix-then-load.rhai --output json --suite", file).json();
+    assert_eq!((&result["status"], &result["stage"]), (&"ok".into(), &"train".into()), "{result}");
+    assert!(result["artifacts"]["worst_decisions"].as_str().is_some_and(|text| text.contains("instead")), "{result}");
+    let objectives = &result["scenarios"][0]["objectives"];
+    assert!(number(objectives, "/gpu_hours/own") > 0.0, "{objectives}");
+}
