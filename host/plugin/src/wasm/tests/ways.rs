@@ -124,9 +124,10 @@ fn impossible_memory_for_inputs_is_a_fault() {
         let fault = with_input(at).expect_err(at);
         assert!(fault.contains(why), "{at}: {fault}");
     }
+    // Of a function of that name with another type the host makes no use: it calls such a module by its component.
     let other_type = r#"(func (export "blis_input") (result i32) (i32.const 65536))"#;
-    let fault = start(&routing(other_type, "")).map(|_| ()).expect_err("another function").to_string();
-    assert!(fault.contains("blis_input is not the function of the SDK"), "{fault}");
+    let mut guest = start(&routing(other_type, "")).expect("starts");
+    assert_eq!(route(guest.as_mut(), &[3, 1, 4], &mut Vec::new()), Ok(1));
 }
 
 #[test]
