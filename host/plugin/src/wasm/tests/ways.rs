@@ -87,7 +87,7 @@ fn rows_that_stay_arrive_both_ways() {
             for decision in 0..200 {
                 // Reports of the load only: otherwise every row would change at every decision.
                 service.advance(Reads { cached_blocks: decision % 50 == 0, ..plugins[0].description().reads });
-                assert_eq!(answer(&mut fast, &service), answer(&mut typed, &service), "{name}: decision {decision}");
+                assert_eq!(output(&mut fast, &service), output(&mut typed, &service), "{name}: decision {decision}");
                 compared += 1;
             }
         }
@@ -95,10 +95,10 @@ fn rows_that_stay_arrive_both_ways() {
     assert!(compared >= 1000, "{compared}");
 }
 
-/// What `guest` answers about `service`.
-fn answer(guest: &mut StartedGuest, service: &inputs::SyntheticService) -> (Result<f64, Fault>, Vec<f64>) {
+/// The result of `guest` about `service`, and the numbers that it computes.
+fn output(guest: &mut StartedGuest, service: &inputs::SyntheticService) -> (Result<f64, Fault>, Vec<f64>) {
     let (request, cluster, mut numbers) = (service.request(), service.cluster(), Vec::new());
-    let answer = match guest {
+    let result = match guest {
         StartedGuest::Routing(guest) => {
             guest.route(&request, &cluster, &Ties::LowestIndex, &mut numbers).map(|index| index as f64)
         }
@@ -108,7 +108,7 @@ fn answer(guest: &mut StartedGuest, service: &inputs::SyntheticService) -> (Resu
         StartedGuest::Saturation(guest) => guest.saturation(&cluster),
         other => Err(other.mismatch()),
     };
-    (answer, numbers)
+    (result, numbers)
 }
 
 /// A guest that returns memory for inputs that it does not have, or not for numbers of 64 bits.
