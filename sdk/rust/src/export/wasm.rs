@@ -589,12 +589,12 @@ fn empty_arena() {
 }
 
 /// Memory in which the host writes the parameters of decisions.
-struct InputMemory(UnsafeCell<(*mut u8, usize)>);
+struct InputBlock(UnsafeCell<(*mut u8, usize)>);
 
 // SAFETY: one thread, as above.
-unsafe impl Sync for InputMemory {}
+unsafe impl Sync for InputBlock {}
 
-static INPUT: InputMemory = InputMemory(UnsafeCell::new((std::ptr::null_mut(), 0)));
+static INPUT: InputBlock = InputBlock(UnsafeCell::new((std::ptr::null_mut(), 0)));
 
 /// The export `blis_input`: the address of at least `size` bytes, which are the host's until it calls this again. Without it
 /// the host would call [`realloc`] for every list of every decision, and write all rows anew each time.

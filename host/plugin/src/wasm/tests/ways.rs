@@ -87,7 +87,7 @@ fn rows_that_stay_arrive_both_ways() {
             for decision in 0..200 {
                 // Reports of the load only: otherwise every row would change at every decision.
                 service.advance(Reads { cached_blocks: decision % 50 == 0, ..plugins[0].description().reads });
-                assert_eq!(answer(&mut fast, &service), answer(&mut typed, &service), "{name}: decision {decision}");
+                assert_eq!(output(&mut fast, &service), output(&mut typed, &service), "{name}: decision {decision}");
                 compared += 1;
             }
         }
@@ -95,10 +95,10 @@ fn rows_that_stay_arrive_both_ways() {
     assert!(compared >= 1000, "{compared}");
 }
 
-/// What `guest` answers about `service`.
-fn answer(guest: &mut StartedGuest, service: &inputs::SyntheticService) -> (Result<f64, Fault>, Vec<f64>) {
+/// The result of `guest` about `service`, and the numbers that it computes.
+fn output(guest: &mut StartedGuest, service: &inputs::SyntheticService) -> (Result<f64, Fault>, Vec<f64>) {
     let (request, cluster, mut numbers) = (service.request(), service.cluster(), Vec::new());
-    let answer = match guest {
+    let result = match guest {
         StartedGuest::Routing(guest) => {
             guest.route(&request, &cluster, &Ties::LowestIndex, &mut numbers).map(|index| index as f64)
         }
@@ -108,7 +108,7 @@ fn answer(guest: &mut StartedGuest, service: &inputs::SyntheticService) -> (Resu
         StartedGuest::Saturation(guest) => guest.saturation(&cluster),
         other => Err(other.mismatch()),
     };
-    (answer, numbers)
+    (result, numbers)
 }
 
 /// A guest that returns memory for inputs that it does not have, or not for numbers of 64 bits.
@@ -124,9 +124,10 @@ fn impossible_memory_for_inputs_is_a_fault() {
         let fault = with_input(at).expect_err(at);
         assert!(fault.contains(why), "{at}: {fault}");
     }
+    // Of a function of that name with another type the host makes no use: it calls such a module by its component.
     let other_type = r#"(func (export "blis_input") (result i32) (i32.const 65536))"#;
-    let fault = start(&routing(other_type, "")).map(|_| ()).expect_err("another function").to_string();
-    assert!(fault.contains("blis_input is not the function of the SDK"), "{fault}");
+    let mut guest = start(&routing(other_type, "")).expect("starts");
+    assert_eq!(route(guest.as_mut(), &[3, 1, 4], &mut Vec::new()), Ok(1));
 }
 
 #[test]
