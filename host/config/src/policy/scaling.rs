@@ -262,12 +262,16 @@ fn wrong(source: &SettingSource, what: String, hint: String) -> PolicyError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blis_diag::Diagnose as _;
 
     fn choose(name: &str, given: &[(&str, &str)]) -> Result<ScalingUse, String> {
         let flag = |text: &str| Sourced::flag("--policy-param", ParameterInput::Word(text.to_owned()));
         let given: Vec<_> = given.iter().map(|(name, value)| ((*name).to_owned(), flag(value))).collect();
         let chosen = ScalingUse::choose(&Sourced::flag("--autoscaler", name.to_owned()), &given);
-        chosen.map_err(|error| format!("{}; {}", error.0.without_hint(), error.0.hint.unwrap_or_default()))
+        chosen.map_err(|error| {
+            let diagnostic = error.diagnostic();
+            format!("{}; {}", diagnostic.without_hint(), diagnostic.hint.unwrap_or_default())
+        })
     }
 
     #[test]
@@ -307,6 +311,13 @@ mod tests {
             mistake("queue", &[("queued", "many")]),
             mistake("slo-aware", &[("down", "0.6")]),
             mistake("wva-v2", &[("up", "0.5")]),
-        ].join("\n"), @"");
+        ].join("\n"), @r"
+        unknown autoscaler `slo-awere`; did you mean `slo-aware`?
+        `queue` has no parameter `quued`; did you mean `queued`?
+        parameter `queued` of `queue` is 0; it must be a number from 0.001 to 1000000
+        parameter `queued` of `queue` is `many`; it must be a number
+        `down` of the autoscaler `slo-aware` is 0.6, and `up` 0.55; `down` must be below `up`: else replicas are added and removed in turn
+        `down` of the autoscaler `wva-v2` is 0.7, and `up` 0.5; `down` must be below `up`: else replicas are added and removed in turn
+        ");
     }
 }
