@@ -1,6 +1,7 @@
 //! Replicas that come and go: both engines agree, nothing is lost, and the times add up.
 
 use super::*;
+use crate::policy::{InstanceInfo, Signals, Versions};
 use crate::replica::ReplicaChange;
 use crate::scaling::{self, Behaviour, Hpa, ReplicaLimits, ScalingPolicy, ScalingRules, ScalingView, Select};
 
@@ -597,5 +598,56 @@ proptest! {
         let (log, events) = logged(false);
         prop_assert_eq!(&log, &quiet, "receiving events changes nothing");
         prop_assert_eq!(logged(true), (log, events));
+    }
+}
+
+/// Round robin that checks what versions say: equal numbers mean the same instances, and equal columns.
+#[derive(Clone, Debug, Default)]
+struct VersionChecker {
+    turn: usize,
+    last: Option<(Versions, Vec<InstanceInfo>, Signals)>,
+}
+
+impl RoutingPolicy for VersionChecker {
+    fn reads(&self) -> Reads {
+        Reads { load: true, in_flight: true, cached_blocks: true, ..Reads::NOTHING }
+    }
+
+    fn route(&mut self, _: &RequestView<'_>, cluster: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> RoutingDecision {
+        let (versions, signals) = (cluster.versions, cluster.signals);
+        assert!(versions.load > 0 && versions.cached_blocks > 0, "they are counted");
+        let lengths = [signals.queue_depth.len(), signals.in_flight.len(), signals.cached_blocks.len()];
+        assert_eq!(lengths, [cluster.len(); 3]);
+        if let Some((before, instances, columns)) = &self.last {
+            let same = before.instances == versions.instances;
+            assert!(!same || instances == cluster.instances, "other instances under the same number");
+            let load = before.load == versions.load;
+            assert!(
+                !load
+                    || same
+                        && (&columns.queue_depth, &columns.batch_size) == (&signals.queue_depth, &signals.batch_size)
+            );
+            let cached = before.cached_blocks == versions.cached_blocks;
+            assert!(!cached || same && columns.cached_blocks == signals.cached_blocks);
+        }
+        self.last = Some((versions, cluster.instances.to_vec(), signals.clone()));
+        self.turn += 1;
+        RoutingDecision { target: self.turn % cluster.len(), reason: Reason::None }
+    }
+
+    fn fork(&self) -> Box<dyn RoutingPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn versions_change_with_the_rows(mut setup in changing(), drafts in proptest::collection::vec(draft(), 1..60)) {
+        setup.policies.routing = Box::<VersionChecker>::default();
+        let requests = requests(&drafts, setup.config.block_size);
+        let fast = simulate(&setup, Fast::new, &requests, Reads::NOTHING);
+        prop_assert_eq!(fast, simulate(&setup, Plain::new, &requests, Reads::NOTHING));
     }
 }
