@@ -133,7 +133,7 @@ fn an_explained_run_scales_in_the_same_way() {
     assert_eq!(again["replicas"], run(&flags)["replicas"]);
 }
 
-/// Candidates of a suite whose scenarios scale are evaluated, with the feedback about their decisions.
+/// Candidates of a suite whose scenarios scale are evaluated, also by their GPU-hours.
 #[test]
 fn a_suite_may_scale() {
     let scratch = Scratch::new();
@@ -145,7 +145,6 @@ fn a_suite_may_scale() {
     let file = scratch.write("elastic.yaml", suite);
     let result = blis!("evaluate policies/prefix-then-load.rhai --output json --suite", file).json();
     assert_eq!((&result["status"], &result["stage"]), (&"ok".into(), &"train".into()), "{result}");
-    assert!(result["artifacts"]["worst_decisions"].as_str().is_some_and(|text| text.contains("instead")), "{result}");
     let objectives = &result["scenarios"][0]["objectives"];
     assert!(number(objectives, "/gpu_hours/own") > 0.0, "{objectives}");
 }

@@ -131,6 +131,27 @@ mod tests {
             "date: 2026-01-20\nsource: a\nusd_per_gpu_hour: { H100: 1, h100: 2 }\n",
             "date: 2026-01-20\nsource: a\nusd_per_gpu_hour: { H100: 1 }\ncurrency: EUR\n",
         ];
-        insta::assert_snapshot!(texts.map(mistake).join("\n"), @"");
+        insta::assert_snapshot!(texts.map(mistake).join("\n"), @r"
+        p.yaml:1:1: the price list is empty
+          1 | 
+            | ^
+        hint: a price list has `date`, `source` and `usd_per_gpu_hour: { H100: 2.49 }`
+        p.yaml:2:1: `source` is missing
+          2 | usd_per_gpu_hour: {}
+            | ^^^^^^^^^^^^^^^^
+        hint: add `source: …`
+        p.yaml:3:27: the price of `H100` is `0`
+          3 | usd_per_gpu_hour: { H100: 0 }
+            |                           ^
+        hint: it must be a number above 0
+        p.yaml:3:30: `h100` has two prices
+          3 | usd_per_gpu_hour: { H100: 1, h100: 2 }
+            |                              ^^^^
+        hint: keep one
+        p.yaml:4:1: unknown key `currency`
+          4 | currency: EUR
+            | ^^^^^^^^
+        hint: known are date, source, usd_per_gpu_hour
+        ");
     }
 }

@@ -21,8 +21,7 @@ const POOLS: Foreign = NotYet("prefill apart from decode");
 const OFFLOAD: Foreign = NotYet("KV offloading");
 const LORA: Foreign = NotYet("LoRA adapters");
 const ENCODE: Foreign = NotYet("encoder instances");
-const AUTOSCALING: Foreign =
-    NotYet("BLIS's own loop; `--autoscaler` with `--scaling-interval` is that of Kubernetes");
+const AUTOSCALING: Foreign = NotYet("BLIS's own loop; `--autoscaler` with `--scaling-interval` is that of Kubernetes");
 const DETECTORS: Foreign = NotYet("the detectors of saturation");
 const SPECULATION: Foreign = NotYet("speculative decoding");
 const NO_TOKENS: Foreign = Instead("lengths are simulated, not texts: leave it out");
