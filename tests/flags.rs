@@ -9,6 +9,7 @@ mod flow;
 mod output;
 mod policies;
 mod recording;
+mod scaling;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -23,6 +24,7 @@ use flow::*;
 use output::*;
 use policies::*;
 use recording::*;
+use scaling::*;
 use workload::*;
 
 /// What shows that a flag works.
@@ -101,6 +103,17 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--in-flight-eviction"], in_flight_eviction),
     (&["--eviction-policy"], eviction_policy),
     (&["--dispatch-tick-interval"], dispatch_tick_interval),
+    (&["--autoscaler"], autoscaler),
+    (&["--min-replicas"], min_replicas),
+    (&["--max-replicas"], max_replicas),
+    (&["--scrape-interval"], scrape_interval),
+    (&["--scaling-interval"], scaling_interval),
+    (&["--scale-up"], scale_up),
+    (&["--scale-down"], scale_down),
+    (&["--cooldown-period"], cooldown_period),
+    (&["--startup-time"], startup_time),
+    (&["--start-mode"], start_mode),
+    (&["--drain-policy"], drain_policy),
     (&["--policy-config"], policy_config),
     (&["--admission-policy"], admission_policy),
     (&["--token-bucket-capacity"], token_bucket_capacity),
@@ -123,6 +136,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--fitness-weights"], fitness_weights),
     (&["--fitness-scale"], fitness_scale),
     (&["--baseline"], baseline),
+    (&["--prices"], prices),
     (&["--trace-level"], trace_level),
     (&["--trace-path"], trace_path),
     (&["--counterfactual-k"], counterfactual_k),

@@ -140,6 +140,14 @@ pub struct Deployment {
     pub warnings: Vec<String>,
 }
 
+impl Deployment {
+    /// GPUs of an instance.
+    #[must_use]
+    pub fn gpus(&self) -> u32 {
+        self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
+    }
+}
+
 /// Origin of the number of KV blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvBlocksSource {

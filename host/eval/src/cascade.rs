@@ -20,12 +20,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Figures;
 use super::fitness::{Fitness, LOWEST};
 use super::objective::{ChargedFigures, EndValues};
 use super::paired::CONFIDENCE;
 use super::stratified::{StratifiedDifference, confidence_at};
 use super::suite::{Split, Suite};
+use super::{Figure, Figures};
 
 /// The results of one simulation that the cascade uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -378,6 +378,7 @@ pub(crate) fn failed_gates(suite: &Suite, runs: &[ScoredRun]) -> Vec<String> {
         let name = &suite.scenarios[scenario].name;
         let those: Vec<&ScoredRun> = runs.iter().filter(|one| one.scenario == scenario).collect();
         failed.extend(unserved(suite, name, &those));
+        failed.extend(unattained(suite, name, &those));
         let mut classes: BTreeMap<&str, (ClassSummary, ClassSummary)> = BTreeMap::new();
         for one in &those {
             for (class, baseline) in &one.baseline.classes {
@@ -420,6 +421,25 @@ fn unserved(suite: &Suite, scenario: &str, runs: &[&ScoredRun]) -> Vec<String> {
         ));
     }
     failed
+}
+
+/// The gate of suites that weigh cost, which the runs of a scenario failed: the cheapest service misses its SLOs.
+fn unattained(suite: &Suite, scenario: &str, runs: &[&ScoredRun]) -> Option<String> {
+    if !suite.weights.iter().any(|(objective, weight)| weight > 0.0 && objective.figure.is_cost()) {
+        return None;
+    }
+    let mean = |of: fn(&ScoredRun) -> &RunSummary| {
+        let values: Option<Vec<f64>> = runs.iter().map(|one| of(one).figures().get(Figure::SloAttainment)).collect();
+        values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    // Without requests that have an SLO there is no attainment.
+    let (own, base) = (mean(|one| &one.summary)?, mean(|one| &one.baseline)?);
+    (own < base - suite.gates.attainment).then(|| {
+        let [own, base, points] = [own, base, suite.gates.attainment].map(|share| 100.0 * share);
+        format!(
+            "attainment: {scenario}: {own:.1} % of the requests met their SLOs, {base:.1} % under the baseline (at most {points:.1} points less, because cost is weighed)"
+        )
+    })
 }
 
 /// The gate that a class failed: too few requests completed, too many were lost, or they took too long.
@@ -602,6 +622,32 @@ mod tests {
         worst_class: one: 90.0 % of class batch completed, 100.0 % under the baseline
         worst_class: one: class critical took 151 ms on average, 100 ms under the baseline (at most 50 % more)
         ");
+    }
+
+    #[test]
+    fn a_cheap_service_must_not_miss_its_slos() {
+        let run = |hours: f64, attainment: f64| {
+            let mut run = summary(100.0, 1.0);
+            run.charged.figures.insert("gpu_hours".to_owned(), hours);
+            run.figures.insert("slo_attainment".to_owned(), attainment);
+            run
+        };
+        let failed = |weights: &str, attainment: f64| {
+            let mut suite = suite();
+            suite.weights = crate::FitnessWeights::parse(weights, crate::FitnessScale::Ratio).expect("valid");
+            let of = |task: &Task| match task.role {
+                PolicyRole::Candidate => run(1.0, attainment),
+                _ => run(2.0, 0.95),
+            };
+            let table = ComputedRuns { latency: of, requested: RefCell::default() };
+            run_cascade(&suite, &options(Split::Smoke), &table).unwrap().failed.join("\n")
+        };
+        assert_eq!(failed("gpu_hours:1", 0.94), "", "within 2 points");
+        assert_eq!(
+            failed("gpu_hours:1", 0.92),
+            "attainment: one: 92.0 % of the requests met their SLOs, 95.0 % under the baseline (at most 2.0 points less, because cost is weighed)"
+        );
+        assert_eq!(failed("mean_e2e:1", 0.5), "", "cost is not weighed");
     }
 
     #[test]

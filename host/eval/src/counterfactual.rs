@@ -155,7 +155,7 @@ impl BranchSetup<'_> {
 
     fn timeline<I: Engine>(
         self,
-        engine: impl Fn(InstanceConfig) -> I,
+        engine: impl Fn(InstanceConfig) -> I + Clone + Send + Sync + 'static,
     ) -> Result<(Box<dyn AnyTimeline>, Incidents), RunError> {
         let (cluster, incidents) = service::cluster(self.config, self.deployment, self.names, engine)?;
         let reads = Reads { load: true, in_flight: true, ..Reads::NOTHING };

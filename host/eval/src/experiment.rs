@@ -28,6 +28,9 @@ use crate::catalog::Catalog;
 use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::flow::{self, FlowControlSettings};
+use crate::prices::{GpuPrice, Prices};
+use crate::scaling::ScalingSettings;
+use crate::spec::parse::ParameterOwner;
 use crate::spec::{
     DtypeName, EngineName, ExperimentSpec, FairnessName, FitnessScaleName, InlinePolicies, KvCacheDtypeName,
     NamedChoice as _, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, SettingKey, SimulationName,
@@ -49,6 +52,8 @@ pub struct Experiment {
     /// Finds the policies that are not built in.
     pub catalog: Arc<Catalog>,
     pub on_plugin_error: OnError,
+    /// Prices of GPUs.
+    pub prices: Option<Prices>,
     /// Limits a run that must not take unlimited time.
     pub budget: Option<RunBudget>,
     pub workload: WorkloadConfig,
@@ -78,6 +83,8 @@ pub struct ClusterSettings {
     pub tie_break: TieBreakName,
     /// The queue in front of routing; `None` without flow control.
     pub flow_control: Option<FlowControlSettings>,
+    /// Replicas that come and go; `None` for a fixed number.
+    pub scaling: Option<ScalingSettings>,
     pub policies: PolicySettings,
     /// Targets of flags by SLO class; `default` is the class of requests without one. A target of a flag wins over the
     /// same target of a trace.
@@ -215,6 +222,7 @@ impl Experiment {
             RunError::usage("no model is set").hint("name one with `--model`; `blis models` lists those known")
         })?;
         let workload = WorkloadConfig::new(&spec)?;
+        let scaling = ScalingSettings::new(&spec, |name, what, hint| misplaced(&spec, name, what, hint))?;
         check_files(&files)?;
         let evaluation = EvaluationSettings::new(&spec)?;
         let parity = spec.parity.unwrap_or(defaults::PARITY);
@@ -247,13 +255,14 @@ impl Experiment {
                 ..deployment(model, &spec)
             },
             engine: EngineConfig::new(&spec, &policies),
-            cluster: ClusterSettings::new(&spec, policies),
+            cluster: ClusterSettings::new(&spec, policies, scaling),
             evaluation,
             warnings,
             choices,
             bundle,
             catalog,
             on_plugin_error: spec.on_plugin_error.unwrap_or(defaults::ON_PLUGIN_ERROR).into(),
+            prices: spec.prices.as_deref().map(Prices::load).transpose()?,
             budget: None,
             workload,
             seed,
@@ -276,7 +285,10 @@ impl Experiment {
             (spec.routing_picker.is_some(), "--routing-picker"),
             (spec.routing_cache_weight.is_some(), "--routing-cache-weight"),
             (spec.routing_load_weight.is_some(), "--routing-load-weight"),
-            (spec.policy_param.iter().flatten().any(|param| param.kind == Kind::Routing), "--policy-param routing.…"),
+            (
+                spec.policy_param.iter().flatten().any(|param| param.policy == ParameterOwner::Kind(Kind::Routing)),
+                "--policy-param routing.…",
+            ),
         ])
         .next();
         if let Some(flag) = routing {
@@ -284,6 +296,14 @@ impl Experiment {
                 .hint("the policies under comparison route the requests"));
         }
         Self::new(spec, OutputFiles::default())
+    }
+
+    /// The price of the GPU of `deployment`, with a price list.
+    ///
+    /// # Errors
+    /// If the list has none.
+    pub(crate) fn gpu_price(&self, deployment: &Deployment) -> Result<Option<GpuPrice>, RunError> {
+        self.prices.as_ref().map(|prices| prices.of(&deployment.hardware)).transpose()
     }
 
     /// The same experiment under another seed.
@@ -493,17 +513,20 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         (Kind::Ordering, set.value("dispatch-order", spec.dispatch_order.clone().map(flow::order_name))),
         (Kind::Eviction, set.value("eviction-policy", spec.eviction_policy.clone())),
     ];
-    let parameter = |(index, PolicyParam { kind, name, value }): (usize, &PolicyParam)| ParameterSetting {
-        kind: *kind,
-        name: name.clone(),
-        value: set.item("policy-param", index, value.clone()),
-        key: None,
+    let parameter = |(index, PolicyParam { policy, name, value }): (usize, &PolicyParam)| match *policy {
+        ParameterOwner::Kind(kind) => Some(ParameterSetting {
+            kind,
+            name: name.clone(),
+            value: set.item("policy-param", index, value.clone()),
+            key: None,
+        }),
+        ParameterOwner::Scaling => None,
     };
     let scorers = spec.routing_scorers.as_ref();
     let filters = spec.routing_filters.as_ref();
     let mut choices = Choices {
         policies: names.into_iter().filter_map(|(kind, name)| Some((kind, name?))).collect(),
-        parameters: spec.policy_param.iter().flatten().enumerate().map(parameter).collect(),
+        parameters: spec.policy_param.iter().flatten().enumerate().filter_map(parameter).collect(),
         filters: filters.map(|list| list.0.iter().map(|one| set.sourced("routing-filters", one.clone())).collect()),
         scorers: scorers.map(|list| list.0.iter().map(|one| set.sourced("routing-scorers", one.clone())).collect()),
         picker: set.value("routing-picker", spec.routing_picker.clone()),
@@ -552,15 +575,17 @@ pub fn as_in_blis(mut policies: PolicySettings, parity: ParityName) -> (PolicySe
 }
 
 impl ClusterSettings {
-    fn new(spec: &ExperimentSpec, policies: PolicySettings) -> Self {
+    fn new(spec: &ExperimentSpec, policies: PolicySettings, scaling: Option<ScalingSettings>) -> Self {
+        let first = scaling.as_ref().map_or(defaults::NUM_INSTANCES, |scaling| scaling.min);
         Self {
-            num_instances: spec.num_instances.unwrap_or(defaults::NUM_INSTANCES),
+            num_instances: spec.num_instances.unwrap_or(first),
             admission_latency: spec.admission_latency.unwrap_or(Micros::ZERO),
             routing_latency: spec.routing_latency.unwrap_or(Micros::ZERO),
             snapshot_refresh_interval: spec.snapshot_refresh_interval.unwrap_or(defaults::SIGNAL_INTERVAL),
             cache_signal_delay: spec.cache_signal_delay.unwrap_or(defaults::SIGNAL_INTERVAL),
             tie_break: spec.tie_break.unwrap_or(defaults::TIE_BREAK),
             flow_control: FlowControlSettings::new(spec),
+            scaling,
             policies,
             slo_targets: slo_targets(spec),
         }

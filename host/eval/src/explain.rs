@@ -21,7 +21,7 @@ use blis_workload::trace_v2::{ThinkTime, recorded_seed};
 use crate::error::RunError;
 use crate::experiment::{Experiment, SloTargetSettings};
 use crate::fitness::FitnessWeights;
-use crate::spec::text::{target_text, think_time_text};
+use crate::spec::text::{scaling_rules_text, start_mode_text, start_times_text, target_text, think_time_text};
 use crate::spec::{
     ArrivalName, DtypeName, ExperimentSpec, InlinePolicies, KvCacheDtypeName, ParityName, SessionMode, SettingKey,
     ValueForm, WorkloadName,
@@ -306,6 +306,7 @@ impl Explanation<'_> {
         self.flag(settings, "cache-signal-delay", cluster.cache_signal_delay.0);
         self.flag(settings, "tie-break", cluster.tie_break);
         self.flow_control(settings);
+        self.scaling(settings);
         let catalog = &self.config.catalog;
         let dirs: Vec<String> = catalog.dirs().iter().map(|dir| dir.display().to_string()).collect();
         self.flag(settings, "policy-dir", ExplainedValue::Several(dirs));
@@ -348,6 +349,24 @@ impl Explanation<'_> {
         self.flag(settings, "dispatch-tick-interval", flow.dispatch_tick_interval.0);
     }
 
+    fn scaling(&self, settings: &mut ExplainedSettings) {
+        let Some(scaling) = &self.config.cluster.scaling else { return };
+        self.flag(settings, "autoscaler", scaling.policy.row.name);
+        let parameters = scaling.policy.parameters.iter();
+        let parameters = parameters.map(|(name, value)| format!("scaling.{name}={}", value.value)).collect();
+        self.flag(settings, "policy-param", ExplainedValue::Several(parameters));
+        self.flag(settings, "min-replicas", scaling.min);
+        self.flag(settings, "max-replicas", scaling.max);
+        self.flag(settings, "scrape-interval", scaling.scrape.as_secs_f64());
+        self.flag(settings, "scaling-interval", scaling.sync.as_secs_f64());
+        self.flag(settings, "scale-up", scaling_rules_text(&scaling.behaviour.up));
+        self.flag(settings, "scale-down", scaling_rules_text(&scaling.behaviour.down));
+        self.flag(settings, "cooldown-period", scaling.behaviour.cooldown.as_secs_f64());
+        self.flag(settings, "startup-time", start_times_text(&scaling.start));
+        self.flag(settings, "start-mode", start_mode_text(&scaling.mode));
+        self.flag(settings, "drain-policy", scaling.drain);
+    }
+
     /// A policy of flow control, unless it is among the policies of the page.
     fn flow_policy(&self, settings: &mut ExplainedSettings, kind: Kind, name: &'static str, policy: impl Display) {
         if self.config.cluster.policies.used(kind).is_none() {
@@ -365,6 +384,7 @@ impl Explanation<'_> {
             self.flag(settings, "fitness-scale", scale.name());
         }
         self.flag(settings, "baseline", optional(evaluation.baseline.as_deref()));
+        self.flag(settings, "prices", path(self.config.spec.prices.as_deref()));
         self.flag(settings, "trace-level", evaluation.trace_level);
         self.flag(settings, "trace-path", path(evaluation.trace_path.as_deref()));
         self.flag(settings, "counterfactual-k", evaluation.counterfactual_k);

@@ -71,6 +71,11 @@ figures! {
     HolBlocking = "hol_blocking", Count, Lower, Nothing,
         "instances whose mean waiting queue is at least 1 and more than twice that of the others";
     InstanceSeconds = "instance_seconds", Seconds, Lower, Nothing, "instances times simulated seconds: what the run cost";
+    GpuHours = "gpu_hours", Hours, Lower, Nothing, "time in which GPUs were held, summed over GPUs";
+    Cost = "cost", Dollars, Lower, Prices, "GPU-hours at the price of --prices";
+    GoodputPerGpuHour = "goodput_per_gpu_hour", RequestsPerGpuHour, Higher, SloTargets,
+        "completed requests that met every SLO target, per GPU-hour";
+    ScaleEvents = "scale_events", Count, Lower, Nothing, "changes of the number of replicas";
 }
 
 struct FigureEntry {
@@ -132,15 +137,25 @@ impl Figure {
         )
     }
 
+    /// Whether a service that serves fewer requests in time has a better value.
+    #[must_use]
+    pub const fn is_cost(self) -> bool {
+        matches!(
+            self,
+            Self::InstanceSeconds | Self::GpuHours | Self::Cost | Self::GoodputPerGpuHour | Self::ScaleEvents
+        )
+    }
+
     /// The definition in one line.
     #[must_use]
     pub const fn definition(self) -> &'static str {
         self.entry().definition
     }
 
-    /// The figure with the key `key`.
+    /// The figure with the key `key`; `attainment` is short for `slo_attainment`.
     #[must_use]
     pub fn find(key: &str) -> Option<Self> {
+        let key = if key == "attainment" { Self::SloAttainment.key() } else { key };
         Self::ALL.iter().copied().find(|figure| figure.key() == key)
     }
 
@@ -179,6 +194,11 @@ pub enum Unit {
     /// Number of events in the run.
     Count,
     Seconds,
+    Hours,
+    /// US dollars.
+    Dollars,
+    /// Requests for an hour of one GPU.
+    RequestsPerGpuHour,
 }
 
 impl Unit {
@@ -194,6 +214,9 @@ impl Unit {
             Self::PerRequest => "per request",
             Self::Count => "count",
             Self::Seconds => "s",
+            Self::Hours => "h",
+            Self::Dollars => "$",
+            Self::RequestsPerGpuHour => "requests/GPU-hour",
         }
     }
 
@@ -231,6 +254,8 @@ pub enum Needs {
     SloTargets,
     /// Requests that name their tenant.
     Tenants,
+    /// A price list.
+    Prices,
 }
 
 impl Needs {
@@ -241,6 +266,7 @@ impl Needs {
             Self::Nothing => "nothing",
             Self::SloTargets => "SLO targets",
             Self::Tenants => "a workload with tenants",
+            Self::Prices => "--prices",
         }
     }
 }
@@ -323,7 +349,11 @@ impl Figures {
             | Figure::SloAttainment
             | Figure::Jain
             | Figure::PriorityInversions
-            | Figure::HolBlocking => None,
+            | Figure::HolBlocking
+            | Figure::GpuHours
+            | Figure::Cost
+            | Figure::GoodputPerGpuHour
+            | Figure::ScaleEvents => None,
         })
     }
 }
@@ -336,6 +366,17 @@ impl From<&Report> for Figures {
         figures.set(Figure::Jain, report.jain_index);
         figures.set(Figure::PriorityInversions, report.anomalies.priority_inversions.map(|count| count as f64));
         figures.set(Figure::HolBlocking, Some(report.anomalies.head_of_line_blocking.len() as f64));
+        if let Some(replicas) = &report.replicas {
+            let held = replicas.groups.iter().map(|group| group.provisioned().as_secs_f64()).sum();
+            figures.set(Figure::InstanceSeconds, Some(held));
+        }
+        let gpu_hours = report.gpu_hours().filter(|&hours| hours > 0.0);
+        figures.set(Figure::GpuHours, gpu_hours);
+        figures.set(Figure::Cost, report.dollars());
+        let good = report.goodput.as_ref().map(|goodput| goodput.goodput_rps * report.cluster.duration.as_secs_f64());
+        figures.set(Figure::GoodputPerGpuHour, good.zip(gpu_hours).map(|(good, hours)| good / hours));
+        let events = report.replicas.as_ref().map_or(0, |replicas| replicas.changes.len());
+        figures.set(Figure::ScaleEvents, Some(events as f64));
         figures
     }
 }

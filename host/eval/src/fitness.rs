@@ -292,7 +292,13 @@ fn resolution(unit: Unit) -> f64 {
         Unit::Milliseconds => 1e-3,
         Unit::Count => 1.0,
         Unit::PerRequest => 1e-2,
-        Unit::RequestsPerSecond | Unit::TokensPerSecond | Unit::Share | Unit::Index | Unit::Seconds => 1e-3,
+        Unit::RequestsPerSecond
+        | Unit::TokensPerSecond
+        | Unit::Share
+        | Unit::Index
+        | Unit::Seconds
+        | Unit::RequestsPerGpuHour => 1e-3,
+        Unit::Hours | Unit::Dollars => 1e-6,
     }
 }
 

@@ -9,7 +9,7 @@ use blis_plugin::incidents::{Incident, Incidents};
 use blis_plugin::{Kind, Technology};
 use blis_sim::cluster::{Cluster, Engine, FollowUps, Halt, SessionStates, needs_steps};
 use blis_sim::instance::{Fast, Plain, Scheduler};
-use blis_sim::metrics::{Metrics, MetricsOptions, Report};
+use blis_sim::metrics::{InstanceCost, Metrics, MetricsOptions, Report};
 use blis_sim::observer::Observer;
 use blis_sim::outcome::{Counters, Outcome};
 use blis_sim::request::Request;
@@ -73,6 +73,10 @@ pub fn measure<S: Observer>(
     let ClusterRun { counters, incidents, plugin_use } = simulate(config, deployment, names, arrivals, observers)?;
     metrics.offered(arrived.get());
     let mut report = metrics.report(&counters, config.horizon);
+    report.cost = InstanceCost {
+        gpus: deployment.gpus(),
+        gpu_price: config.gpu_price(deployment)?.map(|price| price.usd_per_gpu_hour),
+    };
     if let Some(sessions) = &mut report.sessions {
         sessions.states = clients.map(|clients| clients.states());
     }
@@ -135,7 +139,7 @@ fn simulate(
     match config.engine.simulation {
         SimulationName::Fast => {
             let records = needs_steps(metrics, observer);
-            let engine = |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
+            let engine = move |config| if records { Fast::new(config).recording() } else { Fast::new(config) };
             run_cluster(service::cluster(config, deployment, names, engine)?, arrivals, metrics, observer)
         }
         SimulationName::Plain => {
@@ -183,6 +187,7 @@ pub(crate) fn check_weights(
         Needs::Nothing => true,
         Needs::SloTargets => !(config.cluster.slo_targets.is_empty() && recorded.is_empty()),
         Needs::Tenants => !names.texts().is_empty(),
+        Needs::Prices => config.prices.is_some(),
     };
     weights.check(has, |class| names.find(class).is_some()).map_err(RunError::refused)
 }
@@ -210,7 +215,7 @@ pub(crate) fn metrics_options(
 ) -> MetricsOptions {
     let named = !names.texts().is_empty();
     MetricsOptions {
-        instances: config.cluster.num_instances,
+        instances: config.cluster.num_instances.max(1),
         classes: service::classes(&config.cluster.policies, names),
         default_class: names.find("default"),
         per_class: named,

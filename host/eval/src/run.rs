@@ -8,8 +8,8 @@ use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_plugin::incidents::Incident;
 use blis_report::{
-    DecisionSummary, EmptyFigures, EventLog, Export, Journal, LoadLog, LoadReport, RequestLog, Setting, TpotLog,
-    report_document,
+    CostDocument, DecisionSummary, EmptyFigures, EventLog, Export, Journal, LoadLog, LoadReport, ReplicasDocument,
+    RequestLog, Setting, TpotLog, report_document,
 };
 use blis_sim::metrics::{Distribution, Report};
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -32,6 +32,7 @@ use crate::measure::{
 };
 use crate::named_policy::OtherPolicies;
 use crate::open;
+use crate::prices::GpuPrice;
 use crate::recording;
 use crate::regret::Regret;
 use crate::service;
@@ -67,6 +68,10 @@ pub struct RunResult {
     pub report: Report,
     /// Offered and served load; `None` if all requests arrive at once.
     pub load: Option<LoadReport>,
+    /// Replicas of an autoscaled service.
+    pub replicas: Option<ReplicasDocument>,
+    /// What the run cost, with a price list.
+    pub cost: Option<CostDocument<GpuPrice>>,
     /// Time per output token, over requests.
     pub tpot: Distribution,
     /// What the results are the results of.
@@ -147,7 +152,8 @@ fn simulate(
         .as_ref()
         .map(|weights| fitness(weights, baseline, (config, &names), deployment, (&report, ends)))
         .transpose()?;
-    let slots = u64::from(deployment.batch_limits.max_num_seqs) * u64::from(config.cluster.num_instances);
+    let most = config.cluster.scaling.as_ref().map_or(config.cluster.num_instances, |scaling| scaling.max);
+    let slots = u64::from(deployment.batch_limits.max_num_seqs) * u64::from(most);
     let load = load.report(is_open.then_some(slots));
     let mut warnings = warnings(config, deployment, (&report, &names), &skipped, &refused);
     warnings.extend(load_warnings(config, &report, load.as_ref()));
@@ -163,6 +169,11 @@ fn simulate(
     Ok(RunResult {
         setting: setting(config, deployment, &notes),
         load,
+        replicas: report
+            .replicas
+            .as_ref()
+            .map(|replicas| ReplicasDocument::new(replicas, report.gpu_hours().unwrap_or_default())),
+        cost: config.gpu_price(deployment)?.and_then(|price| CostDocument::new(&report, price)),
         tpot: tpot.distribution(),
         identity,
         empty,
@@ -270,7 +281,7 @@ fn write_files(config: &Experiment, report: &Report, log: Option<&RequestLog>, n
 fn setting(config: &Experiment, deployment: &Deployment, notes: &[String]) -> Setting {
     let (tp, dp) = (deployment.tensor_parallel_size, deployment.data_parallel_size);
     let pp = deployment.pipeline_parallel_size;
-    let gpus = u64::from(tp) * u64::from(pp) * u64::from(dp);
+    let gpus = deployment.gpus();
     let further = [("PP", pp), ("DP", dp)].into_iter().filter(|&(_, size)| size > 1);
     let parallel: String = further.fold(format!("TP {tp}"), |text, (name, size)| format!("{text}, {name} {size}"));
     Setting {

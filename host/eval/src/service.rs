@@ -13,10 +13,12 @@ use blis_sim::policy::{
 };
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
+use blis_sim::units::Micros;
 
 use crate::bound::BoundedService;
 use crate::error::RunError;
 use crate::experiment::Experiment;
+use crate::open;
 use crate::spec::{ParityName, TieBreakName};
 use crate::targets::slo_targets;
 use blis_config::Deployment;
@@ -29,7 +31,7 @@ use blis_plugin::{
     LatencyGuest, Limits, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
     SchedulingGuest, StartedGuest, Technology,
 };
-use blis_workload::Names;
+use blis_workload::{Names, Workload};
 
 /// Makes one decision with each script of `config`, so that a misspelt name ends the experiment before it starts. Scripts
 /// with a fallback are left to the run.
@@ -57,7 +59,7 @@ pub(crate) fn cluster<I: Instance>(
     config: &Experiment,
     deployment: &Deployment,
     names: &Names,
-    engine: impl Fn(InstanceConfig) -> I,
+    engine: impl Fn(InstanceConfig) -> I + Clone + Send + Sync + 'static,
 ) -> Result<(Cluster<I>, Incidents), RunError> {
     let settings = &config.cluster;
     let abort = Abort::default();
@@ -85,6 +87,11 @@ pub(crate) fn cluster<I: Instance>(
     };
     plugins.attach(&mut instances)?;
     let policies = policies(&plugins, &classes, names)?;
+    let mut template = config.engine.instance(InstanceIndex(0), deployment, &classes);
+    if settings.scaling.is_some() {
+        plugins.attach(std::slice::from_mut(&mut template))?;
+    }
+    let serves = serves(&[&config.deployment.model, &deployment.model], names);
     let front = ClusterConfig {
         admission_latency: settings.admission_latency,
         routing_latency: settings.routing_latency,
@@ -95,20 +102,33 @@ pub(crate) fn cluster<I: Instance>(
             TieBreakName::LowestIndex => Ties::LowestIndex,
         },
         classes: Classes::clone(&classes),
-        serves: serves(&[&config.deployment.model, &deployment.model], names),
+        serves: serves.clone(),
         block_size: config.engine.block_size,
         semantics: config.engine.semantics,
         horizon: config.horizon,
         abort: abort.clone(),
     };
-    let cluster = Cluster::new(front, policies, instances, engine);
-    Ok(match &settings.flow_control {
-        Some(flow) => {
-            let control = plugins.flow_control(flow.build(names, &settings.policies))?;
-            (cluster.with_flow_control(control), incidents)
-        }
-        None => (cluster, incidents),
-    })
+    let mut cluster = Cluster::new(front, policies, instances, engine.clone());
+    if let Some(flow) = &settings.flow_control {
+        cluster = cluster.with_flow_control(plugins.flow_control(flow.build(names, &settings.policies))?);
+    }
+    if let Some(scaling) = &settings.scaling {
+        let price = config.gpu_price(deployment)?.map(|price| price.usd_per_gpu_hour);
+        let arrivals = if scaling.policy.reads_arrivals() { arrivals(config)? } else { Vec::new() };
+        let replicas = scaling.build(template, deployment, serves, settings.num_instances, price, || arrivals);
+        cluster = cluster.with_replicas(replicas, engine).map_err(RunError::usage)?;
+    }
+    Ok((cluster, incidents))
+}
+
+/// The arrival times of all requests of the workload, in order.
+fn arrivals(config: &Experiment) -> Result<Vec<Micros>, RunError> {
+    let Workload { requests, follow_ups, .. } = open::open(config)?;
+    if follow_ups.is_some() {
+        let what = "the autoscaler `perfect` needs arrivals that are known in advance";
+        return Err(RunError::usage(what).hint("in closed loop they depend on the service: use another autoscaler"));
+    }
+    Ok(requests.map(|request| request.arrival).take_while(|&at| at <= config.horizon).collect())
 }
 
 /// The service of `config`, as far as bounds depend on it, and the record of plugin failures.

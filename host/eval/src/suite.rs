@@ -128,6 +128,8 @@ pub struct Gates {
     pub completed: f64,
     /// By how much the mean end-to-end latency of a class may exceed the baseline's, as a share of it.
     pub worst_class: f64,
+    /// By how much SLO attainment may be below the baseline's, if the weights are about cost.
+    pub attainment: f64,
 }
 
 /// Resources that a candidate may use, per call and in total.
@@ -346,6 +348,7 @@ struct RawClass {
 struct RawGates {
     completed: Option<Word>,
     worst_class: Option<Word>,
+    attainment: Option<Word>,
 }
 
 #[derive(Default, Deserialize)]
@@ -534,6 +537,7 @@ impl SuiteReader<'_> {
         Ok(Gates {
             completed: number(raw.completed, "`completed`", SHARE, 0.02)?,
             worst_class: number(raw.worst_class, "`worst_class`", UP_TO_1000, 0.5)?,
+            attainment: number(raw.attainment, "`attainment`", SHARE, 0.02)?,
         })
     }
 

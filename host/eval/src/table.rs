@@ -266,7 +266,8 @@ impl MetricRow {
             Unit::TokensPerSecond => "tok/s",
             Unit::Share => "%",
             Unit::PerRequest => "per req",
-            Unit::Milliseconds | Unit::Seconds => self.unit.name(),
+            Unit::RequestsPerGpuHour => "req/GPU-h",
+            Unit::Milliseconds | Unit::Seconds | Unit::Hours | Unit::Dollars => self.unit.name(),
             Unit::Index | Unit::Count => return self.key.to_owned(),
         };
         format!("{}, {unit}", self.key)

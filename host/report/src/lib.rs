@@ -5,6 +5,7 @@
 
 mod aggregate;
 mod breakdown;
+mod cost;
 mod decision_summary;
 pub mod decisions;
 mod definitions;
@@ -13,6 +14,7 @@ mod file;
 mod load;
 mod log;
 mod plugins;
+mod replicas;
 mod requests;
 mod results;
 mod summary;
@@ -20,6 +22,7 @@ mod tpot;
 
 pub use aggregate::{metrics_document, report_document};
 pub use breakdown::EmptyFigures;
+pub use cost::CostDocument;
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
 pub use export::{Export, ExportFormat, Journal, ServiceInfo};
@@ -27,6 +30,7 @@ pub use file::{FileError, check_target, write_json, write_pair, write_text, writ
 pub use load::{LoadLog, LoadReport, LoadState};
 pub use log::EventLog;
 pub use plugins::{other_value, plugins_document};
+pub use replicas::ReplicasDocument;
 pub use requests::{RequestLog, RequestRecord};
 pub use results::results_document;
 pub use summary::{Setting, Summary};

@@ -7,6 +7,7 @@ use blis_sim::request::Name;
 
 use super::breakdown::shown;
 use super::load::LoadReport;
+use super::replicas::ReplicasDocument;
 use blis_workload::Names;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -39,6 +40,10 @@ pub struct Summary<'a> {
     pub report: &'a Report,
     /// Offered and served load, if requests arrive over time.
     pub load: Option<&'a LoadReport>,
+    /// Replicas, if they come and go.
+    pub replicas: Option<&'a ReplicasDocument>,
+    /// What the run cost, with a price list: [`CostDocument::line`](super::CostDocument::line).
+    pub cost: Option<&'a str>,
     /// Texts of the names in the report.
     pub names: &'a Names,
     /// Warnings, each with a hint.
@@ -66,6 +71,7 @@ impl Summary<'_> {
         let Setting { model, hardware, latency_model, kv_blocks, block_size, kv_blocks_source, workload, .. } =
             self.setting;
         let (several, each) = match self.report.instances.len() {
+            _ if self.replicas.is_some() => ("replicas, each ".to_owned(), " per replica"),
             0 | 1 => (String::new(), ""),
             number => (format!("{number} instances, each "), " per instance"),
         };
@@ -86,6 +92,9 @@ impl Summary<'_> {
         let counts = &all.counts;
         self.row(f, "Requests", self.counts())?;
         self.write_instances(f)?;
+        for (name, text) in self.replicas.map(ReplicasDocument::lines).into_iter().flatten() {
+            self.row(f, name, text)?;
+        }
         let (input, output) = (Grouped(all.counters.input_tokens), Grouped(counts.output_tokens));
         self.row(f, "Tokens", format_args!("{input} in, {output} out"))?;
         self.row(
@@ -103,6 +112,9 @@ impl Summary<'_> {
             let (rps, share) = (goodput.goodput_rps, 100.0 * goodput.slo_attainment);
             let what = format_args!("{rps:.2} requests/s within their SLO, {share:.1} % of those with one");
             self.row(f, "Goodput", what)?;
+        }
+        if let Some(cost) = self.cost {
+            self.row(f, "Cost", cost)?;
         }
         self.write_flow_control(f)?;
         self.row(f, "Prefix cache", format_args!("{:.1} % hit rate", 100.0 * all.cache_hit_rate))?;
@@ -161,7 +173,8 @@ impl Summary<'_> {
     /// The instances with the lowest and the highest load.
     fn write_instances(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let instances = &self.report.instances;
-        if instances.len() < 2 {
+        // The instances of an autoscaled service serve for different times.
+        if instances.len() < 2 || self.replicas.is_some() {
             return Ok(());
         }
         let extremes = |load: &dyn Fn(&Aggregate) -> f64, digits| {
@@ -511,8 +524,16 @@ mod tests {
     #[test]
     fn a_cluster_in_trouble() {
         let (report, names) = cluster();
-        let summary =
-            Summary { setting: &setting(), report: &report, load: None, names: &names, warnings: &[], colour: false };
+        let summary = Summary {
+            setting: &setting(),
+            report: &report,
+            load: None,
+            replicas: None,
+            cost: None,
+            names: &names,
+            warnings: &[],
+            colour: false,
+        };
         insta::assert_snapshot!(summary);
     }
 
@@ -527,6 +548,8 @@ mod tests {
             setting: &setting(),
             report: &report,
             load: None,
+            replicas: None,
+            cost: None,
             names: &names,
             warnings: &warnings,
             colour: false,
@@ -538,8 +561,16 @@ mod tests {
     fn nothing_measured_is_not_zero() {
         let setting = Setting { max_model_len: None, ..setting() };
         let (report, names) = (Report::default(), Names::default());
-        let summary =
-            Summary { setting: &setting, report: &report, load: None, names: &names, warnings: &[], colour: false };
+        let summary = Summary {
+            setting: &setting,
+            report: &report,
+            load: None,
+            replicas: None,
+            cost: None,
+            names: &names,
+            warnings: &[],
+            colour: false,
+        };
         insta::assert_snapshot!(summary);
     }
 
@@ -551,6 +582,8 @@ mod tests {
             setting: &setting,
             report: &report,
             load: None,
+            replicas: None,
+            cost: None,
             names: &names,
             warnings: &warnings,
             colour: false,

@@ -9,17 +9,19 @@ use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use blis_config::policy::{BuiltIn, SettingSource};
+use blis_config::policy::{BuiltIn, ScalingRow, SettingSource};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::spec::{
-    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS,
-    KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList,
-    SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WeightList, WorkloadName,
-    defaults, parse,
+    ArrivalName, ConcurrencyModeName, DrainName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName,
+    KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName,
+    ScorerList, SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WeightList,
+    WorkloadName, defaults, parse,
 };
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};
+use blis_sim::cluster::{StartMode, StartTimes};
+use blis_sim::scaling::ScalingRules;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
 use clap::builder::{NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -278,6 +280,7 @@ const LATENCY: &str = "Latency model";
 const ENGINE: &str = "Engine (one vLLM-like instance)";
 const CLUSTER: &str = "Cluster";
 const FLOW_CONTROL: &str = "Flow control";
+const SCALING: &str = "Autoscaling";
 const POLICIES: &str = "Policies";
 const WORKLOAD: &str = "Workload";
 const SYNTHETIC: &str = "Generated workload";
@@ -480,6 +483,8 @@ pub(super) struct ClusterFlags {
     pub tie_break: TieBreakName,
     #[command(flatten)]
     pub flow: FlowFlags,
+    #[command(flatten)]
+    pub scaling: ScalingFlags,
 }
 
 /// The queue in front of routing.
@@ -559,6 +564,49 @@ pub(super) struct FlowFlags {
     pub dispatch_tick_interval: Option<Micros>,
 }
 
+/// Replicas that come and go.
+#[derive(Debug, Args)]
+pub(super) struct ScalingFlags {
+    /// Scaling policy: the number of replicas follows the load; --num-instances is the number at the start. Its
+    /// parameters: --policy-param scaling.NAME=VALUE [default: a fixed number of instances]
+    #[arg(long, value_parser = Autoscalers, value_name = "NAME", help_heading = SCALING)]
+    pub autoscaler: Option<String>,
+    /// Fewest replicas, 0 to 65536; 0 needs --flow-control [default: 1]
+    #[arg(long, value_name = "N", value_parser = parse::instances_or_zero, help_heading = SCALING)]
+    pub min_replicas: Option<u32>,
+    /// Most replicas, 1 to 65536 [default: 8]
+    #[arg(long, value_name = "N", value_parser = parse::instances, help_heading = SCALING)]
+    pub max_replicas: Option<u32>,
+    /// Time between two scrapes of the metrics that the autoscaler reads, s or with a unit [default: 15]
+    #[arg(long, value_name = "S", value_parser = parse::seconds_above_0, help_heading = SCALING)]
+    pub scrape_interval: Option<Micros>,
+    /// Time between two decisions of the autoscaler, s or with a unit [default: 15]
+    #[arg(long, value_name = "S", value_parser = parse::seconds_above_0, help_heading = SCALING)]
+    pub scaling_interval: Option<Micros>,
+    /// Rules for more replicas, as in window=30s,100%/60s,4/60s: the smallest number that the policy asked for in the
+    /// window counts, and in 60 s the larger of 100 % and 4 replicas are added (select=min: the smaller); or disabled
+    /// [default: those of the policy]
+    #[arg(long, value_name = "RULES", value_parser = parse::scaling_rules, help_heading = SCALING)]
+    pub scale_up: Option<ScalingRules>,
+    /// Rules for fewer replicas, likewise: the largest number of the window counts [default: those of the policy]
+    #[arg(long, value_name = "RULES", value_parser = parse::scaling_rules, help_heading = SCALING)]
+    pub scale_down: Option<ScalingRules>,
+    /// Time without requests after which a service with --min-replicas 0 goes to zero, s or with a unit [default: 300]
+    #[arg(long, value_name = "S", value_parser = parse::seconds_from_0, help_heading = SCALING)]
+    pub cooldown_period: Option<Micros>,
+    /// Time that a replica takes to start, as 135s, or phases, as in process=14s,weights=30s,compile=35s,warm-up=11s;
+    /// wake=3s for one that sleeps [default: process=14s,weights=30.3s,compile=35s,warm-up=11.4s,wake=3s]
+    #[arg(long, value_name = "TIME|PHASE=TIME,…", value_parser = parse::start_times, help_heading = SCALING)]
+    pub startup_time: Option<StartTimes>,
+    /// What is ready before a replica starts: cold (nothing), warm (the process), or hot:N (N replicas sleep in host
+    /// memory, without a GPU) [default: cold]
+    #[arg(long, value_name = "MODE", value_parser = parse::start_mode, help_heading = SCALING)]
+    pub start_mode: Option<StartMode>,
+    /// Replica that is removed first [default: newest]
+    #[arg(long, value_parser = OneOf::<DrainName>::new(), value_name = "NAME", help_heading = SCALING)]
+    pub drain_policy: Option<DrainName>,
+}
+
 /// Flags win over the bundle, the bundle over the defaults.
 #[derive(Debug, Args)]
 pub(super) struct PolicyFlags {
@@ -634,6 +682,10 @@ pub(super) struct TargetFlags {
     /// E2E target, likewise
     #[arg(long, value_name = "CLASS=TIME,…", value_parser = parse::targets, help_heading = EVALUATION)]
     pub slo_e2e: Option<TargetList>,
+    /// Price list of GPUs, YAML: date, source, and dollars per GPU-hour; as examples/autoscaling/prices.yaml [default:
+    /// no cost]
+    #[arg(long, value_name = "FILE", help_heading = EVALUATION)]
+    pub prices: Option<PathBuf>,
 }
 
 /// One score for a run.
@@ -874,6 +926,22 @@ impl TypedValueParser for BuiltIns {
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         Some(Box::new(possible_values(self.0)))
+    }
+}
+
+/// Parses any text as the name of an autoscaler, which is looked up where its parameters are known.
+#[derive(Clone, Debug)]
+pub(super) struct Autoscalers;
+
+impl TypedValueParser for Autoscalers {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Self::Value, clap::Error> {
+        NonEmptyStringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(ScalingRow::all().iter().map(|row| PossibleValue::new(row.name).help(row.about))))
     }
 }
 

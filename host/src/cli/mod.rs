@@ -36,9 +36,12 @@ use blis_eval::experiment::Experiment;
 use blis_eval::explain::explain;
 use blis_eval::identity::RunIdentity;
 use blis_eval::open;
+use blis_eval::prices::GpuPrice;
 use blis_eval::regret::Regret;
 use blis_eval::run::{self, RunResult};
-use blis_report::{DecisionSummary, LoadReport, Summary, plugins_document, report_document};
+use blis_report::{
+    CostDocument, DecisionSummary, LoadReport, ReplicasDocument, Summary, plugins_document, report_document,
+};
 use blis_sim::metrics::Distribution;
 use clap::FromArgMatches as _;
 use clap::error::ErrorKind;
@@ -180,8 +183,9 @@ fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {
 }
 
 fn print_summary(finished: &RunResult, colour: bool) -> Result<(), RunError> {
-    let RunResult { setting, report, load, names, warnings, cpu, .. } = finished;
-    print_text(Summary { setting, report, load: load.as_ref(), names, warnings, colour })?;
+    let RunResult { setting, report, load, replicas, cost, names, warnings, cpu, .. } = finished;
+    let (load, replicas, cost) = (load.as_ref(), replicas.as_ref(), cost.as_ref().map(CostDocument::line));
+    print_text(Summary { setting, report, load, replicas, cost: cost.as_deref(), names, warnings, colour })?;
     if let Some((fitness, baseline)) = &finished.fitness {
         print_text(format_args!("\n{}", fitness.block(baseline.as_deref())))?;
     }
@@ -210,6 +214,8 @@ fn print_json(finished: &RunResult) -> Result<(), RunError> {
         cache_hit_rate: finished.report.cluster.cache_hit_rate,
         tpot: TpotFigures::new(&finished.tpot),
         load: finished.load.as_ref(),
+        replicas: finished.replicas.as_ref(),
+        cost: finished.cost.as_ref(),
         plugins,
         fitness,
         decisions: finished.decisions.as_ref(),
@@ -229,6 +235,12 @@ struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
     /// Absent if all requests arrive at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     load: Option<&'a LoadReport>,
+    /// Absent for a fixed number of instances.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<&'a ReplicasDocument>,
+    /// Absent without a price list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<&'a CostDocument<GpuPrice>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plugins: Option<P>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -25,6 +25,7 @@ pub mod llm_d;
 mod outside;
 pub(crate) mod parameter;
 mod registry;
+mod scaling;
 mod sourced;
 
 use std::fmt::{self, Display};
@@ -40,6 +41,7 @@ pub use filters::{BuiltInFilter, FilterSetting};
 pub use outside::{NoPlugins, PipelineStep, PluginLookup, PluginLookupError, PolicyUse, StepRole};
 pub use parameter::ParameterInput;
 pub use registry::{Ambiguous, BuiltIn, built_in_names};
+pub use scaling::{ScalingRow, ScalingUse};
 pub use sourced::{SettingSource, Sourced};
 
 use blis_diag::name_hint;

@@ -130,8 +130,7 @@ fn add_savings(
         let about = f64::from(replicas) * first.planned() / of.planned();
         let needed = sizes.fewest(about.ceil().clamp(1.0, f64::from(u16::MAX)) as u32)?;
         of.replicas_needed = Some(needed);
-        of.gpus_saved =
-            Some((i64::from(replicas) - i64::from(needed)) * i64::from(super::gpus_per_replica(deployment)));
+        of.gpus_saved = Some((i64::from(replicas) - i64::from(needed)) * i64::from(deployment.gpus()));
     }
     Ok(())
 }
@@ -159,7 +158,7 @@ fn document(
         seeds: config.seeds.clone(),
         requests_per_run: loads[0].requests(),
         replicas: config.base.cluster.num_instances,
-        gpus_per_replica: super::gpus_per_replica(deployment),
+        gpus_per_replica: deployment.gpus(),
         policies,
         notes,
     }

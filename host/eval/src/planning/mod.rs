@@ -144,11 +144,6 @@ fn is_one_sample(base: &Experiment) -> bool {
     }
 }
 
-/// GPUs of one instance.
-fn gpus_per_replica(deployment: &Deployment) -> u32 {
-    deployment.tensor_parallel_size * deployment.pipeline_parallel_size * deployment.data_parallel_size
-}
-
 /// The median over `runs` of the figure of the SLO `slo`, ms; `None` if that is no finite number.
 fn median_ms<'a>(runs: impl Iterator<Item = &'a LoadRun>, slo: usize) -> Option<f64> {
     let mut values: Vec<f64> = runs.filter_map(|run| run.results[slo].value_ms).collect();

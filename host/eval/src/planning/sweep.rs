@@ -239,7 +239,7 @@ impl PointRuns {
         let saturated = self.runs.iter().filter(|run| run.is_saturated()).count();
         let values_ms: Vec<Option<f64>> = (0..slos.len()).map(|slo| super::median_ms(self.runs.iter(), slo)).collect();
         let meets = |(slo, value): (&Slo, &Option<f64>)| value.is_some_and(|ms| ms <= slo.limit.as_millis_f64());
-        let gpus = u64::from(point.base.cluster.num_instances) * u64::from(super::gpus_per_replica(&self.deployment));
+        let gpus = u64::from(point.base.cluster.num_instances) * u64::from(self.deployment.gpus());
         MeasuredPoint {
             load: self.load,
             unit: self.unit,

@@ -41,3 +41,11 @@ pub const SESSION_MODE: SessionMode = SessionMode::Fixed;
 pub const SEED: u64 = 42;
 /// No decision is recorded.
 pub const TRACE_LEVEL: TraceLevelName = TraceLevelName::None;
+/// Fewest replicas that an autoscaler keeps.
+pub const MIN_REPLICAS: u32 = 1;
+/// Most replicas that an autoscaler starts (llm-d's guide keda-epp).
+pub const MAX_REPLICAS: u32 = 8;
+/// Time between two scrapes of metrics by Prometheus, as usual with llm-d.
+pub const SCRAPE_INTERVAL: Micros = Micros(15_000_000);
+/// Time between two decisions of Kubernetes' HorizontalPodAutoscaler.
+pub const SCALING_INTERVAL: Micros = Micros(15_000_000);

@@ -8,9 +8,10 @@ mod settings;
 pub(crate) mod text;
 
 pub use choice::{
-    ArrivalName, ConcurrencyModeName, DispatchOrderName, DtypeName, EngineName, FairnessName, FitnessScaleName,
-    KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName, SaturationName, SessionMode,
-    SimulationName, TieBreakName, TraceFormatName, TraceLevelName, UsageLimitName, WorkloadName,
+    ArrivalName, ConcurrencyModeName, DispatchOrderName, DrainName, DtypeName, EngineName, FairnessName,
+    FitnessScaleName, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName,
+    SaturationName, SessionMode, SimulationName, TieBreakName, TraceFormatName, TraceLevelName, UsageLimitName,
+    WorkloadName,
 };
 pub use parse::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
 pub(crate) use settings::value_hint;

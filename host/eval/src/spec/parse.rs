@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use blis_sim::cluster::{StartMode, StartTimes};
 use blis_sim::ids::RequestId;
+use blis_sim::scaling::{Change, ScalingRules, Select};
 use blis_sim::units::Micros;
 
 use blis_config::policy::{FilterSetting, ParameterInput, ScorerFault, ScorerName, WeightedScorer};
@@ -16,12 +18,34 @@ use super::NamedChoice;
 /// The value of `policy-param`: a parameter of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyParam {
-    /// Kind of the policy.
-    pub kind: Kind,
+    /// The policy that has it.
+    pub policy: ParameterOwner,
     /// Name of the parameter.
     pub name: String,
     /// Value of the parameter.
     pub value: ParameterInput,
+}
+
+/// Which policy has a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterOwner {
+    /// The policy of a kind that plugins can be of.
+    Kind(Kind),
+    /// The autoscaler.
+    Scaling,
+}
+
+impl ParameterOwner {
+    const SCALING: &str = "scaling";
+
+    /// The name in `--policy-param`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kind(kind) => kind.name(),
+            Self::Scaling => Self::SCALING,
+        }
+    }
 }
 
 /// The value of `routing-scorers`: scorers with their weights.
@@ -288,6 +312,11 @@ pub fn instances(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Like [`instances`]; or 0.
+pub fn instances_or_zero(text: &str) -> Result<u32, String> {
+    if text == "0" { Ok(0) } else { instances(text).map_err(|_| "must be a whole number from 0 to 65536".to_owned()) }
+}
+
 /// A delay of every request, µs, at most 11 days.
 pub fn delay(text: &str) -> Result<Micros, String> {
     const MOST: u64 = 1_000_000_000_000;
@@ -331,14 +360,15 @@ pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
     let Some((kind, (name, value))) = parts.filter(|(_, (name, _))| !name.is_empty()) else {
         return Err("must be KIND.NAME=VALUE, as in routing.queue-depth=2".into());
     };
-    let Some(kind) = Kind::ALL.into_iter().find(|known| known.name() == kind) else {
-        return Err(format!(
-            "unknown kind {}: {}",
-            quoted(kind.as_bytes()),
-            name_hint(kind, &Kind::ALL.map(Kind::name))
-        ));
+    let policy = match Kind::of(kind) {
+        Some(kind) => ParameterOwner::Kind(kind),
+        None if kind == ParameterOwner::SCALING => ParameterOwner::Scaling,
+        None => {
+            let known: Vec<&str> = Kind::ALL.into_iter().map(Kind::name).chain([ParameterOwner::SCALING]).collect();
+            return Err(format!("unknown kind {}: {}", quoted(kind.as_bytes()), name_hint(kind, &known)));
+        }
     };
-    Ok(PolicyParam { kind, name: name.to_owned(), value: ParameterInput::Word(value.to_owned()) })
+    Ok(PolicyParam { policy, name: name.to_owned(), value: ParameterInput::Word(value.to_owned()) })
 }
 
 /// Filters with their parameters: `prefix-cache-affinity:affinity=0.7,saturation,mine.rhai`.
@@ -478,6 +508,94 @@ fn nanoseconds(number: &str, unit: u128) -> Option<u128> {
     Some(digits(whole)? * unit + digits(fraction)? * unit / 10u128.pow(fraction.len() as u32))
 }
 
+/// How fast the number of replicas may change in one direction: `window=30s,100%/60s,4/60s`, with `select=min` for the
+/// smaller of the changes, or `disabled`.
+pub fn scaling_rules(text: &str) -> Result<ScalingRules, String> {
+    const FORM: &str = "must look like window=30s,100%/60s,4/60s, or be disabled";
+    let mut rules = ScalingRules { window: Micros::ZERO, policies: Vec::new(), select: Select::Max };
+    if text.trim() == "disabled" {
+        return Ok(ScalingRules { select: Select::Disabled, ..rules });
+    }
+    let (mut window, mut select) = (None, None);
+    for part in text.split(',').map(str::trim) {
+        if let Some(time) = part.strip_prefix("window=") {
+            if window.replace(or_zero(time)?).is_some() {
+                return Err("`window` is repeated".to_owned());
+            }
+        } else if let Some(name) = part.strip_prefix("select=") {
+            let value = match name {
+                "max" => Select::Max,
+                "min" => Select::Min,
+                _ => return Err(format!("`{part}`: must be select=max or select=min")),
+            };
+            if select.replace(value).is_some() {
+                return Err("`select` is repeated".to_owned());
+            }
+        } else {
+            let (change, period) = part.split_once('/').ok_or_else(|| format!("`{part}`: {FORM}"))?;
+            let number = |text: &str| count(text).map_err(|message| format!("`{part}`: the change {message}"));
+            let change = match change.strip_suffix('%') {
+                Some(percent) => Change::Percent(number(percent)?),
+                None => Change::Pods(number(change)?),
+            };
+            rules.policies.push((change, duration(period)?));
+        }
+    }
+    rules.window = window.unwrap_or_default();
+    rules.select = select.unwrap_or(Select::Max);
+    Ok(rules)
+}
+
+/// How long a replica takes to start: `135s`, or phases that replace single ones of the default:
+/// `process=14s,weights=30s,compile=35s,warm-up=11s,wake=3s`.
+pub fn start_times(text: &str) -> Result<StartTimes, String> {
+    let usual = StartTimes::default();
+    if !text.contains('=') {
+        let none = Micros::ZERO;
+        return Ok(StartTimes { process: or_zero(text)?, weights: none, compile: none, warm_up: none, ..usual });
+    }
+    let mut times = usual;
+    let mut seen = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let (name, time) = part.split_once('=').ok_or_else(|| format!("`{part}`: must be a phase and a time"))?;
+        let phase = match name {
+            "process" => &mut times.process,
+            "weights" => &mut times.weights,
+            "compile" => &mut times.compile,
+            "warm-up" => &mut times.warm_up,
+            "wake" => &mut times.wake,
+            _ => {
+                let known = ["process", "weights", "compile", "warm-up", "wake"];
+                return Err(format!("there is no phase `{name}`: {}", name_hint(name, &known)));
+            }
+        };
+        if seen.contains(&name) {
+            return Err(format!("`{name}` is repeated"));
+        }
+        *phase = or_zero(time)?;
+        seen.push(name);
+    }
+    Ok(times)
+}
+
+/// `cold`, `warm` or `hot:N`.
+pub fn start_mode(text: &str) -> Result<StartMode, String> {
+    match text {
+        "cold" => Ok(StartMode::Cold),
+        "warm" => Ok(StartMode::Warm),
+        _ => {
+            let pool = text.strip_prefix("hot:").and_then(|pool| instances(pool).ok());
+            pool.map(|pool| StartMode::Hot { pool })
+                .ok_or_else(|| "must be cold, warm, or hot:N for N sleeping replicas, as hot:2".to_owned())
+        }
+    }
+}
+
+/// A duration, or 0.
+fn or_zero(text: &str) -> Result<Micros, String> {
+    if ["0", "0s", "0ms"].contains(&text) { Ok(Micros::ZERO) } else { duration(text) }
+}
+
 /// A seed: any whole number of 64 bits.
 pub fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u64::MAX))
@@ -580,10 +698,44 @@ mod tests {
         assert!(above_0("0").is_err() && above_0("inf").is_err() && from_0("0").is_ok() && from_0("-1").is_err());
     }
 
+    #[test]
+    fn rules_of_scaling_come_back() {
+        for text in ["window=30s,100%/60s,4/60s", "window=0,select=min,1/120s", "disabled", "window=0"] {
+            let rules = scaling_rules(text).expect(text);
+            let written = super::super::text::scaling_rules(&rules).concat();
+            assert_eq!(scaling_rules(&written), Ok(rules), "{text}: {written}");
+        }
+        let rules = scaling_rules("100%/15s, 4/15s").expect("legal");
+        let period = Micros(15_000_000);
+        assert_eq!(rules.policies, [(Change::Percent(100), period), (Change::Pods(4), period)]);
+        assert_eq!((rules.window, rules.select), (Micros::ZERO, Select::Max));
+        for text in ["", "4", "x/1s", "0/1s", "4/", "4/1", "window=1", "window=1s,window=1s", "select=none", "4/1s,"] {
+            assert!(scaling_rules(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn start_times_are_a_sum_or_phases() {
+        let usual = StartTimes::default();
+        let total = start_times("135s").expect("legal");
+        assert_eq!((total.process, total.weights, total.wake), (Micros(135_000_000), Micros::ZERO, usual.wake));
+        let phases = start_times("weights=2s, warm-up=0").expect("legal");
+        assert_eq!(phases, StartTimes { weights: Micros(2_000_000), warm_up: Micros::ZERO, ..usual });
+        for times in [total, phases, usual] {
+            assert_eq!(start_times(&super::super::text::start_times(&times).concat()), Ok(times));
+        }
+        for text in ["", "135", "weights=", "weights=1s,weights=1s", "weight=1s", "weights=1s,4s"] {
+            assert!(start_times(text).is_err(), "{text}");
+        }
+        assert_eq!(start_mode("hot:2"), Ok(StartMode::Hot { pool: 2 }));
+        assert!(["", "hot", "hot:0", "hot:x", "lukewarm"].into_iter().all(|text| start_mode(text).is_err()));
+    }
+
     proptest! {
         #[test]
-        fn any_text_is_a_value_or_an_error(text in "[0-9.a-zµ:=, -]{0,24}") {
+        fn any_text_is_a_value_or_an_error(text in "[0-9.a-zµ:=,/% -]{0,24}") {
             let _ = (scorers(&text), targets(&text), duration(&text));
+            let _ = (scaling_rules(&text), start_times(&text), start_mode(&text));
         }
 
         #[test]

@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 use blis_config::policy::SettingSource;
 use blis_diag::name_hint;
+use blis_sim::cluster::{StartMode, StartTimes};
+use blis_sim::scaling::ScalingRules;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
@@ -27,8 +29,8 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use crate::error::RunError;
 
 use super::choice::{
-    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName,
-    ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
+    ArrivalName, ConcurrencyModeName, DrainName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName,
+    OnErrorName, ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
     TraceLevelName, WorkloadName,
 };
 use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList, WeightList};
@@ -198,6 +200,18 @@ settings! {
     eviction_policy: String = "eviction-policy", Text, one(parse::name), text::text;
     dispatch_tick_interval: Micros = "dispatch-tick-interval", Number, one(parse::interval_above_0), text::micros;
 
+    autoscaler: String = "autoscaler", Text, one(parse::name), text::text;
+    min_replicas: u32 = "min-replicas", Number, one(parse::instances_or_zero), text::text;
+    max_replicas: u32 = "max-replicas", Number, one(parse::instances), text::text;
+    scrape_interval: Micros = "scrape-interval", Number, one(parse::seconds_above_0), text::seconds;
+    scaling_interval: Micros = "scaling-interval", Number, one(parse::seconds_above_0), text::seconds;
+    scale_up: ScalingRules = "scale-up", Text, one(parse::scaling_rules), text::scaling_rules;
+    scale_down: ScalingRules = "scale-down", Text, one(parse::scaling_rules), text::scaling_rules;
+    cooldown_period: Micros = "cooldown-period", Number, one(parse::seconds_from_0), text::seconds;
+    startup_time: StartTimes = "startup-time", Text, one(parse::start_times), text::start_times;
+    start_mode: StartMode = "start-mode", Text, one(parse::start_mode), text::start_mode;
+    drain_policy: DrainName = "drain-policy", Text, one(parse::choice), text::text;
+
     policy_config: PathBuf = "policy-config", Text, one(parse::path), text::path;
     admission_policy: String = "admission-policy", Text, one(parse::name), text::text;
     token_bucket_capacity: f64 = "token-bucket-capacity", Number, one(parse::above_0), text::text;
@@ -221,6 +235,7 @@ settings! {
     fitness_weights: String = "fitness-weights", Text, one(parse::name), text::text;
     fitness_scale: FitnessScaleName = "fitness-scale", Text, one(parse::choice), text::text;
     baseline: String = "baseline", Text, one(parse::name), text::text;
+    prices: PathBuf = "prices", Text, one(parse::path), text::path;
     trace_level: TraceLevelName = "trace-level", Text, one(parse::choice), text::text;
     trace_path: PathBuf = "trace-path", Text, one(parse::path), text::path;
     counterfactual_k: u32 = "counterfactual-k", Number, one(parse::count_or_zero), text::text;

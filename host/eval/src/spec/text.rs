@@ -3,6 +3,8 @@
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
+use blis_sim::cluster::{StartMode, StartTimes};
+use blis_sim::scaling::{Change, ScalingRules, Select};
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
@@ -63,9 +65,66 @@ pub(crate) fn think_time_text(time: &ThinkTime) -> String {
     }
 }
 
+/// `window=30s,100%/60s`, in whole µs.
+pub(super) fn scaling_rules(rules: &ScalingRules) -> Vec<String> {
+    vec![scaling_rules_text(rules)]
+}
+
+/// The rules in the form that the flag takes.
+pub(crate) fn scaling_rules_text(rules: &ScalingRules) -> String {
+    let mut text = format!("window={}", time_text(rules.window));
+    match rules.select {
+        Select::Disabled => return "disabled".to_owned(),
+        Select::Min => text.push_str(",select=min"),
+        Select::Max => {}
+    }
+    for &(change, period) in &rules.policies {
+        let period = time_text(period);
+        match change {
+            Change::Percent(percent) => text.push_str(&format!(",{percent}%/{period}")),
+            Change::Pods(pods) => text.push_str(&format!(",{pods}/{period}")),
+        }
+    }
+    text
+}
+
+pub(super) fn start_times(times: &StartTimes) -> Vec<String> {
+    vec![start_times_text(times)]
+}
+
+/// The phases in the form that the flag takes.
+pub(crate) fn start_times_text(times: &StartTimes) -> String {
+    let StartTimes { process, weights, compile, warm_up, wake } = *times;
+    let phases =
+        [("process", process), ("weights", weights), ("compile", compile), ("warm-up", warm_up), ("wake", wake)];
+    phases.map(|(name, time)| format!("{name}={}", time_text(time))).join(",")
+}
+
+pub(super) fn start_mode(mode: &StartMode) -> Vec<String> {
+    vec![start_mode_text(mode)]
+}
+
+/// The mode in the form that the flag takes.
+pub(crate) fn start_mode_text(mode: &StartMode) -> String {
+    match mode {
+        StartMode::Cold => "cold".to_owned(),
+        StartMode::Warm => "warm".to_owned(),
+        StartMode::Hot { pool } => format!("hot:{pool}"),
+    }
+}
+
+/// Whole seconds as such, other times in µs.
+fn time_text(time: Micros) -> String {
+    match time.0 {
+        0 => "0".to_owned(),
+        us if us % 1_000_000 == 0 => format!("{}s", us / 1_000_000),
+        us => format!("{us}us"),
+    }
+}
+
 impl Display for PolicyParam {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}={}", self.kind.name(), self.name, self.value)
+        write!(f, "{}.{}={}", self.policy.name(), self.name, self.value)
     }
 }
 

@@ -132,9 +132,37 @@ pub struct Report {
     pub gateway_wait: Distribution,
     /// Figures of replicas; `None` if the number of instances is fixed.
     pub replicas: Option<ReplicaReport>,
+    /// What an instance costs, as far as that was set.
+    pub cost: InstanceCost,
+}
+
+/// What an instance, or a replica, costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct InstanceCost {
+    /// Its GPUs; 0 if unknown.
+    pub gpus: u32,
+    /// Price of a GPU, dollars per hour; `None` without a price list.
+    pub gpu_price: Option<f64>,
 }
 
 impl Report {
+    /// Time in which GPUs were held, hours, summed over GPUs: of replicas in all states but scheduling, from the start of
+    /// the simulation on; of a fixed number of instances without the warm-up. `None` if the number of GPUs is unknown.
+    #[must_use]
+    pub fn gpu_hours(&self) -> Option<f64> {
+        let held = match &self.replicas {
+            Some(replicas) => replicas.groups.iter().map(|group| group.provisioned().as_secs_f64()).sum(),
+            None => self.instances.len() as f64 * self.cluster.duration.as_secs_f64(),
+        };
+        (self.cost.gpus > 0).then(|| held * f64::from(self.cost.gpus) / 3600.0)
+    }
+
+    /// Price of [`Self::gpu_hours`], dollars; `None` without a price list.
+    #[must_use]
+    pub fn dollars(&self) -> Option<f64> {
+        Some(self.gpu_hours()? * self.cost.gpu_price?)
+    }
+
     /// Conservation: every request that arrived is completed, queued, running, arriving, dropped, timed out or
     /// rejected, and none is counted twice.
     #[must_use]
@@ -217,6 +245,7 @@ impl Metrics {
             sessions: self.sessions.report(),
             gateway_wait: Distribution::of(&mut self.gateway_waits),
             replicas: self.replicas.clone(),
+            cost: InstanceCost::default(),
             goodput: classes::goodput(&self.classes, &classes, duration),
             anomalies: Anomalies::new(&cluster.counts, &instances, shed, inversions),
             classes: if self.has_classes() { classes } else { Vec::new() },

@@ -1,0 +1,102 @@
+//! What a run cost: GPU-hours, and dollars with a price list.
+
+use blis_sim::metrics::Report;
+use serde::Serialize;
+
+/// The cost of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CostDocument<P: Serialize> {
+    /// GPUs of an instance.
+    gpus_per_instance: u32,
+    /// Time in which GPUs were held, summed over GPUs, hours.
+    gpu_hours: f64,
+    /// The price, and where it is from.
+    price: P,
+    /// Dollars for the GPU-hours.
+    usd: f64,
+    /// Dollars for a million output tokens of completed requests; `None` without any.
+    usd_per_million_output_tokens: Option<f64>,
+    /// Completed requests within their SLO per GPU-hour; `None` without SLO targets.
+    goodput_per_gpu_hour: Option<f64>,
+    /// The same per dollar.
+    goodput_per_usd: Option<f64>,
+}
+
+impl<P: Serialize> CostDocument<P> {
+    /// The cost of `report`, whose price is `price`; `None` without a price in the report.
+    pub fn new(report: &Report, price: P) -> Option<Self> {
+        let (gpu_hours, usd) = (report.gpu_hours()?, report.dollars()?);
+        let tokens = report.cluster.counts.output_tokens as f64;
+        let good = report.goodput.as_ref().map(|goodput| goodput.goodput_rps * report.cluster.duration.as_secs_f64());
+        let good_per = |cost: f64| good.filter(|_| cost > 0.0).map(|good| good / cost);
+        Some(Self {
+            gpus_per_instance: report.cost.gpus,
+            gpu_hours,
+            price,
+            usd,
+            usd_per_million_output_tokens: (tokens > 0.0).then(|| 1e6 * usd / tokens),
+            goodput_per_gpu_hour: good_per(gpu_hours),
+            goodput_per_usd: good_per(usd),
+        })
+    }
+
+    /// The text of the line in the summary.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { gpu_hours, usd, .. } = self;
+        let mut text = format!("${usd:.2} for {gpu_hours:.3} GPU-hours");
+        if let Some(tokens) = self.usd_per_million_output_tokens {
+            text.push_str(&format!(", ${tokens:.2} per 1M output tokens"));
+        }
+        if let Some(good) = self.goodput_per_gpu_hour {
+            text.push_str(&format!(", {good:.0} requests within their SLO per GPU-hour"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::metrics::{Aggregate, Counts, Goodput, InstanceCost};
+    use blis_sim::replica::{GroupReport, ReplicaReport};
+    use blis_sim::units::Micros;
+
+    const HOUR: Micros = Micros(3_600_000_000);
+
+    fn report() -> Report {
+        let counts = Counts { output_tokens: 2_000_000, ..Counts::default() };
+        let cluster = Aggregate { duration: HOUR, counts, ..Aggregate::default() };
+        Report {
+            instances: vec![cluster; 3],
+            cluster,
+            cost: InstanceCost { gpus: 2, gpu_price: Some(2.5) },
+            goodput: Some(Goodput { goodput_rps: 0.5, ..Goodput::default() }),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn instances_are_held_all_the_time_and_replicas_for_theirs() {
+        let fixed = CostDocument::new(&report(), "a list").expect("a price");
+        assert_eq!((fixed.gpu_hours, fixed.usd, fixed.usd_per_million_output_tokens), (6.0, 15.0, Some(7.5)));
+        assert_eq!((fixed.goodput_per_gpu_hour, fixed.goodput_per_usd), (Some(300.0), Some(120.0)));
+        assert_eq!(
+            fixed.line(),
+            "$15.00 for 6.000 GPU-hours, $7.50 per 1M output tokens, 300 requests within their SLO per GPU-hour"
+        );
+        let group = GroupReport { time_in: [HOUR, HOUR, Micros::ZERO, HOUR, Micros::ZERO], ..GroupReport::default() };
+        let replicas = ReplicaReport { groups: vec![group], ..ReplicaReport::default() };
+        let elastic = CostDocument::new(&Report { replicas: Some(replicas), ..report() }, "a list").expect("a price");
+        assert_eq!((elastic.gpu_hours, elastic.usd), (4.0, 10.0), "loading and active");
+    }
+
+    #[test]
+    fn without_a_price_there_is_no_cost() {
+        let free = Report { cost: InstanceCost { gpus: 2, gpu_price: None }, ..report() };
+        assert_eq!(CostDocument::new(&free, ()), None);
+        let empty = Report { cost: report().cost, ..Report::default() };
+        let nothing = CostDocument::new(&empty, ()).expect("a price");
+        assert_eq!((nothing.usd, nothing.usd_per_million_output_tokens, nothing.goodput_per_usd), (0.0, None, None));
+    }
+}

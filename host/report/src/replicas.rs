@@ -1,0 +1,154 @@
+//! The replicas of an autoscaled service: figures for the JSON document, and lines of the summary.
+
+use blis_sim::replica::{ReplicaReport, ReplicaState};
+use blis_sim::units::Micros;
+use serde::Serialize;
+
+/// The replicas of a service over the simulated time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReplicasDocument {
+    /// End of the figures, s.
+    end_s: f64,
+    /// Mean number of replicas that held GPUs.
+    mean: f64,
+    /// Most replicas that held GPUs at the same time.
+    peak: u32,
+    /// Replica-time in each state, s.
+    replica_s: StateTimes,
+    /// GPU-time, hours: GPUs of a replica times the time in all states but `scheduling`.
+    gpu_hours: f64,
+    /// Replicas that were started, without those at the start.
+    started: u32,
+    /// Replicas that were removed.
+    removed: u32,
+    /// Changes of the number of replicas.
+    scale_events: usize,
+    /// Changes in the opposite direction of the one before, within ten minutes.
+    flaps: usize,
+    /// The numbers of replicas from a time on, in order of time.
+    timeline: Vec<TimelineEntry>,
+}
+
+/// Replica-time in each state, s.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct StateTimes {
+    scheduling: f64,
+    loading: f64,
+    warming: f64,
+    active: f64,
+    draining: f64,
+}
+
+/// Numbers of replicas from a time on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct TimelineEntry {
+    at_s: f64,
+    scheduling: u32,
+    loading: u32,
+    warming: u32,
+    active: u32,
+    draining: u32,
+}
+
+impl ReplicasDocument {
+    /// The figures of `report`, summed over its groups; `gpu_hours` is the time in which GPUs were held.
+    #[must_use]
+    pub fn new(report: &ReplicaReport, gpu_hours: f64) -> Self {
+        let groups = || report.groups.iter();
+        let time_in = |state: ReplicaState| -> f64 {
+            groups().map(|group| group.time_in[state.index()]).sum::<Micros>().as_secs_f64()
+        };
+        let numbers = 0..report.groups.len();
+        Self {
+            end_s: report.end.as_secs_f64(),
+            mean: numbers.clone().map(|group| report.mean(group)).sum(),
+            peak: peak(report),
+            replica_s: StateTimes {
+                scheduling: time_in(ReplicaState::Scheduling),
+                loading: time_in(ReplicaState::Loading),
+                warming: time_in(ReplicaState::Warming),
+                active: time_in(ReplicaState::Active),
+                draining: time_in(ReplicaState::Draining),
+            },
+            gpu_hours,
+            started: groups().map(|group| group.started).sum(),
+            removed: groups().map(|group| group.removed).sum(),
+            scale_events: report.changes.len(),
+            flaps: numbers.map(|group| report.flaps(group)).sum(),
+            timeline: report.timeline.iter().map(|(at, groups)| entry(*at, groups)).collect(),
+        }
+    }
+
+    /// The lines of the summary: their names and texts.
+    pub(super) fn lines(&self) -> [(&'static str, String); 2] {
+        let StateTimes { scheduling, .. } = self.replica_s;
+        let held = format!(
+            "{:.2} mean, {} peak, {:.3} GPU-hours; {} started, {} removed",
+            self.mean, self.peak, self.gpu_hours, self.started, self.removed
+        );
+        let waited = if scheduling > 0.0 { format!(", {scheduling:.1} s waiting for GPUs") } else { String::new() };
+        let (events, flaps) = (self.scale_events, self.flaps);
+        let (event, flap) = (if events == 1 { "" } else { "s" }, if flaps == 1 { "" } else { "s" });
+        [("Replicas", held), ("Scaling", format!("{events} change{event}, {flaps} flap{flap} within 10 min{waited}"))]
+    }
+}
+
+/// Most replicas of all groups together that held GPUs at the same time.
+fn peak(report: &ReplicaReport) -> u32 {
+    let held = |counts: &[u32; 5]| -> u32 {
+        let states = ReplicaState::ALL.into_iter().filter(|state| state.holds_gpus());
+        states.map(|state| counts[state.index()]).sum()
+    };
+    let all = report.timeline.iter().map(|(_, groups)| groups.iter().map(held).sum());
+    all.max().unwrap_or(0)
+}
+
+fn entry(at: Micros, groups: &[[u32; 5]]) -> TimelineEntry {
+    let count = |state: ReplicaState| groups.iter().map(|counts| counts[state.index()]).sum();
+    TimelineEntry {
+        at_s: at.as_secs_f64(),
+        scheduling: count(ReplicaState::Scheduling),
+        loading: count(ReplicaState::Loading),
+        warming: count(ReplicaState::Warming),
+        active: count(ReplicaState::Active),
+        draining: count(ReplicaState::Draining),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blis_sim::replica::{GroupReport, ReplicaChange};
+
+    #[test]
+    fn figures_are_sums_over_groups() {
+        let hours = |h: u64| Micros(h * 3_600_000_000);
+        let group = |time_in| GroupReport { time_in, peak: 2, started: 1, removed: 1 };
+        let changes = [(1, 1, 2), (2, 2, 1)].map(|(at, from, to)| ReplicaChange { at: Micros(at), group: 0, from, to });
+        let report = ReplicaReport {
+            end: hours(10),
+            groups: vec![
+                group([hours(1), hours(2), hours(0), hours(10), hours(3)]),
+                group([hours(0), hours(0), hours(0), hours(5), hours(0)]),
+            ],
+            timeline: vec![
+                (Micros::ZERO, vec![[0, 0, 0, 1, 0], [0, 0, 0, 1, 0]]),
+                (hours(5), vec![[1, 2, 0, 1, 0], [0, 0, 0, 0, 0]]),
+            ],
+            changes: changes.to_vec(),
+        };
+        let document = ReplicasDocument::new(&report, 50.0);
+        assert_eq!((document.mean, document.peak, document.gpu_hours), (2.0, 3, 50.0));
+        assert_eq!((document.started, document.removed, document.scale_events, document.flaps), (2, 2, 2, 1));
+        assert_eq!(document.replica_s.active, 15.0 * 3600.0);
+        let last = document.timeline[1];
+        assert_eq!((last.at_s, last.scheduling, last.loading, last.active), (18_000.0, 1, 2, 1));
+        assert_eq!(
+            document.lines().map(|(_, text)| text),
+            [
+                "2.00 mean, 3 peak, 50.000 GPU-hours; 2 started, 2 removed",
+                "2 changes, 1 flap within 10 min, 3600.0 s waiting for GPUs",
+            ]
+        );
+    }
+}
