@@ -125,6 +125,16 @@ BLIS_W_EXPORT("cabi_realloc") void *blis_w_realloc(void *old, size_t old_size, s
     return blis_w_arena + offset;
 }
 
+/* Memory in which the host writes the parameters of decisions: `size` bytes, which are the host's until it calls this
+ * again. Without it the host would call cabi_realloc for every list of every decision, and write all rows anew. */
+BLIS_W_EXPORT("blis_input") void *blis_w_input(size_t size) {
+    static void *input;
+    if (size > (size_t)1 << 29) __builtin_trap();
+    blis_free(input);
+    input = blis_w_take(size, 0);
+    return input;
+}
+
 /* ---- The host, as the table's functions see it. ---- */
 
 static char blis_w_failure[512];

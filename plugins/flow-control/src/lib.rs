@@ -4,7 +4,6 @@
 //! Runs with it have the results of the built-ins, byte for byte. Every floating-point operation is that of the built-in,
 //! in its order. `examples/built-ins/` has the same as scripts.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use blis_sdk::{
@@ -26,10 +25,30 @@ pub struct ReimplementedFlowControl {
     staleness_us: u64,
     limit: f64,
     output_weight: f64,
-    /// What is added to the served tokens of a tenant, by tenant.
-    lifts: BTreeMap<u32, f64>,
-    /// Tenants with queued requests at the last call, in ascending order, by band.
-    active: BTreeMap<i32, Vec<u32>>,
+    /// What is added to the served tokens of a tenant, by the number of its name.
+    lifts: Vec<f64>,
+    /// By band.
+    active: BTreeMap<i32, ActiveTenants>,
+    /// Instances as of the latest decision with how full they are: few differ at the next one.
+    #[serde(skip)]
+    full: Vec<(LoadSignals, f64)>,
+    /// Limits by rank as of the latest decision: they depend on the number of bands alone.
+    #[serde(skip)]
+    limits: Vec<f64>,
+    /// Memory for a decision: the counters of the flows, and the indices of those whose tenants return.
+    #[serde(skip)]
+    counters: Vec<f64>,
+    #[serde(skip)]
+    returned: Vec<usize>,
+}
+
+/// The tenants with queued requests in a band.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct ActiveTenants {
+    /// Number of decisions so far.
+    decisions: u64,
+    /// For each tenant, by the number of its name, the number of the latest decision at which it had queued requests.
+    latest: Vec<u64>,
 }
 
 impl Policy for ReimplementedFlowControl {
@@ -53,8 +72,12 @@ impl Policy for ReimplementedFlowControl {
             staleness_us: (setup.parameter("staleness_ms") * 1000.0).round() as u64,
             limit: setup.parameter("limit"),
             output_weight: setup.parameter("output_weight"),
-            lifts: BTreeMap::new(),
+            lifts: Vec::new(),
             active: BTreeMap::new(),
+            full: Vec::new(),
+            limits: Vec::new(),
+            counters: Vec::new(),
+            returned: Vec::new(),
         })
     }
 }
@@ -67,55 +90,86 @@ impl Saturation for ReimplementedFlowControl {
         if instances.is_empty() || is_stale {
             return 1.0;
         }
-        let full = instances.iter().map(|instance| {
+        let full = |instance: &LoadSignals| {
             (instance.queue_depth / self.queue_depth).max(instance.kv_utilization / self.kv_utilization)
-        });
-        full.sum::<f64>() / instances.len() as f64
+        };
+        if self.full.len() != instances.len() {
+            self.full = instances.iter().map(|instance| (*instance, full(instance))).collect();
+        }
+        let mut sum = -0.0;
+        for ((before, kept), instance) in self.full.iter_mut().zip(instances) {
+            if !same(before, instance) {
+                (*before, *kept) = (*instance, full(instance));
+            }
+            sum += *kept;
+        }
+        sum / instances.len() as f64
     }
+}
+
+/// Whether both have the same bits: zeros of different signs and NaN count as different.
+fn same(a: &LoadSignals, b: &LoadSignals) -> bool {
+    a.queue_depth.to_bits() == b.queue_depth.to_bits() && a.kv_utilization.to_bits() == b.kv_utilization.to_bits()
 }
 
 /// `priority-holdback`: limits that fall evenly from 1 for the highest band to `limit` for the lowest.
 impl Ceilings for ReimplementedFlowControl {
     fn ceilings(&mut self, _: u64, _: f64, bands: &[Band], ceilings: &mut Vec<f64>) {
-        let steps = bands.len().saturating_sub(1).max(1) as f64;
-        ceilings.extend((0..bands.len()).map(|rank| 1.0 - rank as f64 * (1.0 - self.limit) / steps));
+        if self.limits.len() != bands.len() {
+            let steps = bands.len().saturating_sub(1).max(1) as f64;
+            self.limits = (0..bands.len()).map(|rank| 1.0 - rank as f64 * (1.0 - self.limit) / steps).collect();
+        }
+        ceilings.extend_from_slice(&self.limits);
     }
 }
 
 /// `virtual-token-counter`: the tenant that was served the fewest tokens; one that returns starts with the others.
 impl Fairness for ReimplementedFlowControl {
     fn fair_pick(&mut self, _: u64, _: f64, band: &Band, flows: &[Flow]) -> usize {
-        let before = self.active.remove(&band.priority).unwrap_or_default();
-        let is_new = |flow: &Flow| flow.in_flight == 0 && before.binary_search(&flow.tenant).is_err();
-        let mut counters: Vec<f64> = flows.iter().map(|flow| self.counter(flow)).collect();
-        let counted = flows.iter().zip(&counters).filter(|(flow, _)| !is_new(flow));
-        if let Some(least) = counted.map(|(_, &counter)| counter).reduce(f64::min) {
-            for (flow, counter) in flows.iter().zip(&mut counters).filter(|(flow, _)| is_new(flow)) {
-                let missing = least - *counter;
+        let Self { lifts, active, counters, returned, output_weight, .. } = self;
+        let ActiveTenants { decisions, latest } = active.entry(band.priority).or_default();
+        let served = |flow: &Flow| flow.served_input as f64 + *output_weight * flow.served_output as f64;
+        let mut least: Option<f64> = None;
+        counters.clear();
+        returned.clear();
+        for (index, flow) in flows.iter().enumerate() {
+            let tenant = flow.tenant as usize;
+            if tenant >= lifts.len().min(latest.len()) {
+                lifts.resize(lifts.len().max(tenant + 1), 0.0);
+                latest.resize(latest.len().max(tenant + 1), 0);
+            }
+            let counter = served(flow) + lifts[tenant];
+            counters.push(counter);
+            let was_active = *decisions > 0 && latest[tenant] == *decisions;
+            latest[tenant] = *decisions + 1;
+            if was_active || flow.in_flight > 0 {
+                least = Some(least.map_or(counter, |least| least.min(counter)));
+            } else {
+                returned.push(index);
+            }
+        }
+        *decisions += 1;
+        if let Some(least) = least {
+            for &index in &*returned {
+                let missing = least - counters[index];
                 if missing > 0.0 {
-                    *self.lifts.entry(flow.tenant).or_default() += missing;
-                    *counter = self.counter(flow);
+                    let lift = &mut lifts[flows[index].tenant as usize];
+                    *lift += missing;
+                    counters[index] = served(&flows[index]) + *lift;
                 }
             }
         }
-        let mut active: Vec<u32> = flows.iter().map(|flow| flow.tenant).collect();
-        active.sort_unstable();
-        self.active.insert(band.priority, active);
-        first_by(flows, &counters)
-    }
-}
-
-impl ReimplementedFlowControl {
-    fn counter(&self, flow: &Flow) -> f64 {
-        let lift = self.lifts.get(&flow.tenant).copied().unwrap_or(0.0);
-        flow.served_input as f64 + self.output_weight * flow.served_output as f64 + lift
+        first_by(flows, counters)
     }
 }
 
 /// The flow with the smallest number; of equal ones that with the head of the smallest rank, then the one enqueued first.
 fn first_by(flows: &[Flow], numbers: &[f64]) -> usize {
-    let key = |index: usize| (numbers[index], flows[index].head_rank, flows[index].head_turn);
-    (1..flows.len()).fold(0, |first, index| if key(index) < key(first) { index } else { first })
+    let head = |index: usize| (flows[index].head_rank, flows[index].head_turn);
+    (1..flows.len()).fold(0, |first, index| {
+        let (number, least) = (numbers[index], numbers[first]);
+        if number < least || number == least && head(index) < head(first) { index } else { first }
+    })
 }
 
 /// `edf`: the request that leaves the queue unserved first.
@@ -128,8 +182,18 @@ impl Ordering for ReimplementedFlowControl {
 /// `lowest-priority-newest`: of the lowest priority, the request that was dispatched last.
 impl Eviction for ReimplementedFlowControl {
     fn evict(&mut self, _: u64, _: &Band, in_flight: &[InFlight]) -> Option<usize> {
-        let order = |request: &InFlight| (request.priority, Reverse(request.dispatched_us), Reverse(request.id));
-        (0..in_flight.len()).min_by_key(|&index| order(&in_flight[index]))
+        // They are in the order of their dispatch.
+        let (mut victim, mut lowest) = (None, i32::MAX);
+        for (index, request) in in_flight.iter().enumerate() {
+            if request.priority <= lowest {
+                (victim, lowest) = (Some(index), request.priority);
+            }
+        }
+        let newest = victim?;
+        // Of those dispatched at the same time, the last in the workload.
+        let same_time = |index: &usize| in_flight[*index].dispatched_us == in_flight[newest].dispatched_us;
+        let others = (0..newest).rev().take_while(same_time).filter(|&index| in_flight[index].priority == lowest);
+        Some(others.fold(newest, |last, index| if in_flight[index].id >= in_flight[last].id { index } else { last }))
     }
 }
 

@@ -461,13 +461,13 @@ fn bounds(low: &Dynamic, high: &Dynamic) -> Result<(f64, f64), ScriptError> {
 }
 
 /// A column unchanged, or a number repeated to a column of length `len`.
-fn spread(value: &Dynamic, len: usize) -> Result<Column, ScriptError> {
+pub(super) fn spread(value: &Dynamic, len: usize) -> Result<Column, ScriptError> {
     if let Some(column) = value.read_lock::<Column>() {
         return Ok(column.clone());
     }
     match number(value) {
         Some(number) => Ok(Column(std::iter::repeat_n(number, len).collect())),
-        None => Err(failure(format!("`select` chooses between columns or numbers, not {}", type_name(value)))),
+        None => Err(failure(format!("this takes columns or numbers, not {}", type_name(value)))),
     }
 }
 

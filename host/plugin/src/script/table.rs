@@ -2,12 +2,14 @@
 //! entries, because the script interpreter counts all of them at every change.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Range;
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use rhai::{Dynamic, INT};
 
 use super::call::{self, failure};
-use super::column::{Column, number, type_name};
+use super::column::{Column, number, spread, type_name};
 use super::registry::{Registry, ScriptError};
 use crate::meter;
 
@@ -65,11 +67,88 @@ impl Table {
         Ok(self.change(|entries| entries.remove(&key))?.map_or(Dynamic::UNIT, Dynamic::from_float))
     }
 
+    /// The column of what `of` returns for the entry of each of `keys`.
+    fn at(&self, keys: &Column, of: impl Fn(Option<f64>) -> f64) -> Result<Column, ScriptError> {
+        let keys = whole(keys)?;
+        let mut entries = KeySearch::new(&self.0);
+        Ok(Column::new(keys.into_iter().map(|key| of(entries.find(key)))))
+    }
+
+    /// Sets the entry of each of `keys` to the number beside it.
+    fn set_at(&mut self, keys: &Column, values: &Column) -> Result<(), ScriptError> {
+        if keys.len() != values.len() {
+            return Err(failure(format!("{} keys and {} numbers: each key gets one", keys.len(), values.len())));
+        }
+        let keys = whole(keys)?;
+        let mut entries = KeySearch::new(&self.0);
+        let missing = keys.iter().filter(|&&key| entries.find(key).is_none()).count();
+        if missing > 0 {
+            call::room_in_table(self.len() + missing - 1)?;
+        }
+        let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else { return Ok(()) };
+        let ascending = keys.is_sorted_by(|a, b| a < b);
+        self.change(|entries| {
+            let mut new = keys.iter().copied().zip(values.values().iter().copied());
+            if missing > 0 || !ascending {
+                return entries.extend(new);
+            }
+            let mut next = new.next();
+            for (&key, value) in entries.range_mut(first..=last) {
+                if let Some((_, changed)) = next.filter(|&(of, _)| of == key) {
+                    *value = changed;
+                    next = new.next();
+                }
+            }
+        })
+    }
+
     /// The column of what `of` returns for every entry.
     fn column(&self, of: impl Fn((INT, f64)) -> f64) -> Result<Column, ScriptError> {
         call::charge(self.len())?;
         Ok(Column::new(self.entries().map(of)))
     }
+}
+
+/// Looks for one key after the other. Ascending keys, as those of tenants or instances, lie one behind the other.
+struct KeySearch<'a> {
+    entries: &'a BTreeMap<INT, f64>,
+    /// The entries from the key on that was looked for last.
+    rest: Peekable<Range<'a, INT, f64>>,
+    last: INT,
+}
+
+impl<'a> KeySearch<'a> {
+    /// Entries that are skipped before a search.
+    const SKIPPED: usize = 4;
+
+    fn new(entries: &'a BTreeMap<INT, f64>) -> Self {
+        Self { entries, rest: entries.range(..).peekable(), last: INT::MIN }
+    }
+
+    fn find(&mut self, key: INT) -> Option<f64> {
+        let skips = if key < self.last { 0 } else { Self::SKIPPED };
+        self.last = key;
+        for _ in 0..skips {
+            match self.rest.peek() {
+                Some(&(&found, _)) if found < key => self.rest.next(),
+                Some(&(&found, &value)) => return (found == key).then_some(value),
+                None => return None,
+            };
+        }
+        self.rest = self.entries.range(key..).peekable();
+        self.rest.peek().filter(|&&(&found, _)| found == key).map(|&(_, &value)| value)
+    }
+}
+
+/// The numbers of `keys` as whole numbers.
+fn whole(keys: &Column) -> Result<Vec<INT>, ScriptError> {
+    // A key costs about as much as eight numbers.
+    call::charge(keys.len().saturating_mul(8))?;
+    let key = |&key: &f64| {
+        let is_whole = key.fract() == 0.0 && key.abs() < 1e15;
+        is_whole.then_some(key as INT).ok_or_else(|| failure(format!("a key of a table is a whole number, not {key}")))
+    };
+    keys.values().iter().map(key).collect()
 }
 
 fn value(value: &Dynamic) -> Result<f64, ScriptError> {
@@ -90,6 +169,12 @@ pub(super) fn register(to: &mut Registry) {
     });
     to.add("remove", |table: &mut Table, key: INT| table.remove(key));
     to.add("contains", |table: &mut Table, key: INT| table.0.contains_key(&key));
+    to.add("get", |table: &mut Table, keys: Column, missing: Dynamic| -> Result<Column, ScriptError> {
+        let missing = value(&missing)?;
+        table.at(&keys, |found| found.unwrap_or(missing))
+    });
+    to.add("set", |table: &mut Table, keys: Column, new: Dynamic| table.set_at(&keys, &spread(&new, keys.len())?));
+    to.add("contains", |table: &mut Table, keys: Column| table.at(&keys, |found| f64::from(u8::from(found.is_some()))));
     to.add("clear", |table: &mut Table| -> Result<(), ScriptError> {
         call::charge(table.len())?;
         *table = Table::default();

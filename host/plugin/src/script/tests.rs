@@ -669,6 +669,56 @@ fn only_columns_with_their_name_in_the_code_are_read() {
 
 /// One number per request in flight does not fit an object map.
 #[test]
+fn a_column_of_keys_reads_and_sets_many_numbers() {
+    const SOURCE: &str = r"
+fn init() { #{ kept: table() } }
+
+fn route(r, s) {
+    // Ascending and far apart, in any order, twice the same; the first numbers are new, the second are there.
+    for keys in [s.indices * 7.0, 100.0 - s.indices * 3.0, s.indices % 3, s.queue_depth] {
+        for numbers in [s.indices + 0.5, -s.indices] {
+            let one_by_one = this.kept;
+            for i in 0..s.len { one_by_one[to_int(keys[i])] = numbers[i]; }
+            let before = this.kept.contains(keys);
+            for i in 0..s.len { if (before[i] == 1.0) != (to_int(keys[i]) in this.kept) { throw `contains ${i}`; } }
+            this.kept.set(keys, numbers);
+            if `${this.kept}` != `${one_by_one}` { throw `${keys}: ${this.kept} instead of ${one_by_one}`; }
+            let read = this.kept.get(keys + 1, -9.0);
+            for i in 0..s.len {
+                let one = one_by_one[to_int(keys[i]) + 1] ?? -9.0;
+                if read[i] != one { throw `${keys[i]}: ${read[i]} instead of ${one}`; }
+            }
+        }
+    }
+    this.kept.set(s.indices, 5);
+    this.kept.get(s.indices, 0.0)
+}";
+    let mut guest = guest::<dyn RoutingGuest>(SOURCE);
+    for n in [0, 1, 2, 9, 40] {
+        let service = ScriptService::idle(n).with(|signals| {
+            signals.queue_depth = (0..n as u32).map(|i| i * 37 % 11).collect();
+        });
+        let mut scores = Vec::new();
+        let request = request(1);
+        let routed = guest.scores(&seen(&request), &service.view(), &Ties::LowestIndex, &mut scores);
+        assert_eq!(routed.map_err(|fault| fault.to_string()), Ok(()), "{n}");
+        assert_eq!(scores, vec![5.0; n]);
+    }
+    let fault = |body: &str| {
+        let mut guest = start::<dyn RoutingGuest>(&*script(&format!("fn route(r, s) {{ {body} }}")).expect("loads"));
+        let service = ScriptService::idle(2);
+        let fault = guest.route(&seen(&request(1)), &service.view(), &Ties::LowestIndex, &mut Vec::new());
+        fault.expect_err("is wrong").to_string()
+    };
+    let fraction = fault("table().get(s.indices + 0.5, 0)");
+    assert!(fraction.contains("a key of a table is a whole number, not 0.5"), "{fraction}");
+    let lengths = fault("let t = table(); t.set(s.indices, zeros(3)); 0");
+    assert!(lengths.contains("2 keys and 3 numbers: each key gets one"), "{lengths}");
+    let large = fault("let t = table(); t.set(indices(65536), 0); t.set(indices(65536) + 65536, 0); 0");
+    assert!(large.contains("a table of more than 65536 numbers"), "{large}");
+}
+
+#[test]
 fn a_table_keeps_many_numbers() {
     let text = "
 fn init() { #{ sent: table() } }

@@ -7,45 +7,33 @@
 
 use std::mem::offset_of;
 
-use blis_abi::canonical::{self, ChosenIndex, OrderParameters, RankParameters, ValueRecord};
+use blis_abi::canonical::{self, OrderParameters, RankParameters, ValueRecord};
 use blis_sim::policy::Events;
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use wasmtime::{
     AsContextMut as _, Caller, Engine, Instance, InstancePre, Linker, Module, Store, StoreContextMut, TypedFunc,
     WasmParams, WasmResults,
 };
 
 use super::describe::RawDescription;
-use super::fault::{PluginPath, ResultTooLarge};
+use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::{self, WasmHost};
 use super::inspect::{self, Exports};
-use super::memory::{GuestMemory, write};
+use super::memory::{GuestMemory, INPUT, InputMemory, write};
+use super::results::{GuestList, MemoryResult, ResultReader, offset};
 use super::standard;
-use crate::describe::{DeclaredNames, DeclaredParameter, DeclaredValue};
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
-use crate::rows::{BandRow, EventRow, FlowRow, InFlightRow, QueuedRow, RequestRow, Row, RunningRow, StepRow};
-use crate::{
-    Fault, FaultKind, GuestSetup, Kind, LatencyConstants, OtherValue, ParameterValue, PolicyDescription, ValueTable,
-};
+use crate::rows::{EventRow, QueuedRow, RequestRow, Row, RunningRow, StepRow, band_row, flow_row, in_flight_row};
+use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription, ValueTable};
 
 #[cfg(target_endian = "big")]
 compile_error!("guests are little-endian: rows would have to be turned round, number by number");
 
-/// Lists and texts in a guest's memory, and the structs that contain them.
-type GuestList = canonical::List<u32>;
+/// The structs that contain lists or texts in a guest's memory.
 type GuestDecision = canonical::DecisionParameters<GuestList>;
 type GuestModelFact = canonical::ModelFact<GuestList>;
-type GuestDescription = canonical::DescriptionRecord<GuestList, GuestList, GuestList>;
-type GuestParameter = canonical::ParameterRecord<GuestList>;
-type GuestRefusal = canonical::Refusal<GuestList>;
 type GuestChanged = canonical::ChangedIndices<GuestList>;
-
-/// The address of a field in a guest's memory.
-macro_rules! offset {
-    ($record:ty, $field:ident) => {
-        const { offset_of!($record, $field) as u32 }
-    };
-}
 
 /// A compiled core module with its host functions linked.
 pub(super) struct LinkedModule {
@@ -72,7 +60,7 @@ fn define(linker: &mut Linker<WasmHost>, module: &str, name: &str) -> wasmtime::
             host::log(caller.as_context_mut(), level, |store| {
                 let memory = memory_of(store)?.memory;
                 let mut left = RESULT_BYTES;
-                ResultReader { memory: memory.data(store), left: &mut left }.text(at, len)
+                ResultReader::new(memory.data(store), &mut left).text(at, len)
             })
         }),
         "random" => {
@@ -140,189 +128,6 @@ fn put_case(memory: &mut [u8], result: u32, case: u8) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Reads results from a guest's memory.
-struct ResultReader<'a> {
-    memory: &'a [u8],
-    /// Bytes that the guest may still return.
-    left: &'a mut usize,
-}
-
-impl ResultReader<'_> {
-    fn bytes<const N: usize>(&self, at: u32) -> wasmtime::Result<[u8; N]> {
-        let bytes = self.memory.get(at as usize..).and_then(|memory| memory.first_chunk());
-        bytes.copied().ok_or_else(|| wasmtime::format_err!("pointer out of bounds of memory"))
-    }
-
-    /// Checks that a record of `size` bytes lies at this address.
-    fn record(&self, at: u32, align: u32, size: usize) -> wasmtime::Result<()> {
-        if !at.is_multiple_of(align) {
-            wasmtime::bail!("return pointer not aligned");
-        }
-        if self.memory.get(at as usize..).is_none_or(|memory| memory.len() < size) {
-            wasmtime::bail!("pointer out of bounds of memory");
-        }
-        Ok(())
-    }
-
-    fn u8(&self, at: u32) -> wasmtime::Result<u8> {
-        self.bytes(at).map(u8::from_le_bytes)
-    }
-
-    fn u32(&self, at: u32) -> wasmtime::Result<u32> {
-        self.bytes(at).map(u32::from_le_bytes)
-    }
-
-    fn u64(&self, at: u32) -> wasmtime::Result<u64> {
-        self.bytes(at).map(u64::from_le_bytes)
-    }
-
-    fn f64(&self, at: u32) -> wasmtime::Result<f64> {
-        self.bytes(at).map(f64::from_le_bytes)
-    }
-
-    fn charge(&mut self, bytes: usize) -> wasmtime::Result<()> {
-        let left = self.left.checked_sub(bytes).ok_or(ResultTooLarge)?;
-        *self.left = left;
-        Ok(())
-    }
-
-    /// The bytes of `len` elements of `size` bytes each, starting at `at`.
-    fn elements(&mut self, at: u32, len: u32, size: usize, align: u32) -> wasmtime::Result<&[u8]> {
-        let bytes = len as usize * size;
-        if !at.is_multiple_of(align) {
-            wasmtime::bail!("list pointer is not aligned");
-        }
-        let Some(elements) = self.memory.get(at as usize..).and_then(|memory| memory.get(..bytes)) else {
-            wasmtime::bail!("list pointer/length out of bounds of memory");
-        };
-        self.charge(bytes)?;
-        Ok(elements)
-    }
-
-    fn text(&mut self, at: u32, len: u32) -> wasmtime::Result<String> {
-        let Some(bytes) = self.memory.get(at as usize..).and_then(|memory| memory.get(..len as usize)) else {
-            wasmtime::bail!("string pointer/length out of bounds of memory");
-        };
-        self.charge(bytes.len())?;
-        Ok(str::from_utf8(bytes)?.to_owned())
-    }
-
-    /// The text with the address and length that lie at `at`.
-    fn text_at(&mut self, at: u32) -> wasmtime::Result<String> {
-        let (text, len) = (self.u32(at)?, self.u32(at + 4)?);
-        self.text(text, len)
-    }
-
-    /// The text of a `result<_, string>` or a `decision`, if it is an error or a rejection.
-    fn refusal(&mut self, at: u32) -> wasmtime::Result<Option<String>> {
-        self.record(at, 4, size_of::<GuestRefusal>())?;
-        match self.u8(at + offset!(GuestRefusal, refused))? {
-            0 => Ok(None),
-            1 => self.text_at(at + offset!(GuestRefusal, text)).map(Some),
-            other => wasmtime::bail!("unexpected discriminant: {other}"),
-        }
-    }
-
-    /// The index of an `option<u32>`, if there is one.
-    fn chosen(&self, at: u32) -> wasmtime::Result<Option<u32>> {
-        self.record(at, 4, size_of::<ChosenIndex>())?;
-        match self.u8(at + offset!(ChosenIndex, is_some))? {
-            0 => Ok(None),
-            1 => self.u32(at + offset!(ChosenIndex, index)).map(Some),
-            other => wasmtime::bail!("unexpected discriminant: {other}"),
-        }
-    }
-
-    /// The list with the address and length that lie at `at`.
-    fn list_at(&mut self, at: u32, size: usize, align: u32) -> wasmtime::Result<&[u8]> {
-        self.record(at, 4, 8)?;
-        let (start, len) = (self.u32(at)?, self.u32(at + 4)?);
-        self.elements(start, len, size, align)
-    }
-
-    fn description(&mut self, at: u32) -> wasmtime::Result<RawDescription> {
-        self.record(at, 4, size_of::<GuestDescription>())?;
-        let name = self.text_at(at + offset!(GuestDescription, name))?;
-        let version = self.text_at(at + offset!(GuestDescription, version))?;
-        let about = self.text_at(at + offset!(GuestDescription, about))?;
-        let names = DeclaredNames {
-            kinds: self.texts_at(at + offset!(GuestDescription, kinds))?,
-            reads: self.texts_at(at + offset!(GuestDescription, reads))?,
-            events: self.texts_at(at + offset!(GuestDescription, events))?,
-        };
-        let list = at + offset!(GuestDescription, parameters);
-        let (start, count) = (self.u32(list)?, self.u32(list + 4)?);
-        self.elements(start, count, size_of::<GuestParameter>(), 8)?;
-        let parameter = |i: u32| {
-            let at = start + size_of::<GuestParameter>() as u32 * i;
-            Ok(DeclaredParameter {
-                name: self.text_at(at + offset!(GuestParameter, name))?,
-                about: self.text_at(at + offset!(GuestParameter, about))?,
-                default: self.value(at + offset!(GuestParameter, default))?,
-                min: self.f64(at + offset!(GuestParameter, min))?,
-                max: self.f64(at + offset!(GuestParameter, max))?,
-            })
-        };
-        let parameters = (0..count).map(parameter).collect::<wasmtime::Result<_>>()?;
-        let scores = self.u8(at + offset!(GuestDescription, scores))? != 0;
-        let every_step = self.u8(at + offset!(GuestDescription, every_step))? != 0;
-        Ok(RawDescription { name, version, about, names, scores, every_step, parameters })
-    }
-
-    /// The list of texts with the address and length that lie at `at`.
-    fn texts_at(&mut self, at: u32) -> wasmtime::Result<Vec<String>> {
-        let (start, count) = (self.u32(at)?, self.u32(at + 4)?);
-        self.elements(start, count, size_of::<GuestList>(), 4)?;
-        (0..count).map(|i| self.text_at(start + size_of::<GuestList>() as u32 * i)).collect()
-    }
-
-    /// The list of numbers with the address and length that lie at `at`.
-    fn numbers_at(&mut self, at: u32) -> wasmtime::Result<Vec<f64>> {
-        let (numbers, _) = self.list_at(at, 8, 8)?.as_chunks();
-        Ok(numbers.iter().map(|&number| f64::from_le_bytes(number)).collect())
-    }
-
-    /// The value of a parameter.
-    fn value(&mut self, at: u32) -> wasmtime::Result<DeclaredValue> {
-        let payload = at + offset!(ValueRecord, payload);
-        Ok(match self.u8(at + offset!(ValueRecord, case))? {
-            ValueRecord::NUMBER => DeclaredValue::Number(self.f64(payload)?),
-            ValueRecord::TEXT => DeclaredValue::Other(OtherValue::Text(self.text_at(payload)?)),
-            ValueRecord::TABLE => {
-                let (columns, numbers) = (self.u32(payload)?, self.numbers_at(payload + 4)?);
-                DeclaredValue::Other(OtherValue::Table(ValueTable { columns, numbers }))
-            }
-            other => wasmtime::bail!("unexpected discriminant: {other}"),
-        })
-    }
-}
-
-/// A function with its result in memory, and the function to call after the result was read.
-struct MemoryResult<P> {
-    function: TypedFunc<P, u32>,
-    after: Option<TypedFunc<u32, ()>>,
-}
-
-impl<P: WasmParams> MemoryResult<P> {
-    /// Calls the function; `read` gets the address of the result.
-    fn call<A>(
-        &self,
-        memory: &GuestMemory,
-        store: &mut Store<WasmHost>,
-        params: P,
-        most: usize,
-        read: impl FnOnce(&mut ResultReader<'_>, u32) -> wasmtime::Result<A>,
-    ) -> wasmtime::Result<A> {
-        let at = self.function.call(&mut *store, params)?;
-        let mut left = most;
-        let output = read(&mut ResultReader { memory: memory.memory.data(&*store), left: &mut left }, at)?;
-        if let Some(after) = &self.after {
-            after.call(store, at)?;
-        }
-        Ok(output)
-    }
-}
-
 /// The functions that belong to one kind of policy. Pointers are `u32`, as in wasmtime.
 enum DirectRole {
     Admission { admit: MemoryResult<u32> },
@@ -356,6 +161,8 @@ type ConfigureNumbers = (u32, u32, u32, u32, u32, u32, u32, u32);
 /// All functions of an instance that a guest uses.
 pub(super) struct Direct {
     memory: GuestMemory,
+    /// Where inputs are written, if the module offers it.
+    input: Option<InputMemory>,
     role: DirectRole,
     configure: MemoryResult<ConfigureNumbers>,
     save: MemoryResult<()>,
@@ -437,6 +244,7 @@ impl Functions for Direct {
         };
         Ok(Self {
             memory: find.memory()?,
+            input: find.input()?,
             role,
             configure: find.memory_result("plugin", "configure")?,
             save: find.memory_result("plugin", "save")?,
@@ -522,31 +330,42 @@ impl Functions for Direct {
         route.call(store, at)
     }
 
-    fn scores(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
+    fn scores(
+        &self,
+        store: &mut Store<WasmHost>,
+        input: &DecisionRows<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
         let Some(scores) = role!(self, DirectRole::Routing { scores, .. } => scores) else {
             wasmtime::bail!("it computes no scores");
         };
         let at = self.put_input(store, input)?;
-        scores.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at))
+        scores.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
     }
 
-    fn filter(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
+    fn filter(
+        &self,
+        store: &mut Store<WasmHost>,
+        input: &DecisionRows<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
         let filter = role!(self, DirectRole::RoutingFilter { filter } => filter);
         let at = self.put_input(store, input)?;
-        filter.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at))
+        filter.call(&self.memory, store, at, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
     }
 
     fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64> {
         let priority = role!(self, DirectRole::Priority { priority } => priority);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, RequestRow::bytes(&[*request]))?;
-        priority.call(store, at)
+        let at = self.room(store, size_of::<RequestRow>())?;
+        write(self.memory.memory.data_mut(&mut *store), at, RequestRow::bytes(std::slice::from_ref(request)))?;
+        priority.call(store, at as u32)
     }
 
     fn rank(&self, store: &mut Store<WasmHost>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64> {
         let rank = role!(self, DirectRole::Scheduling { rank } => rank);
         let (request, queued) =
             (RequestRow::bytes(std::slice::from_ref(request)), QueuedRow::bytes(std::slice::from_ref(queued)));
-        let at = self.memory.room(&mut *store, 8, size_of::<RankParameters>())?;
+        let at = self.room(store, size_of::<RankParameters>())?;
         let memory = self.memory.memory.data_mut(&mut *store);
         write(memory, at + offset_of!(RankParameters, request), request)?;
         write(memory, at + offset_of!(RankParameters, queued), queued)?;
@@ -561,7 +380,7 @@ impl Functions for Direct {
         batch: &[RunningRow],
     ) -> wasmtime::Result<u32> {
         let victim = role!(self, DirectRole::Preemption { victim } => victim);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, RunningRow::bytes(batch))?;
+        let at = self.put_rows(store, batch.iter().copied())?;
         victim.call(store, (now_us, requester, at, batch.len() as u32))
     }
 
@@ -591,10 +410,10 @@ impl Functions for Direct {
     #[inline]
     fn saturation(&self, store: &mut Store<WasmHost>, input: &InstanceInput<'_>) -> wasmtime::Result<f64> {
         let saturation = role!(self, DirectRole::Saturation { saturation } => saturation);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, bytes_of(input.instances))?;
+        let [_, at] = self.put_instances(store, 0, input.count, input.instances, input.changed)?;
         let (periodic, cache, gateway, pipeline) = input.ages.numbers();
         let [count, len] = [input.count, input.instances.len()].map(|number| number as u32);
-        saturation.call(store, (input.now_us, periodic, cache, gateway, pipeline, count, at, len))
+        saturation.call(store, (input.now_us, periodic, cache, gateway, pipeline, count, at as u32, len))
     }
 
     fn ceilings(
@@ -602,12 +421,13 @@ impl Functions for Direct {
         store: &mut Store<WasmHost>,
         now_us: u64,
         saturation: f64,
-        bands: &[BandRow],
-    ) -> wasmtime::Result<Vec<f64>> {
+        bands: &[BandView],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
         let ceilings = role!(self, DirectRole::Ceilings { ceilings } => ceilings);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, BandRow::bytes(bands))?;
+        let at = self.put_rows(store, bands.iter().map(band_row))?;
         let params = (now_us, saturation, at, bands.len() as u32);
-        ceilings.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at))
+        ceilings.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
     }
 
     fn fair_pick(
@@ -615,18 +435,18 @@ impl Functions for Direct {
         store: &mut Store<WasmHost>,
         now_us: u64,
         saturation: f64,
-        band: &BandRow,
-        flows: &[FlowRow],
+        band: &BandView,
+        flows: &[FlowView],
     ) -> wasmtime::Result<u32> {
         let fair_pick = role!(self, DirectRole::Fairness { fair_pick } => fair_pick);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, FlowRow::bytes(flows))?;
-        let (oldest_wait_us, priority, queued) = band.numbers();
+        let at = self.put_rows(store, flows.iter().map(flow_row))?;
+        let (oldest_wait_us, priority, queued) = band_row(band).numbers();
         fair_pick.call(store, (now_us, saturation, oldest_wait_us, priority, queued, at, flows.len() as u32))
     }
 
     fn order(&self, store: &mut Store<WasmHost>, request: &RequestRow, expires_us: u64) -> wasmtime::Result<f64> {
         let order = role!(self, DirectRole::Ordering { order } => order);
-        let at = self.memory.room(&mut *store, 8, size_of::<OrderParameters>())?;
+        let at = self.room(store, size_of::<OrderParameters>())?;
         let memory = self.memory.memory.data_mut(&mut *store);
         write(memory, at + offset_of!(OrderParameters, request), RequestRow::bytes(std::slice::from_ref(request)))?;
         write(memory, at + offset_of!(OrderParameters, expires_us), &expires_us.to_le_bytes())?;
@@ -637,12 +457,12 @@ impl Functions for Direct {
         &self,
         store: &mut Store<WasmHost>,
         now_us: u64,
-        demand: &BandRow,
-        in_flight: &[InFlightRow],
+        demand: &BandView,
+        in_flight: &[InFlightView],
     ) -> wasmtime::Result<Option<u32>> {
         let evict = role!(self, DirectRole::Eviction { evict } => evict);
-        let (at, _) = self.memory.put(&mut store.as_context_mut(), 8, InFlightRow::bytes(in_flight))?;
-        let (oldest_wait_us, priority, queued) = demand.numbers();
+        let at = self.put_rows(store, in_flight.iter().map(in_flight_row))?;
+        let (oldest_wait_us, priority, queued) = band_row(demand).numbers();
         let params = (now_us, oldest_wait_us, priority, queued, at, in_flight.len() as u32);
         evict.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.chosen(at))
     }
@@ -655,20 +475,81 @@ impl Direct {
     fn put_input(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32> {
         let request = RequestRow::bytes(std::slice::from_ref(&input.request));
         let ages = Row::bytes(std::slice::from_ref(&input.ages));
-        let numbers = bytes_of(input.instances);
-        let at = self.memory.room(&mut *store, 8, size_of::<GuestDecision>())?;
-        let numbers_at = self.memory.room(&mut *store, 8, numbers.len())?;
+        let &DecisionRows { count, instances, changed, .. } = input;
+        let [at, numbers_at] = self.put_instances(store, size_of::<GuestDecision>(), count, instances, changed)?;
         let memory = self.memory.memory.data_mut(&mut *store);
-        write(memory, numbers_at, numbers)?;
         write(memory, at + offset_of!(GuestDecision, request), request)?;
         write(memory, at + offset_of!(GuestDecision, ages), ages)?;
-        let [count, start, len] = [input.count, numbers_at, input.instances.len()].map(|number| number as u32);
+        let [count, start, len] = [count, numbers_at, instances.len()].map(|number| number as u32);
         let mut end = [0; 12];
         for (bytes, number) in end.as_chunks_mut().0.iter_mut().zip([count, start, len]) {
             *bytes = number.to_le_bytes();
         }
         write(memory, at + offset_of!(GuestDecision, count), &end)?;
         Ok(at as u32)
+    }
+
+    /// The address of `size` bytes for the input of the next call.
+    #[inline]
+    fn room(&self, store: &mut Store<WasmHost>, size: usize) -> wasmtime::Result<usize> {
+        match &self.input {
+            Some(input) => input.room(store, size),
+            None => self.memory.room(store, 8, size),
+        }
+    }
+
+    /// Writes `rows`, one after the other.
+    #[inline]
+    fn put_rows<R: Row>(
+        &self,
+        store: &mut Store<WasmHost>,
+        rows: impl ExactSizeIterator<Item = R>,
+    ) -> wasmtime::Result<u32> {
+        let size = rows.len() * size_of::<R>();
+        let at = self.room(store, size)?;
+        let memory = self.memory.memory.data_mut(store);
+        let Some(room) = memory.get_mut(at..).and_then(|memory| memory.get_mut(..size)) else {
+            wasmtime::bail!("realloc return: beyond end of memory");
+        };
+        for (room, row) in room.chunks_exact_mut(size_of::<R>()).zip(rows) {
+            room.copy_from_slice(R::bytes(std::slice::from_ref(&row)));
+        }
+        Ok(at as u32)
+    }
+
+    /// Writes the numbers of `count` instances, of those that the call before has left only the `changed` rows. Returns the
+    /// addresses of `head` bytes for other parameters and of the numbers.
+    #[inline]
+    fn put_instances(
+        &self,
+        store: &mut Store<WasmHost>,
+        head: usize,
+        count: usize,
+        instances: &[f64],
+        changed: Option<&[u32]>,
+    ) -> wasmtime::Result<[usize; 2]> {
+        let numbers = bytes_of(instances);
+        let Some(input) = &self.input else {
+            let at = if head == 0 { 0 } else { self.memory.room(&mut *store, 8, head)? };
+            let numbers_at = self.memory.room(&mut *store, 8, numbers.len())?;
+            write(self.memory.memory.data_mut(store), numbers_at, numbers)?;
+            return Ok([at, numbers_at]);
+        };
+        let at = input.room(store, head + numbers.len())?;
+        let memory = self.memory.memory.data_mut(store);
+        let numbers_at = at + head;
+        let keeps_rows = input.keeps_rows();
+        match changed.filter(|_| keeps_rows) {
+            None => write(memory, numbers_at, numbers)?,
+            Some(changed) => {
+                let width = numbers.len() / count.max(1);
+                for start in changed.iter().map(|&index| index as usize * width) {
+                    let Some(row) = numbers.get(start..start + width) else { continue };
+                    write(memory, numbers_at + start, row)?;
+                }
+            }
+        }
+        Ok([at, numbers_at])
     }
 }
 
@@ -711,6 +592,16 @@ impl CoreExports<'_> {
     fn memory(&self) -> Result<GuestMemory, Fault> {
         let memory = self.store.data().memory.clone();
         memory.ok_or_else(|| self.file.fault(FaultKind::MissingExport, "does not export memory"))
+    }
+
+    /// The memory for inputs, if the module exports the function that returns it.
+    fn input(&mut self) -> Result<Option<InputMemory>, Fault> {
+        let Some(reserve) = self.instance.get_func(&mut *self.store, INPUT) else { return Ok(None) };
+        let reserve = reserve.typed(&*self.store);
+        let reserve = reserve.map_err(|error| {
+            self.file.fault(FaultKind::MissingExport, format_args!("{INPUT} is not the function of the SDK: {error:#}"))
+        })?;
+        Ok(Some(InputMemory::new(reserve)))
     }
 
     fn name(&self, interface: &str, function: &str) -> Result<String, Fault> {

@@ -1,11 +1,12 @@
 //! The functions of an instance, independent of the way in which they are called.
 
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use wasmtime::{Engine, Store};
 
 use super::describe::RawDescription;
 use super::fault::PluginPath;
 use super::host::WasmHost;
-use crate::rows::{AgesRow, BandRow, EventRow, FlowRow, InFlightRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::rows::{AgesRow, EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
 use crate::{Fault, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
 /// The functions of an instance that a guest of one kind uses; `typed.rs` and `direct.rs` implement the calls. Only
@@ -52,8 +53,19 @@ pub trait Functions: Sized + Send + 'static {
     /// Calls `admit`; returns the reason of a rejection.
     fn admit(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Option<String>>;
     fn route(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32>;
-    fn scores(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>>;
-    fn filter(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>>;
+    /// Calls `scores`, and appends what it returns to `numbers`; so do `filter` and `ceilings`.
+    fn scores(
+        &self,
+        store: &mut Store<WasmHost>,
+        input: &DecisionRows<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()>;
+    fn filter(
+        &self,
+        store: &mut Store<WasmHost>,
+        input: &DecisionRows<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()>;
     fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64>;
     fn rank(&self, store: &mut Store<WasmHost>, request: &RequestRow, queued: &QueuedRow) -> wasmtime::Result<f64>;
     fn victim(
@@ -72,15 +84,16 @@ pub trait Functions: Sized + Send + 'static {
         store: &mut Store<WasmHost>,
         now_us: u64,
         saturation: f64,
-        bands: &[BandRow],
-    ) -> wasmtime::Result<Vec<f64>>;
+        bands: &[BandView],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()>;
     fn fair_pick(
         &self,
         store: &mut Store<WasmHost>,
         now_us: u64,
         saturation: f64,
-        band: &BandRow,
-        flows: &[FlowRow],
+        band: &BandView,
+        flows: &[FlowView],
     ) -> wasmtime::Result<u32>;
     fn order(&self, store: &mut Store<WasmHost>, request: &RequestRow, expires_us: u64) -> wasmtime::Result<f64>;
     /// Calls `evict`; returns the index of the victim, if there is one.
@@ -88,8 +101,8 @@ pub trait Functions: Sized + Send + 'static {
         &self,
         store: &mut Store<WasmHost>,
         now_us: u64,
-        demand: &BandRow,
-        in_flight: &[InFlightRow],
+        demand: &BandView,
+        in_flight: &[InFlightView],
     ) -> wasmtime::Result<Option<u32>>;
 }
 
@@ -101,6 +114,7 @@ pub(super) struct InstanceInput<'a> {
     pub count: usize,
     /// As of [`DecisionRows`].
     pub instances: &'a [f64],
+    pub changed: Option<&'a [u32]>,
 }
 
 /// The input of an admission or routing decision, or of a filter.
@@ -111,4 +125,6 @@ pub(super) struct DecisionRows<'a> {
     pub count: usize,
     /// A row of the columns that the guest reads for each instance, row by row.
     pub instances: &'a [f64],
+    /// Indices of the rows that differ from those of the call before; `None` if all may.
+    pub changed: Option<&'a [u32]>,
 }

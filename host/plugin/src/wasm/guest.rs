@@ -14,8 +14,7 @@ use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
 use crate::rows::{
-    FlowRow, InstanceRows, Rows, ages_row, band_row, decision_row, event_row, flow_row, in_flight_row, number_of,
-    queued_row, request_row, running_rows, step_row,
+    InstanceRows, Rows, ages_row, decision_row, event_row, number_of, queued_row, request_row, running_rows, step_row,
 };
 use crate::text::plain;
 use crate::{
@@ -36,8 +35,6 @@ pub(super) struct WasmGuest<F: Functions> {
     setup: GuestSetup,
     live: Option<LiveInstance<F>>,
     rows: InstanceRows,
-    /// Of the latest decision of fairness; kept for their memory.
-    flows: Vec<FlowRow>,
     used: u64,
     log: WasmLog,
 }
@@ -55,7 +52,6 @@ impl<F: Functions> WasmGuest<F> {
             setup: setup.clone(),
             live: None,
             rows: InstanceRows::new(&plugin.description.columns),
-            flows: Vec::new(),
             used: 0,
             log: WasmLog::default(),
         };
@@ -153,7 +149,7 @@ impl<F: Functions> WasmGuest<F> {
         let mut rows = std::mem::take(&mut self.rows);
         let Rows { count, numbers: instances, changed } = rows.of(Some(request), cluster);
         let (request_row, ages) = (decision_row(request, cluster), ages_row(cluster.staleness));
-        let input = DecisionRows { request: request_row, ages, count, instances };
+        let input = DecisionRows { request: request_row, ages, count, instances, changed };
         let about = WasmCallInput { id: request.id, request: Some(request), ties, changed };
         let result = call(self, &input, &about);
         if result.is_err() {
@@ -198,7 +194,7 @@ impl<F: Functions> RoutingGuest for WasmGuest<F> {
         let target = self.decide(request, cluster, Some(ties), |guest, input, about| {
             let mut used = 0;
             if guest.setup.explain && guest.plugin.description.scores {
-                scores.extend(guest.call("scores", about, |functions, store| functions.scores(store, input))?);
+                guest.call("scores", about, |functions, store| functions.scores(store, input, scores))?;
                 used = guest.used;
             }
             let target = guest.call("route", about, |functions, store| functions.route(store, input))?;
@@ -219,10 +215,9 @@ impl<F: Functions> RoutingGuest for WasmGuest<F> {
         if !self.plugin.description.scores {
             return Err(super::inspect::not_exported(self.file(), "routing-scores"));
         }
-        *scores = self.decide(request, cluster, Some(ties), |guest, input, about| {
-            guest.call("scores", about, |functions, store| functions.scores(store, input))
-        })?;
-        Ok(())
+        self.decide(request, cluster, Some(ties), |guest, input, about| {
+            guest.call("scores", about, |functions, store| functions.scores(store, input, scores))
+        })
     }
 }
 
@@ -235,10 +230,9 @@ impl<F: Functions> FilterGuest for WasmGuest<F> {
         kept: &mut Vec<f64>,
     ) -> Result<(), Fault> {
         self.of(Kind::RoutingFilter)?;
-        *kept = self.decide(request, cluster, Some(ties), |guest, input, about| {
-            guest.call("filter", about, |functions, store| functions.filter(store, input))
-        })?;
-        Ok(())
+        self.decide(request, cluster, Some(ties), |guest, input, about| {
+            guest.call("filter", about, |functions, store| functions.filter(store, input, kept))
+        })
     }
 }
 
@@ -293,7 +287,8 @@ impl<F: Functions> SaturationGuest for WasmGuest<F> {
         self.of(Kind::Saturation)?;
         let mut rows = std::mem::take(&mut self.rows);
         let Rows { count, numbers: instances, changed } = rows.of(None, cluster);
-        let input = InstanceInput { now_us: cluster.now.0, ages: ages_row(cluster.staleness), count, instances };
+        let ages = ages_row(cluster.staleness);
+        let input = InstanceInput { now_us: cluster.now.0, ages, count, instances, changed };
         let about = WasmCallInput { changed, ..of_no_request(cluster.now) };
         let result = self.call("saturation", &about, |functions, store| functions.saturation(store, &input));
         if result.is_err() {
@@ -318,24 +313,18 @@ impl<F: Functions> CeilingsGuest for WasmGuest<F> {
         ceilings: &mut Vec<f64>,
     ) -> Result<(), Fault> {
         self.of(Kind::Ceilings)?;
-        let rows: Vec<_> = bands.iter().map(band_row).collect();
-        ceilings.extend(self.call("ceilings", &of_no_request(now), |functions, store| {
-            functions.ceilings(store, now.0, saturation, &rows)
-        })?);
-        Ok(())
+        self.call("ceilings", &of_no_request(now), |functions, store| {
+            functions.ceilings(store, now.0, saturation, bands, ceilings)
+        })
     }
 }
 
 impl<F: Functions> FairnessGuest for WasmGuest<F> {
     fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
         self.of(Kind::Fairness)?;
-        let mut rows = std::mem::take(&mut self.flows);
-        rows.clear();
-        rows.extend(flows.iter().map(flow_row));
         let index = self.call("fair-pick", &of_no_request(now), |functions, store| {
-            functions.fair_pick(store, now.0, saturation, &band_row(&band), &rows)
+            functions.fair_pick(store, now.0, saturation, &band, flows)
         });
-        self.flows = rows;
         index.map(|index| index as usize)
     }
 }
@@ -352,10 +341,8 @@ impl<F: Functions> OrderingGuest for WasmGuest<F> {
 impl<F: Functions> EvictionGuest for WasmGuest<F> {
     fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault> {
         self.of(Kind::Eviction)?;
-        let rows: Vec<_> = in_flight.iter().map(in_flight_row).collect();
-        let victim = self.call("evict", &of_no_request(now), |functions, store| {
-            functions.evict(store, now.0, &band_row(&demand), &rows)
-        })?;
+        let victim = self
+            .call("evict", &of_no_request(now), |functions, store| functions.evict(store, now.0, &demand, in_flight))?;
         Ok(victim.map(|index| index as usize))
     }
 }

@@ -1,6 +1,8 @@
 //! The memory of a guest, where the host writes parameters and results.
 
-use wasmtime::{AsContextMut, Memory, StoreContextMut, TypedFunc};
+use std::cell::Cell;
+
+use wasmtime::{AsContextMut, Memory, Store, StoreContextMut, TypedFunc};
 
 /// The memory and allocation function of a guest: all guests called by `direct.rs` export both.
 #[derive(Clone)]
@@ -32,6 +34,55 @@ impl GuestMemory {
         let at = self.room(&mut *store, align, bytes.len())?;
         write(self.memory.data_mut(store), at, bytes)?;
         Ok((at as u32, bytes.len() as u32))
+    }
+}
+
+/// The export of a core module that returns memory for inputs.
+pub(super) const INPUT: &str = "blis_input";
+
+/// Memory of a guest in which the host writes the input of every call. Modules of our SDKs export it: without it each input is
+/// allocated by a call of the guest, which costs as much as a decision about a few instances.
+pub(super) struct InputMemory {
+    /// Returns the address of at least so many bytes, aligned to 8, which are the host's until it is called again.
+    reserve: TypedFunc<u32, u32>,
+    /// Address and size of what it returned last, bytes.
+    at: Cell<usize>,
+    size: Cell<usize>,
+    /// Whether the rows that the call before wrote are still there.
+    has_rows: Cell<bool>,
+}
+
+impl InputMemory {
+    pub fn new(reserve: TypedFunc<u32, u32>) -> Self {
+        Self { reserve, at: Cell::new(0), size: Cell::new(0), has_rows: Cell::new(false) }
+    }
+
+    /// The address of `size` bytes for the input of the next call. It is checked when it is written to.
+    #[inline]
+    pub fn room<T: 'static>(&self, store: &mut Store<T>, size: usize) -> wasmtime::Result<usize> {
+        if size > self.size.get() {
+            self.grow(store, size)?;
+        }
+        Ok(self.at.get())
+    }
+
+    #[cold]
+    fn grow<T: 'static>(&self, store: &mut Store<T>, size: usize) -> wasmtime::Result<()> {
+        let size = size.next_power_of_two();
+        let at = self.reserve.call(store, u32::try_from(size)?)?;
+        if !at.is_multiple_of(8) {
+            wasmtime::bail!("{INPUT} return: result not aligned");
+        }
+        self.has_rows.set(false);
+        self.at.set(at as usize);
+        self.size.set(size);
+        Ok(())
+    }
+
+    /// Whether the rows of the call before are still in the room of the next one; from now on those of that one are.
+    #[inline]
+    pub fn keeps_rows(&self) -> bool {
+        self.has_rows.replace(true)
     }
 }
 

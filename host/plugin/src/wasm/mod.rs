@@ -30,6 +30,7 @@ mod guest;
 mod host;
 mod inspect;
 mod memory;
+mod results;
 mod skeleton;
 mod standard;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Calls the functions of a component through wasmtime's component layer: for any component, from any compiler.
 
 use blis_sim::policy::Events;
+use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower, TypedFunc};
 use wasmtime::{Engine, Store};
 
@@ -13,7 +14,7 @@ use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::WasmHost;
 use super::inspect::{Exports, not_exported};
-use crate::rows::{BandRow, EventRow, FlowRow, InFlightRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::rows::{EventRow, QueuedRow, RequestRow, RunningRow, StepRow, band_row, flow_row, in_flight_row};
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
 type DecisionFunction<A> = TypedFunc<(Request, Ages, u32, &'static [f64]), (A,)>;
@@ -180,15 +181,28 @@ impl Functions for Typed {
         decided(route, store, input)
     }
 
-    fn scores(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
-        match role!(self, TypedRole::Routing { scores, .. } => scores) {
-            Some(scores) => decided(scores, store, input),
-            None => wasmtime::bail!("it computes no scores"),
-        }
+    fn scores(
+        &self,
+        store: &mut Store<WasmHost>,
+        input: &DecisionRows<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
+        let Some(scores) = role!(self, TypedRole::Routing { scores, .. } => scores) else {
+            wasmtime::bail!("it computes no scores");
+        };
+        numbers.append(&mut decided(scores, store, input)?);
+        Ok(())
     }
 
-    fn filter(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Vec<f64>> {
-        decided(role!(self, TypedRole::RoutingFilter { filter } => filter), store, input)
+    fn filter(
+        &self,
+        store: &mut Store<WasmHost>,
+        input: &DecisionRows<'_>,
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
+        let filter = role!(self, TypedRole::RoutingFilter { filter } => filter);
+        numbers.append(&mut decided(filter, store, input)?);
+        Ok(())
     }
 
     fn priority(&self, store: &mut Store<WasmHost>, request: &RequestRow) -> wasmtime::Result<i64> {
@@ -238,11 +252,13 @@ impl Functions for Typed {
         store: &mut Store<WasmHost>,
         now_us: u64,
         saturation: f64,
-        bands: &[BandRow],
-    ) -> wasmtime::Result<Vec<f64>> {
-        let bands: Vec<Band> = bands.iter().map(Band::from).collect();
+        bands: &[BandView],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
+        let bands: Vec<Band> = bands.iter().map(|band| (&band_row(band)).into()).collect();
         let ceilings = role!(self, TypedRole::Ceilings { ceilings } => ceilings);
-        one(called(ceilings, store, (now_us, saturation, bands.as_slice())))
+        numbers.append(&mut one(called(ceilings, store, (now_us, saturation, bands.as_slice())))?);
+        Ok(())
     }
 
     fn fair_pick(
@@ -250,12 +266,12 @@ impl Functions for Typed {
         store: &mut Store<WasmHost>,
         now_us: u64,
         saturation: f64,
-        band: &BandRow,
-        flows: &[FlowRow],
+        band: &BandView,
+        flows: &[FlowView],
     ) -> wasmtime::Result<u32> {
-        let flows: Vec<Flow> = flows.iter().map(Flow::from).collect();
+        let flows: Vec<Flow> = flows.iter().map(|flow| (&flow_row(flow)).into()).collect();
         let fair_pick = role!(self, TypedRole::Fairness { fair_pick } => fair_pick);
-        one(called(fair_pick, store, (now_us, saturation, band.into(), flows.as_slice())))
+        one(called(fair_pick, store, (now_us, saturation, (&band_row(band)).into(), flows.as_slice())))
     }
 
     fn order(&self, store: &mut Store<WasmHost>, request: &RequestRow, expires_us: u64) -> wasmtime::Result<f64> {
@@ -266,12 +282,12 @@ impl Functions for Typed {
         &self,
         store: &mut Store<WasmHost>,
         now_us: u64,
-        demand: &BandRow,
-        in_flight: &[InFlightRow],
+        demand: &BandView,
+        in_flight: &[InFlightView],
     ) -> wasmtime::Result<Option<u32>> {
-        let in_flight: Vec<InFlight> = in_flight.iter().map(InFlight::from).collect();
+        let in_flight: Vec<InFlight> = in_flight.iter().map(|request| (&in_flight_row(request)).into()).collect();
         let evict = role!(self, TypedRole::Eviction { evict } => evict);
-        one(called(evict, store, (now_us, demand.into(), in_flight.as_slice())))
+        one(called(evict, store, (now_us, (&band_row(demand)).into(), in_flight.as_slice())))
     }
 }
 

@@ -3,9 +3,10 @@
 //!
 //! * Parameters of more than 16 numbers are passed as one pointer to all of them ([`HostDecision`]); results of more
 //!   than one number are returned as a pointer. Records lie in memory as `repr(C)` structs do.
-//! * The host allocates parameters with [`realloc`] in an arena that is emptied when the call returns: no `malloc` and
-//!   `free` per call. The host copies results before its next call, so they lie in fields of [`ModulePolicy`] and need
-//!   no function that frees them.
+//! * The host writes the parameters of decisions to memory that [`input`] returns, which it keeps from call to call. Other
+//!   parameters, and results of its functions, it allocates with [`realloc`] in an arena that is emptied when the call
+//!   returns: no `malloc` and `free` per call. The host copies results before its next call, so they lie in fields of
+//!   [`ModulePolicy`] and need no function that frees them.
 
 #![allow(unsafe_code)] // the boundary itself
 
@@ -587,6 +588,36 @@ fn empty_arena() {
     }
 }
 
+/// Memory in which the host writes the parameters of decisions.
+struct InputMemory(UnsafeCell<(*mut u8, usize)>);
+
+// SAFETY: one thread, as above.
+unsafe impl Sync for InputMemory {}
+
+static INPUT: InputMemory = InputMemory(UnsafeCell::new((std::ptr::null_mut(), 0)));
+
+/// The export `blis_input`: the address of at least `size` bytes, which are the host's until it calls this again. Without it
+/// the host would call [`realloc`] for every list of every decision, and write all rows anew each time.
+///
+/// # Safety
+/// Only the host calls it, and not during another call.
+pub unsafe fn input(size: usize) -> *mut u8 {
+    // SAFETY: only the host calls this, when no parameter is in use.
+    let (start, before) = unsafe { &mut *INPUT.0.get() };
+    if *before > 0 {
+        // SAFETY: allocated with this layout below.
+        unsafe { dealloc(*start, Layout::from_size_align_unchecked(*before, ALIGN)) };
+    }
+    let layout = Layout::from_size_align(size.max(1), ALIGN).expect("fits the address space");
+    // SAFETY: not of size 0.
+    *start = unsafe { alloc(layout) };
+    if start.is_null() {
+        handle_alloc_error(layout);
+    }
+    *before = layout.size();
+    *start
+}
+
 /// The exports of one interface. Uses `GUEST`, `EXPORTED` and `__sdk` of `export_policy!`.
 #[doc(hidden)]
 #[macro_export]
@@ -595,6 +626,11 @@ macro_rules! __blis_wasm {
         #[unsafe(export_name = "cabi_realloc")]
         unsafe extern "C" fn cabi_realloc(old: *mut u8, old_size: usize, align: usize, size: usize) -> *mut u8 {
             unsafe { __sdk::wasm::realloc(old, old_size, align, size) }
+        }
+
+        #[unsafe(export_name = "blis_input")]
+        unsafe extern "C" fn blis_input(size: usize) -> *mut u8 {
+            unsafe { __sdk::wasm::input(size) }
         }
 
         #[unsafe(export_name = "blis:policy/plugin@1.1.0#describe")]

@@ -161,7 +161,7 @@ proptest! {
         let derived = recorder.bytes::<_, (u32,)>("routing", "route", (
             bindings::Request::from(&request), bindings::Ages::from(&ages), n as u32, instances.as_slice(),
         ));
-        let input = DecisionRows { request, ages, count: n, instances: &instances };
+        let input = DecisionRows { request, ages, count: n, instances: &instances, changed: None };
         let ours = direct.bytes(Kind::Routing, |functions, store| functions.route(store, &input));
         prop_assert_eq!(ours, derived);
 

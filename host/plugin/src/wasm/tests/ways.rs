@@ -70,6 +70,65 @@ fn both_ways_return_the_same() {
     }
 }
 
+/// Between two decisions few rows change, and only these are written to where the rows of the call before lie.
+#[test]
+fn rows_that_stay_arrive_both_ways() {
+    const N: usize = 9;
+    let mut compared = 0;
+    for (name, bytes) in committed() {
+        let plugins = [Way::Fastest, Way::Typed].map(|way| load_by(way, &name, &bytes).expect("loads"));
+        let reading = |kind: &Kind| matches!(kind, Kind::Routing | Kind::RoutingFilter | Kind::Saturation);
+        for kind in plugins[0].description().kinds.iter().copied().filter(reading) {
+            let [mut fast, mut typed] = plugins.each_ref().map(|plugin| {
+                let parameters = plugin.description().parameters.iter().map(|parameter| parameter.default).collect();
+                plugin.start(&GuestSetup { parameters, explain: true, ..setup(kind) }).expect("starts")
+            });
+            let mut service = inputs::SyntheticService::new(N);
+            for decision in 0..200 {
+                // Reports of the load only: otherwise every row would change at every decision.
+                service.advance(Reads { cached_blocks: decision % 50 == 0, ..plugins[0].description().reads });
+                assert_eq!(answer(&mut fast, &service), answer(&mut typed, &service), "{name}: decision {decision}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared >= 1000, "{compared}");
+}
+
+/// What `guest` answers about `service`.
+fn answer(guest: &mut StartedGuest, service: &inputs::SyntheticService) -> (Result<f64, Fault>, Vec<f64>) {
+    let (request, cluster, mut numbers) = (service.request(), service.cluster(), Vec::new());
+    let answer = match guest {
+        StartedGuest::Routing(guest) => {
+            guest.route(&request, &cluster, &Ties::LowestIndex, &mut numbers).map(|index| index as f64)
+        }
+        StartedGuest::RoutingFilter(guest) => {
+            guest.filter(&request, &cluster, &Ties::LowestIndex, &mut numbers).map(|()| 0.0)
+        }
+        StartedGuest::Saturation(guest) => guest.saturation(&cluster),
+        other => Err(other.mismatch()),
+    };
+    (answer, numbers)
+}
+
+/// A guest that returns memory for inputs that it does not have, or not for numbers of 64 bits.
+#[test]
+fn impossible_memory_for_inputs_is_a_fault() {
+    let with_input = |at: &str| {
+        let input = format!(r#"(func (export "blis_input") (param i32) (result i32) (i32.const {at}))"#);
+        let mut guest = start(&routing(&input, "")).expect("starts");
+        route(guest.as_mut(), &[3, 1, 4], &mut Vec::new()).map_err(|fault| fault.to_string())
+    };
+    assert_eq!(with_input("65536"), Ok(1));
+    for (at, why) in [("65540", "not aligned"), ("131064", "beyond end of memory"), ("-8", "beyond end of memory")] {
+        let fault = with_input(at).expect_err(at);
+        assert!(fault.contains(why), "{at}: {fault}");
+    }
+    let other_type = r#"(func (export "blis_input") (result i32) (i32.const 65536))"#;
+    let fault = start(&routing(other_type, "")).map(|_| ()).expect_err("another function").to_string();
+    assert!(fault.contains("blis_input is not the function of the SDK"), "{fault}");
+}
+
 #[test]
 fn host_functions_work_both_ways() {
     let text = routing(

@@ -105,7 +105,7 @@ impl FairnessPolicy for VirtualTokenCounter {
 
     fn pick(&mut self, _now: Micros, _saturation: f64, band: BandView, flows: &[FlowView]) -> usize {
         let before = self.active.remove(&band.priority).unwrap_or_default();
-        let is_new = |flow: &&FlowView| !before.contains(&flow.tenant) && flow.in_flight == 0;
+        let is_new = |flow: &&FlowView| flow.in_flight == 0 && !before.contains(&flow.tenant);
         let least = flows.iter().filter(|flow| !is_new(flow)).map(|flow| self.counter(flow)).reduce(f64::min);
         if let Some(least) = least {
             for flow in flows.iter().filter(is_new) {
