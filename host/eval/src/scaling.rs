@@ -1,21 +1,22 @@
 //! Autoscaling of an experiment: from settings to replicas that come and go.
 
 use blis_config::Deployment;
-use blis_config::policy::{ParameterInput, ScalingUse, SettingSource, Sourced};
+use blis_config::policy::{ParameterInput, ScalingRow, ScalingUse, SettingSource, Sourced};
+use blis_plugin::Kind;
 use blis_sim::cluster::{DrainChoice, ReplicaGroup, ReplicaSettings, ScalingLoop, StartMode, StartTimes};
 use blis_sim::instance::InstanceConfig;
 use blis_sim::request::Name;
-use blis_sim::scaling::{Behaviour, ReplicaLimits};
+use blis_sim::scaling::{Behaviour, ReplicaLimits, ScalingPolicy};
 use blis_sim::units::Micros;
 
 use crate::error::RunError;
-use crate::spec::parse::ParameterOwner;
 use crate::spec::{DrainName, ExperimentSpec, ParityName, PolicyParam, defaults};
 
 /// The settings of autoscaling, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingSettings {
-    pub policy: ScalingUse,
+    /// The policy that is built in; `None` if a plugin decides (`PolicySettings`).
+    pub built_in: Option<ScalingUse>,
     /// Fewest replicas.
     pub min: u32,
     /// Most replicas.
@@ -69,7 +70,9 @@ impl ScalingSettings {
             let hint = "BLIS's own loop scales to zero and never recovers; leave out one of them";
             return Err(refuse("autoscaler", "cannot be used with `--parity blis`", hint));
         }
-        let policy = ScalingUse::choose(&sourced(spec, "autoscaler", name.clone()), &parameters(spec))
+        let built_in = ScalingRow::find(name)
+            .map(|_| ScalingUse::choose(&sourced(spec, "autoscaler", name.clone()), &parameters(spec)))
+            .transpose()
             .map_err(RunError::refused)?;
         let min = spec.min_replicas.unwrap_or(defaults::MIN_REPLICAS);
         let max = spec.max_replicas.unwrap_or(defaults::MAX_REPLICAS.max(min));
@@ -86,14 +89,14 @@ impl ScalingSettings {
             let hint = "requests that find no replica wait in the gateway's queue; without it they are rejected";
             return Err(refuse("min-replicas", "is 0 and needs `--flow-control`", hint));
         }
-        let own = policy.build(Vec::new).behaviour();
+        let own = built_in.as_ref().map_or_else(Behaviour::kubernetes, |used| used.build(Vec::new).behaviour());
         Ok(Some(Self {
             behaviour: Behaviour {
                 up: spec.scale_up.clone().unwrap_or(own.up),
                 down: spec.scale_down.clone().unwrap_or(own.down),
                 cooldown: spec.cooldown_period.unwrap_or(own.cooldown),
             },
-            policy,
+            built_in,
             min,
             max,
             scrape: spec.scrape_interval.unwrap_or(defaults::SCRAPE_INTERVAL),
@@ -105,7 +108,7 @@ impl ScalingSettings {
     }
 
     /// The replicas of a service of which each is like `instance` on `deployment`, `initial` of them at the start, for
-    /// requests to the models `serves`; `price` is that of a GPU, dollars per hour. `arrivals` are the arrival times of all requests, which only a bound reads.
+    /// requests to the models `serves`; `price` is that of a GPU, dollars per hour.
     pub(crate) fn build(
         &self,
         instance: InstanceConfig,
@@ -113,7 +116,7 @@ impl ScalingSettings {
         serves: Vec<Name>,
         initial: u32,
         price: Option<f64>,
-        arrivals: impl FnOnce() -> Vec<Micros>,
+        policy: Box<dyn ScalingPolicy>,
     ) -> ReplicaSettings {
         ReplicaSettings {
             groups: vec![ReplicaGroup {
@@ -134,7 +137,7 @@ impl ScalingSettings {
             pools: Vec::new(),
             scheduled: Vec::new(),
             scaling: Some(ScalingLoop {
-                policy: self.policy.build(arrivals),
+                policy,
                 sync: self.sync,
                 scrape: self.scrape,
                 behaviour: Some(self.behaviour.clone()),
@@ -146,7 +149,7 @@ impl ScalingSettings {
 /// The parameters of the autoscaler that are set.
 fn parameters(spec: &ExperimentSpec) -> Vec<(String, Sourced<ParameterInput>)> {
     let all = spec.policy_param.iter().flatten().enumerate();
-    let own = all.filter(|(_, param)| param.policy == ParameterOwner::Scaling);
+    let own = all.filter(|(_, param)| param.kind == Kind::Scaling);
     own.map(|(index, PolicyParam { name, value, .. })| {
         let flag = SettingSource::Flag("--policy-param".into());
         let source = spec.item_source("policy-param", index, flag);

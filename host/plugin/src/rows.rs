@@ -12,8 +12,9 @@ use blis_sim::request::Tags;
 use blis_sim::units::Micros;
 
 pub use blis_abi::{
-    Ages as AgesRow, Band as BandRow, Column, Event as EventRow, Flow as FlowRow, InFlight as InFlightRow, NONE_I32,
-    NONE_U32, NONE_U64, Queued as QueuedRow, Request as RequestRow, Row, Running as RunningRow, Step as StepRow,
+    Ages as AgesRow, Band as BandRow, Column, Event as EventRow, Flow as FlowRow, Group as GroupRow,
+    InFlight as InFlightRow, NONE_I32, NONE_U32, NONE_U64, Queued as QueuedRow, Request as RequestRow, Row,
+    Running as RunningRow, Step as StepRow,
 };
 
 /// The versions that a guest got at its latest decision: only what changed since is written or read again.

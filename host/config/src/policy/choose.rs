@@ -105,6 +105,9 @@ impl SettingSources<'_> {
     /// The policy for `kind` with its parameters; `None` for a latency model of the deployment.
     fn used(self, kind: Kind, plugins: &dyn PluginLookup) -> Result<Option<PolicyUse>, Contradiction> {
         let Self { flags, file } = self;
+        if kind == Kind::Scaling {
+            return self.scaling(plugins);
+        }
         let usual = Sourced::default_value(BuiltIn::default_of(kind).name.to_owned());
         let name = flags.name(kind).or(file.name(kind)).unwrap_or(&usual);
         for choices in [flags, file] {
@@ -132,6 +135,16 @@ impl SettingSources<'_> {
             Kind::Routing if row.name == WEIGHTED => self.weighted(row, name, plugins).map(Some),
             _ => self.built_in(row, name).map(Some),
         }
+    }
+
+    /// The plugin that scales; `None` without an autoscaler, and for one that is built in ([`super::ScalingUse`]).
+    fn scaling(self, plugins: &dyn PluginLookup) -> Result<Option<PolicyUse>, Contradiction> {
+        let kind = Kind::Scaling;
+        let Some(name) = self.flags.name(kind) else { return Ok(None) };
+        let loaded = plugins.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
+        let mut used = PolicyUse::new(kind, name.source.clone(), loaded);
+        used.set(&self.by_name(kind)).map_err(Contradiction::from)?;
+        Ok(Some(used))
     }
 
     /// The built-in policies of flow control that flags select take their values from flags, not from parameters.

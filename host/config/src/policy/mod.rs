@@ -52,7 +52,7 @@ use llm_d::plugins::{PluginType, Role};
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicySettings {
     /// One policy of each kind, in the order of [`Kind::ALL`]; of flow control only plugins and those of a bundle, because
-    /// flags have the others; of latency only a plugin, because built-in models belong
+    /// flags have the others; of scaling and of latency only a plugin, because built-in models belong
     /// to the deployment.
     uses: Vec<PolicyUse>,
     /// Priorities of classes that differ from the default table, -100 to 100: a higher one is served first, classes
