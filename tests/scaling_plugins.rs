@@ -10,18 +10,20 @@ use crate::macros::{Scratch, blis};
 /// A load that rises and falls, so that replicas are added and removed.
 const WORKLOAD: &str = r#"
 version: "2"
-num_requests: 900
-cohorts:
-  - id: low
-    population: 1
+clients:
+  - id: wave
     rate_fraction: 1
     arrival: { process: poisson }
     input_distribution: { type: gaussian, params: { mean: 300, std_dev: 150, min: 20, max: 900 } }
     output_distribution: { type: exponential, params: { mean: 200 } }
-aggregate_rate: 6
+    lifecycle:
+      windows:
+        - { start_us: 0, end_us: 60000000, rate: 1 }
+        - { start_us: 60000000, end_us: 150000000, rate: 12 }
+        - { start_us: 150000000, end_us: 400000000, rate: 1 }
 "#;
 
-const SERVICE: &str = "run --model llama-3.1-8b-instruct --tp 1 --max-num-seqs 8 --output json --min-replicas 1 \
+const SERVICE: &str = "run --model llama-3.1-8b-instruct --tp 1 --max-num-seqs 8 --output json \
                        --max-replicas 6 --startup-time 20s --flow-control --saturation-detector concurrency \
                        --max-concurrency 8";
 /// The rules of `queue`, which a plugin has only if they are set.
@@ -53,7 +55,11 @@ fn json(text: &str) -> Value {
 #[test]
 fn the_autoscaler_queue_as_a_plugin_gives_the_same_bytes() {
     let scratch = scratch();
-    for more in ["--seed 1", "--seed 2 --scaling-interval 5s --scrape-interval 7s", "--seed 3 --min-replicas 0"] {
+    for more in [
+        "--seed 1",
+        "--seed 2 --scaling-interval 5s --scrape-interval 7s",
+        "--seed 3 --min-replicas 0 --num-instances 1",
+    ] {
         let with = |name: &str| run(&scratch, &format!("{more} --autoscaler {name} {VALUES}"));
         let built_in = with("queue");
         assert!(built_in == with(SCRIPT), "as a script, {more}");
@@ -62,15 +68,15 @@ fn the_autoscaler_queue_as_a_plugin_gives_the_same_bytes() {
     }
 }
 
-/// A target beyond the limits is within them, and is reached no faster than the rates allow.
+/// A target beyond the limits is within them, and is reached no faster than the rates allow: 100 % in 15 s.
 #[test]
 fn targets_are_within_the_limits_and_rates_of_the_service() {
     let scratch = scratch();
     scratch.write("most.rhai", "fn scale(g) { 1000000 }");
-    let flags = format!("--autoscaler {} --scale-up window=0,1/15s", scratch.path("most.rhai"));
-    let document = json(&run(&scratch, &flags));
+    let document = json(&run(&scratch, &format!("--autoscaler {}", scratch.path("most.rhai"))));
     let replicas = &document["replicas"];
     assert_eq!(replicas["peak"], 6, "{replicas}");
+    assert_eq!(replicas["scale_events"], 3, "1, 2, 4 and 6: {replicas}");
 }
 
 /// A script sees the groups of decisions before, and only what has happened.
