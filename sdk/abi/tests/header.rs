@@ -26,7 +26,7 @@ impl HeaderStruct {
         Self { name, size: size_of::<S>(), fields: S::FIELDS }
     }
 
-    fn all() -> [Self; 20] {
+    fn all() -> [Self; 21] {
         [
             Self::of::<Request>(),
             Self::of::<Ages>(),

@@ -12,7 +12,11 @@ use rand::Rng as _;
 
 use super::*;
 use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
-use crate::{AdmissionGuest, FilterGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest};
+use crate::rows::GroupRow;
+use crate::{
+    AdmissionGuest, FilterGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
+    ScalingGuest,
+};
 
 /// A temporary folder, removed after the test.
 struct LibraryFolder(PathBuf);
@@ -347,6 +351,14 @@ fn every_kind_and_every_question_to_the_host() {
     let filter = start::<dyn FilterGuest>(plugin.as_ref(), &[], true).filter(&request, &cluster, &TIES(), &mut kept);
     assert_eq!(filter, Ok(()));
     assert_eq!(kept, cluster.signals.in_flight.iter().map(|&n| f64::from(n)).collect::<Vec<_>>());
+
+    // The groups of a decision and those of decisions before.
+    let group = |queued, completed| GroupRow { queued, completed, ..GroupRow::default() };
+    let (groups, history) = ([group(3, 0), group(5, 0)], [9, 9, 10, 20].map(|completed| group(0, completed)));
+    let mut targets = Vec::new();
+    let scaled =
+        start::<dyn ScalingGuest>(plugin.as_ref(), &[], true).scale(cluster.now, &groups, &history, &mut targets);
+    assert_eq!((scaled, targets), (Ok(()), vec![51.0, 53.0]));
 
     // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
     let alone = DecisionPoint::plausible(1, 1);
