@@ -277,8 +277,7 @@ fn the_table_is_that_of_the_header() {
         let texts = unsafe { std::slice::from_raw_parts(list.items, list.count) };
         texts.iter().map(|&text| string(text)).collect::<Vec<_>>().join(" ")
     };
-    let kinds =
-        "admission routing priority scheduling preemption latency saturation ceilings fairness ordering eviction";
+    let kinds = "admission routing priority scheduling preemption latency saturation ceilings fairness ordering eviction scaling";
     assert_eq!(names(described.kinds), kinds);
     assert_eq!(names(described.reads), "cached-blocks queue-depth", "in the order of the fields");
     assert_eq!((names(described.events).as_str(), described.scores), ("routed blocks", 1));
