@@ -41,7 +41,7 @@ use super::{
     SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
-pub use scaling::{HISTORY, PluginScaling};
+pub use scaling::PluginScaling;
 
 /// A guest as a policy of the simulator: `PluginPolicy<dyn RoutingGuest>` is a routing policy, and so on.
 #[derive(Debug)]

@@ -17,6 +17,10 @@ pub use blis_abi::{
     Running as RunningRow, Step as StepRow,
 };
 
+/// Number of decisions of which a guest that scales gets the groups, besides those of the present one: 5 min at one every
+/// 15 s, the longest stabilization window of Kubernetes' defaults.
+pub const HISTORY: usize = 20;
+
 /// The versions that a guest got at its latest decision: only what changed since is written or read again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LatestView {

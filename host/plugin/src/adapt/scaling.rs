@@ -8,12 +8,8 @@ use blis_sim::units::Micros;
 use super::PluginPolicy;
 use crate::incidents::Incidents;
 use crate::inputs::replicas_of;
-use crate::rows::{GroupRow, NONE_U64};
+use crate::rows::{GroupRow, HISTORY, NONE_U64};
 use crate::{Fault, PolicyDescription, ScalingGuest};
-
-/// Number of decisions of which a guest gets the groups, besides those of the present one: 5 min at one every 15 s, the
-/// longest stabilization window of Kubernetes' defaults.
-pub const HISTORY: usize = 20;
 
 /// A guest as a scaling policy.
 #[derive(Debug)]

@@ -5,8 +5,7 @@ use blis_sim::units::Micros;
 use rand::RngExt as _;
 
 use super::{GuestOutput, generator, not_a_number, out_of_range};
-use crate::adapt::HISTORY;
-use crate::rows::{GroupRow, NONE_U64};
+use crate::rows::{GroupRow, HISTORY, NONE_U64};
 use crate::{Fault, ScalingGuest};
 
 /// The groups at a decision, and at those before it.
