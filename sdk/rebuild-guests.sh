@@ -19,6 +19,7 @@ modules=(
     "learned-latency plugins/learned-latency sdk/rust sdk/abi"
     "rust-built-ins plugins/built-ins sdk/rust sdk/abi"
     "rust-flow-control plugins/flow-control sdk/rust sdk/abi"
+    "rust-queue-scaler plugins/queue-scaler sdk/rust sdk/abi"
     "c-least-loaded plugins/c-least-loaded sdk/c"
 )
 out=target/guests

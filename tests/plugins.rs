@@ -50,7 +50,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "admission",
     "routing",
     "routing-filter",
@@ -63,6 +63,7 @@ const KINDS: [&str; 12] = [
     "fairness",
     "ordering",
     "eviction",
+    "scaling",
 ];
 
 /// Whether `source` could be compiled to the library `out`; not without a C compiler.

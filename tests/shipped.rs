@@ -72,6 +72,7 @@ fn every_script_file_passes_the_check() {
         "examples/built-ins/class.rhai",
         "examples/built-ins/gaie-legacy.rhai",
         "examples/built-ins/priority.rhai",
+        "examples/built-ins/queue.rhai",
         "examples/built-ins/sjf.rhai",
         "examples/built-ins/weighted.rhai",
         "examples/policy-search/found.rhai",

@@ -50,6 +50,7 @@ mod registry;
 mod regret;
 mod reimplemented;
 mod sampling;
+mod scaling_plugins;
 mod shared;
 mod shell;
 mod shipped;

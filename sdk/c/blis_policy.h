@@ -89,6 +89,15 @@ typedef struct blis_in_flight {
     uint32_t input_tokens, tenant;
 } blis_in_flight;
 
+/* A group of replicas, for `scale`. */
+typedef struct blis_group {
+    uint64_t now_us, scraped_us, next_ready_us, kv_tokens, in_flight_tokens, queued_tokens, oldest_wait_us;
+    uint64_t ttft_p90_us, tpot_p90_us, input_tokens, cached_tokens, output_tokens;
+    double price, kv_used, kv_used_max, saturation;
+    uint32_t model, gpus, min_replicas, max_replicas, max_num_seqs, max_num_batched_tokens, replicas, ready, loading;
+    uint32_t pending, draining, queue_depth, queue_depth_max, batch_size, in_flight, queued, arrived, completed;
+} blis_group;
+
 typedef struct blis_step {
     uint64_t prefill_requests, prefill_tokens, prefill_tokens_squared, prefill_tokens_by_input;
     uint64_t prefill_tokens_by_context, prefill_context, decode_requests, decode_context;
@@ -245,6 +254,12 @@ typedef struct blis_policy_v1 {
     /* Returns the index of the `blis_in_flight` that is ended to make room, BLIS_NONE_U32 for none. */
     uint32_t (*evict)(const blis_host *host, void *state, uint64_t now_us, const blis_band *demand,
                       const void *in_flight, size_t count, size_t stride);
+
+    /* Autoscaling, since 1.1 as well. Writes `count` numbers of replicas, one for each `blis_group`: whole numbers, or
+     * below 0 to change nothing. `history` has the groups of up to 20 decisions before, oldest first: `history_count`
+     * rows, as many for each decision as `count`. */
+    void (*scale)(const blis_host *host, void *state, uint64_t now_us, const void *groups, size_t count,
+                  const void *history, size_t history_count, size_t stride, double *replicas);
 } blis_policy_v1;
 
 #if defined(_WIN32)

@@ -522,6 +522,18 @@ const blis_w_index *blis_w_evict(uint64_t now_us, uint64_t oldest_wait_us, int32
     return &victim;
 }
 
+BLIS_W_DECISION("blis:policy/scaling@1.1.0#scale")
+const blis_w_list *blis_w_scale(uint64_t now_us, const blis_group *groups, size_t count, const blis_group *history,
+                                size_t history_count) {
+    const blis_policy_v1 *table = blis_plugin_v1();
+    double *replicas = blis_w_room_for(table->scale ? (uint32_t)count : 0);
+    if (table->scale)
+        table->scale(&blis_w_host, blis_w_state, now_us, groups, count, history, history_count, sizeof(blis_group),
+                     replicas);
+    blis_w_done();
+    return &blis_w_numbers;
+}
+
 BLIS_W_DECISION("blis:policy/lifecycle@1.1.0#observe")
 void blis_w_observe(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t instance,
                    uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::spec::ExperimentSpec;
-use blis_config::policy::{PluginLookup, PluginLookupError, built_in_names, llm_d_hint};
+use blis_config::policy::{PluginLookup, PluginLookupError, ScalingRow, built_in_names, llm_d_hint};
 use blis_plugin::find::Finder;
 use blis_plugin::{Fault, Kind, Limits, LoadedPlugin};
 
@@ -65,6 +65,14 @@ impl fmt::Debug for Catalog {
     }
 }
 
+/// The names of the policies of `kind` that are built in.
+fn names_of(kind: Kind) -> Vec<&'static str> {
+    match kind {
+        Kind::Scaling => ScalingRow::all().iter().map(|row| row.name).collect(),
+        _ => built_in_names(kind),
+    }
+}
+
 impl PluginLookup for Catalog {
     fn plugin(&self, kind: Kind, name: &str) -> Result<Arc<LoadedPlugin>, PluginLookupError> {
         let broken = |fault: Fault| {
@@ -75,7 +83,7 @@ impl PluginLookup for Catalog {
         let loaded = self.load(name).map_err(broken)?;
         let Some(loaded) = loaded else {
             let hint = llm_d_hint(name).filter(|_| kind == Kind::Routing);
-            let hint = hint.unwrap_or_else(|| self.finder.hint(name, &built_in_names(kind)));
+            let hint = hint.unwrap_or_else(|| self.finder.hint(name, &names_of(kind)));
             return Err(PluginLookupError::Unknown { hint });
         };
         let kinds = &loaded.plugin.description().kinds;

@@ -14,7 +14,7 @@ use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
 use blis_config::engine::{BatchSettings, EngineProfile};
-use blis_config::policy::{Bundle, Choices, ParameterSetting, PolicySettings, SettingSource, Sourced};
+use blis_config::policy::{Bundle, Choices, ParameterSetting, PolicySettings, ScalingRow, SettingSource, Sourced};
 use blis_config::{Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, PrecisionArgs, Quantization};
 use blis_diag::{Diagnostic, quoted};
 use blis_plugin::Kind;
@@ -31,7 +31,6 @@ use crate::flow::{self, FlowControlSettings};
 use crate::group::GroupSettings;
 use crate::prices::Prices;
 use crate::scaling::{self, ScalingSettings};
-use crate::spec::parse::ParameterOwner;
 use crate::spec::{
     DtypeName, EngineName, ExperimentSpec, FitnessScaleName, InlinePolicies, KvCacheDtypeName, OnErrorName, ParityName,
     PolicyParam, QuantizationName, RegretName, SettingKey, SimulationName, TargetList, TieBreakName, TraceLevelName,
@@ -290,10 +289,7 @@ impl Experiment {
             (spec.routing_picker.is_some(), "--routing-picker"),
             (spec.routing_cache_weight.is_some(), "--routing-cache-weight"),
             (spec.routing_load_weight.is_some(), "--routing-load-weight"),
-            (
-                spec.policy_param.iter().flatten().any(|param| param.policy == ParameterOwner::Kind(Kind::Routing)),
-                "--policy-param routing.…",
-            ),
+            (spec.policy_param.iter().flatten().any(|param| param.kind == Kind::Routing), "--policy-param routing.…"),
         ])
         .next();
         if let Some(flag) = routing {
@@ -519,6 +515,7 @@ fn choices(spec: &ExperimentSpec) -> Choices {
     let both = set.value("scheduling-policy", spec.scheduling_policy.clone());
     let scheduler =
         both.clone().map(|both| both.map(|name| if name == "priority" { "priority-fcfs".into() } else { name }));
+    let autoscaler = set.value("autoscaler", spec.autoscaler.clone().filter(|name| ScalingRow::find(name).is_none()));
     let names = [
         (Kind::Admission, set.value("admission-policy", spec.admission_policy.clone())),
         (Kind::Routing, set.value("routing-policy", spec.routing_policy.clone())),
@@ -531,21 +528,20 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         (Kind::Fairness, set.value("fairness-policy", spec.fairness_policy.clone())),
         (Kind::Ordering, set.value("dispatch-order", spec.dispatch_order.clone().map(flow::order_name))),
         (Kind::Eviction, set.value("eviction-policy", spec.eviction_policy.clone())),
+        (Kind::Scaling, autoscaler.clone()),
     ];
-    let parameter = |(index, PolicyParam { policy, name, value }): (usize, &PolicyParam)| match *policy {
-        ParameterOwner::Kind(kind) => Some(ParameterSetting {
-            kind,
-            name: name.clone(),
-            value: set.item("policy-param", index, value.clone()),
-            key: None,
-        }),
-        ParameterOwner::Scaling => None,
+    let parameter = |(index, PolicyParam { kind, name, value }): (usize, &PolicyParam)| {
+        let value = set.item("policy-param", index, value.clone());
+        ParameterSetting { kind: *kind, name: name.clone(), value, key: None }
     };
+    let parameters = spec.policy_param.iter().flatten().enumerate();
+    // The autoscalers that are built in have rows and parameters of their own.
+    let parameters = parameters.filter(|(_, one)| one.kind != Kind::Scaling || autoscaler.is_some());
     let scorers = spec.routing_scorers.as_ref();
     let filters = spec.routing_filters.as_ref();
     let mut choices = Choices {
         policies: names.into_iter().filter_map(|(kind, name)| Some((kind, name?))).collect(),
-        parameters: spec.policy_param.iter().flatten().enumerate().filter_map(parameter).collect(),
+        parameters: parameters.map(parameter).collect(),
         filters: filters.map(|list| list.0.iter().map(|one| set.sourced("routing-filters", one.clone())).collect()),
         scorers: scorers.map(|list| list.0.iter().map(|one| set.sourced("routing-scorers", one.clone())).collect()),
         picker: set.value("routing-picker", spec.routing_picker.clone()),

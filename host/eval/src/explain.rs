@@ -359,9 +359,20 @@ impl Explanation<'_> {
 
     fn scaling(&self, settings: &mut ExplainedSettings) {
         let Some(scaling) = &self.config.cluster.scaling else { return };
-        self.flag(settings, "autoscaler", scaling.policy.row.name);
-        let parameters = scaling.policy.parameters.iter();
-        let parameters = parameters.map(|(name, value)| format!("scaling.{name}={}", value.value)).collect();
+        let choices = &self.config.choices;
+        let plugin = choices.policies.iter().find(|(kind, _)| *kind == Kind::Scaling);
+        let parameters: Vec<String> = match (plugin, &scaling.built_in) {
+            (None, None) => return,
+            (None, Some(used)) => {
+                self.flag(settings, "autoscaler", used.row.name);
+                used.parameters.iter().map(|(name, value)| format!("scaling.{name}={}", value.value)).collect()
+            }
+            (Some((_, name)), _) => {
+                self.flag(settings, "autoscaler", name.as_str());
+                let own = choices.parameters.iter().filter(|one| one.kind == Kind::Scaling);
+                own.map(|one| format!("scaling.{}={}", one.name, one.value.value)).collect()
+            }
+        };
         self.flag(settings, "policy-param", ExplainedValue::Several(parameters));
         self.flag(settings, "min-replicas", scaling.min);
         self.flag(settings, "max-replicas", scaling.max);

@@ -1,19 +1,20 @@
 //! The settings of autoscaling and of groups.
 
-use blis_config::policy::{ParameterInput, ScalingUse, SettingSource, Sourced};
+use blis_config::policy::{ParameterInput, ScalingRow, ScalingUse, SettingSource, Sourced};
+use blis_plugin::Kind;
 use blis_sim::cluster::{ScalingLoop, StartMode, StartTimes};
-use blis_sim::scaling::{Behaviour, ReplicaLimits};
+use blis_sim::scaling::{Behaviour, ReplicaLimits, ScalingPolicy};
 use blis_sim::units::Micros;
 
 use crate::error::RunError;
 use crate::group::GroupSettings;
-use crate::spec::parse::ParameterOwner;
 use crate::spec::{DrainName, ExperimentSpec, ParityName, PolicyParam, RegretName, TraceLevelName, defaults};
 
 /// The settings of autoscaling, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingSettings {
-    pub policy: ScalingUse,
+    /// The policy that is built in; `None` if a plugin decides (`PolicySettings`).
+    pub built_in: Option<ScalingUse>,
     /// Fewest replicas, unless a group has its own limit.
     pub min: u32,
     /// Most replicas, unless a group has its own limit.
@@ -68,7 +69,9 @@ impl ScalingSettings {
             return Err(refuse("autoscaler", "cannot be used with `--parity blis`", hint));
         }
         check_recording(spec, "autoscaler", "--autoscaler", &refuse)?;
-        let policy = ScalingUse::choose(&sourced(spec, "autoscaler", name.clone()), &parameters(spec))
+        let built_in = ScalingRow::find(name)
+            .map(|_| ScalingUse::choose(&sourced(spec, "autoscaler", name.clone()), &parameters(spec)))
+            .transpose()
             .map_err(RunError::refused)?;
         let min = spec.min_replicas.unwrap_or(defaults::MIN_REPLICAS);
         let max = spec.max_replicas.unwrap_or(defaults::MAX_REPLICAS.max(min));
@@ -85,14 +88,14 @@ impl ScalingSettings {
             let hint = "requests that find no replica wait in the gateway's queue; without it they are rejected";
             return Err(refuse("min-replicas", "is 0 and needs `--flow-control`", hint));
         }
-        let own = policy.build(Vec::new).behaviour();
+        let own = built_in.as_ref().map_or_else(Behaviour::kubernetes, |used| used.build(Vec::new).behaviour());
         Ok(Some(Self {
             behaviour: Behaviour {
                 up: spec.scale_up.clone().unwrap_or(own.up),
                 down: spec.scale_down.clone().unwrap_or(own.down),
                 cooldown: spec.cooldown_period.unwrap_or(own.cooldown),
             },
-            policy,
+            built_in,
             min,
             max,
             scrape: spec.scrape_interval.unwrap_or(defaults::SCRAPE_INTERVAL),
@@ -117,14 +120,9 @@ impl ScalingSettings {
             .hint("`blis capacity`, `size` and `sweep` measure a fixed number of equal instances; `blis run` and `compare` take it"))
     }
 
-    /// The loop that sets the numbers of replicas. `arrivals` are the arrival times of all requests, which only a bound reads.
-    pub(crate) fn control(&self, arrivals: impl FnOnce() -> Vec<Micros>) -> ScalingLoop {
-        ScalingLoop {
-            policy: self.policy.build(arrivals),
-            sync: self.sync,
-            scrape: self.scrape,
-            behaviour: Some(self.behaviour.clone()),
-        }
+    /// The loop in which `policy` sets the numbers of replicas.
+    pub(crate) fn control(&self, policy: Box<dyn ScalingPolicy>) -> ScalingLoop {
+        ScalingLoop { policy, sync: self.sync, scrape: self.scrape, behaviour: Some(self.behaviour.clone()) }
     }
 }
 
@@ -193,7 +191,7 @@ fn check_recording(
 /// The parameters of the autoscaler that are set.
 fn parameters(spec: &ExperimentSpec) -> Vec<(String, Sourced<ParameterInput>)> {
     let all = spec.policy_param.iter().flatten().enumerate();
-    let own = all.filter(|(_, param)| param.policy == ParameterOwner::Scaling);
+    let own = all.filter(|(_, param)| param.kind == Kind::Scaling);
     own.map(|(index, PolicyParam { name, value, .. })| {
         let flag = SettingSource::Flag("--policy-param".into());
         let source = spec.item_source("policy-param", index, flag);

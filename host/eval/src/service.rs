@@ -13,6 +13,7 @@ use blis_sim::policy::{
 };
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
+use blis_sim::scaling::ScalingPolicy;
 use blis_sim::units::Micros;
 
 use crate::bound::BoundedService;
@@ -23,8 +24,8 @@ use crate::replicas::{ServiceGroup, replicas};
 use crate::spec::{ParityName, TieBreakName};
 use crate::targets::slo_targets;
 use blis_config::Deployment;
-use blis_config::policy::{PipelineStep, PlannedFilter, PlannedScorer, PolicySettings, PolicyUse};
-use blis_plugin::adapt::{PluginLatency, PluginPolicy};
+use blis_config::policy::{PipelineStep, PlannedFilter, PlannedScorer, PolicySettings, PolicyUse, ScalingUse};
+use blis_plugin::adapt::{PluginLatency, PluginPolicy, PluginScaling};
 use blis_plugin::check;
 use blis_plugin::incidents::{Incidents, OnError};
 use blis_plugin::{
@@ -133,9 +134,8 @@ pub(crate) fn cluster<I: Instance>(
     if let Some(flow) = &settings.flow_control {
         cluster = cluster.with_flow_control(plugins.flow_control(flow.build(names, &settings.policies)?)?);
     }
-    let reads_arrivals = settings.scaling.as_ref().is_some_and(|scaling| scaling.policy.reads_arrivals());
-    let arrivals = if reads_arrivals { arrivals(config)? } else { Vec::new() };
-    if let Some(replicas) = replicas(config, groups, || arrivals)? {
+    let policy = settings.scaling.as_ref().map(|scaling| plugins.scaling(scaling.built_in.as_ref())).transpose()?;
+    if let Some(replicas) = replicas(config, groups, policy)? {
         cluster = cluster.with_replicas(replicas, engine).map_err(RunError::usage)?;
     }
     Ok((cluster, incidents))
@@ -278,6 +278,18 @@ impl PluginStarter<'_> {
             control.eviction = Some(plugin);
         }
         Ok(control)
+    }
+
+    /// The policy that decides the number of replicas: the plugin, or the one that is built in.
+    fn scaling(&self, built_in: Option<&ScalingUse>) -> Result<Box<dyn ScalingPolicy>, RunError> {
+        if let Some(used) = self.config.cluster.policies.plugin(Kind::Scaling) {
+            let guest = self.start(used, Arc::clone(&self.instances), "")?;
+            let (name, description) = (&used.loaded.name, used.loaded.plugin.description());
+            return Ok(Box::new(PluginScaling::new(name, description, guest, self.incidents)));
+        }
+        let used = built_in.ok_or_else(|| RunError::runtime("there is no autoscaler"))?;
+        let arrivals = if used.reads_arrivals() { arrivals(self.config)? } else { Vec::new() };
+        Ok(used.build(|| arrivals))
     }
 
     /// Attaches to each instance its own plugins, and to all of them the same latency model.

@@ -13,7 +13,7 @@ use blis_plugin::{FaultKind, Limits, Plugin, script};
 const PAGE: &str = include_str!("../../../sdk/rhai/README.md");
 
 /// Functions that the host calls, and their arguments.
-const DECISIONS: [(&str, &str); 12] = [
+const DECISIONS: [(&str, &str); 13] = [
     ("admit", "r, s"),
     ("route", "r, s"),
     ("filter", "r, s"),
@@ -26,12 +26,14 @@ const DECISIONS: [(&str, &str); 12] = [
     ("fair_pick", "b, f"),
     ("order", "r, q"),
     ("evict", "b, f"),
+    ("scale", "g"),
 ];
-const FIELDS: [(&str, &[&str]); 5] = [
+const FIELDS: [(&str, &[&str]); 6] = [
     ("r", &["id", "now", "deadline", "input_tokens", "max_output_tokens", "blocks", "session", "class_priority"]),
     ("s", &["queue_depth", "kv_utilization", "in_flight", "cached_blocks", "id", "len", "indices"]),
     ("q", &["now", "priority", "turn", "preemptions"]),
     ("b", &["now", "len"]),
+    ("g", &["now", "len", "history", "model", "queued", "ready", "replicas", "kv_used", "saturation", "next_ready"]),
     ("f", &["now", "len", "indices", "tenant", "queued", "served_decayed", "head_rank", "id", "dispatched_at"]),
 ];
 const LITERALS: [&str; 28] = [

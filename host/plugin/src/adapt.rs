@@ -15,8 +15,10 @@
 //! | fairness | the flow that `global-strict` picks |
 //! | ordering | the order in which requests are enqueued |
 //! | eviction | none is evicted |
+//! | scaling | `queue` with its defaults |
 
 mod flow;
+mod scaling;
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,11 +34,14 @@ use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, MeteredCall, OnError};
 use super::limits::{LONGEST_US, constant_range};
+use super::rows::GroupRow;
 use super::{
     AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestKind, Kind,
     LatencyConstants, LatencyGuest, OrderingGuest, PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SaturationGuest, SchedulingGuest, StartedGuest,
+    SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
+
+pub use scaling::PluginScaling;
 
 /// A guest as a policy of the simulator: `PluginPolicy<dyn RoutingGuest>` is a routing policy, and so on.
 #[derive(Debug)]
@@ -85,6 +90,16 @@ impl<G: GuestKind + ?Sized> PluginPolicy<G> {
 
     fn failed(&self, at: Micros, fault: Fault) {
         self.incidents.record(&self.name, G::KIND, at, fault);
+    }
+
+    /// The checked output at `now`, or that of `instead` after a fault, which is recorded.
+    fn checked<T>(&mut self, now: Micros, output: Result<T, Fault>, instead: impl FnOnce() -> T) -> T {
+        let output = output.unwrap_or_else(|fault| {
+            self.failed(now, fault);
+            instead()
+        });
+        self.charge(MeteredCall::Decision, now);
+        output
     }
 
     fn lock(&self) -> MutexGuard<'_, Box<G>> {
@@ -315,6 +330,12 @@ impl OrderingGuest for LostGuest {
 
 impl EvictionGuest for LostGuest {
     fn evict(&mut self, _: Micros, _: BandView, _: &[InFlightView]) -> Result<Option<usize>, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl ScalingGuest for LostGuest {
+    fn scale(&mut self, _: Micros, _: &[GroupRow], _: &[GroupRow], _: &mut Vec<f64>) -> Result<(), Fault> {
         Err(self.fault.clone())
     }
 }

@@ -27,6 +27,7 @@ use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, Ties};
 use blis_sim::units::Micros;
 
+use super::rows::GroupRow;
 use super::{Fault, FaultKind, Kind, LatencyConstants};
 
 /// A plugin with a state, of any kind. After a fault the guest is in the state that `start` gives it (a WebAssembly
@@ -220,6 +221,23 @@ pub trait EvictionGuest: Guest {
     fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault>;
 }
 
+/// A guest that says how many replicas each group has.
+pub trait ScalingGuest: Guest {
+    /// Appends a number of replicas for each of `groups` to `targets`, which is empty; below 0 it says none. `history` has
+    /// the groups of earlier decisions, oldest first, as many rows for each as `groups` has. The caller checks the number
+    /// and the range of the targets.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn scale(
+        &mut self,
+        now: Micros,
+        groups: &[GroupRow],
+        history: &[GroupRow],
+        targets: &mut Vec<f64>,
+    ) -> Result<(), Fault>;
+}
+
 /// The guest of one technology, with the functions of all kinds, before it is narrowed to one kind.
 pub trait EveryGuest:
     AdmissionGuest
@@ -234,6 +252,7 @@ pub trait EveryGuest:
     + FairnessGuest
     + OrderingGuest
     + EvictionGuest
+    + ScalingGuest
     + 'static
 {
 }
@@ -251,6 +270,7 @@ impl<G> EveryGuest for G where
         + FairnessGuest
         + OrderingGuest
         + EvictionGuest
+        + ScalingGuest
         + 'static
 {
 }
@@ -270,6 +290,7 @@ pub enum StartedGuest {
     Fairness(Box<dyn FairnessGuest>),
     Ordering(Box<dyn OrderingGuest>),
     Eviction(Box<dyn EvictionGuest>),
+    Scaling(Box<dyn ScalingGuest>),
 }
 
 impl StartedGuest {
@@ -288,6 +309,7 @@ impl StartedGuest {
             Kind::Fairness => Self::Fairness(Box::new(guest)),
             Kind::Ordering => Self::Ordering(Box::new(guest)),
             Kind::Eviction => Self::Eviction(Box::new(guest)),
+            Kind::Scaling => Self::Scaling(Box::new(guest)),
         }
     }
 
@@ -307,6 +329,7 @@ impl StartedGuest {
             Self::Fairness(_) => Kind::Fairness,
             Self::Ordering(_) => Kind::Ordering,
             Self::Eviction(_) => Kind::Eviction,
+            Self::Scaling(_) => Kind::Scaling,
         }
     }
 
@@ -344,6 +367,7 @@ impl Deref for StartedGuest {
             Self::Fairness(guest) => guest.as_ref(),
             Self::Ordering(guest) => guest.as_ref(),
             Self::Eviction(guest) => guest.as_ref(),
+            Self::Scaling(guest) => guest.as_ref(),
         }
     }
 }
@@ -363,11 +387,12 @@ impl DerefMut for StartedGuest {
             Self::Fairness(guest) => guest.as_mut(),
             Self::Ordering(guest) => guest.as_mut(),
             Self::Eviction(guest) => guest.as_mut(),
+            Self::Scaling(guest) => guest.as_mut(),
         }
     }
 }
 
-/// The guest types, one for each kind: `dyn AdmissionGuest` to `dyn EvictionGuest`.
+/// The guest types, one for each kind: `dyn AdmissionGuest` to `dyn ScalingGuest`.
 pub trait GuestKind: Guest {
     /// The kind of its decisions.
     const KIND: Kind;
@@ -409,4 +434,5 @@ guest_kinds! {
     Fairness FairnessGuest
     Ordering OrderingGuest
     Eviction EvictionGuest
+    Scaling ScalingGuest
 }

@@ -17,8 +17,11 @@ use super::limits::LONGEST_US;
 use super::{Fault, FaultKind, FilterGuest, Kind, RoutingGuest, StartedGuest};
 
 mod flow;
+mod scaling;
 
 pub use flow::{GatewayState, names};
+pub use scaling::ScalingState;
+pub(crate) use scaling::replicas_of;
 
 const BLOCK_SIZE: u32 = 16;
 /// Maximum batch size of every instance (sequences).
@@ -543,6 +546,7 @@ pub enum GuestCall {
     Order(DecisionPoint, Micros),
     /// Eviction: the victim for the first band.
     Evict(GatewayState),
+    Scale(ScalingState),
     /// Lifecycle: an event for the guest.
     Observe(Event),
 }
@@ -566,6 +570,8 @@ pub enum GuestOutput {
     Ceilings(Vec<u64>),
     /// Eviction: the index of the victim.
     Evicted(Option<usize>),
+    /// Scaling: the number of replicas of each group, where it says one.
+    Replicas(Vec<Option<u32>>),
     /// No output, for [`GuestCall::Observe`].
     None,
 }
@@ -593,6 +599,7 @@ impl GuestCall {
                 Self::Order(point, expires)
             }
             Kind::Eviction => Self::Evict(GatewayState::plausible(n, item)),
+            Kind::Scaling => Self::Scale(ScalingState::plausible(n, item)),
         }
     }
 
@@ -637,6 +644,9 @@ impl GuestCall {
             Kind::Ceilings => states(Self::Ceilings),
             Kind::Fairness => states(Self::FairPick),
             Kind::Eviction => states(Self::Evict),
+            Kind::Scaling => {
+                ScalingState::extreme(n).into_iter().map(|(name, state)| (name, Self::Scale(state))).collect()
+            }
         }
     }
 
@@ -748,6 +758,7 @@ impl GuestCall {
                 }
             }
             (Self::Evict(state), StartedGuest::Eviction(guest)) => state.checked_victim(guest.as_mut()),
+            (Self::Scale(state), StartedGuest::Scaling(guest)) => state.checked_targets(guest.as_mut()),
             (Self::Observe(event), guest) => guest.observe(event).map(|()| GuestOutput::None),
             (_, guest) => Err(guest.mismatch()),
         }

@@ -255,6 +255,82 @@ rows! {
         pub tenant: u32,
     }
 
+    /// A group: replicas of one model with the same configuration, for a scaling policy.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct Group {
+        /// Time of the decision, µs.
+        pub now_us: u64,
+        /// Time at which the signals were measured, µs; at most `now_us`.
+        pub scraped_us: u64,
+        /// Time at which the first of the loading replicas is expected to be ready, µs; the largest number if none is
+        /// loading ([`Self::next_ready`]).
+        pub next_ready_us: u64,
+        /// KV cache of a replica, tokens.
+        pub kv_tokens: u64,
+        /// Prompt tokens that were not cached, of requests that were dispatched and have no token yet; sum over the
+        /// ready replicas.
+        pub in_flight_tokens: u64,
+        /// Prompt tokens of the requests in the gateway's queue.
+        pub queued_tokens: u64,
+        /// Time that the oldest request in the gateway's queue has waited, µs; 0 if none waits.
+        pub oldest_wait_us: u64,
+        /// P90 of TTFT over the requests that got their first token in the 60 s before `scraped_us`, µs; 0 without
+        /// any.
+        pub ttft_p90_us: u64,
+        /// P90 of TPOT over the requests that completed in the 60 s before `scraped_us`, µs; 0 without any.
+        pub tpot_p90_us: u64,
+        /// Prompt tokens of the requests that completed in these 60 s.
+        pub input_tokens: u64,
+        /// Of these, the tokens that were cached.
+        pub cached_tokens: u64,
+        /// Output tokens of the requests that completed in these 60 s.
+        pub output_tokens: u64,
+        /// Price of a GPU, dollars per hour; 0 without a price list.
+        pub price: f64,
+        /// Shares of used KV blocks, each from 0 to 1; sum over the ready replicas.
+        pub kv_used: f64,
+        /// The largest of these shares; 0 without ready replicas.
+        pub kv_used_max: f64,
+        /// The saturation by the policy of flow control: 0 empty, 1 full; -1 without flow control.
+        pub saturation: f64,
+        /// Name of the model that it serves. Groups of one model share its requests and show the same gateway.
+        pub model: u32,
+        /// GPUs of a replica.
+        pub gpus: u32,
+        /// Fewest replicas that it may have.
+        pub min_replicas: u32,
+        /// Most replicas that it may have.
+        pub max_replicas: u32,
+        /// Maximum batch size of a replica (sequences).
+        pub max_num_seqs: u32,
+        /// Largest step of a replica, tokens.
+        pub max_num_batched_tokens: u32,
+        /// Replicas by the last decision: ready, loading and pending ones.
+        pub replicas: u32,
+        /// Replicas that served when the signals were measured.
+        pub ready: u32,
+        /// Replicas that have a GPU and do not serve yet.
+        pub loading: u32,
+        /// Replicas that wait for a GPU.
+        pub pending: u32,
+        /// Replicas that finish their requests and get no others.
+        pub draining: u32,
+        /// Requests in waiting queues; sum over the ready replicas.
+        pub queue_depth: u32,
+        /// Requests in the longest waiting queue of a ready replica.
+        pub queue_depth_max: u32,
+        /// Requests in running batches; sum over the ready replicas.
+        pub batch_size: u32,
+        /// Requests that were dispatched and have not ended; sum over the ready replicas.
+        pub in_flight: u32,
+        /// Requests in the gateway's queue; 0 without flow control.
+        pub queued: u32,
+        /// Requests for its model that arrived in the 60 s before `scraped_us`.
+        pub arrived: u32,
+        /// Requests that completed in these 60 s.
+        pub completed: u32,
+    }
+
     /// The constant times of a latency model, µs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LatencyConstants {
@@ -370,6 +446,27 @@ impl Flow {
 impl Default for Flow {
     fn default() -> Self {
         Self { head_deadline_us: NONE_U64, queued: 1, head_max_output_tokens: NONE_U32, ..Self::ZERO }
+    }
+}
+
+impl Group {
+    /// Time at which the first of the loading replicas is expected to be ready in µs, if any is loading.
+    #[must_use]
+    pub fn next_ready(&self) -> Option<u64> {
+        (self.next_ready_us != NONE_U64).then_some(self.next_ready_us)
+    }
+
+    /// The saturation by the policy of flow control, if there is one.
+    #[must_use]
+    pub fn saturation(&self) -> Option<f64> {
+        (self.saturation >= 0.0).then_some(self.saturation)
+    }
+}
+
+/// At most one replica of one GPU, and none now; no flow control. All other fields are 0.
+impl Default for Group {
+    fn default() -> Self {
+        Self { next_ready_us: NONE_U64, saturation: -1.0, gpus: 1, max_replicas: 1, ..Self::ZERO }
     }
 }
 

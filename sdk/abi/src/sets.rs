@@ -30,11 +30,13 @@ pub enum Kind {
     Ordering,
     /// Flow control: chooses a request in flight that is ended to make room.
     Eviction,
+    /// Autoscaling: says how many replicas each group has.
+    Scaling,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Admission,
         Self::Routing,
         Self::RoutingFilter,
@@ -47,6 +49,7 @@ impl Kind {
         Self::Fairness,
         Self::Ordering,
         Self::Eviction,
+        Self::Scaling,
     ];
 
     /// The name in flags, scripts and interfaces.
@@ -65,6 +68,7 @@ impl Kind {
             Self::Fairness => "fairness",
             Self::Ordering => "ordering",
             Self::Eviction => "eviction",
+            Self::Scaling => "scaling",
         }
     }
 
@@ -84,6 +88,7 @@ impl Kind {
             Self::Fairness => "fairness policy",
             Self::Ordering => "dispatch order",
             Self::Eviction => "eviction policy",
+            Self::Scaling => "scaling policy",
         }
     }
 

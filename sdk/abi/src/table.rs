@@ -96,6 +96,10 @@ structs! {
         pub evict: Option<unsafe extern "C" fn(
             *const CHost, *mut c_void, u64, *const Band, *const c_void, usize, usize,
         ) -> u32>,
+        /// Writes one number of replicas per group; below 0 it says none.
+        pub scale: Option<unsafe extern "C" fn(
+            *const CHost, *mut c_void, u64, *const c_void, usize, *const c_void, usize, usize, *mut f64,
+        )>,
     }
 
     /// `blis_description`: what a policy is and needs.
@@ -283,6 +287,7 @@ impl PolicyTable {
             fair_pick: None,
             order: None,
             evict: None,
+            scale: None,
         }
     };
 }

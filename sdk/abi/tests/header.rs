@@ -9,8 +9,8 @@ use blis_abi::table::{
     ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, CTexts, CValue, PolicyTable, STRUCTS,
 };
 use blis_abi::{
-    Ages, Band, Event, EventKind, Field, Flow, InFlight, InstanceInfo, LatencyConstants, Layout, Queued, Request,
-    Running, Step,
+    Ages, Band, Event, EventKind, Field, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Layout, Queued,
+    Request, Running, Step,
 };
 
 /// A struct of the header, with the layout that this crate gives it.
@@ -26,7 +26,7 @@ impl HeaderStruct {
         Self { name, size: size_of::<S>(), fields: S::FIELDS }
     }
 
-    fn all() -> [Self; 20] {
+    fn all() -> [Self; 21] {
         [
             Self::of::<Request>(),
             Self::of::<Ages>(),
@@ -46,6 +46,7 @@ impl HeaderStruct {
             Self::of::<LatencyConstants>(),
             Self::of::<Band>(),
             Self::of::<Flow>(),
+            Self::of::<Group>(),
             Self::of::<InFlight>(),
             Self::of::<PolicyTable>(),
         ]

@@ -9,8 +9,8 @@ use blis_abi::canonical::{
     ParameterRecord, RankParameters, Refusal, ValueRecord,
 };
 use blis_abi::{
-    Ages, Band, Column, Event, EventSet, Flow, InFlight, InstanceInfo, Kind, LatencyConstants, Layout, Queued, Request,
-    Running, Step,
+    Ages, Band, Column, Event, EventSet, Flow, Group, InFlight, InstanceInfo, Kind, LatencyConstants, Layout, Queued,
+    Request, Running, Step,
 };
 use wit_parser::{Function, Interface, PackageId, Record, Resolve, SizeAlign, Type, TypeDefKind, WorldKey};
 
@@ -125,9 +125,10 @@ fn records_are_the_rows() {
     is_row::<Band>(&wit, "types", "band");
     is_row::<Flow>(&wit, "types", "flow");
     is_row::<InFlight>(&wit, "types", "in-flight");
+    is_row::<Group>(&wit, "types", "group");
     is_row::<InstanceInfo>(&wit, "plugin", "instance-info");
     is_row::<LatencyConstants>(&wit, "latency", "latency-constants");
-    assert_eq!(wit.interface("types").types.len(), 9, "a record without a row");
+    assert_eq!(wit.interface("types").types.len(), 10, "a record without a row");
 }
 
 #[test]
@@ -321,8 +322,11 @@ fn versions_only_add() {
         ("routing-filter", "request"),
         ("saturation", "ages"),
         ("saturation", "saturation"),
+        ("scaling", "group"),
+        ("scaling", "scale"),
         ("types", "band"),
         ("types", "flow"),
+        ("types", "group"),
         ("types", "in-flight"),
     ];
     assert_eq!(added, expected);

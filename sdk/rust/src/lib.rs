@@ -59,11 +59,11 @@ pub use description::{Description, EventSet, GivenValue, Kind, NumberTable, Para
 pub use host::{Level, changed, log, pick, prompt_blocks, random, text};
 pub use policy::{
     Admission, AdmissionDecision, Ceilings, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Policy,
-    Preemption, Priority, Routing, Saturation, Scheduling,
+    Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 pub use rows::{
-    Ages, Band, Cluster, Column, ColumnGroup, Event, EventKind, Flow, InFlight, InstanceInfo, LatencyConstants, Queued,
-    Request, Running, Signals, Step,
+    Ages, Band, Cluster, Column, ColumnGroup, Event, EventKind, Flow, Group, InFlight, InstanceInfo, LatencyConstants,
+    Queued, Request, Running, Signals, Step,
 };
 
 /// Compiles the policy in the README.

@@ -4,7 +4,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::description::{Description, Setup};
-use crate::rows::{Band, Cluster, Event, Flow, InFlight, LatencyConstants, Queued, Request, Running, Signals, Step};
+use crate::rows::{
+    Band, Cluster, Event, Flow, Group, InFlight, LatencyConstants, Queued, Request, Running, Signals, Step,
+};
 
 /// A policy. Its fields are its state: their serialised form is saved, restored and copied when a simulation forks. So
 /// every value that later decisions depend on must be a field, and no state may be in statics.
@@ -130,6 +132,16 @@ pub trait Eviction: Policy {
     /// The index of the request in `in_flight` that is ended to make room, or `None` to evict none. All of them are of a
     /// priority below 0 and below that of the waiting `demand`, in the order of their dispatch; there is at least one.
     fn evict(&mut self, now_us: u64, demand: &Band, in_flight: &[InFlight]) -> Option<usize>;
+}
+
+/// A scaling policy: how many replicas each group should have. Called once per sync, every 15 s unless the user sets another
+/// interval.
+pub trait Scaling: Policy {
+    /// Pushes a number of replicas for each of `groups` onto `replicas`: a whole number, which counts loading and pending
+    /// replicas and no draining ones; below 0 it says none for that group, which changes nothing. The host applies the
+    /// limits of the group, and the stabilization windows and rates of the service. `history` has the groups of up to 20
+    /// decisions before, oldest first: as many rows for each decision as `groups` has.
+    fn scale(&mut self, now_us: u64, groups: &[Group], history: &[Group], replicas: &mut Vec<f64>);
 }
 
 /// Events for policies that subscribe to them ([`Description::events`]).

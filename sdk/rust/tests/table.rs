@@ -7,8 +7,8 @@ use std::ptr;
 use blis_abi::table::{self, CHost, CModelFact, CText, CTexts, CValue, PolicyTable};
 use blis_sdk::{
     Admission, AdmissionDecision, Ages, Band, Ceilings, Cluster, Description, Event, EventSet, Eviction, Fairness,
-    Flow, InFlight, InstanceInfo, Latency, LatencyConstants, Lifecycle, NumberTable, Ordering, Policy, Preemption,
-    Priority, Queued, Request, Routing, Running, Saturation, Scheduling, Setup, Step,
+    Flow, Group, InFlight, InstanceInfo, Latency, LatencyConstants, Lifecycle, NumberTable, Ordering, Policy,
+    Preemption, Priority, Queued, Request, Routing, Running, Saturation, Scaling, Scheduling, Setup, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -132,6 +132,14 @@ impl Ordering for Everything {
     }
 }
 
+impl Scaling for Everything {
+    fn scale(&mut self, now_us: u64, groups: &[Group], history: &[Group], replicas: &mut Vec<f64>) {
+        let before = history.iter().map(|group| group.replicas).sum::<u32>();
+        replicas.extend(groups.iter().map(|group| now_us as f64 + group.kv_used + f64::from(group.completed + before)));
+        replicas.truncate(2);
+    }
+}
+
 impl Eviction for Everything {
     fn evict(&mut self, now_us: u64, demand: &Band, in_flight: &[InFlight]) -> Option<usize> {
         let newest = in_flight.last().expect("there is one");
@@ -148,7 +156,7 @@ impl Lifecycle for Everything {
 
 blis_sdk::export_policy!(
     Everything: Admission, Routing, Priority, Scheduling, Preemption, Latency, Saturation, Ceilings, Fairness, Ordering,
-    Eviction, Lifecycle
+    Eviction, Scaling, Lifecycle
 );
 
 type StatePointer = *mut c_void;
@@ -269,8 +277,7 @@ fn the_table_is_that_of_the_header() {
         let texts = unsafe { std::slice::from_raw_parts(list.items, list.count) };
         texts.iter().map(|&text| string(text)).collect::<Vec<_>>().join(" ")
     };
-    let kinds =
-        "admission routing priority scheduling preemption latency saturation ceilings fairness ordering eviction";
+    let kinds = "admission routing priority scheduling preemption latency saturation ceilings fairness ordering eviction scaling";
     assert_eq!(names(described.kinds), kinds);
     assert_eq!(names(described.reads), "cached-blocks queue-depth", "in the order of the fields");
     assert_eq!((names(described.events).as_str(), described.scores), ("routed blocks", 1));
@@ -339,6 +346,12 @@ fn flow_control_gets_its_arguments_and_returns_its_result() {
     let in_flight = [InFlight { dispatched_us: 90, tenant: 2, ..InFlight::default() }; 2];
     let evicted = |demand: &Band| call!(table, evict(&host, state, 100, demand, in_flight.as_ptr().cast(), 2, 24));
     assert_eq!((evicted(&bands[0]), evicted(&bands[1])), (12, u32::MAX));
+    let group = |completed| Group { completed, kv_used: 0.5, ..Group::default() };
+    let (groups, before) = ([group(1), group(2), group(3)], [Group { replicas: 20, ..group(0) }; 4]);
+    let mut replicas = [0.0; 3];
+    let rows = [groups.as_ptr().cast(), before.as_ptr().cast()];
+    call!(table, scale(&host, state, 100, rows[0], 2, rows[1], 4, 200, replicas.as_mut_ptr()));
+    assert_eq!(replicas, [181.5, 182.5, 0.0]);
     assert!(record_of(host.context).failures.is_empty());
     call!(table, ceilings(&host, state, 1, 0.25, bands.as_ptr().cast(), 3, 16, limits.as_mut_ptr()));
     assert!(record_of(host.context).failures[0].contains("2 ceilings for 3 bands"));

@@ -105,6 +105,9 @@ impl SettingSources<'_> {
     /// The policy for `kind` with its parameters; `None` for a latency model of the deployment.
     fn used(self, kind: Kind, plugins: &dyn PluginLookup) -> Result<Option<PolicyUse>, Contradiction> {
         let Self { flags, file } = self;
+        if kind == Kind::Scaling {
+            return self.scaling(plugins);
+        }
         let usual = flags.flow(kind).map_or(BuiltIn::default_of(kind).name, |policy| &policy.name);
         let usual = Sourced::default_value(usual.to_owned());
         let name = flags.name(kind).or(file.name(kind)).unwrap_or(&usual);
@@ -141,6 +144,16 @@ impl SettingSources<'_> {
             SettingSource::Flag(_) | SettingSource::File(_) => self.flags.name(kind).is_some(),
         };
         by_flags && self.by_name(kind).is_empty()
+    }
+
+    /// The plugin that scales; `None` without an autoscaler, and for one that is built in ([`super::ScalingUse`]).
+    fn scaling(self, plugins: &dyn PluginLookup) -> Result<Option<PolicyUse>, Contradiction> {
+        let kind = Kind::Scaling;
+        let Some(name) = self.flags.name(kind) else { return Ok(None) };
+        let loaded = plugins.plugin(kind, name).map_err(|unusable| unusable_fault(kind, name, unusable))?;
+        let mut used = PolicyUse::new(kind, name.source.clone(), loaded);
+        used.set(&self.by_name(kind)).map_err(Contradiction::from)?;
+        Ok(Some(used))
     }
 
     fn built_in(self, row: &'static BuiltIn, name: &Sourced<String>) -> Result<PolicyUse, Contradiction> {

@@ -52,8 +52,8 @@ use llm_d::plugins::{PluginType, Role};
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicySettings {
     /// One policy of each kind, in the order of [`Kind::ALL`]; of flow control only plugins, those of a bundle and those
-    /// with parameters, because flags have the others ([`FlowPolicy`]); of latency only a plugin, because built-in models
-    /// belong to the deployment.
+    /// with parameters, because flags have the others ([`FlowPolicy`]); of scaling and of latency only a plugin, because
+    /// built-in autoscalers are [`ScalingUse`] and built-in models belong to the deployment.
     uses: Vec<PolicyUse>,
     /// Priorities of classes that differ from the default table, -100 to 100: a higher one is served first, classes
     /// below 0 are sheddable. In the order of the bundle.

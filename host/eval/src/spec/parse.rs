@@ -19,34 +19,12 @@ use crate::group::GroupSettings;
 /// The value of `policy-param`: a parameter of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyParam {
-    /// The policy that has it.
-    pub policy: ParameterOwner,
+    /// Kind of the policy that has it.
+    pub kind: Kind,
     /// Name of the parameter.
     pub name: String,
     /// Value of the parameter.
     pub value: ParameterInput,
-}
-
-/// Which policy has a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParameterOwner {
-    /// The policy of a kind that plugins can be of.
-    Kind(Kind),
-    /// The autoscaler.
-    Scaling,
-}
-
-impl ParameterOwner {
-    const SCALING: &str = "scaling";
-
-    /// The name in `--policy-param`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kind(kind) => kind.name(),
-            Self::Scaling => Self::SCALING,
-        }
-    }
 }
 
 /// The value of `routing-scorers`: scorers with their weights.
@@ -361,15 +339,14 @@ pub fn policy_param(text: &str) -> Result<PolicyParam, String> {
     let Some((kind, (name, value))) = parts.filter(|(_, (name, _))| !name.is_empty()) else {
         return Err("must be KIND.NAME=VALUE, as in routing.queue-depth=2".into());
     };
-    let policy = match Kind::of(kind) {
-        Some(kind) => ParameterOwner::Kind(kind),
-        None if kind == ParameterOwner::SCALING => ParameterOwner::Scaling,
-        None => {
-            let known: Vec<&str> = Kind::ALL.into_iter().map(Kind::name).chain([ParameterOwner::SCALING]).collect();
-            return Err(format!("unknown kind {}: {}", quoted(kind.as_bytes()), name_hint(kind, &known)));
-        }
+    let Some(kind) = Kind::of(kind) else {
+        return Err(format!(
+            "unknown kind {}: {}",
+            quoted(kind.as_bytes()),
+            name_hint(kind, &Kind::ALL.map(Kind::name))
+        ));
     };
-    Ok(PolicyParam { policy, name: name.to_owned(), value: ParameterInput::Word(value.to_owned()) })
+    Ok(PolicyParam { kind, name: name.to_owned(), value: ParameterInput::Word(value.to_owned()) })
 }
 
 /// Filters with their parameters: `prefix-cache-affinity:affinity=0.7,saturation,mine.rhai`.

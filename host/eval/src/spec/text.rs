@@ -124,7 +124,7 @@ fn time_text(time: Micros) -> String {
 
 impl Display for PolicyParam {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}={}", self.policy.name(), self.name, self.value)
+        write!(f, "{}.{}={}", self.kind, self.name, self.value)
     }
 }
 

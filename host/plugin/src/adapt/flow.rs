@@ -8,24 +8,11 @@ use blis_sim::policy::{ClusterView, Event, Events, Reads, RequestView};
 use blis_sim::units::Micros;
 
 use super::PluginPolicy;
-use crate::incidents::MeteredCall;
-use crate::{CeilingsGuest, EvictionGuest, FairnessGuest, Fault, GuestKind, OrderingGuest, SaturationGuest};
+use crate::{CeilingsGuest, EvictionGuest, FairnessGuest, OrderingGuest, SaturationGuest};
 
 /// The detector that decides instead of a failed one: llm-d's default.
 const DEFAULT_DETECTOR: Utilization =
     Utilization { queue_depth: 5.0, kv_utilization: 0.8, staleness: Some(Micros(200_000)) };
-
-impl<G: GuestKind + ?Sized> PluginPolicy<G> {
-    /// The checked output at `now`, or that of `instead` after a fault, which is recorded.
-    fn checked<T>(&mut self, now: Micros, output: Result<T, Fault>, instead: impl FnOnce() -> T) -> T {
-        let output = output.unwrap_or_else(|fault| {
-            self.failed(now, fault);
-            instead()
-        });
-        self.charge(MeteredCall::Decision, now);
-        output
-    }
-}
 
 impl SaturationPolicy for PluginPolicy<dyn SaturationGuest> {
     fn reads(&self) -> Reads {
@@ -175,7 +162,7 @@ mod tests {
     use super::*;
     use crate::incidents::{Incidents, OnError};
     use crate::inputs::{DecisionPoint, GatewayState};
-    use crate::{FaultKind, Limits, StartedGuest, check, script};
+    use crate::{FaultKind, GuestKind, Limits, StartedGuest, check, script};
 
     const NOW: Micros = Micros(1_000);
 

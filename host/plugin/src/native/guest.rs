@@ -13,14 +13,14 @@ use blis_sim::units::Micros;
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
-    AgesRow, BandRow, FlowRow, InFlightRow, InstanceRows, NONE_U32, RequestRow, Row as _, Rows, RunningRow, ages_row,
-    band_row, decision_row, event_row, flow_row, in_flight_row, number_of, queued_row, request_row, running_rows,
-    step_row,
+    AgesRow, BandRow, FlowRow, GroupRow, InFlightRow, InstanceRows, NONE_U32, RequestRow, Row as _, Rows, RunningRow,
+    ages_row, band_row, decision_row, event_row, flow_row, in_flight_row, number_of, queued_row, request_row,
+    running_rows, step_row,
 };
 use crate::{
     AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
     Kind, LatencyConstants, LatencyGuest, OrderingGuest, ParameterValue, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SaturationGuest, SchedulingGuest, StartedGuest, ValueTable,
+    SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest, ValueTable,
 };
 
 /// Stream index for `host->random` in a call that is about no request.
@@ -407,6 +407,26 @@ impl EvictionGuest for NativeGuest {
             unsafe { evict(host, state, now.0, &raw const demand, start, rows.len(), stride) }
         })?;
         Ok((index != NONE_U32).then_some(index as usize))
+    }
+}
+
+impl ScalingGuest for NativeGuest {
+    fn scale(
+        &mut self,
+        now: Micros,
+        groups: &[GroupRow],
+        history: &[GroupRow],
+        targets: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        let scale = self.function(Kind::Scaling, self.library.table.scale)?;
+        // A target that the library does not write stays NaN, which the caller detects.
+        targets.resize(groups.len(), f64::NAN);
+        let [start, before] = [groups, history].map(|rows| rows.as_ptr().cast());
+        let (stride, out) = (size_of::<GroupRow>(), targets.as_mut_ptr());
+        self.call("scale", of_no_request(now), |host, state| {
+            // SAFETY: see above.
+            unsafe { scale(host, state, now.0, start, groups.len(), before, history.len(), stride, out) };
+        })
     }
 }
 

@@ -238,6 +238,7 @@ fn lacks(table: &PolicyTable, description: &PolicyDescription) -> Option<&'stati
         ("fair_pick", has(Kind::Fairness), table.fair_pick.is_some()),
         ("order", has(Kind::Ordering), table.order.is_some()),
         ("evict", has(Kind::Eviction), table.evict.is_some()),
+        ("scale", has(Kind::Scaling), table.scale.is_some()),
         ("observe", description.events != Events::NONE, table.observe.is_some()),
     ];
     needed.into_iter().find(|&(_, needed, there)| needed && !there).map(|(name, ..)| name)

@@ -12,7 +12,11 @@ use rand::Rng as _;
 
 use super::*;
 use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
-use crate::{AdmissionGuest, FilterGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest};
+use crate::rows::GroupRow;
+use crate::{
+    AdmissionGuest, FilterGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
+    ScalingGuest,
+};
 
 /// A temporary folder, removed after the test.
 struct LibraryFolder(PathBuf);
@@ -261,7 +265,7 @@ fn what_is_wrong_is_named() {
     routerNO_SAVE.so: `save` is NULL in its table; fill it in [missing-export]
     routerNO_TABLE.so: blis_plugin_v1 returned no table; return the address of a static one [missing-export]
     routerNO_NAME.so: describe: the name is ""; it must be a word of letters, digits, `-`, `_` and `.` [out-of-range]
-    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction; correct the name, or use a newer blis [version-skew]
+    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling; correct the name, or use a newer blis [version-skew]
     routerNEW_COLUMN.so: describe: column `cached-tokens-disk` is not one of this host (interface 1.1): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks, in-flight-tokens, in-flight-output, cached-tokens-gpu, cached-tokens-cpu, cached-tokens-remote, waiting-tokens, running-tokens, role, group, price, ttft-ewma, itl-ewma, staleness, score; correct the name, or use a newer blis [version-skew]
     routerMANY_PARAMETERS.so: describe: 18446744073709551615 parameters, or a NULL instead of them; there may be 256 [out-of-range]
     routerNO_DESCRIPTION.so: describe returned nothing; return the address of a static description [missing-export]
@@ -347,6 +351,14 @@ fn every_kind_and_every_question_to_the_host() {
     let filter = start::<dyn FilterGuest>(plugin.as_ref(), &[], true).filter(&request, &cluster, &TIES(), &mut kept);
     assert_eq!(filter, Ok(()));
     assert_eq!(kept, cluster.signals.in_flight.iter().map(|&n| f64::from(n)).collect::<Vec<_>>());
+
+    // The groups of a decision and those of decisions before.
+    let group = |queued, completed| GroupRow { queued, completed, ..GroupRow::default() };
+    let (groups, history) = ([group(3, 0), group(5, 0)], [9, 9, 10, 20].map(|completed| group(0, completed)));
+    let mut targets = Vec::new();
+    let scaled =
+        start::<dyn ScalingGuest>(plugin.as_ref(), &[], true).scale(cluster.now, &groups, &history, &mut targets);
+    assert_eq!((scaled, targets), (Ok(()), vec![51.0, 53.0]));
 
     // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
     let alone = DecisionPoint::plausible(1, 1);

@@ -14,18 +14,19 @@ use super::code::{Script, SpecializedCode};
 use super::column::{Column, number, numbers, type_name};
 use super::evaluation::ScriptEvaluation;
 use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject};
+use super::scaling::GroupsObject;
 use super::state::{self, StateSize};
 use super::values::NameTexts;
 use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, QueuedObject, RequestFields, RequestObject, StepObject,
 };
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
-use crate::rows::{LatestView, number_of};
+use crate::rows::{GroupRow, LatestView, number_of};
 use crate::text::plain;
 use crate::{
     AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
     Kind, LatencyConstants, LatencyGuest, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
-    SchedulingGuest, StartedGuest,
+    ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 pub(super) struct ScriptGuest {
@@ -584,6 +585,29 @@ impl EvictionGuest for ScriptGuest {
             return Ok(None);
         }
         self.choice("evict", &output, in_flight.len(), &mut Vec::new(), |_| 0).map(Some)
+    }
+}
+
+impl ScalingGuest for ScriptGuest {
+    fn scale(
+        &mut self,
+        now: Micros,
+        groups: &[GroupRow],
+        history: &[GroupRow],
+        targets: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        self.missing("scale", Kind::Scaling)?;
+        let view = GroupsObject::new(now, groups, history, &self.names);
+        let output = self.call("scale", (view,), number_of(now), Some(&Ties::LowestIndex))?;
+        if output.is_unit() {
+            targets.resize(groups.len(), -1.0);
+            return Ok(());
+        }
+        if let Some(one) = number(&output).filter(|_| !output.is_bool()) {
+            targets.push(one);
+            return Ok(());
+        }
+        self.column("scale", "it must return a column, a number of replicas for each group", &output, targets)
     }
 }
 

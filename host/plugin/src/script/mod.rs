@@ -24,6 +24,7 @@ mod names;
 mod operators;
 mod registry;
 mod sandbox;
+mod scaling;
 mod scan;
 mod state;
 mod table;
@@ -59,7 +60,7 @@ use super::{
 };
 
 /// Functions that the host calls, with their kinds and parameters.
-const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 16] = [
+const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 17] = [
     ("admit", Some(Kind::Admission), &["r", "s"]),
     ("route", Some(Kind::Routing), &["r", "s"]),
     ("filter", Some(Kind::RoutingFilter), &["r", "s"]),
@@ -72,6 +73,7 @@ const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 16] = [
     ("fair_pick", Some(Kind::Fairness), &["b", "f"]),
     ("order", Some(Kind::Ordering), &["r", "expires"]),
     ("evict", Some(Kind::Eviction), &["b", "f"]),
+    ("scale", Some(Kind::Scaling), &["g"]),
     ("queueing_time", None, &["tokens"]),
     ("constants", None, &[]),
     ("observe", None, &["e"]),
@@ -244,7 +246,7 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<
         let hint = scan.functions.iter().map(|span| near(span.text, &names, "")).find(|hint| !hint.is_empty());
         let text = "it has none of the functions that policies are made of: admit(r, s), route(r, s), filter(r, s), \
                     priority(r), rank(r, q), victim(b), step_time(b), and for flow control saturation(s), ceilings(saturation, \
-                    b), fair_pick(b, f), order(r, expires), evict(b, f)";
+                    b), fair_pick(b, f), order(r, expires), evict(b, f), and for autoscaling scale(g)";
         return fault(scan.functions.first().copied(), &format!("{text}{}", hint.unwrap_or_default()));
     }
     Ok(kinds)

@@ -9,6 +9,7 @@ use super::code::Script;
 use super::engine::LANGUAGE_FUNCTIONS;
 use super::flow::{BAND, BANDS, FLOWS, IN_FLIGHT};
 use super::header::near;
+use super::scaling::GROUPS;
 use super::scan::{Alias, NameUse, Scan, SourceSpan};
 use super::testing::TEST_HELPERS;
 use crate::{Fault, FaultKind};
@@ -42,7 +43,7 @@ const OTHER_METHODS: [&str; 20] = [
 ];
 
 /// What scripts call the arguments of the functions that the host calls; `None` for those that are no views.
-const ARGUMENTS: [(&str, &[Option<&str>]); 15] = [
+const ARGUMENTS: [(&str, &[Option<&str>]); 16] = [
     ("admit", &[Some("request"), Some("cluster")]),
     ("route", &[Some("request"), Some("cluster")]),
     ("filter", &[Some("request"), Some("cluster")]),
@@ -55,6 +56,7 @@ const ARGUMENTS: [(&str, &[Option<&str>]); 15] = [
     ("fair_pick", &[Some(BAND), Some(FLOWS)]),
     ("order", &[Some("request"), None]),
     ("evict", &[Some(BAND), Some(IN_FLIGHT)]),
+    ("scale", &[Some(GROUPS)]),
     ("queueing_time", &[None]),
     ("observe", &[Some("event")]),
     ("init", &[None]),

@@ -18,6 +18,7 @@ use super::engine::Kit;
 use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject, UsedFlowFields};
 use super::guest::ScriptGuest;
 use super::registry::{Registry, ScriptError};
+use super::scaling::GroupsObject;
 use super::scan::{Scan, SourceSpan};
 use super::values::NameTexts;
 use super::views::{
@@ -26,14 +27,15 @@ use super::views::{
 use super::{ScriptPlugin, compile};
 use crate::fields::{
     FieldError, FieldValue, NameTable, NamedInstance, NamedInstances, NamedQueued, NamedRequest, flow, push_running,
-    real, set_running, set_step, whole,
+    real, scaling, set_running, set_step, whole,
 };
 use crate::inputs::{DecisionPoint, GuestCall};
+use crate::rows::GroupRow;
 use crate::{Fault, FaultKind, Limits, Plugin as _, TestFunction, check};
 
 /// The functions that test functions may call besides those of every script.
-pub(super) const TEST_HELPERS: [&str; 10] =
-    ["assert", "band", "bands", "batch", "cluster", "flows", "in_flight", "queued", "request", "step"];
+pub(super) const TEST_HELPERS: [&str; 11] =
+    ["assert", "band", "bands", "batch", "cluster", "flows", "groups", "in_flight", "queued", "request", "step"];
 
 /// Runs the test functions of `plugin`, each with a new state.
 pub(super) fn run(plugin: &ScriptPlugin, limits: &Limits) -> Result<Vec<TestFunction>, Fault> {
@@ -84,6 +86,8 @@ fn register(to: &mut Registry) {
     to.add("bands", |list: Array| bands(&list).map_err(|error| refused("bands", &error)));
     to.add("flows", |list: Array| flows(&list).map_err(|error| refused("flows", &error)));
     to.add("in_flight", |list: Array| in_flight(&list).map_err(|error| refused("in_flight", &error)));
+    to.add("groups", |list: Array| groups(&list, &Array::new()).map_err(|error| refused("groups", &error)));
+    to.add("groups", |list: Array, history: Array| groups(&list, &history).map_err(|error| refused("groups", &error)));
     to.add("step", |fields: Map| step(&fields).map_err(|error| refused("step", &error)));
 }
 
@@ -210,6 +214,22 @@ fn in_flight(list: &Array) -> Result<InFlightObject, FieldError> {
         requests.push(request);
     }
     Ok(InFlightObject::new(Micros::ZERO, &requests, &UsedFlowFields::ALL, &names.texts().into()))
+}
+
+/// The groups of a decision, and those of decisions before it, oldest first.
+fn groups(list: &Array, history: &Array) -> Result<GroupsObject, FieldError> {
+    let mut names = NameTable::default();
+    let mut rows = |list: &Array| {
+        let one = |(index, fields): (usize, &Dynamic)| {
+            let mut group = GroupRow::default();
+            set_all(&map_of(index, fields)?, |name, value| scaling::set_group(&mut group, name, value, &mut names))?;
+            Ok(group)
+        };
+        list.iter().enumerate().map(one).collect::<Result<Vec<_>, FieldError>>()
+    };
+    let (groups, history) = (rows(list)?, rows(history)?);
+    let now = Micros(groups.first().map_or(0, |group| group.now_us));
+    Ok(GroupsObject::new(now, &groups, &history, &names.texts().into()))
 }
 
 /// The fields of the entry at `index` of a list.

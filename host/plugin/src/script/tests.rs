@@ -18,10 +18,11 @@ use blis_sim::units::Micros;
 use proptest::prelude::*;
 
 use super::*;
+use crate::rows::GroupRow;
 use crate::{
     AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, FilterGuest, GuestKind, LatencyConstants,
-    LatencyGuest, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, SchedulingGuest,
-    inputs,
+    LatencyGuest, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest,
+    SchedulingGuest, inputs,
 };
 
 mod counting;
@@ -483,6 +484,7 @@ fn every_kind_has_its_function() {
         fn fair_pick(b, f) { if f.tenant[1] == "acme" && b.saturation < 1.0 { 1 } else { f.head_wait } }
         fn order(r, expires) { r.input_tokens + expires }
         fn evict(b, f) { if b.priority > f.priority[0] + 3 { f.input_tokens } else { () } }
+        fn scale(g) { g.queued + g.before(1).completed + if g.model[1] == "acme" { 100 } else { 0 } }
         fn observe(e) { if e.kind == "completed" { this.seen += e.e2e; } else { this.block = e.block; } }
     "#;
     let plugin = script(source).unwrap();
@@ -551,6 +553,11 @@ fn every_kind_has_its_function() {
     let evict =
         |priority| start::<dyn EvictionGuest>(plugin).evict(Micros(9), BandView { priority, ..band }, &in_flight);
     assert_eq!([evict(4), evict(2)], [Ok(Some(1)), Ok(None)]);
+    let group = |queued, completed| GroupRow { queued, completed, model: request.tags.tenant.0, ..GroupRow::default() };
+    let (groups, before) = ([group(1, 0), group(2, 0)], [9, 9, 10, 20].map(|completed| group(0, completed)));
+    let mut targets = Vec::new();
+    start::<dyn ScalingGuest>(plugin).scale(Micros(9), &groups, &before, &mut targets).expect("targets");
+    assert_eq!(targets, [111.0, 122.0]);
     let event = Event {
         at: Micros(9),
         kind: EventKind::Completed,

@@ -282,6 +282,7 @@ pub(super) fn register(to: &mut Registry) {
     step(to);
     event(to);
     super::flow::register(to);
+    super::scaling::register(to);
 }
 
 /// The numbers of sessions follow those of the other names.

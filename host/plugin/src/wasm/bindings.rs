@@ -6,7 +6,9 @@ mod package {
     wasmtime::component::bindgen!({ path: "../../sdk/wit/since-v1.1.0", world: "policy" });
 }
 
-pub(super) use package::blis::policy::types::{Ages, Band, Event, Flow, InFlight, Queued, Request, Running, Step};
+pub(super) use package::blis::policy::types::{
+    Ages, Band, Event, Flow, Group, InFlight, Queued, Request, Running, Step,
+};
 pub(super) use package::exports::blis::policy::admission::Decision as AdmissionDecision;
 pub(super) use package::exports::blis::policy::latency::LatencyConstants as ConstantsRecord;
 pub(super) use package::exports::blis::policy::plugin::{Description, InstanceInfo, ModelFact, Value};
@@ -46,6 +48,9 @@ records! {
         served_decayed, head_rank, served_as_of_us, head_turn, head_wait_us, head_deadline_us, dispatched, served_input,
         served_output, tenant, tenant_order, queued, in_flight, head_id, head_input_tokens, head_max_output_tokens,
         head_slo_class,
+    }
+    Group {
+        now_us, scraped_us, next_ready_us, kv_tokens, in_flight_tokens, queued_tokens, oldest_wait_us, ttft_p90_us, tpot_p90_us, input_tokens, cached_tokens, output_tokens, price, kv_used, kv_used_max, saturation, model, gpus, min_replicas, max_replicas, max_num_seqs, max_num_batched_tokens, replicas, ready, loading, pending, draining, queue_depth, queue_depth_max, batch_size, in_flight, queued, arrived, completed,
     }
     InFlight { dispatched_us, id, priority, input_tokens, tenant }
     Step {

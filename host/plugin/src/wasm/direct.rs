@@ -24,7 +24,9 @@ use super::memory::{GuestMemory, INPUT, InputMemory, write};
 use super::results::{GuestList, MemoryResult, ResultReader, offset};
 use super::standard;
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
-use crate::rows::{EventRow, QueuedRow, RequestRow, Row, RunningRow, StepRow, band_row, flow_row, in_flight_row};
+use crate::rows::{
+    EventRow, GroupRow, QueuedRow, RequestRow, Row, RunningRow, StepRow, band_row, flow_row, in_flight_row,
+};
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription, ValueTable};
 
 #[cfg(target_endian = "big")]
@@ -142,10 +144,13 @@ enum DirectRole {
     Fairness { fair_pick: TypedFunc<FairnessNumbers, u32> },
     Ordering { order: TypedFunc<u32, f64> },
     Eviction { evict: MemoryResult<(u64, u64, i32, u32, u32, u32)> },
+    Scaling { scale: MemoryResult<ScalingNumbers> },
 }
 
 /// Time, saturation, the three numbers of the band, and pointer and length of its flows.
 type FairnessNumbers = (u64, f64, u64, i32, u32, u32, u32);
+/// Time, and pointer and length of the groups and of their history.
+type ScalingNumbers = (u64, u32, u32, u32, u32);
 /// Time, ages, number of instances, and pointer and length of their numbers.
 type InstanceNumbers = (u64, u64, u64, u64, u64, u32, u32, u32);
 
@@ -241,6 +246,7 @@ impl Functions for Direct {
             Kind::Fairness => DirectRole::Fairness { fair_pick: find.function(of, "fair-pick")? },
             Kind::Ordering => DirectRole::Ordering { order: find.function(of, "order")? },
             Kind::Eviction => DirectRole::Eviction { evict: find.memory_result(of, "evict")? },
+            Kind::Scaling => DirectRole::Scaling { scale: find.memory_result(of, "scale")? },
         };
         Ok(Self {
             memory: find.memory()?,
@@ -466,6 +472,24 @@ impl Functions for Direct {
         let (oldest_wait_us, priority, queued) = band_row(demand).numbers();
         let params = (now_us, oldest_wait_us, priority, queued, at, in_flight.len() as u32);
         evict.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.chosen(at))
+    }
+
+    fn scale(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        groups: &[GroupRow],
+        history: &[GroupRow],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
+        let scale = role!(self, DirectRole::Scaling { scale } => scale);
+        // Both lists are rows of the one memory for inputs.
+        let rows: Vec<GroupRow> = groups.iter().chain(history).copied().collect();
+        let [count, earlier] = [groups.len(), history.len()].map(|number| number as u32);
+        let at = self.put_rows(store, rows.into_iter())?;
+        let history_at = at + count * size_of::<GroupRow>() as u32;
+        let params = (now_us, at, count, history_at, earlier);
+        scale.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
     }
 }
 

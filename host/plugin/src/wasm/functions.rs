@@ -6,7 +6,7 @@ use wasmtime::{Engine, Store};
 use super::describe::RawDescription;
 use super::fault::PluginPath;
 use super::host::WasmHost;
-use crate::rows::{AgesRow, EventRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::rows::{AgesRow, EventRow, GroupRow, QueuedRow, RequestRow, RunningRow, StepRow};
 use crate::{Fault, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
 /// The functions of an instance that a guest of one kind uses; `typed.rs` and `direct.rs` implement the calls. Only
@@ -53,7 +53,7 @@ pub trait Functions: Sized + Send + 'static {
     /// Calls `admit`; returns the reason of a rejection.
     fn admit(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<Option<String>>;
     fn route(&self, store: &mut Store<WasmHost>, input: &DecisionRows<'_>) -> wasmtime::Result<u32>;
-    /// Calls `scores`, and appends what it returns to `numbers`; so do `filter` and `ceilings`.
+    /// Calls `scores`, and appends what it returns to `numbers`; so do `filter`, `ceilings` and `scale`.
     fn scores(
         &self,
         store: &mut Store<WasmHost>,
@@ -104,6 +104,14 @@ pub trait Functions: Sized + Send + 'static {
         demand: &BandView,
         in_flight: &[InFlightView],
     ) -> wasmtime::Result<Option<u32>>;
+    fn scale(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        groups: &[GroupRow],
+        history: &[GroupRow],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()>;
 }
 
 /// The input of a decision about the instances that is about no request.

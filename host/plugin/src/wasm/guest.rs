@@ -14,13 +14,14 @@ use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
 use crate::rows::{
-    InstanceRows, Rows, ages_row, decision_row, event_row, number_of, queued_row, request_row, running_rows, step_row,
+    GroupRow, InstanceRows, Rows, ages_row, decision_row, event_row, number_of, queued_row, request_row, running_rows,
+    step_row,
 };
 use crate::text::plain;
 use crate::{
     AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
     Kind, LatencyConstants, LatencyGuest, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
-    SchedulingGuest, StartedGuest,
+    ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 /// An instance that was configured and accepts calls.
@@ -344,6 +345,21 @@ impl<F: Functions> EvictionGuest for WasmGuest<F> {
         let victim = self
             .call("evict", &of_no_request(now), |functions, store| functions.evict(store, now.0, &demand, in_flight))?;
         Ok(victim.map(|index| index as usize))
+    }
+}
+
+impl<F: Functions> ScalingGuest for WasmGuest<F> {
+    fn scale(
+        &mut self,
+        now: Micros,
+        groups: &[GroupRow],
+        history: &[GroupRow],
+        targets: &mut Vec<f64>,
+    ) -> Result<(), Fault> {
+        self.of(Kind::Scaling)?;
+        self.call("scale", &of_no_request(now), |functions, store| {
+            functions.scale(store, now.0, groups, history, targets)
+        })
     }
 }
 

@@ -18,8 +18,19 @@ pub(super) const INITIALIZE: &str = "_initialize";
 pub(super) const POST_RETURN: &str = "cabi_post_";
 
 /// Functions with results in memory: only they may have a function that is called afterwards.
-const IN_MEMORY: [&str; 10] =
-    ["describe", "configure", "save", "restore", "admit", "scores", "filter", "constants", "ceilings", "evict"];
+const IN_MEMORY: [&str; 11] = [
+    "describe",
+    "configure",
+    "save",
+    "restore",
+    "admit",
+    "scores",
+    "filter",
+    "constants",
+    "ceilings",
+    "evict",
+    "scale",
+];
 
 /// The byte range of the only module in `component`, if the component is standard. `exports` are those of the
 /// component.

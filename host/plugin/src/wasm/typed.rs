@@ -6,7 +6,7 @@ use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower
 use wasmtime::{Engine, Store};
 
 use super::bindings::{
-    AdmissionDecision, Ages, Band, ConstantsRecord, Description, Event, Flow, InFlight, InstanceInfo, ModelFact,
+    AdmissionDecision, Ages, Band, ConstantsRecord, Description, Event, Flow, Group, InFlight, InstanceInfo, ModelFact,
     Queued, Request, Running, Step, Value,
 };
 use super::describe::RawDescription;
@@ -14,12 +14,13 @@ use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::WasmHost;
 use super::inspect::{Exports, not_exported};
-use crate::rows::{EventRow, QueuedRow, RequestRow, RunningRow, StepRow, band_row, flow_row, in_flight_row};
+use crate::rows::{EventRow, GroupRow, QueuedRow, RequestRow, RunningRow, StepRow, band_row, flow_row, in_flight_row};
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
 type DecisionFunction<A> = TypedFunc<(Request, Ages, u32, &'static [f64]), (A,)>;
 type CeilingsFunction = TypedFunc<(u64, f64, &'static [Band]), (Vec<f64>,)>;
 type EvictionFunction = TypedFunc<(u64, Band, &'static [InFlight]), (Option<u32>,)>;
+type ScalingFunction = TypedFunc<(u64, &'static [Group], &'static [Group]), (Vec<f64>,)>;
 type Configure = TypedFunc<(&'static str, Vec<Value>, Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
 
 /// The functions that belong to one kind of policy.
@@ -37,6 +38,7 @@ enum TypedRole {
     Fairness { fair_pick: TypedFunc<(u64, f64, Band, &'static [Flow]), (u32,)> },
     Ordering { order: TypedFunc<(Request, u64), (f64,)> },
     Eviction { evict: EvictionFunction },
+    Scaling { scale: ScalingFunction },
 }
 
 #[derive(Clone, Copy)]
@@ -124,6 +126,7 @@ impl Functions for Typed {
             Kind::Fairness => TypedRole::Fairness { fair_pick: find.function(of, "fair-pick")? },
             Kind::Ordering => TypedRole::Ordering { order: find.function(of, "order")? },
             Kind::Eviction => TypedRole::Eviction { evict: find.function(of, "evict")? },
+            Kind::Scaling => TypedRole::Scaling { scale: find.function(of, "scale")? },
         };
         Ok(Self {
             role,
@@ -288,6 +291,20 @@ impl Functions for Typed {
         let in_flight: Vec<InFlight> = in_flight.iter().map(|request| (&in_flight_row(request)).into()).collect();
         let evict = role!(self, TypedRole::Eviction { evict } => evict);
         one(called(evict, store, (now_us, (&band_row(demand)).into(), in_flight.as_slice())))
+    }
+
+    fn scale(
+        &self,
+        store: &mut Store<WasmHost>,
+        now_us: u64,
+        groups: &[GroupRow],
+        history: &[GroupRow],
+        numbers: &mut Vec<f64>,
+    ) -> wasmtime::Result<()> {
+        let [groups, history] = [groups, history].map(|rows| rows.iter().map(Group::from).collect::<Vec<_>>());
+        let scale = role!(self, TypedRole::Scaling { scale } => scale);
+        numbers.append(&mut one(called(scale, store, (now_us, groups.as_slice(), history.as_slice())))?);
+        Ok(())
     }
 }
 

@@ -38,7 +38,8 @@ struct Row {
     kind: Kind,
     n: usize,
     cost: Cost,
-    built_in: Cost,
+    /// Cost of the built-in policy that it is compared with; `None` for a kind without one.
+    built_in: Option<Cost>,
 }
 
 pub(super) fn bench(args: &BenchArgs) -> Result<(), RunError> {
@@ -66,10 +67,6 @@ fn measured(args: &BenchArgs) -> Result<(Value, String), RunError> {
 }
 
 impl Row {
-    fn ratio(&self) -> f64 {
-        self.cost.ns / self.built_in.ns
-    }
-
     fn document(&self) -> Value {
         json!({
             "kind": self.kind.name(),
@@ -77,22 +74,23 @@ impl Row {
             "cpu_ns_per_call": self.cost.ns.round(),
             "cold_cpu_ns_per_call": self.cost.cold_ns.map(f64::round),
             "built_in": measure::built_in_name(self.kind),
-            "built_in_cpu_ns_per_call": self.built_in.ns.round(),
-            "built_in_cold_cpu_ns_per_call": self.built_in.cold_ns.map(f64::round),
+            "built_in_cpu_ns_per_call": self.built_in.map(|cost| cost.ns.round()),
+            "built_in_cold_cpu_ns_per_call": self.built_in.and_then(|cost| cost.cold_ns).map(f64::round),
         })
     }
 
     fn cells(&self) -> Vec<String> {
-        let cold = |cost: Cost| cost.cold_ns.map_or_else(|| "-".into(), |ns| format!("{ns:.0}"));
+        let nanos = |ns: Option<f64>| ns.map_or_else(|| "-".into(), |ns| format!("{ns:.0}"));
+        let ratio = self.built_in.map(|built_in| self.cost.ns / built_in.ns);
         vec![
             self.kind.name().into(),
             self.n.to_string(),
             format!("{:.0}", self.cost.ns),
-            cold(self.cost),
-            measure::built_in_name(self.kind).into(),
-            format!("{:.0}", self.built_in.ns),
-            cold(self.built_in),
-            format!("{:.2}", self.ratio()),
+            nanos(self.cost.cold_ns),
+            measure::built_in_name(self.kind).unwrap_or("-").into(),
+            nanos(self.built_in.map(|cost| cost.ns)),
+            nanos(self.built_in.and_then(|cost| cost.cold_ns)),
+            ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),
         ]
     }
 }

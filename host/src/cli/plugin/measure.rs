@@ -99,7 +99,7 @@ fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>))
 fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
     use StartedGuest::{
         Admission, Ceilings, Eviction, Fairness, Latency, Ordering, Preemption, Priority, Routing, RoutingFilter,
-        Saturation, Scheduling,
+        Saturation, Scaling, Scheduling,
     };
     match (input, guest) {
         (GuestCall::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
@@ -130,6 +130,10 @@ fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> R
             guest.order(&scene.request(), scene.cluster().now, *expires).map(drop_black)
         }
         (GuestCall::Evict(state), Eviction(guest)) => state.evict(guest.as_mut()).map(drop_black),
+        (GuestCall::Scale(state), Scaling(guest)) => {
+            scores.clear();
+            state.scale(guest.as_mut(), scores).map(drop_black)
+        }
         (GuestCall::Observe(event), guest) => guest.observe(event),
         (_, guest) => Err(guest.mismatch()),
     }
@@ -140,9 +144,9 @@ fn drop_black<T>(output: T) {
     black_box(output);
 }
 
-/// The built-in policy that plugins of `kind` are compared with.
-pub(super) fn built_in_name(kind: Kind) -> &'static str {
-    match kind {
+/// The built-in policy that plugins of `kind` are compared with; those that scale replicas read more than plugins do.
+pub(super) fn built_in_name(kind: Kind) -> Option<&'static str> {
+    Some(match kind {
         Kind::Admission => "tier-shed",
         Kind::Routing => "least-loaded",
         Kind::RoutingFilter => "saturation",
@@ -155,13 +159,15 @@ pub(super) fn built_in_name(kind: Kind) -> &'static str {
         Kind::Fairness => "virtual-token-counter",
         Kind::Ordering => "edf",
         Kind::Eviction => "lowest-priority-newest",
-    }
+        Kind::Scaling => return None,
+    })
 }
 
-/// The cost of a call of that built-in policy, with the same changes between two decisions.
-pub(super) fn built_in(kind: Kind, n: usize, reads: Reads) -> Result<Cost, Fault> {
-    let Some(row) = BuiltIn::find(kind, built_in_name(kind)) else {
-        return Err(Fault::new(FaultKind::Unreadable, format!("{}: it is not built in", built_in_name(kind))));
+/// The cost of a call of that built-in policy, if there is one, with the same changes between two decisions.
+pub(super) fn built_in(kind: Kind, n: usize, reads: Reads) -> Result<Option<Cost>, Fault> {
+    let Some(name) = built_in_name(kind) else { return Ok(None) };
+    let Some(row) = BuiltIn::find(kind, name) else {
+        return Err(Fault::new(FaultKind::Unreadable, format!("{name}: it is not built in")));
     };
     let (plugin, limits) = (row.load().plugin, Limits::default());
     let mut setup = setup(&*plugin, kind, n, &limits);
@@ -169,7 +175,7 @@ pub(super) fn built_in(kind: Kind, n: usize, reads: Reads) -> Result<Cost, Fault
         // With the defaults of tier-shed most requests are admitted without reading the instances.
         setup.parameters = vec![40.0, 3.0];
     }
-    measured(&*plugin, setup, n, reads)
+    measured(&*plugin, setup, n, reads).map(Some)
 }
 
 /// CPU time of one of the `calls` that `round` makes, ns.

@@ -115,6 +115,8 @@ enum KindName {
     Ordering,
     /// Request in flight that is ended to make room
     Eviction,
+    /// Number of replicas of each group, for autoscaling
+    Scaling,
 }
 
 impl From<KindName> for Kind {
@@ -132,6 +134,7 @@ impl From<KindName> for Kind {
             KindName::Fairness => Self::Fairness,
             KindName::Ordering => Self::Ordering,
             KindName::Eviction => Self::Eviction,
+            KindName::Scaling => Self::Scaling,
         }
     }
 }

@@ -92,6 +92,7 @@ fn template(kind: Kind) -> Template {
         Kind::Fairness => texts!("fairness"),
         Kind::Ordering => texts!("ordering"),
         Kind::Eviction => texts!("eviction"),
+        Kind::Scaling => texts!("scaling"),
     };
     let with = |about, parameter, (rust_uses, rust_trait), reads, c_functions| Template {
         about,
@@ -193,6 +194,13 @@ fn template(kind: Kind) -> Template {
             &[],
             &["evict"],
         ),
+        Kind::Scaling => with(
+            "A replica for so many requests, and none while one waits for a GPU.",
+            ("per_replica", "16.0", "0.1", "100000.0", "requests for one replica, waiting and running"),
+            ("Group, Scaling", "Scaling"),
+            &[],
+            &["scale"],
+        ),
     }
 }
 
@@ -292,6 +300,7 @@ fn usage(name: &str, kind: Kind) -> String {
         Kind::Ordering => format!("blis run … --flow-control --dispatch-order {name}"),
         Kind::Fairness => format!("blis run … --flow-control --fairness-policy {name}"),
         Kind::Eviction => format!("blis run … --flow-control --in-flight-eviction --eviction-policy {name}"),
+        Kind::Scaling => format!("blis run … --autoscaler {name}"),
         Kind::RoutingFilter => format!("blis run … --routing-policy weighted --routing-filters {name}"),
         _ => format!("blis run … --{kind}-policy {name}"),
     }

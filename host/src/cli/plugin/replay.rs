@@ -14,7 +14,7 @@ use super::super::workers::default_worker_settings;
 use super::{KindName, PluginSearchArgs, find_any, kinds, names, print_either, usage_error};
 use blis_config::policy::PolicyUse;
 use blis_eval::error::RunError;
-use blis_eval::spec::parse::{self, ParameterOwner, PolicyParam};
+use blis_eval::spec::parse::{self, PolicyParam};
 use blis_eval::spec::{TieBreakName, defaults};
 use blis_eval::worker::{self, TimeLimit};
 use blis_plugin::find::Finder;
@@ -106,9 +106,8 @@ fn policy<'a>(
     if selected.is_empty() || asks_for_more {
         return Err(RunError::usage(format_args!("decisions of {} cannot be replayed", names(&left))).hint(REPLAYABLE));
     }
-    let is_replayed = |owner| matches!(owner, ParameterOwner::Kind(kind) if selected.contains(&kind));
-    if let Some(PolicyParam { policy, name, .. }) = args.policy_param.iter().find(|param| !is_replayed(param.policy)) {
-        let kind = policy.name();
+    if let Some(PolicyParam { kind, name, .. }) = args.policy_param.iter().find(|param| !selected.contains(&param.kind))
+    {
         return Err(RunError::usage(format_args!("`{kind}.{name}`: no decisions of {kind} are replayed"))
             .hint(format_args!("replayed are those of {}", names(&selected))));
     }
@@ -123,7 +122,7 @@ fn policy<'a>(
 
 /// The values of the parameters of `loaded` as `kind`: those given, and defaults.
 fn parameters(args: &PolicyReplayArgs, loaded: &LoadedPlugin, kind: Kind) -> Result<ReplayedParameters, RunError> {
-    let given = args.policy_param.iter().filter(|param| param.policy == ParameterOwner::Kind(kind));
+    let given = args.policy_param.iter().filter(|param| param.kind == kind);
     let given: Vec<_> = given.map(|PolicyParam { name, value, .. }| (name.clone(), value.clone())).collect();
     let used = PolicyUse::with(kind, loaded, &given).map_err(|(what, hint)| RunError::usage(what).hint(hint))?;
     Ok(ReplayedParameters {

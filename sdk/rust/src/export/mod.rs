@@ -33,6 +33,7 @@ impl Exported {
     pub const Fairness: Self = Self::one(Kind::Fairness);
     pub const Ordering: Self = Self::one(Kind::Ordering);
     pub const Eviction: Self = Self::one(Kind::Eviction);
+    pub const Scaling: Self = Self::one(Kind::Scaling);
     pub const Lifecycle: Self = Self { lifecycle: true, ..Self::NOTHING };
     pub const NOTHING: Self = Self { kinds: [false; Kind::ALL.len()], lifecycle: false };
 

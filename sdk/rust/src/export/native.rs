@@ -20,9 +20,11 @@ use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{Description, GivenValue, NumberTable, Setup};
 use crate::policy::{
     Admission, AdmissionDecision, Ceilings, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Policy,
-    Preemption, Priority, Routing, Saturation, Scheduling,
+    Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
-use crate::rows::{Ages, Band, Cluster, Event, Flow, InFlight, LatencyConstants, Queued, Request, Running, Step};
+use crate::rows::{
+    Ages, Band, Cluster, Event, Flow, Group, InFlight, LatencyConstants, Queued, Request, Running, Step,
+};
 use crate::testing;
 
 /// # Safety
@@ -135,6 +137,13 @@ impl<P: Policy> NativeTable<P> {
         P: Ceilings,
     {
         Self::with(table::PolicyTable { ceilings: Some(ceilings::<P>), ..self.table })
+    }
+
+    pub const fn Scaling(self) -> Self
+    where
+        P: Scaling,
+    {
+        Self::with(table::PolicyTable { scale: Some(scale::<P>), ..self.table })
     }
 
     pub const fn Fairness(self) -> Self
@@ -610,6 +619,30 @@ unsafe extern "C" fn ceilings<P: Ceilings>(
         assert!(ceilings.len() == count, "{} ceilings for {count} bands", ceilings.len());
         // SAFETY: `result` has room for `count` of them.
         unsafe { ptr::copy_nonoverlapping(ceilings.as_ptr(), result, count) };
+    };
+    // SAFETY: as above.
+    unsafe { with_state(host, state, (), function) }
+}
+
+unsafe extern "C" fn scale<P: Scaling>(
+    host: *const CHost,
+    state: *mut c_void,
+    now_us: u64,
+    groups: *const c_void,
+    count: usize,
+    history: *const c_void,
+    history_count: usize,
+    stride: usize,
+    result: *mut f64,
+) {
+    let function = |state: &mut NativeState<P>| {
+        // SAFETY: as above.
+        let [groups, history] = unsafe { [rows::<Group>(groups, count, stride), rows(history, history_count, stride)] };
+        let mut replicas = Vec::with_capacity(count);
+        state.policy.scale(now_us, &groups, &history, &mut replicas);
+        assert!(replicas.len() == count, "{} numbers of replicas for {count} groups", replicas.len());
+        // SAFETY: `result` has room for `count` of them.
+        unsafe { ptr::copy_nonoverlapping(replicas.as_ptr(), result, count) };
     };
     // SAFETY: as above.
     unsafe { with_state(host, state, (), function) }

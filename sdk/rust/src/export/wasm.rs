@@ -21,10 +21,10 @@ use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{GivenValue, NumberTable, Setup};
 use crate::policy::{
     Admission, AdmissionDecision, Ceilings, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Policy,
-    Preemption, Priority, Routing, Saturation, Scheduling,
+    Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 use crate::rows::{
-    Ages, Band, Cluster, Event, Flow, InFlight, InstanceInfo, LatencyConstants, Request, Running, Signals, Step,
+    Ages, Band, Cluster, Event, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Request, Running, Signals, Step,
 };
 
 mod imports {
@@ -437,6 +437,15 @@ impl<P: Policy> ModulePolicy<P> {
         self.pushed(|policy, ceilings| policy.ceilings(now_us, saturation, unsafe { slice(bands) }, ceilings))
     }
 
+    pub unsafe fn scale(&self, now_us: u64, groups: HostList<Group>, history: HostList<Group>) -> *const (usize, usize)
+    where
+        P: Scaling,
+    {
+        // SAFETY: written by the host.
+        let (groups, history) = unsafe { (slice(groups), slice(history)) };
+        self.pushed(|policy, replicas| policy.scale(now_us, groups, history, replicas))
+    }
+
     pub unsafe fn fair_pick(&self, now_us: u64, saturation: f64, band: &Band, flows: HostList<Flow>) -> usize
     where
         P: Fairness,
@@ -765,6 +774,19 @@ macro_rules! __blis_wasm {
             count: usize,
         ) -> *const (usize, usize) {
             unsafe { GUEST.ceilings(now_us, saturation, __sdk::wasm::list(bands, count)) }
+        }
+    };
+    (Scaling) => {
+        #[unsafe(export_name = "blis:policy/scaling@1.1.0#scale")]
+        unsafe extern "C" fn scale(
+            now_us: u64,
+            groups: *const $crate::Group,
+            count: usize,
+            history: *const $crate::Group,
+            history_count: usize,
+        ) -> *const (usize, usize) {
+            let history = __sdk::wasm::list(history, history_count);
+            unsafe { GUEST.scale(now_us, __sdk::wasm::list(groups, count), history) }
         }
     };
     (Fairness) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::inputs::GatewayState;
+use crate::inputs::{GatewayState, ScalingState};
 
 const PAGE: &str = include_str!("../../../../../sdk/rhai/README.md");
 
@@ -152,5 +152,6 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
         StartedGuest::Ceilings(guest) => GatewayState::plausible(2, 1).ceilings(guest.as_mut(), &mut Vec::new()),
         StartedGuest::Fairness(guest) => GatewayState::plausible(2, 1).fair_pick(guest.as_mut()).map(|_| ()),
         StartedGuest::Eviction(guest) => GatewayState::plausible(2, 1).evict(guest.as_mut()).map(|_| ()),
+        StartedGuest::Scaling(guest) => ScalingState::plausible(2, 3).scale(guest.as_mut(), &mut Vec::new()),
     }
 }
