@@ -270,7 +270,7 @@ mod tests {
         let chosen = ScalingUse::choose(&Sourced::flag("--autoscaler", name.to_owned()), &given);
         chosen.map_err(|error| {
             let diagnostic = error.diagnostic();
-            format!("{}; {}", diagnostic.without_hint(), diagnostic.hint.unwrap_or_default())
+            format!("{}; {}", diagnostic.without_hint(), diagnostic.hint.as_deref().unwrap_or_default())
         })
     }
 
