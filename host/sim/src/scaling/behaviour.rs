@@ -222,7 +222,9 @@ mod tests {
     /// A sync: time in seconds, the target, whether there are requests, the number of replicas worked out by hand.
     type Sync = (u64, Option<u32>, bool, u32);
 
-    /// Rows: limits, rules, replicas at first, syncs.
+    /// Limits, rules, replicas at first, syncs, and why.
+    type ControlCase<'a> = ((u32, u32), Behaviour, u32, &'a [Sync], &'a str);
+
     #[test]
     fn numbers_of_replicas_are_those_of_kubernetes_and_keda() {
         let (percent, pods) = (Change::Percent, Change::Pods);
@@ -231,7 +233,7 @@ mod tests {
         let up = |up| behaviour(up, at_once());
         let down = |down| behaviour(at_once(), down);
         #[rustfmt::skip]
-        let rows: &[((u32, u32), Behaviour, u32, &[Sync], &str)] = &[
+        let rows: &[ControlCase<'_>] = &[
             ((1, 20), usual(), 1, &[(0, Some(10), true, 5), (15, Some(10), true, 10)],
              "up by max(100 %, 4): to max(2, 5), then to max(10, 9)"),
             ((1, 20), usual(), 1, &[(0, Some(10), true, 5), (10, Some(10), true, 5), (15, Some(10), true, 10)],

@@ -117,13 +117,15 @@ mod tests {
         Some(Reading::Pods { sum, known, missing, unready })
     }
 
-    /// Rows: metrics with their targets, replicas, ready ones, the desired number worked out by hand.
+    /// Metrics with their targets, replicas, ready ones, the desired number worked out by hand, and why.
+    type FormulaCase<'a> = (&'a [(Option<Reading>, f64)], u32, u32, Option<u32>, &'a str);
+
     #[test]
     fn desired_numbers_are_those_of_kubernetes() {
         let total = |value| Some(Reading::Total(value));
         let level = |value| Some(Reading::Level(value));
         #[rustfmt::skip]
-        let rows: &[(&[(Option<Reading>, f64)], u32, u32, Option<u32>, &str)] = &[
+        let rows: &[FormulaCase<'_>] = &[
             // Totals: ⌈total / target⌉, unless total / (target · replicas) is from 0.9 to 1.1.
             (&[(total(120.0), 10.0)], 10, 10, Some(12), "1.2 of the target: ⌈120 / 10⌉"),
             (&[(total(110.0), 10.0)], 10, 10, Some(10), "1.1 is within the tolerance"),

@@ -448,7 +448,7 @@ mod tests {
             group.facts.max_num_seqs = 38;
             group.gateway = GatewayView { queued: 4, queued_tokens: 100, ..GatewayView::default() };
         });
-        assert_eq!(v2(&[queued.clone()]), [Some(2)], "576 > 38 · 15 = 570");
+        assert_eq!(v2(std::slice::from_ref(&queued)), [Some(2)], "576 > 38 · 15 = 570");
         assert_eq!(v2(&[queued.with(|group| group.facts.max_num_seqs = 39)]), [Some(1)], "576 < 39 · 15 = 585");
     }
 
