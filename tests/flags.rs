@@ -103,6 +103,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--in-flight-eviction"], in_flight_eviction),
     (&["--eviction-policy"], eviction_policy),
     (&["--dispatch-tick-interval"], dispatch_tick_interval),
+    (&["--group"], group),
     (&["--autoscaler"], autoscaler),
     (&["--min-replicas"], min_replicas),
     (&["--max-replicas"], max_replicas),

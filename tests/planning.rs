@@ -254,3 +254,25 @@ fn mistakes_say_what_to_do() {
         assert!(ended.stderr.contains(part) && ended.stderr.contains("hint: "), "{words}: {}", ended.stderr);
     }
 }
+
+/// The file of `--csv` has the figures of the document.
+#[test]
+fn tables_are_written_as_csv() {
+    let scratch = Scratch::new();
+    let file = scratch.join("points.csv");
+    let flags = "--rate 5 --num-requests 200 --seeds 1 --vary num-instances=1,2 --output json --csv";
+    let found = blis!("sweep", SMALL, flags, file).json();
+    let text = std::fs::read_to_string(&file).expect("written");
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    let heading = ["num-instances", "gpus", "gpus_per_load", "ttft_p90_ms", "tpot_p50_ms", "saturated_seeds"];
+    assert_eq!(lines[0][..6], heading);
+    for (line, point) in lines[1..].iter().zip(found["points"].as_array().expect("points")) {
+        let measured = &point["measured"];
+        assert_eq!(line[0], point["settings"][0]["value"]);
+        assert_eq!(line[1].parse::<f64>().expect("a number"), number(&measured["gpus"]));
+        assert_eq!(line[3].parse::<f64>().expect("a number"), number(&measured["values_ms"][0]));
+    }
+    assert_eq!(lines.len(), 3);
+    let scaled = blis!("sweep", SMALL, "--rate 5 --vary num-instances=1,2 --autoscaler queue");
+    assert!(scaled.code == Some(2) && scaled.stderr.contains("cannot be used in planning"), "{}", scaled.stderr);
+}

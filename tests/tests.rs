@@ -4,6 +4,7 @@
 //! where it is absent.
 
 mod architectures;
+mod autoscaling;
 mod blis;
 mod by_hand;
 mod capacity;

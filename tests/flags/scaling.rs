@@ -54,8 +54,9 @@ pub(super) fn min_replicas(t: &Trial) {
 }
 
 pub(super) fn max_replicas(t: &Trial) {
-    assert_eq!(t.peak("{} 2"), 2);
-    assert!(t.peak("") > 2);
+    let peak = |most: &str| t.peak(&format!("--scale-up window=0 {most}"));
+    assert_eq!(peak("{} 3"), 3);
+    assert!(peak("") > 3);
     assert!(t.error(&load(), "--autoscaler queue {} 2 --num-instances 3").contains("1 to 2 replicas"));
 }
 
@@ -72,8 +73,8 @@ pub(super) fn scaling_interval(t: &Trial) {
 }
 
 pub(super) fn scale_up(t: &Trial) {
-    assert_eq!((t.peak("{} disabled"), t.peak("{} 1/60s")), (1, 2));
-    assert!(t.peak("") > 2);
+    assert_eq!((t.peak("{} disabled"), t.peak("{} 3/60s"), t.peak("")), (1, 4, 2));
+    assert!(t.peak("{} window=0") > 4);
     assert!(t.error(&load(), "--autoscaler queue {} 1").contains("window=30s,100%/60s"));
 }
 
@@ -84,7 +85,7 @@ pub(super) fn scale_down(t: &Trial) {
         number(&replicas["replica_s"], "active")
     };
     let (at_once, usual, never) = (active("{} window=0"), active(""), active("{} disabled"));
-    assert!(at_once + 1000.0 < usual && usual + 1000.0 < never, "{at_once} {usual} {never}");
+    assert!(at_once + 200.0 < usual && usual + 200.0 < never, "{at_once} {usual} {never}");
 }
 
 pub(super) fn cooldown_period(t: &Trial) {
@@ -140,7 +141,23 @@ pub(super) fn prices(t: &Trial) {
     let (one, two) = (cost(&format!("{{}} {file} --tp 1")), cost(&format!("{{}} {file} --tp 1 --num-instances 2")));
     assert_eq!(number(&one, "usd"), 2.5 * number(&one, "gpu_hours"));
     assert!(number(&two, "usd") > 1.5 * number(&one, "usd"));
-    assert_eq!(one["price"]["date"], "today");
+    assert_eq!((&one["prices"][0]["date"], &one["prices"][0]["gpu"]), (&"today".into(), &"H100".into()));
     assert_eq!(cost(""), Value::Null);
     assert!(t.error(&rows(1, 1, ROW), &format!("{{}} {file} --hardware H200")).contains("no price of `H200`"));
+}
+
+pub(super) fn group(t: &Trial) {
+    let placed = |flags: &str| distinct(t.placements(&rows(9, 1_000_000, ROW), flags));
+    assert_eq!((placed("{} instances=2"), placed("")), (3, 1));
+    let figures = t.figures(&rows(9, 1_000_000, ROW), "--hardware H100 --tp 1 {} hardware=A100-SXM,tp=2,instances=2");
+    let groups = &figures["replicas"]["groups"];
+    assert_eq!((&groups[0]["hardware"], &groups[0]["gpus_per_replica"]), (&"H100".into(), &1.into()));
+    assert_eq!((&groups[1]["hardware"], &groups[1]["gpus_per_replica"]), (&"A100-SXM".into(), &2.into()));
+    assert_eq!((number(&groups[0], "mean"), number(&groups[1], "mean")), (1.0, 2.0));
+    // As much GPU-time as two GPUs for each of two instances and one for the third.
+    let (hours, end) = (number(&figures["replicas"], "gpu_hours"), number(&figures["replicas"], "end_s"));
+    assert!((hours - 5.0 * end / 3600.0).abs() < 1e-9, "{hours} {end}");
+    assert!(t.error(&rows(1, 1, ROW), "{} hardwear=H100").contains("did you mean `hardware`"));
+    assert!(t.error(&rows(1, 1, ROW), "{} min=1").contains("need `--autoscaler`"));
+    assert!(t.error(&rows(1, 1, ROW), "{} tp=1 --trace-level decisions --summarize-trace").contains("--trace-level"));
 }

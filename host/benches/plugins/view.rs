@@ -57,7 +57,7 @@ impl BenchCluster {
                 instances: &self.instances,
                 signals: black_box(signals),
                 staleness: Staleness::default(),
-                versions: Versions { load: version, cached_blocks: version },
+                versions: Versions { load: version, cached_blocks: version, instances: 0 },
                 in_flight_changes: Changes::new(call as u64 - 1, &changed),
                 tenants_in_flight: &[],
                 scores: &[],

@@ -28,8 +28,9 @@ use crate::catalog::Catalog;
 use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::flow::{self, FlowControlSettings};
-use crate::prices::{GpuPrice, Prices};
-use crate::scaling::ScalingSettings;
+use crate::group::GroupSettings;
+use crate::prices::Prices;
+use crate::scaling::{self, ScalingSettings};
 use crate::spec::{
     DtypeName, EngineName, ExperimentSpec, FairnessName, FitnessScaleName, InlinePolicies, KvCacheDtypeName,
     NamedChoice as _, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, SettingKey, SimulationName,
@@ -84,6 +85,8 @@ pub struct ClusterSettings {
     pub flow_control: Option<FlowControlSettings>,
     /// Replicas that come and go; `None` for a fixed number.
     pub scaling: Option<ScalingSettings>,
+    /// Groups of other instances beside the first.
+    pub groups: Vec<GroupSettings>,
     pub policies: PolicySettings,
     /// Targets of flags by SLO class; `default` is the class of requests without one. A target of a flag wins over the
     /// same target of a trace.
@@ -221,7 +224,9 @@ impl Experiment {
             RunError::usage("no model is set").hint("name one with `--model`; `blis models` lists those known")
         })?;
         let workload = WorkloadConfig::new(&spec)?;
-        let scaling = ScalingSettings::new(&spec, |name, what, hint| misplaced(&spec, name, what, hint))?;
+        let refuse = |name: &str, what: &str, hint: &str| misplaced(&spec, name, what, hint);
+        let scaling = ScalingSettings::new(&spec, refuse)?;
+        scaling::check_groups(&spec, scaling.as_ref(), refuse)?;
         check_files(&files)?;
         let evaluation = EvaluationSettings::new(&spec)?;
         let parity = spec.parity.unwrap_or(defaults::PARITY);
@@ -294,12 +299,26 @@ impl Experiment {
         Self::new(spec, OutputFiles::default())
     }
 
-    /// The price of the GPU of `deployment`, with a price list.
+    /// The price of the GPU of `deployment`, dollars per hour; `None` without a price list.
     ///
     /// # Errors
     /// If the list has none.
-    pub(crate) fn gpu_price(&self, deployment: &Deployment) -> Result<Option<GpuPrice>, RunError> {
-        self.prices.as_ref().map(|prices| prices.of(&deployment.hardware)).transpose()
+    pub(crate) fn usd_per_gpu_hour(&self, deployment: &Deployment) -> Result<Option<f64>, RunError> {
+        let price = self.prices.as_ref().map(|prices| prices.of(&deployment.hardware)).transpose()?;
+        Ok(price.map(|price| price.usd_per_gpu_hour))
+    }
+
+    /// The deployments of the groups beside the first.
+    ///
+    /// # Errors
+    /// The first that cannot be resolved.
+    pub(crate) fn further_deployments(&self) -> Result<Vec<Deployment>, RunError> {
+        let resolve = |group: &GroupSettings| {
+            blis_config::resolve(&group.deployment(&self.deployment)).map_err(|error| {
+                RunError::refused(error).or_hint(format_args!("correct `--group {group}`, or leave it out"))
+            })
+        };
+        self.cluster.groups.iter().map(resolve).collect()
     }
 
     /// The same experiment under another seed.
@@ -571,8 +590,13 @@ pub fn as_in_blis(mut policies: PolicySettings, parity: ParityName) -> (PolicySe
 }
 
 impl ClusterSettings {
+    /// Instances of all groups at the start.
+    pub(crate) fn instances(&self) -> u32 {
+        self.groups.iter().fold(self.num_instances, |sum, group| sum.saturating_add(group.instances))
+    }
+
     fn new(spec: &ExperimentSpec, policies: PolicySettings, scaling: Option<ScalingSettings>) -> Self {
-        let first = scaling.as_ref().map_or(defaults::NUM_INSTANCES, |scaling| scaling.min);
+        let first = scaling.as_ref().map_or(defaults::NUM_INSTANCES, |scaling| scaling.min.max(1));
         Self {
             num_instances: spec.num_instances.unwrap_or(first),
             admission_latency: spec.admission_latency.unwrap_or(Micros::ZERO),
@@ -582,6 +606,7 @@ impl ClusterSettings {
             tie_break: spec.tie_break.unwrap_or(defaults::TIE_BREAK),
             flow_control: FlowControlSettings::new(spec),
             scaling,
+            groups: spec.group.clone().unwrap_or_default(),
             policies,
             slo_targets: slo_targets(spec),
         }

@@ -306,6 +306,7 @@ impl Explanation<'_> {
         self.flag(settings, "cache-signal-delay", cluster.cache_signal_delay.0);
         self.flag(settings, "tie-break", cluster.tie_break);
         self.flow_control(settings);
+        self.groups(settings);
         self.scaling(settings);
         let catalog = &self.config.catalog;
         let dirs: Vec<String> = catalog.dirs().iter().map(|dir| dir.display().to_string()).collect();
@@ -347,6 +348,13 @@ impl Explanation<'_> {
             self.flow_policy(settings, Kind::Eviction, "eviction-policy", policy);
         }
         self.flag(settings, "dispatch-tick-interval", flow.dispatch_tick_interval.0);
+    }
+
+    fn groups(&self, settings: &mut ExplainedSettings) {
+        let groups = &self.config.cluster.groups;
+        if !groups.is_empty() {
+            self.flag(settings, "group", ExplainedValue::Several(groups.iter().map(ToString::to_string).collect()));
+        }
     }
 
     fn scaling(&self, settings: &mut ExplainedSettings) {

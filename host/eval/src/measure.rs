@@ -73,10 +73,7 @@ pub fn measure<S: Observer>(
     let ClusterRun { counters, incidents, plugin_use } = simulate(config, deployment, names, arrivals, observers)?;
     metrics.offered(arrived.get());
     let mut report = metrics.report(&counters, config.horizon);
-    report.cost = InstanceCost {
-        gpus: deployment.gpus(),
-        gpu_price: config.gpu_price(deployment)?.map(|price| price.usd_per_gpu_hour),
-    };
+    report.cost = InstanceCost { gpus: deployment.gpus(), gpu_price: config.usd_per_gpu_hour(deployment)? };
     if let Some(sessions) = &mut report.sessions {
         sessions.states = clients.map(|clients| clients.states());
     }
@@ -215,7 +212,7 @@ pub(crate) fn metrics_options(
 ) -> MetricsOptions {
     let named = !names.texts().is_empty();
     MetricsOptions {
-        instances: config.cluster.num_instances.max(1),
+        instances: config.cluster.instances(),
         classes: service::classes(&config.cluster.policies, names),
         default_class: names.find("default"),
         per_class: named,

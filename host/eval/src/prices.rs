@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::RunError;
 
-/// A price list.
+/// A price list of GPUs, with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prices {
     /// The file, as messages name it.
@@ -25,7 +25,9 @@ pub struct Prices {
 /// The price of one GPU, and where it is from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GpuPrice {
-    /// Dollars per GPU-hour.
+    /// The GPU, as the file has it.
+    pub gpu: String,
+    /// Price of one GPU, dollars per hour.
     pub usd_per_gpu_hour: f64,
     /// When the price was valid, as the file has it.
     pub date: String,
@@ -86,14 +88,19 @@ impl Prices {
     /// If the list has none.
     pub fn of(&self, hardware: &str) -> Result<GpuPrice, RunError> {
         let found = self.gpus.iter().find(|(gpu, _)| gpu.eq_ignore_ascii_case(hardware));
-        let Some((_, usd_per_gpu_hour)) = found else {
+        let Some((gpu, usd_per_gpu_hour)) = found else {
             let known: Vec<&str> = self.gpus.iter().map(|(gpu, _)| gpu.as_str()).collect();
             let what = format!("{} has no price of `{hardware}`", self.file);
             return Err(
                 RunError::usage(what).hint(format!("add it to `usd_per_gpu_hour`; {}", name_hint(hardware, &known)))
             );
         };
-        Ok(GpuPrice { usd_per_gpu_hour: *usd_per_gpu_hour, date: self.date.clone(), source: self.source.clone() })
+        Ok(GpuPrice {
+            gpu: gpu.clone(),
+            usd_per_gpu_hour: *usd_per_gpu_hour,
+            date: self.date.clone(),
+            source: self.source.clone(),
+        })
     }
 }
 
@@ -124,6 +131,27 @@ mod tests {
             "date: 2026-01-20\nsource: a\nusd_per_gpu_hour: { H100: 1, h100: 2 }\n",
             "date: 2026-01-20\nsource: a\nusd_per_gpu_hour: { H100: 1 }\ncurrency: EUR\n",
         ];
-        insta::assert_snapshot!(texts.map(mistake).join("\n"), @"");
+        insta::assert_snapshot!(texts.map(mistake).join("\n"), @r"
+        p.yaml:1:1: the price list is empty
+          1 | 
+            | ^
+        hint: a price list has `date`, `source` and `usd_per_gpu_hour: { H100: 2.49 }`
+        p.yaml:2:1: `source` is missing
+          2 | usd_per_gpu_hour: {}
+            | ^^^^^^^^^^^^^^^^
+        hint: add `source: …`
+        p.yaml:3:27: the price of `H100` is `0`
+          3 | usd_per_gpu_hour: { H100: 0 }
+            |                           ^
+        hint: it must be a number above 0
+        p.yaml:3:30: `h100` has two prices
+          3 | usd_per_gpu_hour: { H100: 1, h100: 2 }
+            |                              ^^^^
+        hint: keep one
+        p.yaml:4:1: unknown key `currency`
+          4 | currency: EUR
+            | ^^^^^^^^
+        hint: known are date, source, usd_per_gpu_hour
+        ");
     }
 }

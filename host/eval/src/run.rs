@@ -8,8 +8,8 @@ use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_plugin::incidents::Incident;
 use blis_report::{
-    CostDocument, DecisionSummary, EmptyFigures, EventLog, Export, Journal, LoadLog, LoadReport, ReplicasDocument,
-    RequestLog, Setting, TpotLog, report_document,
+    DecisionSummary, EmptyFigures, EventLog, Export, GroupName, Journal, LoadLog, LoadReport, ReplicasDocument,
+    RequestLog, ServiceCost, Setting, TpotLog, report_document,
 };
 use blis_sim::metrics::{Distribution, Report};
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -71,7 +71,7 @@ pub struct RunResult {
     /// Replicas of an autoscaled service.
     pub replicas: Option<ReplicasDocument>,
     /// What the run cost, with a price list.
-    pub cost: Option<CostDocument<GpuPrice>>,
+    pub cost: Option<ServiceCost<Vec<GpuPrice>>>,
     /// Time per output token, over requests.
     pub tpot: Distribution,
     /// What the results are the results of.
@@ -152,7 +152,8 @@ fn simulate(
         .as_ref()
         .map(|weights| fitness(weights, baseline, (config, &names), deployment, (&report, ends)))
         .transpose()?;
-    let most = config.cluster.scaling.as_ref().map_or(config.cluster.num_instances, |scaling| scaling.max);
+    let cluster = &config.cluster;
+    let most = cluster.scaling.as_ref().map_or(cluster.num_instances, |scaling| scaling.max).max(cluster.instances());
     let slots = u64::from(deployment.batch_limits.max_num_seqs) * u64::from(most);
     let load = load.report(is_open.then_some(slots));
     let mut warnings = warnings(config, deployment, (&report, &names), &skipped, &refused);
@@ -166,14 +167,13 @@ fn simulate(
     let files = recording::finish(decisions, config)
         .and(write_files(config, &report, log.as_ref(), &names))
         .and(export(config, deployment, journal.as_ref(), named));
+    let further = config.further_deployments()?;
+    let deployments: Vec<&Deployment> = std::iter::once(deployment).chain(&further).collect();
     Ok(RunResult {
-        setting: setting(config, deployment, &notes),
+        setting: setting(config, &deployments, &notes),
         load,
-        replicas: report
-            .replicas
-            .as_ref()
-            .map(|replicas| ReplicasDocument::new(replicas, report.gpu_hours().unwrap_or_default())),
-        cost: config.gpu_price(deployment)?.and_then(|price| CostDocument::new(&report, price)),
+        replicas: report.replicas.as_ref().map(|replicas| ReplicasDocument::new(replicas, &group_names(&deployments))),
+        cost: gpu_prices(config, &deployments)?.and_then(|prices| ServiceCost::new(&report, prices)),
         tpot: tpot.distribution(),
         identity,
         empty,
@@ -278,22 +278,56 @@ fn write_files(config: &Experiment, report: &Report, log: Option<&RequestLog>, n
     Ok(())
 }
 
-fn setting(config: &Experiment, deployment: &Deployment, notes: &[String]) -> Setting {
-    let (tp, dp) = (deployment.tensor_parallel_size, deployment.data_parallel_size);
-    let pp = deployment.pipeline_parallel_size;
-    let gpus = deployment.gpus();
-    let further = [("PP", pp), ("DP", dp)].into_iter().filter(|&(_, size)| size > 1);
-    let parallel: String = further.fold(format!("TP {tp}"), |text, (name, size)| format!("{text}, {name} {size}"));
+/// What distinguishes each group.
+fn group_names(deployments: &[&Deployment]) -> Vec<GroupName> {
+    let name = |deployment: &&Deployment| GroupName {
+        model: deployment.model.clone(),
+        hardware: deployment.hardware.clone(),
+        gpus_per_replica: deployment.gpus(),
+    };
+    deployments.iter().map(name).collect()
+}
+
+/// The prices of the GPUs of all groups, each once; `None` without a price list.
+fn gpu_prices(config: &Experiment, deployments: &[&Deployment]) -> Result<Option<Vec<GpuPrice>>, RunError> {
+    let Some(list) = &config.prices else { return Ok(None) };
+    let mut prices: Vec<GpuPrice> = Vec::new();
+    for deployment in deployments {
+        let price = list.of(&deployment.hardware)?;
+        if !prices.contains(&price) {
+            prices.push(price);
+        }
+    }
+    Ok(Some(prices))
+}
+
+/// The instances of a group in words: `2 × H100 (TP 2)`.
+fn hardware(deployment: &Deployment) -> String {
+    let further = [("PP", deployment.pipeline_parallel_size), ("DP", deployment.data_parallel_size)];
+    let further = further.into_iter().filter(|&(_, size)| size > 1);
+    let parallel: String = further
+        .fold(format!("TP {}", deployment.tensor_parallel_size), |text, (name, size)| format!("{text}, {name} {size}"));
+    format!("{} × {} ({parallel})", deployment.gpus(), deployment.hardware)
+}
+
+fn setting(config: &Experiment, deployments: &[&Deployment], notes: &[String]) -> Setting {
+    let deployment = deployments[0];
+    let groups = config.cluster.groups.iter().zip(&deployments[1..]);
+    let groups = groups.map(|(group, further)| {
+        let (count, model, hardware) = (plural(group.instances.into(), "instance"), &further.model, hardware(further));
+        format!("group: {count} of {model} on {hardware} each")
+    });
+    let groups: Vec<String> = groups.collect();
     Setting {
         model: deployment.model.clone(),
-        hardware: format!("{gpus} × {} ({parallel})", deployment.hardware),
+        hardware: hardware(deployment),
         latency_model: identity::latency_model(config, deployment),
         kv_blocks: deployment.total_kv_blocks,
         block_size: config.engine.block_size,
         kv_blocks_source: deployment.kv_blocks_source.to_string(),
         max_model_len: deployment.max_model_len,
         workload: config.workload.to_string(),
-        notes: deployment.notes.iter().chain(notes).cloned().collect(),
+        notes: groups.iter().chain(&deployment.notes).chain(notes).cloned().collect(),
     }
 }
 

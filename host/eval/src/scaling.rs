@@ -1,25 +1,23 @@
-//! Autoscaling of an experiment: from settings to replicas that come and go.
+//! The settings of autoscaling and of groups.
 
-use blis_config::Deployment;
 use blis_config::policy::{ParameterInput, ScalingRow, ScalingUse, SettingSource, Sourced};
 use blis_plugin::Kind;
-use blis_sim::cluster::{DrainChoice, ReplicaGroup, ReplicaSettings, ScalingLoop, StartMode, StartTimes};
-use blis_sim::instance::InstanceConfig;
-use blis_sim::request::Name;
+use blis_sim::cluster::{ScalingLoop, StartMode, StartTimes};
 use blis_sim::scaling::{Behaviour, ReplicaLimits, ScalingPolicy};
 use blis_sim::units::Micros;
 
 use crate::error::RunError;
-use crate::spec::{DrainName, ExperimentSpec, ParityName, PolicyParam, defaults};
+use crate::group::GroupSettings;
+use crate::spec::{DrainName, ExperimentSpec, ParityName, PolicyParam, RegretName, TraceLevelName, defaults};
 
 /// The settings of autoscaling, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingSettings {
     /// The policy that is built in; `None` if a plugin decides (`PolicySettings`).
     pub built_in: Option<ScalingUse>,
-    /// Fewest replicas.
+    /// Fewest replicas, unless a group has its own limit.
     pub min: u32,
-    /// Most replicas.
+    /// Most replicas, unless a group has its own limit.
     pub max: u32,
     /// Time between two measurements of the signals.
     pub scrape: Micros,
@@ -70,6 +68,7 @@ impl ScalingSettings {
             let hint = "BLIS's own loop scales to zero and never recovers; leave out one of them";
             return Err(refuse("autoscaler", "cannot be used with `--parity blis`", hint));
         }
+        check_recording(spec, "autoscaler", "--autoscaler", &refuse)?;
         let built_in = ScalingRow::find(name)
             .map(|_| ScalingUse::choose(&sourced(spec, "autoscaler", name.clone()), &parameters(spec)))
             .transpose()
@@ -107,43 +106,86 @@ impl ScalingSettings {
         }))
     }
 
-    /// The replicas of a service of which each is like `instance` on `deployment`, `initial` of them at the start, for
-    /// requests to the models `serves`; `price` is that of a GPU, dollars per hour.
-    pub(crate) fn build(
-        &self,
-        instance: InstanceConfig,
-        deployment: &Deployment,
-        serves: Vec<Name>,
-        initial: u32,
-        price: Option<f64>,
-        policy: Box<dyn ScalingPolicy>,
-    ) -> ReplicaSettings {
-        ReplicaSettings {
-            groups: vec![ReplicaGroup {
-                instance,
-                serves,
-                initial,
-                limits: ReplicaLimits { min: self.min, max: self.max },
-                gpus: deployment.gpus(),
-                pools: Vec::new(),
-                price,
-                start: self.start,
-                mode: self.mode,
-                drain: match self.drain {
-                    DrainName::Newest => DrainChoice::Newest,
-                    DrainName::Emptiest => DrainChoice::Emptiest,
-                },
-            }],
-            pools: Vec::new(),
-            scheduled: Vec::new(),
-            scaling: Some(ScalingLoop {
-                policy,
-                sync: self.sync,
-                scrape: self.scrape,
-                behaviour: Some(self.behaviour.clone()),
-            }),
+    /// Refuses an autoscaler in planning, which varies a fixed number of instances.
+    ///
+    /// # Errors
+    /// If `spec` has one.
+    pub(crate) fn refuse_in_planning(spec: &ExperimentSpec) -> Result<(), RunError> {
+        let flag = match (&spec.autoscaler, &spec.group) {
+            (Some(_), _) => "--autoscaler",
+            (None, Some(_)) => "--group",
+            (None, None) => return Ok(()),
+        };
+        Err(RunError::usage(format_args!("`{flag}` cannot be used in planning"))
+            .hint("`blis capacity`, `size` and `sweep` measure a fixed number of equal instances; `blis run` and `compare` take it"))
+    }
+
+    /// The loop in which `policy` sets the numbers of replicas.
+    pub(crate) fn control(&self, policy: Box<dyn ScalingPolicy>) -> ScalingLoop {
+        ScalingLoop { policy, sync: self.sync, scrape: self.scrape, behaviour: Some(self.behaviour.clone()) }
+    }
+}
+
+/// The limits of a group, of which `own` are the settings unless it is the first; without an autoscaler the `initial` number.
+pub(crate) fn limits(settings: Option<&ScalingSettings>, own: Option<&GroupSettings>, initial: u32) -> ReplicaLimits {
+    let Some(settings) = settings else { return ReplicaLimits { min: initial, max: initial } };
+    ReplicaLimits {
+        min: own.and_then(|group| group.min).unwrap_or(settings.min),
+        max: own.and_then(|group| group.max).unwrap_or(settings.max),
+    }
+}
+
+/// Refuses groups that contradict other settings. `refuse` makes the error about a setting, where it is set.
+///
+/// # Errors
+/// The first contradiction.
+pub(crate) fn check_groups(
+    spec: &ExperimentSpec,
+    scaling: Option<&ScalingSettings>,
+    refuse: impl Fn(&str, &str, &str) -> RunError,
+) -> Result<(), RunError> {
+    let groups = spec.group.iter().flatten();
+    if groups.clone().next().is_none() {
+        return Ok(());
+    }
+    if spec.parity == Some(ParityName::Blis) {
+        return Err(refuse("group", "cannot be used with `--parity blis`", "leave out one of them"));
+    }
+    check_recording(spec, "group", "--group", &refuse)?;
+    for group in groups {
+        let wrong = |what: String, hint: &str| Err(RunError::usage(format!("`--group {group}`: {what}")).hint(hint));
+        if scaling.is_none() && (group.min.is_some() || group.max.is_some()) {
+            return wrong("`min` and `max` need `--autoscaler`".to_owned(), "set both, or neither");
+        }
+        let ReplicaLimits { min, max } = limits(scaling, Some(group), group.instances);
+        if !(min..=max).contains(&group.instances) {
+            let what = format!("{} instances are not within {min} to {max} replicas", group.instances);
+            return wrong(what, "it is the number at the start: change `instances`, `min` or `max`");
+        }
+        if min == 0 && spec.flow_control != Some(true) {
+            let hint = "requests that find no replica wait in the gateway's queue; without it they are rejected";
+            return wrong("`min=0` needs `--flow-control`".to_owned(), hint);
         }
     }
+    Ok(())
+}
+
+/// Refuses `setting`, a flag called `flag`, with what assumes one group of a fixed number of instances.
+fn check_recording(
+    spec: &ExperimentSpec,
+    setting: &str,
+    flag: &str,
+    refuse: &impl Fn(&str, &str, &str) -> RunError,
+) -> Result<(), RunError> {
+    if spec.trace_level.is_some_and(|level| level != TraceLevelName::None) {
+        let hint = "a decision trace has a fixed number of equal instances; leave out one of them";
+        return Err(refuse("trace-level", &format!("cannot be used with `{flag}`"), hint));
+    }
+    if spec.regret.is_some_and(|regret| regret != RegretName::None) {
+        let hint = "branches compare runs with the same instances; leave out one of them";
+        return Err(refuse(setting, "cannot be used with counterfactual regret", hint));
+    }
+    Ok(())
 }
 
 /// The parameters of the autoscaler that are set.

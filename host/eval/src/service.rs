@@ -20,6 +20,7 @@ use crate::bound::BoundedService;
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::open;
+use crate::replicas::{ServiceGroup, replicas};
 use crate::spec::{ParityName, TieBreakName};
 use crate::targets::slo_targets;
 use blis_config::Deployment;
@@ -75,8 +76,24 @@ pub(crate) fn cluster<I: Instance>(
     let asked = slo_targets(config, names, &BTreeMap::new()).into_iter();
     let asked = asked.map(|(class, targets)| (class, ClientTargets { ttft: targets.ttft, itl: targets.itl }));
     let classes = Arc::new(classes(&settings.policies, names).with_targets(asked));
-    let mut instances: Vec<InstanceConfig> = (0..settings.num_instances)
-        .map(|index| config.engine.instance(InstanceIndex(index), deployment, &classes))
+    let further = config.further_deployments()?;
+    let models = settings.groups.iter().map(|group| group.model.as_ref().unwrap_or(&config.deployment.model));
+    let initial = settings.groups.iter().map(|group| group.instances);
+    // The deployment of each group, the model as it is written, and the instances at the start.
+    let groups: Vec<(&Deployment, &String, u32)> =
+        std::iter::once((deployment, &config.deployment.model, settings.num_instances))
+            .chain(
+                further
+                    .iter()
+                    .zip(models)
+                    .zip(initial)
+                    .map(|((deployment, model), initial)| (deployment, model, initial)),
+            )
+            .collect();
+    let of_all = groups.iter().flat_map(|&(deployment, _, initial)| (0..initial).map(move |_| deployment));
+    let mut instances: Vec<InstanceConfig> = of_all
+        .enumerate()
+        .map(|(index, deployment)| config.engine.instance(InstanceIndex::at(index), deployment, &classes))
         .collect();
     let plugins = PluginStarter {
         config,
@@ -88,11 +105,15 @@ pub(crate) fn cluster<I: Instance>(
     };
     plugins.attach(&mut instances)?;
     let policies = policies(&plugins, &classes, names)?;
-    let mut template = config.engine.instance(InstanceIndex(0), deployment, &classes);
-    if settings.scaling.is_some() {
-        plugins.attach(std::slice::from_mut(&mut template))?;
-    }
-    let serves = serves(&[&config.deployment.model, &deployment.model], names);
+    let groups = groups.into_iter().map(|(deployment, model, initial)| {
+        let mut template = config.engine.instance(InstanceIndex(0), deployment, &classes);
+        if settings.scaling.is_some() {
+            plugins.attach(std::slice::from_mut(&mut template))?;
+        }
+        let serves = serves(&[model, &deployment.model], names);
+        Ok(ServiceGroup { deployment, template, serves, initial })
+    });
+    let groups: Vec<ServiceGroup<'_>> = groups.collect::<Result<_, RunError>>()?;
     let front = ClusterConfig {
         admission_latency: settings.admission_latency,
         routing_latency: settings.routing_latency,
@@ -103,7 +124,7 @@ pub(crate) fn cluster<I: Instance>(
             TieBreakName::LowestIndex => Ties::LowestIndex,
         },
         classes: Classes::clone(&classes),
-        serves: serves.clone(),
+        serves: groups.iter().flat_map(|group| group.serves.iter().copied()).collect(),
         block_size: config.engine.block_size,
         semantics: config.engine.semantics,
         horizon: config.horizon,
@@ -113,10 +134,8 @@ pub(crate) fn cluster<I: Instance>(
     if let Some(flow) = &settings.flow_control {
         cluster = cluster.with_flow_control(plugins.flow_control(flow.build(names, &settings.policies))?);
     }
-    if let Some(scaling) = &settings.scaling {
-        let price = config.gpu_price(deployment)?.map(|price| price.usd_per_gpu_hour);
-        let policy = plugins.scaling(scaling.built_in.as_ref())?;
-        let replicas = scaling.build(template, deployment, serves, settings.num_instances, price, policy);
+    let policy = settings.scaling.as_ref().map(|scaling| plugins.scaling(scaling.built_in.as_ref())).transpose()?;
+    if let Some(replicas) = replicas(config, groups, policy)? {
         cluster = cluster.with_replicas(replicas, engine).map_err(RunError::usage)?;
     }
     Ok((cluster, incidents))

@@ -243,7 +243,7 @@ pub fn traffic(kind: Kind, n: usize) -> Vec<GuestCall> {
     const PER_REPORT: u64 = 16;
     let call = |item: u64| {
         let report = item / PER_REPORT;
-        let versions = Versions { load: 1 + report, cached_blocks: 1 + item };
+        let versions = Versions { load: 1 + report, cached_blocks: 1 + item, instances: 0 };
         let shared =
             |point: DecisionPoint| point.with_load_of(&DecisionPoint::plausible(n, report * PER_REPORT), versions);
         match GuestCall::plausible(kind, n, item) {
@@ -280,7 +280,10 @@ impl SyntheticService {
     pub fn new(n: usize) -> Self {
         let points: Vec<_> = (0..64).map(|item| DecisionPoint::plausible(n, item)).collect();
         Self {
-            point: DecisionPoint { versions: Versions { load: 1, cached_blocks: 1 }, ..points[0].clone() },
+            point: DecisionPoint {
+                versions: Versions { load: 1, cached_blocks: 1, instances: 0 },
+                ..points[0].clone()
+            },
             reports: points[..4].iter().map(|point| point.signals.clone()).collect(),
             requests: points.into_iter().map(|point| (point.request, point.class_priority)).collect(),
             changes: (0, Vec::with_capacity(2 * Self::REMEMBERED)),

@@ -47,7 +47,8 @@ impl LatestView {
     /// Compares `cluster` with the latest view and replaces it.
     pub fn advance<'a>(&mut self, cluster: &ClusterView<'a>) -> ViewChanges<'a> {
         // Without versions the instances may be others, as those that the filters of a pipeline leave to its picker.
-        let all = self.instances != cluster.len() || cluster.versions.load == 0;
+        let others = self.instances != cluster.len() || self.versions.instances != cluster.versions.instances;
+        let all = others || cluster.versions.load == 0;
         let fresh = |before: u64, now: u64| all || now == 0 || before != now;
         let since = ViewChanges {
             instances: cluster.len(),
@@ -507,7 +508,7 @@ mod tests {
             steps in prop::collection::vec((0usize..9, 0u32..5, prop::option::of(0u32..5), any::<bool>(), 0usize..12), 1..60),
         ) {
             let info = |id| InstanceInfo { id, max_num_seqs: 8, total_kv_blocks: 100 + id.0, block_size: 16 };
-            let instances: Vec<InstanceInfo> = (0..n).map(InstanceIndex::at).map(info).collect();
+            let mut instances: Vec<InstanceInfo> = (0..n).map(InstanceIndex::at).map(info).collect();
             let mut signals = Signals::idle(vec![0; n]);
             // Columns of the decision at hand change all rows.
             let columns: Vec<Column> =
@@ -517,7 +518,7 @@ mod tests {
             let mut kept = InstanceRows::new(&columns);
             // At the latest view: the rows, the number of changes if it was counted, and the versions.
             let mut last: Option<(Vec<f64>, Option<usize>, Versions)> = None;
-            let (mut log, mut versions) = (Vec::new(), Versions { load: 1, cached_blocks: 1 });
+            let (mut log, mut versions) = (Vec::new(), Versions { load: 1, cached_blocks: 1, instances: 0 });
             for (index, value, load, look, forgotten) in steps {
                 signals.in_flight[index % n] = value;
                 signals.in_flight_tokens[index % n] = u64::from(value) * 100;
@@ -527,7 +528,13 @@ mod tests {
                     signals.queue_depth[index % n] = load;
                     signals.kv_utilization[index % n] = f64::from(load) / 5.0;
                     signals.cached_blocks[index % n] = load;
-                    versions = Versions { load: versions.load + 1, cached_blocks: versions.cached_blocks + 1 };
+                    versions.load += 1;
+                    versions.cached_blocks += 1;
+                    // Sometimes another instance has the row.
+                    if load == 0 {
+                        versions.instances += 1;
+                        instances[index % n] = info(InstanceIndex(10 * log.len() as u32));
+                    }
                 }
                 if look {
                     let before = log.len().min(forgotten);

@@ -5,13 +5,11 @@ use serde::Serialize;
 
 /// The cost of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CostDocument<P: Serialize> {
-    /// GPUs of an instance.
-    gpus_per_instance: u32,
+pub struct ServiceCost<P: Serialize> {
     /// Time in which GPUs were held, summed over GPUs, hours.
     gpu_hours: f64,
-    /// The price, and where it is from.
-    price: P,
+    /// The prices, and where they are from.
+    prices: P,
     /// Dollars for the GPU-hours.
     usd: f64,
     /// Dollars for a million output tokens of completed requests; `None` without any.
@@ -22,17 +20,16 @@ pub struct CostDocument<P: Serialize> {
     goodput_per_usd: Option<f64>,
 }
 
-impl<P: Serialize> CostDocument<P> {
-    /// The cost of `report`, whose price is `price`; `None` without a price in the report.
-    pub fn new(report: &Report, price: P) -> Option<Self> {
+impl<P: Serialize> ServiceCost<P> {
+    /// The cost of `report`, at these `prices`; `None` without a price in the report.
+    pub fn new(report: &Report, prices: P) -> Option<Self> {
         let (gpu_hours, usd) = (report.gpu_hours()?, report.dollars()?);
         let tokens = report.cluster.counts.output_tokens as f64;
         let good = report.goodput.as_ref().map(|goodput| goodput.goodput_rps * report.cluster.duration.as_secs_f64());
         let good_per = |cost: f64| good.filter(|_| cost > 0.0).map(|good| good / cost);
         Some(Self {
-            gpus_per_instance: report.cost.gpus,
             gpu_hours,
-            price,
+            prices,
             usd,
             usd_per_million_output_tokens: (tokens > 0.0).then(|| 1e6 * usd / tokens),
             goodput_per_gpu_hour: good_per(gpu_hours),
@@ -78,25 +75,26 @@ mod tests {
 
     #[test]
     fn instances_are_held_all_the_time_and_replicas_for_theirs() {
-        let fixed = CostDocument::new(&report(), "a list").expect("a price");
+        let fixed = ServiceCost::new(&report(), "a list").expect("a price");
         assert_eq!((fixed.gpu_hours, fixed.usd, fixed.usd_per_million_output_tokens), (6.0, 15.0, Some(7.5)));
         assert_eq!((fixed.goodput_per_gpu_hour, fixed.goodput_per_usd), (Some(300.0), Some(120.0)));
         assert_eq!(
             fixed.line(),
             "$15.00 for 6.000 GPU-hours, $7.50 per 1M output tokens, 300 requests within their SLO per GPU-hour"
         );
-        let group = GroupReport { time_in: [HOUR, HOUR, Micros::ZERO, HOUR, Micros::ZERO], ..GroupReport::default() };
+        let time_in = [HOUR, HOUR, Micros::ZERO, HOUR, Micros::ZERO];
+        let group = GroupReport { time_in, gpus: 2, gpu_price: Some(2.5), ..GroupReport::default() };
         let replicas = ReplicaReport { groups: vec![group], ..ReplicaReport::default() };
-        let elastic = CostDocument::new(&Report { replicas: Some(replicas), ..report() }, "a list").expect("a price");
+        let elastic = ServiceCost::new(&Report { replicas: Some(replicas), ..report() }, "a list").expect("a price");
         assert_eq!((elastic.gpu_hours, elastic.usd), (4.0, 10.0), "loading and active");
     }
 
     #[test]
     fn without_a_price_there_is_no_cost() {
         let free = Report { cost: InstanceCost { gpus: 2, gpu_price: None }, ..report() };
-        assert_eq!(CostDocument::new(&free, ()), None);
+        assert_eq!(ServiceCost::new(&free, ()), None);
         let empty = Report { cost: report().cost, ..Report::default() };
-        let nothing = CostDocument::new(&empty, ()).expect("a price");
+        let nothing = ServiceCost::new(&empty, ()).expect("a price");
         assert_eq!((nothing.usd, nothing.usd_per_million_output_tokens, nothing.goodput_per_usd), (0.0, None, None));
     }
 }

@@ -22,7 +22,7 @@ mod tpot;
 
 pub use aggregate::{metrics_document, report_document};
 pub use breakdown::EmptyFigures;
-pub use cost::CostDocument;
+pub use cost::ServiceCost;
 pub use decision_summary::{DecisionSummary, score, score_regret};
 pub use definitions::anomaly_definitions;
 pub use export::{Export, ExportFormat, Journal, ServiceInfo};
@@ -30,7 +30,7 @@ pub use file::{FileError, check_target, write_json, write_pair, write_text, writ
 pub use load::{LoadLog, LoadReport, LoadState};
 pub use log::EventLog;
 pub use plugins::{other_value, plugins_document};
-pub use replicas::ReplicasDocument;
+pub use replicas::{GroupName, ReplicasDocument};
 pub use requests::{RequestLog, RequestRecord};
 pub use results::results_document;
 pub use summary::{Setting, Summary};

@@ -1,6 +1,6 @@
 //! The replicas of an autoscaled service: figures for the JSON document, and lines of the summary.
 
-use blis_sim::replica::{ReplicaReport, ReplicaState};
+use blis_sim::replica::{GroupReport, ReplicaReport, ReplicaState};
 use blis_sim::units::Micros;
 use serde::Serialize;
 
@@ -27,6 +27,34 @@ pub struct ReplicasDocument {
     flaps: usize,
     /// The numbers of replicas from a time on, in order of time.
     timeline: Vec<TimelineEntry>,
+    /// Each group; empty for a single one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<GroupDocument>,
+}
+
+/// The replicas of a group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct GroupDocument {
+    /// Model, GPU and parallelism, as [`GroupName`] has them.
+    #[serde(flatten)]
+    name: GroupName,
+    mean: f64,
+    peak: u32,
+    replica_s: StateTimes,
+    gpu_hours: f64,
+    started: u32,
+    removed: u32,
+}
+
+/// What distinguishes a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupName {
+    /// Short name of the model.
+    pub model: String,
+    /// Name of the GPU.
+    pub hardware: String,
+    /// GPUs of a replica.
+    pub gpus_per_replica: u32,
 }
 
 /// Replica-time in each state, s.
@@ -51,31 +79,24 @@ struct TimelineEntry {
 }
 
 impl ReplicasDocument {
-    /// The figures of `report`, summed over its groups; `gpu_hours` is the time in which GPUs were held.
+    /// The figures of `report`, summed over its groups, which have these `names`.
     #[must_use]
-    pub fn new(report: &ReplicaReport, gpu_hours: f64) -> Self {
+    pub fn new(report: &ReplicaReport, names: &[GroupName]) -> Self {
         let groups = || report.groups.iter();
-        let time_in = |state: ReplicaState| -> f64 {
-            groups().map(|group| group.time_in[state.index()]).sum::<Micros>().as_secs_f64()
-        };
+        let time_in = |state: ReplicaState| groups().map(|group| group.time_in[state.index()]).sum();
         let numbers = 0..report.groups.len();
         Self {
             end_s: report.end.as_secs_f64(),
             mean: numbers.clone().map(|group| report.mean(group)).sum(),
             peak: peak(report),
-            replica_s: StateTimes {
-                scheduling: time_in(ReplicaState::Scheduling),
-                loading: time_in(ReplicaState::Loading),
-                warming: time_in(ReplicaState::Warming),
-                active: time_in(ReplicaState::Active),
-                draining: time_in(ReplicaState::Draining),
-            },
-            gpu_hours,
+            replica_s: StateTimes::new(time_in),
+            gpu_hours: groups().map(GroupReport::gpu_hours).sum(),
             started: groups().map(|group| group.started).sum(),
             removed: groups().map(|group| group.removed).sum(),
             scale_events: report.changes.len(),
             flaps: numbers.map(|group| report.flaps(group)).sum(),
             timeline: report.timeline.iter().map(|(at, groups)| entry(*at, groups)).collect(),
+            groups: if names.len() < 2 { Vec::new() } else { group_documents(report, names) },
         }
     }
 
@@ -91,6 +112,33 @@ impl ReplicasDocument {
         let (event, flap) = (if events == 1 { "" } else { "s" }, if flaps == 1 { "" } else { "s" });
         [("Replicas", held), ("Scaling", format!("{events} change{event}, {flaps} flap{flap} within 10 min{waited}"))]
     }
+}
+
+impl StateTimes {
+    fn new(time_in: impl Fn(ReplicaState) -> Micros) -> Self {
+        let seconds = |state| time_in(state).as_secs_f64();
+        Self {
+            scheduling: seconds(ReplicaState::Scheduling),
+            loading: seconds(ReplicaState::Loading),
+            warming: seconds(ReplicaState::Warming),
+            active: seconds(ReplicaState::Active),
+            draining: seconds(ReplicaState::Draining),
+        }
+    }
+}
+
+fn group_documents(report: &ReplicaReport, names: &[GroupName]) -> Vec<GroupDocument> {
+    let groups = report.groups.iter().zip(names).enumerate();
+    let document = |(index, (group, name)): (usize, (&GroupReport, &GroupName))| GroupDocument {
+        name: name.clone(),
+        mean: report.mean(index),
+        peak: group.peak,
+        replica_s: StateTimes::new(|state| group.time_in[state.index()]),
+        gpu_hours: group.gpu_hours(),
+        started: group.started,
+        removed: group.removed,
+    };
+    groups.map(document).collect()
 }
 
 /// Most replicas of all groups together that held GPUs at the same time.
@@ -118,29 +166,37 @@ fn entry(at: Micros, groups: &[[u32; 5]]) -> TimelineEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blis_sim::replica::{GroupReport, ReplicaChange};
+    use blis_sim::replica::ReplicaChange;
 
     #[test]
     fn figures_are_sums_over_groups() {
         let hours = |h: u64| Micros(h * 3_600_000_000);
-        let group = |time_in| GroupReport { time_in, peak: 2, started: 1, removed: 1 };
+        let group = |gpus, time_in| GroupReport { time_in, peak: 2, started: 1, removed: 1, gpus, gpu_price: None };
         let changes = [(1, 1, 2), (2, 2, 1)].map(|(at, from, to)| ReplicaChange { at: Micros(at), group: 0, from, to });
         let report = ReplicaReport {
             end: hours(10),
             groups: vec![
-                group([hours(1), hours(2), hours(0), hours(10), hours(3)]),
-                group([hours(0), hours(0), hours(0), hours(5), hours(0)]),
+                group(2, [hours(1), hours(2), hours(0), hours(10), hours(3)]),
+                group(4, [hours(0), hours(0), hours(0), hours(5), hours(0)]),
             ],
             timeline: vec![
                 (Micros::ZERO, vec![[0, 0, 0, 1, 0], [0, 0, 0, 1, 0]]),
                 (hours(5), vec![[1, 2, 0, 1, 0], [0, 0, 0, 0, 0]]),
             ],
             changes: changes.to_vec(),
+            ..ReplicaReport::default()
         };
-        let document = ReplicasDocument::new(&report, 50.0);
+        let name = |hardware: &str, gpus_per_replica| GroupName {
+            model: "m".to_owned(),
+            hardware: hardware.to_owned(),
+            gpus_per_replica,
+        };
+        let document = ReplicasDocument::new(&report, &[name("A100-SXM", 2), name("H100", 4)]);
         assert_eq!((document.mean, document.peak, document.gpu_hours), (2.0, 3, 50.0));
         assert_eq!((document.started, document.removed, document.scale_events, document.flaps), (2, 2, 2, 1));
         assert_eq!(document.replica_s.active, 15.0 * 3600.0);
+        let second = &document.groups[1];
+        assert_eq!((second.name.hardware.as_str(), second.mean, second.gpu_hours), ("H100", 0.5, 20.0));
         let last = document.timeline[1];
         assert_eq!((last.at_s, last.scheduling, last.loading, last.active), (18_000.0, 1, 2, 1));
         assert_eq!(

@@ -42,7 +42,7 @@ pub struct Summary<'a> {
     pub load: Option<&'a LoadReport>,
     /// Replicas, if they come and go.
     pub replicas: Option<&'a ReplicasDocument>,
-    /// What the run cost, with a price list: [`CostDocument::line`](super::CostDocument::line).
+    /// What the run cost, with a price list: [`ServiceCost::line`](super::ServiceCost::line).
     pub cost: Option<&'a str>,
     /// Texts of the names in the report.
     pub names: &'a Names,

@@ -69,7 +69,7 @@ pub struct ReplicaReport {
 }
 
 /// The replicas of a group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GroupReport {
     /// Replica-time in each state ([`ReplicaState::ALL`]). Times GPUs per replica, all but the first are the GPU-time.
     pub time_in: [Micros; 5],
@@ -79,6 +79,10 @@ pub struct GroupReport {
     pub started: u32,
     /// Replicas that were removed.
     pub removed: u32,
+    /// GPUs of a replica.
+    pub gpus: u32,
+    /// Price of a GPU, dollars per hour; `None` without a price list.
+    pub gpu_price: Option<f64>,
 }
 
 /// The nodes of a pool.
@@ -106,6 +110,12 @@ pub struct ReplicaChange {
 }
 
 impl GroupReport {
+    /// Time during which GPUs were held, summed over GPUs, hours.
+    #[must_use]
+    pub fn gpu_hours(&self) -> f64 {
+        self.provisioned().as_secs_f64() * f64::from(self.gpus) / 3600.0
+    }
+
     /// Time during which replicas held their GPUs, summed over replicas.
     #[must_use]
     pub fn provisioned(&self) -> Micros {

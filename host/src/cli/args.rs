@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use blis_config::policy::{BuiltIn, ScalingRow, SettingSource};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
+use blis_eval::group::GroupSettings;
 use blis_eval::spec::{
     ArrivalName, ConcurrencyModeName, DrainName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName,
     KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName,
@@ -481,6 +482,11 @@ pub(super) struct ClusterFlags {
     /// Choice among instances of equal score
     #[arg(long, value_parser = OneOf::<TieBreakName>::new(), value_name = "NAME", default_value_t = defaults::TIE_BREAK, help_heading = CLUSTER)]
     pub tie_break: TieBreakName,
+    /// Further instances that differ from those of the flags, as in hardware=A100-SXM,tp=1,instances=2: model, hardware, tp,
+    /// max-num-seqs, max-num-batched-tokens, instances, and min and max with --autoscaler; may be given several times.
+    /// A request that names a model goes to instances of that model
+    #[arg(long, value_name = "NAME=VALUE,…", value_parser = parse::group, help_heading = CLUSTER)]
+    pub group: Vec<GroupSettings>,
     #[command(flatten)]
     pub flow: FlowFlags,
     #[command(flatten)]

@@ -117,6 +117,7 @@ const USUAL: &[&str] = &[
     "max_num_batched_tokens",
     "total_kv_blocks",
     "num_instances",
+    "autoscaler",
     "routing_policy",
     "policy_config",
     "policy_param",

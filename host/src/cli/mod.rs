@@ -40,7 +40,7 @@ use blis_eval::prices::GpuPrice;
 use blis_eval::regret::Regret;
 use blis_eval::run::{self, RunResult};
 use blis_report::{
-    CostDocument, DecisionSummary, LoadReport, ReplicasDocument, Summary, plugins_document, report_document,
+    DecisionSummary, LoadReport, ReplicasDocument, ServiceCost, Summary, plugins_document, report_document,
 };
 use blis_sim::metrics::Distribution;
 use clap::FromArgMatches as _;
@@ -184,7 +184,7 @@ fn simulate(config: &Experiment, flags: &OutputFlags) -> Result<(), RunError> {
 
 fn print_summary(finished: &RunResult, colour: bool) -> Result<(), RunError> {
     let RunResult { setting, report, load, replicas, cost, names, warnings, cpu, .. } = finished;
-    let (load, replicas, cost) = (load.as_ref(), replicas.as_ref(), cost.as_ref().map(CostDocument::line));
+    let (load, replicas, cost) = (load.as_ref(), replicas.as_ref(), cost.as_ref().map(ServiceCost::line));
     print_text(Summary { setting, report, load, replicas, cost: cost.as_deref(), names, warnings, colour })?;
     if let Some((fitness, baseline)) = &finished.fitness {
         print_text(format_args!("\n{}", fitness.block(baseline.as_deref())))?;
@@ -240,7 +240,7 @@ struct Printed<'a, R: Serialize, P: Serialize, F: Serialize> {
     replicas: Option<&'a ReplicasDocument>,
     /// Absent without a price list.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cost: Option<&'a CostDocument<GpuPrice>>,
+    cost: Option<&'a ServiceCost<Vec<GpuPrice>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plugins: Option<P>,
     #[serde(skip_serializing_if = "Option::is_none")]

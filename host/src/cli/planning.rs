@@ -1,10 +1,12 @@
 //! `blis capacity`, `blis size`, `blis sweep`: planning of capacity within SLOs.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 
 use blis_eval::error::RunError;
-use blis_eval::planning::{self, PlanConfig, Slo, SweepConfig, Variation};
+use blis_eval::planning::{self, CsvTable, PlanConfig, Slo, SweepConfig, Variation};
 use blis_eval::spec::parse;
+use blis_report::{check_target, write_text};
 use clap::Args;
 use serde::Serialize;
 
@@ -82,6 +84,24 @@ struct ReplicationFlags {
     /// Threads; 0 for one per core. Results do not depend on it
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse::threads, help_heading = PLANNING)]
     threads: usize,
+    /// File for the table as CSV: a line for each policy, number of replicas or point
+    #[arg(long, value_name = "FILE", help_heading = PLANNING)]
+    csv: Option<PathBuf>,
+}
+
+impl ReplicationFlags {
+    /// The seeds and threads, if the file can be written.
+    fn checked(&self) -> Result<(u32, usize), RunError> {
+        self.csv.iter().try_for_each(|path| check_target(path).map_err(|error| RunError::file(&error)))?;
+        Ok((self.seeds, self.threads))
+    }
+
+    /// Prints `found`, and writes its table.
+    fn show<T: Display + Serialize + CsvTable>(&self, found: &T, output: &OutputFlags) -> Result<(), RunError> {
+        if wants_text_form(output.output) { print_text(found) } else { print_document(found) }?;
+        let write = |path: &PathBuf| write_text(path, &found.csv()).map_err(|error| RunError::file(&error));
+        self.csv.iter().try_for_each(write)
+    }
 }
 
 /// `blis capacity`.
@@ -95,14 +115,14 @@ pub(super) fn size(args: &PlanArgs) -> Result<(), RunError> {
 }
 
 /// Prints what `search` finds; `what` it does is shown meanwhile.
-fn plan<T: Display + Serialize>(
+fn plan<T: Display + Serialize + CsvTable>(
     args: &PlanArgs,
     what: &'static str,
     search: fn(&PlanConfig) -> Result<T, RunError>,
 ) -> Result<(), RunError> {
     let PlanArgs { given, plan, output, .. } = args;
     start_log(output.log.into());
-    let ReplicationFlags { seeds, threads } = plan.replications;
+    let (seeds, threads) = plan.replications.checked()?;
     let config = PlanConfig::new(given.over(output)?, &plan.slo, seeds, threads)?;
     if output.explain_config {
         return explain_policies(&config.base, &config.policies);
@@ -112,14 +132,14 @@ fn plan<T: Display + Serialize>(
     drop(spinner);
     let found = found?;
     warn_of_policies(&config.policies);
-    if wants_text_form(output.output) { print_text(&found) } else { print_document(&found) }
+    plan.replications.show(&found, output)
 }
 
 /// `blis sweep`.
 pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
-    let SweepArgs { given, vary, slo, replications: ReplicationFlags { seeds, threads }, output, .. } = args;
+    let SweepArgs { given, vary, slo, replications, output, .. } = args;
     start_log(output.log.into());
-    let config = SweepConfig::new(&given.over(output)?, vary, slo, (*seeds, *threads))?;
+    let config = SweepConfig::new(&given.over(output)?, vary, slo, replications.checked()?)?;
     if output.explain_config {
         return config
             .experiments()
@@ -128,6 +148,5 @@ pub(super) fn sweep(args: &SweepArgs) -> Result<(), RunError> {
     let spinner = Spinner::start("measuring points", output.no_progress);
     let found = planning::sweep(&config);
     drop(spinner);
-    let found = found?;
-    if wants_text_form(output.output) { print_text(&found) } else { print_document(&found) }
+    replications.show(&found?, output)
 }

@@ -39,12 +39,12 @@ const BYTES_MAX: u64 = 1 << 20;
 /// (`\u2028`), and a YAML key may have 1024.
 const NAME_MAX: usize = 128;
 
-/// Sections of BLIS's bundles that are not simulated yet, and their subjects.
-const NOT_SIMULATED: [(&str, &str); 4] = [
-    ("node_pools", "nodes that instances are placed on"),
-    ("autoscaler", "instances that are added and removed"),
-    ("instance_lifecycle", "instances that take time to load"),
-    ("slo_targets", "the queue of the gateway that is ordered by them"),
+/// Sections of BLIS's bundles that are not read, and what to do instead.
+const NOT_READ: [(&str, &str); 4] = [
+    ("node_pools", "leave it out; there are always enough GPUs"),
+    ("autoscaler", "leave it out, and set `--autoscaler`: BLIS's own loop scales to zero and never recovers"),
+    ("instance_lifecycle", "leave it out, and set `--startup-time` beside `--autoscaler`"),
+    ("slo_targets", "leave it out, and set `--slo-targets`, or `slo_targets` of the section `gateway`"),
 ];
 
 impl Bundle {
@@ -500,8 +500,8 @@ impl BundleReader<'_> {
 
 fn unknown_key(key: &str, known: &[&str]) -> (String, String) {
     let part_of_bundle = known.contains(&"admission") || known.contains(&"slo_priorities");
-    match NOT_SIMULATED.iter().find(|(name, _)| part_of_bundle && *name == key) {
-        Some((name, about)) => (format!("`{name}` is not simulated yet"), format!("leave it out; it is about {about}")),
+    match NOT_READ.iter().find(|(name, _)| part_of_bundle && *name == key) {
+        Some((name, instead)) => (format!("BLIS's section `{name}` is not read"), (*instead).to_owned()),
         None => (format!("unknown key {}", quoted(key.as_bytes())), name_hint(key, known)),
     }
 }

@@ -2,7 +2,7 @@
 
 use blis_plugin::PolicyParameter;
 use blis_sim::scaling::hpa::TOLERANCE;
-use blis_sim::scaling::{Hpa, ScalingPolicy, Schedule, Signals, WvaV1, WvaV1Settings, WvaV2, WvaV2Settings};
+use blis_sim::scaling::{Hpa, ScalingPolicy, Schedule, SignalSet, WvaV1, WvaV1Settings, WvaV2, WvaV2Settings};
 use blis_sim::units::Micros;
 
 use super::parameter::{self, NumericParameter, ParameterInput, ParameterValues, number_of};
@@ -17,13 +17,13 @@ pub struct ScalingRow {
     /// Summary in one line, for help and lists.
     pub about: &'static str,
     parameters: &'static [NumericParameter],
-    build: Build,
+    build: ScalingBuild,
 }
 
 /// How the policy is built from the values of its parameters.
 #[derive(Debug)]
-enum Build {
-    Signals(fn(&ParameterValues) -> Signals),
+enum ScalingBuild {
+    Signals(fn(&ParameterValues) -> SignalSet),
     Wva1(fn(&ParameterValues) -> WvaV1Settings),
     Wva2(fn(&ParameterValues) -> WvaV2Settings),
     Static,
@@ -62,19 +62,22 @@ static ROWS: &[ScalingRow] = &[
         name: "queue",
         about: "Requests in the gateway's queue, and running requests (llm-d's guide keda-epp)",
         parameters: &[QUEUED, RUNNING, HPA_TOLERANCE],
-        build: Build::Signals(|set| Signals::Queue { queued: set.get("queued"), running: set.get("running") }),
+        build: ScalingBuild::Signals(|set| SignalSet::Queue { queued: set.get("queued"), running: set.get("running") }),
     },
     ScalingRow {
         name: "saturation",
         about: "Saturation of the pool, as flow control has it",
         parameters: &[number("target", 0.7, (0.001, 100.0), "Saturation to be kept"), HPA_TOLERANCE],
-        build: Build::Signals(|set| Signals::Saturation { target: set.get("target") }),
+        build: ScalingBuild::Signals(|set| SignalSet::Saturation { target: set.get("target") }),
     },
     ScalingRow {
         name: "queue-guard",
         about: "As queue, less what starting replicas will serve",
         parameters: &[QUEUED, RUNNING, HPA_TOLERANCE],
-        build: Build::Signals(|set| Signals::QueueGuard { queued: set.get("queued"), running: set.get("running") }),
+        build: ScalingBuild::Signals(|set| SignalSet::QueueGuard {
+            queued: set.get("queued"),
+            running: set.get("running"),
+        }),
     },
     ScalingRow {
         name: "token-aware",
@@ -85,7 +88,7 @@ static ROWS: &[ScalingRow] = &[
             number("kv", 0.8, SHARE, "Share of used KV blocks of one replica"),
             HPA_TOLERANCE,
         ],
-        build: Build::Signals(|set| Signals::TokenAware {
+        build: ScalingBuild::Signals(|set| SignalSet::TokenAware {
             prefill_rate: set.get("prefill-rate"),
             prefill_s: set.get("prefill-s"),
             kv: set.get("kv"),
@@ -101,7 +104,7 @@ static ROWS: &[ScalingRow] = &[
             number("down", 0.4, (0.001, 2.0), "Share of the SLO below which replicas are removed, below up"),
             HPA_TOLERANCE,
         ],
-        build: Build::Signals(|set| Signals::SloAware {
+        build: ScalingBuild::Signals(|set| SignalSet::SloAware {
             ttft: Micros::from_f64(set.get("ttft-ms") * 1e3),
             tpot: Micros::from_f64(set.get("tpot-ms") * 1e3),
             up: set.get("up"),
@@ -117,7 +120,7 @@ static ROWS: &[ScalingRow] = &[
             number("spare-kv", 0.1, (0.0, 1.0), "Mean share of KV blocks to spare below which a replica is added"),
             number("spare-queue", 3.0, (0.0, 1e6), "Mean waiting requests to spare below which a replica is added"),
         ],
-        build: Build::Wva1(|set| WvaV1Settings {
+        build: ScalingBuild::Wva1(|set| WvaV1Settings {
             kv: set.get("kv"),
             queue: set.get("queue"),
             spare_kv: set.get("spare-kv"),
@@ -133,7 +136,7 @@ static ROWS: &[ScalingRow] = &[
             number("up", 0.85, SHARE, "Share of the capacity in use after replicas were added"),
             number("down", 0.7, SHARE, "Share of the capacity below which replicas are removed"),
         ],
-        build: Build::Wva2(|set| WvaV2Settings {
+        build: ScalingBuild::Wva2(|set| WvaV2Settings {
             kv: set.get("kv"),
             queue: set.get("queue"),
             up: set.get("up"),
@@ -144,7 +147,7 @@ static ROWS: &[ScalingRow] = &[
         name: "static",
         about: "Always the same number, for comparison",
         parameters: &[number("replicas", 1.0, (0.0, 65_536.0), "Number of replicas")],
-        build: Build::Static,
+        build: ScalingBuild::Static,
     },
     ScalingRow {
         name: "perfect",
@@ -154,7 +157,7 @@ static ROWS: &[ScalingRow] = &[
             number("interval-s", 15.0, (0.001, 1e6), "Interval of the arrival rate, s"),
             number("lead-s", 0.0, (0.0, 1e6), "Time by which replicas are added before they are needed, s"),
         ],
-        build: Build::Perfect,
+        build: ScalingBuild::Perfect,
     },
 ];
 
@@ -229,11 +232,11 @@ impl ScalingUse {
     pub fn build(&self, arrivals: impl FnOnce() -> Vec<Micros>) -> Box<dyn ScalingPolicy> {
         let values = ParameterValues(self.parameters.iter().map(|(name, one)| ((*name).to_owned(), **one)).collect());
         match &self.row.build {
-            Build::Signals(signals) => Box::new(Hpa::new(signals(&values), values.get("tolerance"))),
-            Build::Wva1(settings) => Box::new(WvaV1::new(settings(&values))),
-            Build::Wva2(settings) => Box::new(WvaV2::new(settings(&values))),
-            Build::Static => Box::new(Schedule::constant(values.get("replicas").round() as u32)),
-            Build::Perfect => {
+            ScalingBuild::Signals(signals) => Box::new(Hpa::new(signals(&values), values.get("tolerance"))),
+            ScalingBuild::Wva1(settings) => Box::new(WvaV1::new(settings(&values))),
+            ScalingBuild::Wva2(settings) => Box::new(WvaV2::new(settings(&values))),
+            ScalingBuild::Static => Box::new(Schedule::constant(values.get("replicas").round() as u32)),
+            ScalingBuild::Perfect => {
                 let (interval, lead) = (values.get("interval-s"), values.get("lead-s"));
                 let seconds = Micros::from_secs_f64;
                 Box::new(Schedule::perfect(arrivals(), values.get("rate"), seconds(interval), seconds(lead)))
@@ -244,7 +247,7 @@ impl ScalingUse {
     /// Whether [`Self::build`] reads the arrivals of all requests.
     #[must_use]
     pub fn reads_arrivals(&self) -> bool {
-        matches!(self.row.build, Build::Perfect)
+        matches!(self.row.build, ScalingBuild::Perfect)
     }
 }
 
@@ -259,12 +262,16 @@ fn wrong(source: &SettingSource, what: String, hint: String) -> PolicyError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blis_diag::Diagnose as _;
 
     fn choose(name: &str, given: &[(&str, &str)]) -> Result<ScalingUse, String> {
         let flag = |text: &str| Sourced::flag("--policy-param", ParameterInput::Word(text.to_owned()));
         let given: Vec<_> = given.iter().map(|(name, value)| ((*name).to_owned(), flag(value))).collect();
         let chosen = ScalingUse::choose(&Sourced::flag("--autoscaler", name.to_owned()), &given);
-        chosen.map_err(|error| format!("{}; {}", error.0.without_hint(), error.0.hint.unwrap_or_default()))
+        chosen.map_err(|error| {
+            let diagnostic = error.diagnostic();
+            format!("{}; {}", diagnostic.without_hint(), diagnostic.hint.unwrap_or_default())
+        })
     }
 
     #[test]
@@ -304,6 +311,13 @@ mod tests {
             mistake("queue", &[("queued", "many")]),
             mistake("slo-aware", &[("down", "0.6")]),
             mistake("wva-v2", &[("up", "0.5")]),
-        ].join("\n"), @"");
+        ].join("\n"), @r"
+        unknown autoscaler `slo-awere`; did you mean `slo-aware`?
+        `queue` has no parameter `quued`; did you mean `queued`?
+        parameter `queued` of `queue` is 0; it must be a number from 0.001 to 1000000
+        parameter `queued` of `queue` is `many`; it must be a number
+        `down` of the autoscaler `slo-aware` is 0.6, and `up` 0.55; `down` must be below `up`: else replicas are added and removed in turn
+        `down` of the autoscaler `wva-v2` is 0.7, and `up` 0.5; `down` must be below `up`: else replicas are added and removed in turn
+        ");
     }
 }

@@ -6,6 +6,7 @@
 //! ```
 
 mod capacity;
+mod csv;
 mod length;
 mod load;
 mod load_run;
@@ -21,11 +22,13 @@ use crate::error::RunError;
 use crate::experiment::{Experiment, OutputFiles};
 use crate::named_policy::OtherPolicies;
 use crate::open;
+use crate::scaling::ScalingSettings;
 use crate::service;
 use crate::spec::{ExperimentSpec, SettingKey};
 use crate::workload_config::{TraceConfig, WorkloadConfig};
 
 pub use capacity::{Capacity, PolicyCapacity, capacity};
+pub use csv::CsvTable;
 pub use load::LoadUnit;
 pub use size::{ServiceSize, SizeCheck, SizeResult, size};
 pub use slo::{Slo, SloMetric, SloStatistic};
@@ -55,6 +58,7 @@ impl PlanConfig {
     /// # Errors
     /// If a figure has two limits, a policy is named twice, or a setting is invalid.
     pub fn new(mut spec: ExperimentSpec, slos: &[Slo], seeds: u32, threads: usize) -> Result<Self, RunError> {
+        ScalingSettings::refuse_in_planning(&spec)?;
         let is_repeated = |(i, slo): &(usize, &Slo)| slos[..*i].iter().any(|other| other.figure() == slo.figure());
         if let Some((_, twin)) = slos.iter().enumerate().find(is_repeated) {
             let figure = twin.figure();

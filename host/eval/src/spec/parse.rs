@@ -14,6 +14,7 @@ use blis_plugin::Kind;
 use blis_workload::trace_v2::ThinkTime;
 
 use super::NamedChoice;
+use crate::group::GroupSettings;
 
 /// The value of `policy-param`: a parameter of a policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -485,6 +486,36 @@ fn nanoseconds(number: &str, unit: u128) -> Option<u128> {
     Some(digits(whole)? * unit + digits(fraction)? * unit / 10u128.pow(fraction.len() as u32))
 }
 
+/// A group of instances: `hardware=A100-SXM,tp=1,instances=2`.
+pub fn group(text: &str) -> Result<GroupSettings, String> {
+    const KEYS: [&str; 8] =
+        ["model", "hardware", "tp", "max-num-seqs", "max-num-batched-tokens", "instances", "min", "max"];
+    let mut group = GroupSettings { instances: 1, ..GroupSettings::default() };
+    let mut seen = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let Some((name, value)) = part.split_once('=').filter(|(_, value)| !value.is_empty()) else {
+            return Err(format!("`{part}`: must be a setting of the group and its value, like hardware=A100-SXM"));
+        };
+        let message = |message: String| format!("`{name}` {message}");
+        match name {
+            "model" => group.model = Some(value.to_owned()),
+            "hardware" => group.hardware = Some(value.to_owned()),
+            "tp" => group.tp = Some(parallelism(value).map_err(message)?),
+            "max-num-seqs" => group.max_num_seqs = Some(count(value).map_err(message)?),
+            "max-num-batched-tokens" => group.max_num_batched_tokens = Some(count(value).map_err(message)?),
+            "instances" => group.instances = instances(value).map_err(message)?,
+            "min" => group.min = Some(instances_or_zero(value).map_err(message)?),
+            "max" => group.max = Some(instances(value).map_err(message)?),
+            _ => return Err(format!("there is no setting `{name}` of a group: {}", name_hint(name, &KEYS))),
+        }
+        if seen.contains(&name) {
+            return Err(format!("`{name}` is repeated"));
+        }
+        seen.push(name);
+    }
+    Ok(group)
+}
+
 /// How fast the number of replicas may change in one direction: `window=30s,100%/60s,4/60s`, with `select=min` for the
 /// smaller of the changes, or `disabled`.
 pub fn scaling_rules(text: &str) -> Result<ScalingRules, String> {
@@ -673,6 +704,19 @@ mod tests {
         assert!(instances("65536").is_ok() && instances("65537").is_err() && instances("0").is_err());
         assert!(delay("1000000000000").is_ok() && delay("1000000000001").is_err() && interval("-1").is_err());
         assert!(above_0("0").is_err() && above_0("inf").is_err() && from_0("0").is_ok() && from_0("-1").is_err());
+    }
+
+    #[test]
+    fn groups_come_back() {
+        for text in
+            ["hardware=A100-SXM,tp=1,instances=2", "model=qwen/qwen3-14b", "min=0,max=4,max-num-seqs=64", "tp=2"]
+        {
+            let parsed = group(text).expect(text);
+            assert_eq!(group(&parsed.to_string()), Ok(parsed), "{text}");
+        }
+        for text in ["", "hardware", "hardware=", "tp=0", "gpu=H100", "tp=1,tp=2", "instances=0"] {
+            assert!(group(text).is_err(), "{text}");
+        }
     }
 
     #[test]

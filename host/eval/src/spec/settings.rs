@@ -27,6 +27,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use crate::error::RunError;
+use crate::group::GroupSettings;
 
 use super::choice::{
     ArrivalName, ConcurrencyModeName, DrainName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName,
@@ -200,6 +201,7 @@ settings! {
     eviction_policy: String = "eviction-policy", Text, one(parse::name), text::text;
     dispatch_tick_interval: Micros = "dispatch-tick-interval", Number, one(parse::interval_above_0), text::micros;
 
+    group: Vec<GroupSettings> = "group", Texts, several(parse::group), text::texts;
     autoscaler: String = "autoscaler", Text, one(parse::name), text::text;
     min_replicas: u32 = "min-replicas", Number, one(parse::instances_or_zero), text::text;
     max_replicas: u32 = "max-replicas", Number, one(parse::instances), text::text;

@@ -111,6 +111,11 @@ fn value_of(key: &SettingKey, number: u16) -> Option<String> {
         "auto".to_owned(),
         "fixed".to_owned(),
         "poisson".to_owned(),
+        "hardware=A100-SXM,tp=2,instances=3".to_owned(),
+        "window=30s,100%/60s".to_owned(),
+        "weights=2s".to_owned(),
+        "hot:2".to_owned(),
+        "newest".to_owned(),
     ];
     let key = SettingKey::find(key.name).expect("known");
     let fits = |text: &&String| ExperimentSpec::default().set(key, text, SettingSource::Default).is_ok();

@@ -418,7 +418,7 @@ fn versions_are_heeded() {
     let mut guest = router("s.queue_depth * 100 + s.cached_blocks * 10 + s.in_flight");
     let mut service = ScriptService::idle(2);
     let mut call = |service: &ScriptService, load, cached_blocks| {
-        let view = ClusterView { versions: Versions { load, cached_blocks }, ..service.view() };
+        let view = ClusterView { versions: Versions { load, cached_blocks, instances: 0 }, ..service.view() };
         let mut scores = Vec::new();
         guest.route(&seen(&request(1)), &view, &Ties::LowestIndex, &mut scores).unwrap();
         scores

@@ -199,7 +199,7 @@ impl ClusterFields {
             let outdated = match crate::Column::ALL.get(number).map(|column| column.group()) {
                 Some(ColumnGroup::Periodic) => load,
                 Some(ColumnGroup::Cache) => cached_blocks,
-                // The set of instances has no version number.
+                // A row may be that of another instance.
                 Some(ColumnGroup::Constant | ColumnGroup::Router | ColumnGroup::Decision) | None => true,
             };
             if outdated {

@@ -36,6 +36,7 @@ impl Candidates {
             rows(&mut self.rows);
             copy_rows(&self.rows, all.instances, &mut self.instances, true);
         }
+        self.versions.instances += u64::from(is_new);
         self.versions.load += u64::from(is_new || self.copied.load != all.versions.load);
         self.versions.cached_blocks += u64::from(is_new || self.copied.cached_blocks != all.versions.cached_blocks);
         self.copied = all.versions;

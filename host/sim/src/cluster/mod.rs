@@ -22,6 +22,9 @@
 //! | 6 | the number of replicas changes | a replica that drains still gets the requests of this moment |
 //! | 7 | instances, lowest number first | a router sees signals reported before, not events of this moment |
 //!
+//! The number of instances is fixed, or replicas come and go ([`Cluster::with_replicas`]): then decisions see the active ones
+//! only, and a new one has a new index.
+//!
 //! Instances do not interact with each other. They need not advance in lockstep: an instance catches up when a decision
 //! is about to read something that may have changed on it. A tournament tree finds those instances; only the periodic
 //! refresh scans all of them.

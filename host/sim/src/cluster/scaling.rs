@@ -88,7 +88,7 @@ impl<I: Instance> Cluster<I> {
             match transition {
                 Transition::Ready(position) => self.activate(now, position),
                 Transition::MayBeDone(position, instance) => self.drain(now, position, instance, observer)?,
-                Transition::Gone(position, instance) => self.remove(now, position, instance, observer),
+                Transition::Gone(position, instance) => self.remove(now, position, instance, observer)?,
             }
         }
         self.report_states(observer);
@@ -201,16 +201,24 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// The replica, which has no requests, is gone.
-    fn remove(&mut self, now: Micros, position: usize, instance: InstanceIndex, observer: &mut impl Observer) {
-        let (Some(replicas), Some(new)) = (&mut self.replicas, &self.new_instance) else { return };
+    fn remove(
+        &mut self,
+        now: Micros,
+        position: usize,
+        instance: InstanceIndex,
+        observer: &mut impl Observer,
+    ) -> Result<(), NoProgress> {
+        // Policies receive what happened before.
+        self.catch_up_watched(now, observer)?;
+        let (Some(replicas), Some(new)) = (&mut self.replicas, &self.new_instance) else { return Ok(()) };
         let empty = new.gone(replicas.config(position, instance));
         let counters = std::mem::replace(&mut self.instances[instance.index()], empty).finish(now, observer);
         self.next_events.set(instance, None);
         replicas.end(now, position, counters);
         self.board.remove(now, instance, &mut self.lifecycle);
         self.policies.routing.removed(instance);
-        // Policies receive the evictions before anything later.
         self.deliver(now);
+        Ok(())
     }
 
     /// Executes the events before `now` of all instances that have requests or may get some.

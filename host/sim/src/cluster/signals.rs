@@ -79,7 +79,7 @@ impl SignalBoard {
         Self {
             // Free KV blocks are unknown before the first refresh.
             signals: Signals::idle(vec![0; n]),
-            versions: Versions { load: 1, cached_blocks: 1 },
+            versions: Versions { load: 1, cached_blocks: 1, instances: 0 },
             reads: Reads::NOTHING,
             events: Events::NONE,
             ends_matter: false,

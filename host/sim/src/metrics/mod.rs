@@ -31,7 +31,7 @@ use crate::ids::InstanceIndex;
 use crate::observer::{Interests, Observer, SimEvent};
 use crate::outcome::{Counters, Outcome, Rejection, Status};
 use crate::policy::Classes;
-use crate::replica::ReplicaReport;
+use crate::replica::{GroupReport, ReplicaReport};
 use crate::request::Name;
 use crate::units::Micros;
 use aggregate::{InstanceSamples, hit_rate};
@@ -132,7 +132,7 @@ pub struct Report {
     pub gateway_wait: Distribution,
     /// Figures of replicas; `None` if the number of instances is fixed.
     pub replicas: Option<ReplicaReport>,
-    /// What an instance costs, as far as that was set.
+    /// What an instance costs, as far as that was set; not read if there are [`Self::replicas`].
     pub cost: InstanceCost,
 }
 
@@ -150,17 +150,20 @@ impl Report {
     /// the simulation on; of a fixed number of instances without the warm-up. `None` if the number of GPUs is unknown.
     #[must_use]
     pub fn gpu_hours(&self) -> Option<f64> {
-        let held = match &self.replicas {
-            Some(replicas) => replicas.groups.iter().map(|group| group.provisioned().as_secs_f64()).sum(),
-            None => self.instances.len() as f64 * self.cluster.duration.as_secs_f64(),
-        };
+        if let Some(replicas) = &self.replicas {
+            return Some(replicas.groups.iter().map(GroupReport::gpu_hours).sum());
+        }
+        let held = self.instances.len() as f64 * self.cluster.duration.as_secs_f64();
         (self.cost.gpus > 0).then(|| held * f64::from(self.cost.gpus) / 3600.0)
     }
 
     /// Price of [`Self::gpu_hours`], dollars; `None` without a price list.
     #[must_use]
     pub fn dollars(&self) -> Option<f64> {
-        Some(self.gpu_hours()? * self.cost.gpu_price?)
+        match &self.replicas {
+            Some(replicas) => replicas.groups.iter().map(|group| Some(group.gpu_hours() * group.gpu_price?)).sum(),
+            None => Some(self.gpu_hours()? * self.cost.gpu_price?),
+        }
     }
 
     /// Conservation: every request that arrived is completed, queued, running, arriving, dropped, timed out or

@@ -266,13 +266,16 @@ pub struct Staleness {
 }
 
 /// Version numbers of columns. Equal numbers mean equal columns of the same instances as at an earlier decision, so
-/// that values computed from them can be reused. 0 means unknown.
+/// that values computed from them can be reused. 0 means unknown, except for [`Self::instances`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
     /// Version of the periodic columns.
     pub load: u64,
     /// Version of [`Signals::cached_blocks`].
     pub cached_blocks: u64,
+    /// Version of [`ClusterView::instances`]. Another number means other instances, and other numbers of the columns, too;
+    /// always 0 if the instances are fixed.
+    pub instances: u64,
 }
 
 /// The entries of a column that changed recently, so that a copy can be updated without reading the whole column.

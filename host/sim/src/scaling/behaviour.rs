@@ -32,9 +32,9 @@ pub struct ReplicaLimits {
 /// How fast the number of replicas may change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Behaviour {
-    /// Of more replicas.
+    /// For changes to more replicas.
     pub up: ScalingRules,
-    /// Of fewer replicas.
+    /// For changes to fewer replicas.
     pub down: ScalingRules,
     /// Time without activity after which a group with `min` 0 goes to zero (KEDA's `cooldownPeriod`).
     pub cooldown: Micros,

@@ -24,7 +24,7 @@ pub enum Reading {
     Pods {
         /// Sum over the ready replicas that have a value.
         sum: f64,
-        /// Number of these.
+        /// Number of the replicas in the sum.
         known: u32,
         /// Ready replicas without a value.
         missing: u32,
@@ -104,7 +104,7 @@ fn milli(value: f64) -> Option<f64> {
     (value.is_finite() && value >= 0.0).then(|| (value * 1000.0).trunc())
 }
 
-/// Rounded up.
+/// The next whole number of replicas.
 fn whole(replicas: f64) -> Option<u32> {
     replicas.is_finite().then(|| replicas.ceil().clamp(0.0, f64::from(u32::MAX)) as u32)
 }

@@ -23,7 +23,7 @@ use std::fmt::Debug;
 
 pub use behaviour::{Behaviour, Change, ReplicaControl, ReplicaLimits, ScalingRules, Select};
 pub use schedule::Schedule;
-pub use signals::{Hpa, Signals};
+pub use signals::{Hpa, SignalSet};
 pub use wva::{WvaV1, WvaV1Settings, WvaV2, WvaV2Settings};
 
 use crate::ids::InstanceIndex;
@@ -69,7 +69,7 @@ pub struct ScalingView<'a> {
 /// A group: replicas of one model with the same configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupView<'a> {
-    /// The configured properties.
+    /// The properties that do not change.
     pub facts: GroupFacts,
     /// Replicas by the last decision (`spec.replicas`): pending, loading and ready ones, without those that drain.
     pub replicas: u32,
@@ -127,7 +127,7 @@ pub struct ReplicaView {
 pub struct GatewayView {
     /// Requests in the queue.
     pub queued: u32,
-    /// Their prompt tokens.
+    /// Prompt tokens of the queued requests.
     pub queued_tokens: u64,
     /// How long the oldest of them has waited.
     pub oldest_wait: Micros,
@@ -143,7 +143,7 @@ pub const OUTCOME_WINDOW: Micros = Micros(60_000_000);
 pub struct OutcomeWindow {
     /// Requests that arrived at the service for the model of the group.
     pub arrived: u32,
-    /// Requests that completed.
+    /// Requests with all of their output tokens.
     pub completed: u32,
     /// P90 of the TTFT of requests that got their first token; `None` without any.
     pub ttft_p90: Option<Micros>,

@@ -12,16 +12,16 @@ use crate::units::Micros;
 /// Scales each group by a set of signals.
 #[derive(Clone, Debug)]
 pub struct Hpa {
-    signals: Signals,
+    signals: SignalSet,
     /// A desired number that differs by a smaller share changes nothing, ≥ 0.
     tolerance: f64,
-    /// The signal of [`Signals::SloAware`] at the last syncs, oldest first, for each group.
+    /// The signal of [`SignalSet::SloAware`] at the last syncs, oldest first, for each group.
     recent: Vec<VecDeque<(Micros, f64)>>,
 }
 
 /// What a group is scaled by.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Signals {
+pub enum SignalSet {
     /// Requests in the gateway's queue, and running requests.
     Queue {
         /// Queued requests for one replica, > 0.
@@ -64,16 +64,16 @@ pub enum Signals {
     },
 }
 
-/// The mean of [`Signals::SloAware`] is over this time.
+/// The mean of [`SignalSet::SloAware`] is over this time.
 const SLO_MEAN: Micros = Micros(45_000_000);
-/// Largest value of the signal of [`Signals::SloAware`]: a longer queue does not add replicas faster.
+/// Largest value of the signal of [`SignalSet::SloAware`]: a longer queue does not add replicas faster.
 const SLO_CAP: f64 = 2.0;
 
 impl Hpa {
     /// Scales by `signals`. A desired number of replicas that differs from the present one by `tolerance` (0.1 in
     /// Kubernetes) or less changes nothing.
     #[must_use]
-    pub fn new(signals: Signals, tolerance: f64) -> Self {
+    pub fn new(signals: SignalSet, tolerance: f64) -> Self {
         Self { signals, tolerance, recent: Vec::new() }
     }
 
@@ -82,25 +82,25 @@ impl Hpa {
         let group = &view.groups[index];
         let total = |value, target| Metric { reading: Some(Reading::Total(value)), target };
         match self.signals {
-            Signals::Queue { queued, running } => {
+            SignalSet::Queue { queued, running } => {
                 vec![total(group.gateway.queued.into(), queued), total(group.running(), running)]
             }
-            Signals::Saturation { target } => {
+            SignalSet::Saturation { target } => {
                 vec![Metric { reading: saturation(group).map(Reading::Level), target }]
             }
-            Signals::QueueGuard { queued, running } => {
+            SignalSet::QueueGuard { queued, running } => {
                 let demand = (f64::from(group.gateway.queued) / queued).max(group.running() / running);
                 let replicas = f64::from(group.replicas);
                 let needed =
                     if demand <= replicas { demand } else { (demand - group.loading.len() as f64).max(replicas) };
                 vec![total(needed, 1.0)]
             }
-            Signals::TokenAware { prefill_rate, prefill_s, kv } => {
+            SignalSet::TokenAware { prefill_rate, prefill_s, kv } => {
                 let tokens: u64 = group.ready.iter().map(|one| one.in_flight_tokens).sum();
                 let used = group.ready.iter().map(|one| one.kv_utilization).sum();
                 vec![total(tokens as f64 / prefill_rate, prefill_s), total(used, kv)]
             }
-            Signals::SloAware { ttft, tpot, up, down } => {
+            SignalSet::SloAware { ttft, tpot, up, down } => {
                 let signal = slo_signal(group, ttft, tpot);
                 let mean = self.mean(index, view, signal);
                 let needed = mean.map(|signal| slo_replicas(signal, group, up, down));
@@ -121,12 +121,12 @@ impl Hpa {
 
 impl ScalingPolicy for Hpa {
     fn reads(&self) -> Reads {
-        let tokens = matches!(self.signals, Signals::TokenAware { .. });
+        let tokens = matches!(self.signals, SignalSet::TokenAware { .. });
         Reads { load: true, in_flight: true, tokens, ..Reads::NOTHING }
     }
 
     fn reads_outcomes(&self) -> bool {
-        matches!(self.signals, Signals::SloAware { .. })
+        matches!(self.signals, SignalSet::SloAware { .. })
     }
 
     fn behaviour(&self) -> Behaviour {
@@ -135,13 +135,13 @@ impl ScalingPolicy for Hpa {
         let doubled =
             ScalingRules { window: Micros::ZERO, policies: vec![(Change::Percent(100), PERIOD)], select: Select::Max };
         match self.signals {
-            Signals::Queue { .. } | Signals::Saturation { .. } | Signals::TokenAware { .. } => {
+            SignalSet::Queue { .. } | SignalSet::Saturation { .. } | SignalSet::TokenAware { .. } => {
                 Behaviour { up: doubled, ..usual }
             }
-            Signals::QueueGuard { .. } => {
+            SignalSet::QueueGuard { .. } => {
                 Behaviour { down: ScalingRules { window: Micros::ZERO, ..usual.down }, up: doubled, ..usual }
             }
-            Signals::SloAware { .. } => Behaviour {
+            SignalSet::SloAware { .. } => Behaviour {
                 up: ScalingRules {
                     window: Micros(30_000_000),
                     policies: vec![(Change::Percent(100), Micros(60_000_000)), (Change::Pods(4), Micros(60_000_000))],
@@ -218,7 +218,7 @@ mod tests {
     use super::super::{GatewayView, OutcomeWindow};
     use super::*;
 
-    fn target(signals: Signals, group: TestGroup) -> Option<u32> {
+    fn target(signals: SignalSet, group: TestGroup) -> Option<u32> {
         targets(&mut Hpa::new(signals, TOLERANCE), 0, &[group])[0]
     }
 
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn queued_and_running_requests() {
-        let queue = Signals::Queue { queued: 1.0, running: 16.0 };
+        let queue = SignalSet::Queue { queued: 1.0, running: 16.0 };
         assert_eq!(target(queue, busy(2, 24, 0)), Some(3), "48 / 16");
         assert_eq!(target(queue, busy(2, 24, 7)), Some(7), "7 queued");
         assert_eq!(target(queue, busy(2, 0, 0)), Some(0));
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_starting_replicas_will_serve_adds_no_more() {
-        let guard = Signals::QueueGuard { queued: 1.0, running: 16.0 };
+        let guard = SignalSet::QueueGuard { queued: 1.0, running: 16.0 };
         let starting = |queued, loading| {
             target(guard, busy(2, 0, queued).with(|group| group.loading = vec![Micros::MAX; loading]))
         };
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn saturation_is_that_of_the_gateway_or_of_the_replicas() {
-        let level = Signals::Saturation { target: 0.7 };
+        let level = SignalSet::Saturation { target: 0.7 };
         let of = |saturation, queue_depth, kv_utilization| {
             let group = TestGroup::idle(4).with(|group| {
                 group.gateway = GatewayView { saturation, ..GatewayView::default() };
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn prompt_tokens_in_flight_over_the_prefill_rate() {
-        let tokens = Signals::TokenAware { prefill_rate: 10_000.0, prefill_s: 1.5, kv: 0.8 };
+        let tokens = SignalSet::TokenAware { prefill_rate: 10_000.0, prefill_s: 1.5, kv: 0.8 };
         let of = |in_flight_tokens, kv_utilization| {
             let group = TestGroup::idle(2).with(|group| {
                 group.ready.iter_mut().for_each(|one| {
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn latencies_over_their_slos() {
-        let slo = Signals::SloAware { ttft: Micros(3_000_000), tpot: Micros(100_000), up: 0.55, down: 0.4 };
+        let slo = SignalSet::SloAware { ttft: Micros(3_000_000), tpot: Micros(100_000), up: 0.55, down: 0.4 };
         let of = |ttft_ms: u64, tpot_ms: u64, loading| {
             TestGroup::idle(4).with(|group| {
                 group.ready[0].in_flight = 1;

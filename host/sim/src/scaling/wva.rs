@@ -183,11 +183,11 @@ const OBSERVATIONS: usize = 10;
 /// Class of a mean output length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum OutputLength {
-    /// Below 100 tokens.
+    /// A mean below 100 tokens.
     Short,
-    /// Below 500 tokens.
+    /// A mean below 500 tokens.
     Medium,
-    /// 500 tokens and more.
+    /// A mean of 500 tokens and more.
     Long,
 }
 
@@ -262,10 +262,10 @@ impl WvaV2 {
     fn analyze(&mut self, view: &ScalingView<'_>, variants: &[usize], targets: &mut [Option<u32>]) {
         let (input, output) = self.lengths(view, variants);
         let groups = || variants.iter().map(|&index| (index, &view.groups[index]));
-        let mut sized: Vec<Variant<'_, '_>> = Vec::new();
+        let mut sized: Vec<SizedVariant<'_, '_>> = Vec::new();
         for (index, group) in groups() {
             let capacity = self.capacity(index, group, (input, output));
-            sized.push(Variant { index, group, capacity });
+            sized.push(SizedVariant { index, group, capacity });
         }
         let served: f64 = groups()
             .flat_map(|(_, group)| group.ready.iter().map(move |one| (one, group)))
@@ -276,8 +276,8 @@ impl WvaV2 {
         let prompts = (first.gateway.queued_tokens as f64).max(queued * input);
         let demand = served + prompts * (1.0 - hit_rate(view, variants)) + queued * output;
 
-        let replicas = |one: &Variant<'_, '_>| f64::from(one.group.replicas) * one.capacity;
-        let ready = |one: &Variant<'_, '_>| one.group.ready.len() as f64 * one.capacity;
+        let replicas = |one: &SizedVariant<'_, '_>| f64::from(one.group.replicas) * one.capacity;
+        let ready = |one: &SizedVariant<'_, '_>| one.group.ready.len() as f64 * one.capacity;
         let required = demand / self.settings.up - sized.iter().map(replicas).sum::<f64>();
         let spare = sized.iter().map(ready).sum::<f64>() - demand / self.settings.down;
         sized.retain(|one| one.capacity > 0.0);
@@ -291,14 +291,14 @@ impl WvaV2 {
 }
 
 /// A group and the capacity of one of its replicas, tokens.
-struct Variant<'a, 'v> {
+struct SizedVariant<'a, 'v> {
     index: usize,
     group: &'a GroupView<'v>,
     capacity: f64,
 }
 
 /// Adds replicas for `required` tokens to the variants that cost least per token.
-fn add(mut required: f64, cheapest_first: &[Variant<'_, '_>], targets: &mut [Option<u32>]) {
+fn add(mut required: f64, cheapest_first: &[SizedVariant<'_, '_>], targets: &mut [Option<u32>]) {
     for one in cheapest_first {
         let room = one.group.facts.limits.max.saturating_sub(one.group.replicas);
         let more = ((required / one.capacity).ceil().max(0.0) as u32).min(room);
@@ -311,7 +311,7 @@ fn add(mut required: f64, cheapest_first: &[Variant<'_, '_>], targets: &mut [Opt
 }
 
 /// Removes replicas with `spare` tokens from the most expensive variants; the cheapest one keeps its last replica.
-fn remove(mut spare: f64, variants: &mut [Variant<'_, '_>], targets: &mut [Option<u32>]) {
+fn remove(mut spare: f64, variants: &mut [SizedVariant<'_, '_>], targets: &mut [Option<u32>]) {
     variants.sort_by(|a, b| b.group.cost().total_cmp(&a.group.cost()));
     for (position, one) in variants.iter().enumerate() {
         let kept = one.group.facts.limits.min.max(u32::from(position + 1 == variants.len()));

@@ -4,6 +4,8 @@
 use super::outcomes::OutcomeLog;
 use super::{Group, Replica};
 use crate::ids::InstanceIndex;
+use crate::instance::InstanceLoad;
+use crate::policy::Reads;
 use crate::replica::ReplicaState;
 use crate::scaling::{
     Behaviour, GatewayView, GroupFacts, GroupView, OutcomeWindow, ReplicaControl, ReplicaView, ScalingPolicy,
@@ -73,7 +75,7 @@ impl ControlLoop {
     }
 
     /// What the policy reads of replicas.
-    pub fn reads(&self) -> crate::policy::Reads {
+    pub fn reads(&self) -> Reads {
         self.settings.policy.reads()
     }
 
@@ -180,12 +182,7 @@ impl Group {
 
 impl Scraped {
     /// Adds a ready replica with this load.
-    pub fn add(
-        &mut self,
-        instance: InstanceIndex,
-        load: crate::instance::InstanceLoad,
-        (in_flight, tokens): (u32, u64),
-    ) {
+    pub fn add(&mut self, instance: InstanceIndex, load: InstanceLoad, (in_flight, tokens): (u32, u64)) {
         let share = f64::from(load.used_kv_blocks) / f64::from(load.total_kv_blocks.max(1));
         self.ready.push(ReplicaView {
             instance,

@@ -74,6 +74,13 @@ struct Group {
     sleeping: u32,
 }
 
+impl Group {
+    /// Its figures before the first event.
+    fn report(&self) -> GroupReport {
+        GroupReport { gpus: self.settings.gpus, gpu_price: self.settings.price, ..GroupReport::default() }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Replica {
     number: u32,
@@ -139,7 +146,7 @@ impl Replicas {
             next_node: Micros::MAX,
             created: 0,
             counts: vec![[0; 5]; groups.len()],
-            report: ReplicaReport { groups: vec![GroupReport::default(); groups.len()], ..ReplicaReport::default() },
+            report: ReplicaReport { groups: groups.iter().map(Group::report).collect(), ..ReplicaReport::default() },
             events: Vec::new(),
             nodes,
             groups,

@@ -179,6 +179,14 @@ impl ReplicaSettings {
                 ));
             }
         }
+        // The service hashes prompts in blocks of one size.
+        let sizes = self.groups.iter().map(|group| group.instance.block_size);
+        if let Some((index, (one, other))) = sizes.clone().zip(sizes.skip(1)).enumerate().find(|(_, (a, b))| a != b) {
+            return Err(format!(
+                "KV blocks of group {index} have {one} tokens and those of group {} {other}: one size",
+                index + 1
+            ));
+        }
         for (index, group) in self.groups.iter().enumerate() {
             let ReplicaGroup { limits: ReplicaLimits { min, max }, initial, gpus, pools, .. } = group;
             if *max == 0 || !(min..=max).contains(&initial) {

@@ -1,6 +1,7 @@
 //! Replicas that come and go: both engines agree, nothing is lost, and the times add up.
 
 use super::*;
+use crate::policy::{InstanceInfo, Signals, Versions};
 use crate::replica::ReplicaChange;
 use crate::scaling::{self, Behaviour, Hpa, ReplicaLimits, ScalingPolicy, ScalingRules, ScalingView, Select};
 
@@ -520,6 +521,11 @@ fn settings_that_no_service_can_have_are_refused() {
     assert_eq!(small.check(), Err("group 0 uses node pool 1, but there are 1".to_owned()));
     assert!(check(|settings| settings.groups[0].limits.max = 1).contains("2 replicas at the start and 0 to 1 later"));
     assert!(check(|settings| settings.groups[0].gpus = 0).contains("no GPU"));
+    let two_sizes = check(|settings| {
+        settings.groups.push(settings.groups[0].clone());
+        settings.groups[1].instance.block_size = 32;
+    });
+    assert_eq!(two_sizes, "KV blocks of group 0 have 16 tokens and those of group 1 32: one size");
     assert!(check(|settings| settings.scheduled = vec![at(2, 1), at(1, 1)]).contains("in order of time"));
     assert!(
         check(|settings| settings.scheduled = vec![ScheduledReplicas { group: 1, ..at(2, 1) }]).contains("group 1")
@@ -531,7 +537,7 @@ fn a_service_at_zero_starts_by_its_queue_and_returns_to_zero_after_the_cooldown(
     let (mut setup, mut requests) = steady(0, 100, |group| group.limits.max = 3);
     requests.push(Request::new(RequestId(100), second(2000), 64, 10));
     setup.flow = Some(waits());
-    let policy = Box::new(Hpa::new(scaling::Signals::Queue { queued: 1.0, running: 16.0 }, 0.1));
+    let policy = Box::new(Hpa::new(scaling::SignalSet::Queue { queued: 1.0, running: 16.0 }, 0.1));
     let scaling = ScalingLoop { policy, sync: second(15), scrape: second(15), behaviour: None };
     setup.replicas.iter_mut().for_each(|settings| settings.scaling = Some(scaling.clone()));
     let log = setup.run(&requests);
@@ -592,5 +598,56 @@ proptest! {
         let (log, events) = logged(false);
         prop_assert_eq!(&log, &quiet, "receiving events changes nothing");
         prop_assert_eq!(logged(true), (log, events));
+    }
+}
+
+/// Round robin that checks what versions say: equal numbers mean the same instances, and equal columns.
+#[derive(Clone, Debug, Default)]
+struct VersionChecker {
+    turn: usize,
+    last: Option<(Versions, Vec<InstanceInfo>, Signals)>,
+}
+
+impl RoutingPolicy for VersionChecker {
+    fn reads(&self) -> Reads {
+        Reads { load: true, in_flight: true, cached_blocks: true, ..Reads::NOTHING }
+    }
+
+    fn route(&mut self, _: &RequestView<'_>, cluster: &ClusterView<'_>, _: &Ties, _: &mut Vec<f64>) -> RoutingDecision {
+        let (versions, signals) = (cluster.versions, cluster.signals);
+        assert!(versions.load > 0 && versions.cached_blocks > 0, "they are counted");
+        let lengths = [signals.queue_depth.len(), signals.in_flight.len(), signals.cached_blocks.len()];
+        assert_eq!(lengths, [cluster.len(); 3]);
+        if let Some((before, instances, columns)) = &self.last {
+            let same = before.instances == versions.instances;
+            assert!(!same || instances == cluster.instances, "other instances under the same number");
+            let load = before.load == versions.load;
+            assert!(
+                !load
+                    || same
+                        && (&columns.queue_depth, &columns.batch_size) == (&signals.queue_depth, &signals.batch_size)
+            );
+            let cached = before.cached_blocks == versions.cached_blocks;
+            assert!(!cached || same && columns.cached_blocks == signals.cached_blocks);
+        }
+        self.last = Some((versions, cluster.instances.to_vec(), signals.clone()));
+        self.turn += 1;
+        RoutingDecision { target: self.turn % cluster.len(), reason: Reason::None }
+    }
+
+    fn fork(&self) -> Box<dyn RoutingPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn versions_change_with_the_rows(mut setup in changing(), drafts in proptest::collection::vec(draft(), 1..60)) {
+        setup.policies.routing = Box::<VersionChecker>::default();
+        let requests = requests(&drafts, setup.config.block_size);
+        let fast = simulate(&setup, Fast::new, &requests, Reads::NOTHING);
+        prop_assert_eq!(fast, simulate(&setup, Plain::new, &requests, Reads::NOTHING));
     }
 }

@@ -145,7 +145,7 @@ mod tests {
                     }
                 }
                 let cluster = ClusterView {
-                    versions: Versions { load: version, cached_blocks: 1 },
+                    versions: Versions { load: version, cached_blocks: 1, instances: 0 },
                     in_flight_changes: Changes::new(before, &recent),
                     ..service.view()
                 };

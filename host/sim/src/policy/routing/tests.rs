@@ -250,7 +250,7 @@ proptest! {
             vec![Box::new(weighted), Box::new(default), Box::new(LeastLoaded::default())];
         let mut computed: Vec<_> = kept.iter().map(|policy| policy.fork()).collect();
         let mut service = TestService::idle(n);
-        let mut versions = Versions { load: 1, cached_blocks: 1 };
+        let mut versions = Versions { load: 1, cached_blocks: 1, instances: 0 };
         for (id, (index, value, column)) in (0..).zip(changes) {
             let index = index % n;
             match column {

@@ -1,0 +1,129 @@
+//! Results as CSV: a line for each policy, number of replicas or point.
+
+use super::capacity::Capacity;
+use super::size::ServiceSize;
+use super::slo::Slo;
+use super::sweep::Sweep;
+
+/// A result that has a table.
+pub trait CsvTable {
+    /// The table with a heading, cells between commas (RFC 4180). A cell without a value is empty; latencies are in ms.
+    fn csv(&self) -> String;
+}
+
+impl CsvTable for Capacity {
+    fn csv(&self) -> String {
+        let mut table = CsvText::new(
+            ["policy", "unit", "capacity", "low", "high", "limited_by", "replicas_needed", "gpus_saved"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain(figures(&self.slo)),
+        );
+        for of in &self.policies {
+            let cells = [
+                of.policy.clone(),
+                self.unit.name().to_owned(),
+                of.capacity.to_string(),
+                optional(of.low),
+                optional(of.high),
+                of.binding.clone(),
+                optional(of.replicas_needed),
+                optional(of.gpus_saved),
+            ];
+            table.line(cells.into_iter().chain(of.values_ms.iter().copied().map(optional)));
+        }
+        table.0
+    }
+}
+
+impl CsvTable for ServiceSize {
+    fn csv(&self) -> String {
+        let heading = ["replicas", "gpus", "result", "saturated_seeds"].map(str::to_owned);
+        let mut table = CsvText::new(heading.into_iter().chain(figures(&self.slo)));
+        for check in &self.checks {
+            let cells = [
+                check.count.to_string(),
+                (u64::from(check.count) * u64::from(self.gpus_per_replica)).to_string(),
+                check.result.name().to_owned(),
+                check.saturated_seeds.to_string(),
+            ];
+            table.line(cells.into_iter().chain(check.values_ms.iter().copied().map(optional)));
+        }
+        table.0
+    }
+}
+
+impl CsvTable for Sweep {
+    fn csv(&self) -> String {
+        let names = self.points.first().map_or(&[][..], |point| &point.settings);
+        let figure = |text: &String| format!("{}_ms", text.split('=').next().unwrap_or(text));
+        let mut table = CsvText::new(
+            names
+                .iter()
+                .map(|setting| setting.name.clone())
+                .chain(["gpus", "gpus_per_load"].map(str::to_owned))
+                .chain(self.figures.iter().map(figure))
+                .chain(["saturated_seeds", "meets_slos", "non_dominated", "launch"].map(str::to_owned)),
+        );
+        for point in &self.points {
+            let mut cells: Vec<String> = point.settings.iter().map(|setting| setting.value.clone()).collect();
+            match &point.measured {
+                Some(measured) => {
+                    cells.extend([measured.gpus.to_string(), measured.cost.to_string()]);
+                    cells.extend(measured.values_ms.iter().copied().map(optional));
+                    cells.extend([
+                        measured.saturated_seeds.to_string(),
+                        measured.meets_slos.to_string(),
+                        measured.non_dominated.to_string(),
+                        measured.launch.clone(),
+                    ]);
+                }
+                None => cells.resize(names.len() + self.figures.len() + 6, String::new()),
+            }
+            table.line(cells);
+        }
+        table.0
+    }
+}
+
+/// The text of a table.
+struct CsvText(String);
+
+impl CsvText {
+    fn new(heading: impl IntoIterator<Item = String>) -> Self {
+        let mut table = Self(String::new());
+        table.line(heading);
+        table
+    }
+
+    fn line(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: Vec<String> = cells.into_iter().map(quoted).collect();
+        self.0.push_str(&cells.join(","));
+        self.0.push('\n');
+    }
+}
+
+fn quoted(cell: String) -> String {
+    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
+}
+
+fn figures(slos: &[Slo]) -> impl Iterator<Item = String> {
+    slos.iter().map(|slo| format!("{}_ms", slo.figure()))
+}
+
+fn optional<T: ToString>(value: Option<T>) -> String {
+    value.map_or(String::new(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_with_commas_and_quotes_are_quoted() {
+        let mut table = CsvText::new(["a".to_owned(), "b".to_owned()]);
+        table.line(["queue-depth:1,kv-utilization:1".to_owned(), "say \"no\"".to_owned()]);
+        table.line([optional(Some(1.5)), optional::<u32>(None)]);
+        assert_eq!(table.0, "a,b\n\"queue-depth:1,kv-utilization:1\",\"say \"\"no\"\"\"\n1.5,\n");
+    }
+}
