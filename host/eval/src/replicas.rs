@@ -4,7 +4,7 @@ use blis_config::Deployment;
 use blis_sim::cluster::{DrainChoice, ReplicaGroup, ReplicaSettings, StartMode};
 use blis_sim::instance::InstanceConfig;
 use blis_sim::request::Name;
-use blis_sim::units::Micros;
+use blis_sim::scaling::ScalingPolicy;
 
 use crate::error::RunError;
 use crate::experiment::Experiment;
@@ -23,14 +23,14 @@ pub(crate) struct ServiceGroup<'a> {
 }
 
 /// The replicas of a service with these groups, the first of which is that of `--num-instances`; `None` for a single group with a
-/// fixed number of instances. `arrivals` are the arrival times of all requests, which only a bound reads.
+/// fixed number of instances. `policy` sets the numbers of replicas.
 ///
 /// # Errors
 /// If a GPU has no price in the price list.
 pub(crate) fn replicas(
     config: &Experiment,
     groups: Vec<ServiceGroup<'_>>,
-    arrivals: impl FnOnce() -> Vec<Micros>,
+    policy: Option<Box<dyn ScalingPolicy>>,
 ) -> Result<Option<ReplicaSettings>, RunError> {
     let (settings, further) = (config.cluster.scaling.as_ref(), &config.cluster.groups);
     if settings.is_none() && further.is_empty() {
@@ -58,6 +58,6 @@ pub(crate) fn replicas(
         groups: groups.into_iter().enumerate().map(group).collect::<Result<_, RunError>>()?,
         pools: Vec::new(),
         scheduled: Vec::new(),
-        scaling: settings.map(|settings| settings.control(arrivals)),
+        scaling: settings.zip(policy).map(|(settings, policy)| settings.control(policy)),
     }))
 }

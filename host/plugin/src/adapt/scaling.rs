@@ -2,7 +2,7 @@
 
 use blis_sim::policy::{BlockIds, Reads};
 use blis_sim::scaling::hpa::TOLERANCE;
-use blis_sim::scaling::{GroupView, Hpa, ReplicaView, ScalingPolicy, ScalingView, Signals};
+use blis_sim::scaling::{GroupView, Hpa, ReplicaView, ScalingPolicy, ScalingView, SignalSet};
 use blis_sim::units::Micros;
 
 use super::PluginPolicy;
@@ -34,7 +34,7 @@ impl PluginScaling {
     ) -> Self {
         Self {
             plugin: PluginPolicy::new(name, description, guest, BlockIds::KEYS, incidents),
-            instead: Hpa::new(Signals::Queue { queued: 1.0, running: 16.0 }, TOLERANCE),
+            instead: Hpa::new(SignalSet::Queue { queued: 1.0, running: 16.0 }, TOLERANCE),
             groups: Vec::new(),
             history: Vec::new(),
         }
