@@ -312,6 +312,13 @@ mod tests {
             mistake("queue", &[("queued", "many")]),
             mistake("slo-aware", &[("down", "0.6")]),
             mistake("wva-v2", &[("up", "0.5")]),
-        ].join("\n"), @"");
+        ].join("\n"), @"
+        unknown autoscaler `slo-awere`; did you mean `slo-aware`?
+        `queue` has no parameter `quued`; did you mean `queued`?
+        parameter `queued` of `queue` is 0; it must be a number from 0.001 to 1000000
+        parameter `queued` of `queue` is `many`; it must be a number
+        `down` of the autoscaler `slo-aware` is 0.6, and `up` 0.55; `down` must be below `up`: else replicas are added and removed in turn
+        `down` of the autoscaler `wva-v2` is 0.7, and `up` 0.5; `down` must be below `up`: else replicas are added and removed in turn
+        ");
     }
 }

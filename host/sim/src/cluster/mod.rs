@@ -659,7 +659,6 @@ impl<I: Instance> Cluster<I> {
     /// Refreshes the signals that a policy or an observer reads.
     fn refresh_signals(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), NoProgress> {
         if self.board.is_refreshed(now) {
-            debug_assert!(self.next_events.first_before(now).is_none());
             return Ok(());
         }
         if self.board.is_due(now) && self.board.watches() != WatchedEvents::Events {

@@ -177,7 +177,8 @@ impl SignalBoard {
     }
 
     /// Whether another refresh at `now` would change nothing: the last one was at `now` too, and no signal that is read is
-    /// always fresh. Instances have then no events before `now`, and what happens at `now` is delivered after it.
+    /// always fresh. Ends before `now` have then been reported, and what happens at `now` is delivered after it. (An
+    /// instance may be watched for an end before `now`, because bounds of ends are early; it has none.)
     pub fn is_refreshed(&self, now: Micros) -> bool {
         self.refreshed_at == Some(now) && !self.is_always_fresh()
     }

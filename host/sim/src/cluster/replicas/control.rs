@@ -2,7 +2,7 @@
 //! the number of replicas of each group by the metrics of the last scrape.
 
 use super::outcomes::OutcomeLog;
-use super::{Group, Replica};
+use super::{LiveGroup, Replica};
 use crate::ids::InstanceIndex;
 use crate::instance::InstanceLoad;
 use crate::policy::Reads;
@@ -59,9 +59,9 @@ pub(in super::super) struct Scraped {
 const UNCHANGED_SYNCS: u32 = 20;
 
 impl ControlLoop {
-    pub fn new(settings: ScalingLoop, groups: &[Group]) -> Self {
+    pub fn new(settings: ScalingLoop, groups: &[LiveGroup]) -> Self {
         let behaviour = settings.behaviour.clone().unwrap_or_else(|| settings.policy.behaviour());
-        let control = |group: &Group| ReplicaControl::new(group.settings.limits, behaviour.clone());
+        let control = |group: &LiveGroup| ReplicaControl::new(group.settings.limits, behaviour.clone());
         Self {
             controls: groups.iter().map(control).collect(),
             next_sync: Some(settings.sync),
@@ -105,7 +105,7 @@ impl ControlLoop {
     }
 
     /// Stores the metrics of a scrape, without the outcomes, which it adds.
-    pub fn scraped(&mut self, now: Micros, groups: &[Group], scraped: Vec<Scraped>) {
+    pub fn scraped(&mut self, now: Micros, groups: &[LiveGroup], scraped: Vec<Scraped>) {
         self.scraped = scraped;
         self.scraped_at = Some(now);
         if let Some(log) = &mut self.log {
@@ -117,7 +117,7 @@ impl ControlLoop {
     }
 
     /// The number of replicas of each group from `now` on. The next call follows if there is `work` left.
-    pub fn decide(&mut self, now: Micros, work: bool, groups: &[Group], live: &[Replica]) -> Vec<u32> {
+    pub fn decide(&mut self, now: Micros, work: bool, groups: &[LiveGroup], live: &[Replica]) -> Vec<u32> {
         let loading: Vec<Vec<Micros>> = (0..groups.len()).map(|group| loading(group, live)).collect();
         let draining = |group| {
             let drains = |replica: &&Replica| replica.group == group && replica.state == ReplicaState::Draining;
@@ -165,7 +165,7 @@ fn loading(group: usize, live: &[Replica]) -> Vec<Micros> {
     ready
 }
 
-impl Group {
+impl LiveGroup {
     fn facts(&self) -> GroupFacts {
         let instance = &self.settings.instance;
         GroupFacts {

@@ -36,7 +36,7 @@ use crate::units::Micros;
 /// The replicas of a service during a simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Replicas {
-    groups: Vec<Group>,
+    groups: Vec<LiveGroup>,
     /// All replicas that are not gone, in the order in which they were created.
     live: Vec<Replica>,
     /// The instances that may be chosen, with their groups, by index.
@@ -66,7 +66,7 @@ pub(super) struct Replicas {
 }
 
 #[derive(Clone, Debug)]
-struct Group {
+struct LiveGroup {
     settings: ReplicaGroup,
     /// Number of replicas, without those that drain (`spec.replicas`).
     replicas: u32,
@@ -74,7 +74,7 @@ struct Group {
     sleeping: u32,
 }
 
-impl Group {
+impl LiveGroup {
     /// Its figures before the first event.
     fn report(&self) -> GroupReport {
         GroupReport { gpus: self.settings.gpus, gpu_price: self.settings.price, ..GroupReport::default() }
@@ -99,7 +99,7 @@ struct Replica {
     is_done: bool,
 }
 
-impl Group {
+impl LiveGroup {
     /// A replica goes to sleep, if the group has room for it.
     fn sleep(&mut self) {
         if let StartMode::Hot { pool } = self.settings.mode {
@@ -127,8 +127,8 @@ impl Replicas {
     pub fn new(settings: ReplicaSettings) -> Result<Self, String> {
         let (nodes, placements) = settings.initial_nodes()?;
         let groups = settings.groups.into_iter();
-        let groups: Vec<Group> = groups
-            .map(|settings| Group {
+        let groups: Vec<LiveGroup> = groups
+            .map(|settings| LiveGroup {
                 replicas: settings.initial,
                 sleeping: if let StartMode::Hot { pool } = settings.mode { pool } else { 0 },
                 settings,
@@ -146,7 +146,10 @@ impl Replicas {
             next_node: Micros::MAX,
             created: 0,
             counts: vec![[0; 5]; groups.len()],
-            report: ReplicaReport { groups: groups.iter().map(Group::report).collect(), ..ReplicaReport::default() },
+            report: ReplicaReport {
+                groups: groups.iter().map(LiveGroup::report).collect(),
+                ..ReplicaReport::default()
+            },
             events: Vec::new(),
             nodes,
             groups,
@@ -342,7 +345,7 @@ impl Replicas {
         replicas: u32,
         load: impl Fn(InstanceIndex) -> InstanceLoad,
     ) -> Vec<InstanceIndex> {
-        let Group { settings, replicas: present, .. } = &mut self.groups[group];
+        let LiveGroup { settings, replicas: present, .. } = &mut self.groups[group];
         let to = replicas.clamp(settings.limits.min, settings.limits.max);
         let from = std::mem::replace(present, to);
         if to == from {
@@ -379,7 +382,7 @@ impl Replicas {
 
     /// A replica of `group` starts at `now`.
     fn begin(&mut self, now: Micros, group: usize) {
-        let Group { settings, sleeping, .. } = &mut self.groups[group];
+        let LiveGroup { settings, sleeping, .. } = &mut self.groups[group];
         let wakes = *sleeping > 0;
         *sleeping -= u32::from(wakes);
         let (loading, warm_up) =
@@ -396,7 +399,7 @@ impl Replicas {
     /// The replica, which waits for GPUs, begins to load if there is room for it.
     fn allocate(&mut self, now: Micros, position: usize) -> bool {
         let replica = &mut self.live[position];
-        let Group { settings, .. } = &self.groups[replica.group];
+        let LiveGroup { settings, .. } = &self.groups[replica.group];
         if self.nodes.are_limited() {
             let Some(placement) = self.nodes.allocate(now, settings.gpus, &settings.pools) else { return false };
             replica.placement = placement;
