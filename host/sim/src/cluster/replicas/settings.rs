@@ -26,7 +26,7 @@ pub struct ReplicaSettings {
 pub struct ReplicaGroup {
     /// The configuration of each replica, apart from the index.
     pub instance: InstanceConfig,
-    /// Names of the model that it serves, as of [`ClusterConfig::serves`](super::super::ClusterConfig::serves). A request
+    /// Names of the model that it serves, as of `ClusterConfig::serves`. A request
     /// that names no model may go to any group.
     pub serves: Vec<Name>,
     /// Replicas that are active from the start on.
