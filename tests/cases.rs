@@ -16,12 +16,20 @@ use serde_json::{Value, json};
 
 use crate::macros::{Scratch, blis, root};
 
-const CASES: [&str; 10] = [
+const CASES: [&str; 18] = [
     "admission",
+    "autoscaler-hot",
+    "autoscaler-queue",
+    "autoscaler-slo-aware",
+    "autoscaler-token-aware",
+    "autoscaler-wva",
+    "autoscaler-zero",
     "chunked-prefill",
     "cluster",
     "deadlines",
     "fcfs",
+    "groups",
+    "groups-autoscaler",
     "parity-blis",
     "preemption",
     "prefix-caching",
@@ -72,6 +80,18 @@ fn each_case_shows_what_it_is_there_for() {
     assert!(count("sessions", "completed_requests") > 20.0 && !recorded("sessions")["figures"]["sessions"].is_null());
     assert!(count("chunked-prefill", "completed_requests") == 40.0);
     assert!(count("parity-blis", "preemption_count") > 0.0);
+    let replicas = |name: &str, figure: &str| recorded(name)["figures"]["replicas"][figure].as_f64().expect("a figure");
+    for name in CASES.into_iter().filter(|name| name.contains("autoscaler")) {
+        assert!(replicas(name, "started") > 0.0, "{name}");
+    }
+    for name in ["autoscaler-hot", "autoscaler-queue", "autoscaler-token-aware", "autoscaler-zero"] {
+        assert!(replicas(name, "removed") > 0.0, "{name}");
+    }
+    assert!(replicas("autoscaler-zero", "mean") < 2.0, "none for a while");
+    for name in ["groups", "groups-autoscaler"] {
+        let groups = recorded(name)["figures"]["replicas"]["groups"].as_array().map(Vec::len);
+        assert_eq!(groups, Some(2), "{name}");
+    }
     let mut placed: Vec<String> = recorded("cluster")["requests"]
         .as_array()
         .expect("requests")
