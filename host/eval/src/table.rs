@@ -42,7 +42,8 @@ struct MetricRow {
 
 impl Comparison {
     /// Compares `policies` over `seeds`, with `runs` by policy and then by seed (the result of
-    /// [`compare`](super::compare)). Figures without any sample are left out.
+    /// [`compare`](super::compare)). Figures without any sample are left out, and those of replicas and their cost if no
+    /// number of replicas changed and there are no prices: they would repeat other figures.
     ///
     /// # Panics
     ///
@@ -52,7 +53,12 @@ impl Comparison {
         assert!(policies.len() >= 2, "a comparison needs two");
         assert_eq!(policies.len(), runs.len(), "one list of runs for each policy");
         assert!(runs.iter().all(|of| of.len() == seeds.len()), "one run for each seed");
-        let rows = Figure::ALL.iter().filter_map(|&figure| {
+        let mut all_runs = runs.iter().flatten();
+        let of_replicas = |run: &Figures| run.get(Figure::ScaleEvents) > Some(0.0) || run.get(Figure::Cost).is_some();
+        let have_replicas = all_runs.any(of_replicas);
+        let of_cost = |figure| matches!(figure, Figure::GpuHours | Figure::GoodputPerGpuHour | Figure::ScaleEvents);
+        let shown = Figure::ALL.iter().filter(|&&figure| have_replicas || !of_cost(figure));
+        let rows = shown.filter_map(|&figure| {
             let values = runs.iter().map(|of| of.iter().map(|run| run.get(figure)).collect()).collect();
             MetricRow::new(figure.key(), figure.unit(), figure.better(), values)
         });
