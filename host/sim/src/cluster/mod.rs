@@ -329,6 +329,7 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Executes one event in front of the instances.
+    #[inline]
     fn execute(
         &mut self,
         now: Micros,
@@ -616,6 +617,7 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// The recorded decision about `request`, unless a decision about it is forced, or its instance is no longer active.
+    #[inline]
     fn recorded(&self, request: &Request) -> Option<RecordedDecision> {
         let decision = self.recorded.as_ref()?.get(&request.id)?;
         if let (&RecordedDecision::Routed(instance), Some(replicas)) = (decision, &self.replicas)

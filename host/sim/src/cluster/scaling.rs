@@ -54,7 +54,15 @@ impl<I: Instance> Cluster<I> {
 
     /// Selects the instances that views show: the active ones that serve `model`, or all active ones if it is `None` or
     /// served by no group. With a fixed number of instances these are all, always.
+    #[inline]
     pub(super) fn select(&mut self, now: Micros, model: Option<Name>) {
+        if self.replicas.is_some() {
+            self.select_active(now, model);
+        }
+    }
+
+    #[inline(never)]
+    fn select_active(&mut self, now: Micros, model: Option<Name>) {
         let Some(replicas) = &self.replicas else { return };
         let model = model.filter(|&model| replicas.is_known(model));
         self.board.select(now, (replicas.version(), model), |rows| {
@@ -71,6 +79,7 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Why no instance can be chosen for a request for `model`; `None` if one can.
+    #[inline]
     pub(super) fn refusal(&self, model: Name) -> Option<Rejection> {
         match &self.replicas {
             None => (!self.config.serves(model)).then_some(Rejection::Routing),
@@ -83,6 +92,8 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Executes the transitions of replicas that are due at `now`.
+    #[cold]
+    #[inline(never)]
     pub(super) fn change_states(&mut self, now: Micros, observer: &mut impl Observer) -> Result<(), Halt> {
         while let Some(transition) = self.replicas.as_mut().and_then(|replicas| replicas.take_due(now)) {
             match transition {
@@ -96,6 +107,8 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// Executes the changes of the number of replicas that are due at `now`, and the scrapes and calls of the policy.
+    #[cold]
+    #[inline(never)]
     pub(super) fn scale(
         &mut self,
         now: Micros,
