@@ -133,7 +133,7 @@ fn an_explained_run_scales_in_the_same_way() {
     assert_eq!(again["replicas"], run(&flags)["replicas"]);
 }
 
-/// Candidates of a suite whose scenarios scale are evaluated, also by their GPU-hours.
+/// Candidates of a suite with scenarios that scale are evaluated, also by their GPU-hours.
 #[test]
 fn a_suite_may_scale() {
     let scratch = Scratch::new();

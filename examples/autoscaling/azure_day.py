@@ -45,7 +45,7 @@ def hour_of(path):
 
 
 class Clock:
-    """From the time of 24 equal hours to the time of the day whose rate follows the curve."""
+    """From the time of 24 equal hours to the time of a day with a rate that follows the curve."""
 
     STEP_US = 10_000_000
 

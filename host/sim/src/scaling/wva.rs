@@ -369,7 +369,7 @@ mod tests {
     const V1: WvaV1Settings = WvaV1Settings { kv: 0.8, queue: 5.0, spare_kv: 0.1, spare_queue: 3.0 };
     const V2: WvaV2Settings = WvaV2Settings { kv: 0.8, queue: 5.0, up: 0.85, down: 0.7 };
 
-    /// A group whose replicas have these numbers, the first with the number `first`.
+    /// A group of replicas with these numbers, the first with the number `first`.
     fn group(first: u32, gpus: u32, replicas: &[(f64, u32)]) -> TestGroup {
         TestGroup::idle(replicas.len() as u32).with(|group| {
             group.facts.gpus = gpus;

@@ -1,4 +1,4 @@
-//! The groups of a service whose instances come and go: what a replica is, how many there are, and how long one takes
+//! The groups of a service with instances that come and go: what a replica is, how many there are, and how long one takes
 //! to start.
 
 use super::control::ScalingLoop;
