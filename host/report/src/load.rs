@@ -14,7 +14,7 @@ use blis_sim::outcome::{Outcome, Status};
 use blis_sim::units::Micros;
 use serde::Serialize;
 
-/// Number of bins of time. Even, so that pairs can be merged.
+/// Number of bins of time, a power of two.
 const BINS: usize = 2048;
 /// Parts of the second half whose means are compared.
 const PARTS: usize = 16;
@@ -35,9 +35,9 @@ const MIN_UNSERVED: f64 = 0.03;
 /// The same if few requests wait. Latencies that rise with the number in flight make chance excesses of arrivals larger and last longer, over
 /// several latencies, of which a run may have few: then 5 % remain in flight in one run of a hundred.
 const MIN_UNSERVED_IN_BATCH: f64 = 0.1;
-/// Share of its latency that a request waits for its admission to the batch, and share of the requests that wait so long, above which
-/// requests wait for others.
-const WAITING: f64 = 0.1;
+/// A request waits for others if it waits for its admission to the batch for more than one part in so many of its latency, and
+/// requests do if more than one in so many waits so long.
+const WAITING: u64 = 10;
 /// Standard errors, of the number of arrivals of a Poisson process, by which the needed slots must exceed those that are there.
 const MIN_ERRORS: f64 = 2.0;
 /// Share of the requests that end in the second half by their deadline above which the service does not keep up.
@@ -85,12 +85,9 @@ impl Display for LoadState {
 /// Counts the arrivals and ends of requests over time.
 #[derive(Clone, Debug)]
 pub struct LoadLog {
-    /// Width of a bin, µs.
-    width: u64,
+    /// Binary logarithm of the width of a bin, µs.
+    shift: u32,
     bins: Vec<Bin>,
-    /// The bins from here on are empty.
-    used: usize,
-    arrivals: u64,
     first: u64,
     last: u64,
 }
@@ -101,10 +98,10 @@ struct Bin {
     arrived: u64,
     /// How many of these arrivals were completed at some time.
     served: u64,
-    /// The sum of their end-to-end latencies, s.
-    latency_sum: f64,
-    /// The part of it from their admission to a batch on, s.
-    in_batch_sum: f64,
+    /// The sum of their end-to-end latencies, µs.
+    latency_sum: u64,
+    /// The part of it from their admission to a batch on, µs.
+    in_batch_sum: u64,
     /// How many of these arrivals waited for a large part of their latency, or for all of it.
     waited: u64,
     ended: u64,
@@ -114,7 +111,7 @@ struct Bin {
 
 impl Default for LoadLog {
     fn default() -> Self {
-        Self { width: 1, bins: vec![Bin::default(); BINS], used: 0, arrivals: 0, first: u64::MAX, last: 0 }
+        Self { shift: 0, bins: vec![Bin::default(); BINS], first: u64::MAX, last: 0 }
     }
 }
 
@@ -124,17 +121,18 @@ impl LoadLog {
     /// overloads.
     #[must_use]
     pub fn report(&self, slots: Option<u64>) -> Option<LoadReport> {
-        if self.arrivals < 2 || self.last == self.first {
-            return None;
+        if self.last <= self.first {
+            return None; // none, or all at one moment
         }
+        let arrivals: u64 = self.bins.iter().map(|bin| bin.arrived).sum();
         let arrivals_s = (self.last - self.first) as f64 / 1e6;
         let half = self.second_half();
-        let half_s = (half.len() as u64 * self.width) as f64 / 1e6;
+        let half_s = ((half.len() as u64) << self.shift) as f64 / 1e6;
         let in_flight = self.in_flight(half.clone());
         let trend = Trend::of(&in_flight);
         let completed: u64 = self.bins[half.clone()].iter().map(|bin| bin.completed).sum();
         let load = LoadReport {
-            offered_rps: (self.arrivals - 1) as f64 / arrivals_s,
+            offered_rps: (arrivals - 1) as f64 / arrivals_s,
             served_rps: completed as f64 / half_s,
             arrivals_s,
             in_flight_mean: trend.mean,
@@ -147,7 +145,7 @@ impl LoadLog {
     /// The bins of the second half of the arrivals: at least one.
     fn second_half(&self) -> std::ops::Range<usize> {
         let middle = self.first + (self.last - self.first) / 2;
-        let (from, to) = ((middle / self.width) as usize, (self.last / self.width) as usize);
+        let (from, to) = ((middle >> self.shift) as usize, (self.last >> self.shift) as usize);
         from..to.max(from + 1)
     }
 
@@ -166,16 +164,16 @@ impl LoadLog {
         let timed_out: u64 = self.bins[half.clone()].iter().map(|bin| bin.timed_out).sum();
         // Little's law: what is in the batches in a steady state, if requests stay there no longer than they did. The time for
         // which they waited needs no slot, and those that were rejected need nothing.
-        let needed = self.bins.iter().map(|bin| bin.in_batch_sum).sum::<f64>() / load.arrivals_s;
+        let needed = self.bins.iter().map(|bin| bin.in_batch_sum).sum::<u64>() as f64 / 1e6 / load.arrivals_s;
         let served: u64 = self.bins.iter().map(|bin| bin.served).sum();
         let by_chance = MIN_ERRORS / (served.max(1) as f64).sqrt();
         if timed_out as f64 > MAX_TIMED_OUT * ended.max(1) as f64 || needed > slots as f64 * (1.0 + by_chance) {
             return LoadState::Overloaded;
         }
         let [arrived, waited] = [|bin: &Bin| bin.arrived, |bin: &Bin| bin.waited]
-            .map(|count| self.bins[half.clone()].iter().map(count).sum::<u64>() as f64);
-        let unserved = if waited > WAITING * arrived { MIN_UNSERVED } else { MIN_UNSERVED_IN_BATCH };
-        let grows = trend.is_growth() && trend.growth > unserved * arrived;
+            .map(|count| self.bins[half.clone()].iter().map(count).sum::<u64>());
+        let unserved = if waited * WAITING > arrived { MIN_UNSERVED } else { MIN_UNSERVED_IN_BATCH };
+        let grows = trend.is_growth() && trend.growth > unserved * arrived as f64;
         if !grows && half.len() >= MIN_BINS {
             return LoadState::Steady;
         }
@@ -187,23 +185,27 @@ impl LoadLog {
     /// The mean end-to-end latency of the first requests, s; `None` if none of them completed.
     fn first_latency(&self) -> Option<f64> {
         let last = self.first + ((self.last - self.first) as f64 * FIRST) as u64;
-        let bins = &self.bins[..=(last.min(self.last) / self.width) as usize];
+        let bins = &self.bins[..=(last.min(self.last) >> self.shift) as usize];
         let served: u64 = bins.iter().map(|bin| bin.served).sum();
-        (served > 0).then(|| bins.iter().map(|bin| bin.latency_sum).sum::<f64>() / served as f64)
+        (served > 0).then(|| bins.iter().map(|bin| bin.latency_sum).sum::<u64>() as f64 / 1e6 / served as f64)
     }
 
     fn add(&mut self, outcome: &Outcome) {
         let arrival = outcome.arrival.0;
-        self.arrivals += 1;
-        self.first = self.first.min(arrival);
-        self.last = self.last.max(arrival);
+        if arrival < self.first {
+            self.first = arrival;
+        }
+        if arrival > self.last {
+            self.last = arrival;
+        }
         let is_completed = outcome.completed();
         let bin = self.bin(arrival);
         bin.arrived += 1;
         bin.served += u64::from(is_completed);
-        let e2e = outcome.e2e.unwrap_or(Micros::ZERO);
-        bin.latency_sum += e2e.as_secs_f64();
-        bin.in_batch_sum += e2e.saturating_sub(outcome.scheduling_delay.unwrap_or(Micros::ZERO)).as_secs_f64();
+        if let Some(Micros(e2e)) = outcome.e2e {
+            bin.latency_sum += e2e;
+            bin.in_batch_sum += e2e.saturating_sub(outcome.scheduling_delay.map_or(0, |delay| delay.0));
+        }
         bin.waited += u64::from(has_waited(outcome));
         if matches!(outcome.status, Status::Queued | Status::Running | Status::Arriving | Status::InGateway) {
             return;
@@ -216,51 +218,51 @@ impl LoadLog {
 
     #[inline]
     fn bin(&mut self, at: u64) -> &mut Bin {
-        let mut index = at / self.width;
+        let mut index = at >> self.shift;
         if index >= BINS as u64 {
             index = self.widen(at);
         }
-        let index = index as usize;
-        self.used = self.used.max(index + 1);
-        &mut self.bins[index]
+        &mut self.bins[index as usize]
     }
 
     /// Widens the bins until one of them holds `at`. Returns its index.
     #[cold]
     fn widen(&mut self, at: u64) -> u64 {
-        while at / self.width >= BINS as u64 {
-            let merged = self.used.div_ceil(2);
-            for index in 0..merged {
-                let (one, two) = (self.bins[2 * index], self.bins[2 * index + 1]);
-                self.bins[index] = one.merged(two);
+        let by = (at / BINS as u64).ilog2() + 1 - self.shift;
+        self.shift += by;
+        let mut index = 1; // the first one stays
+        while index < BINS {
+            if !self.bins[index].is_empty() {
+                let bin = std::mem::take(&mut self.bins[index]);
+                self.bins[index >> by].merge(bin);
             }
-            self.bins[merged..self.used].fill(Bin::default());
-            self.used = merged;
-            self.width *= 2;
+            index += 1;
         }
-        at / self.width
+        at >> self.shift
     }
 }
 
 impl Bin {
-    fn merged(self, other: Self) -> Self {
-        Self {
-            arrived: self.arrived + other.arrived,
-            served: self.served + other.served,
-            latency_sum: self.latency_sum + other.latency_sum,
-            in_batch_sum: self.in_batch_sum + other.in_batch_sum,
-            waited: self.waited + other.waited,
-            ended: self.ended + other.ended,
-            completed: self.completed + other.completed,
-            timed_out: self.timed_out + other.timed_out,
-        }
+    fn is_empty(&self) -> bool {
+        self.arrived == 0 && self.ended == 0
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.arrived += other.arrived;
+        self.served += other.served;
+        self.latency_sum += other.latency_sum;
+        self.in_batch_sum += other.in_batch_sum;
+        self.waited += other.waited;
+        self.ended += other.ended;
+        self.completed += other.completed;
+        self.timed_out += other.timed_out;
     }
 }
 
 /// Whether it waited for a large part of its latency, or for all of it.
 fn has_waited(outcome: &Outcome) -> bool {
     match (outcome.scheduling_delay, outcome.e2e) {
-        (Some(delay), Some(e2e)) => delay.0 as f64 > WAITING * e2e.0 as f64,
+        (Some(delay), Some(e2e)) => delay.0.saturating_mul(WAITING) > e2e.0,
         (None, None) => matches!(outcome.status, Status::Queued | Status::InGateway | Status::TimedOut),
         _ => false,
     }

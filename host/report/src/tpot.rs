@@ -39,9 +39,8 @@ impl TpotLog {
 #[must_use]
 pub fn time_per_output_token(outcome: &Outcome) -> Option<Micros> {
     let (ttft, e2e) = (outcome.ttft?, outcome.e2e?);
-    let gaps = outcome.generated_tokens.checked_sub(1).filter(|&gaps| gaps > 0)?;
-    let us = e2e.0.saturating_sub(ttft.0) as f64 / f64::from(gaps);
-    Some(Micros(us.round() as u64))
+    let gaps = u64::from(outcome.generated_tokens.checked_sub(1).filter(|&gaps| gaps > 0)?);
+    Some(Micros((e2e.0.saturating_sub(ttft.0) + gaps / 2) / gaps))
 }
 
 impl Observer for TpotLog {

@@ -352,32 +352,28 @@ impl<I: Instance> Cluster<I> {
     }
 
     /// The earliest event in front of the instances; among simultaneous ones that of lowest rank.
+    #[inline]
     fn next(&mut self, arrivals: &mut impl ArrivalSource) -> Option<(Micros, FrontEvent)> {
-        let mut next = arrivals.next_at().map(|at| (at, FrontEvent::Arrival));
-        let replicas = self.replicas.as_ref();
-        let transition = replicas.and_then(|replicas| replicas.next_transition());
-        if let Some(at) = transition.filter(|&at| next.is_none_or(|(other, _)| at <= other)) {
-            next = Some((at, FrontEvent::Replicas));
-        }
-        let mut or_before = |at: Micros, event| {
-            if next.is_none_or(|(other, _)| at < other) {
-                next = Some((at, event));
-            }
-        };
+        let mut next = (arrivals.next_at().unwrap_or(Micros::MAX), FrontEvent::Arrival);
         if let Some(request) = self.arrived.front() {
-            or_before(request.arrival.saturating_add(self.config.admission_latency), FrontEvent::Admission);
+            let at = request.arrival.saturating_add(self.config.admission_latency);
+            next = earlier(next, at, FrontEvent::Admission);
         }
         if let Some(&(at, _)) = self.admitted.front() {
-            or_before(at, FrontEvent::Routing);
+            next = earlier(next, at, FrontEvent::Routing);
         }
         if let Some(gateway) = &mut self.gateway {
-            gateway.next_leave().into_iter().for_each(|at| or_before(at, FrontEvent::Leave));
-            gateway.next_tick().into_iter().for_each(|at| or_before(at, FrontEvent::Tick));
+            next = earlier(next, gateway.next_leave().unwrap_or(Micros::MAX), FrontEvent::Leave);
+            next = earlier(next, gateway.next_tick().unwrap_or(Micros::MAX), FrontEvent::Tick);
         }
-        if let Some(at) = replicas.and_then(|replicas| replicas.next_scaling()) {
-            or_before(at, FrontEvent::Scaling);
+        if let Some(replicas) = &self.replicas {
+            next = earlier(next, replicas.next_scaling().unwrap_or(Micros::MAX), FrontEvent::Scaling);
+            // Its rank is the lowest.
+            if let Some(at) = replicas.next_transition().filter(|&at| at <= next.0) {
+                next = (at, FrontEvent::Replicas);
+            }
         }
-        next
+        (next.0 < Micros::MAX).then_some(next)
     }
 
     /// The next request arrives at the service.
@@ -796,6 +792,12 @@ impl<I: Instance> Cluster<I> {
         }
         Ok(counters)
     }
+}
+
+/// `next`, or an event of higher rank if that comes before it.
+#[inline]
+fn earlier(next: (Micros, FrontEvent), at: Micros, event: FrontEvent) -> (Micros, FrontEvent) {
+    if at < next.0 { (at, event) } else { next }
 }
 
 /// Reports a decision of the gateway, if `observer` is interested.

@@ -94,8 +94,11 @@ impl<'a, I: Iterator<Item = Request>> ArrivalQueue<'a, I> {
 impl<I: Iterator<Item = Request>> ArrivalSource for ArrivalQueue<'_, I> {
     fn next_at(&mut self) -> Option<Micros> {
         let listed = self.list.peek().map(|request| request.arrival);
-        let following = self.following.peek().map(|Reverse(next)| next.at);
-        listed.into_iter().chain(following).min()
+        match (listed, self.following.peek()) {
+            (Some(listed), Some(Reverse(next))) => Some(listed.min(next.at)),
+            (None, Some(Reverse(next))) => Some(next.at),
+            (listed, None) => listed,
+        }
     }
 
     /// At equal times the request of the list is first.
