@@ -90,6 +90,14 @@ fn script_alone(bencher: Bencher, n: usize) {
     bench(bencher, n, policy::<dyn RoutingGuest>(&scripts()[1]));
 }
 
+/// One call of a script that routes as its filter and its scorer together do.
+#[divan::bench(args = SIZES)]
+fn script_of_both(bencher: Bencher, n: usize) {
+    let source = include_str!("../../../examples/built-ins/token-aware.rhai");
+    let plugin = script::load(Path::new("token-aware.rhai"), source, &Limits::default()).expect("loads");
+    bench(bencher, n, policy::<dyn RoutingGuest>(&plugin));
+}
+
 #[divan::bench(args = SIZES)]
 fn script_pipeline(bencher: Bencher, n: usize) {
     let [filter, scorer] = scripts();

@@ -260,11 +260,14 @@ pub(super) fn too_many_steps(most: u64) -> HostError {
     HostError { kind: FaultKind::OutOfFuel, text: format!("more than {most} steps in one call: does a loop not end?") }
 }
 
+/// Column elements that every operation on columns counts as, in addition to those that it processes.
+pub(super) const CHARGED_WITH_EACH: usize = 8;
+
 /// Charges the call for `numbers` column elements before they are processed.
 pub(super) fn charge(numbers: usize) -> Result<(), ScriptError> {
     CALL.with(|call| {
         let allowed = call.numbers_allowed.get();
-        let sum = call.numbers.get().saturating_add(numbers as u64 + 8);
+        let sum = call.numbers.get().saturating_add((numbers + CHARGED_WITH_EACH) as u64);
         if sum <= allowed {
             call.numbers.set(sum);
             return Ok(());
@@ -298,7 +301,7 @@ pub(super) fn finish<T>(result: Result<T, ScriptError>) -> Result<T, ScriptError
 
 /// Checks a length that a script passes.
 pub(super) fn length(len: INT) -> Result<usize, ScriptError> {
-    let longest = CALL.with(|call| call.longest_column.get());
+    let longest = longest();
     let Ok(len) = usize::try_from(len) else {
         return Err(failure(format!("a column has a length of 0 or more, not {len}")));
     };
@@ -310,9 +313,13 @@ pub(super) fn length(len: INT) -> Result<usize, ScriptError> {
     Ok(len)
 }
 
-/// Checks that a table of `len` numbers may get another one.
-pub(super) fn room_in_table(len: usize) -> Result<(), ScriptError> {
-    let longest = CALL.with(|call| call.longest_column.get());
+/// Numbers that a column or table may have, at most.
+pub(super) fn longest() -> usize {
+    CALL.with(|call| call.longest_column.get())
+}
+
+/// Checks that a table of `len` numbers may get another one, of `longest` at most.
+pub(super) fn room_in_table(len: usize, longest: usize) -> Result<(), ScriptError> {
     if len < longest {
         return Ok(());
     }

@@ -10,6 +10,8 @@ use rhai::{AST, Scope};
 use super::call::{self, ScriptConstants};
 use super::engine::Kit;
 use super::errors::ScriptSource;
+use super::fast::FastFunction;
+use super::names::ARGUMENTS;
 use super::scan::words;
 use super::views::UsedFields;
 use super::{folding, state};
@@ -42,6 +44,15 @@ pub(super) struct SpecializedCode {
     pub ast: Arc<AST>,
     /// Names and values of parameters and constants.
     pub constants: ScriptConstants,
+    /// Functions that calls need no script engine for, by name.
+    pub fast: Arc<[(&'static str, FastFunction)]>,
+}
+
+impl SpecializedCode {
+    /// The function `name`, if calls need no script engine.
+    pub fn fast(&self, name: &str) -> Option<&FastFunction> {
+        self.fast.iter().find(|(known, _)| *known == name).map(|(_, function)| function)
+    }
 }
 
 impl fmt::Debug for SpecializedCode {
@@ -89,7 +100,11 @@ impl Script {
         let ast = if self.constants.is_empty() { ast } else { self.compile_in(&constants)? };
         let constants = constants.iter().map(|(name, _, value)| (name.to_owned(), value)).collect();
         folding::check(&self.source, &ast, &constants)?;
-        Ok(SpecializedCode { ast: Arc::new(ast), constants })
+        let fast = ARGUMENTS
+            .iter()
+            .filter_map(|&(name, views)| Some((name, FastFunction::compile(&ast, name, views, &self.kit.names)?)))
+            .collect();
+        Ok(SpecializedCode { ast: Arc::new(ast), constants, fast })
     }
 
     /// Refuses constants with large values that are used often: the compiler puts the value where a name is.

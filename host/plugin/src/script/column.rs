@@ -182,20 +182,21 @@ pub(super) fn numbers(array: &[Dynamic]) -> Result<Vec<f64>, ScriptError> {
     array.iter().enumerate().map(one).collect()
 }
 
-fn truth(value: bool) -> f64 {
+pub(super) fn truth(value: bool) -> f64 {
     f64::from(u8::from(value))
 }
 
 /// As Rust's `max`, but NaN is propagated.
-fn larger(a: f64, b: f64) -> f64 {
+pub(super) fn larger(a: f64, b: f64) -> f64 {
     if a > b || a.is_nan() { a } else { b }
 }
 
-fn smaller(a: f64, b: f64) -> f64 {
+pub(super) fn smaller(a: f64, b: f64) -> f64 {
     if a < b || a.is_nan() { a } else { b }
 }
 
-fn extremes(values: &[f64]) -> (f64, f64) {
+/// The smallest and the largest number.
+pub(super) fn extremes(values: &[f64]) -> (f64, f64) {
     let start = (f64::INFINITY, f64::NEG_INFINITY);
     // Without not-a-number each step is one instruction; of zeros of both signs the last counts, as in `smaller` and `larger`.
     if values.iter().fold(false, |found, x| found | x.is_nan()) {
@@ -204,35 +205,57 @@ fn extremes(values: &[f64]) -> (f64, f64) {
     values.iter().fold(start, |(least, most), &x| (if least < x { least } else { x }, if most > x { most } else { x }))
 }
 
-/// The first index with a value that is `better(value, best so far)` than all others.
-///
-/// # Errors
-/// If an entry is not-a-number: it is neither larger nor smaller than the others.
-fn first_best(column: &Column, what: &str, better: impl Fn(f64, f64) -> bool) -> Result<INT, ScriptError> {
+/// The first index with a value that is `better(value, best so far)` than all others; `None` if there is none or a value is
+/// not-a-number, which is neither larger nor smaller than the others.
+pub(super) fn first_best(values: &[f64], better: impl Fn(f64, f64) -> bool) -> Option<usize> {
+    if values.iter().any(|x| x.is_nan()) {
+        return None;
+    }
+    (0..values.len()).reduce(|best, i| if better(values[i], values[best]) { i } else { best })
+}
+
+/// As [`first_best`], with an error if there is no such index.
+fn index_of_best(column: &Column, what: &str, better: fn(f64, f64) -> bool) -> Result<INT, ScriptError> {
     if let Some(index) = column.0.iter().position(|x| x.is_nan()) {
         return Err(failure(format!("the {what} of a column that is not-a-number (NaN) at index {index}")));
     }
-    column.fold(what, |values| {
-        let mut best = 0;
-        for (i, &x) in values.iter().enumerate() {
-            if better(x, values[best]) {
-                best = i;
-            }
-        }
-        best as INT
-    })
+    column.fold(what, |values| first_best(values, better).unwrap_or(0) as INT)
 }
 
-/// Scaled as in the built-in scorers: the smallest 1, the largest 0; 1 for all if equal.
+/// The range of a column, for numbers from 0 to 1 as in the built-in scorers; 1 for all if they are equal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    least: f64,
+    most: f64,
+}
+
+impl Scale {
+    pub fn of(values: &[f64]) -> Self {
+        let (least, most) = extremes(values);
+        Self { least, most }
+    }
+
+    /// 1 for the smallest, 0 for the largest.
+    pub fn fewest_best(self, x: f64) -> f64 {
+        let Self { least, most } = self;
+        if least == most { 1.0 } else { (most - x) / (most - least) }
+    }
+
+    /// 1 for the largest, 0 for the smallest.
+    pub fn most_best(self, x: f64) -> f64 {
+        let Self { least, most } = self;
+        if least == most { 1.0 } else { (x - least) / (most - least) }
+    }
+}
+
 fn fewest_best(column: Column) -> Result<Column, ScriptError> {
-    let (least, most) = extremes(&column.0);
-    column.map(|x| if least == most { 1.0 } else { (most - x) / (most - least) })
+    let scale = Scale::of(&column.0);
+    column.map(|x| scale.fewest_best(x))
 }
 
-/// Scaled as in the built-in scorers: the largest 1, the smallest 0; 1 for all if equal.
 fn most_best(column: Column) -> Result<Column, ScriptError> {
-    let (least, most) = extremes(&column.0);
-    column.map(|x| if least == most { 1.0 } else { (x - least) / (most - least) })
+    let scale = Scale::of(&column.0);
+    column.map(|x| scale.most_best(x))
 }
 
 /// The order for sorting: not-a-number comes last, whatever its sign, which differs between processors.
@@ -263,11 +286,11 @@ fn quantile(column: &Column, share: f64) -> Result<f64, ScriptError> {
 }
 
 /// Their sum; 0 of none. (The sum of the standard library is -0 of none.)
-fn total(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn total(values: impl Iterator<Item = f64>) -> f64 {
     values.reduce(|sum, x| sum + x).unwrap_or(0.0)
 }
 
-fn mean(values: &[f64]) -> f64 {
+pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
@@ -487,10 +510,10 @@ fn reductions(to: &mut Registry) {
     to.add("quantile", |a: Column, share: FLOAT| quantile(&a, share));
     to.add("quantile", |a: Column, share: INT| quantile(&a, share as f64));
     for name in ["argmax", "arg_max"] {
-        to.add(name, |a: Column| first_best(&a, "largest", |x, best| x > best));
+        to.add(name, |a: Column| index_of_best(&a, "largest", |x, best| x > best));
     }
     for name in ["argmin", "arg_min"] {
-        to.add(name, |a: Column| first_best(&a, "smallest", |x, best| x < best));
+        to.add(name, |a: Column| index_of_best(&a, "smallest", |x, best| x < best));
     }
     to.add("any", |a: Column| call::charge(a.len()).map(|()| a.0.iter().any(|&x| x != 0.0)));
     to.add("all", |a: Column| call::charge(a.len()).map(|()| a.0.iter().all(|&x| x != 0.0)));

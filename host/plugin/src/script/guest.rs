@@ -7,12 +7,13 @@ use blis_sim::latency::Batch;
 use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, Reason, RequestView, Ties};
 use blis_sim::units::Micros;
-use rhai::{Dynamic, FuncArgs, Map};
+use rhai::{Dynamic, Map};
 
 use super::call::{self, NO_REQUEST, ScriptLog};
 use super::code::{Script, SpecializedCode};
 use super::column::{Column, number, numbers, type_name};
 use super::evaluation::ScriptEvaluation;
+use super::fast::{FastMemory, HostArguments};
 use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject};
 use super::scaling::GroupsObject;
 use super::state::{self, StateSize};
@@ -33,6 +34,8 @@ pub(super) struct ScriptGuest {
     script: Arc<Script>,
     code: SpecializedCode,
     evaluation: ScriptEvaluation,
+    /// The memory of calls that need no script engine; `None` after one that did.
+    fast: Option<FastMemory>,
     setup: GuestSetup,
     names: NameTexts,
     /// The value of `this`.
@@ -75,6 +78,7 @@ impl ScriptGuest {
         let mut guest = Self {
             names: Arc::clone(&setup.names),
             evaluation: ScriptEvaluation::new(&script.kit.engine, &code.ast),
+            fast: Some(FastMemory::default()),
             script,
             code,
             setup: setup.clone(),
@@ -140,10 +144,13 @@ impl ScriptGuest {
     pub fn call(
         &mut self,
         function: &str,
-        arguments: impl FuncArgs,
+        arguments: impl HostArguments,
         about: RequestId,
         ties: Option<&Ties>,
     ) -> Result<Dynamic, Fault> {
+        if let Some(output) = self.call_fast(function, &arguments) {
+            return output;
+        }
         let kit = &self.script.kit;
         let changed = self.changed.take();
         let (stream, ties, bytes) = (self.setup.stream, ties.copied(), self.size.bytes);
@@ -156,14 +163,39 @@ impl ScriptGuest {
         self.used = steps;
         let returned = output.as_ref().map_or(0, state::own_bytes) as u64;
         self.size.bytes = self.size.bytes.saturating_add(call::added().saturating_sub(returned));
-        // One operation can add an entry of some 64 bytes; each column element has 8 bytes.
-        self.grown = self.grown.saturating_add(steps.saturating_mul(64)).saturating_add(numbers.saturating_mul(8));
         let output = output.map_err(|error| {
             // The call may have ended before the script used the result of `changed`.
             self.latest = LatestView::default();
             self.evaluation = ScriptEvaluation::new(&kit.engine, &self.code.ast);
             self.script.source.runtime(&error, kit, function)
         });
+        self.check_growth(function, steps, numbers)?;
+        output
+    }
+
+    /// Calls `function` without the script engine. `None` if it is one that needs the engine, or has needed it before.
+    fn call_fast(&mut self, function: &str, arguments: &impl HostArguments) -> Option<Result<Dynamic, Fault>> {
+        let memory = self.fast.as_mut()?;
+        let fast = self.code.fast(function)?;
+        let Some(called) = fast.call(arguments.views(), &mut self.state, &self.script.kit.limits, memory) else {
+            // Another such call would be made twice.
+            self.fast = None;
+            return None;
+        };
+        self.changed = None;
+        self.used = called.operations;
+        if fast.uses_state()
+            && let Err(fault) = self.check_growth(function, called.operations, called.numbers)
+        {
+            return Some(Err(fault));
+        }
+        Some(Ok(called.output))
+    }
+
+    /// Checks the state from time to time, after a call of `function` with `steps` operations and `numbers` column elements.
+    fn check_growth(&mut self, function: &str, steps: u64, numbers: u64) -> Result<(), Fault> {
+        // One operation can add an entry of some 64 bytes; each column element has 8 bytes.
+        self.grown = self.grown.saturating_add(steps.saturating_mul(64)).saturating_add(numbers.saturating_mul(8));
         if self.grown > UNMEASURED_BYTES || !self.state.is_map() {
             self.measure(function)?;
         }
@@ -172,7 +204,7 @@ impl ScriptGuest {
         if self.paid >= self.size.values {
             self.check_state(function)?;
         }
-        output
+        Ok(())
     }
 
     /// Fails, and resets the state, if it has a value that cannot be saved.
@@ -237,26 +269,58 @@ impl ScriptGuest {
         Err(self.script.source.fault(FaultKind::MissingExport, None, &text))
     }
 
-    fn request(&self, request: &RequestView<'_>, now: Micros, tenant_in_flight: Option<u32>) -> RequestObject {
+    pub fn request(&self, request: &RequestView<'_>, now: Micros, tenant_in_flight: Option<u32>) -> RequestObject {
         let fields = RequestFields::new(request, now, tenant_in_flight, &self.script.used_fields, &self.names);
         RequestObject(Arc::new(fields))
     }
 
     /// The arguments of a decision that reads the cluster.
-    fn views(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> (RequestObject, ClusterObject) {
+    pub fn views(&mut self, request: &RequestView<'_>, cluster: &ClusterView<'_>) -> (RequestObject, ClusterObject) {
         let tenant_in_flight = cluster.tenant_in_flight(request.tags.tenant);
         let view = self.request(request, cluster.now, Some(tenant_in_flight));
         (view, self.view(Some(request), cluster))
     }
 
     /// The cluster, for a decision about `request`, if it is about one.
-    fn view(&mut self, request: Option<&RequestView<'_>>, cluster: &ClusterView<'_>) -> ClusterObject {
+    pub fn view(&mut self, request: Option<&RequestView<'_>>, cluster: &ClusterView<'_>) -> ClusterObject {
         // If the script has kept the view of an earlier call, that view stays unchanged.
         Arc::make_mut(&mut self.cluster).update(request, cluster, &self.script.used_fields);
         if self.script.used_fields.changed {
             self.changed = self.latest.advance(cluster).changed().map(<[u32]>::to_vec);
         }
         ClusterObject(Arc::clone(&self.cluster))
+    }
+
+    /// Calls `fair_pick`.
+    pub fn call_fair_pick(
+        &mut self,
+        now: Micros,
+        saturation: f64,
+        band: BandView,
+        flows: &[FlowView],
+    ) -> Result<Dynamic, Fault> {
+        let band = BandObject { now, saturation: Some(saturation), band };
+        let view = FlowsObject::new(now, flows, &self.script.used_fields.flow, &self.names);
+        self.call("fair_pick", (band, view), number_of(now), Some(&Ties::LowestIndex))
+    }
+
+    /// Calls `evict`.
+    pub fn call_evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Dynamic, Fault> {
+        let band = BandObject { now, saturation: None, band: demand };
+        let view = InFlightObject::new(now, in_flight, &self.script.used_fields.flow, &self.names);
+        self.call("evict", (band, view), number_of(now), Some(&Ties::LowestIndex))
+    }
+
+    /// Makes all calls with the script engine.
+    #[cfg(test)]
+    pub fn use_engine(&mut self) {
+        self.fast = None;
+    }
+
+    /// Whether a call has needed the script engine.
+    #[cfg(test)]
+    pub fn needs_engine(&self) -> bool {
+        self.fast.is_none()
     }
 
     /// A choice among `len` from the result: an index, or a score for each, of which the highest wins.
@@ -558,9 +622,7 @@ impl CeilingsGuest for ScriptGuest {
 impl FairnessGuest for ScriptGuest {
     fn fair_pick(&mut self, now: Micros, saturation: f64, band: BandView, flows: &[FlowView]) -> Result<usize, Fault> {
         self.missing("fair_pick", Kind::Fairness)?;
-        let band = BandObject { now, saturation: Some(saturation), band };
-        let view = FlowsObject::new(now, flows, &self.script.used_fields.flow, &self.names);
-        let output = self.call("fair_pick", (band, view), number_of(now), Some(&Ties::LowestIndex))?;
+        let output = self.call_fair_pick(now, saturation, band, flows)?;
         self.choice("fair_pick", &output, flows.len(), &mut Vec::new(), |_| 0)
     }
 }
@@ -578,9 +640,7 @@ impl OrderingGuest for ScriptGuest {
 impl EvictionGuest for ScriptGuest {
     fn evict(&mut self, now: Micros, demand: BandView, in_flight: &[InFlightView]) -> Result<Option<usize>, Fault> {
         self.missing("evict", Kind::Eviction)?;
-        let band = BandObject { now, saturation: None, band: demand };
-        let view = InFlightObject::new(now, in_flight, &self.script.used_fields.flow, &self.names);
-        let output = self.call("evict", (band, view), number_of(now), Some(&Ties::LowestIndex))?;
+        let output = self.call_evict(now, demand, in_flight)?;
         if output.is_unit() {
             return Ok(None);
         }
@@ -645,6 +705,7 @@ impl Guest for ScriptGuest {
         let mut fork = Self {
             // What the engine has looked up takes memory, which calls are charged for.
             evaluation: self.evaluation.clone(),
+            fast: self.fast.as_ref().map(|_| FastMemory::default()),
             script: Arc::clone(&self.script),
             code: self.code.clone(),
             setup: self.setup.clone(),

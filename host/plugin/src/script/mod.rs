@@ -16,6 +16,7 @@ mod definitions;
 mod engine;
 mod errors;
 mod evaluation;
+mod fast;
 mod flow;
 mod folding;
 mod guest;

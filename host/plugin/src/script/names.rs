@@ -43,7 +43,7 @@ const OTHER_METHODS: [&str; 20] = [
 ];
 
 /// What scripts call the arguments of the functions that the host calls; `None` for those that are no views.
-const ARGUMENTS: [(&str, &[Option<&str>]); 16] = [
+pub(super) const ARGUMENTS: [(&str, &[Option<&str>]); 16] = [
     ("admit", &[Some("request"), Some("cluster")]),
     ("route", &[Some("request"), Some("cluster")]),
     ("filter", &[Some("request"), Some("cluster")]),

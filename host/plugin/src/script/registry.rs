@@ -1,12 +1,56 @@
 //! Registers functions and fields for scripts, and keeps their names: messages suggest similar ones, and a test
 //! compares the documentation with them.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
 
 use rhai::{Dynamic, Engine, EvalAltResult, RhaiNativeFunc};
 
+use super::column::Column;
+use super::values::column_of;
+
 /// An error that a host function returns to the script engine.
 pub(super) type ScriptError = Box<EvalAltResult>;
+
+/// Reads a field that is no column from a view.
+#[derive(Clone)]
+pub(super) struct NumberGetter(Arc<dyn Fn(&dyn Any) -> Option<Dynamic> + Send + Sync>);
+
+impl NumberGetter {
+    /// The value of the field; `None` if `view` is another one or the field cannot be read.
+    pub fn of(&self, view: &dyn Any) -> Option<Dynamic> {
+        (self.0)(view)
+    }
+}
+
+/// Reads a field that is a column from a view.
+#[derive(Clone)]
+pub(super) struct ColumnGetter(Arc<dyn Fn(&dyn Any) -> Option<&Column> + Send + Sync>);
+
+impl ColumnGetter {
+    fn new(get: impl Fn(&dyn Any) -> Option<&Column> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(get))
+    }
+
+    /// The column; `None` if `view` is another one or has not built it.
+    pub fn of<'a>(&self, view: &'a dyn Any) -> Option<&'a Column> {
+        (self.0)(view)
+    }
+}
+
+impl fmt::Debug for NumberGetter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NumberGetter").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ColumnGetter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ColumnGetter").finish_non_exhaustive()
+    }
+}
 
 /// The names of all functions and fields.
 #[derive(Debug, Default)]
@@ -15,6 +59,10 @@ pub(super) struct KnownNames {
     pub functions: BTreeMap<&'static str, BTreeSet<usize>>,
     /// The names of fields by the name of the type that has them (`request`, `cluster` …).
     pub fields: BTreeMap<&'static str, BTreeSet<&'static str>>,
+    /// Fields by type and name that are columns.
+    pub columns: BTreeMap<(&'static str, &'static str), ColumnGetter>,
+    /// Those that are not.
+    pub numbers: BTreeMap<(&'static str, &'static str), NumberGetter>,
 }
 
 /// An engine under construction, with the names registered so far.
@@ -44,6 +92,21 @@ impl Registry {
         for name in names {
             self.engine.register_get(name, move |view: &mut T| get(view));
             self.names.fields.entry(what).or_default().insert(name);
+            let number = move |view: &dyn Any| get(view.downcast_ref::<T>()?).ok();
+            self.names.numbers.insert((what, name), NumberGetter(Arc::new(number)));
         }
+    }
+
+    /// Registers a column of `T`, which scripts call a `what`, under `name`. Views have it if the script uses the name.
+    pub fn column<T: Clone + Send + Sync + 'static>(
+        &mut self,
+        what: &'static str,
+        name: &'static str,
+        get: impl Fn(&T) -> Option<&Column> + Copy + Send + Sync + 'static,
+    ) {
+        self.engine.register_get(name, move |view: &mut T| column_of(get(view), name));
+        self.names.fields.entry(what).or_default().insert(name);
+        let column = ColumnGetter::new(move |view| get(view.downcast_ref::<T>()?));
+        self.names.columns.insert((what, name), column);
     }
 }

@@ -48,13 +48,35 @@ impl Table {
         Ok(meter::numbers(|| change(Arc::make_mut(&mut self.0))))
     }
 
+    /// The number of `key`.
+    pub fn entry(&self, key: INT) -> Option<f64> {
+        self.0.get(&key).copied()
+    }
+
+    /// Whether a change copies all entries.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Sets the number of `key`, or removes it; the script is not charged.
+    pub fn replace(&mut self, key: INT, value: Option<f64>) {
+        meter::numbers(|| {
+            let entries = Arc::make_mut(&mut self.0);
+            match (value, entries.get_mut(&key)) {
+                (Some(value), Some(entry)) => *entry = value,
+                (Some(value), None) => _ = entries.insert(key, value),
+                (None, _) => _ = entries.remove(&key),
+            }
+        });
+    }
+
     fn get(&self, key: INT) -> Dynamic {
-        self.0.get(&key).map_or(Dynamic::UNIT, |&value| Dynamic::from_float(value))
+        self.entry(key).map_or(Dynamic::UNIT, Dynamic::from_float)
     }
 
     fn set(&mut self, key: INT, value: f64) -> Result<(), ScriptError> {
         if !self.0.contains_key(&key) {
-            call::room_in_table(self.len())?;
+            call::room_in_table(self.len(), call::longest())?;
         }
         self.change(|entries| entries.insert(key, value))?;
         Ok(())
@@ -69,9 +91,19 @@ impl Table {
 
     /// The column of what `of` returns for the entry of each of `keys`.
     fn at(&self, keys: &Column, of: impl Fn(Option<f64>) -> f64) -> Result<Column, ScriptError> {
-        let keys = whole(keys)?;
+        call::charge(keys.len().saturating_mul(CHARGED_FOR_KEY))?;
+        let mut values = Vec::with_capacity(keys.len());
+        self.find_all(keys.values(), |found| values.push(of(found)))?;
+        Ok(Column::new(values))
+    }
+
+    /// Calls `found` with the number of each of `keys`, in their order; the script is not charged.
+    ///
+    /// # Errors
+    /// If a key is not a whole number.
+    pub fn find_all(&self, keys: &[f64], mut found: impl FnMut(Option<f64>)) -> Result<(), ScriptError> {
         let mut entries = KeySearch::new(&self.0);
-        Ok(Column::new(keys.into_iter().map(|key| of(entries.find(key)))))
+        keys.iter().try_for_each(|&key| whole(key).map(|key| found(entries.find(key))))
     }
 
     /// Sets the entry of each of `keys` to the number beside it.
@@ -79,27 +111,56 @@ impl Table {
         if keys.len() != values.len() {
             return Err(failure(format!("{} keys and {} numbers: each key gets one", keys.len(), values.len())));
         }
-        let keys = whole(keys)?;
-        let mut entries = KeySearch::new(&self.0);
-        let missing = keys.iter().filter(|&&key| entries.find(key).is_none()).count();
-        if missing > 0 {
-            call::room_in_table(self.len() + missing - 1)?;
+        call::charge(keys.len().saturating_mul(CHARGED_FOR_KEY))?;
+        if keys.len() == 0 {
+            return Ok(());
         }
-        let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else { return Ok(()) };
-        let ascending = keys.is_sorted_by(|a, b| a < b);
-        self.change(|entries| {
-            let mut new = keys.iter().copied().zip(values.values().iter().copied());
+        let copied = if self.is_shared() { self.len() } else { 0 };
+        call::charge(copied.saturating_mul(CHARGED_FOR_KEY))?;
+        self.set_all(keys.values(), values.values().iter().copied(), call::longest(), |_, _| {})
+    }
+
+    /// Sets the entry of each of `keys` to the number beside it, after a call of `before` with the key and what it had; the
+    /// script is not charged. The table has no more than `longest` entries.
+    ///
+    /// # Errors
+    /// If a key is not a whole number, or there is no room. Then nothing has changed, whatever `before` was told.
+    pub fn set_all(
+        &mut self,
+        keys: &[f64],
+        values: impl Iterator<Item = f64>,
+        longest: usize,
+        mut before: impl FnMut(INT, Option<f64>),
+    ) -> Result<(), ScriptError> {
+        let mut entries = KeySearch::new(&self.0);
+        let (mut missing, mut ascending, mut last) = (0, true, INT::MIN);
+        for &key in keys {
+            let key = whole(key)?;
+            let found = entries.find(key);
+            before(key, found);
+            missing += usize::from(found.is_none());
+            ascending &= key > last;
+            last = key;
+        }
+        if missing > 0 {
+            call::room_in_table(self.len() + missing - 1, longest)?;
+        }
+        let Some(&first) = keys.first() else { return Ok(()) };
+        meter::numbers(|| {
+            let entries = Arc::make_mut(&mut self.0);
+            let mut new = keys.iter().map(|&key| key as INT).zip(values);
             if missing > 0 || !ascending {
                 return entries.extend(new);
             }
             let mut next = new.next();
-            for (&key, value) in entries.range_mut(first..=last) {
+            for (&key, value) in entries.range_mut(first as INT..=last) {
                 if let Some((_, changed)) = next.filter(|&(of, _)| of == key) {
                     *value = changed;
                     next = new.next();
                 }
             }
-        })
+        });
+        Ok(())
     }
 
     /// The column of what `of` returns for every entry.
@@ -140,15 +201,12 @@ impl<'a> KeySearch<'a> {
     }
 }
 
-/// The numbers of `keys` as whole numbers.
-fn whole(keys: &Column) -> Result<Vec<INT>, ScriptError> {
-    // A key costs about as much as eight numbers.
-    call::charge(keys.len().saturating_mul(8))?;
-    let key = |&key: &f64| {
-        let is_whole = key as INT as f64 == key && key.abs() < 1e15;
-        is_whole.then_some(key as INT).ok_or_else(|| failure(format!("a key of a table is a whole number, not {key}")))
-    };
-    keys.values().iter().map(key).collect()
+/// Column elements that a key counts as: it costs about as much as eight.
+pub(super) const CHARGED_FOR_KEY: usize = 8;
+
+fn whole(key: f64) -> Result<INT, ScriptError> {
+    let is_whole = key as INT as f64 == key && key.abs() < 1e15;
+    is_whole.then_some(key as INT).ok_or_else(|| failure(format!("a key of a table is a whole number, not {key}")))
 }
 
 fn value(value: &Dynamic) -> Result<f64, ScriptError> {

@@ -25,6 +25,7 @@ use crate::{
     SchedulingGuest, inputs,
 };
 
+mod agreement;
 mod counting;
 mod differential;
 mod hostile;

@@ -15,7 +15,7 @@ use super::column::Column;
 use super::flow::UsedFlowFields;
 use super::registry::{Registry, ScriptError};
 use super::scan::Scan;
-use super::values::{NameTexts, column_of, int, optional, text};
+use super::values::{NameTexts, int, optional, text};
 use crate::limits::ROW_NUMBERS;
 use crate::rows::{LatestView, OutdatedEntries, each_value, reads_of, update};
 use blis_sim::request::session_text;
@@ -318,7 +318,7 @@ fn request(to: &mut Registry) {
     int_field(&["client"], |r| text(&r.names, r.tags.client));
     int_field(&["prefix_group"], |r| text(&r.names, r.tags.prefix_group));
     int_field(&["tenant_in_flight"], |r| optional(r.tenant_in_flight));
-    to.field(WHAT, &["blocks"], |r: &RequestObject| column_of(r.0.blocks.as_ref(), "blocks"));
+    to.column(WHAT, "blocks", |r: &RequestObject| r.0.blocks.as_ref());
 }
 
 fn cluster(to: &mut Registry) {
@@ -326,7 +326,7 @@ fn cluster(to: &mut Registry) {
     to.engine.register_type_with_name::<ClusterObject>(WHAT);
     to.engine.register_type_with_name::<InstanceObject>("instance");
     for (number, name) in (0..COLUMNS).map(|number| (number, column_name(number))) {
-        to.field(WHAT, &[name], move |s: &ClusterObject| column_of(s.0.columns[number].as_ref(), name));
+        to.column(WHAT, name, move |s: &ClusterObject| s.0.columns[number].as_ref());
         to.field("instance", &[name], move |x: &InstanceObject| {
             let column = x.cluster.columns[number].as_ref();
             let column = column.ok_or_else(|| failure(format!("the column `{name}` was not prepared")))?;
@@ -375,7 +375,7 @@ fn running(to: &mut Registry) {
     const WHAT: &str = "running batch";
     to.engine.register_type_with_name::<BatchObject>(WHAT);
     for (number, name) in RUNNING.into_iter().enumerate() {
-        to.field(WHAT, &[name], move |b: &BatchObject| Ok(Dynamic::from(b.0.columns[number].clone())));
+        to.column(WHAT, name, move |b: &BatchObject| Some(&b.0.columns[number]));
     }
     let texts: [(&'static str, NameOf); 3] =
         [("slo_class", |tags| tags.slo_class), ("tenant", |tags| tags.tenant), ("session", |tags| tags.session)];

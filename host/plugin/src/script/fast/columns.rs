@@ -1,0 +1,92 @@
+//! Values of a call, and the memory of its columns.
+
+use rhai::{FLOAT, INT};
+
+/// A value. Columns that the call has computed are in [`Columns`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'a> {
+    Unit,
+    Bool(bool),
+    Int(INT),
+    Float(FLOAT),
+    /// A column of an argument.
+    View(&'a [f64]),
+    /// The index of a column in [`Columns`].
+    Own(usize),
+}
+
+/// The columns that a call has computed.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    all: Vec<Vec<f64>>,
+    /// Variables and operations that still need the column.
+    uses: Vec<u32>,
+    unused: Vec<usize>,
+    /// Numbers of the columns in use.
+    held: usize,
+}
+
+/// Columns in use at the same time, at most: more than any function that is written by hand needs.
+const MOST_COLUMNS: usize = 256;
+
+impl Columns {
+    /// Forgets the columns of the latest call.
+    pub fn clear(&mut self) {
+        self.unused.clear();
+        self.unused.extend(0..self.all.len());
+        self.uses.fill(0);
+        self.held = 0;
+    }
+
+    /// The numbers of a column; `None` if `value` is none.
+    pub fn of<'s>(&'s self, value: Value<'s>) -> Option<&'s [f64]> {
+        match value {
+            Value::View(values) => Some(values),
+            Value::Own(index) => self.all.get(index).map(Vec::as_slice),
+            _ => None,
+        }
+    }
+
+    /// A new column with the numbers that `fill` appends, which may look at the others. `None` if it fails, or if the columns
+    /// would have more than `most` numbers.
+    pub fn make<'a>(
+        &mut self,
+        most: usize,
+        fill: impl FnOnce(&Self, &mut Vec<f64>) -> Option<()>,
+    ) -> Option<Value<'a>> {
+        let index = self.unused.pop().or_else(|| self.grow())?;
+        let mut column = std::mem::take(&mut self.all[index]);
+        column.clear();
+        let filled = fill(self, &mut column);
+        self.held += column.len();
+        self.all[index] = column;
+        self.uses[index] = 1;
+        filled.filter(|()| self.held <= most).map(|()| Value::Own(index))
+    }
+
+    fn grow(&mut self) -> Option<usize> {
+        if self.all.len() == MOST_COLUMNS {
+            return None;
+        }
+        self.all.push(Vec::new());
+        self.uses.push(0);
+        Some(self.all.len() - 1)
+    }
+
+    /// Counts one more use of `value`.
+    pub fn share(&mut self, value: Value<'_>) {
+        if let Value::Own(index) = value {
+            self.uses[index] += 1;
+        }
+    }
+
+    /// Ends a use of `value`.
+    pub fn release(&mut self, value: Value<'_>) {
+        let Value::Own(index) = value else { return };
+        self.uses[index] -= 1;
+        if self.uses[index] == 0 {
+            self.held -= self.all[index].len();
+            self.unused.push(index);
+        }
+    }
+}

@@ -1,0 +1,574 @@
+//! Evaluates [`Expression`]s. Numbers have the results of `operators.rs` and columns those of `column.rs`.
+
+use std::cmp::Ordering;
+
+use rhai::{Dynamic, FLOAT, INT, Map};
+
+use super::columns::{Columns, Value};
+use super::compile::{Block, Expression, Pair, Single, Statement, TableOperation};
+use super::{ArgumentsOfCall, FastFunction, FastMemory, FastOutput};
+use crate::Limits;
+use crate::limits::NUMBERS_PER_OPERATION;
+use crate::script::call::CHARGED_WITH_EACH;
+use crate::script::column::{self, Column, Scale, first_best, larger, smaller, truth};
+use crate::script::operators::exact;
+use crate::script::table::{CHARGED_FOR_KEY, Table};
+
+/// Why the evaluation of an expression ended.
+enum Stop<'a> {
+    /// The script engine has to make this call.
+    Unexpected,
+    Return(Value<'a>),
+}
+
+type Evaluated<'a> = Result<Value<'a>, Stop<'a>>;
+
+struct Evaluation<'a, 'm> {
+    function: &'a FastFunction,
+    arguments: ArgumentsOfCall<'a>,
+    state: &'m mut Dynamic,
+    limits: &'m Limits,
+    memory: &'m mut FastMemory,
+    variables: [Value<'a>; MOST_VARIABLES],
+    operations: u64,
+    numbers: u64,
+    numbers_allowed: u64,
+}
+
+/// Variables of a function that exist at the same time, at most.
+pub(super) const MOST_VARIABLES: usize = 24;
+
+pub(super) fn call(
+    function: &FastFunction,
+    arguments: ArgumentsOfCall<'_>,
+    state: &mut Dynamic,
+    limits: &Limits,
+    memory: &mut FastMemory,
+) -> Option<FastOutput> {
+    memory.columns.clear();
+    memory.overwritten.clear();
+    let mut evaluation = Evaluation {
+        function,
+        arguments,
+        state,
+        limits,
+        memory,
+        variables: [Value::Unit; MOST_VARIABLES],
+        // That of the call itself.
+        operations: 1,
+        numbers: 0,
+        numbers_allowed: limits.operations_per_call.saturating_mul(NUMBERS_PER_OPERATION),
+    };
+    let output = match evaluation.block(&function.body) {
+        Ok(output) | Err(Stop::Return(output)) if evaluation.operations <= limits.operations_per_call => output,
+        _ => {
+            evaluation.undo();
+            return None;
+        }
+    };
+    let output = match output {
+        Value::Unit => Dynamic::UNIT,
+        Value::Bool(value) => Dynamic::from_bool(value),
+        Value::Int(value) => Dynamic::from_int(value),
+        Value::Float(value) => Dynamic::from_float(value),
+        Value::View(_) | Value::Own(_) => {
+            let values = evaluation.memory.columns.of(output).unwrap_or_default();
+            Dynamic::from(Column::new(values.iter().copied()))
+        }
+    };
+    Some(FastOutput { output, operations: evaluation.operations, numbers: evaluation.numbers })
+}
+
+fn expected<'a, T>(value: Option<T>) -> Result<T, Stop<'a>> {
+    value.ok_or(Stop::Unexpected)
+}
+
+impl<'a> Evaluation<'a, '_> {
+    fn block(&mut self, block: &'a Block) -> Evaluated<'a> {
+        let mut latest = Value::Unit;
+        for statement in block {
+            self.memory.columns.release(latest);
+            latest = self.statement(statement)?;
+        }
+        Ok(latest)
+    }
+
+    fn statement(&mut self, statement: &'a Statement) -> Evaluated<'a> {
+        match statement {
+            Statement::Set { variable, value, operations } => {
+                self.operations += operations;
+                let value = self.evaluate(value)?;
+                // What the variable of a block that has ended held is not released: there are few of these.
+                self.variables[*variable] = value;
+                Ok(Value::Unit)
+            }
+            Statement::Value { value, operations } => {
+                self.operations += operations;
+                self.evaluate(value)
+            }
+            Statement::If(condition) => {
+                self.operations += 1;
+                let Value::Bool(holds) = self.evaluate(&condition.holds)? else { return Err(Stop::Unexpected) };
+                self.block(if holds { &condition.then } else { &condition.otherwise })
+            }
+            Statement::Block(block) => {
+                self.operations += 1;
+                self.block(block)
+            }
+            Statement::Return(value) => {
+                self.operations += 1;
+                Err(Stop::Return(self.evaluate(value)?))
+            }
+        }
+    }
+
+    fn evaluate(&mut self, expression: &'a Expression) -> Evaluated<'a> {
+        self.operations += 1;
+        match expression {
+            Expression::Unit => Ok(Value::Unit),
+            Expression::Bool(value) => Ok(Value::Bool(*value)),
+            Expression::Int(value) => Ok(Value::Int(*value)),
+            Expression::Float(value) => Ok(Value::Float(*value)),
+            Expression::Variable(number) => {
+                let value = self.variables[*number];
+                self.memory.columns.share(value);
+                Ok(value)
+            }
+            Expression::Argument(number) => self.argument(*number),
+            Expression::Number(argument, get) => {
+                self.operations += 2;
+                expected(get.of(self.arguments[*argument]).and_then(|value| scalar(&value)))
+            }
+            Expression::Column(argument, get) => {
+                self.operations += 2;
+                expected(get.of(self.arguments[*argument]).map(|column| Value::View(column.values())))
+            }
+            Expression::Pair(pair, operands) => {
+                let [left, right] = &**operands;
+                let (left, right) = (self.evaluate(left)?, self.evaluate(right)?);
+                self.operations += 1;
+                self.pair(*pair, left, right)
+            }
+            Expression::Single(single, operand) => {
+                let operand = self.evaluate(operand)?;
+                self.operations += 1;
+                let result = self.single(*single, operand);
+                self.memory.columns.release(operand);
+                expected(result)
+            }
+            Expression::Select(operands) => self.select(operands),
+            Expression::Filled(value, len) => {
+                let len = self.evaluate(len)?;
+                self.operations += 1;
+                self.filled(*value, len)
+            }
+            Expression::All(operands) => self.until(operands, false),
+            Expression::Any(operands) => self.until(operands, true),
+            Expression::Block(block) => self.block(block),
+            Expression::Table(table, operation, arguments) => self.table(*table, *operation, arguments),
+            Expression::Method(more, expression) => {
+                self.operations += more;
+                self.operations -= 1;
+                self.evaluate(expression)
+            }
+        }
+    }
+
+    fn argument(&self, number: usize) -> Evaluated<'a> {
+        let argument = self.arguments[number];
+        if let Some(&value) = argument.downcast_ref::<FLOAT>() {
+            return Ok(Value::Float(value));
+        }
+        expected(argument.downcast_ref::<Dynamic>().and_then(scalar))
+    }
+
+    /// Whether one of the operands is `value`: those after it are not evaluated.
+    fn until(&mut self, operands: &'a [Expression], value: bool) -> Evaluated<'a> {
+        for operand in operands {
+            let Value::Bool(found) = self.evaluate(operand)? else { return Err(Stop::Unexpected) };
+            if found == value {
+                return Ok(Value::Bool(value));
+            }
+        }
+        Ok(Value::Bool(!value))
+    }
+
+    /// Counts an operation on `numbers` entries.
+    fn charge(&mut self, numbers: usize) -> Option<()> {
+        self.numbers += (numbers + CHARGED_WITH_EACH) as u64;
+        (self.numbers <= self.numbers_allowed).then_some(())
+    }
+
+    /// A new column from an operation that counts as one on each of its `len` entries.
+    fn make(&mut self, len: usize, fill: impl FnOnce(&Columns, &mut Vec<f64>) -> Option<()>) -> Option<Value<'a>> {
+        self.charge(len)?;
+        let most = self.limits.memory_bytes / size_of::<f64>();
+        self.memory.columns.make(most, fill)
+    }
+
+    fn pair(&mut self, pair: Pair, left: Value<'a>, right: Value<'a>) -> Evaluated<'a> {
+        let result = match (left, right) {
+            (Value::View(_) | Value::Own(_), _) | (_, Value::View(_) | Value::Own(_)) => {
+                self.pair_of_columns(pair, left, right)
+            }
+            _ => numbers(pair, left, right),
+        };
+        self.memory.columns.release(left);
+        self.memory.columns.release(right);
+        expected(result)
+    }
+
+    fn pair_of_columns(&mut self, pair: Pair, left: Value<'a>, right: Value<'a>) -> Option<Value<'a>> {
+        match pair {
+            Pair::Add => self.zip(left, right, |a, b| a + b),
+            Pair::Subtract => self.zip(left, right, |a, b| a - b),
+            Pair::Multiply => self.zip(left, right, |a, b| a * b),
+            Pair::Divide => self.zip(left, right, |a, b| a / b),
+            Pair::Remainder => self.zip(left, right, |a, b| a % b),
+            Pair::Power => self.zip(left, right, libm::pow),
+            Pair::Less => self.zip(left, right, |a, b| truth(a < b)),
+            Pair::LessOrEqual => self.zip(left, right, |a, b| truth(a <= b)),
+            Pair::Greater => self.zip(left, right, |a, b| truth(a > b)),
+            Pair::GreaterOrEqual => self.zip(left, right, |a, b| truth(a >= b)),
+            Pair::Equal => self.zip(left, right, |a, b| truth(a == b)),
+            Pair::NotEqual => self.zip(left, right, |a, b| truth(a != b)),
+            Pair::And => self.zip(truth_value(left)?, truth_value(right)?, |a, b| truth(a != 0.0 && b != 0.0)),
+            Pair::Or => self.zip(truth_value(left)?, truth_value(right)?, |a, b| truth(a != 0.0 || b != 0.0)),
+            Pair::Larger => self.zip(left, right, larger),
+            Pair::Smaller => self.zip(left, right, smaller),
+        }
+    }
+
+    fn zip(&mut self, left: Value<'a>, right: Value<'a>, f: impl Fn(f64, f64) -> f64) -> Option<Value<'a>> {
+        let columns = &self.memory.columns;
+        let len = columns.of(left).or_else(|| columns.of(right))?.len();
+        self.make(len, |columns, made| {
+            match (columns.of(left), columns.of(right)) {
+                (Some(a), Some(b)) if a.len() == b.len() => made.extend(a.iter().zip(b).map(|(&a, &b)| f(a, b))),
+                (Some(a), None) => {
+                    let b = short_number(right)?;
+                    made.extend(a.iter().map(|&a| f(a, b)));
+                }
+                (None, Some(b)) => {
+                    let a = short_number(left)?;
+                    made.extend(b.iter().map(|&b| f(a, b)));
+                }
+                _ => return None,
+            }
+            Some(())
+        })
+    }
+
+    fn single(&mut self, single: Single, operand: Value<'a>) -> Option<Value<'a>> {
+        match (single, operand) {
+            (Single::Not, Value::Bool(value)) => Some(Value::Bool(!value)),
+            (Single::Negative, Value::Int(value)) => value.checked_neg().map(Value::Int),
+            (Single::ToFloat, Value::Int(value)) => Some(Value::Float(value as FLOAT)),
+            (Single::ToFloat, Value::Float(value)) => Some(Value::Float(value)),
+            (Single::Absolute, Value::Int(_)) => None,
+            (_, Value::Float(value)) => of_number(single).map(|f| Value::Float(f(value))),
+            (_, Value::Int(value)) if single != Single::Negative => {
+                of_number(single).map(|f| Value::Float(f(value as FLOAT)))
+            }
+            (_, Value::View(_) | Value::Own(_)) => self.single_of_column(single, operand),
+            _ => None,
+        }
+    }
+
+    fn single_of_column(&mut self, single: Single, operand: Value<'a>) -> Option<Value<'a>> {
+        let len = self.memory.columns.of(operand)?.len();
+        match single {
+            Single::Negative => self.each(operand, |x| -x),
+            Single::Not => self.each(operand, |x| truth(x == 0.0)),
+            Single::Absolute => self.each(operand, f64::abs),
+            Single::Floor => self.each(operand, f64::floor),
+            Single::Ceiling => self.each(operand, f64::ceil),
+            Single::FewestBest | Single::MostBest => {
+                let scale = Scale::of(self.memory.columns.of(operand)?);
+                if single == Single::FewestBest {
+                    return self.each(operand, |x| scale.fewest_best(x));
+                }
+                self.each(operand, |x| scale.most_best(x))
+            }
+            Single::Length => Some(Value::Int(len as INT)),
+            Single::ToFloat => None,
+            _ => match of_number(single) {
+                Some(f) => self.each(operand, f),
+                None => {
+                    self.charge(len)?;
+                    reduced(single, self.memory.columns.of(operand)?)
+                }
+            },
+        }
+    }
+
+    fn each(&mut self, operand: Value<'a>, f: impl Fn(f64) -> f64) -> Option<Value<'a>> {
+        let len = self.memory.columns.of(operand)?.len();
+        self.make(len, |columns, made| {
+            made.extend(columns.of(operand)?.iter().map(|&x| f(x)));
+            Some(())
+        })
+    }
+
+    fn select(&mut self, operands: &'a [Expression; 3]) -> Evaluated<'a> {
+        let [mask, then, otherwise] = operands;
+        let (mask, then, otherwise) = (self.evaluate(mask)?, self.evaluate(then)?, self.evaluate(otherwise)?);
+        self.operations += 1;
+        let len = expected(self.memory.columns.of(mask))?.len();
+        let selected = self.make(len, |columns, made| {
+            let mask = columns.of(mask)?;
+            match (columns.of(then), columns.of(otherwise)) {
+                (Some(a), Some(b)) if a.len() == len && b.len() == len => {
+                    made.extend(mask.iter().zip(a).zip(b).map(|((&m, &a), &b)| if m != 0.0 { a } else { b }));
+                }
+                (Some(a), None) if a.len() == len => {
+                    let b = number(otherwise)?;
+                    made.extend(mask.iter().zip(a).map(|(&m, &a)| if m != 0.0 { a } else { b }));
+                }
+                (None, Some(b)) if b.len() == len => {
+                    let a = number(then)?;
+                    made.extend(mask.iter().zip(b).map(|(&m, &b)| if m != 0.0 { a } else { b }));
+                }
+                (None, None) => {
+                    let (a, b) = (number(then)?, number(otherwise)?);
+                    made.extend(mask.iter().map(|&m| if m != 0.0 { a } else { b }));
+                }
+                _ => return None,
+            }
+            Some(())
+        });
+        for operand in [mask, then, otherwise] {
+            self.memory.columns.release(operand);
+        }
+        expected(selected)
+    }
+
+    fn filled(&mut self, value: f64, len: Value<'a>) -> Evaluated<'a> {
+        let Value::Int(len) = len else { return Err(Stop::Unexpected) };
+        let len = expected(usize::try_from(len).ok().filter(|&len| len <= self.limits.collection_size))?;
+        expected(self.make(len, |_, made| {
+            made.resize(len, value);
+            Some(())
+        }))
+    }
+
+    fn table(&mut self, number: usize, operation: TableOperation, arguments: &'a [Expression]) -> Evaluated<'a> {
+        // The chain with the field and with its method, `this`, the field.
+        self.operations += 4;
+        let [first, second] = arguments else { return Err(Stop::Unexpected) };
+        let (keys, value) = (self.evaluate(first)?, self.evaluate(second)?);
+        self.operations += 1;
+        let result = match operation {
+            TableOperation::Add => self.add_to_entry(number, keys, value),
+            TableOperation::Get => self.entries(number, keys, value),
+            TableOperation::Set => self.set_entries(number, keys, value),
+        };
+        self.memory.columns.release(keys);
+        self.memory.columns.release(value);
+        expected(result)
+    }
+
+    fn entries(&mut self, table: usize, keys: Value<'a>, missing: Value<'a>) -> Option<Value<'a>> {
+        let len = self.memory.columns.of(keys)?.len();
+        let missing = number(missing)?;
+        self.charge(len.saturating_mul(CHARGED_FOR_KEY))?;
+        let most = self.limits.memory_bytes / size_of::<f64>();
+        let Self { state, memory: FastMemory { columns, .. }, function, .. } = self;
+        with_table(state, function.tables.get(table)?, |table| {
+            columns.make(most, |columns, made| {
+                table.find_all(columns.of(keys)?, |found| made.push(found.unwrap_or(missing))).ok()
+            })
+        })
+    }
+
+    fn set_entries(&mut self, number_of_table: usize, keys: Value<'a>, new: Value<'a>) -> Option<Value<'a>> {
+        let len = self.memory.columns.of(keys)?.len();
+        self.charge(len.saturating_mul(CHARGED_FOR_KEY))?;
+        self.charge(0)?;
+        let longest = self.limits.collection_size;
+        let Self { state, memory: FastMemory { columns, overwritten }, function, .. } = self;
+        let keys = columns.of(keys)?;
+        let before = |key, found| overwritten.push((number_of_table, key, found));
+        with_table(state, function.tables.get(number_of_table)?, |table| {
+            if table.is_shared() {
+                return None;
+            }
+            match columns.of(new) {
+                Some(new) if new.len() == len => table.set_all(keys, new.iter().copied(), longest, before).ok(),
+                Some(_) => None,
+                None => table.set_all(keys, std::iter::repeat_n(number(new)?, len), longest, before).ok(),
+            }
+        })?;
+        Some(Value::Unit)
+    }
+
+    fn add_to_entry(&mut self, number_of_table: usize, key: Value<'a>, more: Value<'a>) -> Option<Value<'a>> {
+        let Value::Int(key) = key else { return None };
+        let more = number(more)?;
+        self.charge(0)?;
+        let longest = self.limits.collection_size;
+        let Self { state, memory: FastMemory { overwritten, .. }, function, .. } = self;
+        with_table(state, function.tables.get(number_of_table)?, |table| {
+            let found = table.entry(key);
+            if table.is_shared() || (found.is_none() && table.len() >= longest) {
+                return None;
+            }
+            let sum = found.unwrap_or(0.0) + more;
+            overwritten.push((number_of_table, key, found));
+            table.replace(key, Some(sum));
+            Some(Value::Float(sum))
+        })
+    }
+
+    /// Makes all tables as they were before the call.
+    fn undo(&mut self) {
+        let Self { state, memory: FastMemory { overwritten, .. }, function, .. } = self;
+        while let Some((table, key, before)) = overwritten.pop() {
+            let name = function.tables.get(table).map_or("", String::as_str);
+            with_table(state, name, |table| Some(table.replace(key, before)));
+        }
+    }
+}
+
+/// What `change` does with the table called `name`, if the state has one.
+fn with_table<T>(state: &mut Dynamic, name: &str, change: impl FnOnce(&mut Table) -> Option<T>) -> Option<T> {
+    let mut fields = state.write_lock::<Map>()?;
+    let mut table = fields.get_mut(name)?.write_lock::<Table>()?;
+    change(&mut table)
+}
+
+fn scalar<'a>(value: &Dynamic) -> Option<Value<'a>> {
+    if let Ok(value) = value.as_float() {
+        Some(Value::Float(value))
+    } else if let Ok(value) = value.as_int() {
+        Some(Value::Int(value))
+    } else if let Ok(value) = value.as_bool() {
+        Some(Value::Bool(value))
+    } else {
+        value.is_unit().then_some(Value::Unit)
+    }
+}
+
+/// A number or truth value, where both are numbers.
+fn number(value: Value<'_>) -> Option<f64> {
+    match value {
+        Value::Int(value) => Some(value as f64),
+        Value::Float(value) => Some(value),
+        Value::Bool(value) => Some(truth(value)),
+        _ => None,
+    }
+}
+
+/// A number beside a column, unless it has more digits than an entry of a column.
+fn short_number(value: Value<'_>) -> Option<f64> {
+    match value {
+        Value::Int(value) if value.unsigned_abs() <= 1 << 53 => Some(value as f64),
+        Value::Float(value) => Some(value),
+        _ => None,
+    }
+}
+
+/// A truth value as the number that stands for it, or a column.
+fn truth_value(value: Value<'_>) -> Option<Value<'_>> {
+    match value {
+        Value::Bool(value) => Some(Value::Float(truth(value))),
+        Value::View(_) | Value::Own(_) => Some(value),
+        _ => None,
+    }
+}
+
+/// The function of one number, if it is one.
+fn of_number(single: Single) -> Option<fn(f64) -> f64> {
+    Some(match single {
+        Single::Negative => |x| -x,
+        Single::Absolute => f64::abs,
+        Single::Root => libm::sqrt,
+        Single::Exponential => libm::exp,
+        Single::Logarithm => libm::log,
+        Single::Floor => f64::floor,
+        Single::Ceiling => f64::ceil,
+        Single::Round => f64::round,
+        _ => return None,
+    })
+}
+
+/// One value of all entries.
+fn reduced<'a>(single: Single, values: &[f64]) -> Option<Value<'a>> {
+    let of_some = |value: f64| (!values.is_empty()).then_some(Value::Float(value));
+    match single {
+        Single::Sum => Some(Value::Float(column::total(values.iter().copied()))),
+        Single::Mean => of_some(column::mean(values)),
+        Single::Largest => of_some(column::extremes(values).1),
+        Single::Smallest => of_some(column::extremes(values).0),
+        Single::IsAny => Some(Value::Bool(values.iter().any(|&x| x != 0.0))),
+        Single::IsAll => Some(Value::Bool(values.iter().all(|&x| x != 0.0))),
+        Single::Count => Some(Value::Int(values.iter().filter(|&&x| x != 0.0).count() as INT)),
+        Single::IndexOfLargest => first_best(values, |x, best| x > best).map(|index| Value::Int(index as INT)),
+        Single::IndexOfSmallest => first_best(values, |x, best| x < best).map(|index| Value::Int(index as INT)),
+        _ => None,
+    }
+}
+
+/// An operation on two values without columns.
+fn numbers<'a>(pair: Pair, left: Value<'a>, right: Value<'a>) -> Option<Value<'a>> {
+    match (left, right) {
+        (Value::Int(a), Value::Int(b)) => whole(pair, a, b),
+        (Value::Float(a), Value::Float(b)) => fractions(pair, a, b, a.partial_cmp(&b)),
+        (Value::Float(a), Value::Int(b)) => fractions(pair, a, b as FLOAT, exact(b, a).map(Ordering::reverse)),
+        (Value::Int(a), Value::Float(b)) => fractions(pair, a as FLOAT, b, exact(a, b)),
+        (Value::Bool(a), Value::Bool(b)) => Some(Value::Bool(match pair {
+            Pair::Equal => a == b,
+            Pair::NotEqual => a != b,
+            Pair::And => a && b,
+            Pair::Or => a || b,
+            _ => return None,
+        })),
+        (Value::Unit, _) | (_, Value::Unit) => {
+            let equal = matches!((left, right), (Value::Unit, Value::Unit));
+            match pair {
+                Pair::Equal => Some(Value::Bool(equal)),
+                Pair::NotEqual => Some(Value::Bool(!equal)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+fn whole<'a>(pair: Pair, a: INT, b: INT) -> Option<Value<'a>> {
+    match pair {
+        Pair::Add => a.checked_add(b).map(Value::Int),
+        Pair::Subtract => a.checked_sub(b).map(Value::Int),
+        Pair::Multiply => a.checked_mul(b).map(Value::Int),
+        Pair::Larger => Some(Value::Int(a.max(b))),
+        Pair::Smaller => Some(Value::Int(a.min(b))),
+        _ => compared(pair, Some(a.cmp(&b))),
+    }
+}
+
+fn fractions<'a>(pair: Pair, a: FLOAT, b: FLOAT, order: Option<Ordering>) -> Option<Value<'a>> {
+    Some(Value::Float(match pair {
+        Pair::Add => a + b,
+        Pair::Subtract => a - b,
+        Pair::Multiply => a * b,
+        Pair::Divide => a / b,
+        Pair::Remainder => a % b,
+        Pair::Power => libm::pow(a, b),
+        Pair::Larger => larger(a, b),
+        Pair::Smaller => smaller(a, b),
+        _ => return compared(pair, order),
+    }))
+}
+
+/// The result of a comparison; `None` if `pair` is another operation.
+fn compared<'a>(pair: Pair, order: Option<Ordering>) -> Option<Value<'a>> {
+    Some(Value::Bool(match pair {
+        Pair::Less => order == Some(Ordering::Less),
+        Pair::LessOrEqual => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+        Pair::Greater => order == Some(Ordering::Greater),
+        Pair::GreaterOrEqual => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+        Pair::Equal => order == Some(Ordering::Equal),
+        Pair::NotEqual => order != Some(Ordering::Equal),
+        _ => return None,
+    }))
+}
