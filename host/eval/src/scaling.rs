@@ -1,6 +1,6 @@
 //! The settings of autoscaling and of groups.
 
-use blis_config::policy::{ParameterInput, ScalingRow, ScalingUse, SettingSource, Sourced};
+use blis_config::policy::{ParameterInput, PolicySettings, ScalingRow, ScalingUse, SettingSource, Sourced};
 use blis_plugin::Kind;
 use blis_sim::cluster::{ScalingLoop, StartMode, StartTimes};
 use blis_sim::scaling::{Behaviour, ReplicaLimits, ScalingPolicy};
@@ -8,7 +8,7 @@ use blis_sim::units::Micros;
 
 use crate::error::RunError;
 use crate::group::GroupSettings;
-use crate::spec::{DrainName, ExperimentSpec, ParityName, PolicyParam, RegretName, TraceLevelName, defaults};
+use crate::spec::{ExperimentSpec, ParityName, PolicyParam, RegretName, TraceLevelName, defaults};
 
 /// The settings of autoscaling, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,11 +28,10 @@ pub struct ScalingSettings {
     pub behaviour: Behaviour,
     pub start: StartTimes,
     pub mode: StartMode,
-    pub drain: DrainName,
 }
 
 /// The settings that have no effect without an autoscaler.
-const NEEDS_AUTOSCALER: [&str; 10] = [
+const NEEDS_AUTOSCALER: [&str; 11] = [
     "min-replicas",
     "max-replicas",
     "scrape-interval",
@@ -43,6 +42,7 @@ const NEEDS_AUTOSCALER: [&str; 10] = [
     "startup-time",
     "start-mode",
     "drain-policy",
+    "placement-policy",
 ];
 
 impl ScalingSettings {
@@ -102,7 +102,6 @@ impl ScalingSettings {
             sync: spec.scaling_interval.unwrap_or(defaults::SCALING_INTERVAL),
             start: spec.startup_time.unwrap_or_default(),
             mode: spec.start_mode.unwrap_or(StartMode::Cold),
-            drain: spec.drain_policy.unwrap_or(DrainName::Newest),
         }))
     }
 
@@ -132,6 +131,22 @@ pub(crate) fn limits(settings: Option<&ScalingSettings>, own: Option<&GroupSetti
     ReplicaLimits {
         min: own.and_then(|group| group.min).unwrap_or(settings.min),
         max: own.and_then(|group| group.max).unwrap_or(settings.max),
+    }
+}
+
+/// Refuses policies that would have no effect: a fixed number of instances has no drain and no placement. Flags are refused
+/// before.
+///
+/// # Errors
+/// The first such policy of a bundle, or parameter.
+pub(crate) fn check_policies(policies: &PolicySettings, scaling: Option<&ScalingSettings>) -> Result<(), RunError> {
+    let used = [Kind::Drain, Kind::Placement].into_iter().find_map(|kind| policies.used(kind));
+    match used.filter(|_| scaling.is_none()) {
+        Some(used) => {
+            let what = format!("the {} `{}` has no effect without `--autoscaler`", used.kind.what(), used.name());
+            Err(RunError::usage(what).hint("set both, or neither"))
+        }
+        None => Ok(()),
     }
 }
 

@@ -285,11 +285,3 @@ choices! {
     Outcome = "outcome",
 }
 
-choices! {
-    /// Replica that is removed first (`--drain-policy`).
-    DrainName:
-    /// The one that was active for the shortest time, as in Kubernetes
-    Newest = "newest",
-    /// The one with the fewest requests
-    Emptiest = "emptiest",
-}

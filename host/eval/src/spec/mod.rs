@@ -8,7 +8,7 @@ mod settings;
 pub(crate) mod text;
 
 pub use choice::{
-    ArrivalName, ConcurrencyModeName, DrainName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName,
+    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName,
     NamedChoice, OnErrorName, ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName,
     TraceFormatName, TraceLevelName, WorkloadName,
 };

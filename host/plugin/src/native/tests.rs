@@ -12,10 +12,10 @@ use rand::Rng as _;
 
 use super::*;
 use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
-use crate::rows::GroupRow;
+use crate::rows::{GroupRow, NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow};
 use crate::{
-    AdmissionGuest, FilterGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
-    ScalingGuest,
+    AdmissionGuest, DrainGuest, FilterGuest, GuestKind, Kind, LatencyGuest, PlacementGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, ScalingGuest,
 };
 
 /// A temporary folder, removed after the test.
@@ -359,6 +359,15 @@ fn every_kind_and_every_question_to_the_host() {
     let scaled =
         start::<dyn ScalingGuest>(plugin.as_ref(), &[], true).scale(cluster.now, &groups, &history, &mut targets);
     assert_eq!((scaled, targets), (Ok(()), vec![51.0, 53.0]));
+    let group = ReplicaGroupRow { replicas: 20, ..ReplicaGroupRow::default() };
+    let replicas = [3, 4].map(|batch_size| ReplicaRow { batch_size, ..ReplicaRow::default() });
+    assert_eq!(start::<dyn DrainGuest>(plugin.as_ref(), &[], true).drain(&group, &replicas), Ok(27));
+    let nodes = [8, 2].map(|free_gpus| NodeRow { free_gpus, ..NodeRow::default() });
+    let placed = |gpus| {
+        let replica = StartingReplicaRow { gpus, ..StartingReplicaRow::default() };
+        start::<dyn PlacementGuest>(plugin.as_ref(), &[], true).placement(&replica, &nodes)
+    };
+    assert_eq!([placed(2), placed(4)], [Ok(Some(1)), Ok(None)]);
 
     // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
     let alone = DecisionPoint::plausible(1, 1);

@@ -56,7 +56,7 @@ use self::measures::RouterMeasures;
 use self::next_events::NextEvents;
 use self::replicas::Replicas;
 pub use self::replicas::{
-    DrainChoice, EMPTY_NODE_DELAY, NodePool, ReplicaGroup, ReplicaSettings, ScalingLoop, ScheduledReplicas, StartMode,
+    EMPTY_NODE_DELAY, NodePool, ReplicaGroup, ReplicaSettings, ScalingLoop, ScheduledReplicas, StartMode,
     StartTimes,
 };
 use self::scaling::NewInstance;

@@ -134,6 +134,8 @@ fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> R
             scores.clear();
             state.scale(guest.as_mut(), scores).map(drop_black)
         }
+        (GuestCall::Drain(state), Drain(guest)) => state.drain(guest.as_mut()).map(drop_black),
+        (GuestCall::Place(state), Placement(guest)) => state.placement(guest.as_mut()).map(drop_black),
         (GuestCall::Observe(event), guest) => guest.observe(event),
         (_, guest) => Err(guest.mismatch()),
     }
@@ -159,6 +161,8 @@ pub(super) fn built_in_name(kind: Kind) -> Option<&'static str> {
         Kind::Fairness => "virtual-token-counter",
         Kind::Ordering => "edf",
         Kind::Eviction => "lowest-priority-newest",
+        Kind::Drain => "emptiest",
+        Kind::Placement => "best-fit",
         Kind::Scaling => return None,
     })
 }
