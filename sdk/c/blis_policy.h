@@ -100,11 +100,11 @@ typedef struct blis_group {
 
 /* The group of a replica that is to be removed, and a replica that may be, for `drain`. `state`: 0 waits for GPUs, 1 loading,
  * 2 warming up, 3 active. */
-typedef struct blis_replica_group {
+typedef struct blis_drain_group {
     uint64_t now_us;
     double price;
     uint32_t group, model, gpus, min_replicas, max_replicas, replicas;
-} blis_replica_group;
+} blis_drain_group;
 
 typedef struct blis_replica {
     uint64_t created_us, active_since_us, in_flight_tokens;
@@ -288,7 +288,7 @@ typedef struct blis_policy_v1 {
                   const void *history, size_t history_count, size_t stride, double *replicas);
 
     /* Returns the index of the `blis_replica` that is removed. */
-    uint32_t (*drain)(const blis_host *host, void *state, const blis_replica_group *group, const void *replicas,
+    uint32_t (*drain)(const blis_host *host, void *state, const blis_drain_group *group, const void *replicas,
                       size_t count, size_t stride);
 
     /* Returns the index of the `blis_node` of the replica, BLIS_NONE_U32 to wait. */

@@ -538,7 +538,7 @@ BLIS_W_DECISION("blis:policy/drain@1.1.0#drain")
 uint32_t blis_w_drain(uint64_t now_us, double price, uint32_t group, uint32_t model, uint32_t gpus,
                       uint32_t min_replicas, uint32_t max_replicas, uint32_t replicas, const blis_replica *rows,
                       size_t count) {
-    const blis_replica_group of = {now_us, price, group, model, gpus, min_replicas, max_replicas, replicas};
+    const blis_drain_group of = {now_us, price, group, model, gpus, min_replicas, max_replicas, replicas};
     uint32_t index = blis_plugin_v1()->drain(&blis_w_host, blis_w_state, &of, rows, count, sizeof(blis_replica));
     blis_w_done();
     return index;

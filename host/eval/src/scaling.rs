@@ -8,7 +8,7 @@ use blis_sim::units::Micros;
 
 use crate::error::RunError;
 use crate::group::GroupSettings;
-use crate::spec::{ExperimentSpec, ParityName, PolicyParam, RegretName, TraceLevelName, defaults};
+use crate::spec::{ExperimentSpec, ParityName, PolicyParam, TraceLevelName, defaults};
 
 /// The settings of autoscaling, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +68,7 @@ impl ScalingSettings {
             let hint = "BLIS's own loop scales to zero and never recovers; leave out one of them";
             return Err(refuse("autoscaler", "cannot be used with `--parity blis`", hint));
         }
-        check_recording(spec, "autoscaler", "--autoscaler", &refuse)?;
+        check_recording(spec, "--autoscaler", &refuse)?;
         let built_in = ScalingRow::find(name)
             .map(|_| ScalingUse::choose(&sourced(spec, "autoscaler", name.clone()), &parameters(spec)))
             .transpose()
@@ -166,7 +166,7 @@ pub(crate) fn check_groups(
     if spec.parity == Some(ParityName::Blis) {
         return Err(refuse("group", "cannot be used with `--parity blis`", "leave out one of them"));
     }
-    check_recording(spec, "group", "--group", &refuse)?;
+    check_recording(spec, "--group", &refuse)?;
     for group in groups {
         let wrong = |what: String, hint: &str| Err(RunError::usage(format!("`--group {group}`: {what}")).hint(hint));
         if scaling.is_none() && (group.min.is_some() || group.max.is_some()) {
@@ -185,20 +185,15 @@ pub(crate) fn check_groups(
     Ok(())
 }
 
-/// Refuses `setting`, a flag called `flag`, with what assumes one group of a fixed number of instances.
+/// Refuses the flag `flag` with what assumes one group of a fixed number of instances.
 fn check_recording(
     spec: &ExperimentSpec,
-    setting: &str,
     flag: &str,
     refuse: &impl Fn(&str, &str, &str) -> RunError,
 ) -> Result<(), RunError> {
     if spec.trace_level.is_some_and(|level| level != TraceLevelName::None) {
         let hint = "a decision trace has a fixed number of equal instances; leave out one of them";
         return Err(refuse("trace-level", &format!("cannot be used with `{flag}`"), hint));
-    }
-    if spec.regret.is_some_and(|regret| regret != RegretName::None) {
-        let hint = "branches compare runs with the same instances; leave out one of them";
-        return Err(refuse(setting, "cannot be used with counterfactual regret", hint));
     }
     Ok(())
 }

@@ -29,9 +29,9 @@ use blis_plugin::adapt::{PluginLatency, PluginPolicy, PluginScaling};
 use blis_plugin::check;
 use blis_plugin::incidents::{Incidents, OnError};
 use blis_plugin::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FaultKind, FilterGuest, GuestKind, GuestSetup, Kind,
-    LatencyGuest, Limits, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
-    SchedulingGuest, StartedGuest, Technology,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FaultKind, FilterGuest, GuestKind,
+    GuestSetup, Kind, LatencyGuest, Limits, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest,
+    RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest, Technology,
 };
 use blis_workload::{Names, Workload};
 

@@ -37,11 +37,11 @@ use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, MeteredCall, OnError};
 use super::limits::{LONGEST_US, constant_range};
-use super::rows::{GroupRow, NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow};
+use super::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 use super::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestKind, Kind,
-    LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
+    GuestKind, Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PolicyDescription, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 pub use scaling::PluginScaling;
@@ -344,7 +344,7 @@ impl ScalingGuest for LostGuest {
 }
 
 impl DrainGuest for LostGuest {
-    fn drain(&mut self, _: &ReplicaGroupRow, _: &[ReplicaRow]) -> Result<usize, Fault> {
+    fn drain(&mut self, _: &DrainGroupRow, _: &[ReplicaRow]) -> Result<usize, Fault> {
         Err(self.fault.clone())
     }
 }

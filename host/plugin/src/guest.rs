@@ -27,7 +27,7 @@ use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, Ties};
 use blis_sim::units::Micros;
 
-use super::rows::{GroupRow, NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow};
+use super::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 use super::{Fault, FaultKind, Kind, LatencyConstants};
 
 /// A plugin with a state, of any kind. After a fault the guest is in the state that `start` gives it (a WebAssembly
@@ -244,7 +244,7 @@ pub trait DrainGuest: Guest {
     ///
     /// # Errors
     /// If the guest fails.
-    fn drain(&mut self, group: &ReplicaGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault>;
+    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault>;
 }
 
 /// A guest that chooses the node of a replica that starts.

@@ -552,7 +552,7 @@ pub enum GuestCall {
     /// Drain: the replica that is removed.
     Drain(DrainState),
     /// Placement: the node of a replica.
-    Place(PlacementState),
+    Placement(PlacementState),
     /// Lifecycle: an event for the guest.
     Observe(Event),
 }
@@ -607,7 +607,7 @@ impl GuestCall {
             Kind::Eviction => Self::Evict(GatewayState::plausible(n, item)),
             Kind::Scaling => Self::Scale(ScalingState::plausible(n, item)),
             Kind::Drain => Self::Drain(DrainState::plausible(n, item)),
-            Kind::Placement => Self::Place(PlacementState::plausible(n, item)),
+            Kind::Placement => Self::Placement(PlacementState::plausible(n, item)),
         }
     }
 
@@ -657,7 +657,7 @@ impl GuestCall {
             }
             Kind::Drain => DrainState::extreme(n).into_iter().map(|(name, state)| (name, Self::Drain(state))).collect(),
             Kind::Placement => {
-                PlacementState::extreme(n).into_iter().map(|(name, state)| (name, Self::Place(state))).collect()
+                PlacementState::extreme(n).into_iter().map(|(name, state)| (name, Self::Placement(state))).collect()
             }
         }
     }
@@ -772,7 +772,7 @@ impl GuestCall {
             (Self::Evict(state), StartedGuest::Eviction(guest)) => state.checked_victim(guest.as_mut()),
             (Self::Scale(state), StartedGuest::Scaling(guest)) => state.checked_targets(guest.as_mut()),
             (Self::Drain(state), StartedGuest::Drain(guest)) => state.checked_drain(guest.as_mut()),
-            (Self::Place(state), StartedGuest::Placement(guest)) => state.checked_placement(guest.as_mut()),
+            (Self::Placement(state), StartedGuest::Placement(guest)) => state.checked_placement(guest.as_mut()),
             (Self::Observe(event), guest) => guest.observe(event).map(|()| GuestOutput::None),
             (_, guest) => Err(guest.mismatch()),
         }

@@ -14,10 +14,10 @@ use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::group::GroupSettings;
 use blis_eval::spec::{
-    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName,
-    KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName,
-    ScorerList, SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WeightList,
-    WorkloadName, defaults, parse,
+    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS,
+    KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList,
+    SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WeightList, WorkloadName,
+    defaults, parse,
 };
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 
 use blis_sdk::{
-    Description, Drain, Group, Node, Placement, Policy, Replica, ReplicaGroup, Scaling, Setup, StartingReplica,
+    Description, Drain, DrainGroup, Group, Node, Placement, Policy, Replica, Scaling, Setup, StartingReplica,
 };
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +58,7 @@ impl Scaling for QueueScaler {
 const ACTIVE: u32 = 3;
 
 impl Drain for QueueScaler {
-    fn drain(&mut self, _: &ReplicaGroup, replicas: &[Replica]) -> usize {
+    fn drain(&mut self, _: &DrainGroup, replicas: &[Replica]) -> usize {
         // Those that wait for GPUs, then those that start, then by requests; the newest of several.
         let rank = |replica: &Replica| {
             let stage = if replica.state == ACTIVE { 2 } else { replica.state.min(1) };
@@ -110,7 +110,7 @@ mod tests {
     fn the_emptiest_goes_and_the_fullest_node_takes() {
         let mut policy = QueueScaler { queued: 1.0, running: 16.0, tolerance: 0.1 };
         let replica = |state, batch_size| Replica { state, batch_size, ..Replica::default() };
-        let group = ReplicaGroup::default();
+        let group = DrainGroup::default();
         assert_eq!(policy.drain(&group, &[replica(3, 4), replica(3, 2), replica(3, 2), replica(3, 9)]), 2);
         assert_eq!(policy.drain(&group, &[replica(3, 0), replica(2, 0), replica(1, 0), replica(3, 0)]), 2);
         let node = |free_gpus, ready_us| Node { free_gpus, ready_us, ..Node::default() };

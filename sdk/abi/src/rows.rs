@@ -333,7 +333,7 @@ rows! {
 
     /// The group of a replica that is to be removed.
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
-    pub struct ReplicaGroup {
+    pub struct DrainGroup {
         /// Time of the decision, µs.
         pub now_us: u64,
         /// Price of a GPU, dollars per hour; 0 without a price list.
@@ -472,13 +472,7 @@ impl Replica {
 /// A replica that waits for GPUs; the times and numbers that are known are 0.
 impl Default for Replica {
     fn default() -> Self {
-        Self {
-            active_since_us: NONE_U64,
-            instance: NONE_U32,
-            pool: NONE_U32,
-            node: NONE_U32,
-            ..Self::ZERO
-        }
+        Self { active_since_us: NONE_U64, instance: NONE_U32, pool: NONE_U32, node: NONE_U32, ..Self::ZERO }
     }
 }
 

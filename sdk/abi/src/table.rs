@@ -6,7 +6,7 @@ use core::ptr;
 
 use crate::layout::structs;
 use crate::rows::{
-    Ages, Band, Event, InstanceInfo, LatencyConstants, Queued, ReplicaGroup, Request, Running, StartingReplica, Step,
+    Ages, Band, DrainGroup, Event, InstanceInfo, LatencyConstants, Queued, Request, Running, StartingReplica, Step,
 };
 
 /// The version of the C interface, `BLIS_ABI_VERSION`.
@@ -104,7 +104,7 @@ structs! {
         )>,
         /// Returns the index of the replica that is removed.
         pub drain: Option<unsafe extern "C" fn(
-            *const CHost, *mut c_void, *const ReplicaGroup, *const c_void, usize, usize,
+            *const CHost, *mut c_void, *const DrainGroup, *const c_void, usize, usize,
         ) -> u32>,
         /// Returns the index of the node of a replica; the largest number for none.
         pub placement: Option<unsafe extern "C" fn(

@@ -9,8 +9,8 @@ use blis_abi::table::{
     ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, CTexts, CValue, PolicyTable, STRUCTS,
 };
 use blis_abi::{
-    Ages, Band, Event, EventKind, Field, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Layout, Node, Queued, Replica, ReplicaGroup, StartingReplica,
-    Request, Running, Step,
+    Ages, Band, DrainGroup, Event, EventKind, Field, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Layout,
+    Node, Queued, Replica, Request, Running, StartingReplica, Step,
 };
 
 /// A struct of the header, with the layout that this crate gives it.
@@ -48,7 +48,7 @@ impl HeaderStruct {
             Self::of::<Flow>(),
             Self::of::<Group>(),
             Self::of::<InFlight>(),
-            Self::of::<ReplicaGroup>(),
+            Self::of::<DrainGroup>(),
             Self::of::<Replica>(),
             Self::of::<StartingReplica>(),
             Self::of::<Node>(),

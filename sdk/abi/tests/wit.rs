@@ -9,8 +9,8 @@ use blis_abi::canonical::{
     ParameterRecord, RankParameters, Refusal, ValueRecord,
 };
 use blis_abi::{
-    Ages, Band, Column, Event, EventSet, Flow, Group, InFlight, InstanceInfo, Kind, LatencyConstants, Layout, Node, Queued, Replica, ReplicaGroup, StartingReplica,
-    Request, Running, Step,
+    Ages, Band, Column, DrainGroup, Event, EventSet, Flow, Group, InFlight, InstanceInfo, Kind, LatencyConstants,
+    Layout, Node, Queued, Replica, Request, Running, StartingReplica, Step,
 };
 use wit_parser::{Function, Interface, PackageId, Record, Resolve, SizeAlign, Type, TypeDefKind, WorldKey};
 
@@ -126,7 +126,7 @@ fn records_are_the_rows() {
     is_row::<Flow>(&wit, "types", "flow");
     is_row::<InFlight>(&wit, "types", "in-flight");
     is_row::<Group>(&wit, "types", "group");
-    is_row::<ReplicaGroup>(&wit, "types", "replica-group");
+    is_row::<DrainGroup>(&wit, "types", "drain-group");
     is_row::<Replica>(&wit, "types", "replica");
     is_row::<StartingReplica>(&wit, "types", "starting-replica");
     is_row::<Node>(&wit, "types", "node");
@@ -316,7 +316,7 @@ fn versions_only_add() {
         ("ceilings", "ceilings"),
         ("drain", "drain"),
         ("drain", "replica"),
-        ("drain", "replica-group"),
+        ("drain", "drain-group"),
         ("eviction", "band"),
         ("eviction", "evict"),
         ("eviction", "in-flight"),
@@ -341,7 +341,7 @@ fn versions_only_add() {
         ("types", "in-flight"),
         ("types", "node"),
         ("types", "replica"),
-        ("types", "replica-group"),
+        ("types", "drain-group"),
         ("types", "starting-replica"),
     ];
     assert_eq!(added, expected);

@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 
 use crate::description::{Description, Setup};
 use crate::rows::{
-    Band, Cluster, Event, Flow, Group, InFlight, LatencyConstants, Node, Queued, Replica, ReplicaGroup,
-    Request, Running, Signals, StartingReplica, Step,
+    Band, Cluster, DrainGroup, Event, Flow, Group, InFlight, LatencyConstants, Node, Queued, Replica, Request, Running,
+    Signals, StartingReplica, Step,
 };
 
 /// A policy. Its fields are its state: their serialised form is saved, restored and copied when a simulation forks. So
@@ -150,7 +150,7 @@ pub trait Drain: Policy {
     /// The index of a replica in `replicas`, which are all of the group but those that drain, in the order in which they were
     /// created; there is at least one. Called for each replica that is removed, after the one before has left the list. An
     /// active one drains: it finishes its requests and gets no others; one that starts is gone at once.
-    fn drain(&mut self, group: &ReplicaGroup, replicas: &[Replica]) -> usize;
+    fn drain(&mut self, group: &DrainGroup, replicas: &[Replica]) -> usize;
 }
 
 /// A placement policy: on which node a replica starts.

@@ -6,9 +6,9 @@ use std::ptr;
 
 use blis_abi::table::{self, CHost, CModelFact, CText, CTexts, CValue, PolicyTable};
 use blis_sdk::{
-    Admission, AdmissionDecision, Ages, Band, Ceilings, Cluster, Description, Event, EventSet, Eviction, Fairness,
-    Drain, Flow, Group, InFlight, InstanceInfo, Latency, LatencyConstants, Lifecycle, Node, NumberTable, Ordering,
-    Placement, Policy, Preemption, Priority, Queued, Replica, ReplicaGroup, Request, Routing, Running, Saturation, Scaling,
+    Admission, AdmissionDecision, Ages, Band, Ceilings, Cluster, Description, Drain, DrainGroup, Event, EventSet,
+    Eviction, Fairness, Flow, Group, InFlight, InstanceInfo, Latency, LatencyConstants, Lifecycle, Node, NumberTable,
+    Ordering, Placement, Policy, Preemption, Priority, Queued, Replica, Request, Routing, Running, Saturation, Scaling,
     Scheduling, Setup, StartingReplica, Step,
 };
 use serde::{Deserialize, Serialize};
@@ -149,7 +149,7 @@ impl Eviction for Everything {
 }
 
 impl Drain for Everything {
-    fn drain(&mut self, group: &ReplicaGroup, replicas: &[Replica]) -> usize {
+    fn drain(&mut self, group: &DrainGroup, replicas: &[Replica]) -> usize {
         let last = replicas.last().expect("there is one");
         group.now_us as usize + (group.replicas + last.state) as usize + last.kv_utilization as usize + replicas.len()
     }
@@ -368,7 +368,7 @@ fn flow_control_gets_its_arguments_and_returns_its_result() {
     let rows = [groups.as_ptr().cast(), before.as_ptr().cast()];
     call!(table, scale(&host, state, 100, rows[0], 2, rows[1], 4, 200, replicas.as_mut_ptr()));
     assert_eq!(replicas, [181.5, 182.5, 0.0]);
-    let group = ReplicaGroup { now_us: 100, replicas: 20, ..ReplicaGroup::default() };
+    let group = DrainGroup { now_us: 100, replicas: 20, ..DrainGroup::default() };
     let replicas = [Replica { state: 3, kv_utilization: 1.0, ..Replica::default() }; 2];
     assert_eq!(call!(table, drain(&host, state, &group, replicas.as_ptr().cast(), 2, 72)), 126);
     let replica = StartingReplica { created_us: 7, gpus: 4, ..StartingReplica::default() };

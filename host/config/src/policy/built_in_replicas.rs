@@ -10,7 +10,7 @@ use blis_sim::scaling::{
 use blis_sim::units::Micros;
 
 use super::built_in::{BuiltInGuest, BuiltInPolicy};
-use blis_plugin::rows::{NONE_U32, NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow};
+use blis_plugin::rows::{DrainGroupRow, NONE_U32, NodeRow, ReplicaRow, StartingReplicaRow};
 use blis_plugin::{DrainGuest, Fault, PlacementGuest, StartedGuest};
 
 impl BuiltInPolicy for Box<dyn DrainPolicy> {
@@ -34,7 +34,7 @@ impl BuiltInPolicy for Box<dyn PlacementPolicy> {
 }
 
 impl DrainGuest for BuiltInGuest<Box<dyn DrainPolicy>> {
-    fn drain(&mut self, group: &ReplicaGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
+    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
         let replicas: Vec<DrainCandidate> = replicas.iter().map(candidate).collect();
         let of = ReplicaGroupView {
             index: group.group as usize,
@@ -59,7 +59,7 @@ impl PlacementGuest for BuiltInGuest<Box<dyn PlacementPolicy>> {
             limits: ReplicaLimits { min: 0, max: u32::MAX },
             replicas: 0,
         };
-        Ok(self.0.place(&PlacementView {
+        Ok(self.0.choose_node(&PlacementView {
             now: Micros(replica.now_us),
             group,
             replica: replica.id,

@@ -284,4 +284,3 @@ choices! {
     /// Against the outcomes of the alternatives in counterfactual branches
     Outcome = "outcome",
 }
-

@@ -30,8 +30,8 @@ use crate::error::RunError;
 use crate::group::GroupSettings;
 
 use super::choice::{
-    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName,
-    OnErrorName, ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
+    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName,
+    ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
     TraceLevelName, WorkloadName,
 };
 use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList, WeightList};

@@ -9,7 +9,7 @@ use blis_sim::scaling::{
 use blis_sim::units::Micros;
 
 use super::PluginPolicy;
-use crate::rows::{NONE_U32, NONE_U64, NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{DrainGroupRow, NONE_U32, NONE_U64, NodeRow, ReplicaRow, StartingReplicaRow};
 use crate::{DrainGuest, PlacementGuest};
 
 impl DrainPolicy for PluginPolicy<dyn DrainGuest> {
@@ -36,7 +36,7 @@ impl DrainPolicy for PluginPolicy<dyn DrainGuest> {
 }
 
 impl PlacementPolicy for PluginPolicy<dyn PlacementGuest> {
-    fn place(&mut self, view: &PlacementView<'_>) -> Option<usize> {
+    fn choose_node(&mut self, view: &PlacementView<'_>) -> Option<usize> {
         let replica = StartingReplicaRow {
             now_us: view.now.0,
             created_us: view.created_at.0,
@@ -53,7 +53,7 @@ impl PlacementPolicy for PluginPolicy<dyn PlacementGuest> {
             }
             result => result,
         };
-        self.checked(view.now, chosen, || FirstFit.place(view))
+        self.checked(view.now, chosen, || FirstFit.choose_node(view))
     }
 
     fn fork(&self) -> Box<dyn PlacementPolicy> {
@@ -61,8 +61,8 @@ impl PlacementPolicy for PluginPolicy<dyn PlacementGuest> {
     }
 }
 
-fn group_row(now: Micros, group: &ReplicaGroupView) -> ReplicaGroupRow {
-    ReplicaGroupRow {
+fn group_row(now: Micros, group: &ReplicaGroupView) -> DrainGroupRow {
+    DrainGroupRow {
         now_us: now.0,
         price: group.price.unwrap_or(0.0),
         group: group.index as u32,
@@ -154,7 +154,11 @@ mod tests {
             state: ReplicaState::Active,
             created_at: Micros(5),
             active_since: Some(Micros(50)),
-            load: Some(ReplicaView { instance: InstanceIndex(replica), batch_size: requests, ..ReplicaView::default() }),
+            load: Some(ReplicaView {
+                instance: InstanceIndex(replica),
+                batch_size: requests,
+                ..ReplicaView::default()
+            }),
             node: Some(NodeId { pool: 1, number: 4 }),
             on_node: 3,
             group_on_node: 2,
@@ -184,9 +188,8 @@ mod tests {
             ready_at: Micros(ready),
         };
         let nodes = [node(4, 8, 200), node(5, 2, 0), node(6, 4, 0)];
-        let view =
-            PlacementView { now: Micros(90), group: GROUP, replica: 3, created_at: Micros(40), nodes: &nodes };
-        (policy.place(&view), incidents)
+        let view = PlacementView { now: Micros(90), group: GROUP, replica: 3, created_at: Micros(40), nodes: &nodes };
+        (policy.choose_node(&view), incidents)
     }
 
     #[test]
@@ -198,16 +201,16 @@ mod tests {
         let source = "fn drain(g, r) {
             let group = [g.now, g.group, g.gpus, g.min_replicas, g.max_replicas, g.replicas] == [90, 1, 2, 1, 9, 2];
             let rest = g.model == \"\" && g.price == 2.5 && r.active_since[2] > 1e300 && r.node[2] > 1e300;
-            let place = r.node[0] == 4 && r.pool[0] == 1 && r.on_node[0] == 3 && r.group_on_node[0] == 2;
+            let node = r.node[0] == 4 && r.pool[0] == 1 && r.on_node[0] == 3 && r.group_on_node[0] == 2;
             let times = r.id[1] == 1 && r.instance[1] == 1 && r.created[1] == 5 && r.active_since[1] == 50;
-            if group && rest && place && times { 1 } else { 0 }
+            if group && rest && node && times { 1 } else { 0 }
         }";
         let (chosen, incidents) = drained(source);
         assert_eq!((chosen, incidents.first().map(|one| one.fault.to_string())), (1, None));
     }
 
     #[test]
-    fn a_script_places_a_replica() {
+    fn a_script_chooses_a_node() {
         assert_eq!(placed("fn placement(r, n) { if r.now - r.created < 60 { () } else { 0 } }").0, None, "it waits");
         assert_eq!(placed("fn placement(r, n) { -n.free_gpus - 100.0 * (n.ready > r.now) }").0, Some(1));
         assert_eq!(placed("fn placement(r, n) { n.node.len - 1 }").0, Some(2));

@@ -1,7 +1,7 @@
 //! Replicas and nodes from named values, for drain and placement.
 
 use super::{FieldError, FieldValue, LATEST_US, NameTable, real, time, whole, word};
-use crate::rows::{NONE_U32, NONE_U64, NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{DrainGroupRow, NONE_U32, NONE_U64, NodeRow, ReplicaRow, StartingReplicaRow};
 
 /// A number of a row.
 pub(crate) struct RowNumber<R> {
@@ -65,9 +65,9 @@ macro_rules! numbers {
     (set $time:ident $name:ident, $value:ident) => { time($name, $value)?.0 };
 }
 
-impl NamedRow for ReplicaGroupRow {
+impl NamedRow for DrainGroupRow {
     const WHAT: &'static str = "a group of replicas";
-    const NUMBERS: &'static [RowNumber<Self>] = numbers! { ReplicaGroupRow
+    const NUMBERS: &'static [RowNumber<Self>] = numbers! { DrainGroupRow
         now_us: time ["now", "now_us"],
         price: real ["price"],
         group: count ["group"],

@@ -4,13 +4,13 @@ use blis_abi::Row as _;
 use rand::RngExt as _;
 
 use super::{GuestOutput, generator, out_of_range};
-use crate::rows::{NONE_U32, NONE_U64, NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{DrainGroupRow, NONE_U32, NONE_U64, NodeRow, ReplicaRow, StartingReplicaRow};
 use crate::{DrainGuest, Fault, PlacementGuest};
 
 /// A group and its replicas at the removal of one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrainState {
-    pub(crate) group: ReplicaGroupRow,
+    pub(crate) group: DrainGroupRow,
     /// In the order in which they were created; never empty.
     pub(crate) replicas: Vec<ReplicaRow>,
 }
@@ -30,7 +30,7 @@ impl DrainState {
     pub fn plausible(n: usize, item: u64) -> Self {
         let mut rng = generator("drain", item);
         let now_us = 1_000_000_000 + 15_000_000 * item;
-        let group = ReplicaGroupRow {
+        let group = DrainGroupRow {
             now_us,
             price: 2.5,
             group: (item % 2) as u32,
@@ -70,8 +70,8 @@ impl DrainState {
     /// States with values at the limits of their ranges, by name.
     #[must_use]
     pub fn extreme(n: usize) -> Vec<(&'static str, Self)> {
-        let smallest = Self { group: ReplicaGroupRow::ZERO, replicas: vec![ReplicaRow::ZERO; n] };
-        let group = ReplicaGroupRow {
+        let smallest = Self { group: DrainGroupRow::ZERO, replicas: vec![ReplicaRow::ZERO; n] };
+        let group = DrainGroupRow {
             now_us: LATEST,
             price: 1e300,
             group: u32::MAX,
@@ -177,10 +177,7 @@ impl PlacementState {
             replicas: u32::MAX,
             group_replicas: u32::MAX,
         };
-        vec![
-            ("everything 0", smallest),
-            ("everything as large as it can be", Self { replica, nodes: vec![node; n] }),
-        ]
+        vec![("everything 0", smallest), ("everything as large as it can be", Self { replica, nodes: vec![node; n] })]
     }
 
     /// Calls `guest` without a check of the output.

@@ -13,15 +13,14 @@ use blis_sim::units::Micros;
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
-    AgesRow, BandRow, FlowRow, GroupRow, InFlightRow, InstanceRows, NONE_U32, NodeRow, ReplicaGroupRow, ReplicaRow,
-    StartingReplicaRow, RequestRow, Row as _, Rows, RunningRow,
-    ages_row, band_row, decision_row, event_row, flow_row, in_flight_row, number_of, queued_row, request_row,
-    running_rows, step_row,
+    AgesRow, BandRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, InstanceRows, NONE_U32, NodeRow, ReplicaRow,
+    RequestRow, Row as _, Rows, RunningRow, StartingReplicaRow, ages_row, band_row, decision_row, event_row, flow_row,
+    in_flight_row, number_of, queued_row, request_row, running_rows, step_row,
 };
 use crate::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
-    Kind, LatencyConstants, LatencyGuest, OrderingGuest, ParameterValue, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest, ValueTable,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
+    GuestSetup, Kind, LatencyConstants, LatencyGuest, OrderingGuest, ParameterValue, PlacementGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest, ValueTable,
 };
 
 /// Stream index for `host->random` in a call that is about no request.
@@ -432,7 +431,7 @@ impl ScalingGuest for NativeGuest {
 }
 
 impl DrainGuest for NativeGuest {
-    fn drain(&mut self, group: &ReplicaGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
+    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
         let drain = self.function(Kind::Drain, self.library.table.drain)?;
         let (start, stride) = (replicas.as_ptr().cast(), size_of::<ReplicaRow>());
         let index = self.call("drain", of_no_request(Micros(group.now_us)), |host, state| {

@@ -12,7 +12,7 @@ use rand::Rng as _;
 
 use super::*;
 use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
-use crate::rows::{GroupRow, NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 use crate::{
     AdmissionGuest, DrainGuest, FilterGuest, GuestKind, Kind, LatencyGuest, PlacementGuest, PreemptionGuest,
     PriorityGuest, RoutingGuest, ScalingGuest,
@@ -359,7 +359,7 @@ fn every_kind_and_every_question_to_the_host() {
     let scaled =
         start::<dyn ScalingGuest>(plugin.as_ref(), &[], true).scale(cluster.now, &groups, &history, &mut targets);
     assert_eq!((scaled, targets), (Ok(()), vec![51.0, 53.0]));
-    let group = ReplicaGroupRow { replicas: 20, ..ReplicaGroupRow::default() };
+    let group = DrainGroupRow { replicas: 20, ..DrainGroupRow::default() };
     let replicas = [3, 4].map(|batch_size| ReplicaRow { batch_size, ..ReplicaRow::default() });
     assert_eq!(start::<dyn DrainGuest>(plugin.as_ref(), &[], true).drain(&group, &replicas), Ok(27));
     let nodes = [8, 2].map(|free_gpus| NodeRow { free_gpus, ..NodeRow::default() });

@@ -22,12 +22,12 @@ use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, QueuedObject, RequestFields, RequestObject, StepObject,
 };
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
-use crate::rows::{GroupRow, LatestView, NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow, number_of};
+use crate::rows::{DrainGroupRow, GroupRow, LatestView, NodeRow, ReplicaRow, StartingReplicaRow, number_of};
 use crate::text::plain;
 use crate::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
-    Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
-    ScalingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
+    GuestSetup, Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest,
+    RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 pub(super) struct ScriptGuest {
@@ -613,7 +613,7 @@ impl ScalingGuest for ScriptGuest {
 }
 
 impl DrainGuest for ScriptGuest {
-    fn drain(&mut self, group: &ReplicaGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
+    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
         self.missing("drain", Kind::Drain)?;
         let view = (RowObject { row: *group, names: Arc::clone(&self.names) }, RowsObject(replicas.into()));
         let output = self.call("drain", view, number_of(Micros(group.now_us)), Some(&Ties::LowestIndex))?;

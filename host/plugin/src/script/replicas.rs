@@ -9,10 +9,10 @@ use super::column::Column;
 use super::registry::Registry;
 use super::values::{NameTexts, int, text};
 use crate::fields::replicas::NamedRow;
-use crate::rows::{NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{DrainGroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 
 /// What scripts call the views.
-pub(super) const REPLICA_GROUP: &str = "group of replicas";
+pub(super) const DRAIN_GROUP: &str = "group of replicas";
 pub(super) const REPLICAS: &str = "list of replicas";
 pub(super) const STARTING: &str = "starting replica";
 pub(super) const NODES: &str = "list of nodes";
@@ -29,7 +29,7 @@ pub(super) struct RowObject<R> {
 pub(super) struct RowsObject<R>(pub Arc<[R]>);
 
 pub(super) fn register(to: &mut Registry) {
-    row::<ReplicaGroupRow>(to, REPLICA_GROUP, |row| row.model);
+    row::<DrainGroupRow>(to, DRAIN_GROUP, |row| row.model);
     rows::<ReplicaRow>(to, REPLICAS);
     row::<StartingReplicaRow>(to, STARTING, |row| row.model);
     rows::<NodeRow>(to, NODES);

@@ -26,13 +26,13 @@ use super::views::{
     BatchObject, ClusterFields, ClusterObject, QueuedObject, RequestFields, RequestObject, StepObject, UsedFields,
 };
 use super::{ScriptPlugin, compile};
+use crate::fields::replicas::NamedRow;
 use crate::fields::{
     FieldError, FieldValue, NameTable, NamedInstance, NamedInstances, NamedQueued, NamedRequest, flow, push_running,
     real, scaling, set_running, set_step, whole,
 };
-use crate::fields::replicas::NamedRow;
 use crate::inputs::{DecisionPoint, GuestCall};
-use crate::rows::{GroupRow, NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 use crate::{Fault, FaultKind, Limits, Plugin as _, TestFunction, check};
 
 /// The functions that test functions may call besides those of every script.
@@ -47,7 +47,7 @@ pub(super) const TEST_HELPERS: [&str; 15] = [
     "in_flight",
     "nodes",
     "queued",
-    "replica_group",
+    "drain_group",
     "replicas",
     "request",
     "starting",
@@ -105,13 +105,9 @@ fn register(to: &mut Registry) {
     to.add("in_flight", |list: Array| in_flight(&list).map_err(|error| refused("in_flight", &error)));
     to.add("groups", |list: Array| groups(&list, &Array::new()).map_err(|error| refused("groups", &error)));
     to.add("groups", |list: Array, history: Array| groups(&list, &history).map_err(|error| refused("groups", &error)));
-    to.add("replica_group", |fields: Map| {
-        row::<ReplicaGroupRow>(&fields).map_err(|error| refused("replica_group", &error))
-    });
+    to.add("drain_group", |fields: Map| row::<DrainGroupRow>(&fields).map_err(|error| refused("drain_group", &error)));
     to.add("replicas", |list: Array| rows::<ReplicaRow>(&list).map_err(|error| refused("replicas", &error)));
-    to.add("starting", |fields: Map| {
-        row::<StartingReplicaRow>(&fields).map_err(|error| refused("starting", &error))
-    });
+    to.add("starting", |fields: Map| row::<StartingReplicaRow>(&fields).map_err(|error| refused("starting", &error)));
     to.add("nodes", |list: Array| rows::<NodeRow>(&list).map_err(|error| refused("nodes", &error)));
     to.add("step", |fields: Map| step(&fields).map_err(|error| refused("step", &error)));
 }

@@ -18,11 +18,11 @@ use blis_sim::units::Micros;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rows::{GroupRow, NodeRow, ReplicaGroupRow, ReplicaRow, StartingReplicaRow};
+use crate::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 use crate::{
     AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FilterGuest, GuestKind, LatencyConstants,
-    LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest,
-    SchedulingGuest, inputs,
+    LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
+    ScalingGuest, SchedulingGuest, inputs,
 };
 
 mod counting;
@@ -563,7 +563,7 @@ fn every_kind_has_its_function() {
     let model = request.tags.tenant.0;
     let replicas = [3, 5, 4].map(|batch_size| ReplicaRow { batch_size, ..ReplicaRow::default() });
     let drained = |replicas_of| {
-        let group = ReplicaGroupRow { model, replicas: replicas_of, ..ReplicaGroupRow::default() };
+        let group = DrainGroupRow { model, replicas: replicas_of, ..DrainGroupRow::default() };
         start::<dyn DrainGuest>(plugin).drain(&group, &replicas)
     };
     assert_eq!([drained(4), drained(2)], [Ok(1), Ok(0)]);

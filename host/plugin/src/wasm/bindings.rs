@@ -7,7 +7,8 @@ mod package {
 }
 
 pub(super) use package::blis::policy::types::{
-    Ages, Band, Event, Flow, Group, InFlight, Node, Queued, Replica, ReplicaGroup, Request, Running, StartingReplica, Step,
+    Ages, Band, DrainGroup, Event, Flow, Group, InFlight, Node, Queued, Replica, Request, Running, StartingReplica,
+    Step,
 };
 pub(super) use package::exports::blis::policy::admission::Decision as AdmissionDecision;
 pub(super) use package::exports::blis::policy::latency::LatencyConstants as ConstantsRecord;
@@ -53,7 +54,7 @@ records! {
         now_us, scraped_us, next_ready_us, kv_tokens, in_flight_tokens, queued_tokens, oldest_wait_us, ttft_p90_us, tpot_p90_us, input_tokens, cached_tokens, output_tokens, price, kv_used, kv_used_max, saturation, model, gpus, min_replicas, max_replicas, max_num_seqs, max_num_batched_tokens, replicas, ready, loading, pending, draining, queue_depth, queue_depth_max, batch_size, in_flight, queued, arrived, completed,
     }
     InFlight { dispatched_us, id, priority, input_tokens, tenant }
-    ReplicaGroup { now_us, price, group, model, gpus, min_replicas, max_replicas, replicas }
+    DrainGroup { now_us, price, group, model, gpus, min_replicas, max_replicas, replicas }
     Replica {
         created_us, active_since_us, in_flight_tokens, kv_utilization, id, state, instance, queue_depth, batch_size, in_flight,
         pool, node, on_node, group_on_node,

@@ -25,8 +25,8 @@ use super::results::{GuestList, MemoryResult, ResultReader, offset};
 use super::standard;
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
 use crate::rows::{
-    EventRow, GroupRow, NodeRow, QueuedRow, ReplicaGroupRow, ReplicaRow, RequestRow, Row, RunningRow,
-    StartingReplicaRow, StepRow, band_row, flow_row, in_flight_row,
+    DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, Row, RunningRow, StartingReplicaRow,
+    StepRow, band_row, flow_row, in_flight_row,
 };
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription, ValueTable};
 
@@ -504,7 +504,7 @@ impl Functions for Direct {
     fn drain(
         &self,
         store: &mut Store<WasmHost>,
-        group: &ReplicaGroupRow,
+        group: &DrainGroupRow,
         replicas: &[ReplicaRow],
     ) -> wasmtime::Result<u32> {
         let drain = role!(self, DirectRole::Drain { drain } => drain);

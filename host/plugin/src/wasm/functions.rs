@@ -7,7 +7,7 @@ use super::describe::RawDescription;
 use super::fault::PluginPath;
 use super::host::WasmHost;
 use crate::rows::{
-    AgesRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaGroupRow, ReplicaRow, RequestRow, RunningRow,
+    AgesRow, DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, RunningRow,
     StartingReplicaRow, StepRow,
 };
 use crate::{Fault, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
@@ -118,7 +118,7 @@ pub trait Functions: Sized + Send + 'static {
     fn drain(
         &self,
         store: &mut Store<WasmHost>,
-        group: &ReplicaGroupRow,
+        group: &DrainGroupRow,
         replicas: &[ReplicaRow],
     ) -> wasmtime::Result<u32>;
     /// Calls `placement`; returns the index of the node, if there is one.

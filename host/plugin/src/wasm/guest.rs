@@ -14,14 +14,14 @@ use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
 use crate::rows::{
-    GroupRow, InstanceRows, NodeRow, ReplicaGroupRow, ReplicaRow, Rows, StartingReplicaRow, ages_row, decision_row, event_row, number_of, queued_row, request_row, running_rows,
-    step_row,
+    DrainGroupRow, GroupRow, InstanceRows, NodeRow, ReplicaRow, Rows, StartingReplicaRow, ages_row, decision_row,
+    event_row, number_of, queued_row, request_row, running_rows, step_row,
 };
 use crate::text::plain;
 use crate::{
-    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
-    Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
-    ScalingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
+    GuestSetup, Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest,
+    RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 /// An instance that was configured and accepts calls.
@@ -349,10 +349,11 @@ impl<F: Functions> EvictionGuest for WasmGuest<F> {
 }
 
 impl<F: Functions> DrainGuest for WasmGuest<F> {
-    fn drain(&mut self, group: &ReplicaGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
+    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
         self.of(Kind::Drain)?;
         let about = of_no_request(Micros(group.now_us));
-        self.call("drain", &about, |functions, store| functions.drain(store, group, replicas)).map(|index| index as usize)
+        self.call("drain", &about, |functions, store| functions.drain(store, group, replicas))
+            .map(|index| index as usize)
     }
 }
 

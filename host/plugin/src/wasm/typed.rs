@@ -6,8 +6,8 @@ use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower
 use wasmtime::{Engine, Store};
 
 use super::bindings::{
-    AdmissionDecision, Ages, Band, ConstantsRecord, Description, Event, Flow, Group, InFlight, InstanceInfo, ModelFact,
-    Node, Queued, Replica, ReplicaGroup, Request, Running, StartingReplica, Step, Value,
+    AdmissionDecision, Ages, Band, ConstantsRecord, Description, DrainGroup, Event, Flow, Group, InFlight,
+    InstanceInfo, ModelFact, Node, Queued, Replica, Request, Running, StartingReplica, Step, Value,
 };
 use super::describe::RawDescription;
 use super::fault::PluginPath;
@@ -15,7 +15,7 @@ use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::WasmHost;
 use super::inspect::{Exports, not_exported};
 use crate::rows::{
-    EventRow, GroupRow, NodeRow, QueuedRow, ReplicaGroupRow, ReplicaRow, RequestRow, RunningRow, StartingReplicaRow,
+    DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, RunningRow, StartingReplicaRow,
     StepRow, band_row, flow_row, in_flight_row,
 };
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
@@ -24,7 +24,7 @@ type DecisionFunction<A> = TypedFunc<(Request, Ages, u32, &'static [f64]), (A,)>
 type CeilingsFunction = TypedFunc<(u64, f64, &'static [Band]), (Vec<f64>,)>;
 type EvictionFunction = TypedFunc<(u64, Band, &'static [InFlight]), (Option<u32>,)>;
 type ScalingFunction = TypedFunc<(u64, &'static [Group], &'static [Group]), (Vec<f64>,)>;
-type DrainFunction = TypedFunc<(ReplicaGroup, &'static [Replica]), (u32,)>;
+type DrainFunction = TypedFunc<(DrainGroup, &'static [Replica]), (u32,)>;
 type PlacementFunction = TypedFunc<(StartingReplica, &'static [Node]), (Option<u32>,)>;
 type Configure = TypedFunc<(&'static str, Vec<Value>, Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
 
@@ -319,7 +319,7 @@ impl Functions for Typed {
     fn drain(
         &self,
         store: &mut Store<WasmHost>,
-        group: &ReplicaGroupRow,
+        group: &DrainGroupRow,
         replicas: &[ReplicaRow],
     ) -> wasmtime::Result<u32> {
         let replicas: Vec<Replica> = replicas.iter().map(Replica::from).collect();

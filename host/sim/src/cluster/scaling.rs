@@ -186,8 +186,7 @@ impl<I: Instance> Cluster<I> {
             self.refresh_signals(now, observer)?;
         }
         let Self { replicas: Some(replicas), instances, gateway, board, .. } = self else { return Ok(()) };
-        let load =
-            |instance| ReplicaView::of(instance, instances[instance.index()].load(), board.in_flight(instance));
+        let load = |instance| ReplicaView::of(instance, instances[instance.index()].load(), board.in_flight(instance));
         let draining = replicas.set_replicas(now, group, number, load);
         if !draining.is_empty() {
             // The tick of this moment has been executed.

@@ -132,7 +132,9 @@ impl DrainPolicy for Newest {
 
 impl DrainPolicy for Emptiest {
     fn drain(&mut self, view: &DrainView<'_>) -> usize {
-        first_by(view, |candidate| candidate.load.map_or(0, |load| u64::from(load.queue_depth) + u64::from(load.batch_size)))
+        first_by(view, |candidate| {
+            candidate.load.map_or(0, |load| u64::from(load.queue_depth) + u64::from(load.batch_size))
+        })
     }
 
     fn fork(&self) -> Box<dyn DrainPolicy> {
@@ -173,21 +175,22 @@ mod tests {
 
     /// Five active replicas: requests, replicas on the node (of any group, of its own), and seconds since they are active.
     fn service(rows: &[(u32, u32, u32, u64)]) -> Vec<DrainCandidate> {
-        let row = |(index, &(requests, on_node, group_on_node, since)): (usize, &(u32, u32, u32, u64))| DrainCandidate {
-            replica: index as u32,
-            state: ReplicaState::Active,
-            created_at: Micros(index as u64),
-            active_since: Some(Micros(since)),
-            load: Some(ReplicaView {
-                instance: InstanceIndex(index as u32),
-                queue_depth: requests / 2,
-                batch_size: requests - requests / 2,
-                ..ReplicaView::default()
-            }),
-            node: (on_node > 0).then_some(NodeId { pool: 0, number: 0 }),
-            on_node,
-            group_on_node,
-        };
+        let row =
+            |(index, &(requests, on_node, group_on_node, since)): (usize, &(u32, u32, u32, u64))| DrainCandidate {
+                replica: index as u32,
+                state: ReplicaState::Active,
+                created_at: Micros(index as u64),
+                active_since: Some(Micros(since)),
+                load: Some(ReplicaView {
+                    instance: InstanceIndex(index as u32),
+                    queue_depth: requests / 2,
+                    batch_size: requests - requests / 2,
+                    ..ReplicaView::default()
+                }),
+                node: (on_node > 0).then_some(NodeId { pool: 0, number: 0 }),
+                on_node,
+                group_on_node,
+            };
         rows.iter().enumerate().map(row).collect()
     }
 

@@ -11,7 +11,7 @@ pub trait PlacementPolicy: Debug + Send {
     /// The index of a node of the view, of which at least one is ready, or `None`: the replica waits. It also waits if the
     /// node is not ready. Those that wait are placed anew, in the order in which they were created, whenever a replica starts
     /// or ends, and whenever a node comes or goes; nodes are requested for those for which no node has room, present or coming.
-    fn place(&mut self, view: &PlacementView<'_>) -> Option<usize>;
+    fn choose_node(&mut self, view: &PlacementView<'_>) -> Option<usize>;
 
     /// A copy of the policy with the same state.
     fn fork(&self) -> Box<dyn PlacementPolicy>;
@@ -73,7 +73,7 @@ fn first_by<R: Ord>(view: &PlacementView<'_>, rank: impl Fn(&NodeView) -> R) -> 
 }
 
 impl PlacementPolicy for FirstFit {
-    fn place(&mut self, view: &PlacementView<'_>) -> Option<usize> {
+    fn choose_node(&mut self, view: &PlacementView<'_>) -> Option<usize> {
         first_by(view, |_| ())
     }
 
@@ -83,7 +83,7 @@ impl PlacementPolicy for FirstFit {
 }
 
 impl PlacementPolicy for BestFit {
-    fn place(&mut self, view: &PlacementView<'_>) -> Option<usize> {
+    fn choose_node(&mut self, view: &PlacementView<'_>) -> Option<usize> {
         first_by(view, |node| node.free)
     }
 
@@ -93,7 +93,7 @@ impl PlacementPolicy for BestFit {
 }
 
 impl PlacementPolicy for Spread {
-    fn place(&mut self, view: &PlacementView<'_>) -> Option<usize> {
+    fn choose_node(&mut self, view: &PlacementView<'_>) -> Option<usize> {
         first_by(view, |node| (node.group_replicas, Reverse(node.free)))
     }
 
@@ -135,7 +135,7 @@ mod tests {
             replicas: 1,
         };
         let view = PlacementView { now: Micros(100), group, replica: 0, created_at: Micros(50), nodes: &nodes };
-        policy.place(&view)
+        policy.choose_node(&view)
     }
 
     #[test]

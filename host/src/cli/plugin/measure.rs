@@ -135,7 +135,7 @@ fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> R
             state.scale(guest.as_mut(), scores).map(drop_black)
         }
         (GuestCall::Drain(state), Drain(guest)) => state.drain(guest.as_mut()).map(drop_black),
-        (GuestCall::Place(state), Placement(guest)) => state.placement(guest.as_mut()).map(drop_black),
+        (GuestCall::Placement(state), Placement(guest)) => state.placement(guest.as_mut()).map(drop_black),
         (GuestCall::Observe(event), guest) => guest.observe(event),
         (_, guest) => Err(guest.mismatch()),
     }

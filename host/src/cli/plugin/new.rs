@@ -206,7 +206,7 @@ fn template(kind: Kind) -> Template {
         Kind::Drain => with(
             "The replica with the least to do, by requests and used KV cache.",
             ("kv_weight", "32.0", "0.0", "100000.0", "requests that a full KV cache is worth"),
-            ("Drain, Replica, ReplicaGroup", "Drain"),
+            ("Drain, Replica, DrainGroup", "Drain"),
             &[],
             &["drain"],
         ),

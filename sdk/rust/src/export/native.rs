@@ -19,11 +19,11 @@ use blis_abi::table::{CHost, CText, CTexts, CValue};
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{Description, GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering,
-    Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
+    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Placement,
+    Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 use crate::rows::{
-    Ages, Band, Cluster, Event, Flow, Group, InFlight, LatencyConstants, Node, Queued, Replica, ReplicaGroup, Request,
+    Ages, Band, Cluster, DrainGroup, Event, Flow, Group, InFlight, LatencyConstants, Node, Queued, Replica, Request,
     Running, StartingReplica, Step,
 };
 use crate::testing;
@@ -695,7 +695,7 @@ unsafe extern "C" fn order<P: Ordering>(
 unsafe extern "C" fn drain<P: Drain>(
     host: *const CHost,
     state: *mut c_void,
-    group: *const ReplicaGroup,
+    group: *const DrainGroup,
     replicas: *const c_void,
     count: usize,
     stride: usize,

@@ -20,11 +20,11 @@ pub use blis_abi::canonical::{ChosenIndex, OrderParameters, RankParameters, Valu
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering,
-    Placement, Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
+    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Placement,
+    Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 use crate::rows::{
-    Ages, Band, Cluster, Event, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Node, Replica, ReplicaGroup,
+    Ages, Band, Cluster, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Node, Replica,
     Request, Running, Signals, StartingReplica, Step,
 };
 
@@ -447,7 +447,7 @@ impl<P: Policy> ModulePolicy<P> {
         self.pushed(|policy, replicas| policy.scale(now_us, groups, history, replicas))
     }
 
-    pub unsafe fn drain(&self, group: &ReplicaGroup, replicas: HostList<Replica>) -> usize
+    pub unsafe fn drain(&self, group: &DrainGroup, replicas: HostList<Replica>) -> usize
     where
         P: Drain,
     {
@@ -824,8 +824,7 @@ macro_rules! __blis_wasm {
             rows: *const $crate::Replica,
             count: usize,
         ) -> usize {
-            let group =
-                $crate::ReplicaGroup { now_us, price, group, model, gpus, min_replicas, max_replicas, replicas };
+            let group = $crate::DrainGroup { now_us, price, group, model, gpus, min_replicas, max_replicas, replicas };
             unsafe { GUEST.drain(&group, __sdk::wasm::list(rows, count)) }
         }
     };

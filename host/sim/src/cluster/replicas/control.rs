@@ -2,7 +2,7 @@
 //! the number of replicas of each group by the metrics of the last scrape.
 
 use super::outcomes::OutcomeLog;
-use super::{LiveGroup, Replica};
+use super::{LiveGroup, LiveReplica};
 use crate::ids::InstanceIndex;
 use crate::instance::InstanceLoad;
 use crate::policy::Reads;
@@ -120,10 +120,16 @@ impl ControlLoop {
     }
 
     /// The number of replicas of each group from `now` on. The next call follows if there is `work` left.
-    pub fn decide(&mut self, now: Micros, work: bool, groups: &[LiveGroup], live: &[Replica]) -> Vec<ReplicaChange> {
+    pub fn decide(
+        &mut self,
+        now: Micros,
+        work: bool,
+        groups: &[LiveGroup],
+        live: &[LiveReplica],
+    ) -> Vec<ReplicaChange> {
         let loading: Vec<Vec<Micros>> = (0..groups.len()).map(|group| loading(group, live)).collect();
         let draining = |group| {
-            let drains = |replica: &&Replica| replica.group == group && replica.state == ReplicaState::Draining;
+            let drains = |replica: &&LiveReplica| replica.group == group && replica.state == ReplicaState::Draining;
             live.iter().filter(drains).count() as u32
         };
         let views: Vec<GroupView<'_>> = (groups.iter().zip(&self.scraped).zip(&loading).enumerate())
@@ -150,8 +156,11 @@ impl ControlLoop {
             let limits = groups[group].settings.limits;
             decided[group] = replicas.clamp(limits.min, limits.max);
         }
-        let change = |(group, (&to, live)): (usize, (&u32, &LiveGroup))| {
-            ReplicaChange { at: now, group, from: live.replicas, to }
+        let change = |(group, (&to, live)): (usize, (&u32, &LiveGroup))| ReplicaChange {
+            at: now,
+            group,
+            from: live.replicas,
+            to,
         };
         let changes: Vec<ReplicaChange> = decided.iter().zip(groups).enumerate().map(change).collect();
         let is_unchanged = changes.iter().all(|change| change.from == change.to);
@@ -162,7 +171,7 @@ impl ControlLoop {
 }
 
 /// When the replicas of `group` that start are expected to be ready, in order.
-fn loading(group: usize, live: &[Replica]) -> Vec<Micros> {
+fn loading(group: usize, live: &[LiveReplica]) -> Vec<Micros> {
     let of_group = live.iter().filter(|replica| replica.group == group);
     let mut ready: Vec<Micros> = of_group
         .filter_map(|replica| match replica.state {

@@ -22,7 +22,7 @@ use self::control::ControlLoop;
 pub use self::control::ScalingLoop;
 pub(super) use self::control::Scraped;
 pub use self::nodes::{EMPTY_NODE_DELAY, NodePool};
-use self::nodes::{Demand, Nodes, Placement};
+use self::nodes::{GpuDemand, HeldGpus, Nodes};
 pub(super) use self::outcomes::OutcomeLog;
 use self::settings::InitialNodes;
 pub use self::settings::{ReplicaGroup, ReplicaSettings, ScheduledReplicas, StartMode, StartTimes};
@@ -42,7 +42,7 @@ use crate::units::Micros;
 pub(super) struct Replicas {
     groups: Vec<LiveGroup>,
     /// All replicas that are not gone, in the order in which they were created.
-    live: Vec<Replica>,
+    live: Vec<LiveReplica>,
     /// The instances that may be chosen, with their groups, by index.
     active: Vec<(InstanceIndex, usize)>,
     /// Number of changes of `active`.
@@ -90,7 +90,7 @@ impl LiveGroup {
 }
 
 #[derive(Clone, Debug)]
-struct Replica {
+struct LiveReplica {
     number: u32,
     group: usize,
     state: ReplicaState,
@@ -103,7 +103,7 @@ struct Replica {
     warm_up: Micros,
     /// Whether it slept before.
     wakes: bool,
-    placement: Placement,
+    placement: HeldGpus,
     instance: Option<InstanceIndex>,
     /// Whether it drains and has no requests.
     is_done: bool,
@@ -175,7 +175,7 @@ impl Replicas {
         let groups = replicas.groups.iter().map(|group| group.settings.initial).enumerate();
         let groups: Vec<usize> = groups.flat_map(|(group, initial)| (0..initial).map(move |_| group)).collect();
         // Without node pools there are no placements.
-        let placements = placements.into_iter().chain(std::iter::repeat(Placement::new()));
+        let placements = placements.into_iter().chain(std::iter::repeat(HeldGpus::new()));
         for ((group, placement), instance) in groups.into_iter().zip(placements).zip(0..) {
             let position = replicas.create(Micros::ZERO, group, ReplicaState::Active);
             replicas.live[position].placement = placement;
@@ -278,8 +278,8 @@ impl Replicas {
     /// Whether the number of active replicas may still change.
     pub fn may_change(&self) -> bool {
         // One that waits for GPUs gets them from a node that comes.
-        let comes = |replica: &Replica| replica.next.min(self.next_node) < Micros::MAX;
-        let starting = |replica: &Replica| replica.state < ReplicaState::Active && comes(replica);
+        let comes = |replica: &LiveReplica| replica.next.min(self.next_node) < Micros::MAX;
+        let starting = |replica: &LiveReplica| replica.state < ReplicaState::Active && comes(replica);
         let control = self.control.as_ref().is_some_and(|control| control.may_change());
         control || !self.scheduled.is_empty() || self.live.iter().any(starting)
     }
@@ -299,7 +299,7 @@ impl Replicas {
                 self.allocate_waiting(now);
                 continue;
             }
-            let rank = |replica: &Replica| (replica.next, replica.state != ReplicaState::Draining);
+            let rank = |replica: &LiveReplica| (replica.next, replica.state != ReplicaState::Draining);
             let (position, replica) = self.live.iter_mut().enumerate().min_by_key(|(_, replica)| rank(replica))?;
             let at = replica.next;
             replica.next = Micros::MAX;
@@ -349,7 +349,7 @@ impl Replicas {
     /// A request was ended on `instance` at `now`: if it drains, that may have been the last one.
     pub fn evicted(&mut self, now: Micros, instance: InstanceIndex) {
         let drains =
-            |replica: &&mut Replica| replica.instance == Some(instance) && replica.state == ReplicaState::Draining;
+            |replica: &&mut LiveReplica| replica.instance == Some(instance) && replica.state == ReplicaState::Draining;
         if let Some(replica) = self.live.iter_mut().find(drains) {
             replica.next = replica.next.min(now.saturating_add(Micros(1)));
             self.update_next();
@@ -358,7 +358,7 @@ impl Replicas {
 
     /// The replica is gone from `now` on, and its instance ended with these `counters`.
     pub fn end(&mut self, now: Micros, position: usize, counters: Counters) {
-        let Replica { instance, group, .. } = self.live[position];
+        let LiveReplica { instance, group, .. } = self.live[position];
         if let Some(instance) = instance {
             self.serving.retain(|&other| other != instance);
             self.gone.push((instance, counters));
@@ -431,7 +431,7 @@ impl Replicas {
     /// The replica, which waits for GPUs, begins to load if there is room for it.
     fn allocate(&mut self, now: Micros, position: usize) -> bool {
         if self.nodes.are_limited() {
-            let Some(placement) = self.place(now, position) else { return false };
+            let Some(placement) = self.take_gpus(now, position) else { return false };
             self.live[position].placement = placement;
         }
         let replica = &mut self.live[position];
@@ -441,8 +441,8 @@ impl Replicas {
     }
 
     /// Takes the GPUs of the replica, which waits, on the node that the policy chooses; `None` if it waits on.
-    fn place(&mut self, now: Micros, position: usize) -> Option<Placement> {
-        let Replica { group, number, created_at, .. } = self.live[position];
+    fn take_gpus(&mut self, now: Micros, position: usize) -> Option<HeldGpus> {
+        let LiveReplica { group, number, created_at, .. } = self.live[position];
         let demand = self.groups[group].settings.demand(group);
         let nodes = self.nodes.with_room(&demand);
         if nodes.iter().all(|node| node.ready_at > now) {
@@ -450,7 +450,7 @@ impl Replicas {
         }
         let group = self.groups[group].view(group);
         let view = PlacementView { now, group, replica: number, created_at, nodes: &nodes };
-        let chosen = nodes[self.placement.place(&view)?];
+        let chosen = nodes[self.placement.choose_node(&view)?];
         (chosen.ready_at <= now).then(|| self.nodes.take(now, &demand, chosen.id))
     }
 
@@ -465,7 +465,7 @@ impl Replicas {
         }
         let demand = |&group: &usize| self.groups[group].settings.demand(group);
         self.nodes.remove_empty(now);
-        self.nodes.request(now, &waiting.iter().map(demand).collect::<Vec<Demand<'_>>>());
+        self.nodes.request(now, &waiting.iter().map(demand).collect::<Vec<GpuDemand<'_>>>());
         self.next_node = self.nodes.next_event(now);
         self.update_next();
     }
@@ -478,7 +478,7 @@ impl Replicas {
         group: usize,
         load: &impl Fn(InstanceIndex) -> ReplicaView,
     ) -> Option<InstanceIndex> {
-        let removable = |replica: &Replica| replica.group == group && replica.state != ReplicaState::Draining;
+        let removable = |replica: &LiveReplica| replica.group == group && replica.state != ReplicaState::Draining;
         let positions: Vec<usize> = (0..self.live.len()).filter(|&at| removable(&self.live[at])).collect();
         let candidate = |&at: &usize| self.candidate(&self.live[at], load);
         let replicas: Vec<DrainCandidate> = positions.iter().map(candidate).collect();
@@ -502,9 +502,9 @@ impl Replicas {
     }
 
     /// What the drain policy sees of `replica`; `load` is that of an active instance.
-    fn candidate(&self, replica: &Replica, load: &impl Fn(InstanceIndex) -> ReplicaView) -> DrainCandidate {
+    fn candidate(&self, replica: &LiveReplica, load: &impl Fn(InstanceIndex) -> ReplicaView) -> DrainCandidate {
         let stay = || self.live.iter().filter(|other| other.state != ReplicaState::Draining);
-        let shares = |other: &&Replica, node: (usize, u32)| other.placement.iter().any(|&(p, n, _)| (p, n) == node);
+        let shares = |other: &&LiveReplica, node: (usize, u32)| other.placement.iter().any(|&(p, n, _)| (p, n) == node);
         let on = |&(pool, number, _): &(usize, u32, u32)| {
             let there = || stay().filter(|other| shares(other, (pool, number)));
             (there().count() as u32, there().filter(|other| other.group == replica.group).count() as u32)
@@ -528,7 +528,7 @@ impl Replicas {
         let number = self.created;
         self.created += 1;
         self.counts[group][state.index()] += 1;
-        self.live.push(Replica {
+        self.live.push(LiveReplica {
             number,
             group,
             state,
@@ -566,7 +566,7 @@ impl Replicas {
     }
 
     fn remove(&mut self, now: Micros, position: usize) {
-        let Replica { number: replica, group, instance, state, placement, .. } = self.live.remove(position);
+        let LiveReplica { number: replica, group, instance, state, placement, .. } = self.live.remove(position);
         self.nodes.release(now, group, &placement);
         self.counts[group][state.index()] -= 1;
         self.report.counts(now, &self.counts);
@@ -574,7 +574,7 @@ impl Replicas {
     }
 
     fn report_state(&mut self, now: Micros, position: usize) {
-        let Replica { number: replica, group, instance, state, .. } = self.live[position];
+        let LiveReplica { number: replica, group, instance, state, .. } = self.live[position];
         self.report.counts(now, &self.counts);
         self.events.push(ReplicaEvent { at: now, replica, group, instance, state: Some(state) });
     }

@@ -30,11 +30,11 @@ pub struct NodePool {
 pub const EMPTY_NODE_DELAY: Micros = Micros(600_000_000);
 
 /// The GPUs of a replica: (pool, number of the node, GPUs).
-pub(super) type Placement = Vec<(usize, u32, u32)>;
+pub(super) type HeldGpus = Vec<(usize, u32, u32)>;
 
 /// What a replica needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Demand<'a> {
+pub(super) struct GpuDemand<'a> {
     /// Index of its group.
     pub group: usize,
     /// Number of GPUs.
@@ -90,13 +90,13 @@ impl Nodes {
     }
 
     /// The nodes that have room for a replica, in the order of its pools and of their nodes.
-    pub fn with_room(&self, demand: &Demand<'_>) -> Vec<NodeView> {
+    pub fn with_room(&self, demand: &GpuDemand<'_>) -> Vec<NodeView> {
         demand.pools.iter().flat_map(|&pool| self.pools[pool].with_room(pool, demand)).collect()
     }
 
     /// Allocates the GPUs of a replica at `now`, on `chosen`, which is ready, and if that does not suffice on the first other
     /// nodes of its pool that have room.
-    pub fn take(&mut self, now: Micros, demand: &Demand<'_>, chosen: NodeId) -> Placement {
+    pub fn take(&mut self, now: Micros, demand: &GpuDemand<'_>, chosen: NodeId) -> HeldGpus {
         let pool = &mut self.pools[chosen.pool];
         let per_node = demand.gpus.min(pool.settings.gpus);
         let others = pool.fitting(demand.gpus).filter(|node| node.ready <= now && node.number != chosen.number);
@@ -118,13 +118,13 @@ impl Nodes {
     }
 
     /// Allocates the GPUs of a replica at `now` on the first node that is ready.
-    fn take_first(&mut self, now: Micros, demand: &Demand<'_>) -> bool {
+    fn take_first(&mut self, now: Micros, demand: &GpuDemand<'_>) -> bool {
         let first = self.with_room(demand).into_iter().find(|node| node.ready_at <= now);
         first.map(|node| self.take(now, demand, node.id)).is_some()
     }
 
     /// Adds the nodes that are missing for a replica before the start, when they need not be provisioned.
-    pub fn add_initial(&mut self, demand: &Demand<'_>) {
+    pub fn add_initial(&mut self, demand: &GpuDemand<'_>) {
         if self.with_room(demand).is_empty()
             && let Some((pool, missing)) = self.missing(demand)
         {
@@ -134,7 +134,7 @@ impl Nodes {
     }
 
     /// A replica of `group` no longer holds its GPUs.
-    pub fn release(&mut self, now: Micros, group: usize, placement: &Placement) {
+    pub fn release(&mut self, now: Micros, group: usize, placement: &HeldGpus) {
         for &(pool, number, gpus) in placement {
             let all = self.pools[pool].settings.gpus;
             let node = self.pools[pool].node(number);
@@ -145,7 +145,7 @@ impl Nodes {
     }
 
     /// Requests nodes for the replicas that wait, unless they fit those that are there or come.
-    pub fn request(&mut self, now: Micros, waiting: &[Demand<'_>]) {
+    pub fn request(&mut self, now: Micros, waiting: &[GpuDemand<'_>]) {
         let mut coming = self.clone();
         for demand in waiting {
             if coming.take_first(Micros::MAX, demand) {
@@ -161,7 +161,7 @@ impl Nodes {
     }
 
     /// The first pool that may have enough nodes for a replica, and how many are missing.
-    fn missing(&self, demand: &Demand<'_>) -> Option<(usize, u32)> {
+    fn missing(&self, demand: &GpuDemand<'_>) -> Option<(usize, u32)> {
         demand.pools.iter().find_map(|&pool| Some((pool, self.pools[pool].missing(demand.gpus)?)))
     }
 
@@ -211,7 +211,7 @@ impl Nodes {
 
 impl Pool {
     /// As [`Nodes::with_room`]; `index` is its own.
-    fn with_room(&self, index: usize, demand: &Demand<'_>) -> Vec<NodeView> {
+    fn with_room(&self, index: usize, demand: &GpuDemand<'_>) -> Vec<NodeView> {
         let needed = demand.gpus.div_ceil(self.settings.gpus) as usize;
         let mut times: Vec<Micros> = self.fitting(demand.gpus).map(|node| node.ready).collect();
         times.sort_unstable();
@@ -288,12 +288,12 @@ mod tests {
         NodePool { gpus, min, max, provisioning: Micros(100), empty_delay: Micros(600), price: None }
     }
 
-    fn of(gpus: u32, pools: &[usize]) -> Demand<'_> {
-        Demand { group: 0, gpus, pools }
+    fn of(gpus: u32, pools: &[usize]) -> GpuDemand<'_> {
+        GpuDemand { group: 0, gpus, pools }
     }
 
-    /// Places a replica at `now` on the first node that is ready.
-    fn place(nodes: &mut Nodes, now: u64, gpus: u32, pools: &[usize]) -> Option<Placement> {
+    /// The GPUs of a replica that takes the first node which is ready at `now`.
+    fn take_ready(nodes: &mut Nodes, now: u64, gpus: u32, pools: &[usize]) -> Option<HeldGpus> {
         let demand = of(gpus, pools);
         let first = nodes.with_room(&demand).into_iter().find(|node| node.ready_at <= Micros(now))?;
         Some(nodes.take(Micros(now), &demand, first.id))
@@ -302,22 +302,22 @@ mod tests {
     #[test]
     fn nodes_with_room_are_in_the_order_of_pools() {
         let mut nodes = Nodes::new(vec![pool(4, 2, 2), pool(8, 1, 1)]);
-        assert_eq!(place(&mut nodes, 0, 3, &[0, 1]), Some(vec![(0, 0, 3)]));
-        assert_eq!(place(&mut nodes, 0, 2, &[0, 1]), Some(vec![(0, 1, 2)]));
-        let first = place(&mut nodes, 0, 1, &[0, 1]);
+        assert_eq!(take_ready(&mut nodes, 0, 3, &[0, 1]), Some(vec![(0, 0, 3)]));
+        assert_eq!(take_ready(&mut nodes, 0, 2, &[0, 1]), Some(vec![(0, 1, 2)]));
+        let first = take_ready(&mut nodes, 0, 1, &[0, 1]);
         assert_eq!(first, Some(vec![(0, 0, 1)]));
-        assert_eq!(place(&mut nodes, 0, 3, &[0, 1]), Some(vec![(1, 0, 3)]), "the first pool has no room");
-        assert_eq!(place(&mut nodes, 0, 3, &[0]), None, "and no other is allowed");
+        assert_eq!(take_ready(&mut nodes, 0, 3, &[0, 1]), Some(vec![(1, 0, 3)]), "the first pool has no room");
+        assert_eq!(take_ready(&mut nodes, 0, 3, &[0]), None, "and no other is allowed");
         nodes.release(Micros(5), 0, &first.expect("it was placed"));
         let room: Vec<_> = nodes.with_room(&of(1, &[1, 0])).iter().map(|node| (node.id.pool, node.free)).collect();
         assert_eq!(room, [(1, 5), (0, 1), (0, 2)], "the preferred pool first");
-        assert_eq!(place(&mut nodes, 5, 1, &[0, 1]), Some(vec![(0, 0, 1)]));
+        assert_eq!(take_ready(&mut nodes, 5, 1, &[0, 1]), Some(vec![(0, 0, 1)]));
     }
 
     #[test]
     fn nodes_count_their_replicas() {
         let mut nodes = Nodes::new(vec![pool(8, 2, 2)]);
-        let one = Demand { group: 1, ..of(2, &[0]) };
+        let one = GpuDemand { group: 1, ..of(2, &[0]) };
         let second = NodeId { pool: 0, number: 1 };
         let placement = nodes.take(Micros(0), &one, second);
         nodes.take(Micros(0), &of(4, &[0]), second);
@@ -334,37 +334,37 @@ mod tests {
     #[test]
     fn a_gang_takes_whole_nodes_at_once() {
         let mut nodes = Nodes::new(vec![pool(8, 2, 4)]);
-        let small = place(&mut nodes, 0, 1, &[0]).expect("there is room");
-        assert_eq!(place(&mut nodes, 0, 16, &[0]), None, "one node is not empty");
+        let small = take_ready(&mut nodes, 0, 1, &[0]).expect("there is room");
+        assert_eq!(take_ready(&mut nodes, 0, 16, &[0]), None, "one node is not empty");
         nodes.request(Micros(10), &[of(16, &[0])]);
         assert_eq!(nodes.next_event(Micros(10)), Micros(110), "one more is requested");
         let times: Vec<_> = nodes.with_room(&of(16, &[0])).iter().map(|node| node.ready_at).collect();
         assert_eq!(times, [Micros(110); 2], "with the other one, which is ready");
-        assert_eq!(place(&mut nodes, 109, 16, &[0]), None);
+        assert_eq!(take_ready(&mut nodes, 109, 16, &[0]), None);
         let last = NodeId { pool: 0, number: 2 };
         let chosen = nodes.clone().take(Micros(110), &of(16, &[0]), last);
         assert_eq!(chosen, vec![(0, 2, 8), (0, 1, 8)], "the chosen one, and the first other");
         assert_eq!(
-            place(&mut nodes, 110, 12, &[0]),
+            take_ready(&mut nodes, 110, 12, &[0]),
             Some(vec![(0, 1, 8), (0, 2, 8)]),
             "what is left of a node stays free"
         );
         nodes.release(Micros(200), 0, &small);
-        assert_eq!(place(&mut nodes, 200, 16, &[0]), None);
+        assert_eq!(take_ready(&mut nodes, 200, 16, &[0]), None);
         nodes.request(Micros(200), &[of(16, &[0]), of(16, &[0])]);
-        assert_eq!(place(&mut nodes, 300, 16, &[0]), Some(vec![(0, 0, 8), (0, 3, 8)]), "a fourth, and no fifth");
+        assert_eq!(take_ready(&mut nodes, 300, 16, &[0]), Some(vec![(0, 0, 8), (0, 3, 8)]), "a fourth, and no fifth");
         assert_eq!(nodes.finish(Micros(300))[0].requested, 2);
     }
 
     #[test]
     fn nodes_are_requested_once_and_removed_when_they_were_empty_for_long() {
         let mut nodes = Nodes::new(vec![pool(2, 1, 3)]);
-        let first = place(&mut nodes, 0, 2, &[0]).expect("there is room");
+        let first = take_ready(&mut nodes, 0, 2, &[0]).expect("there is room");
         let waiting = [of(1, &[0]), of(1, &[0]), of(2, &[0]), of(1, &[0])];
         nodes.request(Micros(0), &waiting);
         nodes.request(Micros(50), &waiting);
         assert_eq!(nodes.next_event(Micros(50)), Micros(100), "two nodes, and no fourth");
-        let second = place(&mut nodes, 100, 2, &[0]).expect("it is ready");
+        let second = take_ready(&mut nodes, 100, 2, &[0]).expect("it is ready");
         nodes.release(Micros(300), 0, &second);
         assert_eq!(nodes.next_event(Micros(300)), Micros(700), "the other one has been empty since it was ready");
         nodes.remove_empty(Micros(700));

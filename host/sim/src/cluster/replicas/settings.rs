@@ -2,7 +2,7 @@
 //! to start.
 
 use super::control::ScalingLoop;
-use super::nodes::{Demand, NodePool, Nodes, Placement};
+use super::nodes::{GpuDemand, HeldGpus, NodePool, Nodes};
 use crate::instance::InstanceConfig;
 use crate::request::Name;
 use crate::scaling::{DrainPolicy, PlacementPolicy, PlacementView, ReplicaGroupView, ReplicaLimits};
@@ -124,13 +124,13 @@ impl StartTimes {
 pub(super) struct InitialNodes {
     pub nodes: Nodes,
     /// Where the initial replicas are, in the order of groups; empty without node pools.
-    pub placements: Vec<Placement>,
+    pub placements: Vec<HeldGpus>,
     pub policy: Box<dyn PlacementPolicy>,
 }
 
 impl InitialNodes {
-    /// Places one more replica of `group`; `false` if there is no room for it.
-    fn place(&mut self, index: usize, group: &ReplicaGroup) -> bool {
+    /// Adds a replica of `group`; `false` if there is no room for it.
+    fn add(&mut self, index: usize, group: &ReplicaGroup) -> bool {
         let demand = group.demand(index);
         self.nodes.add_initial(&demand);
         let nodes = self.nodes.with_room(&demand);
@@ -143,7 +143,7 @@ impl InitialNodes {
         };
         let Some(first) = nodes.first() else { return false };
         // An initial replica does not wait.
-        let chosen = self.policy.place(&view).map_or(first, |index| &nodes[index]);
+        let chosen = self.policy.choose_node(&view).map_or(first, |index| &nodes[index]);
         self.placements.push(self.nodes.take(Micros::ZERO, &demand, chosen.id));
         true
     }
@@ -163,8 +163,8 @@ impl ReplicaGroup {
     }
 
     /// What a replica of the group with this index needs.
-    pub(super) fn demand(&self, group: usize) -> Demand<'_> {
-        Demand { group, gpus: self.gpus, pools: &self.pools }
+    pub(super) fn demand(&self, group: usize) -> GpuDemand<'_> {
+        GpuDemand { group, gpus: self.gpus, pools: &self.pools }
     }
 
     /// Whether a request for `model` may go to its replicas.
@@ -187,7 +187,7 @@ impl ReplicaSettings {
         };
         for (index, group) in self.groups.iter().enumerate() {
             for replica in 0..group.initial {
-                let placed = self.pools.is_empty() || initial.place(index, group);
+                let placed = self.pools.is_empty() || initial.add(index, group);
                 if !placed {
                     return Err(format!(
                         "the nodes have room for {replica} of the {} initial replicas of group {index}",

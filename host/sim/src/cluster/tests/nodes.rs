@@ -36,13 +36,13 @@ fn kubernetes_removes_those_that_share_a_node() {
 #[test]
 fn a_node_without_replicas_goes_sooner_if_the_emptiest_is_drained() {
     // Six replicas on three nodes, of which three go: from two nodes, or one from each.
-    let [packed, spread] = [&EmptiestNode as &dyn DrainPolicy, &Kubernetes].map(|drain| {
+    let [few, many] = [&EmptiestNode as &dyn DrainPolicy, &Kubernetes].map(|drain| {
         let (setup, mut requests) = sharing(2, drain, &BestFit);
         requests.push(Request::new(RequestId(500), second(2000), 64, 10));
         let log = setup.scheduled(&[at(10, 6), at(400, 3)]).run(&requests);
         log.report.expect("reported").pools[0].node_time
     });
-    assert_eq!(spread.saturating_sub(packed).0 / 1_000_000, 2000 - 500, "one node more, from 100 s after 400 s on");
+    assert_eq!(many.saturating_sub(few).0 / 1_000_000, 2000 - 500, "one node more, from 100 s after 400 s on");
 }
 
 #[test]

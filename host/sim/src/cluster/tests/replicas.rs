@@ -220,7 +220,11 @@ proptest! {
 }
 
 /// A service of `initial` replicas with the default start times, at which one request arrives every second for `seconds`.
-pub(super) fn steady(initial: u32, seconds: u32, change: impl FnOnce(&mut ReplicaGroup)) -> (ClusterSetup, Vec<Request>) {
+pub(super) fn steady(
+    initial: u32,
+    seconds: u32,
+    change: impl FnOnce(&mut ReplicaGroup),
+) -> (ClusterSetup, Vec<Request>) {
     let config = InstanceConfig {
         latency: Arc::new(Blackbox::new(&[232.0, 1.7, 33.4], &[52.7, 17.2, 5.9]).expect("valid")),
         index: InstanceIndex(0),
@@ -469,7 +473,7 @@ impl DrainPolicy for ViewDigest {
 }
 
 impl PlacementPolicy for ViewDigest {
-    fn place(&mut self, view: &PlacementView<'_>) -> Option<usize> {
+    fn choose_node(&mut self, view: &PlacementView<'_>) -> Option<usize> {
         assert!(view.nodes.iter().any(|node| node.ready_at <= view.now), "one is ready");
         for node in view.nodes {
             assert!(node.free >= view.group.gpus.min(node.gpus) && node.replicas >= node.group_replicas);
