@@ -9,7 +9,7 @@ use super::code::Script;
 use super::engine::LANGUAGE_FUNCTIONS;
 use super::flow::{BAND, BANDS, FLOWS, IN_FLIGHT};
 use super::header::near;
-use super::replicas::{NODES, REPLICA_GROUP, REPLICAS, STARTING};
+use super::replicas::{NODES, DRAIN_GROUP, REPLICAS, STARTING};
 use super::scaling::GROUPS;
 use super::scan::{Alias, NameUse, Scan, SourceSpan};
 use super::testing::TEST_HELPERS;
@@ -58,7 +58,7 @@ const ARGUMENTS: [(&str, &[Option<&str>]); 18] = [
     ("order", &[Some("request"), None]),
     ("evict", &[Some(BAND), Some(IN_FLIGHT)]),
     ("scale", &[Some(GROUPS)]),
-    ("drain", &[Some(REPLICA_GROUP), Some(REPLICAS)]),
+    ("drain", &[Some(DRAIN_GROUP), Some(REPLICAS)]),
     ("placement", &[Some(STARTING), Some(NODES)]),
     ("queueing_time", &[None]),
     ("observe", &[Some("event")]),
