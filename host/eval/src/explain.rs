@@ -8,7 +8,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use blis_config::policy::{SettingSource, Sourced};
+use blis_config::policy::{BuiltIn, SettingSource, Sourced};
 use blis_config::{Deployment, KvBlocksSource, LatencyKind};
 use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;

@@ -480,13 +480,13 @@ static BUILT_INS: &[BuiltIn] = &[
     row(
         Kind::Drain,
         "kubernetes",
-        "As newest, but of those that serve one whose node has the most replicas of the group, then the last to be ready",
+        "As newest, but of those that serve one on the node with most of the group, then the last to be ready",
         Build::Drain(|| Box::new(Kubernetes)),
     ),
     row(
         Kind::Drain,
         "emptiest-node",
-        "As newest, but of those that serve one whose node has the fewest replicas, so that nodes can go",
+        "As newest, but of those that serve one on the node with the fewest replicas: nodes become empty",
         Build::Drain(|| Box::new(EmptiestNode)),
     ),
     row(

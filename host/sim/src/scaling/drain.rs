@@ -94,13 +94,13 @@ pub struct Newest;
 pub struct Emptiest;
 
 /// The order of Kubernetes' ReplicaSet controller (`ActivePodsWithRanks` in `pkg/controller/controller_utils.go`, v1.34): those
-/// that wait for GPUs first, then those that start; of the others the one whose node has the most replicas of the group, then
+/// that wait for GPUs first, then those that start; of the others one on the node with the most replicas of the group, then
 /// the one that has been active for the shortest time. Kubernetes compares these times by their logarithms and draws lots
 /// among equal ones (`LogarithmicScaleDown`), here they are compared as they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Kubernetes;
 
-/// Those that wait for GPUs first, then those that start, then the one whose node has the fewest replicas of any group, so
+/// Those that wait for GPUs first, then those that start, then one on the node with the fewest replicas of any group, so
 /// that the node is empty soon and can be removed; the newest of several.
 #[derive(Clone, Copy, Debug)]
 pub struct EmptiestNode;

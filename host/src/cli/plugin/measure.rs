@@ -98,8 +98,8 @@ fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>))
 
 fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
     use StartedGuest::{
-        Admission, Ceilings, Eviction, Fairness, Latency, Ordering, Preemption, Priority, Routing, RoutingFilter,
-        Saturation, Scaling, Scheduling,
+        Admission, Ceilings, Drain, Eviction, Fairness, Latency, Ordering, Placement, Preemption, Priority, Routing,
+        RoutingFilter, Saturation, Scaling, Scheduling,
     };
     match (input, guest) {
         (GuestCall::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
