@@ -54,8 +54,12 @@ pub struct RegretReport {
 /// Runs `config`, which must request the regret, and evaluates its decisions.
 ///
 /// # Errors
-/// If the model, the workload or the simulation fails.
+/// If the model, the workload or the simulation fails, or a bound of replicas that come and go is requested.
 pub fn survey(config: &Experiment, extras: RegretExtras) -> Result<RegretReport, RunError> {
+    if extras.bound && (config.cluster.scaling.is_some() || !config.cluster.groups.is_empty()) {
+        return Err(RunError::usage("the bound is of a fixed number of equal instances")
+            .hint("leave out `--bound`, or `--autoscaler` and `--group`"));
+    }
     let deployment = open::resolve(config)?;
     let (workload, horizon) = open::open_until(config)?;
     let config = Experiment { horizon, ..config.clone() };
