@@ -115,6 +115,7 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--startup-time"], startup_time),
     (&["--start-mode"], start_mode),
     (&["--drain-policy"], drain_policy),
+    (&["--placement-policy"], placement_policy),
     (&["--policy-config"], policy_config),
     (&["--admission-policy"], admission_policy),
     (&["--token-bucket-capacity"], token_bucket_capacity),

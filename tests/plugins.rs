@@ -50,7 +50,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 15] = [
     "admission",
     "routing",
     "routing-filter",
@@ -64,6 +64,8 @@ const KINDS: [&str; 13] = [
     "ordering",
     "eviction",
     "scaling",
+    "drain",
+    "placement",
 ];
 
 /// Whether `source` could be compiled to the library `out`; not without a C compiler.

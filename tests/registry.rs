@@ -82,7 +82,7 @@ fn every_built_in_policy_passes_the_check() {
     });
     let line = format!("plugin check {} --no-cost --output json", names.collect::<Vec<_>>().join(" "));
     let checked = json(&line);
-    assert_eq!(checked.as_array().map(Vec::len), Some(47));
+    assert_eq!(checked.as_array().map(Vec::len), Some(54));
     for policy in checked.as_array().expect("a list") {
         assert_eq!(policy["passed"], true, "{policy}");
     }

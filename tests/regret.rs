@@ -172,3 +172,38 @@ fn a_window_of_a_microsecond_ends() {
         "no request waits longer within a microsecond"
     );
 }
+
+/// Of a service with one replica more than it needs each decision costs GPUs; of one that is too small, one more shortens the wait.
+#[test]
+fn another_number_of_replicas_costs_gpus_or_time() {
+    let scaling = |replicas: u32, rate: &str| {
+        let folder = Scratch::new();
+        let service = "regret --model meta-llama/llama-3.1-8b-instruct --tp 1 --max-num-seqs 4 --num-requests 120 \
+                       --autoscaler static --max-replicas 4 --startup-time 5s --routing-policy least-loaded";
+        let more = format!("--policy-param scaling.replicas={replicas} --num-instances {replicas} --rate {rate}");
+        let found = document(&format!("{service} {more} --regret-path {}", folder.path("regret.jsonl")));
+        let lines = folder.read("regret.jsonl");
+        let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert!(lines.iter().any(|line| line["kind"] == "routing"), "routing decisions have their regret as well");
+        let of_scaling: Vec<Value> = lines.into_iter().filter(|line| line["kind"] == "scaling").collect();
+        assert!(of_scaling.len() > 1, "{found}");
+        (found["regret"]["kinds"]["scaling"]["uniform"].clone(), of_scaling)
+    };
+    let branches = |one: &Value| one["branches"].as_array().expect("branches").clone();
+    let (uniform, large) = scaling(4, "0.5");
+    assert!(number(&uniform["regret_s"]) > 0.0 && number(&uniform["share_positive"]) == 1.0, "{uniform}");
+    for one in &large {
+        let [actual, fewer] = &branches(one)[..] else { panic!("no more than 4 are allowed: {one}") };
+        assert_eq!((&actual["decision"], &fewer["decision"]), (&"4 replicas".into(), &"3 replicas".into()));
+        assert!(number(&fewer["gpu_s"]) < number(&actual["gpu_s"]), "{one}");
+    }
+    let (_, small) = scaling(1, "3");
+    let waits = |branch: &Value| number(&branch["awaiting_first_token_s"]);
+    let shorter = small.iter().filter(|one| {
+        let [actual, more] = &branches(one)[..] else { panic!("one at least: {one}") };
+        assert_eq!((&actual["decision"], &more["decision"]), (&"1 replica".into(), &"2 replicas".into()));
+        assert!(number(&more["gpu_s"]) > number(&actual["gpu_s"]), "{one}");
+        waits(more) < waits(actual)
+    });
+    assert!(shorter.count() > 0, "{small:?}");
+}

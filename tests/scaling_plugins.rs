@@ -68,6 +68,38 @@ fn the_autoscaler_queue_as_a_plugin_gives_the_same_bytes() {
     }
 }
 
+#[test]
+fn the_drain_policy_emptiest_as_a_plugin_gives_the_same_bytes() {
+    let scratch = scratch();
+    let with =
+        |seed: u32, name: &str| run(&scratch, &format!("--seed {seed} --autoscaler queue --drain-policy {name}"));
+    let mut matters = false;
+    for seed in 1..4 {
+        let built_in = with(seed, "emptiest");
+        assert!(built_in == with(seed, "examples/built-ins/emptiest.rhai"), "as a script, seed {seed}");
+        assert!(built_in == with(seed, COMPONENT), "as a component, seed {seed}");
+        matters |= built_in != with(seed, "newest");
+    }
+    assert!(matters, "another replica goes in one of the runs");
+}
+
+/// A bundle names a drain policy with its parameters, as flags do; without an autoscaler it has no effect.
+#[test]
+fn a_bundle_names_the_drain_policy() {
+    let scratch = scratch();
+    let source = "// @param queue_weight 1 0 100 weight of waiting requests\n\
+                  fn drain(g, r) { -queue_weight * r.queue_depth - r.batch_size - r.state * 1e9 }";
+    scratch.write("mine.rhai", source);
+    let bundle = format!("drain: {{ policy: {}, parameters: {{ queue_weight: 7 }} }}\n", scratch.path("mine.rhai"));
+    scratch.write("bundle.yaml", &bundle);
+    let by_bundle = format!("--policy-config {}", scratch.path("bundle.yaml"));
+    let by_flags = format!("--drain-policy {} --policy-param drain.queue_weight=7", scratch.path("mine.rhai"));
+    let run = |flags: &str| run(&scratch, &format!("--autoscaler queue {flags}"));
+    assert_eq!(run(&by_bundle), run(&by_flags));
+    let fixed = blis!(format!("run --model llama-3.1-8b-instruct --num-requests 5 {by_bundle}")).refused();
+    assert!(fixed.contains("has no effect without `--autoscaler`"), "{fixed}");
+}
+
 /// A target beyond the limits is within them, and is reached no faster than the rates allow: 100 % in 15 s.
 #[test]
 fn targets_are_within_the_limits_and_rates_of_the_service() {
@@ -107,6 +139,10 @@ fn mistakes_are_refused() {
     says(&format!("--autoscaler {COMPONENT} --policy-param scaling.runing=1"), "running");
     says(&format!("--autoscaler {SCRIPT} --policy-param scaling.queued=0"), "queued");
     says("--policy-param scaling.queued=1", "needs `--autoscaler`");
+    says("--drain-policy newest", "needs `--autoscaler`");
+    says("--autoscaler queue --drain-policy newst", "newest");
+    says("--autoscaler queue --drain-policy rust-least-loaded", "is no drain policy");
+    says("--autoscaler queue --placement-policy spread", "has no effect without node pools");
     scratch.write("bad.rhai", "fn scale(g) { g.waiting }");
     says(&format!("--autoscaler {}", scratch.path("bad.rhai")), "no field `waiting`");
 }

@@ -98,6 +98,32 @@ typedef struct blis_group {
     uint32_t pending, draining, queue_depth, queue_depth_max, batch_size, in_flight, queued, arrived, completed;
 } blis_group;
 
+/* The group of a replica that is to be removed, and a replica that may be, for `drain`. `state`: 0 waits for GPUs, 1 loading,
+ * 2 warming up, 3 active. */
+typedef struct blis_drain_group {
+    uint64_t now_us;
+    double price;
+    uint32_t group, model, gpus, min_replicas, max_replicas, replicas;
+} blis_drain_group;
+
+typedef struct blis_replica {
+    uint64_t created_us, active_since_us, in_flight_tokens;
+    double kv_utilization;
+    uint32_t id, state, instance, queue_depth, batch_size, in_flight, pool, node, on_node, group_on_node;
+} blis_replica;
+
+/* A replica that needs GPUs, and a node that has room for it, for `placement`. */
+typedef struct blis_starting_replica {
+    uint64_t now_us, created_us;
+    uint32_t id, group, model, gpus;
+} blis_starting_replica;
+
+typedef struct blis_node {
+    uint64_t ready_us;
+    double price;
+    uint32_t pool, node, gpus, free_gpus, replicas, group_replicas;
+} blis_node;
+
 typedef struct blis_step {
     uint64_t prefill_requests, prefill_tokens, prefill_tokens_squared, prefill_tokens_by_input;
     uint64_t prefill_tokens_by_context, prefill_context, decode_requests, decode_context;
@@ -260,6 +286,14 @@ typedef struct blis_policy_v1 {
      * rows, as many for each decision as `count`. */
     void (*scale)(const blis_host *host, void *state, uint64_t now_us, const void *groups, size_t count,
                   const void *history, size_t history_count, size_t stride, double *replicas);
+
+    /* Returns the index of the `blis_replica` that is removed. */
+    uint32_t (*drain)(const blis_host *host, void *state, const blis_drain_group *group, const void *replicas,
+                      size_t count, size_t stride);
+
+    /* Returns the index of the `blis_node` of the replica, BLIS_NONE_U32 to wait. */
+    uint32_t (*placement)(const blis_host *host, void *state, const blis_starting_replica *replica, const void *nodes,
+                          size_t count, size_t stride);
 } blis_policy_v1;
 
 #if defined(_WIN32)

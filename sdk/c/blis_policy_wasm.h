@@ -534,6 +534,27 @@ const blis_w_list *blis_w_scale(uint64_t now_us, const blis_group *groups, size_
     return &blis_w_numbers;
 }
 
+BLIS_W_DECISION("blis:policy/drain@1.1.0#drain")
+uint32_t blis_w_drain(uint64_t now_us, double price, uint32_t group, uint32_t model, uint32_t gpus,
+                      uint32_t min_replicas, uint32_t max_replicas, uint32_t replicas, const blis_replica *rows,
+                      size_t count) {
+    const blis_drain_group of = {now_us, price, group, model, gpus, min_replicas, max_replicas, replicas};
+    uint32_t index = blis_plugin_v1()->drain(&blis_w_host, blis_w_state, &of, rows, count, sizeof(blis_replica));
+    blis_w_done();
+    return index;
+}
+
+BLIS_W_DECISION("blis:policy/placement@1.1.0#placement")
+const blis_w_index *blis_w_placement(uint64_t now_us, uint64_t created_us, uint32_t id, uint32_t group, uint32_t model,
+                                     uint32_t gpus, const blis_node *nodes, size_t count) {
+    static blis_w_index node;
+    const blis_starting_replica replica = {now_us, created_us, id, group, model, gpus};
+    node.index = blis_plugin_v1()->placement(&blis_w_host, blis_w_state, &replica, nodes, count, sizeof(blis_node));
+    node.is_some = node.index != BLIS_NONE_U32;
+    blis_w_done();
+    return &node;
+}
+
 BLIS_W_DECISION("blis:policy/lifecycle@1.1.0#observe")
 void blis_w_observe(uint64_t at_us, uint64_t ttft_us, uint64_t e2e_us, uint32_t kind, uint32_t request, uint32_t instance,
                    uint32_t input_tokens, uint32_t generated_tokens, uint32_t slo_class, uint32_t tenant,

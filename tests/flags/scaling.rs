@@ -133,6 +133,15 @@ pub(super) fn drain_policy(t: &Trial) {
         t.placements(&rows, &format!("{flags} {choice}"))[2]
     };
     assert_eq!((last("{} newest"), last("{} emptiest"), last("")), (Some(0), Some(1), Some(0)));
+    assert_eq!(last("{} examples/built-ins/emptiest.rhai"), Some(1));
+}
+
+/// Nodes are chosen where there are node pools; `host/sim/src/cluster/tests/nodes.rs` has them.
+pub(super) fn placement_policy(t: &Trial) {
+    let none = t.error(&load(), "--autoscaler queue {} spread");
+    assert!(none.contains("the placement policy `spread` has no effect without node pools"), "{none}");
+    assert!(t.error(&load(), "{} spread").contains("needs `--autoscaler`"));
+    assert!(t.error(&load(), "--autoscaler queue {} sprd").contains("did you mean `spread`"));
 }
 
 pub(super) fn prices(t: &Trial) {

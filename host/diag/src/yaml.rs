@@ -13,7 +13,7 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor}
 
 use crate::{Diagnostic, Location, name_hint, quoted};
 pub use error::{Error, Fault, Shape};
-use node::Node;
+use node::YamlNode;
 pub use spanned::{Mark, Spanned};
 
 mod deserialize;
@@ -48,7 +48,7 @@ pub const FROM_0: NumberRange = NumberRange { fits: |number| number >= 0.0, text
 impl Document<'_> {
     /// The document; `None` if the file is empty.
     pub fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        let node = Node::read(self.text)?;
+        let node = YamlNode::read(self.text)?;
         if node.is_null() { Ok(None) } else { node.to().map(Some) }
     }
 
@@ -107,7 +107,7 @@ impl Document<'_> {
 /// # Errors
 /// What is wrong with it, and where.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
-    Node::read(text)?.or_empty_map().to()
+    YamlNode::read(text)?.or_empty_map().to()
 }
 
 /// What is wrong with a file, and what to do.

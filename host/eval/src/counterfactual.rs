@@ -17,8 +17,8 @@ use crate::bound::{ClairvoyantBound, LatencyBounds, LowerBound, Relaxation, Serv
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::regret::{
-    BranchOptions, DecisionKind, DecisionRegret, LookAhead, Regret, RegretOptions, Survey, Surveyor, WorkloadTexts,
-    decision_regrets, look_ahead,
+    BranchOptions, DecisionKind, DecisionRegret, LookAhead, Regret, RegretOptions, ScalingBranchOptions, Survey,
+    Surveyor, WorkloadTexts, decision_regrets, look_ahead,
 };
 use crate::spec::SimulationName;
 use crate::targets::slo_targets;
@@ -54,8 +54,12 @@ pub struct RegretReport {
 /// Runs `config`, which must request the regret, and evaluates its decisions.
 ///
 /// # Errors
-/// If the model, the workload or the simulation fails.
+/// If the model, the workload or the simulation fails, or a bound of replicas that come and go is requested.
 pub fn survey(config: &Experiment, extras: RegretExtras) -> Result<RegretReport, RunError> {
+    if extras.bound && (config.cluster.scaling.is_some() || !config.cluster.groups.is_empty()) {
+        return Err(RunError::usage("the bound is of a fixed number of equal instances")
+            .hint("leave out `--bound`, or `--autoscaler` and `--group`"));
+    }
     let deployment = open::resolve(config)?;
     let (workload, horizon) = open::open_until(config)?;
     let config = Experiment { horizon, ..config.clone() };
@@ -113,7 +117,9 @@ pub(crate) fn regret(
     let (brief, alternatives) = (settings.is_brief(), settings.alternatives as usize);
     let longest = if brief { LONGEST_BRIEF_BRANCH } else { Micros::MAX };
     let window = survey.window(&options).min(longest);
-    let branches = BranchOptions { window, longest, alternatives, rollouts: !brief };
+    let scaling =
+        ScalingBranchOptions { window: scaling_window(config, window), requests_per_gpu: survey.requests_per_gpu() };
+    let branches = BranchOptions { window, longest, alternatives, rollouts: !brief, scaling };
     let samples = survey.sample(&options);
     let actual = survey.actual_decisions();
     let setup = BranchSetup { config, deployment, names: named.0, arrivals: ArrivalList::new(survey.arrivals()) };
@@ -123,6 +129,15 @@ pub(crate) fn regret(
         write(path, &decisions).map_err(|error| RunError::file(&error))?;
     }
     Ok(Regret::new(decisions, &survey, window))
+}
+
+/// Time in which the effects of a number of replicas count: that of other decisions, at least the time to start one and a minute
+/// in which it serves.
+fn scaling_window(config: &Experiment, window: Micros) -> Micros {
+    const SERVES: Micros = Micros(60_000_000);
+    let start = config.cluster.scaling.as_ref().map(|scaling| scaling.start).unwrap_or_default();
+    let phases = [start.process, start.weights, start.compile, start.warm_up, SERVES];
+    window.max(phases.into_iter().fold(Micros::ZERO, Micros::saturating_add))
 }
 
 fn write(path: &Path, decisions: &[DecisionRegret]) -> Result<(), FileError> {

@@ -234,6 +234,7 @@ impl Experiment {
         let catalog = Arc::new(Catalog::new(&spec));
         let policies = PolicySettings::choose(&choices, bundle.as_ref(), &*catalog).map_err(RunError::refused)?;
         flow::check(&policies, &spec)?;
+        scaling::check_policies(&policies, scaling.as_ref())?;
         let (policies, mut warnings) = as_in_blis(policies, parity);
         let (mut seed, mut horizon) = (spec.seed.unwrap_or(defaults::SEED), spec.horizon);
         if let WorkloadConfig::Specified(SpecConfig { spec: specified, .. }) = &workload {
@@ -529,6 +530,8 @@ fn choices(spec: &ExperimentSpec) -> Choices {
         (Kind::Ordering, set.value("dispatch-order", spec.dispatch_order.clone().map(flow::order_name))),
         (Kind::Eviction, set.value("eviction-policy", spec.eviction_policy.clone())),
         (Kind::Scaling, autoscaler.clone()),
+        (Kind::Drain, set.value("drain-policy", spec.drain_policy.clone())),
+        (Kind::Placement, set.value("placement-policy", spec.placement_policy.clone())),
     ];
     let parameter = |(index, PolicyParam { kind, name, value }): (usize, &PolicyParam)| {
         let value = set.item("policy-param", index, value.clone());

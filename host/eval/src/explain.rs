@@ -8,7 +8,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use blis_config::policy::{SettingSource, Sourced};
+use blis_config::policy::{BuiltIn, SettingSource, Sourced};
 use blis_config::{Deployment, KvBlocksSource, LatencyKind};
 use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
@@ -383,10 +383,10 @@ impl Explanation<'_> {
         self.flag(settings, "cooldown-period", scaling.behaviour.cooldown.as_secs_f64());
         self.flag(settings, "startup-time", start_times_text(&scaling.start));
         self.flag(settings, "start-mode", start_mode_text(&scaling.mode));
-        self.flag(settings, "drain-policy", scaling.drain);
+        self.flow_policy(settings, Kind::Drain, "drain-policy", BuiltIn::default_of(Kind::Drain).name);
     }
 
-    /// A policy of flow control, unless it is among the policies of the page. Returns whether flags have the parameters of
+    /// A policy of flow control or of replicas, unless it is among the policies of the page. Returns whether flags have the parameters of
     /// the built-in policy.
     fn flow_policy(&self, settings: &mut ExplainedSettings, kind: Kind, flag: &'static str, policy: &str) -> bool {
         let used = self.config.cluster.policies.used(kind);

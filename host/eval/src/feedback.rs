@@ -226,18 +226,18 @@ fn decision(text: &mut String, index: usize, one: &DecisionRegret) {
     let class = if one.slo_class.is_empty() { String::new() } else { format!(", class {}", one.slo_class) };
     let situations: Vec<String> = one.situations.iter().map(situation).collect();
     let why = if situations.is_empty() { String::new() } else { format!("; {}", situations.join(", ")) };
-    let _ = writeln!(
-        text,
-        "{index}. {:.3} at {:.2} s, prompt {} tokens{class}{why}",
-        one.regret_s,
-        one.time_us as f64 / 1e6,
-        one.input_tokens
-    );
+    let about = match one.kind {
+        DecisionKind::Scaling => format!("replicas of {}, {}", one.request_id, one.reason),
+        _ => format!("prompt {} tokens", one.input_tokens),
+    };
+    let at = one.time_us as f64 / 1e6;
+    let _ = writeln!(text, "{index}. {:.3} at {at:.2} s, {about}{class}{why}", one.regret_s);
     for (number, branch) in one.branches.iter().enumerate() {
         let label = if number == 0 { "chosen" } else { "instead" };
         let _ = write!(text, "   {label} {}: cost {:.3}", branch.decision, branch.cost_s);
-        match (branch.ttft_ms, branch.e2e_ms) {
-            (Some(ttft), Some(e2e)) => text.push_str(&format!(", TTFT {ttft:.0} ms, E2E {e2e:.0} ms\n")),
+        match (branch.ttft_ms, branch.e2e_ms, branch.gpu_s) {
+            (.., Some(held)) => text.push_str(&format!(", {held:.0} GPU-seconds\n")),
+            (Some(ttft), Some(e2e), None) => text.push_str(&format!(", TTFT {ttft:.0} ms, E2E {e2e:.0} ms\n")),
             _ => text.push_str(&format!(", {}\n", branch.status)),
         }
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::error::RunError;
 use crate::experiment::{Experiment, as_in_blis};
 use crate::flow;
+use crate::scaling;
 use crate::spec::parse;
 use blis_config::policy::{
     Ambiguous, BuiltIn, Bundle, Choices, PluginLookup as _, PluginLookupError, PolicyError, PolicySettings,
@@ -52,6 +53,7 @@ impl Experiment {
         let mut config = self.clone();
         let policies = policies.map_err(|error: PolicyError| RunError::refused(error))?;
         flow::check(&policies, &self.spec)?;
+        scaling::check_policies(&policies, self.cluster.scaling.as_ref())?;
         config.engine.follow(&policies);
         config.cluster.policies = policies;
         Ok(config)

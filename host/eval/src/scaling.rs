@@ -1,6 +1,6 @@
 //! The settings of autoscaling and of groups.
 
-use blis_config::policy::{ParameterInput, ScalingRow, ScalingUse, SettingSource, Sourced};
+use blis_config::policy::{ParameterInput, PolicySettings, ScalingRow, ScalingUse, SettingSource, Sourced};
 use blis_plugin::Kind;
 use blis_sim::cluster::{ScalingLoop, StartMode, StartTimes};
 use blis_sim::scaling::{Behaviour, ReplicaLimits, ScalingPolicy};
@@ -8,7 +8,7 @@ use blis_sim::units::Micros;
 
 use crate::error::RunError;
 use crate::group::GroupSettings;
-use crate::spec::{DrainName, ExperimentSpec, ParityName, PolicyParam, RegretName, TraceLevelName, defaults};
+use crate::spec::{ExperimentSpec, ParityName, PolicyParam, TraceLevelName, defaults};
 
 /// The settings of autoscaling, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,11 +28,10 @@ pub struct ScalingSettings {
     pub behaviour: Behaviour,
     pub start: StartTimes,
     pub mode: StartMode,
-    pub drain: DrainName,
 }
 
 /// The settings that have no effect without an autoscaler.
-const NEEDS_AUTOSCALER: [&str; 10] = [
+const NEEDS_AUTOSCALER: [&str; 11] = [
     "min-replicas",
     "max-replicas",
     "scrape-interval",
@@ -43,6 +42,7 @@ const NEEDS_AUTOSCALER: [&str; 10] = [
     "startup-time",
     "start-mode",
     "drain-policy",
+    "placement-policy",
 ];
 
 impl ScalingSettings {
@@ -68,7 +68,7 @@ impl ScalingSettings {
             let hint = "BLIS's own loop scales to zero and never recovers; leave out one of them";
             return Err(refuse("autoscaler", "cannot be used with `--parity blis`", hint));
         }
-        check_recording(spec, "autoscaler", "--autoscaler", &refuse)?;
+        check_recording(spec, "--autoscaler", &refuse)?;
         let built_in = ScalingRow::find(name)
             .map(|_| ScalingUse::choose(&sourced(spec, "autoscaler", name.clone()), &parameters(spec)))
             .transpose()
@@ -102,7 +102,6 @@ impl ScalingSettings {
             sync: spec.scaling_interval.unwrap_or(defaults::SCALING_INTERVAL),
             start: spec.startup_time.unwrap_or_default(),
             mode: spec.start_mode.unwrap_or(StartMode::Cold),
-            drain: spec.drain_policy.unwrap_or(DrainName::Newest),
         }))
     }
 
@@ -135,6 +134,22 @@ pub(crate) fn limits(settings: Option<&ScalingSettings>, own: Option<&GroupSetti
     }
 }
 
+/// Refuses policies that would have no effect: a fixed number of instances has no drain and no placement. Flags are refused
+/// before.
+///
+/// # Errors
+/// The first such policy of a bundle, or parameter.
+pub(crate) fn check_policies(policies: &PolicySettings, scaling: Option<&ScalingSettings>) -> Result<(), RunError> {
+    let used = [Kind::Drain, Kind::Placement].into_iter().find_map(|kind| policies.used(kind));
+    match used.filter(|_| scaling.is_none()) {
+        Some(used) => {
+            let what = format!("the {} `{}` has no effect without `--autoscaler`", used.kind.what(), used.name());
+            Err(RunError::usage(what).hint("set both, or neither"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Refuses groups that contradict other settings. `refuse` makes the error about a setting, where it is set.
 ///
 /// # Errors
@@ -151,7 +166,7 @@ pub(crate) fn check_groups(
     if spec.parity == Some(ParityName::Blis) {
         return Err(refuse("group", "cannot be used with `--parity blis`", "leave out one of them"));
     }
-    check_recording(spec, "group", "--group", &refuse)?;
+    check_recording(spec, "--group", &refuse)?;
     for group in groups {
         let wrong = |what: String, hint: &str| Err(RunError::usage(format!("`--group {group}`: {what}")).hint(hint));
         if scaling.is_none() && (group.min.is_some() || group.max.is_some()) {
@@ -170,20 +185,15 @@ pub(crate) fn check_groups(
     Ok(())
 }
 
-/// Refuses `setting`, a flag called `flag`, with what assumes one group of a fixed number of instances.
+/// Refuses the flag `flag` with what assumes one group of a fixed number of instances.
 fn check_recording(
     spec: &ExperimentSpec,
-    setting: &str,
     flag: &str,
     refuse: &impl Fn(&str, &str, &str) -> RunError,
 ) -> Result<(), RunError> {
     if spec.trace_level.is_some_and(|level| level != TraceLevelName::None) {
         let hint = "a decision trace has a fixed number of equal instances; leave out one of them";
         return Err(refuse("trace-level", &format!("cannot be used with `{flag}`"), hint));
-    }
-    if spec.regret.is_some_and(|regret| regret != RegretName::None) {
-        let hint = "branches compare runs with the same instances; leave out one of them";
-        return Err(refuse(setting, "cannot be used with counterfactual regret", hint));
     }
     Ok(())
 }

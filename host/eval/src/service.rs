@@ -13,14 +13,14 @@ use blis_sim::policy::{
 };
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
-use blis_sim::scaling::ScalingPolicy;
+use blis_sim::scaling::{DrainPolicy, PlacementPolicy, ScalingPolicy};
 use blis_sim::units::Micros;
 
 use crate::bound::BoundedService;
 use crate::error::RunError;
 use crate::experiment::Experiment;
 use crate::open;
-use crate::replicas::{ServiceGroup, replicas};
+use crate::replicas::{ReplicaPolicies, ServiceGroup, replicas};
 use crate::spec::{ParityName, TieBreakName};
 use crate::targets::slo_targets;
 use blis_config::Deployment;
@@ -29,9 +29,9 @@ use blis_plugin::adapt::{PluginLatency, PluginPolicy, PluginScaling};
 use blis_plugin::check;
 use blis_plugin::incidents::{Incidents, OnError};
 use blis_plugin::{
-    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, FaultKind, FilterGuest, GuestKind, GuestSetup, Kind,
-    LatencyGuest, Limits, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
-    SchedulingGuest, StartedGuest, Technology,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FaultKind, FilterGuest, GuestKind,
+    GuestSetup, Kind, LatencyGuest, Limits, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest,
+    RoutingGuest, SaturationGuest, SchedulingGuest, StartedGuest, Technology,
 };
 use blis_workload::{Names, Workload};
 
@@ -134,8 +134,7 @@ pub(crate) fn cluster<I: Instance>(
     if let Some(flow) = &settings.flow_control {
         cluster = cluster.with_flow_control(plugins.flow_control(flow.build(names, &settings.policies)?)?);
     }
-    let policy = settings.scaling.as_ref().map(|scaling| plugins.scaling(scaling.built_in.as_ref())).transpose()?;
-    if let Some(replicas) = replicas(config, groups, policy)? {
+    if let Some(replicas) = replicas(config, groups, plugins.of_replicas()?)? {
         cluster = cluster.with_replicas(replicas, engine).map_err(RunError::usage)?;
     }
     Ok((cluster, incidents))
@@ -278,6 +277,21 @@ impl PluginStarter<'_> {
             control.eviction = Some(plugin);
         }
         Ok(control)
+    }
+
+    /// The policies that decide about replicas: plugins, or those that are built in.
+    fn of_replicas(&self) -> Result<ReplicaPolicies, RunError> {
+        let settings = &self.config.cluster;
+        let scaling = settings.scaling.as_ref().map(|scaling| self.scaling(scaling.built_in.as_ref())).transpose()?;
+        let drain: Box<dyn DrainPolicy> = match self.policy::<dyn DrainGuest>()? {
+            Some(plugin) => plugin,
+            None => settings.policies.drain().map_err(RunError::runtime)?,
+        };
+        let placement: Box<dyn PlacementPolicy> = match self.policy::<dyn PlacementGuest>()? {
+            Some(plugin) => plugin,
+            None => settings.policies.placement().map_err(RunError::runtime)?,
+        };
+        Ok(ReplicaPolicies { scaling, drain, placement })
     }
 
     /// The policy that decides the number of replicas: the plugin, or the one that is built in.

@@ -13,7 +13,7 @@ use blis_plugin::{FaultKind, Limits, Plugin, script};
 const PAGE: &str = include_str!("../../../sdk/rhai/README.md");
 
 /// Functions that the host calls, and their arguments.
-const DECISIONS: [(&str, &str); 13] = [
+const DECISIONS: [(&str, &str); 15] = [
     ("admit", "r, s"),
     ("route", "r, s"),
     ("filter", "r, s"),
@@ -27,6 +27,8 @@ const DECISIONS: [(&str, &str); 13] = [
     ("order", "r, q"),
     ("evict", "b, f"),
     ("scale", "g"),
+    ("drain", "g, r"),
+    ("placement", "r, n"),
 ];
 const FIELDS: [(&str, &[&str]); 6] = [
     ("r", &["id", "now", "deadline", "input_tokens", "max_output_tokens", "blocks", "session", "class_priority"]),

@@ -16,8 +16,11 @@
 //! | ordering | the order in which requests are enqueued |
 //! | eviction | none is evicted |
 //! | scaling | `queue` with its defaults |
+//! | drain | the replica of `newest` |
+//! | placement | the node of `first-fit` |
 
 mod flow;
+mod replicas;
 mod scaling;
 
 use std::fmt::Debug;
@@ -34,11 +37,11 @@ use blis_sim::units::Micros;
 
 use super::incidents::{Incidents, MeteredCall, OnError};
 use super::limits::{LONGEST_US, constant_range};
-use super::rows::GroupRow;
+use super::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 use super::{
-    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestKind, Kind,
-    LatencyConstants, LatencyGuest, OrderingGuest, PolicyDescription, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
+    GuestKind, Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PolicyDescription, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 pub use scaling::PluginScaling;
@@ -336,6 +339,18 @@ impl EvictionGuest for LostGuest {
 
 impl ScalingGuest for LostGuest {
     fn scale(&mut self, _: Micros, _: &[GroupRow], _: &[GroupRow], _: &mut Vec<f64>) -> Result<(), Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl DrainGuest for LostGuest {
+    fn drain(&mut self, _: &DrainGroupRow, _: &[ReplicaRow]) -> Result<usize, Fault> {
+        Err(self.fault.clone())
+    }
+}
+
+impl PlacementGuest for LostGuest {
+    fn placement(&mut self, _: &StartingReplicaRow, _: &[NodeRow]) -> Result<Option<usize>, Fault> {
         Err(self.fault.clone())
     }
 }

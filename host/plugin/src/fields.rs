@@ -16,6 +16,7 @@ use blis_sim::request::{Content, Name, Request, Span, Tags};
 use blis_sim::units::Micros;
 
 pub(crate) mod flow;
+pub(crate) mod replicas;
 pub(crate) mod scaling;
 
 /// The KV blocks of an instance, unless a fixture sets them.

@@ -27,7 +27,7 @@ use blis_sim::policy::flow::{BandView, FlowView, InFlightView};
 use blis_sim::policy::{AdmissionDecision, BatchView, ClusterView, Event, QueuedView, RequestView, Ties};
 use blis_sim::units::Micros;
 
-use super::rows::GroupRow;
+use super::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 use super::{Fault, FaultKind, Kind, LatencyConstants};
 
 /// A plugin with a state, of any kind. After a fault the guest is in the state that `start` gives it (a WebAssembly
@@ -238,6 +238,24 @@ pub trait ScalingGuest: Guest {
     ) -> Result<(), Fault>;
 }
 
+/// A guest that chooses the replica that is removed.
+pub trait DrainGuest: Guest {
+    /// The index of a replica of `replicas`, all of `group`. The caller checks the range.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault>;
+}
+
+/// A guest that chooses the node of a replica that starts.
+pub trait PlacementGuest: Guest {
+    /// The index of a node of `nodes`, or `None`. The caller checks the range.
+    ///
+    /// # Errors
+    /// If the guest fails.
+    fn placement(&mut self, replica: &StartingReplicaRow, nodes: &[NodeRow]) -> Result<Option<usize>, Fault>;
+}
+
 /// The guest of one technology, with the functions of all kinds, before it is narrowed to one kind.
 pub trait EveryGuest:
     AdmissionGuest
@@ -253,6 +271,8 @@ pub trait EveryGuest:
     + OrderingGuest
     + EvictionGuest
     + ScalingGuest
+    + DrainGuest
+    + PlacementGuest
     + 'static
 {
 }
@@ -271,6 +291,8 @@ impl<G> EveryGuest for G where
         + OrderingGuest
         + EvictionGuest
         + ScalingGuest
+        + DrainGuest
+        + PlacementGuest
         + 'static
 {
 }
@@ -291,6 +313,8 @@ pub enum StartedGuest {
     Ordering(Box<dyn OrderingGuest>),
     Eviction(Box<dyn EvictionGuest>),
     Scaling(Box<dyn ScalingGuest>),
+    Drain(Box<dyn DrainGuest>),
+    Placement(Box<dyn PlacementGuest>),
 }
 
 impl StartedGuest {
@@ -310,6 +334,8 @@ impl StartedGuest {
             Kind::Ordering => Self::Ordering(Box::new(guest)),
             Kind::Eviction => Self::Eviction(Box::new(guest)),
             Kind::Scaling => Self::Scaling(Box::new(guest)),
+            Kind::Drain => Self::Drain(Box::new(guest)),
+            Kind::Placement => Self::Placement(Box::new(guest)),
         }
     }
 
@@ -330,6 +356,8 @@ impl StartedGuest {
             Self::Ordering(_) => Kind::Ordering,
             Self::Eviction(_) => Kind::Eviction,
             Self::Scaling(_) => Kind::Scaling,
+            Self::Drain(_) => Kind::Drain,
+            Self::Placement(_) => Kind::Placement,
         }
     }
 
@@ -368,6 +396,8 @@ impl Deref for StartedGuest {
             Self::Ordering(guest) => guest.as_ref(),
             Self::Eviction(guest) => guest.as_ref(),
             Self::Scaling(guest) => guest.as_ref(),
+            Self::Drain(guest) => guest.as_ref(),
+            Self::Placement(guest) => guest.as_ref(),
         }
     }
 }
@@ -388,11 +418,13 @@ impl DerefMut for StartedGuest {
             Self::Ordering(guest) => guest.as_mut(),
             Self::Eviction(guest) => guest.as_mut(),
             Self::Scaling(guest) => guest.as_mut(),
+            Self::Drain(guest) => guest.as_mut(),
+            Self::Placement(guest) => guest.as_mut(),
         }
     }
 }
 
-/// The guest types, one for each kind: `dyn AdmissionGuest` to `dyn ScalingGuest`.
+/// The guest types, one for each kind: `dyn AdmissionGuest` to `dyn PlacementGuest`.
 pub trait GuestKind: Guest {
     /// The kind of its decisions.
     const KIND: Kind;
@@ -435,4 +467,6 @@ guest_kinds! {
     Ordering OrderingGuest
     Eviction EvictionGuest
     Scaling ScalingGuest
+    Drain DrainGuest
+    Placement PlacementGuest
 }

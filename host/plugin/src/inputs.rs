@@ -17,9 +17,11 @@ use super::limits::LONGEST_US;
 use super::{Fault, FaultKind, FilterGuest, Kind, RoutingGuest, StartedGuest};
 
 mod flow;
+mod replicas;
 mod scaling;
 
 pub use flow::{GatewayState, names};
+pub use replicas::{DrainState, PlacementState};
 pub use scaling::ScalingState;
 pub(crate) use scaling::replicas_of;
 
@@ -547,6 +549,10 @@ pub enum GuestCall {
     /// Eviction: the victim for the first band.
     Evict(GatewayState),
     Scale(ScalingState),
+    /// Drain: the replica that is removed.
+    Drain(DrainState),
+    /// Placement: the node of a replica.
+    Placement(PlacementState),
     /// Lifecycle: an event for the guest.
     Observe(Event),
 }
@@ -555,7 +561,7 @@ pub enum GuestCall {
 #[derive(Clone, Debug, PartialEq)]
 pub enum GuestOutput {
     Decision(AdmissionDecision),
-    /// Routing, preemption or fairness: an index, and the bits of the scores.
+    /// Routing, preemption, fairness or drain: an index, and the bits of the scores.
     Index(usize, Vec<u64>),
     /// Routing filter: whether each instance is kept.
     Kept(Vec<bool>),
@@ -568,8 +574,8 @@ pub enum GuestOutput {
     Saturation(u64),
     /// The bits of the ceilings.
     Ceilings(Vec<u64>),
-    /// Eviction: the index of the victim.
-    Evicted(Option<usize>),
+    /// Eviction or placement: the index of the victim or of the node.
+    Chosen(Option<usize>),
     /// Scaling: the number of replicas of each group, where it says one.
     Replicas(Vec<Option<u32>>),
     /// No output, for [`GuestCall::Observe`].
@@ -600,6 +606,8 @@ impl GuestCall {
             }
             Kind::Eviction => Self::Evict(GatewayState::plausible(n, item)),
             Kind::Scaling => Self::Scale(ScalingState::plausible(n, item)),
+            Kind::Drain => Self::Drain(DrainState::plausible(n, item)),
+            Kind::Placement => Self::Placement(PlacementState::plausible(n, item)),
         }
     }
 
@@ -646,6 +654,10 @@ impl GuestCall {
             Kind::Eviction => states(Self::Evict),
             Kind::Scaling => {
                 ScalingState::extreme(n).into_iter().map(|(name, state)| (name, Self::Scale(state))).collect()
+            }
+            Kind::Drain => DrainState::extreme(n).into_iter().map(|(name, state)| (name, Self::Drain(state))).collect(),
+            Kind::Placement => {
+                PlacementState::extreme(n).into_iter().map(|(name, state)| (name, Self::Placement(state))).collect()
             }
         }
     }
@@ -759,6 +771,8 @@ impl GuestCall {
             }
             (Self::Evict(state), StartedGuest::Eviction(guest)) => state.checked_victim(guest.as_mut()),
             (Self::Scale(state), StartedGuest::Scaling(guest)) => state.checked_targets(guest.as_mut()),
+            (Self::Drain(state), StartedGuest::Drain(guest)) => state.checked_drain(guest.as_mut()),
+            (Self::Placement(state), StartedGuest::Placement(guest)) => state.checked_placement(guest.as_mut()),
             (Self::Observe(event), guest) => guest.observe(event).map(|()| GuestOutput::None),
             (_, guest) => Err(guest.mismatch()),
         }

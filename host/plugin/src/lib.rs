@@ -45,9 +45,9 @@ pub mod wasm;
 pub use blis_abi::{Column, ColumnGroup, Kind, LatencyConstants};
 pub use fault::{Fault, FaultKind};
 pub use guest::{
-    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, FilterGuest, Guest, GuestKind, LatencyGuest,
-    OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest,
-    StartedGuest,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FilterGuest, Guest, GuestKind,
+    LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
+    ScalingGuest, SchedulingGuest, StartedGuest,
 };
 pub use limits::Limits;
 pub use value::{OtherValue, ParameterValue, ValueTable};

@@ -15,7 +15,7 @@ use crate::ids::InstanceIndex;
 use crate::instance::StepRecord;
 use crate::outcome::{Decision, FirstToken, Outcome};
 use crate::policy::Reads;
-use crate::replica::{ReplicaEvent, ReplicaReport};
+use crate::replica::{ReplicaChange, ReplicaEvent, ReplicaReport};
 use crate::request::Request;
 use crate::units::Micros;
 
@@ -63,6 +63,9 @@ pub enum SimEvent<'a> {
         /// Time that it spent in the queue.
         waited: Micros,
     },
+    /// A scaling policy was called: the number of replicas of a group before, and from now on, within windows, rates and limits;
+    /// equal if nothing changes. Reported for each group.
+    Scaling(&'a ReplicaChange),
     /// A replica changed its state, after the start of the simulation. Reported with scaling only.
     Replica(&'a ReplicaEvent),
     /// The figures of all replicas, at the end of the simulation. Reported with scaling only.
@@ -100,7 +103,8 @@ impl Interests {
     pub const FIRST_TOKENS: Self = Self(1 << 4);
     /// [`SimEvent::InterTokenLatency`] and [`SimEvent::InterTokenLatencyRetracted`].
     pub const INTER_TOKEN_LATENCIES: Self = Self(1 << 5);
-    /// Every [`SimEvent::Outcome`], one for each request, and every [`SimEvent::Replica`] and [`SimEvent::Replicas`].
+    /// Every [`SimEvent::Outcome`], one for each request, and every [`SimEvent::Scaling`], [`SimEvent::Replica`] and
+    /// [`SimEvent::Replicas`].
     pub const OUTCOMES: Self = Self(1 << 6);
     /// [`Reads::load`]: kept up to date for decisions, even if no policy reads it.
     pub const LOAD: Self = Self(1 << 7);
@@ -146,7 +150,9 @@ impl Interests {
                 Self::INTER_TOKEN_LATENCIES
             }
             SimEvent::Dispatched { .. } => Self::GATEWAY,
-            SimEvent::Outcome(_) | SimEvent::Replica(_) | SimEvent::Replicas(_) => Self::OUTCOMES,
+            SimEvent::Outcome(_) | SimEvent::Scaling(_) | SimEvent::Replica(_) | SimEvent::Replicas(_) => {
+                Self::OUTCOMES
+            }
         }
     }
 

@@ -14,10 +14,10 @@ use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::group::GroupSettings;
 use blis_eval::spec::{
-    ArrivalName, ConcurrencyModeName, DrainName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName,
-    KEYS, KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName,
-    ScorerList, SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WeightList,
-    WorkloadName, defaults, parse,
+    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS,
+    KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList,
+    SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WeightList, WorkloadName,
+    defaults, parse,
 };
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};
@@ -609,8 +609,11 @@ pub(super) struct ScalingFlags {
     #[arg(long, value_name = "MODE", value_parser = parse::start_mode, help_heading = SCALING)]
     pub start_mode: Option<StartMode>,
     /// Replica that is removed first [default: newest]
-    #[arg(long, value_parser = OneOf::<DrainName>::new(), value_name = "NAME", help_heading = SCALING)]
-    pub drain_policy: Option<DrainName>,
+    #[arg(long, value_parser = Names(Kind::Drain), value_name = "NAME", help_heading = SCALING)]
+    pub drain_policy: Option<String>,
+    /// Node of a replica that starts, with node pools [default: first-fit]
+    #[arg(long, value_parser = Names(Kind::Placement), value_name = "NAME", help_heading = SCALING)]
+    pub placement_policy: Option<String>,
 }
 
 /// Flags win over the bundle, the bundle over the defaults.

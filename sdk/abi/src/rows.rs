@@ -331,6 +331,101 @@ rows! {
         pub completed: u32,
     }
 
+    /// The group of a replica that is to be removed.
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    pub struct DrainGroup {
+        /// Time of the decision, µs.
+        pub now_us: u64,
+        /// Price of a GPU, dollars per hour; 0 without a price list.
+        pub price: f64,
+        /// Number of the group, from 0, in the order of their declaration.
+        pub group: u32,
+        /// Name of the model that it serves.
+        pub model: u32,
+        /// GPUs of a replica.
+        pub gpus: u32,
+        /// Fewest replicas that it may have.
+        pub min_replicas: u32,
+        /// Most replicas that it may have.
+        pub max_replicas: u32,
+        /// Replicas that it is to have, without those that drain.
+        pub replicas: u32,
+    }
+
+    /// A replica that may be removed.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct Replica {
+        /// Time at which it was created, µs.
+        pub created_us: u64,
+        /// Time at which it became active, µs; the largest number while it starts ([`Self::active_since`]).
+        pub active_since_us: u64,
+        /// Prompt tokens that were not cached, of requests that were dispatched to it and have no token yet.
+        pub in_flight_tokens: u64,
+        /// Share of its KV blocks in use, from 0 to 1.
+        pub kv_utilization: f64,
+        /// Number of the replica, from 0, in the order in which all replicas were created.
+        pub id: u32,
+        /// 0 waits for GPUs, 1 loading, 2 warming up, 3 active.
+        pub state: u32,
+        /// Id of its instance; the largest number while it starts ([`Self::instance`]).
+        pub instance: u32,
+        /// Requests in its waiting queue.
+        pub queue_depth: u32,
+        /// Requests in its running batch.
+        pub batch_size: u32,
+        /// Requests that were dispatched to it and have not ended.
+        pub in_flight: u32,
+        /// Number of the pool of its node, the first of several; the largest number while it waits for GPUs, and without
+        /// node pools.
+        pub pool: u32,
+        /// Number of its node in the pool; the largest number without one.
+        pub node: u32,
+        /// Replicas of any group on its node, itself included, without those that drain; of several nodes the largest
+        /// number; 0 without a node.
+        pub on_node: u32,
+        /// Of these, the replicas of its group.
+        pub group_on_node: u32,
+    }
+
+    /// A replica that needs GPUs.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct StartingReplica {
+        /// Time of the decision, µs.
+        pub now_us: u64,
+        /// Time at which it was created, µs: since then it has waited.
+        pub created_us: u64,
+        /// Number of the replica, from 0, in the order in which all replicas were created.
+        pub id: u32,
+        /// Number of its group, from 0, in the order of their declaration.
+        pub group: u32,
+        /// Name of the model that it serves.
+        pub model: u32,
+        /// GPUs that it needs.
+        pub gpus: u32,
+    }
+
+    /// A node that has room for a replica.
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    pub struct Node {
+        /// Time from which the replica can start there, µs: that of the decision or before if the node is ready, later if it
+        /// is still provisioned. Of several nodes the time of the last.
+        pub ready_us: u64,
+        /// Price of the node, dollars per hour; 0 without a price list.
+        pub price: f64,
+        /// Number of its pool, from 0.
+        pub pool: u32,
+        /// Number of the node in its pool, which belongs to no other node, before or after.
+        pub node: u32,
+        /// GPUs of the node.
+        pub gpus: u32,
+        /// Of these, the free ones.
+        pub free_gpus: u32,
+        /// Replicas of any group on it.
+        pub replicas: u32,
+        /// Of these, the replicas of the group.
+        pub group_replicas: u32,
+    }
+
     /// The constant times of a latency model, µs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LatencyConstants {
@@ -357,6 +452,27 @@ rows! {
         pub total_kv_blocks: u32,
         /// Size of a KV block, tokens.
         pub block_size: u32,
+    }
+}
+
+impl Replica {
+    /// Time at which it became active in µs; `None` while it starts.
+    #[must_use]
+    pub fn active_since(&self) -> Option<u64> {
+        (self.active_since_us != NONE_U64).then_some(self.active_since_us)
+    }
+
+    /// Id of its instance; `None` while it starts.
+    #[must_use]
+    pub fn instance(&self) -> Option<u32> {
+        (self.instance != NONE_U32).then_some(self.instance)
+    }
+}
+
+/// A replica that waits for GPUs; the times and numbers that are known are 0.
+impl Default for Replica {
+    fn default() -> Self {
+        Self { active_since_us: NONE_U64, instance: NONE_U32, pool: NONE_U32, node: NONE_U32, ..Self::ZERO }
     }
 }
 

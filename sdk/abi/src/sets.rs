@@ -32,11 +32,15 @@ pub enum Kind {
     Eviction,
     /// Autoscaling: says how many replicas each group has.
     Scaling,
+    /// Autoscaling: chooses the replica that is removed.
+    Drain,
+    /// Autoscaling: chooses the node of a replica that starts.
+    Placement,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Admission,
         Self::Routing,
         Self::RoutingFilter,
@@ -50,6 +54,8 @@ impl Kind {
         Self::Ordering,
         Self::Eviction,
         Self::Scaling,
+        Self::Drain,
+        Self::Placement,
     ];
 
     /// The name in flags, scripts and interfaces.
@@ -69,6 +75,8 @@ impl Kind {
             Self::Ordering => "ordering",
             Self::Eviction => "eviction",
             Self::Scaling => "scaling",
+            Self::Drain => "drain",
+            Self::Placement => "placement",
         }
     }
 
@@ -89,6 +97,8 @@ impl Kind {
             Self::Ordering => "dispatch order",
             Self::Eviction => "eviction policy",
             Self::Scaling => "scaling policy",
+            Self::Drain => "drain policy",
+            Self::Placement => "placement policy",
         }
     }
 
@@ -102,6 +112,12 @@ impl Kind {
     #[must_use]
     pub const fn is_flow_control(self) -> bool {
         matches!(self, Self::Saturation | Self::Ceilings | Self::Fairness | Self::Ordering | Self::Eviction)
+    }
+
+    /// Whether it is a decision about replicas that come and go.
+    #[must_use]
+    pub const fn is_of_replicas(self) -> bool {
+        matches!(self, Self::Scaling | Self::Drain | Self::Placement)
     }
 
     /// Whether its decisions read the columns of the instances.

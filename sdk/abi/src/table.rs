@@ -5,7 +5,9 @@ use core::ffi::c_void;
 use core::ptr;
 
 use crate::layout::structs;
-use crate::rows::{Ages, Band, Event, InstanceInfo, LatencyConstants, Queued, Request, Running, Step};
+use crate::rows::{
+    Ages, Band, DrainGroup, Event, InstanceInfo, LatencyConstants, Queued, Request, Running, StartingReplica, Step,
+};
 
 /// The version of the C interface, `BLIS_ABI_VERSION`.
 pub const ABI_VERSION: u32 = 1;
@@ -100,6 +102,14 @@ structs! {
         pub scale: Option<unsafe extern "C" fn(
             *const CHost, *mut c_void, u64, *const c_void, usize, *const c_void, usize, usize, *mut f64,
         )>,
+        /// Returns the index of the replica that is removed.
+        pub drain: Option<unsafe extern "C" fn(
+            *const CHost, *mut c_void, *const DrainGroup, *const c_void, usize, usize,
+        ) -> u32>,
+        /// Returns the index of the node of a replica; the largest number for none.
+        pub placement: Option<unsafe extern "C" fn(
+            *const CHost, *mut c_void, *const StartingReplica, *const c_void, usize, usize,
+        ) -> u32>,
     }
 
     /// `blis_description`: what a policy is and needs.
@@ -288,6 +298,8 @@ impl PolicyTable {
             order: None,
             evict: None,
             scale: None,
+            drain: None,
+            placement: None,
         }
     };
 }

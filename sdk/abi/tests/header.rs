@@ -9,8 +9,8 @@ use blis_abi::table::{
     ABI_VERSION, CDescription, CHost, CModelFact, CParameter, CSetup, CText, CTexts, CValue, PolicyTable, STRUCTS,
 };
 use blis_abi::{
-    Ages, Band, Event, EventKind, Field, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Layout, Queued,
-    Request, Running, Step,
+    Ages, Band, DrainGroup, Event, EventKind, Field, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Layout,
+    Node, Queued, Replica, Request, Running, StartingReplica, Step,
 };
 
 /// A struct of the header, with the layout that this crate gives it.
@@ -26,7 +26,7 @@ impl HeaderStruct {
         Self { name, size: size_of::<S>(), fields: S::FIELDS }
     }
 
-    fn all() -> [Self; 21] {
+    fn all() -> [Self; 25] {
         [
             Self::of::<Request>(),
             Self::of::<Ages>(),
@@ -48,6 +48,10 @@ impl HeaderStruct {
             Self::of::<Flow>(),
             Self::of::<Group>(),
             Self::of::<InFlight>(),
+            Self::of::<DrainGroup>(),
+            Self::of::<Replica>(),
+            Self::of::<StartingReplica>(),
+            Self::of::<Node>(),
             Self::of::<PolicyTable>(),
         ]
     }

@@ -9,8 +9,8 @@ use blis_abi::canonical::{
     ParameterRecord, RankParameters, Refusal, ValueRecord,
 };
 use blis_abi::{
-    Ages, Band, Column, Event, EventSet, Flow, Group, InFlight, InstanceInfo, Kind, LatencyConstants, Layout, Queued,
-    Request, Running, Step,
+    Ages, Band, Column, DrainGroup, Event, EventSet, Flow, Group, InFlight, InstanceInfo, Kind, LatencyConstants,
+    Layout, Node, Queued, Replica, Request, Running, StartingReplica, Step,
 };
 use wit_parser::{Function, Interface, PackageId, Record, Resolve, SizeAlign, Type, TypeDefKind, WorldKey};
 
@@ -126,6 +126,10 @@ fn records_are_the_rows() {
     is_row::<Flow>(&wit, "types", "flow");
     is_row::<InFlight>(&wit, "types", "in-flight");
     is_row::<Group>(&wit, "types", "group");
+    is_row::<DrainGroup>(&wit, "types", "drain-group");
+    is_row::<Replica>(&wit, "types", "replica");
+    is_row::<StartingReplica>(&wit, "types", "starting-replica");
+    is_row::<Node>(&wit, "types", "node");
     is_row::<InstanceInfo>(&wit, "plugin", "instance-info");
     is_row::<LatencyConstants>(&wit, "latency", "latency-constants");
     assert_eq!(wit.interface("types").types.len(), 10, "a record without a row");
@@ -253,6 +257,7 @@ fn cases_with_and_without_a_payload_lie_as_the_canonical_abi_says() {
     assert_eq!(size(&result("host", "changed")), size_of::<ChangedIndices<ListAddress>>());
     assert_eq!(offset_of!(ChangedIndices<ListAddress>, indices), 4);
     assert_eq!(size(&result("eviction", "evict")), size_of::<ChosenIndex>());
+    assert_eq!(size(&result("placement", "placement")), size_of::<ChosenIndex>());
     assert_eq!(offset_of!(ChosenIndex, index), 4);
     assert_eq!(size(&result("host", "prompt-blocks")), size_of::<ListAddress>());
     assert_eq!(size(&result("host", "text")), size_of::<ListAddress>());
@@ -309,6 +314,9 @@ fn versions_only_add() {
     let expected = [
         ("ceilings", "band"),
         ("ceilings", "ceilings"),
+        ("drain", "drain"),
+        ("drain", "replica"),
+        ("drain", "drain-group"),
         ("eviction", "band"),
         ("eviction", "evict"),
         ("eviction", "in-flight"),
@@ -317,6 +325,9 @@ fn versions_only_add() {
         ("fairness", "flow"),
         ("ordering", "order"),
         ("ordering", "request"),
+        ("placement", "node"),
+        ("placement", "placement"),
+        ("placement", "starting-replica"),
         ("routing-filter", "ages"),
         ("routing-filter", "filter"),
         ("routing-filter", "request"),
@@ -328,6 +339,10 @@ fn versions_only_add() {
         ("types", "flow"),
         ("types", "group"),
         ("types", "in-flight"),
+        ("types", "node"),
+        ("types", "replica"),
+        ("types", "drain-group"),
+        ("types", "starting-replica"),
     ];
     assert_eq!(added, expected);
     let of_first = |column: &&Column| column.since() == 0;

@@ -5,7 +5,8 @@ use serde::de::DeserializeOwned;
 
 use crate::description::{Description, Setup};
 use crate::rows::{
-    Band, Cluster, Event, Flow, Group, InFlight, LatencyConstants, Queued, Request, Running, Signals, Step,
+    Band, Cluster, DrainGroup, Event, Flow, Group, InFlight, LatencyConstants, Node, Queued, Replica, Request, Running,
+    Signals, StartingReplica, Step,
 };
 
 /// A policy. Its fields are its state: their serialised form is saved, restored and copied when a simulation forks. So
@@ -142,6 +143,23 @@ pub trait Scaling: Policy {
     /// limits of the group, and the stabilization windows and rates of the service. `history` has the groups of up to 20
     /// decisions before, oldest first: as many rows for each decision as `groups` has.
     fn scale(&mut self, now_us: u64, groups: &[Group], history: &[Group], replicas: &mut Vec<f64>);
+}
+
+/// A drain policy: which replica is removed when a group has too many.
+pub trait Drain: Policy {
+    /// The index of a replica in `replicas`, which are all of the group but those that drain, in the order in which they were
+    /// created; there is at least one. Called for each replica that is removed, after the one before has left the list. An
+    /// active one drains: it finishes its requests and gets no others; one that starts is gone at once.
+    fn drain(&mut self, group: &DrainGroup, replicas: &[Replica]) -> usize;
+}
+
+/// A placement policy: on which node a replica starts.
+pub trait Placement: Policy {
+    /// The index of a node in `nodes`, which have room for the replica, in the order of its pools and of their nodes; at least
+    /// one of them is ready. `None`, or a node that is not ready: the replica waits, and is placed anew whenever a replica
+    /// starts or ends and a node comes or goes. A replica that needs more GPUs than a node has takes the chosen node and the
+    /// first others of the pool that have room.
+    fn placement(&mut self, replica: &StartingReplica, nodes: &[Node]) -> Option<usize>;
 }
 
 /// Events for policies that subscribe to them ([`Description::events`]).

@@ -6,9 +6,10 @@ use std::ptr;
 
 use blis_abi::table::{self, CHost, CModelFact, CText, CTexts, CValue, PolicyTable};
 use blis_sdk::{
-    Admission, AdmissionDecision, Ages, Band, Ceilings, Cluster, Description, Event, EventSet, Eviction, Fairness,
-    Flow, Group, InFlight, InstanceInfo, Latency, LatencyConstants, Lifecycle, NumberTable, Ordering, Policy,
-    Preemption, Priority, Queued, Request, Routing, Running, Saturation, Scaling, Scheduling, Setup, Step,
+    Admission, AdmissionDecision, Ages, Band, Ceilings, Cluster, Description, Drain, DrainGroup, Event, EventSet,
+    Eviction, Fairness, Flow, Group, InFlight, InstanceInfo, Latency, LatencyConstants, Lifecycle, Node, NumberTable,
+    Ordering, Placement, Policy, Preemption, Priority, Queued, Replica, Request, Routing, Running, Saturation, Scaling,
+    Scheduling, Setup, StartingReplica, Step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +148,20 @@ impl Eviction for Everything {
     }
 }
 
+impl Drain for Everything {
+    fn drain(&mut self, group: &DrainGroup, replicas: &[Replica]) -> usize {
+        let last = replicas.last().expect("there is one");
+        group.now_us as usize + (group.replicas + last.state) as usize + last.kv_utilization as usize + replicas.len()
+    }
+}
+
+impl Placement for Everything {
+    fn placement(&mut self, replica: &StartingReplica, nodes: &[Node]) -> Option<usize> {
+        let last = nodes.last().expect("there is one");
+        (last.free_gpus > replica.gpus).then_some(replica.created_us as usize + last.group_replicas as usize)
+    }
+}
+
 impl Lifecycle for Everything {
     fn observe(&mut self, event: &Event) {
         assert!(event.request != 13, "bad luck");
@@ -156,7 +171,7 @@ impl Lifecycle for Everything {
 
 blis_sdk::export_policy!(
     Everything: Admission, Routing, Priority, Scheduling, Preemption, Latency, Saturation, Ceilings, Fairness, Ordering,
-    Eviction, Scaling, Lifecycle
+    Eviction, Scaling, Drain, Placement, Lifecycle
 );
 
 type StatePointer = *mut c_void;
@@ -277,7 +292,8 @@ fn the_table_is_that_of_the_header() {
         let texts = unsafe { std::slice::from_raw_parts(list.items, list.count) };
         texts.iter().map(|&text| string(text)).collect::<Vec<_>>().join(" ")
     };
-    let kinds = "admission routing priority scheduling preemption latency saturation ceilings fairness ordering eviction scaling";
+    let kinds = "admission routing priority scheduling preemption latency saturation ceilings fairness ordering eviction \
+                 scaling drain placement";
     assert_eq!(names(described.kinds), kinds);
     assert_eq!(names(described.reads), "cached-blocks queue-depth", "in the order of the fields");
     assert_eq!((names(described.events).as_str(), described.scores), ("routed blocks", 1));
@@ -352,6 +368,15 @@ fn flow_control_gets_its_arguments_and_returns_its_result() {
     let rows = [groups.as_ptr().cast(), before.as_ptr().cast()];
     call!(table, scale(&host, state, 100, rows[0], 2, rows[1], 4, 200, replicas.as_mut_ptr()));
     assert_eq!(replicas, [181.5, 182.5, 0.0]);
+    let group = DrainGroup { now_us: 100, replicas: 20, ..DrainGroup::default() };
+    let replicas = [Replica { state: 3, kv_utilization: 1.0, ..Replica::default() }; 2];
+    assert_eq!(call!(table, drain(&host, state, &group, replicas.as_ptr().cast(), 2, 72)), 126);
+    let replica = StartingReplica { created_us: 7, gpus: 4, ..StartingReplica::default() };
+    let placed = |free_gpus| {
+        let nodes = [Node { free_gpus, group_replicas: 2, ..Node::default() }; 2];
+        call!(table, placement(&host, state, &replica, nodes.as_ptr().cast(), 2, 40))
+    };
+    assert_eq!((placed(8), placed(4)), (9, u32::MAX));
     assert!(record_of(host.context).failures.is_empty());
     call!(table, ceilings(&host, state, 1, 0.25, bands.as_ptr().cast(), 3, 16, limits.as_mut_ptr()));
     assert!(record_of(host.context).failures[0].contains("2 ceilings for 3 bands"));

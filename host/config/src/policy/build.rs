@@ -4,6 +4,7 @@ use blis_sim::instance::{Preemption, Scheduler};
 use blis_sim::policy::flow::{CeilingsPolicy, EvictionPolicy, FairnessPolicy, OrderingPolicy, SaturationPolicy};
 use blis_sim::policy::{AdmissionPolicy, Classes, PriorityPolicy, RoutingFilter, RoutingPolicy};
 use blis_sim::rng::Stream;
+use blis_sim::scaling::{DrainPolicy, PlacementPolicy};
 use blis_sim::units::Micros;
 
 use super::parameter::ParameterValues;
@@ -189,6 +190,28 @@ impl PolicySettings {
     pub fn eviction(&self, flags: &FlowPolicy) -> Result<Box<dyn EvictionPolicy>, String> {
         match self.flow_control(Kind::Eviction, flags) {
             (BuiltIn { build: Build::Eviction(build), .. }, _) => Ok(build()),
+            (row, _) => Err(wrong_kind(row)),
+        }
+    }
+
+    /// The built-in drain policy.
+    ///
+    /// # Errors
+    /// As of [`Self::saturation`].
+    pub fn drain(&self) -> Result<Box<dyn DrainPolicy>, String> {
+        match self.built_in(Kind::Drain) {
+            (BuiltIn { build: Build::Drain(build), .. }, _) => Ok(build()),
+            (row, _) => Err(wrong_kind(row)),
+        }
+    }
+
+    /// The built-in placement policy.
+    ///
+    /// # Errors
+    /// As of [`Self::saturation`].
+    pub fn placement(&self) -> Result<Box<dyn PlacementPolicy>, String> {
+        match self.built_in(Kind::Placement) {
+            (BuiltIn { build: Build::Placement(build), .. }, _) => Ok(build()),
             (row, _) => Err(wrong_kind(row)),
         }
     }

@@ -130,16 +130,18 @@ impl Plugin for BuiltInPlugin {
             Build::Fairness(build) => build(&values, Vec::new()).start(),
             Build::Ordering(build) => build(Vec::new()).start(),
             Build::Eviction(build) => build().start(),
+            Build::Drain(build) => build().start(),
+            Build::Placement(build) => build().start(),
         })
     }
 }
 
 /// A built-in policy with the interface of a plugin.
 #[derive(Debug)]
-struct BuiltInGuest<P>(P);
+pub(super) struct BuiltInGuest<P>(pub P);
 
 /// The operations that built-in policies of all kinds share.
-trait BuiltInPolicy: Debug + Send {
+pub(super) trait BuiltInPolicy: Debug + Send {
     /// Wraps the policy as a guest of its kind.
     fn start(self) -> StartedGuest;
 

@@ -123,6 +123,8 @@ struct RawBundle {
     fairness: Option<RawPolicy>,
     ordering: Option<RawPolicy>,
     eviction: Option<RawPolicy>,
+    drain: Option<RawPolicy>,
+    placement: Option<RawPolicy>,
     tenant_budgets: Option<Entries<Word>>,
     gateway: Option<RawGateway>,
 }
@@ -276,6 +278,8 @@ impl BundleReader<'_> {
         let fairness = raw.fairness.unwrap_or_default();
         let ordering = raw.ordering.unwrap_or_default();
         let eviction = raw.eviction.unwrap_or_default();
+        let drain = raw.drain.unwrap_or_default();
+        let placement = raw.placement.unwrap_or_default();
         if let (Some(word), Some(_)) = (&raw.scheduler, &scheduling.policy) {
             let hint = "keep one of them; `scheduling` may have parameters";
             return Err(self.wrong(word, "`scheduler` and `scheduling` are two names of one setting", hint));
@@ -318,6 +322,8 @@ impl BundleReader<'_> {
             (Kind::Fairness, fairness.policy, fairness.parameters),
             (Kind::Ordering, ordering.policy, ordering.parameters),
             (Kind::Eviction, eviction.policy, eviction.parameters),
+            (Kind::Drain, drain.policy, drain.parameters),
+            (Kind::Placement, placement.policy, placement.parameters),
         ] {
             // BLIS reads an empty name as no name.
             let name = name.filter(|word| !word.value.is_empty());

@@ -29,6 +29,9 @@ impl PolicySettings {
         for kind in Kind::ALL.into_iter().filter(|kind| kind.is_flow_control() && self.used(*kind).is_some()) {
             page.section(kind.name(), |page| self.explain_used(page, kind));
         }
+        for kind in [Kind::Drain, Kind::Placement].into_iter().filter(|&kind| self.used(kind).is_some()) {
+            page.section(kind.name(), |page| self.explain_used(page, kind));
+        }
         if self.tenant_budgets.is_empty() {
             page.entry("tenant_budgets", "{}", &SettingSource::Default);
         } else {

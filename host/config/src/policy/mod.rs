@@ -14,6 +14,7 @@
 
 mod build;
 mod built_in;
+mod built_in_replicas;
 mod bundle;
 mod choices;
 mod choose;
@@ -53,7 +54,8 @@ use llm_d::plugins::{PluginType, Role};
 pub struct PolicySettings {
     /// One policy of each kind, in the order of [`Kind::ALL`]; of flow control only plugins, those of a bundle and those
     /// with parameters, because flags have the others ([`FlowPolicy`]); of scaling and of latency only a plugin, because
-    /// built-in autoscalers are [`ScalingUse`] and built-in models belong to the deployment.
+    /// built-in autoscalers are [`ScalingUse`] and built-in models belong to the deployment; of drain and placement only
+    /// one that was chosen, because a fixed number of instances has none.
     uses: Vec<PolicyUse>,
     /// Priorities of classes that differ from the default table, -100 to 100: a higher one is served first, classes
     /// below 0 are sheddable. In the order of the bundle.

@@ -15,6 +15,9 @@ use blis_sim::policy::{
     SloBased, TierShed, TokenBucket, Weighted,
 };
 use blis_sim::rng::Stream;
+use blis_sim::scaling::{
+    BestFit, DrainPolicy, Emptiest, EmptiestNode, FirstFit, Kubernetes, Newest, PlacementPolicy, Spread,
+};
 use blis_sim::units::Micros;
 
 use super::parameter::{NumericParameter, ParameterValues, Rounding, TOKENS};
@@ -57,6 +60,8 @@ pub(super) enum Build {
     /// Built from the targets of TTFT by the index of the class's name.
     Ordering(fn(Vec<Option<Micros>>) -> Box<dyn OrderingPolicy>),
     Eviction(fn() -> Box<dyn EvictionPolicy>),
+    Drain(fn() -> Box<dyn DrainPolicy>),
+    Placement(fn() -> Box<dyn PlacementPolicy>),
 }
 
 const fn number(
@@ -459,6 +464,48 @@ static BUILT_INS: &[BuiltIn] = &[
         "lowest-priority-newest",
         "Of the lowest priority, the request that was dispatched last",
         Build::Eviction(|| Box::new(LowestPriorityNewest)),
+    ),
+    row(
+        Kind::Drain,
+        "newest",
+        "One that waits for GPUs, then one that starts, then the newest",
+        Build::Drain(|| Box::new(Newest)),
+    ),
+    row(
+        Kind::Drain,
+        "emptiest",
+        "As newest, but of those that serve the one with the fewest requests",
+        Build::Drain(|| Box::new(Emptiest)),
+    ),
+    row(
+        Kind::Drain,
+        "kubernetes",
+        "As newest, but of those that serve one on the node with most of the group, then the last to be ready",
+        Build::Drain(|| Box::new(Kubernetes)),
+    ),
+    row(
+        Kind::Drain,
+        "emptiest-node",
+        "As newest, but of those that serve one on the node with the fewest replicas: nodes become empty",
+        Build::Drain(|| Box::new(EmptiestNode)),
+    ),
+    row(
+        Kind::Placement,
+        "first-fit",
+        "The first node with room, in the order of pools and nodes",
+        Build::Placement(|| Box::new(FirstFit)),
+    ),
+    row(
+        Kind::Placement,
+        "best-fit",
+        "The node with the fewest free GPUs that suffice",
+        Build::Placement(|| Box::new(BestFit)),
+    ),
+    row(
+        Kind::Placement,
+        "spread",
+        "The node with the fewest replicas of the group, then the most free GPUs",
+        Build::Placement(|| Box::new(Spread)),
     ),
 ];
 

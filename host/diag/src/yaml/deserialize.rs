@@ -1,4 +1,4 @@
-//! From a [`Node`] to any type. Small, as it is compiled once per type that is read.
+//! From a [`YamlNode`] to any type. Small, as it is compiled once per type that is read.
 
 use std::slice;
 
@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error as _, MapAccess
 use serde::forward_to_deserialize_any;
 
 use super::error::{Error, Fault, Shape};
-use super::node::{Content, Node, Scalar};
+use super::node::{Content, Scalar, YamlNode};
 use super::numbers::{float, whole};
 use super::spanned::{Mark, SPANNED};
 
@@ -20,7 +20,7 @@ macro_rules! whole_numbers {
     )*};
 }
 
-impl<'de> Deserializer<'de> for &'de Node {
+impl<'de> Deserializer<'de> for &'de YamlNode {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -145,7 +145,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     forward_to_deserialize_any! { i128 u128 char bytes byte_buf unit unit_struct }
 }
 
-impl Node {
+impl YamlNode {
     /// The text of a scalar.
     fn word(&self) -> Result<&str, Error> {
         match &self.content {
@@ -167,7 +167,7 @@ impl Node {
     }
 }
 
-fn visit_list<'de, V: Visitor<'de>>(items: &'de [Node], visitor: V) -> Result<V::Value, Error> {
+fn visit_list<'de, V: Visitor<'de>>(items: &'de [YamlNode], visitor: V) -> Result<V::Value, Error> {
     let mut list = NodeList(items.iter());
     let value = visitor.visit_seq(&mut list)?;
     match list.0.next() {
@@ -176,13 +176,17 @@ fn visit_list<'de, V: Visitor<'de>>(items: &'de [Node], visitor: V) -> Result<V:
     }
 }
 
-fn visit_map<'de, V: Visitor<'de>>(entries: &'de [(Node, Node)], at: Mark, visitor: V) -> Result<V::Value, Error> {
+fn visit_map<'de, V: Visitor<'de>>(
+    entries: &'de [(YamlNode, YamlNode)],
+    at: Mark,
+    visitor: V,
+) -> Result<V::Value, Error> {
     let mut map = Map { entries: entries.iter(), value: None, last_key: at };
     // An error of the map as a whole, such as a missing key, is located at its last key.
     visitor.visit_map(&mut map).map_err(|error| error.or_at(map.last_key))
 }
 
-struct NodeList<'de>(slice::Iter<'de, Node>);
+struct NodeList<'de>(slice::Iter<'de, YamlNode>);
 
 impl<'de> SeqAccess<'de> for NodeList<'de> {
     type Error = Error;
@@ -194,8 +198,8 @@ impl<'de> SeqAccess<'de> for NodeList<'de> {
 }
 
 struct Map<'de> {
-    entries: slice::Iter<'de, (Node, Node)>,
-    value: Option<&'de Node>,
+    entries: slice::Iter<'de, (YamlNode, YamlNode)>,
+    value: Option<&'de YamlNode>,
     last_key: Mark,
 }
 
@@ -216,7 +220,7 @@ impl<'de> MapAccess<'de> for Map<'de> {
 }
 
 /// A value behind its [`Mark`].
-struct AtMark<'de>(&'de Node);
+struct AtMark<'de>(&'de YamlNode);
 
 impl<'de> EnumAccess<'de> for AtMark<'de> {
     type Error = Error;
@@ -230,12 +234,12 @@ impl<'de> EnumAccess<'de> for AtMark<'de> {
 
 /// A variant of an enum: `name`, or `name: content`.
 struct Variant<'de> {
-    name: &'de Node,
-    content: Option<&'de Node>,
+    name: &'de YamlNode,
+    content: Option<&'de YamlNode>,
 }
 
 impl<'de> Variant<'de> {
-    fn content(&self) -> Result<&'de Node, Error> {
+    fn content(&self) -> Result<&'de YamlNode, Error> {
         self.content.ok_or_else(|| Error::new(Fault::NoValue).or_at(self.name.at()))
     }
 }

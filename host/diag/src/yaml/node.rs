@@ -11,7 +11,7 @@ use super::spanned::Mark;
 
 /// A value with its locations.
 #[derive(Debug)]
-pub struct Node {
+pub struct YamlNode {
     pub(super) content: Content,
     /// Location of its use: the alias or merge key, if it comes from an anchor.
     referenced: Location,
@@ -26,9 +26,9 @@ pub(super) enum Content {
         text: String,
         scalar: Scalar,
     },
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// In the order of the file.
-    Map(Vec<(Node, Node)>),
+    Map(Vec<(YamlNode, YamlNode)>),
 }
 
 /// A scalar with its type in YAML.
@@ -42,7 +42,7 @@ pub(super) enum Scalar {
     Text,
 }
 
-impl Node {
+impl YamlNode {
     /// The one document in `source`.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Display for Scalar {
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, defined } = Spanned::deserialize(deserializer)?;
         Ok(Self { content: value, referenced, defined })

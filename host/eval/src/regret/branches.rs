@@ -33,6 +33,9 @@ impl DecisionFork {
     ) -> Result<Option<DecisionRegret>, Halt> {
         let window = options.window;
         let Some(at) = self.timeline.pending().map(|pending| pending.at) else { return Ok(None) };
+        if let Some(decided) = self.sample.scaled {
+            return self.evaluate_scaling(at, options, decided, names);
+        }
         let Some(request) = self.timeline.request(self.sample.request).cloned() else { return Ok(None) };
         // Requests that ended before the decision, but are not reported yet, count in all branches.
         let mut past = Cost::new(at, at.saturating_add(window), request.id);
@@ -44,7 +47,8 @@ impl DecisionFork {
             | DecisionKind::Routing
             | DecisionKind::Fairness
             | DecisionKind::Ordering
-            | DecisionKind::Eviction => {
+            | DecisionKind::Eviction
+            | DecisionKind::Scaling => {
                 self.evaluate_front(at, options, (past, &request, actual_decisions), state, names)
             }
         }
@@ -64,10 +68,12 @@ impl DecisionFork {
         after.decide(&mut observed)?;
         // Without a decision, no instance serves the model of the request.
         let Some(decision) = observed.decision else { return Ok(None) };
+        let state = if observed.shown.is_empty() { state } else { state.of(&observed.shown) };
         let alternatives = match decision {
             ForcedDecision::Admit(admitted) => vec![ForcedDecision::Admit(!admitted)],
             ForcedDecision::Route(chosen) => {
-                candidates(&observed.scores(), &state, chosen, most).into_iter().map(ForcedDecision::Route).collect()
+                let others = candidates(&observed, &state, chosen, most);
+                others.into_iter().map(ForcedDecision::Route).collect()
             }
             ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => {
                 gateway::alternatives(self.sample.kind, request.id, &observed.options, &*after, most)
@@ -92,7 +98,10 @@ impl DecisionFork {
         }
         let situations = match decision {
             ForcedDecision::Admit(_) | ForcedDecision::Dispatch(_) | ForcedDecision::Evict(_) => Vec::new(),
-            ForcedDecision::Route(chosen) => situations(chosen.index(), &state, observed.seen.as_ref()),
+            ForcedDecision::Route(chosen) => {
+                let position = observed.shown.iter().position(|&shown| shown == chosen);
+                position.map_or(Vec::new(), |chosen| situations(chosen, &state, observed.seen.as_ref()))
+            }
         };
         let ObservedDecision { reason, seen, score_regret, .. } = observed;
         let about = DecisionContext { sample: self.sample, request, at: span.0, situations };
@@ -151,15 +160,15 @@ impl DecisionFork {
 }
 
 /// The decision that branches belong to.
-struct DecisionContext<'a> {
-    sample: DecisionSample,
-    request: &'a Request,
-    at: Micros,
-    situations: Vec<Situation>,
+pub(super) struct DecisionContext<'a> {
+    pub sample: DecisionSample,
+    pub request: &'a Request,
+    pub at: Micros,
+    pub situations: Vec<Situation>,
 }
 
 /// Compares the first of `branches` with the others. `None` if there are no others.
-fn compare(
+pub(super) fn compare(
     about: DecisionContext<'_>,
     branches: Vec<BranchOutcome>,
     state: InstanceStates,
@@ -199,7 +208,7 @@ fn compare(
 }
 
 /// `rollout`: cost of the same branch with all later decisions made by the policies.
-fn branch(decision: String, cost: &Cost, rollout: &Cost) -> BranchOutcome {
+pub(super) fn branch(decision: String, cost: &Cost, rollout: &Cost) -> BranchOutcome {
     let ms = |time: Micros| time.0 as f64 / 1e3;
     let own = cost.own.as_ref();
     BranchOutcome {
@@ -212,6 +221,7 @@ fn branch(decision: String, cost: &Cost, rollout: &Cost) -> BranchOutcome {
         awaiting_first_token_s: cost.awaiting_first_token.as_secs_f64(),
         failed_requests: cost.incomplete,
         own_s: cost.own_present().as_secs_f64(),
+        gpu_s: None,
     }
 }
 
@@ -252,17 +262,18 @@ pub(super) fn state(timeline: &dyn AnyTimeline, request: &Request) -> InstanceSt
     state
 }
 
-/// At most `most` instances other than `chosen` that are worth trying: the one with the most cached blocks of the
-/// prompt, the one with the fewest requests, then the best by the policy's own scores, or those with the fewest
-/// requests.
+/// At most `most` instances other than `chosen` that are worth trying, of those that the policy saw: the one with the most
+/// cached blocks of the prompt, the one with the fewest requests, then the best by the policy's own scores, or those with the
+/// fewest requests. `state` is that of these instances.
 pub(super) fn candidates(
-    scores: &[f64],
+    observed: &ObservedDecision,
     state: &InstanceStates,
     chosen: InstanceIndex,
     most: usize,
 ) -> Vec<InstanceIndex> {
+    let (scores, shown) = (observed.scores(), &observed.shown);
     let outstanding = state.outstanding();
-    let others = || (0..outstanding.len()).filter(|&i| i != chosen.index());
+    let others = || (0..outstanding.len()).filter(|&i| shown[i] != chosen);
     let mut ordered = Vec::new();
     // Among equal instances, the first one.
     ordered.extend(others().rev().max_by_key(|&i| state.cached_blocks[i]).filter(|&i| state.cached_blocks[i] > 0));
@@ -275,7 +286,7 @@ pub(super) fn candidates(
     }
     ordered.extend(rest);
     let mut kept: Vec<InstanceIndex> = Vec::new();
-    for instance in ordered.into_iter().map(InstanceIndex::at) {
+    for instance in ordered.into_iter().map(|position| shown[position]) {
         if kept.len() < most && !kept.contains(&instance) {
             kept.push(instance);
         }
@@ -311,6 +322,8 @@ pub(super) struct ObservedDecision {
     kind: DecisionKind,
     request: RequestId,
     pub decision: Option<ForcedDecision>,
+    /// The instances that the policy saw.
+    pub shown: Vec<InstanceIndex>,
     /// What flow control could have chosen.
     options: GatewayOptions,
     reason: String,
@@ -321,7 +334,8 @@ pub(super) struct ObservedDecision {
 impl ObservedDecision {
     pub fn new(kind: DecisionKind, request: RequestId) -> Self {
         let options = GatewayOptions::default();
-        Self { kind, request, decision: None, options, reason: String::new(), seen: None, score_regret: None }
+        let shown = Vec::new();
+        Self { kind, request, decision: None, shown, options, reason: String::new(), seen: None, score_regret: None }
     }
 
     pub fn scores(&self) -> Vec<f64> {
@@ -380,6 +394,7 @@ impl ObservedDecision {
             _ => return,
         };
         let signals = cluster.signals;
+        self.shown = cluster.instances.iter().map(|info| info.id).collect();
         self.seen = Some(ObservedSignals {
             age_us: cluster.staleness.load.0,
             queue_depth: signals.queue_depth.clone(),

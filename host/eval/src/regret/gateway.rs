@@ -53,7 +53,9 @@ pub(super) fn alternatives(
             flow.map_or(Vec::new(), |flow| others_of_flow(&after.flow(options.band, flow.tenant), most))
         }
         DecisionKind::Eviction => other_victims(chosen, &options.candidates, most),
-        DecisionKind::Admission | DecisionKind::Routing | DecisionKind::Scheduling => Vec::new(),
+        DecisionKind::Admission | DecisionKind::Routing | DecisionKind::Scheduling | DecisionKind::Scaling => {
+            Vec::new()
+        }
     }
 }
 

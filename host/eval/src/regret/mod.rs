@@ -20,7 +20,8 @@
 //! one decision (`docs/regret.md`). The rollout regret is therefore reported separately.
 //!
 //! Decisions of flow control are not replayed: after another dispatch other requests wait. Its policies go on deciding, in
-//! all branches.
+//! all branches. After another number of replicas no decision is replayed: a replica that the actual run did not have would
+//! get no requests. The cost of such a branch has GPU-seconds in it ([`ScalingBranchOptions`]).
 //!
 //! The best alternative is known only in hindsight, so that even a perfect policy has some regret. Regret serves to
 //! compare policies under the same requests, and to find the decisions that deserve a closer look.
@@ -32,6 +33,7 @@ mod branches;
 mod gateway;
 mod look_ahead;
 mod report;
+mod scaling;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -42,7 +44,7 @@ use std::sync::Arc;
 use blis_plugin::Kind;
 use blis_sim::cluster::{AnyTimeline, DecisionEvent, ForcedDecision, Halt, PendingDecision, RecordedDecisions};
 use blis_sim::cost::Cost;
-use blis_sim::ids::RequestId;
+use blis_sim::ids::{InstanceIndex, RequestId};
 use blis_sim::request::Request;
 use blis_sim::units::Micros;
 use rayon::prelude::*;
@@ -51,6 +53,7 @@ use serde::Serialize;
 use branches::{DecisionFork, ObservedDecision};
 pub use look_ahead::{LookAhead, look_ahead};
 pub use report::{Estimate, Regret, Section};
+pub use scaling::ScalingBranchOptions;
 pub use survey::{DecisionSample, Survey, Surveyor};
 
 /// Options of the outcome regret.
@@ -58,7 +61,7 @@ pub use survey::{DecisionSample, Survey, Surveyor};
 pub struct RegretOptions {
     /// Routing decisions to sample: half of them at random, a quarter among those of requests that missed their
     /// targets, a quarter among those with the widest margins; and a quarter as many decisions of admission, scheduling,
-    /// fairness, ordering and eviction each. Without routing, this number is divided equally among the kinds.
+    /// fairness, ordering, eviction and scaling each. Without routing, this number is divided equally among the kinds.
     pub samples: usize,
     /// Time after a decision in which its effects count; `None` for twice the mean end-to-end latency, at least a
     /// second.
@@ -81,6 +84,8 @@ pub struct BranchOptions {
     /// Whether each alternative is run a second time with all later decisions made anew; without, the rollout regret is that
     /// with the actual ones.
     pub rollouts: bool,
+    /// What differs for the number of replicas.
+    pub scaling: ScalingBranchOptions,
 }
 
 /// The policy that makes a decision.
@@ -99,6 +104,8 @@ pub enum DecisionKind {
     Ordering,
     /// Which request in flight flow control ends: the alternatives are the others that may be evicted, and none.
     Eviction,
+    /// How many replicas a group has: the alternatives are one more and one fewer.
+    Scaling,
 }
 
 /// Why a decision was sampled.
@@ -133,7 +140,8 @@ pub struct DecisionRegret {
     pub kind: DecisionKind,
     /// Why the decision was sampled.
     pub stratum: Stratum,
-    /// The request; for scheduling, the one that would have been scheduled first; for eviction, the one that was evicted.
+    /// The request; for scheduling, the one that would have been scheduled first; for eviction, the one that was evicted; for
+    /// scaling, the group, as `group_0`.
     pub request_id: String,
     /// Time of the decision, µs.
     pub time_us: u64,
@@ -146,7 +154,7 @@ pub struct DecisionRegret {
     pub reason: String,
     /// The situations in which the decision was made.
     pub situations: Vec<Situation>,
-    /// Cost of the actual branch − cost of the best alternative, ≥ 0, request-seconds.
+    /// Cost of the actual branch − cost of the best alternative, ≥ 0, request-seconds; of scaling with GPU-seconds at their rate.
     pub regret_s: f64,
     /// The part of that difference that is the request's own time, s.
     pub own_s: f64,
@@ -193,6 +201,9 @@ pub struct BranchOutcome {
     pub failed_requests: u32,
     #[serde(skip)]
     own_s: f64,
+    /// GPU-seconds held within the window, of decisions about the number of replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_s: Option<f64>,
 }
 
 /// Signals as the policy read them, by instance.
@@ -211,7 +222,7 @@ pub struct ObservedSignals {
     pub scores: Vec<f64>,
 }
 
-/// State of the instances, by instance.
+/// State of the instances, by instance; with replicas that come and go, of those that the decision was about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct InstanceStates {
     /// Requests in the waiting queue.
@@ -228,8 +239,15 @@ pub struct InstanceStates {
 
 impl DecisionKind {
     /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Admission, Self::Routing, Self::Scheduling, Self::Fairness, Self::Ordering, Self::Eviction];
+    pub const ALL: [Self; 7] = [
+        Self::Admission,
+        Self::Routing,
+        Self::Scheduling,
+        Self::Fairness,
+        Self::Ordering,
+        Self::Eviction,
+        Self::Scaling,
+    ];
 
     /// The name in texts.
     #[must_use]
@@ -247,11 +265,24 @@ impl DecisionKind {
             Self::Fairness => Kind::Fairness,
             Self::Ordering => Kind::Ordering,
             Self::Eviction => Kind::Eviction,
+            Self::Scaling => Kind::Scaling,
         }
     }
 }
 
 impl InstanceStates {
+    /// The columns of these `instances`, in their order.
+    fn of(&self, instances: &[InstanceIndex]) -> Self {
+        let column = |all: &[u32]| instances.iter().filter_map(|instance| all.get(instance.index()).copied()).collect();
+        Self {
+            queue_depth: column(&self.queue_depth),
+            batch_size: column(&self.batch_size),
+            arriving: column(&self.arriving),
+            free_kv_blocks: column(&self.free_kv_blocks),
+            cached_blocks: column(&self.cached_blocks),
+        }
+    }
+
     /// Requests on each instance: waiting, running and arriving.
     fn outstanding(&self) -> Vec<u32> {
         let columns = self.queue_depth.iter().zip(&self.batch_size).zip(&self.arriving);
@@ -321,6 +352,7 @@ fn is_made_next(timeline: &mut dyn AnyTimeline, sample: &DecisionSample) -> Resu
                 observed.decision.is_some()
             }
         }
+        (DecisionKind::Scaling, DecisionEvent::Scaling) => at == sample.at,
         _ => false,
     })
 }

@@ -254,8 +254,9 @@ fn worst(f: &mut fmt::Formatter<'_>, one: &DecisionRegret) -> fmt::Result {
     writeln!(f, "  {kind} of {request_id} at {at:.3} s: {regret_s:.3}, own {own_s:.3}{reason}{why}")?;
     for (i, branch) in branches.iter().enumerate() {
         let mut line = format!("    {} {}: {:.3}", if i == 0 { "*" } else { " " }, branch.decision, branch.cost_s);
-        match (branch.ttft_ms, branch.e2e_ms) {
-            (Some(ttft), Some(e2e)) => write!(line, ", TTFT {ttft:.1} ms, E2E {e2e:.1} ms")?,
+        match (branch.ttft_ms, branch.e2e_ms, branch.gpu_s) {
+            (.., Some(held)) => write!(line, ", {held:.0} GPU-seconds")?,
+            (Some(ttft), Some(e2e), None) => write!(line, ", TTFT {ttft:.1} ms, E2E {e2e:.1} ms")?,
             _ => write!(line, ", {}", branch.status)?,
         }
         writeln!(f, "{line}")?;

@@ -8,6 +8,7 @@ use blis_sim::observer::{Interests, Observer, SimEvent};
 use blis_sim::outcome::{Decision, GatewayChoice, GatewayDecision, Outcome};
 use blis_sim::policy::AdmissionDecision;
 use blis_sim::policy::flow::FlowView;
+use blis_sim::replica::ReplicaChange;
 use blis_sim::request::Request;
 use blis_sim::rng::Stream;
 use blis_sim::units::Micros;
@@ -23,6 +24,8 @@ pub struct Survey {
     arrivals: Vec<Request>,
     decisions: Vec<DecisionEntry>,
     ended: Vec<RequestEnd>,
+    /// GPU-seconds held by replicas that come and go; 0 for a fixed number of instances.
+    gpu_s: f64,
 }
 
 #[derive(Debug)]
@@ -38,6 +41,8 @@ struct DecisionEntry {
     rejected: bool,
     /// Whether some instance had two or more waiting requests.
     queued: bool,
+    /// The number of replicas that a scaling policy decided.
+    scaled: Option<ReplicaChange>,
 }
 
 #[derive(Debug)]
@@ -52,17 +57,19 @@ struct RequestEnd {
 }
 
 /// A decision of the sample, for which the regret is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionSample {
     /// Index of the decision, in the order in which decisions are made. A scheduling decision is evaluated at the time
     /// of the routing decision with this index.
     pub number: usize,
     /// Time of the decision.
     pub at: Micros,
-    /// The request that the decision is about.
+    /// The request that the decision is about; not read for one about replicas.
     pub request: RequestId,
     pub kind: DecisionKind,
     pub stratum: Stratum,
+    /// The number of replicas that was decided.
+    pub scaled: Option<ReplicaChange>,
 }
 
 impl Survey {
@@ -115,6 +122,14 @@ impl Survey {
         })
     }
 
+    /// The request-seconds that count as much as a GPU-second: the mean number of requests in the service for each GPU that was
+    /// held. At this rate a percent of the latency is worth a percent of the GPUs. 0 for a fixed number of instances.
+    #[must_use]
+    pub fn requests_per_gpu(&self) -> f64 {
+        let present: f64 = self.ended.iter().filter_map(|ended| ended.e2e).map(Micros::as_secs_f64).sum();
+        if self.gpu_s > 0.0 { present / self.gpu_s } else { 0.0 }
+    }
+
     /// Uses the SLO targets to find the requests that missed one, if there are any. Without targets, the slowest
     /// twentieth counts as missed.
     pub fn with_targets(&mut self, any: bool) {
@@ -160,7 +175,7 @@ impl Survey {
         draw.some(others, rejected, admission, Stratum::Missed);
         let queued = of(routing).filter(|(_, entry)| entry.queued);
         draw.some(few, numbers(&mut { queued }), DecisionKind::Scheduling, Stratum::Uniform);
-        for kind in [DecisionKind::Fairness, DecisionKind::Ordering, DecisionKind::Eviction] {
+        for kind in [DecisionKind::Fairness, DecisionKind::Ordering, DecisionKind::Eviction, DecisionKind::Scaling] {
             draw.some(few, numbers(&mut of(kind)), kind, Stratum::Uniform);
         }
         draw.taken.retain(|(_, kind, _)| options.kinds.contains(kind));
@@ -171,6 +186,7 @@ impl Survey {
             request: self.decisions[number].request,
             kind,
             stratum,
+            scaled: self.decisions[number].scaled,
         };
         draw.taken.into_iter().map(sample).collect()
     }
@@ -237,6 +253,13 @@ impl<F: Fn(&Outcome) -> bool> Observer for Surveyor<F> {
             SimEvent::Arrival(request) => self.survey.arrivals.push(request.clone()),
             SimEvent::Decision(decision) => self.survey.add_decision(decision),
             SimEvent::Outcome(outcome) => self.add_end(outcome),
+            SimEvent::Scaling(change) => self.survey.decisions.push(DecisionEntry {
+                scaled: Some(*change),
+                ..DecisionEntry::new(DecisionKind::Scaling, change.at, RequestId(0))
+            }),
+            SimEvent::Replicas(report) => {
+                self.survey.gpu_s = report.groups.iter().map(|group| group.gpu_hours() * 3600.0).sum();
+            }
             _ => {}
         }
     }
@@ -289,6 +312,6 @@ impl Survey {
 
 impl DecisionEntry {
     fn new(kind: DecisionKind, at: Micros, request: RequestId) -> Self {
-        Self { at, request, target: None, kind, margin: None, rejected: false, queued: false }
+        Self { at, request, target: None, kind, margin: None, rejected: false, queued: false, scaled: None }
     }
 }

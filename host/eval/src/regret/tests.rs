@@ -121,7 +121,13 @@ impl TestService {
             timeline,
             &samples,
             &survey.actual_decisions(),
-            &BranchOptions { window, longest: Micros::MAX, alternatives: 10, rollouts: true },
+            &BranchOptions {
+                window,
+                longest: Micros::MAX,
+                alternatives: 10,
+                rollouts: true,
+                scaling: ScalingBranchOptions { window, requests_per_gpu: 0.0 },
+            },
             &NoNames,
         )
         .expect("they end");

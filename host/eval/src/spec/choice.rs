@@ -284,12 +284,3 @@ choices! {
     /// Against the outcomes of the alternatives in counterfactual branches
     Outcome = "outcome",
 }
-
-choices! {
-    /// Replica that is removed first (`--drain-policy`).
-    DrainName:
-    /// The one that was active for the shortest time, as in Kubernetes
-    Newest = "newest",
-    /// The one with the fewest requests
-    Emptiest = "emptiest",
-}

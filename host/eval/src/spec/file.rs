@@ -26,7 +26,7 @@ const BYTES_MAX: u64 = 1 << 20;
 const SECTIONS: [&str; 6] = ["model-and-hardware", "engine", "cluster", "evaluation", "workload", "simulation"];
 
 /// Keys of a policy bundle.
-const POLICIES: [&str; 14] = [
+const POLICIES: [&str; 16] = [
     "admission",
     "routing",
     "priority",
@@ -39,6 +39,8 @@ const POLICIES: [&str; 14] = [
     "fairness",
     "ordering",
     "eviction",
+    "drain",
+    "placement",
     "tenant_budgets",
     "gateway",
 ];

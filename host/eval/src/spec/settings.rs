@@ -30,8 +30,8 @@ use crate::error::RunError;
 use crate::group::GroupSettings;
 
 use super::choice::{
-    ArrivalName, ConcurrencyModeName, DrainName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName,
-    OnErrorName, ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
+    ArrivalName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName,
+    ParityName, QuantizationName, RegretName, SessionMode, SimulationName, TieBreakName, TraceFormatName,
     TraceLevelName, WorkloadName,
 };
 use super::parse::{self, FilterList, PolicyParam, ScorerList, TargetList, WeightList};
@@ -212,7 +212,8 @@ settings! {
     cooldown_period: Micros = "cooldown-period", Number, one(parse::seconds_from_0), text::seconds;
     startup_time: StartTimes = "startup-time", Text, one(parse::start_times), text::start_times;
     start_mode: StartMode = "start-mode", Text, one(parse::start_mode), text::start_mode;
-    drain_policy: DrainName = "drain-policy", Text, one(parse::choice), text::text;
+    drain_policy: String = "drain-policy", Text, one(parse::name), text::text;
+    placement_policy: String = "placement-policy", Text, one(parse::name), text::text;
 
     policy_config: PathBuf = "policy-config", Text, one(parse::path), text::path;
     admission_policy: String = "admission-policy", Text, one(parse::name), text::text;

@@ -178,6 +178,6 @@ impl GatewayState {
             let last = self.in_flight.len().saturating_sub(1);
             return out_of_range(format!("evict returned {index}; it must be none, or from 0 to {last}"));
         }
-        Ok(GuestOutput::Evicted(victim))
+        Ok(GuestOutput::Chosen(victim))
     }
 }

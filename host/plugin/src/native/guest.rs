@@ -13,14 +13,14 @@ use blis_sim::units::Micros;
 use super::host::{NativeCallInput, NativeHost, copied};
 use super::library::Library;
 use crate::rows::{
-    AgesRow, BandRow, FlowRow, GroupRow, InFlightRow, InstanceRows, NONE_U32, RequestRow, Row as _, Rows, RunningRow,
-    ages_row, band_row, decision_row, event_row, flow_row, in_flight_row, number_of, queued_row, request_row,
-    running_rows, step_row,
+    AgesRow, BandRow, DrainGroupRow, FlowRow, GroupRow, InFlightRow, InstanceRows, NONE_U32, NodeRow, ReplicaRow,
+    RequestRow, Row as _, Rows, RunningRow, StartingReplicaRow, ages_row, band_row, decision_row, event_row, flow_row,
+    in_flight_row, number_of, queued_row, request_row, running_rows, step_row,
 };
 use crate::{
-    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
-    Kind, LatencyConstants, LatencyGuest, OrderingGuest, ParameterValue, PreemptionGuest, PriorityGuest, RoutingGuest,
-    SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest, ValueTable,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
+    GuestSetup, Kind, LatencyConstants, LatencyGuest, OrderingGuest, ParameterValue, PlacementGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest, ValueTable,
 };
 
 /// Stream index for `host->random` in a call that is about no request.
@@ -427,6 +427,30 @@ impl ScalingGuest for NativeGuest {
             // SAFETY: see above.
             unsafe { scale(host, state, now.0, start, groups.len(), before, history.len(), stride, out) };
         })
+    }
+}
+
+impl DrainGuest for NativeGuest {
+    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
+        let drain = self.function(Kind::Drain, self.library.table.drain)?;
+        let (start, stride) = (replicas.as_ptr().cast(), size_of::<ReplicaRow>());
+        let index = self.call("drain", of_no_request(Micros(group.now_us)), |host, state| {
+            // SAFETY: see above.
+            unsafe { drain(host, state, &raw const *group, start, replicas.len(), stride) }
+        })?;
+        Ok(index as usize)
+    }
+}
+
+impl PlacementGuest for NativeGuest {
+    fn placement(&mut self, replica: &StartingReplicaRow, nodes: &[NodeRow]) -> Result<Option<usize>, Fault> {
+        let placement = self.function(Kind::Placement, self.library.table.placement)?;
+        let (start, stride) = (nodes.as_ptr().cast(), size_of::<NodeRow>());
+        let index = self.call("placement", of_no_request(Micros(replica.now_us)), |host, state| {
+            // SAFETY: see above.
+            unsafe { placement(host, state, &raw const *replica, start, nodes.len(), stride) }
+        })?;
+        Ok((index != NONE_U32).then_some(index as usize))
     }
 }
 

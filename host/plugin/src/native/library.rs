@@ -239,6 +239,8 @@ fn lacks(table: &PolicyTable, description: &PolicyDescription) -> Option<&'stati
         ("order", has(Kind::Ordering), table.order.is_some()),
         ("evict", has(Kind::Eviction), table.evict.is_some()),
         ("scale", has(Kind::Scaling), table.scale.is_some()),
+        ("drain", has(Kind::Drain), table.drain.is_some()),
+        ("placement", has(Kind::Placement), table.placement.is_some()),
         ("observe", description.events != Events::NONE, table.observe.is_some()),
     ];
     needed.into_iter().find(|&(_, needed, there)| needed && !there).map(|(name, ..)| name)

@@ -12,10 +12,10 @@ use rand::Rng as _;
 
 use super::*;
 use crate::inputs::{self, DecisionPoint, GuestCall, GuestOutput};
-use crate::rows::GroupRow;
+use crate::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 use crate::{
-    AdmissionGuest, FilterGuest, GuestKind, Kind, LatencyGuest, PreemptionGuest, PriorityGuest, RoutingGuest,
-    ScalingGuest,
+    AdmissionGuest, DrainGuest, FilterGuest, GuestKind, Kind, LatencyGuest, PlacementGuest, PreemptionGuest,
+    PriorityGuest, RoutingGuest, ScalingGuest,
 };
 
 /// A temporary folder, removed after the test.
@@ -265,7 +265,7 @@ fn what_is_wrong_is_named() {
     routerNO_SAVE.so: `save` is NULL in its table; fill it in [missing-export]
     routerNO_TABLE.so: blis_plugin_v1 returned no table; return the address of a static one [missing-export]
     routerNO_NAME.so: describe: the name is ""; it must be a word of letters, digits, `-`, `_` and `.` [out-of-range]
-    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling; correct the name, or use a newer blis [version-skew]
+    routerNEW_KIND.so: describe: kind `teleport` is not one of this host (interface 1.1): admission, routing, routing-filter, priority, scheduling, preemption, latency, saturation, ceilings, fairness, ordering, eviction, scaling, drain, placement; correct the name, or use a newer blis [version-skew]
     routerNEW_COLUMN.so: describe: column `cached-tokens-disk` is not one of this host (interface 1.1): id, total-kv-blocks, max-num-seqs, queue-depth, batch-size, kv-utilization, free-kv-blocks, cache-hit-rate, preemption-count, in-flight, cached-blocks, in-flight-tokens, in-flight-output, cached-tokens-gpu, cached-tokens-cpu, cached-tokens-remote, waiting-tokens, running-tokens, role, group, price, ttft-ewma, itl-ewma, staleness, score; correct the name, or use a newer blis [version-skew]
     routerMANY_PARAMETERS.so: describe: 18446744073709551615 parameters, or a NULL instead of them; there may be 256 [out-of-range]
     routerNO_DESCRIPTION.so: describe returned nothing; return the address of a static description [missing-export]
@@ -359,6 +359,15 @@ fn every_kind_and_every_question_to_the_host() {
     let scaled =
         start::<dyn ScalingGuest>(plugin.as_ref(), &[], true).scale(cluster.now, &groups, &history, &mut targets);
     assert_eq!((scaled, targets), (Ok(()), vec![51.0, 53.0]));
+    let group = DrainGroupRow { replicas: 20, ..DrainGroupRow::default() };
+    let replicas = [3, 4].map(|batch_size| ReplicaRow { batch_size, ..ReplicaRow::default() });
+    assert_eq!(start::<dyn DrainGuest>(plugin.as_ref(), &[], true).drain(&group, &replicas), Ok(27));
+    let nodes = [8, 2].map(|free_gpus| NodeRow { free_gpus, ..NodeRow::default() });
+    let placed = |gpus| {
+        let replica = StartingReplicaRow { gpus, ..StartingReplicaRow::default() };
+        start::<dyn PlacementGuest>(plugin.as_ref(), &[], true).placement(&replica, &nodes)
+    };
+    assert_eq!([placed(2), placed(4)], [Ok(Some(1)), Ok(None)]);
 
     // The blocks of the prompt, ties as the router breaks them, and no scores where there are none.
     let alone = DecisionPoint::plausible(1, 1);

@@ -15,6 +15,7 @@ use super::column::{Column, number, numbers, type_name};
 use super::evaluation::ScriptEvaluation;
 use super::fast::{FastMemory, HostArguments};
 use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject};
+use super::replicas::{RowObject, RowsObject};
 use super::scaling::GroupsObject;
 use super::state::{self, StateSize};
 use super::values::NameTexts;
@@ -22,12 +23,12 @@ use super::views::{
     BatchObject, ClusterFields, ClusterObject, EventObject, QueuedObject, RequestFields, RequestObject, StepObject,
 };
 use crate::limits::{LONGEST_US, STEPS_PER_VALUE, UNMEASURED_BYTES, VALUES_CHECKED, constant_range};
-use crate::rows::{GroupRow, LatestView, number_of};
+use crate::rows::{DrainGroupRow, GroupRow, LatestView, NodeRow, ReplicaRow, StartingReplicaRow, number_of};
 use crate::text::plain;
 use crate::{
-    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
-    Kind, LatencyConstants, LatencyGuest, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
-    ScalingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
+    GuestSetup, Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest,
+    RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 pub(super) struct ScriptGuest {
@@ -668,6 +669,27 @@ impl ScalingGuest for ScriptGuest {
             return Ok(());
         }
         self.column("scale", "it must return a column, a number of replicas for each group", &output, targets)
+    }
+}
+
+impl DrainGuest for ScriptGuest {
+    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
+        self.missing("drain", Kind::Drain)?;
+        let view = (RowObject { row: *group, names: Arc::clone(&self.names) }, RowsObject(replicas.into()));
+        let output = self.call("drain", view, number_of(Micros(group.now_us)), Some(&Ties::LowestIndex))?;
+        self.choice("drain", &output, replicas.len(), &mut Vec::new(), |_| 0)
+    }
+}
+
+impl PlacementGuest for ScriptGuest {
+    fn placement(&mut self, replica: &StartingReplicaRow, nodes: &[NodeRow]) -> Result<Option<usize>, Fault> {
+        self.missing("placement", Kind::Placement)?;
+        let view = (RowObject { row: *replica, names: Arc::clone(&self.names) }, RowsObject(nodes.into()));
+        let output = self.call("placement", view, number_of(Micros(replica.now_us)), Some(&Ties::LowestIndex))?;
+        if output.is_unit() {
+            return Ok(None);
+        }
+        self.choice("placement", &output, nodes.len(), &mut Vec::new(), |_| 0).map(Some)
     }
 }
 

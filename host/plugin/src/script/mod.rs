@@ -24,6 +24,7 @@ mod header;
 mod names;
 mod operators;
 mod registry;
+mod replicas;
 mod sandbox;
 mod scaling;
 mod scan;
@@ -61,7 +62,7 @@ use super::{
 };
 
 /// Functions that the host calls, with their kinds and parameters.
-const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 17] = [
+const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 19] = [
     ("admit", Some(Kind::Admission), &["r", "s"]),
     ("route", Some(Kind::Routing), &["r", "s"]),
     ("filter", Some(Kind::RoutingFilter), &["r", "s"]),
@@ -75,6 +76,8 @@ const FUNCTIONS: [(&str, Option<Kind>, &[&str]); 17] = [
     ("order", Some(Kind::Ordering), &["r", "expires"]),
     ("evict", Some(Kind::Eviction), &["b", "f"]),
     ("scale", Some(Kind::Scaling), &["g"]),
+    ("drain", Some(Kind::Drain), &["g", "r"]),
+    ("placement", Some(Kind::Placement), &["r", "n"]),
     ("queueing_time", None, &["tokens"]),
     ("constants", None, &[]),
     ("observe", None, &["e"]),
@@ -247,7 +250,7 @@ fn kinds(script: &Script, scan: &Scan<'_>, header: &ScriptHeader) -> Result<Vec<
         let hint = scan.functions.iter().map(|span| near(span.text, &names, "")).find(|hint| !hint.is_empty());
         let text = "it has none of the functions that policies are made of: admit(r, s), route(r, s), filter(r, s), \
                     priority(r), rank(r, q), victim(b), step_time(b), and for flow control saturation(s), ceilings(saturation, \
-                    b), fair_pick(b, f), order(r, expires), evict(b, f), and for autoscaling scale(g)";
+                    b), fair_pick(b, f), order(r, expires), evict(b, f), and for autoscaling scale(g), drain(g, r), placement(r, n)";
         return fault(scan.functions.first().copied(), &format!("{text}{}", hint.unwrap_or_default()));
     }
     Ok(kinds)

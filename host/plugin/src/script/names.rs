@@ -9,6 +9,7 @@ use super::code::Script;
 use super::engine::LANGUAGE_FUNCTIONS;
 use super::flow::{BAND, BANDS, FLOWS, IN_FLIGHT};
 use super::header::near;
+use super::replicas::{NODES, DRAIN_GROUP, REPLICAS, STARTING};
 use super::scaling::GROUPS;
 use super::scan::{Alias, NameUse, Scan, SourceSpan};
 use super::testing::TEST_HELPERS;
@@ -43,7 +44,7 @@ const OTHER_METHODS: [&str; 20] = [
 ];
 
 /// What scripts call the arguments of the functions that the host calls; `None` for those that are no views.
-pub(super) const ARGUMENTS: [(&str, &[Option<&str>]); 16] = [
+pub(super) const ARGUMENTS: [(&str, &[Option<&str>]); 18] = [
     ("admit", &[Some("request"), Some("cluster")]),
     ("route", &[Some("request"), Some("cluster")]),
     ("filter", &[Some("request"), Some("cluster")]),
@@ -57,6 +58,8 @@ pub(super) const ARGUMENTS: [(&str, &[Option<&str>]); 16] = [
     ("order", &[Some("request"), None]),
     ("evict", &[Some(BAND), Some(IN_FLIGHT)]),
     ("scale", &[Some(GROUPS)]),
+    ("drain", &[Some(DRAIN_GROUP), Some(REPLICAS)]),
+    ("placement", &[Some(STARTING), Some(NODES)]),
     ("queueing_time", &[None]),
     ("observe", &[Some("event")]),
     ("init", &[None]),

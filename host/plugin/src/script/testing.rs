@@ -18,6 +18,7 @@ use super::engine::Kit;
 use super::flow::{BandObject, BandsObject, FlowsObject, InFlightObject, UsedFlowFields};
 use super::guest::ScriptGuest;
 use super::registry::{Registry, ScriptError};
+use super::replicas::{RowObject, RowsObject};
 use super::scaling::GroupsObject;
 use super::scan::{Scan, SourceSpan};
 use super::values::NameTexts;
@@ -25,17 +26,33 @@ use super::views::{
     BatchObject, ClusterFields, ClusterObject, QueuedObject, RequestFields, RequestObject, StepObject, UsedFields,
 };
 use super::{ScriptPlugin, compile};
+use crate::fields::replicas::NamedRow;
 use crate::fields::{
     FieldError, FieldValue, NameTable, NamedInstance, NamedInstances, NamedQueued, NamedRequest, flow, push_running,
     real, scaling, set_running, set_step, whole,
 };
 use crate::inputs::{DecisionPoint, GuestCall};
-use crate::rows::GroupRow;
+use crate::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 use crate::{Fault, FaultKind, Limits, Plugin as _, TestFunction, check};
 
 /// The functions that test functions may call besides those of every script.
-pub(super) const TEST_HELPERS: [&str; 11] =
-    ["assert", "band", "bands", "batch", "cluster", "flows", "groups", "in_flight", "queued", "request", "step"];
+pub(super) const TEST_HELPERS: [&str; 15] = [
+    "assert",
+    "band",
+    "bands",
+    "batch",
+    "cluster",
+    "flows",
+    "groups",
+    "in_flight",
+    "nodes",
+    "queued",
+    "drain_group",
+    "replicas",
+    "request",
+    "starting",
+    "step",
+];
 
 /// Runs the test functions of `plugin`, each with a new state.
 pub(super) fn run(plugin: &ScriptPlugin, limits: &Limits) -> Result<Vec<TestFunction>, Fault> {
@@ -88,6 +105,10 @@ fn register(to: &mut Registry) {
     to.add("in_flight", |list: Array| in_flight(&list).map_err(|error| refused("in_flight", &error)));
     to.add("groups", |list: Array| groups(&list, &Array::new()).map_err(|error| refused("groups", &error)));
     to.add("groups", |list: Array, history: Array| groups(&list, &history).map_err(|error| refused("groups", &error)));
+    to.add("drain_group", |fields: Map| row::<DrainGroupRow>(&fields).map_err(|error| refused("drain_group", &error)));
+    to.add("replicas", |list: Array| rows::<ReplicaRow>(&list).map_err(|error| refused("replicas", &error)));
+    to.add("starting", |fields: Map| row::<StartingReplicaRow>(&fields).map_err(|error| refused("starting", &error)));
+    to.add("nodes", |list: Array| rows::<NodeRow>(&list).map_err(|error| refused("nodes", &error)));
     to.add("step", |fields: Map| step(&fields).map_err(|error| refused("step", &error)));
 }
 
@@ -230,6 +251,24 @@ fn groups(list: &Array, history: &Array) -> Result<GroupsObject, FieldError> {
     let (groups, history) = (rows(list)?, rows(history)?);
     let now = Micros(groups.first().map_or(0, |group| group.now_us));
     Ok(GroupsObject::new(now, &groups, &history, &names.texts().into()))
+}
+
+/// The group of a removal, or the replica of a placement.
+fn row<R: NamedRow + Default>(fields: &Map) -> Result<RowObject<R>, FieldError> {
+    let (mut row, mut names) = (R::default(), NameTable::default());
+    set_all(fields, |name, value| row.set(name, value, &mut names))?;
+    Ok(RowObject { row, names: names.texts().into() })
+}
+
+/// The replicas of a removal, or the nodes of a placement.
+fn rows<R: NamedRow + Default>(list: &Array) -> Result<RowsObject<R>, FieldError> {
+    let mut names = NameTable::default();
+    let one = |(index, fields): (usize, &Dynamic)| {
+        let mut row = R::default();
+        set_all(&map_of(index, fields)?, |name, value| row.set(name, value, &mut names))?;
+        Ok(row)
+    };
+    Ok(RowsObject(list.iter().enumerate().map(one).collect::<Result<Vec<R>, FieldError>>()?.into()))
 }
 
 /// The fields of the entry at `index` of a list.

@@ -18,11 +18,11 @@ use blis_sim::units::Micros;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rows::GroupRow;
+use crate::rows::{DrainGroupRow, GroupRow, NodeRow, ReplicaRow, StartingReplicaRow};
 use crate::{
-    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, FilterGuest, GuestKind, LatencyConstants,
-    LatencyGuest, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest, ScalingGuest,
-    SchedulingGuest, inputs,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, FilterGuest, GuestKind, LatencyConstants,
+    LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
+    ScalingGuest, SchedulingGuest, inputs,
 };
 
 mod agreement;
@@ -486,6 +486,8 @@ fn every_kind_has_its_function() {
         fn order(r, expires) { r.input_tokens + expires }
         fn evict(b, f) { if b.priority > f.priority[0] + 3 { f.input_tokens } else { () } }
         fn scale(g) { g.queued + g.before(1).completed + if g.model[1] == "acme" { 100 } else { 0 } }
+        fn drain(g, r) { if g.model == "acme" && g.replicas > 3 { r.batch_size } else { 0 } }
+        fn placement(r, n) { if r.model == "acme" && r.gpus < 3 { n.node - n.free_gpus } else { () } }
         fn observe(e) { if e.kind == "completed" { this.seen += e.e2e; } else { this.block = e.block; } }
     "#;
     let plugin = script(source).unwrap();
@@ -559,6 +561,19 @@ fn every_kind_has_its_function() {
     let mut targets = Vec::new();
     start::<dyn ScalingGuest>(plugin).scale(Micros(9), &groups, &before, &mut targets).expect("targets");
     assert_eq!(targets, [111.0, 122.0]);
+    let model = request.tags.tenant.0;
+    let replicas = [3, 5, 4].map(|batch_size| ReplicaRow { batch_size, ..ReplicaRow::default() });
+    let drained = |replicas_of| {
+        let group = DrainGroupRow { model, replicas: replicas_of, ..DrainGroupRow::default() };
+        start::<dyn DrainGuest>(plugin).drain(&group, &replicas)
+    };
+    assert_eq!([drained(4), drained(2)], [Ok(1), Ok(0)]);
+    let nodes = [(4, 8), (5, 2)].map(|(node, free_gpus)| NodeRow { node, free_gpus, ..NodeRow::default() });
+    let placed = |gpus| {
+        let replica = StartingReplicaRow { model, gpus, ..StartingReplicaRow::default() };
+        start::<dyn PlacementGuest>(plugin).placement(&replica, &nodes)
+    };
+    assert_eq!([placed(2), placed(4)], [Ok(Some(1)), Ok(None)]);
     let event = Event {
         at: Micros(9),
         kind: EventKind::Completed,

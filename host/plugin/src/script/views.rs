@@ -283,6 +283,7 @@ pub(super) fn register(to: &mut Registry) {
     event(to);
     super::flow::register(to);
     super::scaling::register(to);
+    super::replicas::register(to);
 }
 
 /// The numbers of sessions follow those of the other names.

@@ -7,7 +7,8 @@ mod package {
 }
 
 pub(super) use package::blis::policy::types::{
-    Ages, Band, Event, Flow, Group, InFlight, Queued, Request, Running, Step,
+    Ages, Band, DrainGroup, Event, Flow, Group, InFlight, Node, Queued, Replica, Request, Running, StartingReplica,
+    Step,
 };
 pub(super) use package::exports::blis::policy::admission::Decision as AdmissionDecision;
 pub(super) use package::exports::blis::policy::latency::LatencyConstants as ConstantsRecord;
@@ -53,6 +54,13 @@ records! {
         now_us, scraped_us, next_ready_us, kv_tokens, in_flight_tokens, queued_tokens, oldest_wait_us, ttft_p90_us, tpot_p90_us, input_tokens, cached_tokens, output_tokens, price, kv_used, kv_used_max, saturation, model, gpus, min_replicas, max_replicas, max_num_seqs, max_num_batched_tokens, replicas, ready, loading, pending, draining, queue_depth, queue_depth_max, batch_size, in_flight, queued, arrived, completed,
     }
     InFlight { dispatched_us, id, priority, input_tokens, tenant }
+    DrainGroup { now_us, price, group, model, gpus, min_replicas, max_replicas, replicas }
+    Replica {
+        created_us, active_since_us, in_flight_tokens, kv_utilization, id, state, instance, queue_depth, batch_size, in_flight,
+        pool, node, on_node, group_on_node,
+    }
+    StartingReplica { now_us, created_us, id, group, model, gpus }
+    Node { ready_us, price, pool, node, gpus, free_gpus, replicas, group_replicas }
     Step {
         prefill_requests, prefill_tokens, prefill_tokens_squared, prefill_tokens_by_input, prefill_tokens_by_context,
         prefill_context, decode_requests, decode_context,

@@ -25,7 +25,8 @@ use super::results::{GuestList, MemoryResult, ResultReader, offset};
 use super::standard;
 use crate::limits::{DESCRIPTION_BYTES, RESULT_BYTES};
 use crate::rows::{
-    EventRow, GroupRow, QueuedRow, RequestRow, Row, RunningRow, StepRow, band_row, flow_row, in_flight_row,
+    DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, Row, RunningRow, StartingReplicaRow,
+    StepRow, band_row, flow_row, in_flight_row,
 };
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription, ValueTable};
 
@@ -145,12 +146,18 @@ enum DirectRole {
     Ordering { order: TypedFunc<u32, f64> },
     Eviction { evict: MemoryResult<(u64, u64, i32, u32, u32, u32)> },
     Scaling { scale: MemoryResult<ScalingNumbers> },
+    Drain { drain: TypedFunc<DrainNumbers, u32> },
+    Placement { placement: MemoryResult<PlacementNumbers> },
 }
 
 /// Time, saturation, the three numbers of the band, and pointer and length of its flows.
 type FairnessNumbers = (u64, f64, u64, i32, u32, u32, u32);
 /// Time, and pointer and length of the groups and of their history.
 type ScalingNumbers = (u64, u32, u32, u32, u32);
+/// The numbers of the group, and pointer and length of its replicas.
+type DrainNumbers = (u64, f64, u32, u32, u32, u32, u32, u32, u32, u32);
+/// The numbers of the replica, and pointer and length of the nodes.
+type PlacementNumbers = (u64, u64, u32, u32, u32, u32, u32, u32);
 /// Time, ages, number of instances, and pointer and length of their numbers.
 type InstanceNumbers = (u64, u64, u64, u64, u64, u32, u32, u32);
 
@@ -247,6 +254,8 @@ impl Functions for Direct {
             Kind::Ordering => DirectRole::Ordering { order: find.function(of, "order")? },
             Kind::Eviction => DirectRole::Eviction { evict: find.memory_result(of, "evict")? },
             Kind::Scaling => DirectRole::Scaling { scale: find.memory_result(of, "scale")? },
+            Kind::Drain => DirectRole::Drain { drain: find.function(of, "drain")? },
+            Kind::Placement => DirectRole::Placement { placement: find.memory_result(of, "placement")? },
         };
         Ok(Self {
             memory: find.memory()?,
@@ -490,6 +499,31 @@ impl Functions for Direct {
         let history_at = at + count * size_of::<GroupRow>() as u32;
         let params = (now_us, at, count, history_at, earlier);
         scale.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.numbers_at(at, numbers))
+    }
+
+    fn drain(
+        &self,
+        store: &mut Store<WasmHost>,
+        group: &DrainGroupRow,
+        replicas: &[ReplicaRow],
+    ) -> wasmtime::Result<u32> {
+        let drain = role!(self, DirectRole::Drain { drain } => drain);
+        let at = self.put_rows(store, replicas.iter().copied())?;
+        let (now_us, price, number, model, gpus, min, max, wanted) = group.numbers();
+        drain.call(store, (now_us, price, number, model, gpus, min, max, wanted, at, replicas.len() as u32))
+    }
+
+    fn placement(
+        &self,
+        store: &mut Store<WasmHost>,
+        replica: &StartingReplicaRow,
+        nodes: &[NodeRow],
+    ) -> wasmtime::Result<Option<u32>> {
+        let placement = role!(self, DirectRole::Placement { placement } => placement);
+        let at = self.put_rows(store, nodes.iter().copied())?;
+        let (now_us, created_us, id, group, model, gpus) = replica.numbers();
+        let params = (now_us, created_us, id, group, model, gpus, at, nodes.len() as u32);
+        placement.call(&self.memory, store, params, RESULT_BYTES, |reader, at| reader.chosen(at))
     }
 }
 

@@ -6,7 +6,10 @@ use wasmtime::{Engine, Store};
 use super::describe::RawDescription;
 use super::fault::PluginPath;
 use super::host::WasmHost;
-use crate::rows::{AgesRow, EventRow, GroupRow, QueuedRow, RequestRow, RunningRow, StepRow};
+use crate::rows::{
+    AgesRow, DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, RunningRow,
+    StartingReplicaRow, StepRow,
+};
 use crate::{Fault, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
 /// The functions of an instance that a guest of one kind uses; `typed.rs` and `direct.rs` implement the calls. Only
@@ -112,6 +115,19 @@ pub trait Functions: Sized + Send + 'static {
         history: &[GroupRow],
         numbers: &mut Vec<f64>,
     ) -> wasmtime::Result<()>;
+    fn drain(
+        &self,
+        store: &mut Store<WasmHost>,
+        group: &DrainGroupRow,
+        replicas: &[ReplicaRow],
+    ) -> wasmtime::Result<u32>;
+    /// Calls `placement`; returns the index of the node, if there is one.
+    fn placement(
+        &self,
+        store: &mut Store<WasmHost>,
+        replica: &StartingReplicaRow,
+        nodes: &[NodeRow],
+    ) -> wasmtime::Result<Option<u32>>;
 }
 
 /// The input of a decision about the instances that is about no request.

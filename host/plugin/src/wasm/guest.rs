@@ -14,14 +14,14 @@ use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::{WasmCallInput, WasmHost, WasmLog};
 use crate::rows::{
-    GroupRow, InstanceRows, Rows, ages_row, decision_row, event_row, number_of, queued_row, request_row, running_rows,
-    step_row,
+    DrainGroupRow, GroupRow, InstanceRows, NodeRow, ReplicaRow, Rows, StartingReplicaRow, ages_row, decision_row,
+    event_row, number_of, queued_row, request_row, running_rows, step_row,
 };
 use crate::text::plain;
 use crate::{
-    AdmissionGuest, CeilingsGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest, GuestSetup,
-    Kind, LatencyConstants, LatencyGuest, OrderingGuest, PreemptionGuest, PriorityGuest, RoutingGuest, SaturationGuest,
-    ScalingGuest, SchedulingGuest, StartedGuest,
+    AdmissionGuest, CeilingsGuest, DrainGuest, EvictionGuest, FairnessGuest, Fault, FaultKind, FilterGuest, Guest,
+    GuestSetup, Kind, LatencyConstants, LatencyGuest, OrderingGuest, PlacementGuest, PreemptionGuest, PriorityGuest,
+    RoutingGuest, SaturationGuest, ScalingGuest, SchedulingGuest, StartedGuest,
 };
 
 /// An instance that was configured and accepts calls.
@@ -345,6 +345,24 @@ impl<F: Functions> EvictionGuest for WasmGuest<F> {
         let victim = self
             .call("evict", &of_no_request(now), |functions, store| functions.evict(store, now.0, &demand, in_flight))?;
         Ok(victim.map(|index| index as usize))
+    }
+}
+
+impl<F: Functions> DrainGuest for WasmGuest<F> {
+    fn drain(&mut self, group: &DrainGroupRow, replicas: &[ReplicaRow]) -> Result<usize, Fault> {
+        self.of(Kind::Drain)?;
+        let about = of_no_request(Micros(group.now_us));
+        self.call("drain", &about, |functions, store| functions.drain(store, group, replicas))
+            .map(|index| index as usize)
+    }
+}
+
+impl<F: Functions> PlacementGuest for WasmGuest<F> {
+    fn placement(&mut self, replica: &StartingReplicaRow, nodes: &[NodeRow]) -> Result<Option<usize>, Fault> {
+        self.of(Kind::Placement)?;
+        let about = of_no_request(Micros(replica.now_us));
+        let node = self.call("placement", &about, |functions, store| functions.placement(store, replica, nodes))?;
+        Ok(node.map(|index| index as usize))
     }
 }
 

@@ -6,21 +6,26 @@ use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Lower
 use wasmtime::{Engine, Store};
 
 use super::bindings::{
-    AdmissionDecision, Ages, Band, ConstantsRecord, Description, Event, Flow, Group, InFlight, InstanceInfo, ModelFact,
-    Queued, Request, Running, Step, Value,
+    AdmissionDecision, Ages, Band, ConstantsRecord, Description, DrainGroup, Event, Flow, Group, InFlight,
+    InstanceInfo, ModelFact, Node, Queued, Replica, Request, Running, StartingReplica, Step, Value,
 };
 use super::describe::RawDescription;
 use super::fault::PluginPath;
 use super::functions::{DecisionRows, Functions, InstanceInput};
 use super::host::WasmHost;
 use super::inspect::{Exports, not_exported};
-use crate::rows::{EventRow, GroupRow, QueuedRow, RequestRow, RunningRow, StepRow, band_row, flow_row, in_flight_row};
+use crate::rows::{
+    DrainGroupRow, EventRow, GroupRow, NodeRow, QueuedRow, ReplicaRow, RequestRow, RunningRow, StartingReplicaRow,
+    StepRow, band_row, flow_row, in_flight_row,
+};
 use crate::{Fault, FaultKind, GuestSetup, Kind, LatencyConstants, ParameterValue, PolicyDescription};
 
 type DecisionFunction<A> = TypedFunc<(Request, Ages, u32, &'static [f64]), (A,)>;
 type CeilingsFunction = TypedFunc<(u64, f64, &'static [Band]), (Vec<f64>,)>;
 type EvictionFunction = TypedFunc<(u64, Band, &'static [InFlight]), (Option<u32>,)>;
 type ScalingFunction = TypedFunc<(u64, &'static [Group], &'static [Group]), (Vec<f64>,)>;
+type DrainFunction = TypedFunc<(DrainGroup, &'static [Replica]), (u32,)>;
+type PlacementFunction = TypedFunc<(StartingReplica, &'static [Node]), (Option<u32>,)>;
 type Configure = TypedFunc<(&'static str, Vec<Value>, Vec<InstanceInfo>, Vec<ModelFact>), (Result<(), String>,)>;
 
 /// The functions that belong to one kind of policy.
@@ -39,6 +44,8 @@ enum TypedRole {
     Ordering { order: TypedFunc<(Request, u64), (f64,)> },
     Eviction { evict: EvictionFunction },
     Scaling { scale: ScalingFunction },
+    Drain { drain: DrainFunction },
+    Placement { placement: PlacementFunction },
 }
 
 #[derive(Clone, Copy)]
@@ -127,6 +134,8 @@ impl Functions for Typed {
             Kind::Ordering => TypedRole::Ordering { order: find.function(of, "order")? },
             Kind::Eviction => TypedRole::Eviction { evict: find.function(of, "evict")? },
             Kind::Scaling => TypedRole::Scaling { scale: find.function(of, "scale")? },
+            Kind::Drain => TypedRole::Drain { drain: find.function(of, "drain")? },
+            Kind::Placement => TypedRole::Placement { placement: find.function(of, "placement")? },
         };
         Ok(Self {
             role,
@@ -305,6 +314,28 @@ impl Functions for Typed {
         let scale = role!(self, TypedRole::Scaling { scale } => scale);
         numbers.append(&mut one(called(scale, store, (now_us, groups.as_slice(), history.as_slice())))?);
         Ok(())
+    }
+
+    fn drain(
+        &self,
+        store: &mut Store<WasmHost>,
+        group: &DrainGroupRow,
+        replicas: &[ReplicaRow],
+    ) -> wasmtime::Result<u32> {
+        let replicas: Vec<Replica> = replicas.iter().map(Replica::from).collect();
+        let drain = role!(self, TypedRole::Drain { drain } => drain);
+        one(called(drain, store, (group.into(), replicas.as_slice())))
+    }
+
+    fn placement(
+        &self,
+        store: &mut Store<WasmHost>,
+        replica: &StartingReplicaRow,
+        nodes: &[NodeRow],
+    ) -> wasmtime::Result<Option<u32>> {
+        let nodes: Vec<Node> = nodes.iter().map(Node::from).collect();
+        let placement = role!(self, TypedRole::Placement { placement } => placement);
+        one(called(placement, store, (replica.into(), nodes.as_slice())))
     }
 }
 

@@ -80,6 +80,9 @@ pub trait AnyTimeline: Debug + Send {
     /// See [`Timeline::force`].
     fn force(&mut self, id: RequestId, what: ForcedDecision);
 
+    /// See [`Timeline::force_scaling`].
+    fn force_scaling(&mut self, group: usize, replicas: u32);
+
     /// See [`Timeline::replay`].
     fn replay(&mut self, decisions: Arc<RecordedDecisions>);
 
@@ -149,6 +152,10 @@ impl<I: Instance + Clone + Debug + Send + 'static> AnyTimeline for Timeline<I> {
 
     fn force(&mut self, id: RequestId, what: ForcedDecision) {
         self.force(id, what);
+    }
+
+    fn force_scaling(&mut self, group: usize, replicas: u32) {
+        self.force_scaling(group, replicas);
     }
 
     fn replay(&mut self, decisions: Arc<RecordedDecisions>) {

@@ -56,8 +56,7 @@ use self::measures::RouterMeasures;
 use self::next_events::NextEvents;
 use self::replicas::Replicas;
 pub use self::replicas::{
-    DrainChoice, EMPTY_NODE_DELAY, NodePool, ReplicaGroup, ReplicaSettings, ScalingLoop, ScheduledReplicas, StartMode,
-    StartTimes,
+    EMPTY_NODE_DELAY, NodePool, ReplicaGroup, ReplicaSettings, ScalingLoop, ScheduledReplicas, StartMode, StartTimes,
 };
 use self::scaling::NewInstance;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};

@@ -13,7 +13,9 @@ use crate::ids::InstanceIndex;
 use crate::instance::{Instance, InstanceConfig, NoProgress, Preemption, Scheduler};
 use crate::observer::{Observer, SimEvent};
 use crate::outcome::{Counters, Rejection};
+use crate::replica::ReplicaChange;
 use crate::request::Name;
+use crate::scaling::ReplicaView;
 use crate::units::Micros;
 
 /// Makes instances of an engine.
@@ -123,17 +125,23 @@ impl<I: Instance> Cluster<I> {
         if self.replicas.as_ref().is_some_and(|replicas| replicas.scrape_is_due(now)) {
             self.scrape(now, clients)?;
         }
-        if self.replicas.as_ref().is_some_and(|replicas| replicas.sync_is_due(now)) {
+        if self.is_sync(now) {
             self.catch_up_serving(now, clients)?;
             let work = clients.arrivals.next_at().is_some() || self.has_requests();
-            let decided =
-                self.replicas.iter_mut().flat_map(|replicas| replicas.decide(now, work)).collect::<Vec<u32>>();
-            for (group, replicas) in decided.into_iter().enumerate() {
-                self.set_replicas(now, group, replicas, clients)?;
+            let decided: Vec<ReplicaChange> =
+                self.replicas.iter_mut().flat_map(|replicas| replicas.decide(now, work)).collect();
+            for change in decided {
+                clients.record(&SimEvent::Scaling(&change));
+                self.set_replicas(now, change.group, change.to, clients)?;
             }
         }
         self.report_states(clients);
         Ok(())
+    }
+
+    /// Whether the scaling policy is called at `now`.
+    pub(super) fn is_sync(&self, now: Micros) -> bool {
+        self.replicas.as_ref().is_some_and(|replicas| replicas.sync_is_due(now))
     }
 
     /// Collects the metrics that the scaling policy reads.
@@ -145,7 +153,8 @@ impl<I: Instance> Cluster<I> {
         let saturation = gateway.as_mut().map(|gateway| gateway.saturation(&board.view(now)));
         replicas.scrape(now, |replicas, groups| {
             for &(instance, group) in replicas.active() {
-                groups[group].add(instance, instances[instance.index()].load(), board.in_flight(instance));
+                let load = instances[instance.index()].load();
+                groups[group].ready.push(ReplicaView::of(instance, load, board.in_flight(instance)));
             }
             if let (Some(gateway), Some(saturation)) = (gateway, saturation) {
                 for (index, group) in groups.iter_mut().enumerate() {
@@ -173,8 +182,12 @@ impl<I: Instance> Cluster<I> {
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
         self.catch_up_serving(now, observer)?;
-        let Self { replicas: Some(replicas), instances, gateway, .. } = self else { return Ok(()) };
-        let draining = replicas.set_replicas(now, group, number, |instance| instances[instance.index()].load());
+        if self.replicas.as_ref().is_some_and(|replicas| replicas.reads_to_drain(group, number)) {
+            self.refresh_signals(now, observer)?;
+        }
+        let Self { replicas: Some(replicas), instances, gateway, board, .. } = self else { return Ok(()) };
+        let load = |instance| ReplicaView::of(instance, instances[instance.index()].load(), board.in_flight(instance));
+        let draining = replicas.set_replicas(now, group, number, load);
         if !draining.is_empty() {
             // The tick of this moment has been executed.
             gateway.iter_mut().for_each(|gateway| gateway.instances_changed(now.saturating_add(Micros(1))));

@@ -2,7 +2,9 @@
 
 mod forks;
 mod gateway;
+mod nodes;
 mod replicas;
+mod scaling_forks;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,7 +20,7 @@ use crate::policy::{
     InvertedSlo, LeastLoaded, PrefixAffinity, RejectAll, RoundRobin, ScorerKind, SloBased, TenantBudgets, TierShed,
     TokenBucket, Weighted,
 };
-use crate::replica::{ReplicaEvent, ReplicaReport, ReplicaState};
+use crate::replica::{ReplicaChange, ReplicaEvent, ReplicaReport, ReplicaState};
 use crate::request::{BlockKey, Content, Span, Tags};
 use crate::rng::Stream;
 
@@ -158,6 +160,8 @@ struct SimulationLog {
     last_decision: Micros,
     reads: Reads,
     counters: Vec<Counters>,
+    /// What the scaling policy decided.
+    scaling: Vec<ReplicaChange>,
     replicas: Vec<ReplicaEvent>,
     report: Option<ReplicaReport>,
 }
@@ -183,6 +187,7 @@ impl Observer for SimulationLog {
                 }
             }
             SimEvent::Decision(decision) => self.decided(decision),
+            SimEvent::Scaling(change) => self.scaling.push(*change),
             SimEvent::Replica(event) => self.replicas.push(*event),
             SimEvent::Replicas(report) => self.report = Some(report.clone()),
             _ => {}

@@ -103,6 +103,8 @@ pub enum DecisionEvent<'a> {
     Routing(&'a Request),
     /// A dispatch cycle of flow control, at a tick.
     Tick,
+    /// A call of the scaling policy.
+    Scaling,
 }
 
 impl<I: Instance> Timeline<I> {
@@ -122,6 +124,7 @@ impl<I: Instance> Timeline<I> {
             let horizon = self.cluster.config.horizon;
             match self.cluster.next(&mut self.arrivals).filter(|&(at, _)| at <= horizon) {
                 None => return Ok(false),
+                Some((at, FrontEvent::Scaling)) if self.cluster.is_sync(at) => return Ok(true),
                 Some((
                     at,
                     event @ (FrontEvent::Arrival | FrontEvent::Leave | FrontEvent::Replicas | FrontEvent::Scaling),
@@ -139,6 +142,7 @@ impl<I: Instance> Timeline<I> {
     pub fn pending(&mut self) -> Option<PendingDecision<'_>> {
         let (at, event) = self.cluster.next(&mut self.arrivals)?;
         let event = match event {
+            FrontEvent::Scaling if self.cluster.is_sync(at) => DecisionEvent::Scaling,
             FrontEvent::Arrival | FrontEvent::Leave | FrontEvent::Replicas | FrontEvent::Scaling => return None,
             FrontEvent::Admission => DecisionEvent::Admission(self.cluster.arrived.front()?),
             FrontEvent::Routing => DecisionEvent::Routing(&self.cluster.admitted.front()?.1),
@@ -155,6 +159,12 @@ impl<I: Instance> Timeline<I> {
                 self.cluster.gateway.iter_mut().for_each(|gateway| gateway.force(id, what));
             }
         }
+    }
+
+    /// At the next call of the scaling policy `group` gets `replicas` replicas, within its limits, whatever the policy and its
+    /// rules say. Later calls decide as always.
+    pub fn force_scaling(&mut self, group: usize, replicas: u32) {
+        self.cluster.replicas.iter_mut().for_each(|live| live.force(group, replicas));
     }
 
     /// From now on replays these decisions, except for a forced one. The policies are not called for them, and their

@@ -58,6 +58,7 @@ impl Observer for EngineLog {
             SimEvent::Decision(_)
             | SimEvent::Arrival(_)
             | SimEvent::Dispatched { .. }
+            | SimEvent::Scaling(_)
             | SimEvent::Replica(_)
             | SimEvent::Replicas(_) => {
                 unreachable!("there is no admission, routing or scaling here")

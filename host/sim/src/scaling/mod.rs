@@ -1,4 +1,4 @@
-//! Autoscaling: how many replicas each group of instances has.
+//! Autoscaling: how many replicas each group of instances has, which one goes first, and where one starts.
 //!
 //! ```text
 //!  every scrape (15 s)         every sync (15 s)
@@ -12,7 +12,9 @@
 //! This module is pure: it has no clock, and neither starts nor stops an instance.
 
 mod behaviour;
+mod drain;
 pub mod hpa;
+mod placement;
 mod schedule;
 mod signals;
 #[cfg(test)]
@@ -22,6 +24,10 @@ mod wva;
 use std::fmt::Debug;
 
 pub use behaviour::{Behaviour, Change, ReplicaControl, ReplicaLimits, ScalingRules, Select};
+pub use drain::{
+    DrainCandidate, DrainPolicy, DrainView, Emptiest, EmptiestNode, Kubernetes, Newest, NodeId, ReplicaGroupView,
+};
+pub use placement::{BestFit, FirstFit, NodeView, PlacementPolicy, PlacementView, Spread};
 pub use schedule::Schedule;
 pub use signals::{Hpa, SignalSet};
 pub use wva::{WvaV1, WvaV1Settings, WvaV2, WvaV2Settings};

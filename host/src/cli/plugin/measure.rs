@@ -98,8 +98,8 @@ fn cost(kind: Kind, n: usize, reads: Reads, mut call: impl FnMut(CallInput<'_>))
 
 fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> Result<(), Fault> {
     use StartedGuest::{
-        Admission, Ceilings, Eviction, Fairness, Latency, Ordering, Preemption, Priority, Routing, RoutingFilter,
-        Saturation, Scaling, Scheduling,
+        Admission, Ceilings, Drain, Eviction, Fairness, Latency, Ordering, Placement, Preemption, Priority, Routing,
+        RoutingFilter, Saturation, Scaling, Scheduling,
     };
     match (input, guest) {
         (GuestCall::Admit(scene), Admission(guest)) => guest.admit(&scene.request(), &scene.cluster()).map(drop_black),
@@ -134,6 +134,8 @@ fn call(guest: &mut StartedGuest, input: &GuestCall, scores: &mut Vec<f64>) -> R
             scores.clear();
             state.scale(guest.as_mut(), scores).map(drop_black)
         }
+        (GuestCall::Drain(state), Drain(guest)) => state.drain(guest.as_mut()).map(drop_black),
+        (GuestCall::Placement(state), Placement(guest)) => state.placement(guest.as_mut()).map(drop_black),
         (GuestCall::Observe(event), guest) => guest.observe(event),
         (_, guest) => Err(guest.mismatch()),
     }
@@ -159,6 +161,8 @@ pub(super) fn built_in_name(kind: Kind) -> Option<&'static str> {
         Kind::Fairness => "virtual-token-counter",
         Kind::Ordering => "edf",
         Kind::Eviction => "lowest-priority-newest",
+        Kind::Drain => "emptiest",
+        Kind::Placement => "best-fit",
         Kind::Scaling => return None,
     })
 }

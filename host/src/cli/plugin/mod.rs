@@ -117,6 +117,10 @@ enum KindName {
     Eviction,
     /// Number of replicas of each group, for autoscaling
     Scaling,
+    /// Replica that is removed first, for autoscaling
+    Drain,
+    /// Node of a replica that starts, for autoscaling
+    Placement,
 }
 
 impl From<KindName> for Kind {
@@ -135,6 +139,8 @@ impl From<KindName> for Kind {
             KindName::Ordering => Self::Ordering,
             KindName::Eviction => Self::Eviction,
             KindName::Scaling => Self::Scaling,
+            KindName::Drain => Self::Drain,
+            KindName::Placement => Self::Placement,
         }
     }
 }

@@ -93,6 +93,8 @@ fn template(kind: Kind) -> Template {
         Kind::Ordering => texts!("ordering"),
         Kind::Eviction => texts!("eviction"),
         Kind::Scaling => texts!("scaling"),
+        Kind::Drain => texts!("drain"),
+        Kind::Placement => texts!("placement"),
     };
     let with = |about, parameter, (rust_uses, rust_trait), reads, c_functions| Template {
         about,
@@ -201,6 +203,20 @@ fn template(kind: Kind) -> Template {
             &[],
             &["scale"],
         ),
+        Kind::Drain => with(
+            "The replica with the least to do, by requests and used KV cache.",
+            ("kv_weight", "32.0", "0.0", "100000.0", "requests that a full KV cache is worth"),
+            ("Drain, Replica, DrainGroup", "Drain"),
+            &[],
+            &["drain"],
+        ),
+        Kind::Placement => with(
+            "The fullest node, unless a replica can be the first of its group on another one.",
+            ("spread_weight", "4.0", "0.0", "1000.0", "free GPUs that a replica of the same group is worth"),
+            ("Node, Placement, StartingReplica", "Placement"),
+            &[],
+            &["placement"],
+        ),
     }
 }
 
@@ -301,6 +317,7 @@ fn usage(name: &str, kind: Kind) -> String {
         Kind::Fairness => format!("blis run … --flow-control --fairness-policy {name}"),
         Kind::Eviction => format!("blis run … --flow-control --in-flight-eviction --eviction-policy {name}"),
         Kind::Scaling => format!("blis run … --autoscaler {name}"),
+        Kind::Drain => format!("blis run … --autoscaler queue --drain-policy {name}"),
         Kind::RoutingFilter => format!("blis run … --routing-policy weighted --routing-filters {name}"),
         _ => format!("blis run … --{kind}-policy {name}"),
     }

@@ -38,7 +38,7 @@ pub struct Spike {
 
 /// Members send until `start`, then in ten steps for less and less of each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drain {
+pub struct DrainSpec {
     /// Start of the decrease.
     pub start: Micros,
     /// Duration of the decrease to 0, above 0.
@@ -61,7 +61,7 @@ impl Diurnal {
     }
 }
 
-impl Drain {
+impl DrainSpec {
     fn windows(self) -> impl Iterator<Item = Window> {
         const STEPS: u64 = 10;
         let step = self.ramp.0 / STEPS;
@@ -90,7 +90,7 @@ impl Cohort {
             let rate = spike.trace_rate.map_or(WindowRate::Usual, WindowRate::Weight);
             window(spike.start, spike.duration).map(|window| Window { rate, ..window })
         }));
-        windows.extend(self.drain.into_iter().flat_map(Drain::windows));
+        windows.extend(self.drain.into_iter().flat_map(DrainSpec::windows));
         windows
     }
 }
@@ -118,12 +118,12 @@ mod tests {
 
     #[test]
     fn a_drain_takes_ten_steps() {
-        let drain = Drain { start: Micros(500), ramp: Micros(1000) };
+        let drain = DrainSpec { start: Micros(500), ramp: Micros(1000) };
         let windows = Cohort { drain: Some(drain), ..cohort() }.windows();
         let spans: Vec<_> = windows.iter().map(|w| (w.start.0, w.end.0)).collect();
         assert_eq!(spans[..4], [(0, 500), (500, 600), (600, 690), (700, 780)]);
         assert_eq!((spans.len(), spans[10]), (11, (1400, 1410)));
-        let at_once = Cohort { drain: Some(Drain { start: Micros::ZERO, ramp: Micros(9) }), ..cohort() };
+        let at_once = Cohort { drain: Some(DrainSpec { start: Micros::ZERO, ramp: Micros(9) }), ..cohort() };
         assert!(at_once.windows().is_empty(), "no whole µs in any step");
     }
 }

@@ -41,7 +41,7 @@ mod source;
 mod write;
 
 pub use arrival::Arrival;
-pub use cohort::{Diurnal, Drain, PrefixSharing, Spike};
+pub use cohort::{Diurnal, DrainSpec, PrefixSharing, Spike};
 pub use error::{ExpandError, SpecFileError};
 pub use files::{Beside, Files, NoFiles};
 pub use generate::{DrawnRequest, Requests};
@@ -310,7 +310,7 @@ pub struct Cohort {
     /// A phase with its own rate.
     pub spike: Option<Spike>,
     /// A gradual end of the load.
-    pub drain: Option<Drain>,
+    pub drain: Option<DrainSpec>,
 }
 
 impl Client {

@@ -34,6 +34,8 @@ impl Exported {
     pub const Ordering: Self = Self::one(Kind::Ordering);
     pub const Eviction: Self = Self::one(Kind::Eviction);
     pub const Scaling: Self = Self::one(Kind::Scaling);
+    pub const Drain: Self = Self::one(Kind::Drain);
+    pub const Placement: Self = Self::one(Kind::Placement);
     pub const Lifecycle: Self = Self { lifecycle: true, ..Self::NOTHING };
     pub const NOTHING: Self = Self { kinds: [false; Kind::ALL.len()], lifecycle: false };
 

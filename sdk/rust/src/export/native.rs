@@ -19,11 +19,12 @@ use blis_abi::table::{CHost, CText, CTexts, CValue};
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{Description, GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Ceilings, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Policy,
-    Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
+    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Placement,
+    Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 use crate::rows::{
-    Ages, Band, Cluster, Event, Flow, Group, InFlight, LatencyConstants, Queued, Request, Running, Step,
+    Ages, Band, Cluster, DrainGroup, Event, Flow, Group, InFlight, LatencyConstants, Node, Queued, Replica, Request,
+    Running, StartingReplica, Step,
 };
 use crate::testing;
 
@@ -144,6 +145,20 @@ impl<P: Policy> NativeTable<P> {
         P: Scaling,
     {
         Self::with(table::PolicyTable { scale: Some(scale::<P>), ..self.table })
+    }
+
+    pub const fn Drain(self) -> Self
+    where
+        P: Drain,
+    {
+        Self::with(table::PolicyTable { drain: Some(drain::<P>), ..self.table })
+    }
+
+    pub const fn Placement(self) -> Self
+    where
+        P: Placement,
+    {
+        Self::with(table::PolicyTable { placement: Some(placement::<P>), ..self.table })
     }
 
     pub const fn Fairness(self) -> Self
@@ -675,6 +690,42 @@ unsafe extern "C" fn order<P: Ordering>(
 ) -> f64 {
     // SAFETY: as above.
     unsafe { with_state(host, state, 0.0, |state: &mut NativeState<P>| state.policy.order(&*request, expires_us)) }
+}
+
+unsafe extern "C" fn drain<P: Drain>(
+    host: *const CHost,
+    state: *mut c_void,
+    group: *const DrainGroup,
+    replicas: *const c_void,
+    count: usize,
+    stride: usize,
+) -> u32 {
+    let function = |state: &mut NativeState<P>| {
+        // SAFETY: as above.
+        let (group, replicas) = unsafe { (&*group, rows::<Replica>(replicas, count, stride)) };
+        u32::try_from(state.policy.drain(group, &replicas)).unwrap_or(NONE_U32)
+    };
+    // SAFETY: as above.
+    unsafe { with_state(host, state, NONE_U32, function) }
+}
+
+unsafe extern "C" fn placement<P: Placement>(
+    host: *const CHost,
+    state: *mut c_void,
+    replica: *const StartingReplica,
+    nodes: *const c_void,
+    count: usize,
+    stride: usize,
+) -> u32 {
+    let function = |state: &mut NativeState<P>| {
+        // SAFETY: as above.
+        let (replica, nodes) = unsafe { (&*replica, rows::<Node>(nodes, count, stride)) };
+        let Some(index) = state.policy.placement(replica, &nodes) else { return NONE_U32 };
+        // The largest index stands for none.
+        u32::try_from(index).unwrap_or(NONE_U32 - 1)
+    };
+    // SAFETY: as above.
+    unsafe { with_state(host, state, NONE_U32, function) }
 }
 
 unsafe extern "C" fn evict<P: Eviction>(

@@ -20,11 +20,12 @@ pub use blis_abi::canonical::{ChosenIndex, OrderParameters, RankParameters, Valu
 use super::{Exported, description, kind_of, panic_text, reads, restored, save};
 use crate::description::{GivenValue, NumberTable, Setup};
 use crate::policy::{
-    Admission, AdmissionDecision, Ceilings, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Policy,
-    Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
+    Admission, AdmissionDecision, Ceilings, Drain, Eviction, Fairness, Filter, Latency, Lifecycle, Ordering, Placement,
+    Policy, Preemption, Priority, Routing, Saturation, Scaling, Scheduling,
 };
 use crate::rows::{
-    Ages, Band, Cluster, Event, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Request, Running, Signals, Step,
+    Ages, Band, Cluster, DrainGroup, Event, Flow, Group, InFlight, InstanceInfo, LatencyConstants, Node, Replica,
+    Request, Running, Signals, StartingReplica, Step,
 };
 
 mod imports {
@@ -182,7 +183,7 @@ struct Inner<P> {
     refusal: HostRefusal,
     list: (usize, usize),
     constants: LatencyConstants,
-    victim: ChosenIndex,
+    chosen: ChosenIndex,
 }
 
 // SAFETY: a module without shared memory has one thread, and the host makes one call at a time.
@@ -204,7 +205,7 @@ impl<P: Policy> ModulePolicy<P> {
                 scheduling_us: 0,
                 preemption_us: 0,
             },
-            victim: ChosenIndex { is_some: 0, index: 0 },
+            chosen: ChosenIndex { is_some: 0, index: 0 },
         }))
     }
 
@@ -446,6 +447,26 @@ impl<P: Policy> ModulePolicy<P> {
         self.pushed(|policy, replicas| policy.scale(now_us, groups, history, replicas))
     }
 
+    pub unsafe fn drain(&self, group: &DrainGroup, replicas: HostList<Replica>) -> usize
+    where
+        P: Drain,
+    {
+        // SAFETY: written by the host.
+        self.with_policy(|policy| policy.drain(group, unsafe { slice(replicas) }))
+    }
+
+    pub unsafe fn placement(&self, replica: &StartingReplica, nodes: HostList<Node>) -> *const ChosenIndex
+    where
+        P: Placement,
+    {
+        self.call(|inner| {
+            // SAFETY: written by the host.
+            let node = inner.policy().placement(replica, unsafe { slice(nodes) });
+            inner.chosen = ChosenIndex { is_some: u8::from(node.is_some()), index: node.unwrap_or(0) as u32 };
+            &raw const inner.chosen
+        })
+    }
+
     pub unsafe fn fair_pick(&self, now_us: u64, saturation: f64, band: &Band, flows: HostList<Flow>) -> usize
     where
         P: Fairness,
@@ -470,8 +491,8 @@ impl<P: Policy> ModulePolicy<P> {
         self.call(|inner| {
             // SAFETY: written by the host.
             let victim = inner.policy().evict(now_us, demand, unsafe { slice(in_flight) });
-            inner.victim = ChosenIndex { is_some: u8::from(victim.is_some()), index: victim.unwrap_or(0) as u32 };
-            &raw const inner.victim
+            inner.chosen = ChosenIndex { is_some: u8::from(victim.is_some()), index: victim.unwrap_or(0) as u32 };
+            &raw const inner.chosen
         })
     }
 
@@ -787,6 +808,40 @@ macro_rules! __blis_wasm {
         ) -> *const (usize, usize) {
             let history = __sdk::wasm::list(history, history_count);
             unsafe { GUEST.scale(now_us, __sdk::wasm::list(groups, count), history) }
+        }
+    };
+    (Drain) => {
+        #[unsafe(export_name = "blis:policy/drain@1.1.0#drain")]
+        unsafe extern "C" fn drain(
+            now_us: u64,
+            price: f64,
+            group: u32,
+            model: u32,
+            gpus: u32,
+            min_replicas: u32,
+            max_replicas: u32,
+            replicas: u32,
+            rows: *const $crate::Replica,
+            count: usize,
+        ) -> usize {
+            let group = $crate::DrainGroup { now_us, price, group, model, gpus, min_replicas, max_replicas, replicas };
+            unsafe { GUEST.drain(&group, __sdk::wasm::list(rows, count)) }
+        }
+    };
+    (Placement) => {
+        #[unsafe(export_name = "blis:policy/placement@1.1.0#placement")]
+        unsafe extern "C" fn placement(
+            now_us: u64,
+            created_us: u64,
+            id: u32,
+            group: u32,
+            model: u32,
+            gpus: u32,
+            nodes: *const $crate::Node,
+            count: usize,
+        ) -> *const __sdk::wasm::ChosenIndex {
+            let replica = $crate::StartingReplica { now_us, created_us, id, group, model, gpus };
+            unsafe { GUEST.placement(&replica, __sdk::wasm::list(nodes, count)) }
         }
     };
     (Fairness) => {

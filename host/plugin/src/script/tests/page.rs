@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::inputs::{GatewayState, ScalingState};
+use crate::inputs::{DrainState, GatewayState, PlacementState, ScalingState};
 
 const PAGE: &str = include_str!("../../../../../sdk/rhai/README.md");
 
@@ -153,5 +153,7 @@ fn call_all(guest: &mut StartedGuest, request: &Request) -> Result<(), Fault> {
         StartedGuest::Fairness(guest) => GatewayState::plausible(2, 1).fair_pick(guest.as_mut()).map(|_| ()),
         StartedGuest::Eviction(guest) => GatewayState::plausible(2, 1).evict(guest.as_mut()).map(|_| ()),
         StartedGuest::Scaling(guest) => ScalingState::plausible(2, 3).scale(guest.as_mut(), &mut Vec::new()),
+        StartedGuest::Drain(guest) => DrainState::plausible(2, 3).drain(guest.as_mut()).map(|_| ()),
+        StartedGuest::Placement(guest) => PlacementState::plausible(2, 3).placement(guest.as_mut()).map(|_| ()),
     }
 }

@@ -2,11 +2,11 @@
 //! the number of replicas of each group by the metrics of the last scrape.
 
 use super::outcomes::OutcomeLog;
-use super::{LiveGroup, Replica};
+use super::{LiveGroup, LiveReplica};
 use crate::ids::InstanceIndex;
 use crate::instance::InstanceLoad;
 use crate::policy::Reads;
-use crate::replica::ReplicaState;
+use crate::replica::{ReplicaChange, ReplicaState};
 use crate::scaling::{
     Behaviour, GatewayView, GroupFacts, GroupView, OutcomeWindow, ReplicaControl, ReplicaView, ScalingPolicy,
     ScalingView,
@@ -42,6 +42,8 @@ pub(super) struct ControlLoop {
     targets: Vec<Option<u32>>,
     /// Calls in a row that changed nothing.
     unchanged: u32,
+    /// The number of replicas of a group that the next call sets instead of the policy.
+    pub forced: Option<(usize, u32)>,
 }
 
 /// The metrics of a group.
@@ -70,6 +72,7 @@ impl ControlLoop {
             log: settings.policy.reads_outcomes().then(OutcomeLog::default),
             targets: Vec::new(),
             unchanged: 0,
+            forced: None,
             settings,
         }
     }
@@ -117,10 +120,16 @@ impl ControlLoop {
     }
 
     /// The number of replicas of each group from `now` on. The next call follows if there is `work` left.
-    pub fn decide(&mut self, now: Micros, work: bool, groups: &[LiveGroup], live: &[Replica]) -> Vec<u32> {
+    pub fn decide(
+        &mut self,
+        now: Micros,
+        work: bool,
+        groups: &[LiveGroup],
+        live: &[LiveReplica],
+    ) -> Vec<ReplicaChange> {
         let loading: Vec<Vec<Micros>> = (0..groups.len()).map(|group| loading(group, live)).collect();
         let draining = |group| {
-            let drains = |replica: &&Replica| replica.group == group && replica.state == ReplicaState::Draining;
+            let drains = |replica: &&LiveReplica| replica.group == group && replica.state == ReplicaState::Draining;
             live.iter().filter(drains).count() as u32
         };
         let views: Vec<GroupView<'_>> = (groups.iter().zip(&self.scraped).zip(&loading).enumerate())
@@ -140,18 +149,29 @@ impl ControlLoop {
         // A group without a target stays as it is.
         self.targets.resize(groups.len(), None);
         let decided = self.controls.iter_mut().zip(&views).zip(&self.targets);
-        let decided: Vec<u32> = decided
+        let mut decided: Vec<u32> = decided
             .map(|((control, view), &target)| control.decide(now, view.replicas, target, view.is_active()))
             .collect();
-        let is_unchanged = decided.iter().zip(groups).all(|(&replicas, group)| replicas == group.replicas);
+        if let Some((group, replicas)) = self.forced.take() {
+            let limits = groups[group].settings.limits;
+            decided[group] = replicas.clamp(limits.min, limits.max);
+        }
+        let change = |(group, (&to, live)): (usize, (&u32, &LiveGroup))| ReplicaChange {
+            at: now,
+            group,
+            from: live.replicas,
+            to,
+        };
+        let changes: Vec<ReplicaChange> = decided.iter().zip(groups).enumerate().map(change).collect();
+        let is_unchanged = changes.iter().all(|change| change.from == change.to);
         self.unchanged = if is_unchanged { self.unchanged + 1 } else { 0 };
         self.next_sync = work.then(|| now.saturating_add(self.settings.sync));
-        decided
+        changes
     }
 }
 
 /// When the replicas of `group` that start are expected to be ready, in order.
-fn loading(group: usize, live: &[Replica]) -> Vec<Micros> {
+fn loading(group: usize, live: &[LiveReplica]) -> Vec<Micros> {
     let of_group = live.iter().filter(|replica| replica.group == group);
     let mut ready: Vec<Micros> = of_group
         .filter_map(|replica| match replica.state {
@@ -180,17 +200,16 @@ impl LiveGroup {
     }
 }
 
-impl Scraped {
-    /// Adds a ready replica with this load.
-    pub fn add(&mut self, instance: InstanceIndex, load: InstanceLoad, (in_flight, tokens): (u32, u64)) {
-        let share = f64::from(load.used_kv_blocks) / f64::from(load.total_kv_blocks.max(1));
-        self.ready.push(ReplicaView {
+impl ReplicaView {
+    /// The active replica `instance` with this load, and with so many requests and prompt tokens in flight.
+    pub(in super::super) fn of(instance: InstanceIndex, load: InstanceLoad, (in_flight, tokens): (u32, u64)) -> Self {
+        Self {
             instance,
             queue_depth: load.queue_depth,
             batch_size: load.batch_size,
-            kv_utilization: share,
+            kv_utilization: f64::from(load.used_kv_blocks) / f64::from(load.total_kv_blocks.max(1)),
             in_flight,
             in_flight_tokens: tokens,
-        });
+        }
     }
 }

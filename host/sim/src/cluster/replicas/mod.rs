@@ -22,15 +22,19 @@ use self::control::ControlLoop;
 pub use self::control::ScalingLoop;
 pub(super) use self::control::Scraped;
 pub use self::nodes::{EMPTY_NODE_DELAY, NodePool};
-use self::nodes::{Nodes, Placement};
+use self::nodes::{GpuDemand, HeldGpus, Nodes};
 pub(super) use self::outcomes::OutcomeLog;
-pub use self::settings::{DrainChoice, ReplicaGroup, ReplicaSettings, ScheduledReplicas, StartMode, StartTimes};
+use self::settings::InitialNodes;
+pub use self::settings::{ReplicaGroup, ReplicaSettings, ScheduledReplicas, StartMode, StartTimes};
 use crate::ids::InstanceIndex;
-use crate::instance::{InstanceConfig, InstanceLoad};
+use crate::instance::InstanceConfig;
 use crate::outcome::Counters;
 use crate::policy::Reads;
 use crate::replica::{GroupReport, ReplicaChange, ReplicaEvent, ReplicaReport, ReplicaState};
 use crate::request::Name;
+use crate::scaling::{
+    DrainCandidate, DrainPolicy, DrainView, NodeId, PlacementPolicy, PlacementView, ReplicaGroupView, ReplicaView,
+};
 use crate::units::Micros;
 
 /// The replicas of a service during a simulation.
@@ -38,7 +42,7 @@ use crate::units::Micros;
 pub(super) struct Replicas {
     groups: Vec<LiveGroup>,
     /// All replicas that are not gone, in the order in which they were created.
-    live: Vec<Replica>,
+    live: Vec<LiveReplica>,
     /// The instances that may be chosen, with their groups, by index.
     active: Vec<(InstanceIndex, usize)>,
     /// Number of changes of `active`.
@@ -50,6 +54,10 @@ pub(super) struct Replicas {
     /// Changes at fixed times that are still to come.
     scheduled: VecDeque<ScheduledReplicas>,
     nodes: Nodes,
+    drain: Box<dyn DrainPolicy>,
+    /// What `drain` reads of replicas.
+    drain_reads: Reads,
+    placement: Box<dyn PlacementPolicy>,
     /// The policy that sets the numbers of replicas.
     control: Option<Box<ControlLoop>>,
     /// Time of the next transition of a replica or of a node; [`Micros::MAX`] if none is known.
@@ -82,10 +90,12 @@ impl LiveGroup {
 }
 
 #[derive(Clone, Debug)]
-struct Replica {
+struct LiveReplica {
     number: u32,
     group: usize,
     state: ReplicaState,
+    created_at: Micros,
+    active_since: Option<Micros>,
     /// Time of its next transition; [`Micros::MAX`] if that is unknown.
     next: Micros,
     /// How long it loads, and then warms up.
@@ -93,13 +103,18 @@ struct Replica {
     warm_up: Micros,
     /// Whether it slept before.
     wakes: bool,
-    placement: Placement,
+    placement: HeldGpus,
     instance: Option<InstanceIndex>,
     /// Whether it drains and has no requests.
     is_done: bool,
 }
 
 impl LiveGroup {
+    /// What policies see of it; `index` is its own.
+    fn view(&self, index: usize) -> ReplicaGroupView {
+        self.settings.view(index, self.replicas)
+    }
+
     /// A replica goes to sleep, if the group has room for it.
     fn sleep(&mut self) {
         if let StartMode::Hot { pool } = self.settings.mode {
@@ -125,7 +140,7 @@ impl Replicas {
     /// # Errors
     /// As of [`ReplicaSettings::check`].
     pub fn new(settings: ReplicaSettings) -> Result<Self, String> {
-        let (nodes, placements) = settings.initial_nodes()?;
+        let InitialNodes { nodes, placements, policy } = settings.initial_nodes()?;
         let groups = settings.groups.into_iter();
         let groups: Vec<LiveGroup> = groups
             .map(|settings| LiveGroup {
@@ -152,14 +167,19 @@ impl Replicas {
             },
             events: Vec::new(),
             nodes,
+            drain_reads: settings.drain.reads(),
+            drain: settings.drain,
+            placement: policy,
             groups,
         };
         let groups = replicas.groups.iter().map(|group| group.settings.initial).enumerate();
         let groups: Vec<usize> = groups.flat_map(|(group, initial)| (0..initial).map(move |_| group)).collect();
+        // Without node pools there are no placements.
+        let placements = placements.into_iter().chain(std::iter::repeat(HeldGpus::new()));
         for ((group, placement), instance) in groups.into_iter().zip(placements).zip(0..) {
-            let position = replicas.create(group, ReplicaState::Active);
+            let position = replicas.create(Micros::ZERO, group, ReplicaState::Active);
             replicas.live[position].placement = placement;
-            replicas.attach(position, InstanceIndex(instance));
+            replicas.attach(Micros::ZERO, position, InstanceIndex(instance));
         }
         replicas.report.counts(Micros::ZERO, &replicas.counts);
         replicas.allocate_waiting(Micros::ZERO);
@@ -208,10 +228,16 @@ impl Replicas {
         scheduled.into_iter().chain(control).min()
     }
 
-    /// The signals that the policy reads; the periodic ones are read from the instances.
+    /// The signals that the policies read; the periodic ones are read from the instances.
     pub fn reads(&self) -> Reads {
         let reads = self.control.as_ref().map_or(Reads::NOTHING, |control| control.reads());
-        Reads { load: false, waiting_tokens: false, ..reads }
+        Reads { load: false, waiting_tokens: false, ..reads.and(self.drain_reads) }
+    }
+
+    /// Whether a replica is removed if `group` is to have `replicas`, by a policy that reads what is in flight.
+    pub fn reads_to_drain(&self, group: usize, replicas: u32) -> bool {
+        let reads = self.drain_reads.in_flight || self.drain_reads.tokens;
+        reads && replicas < self.groups[group].replicas
     }
 
     /// The latencies of the last minute, if the policy reads them.
@@ -238,16 +264,22 @@ impl Replicas {
     }
 
     /// The policy's number of replicas of each group from `now` on. The policy is called again if there is `work` left.
-    pub fn decide(&mut self, now: Micros, work: bool) -> Vec<u32> {
+    pub fn decide(&mut self, now: Micros, work: bool) -> Vec<ReplicaChange> {
         let Self { control: Some(control), groups, live, .. } = self else { return Vec::new() };
         control.decide(now, work, groups, live)
+    }
+
+    /// At the next call of the policy `group` gets `replicas` replicas, within its limits, whatever the policy and its rules
+    /// say.
+    pub fn force(&mut self, group: usize, replicas: u32) {
+        self.control.iter_mut().for_each(|control| control.forced = Some((group, replicas)));
     }
 
     /// Whether the number of active replicas may still change.
     pub fn may_change(&self) -> bool {
         // One that waits for GPUs gets them from a node that comes.
-        let comes = |replica: &Replica| replica.next.min(self.next_node) < Micros::MAX;
-        let starting = |replica: &Replica| replica.state < ReplicaState::Active && comes(replica);
+        let comes = |replica: &LiveReplica| replica.next.min(self.next_node) < Micros::MAX;
+        let starting = |replica: &LiveReplica| replica.state < ReplicaState::Active && comes(replica);
         let control = self.control.as_ref().is_some_and(|control| control.may_change());
         control || !self.scheduled.is_empty() || self.live.iter().any(starting)
     }
@@ -267,7 +299,7 @@ impl Replicas {
                 self.allocate_waiting(now);
                 continue;
             }
-            let rank = |replica: &Replica| (replica.next, replica.state != ReplicaState::Draining);
+            let rank = |replica: &LiveReplica| (replica.next, replica.state != ReplicaState::Draining);
             let (position, replica) = self.live.iter_mut().enumerate().min_by_key(|(_, replica)| rank(replica))?;
             let at = replica.next;
             replica.next = Micros::MAX;
@@ -301,7 +333,7 @@ impl Replicas {
 
     /// The replica, which is ready, is active from `now` on as `instance`.
     pub fn activate(&mut self, now: Micros, position: usize, instance: InstanceIndex) {
-        self.attach(position, instance);
+        self.attach(now, position, instance);
         self.enter(now, position, ReplicaState::Active);
     }
 
@@ -317,7 +349,7 @@ impl Replicas {
     /// A request was ended on `instance` at `now`: if it drains, that may have been the last one.
     pub fn evicted(&mut self, now: Micros, instance: InstanceIndex) {
         let drains =
-            |replica: &&mut Replica| replica.instance == Some(instance) && replica.state == ReplicaState::Draining;
+            |replica: &&mut LiveReplica| replica.instance == Some(instance) && replica.state == ReplicaState::Draining;
         if let Some(replica) = self.live.iter_mut().find(drains) {
             replica.next = replica.next.min(now.saturating_add(Micros(1)));
             self.update_next();
@@ -326,7 +358,7 @@ impl Replicas {
 
     /// The replica is gone from `now` on, and its instance ended with these `counters`.
     pub fn end(&mut self, now: Micros, position: usize, counters: Counters) {
-        let Replica { instance, group, .. } = self.live[position];
+        let LiveReplica { instance, group, .. } = self.live[position];
         if let Some(instance) = instance {
             self.serving.retain(|&other| other != instance);
             self.gone.push((instance, counters));
@@ -343,7 +375,7 @@ impl Replicas {
         now: Micros,
         group: usize,
         replicas: u32,
-        load: impl Fn(InstanceIndex) -> InstanceLoad,
+        load: impl Fn(InstanceIndex) -> ReplicaView,
     ) -> Vec<InstanceIndex> {
         let LiveGroup { settings, replicas: present, .. } = &mut self.groups[group];
         let to = replicas.clamp(settings.limits.min, settings.limits.max);
@@ -388,7 +420,7 @@ impl Replicas {
         let (loading, warm_up) =
             if wakes { (settings.start.wake, Micros::ZERO) } else { settings.start.phases(settings.mode) };
         self.report.groups[group].started += 1;
-        let position = self.create(group, ReplicaState::Scheduling);
+        let position = self.create(now, group, ReplicaState::Scheduling);
         let replica = &mut self.live[position];
         (replica.loading, replica.warm_up, replica.wakes) = (loading, warm_up, wakes);
         if !self.allocate(now, position) {
@@ -398,15 +430,28 @@ impl Replicas {
 
     /// The replica, which waits for GPUs, begins to load if there is room for it.
     fn allocate(&mut self, now: Micros, position: usize) -> bool {
-        let replica = &mut self.live[position];
-        let LiveGroup { settings, .. } = &self.groups[replica.group];
         if self.nodes.are_limited() {
-            let Some(placement) = self.nodes.allocate(now, settings.gpus, &settings.pools) else { return false };
-            replica.placement = placement;
+            let Some(placement) = self.take_gpus(now, position) else { return false };
+            self.live[position].placement = placement;
         }
+        let replica = &mut self.live[position];
         replica.next = now.saturating_add(replica.loading);
         self.enter(now, position, ReplicaState::Loading);
         true
+    }
+
+    /// Takes the GPUs of the replica, which waits, on the node that the policy chooses; `None` if it waits on.
+    fn take_gpus(&mut self, now: Micros, position: usize) -> Option<HeldGpus> {
+        let LiveReplica { group, number, created_at, .. } = self.live[position];
+        let demand = self.groups[group].settings.demand(group);
+        let nodes = self.nodes.with_room(&demand);
+        if nodes.iter().all(|node| node.ready_at > now) {
+            return None;
+        }
+        let group = self.groups[group].view(group);
+        let view = PlacementView { now, group, replica: number, created_at, nodes: &nodes };
+        let chosen = nodes[self.placement.choose_node(&view)?];
+        (chosen.ready_at <= now).then(|| self.nodes.take(now, &demand, chosen.id))
     }
 
     /// Allocates GPUs to the replicas that wait, in the order in which they were created, and requests nodes for the
@@ -418,38 +463,30 @@ impl Replicas {
                 waiting.push(self.live[position].group);
             }
         }
-        let needs = |&group: &usize| {
-            let settings = &self.groups[group].settings;
-            (settings.gpus, &*settings.pools)
-        };
+        let demand = |&group: &usize| self.groups[group].settings.demand(group);
         self.nodes.remove_empty(now);
-        self.nodes.request(now, &waiting.iter().map(needs).collect::<Vec<_>>());
+        self.nodes.request(now, &waiting.iter().map(demand).collect::<Vec<GpuDemand<'_>>>());
         self.next_node = self.nodes.next_event(now);
         self.update_next();
     }
 
-    /// Removes a replica of `group` at `now`: one that waits for GPUs, else one that starts, the newest of them; else an
-    /// active one, the instance of which is returned and has to drain.
+    /// Removes the replica of `group` that the policy chooses at `now`. The instance of an active one is returned, and has to
+    /// drain.
     fn reduce(
         &mut self,
         now: Micros,
         group: usize,
-        load: &impl Fn(InstanceIndex) -> InstanceLoad,
+        load: &impl Fn(InstanceIndex) -> ReplicaView,
     ) -> Option<InstanceIndex> {
-        let by_load = self.groups[group].settings.drain == DrainChoice::Emptiest;
-        let requests = |replica: &Replica| {
-            let load = replica.instance.filter(|_| by_load).map(load).unwrap_or_default();
-            u64::from(load.queue_depth) + u64::from(load.batch_size)
-        };
-        let rank = |replica: &Replica| match replica.state {
-            ReplicaState::Scheduling => 0,
-            ReplicaState::Loading | ReplicaState::Warming => 1,
-            ReplicaState::Active | ReplicaState::Draining => 2,
-        };
-        let removable = |replica: &Replica| replica.group == group && replica.state != ReplicaState::Draining;
-        // The newest is the last of the smallest.
-        let candidates = self.live.iter().enumerate().rev().filter(|(_, replica)| removable(replica));
-        let (position, _) = candidates.min_by_key(|(_, replica)| (rank(replica), requests(replica)))?;
+        let removable = |replica: &LiveReplica| replica.group == group && replica.state != ReplicaState::Draining;
+        let positions: Vec<usize> = (0..self.live.len()).filter(|&at| removable(&self.live[at])).collect();
+        let candidate = |&at: &usize| self.candidate(&self.live[at], load);
+        let replicas: Vec<DrainCandidate> = positions.iter().map(candidate).collect();
+        if replicas.is_empty() {
+            return None;
+        }
+        let view = DrainView { now, group: self.groups[group].view(group), replicas: &replicas };
+        let position = positions[self.drain.drain(&view)];
         self.report.groups[group].removed += 1;
         let Some(instance) = self.live[position].instance else {
             if self.live[position].wakes {
@@ -464,15 +501,39 @@ impl Replicas {
         Some(instance)
     }
 
+    /// What the drain policy sees of `replica`; `load` is that of an active instance.
+    fn candidate(&self, replica: &LiveReplica, load: &impl Fn(InstanceIndex) -> ReplicaView) -> DrainCandidate {
+        let stay = || self.live.iter().filter(|other| other.state != ReplicaState::Draining);
+        let shares = |other: &&LiveReplica, node: (usize, u32)| other.placement.iter().any(|&(p, n, _)| (p, n) == node);
+        let on = |&(pool, number, _): &(usize, u32, u32)| {
+            let there = || stay().filter(|other| shares(other, (pool, number)));
+            (there().count() as u32, there().filter(|other| other.group == replica.group).count() as u32)
+        };
+        let (on_node, group_on_node) =
+            replica.placement.iter().map(on).fold((0, 0), |most, on| (most.0.max(on.0), most.1.max(on.1)));
+        DrainCandidate {
+            replica: replica.number,
+            state: replica.state,
+            created_at: replica.created_at,
+            active_since: replica.active_since,
+            load: replica.instance.map(load),
+            node: replica.placement.first().map(|&(pool, number, _)| NodeId { pool, number }),
+            on_node,
+            group_on_node,
+        }
+    }
+
     /// Adds a replica. Returns its position.
-    fn create(&mut self, group: usize, state: ReplicaState) -> usize {
+    fn create(&mut self, now: Micros, group: usize, state: ReplicaState) -> usize {
         let number = self.created;
         self.created += 1;
         self.counts[group][state.index()] += 1;
-        self.live.push(Replica {
+        self.live.push(LiveReplica {
             number,
             group,
             state,
+            created_at: now,
+            active_since: None,
             next: Micros::MAX,
             loading: Micros::ZERO,
             warm_up: Micros::ZERO,
@@ -484,9 +545,9 @@ impl Replicas {
         self.live.len() - 1
     }
 
-    fn attach(&mut self, position: usize, instance: InstanceIndex) {
+    fn attach(&mut self, now: Micros, position: usize, instance: InstanceIndex) {
         let replica = &mut self.live[position];
-        replica.instance = Some(instance);
+        (replica.instance, replica.active_since) = (Some(instance), Some(now));
         self.active.push((instance, replica.group));
         if let Some(log) = self.control.as_mut().and_then(|control| control.log.as_mut()) {
             log.add_instance(replica.group);
@@ -505,15 +566,15 @@ impl Replicas {
     }
 
     fn remove(&mut self, now: Micros, position: usize) {
-        let Replica { number: replica, group, instance, state, placement, .. } = self.live.remove(position);
-        self.nodes.release(now, &placement);
+        let LiveReplica { number: replica, group, instance, state, placement, .. } = self.live.remove(position);
+        self.nodes.release(now, group, &placement);
         self.counts[group][state.index()] -= 1;
         self.report.counts(now, &self.counts);
         self.events.push(ReplicaEvent { at: now, replica, group, instance, state: None });
     }
 
     fn report_state(&mut self, now: Micros, position: usize) {
-        let Replica { number: replica, group, instance, state, .. } = self.live[position];
+        let LiveReplica { number: replica, group, instance, state, .. } = self.live[position];
         self.report.counts(now, &self.counts);
         self.events.push(ReplicaEvent { at: now, replica, group, instance, state: Some(state) });
     }

@@ -1,10 +1,12 @@
-//! Nodes with GPUs: where replicas are placed, and when nodes come and go.
+//! Nodes with GPUs: which have room for a replica, and when nodes come and go.
 //!
-//! A replica takes the first node with enough free GPUs, in the order of pools and nodes (first fit). One that needs more
-//! GPUs than a node has takes whole nodes, all at the same time (a gang). A replica that finds no room waits, and nodes are
-//! requested for it, as by the cluster autoscaler of Kubernetes; a node that was empty for ten minutes is removed.
+//! A replica takes a node with enough free GPUs, which the placement policy chooses. One that needs more GPUs than a node
+//! has takes whole nodes, all at the same time (a gang). A replica that finds no room waits, and nodes are requested for
+//! it, as by the cluster autoscaler of Kubernetes, which counts with the first node that has room; a node that was empty for
+//! ten minutes is removed.
 
 use crate::replica::PoolReport;
+use crate::scaling::{NodeId, NodeView};
 use crate::units::Micros;
 
 /// Nodes of one kind.
@@ -28,7 +30,18 @@ pub struct NodePool {
 pub const EMPTY_NODE_DELAY: Micros = Micros(600_000_000);
 
 /// The GPUs of a replica: (pool, number of the node, GPUs).
-pub(super) type Placement = Vec<(usize, u32, u32)>;
+pub(super) type HeldGpus = Vec<(usize, u32, u32)>;
+
+/// What a replica needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GpuDemand<'a> {
+    /// Index of its group.
+    pub group: usize,
+    /// Number of GPUs.
+    pub gpus: u32,
+    /// The pools in which it may be, the preferred one first.
+    pub pools: &'a [usize],
+}
 
 /// The nodes during a simulation.
 #[derive(Clone, Debug, Default)]
@@ -47,10 +60,12 @@ struct Pool {
     peak: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct PoolNode {
     number: u32,
     free: u32,
+    /// The groups of the replicas on it.
+    groups: Vec<usize>,
     /// Time at which it can be used.
     ready: Micros,
     /// Since when it has no replica; its time of removal follows from it.
@@ -74,64 +89,80 @@ impl Nodes {
         !self.pools.is_empty()
     }
 
-    /// Allocates so many `gpus` for a replica at `now` in one of the pools `allowed`, the first that has room.
-    pub fn allocate(&mut self, now: Micros, gpus: u32, allowed: &[usize]) -> Option<Placement> {
-        let (pool, nodes) = allowed.iter().find_map(|&pool| Some((pool, self.pools[pool].room(gpus, now)?)))?;
-        let per_node = gpus.min(self.pools[pool].settings.gpus);
-        let mut left = gpus;
+    /// The nodes that have room for a replica, in the order of its pools and of their nodes.
+    pub fn with_room(&self, demand: &GpuDemand<'_>) -> Vec<NodeView> {
+        demand.pools.iter().flat_map(|&pool| self.pools[pool].with_room(pool, demand)).collect()
+    }
+
+    /// Allocates the GPUs of a replica at `now`, on `chosen`, which is ready, and if that does not suffice on the first other
+    /// nodes of its pool that have room.
+    pub fn take(&mut self, now: Micros, demand: &GpuDemand<'_>, chosen: NodeId) -> HeldGpus {
+        let pool = &mut self.pools[chosen.pool];
+        let per_node = demand.gpus.min(pool.settings.gpus);
+        let others = pool.fitting(demand.gpus).filter(|node| node.ready <= now && node.number != chosen.number);
+        let others = others.take(demand.gpus.div_ceil(pool.settings.gpus) as usize - 1).map(|node| node.number);
+        let nodes: Vec<u32> = std::iter::once(chosen.number).chain(others).collect();
+        let mut left = demand.gpus;
         let take = |number| {
             let taken = per_node.min(left);
             left -= taken;
-            let node = self.pools[pool].node(number);
+            let node = pool.node(number);
             node.empty_since = None;
+            node.groups.push(demand.group);
             // A gang has its nodes for itself.
-            let held = if gpus > per_node { node.free } else { taken };
+            let held = if demand.gpus > per_node { node.free } else { taken };
             node.free -= held;
-            (pool, number, held)
+            (chosen.pool, number, held)
         };
-        Some(nodes.into_iter().map(take).collect())
+        nodes.into_iter().map(take).collect()
     }
 
-    /// As [`Self::allocate`] before the start, when nodes need not be provisioned.
-    pub fn allocate_initial(&mut self, gpus: u32, allowed: &[usize]) -> Option<Placement> {
-        if let Some(placement) = self.allocate(Micros::ZERO, gpus, allowed) {
-            return Some(placement);
+    /// Allocates the GPUs of a replica at `now` on the first node that is ready.
+    fn take_first(&mut self, now: Micros, demand: &GpuDemand<'_>) -> bool {
+        let first = self.with_room(demand).into_iter().find(|node| node.ready_at <= now);
+        first.map(|node| self.take(now, demand, node.id)).is_some()
+    }
+
+    /// Adds the nodes that are missing for a replica before the start, when they need not be provisioned.
+    pub fn add_initial(&mut self, demand: &GpuDemand<'_>) {
+        if self.with_room(demand).is_empty()
+            && let Some((pool, missing)) = self.missing(demand)
+        {
+            self.pools[pool].add(missing, Micros::ZERO);
+            self.count(Micros::ZERO);
         }
-        let (pool, missing) = self.missing(gpus, allowed)?;
-        self.pools[pool].add(missing, Micros::ZERO);
-        self.count(Micros::ZERO);
-        self.allocate(Micros::ZERO, gpus, allowed)
     }
 
-    /// A replica no longer holds its GPUs.
-    pub fn release(&mut self, now: Micros, placement: &Placement) {
+    /// A replica of `group` no longer holds its GPUs.
+    pub fn release(&mut self, now: Micros, group: usize, placement: &HeldGpus) {
         for &(pool, number, gpus) in placement {
             let all = self.pools[pool].settings.gpus;
             let node = self.pools[pool].node(number);
             node.free += gpus;
+            node.groups.iter().position(|&other| other == group).map(|index| node.groups.remove(index));
             node.empty_since = (node.free == all).then_some(now);
         }
     }
 
-    /// Requests nodes for the replicas that wait, given by their GPUs and pools, unless they fit those that come.
-    pub fn request(&mut self, now: Micros, waiting: &[(u32, &[usize])]) {
+    /// Requests nodes for the replicas that wait, unless they fit those that are there or come.
+    pub fn request(&mut self, now: Micros, waiting: &[GpuDemand<'_>]) {
         let mut coming = self.clone();
-        for &(gpus, allowed) in waiting {
-            if coming.allocate(Micros::MAX, gpus, allowed).is_some() {
+        for demand in waiting {
+            if coming.take_first(Micros::MAX, demand) {
                 continue;
             }
-            let Some((pool, missing)) = coming.missing(gpus, allowed) else { continue };
+            let Some((pool, missing)) = coming.missing(demand) else { continue };
             let ready = now.saturating_add(self.pools[pool].settings.provisioning);
             self.pools[pool].add(missing, ready);
             coming.pools[pool].add(missing, ready);
-            coming.allocate(Micros::MAX, gpus, allowed);
+            coming.take_first(Micros::MAX, demand);
         }
         self.count(now);
     }
 
-    /// The first pool that may have enough nodes for a replica with so many `gpus`, and how many are missing.
-    fn missing(&self, gpus: u32, allowed: &[usize]) -> Option<(usize, u32)> {
-        allowed.iter().find_map(|&pool| Some((pool, self.pools[pool].missing(gpus)?)))
+    /// The first pool that may have enough nodes for a replica, and how many are missing.
+    fn missing(&self, demand: &GpuDemand<'_>) -> Option<(usize, u32)> {
+        demand.pools.iter().find_map(|&pool| Some((pool, self.pools[pool].missing(demand.gpus)?)))
     }
 
     /// Time after `now` at which a node becomes ready or is removed next; [`Micros::MAX`] if there is none.
@@ -179,28 +210,45 @@ impl Nodes {
 }
 
 impl Pool {
-    /// The nodes, ready at `now`, that have room for a replica with so many `gpus`.
-    fn room(&self, gpus: u32, now: Micros) -> Option<Vec<u32>> {
-        let needed = gpus.div_ceil(self.settings.gpus) as usize;
-        let fitting: Vec<u32> = self.fitting(gpus, now).take(needed).collect();
-        (fitting.len() == needed).then_some(fitting)
+    /// As [`Nodes::with_room`]; `index` is its own.
+    fn with_room(&self, index: usize, demand: &GpuDemand<'_>) -> Vec<NodeView> {
+        let needed = demand.gpus.div_ceil(self.settings.gpus) as usize;
+        let mut times: Vec<Micros> = self.fitting(demand.gpus).map(|node| node.ready).collect();
+        times.sort_unstable();
+        // A gang starts when its last node is ready.
+        let Some(&all_ready) = times.get(needed - 1) else { return Vec::new() };
+        let view = |node: &PoolNode| {
+            let (replicas, group_replicas) = node.replicas(demand.group);
+            NodeView {
+                id: NodeId { pool: index, number: node.number },
+                gpus: self.settings.gpus,
+                free: node.free,
+                replicas,
+                group_replicas,
+                price: self.settings.price,
+                ready_at: node.ready.max(all_ready),
+            }
+        };
+        self.fitting(demand.gpus).map(view).collect()
     }
 
-    /// The nodes, ready at `now`, with enough free GPUs for a part of such a replica: all of them if it needs several.
-    fn fitting(&self, gpus: u32, now: Micros) -> impl Iterator<Item = u32> {
+    /// The nodes with enough free GPUs for a replica with so many `gpus`, or for a part of it: all of them if it needs
+    /// several nodes.
+    fn fitting(&self, gpus: u32) -> impl Iterator<Item = &PoolNode> {
         let needed = gpus.min(self.settings.gpus);
-        self.nodes.iter().filter(move |node| node.ready <= now && node.free >= needed).map(|node| node.number)
+        self.nodes.iter().filter(move |node| node.free >= needed)
     }
 
     /// Number of nodes that are missing for a replica with so many `gpus`; `None` if there may not be as many.
     fn missing(&self, gpus: u32) -> Option<u32> {
-        let missing = gpus.div_ceil(self.settings.gpus) - self.fitting(gpus, Micros::MAX).count() as u32;
+        let missing = gpus.div_ceil(self.settings.gpus) - self.fitting(gpus).count() as u32;
         (self.nodes.len() as u32 + missing <= self.settings.max).then_some(missing)
     }
 
     fn add(&mut self, nodes: u32, ready: Micros) {
-        let node = PoolNode { number: 0, free: self.settings.gpus, ready, empty_since: Some(ready) };
-        self.nodes.extend((0..nodes).map(|i| PoolNode { number: self.created + i, ..node }));
+        let free = self.settings.gpus;
+        let node = |number| PoolNode { number, free, groups: Vec::new(), ready, empty_since: Some(ready) };
+        self.nodes.extend((self.created..self.created + nodes).map(node));
         self.created += nodes;
     }
 
@@ -218,6 +266,14 @@ impl Pool {
     }
 }
 
+impl PoolNode {
+    /// Number of replicas on it, and of those of `group`.
+    fn replicas(&self, group: usize) -> (u32, u32) {
+        let own = self.groups.iter().filter(|&&other| other == group);
+        (self.groups.len() as u32, own.count() as u32)
+    }
+}
+
 impl NodePool {
     fn removed_at(&self, node: &PoolNode) -> Micros {
         node.empty_since.map_or(Micros::MAX, |since| since.saturating_add(self.empty_delay))
@@ -232,53 +288,89 @@ mod tests {
         NodePool { gpus, min, max, provisioning: Micros(100), empty_delay: Micros(600), price: None }
     }
 
+    fn of(gpus: u32, pools: &[usize]) -> GpuDemand<'_> {
+        GpuDemand { group: 0, gpus, pools }
+    }
+
+    /// The GPUs of a replica that takes the first node which is ready at `now`.
+    fn take_ready(nodes: &mut Nodes, now: u64, gpus: u32, pools: &[usize]) -> Option<HeldGpus> {
+        let demand = of(gpus, pools);
+        let first = nodes.with_room(&demand).into_iter().find(|node| node.ready_at <= Micros(now))?;
+        Some(nodes.take(Micros(now), &demand, first.id))
+    }
+
     #[test]
-    fn replicas_take_the_first_node_with_room() {
+    fn nodes_with_room_are_in_the_order_of_pools() {
         let mut nodes = Nodes::new(vec![pool(4, 2, 2), pool(8, 1, 1)]);
-        assert_eq!(nodes.allocate(Micros(0), 3, &[0, 1]), Some(vec![(0, 0, 3)]));
-        assert_eq!(nodes.allocate(Micros(0), 2, &[0, 1]), Some(vec![(0, 1, 2)]));
-        let first = nodes.allocate(Micros(0), 1, &[0, 1]);
+        assert_eq!(take_ready(&mut nodes, 0, 3, &[0, 1]), Some(vec![(0, 0, 3)]));
+        assert_eq!(take_ready(&mut nodes, 0, 2, &[0, 1]), Some(vec![(0, 1, 2)]));
+        let first = take_ready(&mut nodes, 0, 1, &[0, 1]);
         assert_eq!(first, Some(vec![(0, 0, 1)]));
-        assert_eq!(nodes.allocate(Micros(0), 3, &[0, 1]), Some(vec![(1, 0, 3)]), "the first pool has no room");
-        assert_eq!(nodes.allocate(Micros(0), 3, &[0]), None, "and no other is allowed");
-        nodes.release(Micros(5), &first.expect("it was placed"));
-        assert_eq!(nodes.allocate(Micros(5), 1, &[0, 1]), Some(vec![(0, 0, 1)]));
+        assert_eq!(take_ready(&mut nodes, 0, 3, &[0, 1]), Some(vec![(1, 0, 3)]), "the first pool has no room");
+        assert_eq!(take_ready(&mut nodes, 0, 3, &[0]), None, "and no other is allowed");
+        nodes.release(Micros(5), 0, &first.expect("it was placed"));
+        let room: Vec<_> = nodes.with_room(&of(1, &[1, 0])).iter().map(|node| (node.id.pool, node.free)).collect();
+        assert_eq!(room, [(1, 5), (0, 1), (0, 2)], "the preferred pool first");
+        assert_eq!(take_ready(&mut nodes, 5, 1, &[0, 1]), Some(vec![(0, 0, 1)]));
+    }
+
+    #[test]
+    fn nodes_count_their_replicas() {
+        let mut nodes = Nodes::new(vec![pool(8, 2, 2)]);
+        let one = GpuDemand { group: 1, ..of(2, &[0]) };
+        let second = NodeId { pool: 0, number: 1 };
+        let placement = nodes.take(Micros(0), &one, second);
+        nodes.take(Micros(0), &of(4, &[0]), second);
+        let counts = |nodes: &Nodes, demand| {
+            let rows = nodes.with_room(&demand).into_iter();
+            rows.map(|node| (node.id.number, node.replicas, node.group_replicas)).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(&nodes, one), [(0, 0, 0), (1, 2, 1)]);
+        nodes.release(Micros(5), 1, &placement);
+        assert_eq!(counts(&nodes, of(1, &[0])), [(0, 0, 0), (1, 1, 1)]);
+        assert_eq!(counts(&nodes, of(8, &[0])), [(0, 0, 0)], "the other one has no room");
     }
 
     #[test]
     fn a_gang_takes_whole_nodes_at_once() {
         let mut nodes = Nodes::new(vec![pool(8, 2, 4)]);
-        let small = nodes.allocate(Micros(0), 1, &[0]).expect("there is room");
-        assert_eq!(nodes.allocate(Micros(0), 16, &[0]), None, "one node is not empty");
-        nodes.request(Micros(10), &[(16, &[0])]);
+        let small = take_ready(&mut nodes, 0, 1, &[0]).expect("there is room");
+        assert_eq!(take_ready(&mut nodes, 0, 16, &[0]), None, "one node is not empty");
+        nodes.request(Micros(10), &[of(16, &[0])]);
         assert_eq!(nodes.next_event(Micros(10)), Micros(110), "one more is requested");
-        assert_eq!(nodes.allocate(Micros(109), 16, &[0]), None);
+        let times: Vec<_> = nodes.with_room(&of(16, &[0])).iter().map(|node| node.ready_at).collect();
+        assert_eq!(times, [Micros(110); 2], "with the other one, which is ready");
+        assert_eq!(take_ready(&mut nodes, 109, 16, &[0]), None);
+        let last = NodeId { pool: 0, number: 2 };
+        let chosen = nodes.clone().take(Micros(110), &of(16, &[0]), last);
+        assert_eq!(chosen, vec![(0, 2, 8), (0, 1, 8)], "the chosen one, and the first other");
         assert_eq!(
-            nodes.allocate(Micros(110), 12, &[0]),
+            take_ready(&mut nodes, 110, 12, &[0]),
             Some(vec![(0, 1, 8), (0, 2, 8)]),
             "what is left of a node stays free"
         );
-        nodes.release(Micros(200), &small);
-        assert_eq!(nodes.allocate(Micros(200), 16, &[0]), None);
-        nodes.request(Micros(200), &[(16, &[0]), (16, &[0])]);
-        assert_eq!(nodes.allocate(Micros(300), 16, &[0]), Some(vec![(0, 0, 8), (0, 3, 8)]), "a fourth, and no fifth");
+        nodes.release(Micros(200), 0, &small);
+        assert_eq!(take_ready(&mut nodes, 200, 16, &[0]), None);
+        nodes.request(Micros(200), &[of(16, &[0]), of(16, &[0])]);
+        assert_eq!(take_ready(&mut nodes, 300, 16, &[0]), Some(vec![(0, 0, 8), (0, 3, 8)]), "a fourth, and no fifth");
         assert_eq!(nodes.finish(Micros(300))[0].requested, 2);
     }
 
     #[test]
     fn nodes_are_requested_once_and_removed_when_they_were_empty_for_long() {
         let mut nodes = Nodes::new(vec![pool(2, 1, 3)]);
-        let first = nodes.allocate(Micros(0), 2, &[0]).expect("there is room");
-        nodes.request(Micros(0), &[(1, &[0]), (1, &[0]), (2, &[0]), (1, &[0])]);
-        nodes.request(Micros(50), &[(1, &[0]), (1, &[0]), (2, &[0]), (1, &[0])]);
+        let first = take_ready(&mut nodes, 0, 2, &[0]).expect("there is room");
+        let waiting = [of(1, &[0]), of(1, &[0]), of(2, &[0]), of(1, &[0])];
+        nodes.request(Micros(0), &waiting);
+        nodes.request(Micros(50), &waiting);
         assert_eq!(nodes.next_event(Micros(50)), Micros(100), "two nodes, and no fourth");
-        let second = nodes.allocate(Micros(100), 2, &[0]).expect("it is ready");
-        nodes.release(Micros(300), &second);
+        let second = take_ready(&mut nodes, 100, 2, &[0]).expect("it is ready");
+        nodes.release(Micros(300), 0, &second);
         assert_eq!(nodes.next_event(Micros(300)), Micros(700), "the other one has been empty since it was ready");
         nodes.remove_empty(Micros(700));
         assert_eq!(nodes.next_event(Micros(700)), Micros(900));
         nodes.remove_empty(Micros(900));
-        nodes.release(Micros(1000), &first);
+        nodes.release(Micros(1000), 0, &first);
         assert_eq!(nodes.next_event(Micros(1000)), Micros::MAX, "the last one stays");
         let report = nodes.finish(Micros(1000));
         assert_eq!(report, [PoolReport { node_time: Micros(1000 + 700 + 900), peak: 3, requested: 2 }]);

@@ -2,10 +2,10 @@
 //! to start.
 
 use super::control::ScalingLoop;
-use super::nodes::{NodePool, Nodes, Placement};
+use super::nodes::{GpuDemand, HeldGpus, NodePool, Nodes};
 use crate::instance::InstanceConfig;
 use crate::request::Name;
-use crate::scaling::ReplicaLimits;
+use crate::scaling::{DrainPolicy, PlacementPolicy, PlacementView, ReplicaGroupView, ReplicaLimits};
 use crate::units::Micros;
 
 /// The groups of replicas of a service, and what changes their number.
@@ -19,6 +19,10 @@ pub struct ReplicaSettings {
     pub scheduled: Vec<ScheduledReplicas>,
     /// The policy that sets the numbers of replicas; `None` for none.
     pub scaling: Option<ScalingLoop>,
+    /// Which replica of a group is removed.
+    pub drain: Box<dyn DrainPolicy>,
+    /// On which node a replica starts; not read without node pools.
+    pub placement: Box<dyn PlacementPolicy>,
 }
 
 /// Replicas with the same configuration.
@@ -43,8 +47,6 @@ pub struct ReplicaGroup {
     pub start: StartTimes,
     /// What is ready before a replica starts.
     pub mode: StartMode,
-    /// Which replica is removed first.
-    pub drain: DrainChoice,
 }
 
 /// The number of replicas of a group from a time on.
@@ -88,16 +90,6 @@ pub enum StartMode {
     },
 }
 
-/// Which of the active replicas of a group is removed first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DrainChoice {
-    /// The one that was active for the shortest time (Kubernetes' ReplicaSet controller).
-    #[default]
-    Newest,
-    /// The one with the fewest requests waiting and running; the newest of several.
-    Emptiest,
-}
-
 impl Default for StartTimes {
     /// Qwen3-32B, TP1, H100 with vLLM: 90.7 s from process start to ready, of which the capture of CUDA graphs takes
     /// 11.4 s (llm-d blog of 26 August 2026). A compile cache saves 35 s (135 s → 100 s with TP2, llm-d's SLO-aware guide),
@@ -128,7 +120,53 @@ impl StartTimes {
     }
 }
 
+/// The nodes at the start.
+pub(super) struct InitialNodes {
+    pub nodes: Nodes,
+    /// Where the initial replicas are, in the order of groups; empty without node pools.
+    pub placements: Vec<HeldGpus>,
+    pub policy: Box<dyn PlacementPolicy>,
+}
+
+impl InitialNodes {
+    /// Adds a replica of `group`; `false` if there is no room for it.
+    fn add(&mut self, index: usize, group: &ReplicaGroup) -> bool {
+        let demand = group.demand(index);
+        self.nodes.add_initial(&demand);
+        let nodes = self.nodes.with_room(&demand);
+        let view = PlacementView {
+            now: Micros::ZERO,
+            group: group.view(index, group.initial),
+            replica: self.placements.len() as u32,
+            created_at: Micros::ZERO,
+            nodes: &nodes,
+        };
+        let Some(first) = nodes.first() else { return false };
+        // An initial replica does not wait.
+        let chosen = self.policy.choose_node(&view).map_or(first, |index| &nodes[index]);
+        self.placements.push(self.nodes.take(Micros::ZERO, &demand, chosen.id));
+        true
+    }
+}
+
 impl ReplicaGroup {
+    /// What policies see of the group with this index, which is to have so many replicas.
+    pub(super) fn view(&self, index: usize, replicas: u32) -> ReplicaGroupView {
+        ReplicaGroupView {
+            index,
+            model: self.serves.first().copied().unwrap_or_default(),
+            gpus: self.gpus,
+            price: self.price,
+            limits: self.limits,
+            replicas,
+        }
+    }
+
+    /// What a replica of the group with this index needs.
+    pub(super) fn demand(&self, group: usize) -> GpuDemand<'_> {
+        GpuDemand { group, gpus: self.gpus, pools: &self.pools }
+    }
+
     /// Whether a request for `model` may go to its replicas.
     pub(super) fn serves(&self, model: Name) -> bool {
         model == Name::NONE || self.serves.contains(&model)
@@ -136,30 +174,29 @@ impl ReplicaGroup {
 }
 
 impl ReplicaSettings {
-    /// The nodes with the initial replicas, and where these are, in the order of groups.
+    /// The nodes with the initial replicas, where these are, in the order of groups, and the policy that placed them.
     ///
     /// # Errors
     /// A message if a setting is out of range, or the nodes have no room for the initial replicas.
-    pub(super) fn initial_nodes(&self) -> Result<(Nodes, Vec<Placement>), String> {
+    pub(super) fn initial_nodes(&self) -> Result<InitialNodes, String> {
         self.check_ranges()?;
-        let mut nodes = Nodes::new(self.pools.clone());
-        let mut placements = Vec::new();
+        let mut initial = InitialNodes {
+            nodes: Nodes::new(self.pools.clone()),
+            placements: Vec::new(),
+            policy: self.placement.clone(),
+        };
         for (index, group) in self.groups.iter().enumerate() {
             for replica in 0..group.initial {
-                let placement = if self.pools.is_empty() {
-                    Some(Vec::new())
-                } else {
-                    nodes.allocate_initial(group.gpus, &group.pools)
-                };
-                placements.push(placement.ok_or_else(|| {
-                    format!(
+                let placed = self.pools.is_empty() || initial.add(index, group);
+                if !placed {
+                    return Err(format!(
                         "the nodes have room for {replica} of the {} initial replicas of group {index}",
                         group.initial
-                    )
-                })?);
+                    ));
+                }
             }
         }
-        Ok((nodes, placements))
+        Ok(initial)
     }
 
     /// Checks that a service can have these replicas.

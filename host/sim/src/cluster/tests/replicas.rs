@@ -1,9 +1,13 @@
 //! Replicas that come and go: both engines agree, nothing is lost, and the times add up.
 
+use std::fmt;
+
 use super::*;
 use crate::policy::{InstanceInfo, Signals, Versions};
-use crate::replica::ReplicaChange;
-use crate::scaling::{self, Behaviour, Hpa, ReplicaLimits, ScalingPolicy, ScalingRules, ScalingView, Select};
+use crate::scaling::{
+    self, Behaviour, BestFit, DrainPolicy, DrainView, Emptiest, EmptiestNode, FirstFit, Hpa, Kubernetes, Newest,
+    PlacementPolicy, PlacementView, ReplicaLimits, ScalingPolicy, ScalingRules, ScalingView, Select, Spread,
+};
 
 /// Changes of the number of replicas at random times, of the instances of a setup, which are of one or two groups, with or
 /// without node pools.
@@ -11,11 +15,11 @@ fn changing() -> impl Strategy<Value = ClusterSetup> {
     let time = || prop_oneof![Just(0u64), 1u64..2_000, 1u64..60_000];
     let changes = proptest::collection::vec((prop_oneof![1u64..20_000, 1u64..400_000], 0usize..2, 0u32..6), 0..8);
     let start = (time(), time(), time());
-    let modes = (0usize..3, any::<bool>(), 0u32..3, 0u32..3);
+    let modes = (0usize..3, 0usize..20, 0u32..3, 0u32..3);
     let groups = (any::<bool>(), 1u32..4, 1u32..6);
     let pools = proptest::option::of((time(), 1u64..100_000, 0u32..3));
     (setup(), changes, start, modes, groups, pools).prop_map(|(mut setup, changes, start, modes, groups, pools)| {
-        let (mode, emptiest, min, room) = modes;
+        let (mode, choice, min, room) = modes;
         let (two, gpus, other_gpus) = groups;
         let total = setup.instances.len() as u32;
         let of_second = if two { total / 2 } else { 0 };
@@ -35,7 +39,6 @@ fn changing() -> impl Strategy<Value = ClusterSetup> {
                 wake: Micros(500),
             },
             mode: [StartMode::Cold, StartMode::Warm, StartMode::Hot { pool: 2 }][mode],
-            drain: if emptiest { DrainChoice::Emptiest } else { DrainChoice::Newest },
         };
         let mut all = vec![group(&setup.instances[0], 7, total - of_second, gpus)];
         if of_second > 0 {
@@ -62,9 +65,28 @@ fn changing() -> impl Strategy<Value = ClusterSetup> {
         });
         let scheduled = scheduled.collect();
         let pools = pools.map_or(Vec::new(), pool);
-        setup.replicas = Some(ReplicaSettings { groups: all, pools, scheduled, scaling: None });
+        let (drain, placement) = choices(choice);
+        setup.replicas = Some(ReplicaSettings { groups: all, pools, scheduled, scaling: None, drain, placement });
         setup
     })
+}
+
+/// A drain and a placement policy of each kind, by a number below 20.
+fn choices(number: usize) -> (Box<dyn DrainPolicy>, Box<dyn PlacementPolicy>) {
+    let drain: Box<dyn DrainPolicy> = match number % 5 {
+        0 => Box::new(Newest),
+        1 => Box::new(Emptiest),
+        2 => Box::new(Kubernetes),
+        3 => Box::new(EmptiestNode),
+        _ => Box::new(ViewDigest::default()),
+    };
+    let placement: Box<dyn PlacementPolicy> = match number / 5 {
+        0 => Box::new(FirstFit),
+        1 => Box::new(BestFit),
+        2 => Box::new(Spread),
+        _ => Box::new(ViewDigest::default()),
+    };
+    (drain, placement)
 }
 
 /// What is known of a replica from its events.
@@ -198,7 +220,11 @@ proptest! {
 }
 
 /// A service of `initial` replicas with the default start times, at which one request arrives every second for `seconds`.
-fn steady(initial: u32, seconds: u32, change: impl FnOnce(&mut ReplicaGroup)) -> (ClusterSetup, Vec<Request>) {
+pub(super) fn steady(
+    initial: u32,
+    seconds: u32,
+    change: impl FnOnce(&mut ReplicaGroup),
+) -> (ClusterSetup, Vec<Request>) {
     let config = InstanceConfig {
         latency: Arc::new(Blackbox::new(&[232.0, 1.7, 33.4], &[52.7, 17.2, 5.9]).expect("valid")),
         index: InstanceIndex(0),
@@ -228,7 +254,6 @@ fn steady(initial: u32, seconds: u32, change: impl FnOnce(&mut ReplicaGroup)) ->
         price: None,
         start: StartTimes::default(),
         mode: StartMode::Cold,
-        drain: DrainChoice::Newest,
     };
     change(&mut group);
     let setup = ClusterSetup {
@@ -253,6 +278,8 @@ fn steady(initial: u32, seconds: u32, change: impl FnOnce(&mut ReplicaGroup)) ->
             pools: Vec::new(),
             scheduled: Vec::new(),
             scaling: None,
+            drain: Box::new(Newest),
+            placement: Box::new(FirstFit),
         }),
         fcfs: true,
     };
@@ -264,21 +291,21 @@ fn steady(initial: u32, seconds: u32, change: impl FnOnce(&mut ReplicaGroup)) ->
     (setup, (0..seconds).map(request).collect())
 }
 
-fn second(number: u64) -> Micros {
+pub(super) fn second(number: u64) -> Micros {
     Micros(number * 1_000_000)
 }
 
-fn at(seconds: u64, replicas: u32) -> ScheduledReplicas {
+pub(super) fn at(seconds: u64, replicas: u32) -> ScheduledReplicas {
     ScheduledReplicas { at: second(seconds), group: 0, replicas }
 }
 
 impl ClusterSetup {
-    fn scheduled(mut self, changes: &[ScheduledReplicas]) -> Self {
+    pub(super) fn scheduled(mut self, changes: &[ScheduledReplicas]) -> Self {
         self.replicas.iter_mut().for_each(|settings| settings.scheduled = changes.to_vec());
         self
     }
 
-    fn run(&self, requests: &[Request]) -> SimulationLog {
+    pub(super) fn run(&self, requests: &[Request]) -> SimulationLog {
         let log = simulate(self, Fast::new, requests, Reads::NOTHING).expect("it ends");
         assert_sound(self, requests, &log);
         assert_replicas(self, &log);
@@ -366,8 +393,10 @@ fn a_sleeping_replica_wakes_in_seconds_and_the_next_one_starts_cold() {
 
 #[test]
 fn the_emptiest_or_the_newest_drains() {
-    for (drain, first) in [(DrainChoice::Newest, 2), (DrainChoice::Emptiest, 1)] {
-        let (mut setup, mut requests) = steady(3, 3, |group| group.drain = drain);
+    let policies: [(Box<dyn DrainPolicy>, u32); 2] = [(Box::new(Newest), 2), (Box::new(Emptiest), 1)];
+    for (drain, first) in policies {
+        let (mut setup, mut requests) = steady(3, 3, |_| ());
+        setup.replicas.iter_mut().for_each(|settings| settings.drain = drain.clone());
         // Round robin: the request of instance 1 is short.
         for (request, output) in requests.iter_mut().zip([140_000, 10, 140_000]) {
             *request = Request { output_tokens: output, ..request.clone() };
@@ -381,7 +410,7 @@ fn the_emptiest_or_the_newest_drains() {
 }
 
 /// Decides by everything that it sees: if two runs show it anything different, they have other replicas.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct ViewDigest {
     reads: Reads,
     outcomes: bool,
@@ -406,8 +435,8 @@ impl ScalingPolicy for ViewDigest {
         for group in view.groups {
             assert!(group.loading.is_sorted() && group.loading.iter().all(|&at| at >= view.now));
             assert!(group.ready.is_sorted_by_key(|one| one.instance));
-            let digest = format!("{view:?}").bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31) ^ u32::from(byte));
-            targets.push((digest % 7 > 0).then_some(digest % 5));
+            let digest = digest(view);
+            targets.push((digest % 7 > 0).then_some(digest as u32 % 5));
         }
     }
 
@@ -416,8 +445,50 @@ impl ScalingPolicy for ViewDigest {
     }
 }
 
+fn digest(view: &dyn fmt::Debug) -> usize {
+    format!("{view:?}").bytes().fold(7usize, |sum, byte| sum.wrapping_mul(31) ^ usize::from(byte)) % 9973
+}
+
+impl DrainPolicy for ViewDigest {
+    fn reads(&self) -> Reads {
+        Reads { in_flight: true, tokens: true, ..Reads::NOTHING }
+    }
+
+    fn drain(&mut self, view: &DrainView<'_>) -> usize {
+        assert!(view.replicas.is_sorted_by_key(|one| one.replica));
+        for one in view.replicas {
+            let is_active = one.state == ReplicaState::Active;
+            assert!(one.state != ReplicaState::Draining && one.created_at <= view.now);
+            assert_eq!((one.load.is_some(), one.active_since.is_some()), (is_active, is_active));
+            assert_eq!(one.on_node > 0, one.node.is_some());
+            assert!(one.on_node >= one.group_on_node && (one.node.is_none() || one.group_on_node > 0));
+            assert!(one.load.is_none_or(|load| load.in_flight >= load.batch_size), "{one:?}");
+        }
+        digest(view) % view.replicas.len()
+    }
+
+    fn fork(&self) -> Box<dyn DrainPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+impl PlacementPolicy for ViewDigest {
+    fn choose_node(&mut self, view: &PlacementView<'_>) -> Option<usize> {
+        assert!(view.nodes.iter().any(|node| node.ready_at <= view.now), "one is ready");
+        for node in view.nodes {
+            assert!(node.free >= view.group.gpus.min(node.gpus) && node.replicas >= node.group_replicas);
+        }
+        // One choice of several is to wait.
+        Some(digest(view) % (view.nodes.len() + 1)).filter(|&index| index < view.nodes.len())
+    }
+
+    fn fork(&self) -> Box<dyn PlacementPolicy> {
+        Box::new(self.clone())
+    }
+}
+
 /// A setup with a scaler, the intervals of which are short.
-fn scaled() -> impl Strategy<Value = ClusterSetup> {
+pub(super) fn scaled() -> impl Strategy<Value = ClusterSetup> {
     let intervals = (1_000u64..60_000, 1_000u64..60_000);
     (changing(), intervals, any::<bool>(), any::<bool>()).prop_map(
         |(mut setup, (sync, scrape), in_flight, outcomes)| {

@@ -2,7 +2,7 @@
 
 use blis_sim::units::Micros;
 
-use super::super::cohort::{Diurnal, Drain, PrefixSharing, Spike};
+use super::super::cohort::{Diurnal, DrainSpec, PrefixSharing, Spike};
 use super::super::error::SpecFileError;
 use super::super::lengths::LONGEST;
 use super::super::raw::{
@@ -450,11 +450,11 @@ impl<'a> ClientParser<'a> {
         })
     }
 
-    fn drain(&self, subject: &str, raw: &Spanned<RawDrain>) -> Result<Drain, SpecFileError> {
+    fn drain(&self, subject: &str, raw: &Spanned<RawDrain>) -> Result<DrainSpec, SpecFileError> {
         let (reader, subject, drain) = (self.reader(), format!("{subject}: drain"), &raw.value);
         let start = reader.whole(&subject, "start_time_us", drain.start_time_us.as_ref(), 0..=Micros::MAX.0)?;
         let ramp = reader.whole(&subject, "ramp_duration_us", drain.ramp_duration_us.as_ref(), 1..=Micros::MAX.0)?;
-        Ok(Drain {
+        Ok(DrainSpec {
             start: Micros(start.unwrap_or(0)),
             ramp: Micros(reader.needs(&subject, "ramp_duration_us", ramp, raw.referenced)?),
         })
