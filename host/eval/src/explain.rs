@@ -13,6 +13,7 @@ use blis_config::{Deployment, KvBlocksSource, LatencyKind};
 use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
+use blis_sim::cluster::EMPTY_NODE_DELAY;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
@@ -354,6 +355,11 @@ impl Explanation<'_> {
         let groups = &self.config.cluster.groups;
         if !groups.is_empty() {
             self.flag(settings, "group", ExplainedValue::Several(groups.iter().map(ToString::to_string).collect()));
+        }
+        if let Some(pools) = &self.config.spec.node_pool {
+            self.flag(settings, "node-pool", ExplainedValue::Several(pools.iter().map(ToString::to_string).collect()));
+            let idle = self.config.spec.node_idle.unwrap_or(EMPTY_NODE_DELAY);
+            self.flag(settings, "node-idle", idle.as_secs_f64());
         }
     }
 

@@ -9,7 +9,7 @@ use crate::flow;
 use crate::spec::parse;
 use blis_config::policy::{
     Ambiguous, BuiltIn, Bundle, Choices, PluginLookup as _, PluginLookupError, PolicyError, PolicySettings,
-    SettingSource, Sourced,
+    ScalingChoice, SettingSource, Sourced,
 };
 use blis_plugin::Kind;
 
@@ -77,6 +77,11 @@ impl Experiment {
         }
         if file.is_file() && !is_plugin(file) {
             let bundle = Bundle::load(file).map_err(RunError::refused)?;
+            // So is the number of replicas, or what decides it.
+            if let Some(ScalingChoice { name, .. }) = &bundle.choices().scaling {
+                return Err(RunError::usage(format_args!("`{policy}` names the autoscaler `{}`", **name))
+                    .hint(format!("name it for all candidates: `--autoscaler {}`", **name)));
+            }
             let flags = match others {
                 OtherPolicies::Kept => self.choices.clone(),
                 OtherPolicies::Defaults => Choices::default(),

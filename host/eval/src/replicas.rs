@@ -4,10 +4,12 @@ use blis_config::Deployment;
 use blis_sim::cluster::{DrainChoice, ReplicaGroup, ReplicaSettings, StartMode};
 use blis_sim::instance::InstanceConfig;
 use blis_sim::request::Name;
+use blis_sim::rng::Stream;
 use blis_sim::scaling::ScalingPolicy;
 
 use crate::error::RunError;
 use crate::experiment::Experiment;
+use crate::nodes::pools;
 use crate::scaling::limits;
 use crate::spec::DrainName;
 
@@ -23,31 +25,40 @@ pub(crate) struct ServiceGroup<'a> {
 }
 
 /// The replicas of a service with these groups, the first of which is that of `--num-instances`; `None` for a single group with a
-/// fixed number of instances. `policy` sets the numbers of replicas.
+/// fixed number of instances and without node pools. `policy` sets the numbers of replicas.
 ///
 /// # Errors
-/// If a GPU has no price in the price list.
+/// If a GPU has no price in the price list, or a replica no room in the node pools.
 pub(crate) fn replicas(
     config: &Experiment,
     groups: Vec<ServiceGroup<'_>>,
     policy: Option<Box<dyn ScalingPolicy>>,
 ) -> Result<Option<ReplicaSettings>, RunError> {
     let (settings, further) = (config.cluster.scaling.as_ref(), &config.cluster.groups);
-    if settings.is_none() && further.is_empty() {
+    let deployments: Vec<&Deployment> = groups.iter().map(|group| group.deployment).collect();
+    let (pools, mut allowed) = pools(&config.spec, &deployments)?;
+    if settings.is_none() && further.is_empty() && pools.is_empty() {
         return Ok(None);
     }
     let own = |index: usize| index.checked_sub(1).map(|index| &further[index]);
     let group = |(index, group): (usize, ServiceGroup<'_>)| {
+        let start = own(index)
+            .and_then(|group| group.startup_time)
+            .or(settings.map(|settings| settings.start))
+            .unwrap_or_default();
         Ok(ReplicaGroup {
             limits: limits(settings, own(index), group.initial),
             instance: group.template,
             serves: group.serves,
             initial: group.initial,
             gpus: group.deployment.gpus(),
-            pools: Vec::new(),
+            pools: std::mem::take(&mut allowed[index]),
             price: config.usd_per_gpu_hour(group.deployment)?,
-            start: settings.map(|settings| settings.start).unwrap_or_default(),
-            mode: settings.map_or(StartMode::Cold, |settings| settings.mode),
+            start: start.of(group.deployment)?,
+            mode: own(index)
+                .and_then(|group| group.start_mode)
+                .or(settings.map(|settings| settings.mode))
+                .unwrap_or(StartMode::Cold),
             drain: match settings.map(|settings| settings.drain) {
                 Some(DrainName::Emptiest) => DrainChoice::Emptiest,
                 Some(DrainName::Newest) | None => DrainChoice::Newest,
@@ -56,8 +67,9 @@ pub(crate) fn replicas(
     };
     Ok(Some(ReplicaSettings {
         groups: groups.into_iter().enumerate().map(group).collect::<Result<_, RunError>>()?,
-        pools: Vec::new(),
+        pools,
         scheduled: Vec::new(),
+        starts: Stream::new(config.seed, "replica starts"),
         scaling: settings.zip(policy).map(|(settings, policy)| settings.control(policy)),
     }))
 }

@@ -2,13 +2,14 @@
 
 use blis_config::policy::{ParameterInput, ScalingRow, ScalingUse, SettingSource, Sourced};
 use blis_plugin::Kind;
-use blis_sim::cluster::{ScalingLoop, StartMode, StartTimes};
+use blis_sim::cluster::{ScalingLoop, StartMode};
 use blis_sim::scaling::{Behaviour, ReplicaLimits, ScalingPolicy};
 use blis_sim::units::Micros;
 
 use crate::error::RunError;
 use crate::group::GroupSettings;
 use crate::spec::{DrainName, ExperimentSpec, ParityName, PolicyParam, RegretName, TraceLevelName, defaults};
+use crate::startup::StartupSettings;
 
 /// The settings of autoscaling, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +27,7 @@ pub struct ScalingSettings {
     /// How fast replicas are added, removed, and when a service goes to zero: the policy's own rules where no setting
     /// says otherwise.
     pub behaviour: Behaviour,
-    pub start: StartTimes,
+    pub start: StartupSettings,
     pub mode: StartMode,
     pub drain: DrainName,
 }
@@ -111,11 +112,12 @@ impl ScalingSettings {
     /// # Errors
     /// If `spec` has one.
     pub(crate) fn refuse_in_planning(spec: &ExperimentSpec) -> Result<(), RunError> {
-        let flag = match (&spec.autoscaler, &spec.group) {
-            (Some(_), _) => "--autoscaler",
-            (None, Some(_)) => "--group",
-            (None, None) => return Ok(()),
-        };
+        let flags = [
+            (spec.autoscaler.is_some(), "--autoscaler"),
+            (spec.group.is_some(), "--group"),
+            (spec.node_pool.is_some(), "--node-pool"),
+        ];
+        let Some((_, flag)) = flags.into_iter().find(|(is_set, _)| *is_set) else { return Ok(()) };
         Err(RunError::usage(format_args!("`{flag}` cannot be used in planning"))
             .hint("`blis capacity`, `size` and `sweep` measure a fixed number of equal instances; `blis run` and `compare` take it"))
     }
@@ -152,26 +154,32 @@ pub(crate) fn check_groups(
         return Err(refuse("group", "cannot be used with `--parity blis`", "leave out one of them"));
     }
     check_recording(spec, "group", "--group", &refuse)?;
-    for group in groups {
-        let wrong = |what: String, hint: &str| Err(RunError::usage(format!("`--group {group}`: {what}")).hint(hint));
-        if scaling.is_none() && (group.min.is_some() || group.max.is_some()) {
-            return wrong("`min` and `max` need `--autoscaler`".to_owned(), "set both, or neither");
+    for (index, group) in groups.enumerate() {
+        let wrong = |what: String, hint: &str| Err(spec.misplaced_item("group", index, &what, hint));
+        let of_scaling = [
+            (group.min.is_some(), "min"),
+            (group.max.is_some(), "max"),
+            (group.startup_time.is_some(), "startup-time"),
+            (group.start_mode.is_some(), "start-mode"),
+        ];
+        if let Some((_, name)) = of_scaling.into_iter().find(|(is_set, _)| scaling.is_none() && *is_set) {
+            return wrong(format!("has `{name}`, which needs `--autoscaler`"), "set both, or neither");
         }
         let ReplicaLimits { min, max } = limits(scaling, Some(group), group.instances);
         if !(min..=max).contains(&group.instances) {
-            let what = format!("{} instances are not within {min} to {max} replicas", group.instances);
+            let what = format!("has {} instances, which are not within {min} to {max} replicas", group.instances);
             return wrong(what, "it is the number at the start: change `instances`, `min` or `max`");
         }
         if min == 0 && spec.flow_control != Some(true) {
             let hint = "requests that find no replica wait in the gateway's queue; without it they are rejected";
-            return wrong("`min=0` needs `--flow-control`".to_owned(), hint);
+            return wrong("has `min=0`, which needs `--flow-control`".to_owned(), hint);
         }
     }
     Ok(())
 }
 
 /// Refuses `setting`, a flag called `flag`, with what assumes one group of a fixed number of instances.
-fn check_recording(
+pub(crate) fn check_recording(
     spec: &ExperimentSpec,
     setting: &str,
     flag: &str,

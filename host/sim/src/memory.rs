@@ -70,6 +70,13 @@ pub fn kv_blocks(
     Ok(blocks.saturating_mul(ranks))
 }
 
+/// Bytes of the weights of one GPU: of several pipeline stages, those of the stage that has the most.
+#[must_use]
+pub fn weight_bytes(model: &ModelConfig, parallelism: Parallelism, pipeline: u32) -> f64 {
+    let stages = StageLayers::all(model, pipeline);
+    stages.iter().map(|stage| stage.weight_bytes(parallelism)).fold(0.0, f64::max)
+}
+
 /// The layers of one pipeline stage.
 struct StageLayers<'a> {
     model: &'a ModelConfig,

@@ -1,5 +1,5 @@
-//! Configuration files: settings by name, in sections or without, and the keys of a policy bundle beside them. This is
-//! the format that `--explain-config` prints.
+//! Configuration files: settings by name, in sections or without, the keys of a policy bundle, and the section `deployment`
+//! beside them. All but the last is the format that `--explain-config` prints.
 //!
 //! Settings are read with their positions, so that a message shows the line. The part that belongs to the bundle is
 //! passed on as it is, with all other lines empty, so that its messages show the right lines as well.
@@ -16,6 +16,7 @@ use blis_diag::yaml::{Document, Word, explain};
 use blis_diag::{quoted, unreadable};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
+use super::deployment::RawDeployment;
 use super::settings::{ExperimentSpec, InlinePolicies, SettingKey, ValueForm, value_hint};
 use crate::error::RunError;
 
@@ -26,7 +27,7 @@ const BYTES_MAX: u64 = 1 << 20;
 const SECTIONS: [&str; 6] = ["model-and-hardware", "engine", "cluster", "evaluation", "workload", "simulation"];
 
 /// Keys of a policy bundle.
-const POLICIES: [&str; 14] = [
+const POLICIES: [&str; 15] = [
     "admission",
     "routing",
     "priority",
@@ -39,6 +40,7 @@ const POLICIES: [&str; 14] = [
     "fairness",
     "ordering",
     "eviction",
+    "scaling",
     "tenant_budgets",
     "gateway",
 ];
@@ -86,6 +88,7 @@ impl ExperimentSpec {
                 _ => set(&mut spec, &document, name, value)?,
             }
         }
+        raw.deployment.as_ref().map_or(Ok(()), |deployment| deployment.set(&mut spec, &document))?;
         if !raw.policies.is_empty() {
             let text = only_lines(text, &raw.lines_of_policies());
             spec.policies = Some(InlinePolicies { file: Arc::clone(&document.file), text: text.into() });
@@ -138,6 +141,7 @@ enum RawValue {
 #[derive(Default)]
 struct RawConfigFile {
     settings: Vec<(Word, RawValue)>,
+    deployment: Option<RawDeployment>,
     /// The lines, from 0, on which keys of a bundle begin.
     policies: Vec<usize>,
     /// The lines, from 0, on which other top-level keys begin.
@@ -193,6 +197,10 @@ impl<'de> Visitor<'de> for SettingsReader<'_> {
             }
             if self.top {
                 self.file.others.push(line);
+                if name.value == "deployment" {
+                    self.file.deployment = map.next_value()?;
+                    continue;
+                }
             }
             let value = if self.top && SECTIONS.contains(&dashed.as_str()) {
                 map.next_value_seed(SectionOrWord { file: self.file, name: &name })?

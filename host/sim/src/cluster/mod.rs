@@ -56,8 +56,8 @@ use self::measures::RouterMeasures;
 use self::next_events::NextEvents;
 use self::replicas::Replicas;
 pub use self::replicas::{
-    DrainChoice, EMPTY_NODE_DELAY, NodePool, ReplicaGroup, ReplicaSettings, ScalingLoop, ScheduledReplicas, StartMode,
-    StartTimes,
+    DrainChoice, EMPTY_NODE_DELAY, NodePool, PhaseTime, ReplicaGroup, ReplicaSettings, ScalingLoop, ScheduledReplicas,
+    StartMode, StartTimes,
 };
 use self::scaling::NewInstance;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};

@@ -118,7 +118,7 @@ impl ControlLoop {
 
     /// The number of replicas of each group from `now` on. The next call follows if there is `work` left.
     pub fn decide(&mut self, now: Micros, work: bool, groups: &[LiveGroup], live: &[Replica]) -> Vec<u32> {
-        let loading: Vec<Vec<Micros>> = (0..groups.len()).map(|group| loading(group, live)).collect();
+        let loading: Vec<Vec<Micros>> = (0..groups.len()).map(|group| loading(now, group, live)).collect();
         let draining = |group| {
             let drains = |replica: &&Replica| replica.group == group && replica.state == ReplicaState::Draining;
             live.iter().filter(drains).count() as u32
@@ -150,14 +150,12 @@ impl ControlLoop {
     }
 }
 
-/// When the replicas of `group` that start are expected to be ready, in order.
-fn loading(group: usize, live: &[Replica]) -> Vec<Micros> {
+/// When the replicas of `group` that start are expected to be ready, in order; one that takes longer than the mean, `now`.
+fn loading(now: Micros, group: usize, live: &[Replica]) -> Vec<Micros> {
     let of_group = live.iter().filter(|replica| replica.group == group);
     let mut ready: Vec<Micros> = of_group
         .filter_map(|replica| match replica.state {
-            ReplicaState::Scheduling => Some(Micros::MAX),
-            ReplicaState::Loading => Some(replica.next.saturating_add(replica.warm_up)),
-            ReplicaState::Warming => Some(replica.next),
+            ReplicaState::Scheduling | ReplicaState::Loading | ReplicaState::Warming => Some(replica.expected.max(now)),
             ReplicaState::Active | ReplicaState::Draining => None,
         })
         .collect();

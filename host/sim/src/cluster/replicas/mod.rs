@@ -24,13 +24,16 @@ pub(super) use self::control::Scraped;
 pub use self::nodes::{EMPTY_NODE_DELAY, NodePool};
 use self::nodes::{Nodes, Placement};
 pub(super) use self::outcomes::OutcomeLog;
-pub use self::settings::{DrainChoice, ReplicaGroup, ReplicaSettings, ScheduledReplicas, StartMode, StartTimes};
+pub use self::settings::{
+    DrainChoice, PhaseTime, ReplicaGroup, ReplicaSettings, ScheduledReplicas, StartMode, StartTimes,
+};
 use crate::ids::InstanceIndex;
 use crate::instance::{InstanceConfig, InstanceLoad};
 use crate::outcome::Counters;
 use crate::policy::Reads;
 use crate::replica::{GroupReport, ReplicaChange, ReplicaEvent, ReplicaReport, ReplicaState};
 use crate::request::Name;
+use crate::rng::Stream;
 use crate::units::Micros;
 
 /// The replicas of a service during a simulation.
@@ -50,6 +53,8 @@ pub(super) struct Replicas {
     /// Changes at fixed times that are still to come.
     scheduled: VecDeque<ScheduledReplicas>,
     nodes: Nodes,
+    /// The random numbers of starts, by replica.
+    starts: Stream,
     /// The policy that sets the numbers of replicas.
     control: Option<Box<ControlLoop>>,
     /// Time of the next transition of a replica or of a node; [`Micros::MAX`] if none is known.
@@ -91,6 +96,8 @@ struct Replica {
     /// How long it loads, and then warms up.
     loading: Micros,
     warm_up: Micros,
+    /// When it is expected to be ready, once it has GPUs: after the mean time of a start.
+    expected: Micros,
     /// Whether it slept before.
     wakes: bool,
     placement: Placement,
@@ -141,6 +148,7 @@ impl Replicas {
             serving: Vec::new(),
             gone: Vec::new(),
             scheduled: settings.scheduled.into(),
+            starts: settings.starts,
             control: settings.scaling.map(|scaling| Box::new(ControlLoop::new(scaling, &groups))),
             next: Micros::MAX,
             next_node: Micros::MAX,
@@ -385,8 +393,8 @@ impl Replicas {
         let LiveGroup { settings, sleeping, .. } = &mut self.groups[group];
         let wakes = *sleeping > 0;
         *sleeping -= u32::from(wakes);
-        let (loading, warm_up) =
-            if wakes { (settings.start.wake, Micros::ZERO) } else { settings.start.phases(settings.mode) };
+        let mut generator = self.starts.at(self.created.into());
+        let (loading, warm_up) = settings.start.draw(settings.mode, wakes, &mut generator);
         self.report.groups[group].started += 1;
         let position = self.create(group, ReplicaState::Scheduling);
         let replica = &mut self.live[position];
@@ -405,6 +413,7 @@ impl Replicas {
             replica.placement = placement;
         }
         replica.next = now.saturating_add(replica.loading);
+        replica.expected = now.saturating_add(settings.start.mean(settings.mode, replica.wakes));
         self.enter(now, position, ReplicaState::Loading);
         true
     }
@@ -476,6 +485,7 @@ impl Replicas {
             next: Micros::MAX,
             loading: Micros::ZERO,
             warm_up: Micros::ZERO,
+            expected: Micros::MAX,
             wakes: false,
             placement: Vec::new(),
             instance: None,

@@ -28,11 +28,11 @@ fn changing() -> impl Strategy<Value = ClusterSetup> {
             pools: vec![0, 1],
             price: None,
             start: StartTimes {
-                process: Micros(start.0),
-                weights: Micros(start.1),
-                compile: Micros::ZERO,
-                warm_up: Micros(start.2),
-                wake: Micros(500),
+                process: PhaseTime::constant(Micros(start.0)),
+                weights: PhaseTime { mean: Micros(start.1), deviation: Micros(start.0 / 2) },
+                compile: PhaseTime::default(),
+                warm_up: PhaseTime { mean: Micros(start.2), deviation: Micros(start.1 / 2) },
+                wake: PhaseTime::constant(Micros(500)),
             },
             mode: [StartMode::Cold, StartMode::Warm, StartMode::Hot { pool: 2 }][mode],
             drain: if emptiest { DrainChoice::Emptiest } else { DrainChoice::Newest },
@@ -62,7 +62,8 @@ fn changing() -> impl Strategy<Value = ClusterSetup> {
         });
         let scheduled = scheduled.collect();
         let pools = pools.map_or(Vec::new(), pool);
-        setup.replicas = Some(ReplicaSettings { groups: all, pools, scheduled, scaling: None });
+        setup.replicas =
+            Some(ReplicaSettings { groups: all, pools, scheduled, scaling: None, starts: Stream::new(3, "starts") });
         setup
     })
 }
@@ -253,6 +254,7 @@ fn steady(initial: u32, seconds: u32, change: impl FnOnce(&mut ReplicaGroup)) ->
             pools: Vec::new(),
             scheduled: Vec::new(),
             scaling: None,
+            starts: Stream::new(3, "starts"),
         }),
         fcfs: true,
     };
