@@ -221,6 +221,7 @@ impl Experiment {
     /// The first invalid setting, or what is wrong with a file that a setting names.
     pub fn new(spec: ExperimentSpec, files: OutputFiles) -> Result<Self, RunError> {
         let bundle = bundle(&spec)?;
+        let spec = with_deployment(spec, bundle.as_ref())?;
         let spec = with_scaling(with_gateway(spec, bundle.as_ref())?, bundle.as_ref())?;
         check_conflicts(&spec)?;
         let model = spec.model.clone().ok_or_else(|| {
@@ -477,6 +478,18 @@ fn bundle(spec: &ExperimentSpec) -> Result<Option<Bundle>, RunError> {
     let inline = |InlinePolicies { file, text }: &InlinePolicies| Bundle::parse(file, text);
     let loaded = spec.policy_config.as_deref().map(Bundle::load);
     loaded.or_else(|| spec.policies.as_ref().map(inline)).transpose().map_err(RunError::refused)
+}
+
+/// `spec` with the section `deployment` of `bundle`, where no other setting says otherwise. That of a configuration file is
+/// in `spec`.
+fn with_deployment(spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<ExperimentSpec, RunError> {
+    match &spec.policy_config {
+        Some(path) if bundle.is_some_and(|bundle| bundle.choices().has_deployment) => {
+            let section = ExperimentSpec::deployment_of(path)?;
+            Ok(spec.over(&section))
+        }
+        _ => Ok(spec),
+    }
 }
 
 /// `spec` with the flow control of `bundle`, where no flag sets it otherwise.

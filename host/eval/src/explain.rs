@@ -380,6 +380,11 @@ impl Explanation<'_> {
             }
         };
         self.flag(settings, "policy-param", ExplainedValue::Several(parameters));
+        if scaling.is_blis() {
+            self.flag(settings, "scaling-interval", scaling.sync.as_secs_f64());
+            self.flag(settings, "startup-time", start_times_text(&scaling.start));
+            return;
+        }
         self.flag(settings, "min-replicas", scaling.min);
         self.flag(settings, "max-replicas", scaling.max);
         self.flag(settings, "scrape-interval", scaling.scrape.as_secs_f64());

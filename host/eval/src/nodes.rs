@@ -26,7 +26,7 @@ pub(crate) fn pools(
         let gpus = group.gpus();
         let allowed: Vec<usize> = of_gpu.filter(|(_, pool)| pool.has_room(gpus)).map(|(index, _)| index).collect();
         if allowed.is_empty() {
-            return Err(homeless(spec, settings, group, first));
+            return Err(without_room(spec, settings, group, first));
         }
         Ok(allowed)
     };
@@ -58,7 +58,12 @@ pub(crate) fn pools(
 }
 
 /// The error about a group whose replicas have room in no pool.
-fn homeless(spec: &ExperimentSpec, settings: &[NodePoolSettings], group: &Deployment, first: &Deployment) -> RunError {
+fn without_room(
+    spec: &ExperimentSpec,
+    settings: &[NodePoolSettings],
+    group: &Deployment,
+    first: &Deployment,
+) -> RunError {
     let (gpus, hardware) = (group.gpus(), &group.hardware);
     let what = format!("has no room for a replica of {} on {gpus} × {hardware}", group.model);
     let of_gpu: Vec<String> = settings
@@ -83,9 +88,6 @@ pub(crate) fn check(spec: &ExperimentSpec) -> Result<(), RunError> {
         return Err(spec.misplaced("node-idle", "needs `--node-pool`", "set both, or neither"));
     }
     if !settings.is_empty() {
-        if spec.parity == Some(ParityName::Blis) {
-            return Err(spec.misplaced("node-pool", "cannot be used with `--parity blis`", "leave out one of them"));
-        }
         check_recording(spec, "node-pool", "--node-pool", &|name, what, hint| spec.misplaced(name, what, hint))?;
     }
     for (index, pool) in settings.iter().enumerate() {
@@ -93,6 +95,10 @@ pub(crate) fn check(spec: &ExperimentSpec) -> Result<(), RunError> {
         let NodePoolSettings { name, min, max, price, .. } = pool;
         if min > max {
             return wrong(format!("`{name}` has {min} nodes at least, but {max} at most"), "correct `min` or `max`");
+        }
+        if spec.parity == Some(ParityName::Blis) && min != max {
+            let what = format!("`{name}` has {min} to {max} nodes, which cannot be used with `--parity blis`");
+            return wrong(what, "BLIS adds no node during a run: set `min` and `max` to the same number");
         }
         if settings[..index].iter().any(|other| other.name == *name) {
             return wrong(format!("`{name}` is defined twice"), "give one of them another name");

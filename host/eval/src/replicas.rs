@@ -6,6 +6,7 @@ use blis_sim::instance::InstanceConfig;
 use blis_sim::request::Name;
 use blis_sim::rng::Stream;
 use blis_sim::scaling::ScalingPolicy;
+use blis_sim::semantics::Semantics;
 
 use crate::error::RunError;
 use crate::experiment::Experiment;
@@ -60,6 +61,7 @@ pub(crate) fn replicas(
                 .or(settings.map(|settings| settings.mode))
                 .unwrap_or(StartMode::Cold),
             drain: match settings.map(|settings| settings.drain) {
+                _ if config.engine.semantics == Semantics::BLIS => DrainChoice::Name,
                 Some(DrainName::Emptiest) => DrainChoice::Emptiest,
                 Some(DrainName::Newest) | None => DrainChoice::Newest,
             },
@@ -70,6 +72,6 @@ pub(crate) fn replicas(
         pools,
         scheduled: Vec::new(),
         starts: Stream::new(config.seed, "replica starts"),
-        scaling: settings.zip(policy).map(|(settings, policy)| settings.control(policy)),
+        scaling: settings.zip(policy).map(|(settings, policy)| settings.control(policy, config.seed)),
     }))
 }

@@ -2,7 +2,8 @@
 
 use blis_config::policy::{ParameterInput, ScalingRow, ScalingUse, SettingSource, Sourced};
 use blis_plugin::Kind;
-use blis_sim::cluster::{ScalingLoop, StartMode};
+use blis_sim::cluster::{DelayedActuation, ScalingLoop, StartMode};
+use blis_sim::rng::Stream;
 use blis_sim::scaling::{Behaviour, ReplicaLimits, ScalingPolicy};
 use blis_sim::units::Micros;
 
@@ -65,17 +66,17 @@ impl ScalingSettings {
             }
             return Ok(None);
         };
-        if spec.parity == Some(ParityName::Blis) {
-            let hint = "BLIS's own loop scales to zero and never recovers; leave out one of them";
-            return Err(refuse("autoscaler", "cannot be used with `--parity blis`", hint));
-        }
+        let is_blis = spec.parity == Some(ParityName::Blis);
+        check_parity(spec, name, &refuse)?;
         check_recording(spec, "autoscaler", "--autoscaler", &refuse)?;
         let built_in = ScalingRow::find(name)
             .map(|_| ScalingUse::choose(&sourced(spec, "autoscaler", name.clone()), &parameters(spec)))
             .transpose()
             .map_err(RunError::refused)?;
-        let min = spec.min_replicas.unwrap_or(defaults::MIN_REPLICAS);
-        let max = spec.max_replicas.unwrap_or(defaults::MAX_REPLICAS.max(min));
+        // BLIS has no limits, and no phases of a start.
+        let (least, most) = if is_blis { (0, u32::MAX) } else { (defaults::MIN_REPLICAS, defaults::MAX_REPLICAS) };
+        let min = spec.min_replicas.unwrap_or(least);
+        let max = spec.max_replicas.unwrap_or(most.max(min));
         if min > max {
             let what = format!("is {min}, but `--max-replicas` {max}");
             return Err(refuse("min-replicas", &what, "raise the largest number, or lower the smallest"));
@@ -85,7 +86,7 @@ impl ScalingSettings {
             let hint = "it is the number at the start: choose one within `--min-replicas` and `--max-replicas`";
             return Err(refuse("num-instances", &what, hint));
         }
-        if min == 0 && spec.flow_control != Some(true) {
+        if min == 0 && !is_blis && spec.flow_control != Some(true) {
             let hint = "requests that find no replica wait in the gateway's queue; without it they are rejected";
             return Err(refuse("min-replicas", "is 0 and needs `--flow-control`", hint));
         }
@@ -101,7 +102,11 @@ impl ScalingSettings {
             max,
             scrape: spec.scrape_interval.unwrap_or(defaults::SCRAPE_INTERVAL),
             sync: spec.scaling_interval.unwrap_or(defaults::SCALING_INTERVAL),
-            start: spec.startup_time.unwrap_or_default(),
+            start: spec.startup_time.unwrap_or(if is_blis {
+                StartupSettings::NONE
+            } else {
+                StartupSettings::default()
+            }),
             mode: spec.start_mode.unwrap_or(StartMode::Cold),
             drain: spec.drain_policy.unwrap_or(DrainName::Newest),
         }))
@@ -122,9 +127,67 @@ impl ScalingSettings {
             .hint("`blis capacity`, `size` and `sweep` measure a fixed number of equal instances; `blis run` and `compare` take it"))
     }
 
+    /// Whether it is BLIS's own loop, without limits and rules.
+    pub(crate) fn is_blis(&self) -> bool {
+        self.built_in.as_ref().is_some_and(|used| used.actuation_delay().is_some())
+    }
+
     /// The loop in which `policy` sets the numbers of replicas.
-    pub(crate) fn control(&self, policy: Box<dyn ScalingPolicy>) -> ScalingLoop {
-        ScalingLoop { policy, sync: self.sync, scrape: self.scrape, behaviour: Some(self.behaviour.clone()) }
+    pub(crate) fn control(&self, policy: Box<dyn ScalingPolicy>, seed: u64) -> ScalingLoop {
+        let delay = self.built_in.as_ref().and_then(ScalingUse::actuation_delay);
+        ScalingLoop {
+            policy,
+            sync: self.sync,
+            // BLIS reads the signals at the moment of its decision.
+            scrape: if delay.is_some() { self.sync } else { self.scrape },
+            behaviour: Some(self.behaviour.clone()),
+            actuation: delay.map(|delay| DelayedActuation { delay, delays: Stream::new(seed, "actuation delays") }),
+        }
+    }
+}
+
+/// The name of BLIS's own loop.
+const BLIS_LOOP: &str = "blis-v2";
+
+/// The settings of Kubernetes' loop, which BLIS's has not.
+const NOT_IN_BLIS: [&str; 8] = [
+    "min-replicas",
+    "max-replicas",
+    "scrape-interval",
+    "scale-up",
+    "scale-down",
+    "cooldown-period",
+    "start-mode",
+    "drain-policy",
+];
+
+/// Refuses BLIS's loop without `--parity blis`, others with it, and settings that it has not.
+fn check_parity(
+    spec: &ExperimentSpec,
+    autoscaler: &str,
+    refuse: &impl Fn(&str, &str, &str) -> RunError,
+) -> Result<(), RunError> {
+    let is_blis = spec.parity == Some(ParityName::Blis);
+    match (is_blis, autoscaler == BLIS_LOOP) {
+        (false, false) => return Ok(()),
+        (true, false) => {
+            let hint = "BLIS's own loop is `--autoscaler blis-v2`; leave out one of them";
+            return Err(refuse("autoscaler", "cannot be used with `--parity blis`", hint));
+        }
+        (false, true) => {
+            let hint = "it goes to zero without demand and never comes back; `wva-v2` is the analyzer that it copies";
+            return Err(refuse("autoscaler", "is `blis-v2`, which needs `--parity blis`", hint));
+        }
+        (true, true) => {}
+    }
+    if spec.node_pool.is_none() {
+        let hint =
+            "BLIS starts further instances on nodes only: set `min` and `max` of a pool to the number of its nodes";
+        return Err(refuse("autoscaler", "is `blis-v2`, which needs `--node-pool`", hint));
+    }
+    match NOT_IN_BLIS.into_iter().find(|name| spec.has(name)) {
+        Some(name) => Err(refuse(name, "cannot be used with `--autoscaler blis-v2`", "BLIS's loop has no such rule")),
+        None => Ok(()),
     }
 }
 

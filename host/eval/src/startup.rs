@@ -16,6 +16,13 @@ pub struct StartupSettings {
 }
 
 impl StartupSettings {
+    /// At once.
+    pub const NONE: Self = {
+        let none = PhaseTime::constant(Micros::ZERO);
+        let times = StartTimes { process: none, weights: none, compile: none, warm_up: none, wake: none };
+        Self { times, bandwidth: None }
+    };
+
     /// The phases of a replica of `deployment`.
     ///
     /// # Errors

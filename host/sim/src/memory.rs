@@ -288,6 +288,14 @@ mod tests {
         assert!((2.0..2.5).contains(&(two / one)), "{one} {two}: the weights are shared as well");
     }
 
+    /// 8.03 G parameters of two bytes; a GPU of a group or a stage has its share, and norms as a whole.
+    #[test]
+    fn a_gpu_has_its_share_of_the_weights() {
+        let gigabytes = |tensor, pipeline| weight_bytes(&llama_8b(), Parallelism { tensor, data: 1 }, pipeline) / 1e9;
+        assert!((16.05..16.07).contains(&gigabytes(1, 1)), "{}", gigabytes(1, 1));
+        assert!((8.02..8.04).contains(&gigabytes(2, 1)) && (8.02..8.04).contains(&gigabytes(1, 2)));
+    }
+
     /// 576 numbers of two bytes in each of 61 layers.
     #[test]
     fn latent_attention_is_replicated() {

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::de::{SeqAccess, Visitor};
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::error::PolicyError;
@@ -126,6 +126,8 @@ struct RawBundle {
     scaling: Option<RawPolicy>,
     tenant_budgets: Option<Entries<Word>>,
     gateway: Option<RawGateway>,
+    /// No policy: the experiment reads it, with its settings.
+    deployment: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -304,6 +306,7 @@ impl BundleReader<'_> {
             scorers: routing.scorers.map(|scorers| self.scorers(scorers)).transpose()?,
             filters: routing.filters.map(|filters| self.filters(filters)).transpose()?,
             gateway: raw.gateway.map(|gateway| self.gateway(gateway)),
+            has_deployment: raw.deployment.is_some(),
             scaling: raw.scaling.map(|scaling| self.scaling(scaling)).transpose()?.flatten(),
             picker: routing.picker.map(|word| self.sourced(word.value.clone(), &word)),
             ..Choices::default()

@@ -25,6 +25,8 @@ pub struct Choices {
     pub flow: Vec<FlowPolicy>,
     /// The autoscaler of a bundle.
     pub scaling: Option<ScalingChoice>,
+    /// Whether a bundle has the section `deployment`.
+    pub has_deployment: bool,
     /// Settings of flow control by the names of their flags, as texts. `Some` turns flow control on.
     pub gateway: Option<Vec<(&'static str, Sourced<String>)>>,
 }

@@ -81,7 +81,7 @@ impl RawDeployment {
     /// # Errors
     /// The first mistake, with its location in `document`.
     pub(super) fn set(&self, spec: &mut ExperimentSpec, document: &Document<'_>) -> Result<(), RunError> {
-        let mut section = Section { spec, document };
+        let mut section = SectionSettings { spec, document };
         section.word("model", self.model.as_ref())?;
         let mut groups = self.groups.iter().flatten();
         groups.next().map_or(Ok(()), |first| section.first(first))?;
@@ -100,7 +100,7 @@ impl RawDeployment {
 }
 
 impl RawAutoscaler {
-    fn set(&self, section: &mut Section<'_, '_>) -> Result<(), RunError> {
+    fn set(&self, section: &mut SectionSettings<'_, '_>) -> Result<(), RunError> {
         for (name, word) in [
             ("autoscaler", Some(&self.policy)),
             ("min-replicas", self.min_replicas.as_ref()),
@@ -125,12 +125,12 @@ impl RawAutoscaler {
 }
 
 /// The section while its values are set.
-struct Section<'a, 'd> {
+struct SectionSettings<'a, 'd> {
     spec: &'a mut ExperimentSpec,
     document: &'a Document<'d>,
 }
 
-impl Section<'_, '_> {
+impl SectionSettings<'_, '_> {
     /// The first group: the settings of flags.
     fn first(&mut self, group: &RawEntries) -> Result<(), RunError> {
         let mut checked = GroupSettings::default();

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blis_config::policy::SettingSource;
-use blis_diag::yaml::{Document, Word, explain};
+use blis_diag::yaml::{self, Document, Word, explain};
 use blis_diag::{quoted, unreadable};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
@@ -61,19 +61,28 @@ impl ExperimentSpec {
         Self::parse(&file, &text)
     }
 
+    /// The settings of the section `deployment` of the policy bundle at `path`, which is valid as a bundle.
+    ///
+    /// # Errors
+    /// The first mistake, with its location.
+    pub(crate) fn deployment_of(path: &Path) -> Result<Self, RunError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| RunError::refused(unreadable(&file, &error)))?;
+        let document = Document { file: file.into(), text: &text };
+        let raw: Option<DeploymentOnly> = document.read().map_err(|error| refused(&document, &error))?;
+        let mut spec = Self::default();
+        let section = raw.and_then(|raw| raw.deployment);
+        section.map_or(Ok(()), |deployment| deployment.set(&mut spec, &document))?;
+        Ok(spec)
+    }
+
     /// Parses `text`, the content of a configuration file called `file`.
     ///
     /// # Errors
     /// As [`Self::load`].
     pub fn parse(file: &str, text: &str) -> Result<Self, RunError> {
         let document = Document { file: file.into(), text };
-        let raw: Option<RawConfigFile> = document.read().map_err(|error| {
-            let (what, hint) = explain(&error);
-            match error.location() {
-                Some(at) => RunError::refused(document.wrong(at, what, hint)),
-                None => RunError::usage(format_args!("{file}: {what}")).hint(hint),
-            }
-        })?;
+        let raw: Option<RawConfigFile> = document.read().map_err(|error| refused(&document, &error))?;
         let Some(raw) = raw else {
             return Err(RunError::usage(format_args!("{file}: the configuration is empty"))
                 .hint("`blis run … --explain-config` prints one"));
@@ -95,6 +104,12 @@ impl ExperimentSpec {
         }
         Ok(spec)
     }
+}
+
+/// The part of a policy bundle that is no policy.
+#[derive(serde::Deserialize)]
+struct DeploymentOnly {
+    deployment: Option<RawDeployment>,
 }
 
 fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &RawValue) -> Result<(), RunError> {
@@ -122,6 +137,15 @@ fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &
         })?;
     }
     Ok(())
+}
+
+/// The message about an error of the YAML reader.
+fn refused(document: &Document<'_>, error: &yaml::Error) -> RunError {
+    let (what, hint) = explain(error);
+    match error.location() {
+        Some(at) => RunError::refused(document.wrong(at, what, hint)),
+        None => RunError::usage(format_args!("{}: {what}", document.file)).hint(hint),
+    }
 }
 
 /// `text` with all lines emptied except those in `kept`, counted from 0.

@@ -12,6 +12,7 @@
 //! This module is pure: it has no clock, and neither starts nor stops an instance.
 
 mod behaviour;
+mod blis;
 pub mod hpa;
 mod schedule;
 mod signals;
@@ -22,6 +23,7 @@ mod wva;
 use std::fmt::Debug;
 
 pub use behaviour::{Behaviour, Change, ReplicaControl, ReplicaLimits, ScalingRules, Select};
+pub use blis::{BlisAnalyzer, BlisSettings};
 pub use schedule::Schedule;
 pub use signals::{Hpa, SignalSet};
 pub use wva::{WvaV1, WvaV1Settings, WvaV2, WvaV2Settings};

@@ -277,7 +277,7 @@ mod tests {
     fn node_pools_come_back() {
         for text in [
             "name=a,max=4",
-            "name=spot,hardware=H100,gpus-per-node=4,min=1,max=2,provisioning=5m30s,price=12.5",
+            "name=cheap,hardware=H100,gpus-per-node=4,min=1,max=2,provisioning=5m30s,price=12.5",
             "max=1,name=b,provisioning=0",
         ] {
             let parsed = node_pool(text).expect(text);

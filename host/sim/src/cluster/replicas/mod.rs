@@ -15,18 +15,18 @@ mod control;
 mod nodes;
 mod outcomes;
 mod settings;
+mod start;
 
 use std::collections::VecDeque;
 
 use self::control::ControlLoop;
-pub use self::control::ScalingLoop;
 pub(super) use self::control::Scraped;
+pub use self::control::{DelayedActuation, ScalingLoop};
 pub use self::nodes::{EMPTY_NODE_DELAY, NodePool};
 use self::nodes::{Nodes, Placement};
 pub(super) use self::outcomes::OutcomeLog;
-pub use self::settings::{
-    DrainChoice, PhaseTime, ReplicaGroup, ReplicaSettings, ScheduledReplicas, StartMode, StartTimes,
-};
+pub use self::settings::{DrainChoice, ReplicaGroup, ReplicaSettings, ScheduledReplicas};
+pub use self::start::{PhaseTime, StartMode, StartTimes};
 use crate::ids::InstanceIndex;
 use crate::instance::{InstanceConfig, InstanceLoad};
 use crate::outcome::Counters;
@@ -113,6 +113,15 @@ impl LiveGroup {
             self.sleeping = (self.sleeping + 1).min(pool);
         }
     }
+}
+
+/// A change of the number of replicas of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NumberChange {
+    /// To this number, within the limits of the group.
+    To(u32),
+    /// By so many, without limits (BLIS). Replicas that find no room are not started.
+    By(i64),
 }
 
 /// What happens to a replica; the number is its position among those that are not gone.
@@ -344,26 +353,49 @@ impl Replicas {
         self.allocate_waiting(now);
     }
 
-    /// From `now` on, `group` has `replicas` replicas, within its limits. `load` is the load of an active instance. Returns
-    /// the instances that have to drain.
+    /// Changes the number of replicas of `group` from `now` on. `load` is the load of an active instance. Returns the
+    /// instances that have to drain.
     pub fn set_replicas(
         &mut self,
         now: Micros,
         group: usize,
-        replicas: u32,
+        change: NumberChange,
         load: impl Fn(InstanceIndex) -> InstanceLoad,
     ) -> Vec<InstanceIndex> {
-        let LiveGroup { settings, replicas: present, .. } = &mut self.groups[group];
-        let to = replicas.clamp(settings.limits.min, settings.limits.max);
-        let from = std::mem::replace(present, to);
-        if to == from {
-            return Vec::new();
-        }
-        self.report.changes.push(ReplicaChange { at: now, group, from, to });
+        let LiveGroup { settings, replicas: from, .. } = &self.groups[group];
+        let (from, limits) = (*from, settings.limits);
+        let mut to = match change {
+            NumberChange::To(replicas) => replicas.clamp(limits.min, limits.max),
+            NumberChange::By(difference) => (i64::from(from) + difference).clamp(0, u32::MAX.into()) as u32,
+        };
         (from..to).for_each(|_| self.begin(now, group));
         let draining = (to..from).filter_map(|_| self.reduce(now, group, &load)).collect();
-        self.allocate_waiting(now);
+        if let NumberChange::By(_) = change {
+            self.remove_waiting(now, group);
+            let stays = |replica: &&Replica| replica.group == group && replica.state != ReplicaState::Draining;
+            to = self.live.iter().filter(stays).count() as u32;
+        }
+        if to != from {
+            self.groups[group].replicas = to;
+            self.report.changes.push(ReplicaChange { at: now, group, from, to });
+            self.allocate_waiting(now);
+        }
         draining
+    }
+
+    /// Takes the actuation that is due at `now`, as of [`DelayedActuation`]: the group and the change.
+    pub fn take_actuation(&mut self, now: Micros) -> Option<(usize, NumberChange)> {
+        let (group, difference) = self.control.as_mut()?.take_actuation(now)?;
+        Some((group, NumberChange::By(difference)))
+    }
+
+    /// Replicas of `group` that found no room are not started.
+    fn remove_waiting(&mut self, now: Micros, group: usize) {
+        let waits = |replica: &Replica| replica.group == group && replica.state == ReplicaState::Scheduling;
+        while let Some(position) = self.live.iter().rposition(waits) {
+            self.report.groups[group].started -= 1;
+            self.remove(now, position);
+        }
     }
 
     /// Position of the replica with that instance.
@@ -445,7 +477,8 @@ impl Replicas {
         group: usize,
         load: &impl Fn(InstanceIndex) -> InstanceLoad,
     ) -> Option<InstanceIndex> {
-        let by_load = self.groups[group].settings.drain == DrainChoice::Emptiest;
+        let choice = self.groups[group].settings.drain;
+        let by_load = choice == DrainChoice::Emptiest;
         let requests = |replica: &Replica| {
             let load = replica.instance.filter(|_| by_load).map(load).unwrap_or_default();
             u64::from(load.queue_depth) + u64::from(load.batch_size)
@@ -455,10 +488,22 @@ impl Replicas {
             ReplicaState::Loading | ReplicaState::Warming => 1,
             ReplicaState::Active | ReplicaState::Draining => 2,
         };
-        let removable = |replica: &Replica| replica.group == group && replica.state != ReplicaState::Draining;
+        let initial: u32 = self.groups.iter().map(|group| group.settings.initial).sum();
+        let name = |replica: &Replica| match replica.number.checked_sub(initial) {
+            _ if choice != DrainChoice::Name => (false, String::new()),
+            Some(number) => (false, format!("{number:06}")),
+            None => (true, replica.number.to_string()),
+        };
+        let removable = |replica: &Replica| {
+            let of_state = match choice {
+                DrainChoice::Name => replica.state == ReplicaState::Active,
+                DrainChoice::Newest | DrainChoice::Emptiest => replica.state != ReplicaState::Draining,
+            };
+            replica.group == group && of_state
+        };
         // The newest is the last of the smallest.
         let candidates = self.live.iter().enumerate().rev().filter(|(_, replica)| removable(replica));
-        let (position, _) = candidates.min_by_key(|(_, replica)| (rank(replica), requests(replica)))?;
+        let (position, _) = candidates.min_by_key(|(_, replica)| (rank(replica), requests(replica), name(replica)))?;
         self.report.groups[group].removed += 1;
         let Some(instance) = self.live[position].instance else {
             if self.live[position].wakes {
