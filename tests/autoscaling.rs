@@ -200,8 +200,7 @@ fn times_add_up_on_nodes_and_threads_change_nothing() {
     let dollars = sum(&|pool| number(pool, "/node_hours") * number(pool, "/usd_per_node_hour"));
     assert!((number(&figures, "/cost/usd") - dollars).abs() < 1e-9);
     let compared = |threads: &str| {
-        let ended =
-            blis!("compare --policies round-robin,least-loaded --seeds 2 --output json --threads", threads, flags);
+        let ended = blis!("compare round-robin least-loaded --seeds 2 --output json --threads", threads, flags);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         ended.stdout
     };

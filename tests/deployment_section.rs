@@ -80,14 +80,13 @@ fn a_bundle_has_the_section() {
     let section = &SECTION[SECTION.find("deployment:").expect("the section")..];
     let bundle = folder.write("b.yaml", &format!("routing: {{policy: least-loaded}}\n{section}"));
     let file = folder.write("d.yaml", SECTION);
-    let flags = "run --rate 20 --num-requests 400 --timeout -1 --output json --policy-config";
+    let flags = "run --model qwen/qwen3-14b --rate 20 --num-requests 400 --timeout -1 --output json --policy-config";
     let read = blis!(flags, bundle);
     assert_eq!(read.code, Some(0), "{}", read.stderr);
     assert_eq!(read.json()["replicas"], blis!("run --output json --config", file).json()["replicas"]);
     let mistake = folder.write("m.yaml", "admission: {}\ndeployment:\n  groups:\n    - { tpp: 3 }\n");
     assert!(blis!(flags, mistake).stderr.contains("m.yaml:4:9: unknown key `tpp`"));
-    let policies = format!("round-robin,{}", bundle.display());
-    let compared = blis!("compare --model qwen/qwen3-14b --num-requests 20 --policies", policies);
+    let compared = blis!("compare --model qwen/qwen3-14b --num-requests 20 round-robin", bundle);
     assert!(compared.stderr.contains("has a section `deployment`"), "{}", compared.stderr);
 }
 
@@ -108,12 +107,11 @@ fn a_bundle_names_the_autoscaler() {
     };
     let own = replicas("--autoscaler queue --policy-param scaling.running=2", &[]);
     assert_eq!(replicas("", &[&bundle]), own);
-    let other = replicas("--policy-param scaling.running=3", &[&bundle]);
-    assert_eq!(other, replicas("--autoscaler queue --policy-param scaling.running=3", &[]));
+    let other = replicas("--policy-param scaling.running=8", &[&bundle]);
+    assert_eq!(other, replicas("--autoscaler queue --policy-param scaling.running=8", &[]));
     assert_ne!(other, own);
     assert_eq!(replicas("--autoscaler static", &[&bundle]), replicas("--autoscaler static", &[]));
-    let policies = format!("round-robin,{}", bundle.display());
-    let compared = blis!("compare --model qwen/qwen3-14b --num-requests 20 --policies", policies);
+    let compared = blis!("compare --model qwen/qwen3-14b --num-requests 20 round-robin", bundle);
     assert_eq!(compared.code, Some(2));
     assert!(compared.stderr.contains("names the autoscaler `queue`"), "{}", compared.stderr);
 }

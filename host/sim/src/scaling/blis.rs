@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_signal_must_last_for_its_window() {
-        let second = |s| Micros(s * 1_000_000);
+        let second = |s: u64| Micros(s * 1_000_000);
         let mut policy = BlisAnalyzer::new(BlisSettings {
             down_window: second(30),
             up_window: second(10),

@@ -426,6 +426,7 @@ fn blis_adds_what_has_room_and_drains_in_the_order_of_names() {
         }
     }
     let (mut setup, requests) = steady(11, 200, |group| {
+        group.limits.max = 20;
         (group.drain, group.pools, group.start) = (
             DrainChoice::Name,
             vec![0],
