@@ -148,3 +148,61 @@ fn a_suite_may_scale() {
     let objectives = &result["scenarios"][0]["objectives"];
     assert!(number(objectives, "/gpu_hours/own") > 0.0, "{objectives}");
 }
+
+/// BLIS's own loop: it drains an idle service, and refuses every request that comes later.
+#[test]
+fn the_loop_of_blis_never_comes_back_from_zero() {
+    let scratch = Scratch::new();
+    let bursts = scratch.write("bursts.yaml", TWO_BURSTS);
+    let flags = format!(
+        "--parity blis --model qwen/qwen3-14b --tp 1 --timeout -1 --workload-spec {} --num-instances 2 --autoscaler blis-v2 \
+         --scaling-interval 5 --policy-param scaling.delay-s=1 --policy-param scaling.delay-sd-s=0.2 --startup-time gaussian(5s,1s) \
+         --node-pool name=a,gpus-per-node=1,min=4,max=4",
+        bursts.display()
+    );
+    let figures = run(&flags);
+    let last = figures["replicas"]["timeline"].as_array().and_then(|all| all.last()).expect("a timeline").clone();
+    assert_eq!(number(&last, "/active"), 0.0);
+    assert!(number(&figures, "/rejected_no_replica") > 200.0, "the second burst finds none: {figures}");
+    assert_eq!(run(&flags)["replicas"], figures["replicas"]);
+    let error = |flags: &str| blis!("run --model qwen/qwen3-14b", flags).stderr;
+    assert!(error("--autoscaler blis-v2").contains("needs `--parity blis`"));
+    assert!(error("--parity blis --autoscaler queue").contains("`--autoscaler blis-v2`"));
+    assert!(error("--parity blis --autoscaler blis-v2").contains("needs `--node-pool`"));
+    let pool = "--parity blis --autoscaler blis-v2 --node-pool name=a,min=2,max=";
+    assert!(error(&format!("{pool}3")).contains("min` and `max` to the same number"));
+    assert!(error(&format!("{pool}2 --max-replicas 3")).contains("no such rule"));
+}
+
+/// The time of replicas, in all states but scheduling, is the GPU-time, and nodes are there for at least as long; on one
+/// thread as on two, which a comparison has.
+#[test]
+fn times_add_up_on_nodes_and_threads_change_nothing() {
+    let flags = format!(
+        "{} queue --policy-param scaling.running=4 --scale-up window=0 --tp 2 \
+         --startup-time weights-bandwidth=4GB/s,process=gaussian(3s,1s),compile=0,warm-up=1s \
+         --node-pool name=a,gpus-per-node=2,min=1,max=2,provisioning=4s,price=5 \
+         --node-pool name=b,gpus-per-node=4,max=1,provisioning=9s,price=9 --node-idle 5s",
+        LOAD.replace("--startup-time 5s", "")
+    );
+    let figures = run(&flags);
+    let replicas = &figures["replicas"];
+    let held: f64 = ["loading", "warming", "active", "draining"]
+        .iter()
+        .map(|state| number(replicas, &format!("/replica_s/{state}")))
+        .sum();
+    assert!(number(replicas, "/started") > 1.0 && number(replicas, "/replica_s/scheduling") > 0.0, "{replicas}");
+    assert!((number(replicas, "/gpu_hours") - 2.0 * held / 3600.0).abs() < 1e-9);
+    let pools = replicas["node_pools"].as_array().expect("two pools");
+    let sum = |of: &dyn Fn(&Value) -> f64| pools.iter().map(of).sum::<f64>();
+    let gpu_hours = sum(&|pool| number(pool, "/node_hours") * number(pool, "/gpus_per_node"));
+    assert!(gpu_hours >= number(replicas, "/gpu_hours"), "{replicas}");
+    let dollars = sum(&|pool| number(pool, "/node_hours") * number(pool, "/usd_per_node_hour"));
+    assert!((number(&figures, "/cost/usd") - dollars).abs() < 1e-9);
+    let compared = |threads: &str| {
+        let ended = blis!("compare round-robin least-loaded --seeds 2 --output json --threads", threads, flags);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.stdout
+    };
+    assert_eq!(compared("1"), compared("2"));
+}

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::macros::{Scratch, blis, root};
 
-const CASES: [&str; 18] = [
+const CASES: [&str; 20] = [
     "admission",
     "autoscaler-hot",
     "autoscaler-queue",
@@ -30,6 +30,8 @@ const CASES: [&str; 18] = [
     "fcfs",
     "groups",
     "groups-autoscaler",
+    "node-gangs",
+    "node-pools",
     "parity-blis",
     "preemption",
     "prefix-caching",
@@ -91,6 +93,11 @@ fn each_case_shows_what_it_is_there_for() {
     for name in ["groups", "groups-autoscaler"] {
         let groups = recorded(name)["figures"]["replicas"]["groups"].as_array().map(Vec::len);
         assert_eq!(groups, Some(2), "{name}");
+    }
+    for name in ["node-gangs", "node-pools"] {
+        let pools = recorded(name)["figures"]["replicas"]["node_pools"].as_array().expect("pools").clone();
+        assert!(pools.len() == 2 && pools.iter().all(|pool| pool["requested"].as_u64() > Some(0)), "{name}: {pools:?}");
+        assert!(replicas(name, "removed") > 0.0, "{name}");
     }
     let mut placed: Vec<String> = recorded("cluster")["requests"]
         .as_array()

@@ -104,6 +104,8 @@ const COMMON: &[(&[&str], Check)] = &[
     (&["--eviction-policy"], eviction_policy),
     (&["--dispatch-tick-interval"], dispatch_tick_interval),
     (&["--group"], group),
+    (&["--node-pool"], node_pool),
+    (&["--node-idle"], node_idle),
     (&["--autoscaler"], autoscaler),
     (&["--min-replicas"], min_replicas),
     (&["--max-replicas"], max_replicas),

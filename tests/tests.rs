@@ -16,6 +16,7 @@ mod config;
 mod containment;
 mod coverage;
 mod decisions;
+mod deployment_section;
 mod deployments;
 mod documents;
 mod evaluate;

@@ -170,3 +170,49 @@ pub(super) fn group(t: &Trial) {
     assert!(t.error(&rows(1, 1, ROW), "{} min=1").contains("need `--autoscaler`"));
     assert!(t.error(&rows(1, 1, ROW), "{} tp=1 --trace-level decisions --summarize-trace").contains("--trace-level"));
 }
+
+pub(super) fn node_pool(t: &Trial) {
+    let flags = format!("--tp 1 --autoscaler queue {QUICK} --scale-up window=0");
+    let pool = |pool: &str| t.figures(&load(), &format!("{flags} {{}} {pool}"));
+    let peak = |figures: &Value| figures["replicas"]["peak"].as_u64();
+    // Two nodes of one GPU each: the third replica waits for ever.
+    let two = pool("name=a,gpus-per-node=1,max=2");
+    assert_eq!((peak(&two), two["replicas"]["node_pools"][0]["peak"].as_u64()), (Some(2), Some(2)));
+    assert!(number(&two["replicas"]["replica_s"], "scheduling") > 0.0);
+    // A node that has to come first is paid from its request on, and used later.
+    let first_ready = |figures: &Value| {
+        let timeline = figures["replicas"]["timeline"].as_array().expect("a timeline").clone();
+        number(timeline.iter().find(|entry| entry["active"].as_u64() > Some(1)).expect("a second replica"), "at_s")
+    };
+    let slow = pool("name=a,gpus-per-node=1,max=2,provisioning=5s,price=4");
+    assert!((first_ready(&slow) - first_ready(&two) - 5.0).abs() < 1e-6);
+    let (hours, dollars) = (number(&slow["cost"], "node_hours"), number(&slow["cost"], "usd"));
+    assert_eq!((dollars, two["cost"].is_null()), (4.0 * hours, true));
+    assert!(hours > number(&slow["cost"], "gpu_hours"), "an empty node is paid as well");
+    // A replica on two GPUs takes two nodes of one GPU at once.
+    let gang = t.figures(&load(), "--tp 2 {} name=a,gpus-per-node=1,max=2");
+    assert_eq!(gang["replicas"]["node_pools"][0]["peak"], 2);
+    let error = |flags: &str| t.error(&rows(1, 1, ROW), flags);
+    assert!(error("--tp 2 {} name=a,gpus-per-node=1,max=1").contains("has no room for a replica"));
+    assert!(error("--hardware H100 {} name=a,hardware=A100-SXM,max=1").contains("no pool has nodes with H100"));
+    assert!(error("--tp 1 {} name=a,max=1 --node-pool name=b,hardware=L40S,max=1").contains("`b` is used by no group"));
+    assert!(error("--tp 1 --num-instances 3 {} name=a,gpus-per-node=1,max=2").contains("room for 2 of the 3"));
+    assert!(error("{} name=a,max=1 --node-pool name=a,max=1").contains("`a` is defined twice"));
+    assert!(error("{} name=a,min=2,max=1").contains("2 nodes at least"));
+    assert!(error("{} name=a,max=1,price=1 --node-pool name=b,max=1").contains("the other has none"));
+    assert!(error("{} name=a,max=1,gpu=1").contains("did you mean"));
+    assert!(error("{} name=a,max=1 --regret outcome").contains("counterfactual regret"));
+}
+
+pub(super) fn node_idle(t: &Trial) {
+    let flags = format!(
+        "--tp 1 --autoscaler queue {QUICK} --scale-up window=0 --scale-down window=0 --node-pool name=a,gpus-per-node=1,max=4"
+    );
+    let hours = |time: &str| {
+        let replicas = t.replicas(&load_and_late(), &format!("{flags} {time}"));
+        number(&replicas["node_pools"][0], "node_hours")
+    };
+    let (at_once, minute, usual) = (hours("{} 0"), hours("{} 60"), hours(""));
+    assert!(at_once < minute && minute < usual, "{at_once} {minute} {usual}");
+    assert!(t.error(&load(), "{} 60").contains("needs `--node-pool`"));
+}

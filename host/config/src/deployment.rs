@@ -131,6 +131,8 @@ pub struct Deployment {
     pub batch_limits_source: &'static str,
     /// Maximum length of a request, input and output tokens together; `None` if unlimited.
     pub max_model_len: Option<u32>,
+    /// Bytes of the weights of one GPU; `None` without a config of the model.
+    pub weight_bytes: Option<f64>,
     /// Properties of model and hardware for latency models that are plugins, by the names in the model's config.json
     /// and in the GPU's file.
     pub model_facts: Vec<(String, f64)>,

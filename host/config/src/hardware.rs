@@ -12,6 +12,7 @@ use blis_sim::model::{Gpu, Mfu};
 use serde::Deserialize;
 
 use self::kernels::{KernelsEntry, LinksEntry, NodeEntry};
+pub use self::names::same as same_hardware;
 use super::embedded;
 use super::error::{ConfigError, known_hint};
 use blis_diag::Diagnostic;

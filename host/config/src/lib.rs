@@ -27,7 +27,7 @@ mod short_name;
 pub use coefficients::{BlackboxRow, TrainedDefaults, blackbox_rows};
 pub use deployment::{Deployment, DeploymentArgs, KvBlocksSource};
 pub use error::ConfigError;
-pub use hardware::{Catalogue, Hardware, MeasuredKernels, Network, parse as parse_hardware};
+pub use hardware::{Catalogue, Hardware, MeasuredKernels, Network, parse as parse_hardware, same_hardware};
 pub use known::{KnownModel, known_hardware, known_models};
 pub use latency_kind::LatencyKind;
 pub use model::{LoadedModel, parse as parse_model};

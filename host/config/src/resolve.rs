@@ -113,10 +113,13 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     if args.enable_expert_parallel && kind != LatencyKind::Physics {
         notes.push("expert parallelism changes no step time in this model".into());
     }
+    let parallelism = Parallelism { tensor: tensor_parallel_size, data: args.data_parallel_size };
+    let pipeline_parallel_size = choice.pipeline;
+    let weight_bytes = config.map(|model| memory::weight_bytes(&model.config, parallelism, pipeline_parallel_size));
     Ok(Deployment {
         hardware: hardware.name.clone(),
         tensor_parallel_size,
-        pipeline_parallel_size: choice.pipeline,
+        pipeline_parallel_size,
         data_parallel_size: args.data_parallel_size,
         precision,
         latency,
@@ -128,6 +131,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         batch_limits,
         batch_limits_source,
         max_model_len,
+        weight_bytes,
         model_facts: model_facts(config, hardware, (tensor_parallel_size, args.data_parallel_size)),
         notes,
         warnings,

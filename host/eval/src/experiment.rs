@@ -14,7 +14,9 @@ use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 
 use blis_config::engine::{BatchSettings, EngineProfile};
-use blis_config::policy::{Bundle, Choices, ParameterSetting, PolicySettings, ScalingRow, SettingSource, Sourced};
+use blis_config::policy::{
+    Bundle, Choices, ParameterSetting, PolicySettings, ScalingChoice, ScalingRow, SettingSource, Sourced,
+};
 use blis_config::{Deployment, DeploymentArgs, Dtype, KvCacheDtype, LatencyKind, PrecisionArgs, Quantization};
 use blis_diag::{Diagnostic, quoted};
 use blis_plugin::Kind;
@@ -29,6 +31,7 @@ use crate::error::RunError;
 use crate::fitness::{FitnessScale, FitnessWeights};
 use crate::flow::{self, FlowControlSettings};
 use crate::group::GroupSettings;
+use crate::nodes;
 use crate::prices::Prices;
 use crate::scaling::{self, ScalingSettings};
 use crate::spec::{
@@ -218,15 +221,17 @@ impl Experiment {
     /// The first invalid setting, or what is wrong with a file that a setting names.
     pub fn new(spec: ExperimentSpec, files: OutputFiles) -> Result<Self, RunError> {
         let bundle = bundle(&spec)?;
-        let spec = with_gateway(spec, bundle.as_ref())?;
+        let spec = with_deployment(spec, bundle.as_ref())?;
+        let spec = with_scaling(with_gateway(spec, bundle.as_ref())?, bundle.as_ref())?;
         check_conflicts(&spec)?;
         let model = spec.model.clone().ok_or_else(|| {
             RunError::usage("no model is set").hint("name one with `--model`; `blis models` lists those known")
         })?;
         let workload = WorkloadConfig::new(&spec)?;
-        let refuse = |name: &str, what: &str, hint: &str| misplaced(&spec, name, what, hint);
+        let refuse = |name: &str, what: &str, hint: &str| spec.misplaced(name, what, hint);
         let scaling = ScalingSettings::new(&spec, refuse)?;
         scaling::check_groups(&spec, scaling.as_ref(), refuse)?;
+        nodes::check(&spec)?;
         check_files(&files)?;
         let evaluation = EvaluationSettings::new(&spec)?;
         let parity = spec.parity.unwrap_or(defaults::PARITY);
@@ -300,6 +305,11 @@ impl Experiment {
         Self::new(spec, OutputFiles::default())
     }
 
+    /// Whether GPUs or nodes have prices.
+    pub(crate) fn has_prices(&self) -> bool {
+        self.prices.is_some() || self.spec.node_pool.iter().flatten().any(|pool| pool.price.is_some())
+    }
+
     /// The price of the GPU of `deployment`, dollars per hour; `None` without a price list.
     ///
     /// # Errors
@@ -359,17 +369,6 @@ fn lost_sampling(workload: &WorkloadConfig, files: &OutputFiles) -> Option<(Stri
     })
 }
 
-/// The error about the setting `name`, with or without dashes, where it is set.
-fn misplaced(spec: &ExperimentSpec, name: &str, what: &str, hint: &str) -> RunError {
-    let name = name.trim_start_matches('-');
-    match spec.source(name, SettingSource::Default) {
-        SettingSource::File(location) => {
-            RunError::refused(Diagnostic::new(format!("`{name}` {what}")).at(location).hint(hint))
-        }
-        _ => RunError::usage(format_args!("`--{name}` {what}")).hint(hint),
-    }
-}
-
 /// The settings of flow control.
 const FLOW_CONTROL: [&str; 21] = [
     "saturation-detector",
@@ -423,12 +422,12 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
         ];
         if let Some(flag) = flags_set(formats).next() {
             let hint = "BLIS takes number formats from the model's `config.json` only; leave out one of them";
-            return Err(misplaced(spec, flag, "cannot be used with `--parity blis`", hint));
+            return Err(spec.misplaced(flag, "cannot be used with `--parity blis`", hint));
         }
     }
     for (one, other) in APART {
         if spec.has(one) && spec.has(other) {
-            return Err(misplaced(spec, one, &format!("cannot be used with `--{other}`"), "leave out one of them"));
+            return Err(spec.misplaced(one, &format!("cannot be used with `--{other}`"), "leave out one of them"));
         }
     }
     let is_0_33 = spec.engine.unwrap_or(defaults::ENGINE) == EngineName::Vllm033;
@@ -443,12 +442,12 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
         ];
         if let Some(flag) = flags_set(options).next() {
             let hint = "older versions and BLIS do not have it: leave it out, or leave out `--engine` and `--parity`";
-            return Err(misplaced(spec, flag, "needs `--engine vllm-0.33`", hint));
+            return Err(spec.misplaced(flag, "needs `--engine vllm-0.33`", hint));
         }
     }
     if spec.engine.is_some() && spec.parity == Some(ParityName::Blis) {
         let hint = "BLIS simulates an engine of its own: leave out one of them; a page of `--explain-config` names the engine of its run";
-        return Err(misplaced(spec, "engine", "cannot be used with `--parity blis`", hint));
+        return Err(spec.misplaced("engine", "cannot be used with `--parity blis`", hint));
     }
     if spec.flow_control != Some(true)
         && let Some(name) = FLOW_CONTROL.into_iter().find(|name| spec.has(name))
@@ -457,19 +456,19 @@ fn check_conflicts(spec: &ExperimentSpec) -> Result<(), RunError> {
             "max-concurrency" => "set both; `--concurrency N` keeps N requests in flight, in closed loop",
             _ => "set both, or neither",
         };
-        return Err(misplaced(spec, name, "needs `--flow-control`", hint));
+        return Err(spec.misplaced(name, "needs `--flow-control`", hint));
     }
     if spec.fairness_weights.is_some() && spec.fairness_policy.as_deref() != Some(flow::WEIGHTED) {
         let hint = "set both; other policies have no weights";
-        return Err(misplaced(spec, "fairness-weights", "needs `--fairness-policy weighted`", hint));
+        return Err(spec.misplaced("fairness-weights", "needs `--fairness-policy weighted`", hint));
     }
     if spec.queue_shedding == Some(true) && spec.parity != Some(ParityName::Blis) {
         let hint = "llm-d rejects the request that finds the queue full; leave it out, or add `--parity blis`";
-        return Err(misplaced(spec, "queue-shedding", "needs `--parity blis`", hint));
+        return Err(spec.misplaced("queue-shedding", "needs `--parity blis`", hint));
     }
     for (one, other) in NEEDS {
         if spec.has(one) && !spec.has(other) {
-            return Err(misplaced(spec, one, &format!("needs `--{other}`"), "set both, or neither"));
+            return Err(spec.misplaced(one, &format!("needs `--{other}`"), "set both, or neither"));
         }
     }
     Ok(())
@@ -480,6 +479,18 @@ fn bundle(spec: &ExperimentSpec) -> Result<Option<Bundle>, RunError> {
     let inline = |InlinePolicies { file, text }: &InlinePolicies| Bundle::parse(file, text);
     let loaded = spec.policy_config.as_deref().map(Bundle::load);
     loaded.or_else(|| spec.policies.as_ref().map(inline)).transpose().map_err(RunError::refused)
+}
+
+/// `spec` with the section `deployment` of `bundle`, where no other setting says otherwise. That of a configuration file is
+/// in `spec`.
+fn with_deployment(spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<ExperimentSpec, RunError> {
+    match &spec.policy_config {
+        Some(path) if bundle.is_some_and(|bundle| bundle.choices().has_deployment) => {
+            let section = ExperimentSpec::deployment_of(path)?;
+            Ok(spec.over(&section))
+        }
+        _ => Ok(spec),
+    }
 }
 
 /// `spec` with the flow control of `bundle`, where no flag sets it otherwise.
@@ -501,6 +512,25 @@ fn with_gateway(mut spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<Exp
                 _ => what.hint(value_hint(&message)),
             })
         })?;
+    }
+    Ok(spec)
+}
+
+/// `spec` with the autoscaler of `bundle`, unless another setting names one.
+fn with_scaling(mut spec: ExperimentSpec, bundle: Option<&Bundle>) -> Result<ExperimentSpec, RunError> {
+    let chosen = bundle.and_then(|bundle| bundle.choices().scaling.as_ref());
+    let Some(ScalingChoice { name, parameters }) = chosen.filter(|_| spec.autoscaler.is_none()) else {
+        return Ok(spec);
+    };
+    spec.set(SettingKey::named("autoscaler"), name, name.source.clone()).map_err(RunError::usage)?;
+    let is_set = |spec: &ExperimentSpec, name: &str| {
+        spec.policy_param.iter().flatten().any(|one| one.kind == Kind::Scaling && one.name == name)
+    };
+    for (name, Sourced { value, source }) in
+        parameters.iter().filter(|(name, _)| !is_set(&spec, name)).cloned().collect::<Vec<_>>()
+    {
+        let text = PolicyParam { kind: Kind::Scaling, name, value }.to_string();
+        spec.set(SettingKey::named("policy-param"), &text, source).map_err(RunError::usage)?;
     }
     Ok(spec)
 }

@@ -13,6 +13,7 @@ use blis_config::{Deployment, KvBlocksSource, LatencyKind};
 use blis_diag::{YamlPage, text};
 use blis_plugin::Kind;
 use blis_plugin::incidents::OnError;
+use blis_sim::cluster::EMPTY_NODE_DELAY;
 use blis_sim::semantics::Semantics;
 use blis_sim::units::Micros;
 use blis_workload::distribution::{ArrivalProcess, DistributionSpec, LengthSpec};
@@ -355,6 +356,11 @@ impl Explanation<'_> {
         if !groups.is_empty() {
             self.flag(settings, "group", ExplainedValue::Several(groups.iter().map(ToString::to_string).collect()));
         }
+        if let Some(pools) = &self.config.spec.node_pool {
+            self.flag(settings, "node-pool", ExplainedValue::Several(pools.iter().map(ToString::to_string).collect()));
+            let idle = self.config.spec.node_idle.unwrap_or(EMPTY_NODE_DELAY);
+            self.flag(settings, "node-idle", idle.as_secs_f64());
+        }
     }
 
     fn scaling(&self, settings: &mut ExplainedSettings) {
@@ -374,6 +380,11 @@ impl Explanation<'_> {
             }
         };
         self.flag(settings, "policy-param", ExplainedValue::Several(parameters));
+        if scaling.is_blis() {
+            self.flag(settings, "scaling-interval", scaling.sync.as_secs_f64());
+            self.flag(settings, "startup-time", start_times_text(&scaling.start));
+            return;
+        }
         self.flag(settings, "min-replicas", scaling.min);
         self.flag(settings, "max-replicas", scaling.max);
         self.flag(settings, "scrape-interval", scaling.scrape.as_secs_f64());

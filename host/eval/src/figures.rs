@@ -72,7 +72,7 @@ figures! {
         "instances whose mean waiting queue is at least 1 and more than twice that of the others";
     InstanceSeconds = "instance_seconds", Seconds, Lower, Nothing, "instances times simulated seconds: what the run cost";
     GpuHours = "gpu_hours", Hours, Lower, Nothing, "time in which GPUs were held, summed over GPUs";
-    Cost = "cost", Dollars, Lower, Prices, "GPU-hours at the price of --prices";
+    Cost = "cost", Dollars, Lower, Prices, "GPU-hours at the price of --prices, or node-hours at that of --node-pool";
     GoodputPerGpuHour = "goodput_per_gpu_hour", RequestsPerGpuHour, Higher, SloTargets,
         "completed requests that met every SLO target, per GPU-hour";
     ScaleEvents = "scale_events", Count, Lower, Nothing, "changes of the number of replicas";

@@ -1,11 +1,12 @@
 //! Groups of instances beside the first: `--group hardware=A100-SXM,tp=1,instances=2`.
 
-use std::fmt::{self, Display};
-
 use blis_config::DeploymentArgs;
+use blis_sim::cluster::StartMode;
+
+use crate::startup::StartupSettings;
 
 /// Instances that differ from the first group in what is set here.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupSettings {
     /// Model, as of `--model`.
     pub model: Option<String>,
@@ -17,12 +18,16 @@ pub struct GroupSettings {
     pub max_num_seqs: Option<u32>,
     /// Maximum tokens of a step.
     pub max_num_batched_tokens: Option<u32>,
-    /// Instances at the start, ≥ 1.
+    /// Instances at the start, ≥ 1: by default the fewest replicas.
     pub instances: u32,
     /// Fewest replicas, with an autoscaler.
     pub min: Option<u32>,
     /// Most replicas, with an autoscaler.
     pub max: Option<u32>,
+    /// How long a replica takes to start, with an autoscaler.
+    pub startup_time: Option<StartupSettings>,
+    /// What is ready before a replica starts, with an autoscaler.
+    pub start_mode: Option<StartMode>,
 }
 
 impl GroupSettings {
@@ -41,23 +46,5 @@ impl GroupSettings {
         args.batch.max_num_seqs = self.max_num_seqs.or(args.batch.max_num_seqs);
         args.batch.max_num_batched_tokens = self.max_num_batched_tokens.or(args.batch.max_num_batched_tokens);
         args
-    }
-}
-
-/// As the flag has it.
-impl Display for GroupSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "instances={}", self.instances)?;
-        for (name, text) in [("model", &self.model), ("hardware", &self.hardware)] {
-            text.iter().try_for_each(|text| write!(f, ",{name}={text}"))?;
-        }
-        let numbers = [
-            ("tp", self.tp),
-            ("max-num-seqs", self.max_num_seqs),
-            ("max-num-batched-tokens", self.max_num_batched_tokens),
-            ("min", self.min),
-            ("max", self.max),
-        ];
-        numbers.into_iter().try_for_each(|(name, number)| number.map_or(Ok(()), |number| write!(f, ",{name}={number}")))
     }
 }

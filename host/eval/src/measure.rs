@@ -184,7 +184,7 @@ pub(crate) fn check_weights(
         Needs::Nothing => true,
         Needs::SloTargets => !(config.cluster.slo_targets.is_empty() && recorded.is_empty()),
         Needs::Tenants => !names.texts().is_empty(),
-        Needs::Prices => config.prices.is_some(),
+        Needs::Prices => config.has_prices(),
     };
     weights.check(has, |class| names.find(class).is_some()).map_err(RunError::refused)
 }

@@ -10,7 +10,7 @@ use crate::scaling;
 use crate::spec::parse;
 use blis_config::policy::{
     Ambiguous, BuiltIn, Bundle, Choices, PluginLookup as _, PluginLookupError, PolicyError, PolicySettings,
-    SettingSource, Sourced,
+    ScalingChoice, SettingSource, Sourced,
 };
 use blis_plugin::Kind;
 
@@ -79,6 +79,15 @@ impl Experiment {
         }
         if file.is_file() && !is_plugin(file) {
             let bundle = Bundle::load(file).map_err(RunError::refused)?;
+            // All candidates have the same service, and the same number of replicas or what decides it.
+            if bundle.choices().has_deployment {
+                return Err(RunError::usage(format_args!("`{policy}` has a section `deployment`"))
+                    .hint("candidates are policies of one service: leave it out of the bundle, and set it for all with `--config FILE`"));
+            }
+            if let Some(ScalingChoice { name, .. }) = &bundle.choices().scaling {
+                return Err(RunError::usage(format_args!("`{policy}` names the autoscaler `{}`", **name))
+                    .hint(format!("name it for all candidates: `--autoscaler {}`", **name)));
+            }
             let flags = match others {
                 OtherPolicies::Kept => self.choices.clone(),
                 OtherPolicies::Defaults => Choices::default(),

@@ -5,10 +5,13 @@ use blis_plugin::Kind;
 use blis_sim::cluster::{ReplicaGroup, ReplicaSettings, StartMode};
 use blis_sim::instance::InstanceConfig;
 use blis_sim::request::Name;
-use blis_sim::scaling::{DrainPolicy, PlacementPolicy, ScalingPolicy};
+use blis_sim::rng::Stream;
+use blis_sim::scaling::{ByName, DrainPolicy, PlacementPolicy, ScalingPolicy};
+use blis_sim::semantics::Semantics;
 
 use crate::error::RunError;
 use crate::experiment::Experiment;
+use crate::nodes::pools;
 use crate::scaling::limits;
 
 /// A group of a service: its deployment, and what the simulator needs to make one of its instances.
@@ -31,40 +34,51 @@ pub(crate) struct ReplicaPolicies {
 }
 
 /// The replicas of a service with these groups, the first of which is that of `--num-instances`; `None` for a single group with a
-/// fixed number of instances.
+/// fixed number of instances and without node pools.
 ///
 /// # Errors
-/// If a GPU has no price in the price list, or a placement policy has nothing to decide.
+/// If a GPU has no price in the price list, a replica no room in the node pools, or a placement policy nothing to decide.
 pub(crate) fn replicas(
     config: &Experiment,
     groups: Vec<ServiceGroup<'_>>,
     policies: ReplicaPolicies,
 ) -> Result<Option<ReplicaSettings>, RunError> {
     let (settings, further) = (config.cluster.scaling.as_ref(), &config.cluster.groups);
-    if settings.is_none() && further.is_empty() {
+    let deployments: Vec<&Deployment> = groups.iter().map(|group| group.deployment).collect();
+    let (pools, mut allowed) = pools(&config.spec, &deployments)?;
+    if settings.is_none() && further.is_empty() && pools.is_empty() {
         return Ok(None);
     }
     let own = |index: usize| index.checked_sub(1).map(|index| &further[index]);
     let group = |(index, group): (usize, ServiceGroup<'_>)| {
+        let start = own(index)
+            .and_then(|group| group.startup_time)
+            .or(settings.map(|settings| settings.start))
+            .unwrap_or_default();
         Ok(ReplicaGroup {
             limits: limits(settings, own(index), group.initial),
             instance: group.template,
             serves: group.serves,
             initial: group.initial,
             gpus: group.deployment.gpus(),
-            pools: Vec::new(),
+            pools: std::mem::take(&mut allowed[index]),
             price: config.usd_per_gpu_hour(group.deployment)?,
-            start: settings.map(|settings| settings.start).unwrap_or_default(),
-            mode: settings.map_or(StartMode::Cold, |settings| settings.mode),
+            start: start.of(group.deployment)?,
+            mode: own(index)
+                .and_then(|group| group.start_mode)
+                .or(settings.map(|settings| settings.mode))
+                .unwrap_or(StartMode::Cold),
         })
     };
     let ReplicaPolicies { scaling, drain, placement } = policies;
+    let initial = groups.iter().map(|group| group.initial).sum();
     let replicas = ReplicaSettings {
         groups: groups.into_iter().enumerate().map(group).collect::<Result<_, RunError>>()?,
-        pools: Vec::new(),
+        pools,
         scheduled: Vec::new(),
-        scaling: settings.zip(scaling).map(|(settings, policy)| settings.control(policy)),
-        drain,
+        starts: Stream::new(config.seed, "replica starts"),
+        scaling: settings.zip(scaling).map(|(settings, policy)| settings.control(policy, config.seed)),
+        drain: if config.engine.semantics == Semantics::BLIS { Box::new(ByName { initial }) } else { drain },
         placement,
     };
     match config.cluster.policies.used(Kind::Placement) {

@@ -8,8 +8,8 @@ use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_plugin::incidents::Incident;
 use blis_report::{
-    DecisionSummary, EmptyFigures, EventLog, Export, GroupName, Journal, LoadLog, LoadReport, ReplicasDocument,
-    RequestLog, ServiceCost, Setting, TpotLog, report_document,
+    DecisionSummary, EmptyFigures, EventLog, Export, GroupName, Journal, LoadLog, LoadReport, PoolName,
+    ReplicasDocument, RequestLog, ServiceCost, Setting, TpotLog, report_document,
 };
 use blis_sim::metrics::{Distribution, Report};
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -31,6 +31,7 @@ use crate::measure::{
     Measurement, check_weights, class_rules, end_log, measure, metrics_options, no_sample, plugin_warnings,
 };
 use crate::named_policy::OtherPolicies;
+use crate::node_pool::NodePoolSettings;
 use crate::open;
 use crate::prices::GpuPrice;
 use crate::recording;
@@ -172,8 +173,10 @@ fn simulate(
     Ok(RunResult {
         setting: setting(config, &deployments, &notes),
         load,
-        replicas: report.replicas.as_ref().map(|replicas| ReplicasDocument::new(replicas, &group_names(&deployments))),
-        cost: gpu_prices(config, &deployments)?.and_then(|prices| ServiceCost::new(&report, prices)),
+        replicas: report.replicas.as_ref().map(|replicas| {
+            ReplicasDocument::new(replicas, &group_names(&deployments), &pool_names(config, deployment))
+        }),
+        cost: ServiceCost::new(&report, gpu_prices(config, &deployments)?),
         tpot: tpot.distribution(),
         identity,
         empty,
@@ -288,9 +291,19 @@ fn group_names(deployments: &[&Deployment]) -> Vec<GroupName> {
     deployments.iter().map(name).collect()
 }
 
-/// The prices of the GPUs of all groups, each once; `None` without a price list.
-fn gpu_prices(config: &Experiment, deployments: &[&Deployment]) -> Result<Option<Vec<GpuPrice>>, RunError> {
-    let Some(list) = &config.prices else { return Ok(None) };
+/// What distinguishes each node pool, where `first` is the deployment of the first group.
+fn pool_names(config: &Experiment, first: &Deployment) -> Vec<PoolName> {
+    let name = |pool: &NodePoolSettings| PoolName {
+        name: pool.name.clone(),
+        hardware: pool.hardware.clone().unwrap_or_else(|| first.hardware.clone()),
+        gpus_per_node: pool.gpus_per_node,
+    };
+    config.spec.node_pool.iter().flatten().map(name).collect()
+}
+
+/// The prices of the GPUs of all groups, each once; none without a price list.
+fn gpu_prices(config: &Experiment, deployments: &[&Deployment]) -> Result<Vec<GpuPrice>, RunError> {
+    let Some(list) = &config.prices else { return Ok(Vec::new()) };
     let mut prices: Vec<GpuPrice> = Vec::new();
     for deployment in deployments {
         let price = list.of(&deployment.hardware)?;
@@ -298,7 +311,7 @@ fn gpu_prices(config: &Experiment, deployments: &[&Deployment]) -> Result<Option
             prices.push(price);
         }
     }
-    Ok(Some(prices))
+    Ok(prices)
 }
 
 /// The instances of a group in words: `2 × H100 (TP 2)`.

@@ -2,13 +2,15 @@
 
 use blis_config::policy::{ParameterInput, PolicySettings, ScalingRow, ScalingUse, SettingSource, Sourced};
 use blis_plugin::Kind;
-use blis_sim::cluster::{ScalingLoop, StartMode, StartTimes};
+use blis_sim::cluster::{DelayedActuation, ScalingLoop, StartMode};
+use blis_sim::rng::Stream;
 use blis_sim::scaling::{Behaviour, ReplicaLimits, ScalingPolicy};
 use blis_sim::units::Micros;
 
 use crate::error::RunError;
 use crate::group::GroupSettings;
 use crate::spec::{ExperimentSpec, ParityName, PolicyParam, TraceLevelName, defaults};
+use crate::startup::StartupSettings;
 
 /// The settings of autoscaling, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +28,7 @@ pub struct ScalingSettings {
     /// How fast replicas are added, removed, and when a service goes to zero: the policy's own rules where no setting
     /// says otherwise.
     pub behaviour: Behaviour,
-    pub start: StartTimes,
+    pub start: StartupSettings,
     pub mode: StartMode,
 }
 
@@ -64,17 +66,17 @@ impl ScalingSettings {
             }
             return Ok(None);
         };
-        if spec.parity == Some(ParityName::Blis) {
-            let hint = "BLIS's own loop scales to zero and never recovers; leave out one of them";
-            return Err(refuse("autoscaler", "cannot be used with `--parity blis`", hint));
-        }
+        let is_blis = spec.parity == Some(ParityName::Blis);
+        check_parity(spec, name, &refuse)?;
         check_recording(spec, "--autoscaler", &refuse)?;
         let built_in = ScalingRow::find(name)
             .map(|_| ScalingUse::choose(&sourced(spec, "autoscaler", name.clone()), &parameters(spec)))
             .transpose()
             .map_err(RunError::refused)?;
-        let min = spec.min_replicas.unwrap_or(defaults::MIN_REPLICAS);
-        let max = spec.max_replicas.unwrap_or(defaults::MAX_REPLICAS.max(min));
+        // BLIS has no limits, and no phases of a start.
+        let (least, most) = if is_blis { (0, u32::MAX) } else { (defaults::MIN_REPLICAS, defaults::MAX_REPLICAS) };
+        let min = spec.min_replicas.unwrap_or(least);
+        let max = spec.max_replicas.unwrap_or(most.max(min));
         if min > max {
             let what = format!("is {min}, but `--max-replicas` {max}");
             return Err(refuse("min-replicas", &what, "raise the largest number, or lower the smallest"));
@@ -84,7 +86,7 @@ impl ScalingSettings {
             let hint = "it is the number at the start: choose one within `--min-replicas` and `--max-replicas`";
             return Err(refuse("num-instances", &what, hint));
         }
-        if min == 0 && spec.flow_control != Some(true) {
+        if min == 0 && !is_blis && spec.flow_control != Some(true) {
             let hint = "requests that find no replica wait in the gateway's queue; without it they are rejected";
             return Err(refuse("min-replicas", "is 0 and needs `--flow-control`", hint));
         }
@@ -100,7 +102,11 @@ impl ScalingSettings {
             max,
             scrape: spec.scrape_interval.unwrap_or(defaults::SCRAPE_INTERVAL),
             sync: spec.scaling_interval.unwrap_or(defaults::SCALING_INTERVAL),
-            start: spec.startup_time.unwrap_or_default(),
+            start: spec.startup_time.unwrap_or(if is_blis {
+                StartupSettings::NONE
+            } else {
+                StartupSettings::default()
+            }),
             mode: spec.start_mode.unwrap_or(StartMode::Cold),
         }))
     }
@@ -110,18 +116,77 @@ impl ScalingSettings {
     /// # Errors
     /// If `spec` has one.
     pub(crate) fn refuse_in_planning(spec: &ExperimentSpec) -> Result<(), RunError> {
-        let flag = match (&spec.autoscaler, &spec.group) {
-            (Some(_), _) => "--autoscaler",
-            (None, Some(_)) => "--group",
-            (None, None) => return Ok(()),
-        };
+        let flags = [
+            (spec.autoscaler.is_some(), "--autoscaler"),
+            (spec.group.is_some(), "--group"),
+            (spec.node_pool.is_some(), "--node-pool"),
+        ];
+        let Some((_, flag)) = flags.into_iter().find(|(is_set, _)| *is_set) else { return Ok(()) };
         Err(RunError::usage(format_args!("`{flag}` cannot be used in planning"))
             .hint("`blis capacity`, `size` and `sweep` measure a fixed number of equal instances; `blis run` and `compare` take it"))
     }
 
+    /// Whether it is BLIS's own loop, without limits and rules.
+    pub(crate) fn is_blis(&self) -> bool {
+        self.built_in.as_ref().is_some_and(|used| used.actuation_delay().is_some())
+    }
+
     /// The loop in which `policy` sets the numbers of replicas.
-    pub(crate) fn control(&self, policy: Box<dyn ScalingPolicy>) -> ScalingLoop {
-        ScalingLoop { policy, sync: self.sync, scrape: self.scrape, behaviour: Some(self.behaviour.clone()) }
+    pub(crate) fn control(&self, policy: Box<dyn ScalingPolicy>, seed: u64) -> ScalingLoop {
+        let delay = self.built_in.as_ref().and_then(ScalingUse::actuation_delay);
+        ScalingLoop {
+            policy,
+            sync: self.sync,
+            // BLIS reads the signals at the moment of its decision.
+            scrape: if delay.is_some() { self.sync } else { self.scrape },
+            behaviour: Some(self.behaviour.clone()),
+            actuation: delay.map(|delay| DelayedActuation { delay, delays: Stream::new(seed, "actuation delays") }),
+        }
+    }
+}
+
+/// The name of BLIS's own loop.
+const BLIS_LOOP: &str = "blis-v2";
+
+/// The settings of Kubernetes' loop, which BLIS's has not.
+const NOT_IN_BLIS: [&str; 8] = [
+    "min-replicas",
+    "max-replicas",
+    "scrape-interval",
+    "scale-up",
+    "scale-down",
+    "cooldown-period",
+    "start-mode",
+    "drain-policy",
+];
+
+/// Refuses BLIS's loop without `--parity blis`, others with it, and settings that it has not.
+fn check_parity(
+    spec: &ExperimentSpec,
+    autoscaler: &str,
+    refuse: &impl Fn(&str, &str, &str) -> RunError,
+) -> Result<(), RunError> {
+    let is_blis = spec.parity == Some(ParityName::Blis);
+    match (is_blis, autoscaler == BLIS_LOOP) {
+        (false, false) => return Ok(()),
+        (true, false) => {
+            let hint = "BLIS's own loop is `--autoscaler blis-v2`; leave out one of them";
+            return Err(refuse("autoscaler", "cannot be used with `--parity blis`", hint));
+        }
+        (false, true) => {
+            let hint = "it goes to zero without demand and never comes back; `wva-v2` is the analyzer that it copies";
+            return Err(refuse("autoscaler", "is `blis-v2`, which needs `--parity blis`", hint));
+        }
+        (true, true) => {}
+    }
+    if spec.node_pool.is_none() {
+        let hint =
+            "BLIS starts further instances on nodes only: set `min` and `max` of a pool to the number of its nodes";
+        return Err(refuse("autoscaler", "is `blis-v2`, which needs `--node-pool`", hint));
+    }
+    match NOT_IN_BLIS.into_iter().find(|name| spec.has(name)) {
+        Some(name) => Err(refuse(name, "cannot be used with `--autoscaler blis-v2`", "BLIS's loop has no such rule")),
+        None => Ok(()),
     }
 }
 
@@ -167,26 +232,32 @@ pub(crate) fn check_groups(
         return Err(refuse("group", "cannot be used with `--parity blis`", "leave out one of them"));
     }
     check_recording(spec, "--group", &refuse)?;
-    for group in groups {
-        let wrong = |what: String, hint: &str| Err(RunError::usage(format!("`--group {group}`: {what}")).hint(hint));
-        if scaling.is_none() && (group.min.is_some() || group.max.is_some()) {
-            return wrong("`min` and `max` need `--autoscaler`".to_owned(), "set both, or neither");
+    for (index, group) in groups.enumerate() {
+        let wrong = |what: String, hint: &str| Err(spec.misplaced_item("group", index, &what, hint));
+        let of_scaling = [
+            (group.min.is_some(), "min"),
+            (group.max.is_some(), "max"),
+            (group.startup_time.is_some(), "startup-time"),
+            (group.start_mode.is_some(), "start-mode"),
+        ];
+        if let Some((_, name)) = of_scaling.into_iter().find(|(is_set, _)| scaling.is_none() && *is_set) {
+            return wrong(format!("has `{name}`, which needs `--autoscaler`"), "set both, or neither");
         }
         let ReplicaLimits { min, max } = limits(scaling, Some(group), group.instances);
         if !(min..=max).contains(&group.instances) {
-            let what = format!("{} instances are not within {min} to {max} replicas", group.instances);
+            let what = format!("has {} instances, which are not within {min} to {max} replicas", group.instances);
             return wrong(what, "it is the number at the start: change `instances`, `min` or `max`");
         }
         if min == 0 && spec.flow_control != Some(true) {
             let hint = "requests that find no replica wait in the gateway's queue; without it they are rejected";
-            return wrong("`min=0` needs `--flow-control`".to_owned(), hint);
+            return wrong("has `min=0`, which needs `--flow-control`".to_owned(), hint);
         }
     }
     Ok(())
 }
 
 /// Refuses the flag `flag` with what assumes one group of a fixed number of instances.
-fn check_recording(
+pub(crate) fn check_recording(
     spec: &ExperimentSpec,
     flag: &str,
     refuse: &impl Fn(&str, &str, &str) -> RunError,

@@ -1,6 +1,7 @@
 //! What a run cost: GPU-hours, and dollars with a price list.
 
 use blis_sim::metrics::Report;
+use blis_sim::replica::ReplicaReport;
 use serde::Serialize;
 
 /// The cost of a run.
@@ -8,9 +9,12 @@ use serde::Serialize;
 pub struct ServiceCost<P: Serialize> {
     /// Time in which GPUs were held, summed over GPUs, hours.
     gpu_hours: f64,
-    /// The prices, and where they are from.
+    /// Time of all nodes, hours, if nodes have prices of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_hours: Option<f64>,
+    /// The prices of GPUs, and where they are from.
     prices: P,
-    /// Dollars for the GPU-hours.
+    /// Dollars for the node-hours if nodes have prices, else for the GPU-hours.
     usd: f64,
     /// Dollars for a million output tokens of completed requests; `None` without any.
     usd_per_million_output_tokens: Option<f64>,
@@ -29,6 +33,7 @@ impl<P: Serialize> ServiceCost<P> {
         let good_per = |cost: f64| good.filter(|_| cost > 0.0).map(|good| good / cost);
         Some(Self {
             gpu_hours,
+            node_hours: report.replicas.as_ref().and_then(ReplicaReport::priced_node_hours),
             prices,
             usd,
             usd_per_million_output_tokens: (tokens > 0.0).then(|| 1e6 * usd / tokens),
@@ -41,7 +46,10 @@ impl<P: Serialize> ServiceCost<P> {
     #[must_use]
     pub fn line(&self) -> String {
         let Self { gpu_hours, usd, .. } = self;
-        let mut text = format!("${usd:.2} for {gpu_hours:.3} GPU-hours");
+        let mut text = match self.node_hours {
+            Some(hours) => format!("${usd:.2} for {hours:.3} node-hours ({gpu_hours:.3} GPU-hours held)"),
+            None => format!("${usd:.2} for {gpu_hours:.3} GPU-hours"),
+        };
         if let Some(tokens) = self.usd_per_million_output_tokens {
             text.push_str(&format!(", ${tokens:.2} per 1M output tokens"));
         }
@@ -56,7 +64,7 @@ impl<P: Serialize> ServiceCost<P> {
 mod tests {
     use super::*;
     use blis_sim::metrics::{Aggregate, Counts, Goodput, InstanceCost};
-    use blis_sim::replica::{GroupReport, ReplicaReport};
+    use blis_sim::replica::{GroupReport, PoolReport};
     use blis_sim::units::Micros;
 
     const HOUR: Micros = Micros(3_600_000_000);
@@ -87,6 +95,13 @@ mod tests {
         let replicas = ReplicaReport { groups: vec![group], ..ReplicaReport::default() };
         let elastic = ServiceCost::new(&Report { replicas: Some(replicas), ..report() }, "a list").expect("a price");
         assert_eq!((elastic.gpu_hours, elastic.usd), (4.0, 10.0), "loading and active");
+        let pool = PoolReport { node_time: HOUR, node_price: Some(30.0), ..PoolReport::default() };
+        let replicas = ReplicaReport { groups: vec![group], pools: vec![pool; 2], ..ReplicaReport::default() };
+        let nodes = ServiceCost::new(&Report { replicas: Some(replicas), ..report() }, ()).expect("a price");
+        assert!(
+            nodes.line().starts_with("$60.00 for 2.000 node-hours (4.000 GPU-hours held), $30.00 per"),
+            "{nodes:?}"
+        );
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub use file::{FileError, check_target, write_json, write_pair, write_text, writ
 pub use load::{LoadLog, LoadReport, LoadState};
 pub use log::EventLog;
 pub use plugins::{other_value, plugins_document};
-pub use replicas::{GroupName, ReplicasDocument};
+pub use replicas::{GroupName, PoolName, ReplicasDocument};
 pub use requests::{RequestLog, RequestRecord};
 pub use results::results_document;
 pub use summary::{Setting, Summary};

@@ -1,6 +1,6 @@
 //! The replicas of an autoscaled service: figures for the JSON document, and lines of the summary.
 
-use blis_sim::replica::{GroupReport, ReplicaReport, ReplicaState};
+use blis_sim::replica::{GroupReport, PoolReport, ReplicaReport, ReplicaState};
 use blis_sim::units::Micros;
 use serde::Serialize;
 
@@ -30,6 +30,9 @@ pub struct ReplicasDocument {
     /// Each group; empty for a single one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<GroupDocument>,
+    /// Each node pool; empty if GPUs are not limited.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    node_pools: Vec<PoolDocument>,
 }
 
 /// The replicas of a group.
@@ -57,6 +60,33 @@ pub struct GroupName {
     pub gpus_per_replica: u32,
 }
 
+/// The nodes of a pool.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct PoolDocument {
+    /// Name, GPU and size, as [`PoolName`] has them.
+    #[serde(flatten)]
+    name: PoolName,
+    /// Node-time, from the request of each node to its removal, hours.
+    node_hours: f64,
+    /// Most nodes at the same time.
+    peak: u32,
+    /// Nodes beyond the smallest number.
+    requested: u32,
+    /// Price of a node, dollars per hour; `None` without one.
+    usd_per_node_hour: Option<f64>,
+}
+
+/// What distinguishes a node pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PoolName {
+    /// Name in the settings.
+    pub name: String,
+    /// Name of the GPU.
+    pub hardware: String,
+    /// GPUs of a node.
+    pub gpus_per_node: u32,
+}
+
 /// Replica-time in each state, s.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct StateTimes {
@@ -79,9 +109,9 @@ struct TimelineEntry {
 }
 
 impl ReplicasDocument {
-    /// The figures of `report`, summed over its groups, which have these `names`.
+    /// The figures of `report`, summed over its groups, which have these `names`, as its node pools have `pools`.
     #[must_use]
-    pub fn new(report: &ReplicaReport, names: &[GroupName]) -> Self {
+    pub fn new(report: &ReplicaReport, names: &[GroupName], pools: &[PoolName]) -> Self {
         let groups = || report.groups.iter();
         let time_in = |state: ReplicaState| groups().map(|group| group.time_in[state.index()]).sum();
         let numbers = 0..report.groups.len();
@@ -97,11 +127,12 @@ impl ReplicasDocument {
             flaps: numbers.map(|group| report.flaps(group)).sum(),
             timeline: report.timeline.iter().map(|(at, groups)| entry(*at, groups)).collect(),
             groups: if names.len() < 2 { Vec::new() } else { group_documents(report, names) },
+            node_pools: report.pools.iter().zip(pools).map(PoolDocument::new).collect(),
         }
     }
 
     /// The lines of the summary: their names and texts.
-    pub(super) fn lines(&self) -> [(&'static str, String); 2] {
+    pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
         let StateTimes { scheduling, .. } = self.replica_s;
         let held = format!(
             "{:.2} mean, {} peak, {:.3} GPU-hours; {} started, {} removed",
@@ -110,7 +141,28 @@ impl ReplicasDocument {
         let waited = if scheduling > 0.0 { format!(", {scheduling:.1} s waiting for GPUs") } else { String::new() };
         let (events, flaps) = (self.scale_events, self.flaps);
         let (event, flap) = (if events == 1 { "" } else { "s" }, if flaps == 1 { "" } else { "s" });
-        [("Replicas", held), ("Scaling", format!("{events} change{event}, {flaps} flap{flap} within 10 min{waited}"))]
+        let scaling = format!("{events} change{event}, {flaps} flap{flap} within 10 min{waited}");
+        let pools = self.node_pools.iter().map(|pool| ("Nodes", pool.line()));
+        [("Replicas", held), ("Scaling", scaling)].into_iter().chain(pools).collect()
+    }
+}
+
+impl PoolDocument {
+    fn new((report, name): (&PoolReport, &PoolName)) -> Self {
+        Self {
+            name: name.clone(),
+            node_hours: report.node_hours(),
+            peak: report.peak,
+            requested: report.requested,
+            usd_per_node_hour: report.node_price,
+        }
+    }
+
+    fn line(&self) -> String {
+        let Self { name: PoolName { name, hardware, gpus_per_node }, node_hours, peak, requested, .. } = self;
+        format!(
+            "{name}: {peak} peak of {gpus_per_node} × {hardware} each, {node_hours:.3} node-hours; {requested} requested"
+        )
     }
 }
 
@@ -184,14 +236,15 @@ mod tests {
                 (hours(5), vec![[1, 2, 0, 1, 0], [0, 0, 0, 0, 0]]),
             ],
             changes: changes.to_vec(),
-            ..ReplicaReport::default()
+            pools: vec![PoolReport { node_time: hours(12), peak: 2, requested: 1, node_price: Some(20.0) }],
         };
         let name = |hardware: &str, gpus_per_replica| GroupName {
             model: "m".to_owned(),
             hardware: hardware.to_owned(),
             gpus_per_replica,
         };
-        let document = ReplicasDocument::new(&report, &[name("A100-SXM", 2), name("H100", 4)]);
+        let pool = PoolName { name: "a".to_owned(), hardware: "H100".to_owned(), gpus_per_node: 8 };
+        let document = ReplicasDocument::new(&report, &[name("A100-SXM", 2), name("H100", 4)], &[pool]);
         assert_eq!((document.mean, document.peak, document.gpu_hours), (2.0, 3, 50.0));
         assert_eq!((document.started, document.removed, document.scale_events, document.flaps), (2, 2, 2, 1));
         assert_eq!(document.replica_s.active, 15.0 * 3600.0);
@@ -200,10 +253,11 @@ mod tests {
         let last = document.timeline[1];
         assert_eq!((last.at_s, last.scheduling, last.loading, last.active), (18_000.0, 1, 2, 1));
         assert_eq!(
-            document.lines().map(|(_, text)| text),
+            document.lines().into_iter().map(|(_, text)| text).collect::<Vec<_>>(),
             [
                 "2.00 mean, 3 peak, 50.000 GPU-hours; 2 started, 2 removed",
                 "2 changes, 1 flap within 10 min, 3600.0 s waiting for GPUs",
+                "a: 2 peak of 8 × H100 each, 12.000 node-hours; 1 requested",
             ]
         );
     }

@@ -70,6 +70,13 @@ pub fn kv_blocks(
     Ok(blocks.saturating_mul(ranks))
 }
 
+/// Bytes of the weights of one GPU: of several pipeline stages, those of the stage that has the most.
+#[must_use]
+pub fn weight_bytes(model: &ModelConfig, parallelism: Parallelism, pipeline: u32) -> f64 {
+    let stages = StageLayers::all(model, pipeline);
+    stages.iter().map(|stage| stage.weight_bytes(parallelism)).fold(0.0, f64::max)
+}
+
 /// The layers of one pipeline stage.
 struct StageLayers<'a> {
     model: &'a ModelConfig,
@@ -279,6 +286,14 @@ mod tests {
     fn two_gpus_have_about_twice_the_blocks() {
         let [one, two] = [1, 2].map(|tensor| blocks(&llama_8b(), tensor, 1).unwrap() as f64);
         assert!((2.0..2.5).contains(&(two / one)), "{one} {two}: the weights are shared as well");
+    }
+
+    /// 8.03 G parameters of two bytes; a GPU of a group or a stage has its share, and norms as a whole.
+    #[test]
+    fn a_gpu_has_its_share_of_the_weights() {
+        let gigabytes = |tensor, pipeline| weight_bytes(&llama_8b(), Parallelism { tensor, data: 1 }, pipeline) / 1e9;
+        assert!((16.05..16.07).contains(&gigabytes(1, 1)), "{}", gigabytes(1, 1));
+        assert!((8.02..8.04).contains(&gigabytes(2, 1)) && (8.02..8.04).contains(&gigabytes(1, 2)));
     }
 
     /// 576 numbers of two bytes in each of 61 layers.

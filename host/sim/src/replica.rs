@@ -86,14 +86,24 @@ pub struct GroupReport {
 }
 
 /// The nodes of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PoolReport {
     /// Time of all nodes together, from the request of each to its removal.
     pub node_time: Micros,
     /// Most nodes at the same time.
     pub peak: u32,
-    /// Nodes beyond the smallest number that were requested.
+    /// Nodes beyond the smallest number that were requested, or there from the start for the initial replicas.
     pub requested: u32,
+    /// Price of a node, dollars per hour; `None` without one.
+    pub node_price: Option<f64>,
+}
+
+impl PoolReport {
+    /// Time of all nodes together, hours.
+    #[must_use]
+    pub fn node_hours(&self) -> f64 {
+        self.node_time.as_secs_f64() / 3600.0
+    }
 }
 
 /// A change of the number of replicas of a group, without those that drain.
@@ -125,6 +135,23 @@ impl GroupReport {
 }
 
 impl ReplicaReport {
+    /// Price of all groups, dollars: of the nodes if each pool has a price, for as long as they were there, else of the
+    /// GPUs for as long as they were held. `None` without prices.
+    #[must_use]
+    pub fn dollars(&self) -> Option<f64> {
+        match self.priced_node_hours() {
+            Some(_) => self.pools.iter().map(|pool| Some(pool.node_hours() * pool.node_price?)).sum(),
+            None => self.groups.iter().map(|group| Some(group.gpu_hours() * group.gpu_price?)).sum(),
+        }
+    }
+
+    /// Time of all nodes, hours; `None` unless there are pools and all of them have a price.
+    #[must_use]
+    pub fn priced_node_hours(&self) -> Option<f64> {
+        let priced = !self.pools.is_empty() && self.pools.iter().all(|pool| pool.node_price.is_some());
+        priced.then(|| self.pools.iter().map(PoolReport::node_hours).sum())
+    }
+
     /// Mean number of replicas of `group` that held GPUs; 0 for a simulation without duration.
     #[must_use]
     pub fn mean(&self, group: usize) -> f64 {
@@ -191,6 +218,20 @@ mod tests {
         let report = ReplicaReport { groups: vec![GroupReport::default()], changes, ..ReplicaReport::default() };
         assert_eq!(report.flaps(0), 2, "down after 599 s, and down after 1 s; up after 600 s is none");
         assert_eq!(report.changes_of(1).count(), 0);
+    }
+
+    #[test]
+    fn nodes_with_prices_cost_as_long_as_they_are_there() {
+        let hours = |hours: u64| Micros(hours * 3_600_000_000);
+        let time_in = [hours(9), hours(1), hours(0), hours(2), hours(0)];
+        let group = GroupReport { time_in, gpus: 2, gpu_price: Some(1.5), ..GroupReport::default() };
+        let pool = |node_price| PoolReport { node_time: hours(4), node_price, ..PoolReport::default() };
+        let dollars = |pools| ReplicaReport { groups: vec![group], pools, ..ReplicaReport::default() }.dollars();
+        assert_eq!(dollars(Vec::new()), Some(9.0), "three hours of two GPUs");
+        assert_eq!(dollars(vec![pool(Some(20.0)), pool(Some(10.0))]), Some(120.0), "the GPUs are in the price");
+        assert_eq!(dollars(vec![pool(None)]), Some(9.0));
+        let free = GroupReport { gpu_price: None, ..group };
+        assert_eq!(ReplicaReport { groups: vec![free], ..ReplicaReport::default() }.dollars(), None);
     }
 
     #[test]

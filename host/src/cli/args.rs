@@ -13,15 +13,17 @@ use blis_config::policy::{BuiltIn, ScalingRow, SettingSource};
 use blis_eval::error::RunError;
 use blis_eval::experiment::{Experiment, OutputFiles};
 use blis_eval::group::GroupSettings;
+use blis_eval::node_pool::NodePoolSettings;
 use blis_eval::spec::{
     ArrivalName, ConcurrencyModeName, DtypeName, EngineName, ExperimentSpec, FilterList, FitnessScaleName, KEYS,
     KvCacheDtypeName, NamedChoice, OnErrorName, ParityName, PolicyParam, QuantizationName, RegretName, ScorerList,
     SessionMode, SimulationName, TargetList, TieBreakName, TraceFormatName, TraceLevelName, WeightList, WorkloadName,
     defaults, parse,
 };
+use blis_eval::startup::StartupSettings;
 use blis_plugin::Kind;
 use blis_report::{Export, ExportFormat};
-use blis_sim::cluster::{StartMode, StartTimes};
+use blis_sim::cluster::StartMode;
 use blis_sim::scaling::ScalingRules;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
@@ -483,10 +485,19 @@ pub(super) struct ClusterFlags {
     #[arg(long, value_parser = OneOf::<TieBreakName>::new(), value_name = "NAME", default_value_t = defaults::TIE_BREAK, help_heading = CLUSTER)]
     pub tie_break: TieBreakName,
     /// Further instances that differ from those of the flags, as in hardware=A100-SXM,tp=1,instances=2: model, hardware, tp,
-    /// max-num-seqs, max-num-batched-tokens, instances, and min and max with --autoscaler; may be given several times.
+    /// max-num-seqs, max-num-batched-tokens, instances, and with --autoscaler min, max, startup-time, start-mode; may be given several times.
     /// A request that names a model goes to instances of that model
     #[arg(long, value_name = "NAME=VALUE,…", value_parser = parse::group, help_heading = CLUSTER)]
     pub group: Vec<GroupSettings>,
+    /// Nodes that replicas may be on, as in name=a,hardware=H100,gpus-per-node=8,max=4: also min, provisioning (the time
+    /// that a node takes to come, as 5m), and price ($ per node and hour, of all pools or none); may be given several
+    /// times. A replica takes the first node with room, one that finds none waits for a further node [default: always
+    /// enough GPUs]
+    #[arg(long, value_name = "NAME=VALUE,…", value_parser = parse::node_pool, help_heading = CLUSTER)]
+    pub node_pool: Vec<NodePoolSettings>,
+    /// Time without replicas after which a node goes, down to the min of its pool, s or with a unit [default: 600]
+    #[arg(long, value_name = "S", value_parser = parse::seconds_from_0, help_heading = CLUSTER)]
+    pub node_idle: Option<Micros>,
     #[command(flatten)]
     pub flow: FlowFlags,
     #[command(flatten)]
@@ -601,9 +612,10 @@ pub(super) struct ScalingFlags {
     #[arg(long, value_name = "S", value_parser = parse::seconds_from_0, help_heading = SCALING)]
     pub cooldown_period: Option<Micros>,
     /// Time that a replica takes to start, as 135s, or phases, as in process=14s,weights=30s,compile=35s,warm-up=11s;
-    /// wake=3s for one that sleeps [default: process=14s,weights=30.3s,compile=35s,warm-up=11.4s,wake=3s]
+    /// wake=3s for one that sleeps; weights-bandwidth=2GB/s for the weights of a GPU over a bandwidth; gaussian(35s,5s) for a
+    /// random time, with mean and standard deviation [default: process=14s,weights=30.3s,compile=35s,warm-up=11.4s,wake=3s]
     #[arg(long, value_name = "TIME|PHASE=TIME,…", value_parser = parse::start_times, help_heading = SCALING)]
-    pub startup_time: Option<StartTimes>,
+    pub startup_time: Option<StartupSettings>,
     /// What is ready before a replica starts: cold (nothing), warm (the process), or hot:N (N replicas sleep in host
     /// memory, without a GPU) [default: cold]
     #[arg(long, value_name = "MODE", value_parser = parse::start_mode, help_heading = SCALING)]

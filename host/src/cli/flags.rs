@@ -21,7 +21,6 @@ const POOLS: Foreign = NotYet("prefill apart from decode");
 const OFFLOAD: Foreign = NotYet("KV offloading");
 const LORA: Foreign = NotYet("LoRA adapters");
 const ENCODE: Foreign = NotYet("encoder instances");
-const AUTOSCALING: Foreign = NotYet("BLIS's own loop; `--autoscaler` with `--scaling-interval` is that of Kubernetes");
 const DETECTORS: Foreign = NotYet("the detectors of saturation");
 const SPECULATION: Foreign = NotYet("speculative decoding");
 const NO_TOKENS: Foreign = Instead("lengths are simulated, not texts: leave it out");
@@ -128,7 +127,7 @@ pub(super) const FOREIGN: &[(&str, Foreign)] = &[
     ("lora-load-base-latency-us", LORA),
     ("lora-load-bandwidth-bytes-us", LORA),
     ("lora-footprint-bytes-per-rank", LORA),
-    ("model-autoscaler-interval-us", AUTOSCALING),
+    ("model-autoscaler-interval-us", Instead("`--scaling-interval` beside `--parity blis --autoscaler blis-v2`")),
     ("prefill-instances", POOLS),
     ("decode-instances", POOLS),
     ("prefill-decode-instances", POOLS),

@@ -1,7 +1,8 @@
 //! Names of GPUs as people, drivers and clusters write them.
 
 /// Whether both name the same GPU: without case, separators and the maker (`NVIDIA H100-SXM`, `h100_sxm`).
-pub(super) fn same(known: &str, given: &str) -> bool {
+#[must_use]
+pub fn same(known: &str, given: &str) -> bool {
     let given = plain(given);
     !given.is_empty() && plain(known) == given
 }

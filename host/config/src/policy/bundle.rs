@@ -12,14 +12,14 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::de::{SeqAccess, Visitor};
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::error::PolicyError;
 use super::gateway::RawGateway;
 use super::{
-    BuiltIn, Choices, FilterSetting, ParameterInput, ParameterSetting, ScorerFault, ScorerName, SettingSource, Sourced,
-    WeightedScorer,
+    BuiltIn, Choices, FilterSetting, ParameterInput, ParameterSetting, ScalingChoice, ScorerFault, ScorerName,
+    SettingSource, Sourced, WeightedScorer,
 };
 use blis_diag::yaml::{ABOVE_0, Document, Entries, Error, FROM_0, Fault, NumberRange, Spanned, Word, explain, real};
 use blis_diag::{Location, name_hint, quoted};
@@ -41,8 +41,8 @@ const NAME_MAX: usize = 128;
 
 /// Sections of BLIS's bundles that are not read, and what to do instead.
 const NOT_READ: [(&str, &str); 4] = [
-    ("node_pools", "leave it out; there are always enough GPUs"),
-    ("autoscaler", "leave it out, and set `--autoscaler`: BLIS's own loop scales to zero and never recovers"),
+    ("node_pools", "leave it out, and set `--node-pool`"),
+    ("autoscaler", "leave it out, and name an autoscaler in the section `scaling`, or with `--autoscaler`"),
     ("instance_lifecycle", "leave it out, and set `--startup-time` beside `--autoscaler`"),
     ("slo_targets", "leave it out, and set `--slo-targets`, or `slo_targets` of the section `gateway`"),
 ];
@@ -125,8 +125,11 @@ struct RawBundle {
     eviction: Option<RawPolicy>,
     drain: Option<RawPolicy>,
     placement: Option<RawPolicy>,
+    scaling: Option<RawPolicy>,
     tenant_budgets: Option<Entries<Word>>,
     gateway: Option<RawGateway>,
+    /// No policy: the experiment reads it, with its settings.
+    deployment: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -307,6 +310,8 @@ impl BundleReader<'_> {
             scorers: routing.scorers.map(|scorers| self.scorers(scorers)).transpose()?,
             filters: routing.filters.map(|filters| self.filters(filters)).transpose()?,
             gateway: raw.gateway.map(|gateway| self.gateway(gateway)),
+            has_deployment: raw.deployment.is_some(),
+            scaling: raw.scaling.map(|scaling| self.scaling(scaling)).transpose()?.flatten(),
             picker: routing.picker.map(|word| self.sourced(word.value.clone(), &word)),
             ..Choices::default()
         };
@@ -367,6 +372,18 @@ impl BundleReader<'_> {
             let value = value.given().ok_or_else(wrong)?;
             Ok(Some(Sourced { value, source: SettingSource::File(self.0.location(referenced)) }))
         })
+    }
+
+    /// The autoscaler; `None` if the section is empty.
+    fn scaling(&self, raw: RawPolicy) -> Result<Option<ScalingChoice>, PolicyError> {
+        let parameters = self.given(raw.parameters)?;
+        let Some(word) = raw.policy else {
+            return parameters.first().map_or(Ok(None), |(name, value)| {
+                let what = format!("`scaling` has the parameter {}, but no policy", quoted(name.as_bytes()));
+                Err(self.wrong_at(&value.source, what, "name the autoscaler: `policy: queue`".to_owned()))
+            });
+        };
+        Ok(Some(ScalingChoice { name: self.sourced(word.value.clone(), &word), parameters }))
     }
 
     /// Words only: the experiment parses the values as those of the flags.

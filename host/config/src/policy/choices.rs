@@ -23,8 +23,20 @@ pub struct Choices {
     pub tenant_budgets: Vec<(String, Sourced<f64>)>,
     /// The policies of flow control that flags and their defaults select; empty without flow control.
     pub flow: Vec<FlowPolicy>,
+    /// The autoscaler of a bundle.
+    pub scaling: Option<ScalingChoice>,
+    /// Whether a bundle has the section `deployment`.
+    pub has_deployment: bool,
     /// Settings of flow control by the names of their flags, as texts. `Some` turns flow control on.
     pub gateway: Option<Vec<(&'static str, Sourced<String>)>>,
+}
+
+/// An autoscaler that a bundle names: built in or a plugin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScalingChoice {
+    pub name: Sourced<String>,
+    /// Values of its parameters, in the order of the file.
+    pub parameters: Vec<(String, Sourced<ParameterInput>)>,
 }
 
 /// A built-in policy of flow control as flags select it. Flags such as `--queue-depth-threshold` set its parameters.

@@ -36,7 +36,7 @@ pub use blis_sim::policy::ScorerKind;
 pub use build::{PlannedFilter, PlannedScorer, RoutingPlan};
 pub use bundle::Bundle;
 use bundle::read_text;
-pub use choices::{Choices, FlowPolicy, ParameterSetting};
+pub use choices::{Choices, FlowPolicy, ParameterSetting, ScalingChoice};
 pub use error::PolicyError;
 pub use filters::{BuiltInFilter, FilterSetting};
 pub use outside::{NoPlugins, PipelineStep, PluginLookup, PluginLookupError, PolicyUse, StepRole};

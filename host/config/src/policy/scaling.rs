@@ -1,8 +1,11 @@
 //! The scaling policies: one row each, from which names, help and parameters follow (`--autoscaler`).
 
 use blis_plugin::PolicyParameter;
+use blis_sim::cluster::PhaseTime;
 use blis_sim::scaling::hpa::TOLERANCE;
-use blis_sim::scaling::{Hpa, ScalingPolicy, Schedule, SignalSet, WvaV1, WvaV1Settings, WvaV2, WvaV2Settings};
+use blis_sim::scaling::{
+    BlisAnalyzer, BlisSettings, Hpa, ScalingPolicy, Schedule, SignalSet, WvaV1, WvaV1Settings, WvaV2, WvaV2Settings,
+};
 use blis_sim::units::Micros;
 
 use super::parameter::{self, NumericParameter, ParameterInput, ParameterValues, number_of};
@@ -28,6 +31,7 @@ enum ScalingBuild {
     Wva2(fn(&ParameterValues) -> WvaV2Settings),
     Static,
     Perfect,
+    Blis,
 }
 
 /// A scaling policy with the values of its parameters.
@@ -159,6 +163,21 @@ static ROWS: &[ScalingRow] = &[
         ],
         build: ScalingBuild::Perfect,
     },
+    ScalingRow {
+        name: "blis-v2",
+        about: "BLIS's own loop, for --parity blis: it goes to zero without demand and never comes back",
+        parameters: &[
+            number("kv", 0.8, SHARE, "Share of the KV cache that counts as capacity"),
+            number("up", 0.8, (0.001, 10.0), "Share of the capacity in use above which replicas are added"),
+            number("down", 0.4, (0.001, 10.0), "Share of the capacity below which replicas are removed, below up"),
+            number("avg-input", 512.0, (0.0, 1e9), "Tokens of a waiting request"),
+            number("up-window-s", 0.0, (0.0, 1e6), "Seconds for which replicas must be missing"),
+            number("down-window-s", 0.0, (0.0, 1e6), "Seconds for which replicas must be too many"),
+            number("delay-s", 0.0, (0.0, 1e6), "Mean time from a decision to its effect, s"),
+            number("delay-sd-s", 0.0, (0.0, 1e6), "Its standard deviation, s"),
+        ],
+        build: ScalingBuild::Blis,
+    },
 ];
 
 impl ScalingRow {
@@ -241,7 +260,26 @@ impl ScalingUse {
                 let seconds = Micros::from_secs_f64;
                 Box::new(Schedule::perfect(arrivals(), values.get("rate"), seconds(interval), seconds(lead)))
             }
+            ScalingBuild::Blis => Box::new(BlisAnalyzer::new(BlisSettings {
+                kv: values.get("kv"),
+                up: values.get("up"),
+                down: values.get("down"),
+                input: values.get("avg-input"),
+                up_window: Micros::from_secs_f64(values.get("up-window-s")),
+                down_window: Micros::from_secs_f64(values.get("down-window-s")),
+            })),
         }
+    }
+
+    /// The time from a decision of BLIS's loop to its effect; `None` for other policies.
+    #[must_use]
+    pub fn actuation_delay(&self) -> Option<PhaseTime> {
+        let seconds = |name: &str| {
+            let found = self.parameters.iter().find(|(known, _)| *known == name);
+            Micros::from_secs_f64(found.map_or(0.0, |(_, seconds)| seconds.value))
+        };
+        let is_blis = matches!(self.row.build, ScalingBuild::Blis);
+        is_blis.then(|| PhaseTime { mean: seconds("delay-s"), deviation: seconds("delay-sd-s") })
     }
 
     /// Whether [`Self::build`] reads the arrivals of all requests.

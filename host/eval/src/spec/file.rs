@@ -1,5 +1,5 @@
-//! Configuration files: settings by name, in sections or without, and the keys of a policy bundle beside them. This is
-//! the format that `--explain-config` prints.
+//! Configuration files: settings by name, in sections or without, the keys of a policy bundle, and the section `deployment`
+//! beside them. All but the last is the format that `--explain-config` prints.
 //!
 //! Settings are read with their positions, so that a message shows the line. The part that belongs to the bundle is
 //! passed on as it is, with all other lines empty, so that its messages show the right lines as well.
@@ -12,10 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blis_config::policy::SettingSource;
-use blis_diag::yaml::{Document, Word, explain};
+use blis_diag::yaml::{self, Document, Word, explain};
 use blis_diag::{quoted, unreadable};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
+use super::deployment::RawDeployment;
 use super::settings::{ExperimentSpec, InlinePolicies, SettingKey, ValueForm, value_hint};
 use crate::error::RunError;
 
@@ -26,7 +27,7 @@ const BYTES_MAX: u64 = 1 << 20;
 const SECTIONS: [&str; 6] = ["model-and-hardware", "engine", "cluster", "evaluation", "workload", "simulation"];
 
 /// Keys of a policy bundle.
-const POLICIES: [&str; 16] = [
+const POLICIES: [&str; 17] = [
     "admission",
     "routing",
     "priority",
@@ -41,6 +42,7 @@ const POLICIES: [&str; 16] = [
     "eviction",
     "drain",
     "placement",
+    "scaling",
     "tenant_budgets",
     "gateway",
 ];
@@ -61,19 +63,28 @@ impl ExperimentSpec {
         Self::parse(&file, &text)
     }
 
+    /// The settings of the section `deployment` of the policy bundle at `path`, which is valid as a bundle.
+    ///
+    /// # Errors
+    /// The first mistake, with its location.
+    pub(crate) fn deployment_of(path: &Path) -> Result<Self, RunError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| RunError::refused(unreadable(&file, &error)))?;
+        let document = Document { file: file.into(), text: &text };
+        let raw: Option<DeploymentOnly> = document.read().map_err(|error| refused(&document, &error))?;
+        let mut spec = Self::default();
+        let section = raw.and_then(|raw| raw.deployment);
+        section.map_or(Ok(()), |deployment| deployment.set(&mut spec, &document))?;
+        Ok(spec)
+    }
+
     /// Parses `text`, the content of a configuration file called `file`.
     ///
     /// # Errors
     /// As [`Self::load`].
     pub fn parse(file: &str, text: &str) -> Result<Self, RunError> {
         let document = Document { file: file.into(), text };
-        let raw: Option<RawConfigFile> = document.read().map_err(|error| {
-            let (what, hint) = explain(&error);
-            match error.location() {
-                Some(at) => RunError::refused(document.wrong(at, what, hint)),
-                None => RunError::usage(format_args!("{file}: {what}")).hint(hint),
-            }
-        })?;
+        let raw: Option<RawConfigFile> = document.read().map_err(|error| refused(&document, &error))?;
         let Some(raw) = raw else {
             return Err(RunError::usage(format_args!("{file}: the configuration is empty"))
                 .hint("`blis run … --explain-config` prints one"));
@@ -88,12 +99,19 @@ impl ExperimentSpec {
                 _ => set(&mut spec, &document, name, value)?,
             }
         }
+        raw.deployment.as_ref().map_or(Ok(()), |deployment| deployment.set(&mut spec, &document))?;
         if !raw.policies.is_empty() {
             let text = only_lines(text, &raw.lines_of_policies());
             spec.policies = Some(InlinePolicies { file: Arc::clone(&document.file), text: text.into() });
         }
         Ok(spec)
     }
+}
+
+/// The part of a policy bundle that is no policy.
+#[derive(serde::Deserialize)]
+struct DeploymentOnly {
+    deployment: Option<RawDeployment>,
 }
 
 fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &RawValue) -> Result<(), RunError> {
@@ -123,6 +141,15 @@ fn set(spec: &mut ExperimentSpec, document: &Document<'_>, name: &Word, value: &
     Ok(())
 }
 
+/// The message about an error of the YAML reader.
+fn refused(document: &Document<'_>, error: &yaml::Error) -> RunError {
+    let (what, hint) = explain(error);
+    match error.location() {
+        Some(at) => RunError::refused(document.wrong(at, what, hint)),
+        None => RunError::usage(format_args!("{}: {what}", document.file)).hint(hint),
+    }
+}
+
 /// `text` with all lines emptied except those in `kept`, counted from 0.
 fn only_lines(text: &str, kept: &[Range<usize>]) -> String {
     let line = |(number, line)| if kept.iter().any(|lines| lines.contains(&number)) { line } else { "" };
@@ -140,6 +167,7 @@ enum RawValue {
 #[derive(Default)]
 struct RawConfigFile {
     settings: Vec<(Word, RawValue)>,
+    deployment: Option<RawDeployment>,
     /// The lines, from 0, on which keys of a bundle begin.
     policies: Vec<usize>,
     /// The lines, from 0, on which other top-level keys begin.
@@ -195,6 +223,10 @@ impl<'de> Visitor<'de> for SettingsReader<'_> {
             }
             if self.top {
                 self.file.others.push(line);
+                if name.value == "deployment" {
+                    self.file.deployment = map.next_value()?;
+                    continue;
+                }
             }
             let value = if self.top && SECTIONS.contains(&dashed.as_str()) {
                 map.next_value_seed(SectionOrWord { file: self.file, name: &name })?

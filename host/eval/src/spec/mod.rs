@@ -2,6 +2,7 @@
 
 mod choice;
 pub mod defaults;
+mod deployment;
 mod file;
 pub mod parse;
 mod settings;

@@ -3,9 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use blis_sim::cluster::{StartMode, StartTimes};
 use blis_sim::ids::RequestId;
-use blis_sim::scaling::{Change, ScalingRules, Select};
 use blis_sim::units::Micros;
 
 use blis_config::policy::{FilterSetting, ParameterInput, ScorerFault, ScorerName, WeightedScorer};
@@ -14,7 +12,11 @@ use blis_plugin::Kind;
 use blis_workload::trace_v2::ThinkTime;
 
 use super::NamedChoice;
-use crate::group::GroupSettings;
+
+mod service;
+
+pub use service::{group, node_pool, scaling_rules, start_mode, start_times};
+pub(super) use service::{set_group, set_node_pool};
 
 /// The value of `policy-param`: a parameter of a policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -486,119 +488,6 @@ fn nanoseconds(number: &str, unit: u128) -> Option<u128> {
     Some(digits(whole)? * unit + digits(fraction)? * unit / 10u128.pow(fraction.len() as u32))
 }
 
-/// A group of instances: `hardware=A100-SXM,tp=1,instances=2`.
-pub fn group(text: &str) -> Result<GroupSettings, String> {
-    const KEYS: [&str; 8] =
-        ["model", "hardware", "tp", "max-num-seqs", "max-num-batched-tokens", "instances", "min", "max"];
-    let mut group = GroupSettings { instances: 1, ..GroupSettings::default() };
-    let mut seen = Vec::new();
-    for part in text.split(',').map(str::trim) {
-        let Some((name, value)) = part.split_once('=').filter(|(_, value)| !value.is_empty()) else {
-            return Err(format!("`{part}`: must be a setting of the group and its value, like hardware=A100-SXM"));
-        };
-        let message = |message: String| format!("`{name}` {message}");
-        match name {
-            "model" => group.model = Some(value.to_owned()),
-            "hardware" => group.hardware = Some(value.to_owned()),
-            "tp" => group.tp = Some(parallelism(value).map_err(message)?),
-            "max-num-seqs" => group.max_num_seqs = Some(count(value).map_err(message)?),
-            "max-num-batched-tokens" => group.max_num_batched_tokens = Some(count(value).map_err(message)?),
-            "instances" => group.instances = instances(value).map_err(message)?,
-            "min" => group.min = Some(instances_or_zero(value).map_err(message)?),
-            "max" => group.max = Some(instances(value).map_err(message)?),
-            _ => return Err(format!("there is no setting `{name}` of a group: {}", name_hint(name, &KEYS))),
-        }
-        if seen.contains(&name) {
-            return Err(format!("`{name}` is repeated"));
-        }
-        seen.push(name);
-    }
-    Ok(group)
-}
-
-/// How fast the number of replicas may change in one direction: `window=30s,100%/60s,4/60s`, with `select=min` for the
-/// smaller of the changes, or `disabled`.
-pub fn scaling_rules(text: &str) -> Result<ScalingRules, String> {
-    const FORM: &str = "must look like window=30s,100%/60s,4/60s, or be disabled";
-    let mut rules = ScalingRules { window: Micros::ZERO, policies: Vec::new(), select: Select::Max };
-    if text.trim() == "disabled" {
-        return Ok(ScalingRules { select: Select::Disabled, ..rules });
-    }
-    let (mut window, mut select) = (None, None);
-    for part in text.split(',').map(str::trim) {
-        if let Some(time) = part.strip_prefix("window=") {
-            if window.replace(or_zero(time)?).is_some() {
-                return Err("`window` is repeated".to_owned());
-            }
-        } else if let Some(name) = part.strip_prefix("select=") {
-            let value = match name {
-                "max" => Select::Max,
-                "min" => Select::Min,
-                _ => return Err(format!("`{part}`: must be select=max or select=min")),
-            };
-            if select.replace(value).is_some() {
-                return Err("`select` is repeated".to_owned());
-            }
-        } else {
-            let (change, period) = part.split_once('/').ok_or_else(|| format!("`{part}`: {FORM}"))?;
-            let number = |text: &str| count(text).map_err(|message| format!("`{part}`: the change {message}"));
-            let change = match change.strip_suffix('%') {
-                Some(percent) => Change::Percent(number(percent)?),
-                None => Change::Pods(number(change)?),
-            };
-            rules.policies.push((change, duration(period)?));
-        }
-    }
-    rules.window = window.unwrap_or_default();
-    rules.select = select.unwrap_or(Select::Max);
-    Ok(rules)
-}
-
-/// How long a replica takes to start: `135s`, or phases that replace single ones of the default:
-/// `process=14s,weights=30s,compile=35s,warm-up=11s,wake=3s`.
-pub fn start_times(text: &str) -> Result<StartTimes, String> {
-    let usual = StartTimes::default();
-    if !text.contains('=') {
-        let none = Micros::ZERO;
-        return Ok(StartTimes { process: or_zero(text)?, weights: none, compile: none, warm_up: none, ..usual });
-    }
-    let mut times = usual;
-    let mut seen = Vec::new();
-    for part in text.split(',').map(str::trim) {
-        let (name, time) = part.split_once('=').ok_or_else(|| format!("`{part}`: must be a phase and a time"))?;
-        let phase = match name {
-            "process" => &mut times.process,
-            "weights" => &mut times.weights,
-            "compile" => &mut times.compile,
-            "warm-up" => &mut times.warm_up,
-            "wake" => &mut times.wake,
-            _ => {
-                let known = ["process", "weights", "compile", "warm-up", "wake"];
-                return Err(format!("there is no phase `{name}`: {}", name_hint(name, &known)));
-            }
-        };
-        if seen.contains(&name) {
-            return Err(format!("`{name}` is repeated"));
-        }
-        *phase = or_zero(time)?;
-        seen.push(name);
-    }
-    Ok(times)
-}
-
-/// `cold`, `warm` or `hot:N`.
-pub fn start_mode(text: &str) -> Result<StartMode, String> {
-    match text {
-        "cold" => Ok(StartMode::Cold),
-        "warm" => Ok(StartMode::Warm),
-        _ => {
-            let pool = text.strip_prefix("hot:").and_then(|pool| instances(pool).ok());
-            pool.map(|pool| StartMode::Hot { pool })
-                .ok_or_else(|| "must be cold, warm, or hot:N for N sleeping replicas, as hot:2".to_owned())
-        }
-    }
-}
-
 /// A duration, or 0.
 fn or_zero(text: &str) -> Result<Micros, String> {
     if ["0", "0s", "0ms"].contains(&text) { Ok(Micros::ZERO) } else { duration(text) }
@@ -706,57 +595,11 @@ mod tests {
         assert!(above_0("0").is_err() && above_0("inf").is_err() && from_0("0").is_ok() && from_0("-1").is_err());
     }
 
-    #[test]
-    fn groups_come_back() {
-        for text in
-            ["hardware=A100-SXM,tp=1,instances=2", "model=qwen/qwen3-14b", "min=0,max=4,max-num-seqs=64", "tp=2"]
-        {
-            let parsed = group(text).expect(text);
-            assert_eq!(group(&parsed.to_string()), Ok(parsed), "{text}");
-        }
-        for text in ["", "hardware", "hardware=", "tp=0", "gpu=H100", "tp=1,tp=2", "instances=0"] {
-            assert!(group(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn rules_of_scaling_come_back() {
-        for text in ["window=30s,100%/60s,4/60s", "window=0,select=min,1/120s", "disabled", "window=0"] {
-            let rules = scaling_rules(text).expect(text);
-            let written = super::super::text::scaling_rules(&rules).concat();
-            assert_eq!(scaling_rules(&written), Ok(rules), "{text}: {written}");
-        }
-        let rules = scaling_rules("100%/15s, 4/15s").expect("legal");
-        let period = Micros(15_000_000);
-        assert_eq!(rules.policies, [(Change::Percent(100), period), (Change::Pods(4), period)]);
-        assert_eq!((rules.window, rules.select), (Micros::ZERO, Select::Max));
-        for text in ["", "4", "x/1s", "0/1s", "4/", "4/1", "window=1", "window=1s,window=1s", "select=none", "4/1s,"] {
-            assert!(scaling_rules(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn start_times_are_a_sum_or_phases() {
-        let usual = StartTimes::default();
-        let total = start_times("135s").expect("legal");
-        assert_eq!((total.process, total.weights, total.wake), (Micros(135_000_000), Micros::ZERO, usual.wake));
-        let phases = start_times("weights=2s, warm-up=0").expect("legal");
-        assert_eq!(phases, StartTimes { weights: Micros(2_000_000), warm_up: Micros::ZERO, ..usual });
-        for times in [total, phases, usual] {
-            assert_eq!(start_times(&super::super::text::start_times(&times).concat()), Ok(times));
-        }
-        for text in ["", "135", "weights=", "weights=1s,weights=1s", "weight=1s", "weights=1s,4s"] {
-            assert!(start_times(text).is_err(), "{text}");
-        }
-        assert_eq!(start_mode("hot:2"), Ok(StartMode::Hot { pool: 2 }));
-        assert!(["", "hot", "hot:0", "hot:x", "lukewarm"].into_iter().all(|text| start_mode(text).is_err()));
-    }
-
     proptest! {
         #[test]
         fn any_text_is_a_value_or_an_error(text in "[0-9.a-zµ:=,/% -]{0,24}") {
             let _ = (scorers(&text), targets(&text), duration(&text));
-            let _ = (scaling_rules(&text), start_times(&text), start_mode(&text));
+            let _ = (scaling_rules(&text), start_times(&text), start_mode(&text), group(&text), node_pool(&text));
         }
 
         #[test]

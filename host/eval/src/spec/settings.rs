@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use blis_config::policy::SettingSource;
-use blis_diag::name_hint;
-use blis_sim::cluster::{StartMode, StartTimes};
+use blis_diag::{Diagnostic, name_hint};
+use blis_sim::cluster::StartMode;
 use blis_sim::scaling::ScalingRules;
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
@@ -28,6 +28,8 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use crate::error::RunError;
 use crate::group::GroupSettings;
+use crate::node_pool::NodePoolSettings;
+use crate::startup::StartupSettings;
 
 use super::choice::{
     ArrivalName, ConcurrencyModeName, DtypeName, EngineName, FitnessScaleName, KvCacheDtypeName, OnErrorName,
@@ -202,6 +204,8 @@ settings! {
     dispatch_tick_interval: Micros = "dispatch-tick-interval", Number, one(parse::interval_above_0), text::micros;
 
     group: Vec<GroupSettings> = "group", Texts, several(parse::group), text::texts;
+    node_pool: Vec<NodePoolSettings> = "node-pool", Texts, several(parse::node_pool), text::texts;
+    node_idle: Micros = "node-idle", Number, one(parse::seconds_from_0), text::seconds;
     autoscaler: String = "autoscaler", Text, one(parse::name), text::text;
     min_replicas: u32 = "min-replicas", Number, one(parse::instances_or_zero), text::text;
     max_replicas: u32 = "max-replicas", Number, one(parse::instances), text::text;
@@ -210,7 +214,7 @@ settings! {
     scale_up: ScalingRules = "scale-up", Text, one(parse::scaling_rules), text::scaling_rules;
     scale_down: ScalingRules = "scale-down", Text, one(parse::scaling_rules), text::scaling_rules;
     cooldown_period: Micros = "cooldown-period", Number, one(parse::seconds_from_0), text::seconds;
-    startup_time: StartTimes = "startup-time", Text, one(parse::start_times), text::start_times;
+    startup_time: StartupSettings = "startup-time", Text, one(parse::start_times), text::start_times;
     start_mode: StartMode = "start-mode", Text, one(parse::start_mode), text::start_mode;
     drain_policy: String = "drain-policy", Text, one(parse::name), text::text;
     placement_policy: String = "placement-policy", Text, one(parse::name), text::text;
@@ -317,6 +321,15 @@ pub(crate) fn value_hint(message: &str) -> String {
     if message.starts_with("must ") { format!("it {message}") } else { message.to_owned() }
 }
 
+fn misplaced(source: &SettingSource, name: &str, what: &str, hint: &str) -> RunError {
+    match source {
+        SettingSource::File(location) => {
+            RunError::refused(Diagnostic::new(format!("`{name}` {what}")).at(location.clone()).hint(hint))
+        }
+        _ => RunError::usage(format_args!("`--{name}` {what}")).hint(hint),
+    }
+}
+
 impl ExperimentSpec {
     /// Sets `key` to the value of `text`, or adds the value to a list.
     ///
@@ -365,6 +378,17 @@ impl ExperimentSpec {
         (key.clear)(self);
         self.sources.remove(key.name);
         self.item_sources.remove(key.name);
+    }
+
+    /// The error about the setting `name`, with or without dashes, where it is set.
+    pub(crate) fn misplaced(&self, name: &str, what: &str, hint: &str) -> RunError {
+        let name = name.trim_start_matches('-');
+        misplaced(&self.source(name, SettingSource::Default), name, what, hint)
+    }
+
+    /// The error about the item `index` of the list `name`, where it is set.
+    pub(crate) fn misplaced_item(&self, name: &str, index: usize, what: &str, hint: &str) -> RunError {
+        misplaced(&self.item_source(name, index, SettingSource::Default), name, what, hint)
     }
 
     /// Whether the setting called `name` is set.

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
-use blis_sim::cluster::{StartMode, StartTimes};
+use blis_sim::cluster::{PhaseTime, StartMode, StartTimes};
 use blis_sim::scaling::{Change, ScalingRules, Select};
 use blis_sim::units::Micros;
 use blis_workload::trace_v2::ThinkTime;
@@ -12,6 +12,9 @@ use serde::ser::{Serialize, Serializer};
 
 use super::parse::EVERY_CLASS;
 use super::{FilterList, PolicyParam, ScorerList, TargetList, WeightList};
+use crate::group::GroupSettings;
+use crate::node_pool::NodePoolSettings;
+use crate::startup::StartupSettings;
 
 /// The `Display` text of the value.
 pub(super) fn text(value: &impl Display) -> Vec<String> {
@@ -88,16 +91,40 @@ pub(crate) fn scaling_rules_text(rules: &ScalingRules) -> String {
     text
 }
 
-pub(super) fn start_times(times: &StartTimes) -> Vec<String> {
+pub(super) fn start_times(times: &StartupSettings) -> Vec<String> {
     vec![start_times_text(times)]
 }
 
 /// The phases in the form that the flag takes.
-pub(crate) fn start_times_text(times: &StartTimes) -> String {
-    let StartTimes { process, weights, compile, warm_up, wake } = *times;
-    let phases =
-        [("process", process), ("weights", weights), ("compile", compile), ("warm-up", warm_up), ("wake", wake)];
-    phases.map(|(name, time)| format!("{name}={}", time_text(time))).join(",")
+pub(crate) fn start_times_text(settings: &StartupSettings) -> String {
+    let StartTimes { process, weights, compile, warm_up, wake } = settings.times;
+    let weights = match settings.bandwidth {
+        Some(bandwidth) => ("weights-bandwidth", bandwidth_text(bandwidth)),
+        None => ("weights", phase_text(weights)),
+    };
+    let phases = [
+        ("process", phase_text(process)),
+        weights,
+        ("compile", phase_text(compile)),
+        ("warm-up", phase_text(warm_up)),
+        ("wake", phase_text(wake)),
+    ];
+    phases.map(|(name, time)| format!("{name}={time}")).join(",")
+}
+
+fn phase_text(PhaseTime { mean, deviation }: PhaseTime) -> String {
+    match deviation {
+        Micros::ZERO => time_text(mean),
+        _ => format!("gaussian({},{})", time_text(mean), time_text(deviation)),
+    }
+}
+
+/// Whole GB/s or MB/s as such, others in bytes per second.
+fn bandwidth_text(bandwidth: f64) -> String {
+    let units = [(1e9, "GB/s"), (1e6, "MB/s")];
+    let whole = units.into_iter().find(|(unit, _)| bandwidth % unit == 0.0);
+    let (unit, name) = whole.unwrap_or((1.0, "B/s"));
+    format!("{}{name}", bandwidth / unit)
 }
 
 pub(super) fn start_mode(mode: &StartMode) -> Vec<String> {
@@ -119,6 +146,39 @@ fn time_text(time: Micros) -> String {
         0 => "0".to_owned(),
         us if us % 1_000_000 == 0 => format!("{}s", us / 1_000_000),
         us => format!("{us}us"),
+    }
+}
+
+/// As the flag has it.
+impl Display for GroupSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "instances={}", self.instances)?;
+        for (name, text) in [("model", &self.model), ("hardware", &self.hardware)] {
+            text.iter().try_for_each(|text| write!(f, ",{name}={text}"))?;
+        }
+        let numbers = [
+            ("tp", self.tp),
+            ("max-num-seqs", self.max_num_seqs),
+            ("max-num-batched-tokens", self.max_num_batched_tokens),
+            ("min", self.min),
+            ("max", self.max),
+        ];
+        for (name, number) in numbers {
+            number.iter().try_for_each(|number| write!(f, ",{name}={number}"))?;
+        }
+        self.startup_time.iter().try_for_each(|times| write!(f, ",startup-time=({})", start_times_text(times)))?;
+        self.start_mode.iter().try_for_each(|mode| write!(f, ",start-mode={}", start_mode_text(mode)))
+    }
+}
+
+/// As the flag has it.
+impl Display for NodePoolSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, hardware, gpus_per_node, min, max, provisioning, price } = self;
+        write!(f, "name={name}")?;
+        hardware.iter().try_for_each(|hardware| write!(f, ",hardware={hardware}"))?;
+        write!(f, ",gpus-per-node={gpus_per_node},min={min},max={max},provisioning={}", time_text(*provisioning))?;
+        price.iter().try_for_each(|price| write!(f, ",price={price}"))
     }
 }
 

@@ -56,7 +56,8 @@ use self::measures::RouterMeasures;
 use self::next_events::NextEvents;
 use self::replicas::Replicas;
 pub use self::replicas::{
-    EMPTY_NODE_DELAY, NodePool, ReplicaGroup, ReplicaSettings, ScalingLoop, ScheduledReplicas, StartMode, StartTimes,
+    DelayedActuation, EMPTY_NODE_DELAY, NodePool, PhaseTime, ReplicaGroup, ReplicaSettings, ScalingLoop,
+    ScheduledReplicas, StartMode, StartTimes,
 };
 use self::scaling::NewInstance;
 use self::sessions::{ArrivalQueue, ArrivalSource, FollowUpObserver};
@@ -575,7 +576,10 @@ impl<I: Instance> Cluster<I> {
             return self.dispatch(now, request, instance, observer);
         }
         self.refresh_signals(now, observer)?;
+        // Also of a request that left the gateway's queue before its last replica began to drain, as in llm-d's endpoint
+        // picker.
         if let Some(rejection) = self.refusal(request.tags.model) {
+            self.gateway.iter_mut().for_each(|gateway| gateway.refused(&request));
             self.lifecycle.decided(
                 now,
                 &self.config.view(&request),

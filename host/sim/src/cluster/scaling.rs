@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::replicas::{ReplicaSettings, Replicas, Transition};
+use super::replicas::{NumberChange, ReplicaSettings, Replicas, Transition};
 use super::sessions::{ArrivalSource, FollowUpObserver};
 use super::{Cluster, Halt};
 use crate::ids::InstanceIndex;
@@ -120,7 +120,7 @@ impl<I: Instance> Cluster<I> {
         clients: &mut FollowUpObserver<'_, impl ArrivalSource, impl Observer>,
     ) -> Result<(), Halt> {
         while let Some((group, replicas)) = self.replicas.as_mut().and_then(|replicas| replicas.take_scheduled(now)) {
-            self.set_replicas(now, group, replicas, clients)?;
+            self.set_replicas(now, group, NumberChange::To(replicas), clients)?;
         }
         if self.replicas.as_ref().is_some_and(|replicas| replicas.scrape_is_due(now)) {
             self.scrape(now, clients)?;
@@ -132,8 +132,11 @@ impl<I: Instance> Cluster<I> {
                 self.replicas.iter_mut().flat_map(|replicas| replicas.decide(now, work)).collect();
             for change in decided {
                 clients.record(&SimEvent::Scaling(&change));
-                self.set_replicas(now, change.group, change.to, clients)?;
+                self.set_replicas(now, change.group, NumberChange::To(change.to), clients)?;
             }
+        }
+        while let Some((group, change)) = self.replicas.as_mut().and_then(|replicas| replicas.take_actuation(now)) {
+            self.set_replicas(now, group, change, clients)?;
         }
         self.report_states(clients);
         Ok(())
@@ -173,21 +176,22 @@ impl<I: Instance> Cluster<I> {
         in_front > 0 || (0..self.serving()).any(busy)
     }
 
-    /// From `now` on, `group` has this number of replicas.
+    /// Changes the number of replicas of `group` from `now` on.
     fn set_replicas(
         &mut self,
         now: Micros,
         group: usize,
-        number: u32,
+        change: NumberChange,
         observer: &mut impl Observer,
     ) -> Result<(), NoProgress> {
         self.catch_up_serving(now, observer)?;
-        if self.replicas.as_ref().is_some_and(|replicas| replicas.reads_to_drain(group, number)) {
+        let reads = |replicas: &Replicas| replicas.reads_to_drain(group, change);
+        if self.replicas.as_deref().is_some_and(reads) {
             self.refresh_signals(now, observer)?;
         }
         let Self { replicas: Some(replicas), instances, gateway, board, .. } = self else { return Ok(()) };
         let load = |instance| ReplicaView::of(instance, instances[instance.index()].load(), board.in_flight(instance));
-        let draining = replicas.set_replicas(now, group, number, load);
+        let draining = replicas.set_replicas(now, group, change, load);
         if !draining.is_empty() {
             // The tick of this moment has been executed.
             gateway.iter_mut().for_each(|gateway| gateway.instances_changed(now.saturating_add(Micros(1))));

@@ -89,7 +89,9 @@ impl Anomaly {
             }
             Self::RejectedByAdmission => "requests that the admission policy rejected",
             Self::RejectedByRouting => "requests for a model that no instance serves",
-            Self::NoReplica => "requests that arrived while no replica of their model was active, without flow control",
+            Self::NoReplica => {
+                "requests for which no replica of their model was active: on arrival without flow control, at routing with it"
+            }
             Self::RejectedByServer => "requests that the API server of an instance refused, because it had too many",
             Self::GatewayFull => "requests that found the gateway's queue, or their band of it, full",
             Self::GatewayDisplaced => "requests that one of higher priority displaced from the gateway's full queue",

@@ -157,11 +157,11 @@ impl Report {
         (self.cost.gpus > 0).then(|| held * f64::from(self.cost.gpus) / 3600.0)
     }
 
-    /// Price of [`Self::gpu_hours`], dollars; `None` without a price list.
+    /// Price of [`Self::gpu_hours`], or of the nodes ([`ReplicaReport::dollars`]), dollars; `None` without prices.
     #[must_use]
     pub fn dollars(&self) -> Option<f64> {
         match &self.replicas {
-            Some(replicas) => replicas.groups.iter().map(|group| Some(group.gpu_hours() * group.gpu_price?)).sum(),
+            Some(replicas) => replicas.dollars(),
             None => Some(self.gpu_hours()? * self.cost.gpu_price?),
         }
     }

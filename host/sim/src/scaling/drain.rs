@@ -17,6 +17,11 @@ pub trait DrainPolicy: Debug + Send {
         Reads::NOTHING
     }
 
+    /// Whether it may remove a replica that does not serve yet; if not, the view has only active ones.
+    fn removes_starting(&self) -> bool {
+        true
+    }
+
     /// The index of a replica of the view, which has at least one. Called for each replica that is removed, after the one
     /// before has left the view.
     fn drain(&mut self, view: &DrainView<'_>) -> usize;
@@ -105,6 +110,14 @@ pub struct Kubernetes;
 #[derive(Clone, Copy, Debug)]
 pub struct EmptiestNode;
 
+/// BLIS: the active one of the first name in the order of text, `instance_10` before `instance_2`, and those that were
+/// added (`autoscale-…`) before those of the start.
+#[derive(Clone, Copy, Debug)]
+pub struct ByName {
+    /// Number of replicas at the start.
+    pub initial: u32,
+}
+
 /// The rank of a state: those that do no work yet are removed first.
 fn stage(candidate: &DrainCandidate) -> u8 {
     match candidate.state {
@@ -155,6 +168,23 @@ impl DrainPolicy for Kubernetes {
 impl DrainPolicy for EmptiestNode {
     fn drain(&mut self, view: &DrainView<'_>) -> usize {
         first_by(view, |candidate| candidate.on_node)
+    }
+
+    fn fork(&self) -> Box<dyn DrainPolicy> {
+        Box::new(*self)
+    }
+}
+
+impl DrainPolicy for ByName {
+    fn removes_starting(&self) -> bool {
+        false
+    }
+
+    fn drain(&mut self, view: &DrainView<'_>) -> usize {
+        first_by(view, |candidate| match candidate.replica.checked_sub(self.initial) {
+            Some(added) => (false, format!("{added:06}")),
+            None => (true, candidate.replica.to_string()),
+        })
     }
 
     fn fork(&self) -> Box<dyn DrainPolicy> {

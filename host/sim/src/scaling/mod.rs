@@ -12,6 +12,7 @@
 //! This module is pure: it has no clock, and neither starts nor stops an instance.
 
 mod behaviour;
+mod blis;
 mod drain;
 pub mod hpa;
 mod placement;
@@ -24,8 +25,10 @@ mod wva;
 use std::fmt::Debug;
 
 pub use behaviour::{Behaviour, Change, ReplicaControl, ReplicaLimits, ScalingRules, Select};
+pub use blis::{BlisAnalyzer, BlisSettings};
 pub use drain::{
-    DrainCandidate, DrainPolicy, DrainView, Emptiest, EmptiestNode, Kubernetes, Newest, NodeId, ReplicaGroupView,
+    ByName, DrainCandidate, DrainPolicy, DrainView, Emptiest, EmptiestNode, Kubernetes, Newest, NodeId,
+    ReplicaGroupView,
 };
 pub use placement::{BestFit, FirstFit, NodeView, PlacementPolicy, PlacementView, Spread};
 pub use schedule::Schedule;

@@ -543,6 +543,14 @@ impl Gateway {
         Some((request, now.saturating_sub(enqueued)))
     }
 
+    /// `request`, which was dispatched, finds no instance at its routing.
+    pub fn refused(&mut self, request: &Request) {
+        let (_, tenant) = self.control.settings.tenant(request.tags.tenant);
+        let service = self.services.entry(tenant).or_default();
+        service.in_flight = service.in_flight.saturating_sub(1);
+        self.ticks.changed();
+    }
+
     /// The record of what the last cycle did to `request`.
     pub fn dispatched(&self, now: Micros, request: &Request, waited: Micros) -> GatewayDecision<'_> {
         let CycleState { bands, ceilings, flows, saturation, .. } = &self.seen;

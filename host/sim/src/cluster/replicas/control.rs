@@ -2,11 +2,13 @@
 //! the number of replicas of each group by the metrics of the last scrape.
 
 use super::outcomes::OutcomeLog;
+use super::start::PhaseTime;
 use super::{LiveGroup, LiveReplica};
 use crate::ids::InstanceIndex;
 use crate::instance::InstanceLoad;
 use crate::policy::Reads;
 use crate::replica::{ReplicaChange, ReplicaState};
+use crate::rng::Stream;
 use crate::scaling::{
     Behaviour, GatewayView, GroupFacts, GroupView, OutcomeWindow, ReplicaControl, ReplicaView, ScalingPolicy,
     ScalingView,
@@ -24,6 +26,18 @@ pub struct ScalingLoop {
     pub scrape: Micros,
     /// The stabilization windows and rates; `None` for those of the policy.
     pub behaviour: Option<Behaviour>,
+    /// How decisions are applied in BLIS; `None` for Kubernetes: by the windows and rates, and at once.
+    pub actuation: Option<DelayedActuation>,
+}
+
+/// BLIS's way from a decision to its effect: the policy is called from time 0 on, and what it adds or removes takes effect
+/// after a delay, without windows, rates and limits.
+#[derive(Clone, Copy, Debug)]
+pub struct DelayedActuation {
+    /// The delay.
+    pub delay: PhaseTime,
+    /// The random numbers of delays, by call of the policy.
+    pub delays: Stream,
 }
 
 /// The loop during a simulation.
@@ -40,6 +54,10 @@ pub(super) struct ControlLoop {
     scraped_at: Option<Micros>,
     pub log: Option<OutcomeLog>,
     targets: Vec<Option<u32>>,
+    /// Changes that take effect later, in order of time: the group and the number of replicas added or removed.
+    actuations: Vec<(Micros, usize, i64)>,
+    /// Number of calls of the policy so far.
+    calls: u64,
     /// Calls in a row that changed nothing.
     unchanged: u32,
     /// The number of replicas of a group that the next call sets instead of the policy.
@@ -66,11 +84,13 @@ impl ControlLoop {
         let control = |group: &LiveGroup| ReplicaControl::new(group.settings.limits, behaviour.clone());
         Self {
             controls: groups.iter().map(control).collect(),
-            next_sync: Some(settings.sync),
+            next_sync: Some(if settings.actuation.is_some() { Micros::ZERO } else { settings.sync }),
             scraped: vec![Scraped::default(); groups.len()],
             scraped_at: None,
             log: settings.policy.reads_outcomes().then(OutcomeLog::default),
             targets: Vec::new(),
+            actuations: Vec::new(),
+            calls: 0,
             unchanged: 0,
             forced: None,
             settings,
@@ -84,8 +104,27 @@ impl ControlLoop {
 
     /// When metrics are scraped or the policy is called next. Only the last scrape before a call is executed.
     pub fn next_event(&self) -> Option<Micros> {
-        let sync = self.next_sync?;
-        Some(self.next_scrape().map_or(sync, |scrape| scrape.min(sync)))
+        let sync = self.next_sync.map(|sync| self.next_scrape().map_or(sync, |scrape| scrape.min(sync)));
+        sync.into_iter().chain(self.actuations.first().map(|&(at, ..)| at)).min()
+    }
+
+    /// The next change that takes effect at `now`: the group and the number of replicas added or removed.
+    pub fn take_actuation(&mut self, now: Micros) -> Option<(usize, i64)> {
+        let (_, group, difference) = self.actuations.first().copied().filter(|&(at, ..)| at <= now)?;
+        self.actuations.remove(0);
+        Some((group, difference))
+    }
+
+    /// The targets of the policy as changes that take effect after the delay.
+    fn delay(&mut self, now: Micros, actuation: DelayedActuation, groups: &[LiveGroup]) {
+        let at = now.saturating_add(actuation.delay.draw(&mut actuation.delays.at(self.calls)));
+        for (index, (group, target)) in groups.iter().zip(&self.targets).enumerate() {
+            let difference = target.map_or(0, |target| i64::from(target) - i64::from(group.replicas));
+            if difference != 0 {
+                self.actuations.push((at, index, difference));
+            }
+        }
+        self.actuations.sort_by_key(|&(at, ..)| at);
     }
 
     fn next_scrape(&self) -> Option<Micros> {
@@ -104,7 +143,7 @@ impl ControlLoop {
 
     /// Whether the policy may still change something.
     pub fn may_change(&self) -> bool {
-        self.next_sync.is_some() && self.unchanged < UNCHANGED_SYNCS
+        !self.actuations.is_empty() || self.next_sync.is_some() && self.unchanged < UNCHANGED_SYNCS
     }
 
     /// Stores the metrics of a scrape, without the outcomes, which it adds.
@@ -127,7 +166,7 @@ impl ControlLoop {
         groups: &[LiveGroup],
         live: &[LiveReplica],
     ) -> Vec<ReplicaChange> {
-        let loading: Vec<Vec<Micros>> = (0..groups.len()).map(|group| loading(group, live)).collect();
+        let loading: Vec<Vec<Micros>> = (0..groups.len()).map(|group| loading(now, group, live)).collect();
         let draining = |group| {
             let drains = |replica: &&LiveReplica| replica.group == group && replica.state == ReplicaState::Draining;
             live.iter().filter(drains).count() as u32
@@ -148,6 +187,13 @@ impl ControlLoop {
         self.settings.policy.scale(&view, &mut self.targets);
         // A group without a target stays as it is.
         self.targets.resize(groups.len(), None);
+        self.next_sync = work.then(|| now.saturating_add(self.settings.sync));
+        if let Some(actuation) = self.settings.actuation {
+            self.delay(now, actuation, groups);
+            self.calls += 1;
+            self.unchanged = if self.actuations.is_empty() { self.unchanged + 1 } else { 0 };
+            return Vec::new();
+        }
         let decided = self.controls.iter_mut().zip(&views).zip(&self.targets);
         let mut decided: Vec<u32> = decided
             .map(|((control, view), &target)| control.decide(now, view.replicas, target, view.is_active()))
@@ -165,19 +211,16 @@ impl ControlLoop {
         let changes: Vec<ReplicaChange> = decided.iter().zip(groups).enumerate().map(change).collect();
         let is_unchanged = changes.iter().all(|change| change.from == change.to);
         self.unchanged = if is_unchanged { self.unchanged + 1 } else { 0 };
-        self.next_sync = work.then(|| now.saturating_add(self.settings.sync));
         changes
     }
 }
 
-/// When the replicas of `group` that start are expected to be ready, in order.
-fn loading(group: usize, live: &[LiveReplica]) -> Vec<Micros> {
+/// When the replicas of `group` that start are expected to be ready, in order; one that takes longer than the mean, `now`.
+fn loading(now: Micros, group: usize, live: &[LiveReplica]) -> Vec<Micros> {
     let of_group = live.iter().filter(|replica| replica.group == group);
     let mut ready: Vec<Micros> = of_group
         .filter_map(|replica| match replica.state {
-            ReplicaState::Scheduling => Some(Micros::MAX),
-            ReplicaState::Loading => Some(replica.next.saturating_add(replica.warm_up)),
-            ReplicaState::Warming => Some(replica.next),
+            ReplicaState::Scheduling | ReplicaState::Loading | ReplicaState::Warming => Some(replica.expected.max(now)),
             ReplicaState::Active | ReplicaState::Draining => None,
         })
         .collect();

@@ -15,23 +15,26 @@ mod control;
 mod nodes;
 mod outcomes;
 mod settings;
+mod start;
 
 use std::collections::VecDeque;
 
 use self::control::ControlLoop;
-pub use self::control::ScalingLoop;
 pub(super) use self::control::Scraped;
+pub use self::control::{DelayedActuation, ScalingLoop};
 pub use self::nodes::{EMPTY_NODE_DELAY, NodePool};
 use self::nodes::{GpuDemand, HeldGpus, Nodes};
 pub(super) use self::outcomes::OutcomeLog;
 use self::settings::InitialNodes;
-pub use self::settings::{ReplicaGroup, ReplicaSettings, ScheduledReplicas, StartMode, StartTimes};
+pub use self::settings::{ReplicaGroup, ReplicaSettings, ScheduledReplicas};
+pub use self::start::{PhaseTime, StartMode, StartTimes};
 use crate::ids::InstanceIndex;
 use crate::instance::InstanceConfig;
 use crate::outcome::Counters;
 use crate::policy::Reads;
 use crate::replica::{GroupReport, ReplicaChange, ReplicaEvent, ReplicaReport, ReplicaState};
 use crate::request::Name;
+use crate::rng::Stream;
 use crate::scaling::{
     DrainCandidate, DrainPolicy, DrainView, NodeId, PlacementPolicy, PlacementView, ReplicaGroupView, ReplicaView,
 };
@@ -58,6 +61,8 @@ pub(super) struct Replicas {
     /// What `drain` reads of replicas.
     drain_reads: Reads,
     placement: Box<dyn PlacementPolicy>,
+    /// The random numbers of starts, by replica.
+    starts: Stream,
     /// The policy that sets the numbers of replicas.
     control: Option<Box<ControlLoop>>,
     /// Time of the next transition of a replica or of a node; [`Micros::MAX`] if none is known.
@@ -101,6 +106,8 @@ struct LiveReplica {
     /// How long it loads, and then warms up.
     loading: Micros,
     warm_up: Micros,
+    /// When it is expected to be ready, once it has GPUs: after the mean time of a start.
+    expected: Micros,
     /// Whether it slept before.
     wakes: bool,
     placement: HeldGpus,
@@ -121,6 +128,15 @@ impl LiveGroup {
             self.sleeping = (self.sleeping + 1).min(pool);
         }
     }
+}
+
+/// A change of the number of replicas of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NumberChange {
+    /// To this number, within the limits of the group.
+    To(u32),
+    /// By so many, without limits (BLIS). Replicas that find no room are not started.
+    By(i64),
 }
 
 /// What happens to a replica; the number is its position among those that are not gone.
@@ -156,6 +172,7 @@ impl Replicas {
             serving: Vec::new(),
             gone: Vec::new(),
             scheduled: settings.scheduled.into(),
+            starts: settings.starts,
             control: settings.scaling.map(|scaling| Box::new(ControlLoop::new(scaling, &groups))),
             next: Micros::MAX,
             next_node: Micros::MAX,
@@ -235,9 +252,13 @@ impl Replicas {
     }
 
     /// Whether a replica is removed if `group` is to have `replicas`, by a policy that reads what is in flight.
-    pub fn reads_to_drain(&self, group: usize, replicas: u32) -> bool {
+    pub fn reads_to_drain(&self, group: usize, change: NumberChange) -> bool {
         let reads = self.drain_reads.in_flight || self.drain_reads.tokens;
-        reads && replicas < self.groups[group].replicas
+        let is_fewer = match change {
+            NumberChange::To(replicas) => replicas < self.groups[group].replicas,
+            NumberChange::By(difference) => difference < 0,
+        };
+        reads && is_fewer
     }
 
     /// The latencies of the last minute, if the policy reads them.
@@ -368,26 +389,49 @@ impl Replicas {
         self.allocate_waiting(now);
     }
 
-    /// From `now` on, `group` has `replicas` replicas, within its limits. `load` is the load of an active instance. Returns
-    /// the instances that have to drain.
+    /// Changes the number of replicas of `group` from `now` on. `load` is the load of an active instance. Returns the
+    /// instances that have to drain.
     pub fn set_replicas(
         &mut self,
         now: Micros,
         group: usize,
-        replicas: u32,
+        change: NumberChange,
         load: impl Fn(InstanceIndex) -> ReplicaView,
     ) -> Vec<InstanceIndex> {
-        let LiveGroup { settings, replicas: present, .. } = &mut self.groups[group];
-        let to = replicas.clamp(settings.limits.min, settings.limits.max);
-        let from = std::mem::replace(present, to);
-        if to == from {
-            return Vec::new();
-        }
-        self.report.changes.push(ReplicaChange { at: now, group, from, to });
+        let LiveGroup { settings, replicas: from, .. } = &self.groups[group];
+        let (from, limits) = (*from, settings.limits);
+        let mut to = match change {
+            NumberChange::To(replicas) => replicas.clamp(limits.min, limits.max),
+            NumberChange::By(difference) => (i64::from(from) + difference).clamp(0, u32::MAX.into()) as u32,
+        };
         (from..to).for_each(|_| self.begin(now, group));
         let draining = (to..from).filter_map(|_| self.reduce(now, group, &load)).collect();
-        self.allocate_waiting(now);
+        if let NumberChange::By(_) = change {
+            self.remove_waiting(now, group);
+            let stays = |replica: &&Replica| replica.group == group && replica.state != ReplicaState::Draining;
+            to = self.live.iter().filter(stays).count() as u32;
+        }
+        if to != from {
+            self.groups[group].replicas = to;
+            self.report.changes.push(ReplicaChange { at: now, group, from, to });
+            self.allocate_waiting(now);
+        }
         draining
+    }
+
+    /// Takes the actuation that is due at `now`, as of [`DelayedActuation`]: the group and the change.
+    pub fn take_actuation(&mut self, now: Micros) -> Option<(usize, NumberChange)> {
+        let (group, difference) = self.control.as_mut()?.take_actuation(now)?;
+        Some((group, NumberChange::By(difference)))
+    }
+
+    /// Replicas of `group` that found no room are not started.
+    fn remove_waiting(&mut self, now: Micros, group: usize) {
+        let waits = |replica: &Replica| replica.group == group && replica.state == ReplicaState::Scheduling;
+        while let Some(position) = self.live.iter().rposition(waits) {
+            self.report.groups[group].started -= 1;
+            self.remove(now, position);
+        }
     }
 
     /// Position of the replica with that instance.
@@ -417,8 +461,8 @@ impl Replicas {
         let LiveGroup { settings, sleeping, .. } = &mut self.groups[group];
         let wakes = *sleeping > 0;
         *sleeping -= u32::from(wakes);
-        let (loading, warm_up) =
-            if wakes { (settings.start.wake, Micros::ZERO) } else { settings.start.phases(settings.mode) };
+        let mut generator = self.starts.at(self.created.into());
+        let (loading, warm_up) = settings.start.draw(settings.mode, wakes, &mut generator);
         self.report.groups[group].started += 1;
         let position = self.create(now, group, ReplicaState::Scheduling);
         let replica = &mut self.live[position];
@@ -436,6 +480,7 @@ impl Replicas {
         }
         let replica = &mut self.live[position];
         replica.next = now.saturating_add(replica.loading);
+        replica.expected = now.saturating_add(settings.start.mean(settings.mode, replica.wakes));
         self.enter(now, position, ReplicaState::Loading);
         true
     }
@@ -478,7 +523,12 @@ impl Replicas {
         group: usize,
         load: &impl Fn(InstanceIndex) -> ReplicaView,
     ) -> Option<InstanceIndex> {
-        let removable = |replica: &LiveReplica| replica.group == group && replica.state != ReplicaState::Draining;
+        let is_removable = |replica: &LiveReplica| match replica.state {
+            ReplicaState::Draining => false,
+            ReplicaState::Active => true,
+            _ => self.drain.removes_starting(),
+        };
+        let removable = |replica: &LiveReplica| replica.group == group && is_removable(replica);
         let positions: Vec<usize> = (0..self.live.len()).filter(|&at| removable(&self.live[at])).collect();
         let candidate = |&at: &usize| self.candidate(&self.live[at], load);
         let replicas: Vec<DrainCandidate> = positions.iter().map(candidate).collect();
@@ -537,6 +587,7 @@ impl Replicas {
             next: Micros::MAX,
             loading: Micros::ZERO,
             warm_up: Micros::ZERO,
+            expected: Micros::MAX,
             wakes: false,
             placement: Vec::new(),
             instance: None,

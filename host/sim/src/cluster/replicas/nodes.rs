@@ -191,7 +191,12 @@ impl Nodes {
             let held = times.zip(next).zip(&self.timeline);
             let node_time =
                 held.map(|((at, next), (_, counts))| Micros((next - at).0 * u64::from(counts[index]))).sum();
-            PoolReport { node_time, peak: pool.peak, requested: pool.created - pool.settings.min }
+            PoolReport {
+                node_time,
+                peak: pool.peak,
+                requested: pool.created - pool.settings.min,
+                node_price: pool.settings.price,
+            }
         };
         self.pools.iter().enumerate().map(of_pool).collect()
     }
@@ -373,7 +378,8 @@ mod tests {
         nodes.release(Micros(1000), 0, &first);
         assert_eq!(nodes.next_event(Micros(1000)), Micros::MAX, "the last one stays");
         let report = nodes.finish(Micros(1000));
-        assert_eq!(report, [PoolReport { node_time: Micros(1000 + 700 + 900), peak: 3, requested: 2 }]);
+        let node_time = Micros(1000 + 700 + 900);
+        assert_eq!(report, [PoolReport { node_time, peak: 3, requested: 2, node_price: None }]);
         assert_eq!(nodes.finish(Micros(800))[0].node_time, Micros(800 + 700 + 800));
     }
 }

@@ -1,10 +1,11 @@
-//! The groups of a service with instances that come and go: what a replica is, how many there are, and how long one takes
-//! to start.
+//! The groups of a service with instances that come and go: what a replica is, and how many there are.
 
 use super::control::ScalingLoop;
 use super::nodes::{GpuDemand, HeldGpus, NodePool, Nodes};
+use super::start::{StartMode, StartTimes};
 use crate::instance::InstanceConfig;
 use crate::request::Name;
+use crate::rng::Stream;
 use crate::scaling::{DrainPolicy, PlacementPolicy, PlacementView, ReplicaGroupView, ReplicaLimits};
 use crate::units::Micros;
 
@@ -23,6 +24,8 @@ pub struct ReplicaSettings {
     pub drain: Box<dyn DrainPolicy>,
     /// On which node a replica starts; not read without node pools.
     pub placement: Box<dyn PlacementPolicy>,
+    /// The random numbers of starts, by replica.
+    pub starts: Stream,
 }
 
 /// Replicas with the same configuration.
@@ -58,66 +61,6 @@ pub struct ScheduledReplicas {
     pub group: usize,
     /// Number of replicas, without those that drain; clamped to the limits of the group.
     pub replicas: u32,
-}
-
-/// The phases of a start, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StartTimes {
-    /// Image, process, imports.
-    pub process: Micros,
-    /// Loading the weights: their size over the bandwidth.
-    pub weights: Micros,
-    /// Compilation of the model (`torch.compile`).
-    pub compile: Micros,
-    /// Capture of CUDA graphs and the like: the state [`ReplicaState::Warming`](crate::replica::ReplicaState).
-    pub warm_up: Micros,
-    /// Instead of all of these, for a replica that sleeps ([`StartMode::Hot`]).
-    pub wake: Micros,
-}
-
-/// What is ready before a replica starts (llm-d's Fast Model Actuation).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartMode {
-    /// Nothing: all phases.
-    Cold,
-    /// The process runs and has imported its modules (a launcher): all phases but the first.
-    Warm,
-    /// So many replicas sleep, with their weights in host memory and without a GPU. Those that drain go to sleep if fewer
-    /// do. Further ones start cold.
-    Hot {
-        /// Number of replicas that sleep at the start, and at most.
-        pool: u32,
-    },
-}
-
-impl Default for StartTimes {
-    /// Qwen3-32B, TP1, H100 with vLLM: 90.7 s from process start to ready, of which the capture of CUDA graphs takes
-    /// 11.4 s (llm-d blog of 26 August 2026). A compile cache saves 35 s (135 s → 100 s with TP2, llm-d's SLO-aware guide),
-    /// and a rank reads its weights from NFS in 30.3 s (ModelExpress); the rest is the process. 3 s to wake: "seconds" in
-    /// llm-d's Fast Model Actuation.
-    fn default() -> Self {
-        Self {
-            process: Micros(14_000_000),
-            weights: Micros(30_300_000),
-            compile: Micros(35_000_000),
-            warm_up: Micros(11_400_000),
-            wake: Micros(3_000_000),
-        }
-    }
-}
-
-impl StartTimes {
-    /// The same, with the time to read `bytes` of weights at `bandwidth`, bytes per second.
-    #[must_use]
-    pub fn with_weights(self, bytes: f64, bandwidth: f64) -> Self {
-        Self { weights: Micros::from_secs_f64(bytes / bandwidth), ..self }
-    }
-
-    /// The times in the states loading and warming of a replica that does not sleep.
-    pub(super) fn phases(&self, mode: StartMode) -> (Micros, Micros) {
-        let process = if mode == StartMode::Warm { Micros::ZERO } else { self.process };
-        (process.saturating_add(self.weights).saturating_add(self.compile), self.warm_up)
-    }
 }
 
 /// The nodes at the start.
@@ -250,19 +193,5 @@ impl ReplicaSettings {
             }
             _ => Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_default_start_takes_as_long_as_published() {
-        let start = StartTimes::default();
-        let (loading, warming) = start.phases(StartMode::Cold);
-        assert_eq!((loading + warming, warming), (Micros(90_700_000), Micros(11_400_000)));
-        assert_eq!(start.phases(StartMode::Warm).0, Micros(65_300_000), "without the process");
-        assert_eq!(start.with_weights(65.5e9, 2e9).weights, Micros(32_750_000));
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::*;
+use crate::outcome::Rejection;
 use crate::policy::{InstanceInfo, Signals, Versions};
 use crate::scaling::{
     self, Behaviour, BestFit, DrainPolicy, DrainView, Emptiest, EmptiestNode, FirstFit, Hpa, Kubernetes, Newest,
@@ -32,11 +33,11 @@ fn changing() -> impl Strategy<Value = ClusterSetup> {
             pools: vec![0, 1],
             price: None,
             start: StartTimes {
-                process: Micros(start.0),
-                weights: Micros(start.1),
-                compile: Micros::ZERO,
-                warm_up: Micros(start.2),
-                wake: Micros(500),
+                process: PhaseTime::constant(Micros(start.0)),
+                weights: PhaseTime { mean: Micros(start.1), deviation: Micros(start.0 / 2) },
+                compile: PhaseTime::default(),
+                warm_up: PhaseTime { mean: Micros(start.2), deviation: Micros(start.1 / 2) },
+                wake: PhaseTime::constant(Micros(500)),
             },
             mode: [StartMode::Cold, StartMode::Warm, StartMode::Hot { pool: 2 }][mode],
         };
@@ -66,7 +67,8 @@ fn changing() -> impl Strategy<Value = ClusterSetup> {
         let scheduled = scheduled.collect();
         let pools = pools.map_or(Vec::new(), pool);
         let (drain, placement) = choices(choice);
-        setup.replicas = Some(ReplicaSettings { groups: all, pools, scheduled, scaling: None, drain, placement });
+        let starts = Stream::new(3, "starts");
+        setup.replicas = Some(ReplicaSettings { groups: all, pools, scheduled, scaling: None, starts, drain, placement });
         setup
     })
 }
@@ -280,6 +282,7 @@ pub(super) fn steady(
             scaling: None,
             drain: Box::new(Newest),
             placement: Box::new(FirstFit),
+            starts: Stream::new(3, "starts"),
         }),
         fcfs: true,
     };
@@ -366,6 +369,118 @@ fn waits() -> FlowControl {
         eviction: None,
         settings: FlowSettings { ttl: None, ..FlowSettings::usual() },
     }
+}
+
+/// The requests in flight of a tenant at each dispatch from the gateway's queue.
+#[derive(Clone, Debug, Default)]
+struct InFlightLog(Arc<Mutex<Vec<(Micros, u32)>>>);
+
+impl flow::FairnessPolicy for InFlightLog {
+    fn reads_ends(&self) -> bool {
+        true
+    }
+
+    fn pick(&mut self, now: Micros, _: f64, _: flow::BandView, flows: &[flow::FlowView]) -> usize {
+        self.0.lock().expect("one thread").push((now, flows[0].in_flight));
+        0
+    }
+
+    fn fork(&self) -> Box<dyn flow::FairnessPolicy> {
+        Box::new(self.clone())
+    }
+}
+
+/// Regression: it counted as in flight for ever.
+#[test]
+fn a_request_between_the_queue_and_routing_is_refused_when_the_last_replica_drains() {
+    let (mut setup, requests) = steady(1, 20, |_| {});
+    setup.config.routing_latency = Micros(1_500_000);
+    let seen = InFlightLog::default();
+    setup.flow = Some(FlowControl { fairness: Box::new(seen.clone()), ..waits() });
+    let drains = ScheduledReplicas { at: Micros(9_700_000), ..at(9, 0) };
+    let log = setup.scheduled(&[drains, at(12, 1)]).run(&requests);
+    let refused = |outcome: &&Outcome| outcome.status == Status::Rejected(Rejection::NoReplica);
+    let refused: Vec<RequestId> = log.outcomes.values().filter(refused).map(|outcome| outcome.id).collect();
+    assert_eq!(refused, [RequestId(9)], "it was dispatched at 9 s, and routed at 10.5 s");
+    assert_eq!(log.outcomes.values().filter(|outcome| outcome.completed()).count(), 19, "the others wait");
+    let seen = seen.0.lock().expect("one thread");
+    let after = seen.iter().find(|(at, _)| *at > second(100)).expect("a replica started at 102.7 s");
+    assert_eq!(after.1, 0, "{seen:?}");
+}
+
+/// BLIS's autoscaler: two idle replicas are drained, and none is started again.
+#[test]
+fn the_loop_of_blis_drains_an_idle_service_for_ever() {
+    let (mut setup, mut requests) = steady(2, 20, |_| {});
+    requests.retain(|request| request.arrival >= second(5));
+    let scaling = ScalingLoop {
+        policy: Box::new(scaling::BlisAnalyzer::new(scaling::BlisSettings::default())),
+        sync: second(2),
+        scrape: second(2),
+        behaviour: None,
+        actuation: Some(DelayedActuation {
+            delay: PhaseTime::constant(second(1)),
+            delays: Stream::new(1, "actuation"),
+        }),
+    };
+    setup.replicas.iter_mut().for_each(|settings| {
+        settings.scaling = Some(scaling.clone());
+        settings.drain = Box::new(scaling::ByName { initial: 2 });
+    });
+    let log = setup.run(&requests);
+    let gone = |event: &&ReplicaEvent| event.state.is_none();
+    let gone: Vec<_> = log.replicas.iter().filter(gone).map(|event| (event.at, event.replica)).collect();
+    // S = 2 · 0.8 · 1600 tokens, D = 0: at 0 s both are to be removed, which takes effect at 1 s.
+    assert_eq!(gone, [(second(1), 0), (second(1), 1)]);
+    let refused = Status::Rejected(Rejection::NoReplica);
+    assert!(log.outcomes.len() == 15 && log.outcomes.values().all(|outcome| outcome.status == refused));
+}
+
+/// Eleven replicas on a node of twelve GPUs: there is room for one more, and the names are in the order of text.
+#[test]
+fn blis_adds_what_has_room_and_drains_in_the_order_of_names() {
+    #[derive(Clone, Debug)]
+    struct UpThenDown;
+    impl ScalingPolicy for UpThenDown {
+        fn reads(&self) -> Reads {
+            Reads::NOTHING
+        }
+        fn scale(&mut self, view: &ScalingView<'_>, targets: &mut Vec<Option<u32>>) {
+            let present = view.groups[0].replicas;
+            targets.push(
+                [Some(present + 3), None, Some(present - 3)].get((view.now.0 / 60_000_000) as usize).copied().flatten(),
+            );
+        }
+        fn fork(&self) -> Box<dyn ScalingPolicy> {
+            Box::new(self.clone())
+        }
+    }
+    let (mut setup, requests) = steady(11, 200, |group| {
+        group.limits.max = 20;
+        group.pools = vec![0];
+        group.start = StartTimes { process: PhaseTime::constant(second(1)), ..StartTimes::default() };
+    });
+    let settings = setup.replicas.as_mut().expect("it has replicas");
+    let pool =
+        NodePool { gpus: 12, min: 1, max: 1, provisioning: second(1), empty_delay: EMPTY_NODE_DELAY, price: None };
+    settings.pools = vec![pool];
+    settings.drain = Box::new(scaling::ByName { initial: 11 });
+    settings.scaling = Some(ScalingLoop {
+        policy: Box::new(UpThenDown),
+        sync: second(60),
+        scrape: second(60),
+        behaviour: None,
+        actuation: Some(DelayedActuation { delay: PhaseTime::default(), delays: Stream::new(1, "actuation") }),
+    });
+    let log = setup.run(&requests);
+    let report = log.report.as_ref().expect("reported");
+    let changes: Vec<_> = report.changes.iter().map(|one| (one.at, one.from, one.to)).collect();
+    assert_eq!(changes, [(second(0), 11, 12), (second(120), 12, 9)]);
+    assert_eq!(report.groups[0].started, 1);
+    let drained = |event: &&ReplicaEvent| event.state == Some(ReplicaState::Draining);
+    let drained: Vec<u32> = log.replicas.iter().filter(drained).map(|event| event.replica).collect();
+    // autoscale-…-000000, instance_0, instance_1; instance_10 would be next.
+    assert_eq!(drained, [11, 0, 1]);
 }
 
 #[test]
@@ -495,7 +610,7 @@ pub(super) fn scaled() -> impl Strategy<Value = ClusterSetup> {
             let reads = Reads { in_flight, tokens: in_flight, ..Reads::NOTHING };
             let policy = Box::new(ViewDigest { reads, outcomes });
             let (sync, scrape) = (Micros(sync), Micros(scrape));
-            let scaling = ScalingLoop { policy, sync, scrape, behaviour: None };
+            let scaling = ScalingLoop { policy, sync, scrape, behaviour: None, actuation: None };
             setup.replicas.iter_mut().for_each(|settings| settings.scaling = Some(scaling.clone()));
             setup
         },
@@ -609,7 +724,7 @@ fn a_service_at_zero_starts_by_its_queue_and_returns_to_zero_after_the_cooldown(
     requests.push(Request::new(RequestId(100), second(2000), 64, 10));
     setup.flow = Some(waits());
     let policy = Box::new(Hpa::new(scaling::SignalSet::Queue { queued: 1.0, running: 16.0 }, 0.1));
-    let scaling = ScalingLoop { policy, sync: second(15), scrape: second(15), behaviour: None };
+    let scaling = ScalingLoop { policy, sync: second(15), scrape: second(15), behaviour: None, actuation: None };
     setup.replicas.iter_mut().for_each(|settings| settings.scaling = Some(scaling.clone()));
     let log = setup.run(&requests);
     assert!(log.outcomes.values().all(Outcome::completed));
