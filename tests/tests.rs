@@ -18,6 +18,7 @@ mod coverage;
 mod decisions;
 mod deployments;
 mod documents;
+mod energy;
 mod evaluate;
 mod examples;
 mod exports;

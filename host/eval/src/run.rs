@@ -8,8 +8,8 @@ use blis_config::policy::PolicySettings;
 use blis_plugin::Kind;
 use blis_plugin::incidents::Incident;
 use blis_report::{
-    DecisionSummary, EmptyFigures, EventLog, Export, GroupName, Journal, LoadLog, LoadReport, ReplicasDocument,
-    RequestLog, ServiceCost, Setting, TpotLog, report_document,
+    DecisionSummary, EmptyFigures, EventLog, Export, GpuEnergy, GroupName, Journal, LoadLog, LoadReport,
+    ReplicasDocument, RequestLog, ServiceCost, Setting, TpotLog, report_document,
 };
 use blis_sim::metrics::{Distribution, Report};
 use blis_sim::observer::{Interests, Observer, SimEvent};
@@ -72,6 +72,8 @@ pub struct RunResult {
     pub replicas: Option<ReplicasDocument>,
     /// What the run cost, with a price list.
     pub cost: Option<ServiceCost<Vec<GpuPrice>>>,
+    /// The energy of its GPUs, with `--energy`.
+    pub energy: Option<GpuEnergy>,
     /// Time per output token, over requests.
     pub tpot: Distribution,
     /// What the results are the results of.
@@ -174,6 +176,7 @@ fn simulate(
         load,
         replicas: report.replicas.as_ref().map(|replicas| ReplicasDocument::new(replicas, &group_names(&deployments))),
         cost: gpu_prices(config, &deployments)?.and_then(|prices| ServiceCost::new(&report, prices)),
+        energy: GpuEnergy::new(&report, &deployment.hardware),
         tpot: tpot.distribution(),
         identity,
         empty,

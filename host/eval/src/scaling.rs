@@ -106,20 +106,6 @@ impl ScalingSettings {
         }))
     }
 
-    /// Refuses an autoscaler in planning, which varies a fixed number of instances.
-    ///
-    /// # Errors
-    /// If `spec` has one.
-    pub(crate) fn refuse_in_planning(spec: &ExperimentSpec) -> Result<(), RunError> {
-        let flag = match (&spec.autoscaler, &spec.group) {
-            (Some(_), _) => "--autoscaler",
-            (None, Some(_)) => "--group",
-            (None, None) => return Ok(()),
-        };
-        Err(RunError::usage(format_args!("`{flag}` cannot be used in planning"))
-            .hint("`blis capacity`, `size` and `sweep` measure a fixed number of equal instances; `blis run` and `compare` take it"))
-    }
-
     /// The loop in which `policy` sets the numbers of replicas.
     pub(crate) fn control(&self, policy: Box<dyn ScalingPolicy>) -> ScalingLoop {
         ScalingLoop { policy, sync: self.sync, scrape: self.scrape, behaviour: Some(self.behaviour.clone()) }
