@@ -26,7 +26,7 @@ const SCHEMAS: [(&str, &str); 11] = [
 ];
 
 /// The sources of the documents, with the schema that has to name all of their fields.
-const SOURCES: [(&str, &str); 31] = [
+const SOURCES: [(&str, &str); 34] = [
     ("host/report/src/aggregate.rs", "run.schema.json"),
     ("host/report/src/breakdown.rs", "run.schema.json"),
     ("host/report/src/load.rs", "run.schema.json"),

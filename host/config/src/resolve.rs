@@ -114,6 +114,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
     if args.enable_expert_parallel && kind != LatencyKind::Physics {
         notes.push("expert parallelism changes no step time in this model".into());
     }
+    let energy = choice.energy(tensor_parallel_size);
     Ok(Deployment {
         hardware: hardware.name.clone(),
         tensor_parallel_size,
@@ -121,7 +122,7 @@ pub fn resolve(args: &DeploymentArgs) -> Result<Deployment, ConfigError> {
         data_parallel_size: args.data_parallel_size,
         precision,
         latency,
-        energy: choice.energy(tensor_parallel_size),
+        energy,
         latency_kind: kind,
         alpha,
         beta,

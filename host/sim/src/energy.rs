@@ -254,7 +254,7 @@ mod tests {
     }
 
     fn step(us: u64, scheduled: &[(u32, u32)]) -> StepRecord {
-        let request = |(id, &(tokens, context)): (usize, &(u32, u32))| (RequestId(id as u64), tokens, context);
+        let request = |(id, &(tokens, context)): (usize, &(u32, u32))| (RequestId(id as u32), tokens, context);
         let scheduled = scheduled.iter().enumerate().map(request).collect();
         StepRecord { end: Micros(us), scheduled, ..StepRecord::default() }
     }

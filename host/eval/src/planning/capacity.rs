@@ -105,8 +105,8 @@ fn search(config: &PlanConfig, deployments: &[Deployment]) -> Result<Capacity, R
         }
         check_lengths(&found, length, &config.slos)?;
         let policies = config.policies.iter().zip(deployments).zip(&found);
-        let summary = |((service, deployment), of)| summary(service, deployment, of, &config.slos);
-        let mut policies: Vec<PolicyCapacity> = policies.map(summary).collect();
+        let mut policies: Vec<PolicyCapacity> =
+            policies.map(|((service, deployment), of)| summary(service, deployment, of, &config.slos)).collect();
         add_savings(&mut policies, config, deployments, &loads)?;
         return Ok(document(config, &deployments[0], &loads, policies));
     }

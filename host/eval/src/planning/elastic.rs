@@ -323,7 +323,7 @@ impl SeededCurve {
     /// The replicas for the arrivals of `load`, of which each serves `rate` requests per second.
     fn new(load: &SeededLoad, rate: f64, interval: Micros) -> Self {
         let times = || load.kept.iter().flatten().map(|request| request.arrival);
-        let count = times().last().map_or(0, |last| last.0 / interval.0 + 1) as usize;
+        let count = times().next_back().map_or(0, |last| last.0 / interval.0 + 1) as usize;
         let mut arrivals = vec![0; count];
         times().for_each(|at| arrivals[(at.0 / interval.0) as usize] += 1);
         let schedule = Schedule::perfect(times(), rate, interval, Micros::ZERO);

@@ -291,7 +291,7 @@ mod tests {
         spec.set(SettingKey::named("model"), "llama-3.1-8b-instruct", flag()).expect("valid");
         let config = Experiment::new(spec, OutputFiles::default()).expect("valid");
         let requests = arrivals.iter().enumerate();
-        let kept = requests.map(|(id, &at)| Request::new(RequestId(id as u64), Micros(at), 10, 1)).collect();
+        let kept = requests.map(|(id, &at)| Request::new(RequestId(id as u32), Micros(at), 10, 1)).collect();
         let usual = 1.0;
         let unit = LoadUnit::RequestsPerS;
         SeededLoad { config, names: Names::default(), unit, usual, kept: Some(kept), length: None, warmup: WARMUP }
